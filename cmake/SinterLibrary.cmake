@@ -1,0 +1,54 @@
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+# sinter::sinter is all libraries together.
+add_library(sinter INTERFACE)
+add_library(sinter::sinter ALIAS sinter)
+set(sinter_libraries "")
+
+# sinter_library(FOLDER [USES TARGET...])
+# The static library sinter_FOLDER (alias sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are
+# libraries of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition SINTER_HAS_OPENMP, and so on.
+# A folder without sources is no library yet.
+function(sinter_library folder)
+  cmake_parse_arguments(ARG "" "" "USES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  set(lib sinter_${folder})
+  add_library(${lib} STATIC ${sources})
+  add_library(sinter::${folder} ALIAS ${lib})
+  set_target_properties(${lib} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(${lib} PUBLIC cxx_std_20)
+  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/sinter>)
+  # Headers and flags only, so of no concern to whoever links with an installed copy.
+  target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:sinter_flags> $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  # Not fmt::fmt-header-only: that compiles all of fmt in each file, ten times as slow.
+  target_link_libraries(${lib} PRIVATE fmt::fmt)
+  target_link_libraries(${lib} PUBLIC ${sinter_libraries})
+  foreach(dep ${ARG_USES})
+    if(TARGET ${dep})
+      string(REGEX REPLACE "::.*" "" name ${dep})
+      string(REPLACE "DNNL" "ONEDNN" name ${name})
+      string(TOUPPER ${name} name)
+      target_link_libraries(${lib} PRIVATE ${dep})
+      target_compile_definitions(${lib} PRIVATE SINTER_HAS_${name}=1)
+    endif()
+  endforeach()
+  target_link_libraries(sinter INTERFACE ${lib})
+  set(sinter_libraries ${sinter_libraries} ${lib} PARENT_SCOPE)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter FILES_MATCHING PATTERN "*.h")
+endfunction()
+
+# Libraries and package files for find_package(sinter), which gives sinter::sinter and each sinter::FOLDER.
+function(sinter_install)
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
+  install(TARGETS sinter ${sinter_libraries} EXPORT sinterTargets)
+  install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${package_dir})
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/sinterConfig.cmake
+                                INSTALL_DESTINATION ${package_dir})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
+                ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake DESTINATION ${package_dir})
+endfunction()

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# check_headers.sh ROOT COMPILER: every header of ROOT compiles alone, that is, includes all it uses. Those that are installed compile
+# as in a user's program: C++20 and the root folder, no flag of ours.
+set -euo pipefail
+cd "$1"
+export compiler=$2
+
+check() {
+  "$compiler" -std=c++20 -fsyntax-only -Wall -Werror=return-type -I . -x c++ - <<<"#include \"$1\"" || { echo "not self-contained: $1"; exit 1; }
+}
+export -f check
+headers=$(find . -regextype posix-extended -regex '\./(core|profiler|ops|autograd|capture|nn|data|examples|bench|tests)/.*\.h' -printf '%P\n' | LC_ALL=C sort)
+[[ -n $headers ]] || { echo "check_headers: no headers found"; exit 1; }
+xargs -P "$(nproc)" -I {} bash -c 'check {}' <<<"$headers"
+echo "check_headers: $(wc -l <<<"$headers") headers, each compiles alone"

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# check_layers.sh ROOT: reports every include in the tree at ROOT that breaks a rule of the layers; exit status 1 if there is one.
+# - A folder includes its own files and those of folders to its left (ALLOWED); tests may include everything.
+# - Own headers are named from the root: "ops/op.h", never "op.h" or "../ops/op.h".
+# - OpenMP is named in core/parallel.* only.
+# - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the package needs none of their flags.
+set -euo pipefail
+cd "$1"
+
+find . -type f -regextype posix-extended \
+  -regex '\./(core|profiler|ops|autograd|capture|nn|data|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
+BEGIN {
+  allowed["core"] = "core"
+  allowed["profiler"] = allowed["core"] " profiler"
+  allowed["ops"] = allowed["profiler"] " ops"
+  allowed["autograd"] = allowed["ops"] " autograd"
+  allowed["capture"] = allowed["autograd"] " capture"
+  allowed["nn"] = allowed["capture"] " nn"
+  allowed["data"] = allowed["nn"] " data"
+  allowed["examples"] = allowed["data"] " examples"
+  allowed["bench"] = allowed["data"] " bench"
+  allowed["tests"] = allowed["data"] " examples bench tests"
+  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|benchmark)"
+}
+function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, rule; bad = 1 }
+FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
+/^[ \t]*#[ \t]*include[ \t]*"/ {
+  split($0, quoted, "\""); split(quoted[2], target, "/")
+  if (quoted[2] !~ /\// || !(target[1] in allowed)) report("name own headers from the root, as in \"core/error.h\"")
+  else if (index(" " allowed[folder] " ", " " target[1] " ") == 0) report(folder " may include only: " allowed[folder])
+}
+/^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
+  name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
+  if (name ~ others) report("an installed header includes no library of others")
+}
+/SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ { report("an installed header asks for no library of others") }
+/<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ && FILENAME !~ /^core\/parallel\./ { report("OpenMP belongs to core/parallel.*") }
+END {
+  if (files < 2) { print "check_layers: no sources found"; exit 1 }
+  if (!bad) printf "check_layers: %d files, no violation\n", files
+  exit bad
+}'

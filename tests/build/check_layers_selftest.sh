@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Plants one violation of each kind and wants check_layers.sh to report it, and nothing else.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+
+# expect FILE LINE WANT: a tree whose only doubtful line is LINE in FILE; WANT is part of the report, or "" for none.
+expect() {
+  rm -rf "${root:?}"/*
+  mkdir -p "$root/core" "$root/$(dirname "$1")"
+  echo '#include <vector>' >"$root/core/error.h"
+  echo '#include "core/error.h"' >"$root/core/error.cpp"
+  printf '#include "core/error.h"\n%s\n' "$2" >"$root/$1"
+  local status=0 report
+  report=$(bash "$here/check_layers.sh" "$root") || status=$?
+  if [[ -z $3 && $status != 0 ]] || [[ -n $3 && ($status == 0 || $report != "$1:2: "*"$3"*) || $(wc -l <<<"$report") != 1 ]]; then
+    echo "wanted '$3' for '$2' in $1, got status $status and '$report'"
+    exit 1
+  fi
+}
+
+expect core/a.cpp '#include "ops/op.h"' 'core may include only: core'
+expect ops/a.h '#include "autograd/tape.h"' 'ops may include only'
+expect autograd/a.h '#include "capture/graph.h"' 'autograd may include only'
+expect data/a.cpp '  #  include "examples/cli/app.h"' 'data may include only'
+expect bench/a.cpp '#include "tests/ops/a.h"' 'bench may include only'
+expect nn/a.cpp '#include "../ops/op.h"' 'from the root'
+expect nn/a.cpp '#include "module.h"' 'from the root'
+expect ops/a.h '#include <Eigen/Core>' 'no library of others'
+expect core/a.h '#include <oneapi/dnnl/dnnl.hpp>' 'no library of others'
+expect data/b/a.h '#include <nlohmann/json.hpp>' 'no library of others'
+expect core/a.h '#ifdef SINTER_HAS_ONEDNN' 'asks for no library'
+expect ops/a.cpp '#pragma omp parallel for' 'core/parallel'
+expect ops/a.cpp 'int n = omp_get_max_threads();' 'core/parallel'
+
+expect capture/a.cpp '#include "autograd/tape.h"' ''
+expect ops/a.cpp '#include <Eigen/Core>' ''
+expect tests/nn/a.cpp '#include "examples/cli/app.h"' ''
+expect core/parallel.cpp '#include <omp.h>' ''
+expect ops/a.cpp '// see the compare_prompt (not omp)' ''
+echo "check_layers: all planted violations reported"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# check_output.sh PROGRAM GOLDEN: PROGRAM runs without arguments, exits with 0, and prints GOLDEN to stdout (anything, where there is no
+# such file). In GOLDEN ### stands for a number that varies, such as a time, with the blanks before it.
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+"$1" >"$work/out"
+[[ -s $work/out ]] || { echo "$1 printed nothing"; exit 1; }
+[[ -f $2 ]] || exit 0
+awk '
+NR == FNR { out[NR] = $0; lines = NR; next }
+{
+  pattern = $0
+  gsub(/[][\\.^$*+?(){}|]/, "\\\\&", pattern)
+  gsub(/ *###/, " *-?[0-9][0-9.,]*", pattern)
+  if (FNR > lines || out[FNR] !~ ("^" pattern "$")) { printf "line %d\n  wanted %s\n  got    %s\n", FNR, $0, (FNR > lines ? "(end)" : out[FNR]); bad = 1 }
+}
+END {
+  if (FNR < lines) { printf "%d lines too many, the first: %s\n", lines - FNR, out[FNR + 1]; bad = 1 }
+  exit bad
+}' "$work/out" "$2"
