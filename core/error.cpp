@@ -1,0 +1,55 @@
+#include "core/error.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace sinter {
+
+Error::Error(Kind kind, std::string message, std::string hint) : kind_(kind), message_(std::move(message)), hint_(std::move(hint)) { compose(); }
+
+void Error::set_path(const std::string& path) {
+  if (path_.empty() && !path.empty()) path_ = path, compose();
+}
+
+void Error::compose() {
+  what_ = message_;
+  if (!path_.empty()) what_ += "\n    in " + path_;
+  if (!hint_.empty()) what_ += "\n    hint: " + hint_;
+}
+
+std::string escaped(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (const unsigned char c : text) {
+    if (c >= 0x20 && c != 0x7f) {
+      out += static_cast<char>(c);
+    } else {
+      out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
+    }
+  }
+  return out;
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int substitute = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+namespace detail {
+void assertion_failed(const char* condition, const char* file, int line, const std::string& detail) {
+  throw Error(Error::Kind::internal, cat("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")", " at ", file, ":",
+                                         line, "; this is a bug in sinter, please report it with the command line"));
+}
+}  // namespace detail
+
+}  // namespace sinter

@@ -1,0 +1,83 @@
+// Errors of the whole library: one class, one message form.
+//
+//   op: what is wrong: operands as dtype[shape] device; the failing rule with its numbers
+//       in MLP / layers.2 / Linear(512 -> 256)
+//       hint: something to type or to change
+//
+// SINTER_CHECK is for the caller's mistakes, SINTER_ASSERT for ours. Library code throws; it never prints and never exits.
+#pragma once
+
+#include <exception>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace sinter {
+
+class Error : public std::exception {
+ public:
+  enum class Kind { internal, shape, dtype, state, usage, data, checkpoint, device, memory, not_built, numeric, check, untrusted, interrupted };
+
+  // `message` is "op: what is wrong: facts"; `hint` may be empty.
+  Error(Kind kind, std::string message, std::string hint = "");
+
+  Kind kind() const noexcept { return kind_; }
+  const std::string& message() const noexcept { return message_; }
+  const std::string& hint() const noexcept { return hint_; }
+  // Message, then "in <path>" and "hint: .." lines, indented by 4.
+  const char* what() const noexcept override { return what_.c_str(); }
+
+  // Names the module in which the error passed; the first (innermost, full) path stays.
+  void set_path(const std::string& path);
+
+ private:
+  void compose();
+  Kind kind_;
+  std::string message_, hint_, path_, what_;
+};
+
+// Concatenates anything that has operator<<; floats shortest first.
+template <class... Ts>
+std::string cat(const Ts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return std::move(out).str();
+}
+
+// Text from files or users, with control bytes as \xNN, so that it can be printed.
+std::string escaped(std::string_view text);
+
+// The candidate nearest to `word` by edit distance <= 2, or "" (for "nearest is .." hints).
+template <class Range>
+std::string nearest_word(std::string_view word, const Range& candidates);
+int edit_distance(std::string_view a, std::string_view b);
+
+template <class Range>
+std::string nearest_word(std::string_view word, const Range& candidates) {
+  std::string best;
+  int best_distance = 3;
+  for (const auto& candidate : candidates) {
+    const int distance = edit_distance(word, candidate);
+    if (distance < best_distance) best = std::string(candidate), best_distance = distance;
+  }
+  return best;
+}
+
+namespace detail {
+[[noreturn]] void assertion_failed(const char* condition, const char* file, int line, const std::string& detail);
+}
+
+}  // namespace sinter
+
+// SINTER_CHECK(x.rank() == 2, shape, sinter::cat("linear: ..."), "optional hint")
+#define SINTER_CHECK(condition, kind, ...) \
+  do {                                     \
+    if (!(condition)) [[unlikely]]         \
+      throw ::sinter::Error(::sinter::Error::Kind::kind, __VA_ARGS__); \
+  } while (0)
+
+#define SINTER_ASSERT(condition, ...)  \
+  do {                                 \
+    if (!(condition)) [[unlikely]]     \
+      ::sinter::detail::assertion_failed(#condition, __FILE__, __LINE__, ::sinter::cat(__VA_ARGS__)); \
+  } while (0)

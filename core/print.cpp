@@ -1,0 +1,82 @@
+// Tensor::values(): numbers as nested brackets, columns aligned, long dims cut in the middle.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "core/tensor.h"
+
+namespace sinter {
+namespace {
+
+constexpr int64_t kEdge = 3;  // items shown at either end of a cut dim
+
+std::string number(double v, bool whole, int precision) {
+  if (std::isnan(v)) return "nan";
+  if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
+  char text[64];
+  const bool plain = v == 0 || (std::abs(v) >= 1e-4 && std::abs(v) < 1e6);
+  if (whole) {
+    std::snprintf(text, sizeof text, "%.0f", v);
+  } else {
+    std::snprintf(text, sizeof text, plain ? "%.*f" : "%.*e", precision, v);
+  }
+  return text;
+}
+
+struct Printer {
+  const Tensor& t;
+  const std::vector<double> values;
+  const Strides steps = contiguous_strides(t.shape());
+  int precision;
+  bool whole = std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e6; });
+  size_t width = 0;
+
+  // Calls f(index) for the items of dim d that are shown, f(-1) for the gap.
+  template <class F>
+  void shown(int d, F&& f) const {
+    const int64_t n = t.size(d);
+    for (int64_t i = 0; i < n; ++i) {
+      if (n > 2 * kEdge + 1 && i == kEdge) f(-1), i = n - kEdge;
+      f(i);
+    }
+  }
+  void print(std::string& out, int d, int64_t at) const {
+    if (d == t.rank()) {
+      const std::string text = number(values[static_cast<size_t>(at)], whole, precision);
+      out += std::string(width - std::min(width, text.size()), ' ') + text;
+      return;
+    }
+    const bool rows = d + 1 < t.rank();
+    out += "[";
+    bool first = true;
+    shown(d, [&](int64_t i) {
+      if (!first) out += rows ? ",\n" + std::string(static_cast<size_t>(d) + 1, ' ') : ", ";
+      first = false;
+      if (i < 0) {
+        out += "..";
+      } else {
+        print(out, d + 1, at + i * steps[d]);
+      }
+    });
+    out += "]";
+  }
+  void measure(int d, int64_t at) {
+    if (d == t.rank()) {
+      width = std::max(width, number(values[static_cast<size_t>(at)], whole, precision).size());
+    } else {
+      shown(d, [&](int64_t i) { if (i >= 0) measure(d + 1, at + i * steps[d]); });
+    }
+  }
+};
+
+}  // namespace
+
+std::string Tensor::values(int precision) const {
+  Printer printer{.t = *this, .values = to_vector<double>(), .precision = std::clamp(precision, 0, 17)};
+  printer.measure(0, 0);
+  std::string out;
+  printer.print(out, 0, 0);
+  return out;
+}
+
+}  // namespace sinter

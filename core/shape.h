@@ -1,0 +1,50 @@
+// Shape and strides: up to kMaxRank sizes held inline, so a copy allocates nothing. Sizes and strides count elements.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+namespace sinter {
+
+inline constexpr int kMaxRank = 8;
+
+class Dims {
+ public:
+  Dims() = default;
+  Dims(std::initializer_list<int64_t> dims) : Dims(std::span(dims.begin(), dims.size())) {}
+  // Throws shape if there are more than kMaxRank.
+  explicit Dims(std::span<const int64_t> dims);
+
+  int rank() const { return rank_; }
+  // i may be negative: -1 is the last. REQUIRES: -rank <= i < rank.
+  int64_t operator[](int i) const { return dims_[i < 0 ? i + rank_ : i]; }
+  int64_t& operator[](int i) { return dims_[i < 0 ? i + rank_ : i]; }
+  const int64_t* begin() const { return dims_.data(); }
+  const int64_t* end() const { return dims_.data() + rank_; }
+  void push_back(int64_t dim);
+  bool operator==(const Dims& other) const;
+  // The product of all sizes; 1 for rank 0.
+  int64_t numel() const;
+  // "[64, 784]"
+  std::string str() const;
+
+ private:
+  std::array<int64_t, kMaxRank> dims_{};
+  int32_t rank_ = 0;
+};
+using Shape = Dims;
+using Strides = Dims;
+
+// Row-major strides of a dense tensor.
+Strides contiguous_strides(const Shape& shape);
+// Checks sizes >= 0 and that the element count fits int64; throws shape, naming `op`.
+void check_shape(const char* op, const Shape& shape);
+// The common shape by NumPy's rule (align right; 1 stretches); throws shape, naming `op` and both.
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
+// dim in -rank..rank-1 -> 0..rank-1; throws shape, naming `op`.
+int normalize_dim(const char* op, int64_t dim, int rank);
+
+}  // namespace sinter

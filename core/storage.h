@@ -1,0 +1,50 @@
+// A block of device memory that tensors share. Counts its versions: whoever writes in place bumps the version and leaves its name,
+// so that autograd can say who changed what between forward and backward.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/allocator.h"
+
+namespace sinter {
+
+class Storage {
+ public:
+  // Uninitialised memory from the device's allocator.
+  Storage(size_t bytes, Device device) : bytes_(bytes), device_(device), data_(allocator(device).allocate(bytes)), owned_(true) {}
+  // Memory that somebody else owns and keeps alive (a slot of a memory plan).
+  Storage(void* data, size_t bytes, Device device) : bytes_(bytes), device_(device), data_(data), owned_(false) {}
+  ~Storage() {
+    if (owned_) allocator(device_).release(data_, bytes_);
+  }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const { return data_; }
+  // Other memory, of somebody else's. REQUIRES: this storage owns none.
+  void rebind(void* data) { data_ = data; }
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  // Unique in the process, never used again.
+  uint64_t uid() const { return uid_; }
+  uint64_t version() const { return version_; }
+  // The op that wrote in place last, or nullptr.
+  const char* last_writer() const { return last_writer_; }
+  void bump_version(const char* writer) { ++version_, last_writer_ = writer; }
+
+ private:
+  static uint64_t next_uid() {
+    static std::atomic<uint64_t> next{1};
+    return next++;
+  }
+  size_t bytes_;
+  Device device_;
+  void* data_;
+  bool owned_;
+  uint64_t uid_ = next_uid();
+  uint64_t version_ = 0;
+  const char* last_writer_ = nullptr;
+};
+
+}  // namespace sinter

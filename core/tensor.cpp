@@ -1,0 +1,180 @@
+#include "core/tensor.h"
+
+#include <algorithm>
+
+#include "core/context.h"
+
+namespace sinter {
+namespace {
+
+bool dense(const Shape& shape, const Strides& strides) {
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    if (shape[i] != 1 && strides[i] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
+// Calls f(offset in elements) for every element in row-major order.
+template <class F>
+void for_each_offset(const Shape& shape, const Strides& strides, F&& f) {
+  if (shape.numel() == 0) return;
+  Dims index;
+  for (int i = 0; i < shape.rank(); ++i) index.push_back(0);
+  int64_t offset = 0;
+  while (true) {
+    f(offset);
+    int d = shape.rank() - 1;
+    for (; d >= 0; --d) {
+      offset += strides[d];
+      if (++index[d] < shape[d]) break;
+      offset -= strides[d] * shape[d];
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+}  // namespace
+
+Tensor::Impl::~Impl() = default;
+
+Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
+  check_shape("tensor", shape);
+  auto impl = std::make_shared<Impl>();
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  impl->numel = shape.numel();
+  impl->dtype = dtype;
+  impl->device = device;
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  Tensor t = meta(shape, dtype, device);
+  t.impl_->storage = std::make_shared<Storage>(static_cast<size_t>(t.numel()) * size_of(dtype), device);
+  return t;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  Tensor t = empty(shape, dtype, device);
+  visit_all(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    std::fill_n(t.data<T>(), t.numel(), static_cast<T>(value));
+  });
+  return t;
+}
+
+template <class T>
+Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
+  SINTER_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), shape,
+               cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ", shape.numel()));
+  Tensor t = empty(shape, dtype_of<T>);
+  std::copy(values.begin(), values.end(), t.data<T>());
+  return t;
+}
+
+Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, const Strides& strides, int64_t offset) {
+  Tensor t = meta(shape, dtype, storage->device());
+  SINTER_ASSERT(strides.rank() == shape.rank(), "strides ", strides.str(), " for shape ", shape.str());
+  int64_t last = offset;
+  for (int i = 0; i < shape.rank(); ++i) last += (shape[i] - 1) * strides[i];
+  SINTER_ASSERT(t.numel() == 0 || (offset >= 0 && (last + 1) * static_cast<int64_t>(size_of(dtype)) <= static_cast<int64_t>(storage->bytes())),
+                "view ", shape.str(), " strides ", strides.str(), " offset ", offset, " of ", storage->bytes(), " bytes");
+  t.impl_->storage = std::move(storage);
+  t.impl_->strides = strides;
+  t.impl_->offset = offset;
+  t.impl_->contiguous = dense(shape, strides);
+  return t;
+}
+
+Tensor Tensor::with_strides(const Strides& strides) const {
+  SINTER_ASSERT(!storage() && strides.rank() == rank(), "with_strides of ", describe());
+  Tensor t = meta(shape(), dtype(), device());
+  t.impl_->strides = strides;
+  t.impl_->contiguous = dense(shape(), strides);
+  return t;
+}
+
+void Tensor::check_type(DType wanted) const {
+  SINTER_ASSERT(impl_ && impl_->dtype == wanted, "data<", name_of(wanted), "> of a tensor of ", impl_ ? name_of(impl_->dtype) : "nothing");
+}
+
+void Tensor::check_host_read(const char* what) const {
+  SINTER_CHECK(defined(), state, cat(what, ": the tensor is undefined"));
+  const char* why = Context::current().host_reads_forbidden;
+  SINTER_CHECK(!why, state, cat(what, ": a value is read on the host inside ", why, ": ", describe(), "; a replay would never see it"),
+               "read it after the step, or return it from the step");
+}
+
+double Tensor::item() const {
+  check_host_read("item");
+  SINTER_CHECK(numel() == 1, shape, cat("item: one element is wanted: found ", describe(), "; it has ", numel()));
+  return to_double();
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  check_host_read("to_vector");
+  std::vector<T> out;
+  out.reserve(static_cast<size_t>(numel()));
+  visit_all(dtype(), [&](auto zero) {
+    using From = decltype(zero);
+    const From* p = data<From>();
+    for_each_offset(shape(), strides(), [&](int64_t at) { out.push_back(static_cast<T>(p[at])); });
+  });
+  return out;
+}
+
+double Tensor::to_double() const {
+  return visit_all(dtype(), [&](auto zero) { return static_cast<double>(*data<decltype(zero)>()); });
+}
+
+#define SINTER_INSTANTIATE(T)                                     \
+  template Tensor Tensor::from(const std::vector<T>&, const Shape&); \
+  template std::vector<T> Tensor::to_vector() const;
+SINTER_INSTANTIATE(float)
+SINTER_INSTANTIATE(double)
+SINTER_INSTANTIATE(bf16)
+SINTER_INSTANTIATE(int32_t)
+SINTER_INSTANTIATE(int64_t)
+SINTER_INSTANTIATE(uint8_t)
+#undef SINTER_INSTANTIATE
+
+AutogradMeta& Tensor::autograd() const {
+  SINTER_ASSERT(impl_, "autograd of an undefined tensor");
+  if (!impl_->autograd) impl_->autograd = std::make_unique<AutogradMeta>();
+  return *impl_->autograd;
+}
+
+bool Tensor::requires_grad() const { return has_autograd() && impl_->autograd->requires_grad; }
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  SINTER_CHECK(!on || is_float(dtype()), dtype, cat("set_requires_grad: only floating tensors have gradients: found ", describe()));
+  autograd().requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  if (!has_autograd()) return {};
+  const AutogradMeta& meta = *impl_->autograd;
+  SINTER_CHECK(!meta.grad_taken_by, state,
+               cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ", meta.grad_taken_by ? meta.grad_taken_by : "",
+                   " applies it to the weight as it is made"),
+               cat("--rules=-", meta.grad_taken_by ? meta.grad_taken_by : "", " keeps gradients"));
+  return meta.grad;
+}
+
+std::string Tensor::describe() const {
+  if (!defined()) return "nothing";
+  return cat(name_of(dtype()), shape().str(), " ", device().str());
+}
+
+std::string describe(std::initializer_list<std::pair<const char*, const Tensor*>> named) {
+  std::string out;
+  for (const auto& [name, tensor] : named) out += cat(out.empty() ? "" : ", ", name, " is ", tensor->describe());
+  return out;
+}
+
+}  // namespace sinter

@@ -1,0 +1,127 @@
+// Tensor: a handle to an array: shared storage, shape, strides, element type. Copying a Tensor copies the handle, as in PyTorch.
+// Views share the storage. Elements are reached through raw pointers by kernels only; arithmetic lives in ops/ops.h.
+// Autograd keeps its few facts about a tensor in `autograd()`. Not thread-safe for writers, like any value.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/storage.h"
+
+namespace sinter {
+
+class Tensor;
+
+// What autograd knows of a tensor. `tape_slot` is valid while `tape_generation` is that of the thread's tape.
+struct AutogradMeta;
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no tensor (an absent bias, say)
+
+  // Uninitialised, zero, constant. Sizes >= 0; throws shape.
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = kCpu) { return full(shape, 0, dtype, device); }
+  static Tensor ones(const Shape& shape, DType dtype = DType::f32, Device device = kCpu) { return full(shape, 1, dtype, device); }
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = kCpu);
+  // The values in row-major order; throws shape unless values.size() == shape.numel().
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape);
+  static Tensor from(std::initializer_list<float> values, const Shape& shape) { return from(std::vector<float>(values), shape); }
+  // A tensor without storage: shape, dtype and device only (for shape rules and plans).
+  static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
+  // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage (checked).
+  static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, const Strides& strides, int64_t offset);
+
+  // A meta tensor with other strides.
+  Tensor with_strides(const Strides& strides) const;
+
+  bool defined() const { return impl_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  const Shape& shape() const { return impl_->shape; }
+  const Strides& strides() const { return impl_->strides; }
+  int64_t size(int i) const { return impl_->shape[i]; }
+  int rank() const { return impl_->shape.rank(); }
+  int64_t numel() const { return impl_->numel; }
+  DType dtype() const { return impl_->dtype; }
+  Device device() const { return impl_->device; }
+  int64_t offset() const { return impl_->offset; }  // of the first element, in elements
+  bool is_contiguous() const { return impl_->contiguous; }
+  const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
+  // No other handle, and no other tensor on the storage.
+  bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
+  // Identity of the handle's target: equal for copies, different for views.
+  const void* id() const { return impl_.get(); }
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+
+  // Pointer to the first element, for kernels. REQUIRES: T is the element type (checked).
+  template <class T>
+  T* data() const {
+    check_type(dtype_of<T>);
+    return static_cast<T*>(raw());
+  }
+  void* raw() const { return static_cast<char*>(impl_->storage->data()) + impl_->offset * static_cast<int64_t>(size_of(impl_->dtype)); }
+
+  // The one element, on the host. Throws shape unless numel() == 1, and state inside a captured step.
+  double item() const;
+  // All elements in row-major order, on the host; converts. Throws state inside a captured step.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // item() for the library itself: allowed inside a captured step.
+  double to_double() const;
+
+  // Autograd's facts; made at first use. has_autograd() asks without making.
+  AutogradMeta& autograd() const;
+  bool has_autograd() const { return impl_ && impl_->autograd != nullptr; }
+  bool requires_grad() const;
+  // Leaves only; floating types only (throws dtype). Returns *this for chaining.
+  Tensor& set_requires_grad(bool on);
+  // The gradient of the last backward(), or undefined. Throws state if a fused rule took it (the message names the rule).
+  Tensor grad() const;
+
+  // "f32[64, 784] cpu": for messages. values(): numbers too, as nested brackets, long dims cut in the middle.
+  std::string describe() const;
+  std::string values(int precision = 4) const;
+
+ private:
+  struct Impl {
+    std::shared_ptr<Storage> storage;
+    Shape shape;
+    Strides strides;
+    int64_t offset = 0, numel = 0;
+    DType dtype = DType::f32;
+    Device device;
+    bool contiguous = true;
+    std::unique_ptr<AutogradMeta> autograd;
+    ~Impl();
+  };
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  void check_type(DType wanted) const;
+  void check_host_read(const char* what) const;
+  std::shared_ptr<Impl> impl_;
+};
+
+// AutogradMeta::name of a resident number that never changes (the seed of backward).
+inline constexpr char kConstantName[] = "const";
+
+struct AutogradMeta {
+  bool requires_grad = false;
+  bool leaf = true;                         // not made by an op on a tape
+  Tensor grad;                              // leaves, and tensors that asked for it (retain_grad)
+  const char* grad_taken_by = nullptr;      // a fused rule consumed the gradient: reading it is an error
+  std::vector<std::function<Tensor(const Tensor&)>> hooks;  // called with the gradient; a defined result replaces it
+  uint64_t tape_generation = 0;
+  int64_t tape_slot = -1;                   // index of the value on the thread's tape
+  Tensor low;                               // bf16 copy of a master weight, kept equal by the optimizer's ops
+  std::string name;                         // "layers.0.weight", for messages and graphs
+};
+
+// "f32[64, 784] cpu, f32[10] cpu": the operands in a message.
+std::string describe(std::initializer_list<std::pair<const char*, const Tensor*>> named);
+
+}  // namespace sinter

@@ -1,0 +1,295 @@
+#include "core/device/cpu_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/device/cpu_gemm_backends.h"
+#include "core/parallel.h"
+
+namespace sinter {
+namespace {
+
+// Sets backend or threads for one test.
+struct Restore {
+  GemmBackend backend = gemm_backend();
+  int threads = num_threads();
+  ~Restore() { set_gemm_backend(backend), set_num_threads(threads); }
+};
+
+struct Way {
+  const char* name;
+  bool (*run)(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);  // false: not for this product
+};
+bool by_backend(GemmBackend backend, const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+  const Restore restore;
+  set_gemm_backend(backend);
+  gemm(desc, a, b, bias, c);
+  return true;
+}
+const Way kWays[] = {
+    {"eigen backend", [](auto... args) { return by_backend(GemmBackend::eigen, args...); }},
+    {"onednn backend", [](auto... args) { return has_onednn() && by_backend(GemmBackend::onednn, args...); }},
+    {"onednn itself", [](const Gemm& d, const void* a, const void* b, const void* bias,
+                         void* c) { return d.k > 0 && d.in != DType::f64 && detail::gemm_onednn(d, a, b, bias, c); }},
+    {"own kernels",
+     [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+       if (d.in != DType::f32 || (d.trans_a && d.trans_b) || d.k == 0) return false;
+       detail::gemm_small(d, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<const float*>(bias),
+                          static_cast<float*>(c));
+       return true;
+     }},
+};
+
+std::string describe(const Gemm& d) {
+  return cat(name_of(d.in), " -> ", name_of(d.out), " m ", d.m, " n ", d.n, " k ", d.k, d.trans_a ? " A^T" : "", d.trans_b ? " B^T" : "",
+             " ld ", d.lda, " ", d.ldb, " ", d.ldc, d.accumulate ? " accumulate" : "");
+}
+
+template <class T>
+std::vector<T> random_values(size_t count, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<T> values(count);
+  for (T& value : values) value = T(uniform(engine));
+  return values;
+}
+
+Gemm make(int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b, int64_t pad = 0) {
+  Gemm d{.m = m, .n = n, .k = k, .trans_a = trans_a, .trans_b = trans_b};
+  d.lda = (trans_a ? m : k) + pad, d.ldb = (trans_b ? k : n) + pad, d.ldc = n + pad;
+  return d;
+}
+
+// Every element within 4 sqrt(k + 2) u S + 2 u_out |y| of the product in f64 (S: the sum of the k + 2 terms' absolute values); nothing
+// written beside C.
+template <class In, class Out>
+void check(Gemm d, bool with_bias) {
+  d.in = d.bias = dtype_of<In>, d.out = dtype_of<Out>;
+  const auto a = random_values<In>((d.trans_a ? d.k : d.m) * d.lda, 1), b = random_values<In>((d.trans_b ? d.n : d.k) * d.ldb, 2);
+  const auto bias = random_values<In>(d.n, 3);
+  const auto start = random_values<Out>(d.m * d.ldc, 4);
+  std::vector<double> exact(d.m * d.n), scale(d.m * d.n);
+  for (int64_t i = 0; i < d.m; ++i) {
+    for (int64_t j = 0; j < d.n; ++j) {
+      double sum = 0, magnitude = 0;
+      const auto add = [&](double term) { sum += term, magnitude += std::fabs(term); };
+      if (with_bias) add(bias[j]);
+      if (d.accumulate) add(start[i * d.ldc + j]);
+      for (int64_t p = 0; p < d.k; ++p)
+        add(double(a[d.trans_a ? p * d.lda + i : i * d.lda + p]) * double(b[d.trans_b ? j * d.ldb + p : p * d.ldb + j]));
+      exact[i * d.n + j] = sum, scale[i * d.n + j] = magnitude;
+    }
+  }
+  const double u = std::is_same_v<In, double> ? 0x1p-53 : 0x1p-24;
+  const double u_out = std::is_same_v<Out, bf16> ? 0x1p-8 : u;
+  for (const Way& way : kWays) {
+    auto c = start;
+    if (!way.run(d, a.data(), b.data(), with_bias ? bias.data() : nullptr, c.data())) continue;
+    for (int64_t i = 0; i < d.m; ++i) {
+      for (int64_t j = 0; j < d.ldc; ++j) {
+        const double got = c[i * d.ldc + j];
+        if (j >= d.n) {
+          ASSERT_EQ(got, double(start[i * d.ldc + j])) << way.name << " " << describe(d) << " wrote beside C at " << i << ", " << j;
+          continue;
+        }
+        const double want = exact[i * d.n + j];
+        const double bound = 4 * std::sqrt(d.k + 2.0) * u * scale[i * d.n + j] + 2 * u_out * std::fabs(want);
+        ASSERT_NEAR(got, want, bound) << way.name << " " << describe(d) << (with_bias ? " bias" : "") << " at " << i << ", " << j;
+      }
+    }
+  }
+}
+
+constexpr int64_t kShapes[][3] = {{1, 1, 1},     {1, 7, 3},    {5, 1, 9},    {2, 3, 17},   {6, 64, 1},   {7, 65, 2},
+                                  {13, 10, 128}, {1, 256, 61}, {16, 33, 64}, {17, 4, 100}, {33, 31, 33}, {12, 80, 16},
+                                  {3, 130, 47},  {70, 6, 300}, {64, 64, 64}, {37, 53, 129}};
+
+template <class In, class Out>
+void check_all() {
+  int turn = 0;
+  for (const auto& [m, n, k] : kShapes) {
+    for (int trans = 0; trans < 4; ++trans) {
+      for (int flags = 0; flags < 4; ++flags, ++turn) {
+        Gemm d = make(m, n, k, trans & 1, trans & 2, turn % 3 == 0 ? 0 : turn % 7);
+        d.accumulate = flags & 1;
+        check<In, Out>(d, flags & 2);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CpuGemm, F32) { check_all<float, float>(); }
+TEST(CpuGemm, F64) { check_all<double, double>(); }
+TEST(CpuGemm, Bf16) { check_all<bf16, bf16>(); }
+TEST(CpuGemm, Bf16ToF32) { check_all<bf16, float>(); }
+
+// Large enough that gemm() itself goes to the library, on more threads than one.
+TEST(CpuGemm, LargerThanTheOwnKernelsTake) {
+  const Restore restore;
+  set_num_threads(3);
+  for (int trans = 0; trans < 4; ++trans) {
+    const Gemm d = make(131, 257, 77, trans & 1, trans & 2);
+    EXPECT_FALSE(detail::gemm_small_fits(d));
+    check<float, float>(d, true);
+  }
+}
+
+TEST(CpuGemm, OwnKernelsTakeTheSmallLayers) {
+  EXPECT_TRUE(detail::gemm_small_fits(make(1, 256, 784, false, true)));
+  EXPECT_TRUE(detail::gemm_small_fits(make(128, 10, 128, false, true)));
+  EXPECT_TRUE(detail::gemm_small_fits(make(10, 128, 128, true, false)));
+  EXPECT_FALSE(detail::gemm_small_fits(make(1, 8, 8, true, true)));
+  EXPECT_FALSE(detail::gemm_small_fits(make(1024, 256, 784, false, true)));
+  Gemm f64 = make(1, 8, 8, false, true);
+  f64.in = f64.out = f64.bias = DType::f64;
+  EXPECT_FALSE(detail::gemm_small_fits(f64));
+}
+
+TEST(CpuGemm, BiasInF32OnBf16Operands) {
+  Gemm d = make(3, 5, 8, false, true);
+  d.in = DType::bf16, d.out = DType::f32;
+  const std::vector<bf16> ones(64, bf16(1.0f));
+  const std::vector<float> bias = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f};
+  for (const Way& way : kWays) {
+    std::vector<float> c(15, -1.0f);
+    if (!way.run(d, ones.data(), ones.data(), bias.data(), c.data())) continue;
+    for (int i = 0; i < 15; ++i) EXPECT_FLOAT_EQ(c[i], 8.0f + bias[i % 5]) << way.name;
+  }
+}
+
+TEST(CpuGemm, EmptySum) {
+  const std::vector<float> bias = {1, 2, 3};
+  for (const bool accumulate : {false, true}) {
+    Gemm d = make(2, 3, 0, false, false);
+    d.accumulate = accumulate;
+    std::vector<float> c(6, 10.0f);
+    gemm(d, nullptr, nullptr, bias.data(), c.data());
+    EXPECT_EQ(c, accumulate ? (std::vector<float>{11, 12, 13, 11, 12, 13}) : (std::vector<float>{1, 2, 3, 1, 2, 3}));
+    std::fill(c.begin(), c.end(), 10.0f);
+    gemm(d, nullptr, nullptr, nullptr, c.data());
+    EXPECT_EQ(c, std::vector<float>(6, accumulate ? 10.0f : 0.0f));
+  }
+  std::vector<bf16> c(6, bf16(5.0f));
+  Gemm d = make(2, 3, 0, true, true);
+  d.lda = 2, d.ldb = 0, d.in = d.out = DType::bf16;
+  gemm(d, nullptr, nullptr, bias.data(), c.data());
+  EXPECT_EQ(float(c[5]), 3.0f);
+}
+
+TEST(CpuGemm, EmptyResultTouchesNothing) {
+  gemm(make(0, 4, 3, false, false), nullptr, nullptr, nullptr, nullptr);
+  gemm(make(4, 0, 3, false, true), nullptr, nullptr, nullptr, nullptr);
+}
+
+TEST(CpuGemm, NanAndInfPropagate) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  for (int trans = 0; trans < 4; ++trans) {
+    const Gemm d = make(9, 21, 19, trans & 1, trans & 2);
+    std::vector<float> a(9 * 19, 1.0f), b(19 * 21, 1.0f);
+    const auto at = [&](int64_t i, int64_t p) -> float& { return a[d.trans_a ? p * d.lda + i : i * d.lda + p]; };
+    at(1, 18) = nan, at(2, 3) = inf, at(3, 5) = inf;
+    for (int64_t j = 0; j < d.n; ++j) b[d.trans_b ? j * d.ldb + 5 : 5 * d.ldb + j] = 0.0f;  // inf * 0
+    for (const Way& way : kWays) {
+      std::vector<float> c(9 * 21, nan);  // what was there does not count
+      if (!way.run(d, a.data(), b.data(), nullptr, c.data())) continue;
+      for (int64_t j = 0; j < d.n; ++j) {
+        EXPECT_EQ(c[j], 18.0f) << way.name << trans;
+        EXPECT_TRUE(std::isnan(c[d.n + j])) << way.name << trans;
+        EXPECT_EQ(c[2 * d.n + j], inf) << way.name << trans;
+        EXPECT_TRUE(std::isnan(c[3 * d.n + j])) << way.name << trans;
+        EXPECT_EQ(c[4 * d.n + j], 18.0f) << way.name << trans;
+      }
+    }
+  }
+}
+
+TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
+  const Restore restore;
+  for (const bool trans_b : {false, true}) {
+    const Gemm d = make(61, 203, 301, false, trans_b);
+    const auto a = random_values<float>(61 * 301, 1), b = random_values<float>(203 * 301, 2);
+    std::vector<float> first;
+    for (const int threads : {1, 2, 5}) {
+      set_num_threads(threads);
+      std::vector<float> c(61 * 203);
+      detail::gemm_small(d, a.data(), b.data(), nullptr, c.data());
+      if (first.empty()) first = c;
+      EXPECT_EQ(c, first) << threads << " threads";
+    }
+  }
+}
+
+// Each thread has its own primitives; more shapes than the cache keeps; another number of threads is another plan.
+TEST(CpuGemm, OneDnnCacheServesThreadsAndForgets) {
+  if (!has_onednn()) GTEST_SKIP() << "built without oneDNN";
+  const Restore restore;
+  const auto ones = std::vector<float>(400 * 20, 1.0f);
+  const auto sum_of = [&](int64_t k) {
+    std::vector<float> c(20 * 20);
+    EXPECT_TRUE(detail::gemm_onednn(make(20, 20, k, false, false), ones.data(), ones.data(), nullptr, c.data()));
+    return std::count(c.begin(), c.end(), static_cast<float>(k)) == 400;
+  };
+  for (int64_t k = 1; k <= 270; ++k) EXPECT_TRUE(sum_of(k)) << k;
+  EXPECT_TRUE(sum_of(1));
+  set_num_threads(1);
+  EXPECT_TRUE(sum_of(1));
+  bool right[2] = {};
+  std::thread other([&] { right[0] = sum_of(37); });
+  right[1] = sum_of(37);
+  other.join();
+  EXPECT_TRUE(right[0] && right[1]);
+}
+
+TEST(CpuGemm, InsideParallelForEachProductIsSerial) {
+  const Restore restore;
+  set_num_threads(2);
+  const auto ones = std::vector<float>(200 * 200, 1.0f);
+  std::vector<std::vector<float>> c(4, std::vector<float>(200 * 200));
+  parallel_for(4, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) gemm(make(200, 200, 200, false, true), ones.data(), ones.data(), nullptr, c[i].data());
+  });
+  for (const auto& product : c) EXPECT_EQ(product, std::vector<float>(200 * 200, 200.0f));
+}
+
+TEST(CpuGemm, BackendsAreNamedAndChosen) {
+  const Restore restore;
+  set_gemm_backend(GemmBackend::eigen);
+  EXPECT_EQ(std::string(gemm_backend_name()).substr(0, 8), "Eigen 3.");
+  if (has_onednn()) {
+    set_gemm_backend(GemmBackend::onednn);
+    EXPECT_EQ(std::string(gemm_backend_name()).substr(0, 9), "oneDNN 2.");
+  } else {
+    try {
+      set_gemm_backend(GemmBackend::onednn);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::not_built);
+    }
+  }
+}
+
+TEST(CpuGemm, WrongDescriptionsAreOurMistake) {
+  Gemm narrow = make(4, 4, 4, false, false), mixed = narrow;
+  narrow.ldb = 3;
+  mixed.out = DType::f64;
+  std::vector<float> x(16);
+  for (const Gemm& d : {narrow, mixed}) {
+    try {
+      gemm(d, x.data(), x.data(), nullptr, x.data());
+      FAIL() << describe(d);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::internal);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,108 @@
+#include "core/math.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace sinter {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+struct Function {
+  const char* name;
+  float (*ours)(float);
+  double (*oracle)(double);
+};
+const Function kFunctions[] = {
+    {"exp", [](float x) { return math::exp(x); }, [](double x) { return std::exp(x); }},
+    {"log", [](float x) { return math::log(x); }, [](double x) { return std::log(x); }},
+    {"tanh", [](float x) { return math::tanh(x); }, [](double x) { return std::tanh(x); }},
+    {"erf", [](float x) { return math::erf(x); }, [](double x) { return std::erf(x); }},
+};
+
+// Distance of `value` from `exact` in units in the last place of a float near it; 0 where both round to the same inf, NaN or signed zero.
+double ulps(float value, double exact) {
+  const float rounded = static_cast<float>(exact);
+  if (std::isnan(exact)) return std::isnan(value) ? 0.0 : 1e9;
+  if (std::isinf(rounded) || rounded == 0.0f) return value == rounded && std::signbit(value) == std::signbit(rounded) ? 0.0 : 1e9;
+  int exponent;
+  std::frexp(exact, &exponent);
+  return std::fabs(value - exact) / std::ldexp(1.0, std::max(exponent - 24, -149));
+}
+
+TEST(Math, ErrorIsAtMostTwoUlpOverAllFloats) {
+  constexpr uint64_t kStep = 1009, kFloats = uint64_t{1} << 32;
+  for (const Function& f : kFunctions) {
+    float worst_at = 0;
+    double worst = 0;
+    for (uint64_t u = 0; u < kFloats; u += kStep) {
+      const float x = math::from_bits(static_cast<uint32_t>(u));
+      const double error = ulps(f.ours(x), f.oracle(x));
+      if (error > worst) worst = error, worst_at = x;
+    }
+    EXPECT_LE(worst, 2.0) << f.name << " at " << worst_at;
+  }
+}
+
+TEST(Math, SpecialValues) {
+  for (const Function& f : kFunctions) {
+    for (const float x : {0.0f,       -0.0f,      1.0f,        -1.0f,           kInf,    -kInf,    kNan,      -kNan,
+                          1e-45f,     -1e-45f,    1e-40f,      1.17549435e-38f, 3.4e38f, -3.4e38f, 88.72283f, 88.72284f,
+                          -87.33655f, -103.2789f, -103.97208f, -103.97209f,     0.6f,    0.9f,     4.0f,      9.01f,
+                          9.02f})
+      EXPECT_LE(ulps(f.ours(x), f.oracle(x)), 2.0) << f.name << "(" << x << ") is " << f.ours(x);
+  }
+  EXPECT_TRUE(std::isnan(math::log(-1.0f)));
+  EXPECT_EQ(math::log(0.0f), -kInf);
+  EXPECT_EQ(math::exp(89.0f), kInf);
+  EXPECT_EQ(math::exp(-104.0f), 0.0f);
+}
+
+// A vectorised loop, its scalar tail and a single call give the same bits.
+TEST(Math, SameBitsInEveryLoop) {
+  std::vector<float> x(1003), y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = (static_cast<float>(i) - 400.0f) * 0.037f;
+  const auto check = [&](const char* name, auto f) {
+    for (size_t i = 0; i < x.size(); ++i) y[i] = f(x[i]);
+    for (size_t i = 0; i < x.size(); ++i) {
+      volatile float single = x[i];
+      const float alone = f(single);
+      if (std::isnan(alone)) continue;
+      ASSERT_EQ(math::to_bits(y[i]), math::to_bits(alone)) << name << "(" << x[i] << ")";
+    }
+  };
+  check("exp", [](float v) { return math::exp(v); });
+  check("log", [](float v) { return math::log(v); });
+  check("tanh", [](float v) { return math::tanh(v); });
+  check("erf", [](float v) { return math::erf(v); });
+}
+
+TEST(Math, DoubleIsTheLibrarys) {
+  for (const double x : {0.1, 0.7, 2.5}) {
+    EXPECT_EQ(math::exp(x), std::exp(x));
+    EXPECT_EQ(math::log(x), std::log(x));
+    EXPECT_EQ(math::tanh(x), std::tanh(x));
+    EXPECT_EQ(math::erf(x), std::erf(x));
+  }
+}
+
+TEST(Math, SmallHelpers) {
+  EXPECT_EQ(math::abs(-2.5f), 2.5f);
+  EXPECT_FALSE(std::signbit(math::abs(-0.0f)));
+  EXPECT_EQ(math::copy_sign(3.0f, -0.0f), -3.0f);
+  EXPECT_EQ(math::sqrt(2.25f), 1.5f);
+  EXPECT_EQ(math::mul_add(2.0f, 3.0f, 4.0f), 10.0f);
+  EXPECT_EQ(math::mul_add(2.0, 3.0, 4.0), 10.0);
+#if defined(__FMA__)
+  const float e = 0x1p-12f;  // (1 + e)^2 - (1 + 2e) is e^2, which only one rounding keeps
+  EXPECT_EQ(math::mul_add(1.0f + e, 1.0f + e, -(1.0f + 2 * e)), e * e);
+#endif
+}
+
+}  // namespace
+}  // namespace sinter

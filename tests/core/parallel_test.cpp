@@ -1,0 +1,76 @@
+#include "core/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace sinter {
+namespace {
+
+class Parallel : public testing::Test {
+ protected:
+  ~Parallel() override { set_num_threads(before_); }
+  const int before_ = num_threads();
+};
+
+TEST_F(Parallel, CoversEveryItemOnce) {
+  for (const int threads : {1, 2, 3, 8}) {
+    set_num_threads(threads);
+    for (const int64_t n : {0, 1, 7, 1000}) {
+      std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
+      parallel_for(n, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+      });
+      for (const auto& count : seen) ASSERT_EQ(count, 1);
+    }
+  }
+}
+
+TEST_F(Parallel, SmallWorkStaysOnTheCaller) {
+  set_num_threads(4);
+  int parts = 0;
+  parallel_for(100, 60, [&](int64_t, int64_t) { ++parts; });
+  EXPECT_EQ(parts, 1) << "two threads would get 50 items, less than the grain";
+}
+
+TEST_F(Parallel, NestedCallsRunSerially) {
+  set_num_threads(2);
+  std::atomic<int> inner{0};
+  parallel_for(2, 1, [&](int64_t, int64_t) { parallel_for(10, 1, [&](int64_t begin, int64_t end) { inner += begin == 0 && end == 10; }); });
+  EXPECT_EQ(inner, 2);
+}
+
+TEST_F(Parallel, ExceptionsReachTheCaller) {
+  set_num_threads(2);
+  EXPECT_THROW(parallel_for(2, 1, [](int64_t begin, int64_t) { if (begin == 1) throw std::runtime_error("here"); }), std::runtime_error);
+  int64_t sum = 0;
+  parallel_for(1, 1, [&](int64_t, int64_t) { sum = 1; });
+  EXPECT_EQ(sum, 1);
+  EXPECT_THROW(set_num_threads(0), Error);
+}
+
+// Known answers of Philox4x32-10: counter and key all zero, all ones (the vectors of the Random123 distribution).
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Philox, UniformsFillTheUnitInterval) {
+  double sum = 0;
+  for (uint64_t i = 0; i < 10000; ++i) {
+    const float u = uniform_from_bits(philox_word(1, 2, i));
+    ASSERT_TRUE(u >= 0 && u < 1);
+    sum += u;
+  }
+  EXPECT_NEAR(sum / 10000, 0.5, 0.02);
+  EXPECT_EQ(uniform_from_bits(~0u), 1 - 0x1p-24f);
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,109 @@
+#include "core/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/context.h"
+
+namespace sinter {
+namespace {
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DTypes, Bf16RoundsToNearestEvenAndKeepsNan) {
+  EXPECT_EQ(float(bf16(1.0f)), 1.0f);
+  EXPECT_EQ(float(bf16(1.00390625f)), 1.0f) << "half way, to even";
+  EXPECT_EQ(float(bf16(1.01171875f)), 1.015625f) << "half way, to even";
+  EXPECT_TRUE(std::isnan(float(bf16(std::numeric_limits<float>::quiet_NaN()))));
+  EXPECT_EQ(float(bf16(std::numeric_limits<float>::infinity())), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(float(bf16(-0.0f)), 0.0f);
+}
+
+TEST(Shapes, BroadcastByNumPysRule) {
+  EXPECT_EQ(broadcast_shapes("add", {3, 1}, {4}), (Shape{3, 4}));
+  EXPECT_EQ(broadcast_shapes("add", {}, {2, 5}), (Shape{2, 5}));
+  EXPECT_EQ(broadcast_shapes("add", {0, 3}, {1, 3}), (Shape{0, 3}));
+  const std::string message = message_of([] { broadcast_shapes("add", {2, 3}, {4, 3}); });
+  EXPECT_NE(message.find("add: shapes do not broadcast: [2, 3] and [4, 3]; at dim 0 2 and 4"), std::string::npos) << message;
+}
+
+TEST(Shapes, RefuseWhatCannotBe) {
+  EXPECT_NE(message_of([] { Tensor::empty({-1, 2}); }).find("negative size"), std::string::npos);
+  EXPECT_NE(message_of([] { Tensor::empty({int64_t{1} << 40, int64_t{1} << 40}); }).find("too many elements"), std::string::npos);
+  EXPECT_NE(message_of([] { normalize_dim("sum", 2, 2); }).find("allowed -2..1"), std::string::npos);
+}
+
+TEST(Tensors, CopiesAreHandles) {
+  Tensor a = Tensor::zeros({2, 2});
+  const Tensor b = a;
+  a.data<float>()[0] = 7;
+  EXPECT_EQ(b.to_vector<float>()[0], 7);
+  EXPECT_TRUE(a.is_same(b));
+}
+
+TEST(Tensors, ViewsReadInTheirOwnOrder) {
+  const Tensor a = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor t = Tensor::view_of(a.storage(), DType::f32, {3, 2}, {1, 3}, 0);
+  EXPECT_FALSE(t.is_contiguous());
+  EXPECT_EQ(t.to_vector<int64_t>(), (std::vector<int64_t>{1, 4, 2, 5, 3, 6}));
+  EXPECT_NE(message_of([&] { Tensor::view_of(a.storage(), DType::f32, {3, 3}, {3, 1}, 0); }).find("internal"), std::string::npos);
+}
+
+TEST(Tensors, HostReadsCanBeForbidden) {
+  const Tensor one = Tensor::ones({1});
+  EXPECT_EQ(one.item(), 1);
+  Context::current().host_reads_forbidden = "a test";
+  const std::string message = message_of([&] { one.item(); });
+  Context::current().host_reads_forbidden = nullptr;
+  EXPECT_NE(message.find("read on the host inside a test: f32[1] cpu"), std::string::npos) << message;
+  EXPECT_NE(message_of([] { Tensor::ones({2}).item(); }).find("f32[2] cpu; it has 2"), std::string::npos);
+}
+
+TEST(Tensors, PrintReadably) {
+  EXPECT_EQ(Tensor::from({1, -2, 30, 4}, {2, 2}).values(), "[[ 1, -2],\n [30,  4]]");
+  EXPECT_EQ(Tensor::from({0.5f, 0.25f}, {2}).values(2), "[0.50, 0.25]");
+  EXPECT_EQ(Tensor::full({9}, 1).values(), "[1, 1, 1, .., 1, 1, 1]");
+  EXPECT_EQ(Tensor::empty({0, 3}).values(), "[]");
+  EXPECT_EQ(Tensor::full({}, 2.5).values(1), "2.5");
+  EXPECT_EQ(Tensor::from({NAN, INFINITY}, {2}).values(1), "[nan, inf]");
+}
+
+TEST(Allocators, ReuseBlocksAndCount) {
+  Allocator& memory = allocator(kCpu);
+  memory.trim();
+  const MemoryStats before = memory.stats();
+  { const Tensor t = Tensor::empty({1000}); EXPECT_EQ(memory.stats().live_bytes - before.live_bytes, 4096); }
+  EXPECT_EQ(memory.stats().live_bytes, before.live_bytes);
+  EXPECT_EQ(memory.stats().requests, before.requests + 1);
+  { const Tensor t = Tensor::empty({1000}); EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % kAlignment, 0u); }
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_EQ(memory.stats().system_allocations, before.system_allocations + 1) << "the second tensor takes the first one's block";
+#endif
+  memory.trim();
+  EXPECT_LE(memory.stats().reserved_bytes, before.reserved_bytes);
+  const std::string message = message_of([] { Tensor::empty({int64_t{1} << 46}); });
+  EXPECT_NE(message.find("out of memory asking"), std::string::npos) << message;
+}
+
+TEST(Errors, HaveOneForm) {
+  Error error(Error::Kind::shape, "linear: input features differ", "the previous layer gives 784 features");
+  error.set_path("MLP / layers.2");
+  error.set_path("outer");
+  EXPECT_STREQ(error.what(), "linear: input features differ\n    in MLP / layers.2\n    hint: the previous layer gives 784 features");
+  EXPECT_EQ(escaped("a\x1b[1m\n"), "a\\x1b[1m\\x0a");
+  EXPECT_EQ(edit_distance("hiden", "hidden"), 1);
+  EXPECT_EQ(nearest_word("hiden", std::vector<std::string>{"batch", "hidden"}), "hidden");
+  EXPECT_EQ(nearest_word("xyz", std::vector<std::string>{"batch", "hidden"}), "");
+}
+
+}  // namespace
+}  // namespace sinter
