@@ -1,0 +1,122 @@
+#include "profiler/buffers.h"
+
+namespace sinter::profiler::detail {
+namespace {
+
+std::atomic<ThreadBuffer*> g_head{nullptr};
+constinit thread_local ThreadBuffer* t_buffer = nullptr;
+
+// Its destructor hands the buffer back. Apart from t_buffer, whose access must cost no guard.
+struct AtThreadExit {
+  ~AtThreadExit();
+  bool armed = false;
+};
+thread_local AtThreadExit t_at_exit;
+
+}  // namespace
+
+void release_thread_buffer() noexcept {
+  if (t_buffer) t_buffer->owned_.store(false, std::memory_order_release);
+  t_buffer = nullptr;
+}
+
+namespace {
+AtThreadExit::~AtThreadExit() { release_thread_buffer(); }
+}  // namespace
+
+ThreadBuffer* next_buffer(ThreadBuffer* buffer) { return buffer ? buffer->next_ : g_head.load(std::memory_order_acquire); }
+
+ThreadBuffer* thread_buffer() {
+  if (t_buffer) return t_buffer;
+  t_at_exit.armed = true;
+  const uint32_t epoch = g_epoch.load(std::memory_order_acquire);
+  for (ThreadBuffer* b = next_buffer(nullptr); b; b = next_buffer(b)) {
+    bool expected = false;
+    if (b->epoch() != epoch && b->owned_.compare_exchange_strong(expected, true, std::memory_order_acq_rel)) return t_buffer = b;
+  }
+  auto* fresh = new ThreadBuffer;
+  fresh->next_ = g_head.load(std::memory_order_relaxed);
+  do {
+    fresh->id_ = fresh->next_ ? fresh->next_->id_ + 1 : 0;
+  } while (!g_head.compare_exchange_weak(fresh->next_, fresh, std::memory_order_acq_rel));
+  return t_buffer = fresh;
+}
+
+bool ThreadBuffer::prepare(uint32_t epoch) {
+  if (epoch_.load(std::memory_order_relaxed) == epoch) return true;
+  if (depth_ > 0) return false;
+  const size_t capacity = g_capacity.load(std::memory_order_relaxed);
+  if (capacity_ != capacity) {
+    capacity_ = 0;
+    records_ = std::make_unique<Record[]>(capacity);  // value-initialised: touches the pages
+    launches_ = std::make_unique<LaunchRecord[]>(capacity);
+    capacity_ = capacity;
+  }
+  clear();
+  epoch_.store(epoch, std::memory_order_release);
+  return true;
+}
+
+void ThreadBuffer::clear() noexcept {
+  count_.store(0, std::memory_order_relaxed);
+  n_launches_.store(0, std::memory_order_relaxed);
+}
+
+Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
+  const size_t i = count_.load(std::memory_order_relaxed);
+  if (i == capacity_) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+    return nullptr;
+  }
+  Record* record = &records_[i];
+  record->name = name;
+  record->info = OpInfo{};
+  record->parent = current_;
+  record->step = g_step.load(std::memory_order_relaxed);
+  record->n_launches = 0;
+  record->depth = depth_++;
+  record->kind = kind;
+  current_ = static_cast<int32_t>(i);
+  std::atomic_ref(record->t1).store(Record::kOpen, std::memory_order_relaxed);
+  record->t0 = now();
+  count_.store(i + 1, std::memory_order_release);
+  return record;
+}
+
+void ThreadBuffer::pop(Record* record) noexcept {
+  current_ = record->parent;
+  --depth_;
+  std::atomic_ref(record->t1).store(now(), std::memory_order_release);
+}
+
+void ThreadBuffer::add_launch(int64_t t0, int64_t t1) noexcept {
+  const size_t i = n_launches_.load(std::memory_order_relaxed);
+  if (i == capacity_) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  launches_[i] = {t0, t1, current_};
+  ++records_[current_].n_launches;
+  n_launches_.store(i + 1, std::memory_order_release);
+}
+
+Trace ThreadBuffer::read(bool steps_here) const {
+  Trace trace{id_, steps_here, {}, {}};
+  const size_t n = count_.load(std::memory_order_acquire);
+  trace.records.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    Record& from = records_[i];
+    Record& to = trace.records[i];
+    if (std::atomic_ref(from.t1).load(std::memory_order_acquire) != Record::kOpen) {
+      to = from;
+    } else {
+      to.t0 = from.t0, to.name = from.name, to.parent = from.parent, to.step = from.step, to.depth = from.depth, to.kind = from.kind;
+    }
+  }
+  const size_t launches = n_launches_.load(std::memory_order_acquire);
+  trace.launches.assign(launches_.get(), launches_.get() + launches);
+  std::erase_if(trace.launches, [n](const LaunchRecord& launch) { return static_cast<size_t>(launch.record) >= n; });
+  return trace;
+}
+
+}  // namespace sinter::profiler::detail

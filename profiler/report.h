@@ -1,0 +1,98 @@
+// Report: what a session saw, as plain data, and the views on it: rows() (rows.cpp) and table() (table.cpp).
+//
+// Times are integer ns and conserve exactly: within a step, the self times of all scopes of the stepping thread and the time outside scopes
+// add up to the step. Sums are over the active steps; divide by steps.size(). A value: copy it, keep it, read it from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profiler/scope.h"
+
+namespace sinter::profiler {
+
+// wait: not recorded; warmup: recorded and thrown away; active: every step is a sample. repeat 0: until finish().
+struct Schedule {
+  int wait = 1, warmup = 3, active = 20, repeat = 1;
+};
+
+struct StepSample {
+  int64_t number, round;  // both from 0; a round is one turn of the schedule
+  int64_t t0, t1;
+  int64_t allocs;        // -1: not counted
+  int64_t launches = 0;  // of all threads
+
+  int64_t ns() const { return t1 - t0; }
+};
+
+// Records of one thread in the order of their begin; a thread may come in several pieces. Parents are indices into the same piece.
+struct Trace {
+  int thread;
+  bool steps_here;  // the thread that called step()
+  std::vector<Record> records;
+  std::vector<LaunchRecord> launches;
+};
+
+// All calls of one op name and role (and shapes, if asked), or of one name among the scopes of another kind. Sums over the active steps.
+struct Row {
+  std::string name{}, shapes{};  // `matmul(wgrad)`; shapes only by shape
+  ScopeKind kind = ScopeKind::op;
+  Role role = Role::none;
+  int64_t calls = 0, launches = 0;
+  Cost cost{};
+  int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // a row inside itself counts once in total
+  std::vector<int64_t> samples{};                    // self ns of each active step
+  std::string heaviest_child{};
+  int64_t heaviest_child_ns = 0;
+
+  int64_t dispatch_ns() const { return self_ns - kernel_ns; }
+};
+
+// One op call of the window: pairs rows with captured nodes.
+struct OpCall {
+  uint64_t uid, forward_uid;
+  uint32_t graph_node;
+  int row;             // index in rows(by_shape) of the same call
+  int64_t step_index;  // in Report::steps
+  bool in_step_thread;
+  int64_t self_ns, kernel_ns;
+};
+
+struct Rows {
+  std::vector<Row> rows;  // in the order of first sight
+  std::vector<OpCall> calls;
+};
+
+struct TableOptions {
+  std::string sort_by = "self_cpu_time_total";  // also: cpu_time_total, cpu_time, dispatch_time_total, count, flops, bytes
+  int row_limit = 15;                           // -1: all rows, none folded
+  bool group_by_input_shape = false;
+  bool scopes = false;  // a second block: module, data and other scopes
+};
+
+// Self ns of each record: its duration without its direct children's; 0 where it is open.
+std::vector<int64_t> self_times(const Trace& trace);
+
+struct Report {
+  std::string title;
+  int threads = 0;
+  Schedule schedule;
+  std::vector<StepSample> steps;  // active and complete
+  std::vector<Trace> traces;
+  std::vector<std::string> incomplete;  // why this report is not to be trusted; empty: it is complete
+  std::vector<std::string> notes;       // what left the statistics
+
+  Rows rows(bool by_shape = false) const;
+  double launches_per_step() const;
+  // Counts launches into the steps, and finds what makes the report incomplete or leaves its statistics. Called once, by finish().
+  void judge();
+  // Index in steps, or -1 if the step is not an active one.
+  int64_t step_index(uint32_t number) const;
+  // Ended in the step in which it began, and that is an active one. Only such records enter the statistics.
+  bool counts(const Trace& trace, const Record& record) const;
+  // REQUIRES: steps is not empty (finish() sees to it). Error (usage): unknown sort key; the hint names the nearest.
+  std::string table(const TableOptions& options = {}) const;
+};
+
+}  // namespace sinter::profiler

@@ -1,0 +1,103 @@
+// Scope: the RAII span that apply(), modules and users open; KernelSpan: the kernel call inside an op's scope (= one launch on `cpu`).
+//
+// While no session records, a Scope costs one relaxed load. While one records, it writes to a fixed buffer of its own thread: no locks, no
+// allocation, never an exception; a full buffer drops and counts. Scopes live on the stack only, so nesting is strict by construction;
+// parent and depth are stored at push. Times are integer ns of the session's clock. Any thread may open scopes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "profiler/cost.h"
+#include "profiler/names.h"
+
+namespace sinter::profiler {
+
+enum class ScopeKind : uint8_t { step, annotation, module, op, runtime, sync, memory, data, profiler };
+std::string_view name_of(ScopeKind kind);
+
+// What apply() knows of one op; made only while recording.
+struct OpInfo {
+  Cost cost{};
+  uint64_t uid = 0, forward_uid = 0;
+  uint32_t shape_key = 0, graph_node = 0;
+  Role role = Role::none;
+};
+
+struct Record {
+  int64_t t0 = 0, t1 = kOpen;
+  StaticName name;
+  OpInfo info;  // ops only
+  int32_t parent = -1;
+  uint32_t step = 0, n_launches = 0;
+  uint16_t depth = 0;
+  ScopeKind kind = ScopeKind::annotation;
+
+  static constexpr int64_t kOpen = INT64_MIN;
+};
+
+// One piece of work that an op started; `record` is the index of the op's record in the same thread.
+struct LaunchRecord {
+  int64_t t0, t1;
+  int32_t record;
+};
+
+namespace detail {
+inline std::atomic<bool> g_recording{false};
+class ThreadBuffer;
+}  // namespace detail
+
+inline bool recording() noexcept { return detail::g_recording.load(std::memory_order_relaxed); }
+
+class Scope {
+ public:
+  explicit Scope(StaticName name, ScopeKind kind = ScopeKind::annotation) noexcept {
+    if (recording()) [[unlikely]]
+      begin(name, kind);
+  }
+  ~Scope() {
+    if (slot_) [[unlikely]]
+      end();
+  }
+  // make() -> OpInfo, called only while recording; it must not throw.
+  template <class F>
+  void describe(F&& make) noexcept {
+    if (slot_) [[unlikely]]
+      slot_->info = make();
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  static void* operator new(size_t) = delete;
+
+ private:
+  void begin(StaticName name, ScopeKind kind) noexcept;
+  void end() noexcept;
+  Record* slot_ = nullptr;
+};
+
+// Stands tightly round the kernel call of an OpDef: counts one launch for the innermost open op, whose time outside it is `Disp`.
+// Does nothing where no recorded op is open.
+class KernelSpan {
+ public:
+  KernelSpan() noexcept {
+    if (recording()) [[unlikely]]
+      begin();
+  }
+  ~KernelSpan() {
+    if (buffer_) [[unlikely]]
+      end();
+  }
+  KernelSpan(const KernelSpan&) = delete;
+  KernelSpan& operator=(const KernelSpan&) = delete;
+  static void* operator new(size_t) = delete;
+
+ private:
+  void begin() noexcept;
+  void end() noexcept;
+  detail::ThreadBuffer* buffer_ = nullptr;
+  int64_t t0_ = 0;
+};
+
+}  // namespace sinter::profiler

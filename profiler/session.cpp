@@ -1,0 +1,129 @@
+#include "profiler/session.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "profiler/buffers.h"
+
+namespace sinter::profiler {
+namespace {
+
+SteadyClock g_steady_clock;
+std::atomic<bool> g_active{false};
+std::atomic<uint32_t> g_last_epoch{0};
+
+// In a forked child: its session, if any, is not the parent's.
+void forget_session() {
+  detail::g_recording.store(false, std::memory_order_relaxed);
+  detail::g_epoch.store(0, std::memory_order_relaxed);
+  g_active.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Session::Session(Options options) : options_(std::move(options)) {
+  const Schedule& s = options_.schedule;
+  SINTER_CHECK(s.wait >= 0 && s.warmup >= 0 && s.active >= 1 && s.repeat >= 0, usage,
+               cat("profiler: the schedule records nothing: wait ", s.wait, ", warmup ", s.warmup, ", active ", s.active, ", repeat ",
+                   s.repeat, "; active must be at least 1, the others at least 0"));
+  static const int at_fork = pthread_atfork(nullptr, nullptr, forget_session);
+  SINTER_ASSERT(at_fork == 0, "pthread_atfork gave ", at_fork);
+  SINTER_CHECK(!g_active.exchange(true), state, "profiler: a session is active already; there is one per process",
+               "call finish() on it, or let it end, before the next");
+  detail::g_clock.store(options_.clock ? options_.clock : &g_steady_clock, std::memory_order_release);
+  detail::g_capacity.store(options_.records_per_thread, std::memory_order_relaxed);
+  detail::g_dropped.store(0, std::memory_order_relaxed);
+  epoch_ = ++g_last_epoch;
+  detail::g_epoch.store(epoch_, std::memory_order_release);
+  report_.title = options_.title, report_.threads = options_.threads, report_.schedule = s;
+  try {
+    detail::thread_buffer()->prepare(epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
+    enter(phase_of(0));
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+Session::~Session() { close(); }
+
+void Session::close() noexcept {
+  if (epoch_ != 0 && epoch_ == detail::g_epoch.load()) {
+    detail::g_clock.store(&g_steady_clock, std::memory_order_release);  // scopes that are still open will ask it for their end
+    forget_session();
+  }
+  epoch_ = 0;
+}
+
+Session::Phase Session::phase_of(int64_t step) const {
+  const Schedule& s = options_.schedule;
+  const int64_t turn = int64_t{s.wait} + s.warmup + s.active;
+  if (s.repeat > 0 && step / turn >= s.repeat) return Phase::done;
+  const int64_t at = step % turn;
+  return at < s.wait ? Phase::wait : at < s.wait + s.warmup ? Phase::warmup : Phase::active;
+}
+
+void Session::enter(Phase next) {
+  const Schedule& s = options_.schedule;
+  const bool turn_ends = seen_ % (int64_t{s.wait} + s.warmup + s.active) == 0;
+  if (next != phase_ || turn_ends) {
+    // Between windows the stepping thread's buffer is emptied, so that it need hold one turn only.
+    if (step_buffer_ && step_buffer_->epoch() == epoch_ && step_buffer_->depth() == 0) {
+      if (phase_ == Phase::active) report_.traces.push_back(step_buffer_->read(true));
+      step_buffer_->clear();
+    }
+    if (next == Phase::active) report_.steps.reserve(report_.steps.size() + static_cast<size_t>(s.active));
+  }
+  phase_ = next;
+  detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
+  detail::g_recording.store(next == Phase::warmup || next == Phase::active);
+  step_allocs_ = options_.allocations ? options_.allocations() : 0;
+  step_t0_ = detail::now();
+}
+
+void Session::step() {
+  SINTER_CHECK(epoch_ != 0, state, "profiler: step() after finish(): the session is over");
+  if (epoch_ != detail::g_epoch.load()) return;  // a forked child
+  const int64_t now = detail::now();
+  detail::ThreadBuffer* const mine = detail::thread_buffer();
+  SINTER_CHECK(!step_buffer_ || step_buffer_ == mine, state, "profiler: step() was called by two threads; steps belong to one");
+  step_buffer_ = mine;
+  if (phase_ == Phase::active) {
+    const Schedule& s = options_.schedule;
+    const int64_t round = seen_ / (int64_t{s.wait} + s.warmup + s.active);
+    report_.steps.push_back({seen_, round, step_t0_, now, options_.allocations ? options_.allocations() - step_allocs_ : -1});
+  }
+  ++seen_;
+  enter(phase_of(seen_));
+}
+
+Report Session::finish() {
+  SINTER_CHECK(epoch_ != 0 && epoch_ == detail::g_epoch.load(), state,
+               "profiler: finish(): this session is over: finish() was called already, or this process is a forked child");
+  detail::g_recording.store(false);
+  const Schedule& s = options_.schedule;
+  const int64_t first = int64_t{s.wait} + s.warmup + 1;
+  if (report_.steps.empty()) {
+    close();
+    throw Error(Error::Kind::state,
+                cat("profiler: no step was recorded: wait ", s.wait, ", warmup ", s.warmup, ", active ", s.active, " needs ", first,
+                    " steps for a first sample and ", first + s.active - 1, " for all; step() was called ", seen_, " times"),
+                "call step() at the end of every step, or shorten the schedule");
+  }
+  for (detail::ThreadBuffer* b = detail::next_buffer(nullptr); b; b = detail::next_buffer(b)) {
+    if (b->epoch() == epoch_) report_.traces.push_back(b->read(b == step_buffer_));
+  }
+  std::erase_if(report_.traces, [](const Trace& trace) { return trace.records.empty(); });
+  const int64_t dropped = detail::g_dropped.load();
+  close();
+  if (dropped > 0) {
+    report_.incomplete.push_back(
+        cat(dropped, " records dropped (a buffer holds ", options_.records_per_thread, " per thread, for one turn of the schedule)"));
+  }
+  report_.judge();
+  return std::move(report_);
+}
+
+}  // namespace sinter::profiler

@@ -1,0 +1,61 @@
+// Session: records the steps that its schedule names, then gives a Report.
+//
+//   Session session({.schedule = {.wait = 1, .warmup = 3, .active = 20}});
+//   for (auto& batch : loader) { { Scope s("train_step"); train_step(batch); }  session.step(); }
+//   std::string text = session.finish().table({.row_limit = 15});
+//
+// One session per process; a second one is an error. A step lies between two step() calls (the first starts with the session); all of them
+// come from one thread, while any thread may record. finish() is the one drain; ~Session only drops. A forked child records nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profiler/clock.h"
+#include "profiler/report.h"
+#include "profiler/scope.h"
+
+namespace sinter::profiler {
+
+struct Options {
+  Schedule schedule{};
+  std::string title = "CPU eager";     // begins the table's header
+  int threads = 0;                     // of the op kernels, for the header; 0: not said
+  int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the footer
+  Clock* clock = nullptr;              // null: the steady clock; else it outlives every scope that began in the session
+  size_t records_per_thread = size_t{1} << 16;
+};
+
+class Session {
+ public:
+  // Errors: usage (a schedule that records nothing), state (a session is active already).
+  explicit Session(Options options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Ends a step and begins the next. Its own work belongs to no step. Allocates only between windows.
+  void step();
+  // Ends the session, early if need be: complete active steps count. Error (state): no step was recorded, or called twice.
+  Report finish();
+  // True once the schedule has nothing more to record (never with repeat 0).
+  bool done() const { return phase_ == Phase::done; }
+
+ private:
+  enum class Phase { wait, warmup, active, done };
+  Phase phase_of(int64_t step) const;
+  void enter(Phase next);
+  void close() noexcept;
+
+  Options options_;
+  Report report_;
+  Phase phase_ = Phase::done;
+  uint32_t epoch_ = 0;  // this session's number; another one, or 0, is current after finish() and in a forked child
+  int64_t seen_ = 0;    // step() calls
+  int64_t step_t0_ = 0, step_allocs_ = 0;
+  detail::ThreadBuffer* step_buffer_ = nullptr;  // of the thread that calls step()
+};
+
+}  // namespace sinter::profiler

@@ -1,0 +1,24 @@
+// Shorthands of the profiler's tests: ops that take a fake time.
+#pragma once
+
+#include "profiler/session.h"
+
+namespace sinter::profiler {
+
+// An op that takes disp + kernel ns of the fake clock, in one launch.
+inline void fake_op(FakeClock& clock, StaticName name, int64_t disp, int64_t kernel, const OpInfo& info = {}) {
+  Scope scope(name, ScopeKind::op);
+  scope.describe([&] { return info; });
+  clock.advance(disp);
+  KernelSpan span;
+  clock.advance(kernel);
+}
+
+inline const Row* find_row(const Rows& rows, std::string_view name) {
+  for (const Row& row : rows.rows) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace sinter::profiler

@@ -1,0 +1,220 @@
+#include "profiler/session.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "core/error.h"
+#include "tests/profiler/scopes.h"
+
+namespace sinter::profiler {
+namespace {
+
+template <class F>
+std::optional<Error> error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  return std::nullopt;
+}
+
+// The steps that a schedule samples out of the first n, written down turn by turn.
+std::vector<int64_t> active_steps(const Schedule& s, int64_t n) {
+  std::vector<int64_t> out;
+  int64_t step = 0;
+  for (int turn = 0; (s.repeat == 0 || turn < s.repeat) && step < n; ++turn) {
+    step += s.wait + s.warmup;
+    for (int i = 0; i < s.active; ++i, ++step) {
+      if (step < n) out.push_back(step);
+    }
+  }
+  return out;
+}
+
+TEST(Session, EverySchedule) {
+  for (int code = 0; code < 256; ++code) {
+    const Schedule s{.wait = code & 3, .warmup = code >> 2 & 3, .active = code >> 4 & 3, .repeat = code >> 6 & 3};
+    SCOPED_TRACE(testing::Message() << s.wait << s.warmup << s.active << s.repeat);
+    FakeClock clock;
+    const Options options{.schedule = s, .clock = &clock, .records_per_thread = 64};
+    if (s.active == 0) {
+      const auto error = error_of([&] { Session session(options); });
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->kind(), Error::Kind::usage);
+      continue;
+    }
+    for (int n : {0, 1, 2, 4, 7, 19}) {
+      const std::vector<int64_t> expected = active_steps(s, n);
+      Session session(options);
+      for (int step = 0; step < n; ++step) {
+        fake_op(clock, "op", 1, 2 * step);
+        clock.advance(1);
+        session.step();
+      }
+      if (expected.empty()) {
+        const auto error = error_of([&] { session.finish(); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->kind(), Error::Kind::state);
+        continue;
+      }
+      const Report report = session.finish();
+      ASSERT_EQ(report.steps.size(), expected.size());
+      const Rows rows = report.rows();
+      ASSERT_EQ(rows.rows.size(), 1u);
+      EXPECT_EQ(rows.rows[0].calls, static_cast<int64_t>(expected.size()));
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(report.steps[i].number, expected[i]);
+        EXPECT_EQ(report.steps[i].round, expected[i] / (s.wait + s.warmup + s.active));
+        EXPECT_EQ(report.steps[i].ns(), 2 + 2 * expected[i]);
+        EXPECT_EQ(rows.rows[0].samples[i], 1 + 2 * expected[i]);
+      }
+      EXPECT_TRUE(report.incomplete.empty());
+    }
+  }
+}
+
+TEST(Session, NoStepNamesNeededAndSeen) {
+  Session session({.schedule = {.wait = 1, .warmup = 3, .active = 20}});
+  session.step();
+  const auto error = error_of([&] { session.finish(); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(
+      error->message(),
+      "profiler: no step was recorded: wait 1, warmup 3, active 20 needs 5 steps for a first sample and 24 for all; step() was called 1 "
+      "times");
+  Session next({.schedule = {}});  // the failed one is over
+}
+
+TEST(Session, BadScheduleIsAnError) {
+  const auto error = error_of([] { Session session({.schedule = {.wait = -1}}); });
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->message().find("wait -1, warmup 3, active 20, repeat 1"), std::string::npos) << error->message();
+}
+
+TEST(Session, SecondOneIsAnErrorUntilTheFirstIsOver) {
+  FakeClock clock;
+  {
+    Session first({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .clock = &clock});
+    const auto error = error_of([] { Session second({}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->kind(), Error::Kind::state);
+    fake_op(clock, "op", 1, 1);
+    first.step();
+    EXPECT_EQ(first.finish().steps.size(), 1u);  // the refused one left it alone
+    EXPECT_TRUE(error_of([&] { first.finish(); }));
+    EXPECT_TRUE(error_of([&] { first.step(); }));
+  }
+  Session second({});
+}
+
+TEST(Session, EarlyExitAndException) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 20}, .clock = &clock});
+  try {
+    for (int step = 0;; ++step) {
+      Scope scope("train_step");
+      fake_op(clock, "op", 1, 1);
+      if (step == 5) throw std::runtime_error("out of data");
+      clock.advance(1);
+      session.step();
+    }
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_FALSE(session.done());
+  const Report report = session.finish();
+  EXPECT_EQ(report.steps.size(), 4u);
+  EXPECT_EQ(find_row(report.rows(), "op")->calls, 4);
+  EXPECT_TRUE(report.incomplete.empty());
+  EXPECT_EQ(report.table().find("INCOMPLETE"), std::string::npos);
+  EXPECT_NE(report.table().find("step#1..4 (4 of 20 active, 1 warmup)"), std::string::npos) << report.table();
+}
+
+TEST(Session, ScopeAcrossStepLeavesTheStatistics) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 2}, .clock = &clock});
+  {
+    Scope epoch("epoch");
+    for (int step = 0; step < 2; ++step) {
+      fake_op(clock, "op", 1, 1);
+      clock.advance(10);
+      session.step();
+    }
+    clock.advance(1);
+  }
+  const Report report = session.finish();
+  EXPECT_EQ(report.rows().rows.size(), 1u);
+  EXPECT_EQ(find_row(report.rows(), "op")->calls, 2);
+  EXPECT_EQ(report.launches_per_step(), 1.0);
+  EXPECT_TRUE(report.incomplete.empty());
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_EQ(report.notes[0], "open across step(), so left out: epoch, 1 times");
+}
+
+TEST(Session, OpenScopeAtTheEndIsNamed) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .clock = &clock});
+  Scope open("never_closed\n");
+  fake_op(clock, "op", 1, 1);
+  session.step();
+  const Report report = session.finish();
+  ASSERT_EQ(report.incomplete.size(), 1u);
+  EXPECT_EQ(report.incomplete[0], "a scope was still open at the end: never_closed\\x0a, begun in step 0");
+
+  // Until it closes, this thread cannot record for another session, which says so.
+  Session next({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .clock = &clock});
+  fake_op(clock, "op", 1, 1);
+  next.step();
+  const Report second = next.finish();
+  ASSERT_EQ(second.incomplete.size(), 1u);
+  EXPECT_NE(second.incomplete[0].find("records dropped"), std::string::npos);
+}
+
+TEST(Session, StepsBelongToOneThread) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 2}, .clock = &clock});
+  session.step();
+  std::thread([&] { EXPECT_TRUE(error_of([&] { session.step(); })); }).join();
+}
+
+TEST(Session, LongRunsNeedABufferForOneTurnOnly) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 0}, .clock = &clock, .records_per_thread = 8});
+  for (int step = 0; step < 300; ++step) {
+    for (int i = 0; i < 3; ++i) fake_op(clock, "op", 1, 1);
+    session.step();
+  }
+  EXPECT_FALSE(session.done());
+  const Report report = session.finish();
+  EXPECT_TRUE(report.incomplete.empty());
+  EXPECT_EQ(report.steps.size(), 200u);
+  EXPECT_EQ(find_row(report.rows(), "op")->calls, 600);
+}
+
+// A clock that falls back once.
+class BrokenClock final : public Clock {
+ public:
+  int64_t now() noexcept override { return calls_++ == 3 ? 50 : 100 + calls_; }
+
+ private:
+  int64_t calls_ = 0;
+};
+
+TEST(Session, TimesThatDoNotAddUpAreIncomplete) {
+  BrokenClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .clock = &clock});
+  {
+    Scope outer("outer");
+    Scope inner("inner");
+  }
+  session.step();
+  const Report report = session.finish();
+  ASSERT_EQ(report.incomplete.size(), 1u);
+  EXPECT_NE(report.incomplete[0].find("times do not add up"), std::string::npos) << report.incomplete[0];
+}
+
+}  // namespace
+}  // namespace sinter::profiler

@@ -1,0 +1,68 @@
+#include "profiler/stats.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sinter::profiler {
+namespace {
+
+TEST(Stats, QuantilesInterpolate) {
+  const std::array<double, 4> x = {4, 1, 3, 2};
+  EXPECT_DOUBLE_EQ(median(x), 2.5);
+  EXPECT_DOUBLE_EQ(quantile(x, 0), 1);
+  EXPECT_DOUBLE_EQ(quantile(x, 1), 4);
+  EXPECT_DOUBLE_EQ(p95(x), 3.85);
+  EXPECT_DOUBLE_EQ(median(std::array<double, 1>{7}), 7);
+  EXPECT_TRUE(std::isnan(median({})));
+}
+
+TEST(Stats, IntervalHoldsTheMedianAndRepeats) {
+  const std::array<double, 9> x = {10.1, 10.3, 9.9, 10.0, 10.2, 10.4, 9.8, 10.1, 12.0};
+  const Estimate a = median_interval(x), b = median_interval(x);
+  EXPECT_DOUBLE_EQ(a.value, 10.1);
+  EXPECT_TRUE(a.has_interval);
+  EXPECT_LT(a.low, a.value);
+  EXPECT_GT(a.high, a.value);
+  EXPECT_GE(a.low, 9.8);
+  EXPECT_LE(a.high, 12.0);
+  EXPECT_EQ(a.low, b.low);
+  EXPECT_EQ(a.high, b.high);
+}
+
+TEST(Stats, RatioInvertsAndEqualRunsShowNothing) {
+  for (size_t n : {6u, 9u, 10u}) {
+    std::vector<double> a, b;
+    for (size_t i = 0; i < n; ++i) a.push_back(200 + 3 * (i * 7 % 5)), b.push_back(100 + 2 * (i * 3 % 4));
+    const Estimate forth = paired_ratio(a, b), back = paired_ratio(b, a);
+    EXPECT_NEAR(forth.value * back.value, 1, 1e-12);
+    EXPECT_NEAR(forth.low * back.high, 1, 1e-12);
+    EXPECT_NEAR(forth.high * back.low, 1, 1e-12);
+    EXPECT_GT(forth.low, 1.8);
+    EXPECT_TRUE(factor_text(forth, n).find("x [") != std::string::npos) << factor_text(forth, n);
+    EXPECT_EQ(factor_text(paired_ratio(a, a), n), "no difference shown [1.00,1.00]");
+  }
+}
+
+TEST(Stats, NoFactorWithoutAnInterval) {
+  const std::vector<double> a(5, 2.0), b(5, 1.0);
+  const Estimate ratio = paired_ratio(a, b);
+  EXPECT_DOUBLE_EQ(ratio.value, 2.0);
+  EXPECT_FALSE(ratio.has_interval);
+  EXPECT_EQ(factor_text(ratio, 5), "no factor: 5 pairs, 6 are needed");
+  EXPECT_EQ(factor_text(paired_ratio(std::vector<double>(6, 2.5), std::vector<double>(6, 1.0)), 6), "2.50x [2.50,2.50]");
+}
+
+TEST(Stats, BadRoundsAreErrors) {
+  const std::vector<double> two(2, 1.0), three(3, 1.0), zero(2, 0.0);
+  EXPECT_THROW(paired_ratio(two, three), Error);
+  EXPECT_THROW(paired_ratio({}, {}), Error);
+  EXPECT_THROW(paired_ratio(two, zero), Error);
+}
+
+}  // namespace
+}  // namespace sinter::profiler

@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "core/error.h"
+#include "tests/profiler/scopes.h"
+
+namespace sinter::profiler {
+namespace {
+
+constexpr int64_t kBatch = 64;
+
+// The layer's costs as PROFILER.md counts them. B batch, I in, O out, f32
+Cost linear_cost(int64_t i, int64_t o) {
+  const int64_t b = kBatch;
+  return {2 * b * i * o + b * o, 4 * (b * i + i * o + o), 4 * b * o};
+}
+Cost wgrad_cost(int64_t i, int64_t o) {
+  const int64_t b = kBatch;
+  return {2 * b * i * o, 4 * (b * o + b * i), 4 * i * o};
+}
+
+uint32_t shapes(int64_t i, int64_t o) {
+  ShapeKey key;
+  return key.add("f32", std::array{kBatch, i}).add("f32", std::array{o, i}).intern();
+}
+
+// One step of the default MLP, less some ops; `extra` ns more in the first linear.
+void mlp_step(FakeClock& clock, int64_t extra) {
+  constexpr int64_t kSizes[] = {784, 256, 128, 10};
+  for (int l = 0; l < 3; ++l) {
+    Scope module("Linear", ScopeKind::module);
+    const int64_t i = kSizes[l], o = kSizes[l + 1];
+    fake_op(clock, "linear", 500, 139'300 + (l == 0 ? extra : 0),
+            {.cost = linear_cost(i, o), .shape_key = shapes(i, o), .role = Role::fwd});
+  }
+  fake_op(clock, "log_softmax", 300, 7'000, {.cost = {3264, 2560, 2560}});
+  fake_op(clock, "nll", 200, 900, {.cost = {128, 512, 256}});
+  for (int l = 3; l-- > 0;) {
+    fake_op(clock, "matmul", 700, 153'100, {.cost = wgrad_cost(kSizes[l], kSizes[l + 1]), .role = Role::wgrad});
+  }
+  {
+    Scope view("reshape", ScopeKind::op);
+    clock.advance(100);
+  }
+  for (int i = 0; i < 6; ++i) {
+    fake_op(clock, "sgd_update", 650, 25'800, {.cost = {235'146 * 2 / 6, 1'881'168 / 6, 940'584 / 6}, .role = Role::update});
+  }
+  clock.advance(7'900);
+}
+
+Report mlp_report() {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 1, .warmup = 3, .active = 4}, .threads = 2, .clock = &clock});
+  for (int step = 0; !session.done(); ++step) {
+    mlp_step(clock, step == 5 ? 4000 : 0);
+    session.step();
+  }
+  return session.finish();
+}
+
+TEST(Table, Golden) {
+  EXPECT_EQ(mlp_report().table(), R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  self excludes children
+Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  Name           Flags
+ 44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s  matmul(wgrad)  HOT
+ 40.1   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.5 GF/s  linear         HOT
+ 15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17  17.8 GB/s  sgd_update     MANY -
+  0.8     8.5us      8.5us        -        -   0.6      3   0.00     5.9       -          -  3 small rows
+ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs -
+)");
+}
+
+TEST(Table, ByShapeAllRowsAndScopes) {
+  EXPECT_EQ(mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
+            R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  self excludes children
+Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  Name           Flags   Shapes
+ 44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s  matmul(wgrad)  HOT
+ 13.4   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  182.6 GF/s  linear                 f32[64, 784] f32[256, 784]
+ 13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   4.20   229.9   18.28   30.1 GF/s  linear                 f32[64, 256] f32[128, 256]
+ 15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17   17.8 GB/s  sgd_update     MANY -
+ 13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   0.16    40.5    4.06    1.2 GF/s  linear                 f32[64, 128] f32[10, 128]
+  0.7     7.3us      7.3us    7.3us    7.3us   0.3      1   0.00     5.1    0.64    0.7 GB/s  log_softmax
+  0.1     1.1us      1.1us    1.1us    1.1us   0.2      1   0.00     0.8    0.17    0.7 GB/s  nll
+  0.0     0.1us      0.1us    0.1us    0.1us     -      1      -       -       -           -  reshape
+ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs -
+CPU total  Self CPU    med    p95  Calls  Kind    Scope
+  420.4us     0.0us  0.0us  0.0us      3  module  Linear
+)");
+}
+
+TEST(Table, LimitFoldsTheRest) {
+  const std::string text = mlp_report().table({.row_limit = 1});
+  EXPECT_NE(text.find("5 other rows\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("sgd_update"), std::string::npos) << text;
+}
+
+TEST(Table, WrongSortKeyNamesTheNearest) {
+  const Report report = mlp_report();
+  try {
+    report.table({.sort_by = "self_cpu_time_totl"});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::usage);
+    EXPECT_EQ(e.hint(), "nearest is self_cpu_time_total");
+  }
+  EXPECT_THROW(report.table({.row_limit = -2}), Error);
+  for (const char* key : {"self_cpu_time_total", "cpu_time_total", "cpu_time", "dispatch_time_total", "count", "flops", "bytes"}) {
+    EXPECT_NO_THROW(report.table({.sort_by = key}));
+  }
+}
+
+TEST(Table, DrillSlowStepsVaryingCountsAndOddNames) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 4}, .clock = &clock});
+  for (int step = 0; step < 4; ++step) {
+    for (int i = 0; i <= step / 2; ++i) {
+      Scope outer("outer", ScopeKind::op);
+      clock.advance(1000);
+      fake_op(clock,
+              "in\"n\x1b"
+              "er",
+              500, 4500);
+    }
+    if (step == 3) clock.advance(90'000);
+    session.step();
+  }
+  const std::string text = session.finish().table();
+  EXPECT_NE(text.find("DRILL in\"n\\x1ber"), std::string::npos) << text;
+  EXPECT_NE(text.find("launches 1..2  allocs -"), std::string::npos) << text;
+  EXPECT_NE(text.find("slow steps (over 2x the median of 9.0us): #3 102.0us\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("   1.50  "), std::string::npos) << text;
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST(Table, HeaderCountsTurns) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2}, .title = "CPU fused", .threads = 1, .clock = &clock});
+  for (; !session.done(); session.step()) fake_op(clock, "op", 1, 1);
+  EXPECT_TRUE(session.finish().table().starts_with("CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  self excludes children\n"));
+}
+
+}  // namespace
+}  // namespace sinter::profiler
