@@ -1,0 +1,63 @@
+// argmax over one dim: the index (i64) of the first maximum; a NaN counts as the largest. No gradient.
+#include "core/parallel.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const Tensor& x = in[0];
+  check_floating("argmax", "x", x);
+  const int dim = normalize_dim("argmax", attrs.as<DimAttrs>().dim, x.rank());
+  SINTER_CHECK(x.size(dim) > 0, shape,
+               cat("argmax: nothing to compare: x is ", x.describe(), "; dim ", dim, " must have at least 1 element, it has 0"));
+  Shape shape;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (d != dim) shape.push_back(x.size(d));
+  }
+  return {Tensor::meta(shape, DType::i64, x.device())};
+}
+
+Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }
+
+void cpu(const Call& call) {
+  const Tensor& x = call.in[0];
+  const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
+  int64_t inner = 1;
+  for (int d = dim + 1; d < x.rank(); ++d) inner *= x.size(d);
+  const int64_t n = x.size(dim);
+  visit_float(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using V = compute_t<T>;
+    parallel_for(call.out[0].numel(), grain_of(2 * n * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* p = x.data<T>() + i / inner * n * inner + i % inner;
+        int64_t best = 0;
+        V m = V(p[0]);
+        for (int64_t j = 1; j < n; ++j) {
+          const V v = V(p[j * inner]);
+          if (v > m || (v != v && m == m)) best = j, m = v;
+        }
+        call.out[0].data<int64_t>()[i] = best;
+      }
+    });
+  });
+}
+
+std::vector<Sample> samples() {
+  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = DimAttrs{-1}, .what = "rows"},
+          {.in = {sample_tensor({1, 10}, 2)}, .attrs = DimAttrs{1}, .what = "one row"},
+          {.in = {sample_tensor({3, 4, 5}, 3)}, .attrs = DimAttrs{1}, .what = "the middle"},
+          {.in = {sample_tensor({0, 4}, 4)}, .attrs = DimAttrs{1}, .what = "empty batch"},
+          {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = DimAttrs{-1}, .what = "transposed"},
+          bad_sample({sample_tensor({3, 0}, 6)}, DimAttrs{1}, "nothing to compare"),
+          bad_sample({sample_tensor({3, 2}, 6)}, DimAttrs{2}, "no such dim")};
+}
+
+}  // namespace
+
+const OpDef kArgmaxOp{.name = "argmax", .attrs = attr_type<DimAttrs>(), .infer = infer, .cost = cost, .cpu = cpu, .samples = samples};
+
+Tensor argmax(const Tensor& x, int64_t dim) { return apply1(kArgmaxOp, {x}, DimAttrs{dim}); }
+
+}  // namespace sinter

@@ -1,0 +1,76 @@
+// dropout: y = x / (1 - p) where the mask keeps, else 0. Its own adjoint: backward applies it to dY with the same counter.
+#include "ops/dropout_mask.h"
+
+#include "core/parallel.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const double p = attrs.as<DropoutAttrs>().p;
+  check_floating("dropout", "x", in[0]);
+  check_dtype("dropout", "rng", in[1], DType::i64);
+  SINTER_CHECK(in[1].shape() == Shape{3}, shape,
+               cat("dropout: no rng state: ", describe({{"x", &in[0]}, {"rng", &in[1]}}), "; rng must be i64[3]"));
+  SINTER_CHECK(p >= 0 && p <= 1, usage, cat("dropout: p out of range: ", p, "; allowed [0, 1]"));
+  return {meta_like(in[0])};
+}
+
+// One comparison and one product an element; drawing the mask is no arithmetic on data.
+Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(2 * in[0].numel(), in.first(1), out); }
+
+void cpu(const Call& call) {
+  const auto& attrs = call.as<DropoutAttrs>();
+  const DropoutMask mask(call.in[1].data<int64_t>(), attrs.op_id, attrs.p);
+  const int64_t n = call.in[0].numel();
+  constexpr int64_t kGroup = 4 * DropoutMask::kBlocks;
+  visit_float(call.in[0].dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using V = compute_t<T>;
+    const T* x = call.in[0].data<T>();
+    T* y = call.out[0].data<T>();
+    const V scale = static_cast<V>(mask.scale);
+    parallel_for((n + kGroup - 1) / kGroup, grain_of(kGroup * 16), [&](int64_t begin, int64_t end) {
+      for (int64_t g = begin; g < end; ++g) {
+        uint32_t words[kGroup];
+        mask.draw(static_cast<uint64_t>(g) * DropoutMask::kBlocks, words);
+        const int64_t at = g * kGroup, count = std::min(kGroup, n - at);
+        for (int64_t i = 0; i < count; ++i) {
+          const V kept = V(x[at + i]) * scale;  // computed always, so that the loop has no branch
+          y[at + i] = T(mask.kept(words[i]) ? kept : V(0));
+        }
+      }
+    });
+  });
+}
+
+Tensors backward(const Saved& saved, Operands grads) { return {apply1(kDropoutOp, {grads[0], saved.in[1]}, saved.attrs), {}}; }
+
+std::vector<Sample> samples() {
+  const Tensor rng = Tensor::from<int64_t>({7, 3, 0}, {3});
+  return {{.in = {sample_tensor({5, 27}, 1), rng}, .attrs = DropoutAttrs{0.5, 0}, .what = "odd"},
+          {.in = {sample_tensor({1, 17}, 2), rng}, .attrs = DropoutAttrs{0.1, 2}, .what = "one row"},
+          {.in = {sample_tensor({3, 4}, 3), rng}, .attrs = DropoutAttrs{1, 0}, .what = "nothing kept"},
+          {.in = {sample_tensor({0, 4}, 4), rng}, .attrs = DropoutAttrs{0.5, 1}, .what = "empty batch"},
+          {.in = {transpose(sample_tensor({6, 4}, 5)), rng}, .attrs = DropoutAttrs{0.3, 1}, .what = "transposed"},
+          bad_sample({sample_tensor({3, 4}, 6), Tensor::zeros({2}, DType::i64)}, DropoutAttrs{}, "short rng state"),
+          bad_sample({Tensor::zeros({3, 4}, DType::i32), rng}, DropoutAttrs{}, "integers")};
+}
+
+}  // namespace
+
+const OpDef kDropoutOp{.name = "dropout",
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .attrs = attr_type<DropoutAttrs>(),
+                       .infer = infer,
+                       .cost = cost,
+                       .cpu = cpu,
+                       .backward = backward,
+                       .saves_in = 0b10,
+                       .samples = samples};
+
+Tensor dropout(const Tensor& x, double p) { return apply1(kDropoutOp, {x, rng_state()}, DropoutAttrs{p, next_random_op()}); }
+
+}  // namespace sinter

@@ -1,0 +1,120 @@
+// The fused ops: what each takes and gives. Users do not call them; the rules of capture/rules.h put them in place of groups of plain ops.
+// Each has `.reference`: the same meaning in plain ops, which tests compare it with. Letters: B batch, I in, O out, C classes, H hidden.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "ops/op.h"
+
+namespace sinter {
+
+enum class Act : uint8_t { none, relu, gelu, gelu_tanh, silu, sigmoid, tanh };
+inline constexpr std::array<std::string_view, 7> kActNames{"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+constexpr const auto& enum_names(Act) { return kActNames; }
+
+// What linear_act keeps for backward: the ReLU bit mask, the pre-activation (gelu, gelu_tanh, silu), or nothing (sigmoid and tanh read y).
+enum class Keep : uint8_t { nothing, mask, pre };
+inline constexpr std::array<std::string_view, 3> kKeepNames{"nothing", "mask", "pre"};
+constexpr const auto& enum_names(Keep) { return kKeepNames; }
+
+// linear_act: x[B, I], W[O, I], b[O] or absent -> y[B, O] = act(x W^T + b), then mask u8[B, relu_mask_row(O)] or pre[B, O] by `keep`.
+struct LinearActAttrs {
+  Act act = Act::relu;
+  Keep keep = Keep::nothing;
+  DType out = DType::f32;  // of y; bf16 operands may give f32
+  bool operator==(const LinearActAttrs&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("act", &LinearActAttrs::act), field("keep", &LinearActAttrs::keep), field("out", &LinearActAttrs::out));
+  }
+};
+
+// input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] = (dy W) * act'(saved)
+struct InputGradActAttrs {
+  Act act = Act::relu;
+  bool operator==(const InputGradActAttrs&) const = default;
+  static constexpr auto fields() { return std::tuple(field("act", &InputGradActAttrs::act)); }
+};
+
+// weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32 from bf16.
+
+// The optimizer's formula with its constants; one struct for both families (ops/update_formulas.h has the formulas).
+struct UpdateAttrs {
+  bool adam = false;
+  double momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  bool decoupled = false, tail = false;
+  bool operator==(const UpdateAttrs&) const = default;
+  static constexpr auto fields() {
+    using A = UpdateAttrs;
+    return std::tuple(field("adam", &A::adam), field("momentum", &A::momentum), field("weight_decay", &A::weight_decay), field("nesterov", &A::nesterov),
+                      field("beta1", &A::beta1), field("beta2", &A::beta2), field("eps", &A::eps), field("decoupled", &A::decoupled),
+                      field("tail", &A::tail));
+  }
+};
+
+// weight_grad_update: the weight and bias gradient applied as it is made, no gradient in memory. In place; no outputs. 13 inputs:
+//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)  5 its bf16 copy
+//   6 b[O]  7, 8 its state  9 its bf16 copy  10 StepState  11 losses  12 rng (11, 12 with tail).   Absent ones are undefined.
+inline constexpr size_t kWeightGradUpdateInputs = 13;
+
+// multi_tensor_update: n groups of (param, grad, state1, state2, low), then StepState, losses, rng. In place; no outputs. Attributes: UpdateAttrs.
+
+// softmax_xent: logits[B, C], labels i32[B], seed[B] (gradient of each row's loss, any strides; absent without grad)
+//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * seed
+struct SoftmaxXentAttrs {
+  double label_smoothing = 0;
+  bool grad = true;
+  bool operator==(const SoftmaxXentAttrs&) const = default;
+  static constexpr auto fields() { return std::tuple(field("label_smoothing", &SoftmaxXentAttrs::label_smoothing), field("grad", &SoftmaxXentAttrs::grad)); }
+};
+
+// glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg, du; merged: one [B, 2H] = (dg | du)
+struct GluAttrs {
+  Act act = Act::gelu_tanh;
+  bool merged = false;
+  bool operator==(const GluAttrs&) const = default;
+  static constexpr auto fields() { return std::tuple(field("act", &GluAttrs::act), field("merged", &GluAttrs::merged)); }
+};
+
+// merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B, I], W[n O, I], b[n O] or absent -> [B, n O].
+
+// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that stay in cache. Value v < n_inputs is input v,
+// value n_inputs + s the result of step s. Operands are dense and of one shape, or broadcast over rows. (pointwise_chain.cpp)
+inline constexpr int kChainSteps = 10, kChainOutputs = 3, kChainInputs = 8;
+struct ChainProgram {
+  struct Step {
+    int16_t op = 0;              // chain_op_number()
+    std::array<int8_t, 3> in{};  // value numbers
+    double param = 0;            // the op's one number, if it has one
+    bool operator==(const Step&) const = default;
+  };
+  int n_inputs = 0, n_steps = 0, n_outputs = 0;
+  std::array<Step, kChainSteps> steps{};
+  std::array<int8_t, kChainOutputs> outputs{};  // value numbers
+  bool operator==(const ChainProgram&) const = default;
+};
+// "2;mul(0,1);scale:0.5(2);3": the number of inputs, the steps, the values that are results.
+std::string print_value(const ChainProgram& program);
+bool parse_value(std::string_view text, ChainProgram& program);
+struct ChainAttrs {
+  ChainProgram program;
+  bool operator==(const ChainAttrs&) const = default;
+  static constexpr auto fields() { return std::tuple(field("program", &ChainAttrs::program)); }
+};
+
+// What the chain rule asks: the number of a pointwise op as a step, or -1 (a step has floating operands, one result, no mask); does an
+// operand fit a chain of `shape`; the step's parameter.
+int chain_op_number(const OpDef* op);
+bool chain_takes(const Shape& shape, const Tensor& operand);
+double chain_param(const OpDef* op, const Attrs& attrs);
+
+// clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling in one launch. Attribute max_norm.
+
+extern const OpDef kLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp, kMultiTensorUpdateOp, kSoftmaxXentOp, kMergeLinearOp, kGluOp,
+    kGluBackwardOp, kPointwiseChainOp, kClipNormOp;
+// All of them (ops/fused/fused_ops.cpp).
+std::span<const OpDef* const> fused_ops();
+
+}  // namespace sinter

@@ -1,0 +1,166 @@
+// glu: h = act(g) * u, and its backward: du = dh act(g), dg = (dh u) act'(g), act(g) made again instead of read. One pass each: glu reads
+// two tensors and writes one, glu_backward reads three and writes two. Element by element the plain ops' arithmetic: the same bits in f32.
+#include "ops/fused/activation.h"
+#include "ops/matrix_view.h"
+#include "ops/row_loops.h"
+#include "ops/structured.h"
+
+// B batch, H hidden
+namespace sinter {
+namespace {
+
+// Rows of a [B, H] tensor, taken where they lie if their elements are neighbours, else copied.
+template <class T>
+struct Rows {
+  explicit Rows(const Tensor& t)
+      : keep(t.size(1) <= 1 || t.strides()[1] == 1 ? t : contiguous(t)), data(keep.data<T>()), step(keep.strides()[0]) {}
+  const T* operator[](int64_t b) const { return data + b * step; }
+  Tensor keep;
+  const T* data;
+  int64_t step;
+};
+
+void check(const char* op, Operands in, const char* const* names) {
+  check_floating(op, names[0], in[0]);
+  for (size_t i = 0; i < in.size(); ++i) {
+    check_rank(op, names[i], in[i], 2);
+    check_same_dtype(op, names[0], in[0], names[i], in[i]);
+    SINTER_CHECK(in[i].shape() == in[0].shape(), shape,
+                 cat(op, ": shapes differ: ", describe({{names[0], &in[0]}, {names[i], &in[i]}}), "; they must be equal"));
+  }
+}
+
+Tensors infer(Operands in, const Attrs&) {
+  static constexpr const char* kNames[] = {"g", "u"};
+  check("glu", in, kNames);
+  return {meta_like(in[0])};
+}
+Tensors infer_backward(Operands in, const Attrs& attrs) {
+  static constexpr const char* kNames[] = {"dh", "g", "u"};
+  check("glu_backward", in, kNames);
+  if (!attrs.as<GluAttrs>().merged) return {meta_like(in[0]), meta_like(in[0])};
+  return {Tensor::meta({in[0].size(0), 2 * in[0].size(1)}, in[0].dtype(), in[0].device())};
+}
+
+Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  return cost_of(in[0].numel() * (act_flops(attrs.as<GluAttrs>().act) + 1), in, out);
+}
+Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
+  return cost_of(in[0].numel() * (act_backward_flops(attrs.as<GluAttrs>().act) + 2), in, out);
+}
+
+// f(row, first column, columns) on blocks of rows, on all threads.
+template <class F>
+void for_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
+  constexpr int64_t kBlock = 1024;
+  const int64_t blocks = (cols + kBlock - 1) / kBlock;
+  parallel_for(rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
+  });
+}
+
+void cpu(const Call& call) {
+  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
+  visit_float(call.out[0].dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using V = compute_t<T>;
+    const Rows<T> gate(call.in[0]), up(call.in[1]);
+    T* out = call.out[0].data<T>();
+    visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
+      for_blocks(rows, cols, 3 * sizeof(T) + op.flops, [&](int64_t b, int64_t at, int64_t n) {
+        const T* __restrict g = gate[b] + at, * __restrict u = up[b] + at;
+        T* __restrict h = out + b * cols + at;
+        for (int64_t i = 0; i < n; ++i) h[i] = op.forward(V(g[i])) * V(u[i]);
+      });
+    });
+  });
+}
+
+void cpu_backward(const Call& call) {
+  const Tensor& dh_in = call.in[0];
+  const int64_t rows = dh_in.size(0), cols = dh_in.size(1);
+  visit_float(dh_in.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using V = compute_t<T>;
+    const Rows<T> grad(dh_in), gate(call.in[1]), up(call.in[2]);
+    const bool merged = call.as<GluAttrs>().merged;
+    const int64_t step = merged ? 2 * cols : cols;
+    T* dg_out = call.out[0].data<T>();
+    T* du_out = merged ? dg_out + cols : call.out[1].data<T>();
+    visit_act(call.as<GluAttrs>().act, [&]<class Op>(const Op& op) {
+      for_blocks(rows, cols, 5 * sizeof(T) + op.backward_flops, [&](int64_t b, int64_t at, int64_t n) {
+        const T* __restrict dh = grad[b] + at, * __restrict g = gate[b] + at, * __restrict u = up[b] + at;
+        T* __restrict dg = dg_out + b * step + at, * __restrict du = du_out + b * step + at;
+        for (int64_t i = 0; i < n; ++i) {
+          const V x = V(g[i]), y = op.forward(x), d = V(dh[i]);
+          if constexpr (Op::saves == pointwise::Saves::mask) {
+            dg[i] = op.grad(d * V(u[i]), !(x <= V(0)));
+          } else {
+            dg[i] = op.grad(d * V(u[i]), Op::saves == pointwise::Saves::output ? y : x);
+          }
+          du[i] = d * y;
+        }
+      });
+    });
+  });
+}
+
+Tensors reference(Operands in, const Attrs& attrs) { return {mul(act_reference(attrs.as<GluAttrs>().act, in[0])[0], in[1])}; }
+Tensors reference_backward(Operands in, const Attrs& attrs) {
+  const auto& [act, merged] = attrs.as<GluAttrs>();
+  const Tensor &dh = in[0], &g = in[1];
+  const int64_t cols = g.size(1);
+  const Tensor dg = act_backward_of_input(act, mul(dh, in[2]), g), du = mul(dh, act_reference(act, g)[0]);
+  if (!merged) return {dg, du};
+  return {add(apply1(kPadSliceOp, {dg}, PadSliceAttrs{1, 0, 2 * cols}), apply1(kPadSliceOp, {du}, PadSliceAttrs{1, cols, 2 * cols}))};
+}
+
+template <size_t N>
+std::vector<Sample> samples() {
+  const auto make = [](const Shape& shape, Act act, bool merged, const char* what) {
+    Sample s{.in = {}, .attrs = GluAttrs{act, merged}, .what = what, .differentiable = false};
+    for (uint64_t i = 0; i < N; ++i) s.in.push_back(sample_tensor(shape, i + 1));
+    return s;
+  };
+  Sample halves = make({17, 77}, Act::silu, N == 3, "halves of one tensor");
+  const Tensor both = sample_tensor({17, 154}, 9);
+  halves.in[N - 2] = slice(both, 1, 0, 77), halves.in[N - 1] = slice(both, 1, 77, 154);
+  Sample bad = make({4, 5}, Act::silu, false, "shapes differ");
+  bad.in[1] = sample_tensor({5, 4}, 2);
+  bad.bad = true;
+  return {make({17, 333}, Act::gelu_tanh, false, "odd"),
+          make({97, 77}, Act::silu, N == 3, "ragged"),
+          make({1, 2077}, Act::gelu, false, "one row"),
+          make({0, 5}, Act::silu, N == 3, "empty batch"),
+          make({17, 33}, Act::relu, false, "relu"),
+          make({17, 33}, Act::sigmoid, false, "sigmoid"),
+          make({17, 33}, Act::tanh, N == 3, "tanh"),
+          make({17, 33}, Act::none, false, "bilinear"),
+          halves,
+          bad};
+}
+
+}  // namespace
+
+const OpDef kGluOp{.name = "glu",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = attr_type<GluAttrs>(),
+                   .infer = infer,
+                   .cost = cost,
+                   .cpu = cpu,
+                   .strided = 0b11,
+                   .samples = samples<2>,
+                   .reference = reference};
+const OpDef kGluBackwardOp{.name = "glu_backward",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = attr_type<GluAttrs>(),
+                           .infer = infer_backward,
+                           .cost = cost_backward,
+                           .cpu = cpu_backward,
+                           .strided = 0b111,
+                           .samples = samples<3>,
+                           .reference = reference_backward};
+
+}  // namespace sinter

@@ -1,0 +1,323 @@
+// pointwise_chain: a program of pointwise ops run over tiles of kTile elements, so that the values between steps stay in the L1 cache:
+// every input is read once and every output written once. A step is a loop over the op's own formula (ops/pointwise.h), chosen from a
+// table by the op's index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its outputs only.
+#include <charconv>
+
+#include "ops/fused/fused.h"
+#include "ops/pointwise_op.h"
+#include "ops/row_loops.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+constexpr int64_t kTile = 1024;
+
+// What the interpreter knows of an op; arity 0: it cannot be a step.
+struct StepOp {
+  int arity = 0, flops = 0;
+  void (*f32)(double param, const float* const* in, float* out, int64_t n) = nullptr;
+  void (*f64)(double param, const double* const* in, double* out, int64_t n) = nullptr;
+  Attrs (*attrs)(double param) = nullptr;
+  double (*param)(const Attrs& attrs) = nullptr;
+};
+
+// The op's number: its one field of type double, if it has one.
+template <class Op>
+constexpr bool kHasParam = [] {
+  if constexpr (std::tuple_size_v<decltype(Op::fields())> == 1) {
+    return std::is_same_v<decltype(std::get<0>(Op::fields()).member), double Op::*>;
+  }
+  return false;
+}();
+template <class Op>
+Op op_of(double param) {
+  Op op;
+  if constexpr (kHasParam<Op>) op.*std::get<0>(Op::fields()).member = param;
+  return op;
+}
+
+template <class Op, bool Backward, class T, class... In>
+inline void row(const Op& op, int64_t n, T* __restrict out, const In* __restrict... in) {
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (Backward) {
+      out[i] = op.grad(in[i]...);
+    } else {
+      out[i] = op.forward(in[i]...);
+    }
+  }
+}
+template <class Op, bool Backward, int Arity, class T>
+void run_step(double param, const T* const* in, T* out, int64_t n) {
+  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(op_of<Op>(param), n, out, in[I]...); }
+  (std::make_index_sequence<Arity>());
+}
+
+template <class Op, bool Backward>
+StepOp step_op() {
+  constexpr int kArity = Backward ? 1 + pointwise_detail::kSavedValues<Op> : Op::arity;
+  if constexpr (Op::has_condition || (Backward && (Op::arity != 1 || Op::saves == pointwise::Saves::mask))) {
+    return {};
+  } else {
+    return {.arity = kArity,
+            .flops = Backward ? Op::backward_flops : Op::flops,
+            .f32 = run_step<Op, Backward, kArity, float>,
+            .f64 = run_step<Op, Backward, kArity, double>,
+            .attrs = [](double param) { return Attrs(op_of<Op>(param)); },
+            .param = [](const Attrs& attrs) -> double {
+              if constexpr (kHasParam<Op>) return attrs.as<Op>().*std::get<0>(Op::fields()).member;
+              return 0;
+            }};
+  }
+}
+
+// In the order of pointwise_ops(): each op, then its backward.
+const std::vector<StepOp>& step_ops() {
+  static const std::vector<StepOp> ops = [] {
+    std::vector<StepOp> list;
+    std::apply([&](auto... op) { ((list.push_back(step_op<decltype(op), false>()), list.push_back(step_op<decltype(op), true>())), ...); },
+               pointwise::List{});
+    return list;
+  }();
+  return ops;
+}
+
+const StepOp* find_step(const OpDef* op) {
+  const auto list = pointwise_ops();
+  const auto it = std::find(list.begin(), list.end(), op);
+  return it == list.end() ? nullptr : &step_ops()[static_cast<size_t>(it - list.begin())];
+}
+
+// Values are defined before they are used, steps are steps, results exist.
+bool is_valid(const ChainProgram& p) {
+  if (p.n_inputs < 1 || p.n_inputs > kChainInputs || p.n_steps < 1 || p.n_steps > kChainSteps || p.n_outputs < 1 ||
+      p.n_outputs > kChainOutputs)
+    return false;
+  for (int s = 0; s < p.n_steps; ++s) {
+    const auto& step = p.steps[s];
+    if (step.op < 0 || static_cast<size_t>(step.op) >= step_ops().size() || step_ops()[step.op].arity == 0) return false;
+    for (int i = 0; i < step_ops()[step.op].arity; ++i) {
+      if (step.in[i] < 0 || step.in[i] >= p.n_inputs + s) return false;
+    }
+  }
+  return std::all_of(p.outputs.begin(), p.outputs.begin() + p.n_outputs,
+                     [&](int v) { return v >= p.n_inputs && v < p.n_inputs + p.n_steps; });
+}
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const ChainProgram& p = attrs.as<ChainAttrs>().program;
+  SINTER_CHECK(
+      is_valid(p) && p.n_inputs == static_cast<int>(in.size()), shape,
+      cat("pointwise_chain: ", in.size(), " inputs given; not a program for them: it has ", p.n_inputs, " inputs, ", p.n_steps, " steps, ", p.n_outputs,
+          " results; allowed 1..", kChainInputs, ", 1..", kChainSteps, ", 1..", kChainOutputs, ", each value made before it is read"));
+  check_floating("pointwise_chain", "the first operand", in[0]);
+  Shape shape;
+  for (const Tensor& t : in) {
+    SINTER_CHECK(t.defined(), shape, "pointwise_chain: an operand is undefined");
+    shape = broadcast_shapes("pointwise_chain", shape, t.shape());
+  }
+  for (const Tensor& t : in) {
+    check_same_dtype("pointwise_chain", "the first operand", in[0], "a later one", t);
+    SINTER_CHECK(chain_takes(shape, t), shape,
+                 cat("pointwise_chain: an operand does not fit: it is ", t.describe(), ", the result is ", shape.str(),
+                     "; it must equal its last dims"));
+  }
+  return Tensors(static_cast<size_t>(p.n_outputs), Tensor::meta(shape, in[0].dtype(), in[0].device()));
+}
+
+Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  const ChainProgram& p = attrs.as<ChainAttrs>().program;
+  int64_t flops = 0;
+  for (int s = 0; s < p.n_steps; ++s) flops += step_ops()[p.steps[s].op].flops;
+  return cost_of(flops * out[0].numel(), in, out);
+}
+
+// to[i] = x[(begin + i) mod period], converted.
+template <class T, class V>
+void load_values(const T* x, int64_t period, int64_t begin, int64_t n, V* to) {
+  for (int64_t i = 0; i < n;) {
+    const int64_t from = (begin + i) % period, part = std::min(n - i, period - from);
+    std::copy_n(x + from, part, to + i);
+    i += part;
+  }
+}
+
+template <class T, class V = compute_t<T>>
+void run(const Call& call) {
+  const ChainProgram& p = call.as<ChainAttrs>().program;
+  const int64_t total = call.out[0].numel();
+  constexpr bool direct = std::is_same_v<T, V>;  // steps read inputs and write outputs where they lie
+  const int values = p.n_inputs + p.n_steps;
+  parallel_for((total + kTile - 1) / kTile, grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * static_cast<int64_t>(sizeof(V))),
+               [&](int64_t first, int64_t last) {
+                 V* buffers = scratch<V, 3>(values * kTile);
+                 for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
+                   const int64_t n = std::min(kTile, total - begin);
+                   const V* value[kChainInputs + kChainSteps];
+                   for (int i = 0; i < p.n_inputs; ++i) {
+                     const T* x = call.in[i].data<T>();
+                     const int64_t period = call.in[i].numel();
+                     value[i] = buffers + i * kTile;
+                     if constexpr (direct) {
+                       if (period == total) {
+                         value[i] = x + begin;
+                         continue;
+                       }
+                     }
+                     load_values(x, period, begin, n, buffers + i * kTile);
+                   }
+                   for (int s = 0; s < p.n_steps; ++s) {
+                     V* out = buffers + (p.n_inputs + s) * kTile;
+                     const auto at = std::find(p.outputs.begin(), p.outputs.begin() + p.n_outputs, p.n_inputs + s) - p.outputs.begin();
+                     if constexpr (direct) {
+                       if (at < p.n_outputs) out = call.out[at].template data<T>() + begin;
+                     }
+                     const StepOp& op = step_ops()[p.steps[s].op];
+                     const V* in[3];
+                     for (int i = 0; i < op.arity; ++i) in[i] = value[p.steps[s].in[i]];
+                     if constexpr (std::is_same_v<V, float>) {
+                       op.f32(p.steps[s].param, in, out, n);
+                     } else {
+                       op.f64(p.steps[s].param, in, out, n);
+                     }
+                     value[p.n_inputs + s] = out;
+                   }
+                   for (int o = 0; o < p.n_outputs; ++o) {
+                     T* to = call.out[o].template data<T>() + begin;
+                     if (static_cast<const void*>(to) != value[p.outputs[o]]) std::copy_n(value[p.outputs[o]], n, to);
+                   }
+                 }
+               });
+}
+
+void cpu(const Call& call) {
+  visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+}
+
+Tensors reference(Operands in, const Attrs& attrs) {
+  const ChainProgram& p = attrs.as<ChainAttrs>().program;
+  Tensors values(in.begin(), in.end()), out;
+  for (int s = 0; s < p.n_steps; ++s) {
+    const StepOp& op = step_ops()[p.steps[s].op];
+    Tensors operands;
+    for (int i = 0; i < op.arity; ++i) operands.push_back(values[p.steps[s].in[i]]);
+    values.push_back(apply1(*pointwise_ops()[p.steps[s].op], operands, op.attrs(p.steps[s].param)));
+  }
+  for (int o = 0; o < p.n_outputs; ++o) out.push_back(values[p.outputs[o]]);
+  return out;
+}
+
+std::vector<Sample> samples() {
+  const auto make = [](std::initializer_list<Shape> shapes, std::string_view program, const char* what) {
+    ChainAttrs attrs;
+    SINTER_ASSERT(parse_value(program, attrs.program), program);
+    Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+    for (const Shape& shape : shapes) s.in.push_back(sample_tensor(shape, s.in.size() + 1, 0.3, 2));
+    return s;
+  };
+  Sample column = make({{5, 7}, {7}}, "2;mul(0,1);2", "broadcast over columns"),
+         count = make({{5, 7}, {7}}, "2;mul(0,1);2", "an input is missing");
+  column.in[1] = sample_tensor({5, 1}, 2);
+  count.in.pop_back();
+  column.bad = count.bad = true;
+  return {make({{17, 333}, {17, 333}}, "2;mul(0,1);silu(2);sub(3,0);4", "odd"),
+          make({{97, 77}, {77}, {1}}, "3;add(0,1);gelu_tanh(3);mul(4,2);scale:0.5(5);4,6", "row and scalar broadcast, two results"),
+          make({{1, 2077}}, "1;neg(0);exp(1);add(2,0);log(3);sqrt(0);maximum(4,5);2,6", "one row"),
+          make({{3, 5, 7}, {3, 5, 7}}, "2;silu_backward(0,1);tanh_backward(2,0);pow:3(3);leaky_relu:0.1(4);relu(5);6",
+               "backward ops and numbers"),
+          make({{0, 7}, {0, 7}}, "2;div(0,1);abs(2);3", "empty batch"),
+          make({{40}}, "1;mul(0,0);mul(1,1);mul(2,2);softplus(3);elu:1(4);sigmoid(5);gelu(6);add(7,0);sub(8,1);div(9,0);10", "ten steps"),
+          column,
+          count};
+}
+
+template <class T>
+bool parse_all(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+// The text up to `mark`, which is cut off with it; all of the text if there is none.
+std::string_view cut(std::string_view& text, char mark) {
+  const size_t at = std::min(text.find(mark), text.size());
+  const std::string_view part = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return part;
+}
+// Numbers with commas between; how many, or -1.
+template <size_t N>
+int parse_numbers(std::string_view text, std::array<int8_t, N>& to) {
+  int n = 0;
+  do {
+    if (n == static_cast<int>(N) || !parse_all(cut(text, ','), to[n++])) return -1;
+  } while (!text.empty());
+  return n;
+}
+
+}  // namespace
+
+int chain_op_number(const OpDef* op) {
+  const StepOp* step = find_step(op);
+  return step && step->arity > 0 ? static_cast<int>(step - step_ops().data()) : -1;
+}
+
+bool chain_takes(const Shape& shape, const Tensor& operand) {
+  if (!operand.is_contiguous() || operand.rank() > shape.rank()) return false;
+  int leading = 0;
+  while (leading < operand.rank() && operand.size(leading) == 1) ++leading;
+  for (int d = leading; d < operand.rank(); ++d) {
+    if (operand.size(d) != shape[d - operand.rank()]) return false;
+  }
+  return true;
+}
+
+double chain_param(const OpDef* op, const Attrs& attrs) { return find_step(op)->param(attrs); }
+
+std::string print_value(const ChainProgram& program) {
+  std::string text = std::to_string(program.n_inputs);
+  for (int s = 0; s < program.n_steps; ++s) {
+    const auto& step = program.steps[s];
+    const StepOp& op = step_ops()[step.op];
+    text +=
+        cat(";", pointwise_ops()[step.op]->text(), op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
+    for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", static_cast<int>(step.in[i]));
+    text += ")";
+  }
+  for (int o = 0; o < program.n_outputs; ++o) text += cat(o ? "," : ";", static_cast<int>(program.outputs[o]));
+  return text;
+}
+
+bool parse_value(std::string_view text, ChainProgram& program) {
+  ChainProgram p;
+  if (!parse_all(cut(text, ';'), p.n_inputs)) return false;
+  for (std::string_view part = cut(text, ';'); !part.empty(); part = cut(text, ';')) {
+    if (text.empty() && !part.ends_with(')')) {
+      p.n_outputs = parse_numbers(part, p.outputs);
+      break;
+    }
+    if (p.n_steps == kChainSteps || !part.ends_with(')')) return false;
+    part.remove_suffix(1);
+    auto& step = p.steps[p.n_steps++];
+    std::string_view head = cut(part, '(');
+    const std::string_view name = cut(head, ':');
+    const auto list = pointwise_ops();
+    const auto op = std::find_if(list.begin(), list.end(), [&](const OpDef* o) { return o->text() == name; });
+    if (op == list.end()) return false;
+    step.op = static_cast<int16_t>(op - list.begin());
+    if ((!head.empty() && !parse_all(head, step.param)) || parse_numbers(part, step.in) != step_ops()[step.op].arity) return false;
+  }
+  if (!is_valid(p)) return false;
+  program = p;
+  return true;
+}
+
+const OpDef kPointwiseChainOp{.name = "pointwise_chain",
+                              .min_inputs = 1,
+                              .max_inputs = kChainInputs,
+                              .attrs = attr_type<ChainAttrs>(),
+                              .infer = infer,
+                              .cost = cost,
+                              .cpu = cpu,
+                              .samples = samples,
+                              .reference = reference};
+
+}  // namespace sinter

@@ -1,0 +1,121 @@
+// OpDef: everything the framework knows of an op, and apply(), the one path that every op takes on every device in every mode:
+//
+//   infer shape -> allocate -> launch the kernel -> tell the recorders
+//
+// The tape (autograd) and the capture are recorders; the profiler's scope sits around the whole of it. ops/ knows them only by Recorder.
+// OpDefs are static and immutable; apply() is thread-safe (its state is the thread's Context).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "ops/attrs.h"
+#include "profiler/cost.h"
+#include "profiler/scope.h"
+
+namespace sinter {
+
+struct OpDef;
+using profiler::Cost;
+using profiler::Role;
+using Tensors = std::vector<Tensor>;
+using Operands = std::span<const Tensor>;  // an absent optional input is an undefined Tensor
+
+// One execution of an op: what a kernel gets and what a recorder sees.
+struct Call {
+  const OpDef& op;
+  Operands in;
+  std::span<Tensor> out;  // allocated, of the inferred shapes
+  const Attrs& attrs;
+  Role role = Role::none;
+  template <class A>
+  const A& as() const { return attrs.as<A>(); }
+};
+
+// What backward gets. Tensors that the op did not ask to save have shape, dtype and device only.
+struct Saved {
+  Operands in, out;
+  const Attrs& attrs;
+  uint32_t needs;  // bit i: input i wants a gradient
+  bool wants(int i) const { return needs >> i & 1; }
+  template <class A>
+  const A& as() const { return attrs.as<A>(); }
+};
+
+// Inputs for the test loops. Floating tensors are f64; loops convert them.
+struct Sample {
+  Tensors in;
+  Attrs attrs;
+  std::string what;         // "ragged", "empty batch", ..
+  bool differentiable = true;
+  bool bad = false;         // must be refused with an Error of Kind shape or dtype that begins with the op's name
+};
+
+using Kernel = void (*)(const Call&);
+
+struct OpDef {
+  profiler::StaticName name;
+  int min_inputs = 1, max_inputs = 1;
+  const AttrType* attrs = nullptr;
+  // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give none.
+  Tensors (*infer)(Operands in, const Attrs& attrs) = nullptr;
+  // FLOPs (FMA 2; add, multiply, compare, exp, log 1; copies 0) and minimum bytes, each operand once.
+  Cost (*cost)(Operands in, Operands out, const Attrs& attrs) = nullptr;
+  Kernel cpu = nullptr, cuda = nullptr, simt = nullptr;
+  // A view op has this instead of kernels: the output, on the input's storage. It launches nothing.
+  Tensor (*view)(Operands in, const Attrs& attrs) = nullptr;
+  // One gradient per input, undefined where not wanted; made by ops, so that it is timed and captured too. nullptr: no gradient.
+  Tensors (*backward)(const Saved& saved, Operands grads) = nullptr;
+  uint32_t saves_in = 0, saves_out = 0;  // bit i: backward reads input / output i
+  uint32_t writes = 0;                   // bit i: input i is changed in place
+  // For ops with a list of tensors, in place of `writes`: is input i of n changed?
+  bool (*writes_of)(size_t i, size_t n) = nullptr;
+  uint32_t strided = 0;                  // bit i < 32: the kernel takes input i with any strides; else apply() makes it dense
+  std::vector<Sample> (*samples)() = nullptr;
+  // Fused ops: the same meaning in unfused ops (the reference of tests and rules).
+  Tensors (*reference)(Operands in, const Attrs& attrs) = nullptr;
+
+  std::string_view text() const { return name.view(); }
+  bool writes_input(size_t i, size_t n) const { return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1); }
+  bool in_place() const { return writes != 0 || writes_of != nullptr; }
+  Kernel kernel(Device::Type type) const { return type == Device::Type::cpu ? cpu : type == Device::Type::cuda ? cuda : simt; }
+};
+
+// Told about every op after it ran. Hangs in Context::recorders.
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  virtual void record(const Call& call) = 0;
+};
+
+// Runs `op`. Throws shape, dtype, device, not_built, memory with the module path.
+Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role role = Role::none);
+// For ops with one output.
+inline Tensor apply1(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role role = Role::none) {
+  return std::move(apply(op, std::move(in), attrs, role)[0]);
+}
+// The part of apply() that a replay repeats: profile, launch. No checks, no recording, no allocation.
+void launch_op(const Call& call);
+
+// All ops, in the order of the documents (ops/all_ops.cpp is the list).
+std::span<const OpDef* const> all_ops();
+// By name, or nullptr.
+const OpDef* find_op(std::string_view name);
+
+// Helpers of shape rules and costs.
+void check_same_dtype(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
+void check_rank(const char* op, const char* name, const Tensor& t, int rank);
+void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted);
+void check_floating(const char* op, const char* name, const Tensor& t);
+// Distinct elements times their size: a broadcast (stride 0) dim counts once. 0 for an absent tensor.
+int64_t bytes_of(const Tensor& t);
+// Every defined input read once, every output written once; in-place inputs of `op` written once more.
+Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op = nullptr);
+
+// Deterministic test data: uniform in [low, high], f64, a pure function of (shape, seed).
+Tensor sample_tensor(const Shape& shape, uint64_t seed, double low = -2, double high = 2);
+Tensor sample_labels(int64_t n, int64_t classes, uint64_t seed);
+
+}  // namespace sinter

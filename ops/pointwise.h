@@ -1,0 +1,303 @@
+// Every pointwise op of Sinter: one struct each. From the list at the end follow the CPU loop, the backward kernel, the cost, the building
+// block of fused chains, gradcheck, device parity and the row in the documents. Adding an op here is all it takes (examples/07_new_op.cpp).
+//
+// A struct is also the op's attribute type: its data members are the attributes. It gives
+//   forward(x..)              the formula, once, for float and double (bf16 computes in float)
+//   saves, grad(dy, ..)       what backward reads, and one partial derivative per input times dy:
+//                               inputs: grad(dy, x..)   output: grad(dy, y)   mask: grad(dy, positive)   nothing: grad(dy)
+//   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
+//   low, high                 range of test inputs (away from kinks and poles)
+// Formulas use + - * / and core/math.h only, without contraction: the same bits on every device.
+#pragma once
+
+#include <array>
+#include <tuple>
+
+#include "core/math.h"
+#include "ops/attrs.h"
+
+namespace sinter::pointwise {
+
+enum class Saves { nothing, inputs, output, mask };
+
+struct Unary {
+  static constexpr int arity = 1;
+  static constexpr bool has_condition = false;
+  static constexpr double low = -2, high = 2;
+  static constexpr auto fields() { return std::tuple<>(); }
+  bool operator==(const Unary&) const = default;
+};
+struct Binary {
+  static constexpr int arity = 2;
+  static constexpr bool has_condition = false;
+  static constexpr double low = -2, high = 2;
+  static constexpr auto fields() { return std::tuple<>(); }
+  bool operator==(const Binary&) const = default;
+};
+template <class T> using Two = std::array<T, 2>;
+
+#define SINTER_NAME(text)                            \
+  static constexpr const char name[] = text;         \
+  static constexpr const char backward_name[] = text "_backward"
+
+struct Add : Binary {
+  SINTER_NAME("add");
+  static constexpr Saves saves = Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 0;
+  bool operator==(const Add&) const = default;
+  template <class T> SINTER_FN T forward(T a, T b) const { return a + b; }
+  template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, dy}; }
+};
+
+struct Sub : Binary {
+  SINTER_NAME("sub");
+  static constexpr Saves saves = Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 1;
+  bool operator==(const Sub&) const = default;
+  template <class T> SINTER_FN T forward(T a, T b) const { return a - b; }
+  template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, -dy}; }
+};
+
+struct Mul : Binary {
+  SINTER_NAME("mul");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 1, backward_flops = 2;
+  bool operator==(const Mul&) const = default;
+  template <class T> SINTER_FN T forward(T a, T b) const { return a * b; }
+  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const { return {dy * b, dy * a}; }
+};
+
+struct Div : Binary {
+  SINTER_NAME("div");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 1, backward_flops = 4;
+  static constexpr double low = 0.5, high = 2;
+  bool operator==(const Div&) const = default;
+  template <class T> SINTER_FN T forward(T a, T b) const { return a / b; }
+  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
+    const T da = dy / b;
+    return {da, -da * (a / b)};
+  }
+};
+
+struct Maximum : Binary {  // NaN in either operand gives NaN
+  SINTER_NAME("maximum");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 1, backward_flops = 3;
+  bool operator==(const Maximum&) const = default;
+  template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
+  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
+    const T to_a = a > b ? T(1) : (a == b ? T(0.5) : T(0));
+    return {dy * to_a, dy * (T(1) - to_a)};
+  }
+};
+
+struct Where {  // condition, a, b; the condition is u8 and has no gradient
+  SINTER_NAME("where");
+  static constexpr int arity = 3;
+  static constexpr bool has_condition = true;
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 1, backward_flops = 2;
+  static constexpr double low = -2, high = 2;
+  static constexpr auto fields() { return std::tuple<>(); }
+  bool operator==(const Where&) const = default;
+  template <class T> SINTER_FN T forward(T condition, T a, T b) const { return condition != T(0) ? a : b; }
+  template <class T> SINTER_FN std::array<T, 3> grad(T dy, T condition, T, T) const {
+    return {T(0), condition != T(0) ? dy : T(0), condition != T(0) ? T(0) : dy};
+  }
+};
+
+struct Neg : Unary {
+  SINTER_NAME("neg");
+  static constexpr Saves saves = Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 1;
+  bool operator==(const Neg&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return -x; }
+  template <class T> SINTER_FN T grad(T dy) const { return -dy; }
+};
+
+struct Scale : Unary {
+  SINTER_NAME("scale");
+  double factor = 1;
+  static constexpr auto fields() { return std::tuple(field("factor", &Scale::factor)); }
+  static constexpr Saves saves = Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 1;
+  bool operator==(const Scale&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return x * T(factor); }
+  template <class T> SINTER_FN T grad(T dy) const { return dy * T(factor); }
+};
+
+struct Abs : Unary {
+  SINTER_NAME("abs");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 1, backward_flops = 2;
+  static constexpr double low = 0.1;
+  bool operator==(const Abs&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return x < T(0) ? -x : x; }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return x < T(0) ? -dy : (x > T(0) ? dy : T(0)); }
+};
+
+struct Exp : Unary {
+  SINTER_NAME("exp");
+  static constexpr Saves saves = Saves::output;
+  static constexpr int flops = 1, backward_flops = 1;
+  bool operator==(const Exp&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return math::exp(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y; }
+};
+
+struct Log : Unary {
+  SINTER_NAME("log");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 1, backward_flops = 1;
+  static constexpr double low = 0.3, high = 3;
+  bool operator==(const Log&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return math::log(x); }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return dy / x; }
+};
+
+struct Sqrt : Unary {
+  SINTER_NAME("sqrt");
+  static constexpr Saves saves = Saves::output;
+  static constexpr int flops = 1, backward_flops = 2;
+  static constexpr double low = 0.3, high = 3;
+  bool operator==(const Sqrt&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return math::sqrt(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * T(0.5) / y; }
+};
+
+struct Pow : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
+  SINTER_NAME("pow");
+  double exponent = 2;
+  static constexpr auto fields() { return std::tuple(field("exponent", &Pow::exponent)); }
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 3, backward_flops = 5;
+  static constexpr double low = 0.3;
+  bool operator==(const Pow&) const = default;
+  template <class T> static SINTER_FN T power(T x, T e) {
+    if (e == T(0)) return T(1);
+    if (e == T(1)) return x;
+    if (e == T(2)) return x * x;
+    if (e == T(3)) return x * x * x;
+    const T magnitude = math::exp(e * math::log(x < T(0) ? -x : x));
+    const double d = static_cast<double>(e);
+    const bool whole = d == __builtin_floor(d), even = d * 0.5 == __builtin_floor(d * 0.5);
+    return x < T(0) ? (!whole ? T(NAN) : even ? magnitude : -magnitude) : magnitude;
+  }
+  template <class T> SINTER_FN T forward(T x) const { return power(x, T(exponent)); }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return exponent == 0 ? T(0) : dy * T(exponent) * power(x, T(exponent - 1)); }
+};
+
+// Saves one bit per element (ops/relu_mask.h) where a gradient is wanted. NaN stays NaN, as it does not compare <= 0.
+struct Relu : Unary {
+  SINTER_NAME("relu");
+  bool mask = false;
+  static constexpr auto fields() { return std::tuple(field("mask", &Relu::mask)); }
+  static constexpr Saves saves = Saves::mask;
+  static constexpr int flops = 1, backward_flops = 1;
+  bool operator==(const Relu&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? T(0) : x; }
+  template <class T> SINTER_FN T grad(T dy, bool positive) const { return positive ? dy : T(0); }
+};
+
+struct LeakyRelu : Unary {
+  SINTER_NAME("leaky_relu");
+  double slope = 0.01;
+  static constexpr auto fields() { return std::tuple(field("slope", &LeakyRelu::slope)); }
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 2, backward_flops = 2;
+  bool operator==(const LeakyRelu&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? x * T(slope) : x; }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return x <= T(0) ? dy * T(slope) : dy; }
+};
+
+struct Elu : Unary {
+  SINTER_NAME("elu");
+  double alpha = 1;
+  static constexpr auto fields() { return std::tuple(field("alpha", &Elu::alpha)); }
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 4, backward_flops = 4;
+  bool operator==(const Elu&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1)); }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return x > T(0) ? dy : dy * T(alpha) * math::exp(x); }
+};
+
+struct Sigmoid : Unary {
+  SINTER_NAME("sigmoid");
+  static constexpr Saves saves = Saves::output;
+  static constexpr int flops = 4, backward_flops = 3;
+  bool operator==(const Sigmoid&) const = default;
+  template <class T> static SINTER_FN T value(T x) { return T(1) / (T(1) + math::exp(-x)); }
+  template <class T> SINTER_FN T forward(T x) const { return value(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y * (T(1) - y); }
+};
+
+struct Tanh : Unary {
+  SINTER_NAME("tanh");
+  static constexpr Saves saves = Saves::output;
+  static constexpr int flops = 5, backward_flops = 3;
+  bool operator==(const Tanh&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return math::tanh(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * (T(1) - y * y); }
+};
+
+struct Silu : Unary {  // x sigmoid(x)
+  SINTER_NAME("silu");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 5, backward_flops = 8;
+  bool operator==(const Silu&) const = default;
+  template <class T> SINTER_FN T forward(T x) const { return x * Sigmoid::value(x); }
+  template <class T> SINTER_FN T grad(T dy, T x) const {
+    const T s = Sigmoid::value(x);
+    return dy * s * (T(1) + x * (T(1) - s));
+  }
+};
+
+struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
+  SINTER_NAME("softplus");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 5, backward_flops = 5;
+  bool operator==(const Softplus&) const = default;
+  template <class T> SINTER_FN T forward(T x) const {
+    const T e = math::exp(x < T(0) ? x : -x);
+    // log(1 + e) without losing a small e: scale by e / ((1 + e) - 1), Kahan's correction.
+    const T u = T(1) + e, d = u - T(1);
+    return (x > T(0) ? x : (x != x ? x : T(0))) + (d == T(0) ? e : math::log(u) * (e / d));
+  }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return dy * Sigmoid::value(x); }
+};
+
+struct Gelu : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
+  SINTER_NAME("gelu");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 8, backward_flops = 14;
+  bool operator==(const Gelu&) const = default;
+  template <class T> static SINTER_FN T phi(T x) { return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440))); }
+  template <class T> SINTER_FN T forward(T x) const { return x * phi(x); }
+  template <class T> SINTER_FN T grad(T dy, T x) const {
+    const T density = math::exp(T(-0.5) * x * x) * T(0.39894228040143267794);  // 1 / sqrt(2 pi)
+    return dy * (phi(x) + x * density);
+  }
+};
+
+struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the same source
+  SINTER_NAME("gelu_tanh");
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 12, backward_flops = 20;
+  bool operator==(const GeluTanh&) const = default;
+  template <class T> static SINTER_FN T inner(T x) { return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x); }
+  template <class T> SINTER_FN T forward(T x) const { return T(0.5) * x * (T(1) + math::tanh(inner(x))); }
+  template <class T> SINTER_FN T grad(T dy, T x) const {
+    const T t = math::tanh(inner(x));
+    const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
+    return dy * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
+  }
+};
+
+#undef SINTER_NAME
+
+using Arithmetic = std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt, Pow>;
+using Activations = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, Softplus>;
+using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));
+
+}  // namespace sinter::pointwise

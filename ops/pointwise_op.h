@@ -1,0 +1,304 @@
+// From a pointwise struct (ops/pointwise.h) to its OpDefs: pointwise_op<Gelu>() and pointwise_backward_op<Gelu>(), with CPU kernels, shape
+// rule, cost, gradient and test samples. Instantiated for the lists in pointwise_arithmetic.cpp and
+// pointwise_activations.cpp; a program may instantiate it for a struct of its own.
+#pragma once
+
+#include "core/context.h"
+#include "ops/op.h"
+#include "ops/structured.h"
+#include "ops/pointwise.h"
+#include "ops/pointwise_loops.h"
+#include "ops/relu_mask.h"
+
+namespace sinter {
+
+template <class Op>
+const OpDef& pointwise_op();
+template <class Op>
+const OpDef& pointwise_backward_op();
+
+namespace pointwise_detail {
+
+using pointwise::Saves;
+
+template <class Op>
+constexpr int kSavedValues = Op::saves == Saves::inputs ? Op::arity : Op::saves == Saves::nothing ? 0 : 1;
+// The element type of input i: the condition of `where` is u8.
+template <class Op, class T, size_t I>
+using Element = std::conditional_t<Op::has_condition && I == 0, uint8_t, T>;
+
+// out[i] = f(in..[i]): dense operands, one scalar operand, any strides.
+template <class Out, class F, class... In>
+inline void map_row(Out* out, int64_t n, const std::array<int64_t, sizeof...(In) + 1>& stride, F&& f, const In*... in) {
+  using C = compute_t<Out>;
+  constexpr size_t N = sizeof...(In);
+  bool all_dense = true;
+  for (size_t i = 0; i < N; ++i) all_dense = all_dense && stride[i] == 1;
+  if (all_dense) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f(C(in[i])...);
+    return;
+  }
+  if constexpr (N == 2) {
+    const auto [a, b] = std::pair(in...);
+    if (stride[0] == 1 && stride[1] == 0) {
+      const C scalar = C(*b);
+      for (int64_t i = 0; i < n; ++i) out[i] = f(C(a[i]), scalar);
+      return;
+    }
+    if (stride[0] == 0 && stride[1] == 1) {
+      const C scalar = C(*a);
+      for (int64_t i = 0; i < n; ++i) out[i] = f(scalar, C(b[i]));
+      return;
+    }
+  }
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    for (int64_t i = 0; i < n; ++i) out[i] = f(C(in[i * stride[I]])...);
+  }(std::make_index_sequence<N>());
+}
+
+template <class Op>
+void check(Operands in) {
+  constexpr int first = Op::has_condition ? 1 : 0;
+  if constexpr (Op::has_condition) check_dtype(Op::name, "condition", in[0], DType::u8);
+  check_floating(Op::name, first ? "a" : "x", in[first]);
+  for (int i = first + 1; i < Op::arity; ++i) {
+    SINTER_CHECK(in[i].defined(), shape, cat(Op::name, ": operand ", i, " is undefined"));
+    check_same_dtype(Op::name, "a", in[first], "b", in[i]);
+  }
+}
+
+template <class Op>
+Tensors infer(Operands in, const Attrs& attrs) {
+  check<Op>(in);
+  Shape shape = in[0].shape();
+  for (int i = 1; i < Op::arity; ++i) shape = broadcast_shapes(Op::name, shape, in[i].shape());
+  Tensors out{Tensor::meta(shape, in[Op::arity - 1].dtype(), in[0].device())};
+  if constexpr (Op::saves == Saves::mask) {
+    if (attrs.as<Op>().mask) {
+      SINTER_CHECK(shape.rank() >= 1, shape, cat(Op::name, ": a scalar has no rows: x is ", in[0].describe()), "reshape(x, {1})");
+      out.push_back(Tensor::meta(relu_mask_shape(shape), DType::u8, in[0].device()));
+    }
+  }
+  return out;
+}
+
+template <class Op>
+Cost cost(Operands in, Operands out, const Attrs&) {
+  Cost c = cost_of(Op::flops * out[0].numel(), in, out.first(1));
+  if (out.size() > 1) c.bytes_written += (out[0].numel() + 7) / 8;
+  return c;
+}
+
+template <class Op, class T>
+void forward_typed(const Call& call) {
+  const Op& op = call.as<Op>();
+  const Tensor& y = call.out[0];
+  if constexpr (Op::saves == Saves::mask) {
+    const Tensor x = call.in[0];
+    const bool masked = call.out.size() > 1;
+    const int64_t cols = masked ? x.size(-1) : std::max<int64_t>(x.numel(), 1), rows = cols ? x.numel() / cols : 0;
+    const auto run = [&](int64_t b, int64_t e) {
+      for (int64_t r = b; r < e; ++r) {
+        uint8_t* mask = masked ? call.out[1].template data<uint8_t>() + r * relu_mask_row(cols) : nullptr;
+        relu_row(x.data<T>() + r * cols, y.data<T>() + r * cols, mask, cols);
+      }
+    };
+    if (masked) return parallel_for(rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), run);
+    return parallel_for(x.numel(), grain_of(2 * sizeof(T)), [&](int64_t b, int64_t e) {
+      relu_row(x.data<T>() + b, y.data<T>() + b, nullptr, e - b);
+    });
+  } else {
+    std::array<const Tensor*, Op::arity + 1> operands;
+    for (int i = 0; i < Op::arity; ++i) operands[i] = &call.in[i];
+    operands[Op::arity] = &y;
+    const auto f = [op](auto... x) { return op.forward(x...); };
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      pointwise_rows<Element<Op, T, I>..., T>(y.shape(), operands, (Op::arity + 1) * sizeof(T) + 2 * Op::flops,
+                                              [&](Element<Op, T, I>*... in, T* out, const std::array<int64_t, Op::arity + 1>& stride, int64_t n) {
+                                                map_row(out, n, stride, f, static_cast<const Element<Op, T, I>*>(in)...);
+                                              });
+    }(std::make_index_sequence<Op::arity>());
+  }
+}
+
+template <class Op>
+void forward(const Call& call) {
+  visit_float(call.out[0].dtype(), [&](auto zero) { forward_typed<Op, decltype(zero)>(call); });
+}
+
+// Inputs: dy, then what the op saves. Outputs: one dense gradient of the full shape per differentiable input.
+template <class Op>
+constexpr int kGrads = Op::arity - (Op::has_condition ? 1 : 0);
+
+template <class Op>
+Tensors infer_backward(Operands in, const Attrs&) {
+  check_floating(Op::backward_name, "dy", in[0]);
+  return Tensors(kGrads<Op>, Tensor::meta(in[0].shape(), in[0].dtype(), in[0].device()));
+}
+
+template <class Op>
+Cost cost_backward(Operands in, Operands out, const Attrs&) {
+  if constexpr (Op::saves == Saves::mask) {
+    Cost c = cost_of(Op::backward_flops * out[0].numel(), in.first(1), out);
+    c.bytes_read += (out[0].numel() + 7) / 8;
+    return c;
+  } else {
+    return cost_of(Op::backward_flops * out[0].numel(), in, out);
+  }
+}
+
+template <class Op, class T>
+void backward_typed(const Call& call) {
+  using C = compute_t<T>;
+  const Op& op = call.as<Op>();
+  const Tensor& dy = call.in[0];
+  if constexpr (Op::saves == Saves::mask) {
+    const int64_t cols = dy.size(-1), rows = cols ? dy.numel() / cols : 0;
+    parallel_for(rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t b, int64_t e) {
+      for (int64_t r = b; r < e; ++r)
+        relu_backward_row(dy.data<T>() + r * cols, call.in[1].data<uint8_t>() + r * relu_mask_row(cols), call.out[0].data<T>() + r * cols, cols);
+    });
+  } else if constexpr (kGrads<Op> == 1) {
+    constexpr int N = 1 + kSavedValues<Op>;
+    std::array<const Tensor*, N + 1> operands;
+    for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
+    operands[N] = &call.out[0];
+    const auto f = [op](auto... v) { return op.grad(v...); };
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      pointwise_rows<std::enable_if_t<(I >= 0), T>..., T>(dy.shape(), operands, (N + 1) * sizeof(T) + 2 * Op::backward_flops,
+                                                          [&](std::enable_if_t<(I >= 0), T>*... in, T* out, const std::array<int64_t, N + 1>& stride,
+                                                              int64_t n) { map_row(out, n, stride, f, static_cast<const T*>(in)...); });
+    }(std::make_index_sequence<N>());
+  } else {
+    constexpr int S = kSavedValues<Op>;
+    std::array<const Tensor*, 1 + S + 2> operands;
+    for (int i = 0; i < 1 + S; ++i) operands[i] = &call.in[i];
+    for (int i = 0; i < 2; ++i) operands[1 + S + i] = &call.out[i];
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      pointwise_rows<T, Element<Op, T, I>..., T, T>(
+          dy.shape(), operands, (S + 3) * sizeof(T) + 2 * Op::backward_flops,
+          [&](T* g, Element<Op, T, I>*... saved, T* da, T* db, const std::array<int64_t, S + 3>& stride, int64_t n) {
+            for (int64_t i = 0; i < n; ++i) {
+              const auto grads = op.grad(C(g[i * stride[0]]), C(saved[i * stride[1 + I]])...);
+              da[i] = grads[grads.size() - 2];
+              db[i] = grads[grads.size() - 1];
+            }
+          });
+    }(std::make_index_sequence<S>());
+  }
+}
+
+template <class Op>
+void backward_kernel(const Call& call) {
+  visit_float(call.out[0].dtype(), [&](auto zero) { backward_typed<Op, decltype(zero)>(call); });
+}
+
+template <class Op>
+Tensors backward(const Saved& saved, Operands grads) {
+  constexpr int first = Op::arity - kGrads<Op>;
+  Tensors full;
+  if constexpr (Op::backward_flops == 0) {
+    full.assign(kGrads<Op>, grads[0]);
+  } else if constexpr (std::is_same_v<Op, pointwise::Mul>) {  // its derivatives are products again: only the wanted ones
+    full = {saved.wants(0) ? mul(grads[0], saved.in[1]) : Tensor{}, saved.wants(1) ? mul(grads[0], saved.in[0]) : Tensor{}};
+  } else {
+    Tensors in{grads[0]};
+    if constexpr (Op::saves == Saves::inputs) in.insert(in.end(), saved.in.begin(), saved.in.end());
+    if constexpr (Op::saves == Saves::output) in.push_back(saved.out[0]);
+    if constexpr (Op::saves == Saves::mask) {
+      SINTER_ASSERT(saved.out.size() == 2, Op::name, " ran without its mask");
+      in.push_back(saved.out[1]);
+    }
+    full = apply(pointwise_backward_op<Op>(), in, saved.attrs);
+  }
+  Tensors out(Op::arity);
+  for (int i = first; i < Op::arity; ++i) {
+    if (saved.wants(i)) out[i] = sum_to(full[i - first], saved.in[i].shape());
+  }
+  return out;
+}
+
+// Odd, ragged, broadcast, empty, non-contiguous, and bad.
+template <class Op>
+std::vector<Sample> samples() {
+  const auto make = [](const std::vector<Shape>& shapes, const char* what, bool transposed = false) {
+    Sample sample{.in = {}, .attrs = Op{}, .what = what};
+    for (int i = 0; i < Op::arity; ++i) {
+      const Shape& shape = shapes[i % shapes.size()];
+      const bool condition = Op::has_condition && i == 0;
+      Tensor t = sample_tensor(shape, 100 + i, condition ? 0 : Op::low, condition ? 2 : Op::high);
+      if (condition) t = cast(t, DType::u8);
+      if (transposed) t = transpose(t);
+      sample.in.push_back(t);
+    }
+    return sample;
+  };
+  std::vector<Sample> all{make({{5, 7}}, "odd"), make({{1, 33}}, "one row"), make({{0, 4}}, "empty batch"), make({{6, 4}}, "transposed", true)};
+  if (Op::saves != Saves::mask) all.push_back(make({{}}, "scalar"));
+  if constexpr (Op::arity > 1) {
+    all.push_back(make({{3, 1}, {1, 4}}, "broadcast"));
+    all.push_back(make({{2, 3, 5}, {5}}, "row broadcast"));
+    Sample bad = make({{3, 4}, {3, 5}, {3, 6}}, "shapes that do not broadcast");
+    bad.bad = true;
+    all.push_back(bad);
+  } else {
+    Sample bad{.in = {Tensor::zeros({3}, DType::i32)}, .attrs = Op{}, .what = "integers"};
+    bad.bad = true;
+    all.push_back(bad);
+  }
+  if constexpr (Op::saves == Saves::mask) {
+    for (Sample& s : all) {
+      Op op;
+      op.mask = !s.bad;
+      s.attrs = op;
+    }
+  }
+  return all;
+}
+
+}  // namespace pointwise_detail
+
+template <class Op>
+const OpDef& pointwise_op() {
+  namespace p = pointwise_detail;
+  using p::Saves;
+  static const OpDef def = {.name = profiler::StaticName(Op::name),
+                            .min_inputs = Op::arity,
+                            .max_inputs = Op::arity,
+                            .attrs = attr_type<Op>(),
+                            .infer = p::infer<Op>,
+                            .cost = p::cost<Op>,
+                            .cpu = p::forward<Op>,
+                            .backward = p::backward<Op>,
+                            .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
+                            .saves_out = Op::saves == Saves::output ? 1u : Op::saves == Saves::mask ? 2u : 0,
+                            .strided = Op::saves == Saves::mask ? 0 : ~0u,
+                            .samples = p::samples<Op>};
+  return def;
+}
+
+template <class Op>
+const OpDef& pointwise_backward_op() {
+  namespace p = pointwise_detail;
+  static const OpDef def = {.name = profiler::StaticName(Op::backward_name),
+                            .min_inputs = 1 + p::kSavedValues<Op>,
+                            .max_inputs = 1 + p::kSavedValues<Op>,
+                            .attrs = attr_type<Op>(),
+                            .infer = p::infer_backward<Op>,
+                            .cost = p::cost_backward<Op>,
+                            .cpu = p::backward_kernel<Op>,
+                            .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
+  return def;
+}
+
+namespace pointwise_detail {
+// Forward and backward op of every struct of a list.
+template <class... Op>
+std::vector<const OpDef*> ops_of(std::tuple<Op...>) {
+  std::vector<const OpDef*> list;
+  ((list.push_back(&pointwise_op<Op>()), list.push_back(&pointwise_backward_op<Op>())), ...);
+  return list;
+}
+}  // namespace pointwise_detail
+
+}  // namespace sinter

@@ -1,0 +1,264 @@
+// sum, mean and max over any dims, and sum_to, the adjoint of broadcasting. One pass per run of neighbouring reduced dims, the last first.
+// The gradient of sum and mean is a view; that of max goes to the first maximum.
+#include "ops/row_loops.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+// Bit d: dim d is reduced.
+uint32_t reduced_dims(const char* op, const ReduceAttrs& attrs, int rank) {
+  uint32_t mask = 0;
+  for (const int64_t dim : attrs.dims) mask |= 1u << normalize_dim(op, dim, rank);
+  return attrs.dims.rank() ? mask : (1u << rank) - 1;
+}
+
+Shape reduced_shape(const Shape& x, uint32_t mask, bool keepdim) {
+  Shape out;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (!(mask >> d & 1)) {
+      out.push_back(x[d]);
+    } else if (keepdim) {
+      out.push_back(1);
+    }
+  }
+  return out;
+}
+
+Tensors infer(const char* op, Operands in, const Attrs& attrs) {
+  check_floating(op, "x", in[0]);
+  const auto& a = attrs.as<ReduceAttrs>();
+  return {Tensor::meta(reduced_shape(in[0].shape(), reduced_dims(op, a, in[0].rank()), a.keepdim), in[0].dtype(), in[0].device())};
+}
+Tensors infer_sum(Operands in, const Attrs& attrs) { return infer("sum", in, attrs); }
+Tensors infer_mean(Operands in, const Attrs& attrs) { return infer("mean", in, attrs); }
+Tensors infer_max(Operands in, const Attrs& attrs) {
+  Tensors out = infer("max", in, attrs);
+  SINTER_CHECK(in[0].numel() > 0 || out[0].numel() == 0, shape,
+               cat("max: nothing to compare: x is ", in[0].describe(), "; every reduced dim must have at least 1 element"));
+  return out;
+}
+
+Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }
+Cost mean_cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel() + out[0].numel(), in, out); }
+
+struct Sum {
+  template <class V, class T>
+  static V row(const T* x, int64_t n) {
+    return row_sum<V>(x, n, [](V v) { return v; });
+  }
+  template <class V, class T>
+  static void columns(const T* x, int64_t rows, int64_t cols, int64_t n, V* out) {
+    column_sums(x, rows, cols, n, out);
+  }
+};
+struct Max {
+  template <class V>
+  static V larger(V m, V v) {
+    return v > m || v != v ? v : m;
+  }  // NaN stays
+  template <class V, class T>
+  static V row(const T* x, int64_t n) {
+    V m = V(x[0]);
+    for (int64_t i = 1; i < n; ++i) m = larger(m, V(x[i]));
+    return m;
+  }
+  template <class V, class T>
+  static void columns(const T* x, int64_t rows, int64_t cols, int64_t n, V* out) {
+    for (int64_t c = 0; c < n; ++c) out[c] = V(x[c]);
+    for (int64_t r = 1; r < rows; ++r) {
+      for (int64_t c = 0; c < n; ++c) out[c] = larger(out[c], V(x[r * cols + c]));
+    }
+  }
+};
+
+// [outer, n, inner] -> [outer, inner]
+template <class R, class V, class T>
+void reduce_middle(const T* x, int64_t outer, int64_t n, int64_t inner, V* y) {
+  const int64_t bytes = static_cast<int64_t>(sizeof(T)) * n;
+  if (inner == 1) {
+    parallel_for(outer, grain_of(bytes), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) y[o] = R::template row<V>(x + o * n, n);
+    });
+  } else if (outer == 1) {
+    parallel_for(inner, grain_of(bytes), [&](int64_t begin, int64_t end) { R::columns(x + begin, n, inner, end - begin, y + begin); });
+  } else {
+    parallel_for(outer, grain_of(bytes * inner), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) R::columns(x + o * n * inner, n, inner, inner, y + o * inner);
+    });
+  }
+}
+
+template <class R>
+void reduce(const Call& call, bool mean) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  if (y.numel() == 0) return;
+  visit_float(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using V = compute_t<T>;
+    const uint32_t mask = reduced_dims(call.op.name.c_str(), call.as<ReduceAttrs>(), x.rank());
+    std::vector<V> now;  // what is left after the passes so far
+    bool first = true;
+    int64_t inner = 1;
+    for (int d = x.rank() - 1; d >= 0; --d) {
+      if (!(mask >> d & 1)) {
+        inner *= x.size(d);
+        continue;
+      }
+      int64_t n = x.size(d);
+      for (; d > 0 && mask >> (d - 1) & 1; --d) n *= x.size(d - 1);
+      int64_t outer = 1;
+      for (int i = 0; i < d; ++i) outer *= x.size(i);
+      std::vector<V> next(static_cast<size_t>(outer * inner));
+      if (first) {
+        reduce_middle<R>(x.data<T>(), outer, n, inner, next.data());
+      } else {
+        reduce_middle<R>(now.data(), outer, n, inner, next.data());
+      }
+      now = std::move(next);
+      first = false;
+    }
+    if (first) now.assign(x.data<T>(), x.data<T>() + x.numel());  // a scalar
+    const V factor = mean ? V(1) / static_cast<V>(x.numel() / y.numel()) : V(1);
+    for (int64_t i = 0; i < y.numel(); ++i) y.data<T>()[i] = T(now[static_cast<size_t>(i)] * factor);
+  });
+}
+void sum_cpu(const Call& call) { reduce<Sum>(call, false); }
+void mean_cpu(const Call& call) { reduce<Sum>(call, true); }
+void max_cpu(const Call& call) { reduce<Max>(call, false); }
+
+// The gradient of every output, spread over what it was reduced from.
+Tensor spread(const char* op, const Saved& saved, const Tensor& dy) {
+  const Tensor& x = saved.in[0];
+  return broadcast_to(reshape(dy, reduced_shape(x.shape(), reduced_dims(op, saved.as<ReduceAttrs>(), x.rank()), true)), x.shape());
+}
+Tensors sum_grad(const Saved& saved, Operands grads) { return {spread("sum", saved, grads[0])}; }
+Tensors mean_grad(const Saved& saved, Operands grads) {
+  const double count = static_cast<double>(saved.in[0].numel()) / static_cast<double>(std::max<int64_t>(grads[0].numel(), 1));
+  return {spread("mean", saved, scale(grads[0], 1 / count))};
+}
+Tensors max_grad(const Saved& saved, Operands grads) {
+  return {apply1(kMaxBackwardOp, {grads[0], saved.in[0], saved.out[0]}, saved.attrs)};
+}
+
+Tensors infer_max_backward(Operands in, const Attrs& attrs) {
+  check_floating("max_backward", "dy", in[0]);
+  check_same_dtype("max_backward", "dy", in[0], "x", in[1]);
+  check_same_dtype("max_backward", "dy", in[0], "y", in[2]);
+  const auto& a = attrs.as<ReduceAttrs>();
+  const Shape wanted = reduced_shape(in[1].shape(), reduced_dims("max_backward", a, in[1].rank()), a.keepdim);
+  SINTER_CHECK(in[0].shape() == wanted && in[2].shape() == wanted, shape,
+               cat("max_backward: shapes do not fit: ", describe({{"dy", &in[0]}, {"x", &in[1]}, {"y", &in[2]}}), "; dy and y must be ",
+                   wanted.str()));
+  return {meta_like(in[1])};
+}
+
+void max_backward_cpu(const Call& call) {
+  const Tensor &dy = call.in[0], &x = call.in[1], &y = call.in[2];
+  const uint32_t mask = reduced_dims("max_backward", call.as<ReduceAttrs>(), x.rank());
+  visit_float(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    using V = compute_t<T>;
+    std::vector<char> given(static_cast<size_t>(y.numel()), 0);
+    std::array<int64_t, kMaxRank> step{}, index{};  // of y, per dim of x
+    int64_t dense = 1, at = 0;
+    for (int d = x.rank() - 1; d >= 0; --d) {
+      if (mask >> d & 1) continue;
+      step[d] = dense;
+      dense *= x.size(d);
+    }
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const V v = V(x.data<T>()[i]), m = V(y.data<T>()[at]);
+      const bool take = (v == m || (v != v && m != m)) && !given[static_cast<size_t>(at)];
+      call.out[0].data<T>()[i] = take ? dy.data<T>()[at] : T(0);
+      given[static_cast<size_t>(at)] |= take;
+      for (int d = x.rank() - 1; d >= 0; --d) {
+        at += step[d];
+        if (++index[d] < x.size(d)) break;
+        at -= step[d] * x.size(d);
+        index[d] = 0;
+      }
+    }
+  });
+}
+
+std::vector<Sample> samples() {
+  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = ReduceAttrs{}, .what = "all"},
+          {.in = {sample_tensor({}, 2)}, .attrs = ReduceAttrs{}, .what = "scalar"},
+          {.in = {sample_tensor({5, 17}, 3)}, .attrs = ReduceAttrs{{1}, false}, .what = "rows"},
+          {.in = {sample_tensor({17, 5}, 4)}, .attrs = ReduceAttrs{{0}, true}, .what = "columns, kept"},
+          {.in = {sample_tensor({2, 3, 4}, 5)}, .attrs = ReduceAttrs{{-2}, false}, .what = "the middle"},
+          {.in = {sample_tensor({3, 2, 4, 2}, 6)}, .attrs = ReduceAttrs{{0, 2}, false}, .what = "two apart"},
+          {.in = {sample_tensor({0, 4}, 7)}, .attrs = ReduceAttrs{{1}, false}, .what = "empty batch"},
+          {.in = {transpose(sample_tensor({6, 4}, 8))}, .attrs = ReduceAttrs{{1}, false}, .what = "transposed"},
+          bad_sample({sample_tensor({3, 4}, 9)}, ReduceAttrs{{2}, false}, "no such dim"),
+          bad_sample({Tensor::zeros({3, 4}, DType::i32)}, ReduceAttrs{}, "integers")};
+}
+std::vector<Sample> max_samples() {
+  std::vector<Sample> all = samples();
+  all.push_back(bad_sample({sample_tensor({0, 4}, 10)}, ReduceAttrs{{0}, false}, "nothing to compare"));
+  return all;
+}
+std::vector<Sample> max_backward_samples() {
+  const Tensor x = sample_tensor({5, 7}, 1);
+  return {{.in = {sample_tensor({5}, 2), x, max(x, {1})}, .attrs = ReduceAttrs{{1}, false}, .what = "rows"},
+          {.in = {sample_tensor({0}, 3), sample_tensor({0, 4}, 4), sample_tensor({0}, 5)},
+           .attrs = ReduceAttrs{{1}, false},
+           .what = "empty batch"},
+          bad_sample({sample_tensor({7}, 2), x, max(x, {1})}, ReduceAttrs{{1}, false}, "another gradient")};
+}
+
+}  // namespace
+
+const OpDef kSumOp{.name = "sum",
+                   .attrs = attr_type<ReduceAttrs>(),
+                   .infer = infer_sum,
+                   .cost = cost,
+                   .cpu = sum_cpu,
+                   .backward = sum_grad,
+                   .samples = samples};
+const OpDef kMeanOp{.name = "mean",
+                    .attrs = attr_type<ReduceAttrs>(),
+                    .infer = infer_mean,
+                    .cost = mean_cost,
+                    .cpu = mean_cpu,
+                    .backward = mean_grad,
+                    .samples = samples};
+const OpDef kMaxOp{.name = "max",
+                   .attrs = attr_type<ReduceAttrs>(),
+                   .infer = infer_max,
+                   .cost = cost,
+                   .cpu = max_cpu,
+                   .backward = max_grad,
+                   .saves_in = 1,
+                   .saves_out = 1,
+                   .samples = max_samples};
+const OpDef kMaxBackwardOp{.name = "max_backward",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = attr_type<ReduceAttrs>(),
+                           .infer = infer_max_backward,
+                           .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
+                           .cpu = max_backward_cpu,
+                           .samples = max_backward_samples};
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kSumOp, {x}, ReduceAttrs{dims, keepdim}); }
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kMeanOp, {x}, ReduceAttrs{dims, keepdim}); }
+Tensor max(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kMaxOp, {x}, ReduceAttrs{dims, keepdim}); }
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  const int extra = x.rank() - shape.rank();
+  Dims dims;
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t wanted = d < extra ? 1 : shape[d - extra];
+    SINTER_CHECK(
+        extra >= 0 && (wanted == x.size(d) || wanted == 1), shape,
+        cat("sum_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(), "; at dim ", d, " ", x.size(d), " and ", wanted));
+    if (wanted != x.size(d) || d < extra) dims.push_back(d);
+  }
+  const Tensor y = dims.rank() ? sum(x, dims) : x;
+  return y.shape() == shape ? y : reshape(y, shape);
+}
+
+}  // namespace sinter

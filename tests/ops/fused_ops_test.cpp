@@ -1,0 +1,237 @@
+// Every fused op against its meaning in plain ops, on all samples, in f32, f64 and bf16. The oracle is the reference in f64 on the rounded
+// inputs; bounds: docs of the numerics, "same terms, other order", and a fused op may not be less accurate than the plain ops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/parallel.h"
+#include "ops/fused/fused.h"
+#include "ops/pointwise.h"
+#include "ops/relu_mask.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+// The parameters of an update are f32 in bf16 training, and so is the seed of a loss.
+bool stays_wide(const OpDef& op, size_t i) {
+  return &op == &kMultiTensorUpdateOp || (&op == &kWeightGradUpdateOp && i >= 2) || (&op == &kSoftmaxXentOp && i == 2);
+}
+
+// Fresh operands of a sample in another type; floating f64 operands change, bf16 copies, masks, labels and states stay.
+Tensors convert(const OpDef& op, Operands in, DType dtype) {
+  Tensors out;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const DType wanted = stays_wide(op, i) ? wide(dtype) : dtype;
+    const bool spread = in[i].defined() && !in[i].is_contiguous();
+    if (!in[i].defined()) {
+      out.push_back({});
+    } else if (in[i].dtype() != DType::f64 && !(dtype == DType::f64 && in[i].dtype() != DType::bf16 && is_float(in[i].dtype()))) {
+      out.push_back(copy(in[i]));
+    } else if (spread && in[i].rank() == 1) {
+      out.push_back(broadcast_to(cast(slice(in[i], 0, 0, in[i].size(0) ? 1 : 0), wanted), in[i].shape()));
+    } else if (spread) {
+      out.push_back(transpose(cast(transpose(in[i]), wanted)));
+    } else {
+      out.push_back(in[i].dtype() == wanted ? copy(in[i]) : cast(in[i], wanted));
+    }
+  }
+  return out;
+}
+
+Attrs with_type(Attrs attrs, DType dtype) {
+  attrs.parse("out", name_of(dtype));
+  return attrs;
+}
+
+// Results of one run: outputs, then inputs that were written, as f64 (masks and states as bytes).
+std::vector<std::vector<double>> results(const OpDef& op, Tensors in, const Attrs& attrs, bool fused) {
+  Tensors out = fused ? apply(op, in, attrs) : op.reference(in, attrs);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (op.writes_input(i, in.size()) && in[i].defined()) out.push_back(in[i]);
+  }
+  std::vector<std::vector<double>> values;
+  for (const Tensor& t : out) values.push_back(t.to_vector<double>());
+  return values;
+}
+
+double norm(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = a[i] - b[i];
+    if (std::isfinite(d)) sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+void compare(const OpDef& op, const Sample& sample, DType dtype) {
+  const Tensors in = convert(op, sample.in, dtype);
+  const Attrs attrs = with_type(sample.attrs, dtype);
+  const auto fused = results(op, convert(op, in, dtype), attrs, true), eager = results(op, convert(op, in, dtype), attrs, false);
+  Tensors exact_in;
+  for (const Tensor& t : in) exact_in.push_back(t.defined() && is_float(t.dtype()) && t.dtype() != DType::f64 ? cast(t, DType::f64) : t);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].defined() && sample.in[i].dtype() == DType::bf16) exact_in[i] = copy(sample.in[i]);  // bf16 copies of parameters stay
+    if (in[i].defined() && exact_in[i].is_same(in[i]) && op.writes_input(i, in.size())) exact_in[i] = copy(in[i]);
+  }
+  const auto exact = results(op, exact_in, with_type(sample.attrs, DType::f64), false);
+  ASSERT_EQ(fused.size(), eager.size());
+  const double u = dtype == DType::f64 ? 0x1p-53 : dtype == DType::f32 ? 0x1p-24 : 0x1p-8;
+  for (size_t r = 0; r < fused.size(); ++r) {
+    SCOPED_TRACE(cat("result ", r));
+    ASSERT_EQ(fused[r].size(), eager[r].size());
+    double scale = 0;
+    for (const double v : exact[r]) scale = std::isfinite(v) ? std::max(scale, std::fabs(v)) : scale;
+    size_t different = 0;
+    for (size_t i = 0; i < fused[r].size(); ++i) {
+      const double f = fused[r][i], e = eager[r][i];
+      const bool same = f == e || (std::isnan(f) && std::isnan(e)) || std::fabs(f - e) <= 64 * u * scale;
+      different += !same;
+      if (!same && different < 4) ADD_FAILURE() << "element " << i << ": fused " << f << ", eager " << e << ", exact " << exact[r][i];
+    }
+    EXPECT_EQ(different, 0u);
+    if (dtype != DType::f64) {
+      EXPECT_LE(norm(fused[r], exact[r]), 1.25 * norm(eager[r], exact[r]) + u * norm(exact[r], std::vector<double>(exact[r].size())));
+    }
+  }
+}
+
+TEST(FusedOps, AgreeWithTheirReferences) {
+  for (const OpDef* op : fused_ops()) {
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad) continue;
+      for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+        SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", ", name_of(dtype)));
+        ASSERT_NO_THROW(compare(*op, sample, dtype));
+      }
+    }
+  }
+}
+
+TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
+  const int before = num_threads();
+  for (const OpDef* op : fused_ops()) {
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad) continue;
+      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
+      const auto run = [&](int threads) {
+        set_num_threads(threads);
+        std::vector<uint64_t> bits;
+        for (const auto& values : results(*op, convert(*op, sample.in, DType::f32), with_type(sample.attrs, DType::f32), true)) {
+          for (const double v : values) bits.push_back(std::bit_cast<uint64_t>(v));
+        }
+        return bits;
+      };
+      const auto one = run(1);
+      EXPECT_EQ(one, run(3));
+      EXPECT_EQ(one, run(3));
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST(FusedOps, RefuseBadOperandsByName) {
+  for (const OpDef* op : fused_ops()) {
+    for (const Sample& sample : op->samples()) {
+      if (!sample.bad) continue;
+      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
+      try {
+        apply(*op, sample.in, sample.attrs);
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.message().starts_with(cat(op->text(), ":"))) << error.what();
+      }
+    }
+  }
+}
+
+// The default MLP's step at batch 128 with Adam: what `mnist compare` prints.
+TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
+  const auto f32 = [](Shape shape) { return Tensor::zeros(shape); };
+  const int64_t B = 128, sizes[] = {784, 256, 128, 10};
+  const auto bytes = [](const OpDef& op, const Tensors& in, const Attrs& attrs) { return op.cost(in, op.infer(in, attrs), attrs).bytes(); };
+  int64_t linear_act = 0, input_grad = 0, weight_grad = 0, weight_update = 0;
+  const UpdateAttrs adam{.adam = true};
+  Tensors all;
+  const Tensor state = make_step_state();
+  for (int l = 0; l < 3; ++l) {
+    const int64_t in = sizes[l], out = sizes[l + 1];
+    const Tensor x = f32({B, in}), dy = f32({B, out}), w = f32({out, in}), b = f32({out});
+    if (l < 2) linear_act += bytes(kLinearActOp, {x, w, b}, LinearActAttrs{Act::relu, Keep::mask, DType::f32});
+    if (l > 0)
+      input_grad += bytes(kInputGradActOp, {dy, w, Tensor::zeros(relu_mask_shape({B, in}), DType::u8)}, InputGradActAttrs{Act::relu});
+    weight_grad += bytes(kWeightBiasGradOp, {dy, x}, {});
+    weight_update += bytes(kWeightGradUpdateOp, {dy, x, w, copy(w), copy(w), {}, b, copy(b), copy(b), {}, state, {}, {}}, adam);
+    all.insert(all.end(), {w, copy(w), copy(w), copy(w), {}, b, copy(b), copy(b), copy(b), {}});
+  }
+  all.insert(all.end(), {state, {}, {}});
+  const Tensor seed = broadcast_to(f32({1}), {B});
+  EXPECT_EQ(linear_act, 1670656);
+  EXPECT_EQ(input_grad, 409600);
+  EXPECT_EQ(weight_grad, 1740328);
+  EXPECT_EQ(weight_update, 6443248);
+  EXPECT_EQ(bytes(kMultiTensorUpdateOp, all, adam), 6584088);
+  EXPECT_EQ(bytes(kSoftmaxXentOp, {f32({B, 10}), Tensor::zeros({B}, DType::i32), seed}, SoftmaxXentAttrs{}), 11264);
+}
+
+TEST(ChainText, ReadsBackAndRefusesNonsense) {
+  for (const Sample& sample : kPointwiseChainOp.samples()) {
+    const ChainProgram& program = sample.attrs.as<ChainAttrs>().program;
+    ChainProgram back;
+    ASSERT_TRUE(parse_value(print_value(program), back)) << print_value(program);
+    EXPECT_EQ(back, program);
+  }
+  ChainProgram p;
+  ASSERT_TRUE(parse_value("2;mul(0,1);scale:0.5(2);3", p));
+  EXPECT_EQ(print_value(p), "2;mul(0,1);scale:0.5(2);3");
+  const char* const wrong[] = {"",
+                               "2",
+                               "2;mul(0,1)",
+                               "2;mul(0,1);",
+                               "2;mul(0,2);2",
+                               "2;mul(0);2",
+                               "2;mul(0,1,1);2",
+                               "2;mul(0,1;2",
+                               "2;mul(0,1);1",
+                               "2;mul(0,1);3",
+                               "2;nosuch(0,1);2",
+                               "2;scale:x(0);2",
+                               "9;neg(0);9",
+                               "2;mul(0,1);2,2,2,2",
+                               "1;relu_backward(0,0);1",
+                               "1;where(0,0,0);1",
+                               "1;neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);1",
+                               "2;mul(0,1);2;3",
+                               "2;mul(-1,1);2",
+                               "1;neg(0);1junk"};
+  for (const char* text : wrong) EXPECT_FALSE(parse_value(text, p)) << text;
+}
+
+TEST(Chain, SaysWhatItTakes) {
+  EXPECT_TRUE(chain_op_number(find_op("silu_backward")) >= 0);
+  for (const char* op : {"where", "relu_backward", "div_backward", "linear"}) EXPECT_FALSE(chain_op_number(find_op(op)) >= 0) << op;
+  const Shape shape{2, 3, 5};
+  for (const Shape& fits : {Shape{2, 3, 5}, Shape{3, 5}, Shape{5}, Shape{1, 1, 5}, Shape{1}, Shape{}})
+    EXPECT_TRUE(chain_takes(shape, Tensor::meta(fits))) << fits.str();
+  for (const Shape& not_so : {Shape{2, 3, 1}, Shape{2, 1, 5}, Shape{3}, Shape{1, 2, 3, 5}})
+    EXPECT_FALSE(chain_takes(shape, Tensor::meta(not_so))) << not_so.str();
+  EXPECT_FALSE(chain_takes(shape, transpose(Tensor::zeros({5, 3}))));
+  pointwise::Scale half;
+  half.factor = 0.5;
+  EXPECT_EQ(chain_param(find_op("scale"), half), 0.5);
+}
+
+// In f32 a chain, glu and multi_tensor_update do the plain ops' arithmetic in the plain ops' order: no bit may differ.
+TEST(FusedOps, AreBitwiseThePlainOpsWhereNothingIsReordered) {
+  for (const OpDef* op : {&kPointwiseChainOp, &kGluOp, &kGluBackwardOp, &kMultiTensorUpdateOp}) {
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad) continue;
+      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
+      EXPECT_EQ(results(*op, convert(*op, sample.in, DType::f32), sample.attrs, true),
+                results(*op, convert(*op, sample.in, DType::f32), sample.attrs, false));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter

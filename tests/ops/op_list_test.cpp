@@ -1,0 +1,214 @@
+// What every op must do, by loops over all_ops() and their samples: gradients, element types, refusals, costs, strides; and the list.
+// Values, bytes and strides of fused ops (those with a reference) are compared with their references in fused_ops_test.cpp.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "autograd/autograd.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+// f(op, sample) for every sample; samples are made anew, so an op may change them.
+template <class F>
+void for_each_sample(bool bad, F&& f) {
+  for (const OpDef* op : all_ops()) {
+    if (!op->samples) continue;
+    for (Sample& sample : op->samples()) {
+      if (sample.bad != bad) continue;
+      SCOPED_TRACE(cat(op->text(), ": ", sample.what));
+      f(*op, sample);
+    }
+  }
+}
+
+Tensors with_dtype(const Tensors& in, DType dtype) {
+  Tensors out;
+  for (const Tensor& t : in) {
+    out.push_back(t.defined() && t.dtype() == DType::f64 ? cast(t, dtype) : t);
+    if (t.defined() && t.has_autograd() && t.autograd().low.defined()) out.back().autograd().low = t.autograd().low;
+  }
+  return out;
+}
+
+// Outputs and inputs changed in place; bytes (masks, the step state) left out.
+std::vector<std::vector<double>> results(const OpDef& op, const Tensors& in, const Attrs& attrs) {
+  Tensors all = apply(op, in, attrs);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (op.writes_input(i, in.size())) all.push_back(in[i]);
+  }
+  std::vector<std::vector<double>> values;
+  for (const Tensor& t : all) {
+    if (t.defined() && t.dtype() != DType::u8) values.push_back(t.to_vector<double>());
+  }
+  return values;
+}
+
+TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
+  std::set<std::string_view> names;
+  for (const OpDef* op : all_ops()) {
+    SCOPED_TRACE(op->text());
+    EXPECT_TRUE(names.insert(op->text()).second);
+    EXPECT_EQ(find_op(op->text()), op);
+    EXPECT_TRUE(op->view || (op->infer && op->cost && op->cpu));
+    EXPECT_LE(op->min_inputs, op->max_inputs);
+    const bool pointwise_backward =
+        op->text().ends_with("_backward") && find_op(op->text().substr(0, op->text().size() - 9)) && !op->samples;
+    EXPECT_TRUE(op->samples || pointwise_backward);
+    if (!op->samples) continue;
+    const std::vector<Sample> samples = op->samples();
+    EXPECT_TRUE(std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.bad; }) || op->name == kCopyOp.name ||
+                op->name == kCastOp.name || op->name == kDetachOp.name ||
+                op->text() == "merge_linear" /* its rules are linear's */);  // these take everything
+  }
+  EXPECT_EQ(find_op("no_such_op"), nullptr);
+}
+
+TEST(OpList, EveryOpOfAFileIsListed) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(SINTER_SOURCE_DIR "/ops")) {
+    if (entry.path().extension() != ".cpp") continue;
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    static const std::regex kName(R"re(\.name = "([a-z0-9_]+)")re");
+    for (std::sregex_iterator it(text.begin(), text.end(), kName), end; it != end; ++it, ++found) {
+      EXPECT_TRUE(find_op((*it)[1].str())) << entry.path() << " defines " << (*it)[1] << ", which is not in ops/all_ops.cpp";
+    }
+  }
+  EXPECT_GE(found, 33);
+}
+
+TEST(OpList, Gradients) {
+  for_each_sample(false, [](const OpDef& op, Sample& sample) {
+    if (!op.backward || !sample.differentiable) return;
+    for (Tensor& t : sample.in) {
+      if (t.defined() && t.dtype() == DType::f64) t.set_requires_grad(true);
+    }
+    const GradcheckResult result = gradcheck([&](const std::vector<Tensor>& in) { return apply(op, in, sample.attrs); }, sample.in);
+    EXPECT_TRUE(result.ok) << result.message;
+  });
+}
+
+// The same op on inputs rounded to the type, against f64. Rounding of the output: half a unit, 2^-24 (bf16 2^-8). Sums in samples have at
+// most 64 terms, whose roundings in f32 add at most 64 * 2^-24 of the sum of magnitudes, here at most 4 times the largest result.
+TEST(OpList, OtherElementTypesAgreeWithF64) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for_each_sample(false, [&](const OpDef& op, Sample& sample) {
+      if (op.reference) return;
+      if (dtype == DType::bf16 && (op.name == kSgdUpdateOp.name || op.name == kAdamUpdateOp.name)) return;  // refused, see their samples
+      SCOPED_TRACE(name_of(dtype));
+      Attrs attrs = sample.attrs;
+      attrs.parse("out", name_of(dtype));
+      Tensors in = with_dtype(sample.in, dtype), exact = with_dtype(in, dtype);
+      for (size_t i = 0; i < in.size(); ++i) {
+        if (sample.in[i].defined() && sample.in[i].dtype() == DType::f64) exact[i] = cast(in[i], DType::f64);
+        if (sample.in[i].defined() && op.writes_input(i, in.size()) && exact[i].is_same(in[i])) exact[i] = copy(in[i]);
+        if (in[i].defined() && in[i].has_autograd()) exact[i].autograd().low = in[i].autograd().low;
+      }
+      const auto wanted = results(op, exact, sample.attrs), got = results(op, in, attrs);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (size_t o = 0; o < got.size(); ++o) {
+        double largest = 1;
+        for (const double v : wanted[o]) largest = std::max(largest, std::abs(v));
+        const double tolerance = largest * (dtype == DType::f32 ? 260 * 0x1p-24 : 260 * 0x1p-24 + 0x1p-8);
+        ASSERT_EQ(got[o].size(), wanted[o].size());
+        for (size_t i = 0; i < got[o].size(); ++i) ASSERT_NEAR(got[o][i], wanted[o][i], tolerance) << "output " << o << " at " << i;
+      }
+    });
+  }
+}
+
+TEST(OpList, BadInputsAreRefusedWithNameAndNumbers) {
+  for_each_sample(true, [](const OpDef& op, Sample& sample) {
+    try {
+      apply(op, sample.in, sample.attrs);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.kind() == Error::Kind::shape || error.kind() == Error::Kind::dtype) << error.what();
+      EXPECT_TRUE(error.message().starts_with(cat(op.text(), ": "))) << error.what();
+      bool numbers = error.message().find("no such dim") != std::string::npos || error.message().find("inputs given") != std::string::npos;
+      for (const Tensor& t : sample.in) numbers = numbers || (t.defined() && error.message().find(t.shape().str()) != std::string::npos);
+      EXPECT_TRUE(numbers) << error.what();
+      EXPECT_NE(error.message().find(';'), std::string::npos) << "no rule in: " << error.what();
+    }
+  });
+}
+
+TEST(OpList, TooManyInputsAreRefused) {
+  for (const OpDef* op : all_ops()) {
+    if (op->max_inputs > 16) continue;  // a list of tensors
+    const Tensors in(static_cast<size_t>(op->max_inputs) + 1, Tensor::zeros({1}));
+    try {
+      apply(*op, in);
+      ADD_FAILURE() << op->text() << " takes " << in.size() << " inputs";
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.message().starts_with(op->text())) << error.what();
+    }
+  }
+}
+
+TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
+  // What these do not read as a whole, or what is no data of the step, is written at each cost function.
+  const std::set<std::string_view> special{"nll",     "nll_backward", "mse_backward", "gather_rows",
+                                           "dropout", "sgd_update",   "adam_update",  "relu"};
+  for_each_sample(false, [&](const OpDef& op, Sample& sample) {
+    if (op.view) return;
+    Tensors out = op.infer(sample.in, sample.attrs);
+    const Cost cost = op.cost(sample.in, out, sample.attrs);
+    EXPECT_GE(cost.flops, 0);
+    if (sample.in[0].numel() > 0 && (out.empty() || out[0].numel() > 0)) {
+      EXPECT_GT(cost.bytes(), 0);
+    }
+    if (op.reference || special.count(op.text())) return;
+    const Cost whole = cost_of(cost.flops, sample.in, out, &op);
+    EXPECT_EQ(cost.bytes_read, whole.bytes_read);
+    EXPECT_EQ(cost.bytes_written, whole.bytes_written);
+  });
+}
+
+TEST(OpList, StridesDoNotMatter) {
+  for_each_sample(false, [](const OpDef& op, Sample& sample) {
+    if (op.reference) return;
+    if (op.name == kReshapeOp.name || op.name == kLowPrecisionOp.name || op.in_place()) return;  // see views_test; in place wants dense
+    const auto wanted = results(op, sample.in, sample.attrs);
+    for (size_t i = 0; i < sample.in.size(); ++i) {
+      const Tensor dense = sample.in[i];
+      if (!dense.defined() || dense.rank() < 2 || dense.numel() < 2) continue;
+      sample.in[i] = transpose(contiguous(transpose(dense)));  // the same values by columns
+      const auto got = results(op, sample.in, sample.attrs);
+      sample.in[i] = dense;
+      ASSERT_EQ(got.size(), wanted.size());
+      for (size_t o = 0; o < got.size(); ++o) {
+        // A product may take another path of the library; the rest has to agree to the bit.
+        const double tolerance = op.name == kLinearOp.name || op.name == kMatmulOp.name ? 1e-12 : 0;
+        ASSERT_EQ(got[o].size(), wanted[o].size());
+        for (size_t e = 0; e < got[o].size(); ++e) ASSERT_NEAR(got[o][e], wanted[o][e], tolerance) << "input " << i << ", element " << e;
+      }
+    }
+  });
+}
+
+TEST(OpList, ThereIsAnEmptySampleAndAttributesReadBack) {
+  for (const OpDef* op : all_ops()) {
+    if (!op->samples || op == &kLowPrecisionOp || op == &kDetachOp) continue;
+    bool empty = false;
+    for (const Sample& sample : op->samples()) {
+      for (const Tensor& t : sample.in) empty = empty || (!sample.bad && t.defined() && t.numel() == 0);
+      Attrs attrs = sample.attrs;
+      std::istringstream fields(attrs.str());
+      for (std::string field; fields >> field;) {
+        const size_t equals = field.find('=');
+        EXPECT_EQ(attrs.parse(field.substr(0, equals), field.substr(equals + 1)), 0) << op->text() << ": " << field;
+      }
+      EXPECT_TRUE(attrs == sample.attrs) << op->text() << ": " << attrs.str();
+    }
+    EXPECT_TRUE(empty) << op->text();
+  }
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "autograd/autograd.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(Softmax, KnownValues) {
+  const Tensor x = Tensor::from({0, std::log(2.0f), std::log(5.0f), 7, 7, 7}, {2, 3});
+  const auto p = softmax(x).to_vector<double>(), logp = log_softmax(x).to_vector<double>();
+  const double wanted[] = {0.125, 0.25, 0.625, 1 / 3., 1 / 3., 1 / 3.};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_NEAR(p[i], wanted[i], 1e-7);
+    EXPECT_NEAR(logp[i], std::log(wanted[i]), 5e-7);
+  }
+}
+
+TEST(Softmax, ExtremeValues) {
+  const Tensor large = Tensor::from({1000, 999, -kInf, -3e38f}, {1, 4});
+  const auto p = softmax(large).to_vector<double>(), logp = log_softmax(large).to_vector<double>();
+  EXPECT_NEAR(p[0], 1 / (1 + std::exp(-1.0)), 1e-7);
+  EXPECT_EQ(p[2], 0);
+  EXPECT_EQ(p[3], 0);
+  EXPECT_NEAR(logp[1], -1 - std::log1p(std::exp(-1.0)), 1e-6);
+  EXPECT_EQ(logp[2], -kInf);
+  // A NaN or +inf spoils its own row only.
+  const auto spoiled = log_softmax(Tensor::from({NAN, 1, 2, 3, kInf, 1}, {3, 2})).to_vector<float>();
+  EXPECT_TRUE(std::isnan(spoiled[0]) && std::isnan(spoiled[1]));
+  EXPECT_NEAR(spoiled[2], -1.3132617f, 1e-6);
+  EXPECT_TRUE(std::isnan(spoiled[4]));
+}
+
+TEST(Softmax, WideRows) {
+  const Tensor x = cast(sample_tensor({3, 5003}, 1, -9, 9), DType::f32);
+  const auto p = softmax(x).to_vector<double>(), wanted = softmax(cast(x, DType::f64)).to_vector<double>();
+  for (size_t i = 0; i < p.size(); ++i) ASSERT_NEAR(p[i], wanted[i], wanted[i] * 64 * 0x1p-23);
+}
+
+TEST(Nll, KnownValuesAndSmoothing) {
+  const Tensor logp = Tensor::from({-1, -2, -3, -4, -5, -6}, {2, 3}), labels = Tensor::from<int32_t>({2, 0}, {2});
+  EXPECT_EQ(nll(logp, labels).to_vector<float>(), (std::vector<float>{3, 4}));
+  const auto smooth = nll(logp, labels, 0.3).to_vector<double>();
+  EXPECT_NEAR(smooth[0], 0.7 * 3 + 0.1 * 6, 1e-6);
+  EXPECT_NEAR(smooth[1], 0.7 * 4 + 0.1 * 15, 1e-6);
+}
+
+TEST(Nll, GradientOfTheMeanLossIsSoftmaxMinusOneHot) {
+  Tensor z = sample_tensor({4, 5}, 1).set_requires_grad(true);
+  const Tensor labels = Tensor::from<int32_t>({1, 4, 0, 1}, {4});
+  backward(cross_entropy(z, labels));
+  const auto p = softmax(detach(z)).to_vector<double>(), grad = z.grad().to_vector<double>();
+  for (int b = 0; b < 4; ++b) {
+    for (int c = 0; c < 5; ++c) EXPECT_NEAR(grad[b * 5 + c], (p[b * 5 + c] - (labels.data<int32_t>()[b] == c)) / 4, 1e-15);
+  }
+}
+
+TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {
+  for (const int32_t bad : {7, 5, -1}) {
+    try {
+      nll(Tensor::zeros({3, 5}), Tensor::from<int32_t>({0, 4, bad}, {3}));
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::data);
+      EXPECT_EQ(error.message(), cat("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4"));
+    }
+  }
+}
+
+TEST(Mse, KnownValuesAndGradient) {
+  Tensor x = Tensor::from({1, 2, 3, 5}, {2, 2}).set_requires_grad(true), t = Tensor::from({1, 4, 0, 5}, {2, 2}).set_requires_grad(true);
+  const Tensor loss = mse(x, t);
+  EXPECT_EQ(loss.to_vector<float>(), (std::vector<float>{2, 4.5}));
+  backward(loss);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, -1, 1.5, 0}));
+  EXPECT_EQ(t.grad().to_vector<float>(), (std::vector<float>{0, 1, -1.5, 0}));
+}
+
+}  // namespace
+}  // namespace sinter

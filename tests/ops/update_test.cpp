@@ -1,0 +1,143 @@
+// Optimizer updates against the formulas of torch.optim written plainly in double, the step state, and clipping.
+#include <gtest/gtest.h>
+
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+Tensor new_state(double lr, double beta1 = 0, double beta2 = 0) {
+  const Tensor state = make_step_state();
+  reset_step_state(host_step_state(state), beta1, beta2);
+  host_step_state(state).lr = lr;
+  return state;
+}
+
+TEST(SgdUpdate, FollowsTheFormula) {
+  for (const SgdAttrs attrs :
+       {SgdAttrs{}, SgdAttrs{.weight_decay = 0.1}, SgdAttrs{.momentum = 0.9}, SgdAttrs{.momentum = 0.9, .weight_decay = 0.1},
+        SgdAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
+    const Tensor param = sample_tensor({37}, 1), state = new_state(0.1);
+    const Tensor buffer = attrs.momentum != 0 ? Tensor::zeros({37}, DType::f64) : Tensor();
+    auto p = param.to_vector<double>();
+    std::vector<double> buf(37, 0);
+    for (int step = 0; step < 5; ++step) {
+      const Tensor grad = sample_tensor({37}, 10 + static_cast<uint64_t>(step));
+      sgd_update(param, grad, buffer, {}, state, attrs);
+      for (size_t i = 0; i < p.size(); ++i) {
+        double g = grad.data<double>()[i] + attrs.weight_decay * p[i];
+        if (attrs.momentum != 0) {
+          buf[i] = step == 0 ? g : attrs.momentum * buf[i] + g;
+          g = attrs.nesterov ? g + attrs.momentum * buf[i] : buf[i];
+        }
+        p[i] -= 0.1 * g;
+        ASSERT_NEAR(param.data<double>()[i], p[i], 1e-14) << SgdAttrs(attrs).momentum << " step " << step;
+      }
+    }
+  }
+}
+
+TEST(AdamUpdate, FollowsTheFormula) {
+  for (const AdamAttrs attrs : {AdamAttrs{}, AdamAttrs{.weight_decay = 0.1}, AdamAttrs{.weight_decay = 0.1, .decoupled = true}}) {
+    AdamAttrs tail = attrs;
+    tail.tail = true;
+    const Tensor param = sample_tensor({37}, 1), state = new_state(0.01, attrs.beta1, attrs.beta2);
+    const Tensor m = Tensor::zeros({37}, DType::f64), v = Tensor::zeros({37}, DType::f64), low = Tensor::zeros({37}, DType::bf16);
+    auto p = param.to_vector<double>();
+    std::vector<double> avg(37, 0), sq(37, 0);
+    for (int step = 1; step <= 6; ++step) {
+      const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
+      adam_update(param, grad, m, v, low, state, tail);
+      for (size_t i = 0; i < p.size(); ++i) {
+        double g = grad.data<double>()[i];
+        if (attrs.decoupled) {
+          p[i] *= 1 - 0.01 * attrs.weight_decay;
+        } else {
+          g += attrs.weight_decay * p[i];
+        }
+        avg[i] = attrs.beta1 * avg[i] + (1 - attrs.beta1) * g;
+        sq[i] = attrs.beta2 * sq[i] + (1 - attrs.beta2) * g * g;
+        const double bc1 = 1 - std::pow(attrs.beta1, step), bc2 = 1 - std::pow(attrs.beta2, step);
+        p[i] -= 0.01 / bc1 * avg[i] / (std::sqrt(sq[i]) / std::sqrt(bc2) + attrs.eps);
+        ASSERT_NEAR(param.data<double>()[i], p[i], 1e-13) << "step " << step;
+        ASSERT_EQ(static_cast<float>(low.data<bf16>()[i]), static_cast<float>(bf16(static_cast<float>(param.data<double>()[i]))));
+      }
+    }
+    EXPECT_EQ(host_step_state(state).step, 6);
+  }
+}
+
+TEST(AdamUpdate, ChangesVersionsOfWhatItWrites) {
+  const Tensor p = Tensor::ones({4}), g = Tensor::ones({4}), m = Tensor::zeros({4}), v = Tensor::zeros({4});
+  adam_update(p, g, m, v, {}, new_state(0.1, 0.9, 0.999), {});
+  EXPECT_EQ(p.storage()->version(), 1u);
+  EXPECT_EQ(g.storage()->version(), 0u);
+  EXPECT_EQ(v.storage()->version(), 1u);
+  EXPECT_STREQ(p.storage()->last_writer(), "adam_update");
+  for (const float x : p.to_vector<float>()) EXPECT_NEAR(x, 0.9f, 1e-6);  // the first step has length lr
+}
+
+TEST(Update, LossesWithoutTailAreRefused) {
+  const Tensor p = Tensor::ones({4});
+  EXPECT_THROW(sgd_update(p, p, {}, {}, new_state(0.1), {}, Tensor::ones({2})), Error);
+  EXPECT_THROW(sgd_update(p, p, {}, {}, new_state(0.1), {.momentum = 0.9}), Error);
+  EXPECT_THROW(sgd_update(p, p, {}, {}, Tensor::zeros({3}, DType::u8), {}), Error);
+}
+
+TEST(StepState, TailMovesEveryField) {
+  const Tensor p = Tensor::ones({4}), state = new_state(0.1, 0.9, 0.99), rng = Tensor::from<int64_t>({5, 0, 0}, {3});
+  const StepState& s = host_step_state(state);
+  EXPECT_DOUBLE_EQ(s.bias_correction1, 0.1);
+  EXPECT_DOUBLE_EQ(s.bias_correction2, 1 - 0.99);
+  const AdamAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
+  const auto step = [&](std::initializer_list<float> losses) {
+    adam_update(p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4}), {}, state, tail,
+                Tensor::from(losses, {static_cast<int64_t>(losses.size())}), rng);
+  };
+  next_random_op();
+  step({1, 2, 6});
+  EXPECT_EQ(next_random_op(), 0);
+  EXPECT_EQ(s.step, 1);
+  EXPECT_EQ(s.loss_sum, 9);
+  EXPECT_EQ(s.loss_rows, 3);
+  EXPECT_EQ(s.last_loss, 3);
+  EXPECT_DOUBLE_EQ(s.bias_correction1, 1 - 0.9 * 0.9);
+  EXPECT_EQ(rng.data<int64_t>()[1], 1);
+  step({1, NAN});
+  step({});
+  step({std::numeric_limits<float>::infinity()});
+  EXPECT_EQ(s.first_bad_step, 1);
+  EXPECT_EQ(s.last_good_loss, 3);
+  EXPECT_TRUE(std::isinf(s.last_loss));
+  EXPECT_EQ(s.step, 4);
+  EXPECT_EQ(s.loss_rows, 6);
+  EXPECT_NEAR(s.beta2_power, std::pow(0.99, 4), 1e-15);
+  reset_step_state(host_step_state(state), 0.5, 0.5);
+  EXPECT_EQ(s.step, 0);
+  EXPECT_EQ(s.first_bad_step, -1);
+  EXPECT_EQ(s.lr, 0.1);
+}
+
+TEST(Clip, ScalesToTheNormOnlyWhenAbove) {
+  const Tensor x = Tensor::from({3, 0, 4}, {3}), total = squared_norm(x);
+  EXPECT_EQ(total.item(), 25);
+  clip_in_place(x, total, 10);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{3, 0, 4}));
+  clip_in_place(x, total, 1);
+  EXPECT_NEAR(x.data<float>()[0], 0.6f, 1e-7);
+  EXPECT_NEAR(x.data<float>()[2], 0.8f, 1e-7);
+  clip_in_place(x, Tensor::full({1}, NAN), 1);
+  EXPECT_TRUE(std::isnan(x.data<float>()[0]));
+}
+
+TEST(Accumulate, AddsInPlaceAndRefusesAStridedTarget) {
+  const Tensor into = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
+  accumulate(into, transpose(Tensor::from({10, 20, 30, 40, 50, 60}, {3, 2})));
+  EXPECT_EQ(into.to_vector<float>(), (std::vector<float>{11, 32, 53, 24, 45, 66}));
+  accumulate(into, cast(Tensor::ones({2, 3}), DType::bf16));
+  EXPECT_EQ(into.data<float>()[0], 12);
+  EXPECT_THROW(accumulate(transpose(into), Tensor::ones({3, 2})), Error);
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,121 @@
+// Views, copies, casts, rows and reductions with values worked out by hand.
+#include <gtest/gtest.h>
+
+#include "autograd/autograd.h"
+#include "ops/structured.h"
+
+namespace sinter {
+namespace {
+
+using Floats = std::vector<float>;
+Tensor counting(const Shape& shape) {
+  Tensor t = Tensor::empty(shape);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(i);
+  return t;
+}
+
+TEST(Views, ShareStorageAndLaunchNothing) {
+  const Tensor x = counting({2, 3});
+  for (const Tensor& v : {reshape(x, {3, -1}), transpose(x), slice(x, 1, -2, 3), broadcast_to(x, {4, 2, 3}), detach(x)})
+    EXPECT_EQ(v.storage(), x.storage());
+  EXPECT_EQ(reshape(x, {3, -1}).shape(), (Shape{3, 2}));
+  EXPECT_EQ(transpose(x).to_vector<float>(), (Floats{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(slice(x, 1, -2, 3).to_vector<float>(), (Floats{1, 2, 4, 5}));
+  EXPECT_EQ(slice(slice(x, 1, 1, 3), 0, 1, 2).to_vector<float>(), (Floats{4, 5}));
+  EXPECT_EQ(broadcast_to(slice(x, 0, 1, 2), {2, 3}).to_vector<float>(), (Floats{3, 4, 5, 3, 4, 5}));
+  EXPECT_EQ(flatten(counting({2, 3, 4})).shape(), (Shape{2, 12}));
+  EXPECT_TRUE(contiguous(x).is_same(x));
+}
+
+TEST(Views, ReshapeOfAStridedTensorCopiesFirst) {
+  const Tensor t = transpose(counting({2, 3}));
+  EXPECT_EQ(reshape(t, {6}).to_vector<float>(), (Floats{0, 3, 1, 4, 2, 5}));
+  EXPECT_THROW(apply(kReshapeOp, {t}, ShapeAttrs{{6}}), Error);
+}
+
+TEST(Views, GradientsGoBackToTheirPlaces) {
+  Tensor x = counting({2, 4}).set_requires_grad(true);
+  const Tensor middle = slice(x, 1, 1, 3);
+  backward(middle, {.gradient = Tensor::from({1, 2, 3, 4}, {2, 2})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 2, 0, 0, 3, 4, 0}));
+  Tensor b = counting({1, 2}).set_requires_grad(true);
+  backward(broadcast_to(b, {3, 2}), {.gradient = Tensor::from({1, 2, 3, 4, 5, 6}, {3, 2})});
+  EXPECT_EQ(b.grad().to_vector<float>(), (Floats{9, 12}));
+}
+
+TEST(Views, LowPrecisionWantsACopy) {
+  try {
+    low_precision(Tensor::ones({2}));
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::state);
+  }
+}
+
+TEST(Copy, MakesDenseWhateverTheStrides) {
+  const Tensor x = counting({2, 3, 2});
+  const Tensor t = copy(transpose(x, 0, 2));
+  EXPECT_TRUE(t.is_contiguous());
+  EXPECT_EQ(t.to_vector<float>(), (Floats{0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11}));
+  EXPECT_EQ(copy(broadcast_to(counting({1, 2}), {3, 2})).to_vector<float>(), (Floats{0, 1, 0, 1, 0, 1}));
+  const Tensor labels = Tensor::from<int32_t>({1, 2, 3, 4}, {2, 2});
+  EXPECT_EQ(copy(transpose(labels)).to_vector<int32_t>(), (std::vector<int32_t>{1, 3, 2, 4}));
+}
+
+TEST(Cast, RoundsAndSaturates) {
+  const Tensor x = Tensor::from({-1.5f, 3.9f, 300, 3e9f, NAN, -3e9f}, {6});
+  EXPECT_EQ(cast(x, DType::i32).to_vector<int64_t>(), (std::vector<int64_t>{-1, 3, 300, 2147483647, 0, -2147483648}));
+  EXPECT_EQ(cast(x, DType::u8).to_vector<int64_t>(), (std::vector<int64_t>{0, 3, 255, 255, 0, 0}));
+  EXPECT_EQ(cast(Tensor::from({1 + 0x1p-9f, 3}, {2}), DType::bf16).to_vector<float>(), (Floats{1, 3}));
+  EXPECT_EQ(cast(Tensor::from<uint8_t>({0, 255}, {2}), DType::f32).to_vector<float>(), (Floats{0, 255}));
+}
+
+TEST(GatherRows, AnyTypeAndItsAdjoint) {
+  const Tensor index = Tensor::from<int64_t>({2, 0, 2}, {3});
+  EXPECT_EQ(gather_rows(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2}), index).to_vector<int>(), (std::vector<int>{5, 6, 1, 2, 5, 6}));
+  EXPECT_EQ(gather_rows(Tensor::from<int32_t>({7, 8, 9}, {3}), index).to_vector<int>(), (std::vector<int>{9, 7, 9}));
+  Tensor table = counting({3, 2}).set_requires_grad(true);
+  backward(gather_rows(table, index), {.gradient = counting({3, 2})});
+  EXPECT_EQ(table.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 4, 6}));
+  try {
+    gather_rows(table, Tensor::from<int64_t>({0, 3}, {2}));
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::data);
+    EXPECT_EQ(error.message(), "gather_rows: index out of range: 3 at item 1 of i64[2] cpu; 3 rows are 0..2");
+  }
+}
+
+TEST(Reduce, KnownValues) {
+  const Tensor x = counting({2, 3, 2});
+  EXPECT_EQ(sum(x).item(), 66);
+  EXPECT_EQ(sum(x, {1}).to_vector<float>(), (Floats{6, 9, 24, 27}));
+  EXPECT_EQ(sum(x, {0, 2}, true).shape(), (Shape{1, 3, 1}));
+  EXPECT_EQ(sum(x, {0, 2}).to_vector<float>(), (Floats{14, 22, 30}));
+  EXPECT_EQ(mean(x, {-1}).to_vector<float>(), (Floats{0.5, 2.5, 4.5, 6.5, 8.5, 10.5}));
+  EXPECT_EQ(max(x, {0, 1}).to_vector<float>(), (Floats{10, 11}));
+  EXPECT_EQ(argmax(x, 1).to_vector<int>(), (std::vector<int>{2, 2, 2, 2}));
+  EXPECT_EQ(sum(Tensor::zeros({0, 3}), {0}).to_vector<float>(), (Floats{0, 0, 0}));
+  EXPECT_TRUE(std::isnan(mean(Tensor::zeros({0}), {0}).item()));
+  EXPECT_EQ(sum_to(x, {3, 1}).to_vector<float>(), (Floats{14, 22, 30}));
+  EXPECT_THROW(sum_to(x, {2, 2}), Error);
+}
+
+TEST(Reduce, MaxAtTiesAndNan) {
+  Tensor x = Tensor::from({1, 5, 5, NAN, 2, 3}, {2, 3}).set_requires_grad(true);
+  const Tensor m = max(x, {1});
+  EXPECT_EQ(m.to_vector<float>()[0], 5);
+  EXPECT_TRUE(std::isnan(m.to_vector<float>()[1]));
+  backward(m, {.gradient = Tensor::ones({2})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 0, 1, 0, 0}));
+  EXPECT_EQ(argmax(detach(x)).to_vector<int>(), (std::vector<int>{1, 0}));
+}
+
+TEST(Reduce, LongSumsAreAccurate) {
+  const Tensor x = cast(sample_tensor({3, 100003}, 1), DType::f32);
+  const auto got = sum(x, {1}).to_vector<double>(), wanted = sum(cast(x, DType::f64), {1}).to_vector<double>();
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 4 * std::sqrt(100003.) * 0x1p-24 * 100003);
+}
+
+}  // namespace
+}  // namespace sinter
