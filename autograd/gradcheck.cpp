@@ -1,0 +1,60 @@
+#include <cmath>
+
+#include "autograd/autograd.h"
+#include "ops/ops.h"
+
+namespace sinter {
+namespace {
+
+// One scalar of everything that f gives: the sum of its outputs, each element with its own fixed random weight.
+Tensor weighted_sum(const Tensors& outputs) {
+  Tensor total;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!is_float(outputs[i].dtype())) continue;
+    const Tensor part = sum(mul(outputs[i], sample_tensor(outputs[i].shape(), 9000 + i, 0.5, 1.5)));
+    total = total.defined() ? add(total, part) : part;
+  }
+  return total;
+}
+
+}  // namespace
+
+GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const Tensors& inputs, const GradcheckOptions& options) {
+  for (const Tensor& in : inputs) {
+    SINTER_CHECK(!in.requires_grad() || in.dtype() == DType::f64, dtype, cat("gradcheck: inputs that require grad must be f64: found ", in.describe()));
+    if (in.requires_grad()) in.autograd().grad = {};
+  }
+  clear_tape();
+  backward(weighted_sum(f(inputs)));
+
+  const NoGrad no_grad;
+  GradcheckResult result;
+  for (size_t n = 0; n < inputs.size(); ++n) {
+    const Tensor& in = inputs[n];
+    if (!in.requires_grad()) continue;
+    const std::vector<double> analytic =
+        in.grad().defined() ? in.grad().to_vector<double>() : std::vector<double>(static_cast<size_t>(in.numel()), 0.0);
+    double* base = static_cast<double*>(in.storage()->data());
+    for (int64_t i = 0; i < in.numel(); ++i) {
+      int64_t at = in.offset(), rest = i;
+      for (int d = in.rank() - 1; d >= 0; --d) at += rest % in.size(d) * in.strides()[d], rest /= in.size(d);
+      const double before = base[at];
+      base[at] = before + options.step;
+      const double high = weighted_sum(f(inputs)).item();
+      base[at] = before - options.step;
+      const double low = weighted_sum(f(inputs)).item();
+      base[at] = before;
+      const double numeric = (high - low) / (2 * options.step);
+      const double error = std::abs(analytic[i] - numeric) / std::max(1.0, std::abs(numeric));
+      if (error <= result.worst) continue;
+      result.worst = error;
+      if (!(error <= options.tolerance)) {
+        result.ok = false;
+        result.message = cat("input ", n, " element ", i, ": backward gives ", analytic[i], ", central difference ", numeric);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace sinter

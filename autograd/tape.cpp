@@ -1,0 +1,255 @@
+#include "autograd/tape.h"
+
+#include <map>
+
+#include "core/context.h"
+#include "ops/ops.h"
+
+namespace sinter {
+namespace {
+
+Tensor saved_copy(const Tensor& t, bool whole) {
+  if (!t.defined() || whole) return t;
+  return Tensor::meta(t.shape(), t.dtype(), t.device());
+}
+
+uint64_t version_of(const Tensor& t) { return t.defined() && t.storage() ? t.storage()->version() : 0; }
+
+// value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured step does not make it again.
+Tensor constant(double value, const Shape& shape, DType dtype, Device device) {
+  static thread_local std::map<std::tuple<double, DType, Device>, Tensor> cache;
+  Tensor& scalar = cache[{value, dtype, device}];
+  if (!scalar.defined()) scalar = Tensor::full({}, value, dtype, device);
+  Strides strides = shape;
+  for (int i = 0; i < shape.rank(); ++i) strides[i] = 0;
+  Tensor whole = Tensor::view_of(scalar.storage(), dtype, shape, strides, 0);
+  whole.autograd().name = kConstantName;
+  return whole;
+}
+
+}  // namespace
+
+Tape& Tape::current() {
+  static thread_local Tape tape;
+  return tape;
+}
+
+namespace {
+[[maybe_unused]] const bool registered = [] {
+  Context::on_create([](Context& context) { context.recorders.insert(context.recorders.begin(), &Tape::current()); });
+  return true;
+}();
+}  // namespace
+
+int64_t Tape::slot_of(const Tensor& t) const {
+  if (!t.requires_grad()) return -1;
+  const AutogradMeta& meta = t.autograd();
+  return meta.tape_generation == generation_ ? meta.tape_slot : -1;
+}
+
+int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
+  if (const int64_t slot = slot_of(t); slot >= 0) return slot;
+  AutogradMeta& meta = t.autograd();
+  Slot slot;
+  if (meta.leaf) {
+    slot.keep = t;
+  } else {
+    slot.used = op;
+  }
+  slots_.push_back(std::move(slot));
+  meta.tape_generation = generation_;
+  return meta.tape_slot = static_cast<int64_t>(slots_.size()) - 1;
+}
+
+void Tape::record(const Call& call) {
+  if (!Context::current().grad_enabled) return;
+  uint32_t needs = 0;
+  for (size_t i = 0; i < call.in.size(); ++i) needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
+  if (!needs) return;
+  const char* name = call.op.name.c_str();
+  SINTER_CHECK(!call.op.in_place(), state,
+               cat(name, ": an operand that requires grad in an op that works in place: ", call.in[0].describe(), "; its gradient would be wrong"),
+               "do it inside NoGrad");
+  if (!call.op.backward) return;
+  Node node{.op = &call.op, .attrs = call.attrs, .in = {}, .out = {}, .versions = {}, .in_slots = {}, .out_slots = {}, .needs = needs, .path = {}};
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));
+    node.in_slots.push_back(needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);
+    node.versions.push_back(version_of(call.in[i]));
+  }
+  for (size_t i = 0; i < call.out.size(); ++i) {
+    Tensor& out = call.out[i];
+    node.out.push_back(saved_copy(out, call.op.saves_out >> i & 1));
+    node.versions.push_back(version_of(out));
+    int64_t slot = -1;
+    if (is_float(out.dtype())) {
+      slots_.emplace_back();
+      AutogradMeta& meta = out.autograd();
+      meta.requires_grad = true;
+      meta.leaf = false;
+      meta.tape_generation = generation_;
+      slot = meta.tape_slot = static_cast<int64_t>(slots_.size()) - 1;
+    }
+    node.out_slots.push_back(slot);
+  }
+  if (Context::current().keep_paths) node.path = Context::current().module_path();
+  nodes_.push_back(std::move(node));
+}
+
+void Tape::clear() {
+  nodes_.clear();
+  slots_.clear();
+  ++generation_;
+}
+
+void Tape::check_usable(const Node& node) const {
+  for (const int64_t slot : node.in_slots) {
+    SINTER_CHECK(slot < 0 || !slots_[slot].used, state,
+                 cat("backward: this tensor's tape was already used: an input of ", node.op->text(), " comes from it"),
+                 "call backward(loss, {.retain_tape = true}) to use it again");
+  }
+  for (size_t i = 0; i < node.in.size() + node.out.size(); ++i) {
+    const bool input = i < node.in.size();
+    const Tensor& t = input ? node.in[i] : node.out[i - node.in.size()];
+    if (!t.defined() || !t.storage() || t.storage()->version() == node.versions[i]) continue;
+    const char* writer = t.storage()->last_writer();
+    throw Error(Error::Kind::state,
+                cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ", input ? i : i - node.in.size(), ", ", t.describe(), ", but ",
+                    writer ? writer : "something", " changed it in place since: version ", t.storage()->version(), ", saved at ", node.versions[i]),
+                "call backward before the change, or change a copy");
+  }
+}
+
+Tensors Tape::run_backward(const Node& node, const Tensors& grads) const {
+  std::vector<const std::string*>& labels = Context::current().module_labels;
+  if (!node.path.empty()) labels.push_back(&node.path);
+  try {
+    Tensors result = node.op->backward(Saved{node.in, node.out, node.attrs, node.needs}, grads);
+    if (!node.path.empty()) labels.pop_back();
+    return result;
+  } catch (...) {
+    if (!node.path.empty()) labels.pop_back();
+    throw;
+  }
+}
+
+void Tape::deliver(Slot& slot, Tensor gradient) const {
+  AutogradMeta& meta = slot.keep.autograd();
+  meta.grad_taken_by = nullptr;
+  if (meta.grad.defined()) {
+    accumulate(meta.grad, gradient);
+  } else {
+    // A gradient that shares its memory (the sum's dy goes to both operands) must be its owner's alone before anyone adds to it.
+    const bool own = gradient.is_sole_owner() && gradient.is_contiguous();
+    meta.grad = own ? std::move(gradient) : copy(gradient);
+  }
+}
+
+void Tape::backward(const Tensor& root, const BackwardOptions& options) {
+  SINTER_CHECK(root.defined() && root.requires_grad(), state,
+               cat("backward: nothing to differentiate: the root, ", root.describe(), ", does not depend on a tensor that requires grad"),
+               "set_requires_grad(true) on the parameters, outside NoGrad");
+  const int64_t root_slot = slot_of(root);
+  SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state, "backward: this tensor's tape was already used",
+               "call backward(loss, {.retain_tape = true}) to use it again");
+  const NoGrad no_grad;
+  Tensor seed = options.gradient;
+  if (seed.defined()) {
+    SINTER_CHECK(seed.shape() == root.shape() && seed.dtype() == root.dtype(), shape,
+                 cat("backward: the gradient does not fit the root: ", describe({{"gradient", &seed}, {"root", &root}})));
+  } else {
+    seed = constant(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(), root.dtype(), root.device());
+  }
+  if (root_slot < 0) {  // a leaf that no op has used
+    Slot slot;
+    slot.keep = root;
+    return deliver(slot, seed);
+  }
+
+  // First find which slots are reached and check all they need, so that nothing is half done when a check fails.
+  std::vector<char> reached(slots_.size(), 0);
+  reached[root_slot] = 1;
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    const Node& node = nodes_[i];
+    bool wanted = false;
+    for (const int64_t slot : node.out_slots) wanted = wanted || (slot >= 0 && reached[slot]);
+    if (!wanted) continue;
+    check_usable(node);
+    for (const int64_t slot : node.in_slots) {
+      if (slot >= 0) reached[slot] = 1;
+    }
+  }
+
+  Tensors grads(slots_.size());
+  grads[root_slot] = seed;
+  seed = {};
+  const auto finish = [&](int64_t slot) {  // the gradient of a slot is complete: hooks, then .grad
+    Slot& s = slots_[slot];
+    const auto run = [&](const auto& hooks) {
+      for (const auto& hook : hooks) {
+        if (Tensor replaced = hook(grads[slot]); replaced.defined()) grads[slot] = replaced;
+      }
+    };
+    run(s.hooks);
+    if (!s.keep.defined()) return;
+    run(s.keep.autograd().hooks);
+    const bool leaf = s.keep.autograd().leaf;
+    deliver(s, leaf ? std::move(grads[slot]) : grads[slot]);
+  };
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    const Node& node = nodes_[i];
+    Tensors out_grads;
+    bool wanted = false;
+    for (size_t o = 0; o < node.out_slots.size(); ++o) {
+      const int64_t slot = node.out_slots[o];
+      const bool has = slot >= 0 && grads[slot].defined();
+      if (has) finish(slot);
+      out_grads.push_back(has ? std::move(grads[slot]) : Tensor{});
+      if (has) grads[slot] = {};
+      wanted = wanted || has;
+    }
+    if (!wanted) continue;
+    for (size_t o = 0; o < out_grads.size(); ++o) {
+      const Tensor& out = node.out[o];
+      if (!out_grads[o].defined() && node.out_slots[o] >= 0) out_grads[o] = constant(0, out.shape(), out.dtype(), out.device());
+    }
+    const Tensors in_grads = run_backward(node, out_grads);
+    out_grads.clear();
+    SINTER_ASSERT(in_grads.size() == node.in.size(), node.op->text(), " gave ", in_grads.size(), " gradients for ", node.in.size(), " inputs");
+    for (size_t n = 0; n < node.in.size(); ++n) {
+      const int64_t slot = node.in_slots[n];
+      if (slot < 0 || !in_grads[n].defined()) continue;
+      SINTER_ASSERT(in_grads[n].shape() == node.in[n].shape(), node.op->text(), " gave input ", n, " a gradient of ", in_grads[n].describe());
+      grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : in_grads[n];
+    }
+  }
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (grads[slot].defined() && slots_[slot].keep.defined()) finish(static_cast<int64_t>(slot));
+  }
+  if (!options.retain_tape) clear();
+}
+
+void backward(const Tensor& root, const BackwardOptions& options) { Tape::current().backward(root, options); }
+void clear_tape() { Tape::current().clear(); }
+
+GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) { Context::current().grad_enabled = on; }
+GradMode::~GradMode() { Context::current().grad_enabled = before_; }
+
+void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
+  SINTER_CHECK(t.requires_grad(), state, cat("register_hook: the tensor does not require grad: ", t.describe()));
+  if (t.autograd().leaf) {
+    t.autograd().hooks.push_back(std::move(hook));
+  } else {
+    const int64_t slot = Tape::current().slot_of(t);
+    SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used");
+    Tape::current().add_hook(slot, std::move(hook));
+  }
+}
+
+void retain_grad(const Tensor& t) {
+  SINTER_CHECK(t.requires_grad(), state, cat("retain_grad: the tensor does not require grad: ", t.describe()));
+  const int64_t slot = Tape::current().slot_of(t);
+  if (slot >= 0) Tape::current().retain(slot, t);
+}
+
+}  // namespace sinter

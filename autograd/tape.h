@@ -1,0 +1,52 @@
+// The tape: ops in execution order, with what their backward needs. backward() reads it from the end: since every op stands behind the
+// ops that made its inputs, the reverse order is a valid order of differentiation, without recursion, sorting or reference cycles.
+//
+// A *slot* numbers a value on the tape that wants a gradient. Tensors know their slot and the tape's generation; the tape holds no
+// handle to intermediate results but those that backward reads. One tape per thread; clear() starts a new generation.
+#pragma once
+
+#include <deque>
+
+#include "autograd/autograd.h"
+#include "ops/op.h"
+
+namespace sinter {
+
+class Tape final : public Recorder {
+ public:
+  static Tape& current();
+  void record(const Call& call) override;
+  void backward(const Tensor& root, const BackwardOptions& options);
+  void clear();
+  // The slot of t on this tape, or -1.
+  int64_t slot_of(const Tensor& t) const;
+  void add_hook(int64_t slot, std::function<Tensor(const Tensor&)> hook) { slots_[slot].hooks.push_back(std::move(hook)); }
+  void retain(int64_t slot, const Tensor& t) { slots_[slot].keep = t; }
+  size_t size() const { return nodes_.size(); }
+
+ private:
+  struct Slot {
+    Tensor keep;             // whose .grad receives the gradient: a leaf, or a tensor that asked for it
+    const char* used = nullptr;  // the value comes from a tape that was used up: the op that took it
+    std::vector<std::function<Tensor(const Tensor&)>> hooks;
+  };
+  struct Node {
+    const OpDef* op;
+    Attrs attrs;
+    Tensors in, out;  // saved ones whole, others without storage
+    std::vector<uint64_t> versions;  // of the storages of in, then out, at record time
+    std::vector<int64_t> in_slots, out_slots;
+    uint32_t needs;
+    std::string path;  // anomaly mode only
+  };
+  int64_t slot_for_input(const Tensor& t, const char* op);
+  void check_usable(const Node& node) const;
+  Tensors run_backward(const Node& node, const Tensors& grads) const;
+  void deliver(Slot& slot, Tensor gradient) const;
+
+  std::vector<Node> nodes_;
+  std::deque<Slot> slots_;
+  uint64_t generation_ = 1;
+};
+
+}  // namespace sinter

@@ -1,0 +1,189 @@
+#include "autograd/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "ops/ops.h"
+
+namespace sinter {
+namespace {
+
+Tensor leaf(std::initializer_list<float> values) { return Tensor::from(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
+
+std::string message_of(const std::function<void()>& f, Error::Kind kind = Error::Kind::state) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST(Backward, GradientsAccumulateUntilCleared) {
+  Tensor x = leaf({1, 2, 3});
+  for (int i = 0; i < 2; ++i) backward(sum(mul(x, x)));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{4, 8, 12}));
+  x.autograd().grad = {};
+  backward(sum(mul(x, x)));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2, 4, 6}));
+}
+
+TEST(Backward, AVectorOfLossesDifferentiatesItsMean) {
+  Tensor x = leaf({1, 2, 3, 4});
+  backward(mul(x, x));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 1.5, 2}));
+}
+
+TEST(Backward, AGradientMayBeGiven) {
+  Tensor x = leaf({1, 2});
+  backward(mul(x, x), {.gradient = Tensor::from({10.f, 100.f}, {2})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{20, 400}));
+  const std::string message = message_of([&] { backward(mul(x, x), {.gradient = Tensor::ones({3})}); }, Error::Kind::shape);
+  EXPECT_NE(message.find("gradient is f32[3]"), std::string::npos) << message;
+}
+
+TEST(Backward, OperandsOfASumDoNotShareAGradient) {
+  Tensor a = leaf({1, 2}), b = leaf({3, 4});
+  for (int i = 0; i < 2; ++i) backward(add(a, b), {.gradient = Tensor::ones({2})});
+  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_NE(a.grad().storage(), b.grad().storage());
+}
+
+TEST(Backward, AValueUsedTwiceGetsBothParts) {
+  Tensor x = leaf({3});
+  const Tensor y = mul(x, x);
+  backward(add(mul(y, y), y));  // x^4 + x^2
+  EXPECT_FLOAT_EQ(x.grad().to_vector<float>()[0], 4 * 27 + 6);
+}
+
+TEST(Backward, ALeafIsItsOwnGradient) {
+  Tensor x = leaf({5});
+  backward(x);
+  EXPECT_EQ(x.grad().item(), 1);
+}
+
+TEST(Backward, OnlyLeavesKeepGradients) {
+  Tensor x = leaf({2});
+  const Tensor y = mul(x, x), z = mul(y, y);
+  retain_grad(y);
+  backward(z);
+  EXPECT_EQ(y.grad().item(), 8);
+  EXPECT_FALSE(z.grad().defined());
+}
+
+TEST(Tape, SecondBackwardNeedsRetain) {
+  Tensor x = leaf({2});
+  const Tensor y = mul(x, x);
+  backward(y, {.retain_tape = true});
+  backward(y);
+  EXPECT_EQ(x.grad().item(), 8);
+  const std::string message = message_of([&] { backward(y); });
+  EXPECT_NE(message.find("tape was already used"), std::string::npos) << message;
+  EXPECT_NE(message.find("hint: call backward(loss, {.retain_tape = true})"), std::string::npos) << message;
+}
+
+TEST(Tape, AValueOfAUsedTapeMayBeReadButNotDifferentiated) {
+  Tensor x = leaf({2});
+  const Tensor y = mul(x, x);
+  backward(y);
+  const Tensor z = mul(y, x);  // a statistic after the step
+  EXPECT_EQ(z.item(), 8);
+  const float before = x.grad().to_vector<float>()[0];
+  const std::string message = message_of([&] { backward(z); });
+  EXPECT_NE(message.find("an input of mul"), std::string::npos) << message;
+  EXPECT_EQ(x.grad().to_vector<float>()[0], before) << "a refused backward changes no gradient";
+  clear_tape();
+}
+
+TEST(Tape, ChangeInPlaceNamesBothOps) {
+  Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  const Tensor y = mul(x, w);
+  {
+    const NoGrad no_grad;
+    accumulate(w, Tensor::ones({2}));
+  }
+  const std::string message = message_of([&] { backward(y); });
+  EXPECT_NE(message.find("mul needs its input 1"), std::string::npos) << message;
+  EXPECT_NE(message.find("accumulate changed it in place"), std::string::npos) << message;
+  clear_tape();
+}
+
+TEST(Tape, ChangeInPlaceOfAParameterNeedsNoGrad) {
+  Tensor w = leaf({3, 4});
+  EXPECT_NE(message_of([&] { accumulate(w, Tensor::ones({2})); }).find("hint: do it inside NoGrad"), std::string::npos);
+}
+
+TEST(Tape, NothingIsRecordedWithoutNeed) {
+  clear_tape();
+  const Tensor a = Tensor::ones({2});
+  EXPECT_FALSE(mul(a, a).requires_grad());
+  Tensor x = leaf({1, 2});
+  {
+    const NoGrad no_grad;
+    EXPECT_FALSE(mul(x, x).requires_grad());
+    const GradMode on(true);
+    EXPECT_TRUE(mul(x, x).requires_grad());
+  }
+  EXPECT_EQ(Tape::current().size(), 1u);
+  clear_tape();
+  EXPECT_FALSE(argmax(x).requires_grad());
+  EXPECT_FALSE(mul(detach(x), a).requires_grad());
+  EXPECT_EQ(Tape::current().size(), 0u);
+  EXPECT_NE(message_of([&] { backward(sum(a)); }).find("does not depend on a tensor that requires grad"), std::string::npos);
+}
+
+TEST(Tape, EachThreadHasItsOwn) {
+  clear_tape();
+  Tensor x = leaf({1, 2});
+  const Tensor y = mul(x, x);
+  std::thread([] {
+    Tensor z = leaf({3});
+    backward(mul(z, z));
+    EXPECT_EQ(z.grad().item(), 6);
+  }).join();
+  EXPECT_EQ(Tape::current().size(), 1u);
+  backward(y);
+}
+
+TEST(Hooks, SeeAndReplaceGradients) {
+  Tensor x = leaf({2});
+  const Tensor y = mul(x, x);
+  double seen = 0;
+  register_hook(y, [&](const Tensor& g) {
+    seen = g.item();
+    return scale(g, 10);
+  });
+  register_hook(x, [](const Tensor& g) { return neg(g); });
+  backward(y);
+  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(x.grad().item(), -40);
+  EXPECT_NE(message_of([&] { register_hook(Tensor::ones({1}), [](const Tensor& g) { return g; }); }).find("does not require grad"), std::string::npos);
+}
+
+TEST(Anomaly, NamesTheFirstNan) {
+  Tensor x = Tensor::from({1.f, -1.f, 0.f}, {3}).set_requires_grad(true);
+  const AnomalyMode anomaly;
+  const std::string forward = message_of([&] { log(x); }, Error::Kind::numeric);
+  EXPECT_NE(forward.find("log: the result is nan: first at [1]"), std::string::npos) << forward;
+  clear_tape();
+  const Tensor y = sum(mul(sqrt(abs(x)), Tensor::zeros({3})));  // 0 / 0 in the backward of sqrt at 0
+  const std::string back = message_of([&] { backward(y); }, Error::Kind::numeric);
+  EXPECT_NE(back.find("sqrt_backward: the result is nan: first at [2]"), std::string::npos) << back;
+  clear_tape();
+}
+
+TEST(Gradcheck, FindsAWrongDerivative) {
+  Tensor x = sample_tensor({3, 2}, 1).set_requires_grad(true);
+  EXPECT_TRUE(gradcheck([](const Tensors& in) { return Tensors{mul(in[0], tanh(in[0]))}; }, {x}).ok);
+  const GradcheckResult wrong = gradcheck([](const Tensors& in) { return Tensors{mul(in[0], detach(in[0]))}; }, {x});
+  EXPECT_FALSE(wrong.ok);
+  EXPECT_NE(wrong.message.find("input 0 element"), std::string::npos) << wrong.message;
+}
+
+}  // namespace
+}  // namespace sinter
