@@ -1,0 +1,62 @@
+// Batches of a split: the order of an epoch, and rows gathered and scaled into a dense batch.
+//
+// Used by training (shuffled) and evaluation (in file order). The order of an epoch is a pure function of (seed, epoch), so a position is
+// two integers: epoch and batch in epoch. The last batch of an epoch is smaller where the size does not divide; none is dropped.
+// One Batches belongs to one thread; a batch is a fresh tensor that the caller owns (the allocator recycles the memory).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace sinter {
+
+enum class Normalize : uint8_t { none, mnist };  // x/255; (x/255 - 0.1307) / 0.3081
+
+struct BatchOptions {
+  int64_t size = 128;
+  bool shuffle = true;
+  uint64_t seed = 1;
+  DType dtype = DType::f32;  // or bf16
+  Normalize normalize = Normalize::none;
+};
+
+struct Batch {
+  Tensor images;  // [B, 784] in the dtype asked for
+  Tensor labels;  // i32 [B]
+};
+
+struct BatchPosition {
+  int64_t epoch = 0, batch = 0;  // of the next batch
+  bool operator==(const BatchPosition&) const = default;
+};
+
+class Batches {
+ public:
+  // Throws usage for a size below 1, data for an empty split, dtype for other dtypes.
+  explicit Batches(Split split, const BatchOptions& options = {});
+
+  int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
+  // The next batch; after the last one of an epoch the next epoch begins.
+  Batch next();
+  BatchPosition position() const { return position_; }
+  // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch < per_epoch().
+  void seek(BatchPosition position);
+
+ private:
+  Split split_;
+  BatchOptions options_;
+  BatchPosition position_;
+  std::vector<int32_t> order_;  // of order_epoch_
+  int64_t order_epoch_ = -1;
+};
+
+// The order of n items in an epoch: a Fisher-Yates shuffle drawn from the stream (seed, epoch).
+std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch);
+
+// Rows `indices` of the split as one batch; what next() calls, and how single items are read.
+Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype = DType::f32, Normalize normalize = Normalize::none);
+
+}  // namespace sinter

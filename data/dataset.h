@@ -1,0 +1,48 @@
+// A data set of 28x28 grey digits: found, read, checked and split into train, val and test.
+//
+// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings) or the word `synthetic`. A place that was given and
+// fails is an error; only where nothing is given do ./data/mnist, the cache folder and then the built-in digits stand in.
+// Errors are data errors (exit code 3). Splits share the storage of the set they were cut from; nothing writes to it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/tensor.h"
+
+namespace sinter {
+
+struct DataOptions {
+  std::string what = "";   // "" : $SINTER_DATA, then the default places, then synthetic
+  int64_t val = 5000;      // held out: the last of train, at most 1/12 of it
+  int64_t limit = 0;       // the first N of each of train, val and test; 0 all
+  int64_t classes = 10;    // labels are 0..classes-1
+  uint64_t data_seed = 1;  // of the synthetic digits
+};
+
+struct Split {
+  Tensor images;  // u8 [N, 28, 28]
+  Tensor labels;  // i32 [N]
+  int64_t size() const { return labels.defined() ? labels.numel() : 0; }
+};
+
+struct Dataset {
+  Split train, val, test;   // val is empty when nothing is held out
+  std::string name;         // "synthetic" or the folder
+  std::string description;  // "synthetic digits, built in (no --data given, none found)"
+  // "train 55,000  val 5,000  test 10,000  28x28"
+  std::string sizes() const;
+};
+
+Dataset load_dataset(const DataOptions& options = {});
+
+// Reads a pair of IDX files and checks that they belong together: equal counts, 28x28, labels below `classes`.
+Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes);
+
+// ${XDG_CACHE_HOME:-~/.cache}/sinter/mnist, where scripts/download_mnist puts the files; "" without a home.
+std::string mnist_cache_folder();
+
+// The rows [begin, end) of a split, without a copy.
+Split slice(const Split& split, int64_t begin, int64_t end);
+
+}  // namespace sinter

@@ -1,0 +1,23 @@
+// IDX files of bytes, as MNIST comes: big-endian header 00 00 08 ndim, the dims, then the bytes; raw or gzip.
+//
+// Every check is made before memory is taken for what the header promises, and the length must be exact. Errors are data errors that give
+// the file, the field, the promised and the real number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sinter {
+
+enum class IdxKind { labels = 1, images = 3 };  // the number of dims
+
+struct IdxArray {
+  std::vector<int64_t> dims;   // labels [N], images [N, height, width]
+  std::vector<uint8_t> bytes;  // row-major, exactly the product of dims
+  std::string name;            // absolute path, for messages
+};
+
+IdxArray read_idx(const std::string& path, IdxKind wanted);
+
+}  // namespace sinter

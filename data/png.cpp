@@ -1,0 +1,189 @@
+#include "data/png.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+#include "data/bytes.h"
+
+#ifdef SINTER_HAS_PNG
+#include <csetjmp>
+
+#include <png.h>
+#endif
+
+namespace sinter {
+namespace {
+
+constexpr uint32_t kMaxSide = 4096;
+constexpr uint64_t kMaxFileBytes = uint64_t{128} << 20;
+constexpr int kInkSide = 20;
+
+#ifdef SINTER_HAS_PNG
+struct Decoder {
+  const std::vector<uint8_t>& file;
+  size_t at = 0;
+  std::vector<uint8_t> pixels;  // grey, alpha
+  std::vector<png_bytep> rows;  // both sized by the caller: decode must not throw
+  char message[128] = "";
+
+  static void on_error(png_structp png, png_const_charp text) {
+    auto& self = *static_cast<Decoder*>(png_get_error_ptr(png));
+    std::strncpy(self.message, text, sizeof self.message - 1);
+    png_longjmp(png, 1);
+  }
+  static void on_warning(png_structp, png_const_charp) {}
+  static void on_read(png_structp png, png_bytep to, size_t n) {
+    auto& self = *static_cast<Decoder*>(png_get_io_ptr(png));
+    if (n > self.file.size() - self.at) png_error(png, "the file ends early");
+    std::memcpy(to, self.file.data() + self.at, n);
+    self.at += n;
+  }
+
+  // No object with a destructor may live in this frame: libpng leaves it by longjmp.
+  bool decode(png_structp png, png_infop info, uint32_t width, uint32_t height) {
+    if (setjmp(png_jmpbuf(png))) return false;
+    png_set_user_limits(png, kMaxSide, kMaxSide);
+    png_set_chunk_malloc_max(png, 1 << 20);
+    png_set_read_fn(png, this, on_read);
+    png_read_info(png, info);
+    png_set_expand(png);
+    png_set_scale_16(png);
+    if (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) png_set_rgb_to_gray(png, 1, -1, -1);
+    png_set_add_alpha(png, 0xff, PNG_FILLER_AFTER);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    if (png_get_rowbytes(png, info) != size_t{2} * width) png_error(png, "unexpected row size");
+    for (uint32_t y = 0; y < height; ++y) rows[y] = &pixels[size_t{2} * width * y];
+    png_read_image(png, rows.data());
+    png_read_end(png, nullptr);
+    return true;
+  }
+};
+
+// Grey and alpha onto the background that the ink stands out from.
+std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels) {
+  uint64_t weight = 0, sum = 0;
+  for (size_t i = 0; i < pixels.size(); i += 2) weight += pixels[i + 1], sum += uint64_t{pixels[i]} * pixels[i + 1];
+  const unsigned background = sum > weight * 127 ? 0 : 255;
+  std::vector<uint8_t> out(pixels.size() / 2);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const unsigned grey = pixels[2 * i], alpha = pixels[2 * i + 1];
+    out[i] = static_cast<uint8_t>((grey * alpha + background * (255 - alpha) + 127) / 255);
+  }
+  return out;
+}
+#endif
+
+// Mean of the outermost rows and columns.
+float border_mean(const std::vector<float>& v, int width, int height) {
+  double sum = 0;
+  for (int x = 0; x < width; ++x) sum += v[x] + v[size_t(height - 1) * width + x];
+  for (int y = 0; y < height; ++y) sum += v[size_t(y) * width] + v[size_t(y) * width + width - 1];
+  return static_cast<float>(sum / (2.0 * (width + height)));
+}
+
+struct Box {
+  int x0, y0, x1, y1;
+};
+
+// out[i] = mean over the i-th of `n` equal parts of `length` samples that lie `stride` apart.
+void average(const float* in, int length, int stride, float* out, int n, int out_stride) {
+  const double step = static_cast<double>(length) / n;
+  for (int i = 0; i < n; ++i) {
+    const double begin = i * step, end = std::min<double>(begin + step, length);
+    double sum = 0;
+    for (int k = static_cast<int>(begin); k < end; ++k) sum += in[size_t(k) * stride] * (std::min(end, k + 1.0) - std::max(begin, 1.0 * k));
+    out[i * out_stride] = static_cast<float>(sum / (end - begin));
+  }
+}
+
+}  // namespace
+
+GreyImage read_png(const std::string& path) {
+  ByteSource source(path);
+  const std::vector<uint8_t> file = source.read_up_to(kMaxFileBytes);
+  const std::string& name = source.name();
+  constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+  SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
+               cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
+  SINTER_CHECK(file.size() >= 33 && std::memcmp(&file[12], "IHDR", 4) == 0, data,
+               cat("png: damaged: ", name, "; ", file.size(), " bytes, no image header"));
+  const auto word = [&](int at) {
+    return uint32_t{file[at]} << 24 | uint32_t{file[at + 1]} << 16 | uint32_t{file[at + 2]} << 8 | file[at + 3];
+  };
+  const uint32_t width = word(16), height = word(20);
+  SINTER_CHECK(width <= kMaxSide && height <= kMaxSide, data,
+               cat("png: too large: ", name, "; ", width, " x ", height, ", at most ", kMaxSide, " x ", kMaxSide));
+#ifdef SINTER_HAS_PNG
+  Decoder decoder{file, 0, std::vector<uint8_t>(size_t{2} * width * height), std::vector<png_bytep>(height), ""};
+  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &decoder, Decoder::on_error, Decoder::on_warning);
+  png_infop info = png ? png_create_info_struct(png) : nullptr;
+  const bool good = info && decoder.decode(png, info, width, height);
+  png_destroy_read_struct(&png, &info, nullptr);
+  SINTER_CHECK(good, data, cat("png: damaged: ", name, "; ", escaped(decoder.message)), "save it again");
+  return {static_cast<int>(width), static_cast<int>(height), flatten(decoder.pixels), name};
+#else
+  throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name), "give --index N of the test set instead");
+#endif
+}
+
+DigitImage prepare_digit(const GreyImage& image) {
+  const int width = image.width, height = image.height;
+  std::vector<float> v(image.pixels.begin(), image.pixels.end());
+  float ground = border_mean(v, width, height);
+  if (ground > 127.5f) {
+    for (float& x : v) x = 255.0f - x;
+    ground = 255.0f - ground;
+  }
+  float peak = 0;
+  for (float& x : v) peak = std::max(peak, x = std::max(x - ground, 0.0f));
+  SINTER_CHECK(peak >= 24, data,
+               cat("png: no ink: ", image.name, "; ", width, " x ", height, ", the brightest pixel is ", static_cast<int>(peak),
+                   " of 255 above its border"));
+
+  Box box{width, height, 0, 0};
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      if (v[size_t(y) * width + x] < peak / 4) continue;
+      box = {std::min(box.x0, x), std::min(box.y0, y), std::max(box.x1, x + 1), std::max(box.y1, y + 1)};
+    }
+  }
+  const int w = box.x1 - box.x0, h = box.y1 - box.y0, longer = std::max(w, h);
+  const auto scaled = [longer](int side) { return std::max(1, (side * kInkSide + longer / 2) / longer); };
+  const int sw = scaled(w), sh = scaled(h);
+  std::vector<float> narrow(size_t(h) * sw), small(size_t(sh) * sw);
+  for (int y = 0; y < h; ++y) average(&v[size_t(box.y0 + y) * width + box.x0], w, 1, &narrow[size_t(y) * sw], sw, 1);
+  for (int x = 0; x < sw; ++x) average(&narrow[x], h, sw, &small[x], sh, sw);
+
+  double mass = 0, mass_x = 0, mass_y = 0;
+  peak = 0;
+  for (int y = 0; y < sh; ++y) {
+    for (int x = 0; x < sw; ++x) {
+      const float m = small[size_t(y) * sw + x];
+      mass += m, mass_x += m * (x + 0.5), mass_y += m * (y + 0.5);
+      peak = std::max(peak, m);
+    }
+  }
+  const auto offset = [mass](double moment, int side) {
+    return std::clamp(static_cast<int>(std::lround(kImageSide / 2.0 - moment / mass)), 0, kImageSide - side);
+  };
+  const int left = offset(mass_x, sw), top = offset(mass_y, sh);
+  DigitImage out{};
+  for (int y = 0; y < sh; ++y)
+    for (int x = 0; x < sw; ++x)
+      out[(top + y) * kImageSide + left + x] = static_cast<uint8_t>(std::lround(small[size_t(y) * sw + x] * (255.0f / peak)));
+  return out;
+}
+
+DigitImage raw_digit(const GreyImage& image) {
+  SINTER_CHECK(image.width == kImageSide && image.height == kImageSide, data,
+               cat("png: not ", kImageSide, " x ", kImageSide, ": ", image.name, "; ", image.width, " x ", image.height),
+               "leave out --raw to scale and centre it");
+  DigitImage out;
+  std::copy(image.pixels.begin(), image.pixels.end(), out.begin());
+  return out;
+}
+
+}  // namespace sinter

@@ -1,0 +1,44 @@
+#include "nn/clip.h"
+
+#include <cmath>
+
+#include "autograd/autograd.h"
+#include "ops/ops.h"
+
+namespace sinter::nn {
+namespace {
+
+Tensor total_squared(const std::vector<Tensor>& params) {
+  Tensor total;
+  for (const Tensor& param : params) {
+    const Tensor grad = param.grad();
+    if (!grad.defined()) continue;
+    const Tensor squared = squared_norm(grad);
+    if (total.defined()) {
+      accumulate(total, squared);
+    } else {
+      total = squared;
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+Tensor clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
+  SINTER_CHECK(max_norm > 0, usage, cat("clip_grad_norm: max_norm must be above 0: found ", max_norm));
+  const NoGrad no_grad;
+  const Tensor total = total_squared(params);
+  for (const Tensor& param : params) {
+    if (const Tensor grad = param.grad(); grad.defined()) clip_in_place(grad, total, max_norm);
+  }
+  return total;
+}
+
+double grad_norm(const std::vector<Tensor>& params) {
+  const NoGrad no_grad;
+  const Tensor total = total_squared(params);
+  return total.defined() ? std::sqrt(total.item()) : 0;
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,30 @@
+// Mlp: linear layers with an activation (and dropout) between them, the model of the default training job.
+// In memory its Sequential is called `layers`; its state dict is the one of that Sequential: "0.weight", "0.bias", "2.weight", ..
+#pragma once
+
+#include <vector>
+
+#include "nn/sequential.h"
+
+namespace sinter::nn {
+
+struct MlpOptions {
+  std::string activation = "relu";  // a word of activation_names()
+  double dropout = 0;               // behind every activation; 0: no such modules
+  uint64_t seed = 1;                // of the initial values
+};
+
+class Mlp : public Module {
+ public:
+  // sizes: features in, hidden .., out: {784, 256, 128, 10}. Throws usage.
+  explicit Mlp(const std::vector<int64_t>& sizes, const MlpOptions& options = {});
+  // x[B, sizes.front()] -> [B, sizes.back()]
+  Tensor forward(const Tensor& x) override { return (*layers_)(x); }
+  std::string describe() const override { return "MLP"; }
+  Sequential& layers() const { return *layers_; }
+
+ private:
+  std::shared_ptr<Sequential> layers_ = add("layers", std::make_shared<Sequential>(), false);
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,213 @@
+#include "nn/module.h"
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include "autograd/autograd.h"
+#include "core/context.h"
+#include "ops/op.h"
+#include "profiler/scope.h"
+
+namespace sinter::nn {
+
+Tensor Module::operator()(const Tensor& x) {
+  const std::string& name = label();
+  if (name.empty()) return forward(x);
+  const ModuleScope here(name);
+  const profiler::Scope scope(scope_name_, profiler::ScopeKind::module);
+  try {
+    return forward(x);
+  } catch (Error& error) {
+    error.set_path(Context::current().module_path());
+    throw;
+  }
+}
+
+const std::string& Module::label() {
+  if (label_.empty() && !(is_container() && !path_.empty())) {
+    label_ = path_.empty() ? describe() : path_ + " / " + describe();
+    scope_name_ = profiler::intern(label_);
+  }
+  return label_;
+}
+
+void Module::add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys) {
+  SINTER_CHECK(child, usage, cat("module: no module given for the child ", name));
+  for (const Child& other : children_)
+    SINTER_CHECK(other.name != name, usage, cat("module: two children are called ", name, " in ", describe()));
+  children_.push_back({name, std::move(child), own_keys});
+  set_path(path_, key_);
+}
+
+void Module::set_path(const std::string& path, const std::string& key) {
+  path_ = path;
+  key_ = key;
+  label_.clear();
+  for (const Entry& entry : tensors_) entry.tensor.autograd().name = key + entry.name;
+  for (const Child& child : children_) {
+    child.module->set_path(is_container() && !path.empty() ? path + "." + child.name : child.name,
+                           child.own_keys ? key + child.name + "." : key);
+  }
+}
+
+void Module::add_parameter(const std::string& name, Tensor value) {
+  value.set_requires_grad(true).autograd().name = key_ + name;
+  tensors_.push_back({name, std::move(value), true});
+}
+
+void Module::add_buffer(const std::string& name, Tensor value) {
+  value.autograd().name = key_ + name;
+  tensors_.push_back({name, std::move(value), false});
+}
+
+NamedTensors Module::collect(bool parameters, bool buffers) const {
+  NamedTensors out;
+  collect_into(out, "", parameters, buffers);
+  return out;
+}
+
+void Module::visit_parameters(const std::function<void(const Tensor&)>& f) const {
+  for (const Entry& entry : tensors_) {
+    if (entry.is_parameter) f(entry.tensor);
+  }
+  for (const Child& child : children_) child.module->visit_parameters(f);
+}
+
+void Module::collect_into(NamedTensors& out, const std::string& prefix, bool parameters, bool buffers) const {
+  for (const Entry& entry : tensors_) {
+    if (entry.is_parameter ? parameters : buffers) out.push_back({prefix + entry.name, entry.tensor});
+  }
+  for (const Child& child : children_)
+    child.module->collect_into(out, child.own_keys ? prefix + child.name + "." : prefix, parameters, buffers);
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> out;
+  for (NamedTensor& item : named_parameters()) out.push_back(std::move(item.tensor));
+  return out;
+}
+
+int64_t Module::num_parameters() const {
+  int64_t n = 0;
+  for (const Tensor& t : parameters()) n += t.numel();
+  return n;
+}
+
+std::vector<Module*> Module::modules() {
+  std::vector<Module*> out{this};
+  for (const Child& child : children_) {
+    for (Module* module : child.module->modules()) out.push_back(module);
+  }
+  return out;
+}
+
+void Module::train(bool on) {
+  for (Module* module : modules()) module->training_ = on;
+}
+
+EvalMode::EvalMode(Module& module) : modules_(module.modules()) {
+  for (const Module* m : modules_) was_training_.push_back(m->is_training());
+  module.eval();
+}
+EvalMode::~EvalMode() {
+  for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->training_ = was_training_[i];
+}
+
+void Module::zero_grad() {
+  for (const Tensor& t : parameters()) t.autograd().grad = {};
+}
+
+void Module::init_parameters(uint64_t seed) {
+  init::Stream stream{seed};
+  for (Module* module : modules()) module->init_own(stream);
+}
+
+void Module::to(DType dtype) {
+  SINTER_CHECK(is_float(dtype), dtype, cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
+  Converter convert;
+  for (Module* module : modules()) {
+    for (Entry& entry : module->tensors_) {
+      if (!is_float(entry.tensor.dtype()) || entry.tensor.dtype() == dtype) continue;
+      Tensor converted = convert(entry.tensor, dtype);
+      converted.set_requires_grad(entry.is_parameter).autograd().name = entry.tensor.autograd().name;
+      entry.tensor = std::move(converted);
+    }
+  }
+}
+
+void Module::enable_bf16() {
+  Converter convert;
+  Module* last = nullptr;
+  for (Module* module : modules()) {
+    if (module->enable_bf16_own(convert, DType::bf16)) last = module;
+  }
+  if (last) last->enable_bf16_own(convert, DType::f32);
+}
+
+std::string Module::str() const {
+  std::string out;
+  print(out, 0);
+  return out;
+}
+
+void Module::print(std::string& out, int depth) const {
+  out += describe();
+  if (!children_.empty()) {
+    out += "(\n";
+    for (const Child& child : children_) {
+      out += std::string(2 * depth + 2, ' ') + "(" + child.name + "): ";
+      child.module->print(out, depth + 1);
+    }
+    out += std::string(2 * depth, ' ') + ")";
+  }
+  out += "\n";
+}
+
+namespace {
+
+// Sums what each module's ops cost, by the label that apply() sees on top.
+struct CostRecorder : Recorder {
+  struct Row {
+    Shape out;
+    int64_t flops = 0;
+  };
+  std::map<const std::string*, Row> rows;
+
+  CostRecorder() { Context::current().recorders.push_back(this); }
+  ~CostRecorder() override { std::erase(Context::current().recorders, this); }
+  void record(const Call& call) override {
+    const auto& labels = Context::current().module_labels;
+    Row& row = rows[labels.empty() ? nullptr : labels.back()];
+    if (!call.out.empty()) row.out = call.out[0].shape();
+    if (call.op.cost && !call.op.view) row.flops += call.op.cost(call.in, call.out, call.attrs).flops;
+  }
+};
+
+}  // namespace
+
+std::string Module::summary(const Shape& input_shape) {
+  const std::vector<Module*> all = modules();
+  const std::vector<Tensor> params = parameters();
+  CostRecorder recorder;
+  {
+    const NoGrad no_grad;
+    const EvalMode evaluation(*this);
+    (*this)(Tensor::zeros(input_shape, params.empty() ? DType::f32 : params[0].dtype()));
+  }
+  std::string out = fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "module", "output", "parameters", "FLOPs");
+  int64_t total_flops = 0;
+  for (Module* module : all) {
+    const auto row = recorder.rows.find(&module->label());
+    int64_t own = 0;
+    for (const Entry& entry : module->tensors_) own += entry.is_parameter ? entry.tensor.numel() : 0;
+    if (row == recorder.rows.end() && own == 0) continue;
+    const bool ran = row != recorder.rows.end();
+    total_flops += ran ? row->second.flops : 0;
+    out +=
+        fmt::format("{:<42} {:<16} {:>14} {:>18}\n", module->label(), ran ? row->second.out.str() : "-", own, ran ? row->second.flops : 0);
+  }
+  return out + fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "total", "", num_parameters(), total_flops);
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,133 @@
+// Module: a function with parameters, the building block of models; a tree of them. Modules own their parameters and children, name both
+// as PyTorch does, and leave their path in errors, profiles and graphs: "MLP / layers.2 / Linear(512 -> 256)".
+//
+//   struct Net : nn::Module {
+//     std::shared_ptr<nn::Linear> fc1 = add("fc1", std::make_shared<nn::Linear>(784, 10));
+//     Tensor forward(const Tensor& x) override { return (*fc1)(x); }
+//     std::string describe() const override { return "Net"; }
+//   };
+//
+// Convert a module (to, enable_bf16) before its parameters are given to an optimizer: to() replaces them. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "nn/init.h"
+#include "nn/named_tensor.h"
+#include "profiler/names.h"
+
+namespace sinter::nn {
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // What the module computes. Call the module, not this: the call keeps the path for errors and profiles.
+  virtual Tensor forward(const Tensor& x) = 0;
+  Tensor operator()(const Tensor& x);
+  // One line: "Linear(784 -> 256)".
+  virtual std::string describe() const = 0;
+
+  // Own ones first, then the children's, in the order of their making. Names are state-dict keys.
+  NamedTensors named_parameters() const { return collect(true, false); }
+  NamedTensors state_dict() const { return collect(true, true); }  // parameters and buffers; the tensors themselves, not copies
+  std::vector<Tensor> parameters() const;
+  // Calls f for each of them, in that order, without allocating.
+  void visit_parameters(const std::function<void(const Tensor&)>& f) const;
+  int64_t num_parameters() const;
+  // This module and all below it, parents first.
+  std::vector<Module*> modules();
+
+  // Training or evaluation: Dropout asks. A new module trains.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool is_training() const { return training_; }
+  void zero_grad();
+  // Draws all parameters anew: parameter k of the tree is a pure function of (seed, k).
+  void init_parameters(uint64_t seed);
+  // Parameters and buffers in another floating type.
+  void to(DType dtype);
+  // Activations and copies of the weights in bf16; parameters, biases and the output of the last product stay f32.
+  void enable_bf16();
+
+  // The tree as text, a line per module.
+  std::string str() const;
+  // The tree as a table: output shape, parameters and forward FLOPs per module for an input of `input_shape` (its first size is the
+  // batch), found by running it once on zeros without training.
+  std::string summary(const Shape& input_shape);
+
+ protected:
+  Module() = default;
+  Module(Module&&) = default;
+
+  // Registration. A parameter requires grad. A child with `own_keys` false adds no "name." to the keys of what it holds.
+  void add_parameter(const std::string& name, Tensor value);
+  void add_buffer(const std::string& name, Tensor value);
+  template <class M>
+  std::shared_ptr<M> add(const std::string& name, std::shared_ptr<M> child, bool own_keys = true) {
+    add_child(name, child, own_keys);
+    return child;
+  }
+  // Parameter or buffer i, counted in the order of registration.
+  const Tensor& tensor(size_t i) const { return tensors_[i].tensor; }
+  Module& child(size_t i) const { return *children_[i].module; }
+  size_t num_children() const { return children_.size(); }
+
+  // Fills the module's own parameters.
+  virtual void init_own(init::Stream&) {}
+  // Makes the module's own bf16 copies and lets its result be `out`; false: it has no product.
+  virtual bool enable_bf16_own(Converter&, DType) { return false; }
+  // A container has no label inside another module: its children carry its name, as in "layers.2".
+  virtual bool is_container() const { return false; }
+
+ private:
+  friend class EvalMode;
+  struct Entry {
+    std::string name;
+    Tensor tensor;
+    bool is_parameter;
+  };
+  struct Child {
+    std::string name;
+    std::shared_ptr<Module> module;
+    bool own_keys;
+  };
+  void add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys);
+  void set_path(const std::string& path, const std::string& key);
+  const std::string& label();
+  NamedTensors collect(bool parameters, bool buffers) const;
+  void collect_into(NamedTensors& out, const std::string& prefix, bool parameters, bool buffers) const;
+  void print(std::string& out, int depth) const;
+
+  std::deque<Entry> tensors_;
+  std::vector<Child> children_;
+  std::string path_, key_, label_;  // path_: in the nearest parent with a label; key_: before own keys; label_: made at the first call
+  profiler::StaticName scope_name_;
+  bool training_ = true;
+};
+
+// For capture::StepOptions::parameters. REQUIRES: the module outlives the step.
+inline std::function<void(const std::function<void(const Tensor&)>&)> parameter_visitor(const Module& module) {
+  return [&module](const std::function<void(const Tensor&)>& f) { module.visit_parameters(f); };
+}
+
+// Evaluation for a scope; then every module is as it was. REQUIRES: the tree stays as it is.
+class EvalMode {
+ public:
+  explicit EvalMode(Module& module);
+  ~EvalMode();
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  std::vector<Module*> modules_;
+  std::vector<bool> was_training_;
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,43 @@
+#include "nn/named_tensor.h"
+
+namespace sinter::nn {
+namespace {
+
+// Calls f(offset in a, offset in b) for every element of two equal shapes, in row-major order.
+template <class F>
+void for_each_pair(const Tensor& a, const Tensor& b, F&& f, int dim = 0, int64_t at_a = 0, int64_t at_b = 0) {
+  if (dim == a.rank()) return f(at_a, at_b);
+  for (int64_t i = 0; i < a.size(dim); ++i) for_each_pair(a, b, f, dim + 1, at_a + i * a.strides()[dim], at_b + i * b.strides()[dim]);
+}
+
+}  // namespace
+
+void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
+  SINTER_CHECK(to.shape() == from.shape(), shape, cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
+  visit_all(to.dtype(), [&](auto zero_to) {
+    visit_all(from.dtype(), [&](auto zero_from) {
+      using To = decltype(zero_to);
+      auto* out = to.data<To>();
+      const auto* in = from.data<decltype(zero_from)>();
+      for_each_pair(to, from, [&](int64_t i, int64_t j) { out[i] = static_cast<To>(in[j]); });
+    });
+  });
+  to.storage()->bump_version(writer);
+  if (to.has_autograd() && to.autograd().low.defined()) copy_values(to.autograd().low, to, writer);
+}
+
+Tensor Converter::operator()(const Tensor& t, DType dtype) {
+  std::shared_ptr<Storage> converted;
+  for (const auto& [uid, storage] : done_) {
+    if (uid == t.storage()->uid()) converted = storage;
+  }
+  if (!converted) {
+    const int64_t n = static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()));
+    const Tensor whole = Tensor::empty({n}, dtype, t.device());
+    copy_values(whole, Tensor::view_of(t.storage(), t.dtype(), {n}, {1}, 0), "convert");
+    done_.emplace_back(t.storage()->uid(), converted = whole.storage());
+  }
+  return Tensor::view_of(converted, dtype, t.shape(), t.strides(), t.offset());
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,110 @@
+#include "nn/optim.h"
+
+#include <cmath>
+
+#include "autograd/autograd.h"
+
+namespace sinter::nn {
+namespace {
+
+void check_option(const char* optimizer, const char* name, double value, double below = INFINITY) {
+  SINTER_CHECK(std::isfinite(value) && value >= 0 && value < below, usage,
+               cat(optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
+}
+
+}  // namespace
+
+Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
+    : params_(std::move(params)), beta1_(beta1), beta2_(beta2) {
+  SINTER_CHECK(!params_.empty(), usage, "optimizer: no parameters given: the list has 0");
+  for (const auto& [name, param] : params_) {
+    SINTER_CHECK(param.requires_grad(), usage,
+                 cat("optimizer: not a parameter: ", name, " is ", param.describe(), "; it does not require grad"));
+  }
+  state_ = make_step_state(params_[0].tensor.device());
+  reset_step_state(host_step_state(state_), beta1_, beta2_);
+  set_lr(lr);
+}
+
+void Optimizer::add_slot(const std::string& name) {
+  Slot slot{name, {}};
+  for (const auto& [key, param] : params_) {
+    slot.tensors.push_back(Tensor::zeros(param.shape(), param.dtype(), param.device()));
+    slot.tensors.back().autograd().name = name + "/" + key;
+  }
+  slots_.push_back(std::move(slot));
+}
+
+void Optimizer::step(const Tensor& losses) {
+  const NoGrad no_grad;
+  size_t last = params_.size();
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (params_[i].tensor.grad().defined()) last = i;
+  }
+  SINTER_CHECK(last < params_.size(), state, cat("step: no gradient: 0 of ", params_.size(), " parameters have one"),
+               "call backward(loss) first");
+  for (size_t i = 0; i <= last; ++i) {
+    const Tensor& param = params_[i].tensor;
+    const Tensor grad = param.grad();
+    if (grad.defined()) update(i, param, grad, i == last ? Tail{true, losses, rng_state()} : Tail{});
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (const auto& [_, param] : params_) {
+    param.autograd().grad = {};
+    param.autograd().grad_taken_by = nullptr;
+  }
+}
+
+void Optimizer::set_lr(double lr) {
+  check_option("optimizer", "lr", lr);
+  host_step_state(state_).lr = lr;
+}
+
+NamedTensors Optimizer::state_tensors() const {
+  NamedTensors out;
+  for (const auto& [slot_name, tensors] : slots_) {
+    for (size_t i = 0; i < tensors.size(); ++i) out.push_back({slot_name + "/" + params_[i].name, tensors[i]});
+  }
+  return out;
+}
+
+void Optimizer::set_steps(int64_t steps) {
+  StepState& state = host_step_state(state_);
+  const double lr = state.lr;
+  reset_step_state(state, beta1_, beta2_);
+  // By the same recurrence as in training, so that the powers are the same bits.
+  for (int64_t i = 0; i < steps; ++i) advance_step_state(state, {}, {}, beta1_, beta2_);
+  state.lr = lr;
+}
+
+Sgd::Sgd(NamedTensors params, const SgdOptions& options) : Optimizer(std::move(params), options.lr, 0, 0), options_(options) {
+  check_option("Sgd", "momentum", options.momentum, 1);
+  check_option("Sgd", "weight_decay", options.weight_decay);
+  SINTER_CHECK(!options.nesterov || options.momentum > 0, usage, "Sgd: nesterov without momentum: momentum is 0; it must be above 0");
+  if (options.momentum != 0) add_slot("momentum_buffer");
+}
+
+void Sgd::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
+  const SgdAttrs attrs{options_.momentum, options_.weight_decay, options_.nesterov, tail.is_tail};
+  sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(), param.autograd().low, state(), attrs, tail.losses, tail.rng);
+}
+
+Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
+    : Optimizer(std::move(params), options.lr, options.beta1, options.beta2), options_(options), decoupled_(decoupled) {
+  const char* name = decoupled ? "AdamW" : "Adam";
+  check_option(name, "beta1", options.beta1, 1);
+  check_option(name, "beta2", options.beta2, 1);
+  check_option(name, "eps", options.eps);
+  check_option(name, "weight_decay", options.weight_decay);
+  add_slot("exp_avg");
+  add_slot("exp_avg_sq");
+}
+
+void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
+  const AdamAttrs attrs{options_.beta1, options_.beta2, options_.eps, options_.weight_decay, decoupled_, tail.is_tail};
+  adam_update(param, grad, slot(0, i), slot(1, i), param.autograd().low, state(), attrs, tail.losses, tail.rng);
+}
+
+}  // namespace sinter::nn

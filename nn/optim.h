@@ -1,0 +1,99 @@
+// Optimizers: SGD with momentum, Adam, AdamW. The update of each parameter is one op; learning rate, step count and loss sums live in a
+// StepState on the device (ops/step_state.h), which the step's last update advances: nothing of them is baked into a captured step.
+//
+//   nn::Adam adam(net.named_parameters(), {.lr = 0.001});
+//   adam.zero_grad();
+//   Tensor losses = cross_entropy(net(x), labels);
+//   backward(losses);
+//   adam.step(losses);
+//
+// Not thread-safe. The formulas are PyTorch's (ops/optim.cpp).
+#pragma once
+
+#include "nn/named_tensor.h"
+#include "ops/ops.h"
+
+namespace sinter::nn {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Updates every parameter that has a gradient; `losses` (one per row) are added to the StepState. Throws state if none has one.
+  void step(const Tensor& losses = {});
+  // Makes all gradients undefined.
+  void zero_grad();
+
+  // Of the next step. Reading and writing wait for the device. Throws usage unless lr is finite and >= 0.
+  double lr() const { return host_step_state(state_).lr; }
+  void set_lr(double lr);
+  // Learning rate, steps done, loss sums: see StepState.
+  const Tensor& state() const { return state_; }
+  int64_t steps() const { return host_step_state(state_).step; }
+  const NamedTensors& parameters() const { return params_; }
+
+  // For checkpoints: "exp_avg/0.weight", ..; the tensors themselves. Copy values into them, then tell how many steps were done.
+  NamedTensors state_tensors() const;
+  void set_steps(int64_t steps);
+
+ protected:
+  // Throws usage unless every parameter requires grad and there is one at least.
+  Optimizer(NamedTensors params, double lr, double beta1, double beta2);
+  // What the last update of a step does beyond its own parameter; empty for the others.
+  struct Tail {
+    bool is_tail = false;
+    Tensor losses, rng;
+  };
+  virtual void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) = 0;
+  // One zeroed tensor per parameter, under that name in state_tensors().
+  void add_slot(const std::string& name);
+  const Tensor& slot(size_t which, size_t i) const { return slots_[which].tensors[i]; }
+
+ private:
+  struct Slot {
+    std::string name;
+    Tensors tensors;
+  };
+  NamedTensors params_;
+  std::vector<Slot> slots_;
+  Tensor state_;
+  double beta1_, beta2_;
+};
+
+struct SgdOptions {
+  double lr = 0.1, momentum = 0.9, weight_decay = 0;
+  bool nesterov = false;
+};
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(NamedTensors params, const SgdOptions& options = {});
+
+ private:
+  void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) override;
+  SgdOptions options_;
+};
+
+struct AdamOptions {
+  double lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+};
+class Adam : public Optimizer {
+ public:
+  explicit Adam(NamedTensors params, const AdamOptions& options = {}) : Adam(std::move(params), options, false) {}
+
+ protected:
+  Adam(NamedTensors params, const AdamOptions& options, bool decoupled);
+
+ private:
+  void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) override;
+  AdamOptions options_;
+  bool decoupled_;
+};
+// Adam whose weight decay acts on the weight, not through the gradient (Loshchilov and Hutter 2019).
+class AdamW : public Adam {
+ public:
+  explicit AdamW(NamedTensors params, const AdamOptions& options = {.weight_decay = 0.01}) : Adam(std::move(params), options, true) {}
+};
+
+}  // namespace sinter::nn

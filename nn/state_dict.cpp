@@ -1,0 +1,191 @@
+#include "nn/state_dict.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "core/error.h"
+
+namespace sinter::nn {
+namespace {
+
+constexpr std::string_view kPrefixes[] = {"layers.", "module.", "net."};
+constexpr size_t kLinesOfAKind = 10;
+
+bool fits(const Tensor& to, const Tensor& from) {
+  return to.shape() == from.shape() && (to.dtype() == from.dtype() || (is_float(to.dtype()) && is_float(from.dtype())));
+}
+std::string brief(const Tensor& t) { return cat(name_of(t.dtype()), t.shape().str()); }
+
+// Names of `from` as the model would call them, index by index.
+using Names = std::vector<std::string>;
+struct Renaming {
+  Names names;
+  std::string note;
+};
+
+// `from` against `to` under a renaming.
+struct Difference {
+  std::vector<std::string> missing, unexpected, shape;
+  size_t matched = 0;
+  bool none() const { return missing.empty() && unexpected.empty() && shape.empty(); }
+};
+
+Difference compare(const NamedTensors& to, const NamedTensors& from, const Names& names) {
+  Difference diff;
+  std::unordered_map<std::string_view, const Tensor*> wanted, found;
+  for (const auto& [name, tensor] : to) wanted.emplace(name, &tensor);
+  for (size_t i = 0; i < names.size(); ++i) {
+    found.emplace(names[i], &from[i].tensor);
+    if (!wanted.contains(names[i])) diff.unexpected.push_back(cat("unexpected ", escaped(from[i].name), " ", brief(from[i].tensor)));
+  }
+  for (const auto& [name, tensor] : to) {
+    const auto it = found.find(name);
+    if (it == found.end()) {
+      diff.missing.push_back(cat("missing ", name, " ", brief(tensor)));
+    } else if (++diff.matched; !fits(tensor, *it->second)) {
+      diff.shape.push_back(cat("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
+    }
+  }
+  return diff;
+}
+
+std::vector<Renaming> renamings(const NamedTensors& from, bool same_only) {
+  Names same;
+  for (const auto& [name, _] : from) same.push_back(name);
+  std::vector<Renaming> all{{same, "same keys"}};
+  if (same_only) return all;
+  for (const std::string_view prefix : kPrefixes) {
+    if (std::ranges::all_of(same, [&](const std::string& name) { return name.starts_with(prefix); })) {
+      Names names = same;
+      for (std::string& name : names) name.erase(0, prefix.size());
+      all.push_back({std::move(names), cat("dropped the prefix ", prefix)});
+    }
+  }
+  for (const std::string_view prefix : kPrefixes) {
+    Names names = same;
+    for (std::string& name : names) name.insert(0, prefix);
+    all.push_back({std::move(names), cat("added the prefix ", prefix)});
+  }
+  return all;
+}
+
+// "fc2.weight" -> 2, "fc2", "weight"; nothing if the layer's name has no number, or the rest is not weight or bias.
+struct LayerKey {
+  int64_t number;
+  std::string_view layer, rest;
+};
+std::optional<LayerKey> layer_key(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return {};
+  LayerKey key{0, name.substr(0, dot), name.substr(dot + 1)};
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t last = key.layer.find_last_of(kDigits);
+  if (last == std::string_view::npos || (key.rest != "weight" && key.rest != "bias")) return {};
+  const size_t before = key.layer.find_last_not_of(kDigits, last);
+  const char* begin = key.layer.data() + (before == std::string_view::npos ? 0 : before + 1);
+  if (std::from_chars(begin, key.layer.data() + last + 1, key.number).ec != std::errc()) return {};
+  return key;
+}
+
+// Layers in the order of their numbers; nothing if a key has none or two layers share one.
+std::optional<std::vector<std::string_view>> layers_in_order(const NamedTensors& list) {
+  std::map<int64_t, std::string_view> layers;
+  for (const auto& [name, _] : list) {
+    const auto key = layer_key(name);
+    if (!key || layers.emplace(key->number, key->layer).first->second != key->layer) return {};
+  }
+  std::vector<std::string_view> out;
+  for (const auto& [_, layer] : layers) out.push_back(layer);
+  return out;
+}
+
+std::optional<Renaming> by_order(const NamedTensors& to, const NamedTensors& from) {
+  const auto wanted = layers_in_order(to), found = layers_in_order(from);
+  if (!wanted || !found || wanted->size() != found->size()) return {};
+  std::unordered_map<std::string_view, std::string_view> renamed;
+  Renaming out{{}, "by order: "};
+  for (size_t i = 0; i < found->size(); ++i) {
+    renamed.emplace((*found)[i], (*wanted)[i]);
+    out.note += cat(i ? ", " : "", escaped((*found)[i]), " is ", (*wanted)[i]);
+  }
+  for (const auto& [name, _] : from) {
+    const LayerKey key = *layer_key(name);
+    out.names.push_back(cat(renamed.at(key.layer), ".", key.rest));
+  }
+  return out;
+}
+
+std::string lines(const std::vector<std::string>& of_a_kind) {
+  std::string out;
+  for (size_t i = 0; i < std::min(of_a_kind.size(), kLinesOfAKind); ++i) out += "\n    " + of_a_kind[i];
+  if (of_a_kind.size() > kLinesOfAKind)
+    out += cat("\n    and ", of_a_kind.size() - kLinesOfAKind, " more ", of_a_kind[0].substr(0, of_a_kind[0].find(' ')));
+  return out;
+}
+
+std::string load(const NamedTensors& to, const NamedTensors& from, const Renaming& renaming) {
+  std::unordered_map<std::string_view, const Tensor*> found;
+  for (size_t i = 0; i < from.size(); ++i) found.emplace(renaming.names[i], &from[i].tensor);
+  std::set<std::string> converted;
+  for (const auto& [name, tensor] : to) {
+    const Tensor& source = *found.at(name);
+    if (source.dtype() != tensor.dtype()) converted.insert(cat(name_of(source.dtype()), " to ", name_of(tensor.dtype())));
+    copy_values(tensor, source, "load_state_dict");
+  }
+  std::string note = renaming.note;
+  for (const std::string& pair : converted) note += "; converted " + pair;
+  return note;
+}
+
+}  // namespace
+
+std::string load_state_dict(const NamedTensors& to, const NamedTensors& from, const LoadOptions& options) {
+  Difference nearest;
+  bool first = true;
+  for (const Renaming& renaming : renamings(from, options.same_keys_only)) {
+    Difference diff = compare(to, from, renaming.names);
+    if (diff.none()) return load(to, from, renaming);
+    if (first || diff.matched > nearest.matched) nearest = std::move(diff);
+    first = false;
+  }
+  if (!options.same_keys_only) {
+    const auto ordered = by_order(to, from);
+    if (ordered && compare(to, from, ordered->names).none()) return load(to, from, *ordered);
+  }
+  throw Error(Error::Kind::checkpoint,
+              cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from), ", asked for ", architecture(to),
+                  "; ", nearest.missing.size(), " missing, ", nearest.unexpected.size(), " unexpected, ", nearest.shape.size(),
+                  " of another shape", lines(nearest.missing), lines(nearest.unexpected), lines(nearest.shape)),
+              options.hint);
+}
+
+std::string architecture(const NamedTensors& state_dict) {
+  std::map<std::pair<int64_t, size_t>, const Tensor*> weights;  // by the layer's number, for "10.weight" comes before "2.weight" in a file
+  const Tensor *gate = nullptr, *down = nullptr;
+  for (const auto& [name, tensor] : state_dict) {
+    if (tensor.rank() != 2) continue;
+    const auto key = layer_key(name);
+    weights.emplace(std::pair(key ? key->number : 0, weights.size()), &tensor);
+    if (name.ends_with("gate_proj.weight")) gate = &tensor;
+    if (name.ends_with("down_proj.weight")) down = &tensor;
+  }
+  if (gate && down && weights.size() == 3) return cat("geglu ", gate->size(1), "-", gate->size(0), "-", down->size(0));
+  std::string sizes;
+  const Tensor* before = nullptr;
+  for (const auto& [_, weight] : weights) {
+    if (before && weight->size(1) != before->size(0)) {  // no chain
+      sizes.clear();
+      break;
+    }
+    sizes += before ? cat("-", weight->size(0)) : cat(weight->size(1), "-", weight->size(0));
+    before = weight;
+  }
+  if (sizes.empty()) return cat(state_dict.size(), state_dict.size() == 1 ? " tensor" : " tensors");
+  return cat(weights.size() == 1 ? "linear " : "mlp ", sizes);
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,120 @@
+#include "data/batches.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/digits.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter {
+namespace {
+
+// n images whose pixels are all i, labelled i.
+Split numbered(int64_t n) {
+  Split split{Tensor::empty({n, 28, 28}, DType::u8), Tensor::empty({n}, DType::i32)};
+  for (int64_t i = 0; i < n; ++i) {
+    std::fill_n(split.images.data<uint8_t>() + i * kImagePixels, kImagePixels, static_cast<uint8_t>(i));
+    split.labels.data<int32_t>()[i] = static_cast<int32_t>(i);
+  }
+  return split;
+}
+
+TEST(EpochOrder, IsAPurePermutation) {
+  for (const int64_t n : {0, 1, 2, 5, 1000}) {
+    std::vector<int32_t> order = epoch_order(n, 1, 0);
+    EXPECT_EQ(order, epoch_order(n, 1, 0));
+    std::sort(order.begin(), order.end());
+    std::vector<int32_t> identity(static_cast<size_t>(n));
+    std::iota(identity.begin(), identity.end(), 0);
+    EXPECT_EQ(order, identity);
+  }
+}
+
+TEST(EpochOrder, DiffersByEpochAndSeed) {
+  const auto a = epoch_order(1000, 1, 0);
+  EXPECT_NE(a, epoch_order(1000, 1, 1));
+  EXPECT_NE(a, epoch_order(1000, 2, 0));
+  EXPECT_NE(a, epoch_order(1000, 1 + (uint64_t{1} << 32), 0));
+}
+
+TEST(EpochOrder, EveryPlaceIsEquallyLikely) {
+  int counts[4][4] = {};
+  for (int epoch = 0; epoch < 4000; ++epoch) {
+    const auto order = epoch_order(4, 7, epoch);
+    for (int i = 0; i < 4; ++i) ++counts[i][order[i]];
+  }
+  for (const auto& row : counts)
+    for (const int count : row) EXPECT_NEAR(count, 1000, 140);  // five sigma
+}
+
+TEST(Batches, LastOneIsRaggedAndNothingIsDropped) {
+  Batches batches(numbered(23), {.size = 10});
+  EXPECT_EQ(batches.per_epoch(), 3);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::vector<int32_t> seen;
+    for (const int64_t size : {10, 10, 3}) {
+      const Batch batch = batches.next();
+      EXPECT_EQ(batch.images.shape(), (Shape{size, 784}));
+      const auto labels = batch.labels.to_vector<int32_t>();
+      for (int64_t i = 0; i < size; ++i) EXPECT_EQ(batch.images.data<float>()[i * 784 + 783], static_cast<float>(labels[i]) / 255.0f);
+      seen.insert(seen.end(), labels.begin(), labels.end());
+    }
+    EXPECT_EQ(seen, epoch_order(23, 1, epoch));
+    EXPECT_EQ(batches.position(), (BatchPosition{epoch + 1, 0}));
+  }
+}
+
+TEST(Batches, SeekGoesOnWhereItWas) {
+  const BatchOptions options{.size = 4, .seed = 9};
+  Batches a(numbered(30), options), b(numbered(30), options);
+  for (int i = 0; i < 11; ++i) a.next();
+  b.seek(a.position());
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>());
+}
+
+TEST(Batches, InFileOrder) {
+  Batches batches(numbered(5), {.size = 3, .shuffle = false});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    EXPECT_EQ(batches.next().labels.to_vector<int>(), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(batches.next().labels.to_vector<int>(), (std::vector<int>{3, 4}));
+  }
+}
+
+TEST(Batches, BatchesStayTheCallers) {
+  Batches batches(numbered(8), {.size = 4, .shuffle = false});
+  const Batch first = batches.next();
+  batches.next();
+  EXPECT_EQ(first.labels.to_vector<int>(), (std::vector<int>{0, 1, 2, 3}));
+}
+
+// Note [x/255 without a division] in batches.cpp, for all 256 bytes; and the form of many torch scripts.
+TEST(Batches, ScalesEveryByteExactly) {
+  const Split split = numbered(256);
+  std::vector<int32_t> all(256);
+  std::iota(all.begin(), all.end(), 0);
+  const Batch plain = gather_batch(split, all), mnist = gather_batch(split, all, DType::f32, Normalize::mnist),
+              low = gather_batch(split, all, DType::bf16);
+  for (int i = 0; i < 256; ++i) {
+    const float x = static_cast<float>(i) / 255.0f;
+    for (const int p : {0, 391, 783}) {
+      EXPECT_EQ(plain.images.data<float>()[i * 784 + p], x);
+      EXPECT_EQ(mnist.images.data<float>()[i * 784 + p], (x - 0.1307f) / 0.3081f);
+      EXPECT_EQ(low.images.data<bf16>()[i * 784 + p].bits, bf16(x).bits);
+    }
+  }
+}
+
+TEST(Batches, ReadsSlices) {
+  const Split middle = slice(numbered(20), 5, 9);
+  Batches batches(middle, {.size = 10, .shuffle = false});
+  EXPECT_EQ(batches.next().labels.to_vector<int>(), (std::vector<int>{5, 6, 7, 8}));
+}
+
+TEST(Batches, BadOptions) {
+  test::expect_error(Error::Kind::usage, {"--batch-size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
+  test::expect_error(Error::Kind::data, {"empty", "0 images"}, [] { Batches(numbered(0)); });
+  test::expect_error(Error::Kind::dtype, {"i32", "f32, bf16"}, [] { Batches(numbered(3), {.dtype = DType::i32}); });
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,150 @@
+// Helpers of the data tests: a temporary folder, files written byte by byte (gzip and PNG with stored blocks, so that no library of the
+// code under test makes its input), and a check of an Error's kind and facts.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sinter::test {
+
+using Bytes = std::vector<uint8_t>;
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "sinter_data_XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const Bytes& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return file(name);
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Sets or (value nullptr) removes an environment variable for a scope.
+class ScopedEnv {
+ public:
+  ScopedEnv(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old, had_ = true;
+    set(value);
+  }
+  ~ScopedEnv() { set(had_ ? old_.c_str() : nullptr); }
+  ScopedEnv(const ScopedEnv&) = delete;
+  ScopedEnv& operator=(const ScopedEnv&) = delete;
+
+ private:
+  void set(const char* value) { value ? setenv(name_, value, 1) : unsetenv(name_); }
+  const char* name_;
+  std::string old_;
+  bool had_ = false;
+};
+
+// f must throw an Error of this kind whose what() holds every fact.
+inline void expect_error(Error::Kind kind, const std::vector<std::string>& facts, const std::function<void()>& f) {
+  try {
+    f();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
+    for (const std::string& fact : facts)
+      EXPECT_NE(std::string(error.what()).find(fact), std::string::npos) << fact << "\nis not in: " << error.what();
+  }
+}
+
+inline uint32_t crc32(std::span<const uint8_t> bytes) {
+  uint32_t crc = 0xffffffffu;
+  for (const uint8_t byte : bytes) {
+    crc ^= byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0u);
+  }
+  return ~crc;
+}
+
+inline Bytes big32(uint32_t v) { return {uint8_t(v >> 24), uint8_t(v >> 16), uint8_t(v >> 8), uint8_t(v)}; }
+inline Bytes little32(uint32_t v) { return {uint8_t(v), uint8_t(v >> 8), uint8_t(v >> 16), uint8_t(v >> 24)}; }
+inline Bytes bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+inline Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// A deflate stream of stored blocks.
+inline Bytes deflate_stored(const Bytes& data) {
+  Bytes out;
+  for (size_t at = 0; at == 0 || at < data.size(); at += 65535) {
+    const auto n = static_cast<uint16_t>(std::min<size_t>(data.size() - at, 65535));
+    const uint16_t inverse = static_cast<uint16_t>(~n);
+    out = out + Bytes{uint8_t(at + n == data.size()), uint8_t(n), uint8_t(n >> 8), uint8_t(inverse), uint8_t(inverse >> 8)};
+    out.insert(out.end(), data.begin() + static_cast<ptrdiff_t>(at), data.begin() + static_cast<ptrdiff_t>(at + n));
+  }
+  return out;
+}
+
+inline Bytes gzip(const Bytes& data) {
+  return Bytes{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3} + deflate_stored(data) + little32(crc32(data)) +
+         little32(static_cast<uint32_t>(data.size()));
+}
+
+// A PNG of 8 bits a channel; `channels` 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA. Rows are taken from `pixels`.
+inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pixels) {
+  const auto chunk = [](const char* type, const Bytes& body) {
+    const Bytes named = bytes_of(type) + body;
+    return big32(static_cast<uint32_t>(body.size())) + named + big32(crc32(named));
+  };
+  constexpr uint8_t kColour[] = {0, 0, 4, 2, 6};
+  Bytes raw;
+  const size_t row = size_t{width} * static_cast<size_t>(channels);
+  for (size_t at = 0; at < pixels.size(); at += row) {
+    raw.push_back(0);
+    raw.insert(raw.end(), pixels.begin() + static_cast<ptrdiff_t>(at), pixels.begin() + static_cast<ptrdiff_t>(at + row));
+  }
+  uint32_t a = 1, b = 0;  // Adler-32
+  for (const uint8_t byte : raw) a = (a + byte) % 65521, b = (b + a) % 65521;
+  return Bytes{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'} +
+         chunk("IHDR", big32(width) + big32(height) + Bytes{8, kColour[channels], 0, 0, 0}) +
+         chunk("IDAT", Bytes{0x78, 1} + deflate_stored(raw) + big32(b << 16 | a)) + chunk("IEND", {});
+}
+
+// An IDX file whose header says `dims`.
+inline Bytes idx(const std::vector<uint32_t>& dims, const Bytes& body) {
+  Bytes out{0, 0, 8, static_cast<uint8_t>(dims.size())};
+  for (const uint32_t dim : dims) out = out + big32(dim);
+  return out + body;
+}
+
+// `n` bytes that differ from each other and from run to run of `salt`.
+inline Bytes pattern(size_t n, unsigned salt = 0) {
+  Bytes out(n);
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<uint8_t>((i * 2654435761u + salt * 97u) >> 13);
+  return out;
+}
+
+}  // namespace sinter::test
+
+// Gzip or PNG cases mean nothing in a build without the library: skips, visibly.
+#define SKIP_IF_NOT_BUILT(expression)                                                 \
+  try {                                                                               \
+    (void)(expression);                                                               \
+  } catch (const sinter::Error& error) {                                              \
+    if (error.kind() == sinter::Error::Kind::not_built) GTEST_SKIP() << error.what(); \
+    throw;                                                                            \
+  }

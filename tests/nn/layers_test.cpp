@@ -1,0 +1,109 @@
+// Layers: what they compute, against compositions of ops, forward and backward; dropout; the bf16 path.
+#include <cmath>
+
+#include "autograd/autograd.h"
+#include "nn/activations.h"
+#include "nn/glu.h"
+#include "nn/linear.h"
+#include "nn/loss.h"
+#include "nn/mlp.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter::nn {
+namespace {
+
+void expect_near(const Tensor& a, const Tensor& b, double tolerance) {
+  ASSERT_EQ(a.shape(), b.shape());
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], tolerance) << i;
+}
+
+TEST(Layers, ActivationsAreTheirOps) {
+  const Tensor x = sample_tensor({3, 5}, 1);
+  const std::vector<std::pair<std::string, Tensor>> wanted{
+      {"relu", relu(x)},         {"gelu", gelu(x)},       {"gelu_tanh", gelu_tanh(x)}, {"silu", silu(x)},
+      {"tanh", sinter::tanh(x)}, {"sigmoid", sigmoid(x)}, {"softplus", softplus(x)},   {"leaky_relu", leaky_relu(x, 0.01)},
+      {"elu", elu(x, 1.0)}};
+  EXPECT_EQ(wanted.size(), activation_names().size());
+  for (const auto& [name, y] : wanted) EXPECT_EQ((*make_activation(name))(x).to_vector<double>(), y.to_vector<double>()) << name;
+  EXPECT_EQ(LeakyRelu(0.2)(x).to_vector<double>(), leaky_relu(x, 0.2).to_vector<double>());
+}
+
+TEST(Layers, MlpIsItsComposition) {
+  Mlp mlp({5, 7, 3}, {.activation = "tanh"});
+  const auto p = mlp.parameters();
+  const Tensor x = cast(sample_tensor({4, 5}, 1), DType::f32);
+  EXPECT_EQ(mlp(x).to_vector<float>(), linear(sinter::tanh(linear(x, p[0], p[1])), p[2], p[3]).to_vector<float>());
+}
+
+TEST(Layers, GluForwardAndBackwardAreTheirComposition) {
+  for (const Gate gate : {Gate::gelu, Gate::gelu_tanh, Gate::silu}) {
+    Glu glu(5, 6, 3, gate);
+    EXPECT_EQ(glu.gate_weight().storage(), glu.up_weight().storage());  // two halves of one block
+    EXPECT_EQ(glu.up_weight().offset(), glu.gate_weight().offset() + 6 * 5);
+    glu.to(DType::f64);
+    EXPECT_EQ(glu.gate_weight().storage(), glu.up_weight().storage());
+    Tensor x = sample_tensor({4, 5}, 1).set_requires_grad(true), x2 = copy(detach(x)).set_requires_grad(true);
+    Tensor w[3];
+    for (size_t i = 0; i < 3; ++i) w[i] = copy(detach(glu.parameters()[i])).set_requires_grad(true);
+    const Tensor seed = sample_tensor({4, 3}, 2);
+    const Tensor y = glu(x);
+    backward(y, {.gradient = seed});
+    const Tensor g = matmul(x2, w[0], false, true);
+    const Tensor open = gate == Gate::silu ? silu(g) : gate == Gate::gelu ? sinter::gelu(g) : gelu_tanh(g);
+    const Tensor y2 = matmul(open * matmul(x2, w[1], false, true), w[2], false, true);
+    backward(y2, {.gradient = seed});
+    expect_near(y, y2, 1e-12);
+    expect_near(x.grad(), x2.grad(), 1e-12);
+    for (size_t i = 0; i < 3; ++i) expect_near(glu.parameters()[i].grad(), w[i].grad(), 1e-12);
+  }
+}
+
+TEST(Layers, DropoutDropsInTrainingOnly) {
+  manual_seed(5);
+  Dropout half(0.25);
+  const Tensor x = Tensor::full({100, 100}, 3);
+  const auto y = half(x).to_vector<float>();
+  const auto zeros = static_cast<double>(std::count(y.begin(), y.end(), 0.0f));
+  EXPECT_NEAR(zeros / 1e4, 0.25, 0.02);
+  EXPECT_EQ(static_cast<double>(std::count(y.begin(), y.end(), 4.0f)), 1e4 - zeros);
+  half.eval();
+  EXPECT_TRUE(half(x).is_same(x));
+  EXPECT_TRUE(Dropout(0)(x).is_same(x));
+}
+
+TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {
+  Mlp mlp({32, 64, 10});
+  const Tensor x = cast(sample_tensor({16, 32}, 1, -1, 1), DType::f32), labels = sample_labels(16, 10, 2);
+  const Tensor exact = mlp(x);
+  mlp.enable_bf16();
+  EXPECT_EQ(mlp.layers()[0](cast(x, DType::bf16)).dtype(), DType::bf16);
+  const Tensor logits = mlp(x);
+  EXPECT_EQ(logits.dtype(), DType::f32);
+  // Relative rounding 2^-9 of inputs, weights and activations, summed over 32 and 64 terms of about 0.1.
+  expect_near(logits, exact, 0.02);
+  EXPECT_NE(logits.to_vector<float>(), exact.to_vector<float>());
+  mlp.zero_grad();
+  backward(CrossEntropyLoss{}(logits, labels));
+  for (const auto& [name, p] : mlp.named_parameters()) {
+    EXPECT_EQ(p.dtype(), DType::f32) << name;
+    EXPECT_EQ(p.grad().dtype(), DType::f32) << name;
+    EXPECT_EQ(p.autograd().low.defined(), name.ends_with("weight")) << name;
+  }
+  Glu glu(32, 16, 10);
+  const Tensor before = glu(x);
+  glu.enable_bf16();
+  EXPECT_EQ(glu.gate_weight().autograd().low.storage(), glu.up_weight().autograd().low.storage());
+  EXPECT_EQ(glu(x).dtype(), DType::f32);
+  expect_near(glu(x), before, 0.02);
+}
+
+TEST(Layers, LossesAreRowsOfTheirOps) {
+  const Tensor x = sample_tensor({4, 3}, 1), t = sample_tensor({4, 3}, 2), labels = sample_labels(4, 3, 3);
+  EXPECT_EQ(MseLoss{}(x, t).to_vector<double>(), mse(x, t).to_vector<double>());
+  EXPECT_EQ(CrossEntropyLoss{0.1}(x, labels).to_vector<double>(), cross_entropy(x, labels, 0.1).to_vector<double>());
+  EXPECT_NE(CrossEntropyLoss{0.1}(x, labels).to_vector<double>(), cross_entropy(x, labels).to_vector<double>());
+}
+
+}  // namespace
+}  // namespace sinter::nn

@@ -1,0 +1,120 @@
+// Module: names, tree, summary, training flag, types, and the path that it leaves in errors.
+#include "nn/module.h"
+
+#include "autograd/autograd.h"
+#include "nn/activations.h"
+#include "nn/glu.h"
+#include "nn/linear.h"
+#include "nn/mlp.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter::nn {
+namespace {
+
+std::vector<std::string> names(const NamedTensors& list) {
+  std::vector<std::string> out;
+  for (const auto& [name, _] : list) out.push_back(name);
+  return out;
+}
+using Names = std::vector<std::string>;
+
+TEST(Module, MlpHasPyTorchsKeysAndCounts) {
+  const Mlp mlp({784, 256, 128, 10});
+  EXPECT_EQ(mlp.num_parameters(), 235'146);
+  EXPECT_EQ(names(mlp.named_parameters()), (Names{"0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"}));
+  EXPECT_EQ(names(Mlp({4, 3, 2, 1}, {.dropout = 0.2}).state_dict()),
+            (Names{"0.weight", "0.bias", "3.weight", "3.bias", "6.weight", "6.bias"}));
+  for (const auto& [name, tensor] : mlp.named_parameters()) EXPECT_EQ(tensor.autograd().name, name);
+  EXPECT_EQ(mlp.named_parameters()[2].tensor.shape().str(), "[128, 256]");
+}
+
+struct Custom : Module {
+  Custom() {
+    add_buffer("mean", Tensor::zeros({3}));
+    add_parameter("scale", Tensor::ones({3}));
+    net = add("net", std::make_shared<Sequential>(Linear(3, 4), Sequential{Relu(), Linear(4, 2, false)}));
+  }
+  Tensor forward(const Tensor& x) override { return (*net)(x * tensor(1)); }
+  std::string describe() const override { return "Custom"; }
+  std::shared_ptr<Sequential> net;
+};
+
+TEST(Module, TreeOfModulesNamesPrintsAndConverts) {
+  Custom custom;
+  EXPECT_EQ(names(custom.named_parameters()), (Names{"scale", "net.0.weight", "net.0.bias", "net.1.1.weight"}));
+  EXPECT_EQ(names(custom.state_dict())[0], "mean");
+  EXPECT_EQ(custom.net->parameters()[2].autograd().name, "net.1.1.weight");
+  EXPECT_EQ(custom.str(),
+            "Custom(\n"
+            "  (net): Sequential(\n"
+            "    (0): Linear(3 -> 4)\n"
+            "    (1): Sequential(\n"
+            "      (0): ReLU\n"
+            "      (1): Linear(4 -> 2, no bias)\n"
+            "    )\n"
+            "  )\n"
+            ")\n");
+  custom.net->append(std::make_shared<Linear>(2, 1));  // after it was added: still knows its place
+  EXPECT_EQ(custom.parameters().back().autograd().name, "net.2.bias");
+
+  const auto before = custom.parameters()[1].to_vector<float>();
+  custom.to(DType::f64);
+  for (const auto& [name, tensor] : custom.state_dict()) EXPECT_EQ(tensor.dtype(), DType::f64) << name;
+  EXPECT_EQ(custom.parameters()[1].to_vector<float>(), before);
+  EXPECT_TRUE(custom.parameters()[1].requires_grad());
+  EXPECT_EQ(custom.parameters()[1].autograd().name, "net.0.weight");
+  EXPECT_FALSE(custom.state_dict()[0].tensor.requires_grad());
+  EXPECT_EQ(custom(Tensor::zeros({5, 3}, DType::f64)).describe(), "f64[5, 1] cpu");
+  test::expect_error(Error::Kind::dtype, {"i32"}, [&] { custom.to(DType::i32); });
+}
+
+TEST(Module, ErrorsNameThePath) {
+  Mlp mlp({8, 4, 2});
+  test::expect_error(Error::Kind::shape, {"linear: ", "f32[3, 7] cpu", "f32[4, 8] cpu", "\n    in MLP / layers.0 / Linear(8 -> 4)"}, [&] {
+    mlp(Tensor::zeros({3, 7}));
+  });
+  Custom custom;
+  test::expect_error(Error::Kind::shape, {"in Custom"}, [&] { custom(Tensor::zeros({3, 7})); });
+  Sequential net{Sequential{Relu(), Linear(4, 3)}, Linear(8, 2)};
+  test::expect_error(Error::Kind::shape, {"in Sequential / 1 / Linear(8 -> 2)"}, [&] { net(Tensor::zeros({3, 4})); });
+  test::expect_error(Error::Kind::shape, {"in Sequential / 0.1 / Linear(4 -> 3)"}, [&] { net(Tensor::zeros({3, 5})); });
+}
+
+TEST(Module, SummaryCountsParametersAndFlops) {
+  Mlp mlp({784, 256, 128, 10}, {.dropout = 0.5});
+  mlp.layers()[1].eval();
+  const std::string text = mlp.summary({128, 784});
+  // 2 B I O of the product and B O of the bias; ReLU 1 per element.
+  for (const char* fact : {"layers.0 / Linear(784 -> 256)", "[128, 256]", "200960", "51412992", "layers.1 / ReLU", "32768", "235146"})
+    EXPECT_NE(text.find(fact), std::string::npos) << fact << "\n" << text;
+  const int64_t products = 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10), rest = 128 * (256 + 128 + 10) + 128 * (256 + 128);
+  EXPECT_NE(text.find(std::to_string(products + rest)), std::string::npos) << text;
+  EXPECT_TRUE(mlp.is_training());
+  EXPECT_FALSE(mlp.layers()[1].is_training());  // every flag is as it was
+  EXPECT_TRUE(mlp.layers()[2].is_training());
+}
+
+TEST(Module, RefusesBadSizesAndNames) {
+  using enum Error::Kind;
+  test::expect_error(usage, {"Linear", "in 0"}, [] { Linear(0, 3); });
+  test::expect_error(usage, {"Glu", "hidden -1"}, [] { Glu(2, -1, 3); });
+  test::expect_error(usage, {"Mlp", "1 given"}, [] { Mlp({784}); });
+  test::expect_error(usage, {"Dropout", "1", "p < 1"}, [] { Dropout(1); });
+  test::expect_error(usage, {"activation", "rleu", "nearest is relu"}, [] { Mlp({3, 2, 1}, {.activation = "rleu"}); });
+  test::expect_error(usage, {"activation", "swishy", "allowed relu, gelu"}, [] { make_activation("swishy"); });
+}
+
+TEST(Module, ZeroGradAndTrain) {
+  Mlp mlp({3, 2, 1}, {.dropout = 0.5});
+  backward(mean(mlp(Tensor::ones({4, 3}))));
+  EXPECT_TRUE(mlp.parameters()[0].grad().defined());
+  mlp.zero_grad();
+  for (const Tensor& p : mlp.parameters()) EXPECT_FALSE(p.grad().defined());
+  mlp.eval();
+  for (const Module* m : mlp.modules()) EXPECT_FALSE(m->is_training());
+  mlp.train();
+  for (const Module* m : mlp.modules()) EXPECT_TRUE(m->is_training());
+}
+
+}  // namespace
+}  // namespace sinter::nn

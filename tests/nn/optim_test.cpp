@@ -1,0 +1,171 @@
+// Optimizers against their recurrences in plain f64 loops, and clipping. The gradients are set by hand.
+#include "nn/optim.h"
+
+#include <cmath>
+
+#include "autograd/autograd.h"
+#include "nn/clip.h"
+#include "nn/mlp.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter::nn {
+namespace {
+
+using Vector = std::vector<double>;
+
+NamedTensors two_parameters() {
+  NamedTensors list{{"a", sample_tensor({3, 4}, 1)}, {"b", sample_tensor({5}, 2)}};
+  for (auto& [name, t] : list) t.set_requires_grad(true).autograd().name = name;
+  return list;
+}
+Tensor gradient(size_t i, int step, const Shape& shape) { return sample_tensor(shape, 100 + 10 * static_cast<uint64_t>(step) + i); }
+
+// Runs `optimizer` for 7 steps and the recurrence next(t, value, gradient, parameter, element) beside it; the values must agree.
+template <class F>
+void compare(Optimizer& optimizer, F&& next) {
+  const NamedTensors params = optimizer.parameters();
+  std::vector<Vector> wanted;
+  for (const NamedTensor& p : params) wanted.push_back(p.tensor.to_vector<double>());
+  for (int t = 1; t <= 7; ++t) {
+    optimizer.set_lr(0.05 / t);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Tensor g = gradient(i, t, params[i].tensor.shape());
+      params[i].tensor.autograd().grad = g;
+      const Vector values = g.to_vector<double>();
+      for (size_t k = 0; k < values.size(); ++k) wanted[i][k] = next(t, 0.05 / t, wanted[i][k], values[k], i, k);
+    }
+    optimizer.step();
+    EXPECT_EQ(optimizer.steps(), t);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Vector found = params[i].tensor.to_vector<double>();
+      for (size_t k = 0; k < found.size(); ++k) ASSERT_NEAR(found[k], wanted[i][k], 1e-13) << params[i].name << " " << k << " step " << t;
+    }
+  }
+}
+
+TEST(Optim, SgdFollowsItsRecurrence) {
+  for (const SgdOptions& o :
+       {SgdOptions{.momentum = 0}, SgdOptions{.momentum = 0, .weight_decay = 0.1}, SgdOptions{.momentum = 0.9},
+        SgdOptions{.momentum = 0.8, .weight_decay = 0.1}, SgdOptions{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}}) {
+    Sgd sgd(two_parameters(), o);
+    EXPECT_EQ(sgd.state_tensors().size(), o.momentum == 0 ? 0u : 2u);
+    double buffer[2][12] = {};
+    compare(sgd, [&](int, double lr, double p, double g, size_t i, size_t k) {
+      g += o.weight_decay * p;
+      double& v = buffer[i][k];
+      v = o.momentum * v + g;
+      return p - lr * (o.nesterov ? g + o.momentum * v : v);
+    });
+  }
+}
+
+template <class A>
+void check_adam(const AdamOptions& o, bool decoupled) {
+  A adam(two_parameters(), o);
+  double m[2][12] = {}, v[2][12] = {};
+  compare(adam, [&](int t, double lr, double p, double g, size_t i, size_t k) {
+    if (decoupled) p -= lr * o.weight_decay * p;
+    if (!decoupled) g += o.weight_decay * p;
+    m[i][k] = o.beta1 * m[i][k] + (1 - o.beta1) * g;
+    v[i][k] = o.beta2 * v[i][k] + (1 - o.beta2) * g * g;
+    return p - lr * (m[i][k] / (1 - std::pow(o.beta1, t))) / (std::sqrt(v[i][k] / (1 - std::pow(o.beta2, t))) + o.eps);
+  });
+  EXPECT_EQ(adam.state_tensors()[0].name, "exp_avg/a");
+  EXPECT_NEAR(adam.state_tensors()[3].tensor.template to_vector<double>()[4], v[1][4], 1e-15);
+}
+
+TEST(Optim, AdamFollowsItsRecurrence) {
+  check_adam<Adam>({}, false);
+  check_adam<Adam>({.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}, false);
+  check_adam<AdamW>({.weight_decay = 0.1}, true);
+}
+
+TEST(Optim, TheLastParameterWithAGradientClosesTheStep) {
+  const NamedTensors params = two_parameters();
+  Adam adam(params);
+  test::expect_error(Error::Kind::state, {"step", "0 of 2", "backward"}, [&] { adam.step(); });
+  params[0].tensor.autograd().grad = gradient(0, 1, {3, 4});
+  const Vector before = params[1].tensor.to_vector<double>();
+  adam.step(Tensor::from(std::vector<float>{1, 2, 6}, {3}));
+  EXPECT_EQ(params[1].tensor.to_vector<double>(), before);
+  const StepState& state = host_step_state(adam.state());
+  EXPECT_EQ(state.step, 1);
+  EXPECT_EQ(state.loss_sum, 9);
+  EXPECT_EQ(state.loss_rows, 3);
+  EXPECT_EQ(state.last_loss, 3);
+  adam.zero_grad();
+  EXPECT_FALSE(params[0].tensor.grad().defined());
+}
+
+TEST(Optim, ResumesFromItsStateTensors) {
+  const auto run = [](Optimizer& optimizer, int from, int to) {
+    for (int t = from; t < to; ++t) {
+      for (size_t i = 0; i < 2; ++i) {
+        const Tensor& p = optimizer.parameters()[i].tensor;
+        p.autograd().grad = gradient(i, t, p.shape());
+      }
+      optimizer.step();
+    }
+  };
+  Adam straight(two_parameters()), first(two_parameters()), second(two_parameters(), {.lr = 0.5});
+  run(straight, 0, 9);
+  run(first, 0, 5);
+  second.set_lr(first.lr());
+  second.set_steps(first.steps());
+  EXPECT_EQ(second.lr(), 0.001);
+  for (size_t i = 0; i < 4; ++i) copy_values(second.state_tensors()[i].tensor, first.state_tensors()[i].tensor, "test");
+  for (size_t i = 0; i < 2; ++i) copy_values(second.parameters()[i].tensor, first.parameters()[i].tensor, "test");
+  run(second, 5, 9);
+  for (size_t i = 0; i < 2; ++i)  // bit for bit
+    EXPECT_EQ(second.parameters()[i].tensor.to_vector<double>(), straight.parameters()[i].tensor.to_vector<double>());
+}
+
+TEST(Optim, UpdatesTheBf16CopyToo) {
+  Mlp mlp({4, 3});
+  mlp.enable_bf16();
+  Sgd sgd(mlp.named_parameters());
+  const Tensor weight = mlp.parameters()[0], low = weight.autograd().low;
+  const auto before = low.to_vector<float>();
+  backward(mean(mlp(Tensor::ones({2, 4}))));
+  sgd.step();
+  EXPECT_NE(low.to_vector<float>(), before);
+  const auto master = weight.to_vector<float>(), copy = low.to_vector<float>();
+  for (size_t i = 0; i < master.size(); ++i) EXPECT_EQ(copy[i], float(bf16(master[i])));
+}
+
+TEST(Optim, RefusesBadOptions) {
+  using enum Error::Kind;
+  const NamedTensors params = two_parameters();
+  test::expect_error(usage, {"lr", "-1"}, [&] { Sgd(params, {.lr = -1}); });
+  test::expect_error(usage, {"lr", "nan"}, [&] { Adam(params).set_lr(NAN); });
+  test::expect_error(usage, {"Sgd", "momentum", "1"}, [&] { Sgd(params, {.momentum = 1}); });
+  test::expect_error(usage, {"nesterov"}, [&] { Sgd(params, {.momentum = 0, .nesterov = true}); });
+  test::expect_error(usage, {"AdamW", "beta2", "1.5"}, [&] { AdamW(params, {.beta2 = 1.5}); });
+  test::expect_error(usage, {"no parameters"}, [] { Adam({}); });
+  test::expect_error(usage, {"x", "f32[2] cpu", "require"}, [] { Adam({{"x", Tensor::ones({2})}}); });
+}
+
+TEST(Clip, ScalesAllGradientsTogether) {
+  const NamedTensors params = two_parameters();
+  const std::vector<Tensor> tensors{params[0].tensor, params[1].tensor, Tensor::ones({2}).set_requires_grad(true)};  // the last has none
+  EXPECT_EQ(grad_norm(tensors), 0);
+  EXPECT_FALSE(clip_grad_norm(tensors, 1).defined());
+  double squared = 0;
+  Vector before;
+  for (size_t i = 0; i < 2; ++i) {
+    tensors[i].autograd().grad = gradient(i, 1, tensors[i].shape());
+    for (const double g : tensors[i].grad().to_vector<double>()) squared += g * g, before.push_back(g);
+  }
+  const double norm = std::sqrt(squared);
+  EXPECT_NEAR(grad_norm(tensors), norm, 1e-12);
+  EXPECT_NEAR(clip_grad_norm(tensors, norm * 2).item(), squared, 1e-12);  // under the limit: as it is
+  EXPECT_EQ(tensors[0].grad().to_vector<double>()[0], before[0]);
+  clip_grad_norm(tensors, 0.5);
+  EXPECT_NEAR(grad_norm(tensors), 0.5, 1e-12);
+  EXPECT_NEAR(tensors[0].grad().to_vector<double>()[3], before[3] * 0.5 / norm, 1e-14);
+  EXPECT_NEAR(tensors[1].grad().to_vector<double>()[4], before[16] * 0.5 / norm, 1e-14);
+  test::expect_error(Error::Kind::usage, {"max_norm", "0"}, [&] { clip_grad_norm(tensors, 0); });
+}
+
+}  // namespace
+}  // namespace sinter::nn
