@@ -1,0 +1,116 @@
+#include "capture/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "capture/text.h"
+
+namespace sinter::capture {
+namespace {
+
+std::string kilobytes(int64_t bytes) { return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1000); }
+std::string name_of(Device::Type type) {
+  const std::string name = Device{type, 0}.str();
+  return name.substr(0, name.find(':'));
+}
+std::string launches(int n) { return cat(n, n == 1 ? " launch" : " launches"); }
+
+class Explainer {
+ public:
+  explicit Explainer(const Captured& captured)
+      : recorded_(captured.recorded), fused_(captured.fused.graph), numbers_(file_numbers(captured.recorded)) {}
+
+  // "%7 linear, %8 relu": the recorded ops that a group stands for.
+  std::string names(const Group& group) const {
+    std::string out;
+    for (const int o : group.origin) {
+      const Node& node = recorded_.nodes[o];
+      out += out.empty() ? "" : ", ";
+      if (!node.out.empty()) out += cat("%", numbers_[node.out[0]], " ");
+      out += node.op->text();
+      if (node.out.empty() && !recorded_.values[node.in[0]].name.empty()) out += " of " + recorded_.values[node.in[0]].name;
+    }
+    return out;
+  }
+
+  // Text of a rewriter speaks of values of the graph: %N becomes the number in the file. Values that rules made keep theirs, which is
+  // higher.
+  std::string renumbered(std::string_view text) const {
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+      out += text[i];
+      if (text[i++] != '%' || i == text.size() || !std::isdigit(static_cast<unsigned char>(text[i]))) continue;
+      size_t value = 0;
+      for (; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i)
+        value = 10 * value + static_cast<size_t>(text[i] - '0');
+      out += std::to_string(value < numbers_.size() && numbers_[value] >= 0 ? numbers_[value] : static_cast<int>(value));
+    }
+    return out;
+  }
+
+  // Results of the group's ops that nothing makes any more.
+  std::string intermediates(const Group& group) const {
+    std::set<int> made;
+    for (const Node& node : fused_.nodes) made.insert(node.out.begin(), node.out.end());
+    std::vector<int> gone;
+    for (const int o : group.origin) {
+      for (const int out : recorded_.nodes[o].out) {
+        const bool moved =
+            std::any_of(made.begin(), made.end(), [&](int m) { return fused_.values[m].buffer == fused_.values[out].buffer; });
+        if (!moved) gone.push_back(out);
+      }
+    }
+    if (gone.empty()) return "";
+    return gone.size() == 1 ? cat(" (one ", recorded_.values[gone[0]].shape.str(), " intermediate)")
+                            : cat(" (", gone.size(), " intermediates)");
+  }
+
+ private:
+  const Graph &recorded_, &fused_;
+  std::vector<int> numbers_;
+};
+
+}  // namespace
+
+std::string explain(const Captured& captured, const RuleSet& set, std::span<const Rule> table) {
+  const Explainer explainer(captured);
+  const std::vector<Group>& groups = captured.fused.groups;
+  size_t width = 0;
+  for (const Group& group : groups) width = std::max(width, std::string_view(group.rule).size());
+
+  std::string out, fallbacks;
+  int number = 0;
+  for (const Group& group : groups) {
+    if (group.kept_unfused) {
+      fallbacks += fmt::format("fallback {} <- {}: fused {:.1f} us, its parts {:.1f}: kept unfused     ({} not saved)\n", group.rule,
+                               explainer.names(group), group.fused_us, group.parts_us, launches(group.launches_saved));
+      continue;
+    }
+    out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}, {}{}", ++number, group.rule, width, explainer.names(group),
+                       launches(group.launches_saved), kilobytes(group.bytes_saved), explainer.intermediates(group));
+    if (group.fused_us > 0) out += fmt::format("   measured {:.1f} us, its parts {:.1f}", group.fused_us, group.parts_us);
+    out += '\n';
+  }
+  for (const Miss& miss : captured.fused.misses) {
+    out += fmt::format("miss     {}     rule {}: {}     would save {}\n", explainer.renumbered(miss.what), miss.rule,
+                       explainer.renumbered(miss.why), launches(miss.would_save));
+  }
+  out += fallbacks;
+  const Device::Type device = captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
+  for (const Rule& rule : table) {
+    if (rule.on(device) || !set.has(rule.name)) continue;
+    std::string have;
+    for (const Device::Type type : {Device::Type::cpu, Device::Type::cuda, Device::Type::simt}) {
+      if (rule.on(type)) have += cat(have.empty() ? "" : " and ", name_of(type));
+    }
+    out += cat("off      rule ", rule.name, ": no kernel on ", name_of(device), have.empty() ? "" : " (on " + have + ")", "\n");
+  }
+  const MemoryPlan& plan = captured.executor->plan();
+  out += fmt::format("memory   {} in one arena, {} if every buffer had its own\n", kilobytes(plan.bytes), kilobytes(plan.unshared_bytes));
+  return out + cat(captured.recorded.nodes.size(), " launches -> ", captured.fused.graph.nodes.size(), " (rules ", set.text(), ")\n");
+}
+
+}  // namespace sinter::capture

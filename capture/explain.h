@@ -1,0 +1,12 @@
+// What fusion did to a captured step and why, as plain text: `--explain` prints it. Numbers are those of the recorded graph's dump.
+#pragma once
+
+#include "capture/step.h"
+
+namespace sinter::capture {
+
+// A line per group (rule, the recorded ops, launches and bytes saved, times if measured), per near miss, per group that was measured
+// slower and kept apart, per rule of `table` that the device does not have; the memory plan; last "25 launches -> 9 (rules all)".
+std::string explain(const Captured& captured, const RuleSet& set, std::span<const Rule> table = rules());
+
+}  // namespace sinter::capture

@@ -1,0 +1,100 @@
+// A captured step as data: buffers (memory), values (views of buffers), nodes (ops in execution order). It knows no device and runs nothing:
+// rules rewrite it, plan.h lays out its memory, executor.h runs it, text.h prints and parses it.
+//
+// Views are values, not nodes: they launch nothing. Ops that work in place name the same value as before, so order is told by reads and
+// writes of buffers (Graph::conflict), never by values alone. verify() holds after every pass.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace sinter::capture {
+
+struct Buffer {
+  enum class Kind : uint8_t {
+    input,     // given at each call
+    external,  // parameters, optimizer state, run-time scalars: memory that lives across steps
+    constant,  // one resident number
+    local,     // made and used up inside the step: the memory plan's
+  };
+  Kind kind = Kind::local;
+  Device device;
+  size_t bytes = 0;
+  std::shared_ptr<Storage> storage;  // external and constant: what it is bound to; null in a loaded graph until bind()
+  double value = 0;                  // constant
+};
+
+struct Value {
+  int buffer = -1;
+  DType dtype = DType::f32;
+  Shape shape;
+  Strides strides;      // elements
+  int64_t offset = 0;   // elements
+  std::string name;     // inputs and externals: "x", "0.weight"
+  bool contiguous() const { return strides == contiguous_strides(shape) || shape.numel() <= 1; }
+  bool operator==(const Value&) const = default;
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<int> in, out;  // values; -1: an absent input
+  Role role = Role::none;
+  std::string module;        // path of the module that ran it, for the reader
+  std::vector<int> origin;   // numbers of the recorded nodes that it stands for
+  const char* rule = nullptr;  // the rule that made it
+  bool reads(int value) const;
+};
+
+class Graph {
+ public:
+  std::vector<Buffer> buffers;
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  std::vector<int> inputs, outputs;              // values, in the order of the call
+  struct Gradient { int param, grad; };
+  std::vector<Gradient> gradients;               // what param.grad() was at the end of the step; a rule may take it
+  std::vector<std::pair<int, const char*>> taken;  // (param value, rule) whose gradient no longer exists
+
+  int add_buffer(Buffer buffer);
+  int add_value(Value value);
+  // A dense value in a new local buffer.
+  int add_local(const Shape& shape, DType dtype, Device device);
+  Device device_of(int value) const { return buffers[values[value].buffer].device; }
+  // Without storage, for shape rules and costs; undefined for -1.
+  Tensor meta(int value) const;
+  Tensors metas(const std::vector<int>& ids) const;
+  Cost cost(const Node& node) const;
+
+  // True if the memory of two values may overlap.
+  bool overlap(int a, int b) const;
+  bool writes(const Node& node, int value) const;      // writes memory of `value`
+  bool reads(const Node& node, int value) const;       // reads memory of `value`
+  // True if a and b may not change places.
+  bool conflict(const Node& a, const Node& b) const;
+  // Nodes that read (the memory of) value, by number. Gradients and outputs do not count.
+  std::vector<int> readers(int value) const;
+  int producer(int value) const;                       // last node that has it among its outputs, or -1
+  bool is_output(int value) const;                     // memory of a result of the step
+
+  // Drops nodes whose results nobody reads; computes equal things once. Both return how many nodes went.
+  int eliminate_dead();
+  int eliminate_duplicates();
+  // Throws internal: every operand exists and was written before it is read; shapes are those of the ops' shape rules.
+  void verify(const char* after) const;
+};
+
+// "" if the two recordings agree, else the first difference in words.
+std::string difference(const Graph& a, const Graph& b);
+
+// Text (text.cpp): one line per node; it parses back and is the format of a saved graph. After '#' for the reader only.
+std::string dump(const Graph& graph);
+std::string dump_dot(const Graph& graph);
+// Throws data, naming line and token. `file` is for messages.
+Graph parse(std::string_view text, const std::string& file);
+std::string print_node(const Graph& graph, const Node& node);
+
+}  // namespace sinter::capture

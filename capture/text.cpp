@@ -1,0 +1,278 @@
+#include "capture/text.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace sinter::capture {
+namespace {
+
+// Quotes, backslashes and control bytes as \xNN.
+std::string quoted(std::string_view name) {
+  std::string out = "\"";
+  for (const char c : name) out += c == '"' ? "\\x22" : c == '\\' ? "\\x5c" : escaped({&c, 1});
+  return out + "\"";
+}
+
+template <class Numbers>
+std::string statement(const Graph& graph, const Node& node, Numbers&& number) {
+  std::string out, types;
+  for (const int o : node.out) {
+    out += cat(out.empty() ? "%" : ", %", number(o));
+    types += (types.empty() ? " " : ", ") + print_type(graph.values[o]);
+  }
+  out += cat(out.empty() ? "" : " = ", node.op->text(), "(");
+  for (size_t i = 0; i < node.in.size(); ++i) out += cat(i ? ", " : "", node.in[i] < 0 ? "-" : cat("%", number(node.in[i])));
+  out += ")" + types;
+  if (const std::string attrs = node.attrs.str(); !attrs.empty()) out += " " + attrs;
+  if (node.role != Role::none) out += cat(" role=", name_of(node.role));
+  return out;
+}
+
+// Numbers the values and writes the lines.
+class Writer {
+ public:
+  explicit Writer(const Graph& graph);
+  std::string text() const;
+  const std::vector<int>& numbers() const { return numbers_; }
+
+ private:
+  struct Line {
+    std::string body, comment;
+  };
+  void find_roots();
+  void write(std::string body, std::string comment = "") { lines_.push_back({std::move(body), std::move(comment)}); }
+  int define(int value) { return numbers_[value] = next_++; }
+  // The number of a value; at its first use the line of a view.
+  int use(int value);
+  std::string layout(int value) const;
+  std::string unique_name(const std::string& name, int number);
+
+  const Graph& graph_;
+  std::vector<int> numbers_;   // per value
+  std::vector<int> roots_;     // values with a line of their own: inputs, then external ones
+  std::vector<int> root_of_;   // per buffer: the value that views refer to
+  std::vector<int> roots_in_;  // per buffer: how many
+  std::vector<int64_t> base_;  // per buffer: byte of the storage where the file's offsets begin
+  std::vector<char> used_;     // per value
+  std::map<int, std::string> root_names_;
+  std::set<std::string> names_;  // given out
+  std::vector<Line> lines_;
+  int next_ = 0;
+};
+
+void Writer::find_roots() {
+  std::vector<char> used_buffer(graph_.buffers.size(), 0);
+  const auto mark = [&](int value) {
+    if (value >= 0) used_[value] = used_buffer[graph_.values[value].buffer] = 1;
+  };
+  for (const Node& node : graph_.nodes) {
+    for (const int in : node.in) mark(in);
+    for (const int out : node.out) mark(out);
+  }
+  for (const std::vector<int>* list : {&graph_.inputs, &graph_.outputs}) {
+    for (const int value : *list) mark(value);
+  }
+  for (const Graph::Gradient& g : graph_.gradients) mark(g.param), mark(g.grad);
+
+  const auto add_root = [&](int value) {
+    const int buffer = graph_.values[value].buffer;
+    roots_.push_back(value);
+    used_[value] = 1;
+    if (roots_in_[buffer]++ == 0) root_of_[buffer] = value;
+  };
+  for (const int in : graph_.inputs) {
+    if (std::find(roots_.begin(), roots_.end(), in) == roots_.end()) add_root(in);
+  }
+  // In an external buffer the named values are parameters and the others views; where none has a name, the first dense one stands for it.
+  std::vector<int> nameless(graph_.buffers.size(), -1);
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    const Value& value = graph_.values[v];
+    if (graph_.buffers[value.buffer].kind != Buffer::Kind::external || !used_buffer[value.buffer]) continue;
+    int& best = nameless[value.buffer];
+    if (!value.name.empty()) {
+      add_root(static_cast<int>(v));
+    } else if (used_[v] && (best < 0 || (value.contiguous() && !graph_.values[best].contiguous()))) {
+      best = static_cast<int>(v);
+    }
+  }
+  for (const int value : nameless) {
+    if (value >= 0 && roots_in_[graph_.values[value].buffer] == 0) add_root(value);
+  }
+  // Where a storage begins and ends is no business of the file: offsets count from the first byte in use.
+  std::vector<int64_t> unit(graph_.buffers.size(), 0);
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    const Value& value = graph_.values[v];
+    const Buffer::Kind kind = graph_.buffers[value.buffer].kind;
+    if (!used_[v] || (kind != Buffer::Kind::external && kind != Buffer::Kind::input)) continue;
+    const int64_t size = static_cast<int64_t>(size_of(value.dtype)), begin = value.offset * size;
+    int64_t &base = base_[value.buffer], &largest = unit[value.buffer];
+    base = largest ? std::min(base, begin) : begin;
+    largest = std::max(largest, size);
+  }
+  for (size_t b = 0; b < base_.size(); ++b) base_[b] -= unit[b] ? base_[b] % unit[b] : 0;
+}
+
+std::string Writer::layout(int value) const {
+  const Value& v = graph_.values[value];
+  const int64_t offset = v.offset - base_[v.buffer] / static_cast<int64_t>(size_of(v.dtype));
+  return cat(v.contiguous() ? "" : " strides=" + print_value(v.strides), offset ? cat(" offset=", offset) : "");
+}
+
+std::string Writer::unique_name(const std::string& name, int number) {
+  std::string unique = name.empty() ? cat("external.", number) : name;
+  while (!names_.insert(unique).second) unique += cat(".", number);
+  return unique;
+}
+
+int Writer::use(int value) {
+  if (numbers_[value] >= 0) return numbers_[value];
+  const Value& v = graph_.values[value];
+  const Buffer& buffer = graph_.buffers[v.buffer];
+  if (buffer.kind == Buffer::Kind::constant) {
+    const int number = define(value);
+    write(cat("%", number, " = const ", print_value(buffer.value), " ", print_type(v)));
+    return number;
+  }
+  const int root = root_of_[v.buffer];
+  SINTER_ASSERT(root >= 0, "%", value, " has no memory yet");
+  const int number = define(value);
+  write(cat("%", number, " = view(%", numbers_[root], ") ", print_type(v), layout(value)));
+  return number;
+}
+
+Writer::Writer(const Graph& graph)
+    : graph_(graph),
+      numbers_(graph.values.size(), -1),
+      root_of_(graph.buffers.size(), -1),
+      roots_in_(graph.buffers.size(), 0),
+      base_(graph.buffers.size(), 0),
+      used_(graph.values.size(), 0) {
+  find_roots();
+  std::map<int, int> shared;  // buffers of several roots
+  for (const int root : roots_) {
+    const Value& v = graph_.values[root];
+    const bool input = graph_.buffers[v.buffer].kind == Buffer::Kind::input;
+    const int number = define(root);
+    std::string tag;
+    if (roots_in_[v.buffer] > 1) tag = cat(" in=s", shared.try_emplace(v.buffer, static_cast<int>(shared.size())).first->second);
+    const std::string& name = root_names_[root] = unique_name(v.name, number);
+    write(cat("%", number, " = ", input ? "input " : "param ", quoted(name), " ", print_type(v), tag, layout(root)));
+  }
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    if (used_[v] && graph_.buffers[graph_.values[v].buffer].kind == Buffer::Kind::constant) use(static_cast<int>(v));
+  }
+  for (const Node& node : graph_.nodes) {
+    for (const int in : node.in) in < 0 ? 0 : use(in);
+    for (const int out : node.out) {
+      const Value& v = graph_.values[out];
+      SINTER_ASSERT(numbers_[out] < 0 && root_of_[v.buffer] < 0 && v.offset == 0, node.op->text(), " writes its result %", out,
+                    " into other memory");
+      define(out);
+      root_of_[v.buffer] = out;
+    }
+    std::string comment = node.module.empty() ? "" : "module " + escaped(node.module);
+    if (node.rule) comment += cat(comment.empty() ? "" : ", ", "rule ", node.rule);
+    write(statement(graph_, node, [&](int v) { return numbers_[v]; }), std::move(comment));
+  }
+  for (const Graph::Gradient& g : graph_.gradients) {
+    const int param = use(g.param), grad = use(g.grad);
+    write(cat("gradient %", param, " %", grad));
+  }
+  std::string results = "output";
+  for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+    const int value = graph_.outputs[i], number = use(value);
+    const Value& v = graph_.values[value];
+    const auto root = root_names_.find(value);
+    std::string name = root != root_names_.end() ? root->second : graph_.buffers[v.buffer].kind == Buffer::Kind::local ? v.name : "";
+    if (name.empty()) name = cat("y", i);
+    results += cat(i ? ", " : " ", quoted(name), " %", number);
+  }
+  write(std::move(results));
+}
+
+std::string Writer::text() const {
+  constexpr size_t kMaxColumn = 72;  // of comments
+  size_t column = 0;
+  for (const Line& line : lines_) {
+    if (!line.comment.empty()) column = std::max(column, std::min(line.body.size(), kMaxColumn));
+  }
+  std::string out = cat("sinter-graph ", kGraphVersion, "\n");
+  for (const Line& line : lines_) {
+    out += line.body;
+    if (!line.comment.empty()) out += std::string(std::max(column, line.body.size()) - line.body.size(), ' ') + "  # " + line.comment;
+    out += "\n";
+  }
+  return out;
+}
+
+std::string label(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '"' || c == '\\' ? cat("\\", c) : c == '\n' ? "\\n" : escaped({&c, 1});
+  return "\"" + out + "\"";
+}
+
+}  // namespace
+
+std::string print_type(const Value& value) { return cat(name_of(value.dtype), value.shape.str()); }
+std::string print_node(const Graph& graph, const Node& node) {
+  return statement(graph, node, [](int value) { return value; });
+}
+std::string dump(const Graph& graph) { return Writer(graph).text(); }
+std::vector<int> file_numbers(const Graph& graph) { return Writer(graph).numbers(); }
+std::string dump_dot(const Graph& graph) { return dump_dot(graph, nullptr); }
+
+std::string dump_dot(const Graph& graph, const Graph* recorded) {
+  const std::vector<int> numbers = file_numbers(graph);
+  std::string out = "digraph sinter {\n  node [shape=box, fontname=monospace];\n  edge [fontname=monospace, fontsize=9];\n";
+  // Who wrote a buffer last; before any node did, the ellipse of the value itself.
+  std::vector<int> writer(graph.buffers.size(), -1);
+  std::set<int> drawn;
+  const auto source = [&](int value) {
+    const Value& v = graph.values[value];
+    const Buffer& buffer = graph.buffers[v.buffer];
+    if (writer[v.buffer] >= 0) return cat("n", writer[v.buffer]);
+    const std::string id = cat("v", numbers[value]);
+    if (drawn.insert(value).second) {
+      const std::string name = buffer.kind == Buffer::Kind::constant ? print_value(buffer.value)
+                               : v.name.empty()                      ? cat("%", numbers[value])
+                                                                     : v.name;
+      out += cat("  ", id, " [shape=ellipse, label=", label(name + "\n" + print_type(v)), "];\n");
+    }
+    return id;
+  };
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const std::string self = cat("n", n, " [label=", label(cat(node.op->text(), node.module.empty() ? "" : "\n" + node.module)), "];\n");
+    if (node.rule) {
+      out += cat("  subgraph cluster_", n, " {\n    label=", label(node.rule), ";\n    ", self);
+      for (const int o : node.origin) {
+        const bool known = recorded && o >= 0 && static_cast<size_t>(o) < recorded->nodes.size();
+        out += cat("    n", n, "_", o, " [style=dashed, label=", label(known ? std::string(recorded->nodes[o].op->text()) : cat("op ", o)),
+                   "];\n");
+        out += cat("    n", n, "_", o, " -> n", n, " [style=dotted, arrowhead=none];\n");
+      }
+      out += "  }\n";
+    } else {
+      out += "  " + self;
+    }
+    for (const int in : node.in) {
+      if (in < 0) continue;
+      const std::string from = source(in);
+      out += cat("  ", from, " -> n", n, " [label=", label(print_type(graph.values[in])), "];\n");
+    }
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (node.in[i] >= 0 && node.op->writes_input(i, node.in.size())) writer[graph.values[node.in[i]].buffer] = static_cast<int>(n);
+    }
+    for (const int o : node.out) writer[graph.values[o].buffer] = static_cast<int>(n);
+  }
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Value& v = graph.values[graph.outputs[i]];
+    const std::string from = source(graph.outputs[i]);
+    out += cat("  out", i, " [shape=ellipse, label=", label(v.name.empty() ? cat("y", i) : v.name), "];\n");
+    out += cat("  ", from, " -> out", i, " [label=", label(print_type(v)), "];\n");
+  }
+  return out + "}\n";
+}
+
+}  // namespace sinter::capture

@@ -1,0 +1,201 @@
+#include "capture/bind.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "capture/executor.h"
+#include "capture/rules.h"
+#include "tests/capture/recorded.h"
+
+namespace sinter::capture {
+namespace {
+
+void expect_same_bits(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.describe(), b.describe());
+  const Tensor x = contiguous(a), y = contiguous(b);
+  EXPECT_EQ(std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.numel()) * size_of(x.dtype())), 0) << a.describe();
+}
+
+// Parsed from its text: no memory, no code of the model.
+Graph saved(const Graph& graph) { return parse(dump(graph), "F"); }
+
+Error error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(Error::Kind::internal, "");
+}
+void expect_parts(const Error& error, Error::Kind kind, const std::vector<std::string>& parts) {
+  EXPECT_EQ(error.kind(), kind) << error.what();
+  for (const std::string& part : parts)
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "wanted: " << part << "\nfound: " << error.what();
+}
+
+TEST(GraphBind, SavedForwardPassGivesTheNumbersOfTheModel) {
+  for (const bool bias : {true, false}) {
+    const SmallMlp mlp(bias);
+    const Graph graph = bind(saved(mlp.forward_graph()), [&](const std::string& name) { return mlp.find(name); });
+    Executor executor(graph);
+    for (const uint64_t seed : {9, 10}) {
+      const Tensor x = cast(sample_tensor({4, 6}, seed), DType::f32);
+      executor.run({x});
+      const NoGrad no_grad;
+      expect_same_bits(executor.outputs()[0], mlp.logits(x));
+    }
+  }
+}
+
+TEST(GraphBind, SavedTrainingStepUpdatesTheTensorsThatWereBound) {
+  const SmallMlp twin;
+  for (const char* rules : {"none", "all"}) {
+    const SmallMlp mlp;
+    const Graph recorded = SmallMlp().training_graph();
+    const Graph graph = rewrite(recorded, RuleSet(rules), Device::Type::cpu).graph;
+    Executor executor(bind(saved(graph), [&](const std::string& name) { return mlp.find(name); }));
+    SmallMlp eager;
+    for (int step = 0; step < 3; ++step) {
+      executor.run({mlp.x, mlp.labels});
+      const Tensors losses = eager.train({eager.x, eager.labels});
+      if (std::string_view(rules) == "none") expect_same_bits(executor.outputs()[0], losses[0]);
+    }
+    for (size_t i = 0; i < mlp.params.size(); ++i) {
+      if (std::string_view(rules) == "none") expect_same_bits(mlp.params[i], eager.params[i]);
+      const std::vector<double> a = mlp.params[i].to_vector<double>(), b = eager.params[i].to_vector<double>(),
+                                before = twin.params[i].to_vector<double>();
+      for (size_t k = 0; k < a.size(); ++k) {
+        EXPECT_NEAR(a[k], b[k], 1e-5);
+        EXPECT_NE(a[k], before[k]);
+      }
+    }
+  }
+}
+
+TEST(GraphBind, TensorsMayLieAnywhereInTheirStorage) {
+  const SmallMlp mlp;
+  // One long storage for all parameters, as a file that is read at once.
+  const Tensor all = Tensor::zeros({100});
+  int64_t at = 3;
+  std::vector<std::pair<std::string, Tensor>> parts;
+  for (const Tensor& p : mlp.params) {
+    const Tensor part = Tensor::view_of(all.storage(), DType::f32, p.shape(), p.strides(), at);
+    at += p.numel();
+    accumulate(part, detach(p));
+    parts.emplace_back(p.autograd().name, part);
+  }
+  const Graph graph = bind(saved(mlp.forward_graph()), [&](const std::string& name) {
+    return std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == name; })->second;
+  });
+  Executor executor(graph);
+  executor.run({mlp.x});
+  const NoGrad no_grad;
+  expect_same_bits(executor.outputs()[0], mlp.logits(mlp.x));
+  EXPECT_EQ(graph.buffers[graph.values[1].buffer].storage, all.storage());  // not copied
+}
+
+constexpr char kJoined[] = R"(sinter-graph 1
+%0 = input "x" f32[2, 4]
+%1 = param "gate" f32[3, 4] in=s0
+%2 = param "up" f32[3, 4] in=s0 offset=12
+%3 = view(%1) f32[6, 4]
+%4 = linear(%0, %3, -) f32[2, 6]
+output "y" %4
+)";
+
+TEST(GraphBind, ParametersOfOneStorageAreJoinedAgain) {
+  const auto sample = [](const Shape& shape, uint64_t seed) { return cast(sample_tensor(shape, seed), DType::f32); };
+  const Tensor whole = sample({6, 4}, 1), x = sample({2, 4}, 2), expected = linear(x, whole);
+  const Tensor gate = slice(whole, 0, 0, 3), up = slice(whole, 0, 3, 6);
+  const auto run = [&](const Tensor& g, const Tensor& u) {
+    const Graph graph = bind(parse(kJoined, "F"), [&](const std::string& name) { return name == "gate" ? g : u; });
+    Executor executor(graph);
+    executor.run({x});
+    expect_same_bits(executor.outputs()[0], expected);
+    return graph.buffers[graph.values[1].buffer].storage == whole.storage();
+  };
+  EXPECT_TRUE(run(gate, up));                               // as they lie
+  EXPECT_FALSE(run(copy(gate), copy(up)));                  // copied together
+  EXPECT_FALSE(run(transpose(copy(transpose(gate))), up));  // not dense
+  // A graph that writes them must not write copies.
+  const std::string updates = std::string(kJoined).replace(std::string(kJoined).find("output"), 0, "accumulate(%1, %2)\n");
+  const auto find = [&](const std::string& name) { return name == "gate" ? copy(gate) : copy(up); };
+  expect_parts(error_of([&] { bind(parse(updates, "F"), find); }), Error::Kind::state, {"cannot bind", "gate", "up", "one storage"});
+}
+
+// A gated unit in f64 with its gradients, and a chain of pointwise ops behind it: views, shared weights and merged results.
+TEST(GraphBind, SavedFusedGatedUnitGivesTheNumbersOfTheFusedGraph) {
+  const Tensor whole = sample_tensor({10, 6}, 1), x = sample_tensor({4, 6}, 2);
+  Tensor gate = slice(whole, 0, 0, 5), up = slice(whole, 0, 5, 10);
+  gate.set_requires_grad(true).autograd().name = "gate_proj.weight";
+  up.set_requires_grad(true).autograd().name = "up_proj.weight";
+  Recording recording({x});
+  const Tensor h = mul(silu(linear(x, gate)), linear(x, up)), y = sum(tanh(scale(exp(neg(h)), 0.5)), {1});
+  backward(y);
+  const Graph recorded = recording.finish({y, gate.autograd().grad, up.autograd().grad}, {});
+  const Graph fused = rewrite(recorded, RuleSet("all"), Device::Type::cpu).graph;
+  const std::string text = dump(fused);
+  for (const char* op : {"merge_linear(", "glu(", "glu_backward(", "pointwise_chain("})
+    EXPECT_NE(text.find(op), std::string::npos) << op << " in\n" << text;
+  Executor direct(fused),
+      loaded(bind(saved(fused), [&](const std::string&name) { return copy(detach(name == "up_proj.weight" ? up : gate)); }));
+  direct.run({x});
+  loaded.run({x});
+  for (size_t i = 0; i < 3; ++i) expect_same_bits(direct.outputs()[i], loaded.outputs()[i]);
+}
+
+TEST(GraphBind, SaysAllThatDoesNotFit) {
+  const SmallMlp mlp;
+  const Graph graph = saved(mlp.forward_graph());
+  const auto find = [&](const std::string& name) {
+    return name == "0.weight" ? Tensor::zeros({5, 7}) : name == "2.bias" ? Tensor() : mlp.find(name);
+  };
+  expect_parts(error_of([&] { bind(graph, find); }), Error::Kind::checkpoint,
+               {"1 missing, 1 of another shape", "missing 2.bias f32[3]", "shape 0.weight: found f32[5, 7], graph f32[5, 6]"});
+  const auto f64 = [&](const std::string& name) { return cast(mlp.find(name), DType::f64); };
+  expect_parts(error_of([&] { bind(graph, f64); }), Error::Kind::checkpoint, {"0 missing, 4 of another", "found f64[5, 6]"});
+  std::string many = "sinter-graph 1\n";
+  for (int i = 0; i < 13; ++i) many += cat("%", i, " = param \"p", i, "\" f32[2]\n");
+  for (int i = 0; i < 13; ++i) many += cat("%", 20 + i, " = exp(%", i, ") f32[2]\n");
+  const Error error = error_of([&] { bind(parse(many + "output\n", "F"), [](const std::string&) { return Tensor(); }); });
+  expect_parts(error, Error::Kind::checkpoint, {"13 missing", "missing p9 f32[2]", "and 3 more"});
+  EXPECT_EQ(error.message().find("p10"), std::string::npos);
+}
+
+TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
+  const auto forward = [](const std::string& in, const std::string& out) {
+    return parse("sinter-graph 1\n%0 = input \"x\" " + in + "\n%1 = exp(%0) " + out + "\noutput \"y\" %1\n", "F");
+  };
+  EXPECT_NO_THROW(check_forward(forward("f32[1, 6]", "f32[1, 6]"), "F"));
+  const auto refused = [](const Graph& graph, const std::vector<std::string>& parts) {
+    const Error error = error_of([&] { check_forward(graph, "F"); });
+    expect_parts(error, Error::Kind::data, {"graph: not for predict: F; ", "mnist predict --dump-graph"});
+    expect_parts(error, Error::Kind::data, parts);
+  };
+  refused(saved(SmallMlp().training_graph()), {"it updates 4 parameters"});
+  refused(rewrite(SmallMlp().training_graph(), RuleSet("all"), Device::Type::cpu).graph, {"it updates 4 parameters"});
+  refused(forward("f32[4, 6]", "f32[4, 6]"), {"its input is f32[4, 6], wanted f32[1, N]"});
+  refused(forward("f64[1, 6]", "f64[1, 6]"), {"f64[1, 6]"});
+  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\n%1 = sum(%0) f32[]\noutput \"y\" %1\n", "F"),
+          {"its output is f32[], wanted f32[1, C]"});
+  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\noutput\n", "F"), {"1 inputs and 0 outputs"});
+  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\naccumulate(%0, %0)\noutput \"y\" %0\n", "F"), {"updates 1 parameters"});
+}
+
+TEST(GraphBind, LoadReadsAFileAndNamesIt) {
+  const std::string file = (std::filesystem::temp_directory_path() / cat("sinter_graph_", ::getpid(), ".txt")).string();
+  std::ofstream(file) << kJoined;
+  EXPECT_EQ(dump(load(file)), kJoined);
+  std::ofstream(file) << "sinter-graph 1\n%0 = relu(%1) f32[2]\n";
+  expect_parts(error_of([&] { load(file); }), Error::Kind::data, {"undefined value", file + " line 2"});
+  std::filesystem::remove(file);
+  expect_parts(error_of([&] { load(file); }), Error::Kind::data, {"cannot read", file, "No such file"});
+  expect_parts(error_of([&] { load(std::filesystem::temp_directory_path().string()); }), Error::Kind::data, {"cannot read"});
+}
+
+}  // namespace
+}  // namespace sinter::capture

@@ -1,0 +1,82 @@
+#include "capture/explain.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/capture/recorded.h"
+
+namespace sinter::capture {
+namespace {
+
+Captured captured(const Graph& recorded, const RuleSet& rules) {
+  Captured c{.recorded = recorded, .fused = rewrite(recorded, rules, Device::Type::cpu), .executor = nullptr, .gradients = {}};
+  c.executor = std::make_unique<Executor>(c.fused.graph);
+  return c;
+}
+void expect_line(const std::string& text, const std::string& line) {
+  EXPECT_NE(("\n" + text).find("\n" + line + "\n"), std::string::npos) << "wanted: " << line << "\nfound:\n" << text;
+}
+
+TEST(Explain, NamesGroupsByTheNumbersOfTheRecordedGraph) {
+  const RuleSet all("all");
+  const std::string text = explain(captured(SmallMlp().training_graph(), all), all);
+  expect_line(text, "group 2  linear_act          <- %16 linear, %17 relu     saves 1 launch, 0.2 kB (one [4, 5] intermediate)");
+  expect_line(text,
+              "group 5  weight_grad_update  <- %28 matmul, %29 sum_rows, adam_update of 0.weight, adam_update of 0.bias     "
+              "saves 3 launches, 0.4 kB (2 intermediates)");
+  EXPECT_TRUE(text.ends_with("\n17 launches -> 6 (rules all)\n")) << text;
+  EXPECT_EQ(text.find("measured"), std::string::npos) << "nothing was";
+}
+
+TEST(Explain, RulesNoneSavesNothing) {
+  const RuleSet none("none");
+  const Captured c = captured(SmallMlp().training_graph(), none);
+  const MemoryPlan& plan = c.executor->plan();
+  EXPECT_EQ(explain(c, none),
+            fmt::format("memory   {:.1f} kB in one arena, {:.1f} kB if every buffer had its own\n17 launches -> 17 (rules none)\n",
+                        static_cast<double>(plan.bytes) / 1000, static_cast<double>(plan.unshared_bytes) / 1000));
+  EXPECT_EQ(c.executor->launches(), 17u);
+}
+
+TEST(Explain, NearMissNamesTheRuleAndTheReader) {
+  const SmallMlp mlp;
+  Recording recording({mlp.x, mlp.labels});
+  const Tensor before = linear(mlp.x, mlp.params[0], mlp.params[1]), kept = exp(detach(before));
+  const Tensor losses = cross_entropy(linear(relu(before), mlp.params[2], mlp.params[3]), mlp.labels);
+  backward(losses);
+  const Graph recorded = recording.finish({losses, kept}, mlp.params);
+  for (const Tensor& p : mlp.params) p.autograd().grad = {};
+  const RuleSet all("all");
+  const std::string text = explain(captured(recorded, all), all);
+  const std::string numbers = dump(recorded);
+  EXPECT_NE(numbers.find("%9, %10 = relu(%7)"), std::string::npos) << numbers;
+  EXPECT_NE(text.find("miss     %7 linear, %9 relu     rule linear_act: the pre-activation is read by %8 = exp(%7) f32[4, 5]     would "
+                      "save 1 launch\n"),
+            std::string::npos)
+      << text << numbers;
+}
+
+TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
+  const RuleSet rules("all");
+  Captured c = captured(SmallMlp().forward_graph(), rules);
+  ASSERT_EQ(c.fused.groups.size(), 1u);
+  c.fused.groups[0].fused_us = 9.14;
+  c.fused.groups[0].parts_us = 12.3;
+  Group slower = c.fused.groups[0];
+  slower.kept_unfused = true;
+  slower.parts_us = 8.7;
+  c.fused.groups.push_back(slower);
+  Rule rule = capture::rules()[0];
+  rule.cpu = false;
+  const std::string text = explain(c, rules, {&rule, 1});
+  EXPECT_TRUE(
+      text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one [4, 5] intermediate)   measured 9.1 us, "
+                       "its parts 12.3\n"))
+      << text;
+  expect_line(text, "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, its parts 8.7: kept unfused     (1 launch not saved)");
+  expect_line(text, cat("off      rule ", rule.name, ": no kernel on cpu (on cuda and simt)"));
+  EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sinter::capture

@@ -1,0 +1,70 @@
+// A small classifier and its training step, for the tests of capture/.
+#pragma once
+
+#include "autograd/autograd.h"
+#include "capture/step.h"
+#include "nn/clip.h"
+#include "nn/mlp.h"
+#include "nn/optim.h"
+#include "ops/ops.h"
+
+namespace sinter {
+
+struct TrainOptions {
+  std::vector<int64_t> sizes{784, 256, 128, 10};
+  std::string activation = "relu", optimizer = "adam";
+  double dropout = 0, clip = 0, momentum = 0.9;
+  DType dtype = DType::f32;
+  bool onecycle = false;
+};
+
+// Model, optimizer and step function with their own state; two of them from equal options start equal.
+struct Training {
+  nn::Mlp net;
+  std::unique_ptr<nn::Optimizer> optimizer;
+  TrainOptions options;
+
+  explicit Training(const TrainOptions& o = {}) : net(o.sizes, {.activation = o.activation, .dropout = o.dropout, .seed = 5}), options(o) {
+    if (o.dtype == DType::bf16) {
+      net.enable_bf16();
+    } else {
+      net.to(o.dtype);
+    }
+    if (o.optimizer == "sgd") optimizer = std::make_unique<nn::Sgd>(net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = o.momentum});
+    if (o.optimizer == "adam") optimizer = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.002});
+    if (o.optimizer == "adamw") optimizer = std::make_unique<nn::AdamW>(net.named_parameters(), nn::AdamOptions{.lr = 0.002, .weight_decay = 0.01});
+  }
+
+  Tensors operator()(const Tensors& in) {
+    optimizer->zero_grad();
+    const Tensor losses = cross_entropy(net(in[0]), in[1]);
+    backward(losses);
+    if (options.clip > 0) nn::clip_grad_norm(net.parameters(), options.clip);
+    optimizer->step(losses);
+    return {losses};
+  }
+  capture::Step::Function function() {
+    return [this](const Tensors& in) { return (*this)(in); };
+  }
+  capture::StepOptions step_options(const char* rules = "all") {
+    return {.rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(net)};
+  }
+};
+
+inline Tensors batch_of(const TrainOptions& o, int64_t rows, uint64_t seed) {
+  const Tensor x = sample_tensor({rows, o.sizes.front()}, seed, 0, 1);
+  return {cast(x, o.dtype), sample_labels(rows, o.sizes.back(), seed + 1)};
+}
+
+// max |a - b| over max |b|
+inline double relative_difference(const Tensor& a, const Tensor& b) {
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double worst = 0, scale = 1e-30;
+  for (size_t i = 0; i < x.size(); ++i) {
+    worst = std::max(worst, std::abs(x[i] - y[i]));
+    scale = std::max(scale, std::abs(y[i]));
+  }
+  return worst / scale;
+}
+
+}  // namespace sinter

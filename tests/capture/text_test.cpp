@@ -1,0 +1,360 @@
+#include "capture/text.h"
+
+#include <gtest/gtest.h>
+
+#include "capture/rules.h"
+#include "core/context.h"
+#include "core/rng.h"
+#include "ops/structured.h"
+#include "tests/capture/recorded.h"
+
+namespace sinter::capture {
+namespace {
+
+constexpr char kEager[] = R"(sinter-graph 1
+%0 = input "x0" f32[4, 6]
+%1 = input "x1" i32[4]
+%2 = param "0.weight" f32[5, 6]
+%3 = param "0.bias" f32[5]
+%4 = param "2.weight" f32[3, 5]
+%5 = param "2.bias" f32[3]
+%6 = param "exp_avg/0.weight" f32[5, 6]
+%7 = param "exp_avg_sq/0.weight" f32[5, 6]
+%8 = param "step_state" u8[88]
+%9 = param "exp_avg/0.bias" f32[5]
+%10 = param "exp_avg_sq/0.bias" f32[5]
+%11 = param "exp_avg/2.weight" f32[3, 5]
+%12 = param "exp_avg_sq/2.weight" f32[3, 5]
+%13 = param "exp_avg/2.bias" f32[3]
+%14 = param "exp_avg_sq/2.bias" f32[3]
+%15 = const 0.25 f32[4]
+%16 = linear(%0, %2, %3) f32[4, 5]
+%17, %18 = relu(%16) f32[4, 5], u8[4, 16] mask=1
+%19 = linear(%17, %4, %5) f32[4, 3]
+%20 = log_softmax(%19) f32[4, 3]
+%21 = nll(%20, %1) f32[4]
+%22 = nll_backward(%15, %1) f32[4, 3] classes=3
+%23 = log_softmax_backward(%22, %20) f32[4, 3]
+%24 = matmul(%23, %17) f32[3, 5] trans_a=1 role=wgrad
+%25 = sum_rows(%23) f32[3] role=bgrad
+%26 = matmul(%23, %4) f32[4, 5] role=dgrad
+%27 = relu_backward(%26, %18) f32[4, 5] mask=1
+%28 = matmul(%27, %0) f32[5, 6] trans_a=1 role=wgrad
+%29 = sum_rows(%27) f32[5] role=bgrad
+adam_update(%2, %28, %6, %7, -, %8, -, -)
+adam_update(%3, %29, %9, %10, -, %8, -, -)
+adam_update(%4, %24, %11, %12, -, %8, -, -)
+adam_update(%5, %25, %13, %14, -, %8, %21, -) tail=1
+gradient %2 %28
+gradient %3 %29
+gradient %4 %24
+gradient %5 %25
+output "y0" %21
+)";
+
+// What the rules make of it, from %16 on.
+constexpr char kFused[] = R"(%16, %17 = linear_act(%0, %2, %3) f32[4, 5], u8[4, 16] keep=mask          # rule linear_act
+%18 = linear(%16, %4, %5) f32[4, 3]
+%19, %20 = softmax_xent(%18, %1, %15) f32[4], f32[4, 3]                   # rule softmax_xent
+%21 = input_grad_act(%20, %4, %17) f32[4, 5] role=dgrad                   # rule input_grad_act
+weight_grad_update(%21, %0, %2, %6, %7, -, %3, %9, %10, -, %8, -, -) adam=1 role=update  # rule weight_grad_update
+weight_grad_update(%20, %16, %4, %11, %12, -, %5, %13, %14, -, %8, %19, -) adam=1 tail=1 role=update  # rule weight_grad_update
+output "y0" %19
+)";
+
+// All forms of memory: parameters in one storage with a view over both, a strided input, views of a result, an odd name.
+constexpr char kLayouts[] = R"(sinter-graph 1
+%0 = input "x \x22\x0a\x5c" f32[6, 4] strides=[1,6]
+%1 = param "gate" f32[3, 4] in=s0
+%2 = param "up" f32[3, 4] in=s0 offset=12
+%3 = const 0.5 f32[6, 3]
+%4 = linear(%0, %1, -) f32[6, 3]
+%5 = linear(%0, %2, -) f32[6, 3]
+%6 = view(%1) f32[6, 4]
+%7 = merge_linear(%0, %6) f32[6, 6]
+%8 = view(%7) f32[6, 3] strides=[6,1] offset=3
+%9 = mul(%8, %3) f32[6, 3]
+%10 = maximum(%9, %4) f32[6, 3]
+output "a" %10, "b" %8, "y2" %6, "up" %2
+)";
+
+std::string without_comments(std::string text) {
+  for (size_t at; (at = text.find('#')) != std::string::npos;) {
+    const size_t end = text.find('\n', at), begin = text.find_last_not_of(' ', at - 1) + 1;
+    text.erase(begin, end - begin);
+  }
+  return text;
+}
+size_t count(std::string_view text, std::string_view part) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; at += part.size()) ++n;
+  return n;
+}
+// Begin and length of every token: a name in quotes, a word or number, or one other character.
+std::vector<std::pair<size_t, size_t>> tokens(std::string_view text) {
+  const auto word = [&](size_t i) { return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_' || text[i] == '.'; };
+  std::vector<std::pair<size_t, size_t>> out;
+  for (size_t i = 0; i < text.size(); i += out.empty() ? 0 : out.back().second) {
+    while (i < text.size() && std::isspace(static_cast<unsigned char>(text[i]))) ++i;
+    if (i == text.size()) break;
+    size_t n = 1;
+    if (text[i] == '"') n = text.find('"', i + 1) + 1 - i;
+    while (word(i) && i + n < text.size() && word(i + n)) ++n;
+    out.emplace_back(i, n);
+  }
+  return out;
+}
+
+// "" if the text parses, else the message; fails on any error that is not of kind data.
+std::string fault_of(std::string_view text) {
+  try {
+    parse(text, "F").verify("test");
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::data) << error.what() << "\nin:\n" << text;
+    EXPECT_TRUE(error.message().starts_with("graph: ") && error.message().find(": F line ") != std::string::npos) << error.what();
+    return error.what();
+  }
+}
+
+TEST(GraphText, ForwardPassIsTheGoldenText) {
+  const SmallMlp mlp;
+  const std::string labels[] = {"MLP", "0"};
+  for (const std::string& label : labels) Context::current().module_labels.push_back(&label);
+  Graph graph = mlp.forward_graph();
+  Context::current().module_labels.clear();
+  graph.nodes[1].module.clear();
+  EXPECT_EQ(dump(graph), R"(sinter-graph 1
+%0 = input "x" f32[4, 6]
+%1 = param "0.weight" f32[5, 6]
+%2 = param "0.bias" f32[5]
+%3 = param "2.weight" f32[3, 5]
+%4 = param "2.bias" f32[3]
+%5 = linear(%0, %1, %2) f32[4, 5]  # module MLP / 0
+%6 = relu(%5) f32[4, 5]
+%7 = linear(%6, %3, %4) f32[4, 3]  # module MLP / 0
+output "logits" %7
+)");
+}
+
+TEST(GraphText, TrainingStepIsTheGoldenTextEagerAndFused) {
+  const Graph recorded = SmallMlp().training_graph();
+  EXPECT_EQ(dump(recorded), kEager);
+  const std::string eager = kEager;
+  EXPECT_EQ(dump(rewrite(recorded, RuleSet("all"), Device::Type::cpu).graph), eager.substr(0, eager.find("%16 =")) + kFused);
+}
+
+TEST(GraphText, ParsesBackToTheSameText) {
+  const Graph forward = SmallMlp().forward_graph(), training = SmallMlp().training_graph();
+  const Graph fused = rewrite(training, RuleSet("all,-weight_grad_update"), Device::Type::cpu).graph;
+  for (const std::string& text : {dump(forward), dump(training), dump(fused), std::string(kLayouts)}) {
+    const Graph again = parse(text, "F");
+    EXPECT_NO_THROW(again.verify("parsing"));
+    EXPECT_EQ(dump(again), without_comments(text));
+  }
+  const Graph again = parse(dump(training), "F");
+  EXPECT_EQ(again.gradients.size(), 4u);
+  EXPECT_EQ(again.nodes.size(), training.nodes.size());
+  for (size_t n = 0; n < again.nodes.size(); ++n) EXPECT_EQ(again.nodes[n].attrs, training.nodes[n].attrs);
+}
+
+TEST(GraphText, MemoryIsRestored) {
+  const Graph g = parse(kLayouts, "F");
+  EXPECT_EQ(g.values[0].name, "x \"\n\\");
+  EXPECT_EQ(g.values[1].buffer, g.values[2].buffer);
+  EXPECT_EQ(g.values[1].buffer, g.values[6].buffer);
+  EXPECT_EQ(g.buffers[g.values[1].buffer].bytes, 24u * 4);
+  EXPECT_EQ(g.values[8].buffer, g.values[7].buffer);
+  EXPECT_TRUE(g.overlap(7, 8));
+  EXPECT_EQ(g.buffers[g.values[3].buffer].value, 0.5);
+}
+
+TEST(GraphText, OffsetsCountFromTheFirstByteInUse) {
+  const Tensor whole = cast(sample_tensor({3, 4, 6}, 1), DType::f32), x = cast(sample_tensor({1, 4, 6}, 2), DType::f32);
+  const Tensor middle = slice(whole, 0, 1, 2), last = slice(whole, 0, 2, 3);
+  Recording recording({x});
+  const Graph g = recording.finish({add(add(x, last), middle)}, {});
+  EXPECT_EQ(dump(g), R"(sinter-graph 1
+%0 = input "x" f32[1, 4, 6]
+%1 = param "external.1" f32[1, 4, 6] offset=24
+%2 = add(%0, %1) f32[1, 4, 6]
+%3 = view(%1) f32[1, 4, 6]
+%4 = add(%2, %3) f32[1, 4, 6]
+output "y0" %4
+)");
+}
+
+TEST(GraphText, EveryOpAndAttributeComesBack) {
+  int seen = 0;
+  for (const OpDef* op : all_ops()) {
+    if (op->view) continue;
+    const std::string no_such = cat("sinter-graph 1\n%0 = input \"x\" f32[4]\n", op->text(), "(%0) no_such=1\noutput\n");
+    EXPECT_NE(fault_of(no_such).find("unknown attribute"), std::string::npos);
+    if (!op->samples) continue;
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad) continue;
+      Graph g;
+      Node node;
+      node.op = op;
+      node.attrs = sample.attrs;
+      for (size_t i = 0; i < sample.in.size(); ++i) {
+        Tensor t = sample.in[i];
+        node.in.push_back(t.defined() ? static_cast<int>(g.values.size()) : -1);
+        if (!t.defined()) continue;
+        if (!(i < 32 && op->strided >> i & 1)) t = contiguous(t);
+        Buffer buffer;
+        buffer.kind = Buffer::Kind::external;
+        buffer.bytes = t.storage()->bytes();
+        g.add_value({.buffer = g.add_buffer(buffer),
+                     .dtype = t.dtype(),
+                     .shape = t.shape(),
+                     .strides = t.strides(),
+                     .offset = t.offset(),
+                     .name = ""});
+      }
+      for (const Tensor& t : op->infer ? op->infer(g.metas(node.in), node.attrs) : Tensors{})
+        node.out.push_back(g.add_local(t.shape(), t.dtype(), kCpu));
+      g.outputs = node.out;
+      g.nodes.push_back(node);
+      const std::string text = dump(g);
+      ASSERT_EQ(fault_of(text), "") << op->text() << ", " << sample.what;
+      const Graph again = parse(text, "F");
+      EXPECT_EQ(dump(again), text);
+      EXPECT_EQ(again.nodes[0].attrs, node.attrs) << text;
+      // An operand that is not there is refused or allowed, but never followed.
+      for (size_t from = text.find(" = " + cat(op->text(), "("));
+           (from = text.find('%', from + 1)) < text.find(')', text.find(cat(op->text(), "(")));) {
+        std::string absent = text;
+        absent.replace(from, absent.find_first_of(",)", from) - from, "-");
+        fault_of(absent);
+      }
+      ++seen;
+    }
+  }
+  EXPECT_GT(seen, 100);
+}
+
+TEST(GraphText, CutAnywhereIsRefused) {
+  for (const std::string text : {kEager, kLayouts}) {
+    ASSERT_EQ(fault_of(text), "");
+    for (size_t n = 0; n < text.size(); ++n) EXPECT_NE(fault_of(text.substr(0, n)), "") << n;
+  }
+}
+
+TEST(GraphText, JunkInPlaceOfAnyTokenIsRefused) {
+  for (const std::string text : {kEager, kLayouts}) {
+    ASSERT_EQ(fault_of(text), "");
+    for (const auto& [begin, length] : tokens(text)) {
+      for (const char* junk : {"@@", "99x", "\xff", "%"}) {
+        if (text.substr(begin, length) == junk) continue;
+        std::string edited = text;
+        EXPECT_NE(fault_of(edited.replace(begin, length, junk)), "") << edited;
+      }
+    }
+  }
+}
+
+TEST(GraphText, RandomEditsGiveAGraphOrAnErrorOfKindData) {
+  const std::string seeds[] = {kEager, kLayouts, std::string(kEager).substr(0, std::string(kEager).find("%16 =")) + kFused};
+  constexpr char kBytes[] = "0123456789%,()[]=-_\". #\nabefilmnrstux\xff\\";
+  int accepted = 0;
+  for (uint64_t round = 0; round < 3000; ++round) {
+    std::string text = seeds[round % 3];
+    uint64_t draws = 0;
+    const auto draw = [&](size_t n) { return philox_word(round, 5, draws++) % n; };
+    for (size_t edits = 1 + draw(3); edits > 0; --edits) {
+      const size_t at = draw(text.size());
+      const char byte = kBytes[draw(sizeof kBytes - 1)];
+      switch (draw(4)) {
+        case 0:
+          text[at] = byte;
+          break;
+        case 1:
+          text.insert(at, 1, byte);
+          break;
+        case 2:
+          text.erase(at, 1 + draw(4));
+          break;
+        default:
+          text.insert(at, text.substr(draw(text.size()), draw(30)));
+      }
+    }
+    if (!fault_of(text).empty()) continue;
+    ++accepted;
+    const std::string first = dump(parse(text, "F"));
+    EXPECT_EQ(dump(parse(first, "F")), first) << text;
+  }
+  EXPECT_GT(accepted, 20);  // else it tests the first check only
+}
+
+TEST(GraphText, MessagesNameLineTokenAndCure) {
+  const std::string head = "sinter-graph 1\n%0 = input \"x\" f32[4, 6]\n%1 = param \"w\" f32[5, 6]\n";
+  const std::pair<std::string, std::vector<std::string>> cases[] = {
+      {"", {"not a graph file", "it is empty"}},
+      {"<!DOCTYPE html>\n", {"not a graph file", "line 1", "sinter-graph 1"}},
+      {"sinter-graph 2\noutput\n", {"another version", "line 1", "sinter-graph 2", "reads 1"}},
+      {head + "%2 = linear_atc(%0, %1, -) f32[4, 5]\n", {"unknown op", "line 4", "linear_atc, nearest is linear_act"}},
+      {head + "%2 = relu(%0) f32[4, 6] maks=1\n", {"unknown attribute", "line 4", "maks of relu", "it has mask"}},
+      {head + "%2 = relu(%0) f32[4, 6] mask=2\n", {"not a value of mask", "line 4", "2"}},
+      {head + "%2 = relu(%0) f32[4, 6] role=wgard\n", {"not a value of role", "wgard"}},
+      {head + "%2 = nll_backward(%0, %1) f32[4] classes=281474976710657\n", {"classes out of range"}},
+      {head + "%2 = relu(%7) f32[4, 6]\n", {"undefined value", "line 4", "%7"}},
+      {head + "%1 = relu(%0) f32[4, 6]\n", {"defined twice", "line 4", "%1"}},
+      {head + "%2 = param \"w\" f32[5, 6]\n", {"given twice", "w"}},
+      {head + "%2 = linear(%0, %1, -) f32[4, 6]\n", {"results do not fit", "linear gives f32[4, 5], found f32[4, 6]"}},
+      {head + "%2 = linear(%1, %0) f64[5, 4]\n", {"results do not fit", "found f64[5, 4]"}},
+      {head + "%2, %3 = relu(%0) f32[4, 6], u8[4, 16]\n", {"results do not fit", "relu gives 1, found 2"}},
+      {head + "%2 = matmul(%0, %1) f32[4, 5]\n", {"operands do not fit", "inner sizes differ"}},
+      {head + "%2 = relu() f32[4, 6]\n", {"operands do not fit", "relu takes 1..1, found 0"}},
+      {head + "%2 = relu(-) f32[4, 6]\n", {"operands do not fit", "must not be absent"}},
+      {head + "%2 = reshape(%0) f32[24]\n", {"a view op", "reshape", "view(%n)"}},
+      {head + "%2 = view(%0) f32[5, 6]\n", {"view out of range", "120 of 96"}},
+      {head + "%2 = view(%0) f32[6, 4] strides=[1,6]\n%3 = relu(%2) f32[6, 4]\n", {"line 5", "must be dense"}},
+      {head + "%2 = const 1 f32[4, 6]\naccumulate(%2, %0)\n", {"line 5", "changes operand 0, which is a constant"}},
+      {head + "%2 = const 1 i32[4]\n", {"unknown element type", "i32"}},
+      {head + "%2 = input \"y\" f16[4]\n", {"unknown element type", "f16", "bf16"}},
+      {head + "%2 = input \"y\" f32[1,1,1,1,1,1,1,1,1]\n", {"too many dims", "8"}},
+      {head + "%2 = input \"y\" f32[281474976710656, 2]\n", {"shape too large", "2^48"}},
+      {head + "%2 = input \"y\" f32[2, 2] strides=[281474976710656,281474976710656] offset=281474976710656\n", {"layout too large"}},
+      {head + "%2 = input \"y\" f32[2] in=s0\n", {"line 4", "only parameters share"}},
+      {head + "gradient %0 %0\n", {"not a parameter", "line 4"}},
+      {head + "output \"y\" %0\n%2 = relu(%0) f32[4, 6]\n", {"line 5", "after the output line"}},
+      {head, {"cut short", "line 3", "output"}},
+      {head + "output \"y\" %0", {"cut short", "line 4"}},
+  };
+  for (const auto& [text, parts] : cases) {
+    const std::string message = fault_of(text);
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message << "\nin:\n" << text;
+  }
+  EXPECT_NE(fault_of(std::string(kMaxGraphBytes + 1, '#')).find("too large"), std::string::npos);
+}
+
+TEST(GraphText, PictureIsBalancedAndShowsWhatAGroupStandsFor) {
+  const Graph recorded = SmallMlp().training_graph();
+  const Graph fused = rewrite(recorded, RuleSet("all"), Device::Type::cpu).graph;
+  for (const std::string& dot : {dump_dot(recorded), dump_dot(fused), dump_dot(fused, &recorded)}) {
+    EXPECT_TRUE(dot.starts_with("digraph sinter {\n") && dot.ends_with("}\n"));
+    EXPECT_EQ(count(dot, "{"), count(dot, "}"));
+    EXPECT_EQ(count(dot, "\"") % 2, 0u);
+    // Every edge joins two nodes that have a line of their own.
+    for (size_t at = 0; (at = dot.find(" -> ", at)) != std::string::npos; at += 4) {
+      const size_t begin = dot.rfind(' ', at - 1) + 1, end = dot.find(' ', at + 4);
+      for (const std::string& node : {dot.substr(begin, at - begin), dot.substr(at + 4, end - at - 4)}) {
+        EXPECT_NE(dot.find("  " + node + " ["), std::string::npos) << dot.substr(begin, end - begin);
+      }
+    }
+  }
+  EXPECT_EQ(
+      count(dump_dot(recorded), " [label=\"f32") + count(dump_dot(recorded), " [label=\"u8") + count(dump_dot(recorded), " [label=\"i32"),
+      count(dump_dot(recorded), " -> "));
+  EXPECT_EQ(count(dump_dot(recorded), "subgraph"), 0u);
+  const std::string dot = dump_dot(fused, &recorded);
+  EXPECT_EQ(count(dot, "subgraph cluster_"), 5u);
+  EXPECT_EQ(count(dot, "style=dashed, label"), 16u);  // all but one linear
+  EXPECT_EQ(count(dot, "style=dashed, label=\"adam_update\""), 4u);
+  EXPECT_EQ(count(dump_dot(fused), "style=dashed, label=\"op "), 16u);
+}
+
+}  // namespace
+}  // namespace sinter::capture
