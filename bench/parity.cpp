@@ -1,0 +1,83 @@
+// One side of bench/torch_parity.py: trains an MLP from given weights on given batches and writes what came out.
+//
+//   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N
+//
+// IN: "0.weight", "0.bias", .. (f32 or f64), "x" [N, B, I], "y" i32 [N, B]. OUT: the weights after N steps, "grad.NAME" of the first step,
+// "loss" f64 [N].
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "autograd/autograd.h"
+#include "capture/step.h"
+#include "nn/mlp.h"
+#include "nn/optim.h"
+#include "nn/safetensors.h"
+#include "nn/state_dict.h"
+
+namespace sinter {
+namespace {
+
+int run(int argc, char** argv) {
+  std::string in, out, optimizer = "sgd", mode = "eager";
+  int steps = 1;
+  CLI::App app("Trains an MLP from given weights on given batches, for bench/torch_parity.py");
+  app.add_option("in", in)->required();
+  app.add_option("out", out)->required();
+  app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"sgd", "adam"}));
+  app.add_option("--mode", mode)->check(CLI::IsMember({"eager", "fused"}));
+  app.add_option("--steps", steps)->check(CLI::Range(1, 1000000));
+  CLI11_PARSE(app, argc, argv);
+
+  nn::NamedTensors weights = nn::read_safetensors(in).tensors;
+  const Tensor x = *nn::find(weights, "x"), y = *nn::find(weights, "y");
+  std::erase_if(weights, [](const nn::NamedTensor& t) { return t.name == "x" || t.name == "y"; });
+  std::vector<int64_t> sizes{x.size(2)};
+  for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer)); layer += 2) sizes.push_back(w->size(0));
+  nn::Mlp net(sizes);
+  net.to(x.dtype());
+  nn::load_state_dict(net, weights);
+  std::unique_ptr<nn::Optimizer> opt;
+  if (optimizer == "sgd") {
+    opt = std::make_unique<nn::Sgd>(net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = 0.9});
+  } else {
+    opt = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.001});
+  }
+  const capture::Step::Function function = [&](const Tensors& batch) {
+    opt->zero_grad();
+    const Tensor losses = cross_entropy(net(batch[0]), batch[1]);
+    backward(losses);
+    opt->step(losses);
+    return Tensors{losses};
+  };
+  capture::Step step(function, {.parameters = nn::parameter_visitor(net)});
+  nn::NamedTensors results;
+  std::vector<double> losses;
+  for (int s = 0; s < steps; ++s) {
+    const Tensors batch{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})), contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
+    const NoGrad no_grad;
+    const Tensor loss = [&] {
+      const GradMode on(true);
+      return mode == "fused" ? step(batch)[0] : function(batch)[0];
+    }();
+    losses.push_back(mean(detach(loss)).item());
+    if (s > 0) continue;
+    for (const auto& [name, p] : net.named_parameters()) results.push_back({"grad." + name, copy(p.grad())});
+  }
+  for (const auto& [name, p] : net.named_parameters()) results.push_back({name, p});
+  results.push_back({"loss", Tensor::from(losses, {steps})});
+  nn::write_safetensors(out, results);
+  return 0;
+}
+
+}  // namespace
+}  // namespace sinter
+
+int main(int argc, char** argv) {
+  try {
+    return sinter::run(argc, argv);
+  } catch (const sinter::Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,142 @@
+// Times one training step of an MLP 784-H..-10, eager or fused, on a resident batch of random data: the figure that docs/results/ compare.
+//
+//   step --batch 1,16,64,128,1024 --hidden 256,128 --mode fused --threads 2 --json out.json
+//
+// Rounds of every case run interleaved (all batches and modes in turn), so that a slow moment of the machine hits them alike; the figure is
+// the median over all steps. --json - prints one object (an array of them if there are several cases) with median_us.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "autograd/autograd.h"
+#include "capture/step.h"
+#include "core/parallel.h"
+#include "core/rng.h"
+#include "nn/loss.h"
+#include "nn/mlp.h"
+#include "nn/optim.h"
+
+namespace sinter {
+namespace {
+
+struct Case {
+  int64_t batch;
+  std::string mode;
+  std::shared_ptr<nn::Mlp> net;
+  std::unique_ptr<nn::Optimizer> optimizer;
+  capture::Step::Function function;
+  std::unique_ptr<capture::Step> step;  // fused only
+  Tensors inputs;
+  std::vector<double> times;
+
+  void run() { step ? (*step)(inputs) : function(inputs); }
+};
+
+Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
+  Tensor x = Tensor::empty({rows, cols});
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = uniform_from_bits(philox_word(3, 0, static_cast<uint64_t>(i)));
+  return cast(x, dtype);
+}
+
+int run(int argc, char** argv) {
+  std::vector<int64_t> batches{128}, hidden{256, 128};
+  std::vector<std::string> modes{"eager"};
+  std::string dtype = "f32", optimizer = "adam", json, rules = "all";
+  int threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
+  CLI::App app("Times one training step of an MLP 784-H..-10");
+  app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
+  app.add_option("--hidden", hidden, "hidden widths")->delimiter(',')->capture_default_str();
+  app.add_option("--dtype", dtype)->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+  app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"adam", "sgd"}))->capture_default_str();
+  app.add_option("--mode", modes, "eager, fused, or both")->delimiter(',')->check(CLI::IsMember({"eager", "fused"}))->capture_default_str();
+  app.add_option("--rules", rules)->capture_default_str();
+  app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--rounds", rounds)->capture_default_str();
+  app.add_option("--steps", steps, "steps of a round")->capture_default_str();
+  app.add_option("--warmup", warmup)->capture_default_str();
+  app.add_option("--json", json, "file, or - for stdout");
+  CLI11_PARSE(app, argc, argv);
+  set_num_threads(threads);
+
+  std::vector<int64_t> sizes{784};
+  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
+  sizes.push_back(10);
+  std::vector<Case> cases;
+  for (const int64_t batch : batches) {
+    for (const std::string& mode : modes) {
+      Case c{.batch = batch, .mode = mode};
+      c.net = std::make_shared<nn::Mlp>(sizes);
+      c.net->init_parameters(1);
+      if (dtype == "bf16") c.net->enable_bf16();
+      if (optimizer == "adam") {
+        c.optimizer = std::make_unique<nn::Adam>(c.net->named_parameters());
+      } else {
+        c.optimizer = std::make_unique<nn::Sgd>(c.net->named_parameters(), nn::SgdOptions{.lr = 0.01});
+      }
+      nn::Mlp* net = c.net.get();
+      nn::Optimizer* opt = c.optimizer.get();
+      c.function = [net, opt](const Tensors& in) {
+        opt->zero_grad();
+        const Tensor losses = cross_entropy((*net)(in[0]), in[1]);
+        backward(losses);
+        opt->step(losses);
+        return Tensors{losses};
+      };
+      Tensor labels = Tensor::empty({batch}, DType::i32);
+      for (int64_t i = 0; i < batch; ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(philox_word(4, 0, static_cast<uint64_t>(i)) % 10);
+      c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32), labels};
+      if (mode == "fused") {
+        c.step = std::make_unique<capture::Step>(c.function, capture::StepOptions{.rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(*net)});
+      }
+      cases.push_back(std::move(c));
+    }
+  }
+  for (Case& c : cases) {
+    for (int i = 0; i < warmup; ++i) c.run();
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (Case& c : cases) {
+      for (int i = 0; i < steps; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        c.run();
+        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+      }
+    }
+  }
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (Case& c : cases) {
+    std::sort(c.times.begin(), c.times.end());
+    const double median = c.times[c.times.size() / 2];
+    const capture::Captured* captured = c.step ? c.step->captured() : nullptr;
+    out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer}, {"layers", sizes}, {"batch", c.batch},
+                   {"threads", threads}, {"steps", c.times.size()}, {"median_us", median}, {"min_us", c.times.front()},
+                   {"launches", captured ? static_cast<int64_t>(captured->executor->launches()) : 25}});
+    if (json != "-") {
+      fmt::print("sinter {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n", dtype, optimizer, c.mode, c.batch, median, c.times.front(),
+                 1e6 * static_cast<double>(c.batch) / median);
+    }
+  }
+  const std::string text = (out.size() == 1 ? out[0] : out).dump(1) + "\n";
+  if (json == "-") {
+    fmt::print("{}", text);
+  } else if (!json.empty()) {
+    std::ofstream(json) << text;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sinter
+
+int main(int argc, char** argv) {
+  try {
+    return sinter::run(argc, argv);
+  } catch (const sinter::Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}

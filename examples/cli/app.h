@@ -1,0 +1,63 @@
+// A program of several commands: `mnist COMMAND [flags]`. Reads the command line (by CLI11), config file, environment and preset into each
+// command's Flags, answers --help, --version and --print-config, runs the command, and turns errors into messages and exit statuses.
+#pragma once
+
+#include <deque>
+#include <map>
+
+#include "examples/cli/flags.h"
+#include "examples/cli/output.h"
+
+namespace sinter::cli {
+
+// The flags of every command.
+struct CommonFlags {
+  std::string device = "auto";
+  int64_t threads = 0;
+  uint64_t seed = 1;
+  bool json = false, quiet = false, verbose = false;
+  std::string color = "auto";
+};
+// `common` outlives `flags`.
+void add_common_flags(Flags& flags, CommonFlags& common);
+
+struct Command {
+  std::string name, summary;
+  Flags flags{};
+  std::vector<std::string>* inputs = nullptr;                                         // words that are no flags; null: there may be none
+  std::string inputs_name{};                                                          // "INPUT.." in the help
+  const std::string* preset = nullptr;                                                // the name of one of `presets`, or empty
+  std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets{};  // name -> (flag, value)
+  std::function<void()> check{};                                                      // after all values are there: what goes together
+  std::function<int(Output&)> run{};                                                  // -> exit status
+};
+
+class App {
+ public:
+  App(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
+  // A command with the flags of every command; add more, and run. The reference stays valid.
+  Command& add(std::string name, std::string summary);
+  CommonFlags& common() { return common_; }
+  // The only place that catches: `return app.main(argc, argv);`
+  int main(int argc, char** argv);
+
+ private:
+  int run(int argc, char** argv);
+  void merge(Command& command);
+  std::string help() const;
+  std::string help(const Command& command) const;
+  std::vector<std::string> command_names() const;
+
+  std::string name_, summary_;
+  CommonFlags common_;
+  bool help_ = false, version_ = false, print_config_ = false;
+  std::string config_;
+  std::deque<Command> commands_;
+};
+
+// The entries of a config text (TOML as CLI11 reads it) into the flags: global keys on top, the rest under [section]; other sections must
+// be in `sections` and are passed over. `file` is for messages. Throws usage for an unknown key or section, and for a repeated key.
+void apply_config(const std::string& text, const std::string& file, Flags& flags, const std::string& section,
+                  const std::vector<std::string>& sections);
+
+}  // namespace sinter::cli

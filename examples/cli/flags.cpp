@@ -1,0 +1,193 @@
+#include "examples/cli/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "examples/cli/text.h"
+
+namespace sinter::cli {
+namespace {
+
+std::string quoted(const std::string& text) {
+  return text.empty() ? "" : text.find('"') == std::string::npos ? '"' + text + '"' : '\'' + text + '\'';
+}
+
+// The whole text as a T; what is wrong with it otherwise.
+template <class T>
+T parse(const std::string& what, const std::string& text, T low, T high, const std::string& where) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string allowed = fmt::format("; allowed {}..{}{}", low, high, where);
+  const bool whole = !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
+  SINTER_CHECK(whole, usage,
+               cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ", escaped(text), allowed));
+  bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
+  SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
+  return value;
+}
+
+std::vector<std::string> split(const std::string& what, const std::string& text, const std::string& where) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    items.push_back(text.substr(begin, end - begin));
+    SINTER_CHECK(!items.back().empty(), usage, cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
+    begin = end + 1;
+  }
+  return items;
+}
+
+}  // namespace
+
+int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high, const std::string& where) {
+  return parse<int64_t>(what, text, low, high, where);
+}
+double parse_number(const std::string& what, const std::string& text, double low, double high, const std::string& where) {
+  return parse<double>(what, text, low, high, where);
+}
+
+std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_word(word, known);
+  return nearest.empty() ? "allowed " + join(known) : "nearest is " + nearest;
+}
+
+Flag& Flags::add(std::string_view names, std::string value, std::string standard, std::string help) {
+  Flag flag{.name = std::string(names.substr(0, names.find(','))),
+            .topic = topic_,
+            .value = std::move(value),
+            .help = std::move(help),
+            .standard = std::move(standard),
+            .global = global_};
+  while (names.find(',') != std::string_view::npos) {
+    names.remove_prefix(names.find(',') + 1);
+    const std::string_view name = names.substr(0, names.find(','));
+    flag.other.push_back(fmt::format("{}{}", name.size() == 1 ? "-" : "--", name));
+  }
+  return flags_.emplace_back(std::move(flag));
+}
+
+Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
+  Flag& flag = add(names, "", "", std::move(help));
+  flag.set = [&target, name = flag.shown()](const std::string& text, const std::string& where) {
+    SINTER_CHECK(text == "true" || text == "false", usage,
+                 cat("usage: ", name, " is on or off: ", escaped(text), "; allowed true, false", where));
+    target = text == "true";
+  };
+  flag.get = [&target] { return target ? "true" : "false"; };
+  return flag;
+}
+
+Flag& Flags::word(std::string_view names, std::string& target, std::string value, std::string help) {
+  Flag& flag = add(names, std::move(value), target, std::move(help));
+  flag.set = [&target](const std::string& text, const std::string&) { target = text; };
+  flag.get = [&target] { return quoted(target); };
+  return flag;
+}
+
+Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std::string> allowed, std::string help) {
+  Flag& flag = add(names, join(allowed, "|"), target, std::move(help));
+  flag.set = [&target, allowed, name = flag.shown()](const std::string& text, const std::string& where) {
+    const bool known = std::find(allowed.begin(), allowed.end(), text) != allowed.end();
+    SINTER_CHECK(known, usage, cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed), where));
+    target = text;
+  };
+  flag.get = [&target] { return quoted(target); };
+  return flag;
+}
+
+Flag& Flags::integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help) {
+  Flag& flag = add(names, "N", std::to_string(target), std::move(help));
+  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
+    target = parse<int64_t>(what, text, low, high, where);
+  };
+  flag.get = [&target] { return std::to_string(target); };
+  return flag;
+}
+
+Flag& Flags::seed(std::string_view names, uint64_t& target, std::string help) {
+  Flag& flag = add(names, "N", std::to_string(target), std::move(help));
+  flag.set = [&target, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
+    target = parse<uint64_t>(what, text, 0, UINT64_MAX, where);
+  };
+  flag.get = [&target] { return std::to_string(target); };
+  return flag;
+}
+
+Flag& Flags::number(std::string_view names, double& target, double low, double high, std::string help) {
+  Flag& flag = add(names, "X", fmt::format("{}", target), std::move(help));
+  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
+    target = parse<double>(what, text, low, high, where);
+  };
+  flag.get = [&target] { return fmt::format("{}", target); };
+  return flag;
+}
+
+Flag& Flags::number(std::string_view names, std::optional<double>& target, double low, double high, std::string standard,
+                    std::string help) {
+  Flag& flag = add(names, "X", std::move(standard), std::move(help));
+  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
+    target = parse<double>(what, text, low, high, where);
+  };
+  flag.get = [&target] { return target ? fmt::format("{}", *target) : ""; };
+  return flag;
+}
+
+Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high, std::string help) {
+  Flag& flag = add(names, "N,N,..", fmt::format("{}", fmt::join(target, ",")), std::move(help));
+  flag.once = true;
+  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
+    std::vector<int64_t> values;
+    for (const std::string& item : split(what, text, where)) values.push_back(parse<int64_t>(what, item, low, high, where));
+    target = std::move(values);
+  };
+  flag.get = [&target] { return fmt::format("\"{}\"", fmt::join(target, ",")); };
+  return flag;
+}
+
+Flag* Flags::find(std::string_view name) {
+  const auto it = std::find_if(flags_.begin(), flags_.end(), [name](const Flag& flag) { return flag.name == name; });
+  return it == flags_.end() ? nullptr : &*it;
+}
+
+const Flag& Flags::operator[](std::string_view name) const {
+  const Flag* flag = const_cast<Flags*>(this)->find(name);
+  SINTER_ASSERT(flag, "no flag ", name);
+  return *flag;
+}
+
+std::vector<std::string> Flags::names() const {
+  std::vector<std::string> out;
+  for (const Flag& flag : flags_) out.push_back(flag.name);
+  return out;
+}
+
+void Flags::set(Flag& flag, const std::string& text, Source source, const std::string& where) {
+  if (source < flag.source) return;
+  flag.set(text, where);
+  flag.source = source;
+}
+
+bool Flags::first_wins(std::string_view a, std::string_view b) const {
+  const Flag &first = (*this)[a], &second = (*this)[b];
+  SINTER_CHECK(first.source != second.source || first.source == Source::standard, usage,
+               cat("usage: ", first.shown(), " and ", second.shown(), " exclude each other: ", a, " is ", first.get(), ", ", b, " is ",
+                   second.get()));
+  return first.source >= second.source;
+}
+
+std::string Flags::config(std::string_view section) const {
+  std::string out;
+  for (const bool global : {true, false}) {
+    if (!global) out += fmt::format("[{}]\n", section);
+    for (const Flag& flag : flags_) {
+      if (const std::string value = flag.saved && flag.global == global ? flag.get() : ""; !value.empty())
+        out += fmt::format("{} = {}\n", flag.name, value);
+    }
+  }
+  return out;
+}
+
+}  // namespace sinter::cli

@@ -1,0 +1,80 @@
+// The flags of a command: declared once, each with its target variable, range, topic and help; then given values from a preset, a config
+// file, the environment and the command line, in rising rank. Values are checked by us, with messages that give flag, text and range.
+// Help, --print-config and the config saved with a run come from the same list. Lists are one string ("256,128"), split here.
+// Targets outlive the Flags. Errors are of kind usage.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sinter::cli {
+
+enum class Source : uint8_t { standard, preset, file, environment, command_line };
+
+struct Flag {
+  std::string name;                // "batch-size": the long flag, and the key of a config file
+  std::vector<std::string> other;  // "--batch", "-q"
+  std::string topic, value, help;  // value: what follows it in the help, "N"; empty for a switch
+  std::string standard;            // the default, for the help
+  std::function<void(const std::string& text, const std::string& where)> set;
+  std::function<std::string()> get;  // as TOML, or "" if there is nothing to write
+  bool global = false;               // one of every command's: stands on top of a config file
+  bool saved = true;                 // is part of a config
+  bool once = false;                 // a list: a repeat is an error
+  std::string bare_value;            // a flag that may stand without a value means this one
+  const char* variable = nullptr;    // of the environment
+  Source source = Source::standard;
+
+  std::string shown() const { return "--" + name; }
+};
+
+class Flags {
+ public:
+  // The topic of what is added next; global: see Flag.
+  void topic(std::string name, bool global = false) { topic_ = std::move(name), global_ = global; }
+
+  // `names`: "batch-size,batch" or "quiet,q", the first one counts. Ranges are inclusive. An optional target is unset by default, and
+  // `standard` says in the help what that means.
+  Flag& toggle(std::string_view names, bool& target, std::string help);
+  Flag& word(std::string_view names, std::string& target, std::string value, std::string help);
+  Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed, std::string help);
+  Flag& integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help);
+  Flag& seed(std::string_view names, uint64_t& target, std::string help);
+  Flag& number(std::string_view names, double& target, double low, double high, std::string help);
+  Flag& number(std::string_view names, std::optional<double>& target, double low, double high, std::string standard, std::string help);
+  Flag& integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high, std::string help);
+
+  const std::deque<Flag>& all() const { return flags_; }
+  std::deque<Flag>& all() { return flags_; }
+  Flag* find(std::string_view name);
+  const Flag& operator[](std::string_view name) const;
+  bool given(std::string_view name) const { return (*this)[name].source != Source::standard; }
+  std::vector<std::string> names() const;
+
+  // Sets the value unless one of a higher rank is there. `where`: " in /tmp/a.toml", for messages.
+  static void set(Flag& flag, const std::string& text, Source source, const std::string& where = "");
+  // Of two flags that exclude each other, the one of higher rank wins (true: `a`); throws if both have the same one.
+  bool first_wins(std::string_view a, std::string_view b) const;
+  // All saved flags as TOML: global ones, then [section] and the rest.
+  std::string config(std::string_view section) const;
+
+ private:
+  Flag& add(std::string_view names, std::string value, std::string standard, std::string help);
+  std::deque<Flag> flags_;  // references stay valid
+  std::string topic_;
+  bool global_ = false;
+};
+
+// "nearest is hidden", else "allowed a, b, c".
+std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known);
+// The whole text as a number in the range; throws usage beginning with `what` ("usage: --lr").
+int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high, const std::string& where = "");
+double parse_number(const std::string& what, const std::string& text, double low, double high, const std::string& where = "");
+
+}  // namespace sinter::cli

@@ -1,0 +1,15 @@
+// Errors as a program shows them: the exit status of each kind, and the text on stderr.
+#pragma once
+
+#include <exception>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace sinter::cli {
+
+int exit_code(Error::Kind kind);
+// Prints "error: .." for the exception being handled and returns the exit status. REQUIRES: called inside a catch block.
+int report_current_exception(std::string_view color = "auto");
+
+}  // namespace sinter::cli

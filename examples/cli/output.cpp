@@ -1,0 +1,80 @@
+#include "examples/cli/output.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace sinter::cli {
+namespace {
+
+constexpr const char *kBold = "1", *kYellow = "33";
+
+std::string line(std::string_view label, std::string_view text, bool painted) {
+  return fmt::format("{}{}\n", paint(fmt::format("{:<7}", label), kBold, painted), fmt::format(" {}", text));
+}
+
+}  // namespace
+
+bool is_terminal(int fd) {
+  const char* term = std::getenv("TERM");
+  return isatty(fd) && term && std::string_view(term) != "dumb";
+}
+
+int terminal_width() {
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
+}
+
+bool wants_color(int fd, std::string_view color) {
+  const char* no_color = std::getenv("NO_COLOR");
+  if (color == "auto") return is_terminal(fd) && !(no_color && *no_color);
+  return color == "always";
+}
+
+std::string paint(std::string_view text, const char* sgr, bool on) {
+  return on ? fmt::format("\x1b[{}m{}\x1b[0m", sgr, text) : std::string(text);
+}
+
+Output::Output(const Options& options)
+    : options_(options),
+      terminal_(is_terminal(STDERR_FILENO)),
+      paint_out_(wants_color(STDOUT_FILENO, options.color)),
+      paint_err_(wants_color(STDERR_FILENO, options.color)) {}
+
+void Output::put(std::string_view text) {
+  while (!closed_ && !text.empty()) {
+    const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) closed_ = true;
+    SINTER_CHECK(n >= 0 || closed_, data, cat("stdout: cannot write: ", std::strerror(errno)));
+    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void Output::result(std::string_view label, std::string_view text) {
+  if (!options_.json) put(line(label, text, paint_out_));
+}
+void Output::result_text(std::string_view text) {
+  if (!options_.json) put(text);
+}
+void Output::json(const nlohmann::ordered_json& object) {
+  if (options_.json) put(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void Output::note(std::string_view label, std::string_view text) {
+  if (!options_.quiet) fmt::print(stderr, "{}", line(label, text, paint_err_));
+}
+void Output::detail(std::string_view text) {
+  if (options_.verbose && !options_.quiet) fmt::print(stderr, "{}{}", text, text.ends_with('\n') ? "" : "\n");
+}
+void Output::warning(std::string_view text) { fmt::print(stderr, "{}{}\n", paint("warning: ", kYellow, paint_err_), text); }
+
+}  // namespace sinter::cli

@@ -1,0 +1,52 @@
+// Where a program's words go: results to stdout, everything else (notes, warnings, progress) to stderr. With --json stdout is one JSON
+// object and nothing else. Colour only on a terminal, and it never carries meaning alone. A reader that closed stdout ends the report
+// quietly; any other failure to write is an error. One Output per run, used by one thread.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace sinter::cli {
+
+class Output {
+ public:
+  struct Options {
+    bool json = false, quiet = false, verbose = false;
+    std::string color = "auto";  // or always, never
+  };
+  explicit Output(const Options& options);
+
+  // "test    98.2 % ..": a label of a column of its own, and the text. Nothing with --json.
+  void result(std::string_view label, std::string_view text);
+  // Text as it is, lines and all: tables, pictures. Nothing with --json.
+  void result_text(std::string_view text);
+  // The object of --json; nothing without it. REQUIRES: its first key is "schema".
+  void json(const nlohmann::ordered_json& object);
+
+  // To stderr, unless -q: what goes on. detail: with -v only. warning: always.
+  void note(std::string_view label, std::string_view text);
+  void detail(std::string_view text);
+  void warning(std::string_view text);
+
+  bool quiet() const { return options_.quiet; }
+  bool wants_json() const { return options_.json; }
+  bool stderr_is_terminal() const { return terminal_; }
+
+ private:
+  void put(std::string_view text);
+  Options options_;
+  bool terminal_, paint_out_, paint_err_;
+  bool closed_ = false;  // nobody reads stdout any more
+};
+
+// Is `fd` a terminal that understands a carriage return?
+bool is_terminal(int fd);
+// Columns of the terminal behind stderr, else 100.
+int terminal_width();
+// `text` in a colour (an SGR number such as "1;31") if `on`.
+std::string paint(std::string_view text, const char* sgr, bool on);
+// Shall `fd` be coloured under --color `color`?
+bool wants_color(int fd, std::string_view color);
+
+}  // namespace sinter::cli

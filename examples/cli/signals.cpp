@@ -1,0 +1,36 @@
+#include "examples/cli/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace sinter::cli {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void catch_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    set_handler(signal, [](int) {
+      if (g_interrupted.exchange(true)) _exit(130);
+    });
+  }
+}
+
+void ignore_closed_pipes() { set_handler(SIGPIPE, SIG_IGN); }
+
+bool interrupted() noexcept { return g_interrupted.load(std::memory_order_relaxed); }
+
+}  // namespace sinter::cli

@@ -1,0 +1,13 @@
+// SIGINT, SIGTERM and SIGHUP ask a loop to end: it finishes its step, saves and says so (exit status 130). The second signal ends the
+// process at once. SIGPIPE is ignored: a closed stdout is seen where it is written to.
+#pragma once
+
+namespace sinter::cli {
+
+// For commands that have something to finish; the others keep the system's behaviour.
+void catch_signals();
+void ignore_closed_pipes();
+// Has a signal come? One atomic load.
+bool interrupted() noexcept;
+
+}  // namespace sinter::cli

@@ -1,0 +1,54 @@
+#include "examples/cli/text.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace sinter::cli {
+
+std::string grouped(int64_t n) {
+  std::string text = std::to_string(n);
+  const int first = n < 0 ? 1 : 0;
+  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3) text.insert(static_cast<size_t>(at), 1, ',');
+  return text;
+}
+
+std::string seconds(double s) {
+  if (s < 1e-4) return fmt::format("{:.0f} us", s * 1e6);
+  if (s < 0.1) return fmt::format("{:.1f} ms", s * 1e3);
+  if (s < 9.995) return fmt::format("{:.2f} s", s);
+  if (s < 119.95) return fmt::format("{:.1f} s", s);
+  const int64_t whole = std::llround(s);
+  return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+}
+
+std::string rate(double per_second) {
+  if (per_second >= 1e6) return fmt::format("{:.1f} M", per_second / 1e6);
+  if (per_second >= 1e4) return fmt::format("{:.0f} k", per_second / 1e3);
+  return fmt::format("{:.0f}", per_second);
+}
+
+std::string bytes(int64_t n) {
+  const double b = static_cast<double>(n);
+  if (b >= 1024.0 * 1024 * 1024) return fmt::format("{:.2f} GiB", b / (1024.0 * 1024 * 1024));
+  if (b >= 1024.0 * 100) return fmt::format("{:.2f} MiB", b / (1024.0 * 1024));
+  return fmt::format("{:.1f} KiB", b / 1024);
+}
+
+std::string number(double x) { return fmt::format("{}", x); }
+
+std::string join(const std::vector<std::string>& parts, const char* separator) { return fmt::format("{}", fmt::join(parts, separator)); }
+
+double wilson_half_width(int64_t k, int64_t n) {
+  if (n == 0) return 0;
+  constexpr double z = 1.959963984540054;
+  const double count = static_cast<double>(n), p = static_cast<double>(k) / count;
+  return z / (1 + z * z / count) * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
+}
+
+std::string proportion(int64_t k, int64_t n) {
+  const double p = n ? static_cast<double>(k) / static_cast<double>(n) : 0;
+  return fmt::format("{:.1f} % +-{:.1f}", 100 * p, 100 * wilson_half_width(k, n));
+}
+
+}  // namespace sinter::cli

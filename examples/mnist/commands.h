@@ -1,0 +1,13 @@
+// The commands of `mnist`, one file each. The functions add the command to the program; what it needs lives as long as the program.
+#pragma once
+
+#include "examples/cli/app.h"
+
+namespace sinter::mnist {
+
+void add_train(cli::App& app);
+void add_eval(cli::App& app);
+void add_predict(cli::App& app);
+void add_compare(cli::App& app);
+
+}  // namespace sinter::mnist

@@ -1,0 +1,73 @@
+// mnist eval: how well a saved model reads a set of digits.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/parallel.h"
+#include "examples/cli/messages.h"
+#include "examples/cli/signals.h"
+#include "examples/cli/text.h"
+#include "examples/mnist/commands.h"
+#include "examples/mnist/evaluate.h"
+#include "examples/mnist/model_file.h"
+
+namespace sinter::mnist {
+namespace {
+
+struct EvalFlags {
+  FromFlags from;
+  std::string set = "test";
+  int64_t batch = 1000, worst = 5;
+  bool confusion = false;
+};
+
+int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags& eval, cli::Output& out) {
+  choose_device(common.device);
+  if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
+  SavedModel saved = read_model(eval.from.from);
+  const auto model = build_model(saved);
+  adopt_data(flags, eval.from, saved);
+  const Dataset data = load_dataset(eval.from.data.options(saved.flags.model.classes));
+  const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
+  SINTER_CHECK(split.size() > 0, data, cat("data: the set is empty: --set ", eval.set, " of ", data.name, " has 0 images"));
+  out.note("model", fmt::format("{}   {}", saved.flags.model.describe(), escaped(saved.path)));
+  for (const std::string& note : saved.notes) out.note("note", note);
+  out.note("data", fmt::format("{}: {} {} images", data.description, eval.set, cli::grouped(split.size())));
+
+  const Evaluation e = evaluate(*model, split,
+                                {.batch = eval.batch,
+                                 .dtype = saved.flags.model.batch_dtype(),
+                                 .normalize = eval.from.data.normalization(),
+                                 .classes = saved.flags.model.classes,
+                                 .worst = eval.worst});
+  if (!e.complete) return cli::exit_code(Error::Kind::interrupted);
+  out.result(eval.set, e.summary());
+  out.result_text("\n" + class_table(e));
+  if (eval.confusion) out.result_text("\n" + confusion_table(e));
+  if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
+  nlohmann::ordered_json object = {{"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
+  add_json(object, e);
+  for (const auto& item : e.worst)
+    object["worst"].push_back({{"item", item.index}, {"label", item.label}, {"read_as", item.read_as}, {"loss", item.loss}});
+  out.json(object);
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(cli::App& app) {
+  static EvalFlags eval;
+  cli::Command& command = app.add("eval", "Reads a set of digits with a saved model: loss, accuracy, and where it errs.");
+  add_from_flags(command.flags, eval.from);
+  command.flags.choice("set", eval.set, {"test", "val", "train"}, "");
+  command.flags.integer("eval-batch-size", eval.batch, 1, 1'000'000, "");
+  command.flags.topic("report");
+  command.flags.toggle("confusion", eval.confusion, "the table of labels and what they were read as");
+  command.flags.integer("worst", eval.worst, 0, 1'000'000, "items read worst");
+  command.run = [&app, &command](cli::Output& out) {
+    cli::catch_signals();
+    return run_eval(app.common(), command.flags, eval, out);
+  };
+}
+
+}  // namespace sinter::mnist

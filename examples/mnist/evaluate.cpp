@@ -1,0 +1,130 @@
+#include "examples/mnist/evaluate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "autograd/autograd.h"
+#include "examples/cli/signals.h"
+#include "examples/cli/text.h"
+#include "ops/ops.h"
+
+namespace sinter::mnist {
+namespace {
+
+std::vector<Evaluation::Item> confusions_by_count(const Evaluation& e) {
+  std::vector<Evaluation::Item> out;  // index is the count
+  for (int64_t label = 0; label < e.classes; ++label) {
+    for (int64_t read = 0; read < e.classes; ++read) {
+      if (label != read && e.count(label, read) > 0) out.push_back({e.count(label, read), label, read, 0});
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.index > b.index; });
+  return out;
+}
+
+double ratio(int64_t a, int64_t b) { return b ? static_cast<double>(a) / static_cast<double>(b) : 0; }
+
+struct ClassRow {
+  int64_t label, images;
+  double precision, recall, f1;
+};
+std::vector<ClassRow> class_rows(const Evaluation& e) {
+  std::vector<ClassRow> rows;
+  for (int64_t c = 0; c < e.classes; ++c) {
+    int64_t images = 0, read = 0;
+    for (int64_t k = 0; k < e.classes; ++k) images += e.count(c, k), read += e.count(k, c);
+    const int64_t right = e.count(c, c);
+    rows.push_back({c, images, ratio(right, read), ratio(right, images), ratio(2 * right, images + read)});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options) {
+  const NoGrad no_grad;
+  const nn::EvalMode evaluation_mode(model);
+  Batches batches(split, {.size = options.batch, .shuffle = false, .dtype = options.dtype, .normalize = options.normalize});
+  Evaluation e{.classes = options.classes, .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
+  const auto worse = [](const Evaluation::Item& a, const Evaluation::Item& b) {
+    return a.loss > b.loss;
+  };  // the heap's top is the least bad
+  for (int64_t b = 0; b < batches.per_epoch(); ++b) {
+    if (cli::interrupted()) {
+      e.complete = false;
+      break;
+    }
+    const Batch batch = batches.next();
+    const Tensor logits = model(batch.images);
+    const auto read = argmax(logits).to_vector<int64_t>();
+    const auto labels = batch.labels.to_vector<int64_t>();
+    const auto losses = cross_entropy(logits, batch.labels).to_vector<double>();
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const Evaluation::Item item{e.images++, labels[i], read[i], losses[i]};
+      e.correct += item.label == item.read_as;
+      e.loss_sum += item.loss;
+      ++e.confusion[static_cast<size_t>(item.label * e.classes + item.read_as)];
+      if (options.worst == 0) continue;
+      e.worst.push_back(item);
+      std::push_heap(e.worst.begin(), e.worst.end(), worse);
+      if (static_cast<int64_t>(e.worst.size()) <= options.worst) continue;
+      std::pop_heap(e.worst.begin(), e.worst.end(), worse);
+      e.worst.pop_back();
+    }
+  }
+  std::sort_heap(e.worst.begin(), e.worst.end(), worse);
+  return e;
+}
+
+std::string Evaluation::confused_most() const {
+  std::string text;
+  const auto list = confusions_by_count(*this);
+  for (size_t i = 0; i < std::min<size_t>(list.size(), 3); ++i)
+    text += fmt::format("{}{}->{} ({})", i ? "  " : "", list[i].label, list[i].read_as, list[i].index);
+  return text.empty() ? "none" : text;
+}
+
+std::string Evaluation::summary() const {
+  return fmt::format("{}  loss {:.4f}   confused most: {}", cli::proportion(correct, images), loss(), confused_most());
+}
+
+void add_json(nlohmann::ordered_json& object, const Evaluation& e) {
+  object["images"] = e.images;
+  object["accuracy"] = e.accuracy();
+  object["accuracy_half_width"] = cli::wilson_half_width(e.correct, e.images);
+  object["loss"] = e.loss();
+  for (const ClassRow& row : class_rows(e))
+    object["classes"].push_back(
+        {{"label", row.label}, {"images", row.images}, {"precision", row.precision}, {"recall", row.recall}, {"f1", row.f1}});
+  for (int64_t c = 0; c < e.classes; ++c)
+    object["confusion"].push_back(std::vector<int64_t>(e.confusion.begin() + c * e.classes, e.confusion.begin() + (c + 1) * e.classes));
+}
+
+std::string class_table(const Evaluation& e) {
+  std::string out = fmt::format("{:<7} {:>9} {:>9} {:>7} {:>8}\n", "class", "precision", "recall", "F1", "images");
+  for (const ClassRow& row : class_rows(e))
+    out += fmt::format("{:<7} {:>7.1f} % {:>7.1f} % {:>7.3f} {:>8}\n", row.label, 100 * row.precision, 100 * row.recall, row.f1,
+                       cli::grouped(row.images));
+  return out;
+}
+
+std::string confusion_table(const Evaluation& e) {
+  std::string out = "label     read as\n        ";
+  for (int64_t c = 0; c < e.classes; ++c) out += fmt::format("{:>6}", c);
+  for (int64_t label = 0; label < e.classes; ++label) {
+    out += fmt::format("\n{:<8}", label);
+    for (int64_t read = 0; read < e.classes; ++read) out += e.count(label, read) ? fmt::format("{:>6}", e.count(label, read)) : "     .";
+  }
+  return out + "\n";
+}
+
+std::string worst_lines(const Evaluation& e) {
+  std::string out;
+  for (const auto& item : e.worst)
+    out += fmt::format("{:<7} item {:>5}  label {}  read as {}  loss {:.2f}\n", "worst", item.index, item.label, item.read_as, item.loss);
+  return out;
+}
+
+}  // namespace sinter::mnist

@@ -1,0 +1,48 @@
+// How well a model reads a set of digits: loss, accuracy with its interval, the table of confusions, the items read worst.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/batches.h"
+#include "nn/module.h"
+
+namespace sinter::mnist {
+
+struct EvaluateOptions {
+  int64_t batch = 1000;
+  DType dtype = DType::f32;
+  Normalize normalize = Normalize::none;
+  int64_t classes = 10;
+  int64_t worst = 0;  // how many to keep
+};
+
+struct Evaluation {
+  struct Item {
+    int64_t index, label, read_as;
+    double loss;
+  };
+  int64_t classes = 10, images = 0, correct = 0;
+  double loss_sum = 0;
+  std::vector<int64_t> confusion;  // [label][read as]
+  std::vector<Item> worst;         // by falling loss
+  bool complete = true;            // false: a signal came
+
+  double accuracy() const { return images ? static_cast<double>(correct) / static_cast<double>(images) : 0; }
+  double loss() const { return images ? loss_sum / static_cast<double>(images) : 0; }
+  int64_t count(int64_t label, int64_t read_as) const { return confusion[static_cast<size_t>(label * classes + read_as)]; }
+  // "7->1 (21)  9->4 (17)  3->5 (14)": label -> read as
+  std::string confused_most() const;
+  // "98.2 % +-0.3  loss 0.0614   confused most: .."
+  std::string summary() const;
+};
+
+// Without gradients and dropout. Ends early, incomplete, when a signal comes.
+Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options);
+// The keys of --json that train and eval share.
+void add_json(nlohmann::ordered_json& object, const Evaluation& evaluation);
+// Precision, recall and F1 of each class; the table of confusions; the worst items.
+std::string class_table(const Evaluation& evaluation);
+std::string confusion_table(const Evaluation& evaluation);
+std::string worst_lines(const Evaluation& evaluation);
+
+}  // namespace sinter::mnist

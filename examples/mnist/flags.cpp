@@ -1,0 +1,199 @@
+#include "examples/mnist/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "capture/rules.h"
+#include "examples/cli/text.h"
+
+namespace sinter::mnist {
+namespace {
+
+constexpr int64_t kMany = 1'000'000'000'000;
+
+// Warm-up steps of a run: "200" or "20%".
+int64_t warmup_steps(const std::string& text, int64_t steps) {
+  const std::string what = "usage: --lr-warmup";
+  if (!text.ends_with('%')) return std::min(cli::parse_integer(what, text, 0, kMany), steps);
+  return std::llround(cli::parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 * static_cast<double>(steps));
+}
+
+}  // namespace
+
+std::vector<int64_t> ModelFlags::sizes() const {
+  std::vector<int64_t> out{kImagePixels};
+  if (model == "mlp") out.insert(out.end(), hidden.begin(), hidden.end());
+  out.push_back(classes);
+  return out;
+}
+
+std::string ModelFlags::describe() const {
+  std::string text = fmt::format("{} {}", model, fmt::join(sizes(), "-"));
+  if (model == "mlp") text += " " + act;
+  if (model == "mlp" && dropout > 0) text += fmt::format(" dropout {}", dropout);
+  return text;
+}
+
+nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
+  return {.kind = nn::parse_schedule(schedule), .lr = lr.value(), .steps = steps_of_run, .warmup = warmup_steps(warmup, steps_of_run)};
+}
+
+void add_data_flags(cli::Flags& flags, DataFlags& data) {
+  flags.topic("data");
+  cli::Flag& what =
+      flags.word("data", data.what, "WHAT", "a folder of the four MNIST files, or synthetic; else $SINTER_DATA, ./data/mnist, ..");
+  what.variable = "SINTER_DATA";
+  flags.integer("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
+  flags.integer("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
+  flags.choice("normalize", data.normalize, {"none", "mnist"}, "mnist: (x/255 - 0.1307) / 0.3081");
+}
+
+void add_model_flags(cli::Flags& flags, ModelFlags& model) {
+  flags.topic("model");
+  flags.choice("model", model.model, {"mlp", "linear"}, "");
+  flags.integers("hidden", model.hidden, 1, 1'000'000, "widths of the hidden layers");
+  flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
+  flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
+  flags.integer("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
+  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda and simt");
+}
+
+void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
+  flags.topic("optimizer");
+  flags.integer("epochs", optimizer.epochs, 1, 1'000'000, "passes over the training set").get = [&optimizer] {
+    return optimizer.steps ? "" : std::to_string(optimizer.epochs);
+  };
+  cli::Flag& steps = flags.integer("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
+  steps.standard = "";
+  steps.get = [&optimizer] { return optimizer.steps ? std::to_string(optimizer.steps) : ""; };
+  add_step_flags(flags, optimizer);
+}
+
+void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
+  flags.topic("optimizer");
+  flags.integer("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
+  flags.integer("eval-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
+  flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
+  flags.number("lr", optimizer.lr, 0, 1e6, "adam 0.001, sgd 0.1", "learning rate; the peak of a schedule");
+  flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
+  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "");
+  flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"}, "of the learning rate");
+  cli::Flag& warmup = flags.word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all");
+  warmup.standard = "0, onecycle 20%";
+  warmup.set = [&optimizer](const std::string& text, const std::string&) {
+    warmup_steps(text, 1);
+    optimizer.warmup = text;
+  };
+  flags.number("clip", optimizer.clip, 0, 1e6, "largest norm of all gradients; 0 off");
+  flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
+}
+
+void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
+  flags.topic("mode, looking in");
+  flags.choice("mode", mode.mode, {"eager", "fused"}, "");
+  add_fusion_flags(flags, mode);
+  flags.choice("profile", mode.profile, {"table"}, "where the time of a step goes, as a table").bare_value = "table";
+  flags.word("profile-steps", mode.profile_steps, "W:U:A", "steps to wait, to warm up, to record").set = [&mode](const std::string& text,
+                                                                                                                 const std::string&) {
+    parse_profile_steps(text);
+    mode.profile_steps = text;
+  };
+}
+
+void add_fusion_flags(cli::Flags& flags, ModeFlags& mode) {
+  cli::Flag& rules = flags.word("rules", mode.rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right");
+  rules.once = true;
+  rules.set = [&mode](const std::string& text, const std::string&) { mode.rules = capture::RuleSet(text).text(); };
+  cli::Flag& measure = flags.word("measure", mode.measure, "on|off", "keep a group unfused where its parts run faster here");
+  measure.set = [&mode](const std::string& text, const std::string&) {
+    SINTER_CHECK(text == "on" || text == "off", usage, cat("usage: --measure: unknown: ", escaped(text), "; allowed on, off"));
+    mode.measure = text;
+  };
+  flags.toggle("explain", mode.explain, "print what was fused, what was not, and why").saved = false;
+  flags.word("dump-graph", mode.dump_graph, "FILE", "write the step's graph as text, or for Graphviz (.dot)").saved = false;
+}
+
+void add_run_flags(cli::Flags& flags, RunFlags& run) {
+  flags.topic("run");
+  cli::Flag& preset = flags.choice("preset", run.preset, {"fast98"}, "a named list of flags; others given win");
+  preset.saved = false;
+  flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
+  flags.toggle("force", run.force, "start over in a folder that holds a run").saved = false;
+  flags.integer("save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
+  flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
+  flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
+  flags.number("target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");
+  flags.toggle("dry-run", run.dry_run, "one step and one evaluation batch, nothing is written").saved = false;
+  flags.toggle("overfit-batch", run.overfit_batch, "500 steps on one batch must reach loss < 0.01, else exit 7").saved = false;
+  flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
+}
+
+void add_train_flags(cli::Flags& flags, TrainFlags& train) {
+  add_data_flags(flags, train.data);
+  add_model_flags(flags, train.model);
+  add_optimizer_flags(flags, train.optimizer);
+  add_mode_flags(flags, train.mode);
+  add_run_flags(flags, train.run);
+}
+
+void resolve(const cli::Flags& flags, TrainFlags& train) {
+  if (flags.first_wins("epochs", "steps")) train.optimizer.steps = 0;
+  resolve_step(train);
+  SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
+               "usage: --dry-run and --overfit-batch exclude each other: both are given");
+}
+
+void resolve_step(TrainFlags& train) {
+  OptimizerFlags& optimizer = train.optimizer;
+  if (!optimizer.lr) optimizer.lr = optimizer.optimizer == "sgd" ? 0.1 : 0.001;
+  if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
+  SINTER_CHECK(train.model.dtype != "tf32" || choose_device(train.common->device).first.type != Device::Type::cpu, usage,
+               "usage: --dtype tf32 needs cuda or simt: the device is cpu", "--dtype f32, or --dtype bf16");
+}
+
+std::vector<std::pair<std::string, std::string>> fast98() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  bool amx = false;
+  for (std::string line; !amx && std::getline(cpuinfo, line);)
+    amx = line.starts_with("flags") && line.find(" amx_bf16") != std::string::npos;
+  return {{"hidden", "256,128"},
+          {"act", "relu"},
+          {"optimizer", "adam"},
+          {"schedule", "onecycle"},
+          {"lr", "0.004"},
+          {"lr-warmup", "20%"},
+          {"batch-size", "256"},
+          {"epochs", "6"},
+          {"val", "0"},
+          {"save-every", "0"},
+          {"mode", "fused"},
+          {"target-acc", "98"},
+          {"dtype", amx ? "bf16" : "f32"}};
+}
+
+std::pair<Device, std::string> choose_device(const std::string& name) {
+  if (name == "auto") return {kCpu, "auto: this build has no CUDA"};
+  return {Device::parse(name), ""};
+}
+
+ProfileSteps parse_profile_steps(const std::string& text) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == ':')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  SINTER_CHECK(parts.size() == 3, usage,
+               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"),
+               "--profile-steps 1:3:20");
+  int values[3];
+  for (int i = 0; i < 3; ++i)
+    values[i] = static_cast<int>(cli::parse_integer("usage: --profile-steps", parts[static_cast<size_t>(i)], i == 2, 1'000'000));
+  return {values[0], values[1], values[2]};
+}
+
+}  // namespace sinter::mnist

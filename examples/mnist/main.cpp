@@ -1,0 +1,11 @@
+// mnist: learn to read handwritten digits, see how well it went, and read a drawing of one's own.
+#include "examples/mnist/commands.h"
+
+int main(int argc, char** argv) {
+  sinter::cli::App app("mnist", "mnist: train a small network to read handwritten digits, and look at what it does.");
+  sinter::mnist::add_train(app);
+  sinter::mnist::add_eval(app);
+  sinter::mnist::add_predict(app);
+  sinter::mnist::add_compare(app);
+  return app.main(argc, argv);
+}

@@ -1,0 +1,38 @@
+// Model files of the command line: where --from looks, what a file says of its model, and how one is written.
+//
+// A file of ours carries the run's flags as metadata `sinter.config`, so that the activation, the type and the normalization come back; a
+// file of others is a chain of linear layers whose sizes its tensors give, taken with relu. Widths are always those of the tensors.
+#pragma once
+
+#include <memory>
+
+#include "examples/mnist/flags.h"
+#include "nn/mlp.h"
+#include "nn/safetensors.h"
+
+namespace sinter::mnist {
+
+struct SavedModel {
+  std::string path;
+  nn::NamedTensors tensors;  // weights only
+  cli::CommonFlags common;
+  TrainFlags flags;                // model, data and normalization of the run that made it; else defaults
+  std::vector<std::string> notes;  // for the user
+};
+
+// A run folder means its model, else best, else last. Throws checkpoint.
+SavedModel read_model(const std::string& run_or_file);
+// A model with these weights, in evaluation mode.
+std::shared_ptr<nn::Mlp> build_model(SavedModel& saved);
+void save_model(const std::string& path, const nn::Mlp& model, const std::string& config);
+
+// The flags of eval and predict: --from, and the data with the checkpoint's as the default.
+struct FromFlags {
+  std::string from = "runs/last";
+  DataFlags data{.normalize = ""};
+};
+void add_from_flags(cli::Flags& flags, FromFlags& from);
+// Data flags that were not given become the checkpoint's.
+void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& saved);
+
+}  // namespace sinter::mnist

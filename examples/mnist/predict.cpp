@@ -1,0 +1,187 @@
+// mnist predict: which digit is on a picture, or on an image of the test set.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "autograd/autograd.h"
+#include "capture/bind.h"
+#include "capture/executor.h"
+#include "capture/recording.h"
+#include "core/parallel.h"
+#include "data/png.h"
+#include "examples/cli/text.h"
+#include "examples/mnist/commands.h"
+#include "examples/mnist/graph_file.h"
+#include "examples/mnist/model_file.h"
+#include "ops/ops.h"
+
+namespace sinter::mnist {
+namespace {
+
+struct PredictFlags {
+  FromFlags from;
+  std::vector<std::string> inputs;
+  int64_t index = -1, top = 3;
+  bool no_art = false, raw = false;
+  std::string graph, dump_graph;
+};
+
+// 28 x 28 pixels as 14 lines of text: a character is two pixels high, about as wide as it is.
+std::string picture(const Tensor& image) {
+  constexpr std::string_view kInk = " .:-=+*#%@";
+  const uint8_t* p = image.data<uint8_t>();
+  std::string out;
+  for (int y = 0; y < kImageSide; y += 2) {
+    std::string line;
+    for (int x = 0; x < kImageSide; ++x) {
+      const size_t ink = (static_cast<size_t>(p[y * kImageSide + x]) + p[(y + 1) * kImageSide + x]) * kInk.size() / 511;
+      line += kInk[std::min(ink, kInk.size() - 1)];
+    }
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
+}
+
+Split single(const DigitImage& image) {
+  Split split{Tensor::empty({1, kImageSide, kImageSide}, DType::u8), Tensor::zeros({1}, DType::i32)};
+  std::memcpy(split.images.raw(), image.data(), image.size());
+  return split;
+}
+
+struct Input {
+  std::string name;
+  Split split;
+  std::optional<int64_t> label;
+};
+
+class Predictor {
+ public:
+  Predictor(PredictFlags& flags, cli::Output& out) : flags_(flags), out_(out) {}
+
+  void run(const cli::Flags& all_flags) {
+    SavedModel saved = read_model(flags_.from.from);
+    model_ = build_model(saved);
+    path_ = saved.path;
+    dtype_ = saved.flags.model.batch_dtype();
+    adopt_data(all_flags, flags_.from, saved);
+    for (const std::string& note : saved.notes) out_.note("note", note);
+    if (!flags_.dump_graph.empty()) dump_graph();
+    if (!flags_.graph.empty()) load_graph(saved.tensors);
+    if (flags_.index >= 0) {
+      DataOptions options = flags_.from.data.options(saved.flags.model.classes);
+      if (options.limit == 0) options.limit = flags_.index + 1;  // no need to draw more
+      const Dataset data = load_dataset(options);
+      SINTER_CHECK(flags_.index < data.test.size(), usage,
+                   cat("usage: --index out of range: ", flags_.index, "; the test set of ", data.name, " has 0..", data.test.size() - 1));
+      const Split one = slice(data.test, flags_.index, flags_.index + 1);
+      predict({cat("test image ", flags_.index), one, one.labels.to_vector<int64_t>()[0]});
+    }
+    for (const std::string& input : flags_.inputs) {
+      const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
+      predict({escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
+    }
+    out_.json({{"schema", "sinter.predict/1"}, {"model", path_}, {"predictions", predictions_}});
+  }
+
+ private:
+  // The forward pass at batch 1 as a graph file.
+  void dump_graph() {
+    const NoGrad no_grad;
+    const Tensor x = Tensor::zeros({1, kImagePixels}, dtype_);
+    capture::Recording recording({x});
+    const Tensor logits = (*model_)(x);
+    write_graph(flags_.dump_graph, recording.finish({logits}, {}));
+    out_.note("graph", fmt::format("{}: the forward pass at batch 1; mnist predict --graph {} --from {} runs it",
+                                   escaped(flags_.dump_graph), escaped(flags_.dump_graph), escaped(path_)));
+  }
+
+  // Runs the graph of a file in place of the model, on the model's weights.
+  void load_graph(const nn::NamedTensors& weights) {
+    capture::Graph graph = capture::load(flags_.graph);
+    capture::check_forward(graph, flags_.graph);
+    graph = capture::bind(std::move(graph), [&](const std::string& name) {
+      const Tensor* t = nn::find(weights, name);
+      return t ? *t : Tensor();
+    });
+    executor_ = std::make_unique<capture::Executor>(graph);
+    out_.note("graph", fmt::format("{}: {} launches", escaped(flags_.graph), executor_->launches()));
+  }
+
+  Tensor logits(const Tensor& images) {
+    if (!executor_) return (*model_)(images);
+    executor_->run({images});
+    return executor_->outputs()[0];
+  }
+
+  void predict(const Input& input) {
+    const int32_t row = 0;
+    const Batch batch = gather_batch(input.split, {&row, 1}, dtype_, flags_.from.data.normalization());
+    const NoGrad no_grad;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto p = softmax(logits(batch.images)).to_vector<double>();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::vector<size_t> order(p.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+    order.resize(std::min(order.size(), static_cast<size_t>(flags_.top)));
+
+    if (!flags_.no_art) out_.result_text(picture(input.split.images));
+    std::string text = fmt::format("{:.1f} %", 100 * p[order[0]]);
+    for (size_t i = 1; i < order.size(); ++i) text += fmt::format("{}{} {:.1f} %", i == 1 ? "   then " : ", ", order[i], 100 * p[order[i]]);
+    text += fmt::format("     ({}{}, model {}, {})", input.name, input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
+                        cli::seconds(seconds));
+    out_.result(std::to_string(order[0]), text);
+    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]}, {"probabilities", p}};
+    if (input.label) object["label"] = *input.label;
+    predictions_.push_back(std::move(object));
+  }
+
+  PredictFlags& flags_;
+  cli::Output& out_;
+  std::shared_ptr<nn::Mlp> model_;
+  std::unique_ptr<capture::Executor> executor_;
+  std::string path_;
+  DType dtype_ = DType::f32;
+  nlohmann::ordered_json predictions_ = nlohmann::ordered_json::array();
+};
+
+}  // namespace
+
+void add_predict(cli::App& app) {
+  static PredictFlags predict;
+  cli::Command& command =
+      app.add("predict", "Says which digit is on a picture: a PNG file, or - for one on stdin, or an image of the test set.");
+  command.inputs = &predict.inputs;
+  command.inputs_name = "INPUT..";
+  add_from_flags(command.flags, predict.from);
+  cli::Flag& index = command.flags.integer("index", predict.index, 0, 1'000'000'000'000, "image N of the test set, in place of INPUT");
+  index.standard = "";
+  index.get = [] { return predict.index < 0 ? "" : std::to_string(predict.index); };
+  command.flags.topic("report");
+  command.flags.integer("top", predict.top, 1, 1000, "how many digits to name");
+  command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
+  command.flags.toggle("raw", predict.raw, "take the 28x28 pixels as they are: no cropping, no centring");
+  command.flags.word("dump-graph", predict.dump_graph, "FILE", "write the model's forward pass as a graph; needs no INPUT").saved = false;
+  command.flags.word("graph", predict.graph, "FILE", "run this saved graph in place of the model, on the weights of --from").saved = false;
+  command.check = [&command] {
+    const bool index_given = predict.index >= 0;
+    SINTER_CHECK(!index_given || predict.inputs.empty(), usage,
+                 cat("usage: INPUT and --index exclude each other: ", escaped(predict.inputs.empty() ? "" : predict.inputs[0]), ", ",
+                     predict.index));
+    SINTER_CHECK(index_given || !predict.inputs.empty() || !predict.dump_graph.empty() ||
+                     command.flags["print-config"].source != cli::Source::standard,
+                 usage, "usage: nothing to predict: no INPUT and no --index", "mnist predict FILE.png, or mnist predict --index 0");
+  };
+  command.run = [&app, &command](cli::Output& out) {
+    choose_device(app.common().device);
+    set_num_threads(std::max<int>(1, static_cast<int>(app.common().threads)));
+    Predictor(predict, out).run(command.flags);
+    return 0;
+  };
+}
+
+}  // namespace sinter::mnist

@@ -1,0 +1,108 @@
+#include "examples/mnist/run_folder.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+
+namespace sinter::mnist {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
+constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "model.safetensors", "best.safetensors", "profile.txt"};
+
+std::string shown(const fs::path& path) {
+  std::error_code ignored;
+  return escaped(fs::absolute(path, ignored).lexically_normal().string());
+}
+
+// "step 2150" of the last row of metrics.csv, else names of what is there; "" for an empty folder.
+std::string contents(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (const std::string name = it->path().filename().string(); name != kHolder) names.push_back(name);
+  }
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  std::ifstream metrics(folder / "metrics.csv");
+  std::string line, last;
+  for (int n = 0; std::getline(metrics, line); ++n) last = n ? line : "";
+  if (const size_t comma = last.find(','); comma != std::string::npos)
+    return "step " + escaped(last.substr(comma + 1, last.find(',', comma + 1) - comma - 1));
+  return escaped(names[0]) + (names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  SINTER_CHECK(fs::is_directory(folder), checkpoint,
+               cat("checkpoint: cannot make the run folder: ", shown(folder), "; ", error ? error.message() : "a file is there"),
+               "--out DIR takes another place");
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::string& out, bool force) : name_(out) {
+  while (name_.size() > 1 && name_.ends_with('/')) name_.pop_back();
+  if (out.empty()) {
+    name_ = fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    make_folder("runs");
+    // Two runs in one second: the first to make a folder has it.
+    const std::string base = name_;
+    std::error_code error;
+    for (int n = 2; !fs::create_directory(name_, error) && !error; ++n) name_ = fmt::format("{}-{}", base, n);
+  }
+  make_folder(name_);
+  lock_ = open(name_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  SINTER_CHECK(lock_ >= 0, checkpoint, cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", std::strerror(errno)));
+  try {
+    if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+      std::ifstream in(file(kHolder));
+      std::string holder;
+      std::getline(in, holder);
+      throw Error(Error::Kind::usage, cat("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
+                  "--out DIR takes another place");
+    }
+    const std::string held = contents(name_);
+    SINTER_CHECK(held.empty() || force, usage, cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
+                 "--force starts over, --out DIR takes another place");
+    write_file(file(kHolder), std::to_string(getpid()) + "\n");
+  } catch (...) {
+    close(lock_);
+    throw;
+  }
+  remove_stale_temporaries(name_);
+  for (const char* name : kFiles) unlink(file(name).c_str());
+}
+
+RunFolder::~RunFolder() {
+  unlink(file(kHolder).c_str());
+  close(lock_);
+}
+
+std::string RunFolder::link_last() const {
+  std::error_code error;
+  fs::create_directories("runs", error);
+  const fs::path temporary = fmt::format("runs/.last.tmp-{}", getpid());
+  const fs::path target = name_.starts_with("runs/") ? fs::path(name_.substr(5)) : fs::absolute(name_, error);
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(target, temporary, error);
+  if (!error) fs::rename(temporary, "runs/last", error);
+  return error ? cat("runs/last does not name this run: ", error.message()) : "";
+}
+
+}  // namespace sinter::mnist

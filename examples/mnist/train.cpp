@@ -1,0 +1,426 @@
+// mnist train: the run around the training step: data, model, threads, epochs, saving, signals, and the report.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "autograd/autograd.h"
+#include "capture/explain.h"
+#include "core/allocator.h"
+#include "core/atomic_file.h"
+#include "core/device/cpu_gemm.h"
+#include "core/parallel.h"
+#include "examples/cli/messages.h"
+#include "examples/cli/progress.h"
+#include "examples/cli/signals.h"
+#include "examples/cli/text.h"
+#include "examples/mnist/commands.h"
+#include "examples/mnist/evaluate.h"
+#include "examples/mnist/graph_file.h"
+#include "examples/mnist/model_file.h"
+#include "examples/mnist/run_folder.h"
+#include "examples/mnist/trainer.h"
+#include "nn/state_dict.h"
+#include "profiler/session.h"
+
+namespace sinter::mnist {
+namespace {
+
+constexpr const char *kModel = "model.safetensors", *kBest = "best.safetensors";
+
+// Runs while training does: not during evaluation and saving.
+class Stopwatch {
+ public:
+  void start() { begin_ = Clock::now(); }
+  void stop() { sum_ += Clock::now() - begin_; }
+  double seconds() const { return std::chrono::duration<double>(sum_).count(); }
+  double running_seconds() const { return std::chrono::duration<double>(sum_ + (Clock::now() - begin_)).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_;
+  Clock::duration sum_{};
+};
+
+class Run {
+ public:
+  Run(TrainFlags& flags, const cli::Flags& all_flags, cli::Output& out) : flags_(flags), all_flags_(all_flags), out_(out), progress_(out) {}
+  int train();
+
+ private:
+  struct Epoch {
+    int64_t number, step;
+    double loss, val_accuracy, val_loss, lr, seconds;  // NaN where there is no val
+  };
+
+  void set_up();
+  void train_steps();
+  void end_epoch();
+  void look_at_loss();
+  void save(const char* name);
+  int overfit_batch();
+  int dry_run();
+  Evaluation evaluate_on(const Split& split);
+  std::string position(int64_t step) const;
+  void start_profile();
+  std::string finish_profile();
+  void report_capture();
+  int report();
+  int report_interrupted();
+  void report_json(const Evaluation* test) const;
+
+  TrainFlags& flags_;
+  const cli::Flags& all_flags_;
+  cli::Output& out_;
+  cli::Progress progress_;
+  Dataset data_;
+  std::optional<Batches> batches_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<profiler::Session> session_;
+  std::string config_;
+  Stopwatch time_, epoch_time_, data_wait_;
+  int64_t per_epoch_ = 0, steps_ = 0, step_ = 0, epochs_ = 0;
+  int64_t saved_step_ = -1, model_step_ = -1;  // of the newest file, of model.safetensors
+  double best_accuracy_ = -1;
+  double window_loss_ = 0;  // sums at the last look at the loss
+  int64_t window_rows_ = 0, flat_steps_ = 0;
+  std::vector<Epoch> history_;
+};
+
+int Run::train() {
+  set_up();
+  if (flags_.run.dry_run) return dry_run();
+  if (flags_.run.overfit_batch) return overfit_batch();
+  folder_ = std::make_unique<RunFolder>(flags_.run.out, flags_.run.force);
+  write_file(folder_->file("config.toml"), config_);
+  start_profile();
+  train_steps();
+  if (model_step_ != step_) save(kModel);
+  if (const std::string problem = folder_->link_last(); !problem.empty()) out_.warning(problem);
+  return cli::interrupted() ? report_interrupted() : report();
+}
+
+void Run::set_up() {
+  const auto [device, why] = choose_device(flags_.common->device);
+  data_ = load_dataset(flags_.data.options(flags_.model.classes));
+  out_.note("data", fmt::format("{}: {}", data_.description, data_.sizes()));
+  time_.start();
+  const OptimizerFlags& optimizer = flags_.optimizer;
+  batches_.emplace(data_.train, BatchOptions{.size = optimizer.batch,
+                                             .seed = flags_.common->seed,
+                                             .dtype = flags_.model.batch_dtype(),
+                                             .normalize = flags_.data.normalization()});
+  per_epoch_ = batches_->per_epoch();
+  steps_ = optimizer.steps ? optimizer.steps : optimizer.epochs * per_epoch_;
+  epochs_ = (steps_ + per_epoch_ - 1) / per_epoch_;
+
+  std::optional<SavedModel> init;
+  if (!flags_.run.init.empty()) {
+    init = read_model(flags_.run.init);
+    if (!all_flags_.given("model") && !all_flags_.given("hidden")) {
+      flags_.model.model = init->flags.model.model;
+      flags_.model.hidden = init->flags.model.hidden;
+      if (!all_flags_.given("act")) flags_.model.act = init->flags.model.act;
+      if (!all_flags_.given("dropout")) flags_.model.dropout = init->flags.model.dropout;
+    }
+  }
+  config_ = all_flags_.config("train");
+  const auto model = make_model(flags_.model, flags_.common->seed);
+  if (init) {
+    const std::string how = nn::load_state_dict(
+        *model, init->tensors, {.source = init->path, .hint = "leave out --model and --hidden to take them from the file"});
+    out_.note("init", fmt::format("{} ({})", escaped(init->path), how));
+  }
+  const int64_t parameters = model->num_parameters();
+  out_.note("model",
+            fmt::format("{}, {} parameters, {}     {} lr {}   batch {}   seed {}", flags_.model.describe(), cli::grouped(parameters),
+                        cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch, flags_.common->seed));
+  out_.detail(model->summary({optimizer.batch, kImagePixels}));
+  const std::string threads = choose_threads(flags_, batches_->next());
+  batches_->seek({});
+  manual_seed(flags_.common->seed);
+  out_.note("device", fmt::format("{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")", threads, flags_.model.dtype,
+                                  flags_.mode.mode));
+  out_.detail(fmt::format("matrix products by {}", gemm_backend_name()));
+#ifndef NDEBUG
+  out_.note("note", "this build is made to find errors: times mean little");
+#endif
+  trainer_ = std::make_unique<Trainer>(flags_, model, steps_);
+  time_.stop();
+}
+
+void Run::train_steps() {
+  std::optional<AnomalyMode> check_nan;
+  if (flags_.run.check_nan) check_nan.emplace();
+  time_.start();
+  epoch_time_ = {};
+  epoch_time_.start();
+  while (step_ < steps_ && !cli::interrupted()) {
+    data_wait_.start();
+    const Batch batch = [this] {
+      const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
+      return batches_->next();
+    }();
+    data_wait_.stop();
+    {
+      const profiler::Scope scope("train_step");
+      trainer_->step(batch);
+    }
+    if (session_ && !session_->done()) session_->step();
+    ++step_;
+    const bool epoch_ends = step_ % per_epoch_ == 0 || step_ == steps_;
+    if (epoch_ends || step_ % flags_.run.log_every == 0) look_at_loss();
+    if (epoch_ends) {
+      time_.stop();
+      epoch_time_.stop();
+      end_epoch();
+      epoch_time_ = {};
+      epoch_time_.start();
+      time_.start();
+    } else if (progress_.due()) {
+      const StepState& state = trainer_->state();
+      const double seconds = time_.running_seconds(), done = static_cast<double>(step_);
+      progress_.show({.epoch = (step_ - 1) / per_epoch_ + 1,
+                      .epochs = epochs_,
+                      .done = static_cast<double>(step_ % per_epoch_) / static_cast<double>(per_epoch_),
+                      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+                      .images_per_second = done * static_cast<double>(flags_.optimizer.batch) / seconds,
+                      .data_wait = data_wait_.seconds() / seconds,
+                      .eta_seconds = seconds / done * (static_cast<double>(steps_) - done)});
+    }
+  }
+  time_.stop();
+  progress_.clear();
+}
+
+std::string Run::position(int64_t step) const {
+  return fmt::format("step {} (epoch {}, batch {})", step, (step - 1) / per_epoch_ + 1, (step - 1) % per_epoch_ + 1);
+}
+
+// The one place where training reads the loss: every --log-every steps and at the end of an epoch.
+void Run::look_at_loss() {
+  const StepState& state = trainer_->state();
+  if (state.first_bad_step >= 0) {
+    const int64_t step = state.first_bad_step + 1;
+    const double lr = trainer_->lr_of(state.first_bad_step);
+    const std::string kept = saved_step_ >= 0 ? fmt::format("model of step {} kept", saved_step_) : "nothing was saved yet";
+    throw Error(Error::Kind::numeric,
+                fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}", std::isnan(state.last_loss) ? "nan" : "inf",
+                            position(step), state.last_good_loss, lr, kept),
+                fmt::format("--lr {:.1g} or --clip 1; --check-nan names the op", *flags_.optimizer.lr / 3));
+  }
+  const double rows = static_cast<double>(state.loss_rows - window_rows_);
+  const double window = (state.loss_sum - window_loss_) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
+  const int64_t before = flat_steps_;
+  flat_steps_ = std::abs(window - chance) < 0.003 ? flat_steps_ + flags_.run.log_every : 0;
+  window_loss_ = state.loss_sum;
+  window_rows_ = state.loss_rows;
+  if (before < 200 && flat_steps_ >= 200) {
+    progress_.clear();
+    out_.warning(fmt::format("loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images", window,
+                             flags_.model.classes, flat_steps_));
+  }
+}
+
+Evaluation Run::evaluate_on(const Split& split) {
+  return evaluate(trainer_->model(), split,
+                  {.batch = flags_.optimizer.eval_batch,
+                   .dtype = flags_.model.batch_dtype(),
+                   .normalize = flags_.data.normalization(),
+                   .classes = flags_.model.classes});
+}
+
+void Run::save(const char* name) {
+  save_model(folder_->file(name), trainer_->model(), config_);
+  saved_step_ = step_;
+  if (name == kModel) model_step_ = step_;
+}
+
+void Run::end_epoch() {
+  StepState& state = trainer_->state();
+  Epoch epoch{.number = (step_ - 1) / per_epoch_ + 1,
+              .step = step_,
+              .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+              .val_accuracy = NAN,
+              .val_loss = NAN,
+              .lr = trainer_->lr_of(step_ - 1),
+              .seconds = epoch_time_.seconds()};
+  state.loss_sum = window_loss_ = 0;
+  state.loss_rows = window_rows_ = 0;
+  std::string val, saved;
+  const int64_t every = flags_.run.save_every;
+  if (every > 0 && (epoch.number % every == 0 || step_ == steps_)) save(kModel), saved = "  saved";
+  if (data_.val.size() > 0) {
+    const Evaluation e = evaluate_on(data_.val);
+    if (!e.complete) return;
+    epoch.val_accuracy = e.accuracy();
+    epoch.val_loss = e.loss();
+    val = "  val " + cli::proportion(e.correct, e.images);
+    if (every > 0 && e.accuracy() > best_accuracy_) save(kBest), saved += saved.empty() ? "  best" : ", best";
+    best_accuracy_ = std::max(best_accuracy_, e.accuracy());
+  }
+  history_.push_back(epoch);
+  std::string csv = "epoch,step,loss,val_accuracy,val_loss,lr,seconds\n";
+  for (const Epoch& e : history_) {
+    csv += data_.val.size() > 0
+               ? fmt::format("{},{},{},{},{},{},{:.4f}\n", e.number, e.step, e.loss, e.val_accuracy, e.val_loss, e.lr, e.seconds)
+               : fmt::format("{},{},{},,,{},{:.4f}\n", e.number, e.step, e.loss, e.lr, e.seconds);
+  }
+  write_file(folder_->file("metrics.csv"), csv);
+  progress_.clear();
+  out_.note(fmt::format("epoch {}/{}", epoch.number, epochs_),
+            fmt::format(" loss {:.4f}{}  {}{}", epoch.loss, val, cli::seconds(epoch.seconds), saved));
+}
+
+void Run::start_profile() {
+  if (flags_.mode.profile.empty()) return;
+  const auto [wait, warmup, active] = parse_profile_steps(flags_.mode.profile_steps);
+  SINTER_CHECK(steps_ > wait + warmup, usage,
+               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_, " steps, wanted ",
+                   wait + warmup + 1, " at least"));
+  session_ = std::make_unique<profiler::Session>(profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active},
+                                                                   .title = "CPU " + flags_.mode.mode,
+                                                                   .threads = num_threads(),
+                                                                   .allocations = [] { return allocator(kCpu).stats().requests; }});
+}
+
+std::string Run::finish_profile() {
+  const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
+  if (!session_ || step_ <= steps.wait + steps.warmup) return "";
+  const std::string table = session_->finish().table({.scopes = true});
+  write_file(folder_->file("profile.txt"), table);
+  return table;
+}
+
+// Of mode fused: what the capture did; --explain and --dump-graph also in mode eager, by a scratch capture of the same step.
+void Run::report_capture() {
+  const ModeFlags& mode = flags_.mode;
+  std::optional<Trainer> scratch;
+  if (!trainer_->captured_step() && !mode.dump_graph.empty()) {
+    TrainFlags flags = flags_;
+    flags.mode.mode = "fused";
+    flags.mode.rules = "none";
+    scratch.emplace(flags, make_model(flags.model, flags.common->seed), 2);
+    const Batch batch = batches_->next();
+    for (int i = 0; i < 2; ++i) scratch->step(batch);
+  }
+  const capture::Step* step = scratch ? scratch->captured_step() : trainer_->captured_step();
+  const capture::Captured* captured = step ? step->captured() : nullptr;
+  if (!captured) return;
+  if (!mode.dump_graph.empty()) write_graph(mode.dump_graph, captured->fused.graph);
+  if (scratch) return;
+  const auto kept =
+      std::count_if(captured->fused.groups.begin(), captured->fused.groups.end(), [](const capture::Group& g) { return g.kept_unfused; });
+  out_.note(
+      "capture",
+      fmt::format(
+          "{} launches -> {} (rules {}), shape-specialised, {} captures in {:.1f} ms, {} of {} steps replayed, 0 allocations per replay{}",
+          captured->recorded.nodes.size(), captured->executor->launches(), mode.rules, step->stats().captures, step->stats().capture_ms,
+          step->stats().replays, step->stats().calls,
+          kept ? fmt::format("; {} of {} groups kept unfused, not faster here", kept, captured->fused.groups.size()) : ""));
+  for (const std::string& miss : step->stats().misses) out_.note("note", miss);
+  if (mode.explain) out_.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
+}
+
+int Run::report() {
+  const std::string table = finish_profile();
+  const Evaluation test = evaluate_on(data_.test);
+  if (!test.complete) return report_interrupted();
+  const std::optional<double> target = flags_.run.target_acc;
+  const bool reached = !target || 100 * test.accuracy() >= *target;
+  out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target, reached ? "reached" : "missed") : ""));
+  out_.result("time", fmt::format("{} of training, {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(step_),
+                                  escaped(folder_->name())));
+  if (!table.empty()) out_.result_text("\n" + table);
+  report_capture();
+  report_json(&test);
+  SINTER_CHECK(reached, check,
+               fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}", 100 * test.accuracy(), *target));
+  out_.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train --mode fused");
+  return 0;
+}
+
+int Run::report_interrupted() {
+  const std::string table = finish_profile();
+  out_.note("stop", fmt::format("interrupted after {}: {} saved", position(std::max<int64_t>(step_, 1)),
+                                escaped(folder_->file(kModel))));
+  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(step_),
+                                  cli::grouped(steps_), escaped(folder_->name())));
+  if (!table.empty()) out_.result_text("\n" + table);
+  report_json(nullptr);
+  return cli::exit_code(Error::Kind::interrupted);
+}
+
+void Run::report_json(const Evaluation* test) const {
+  nlohmann::ordered_json object = {{"schema", "sinter.train/1"}, {"run", folder_->name()}, {"interrupted", test == nullptr}};
+  if (test) {
+    object["test"] = nlohmann::ordered_json::object();
+    add_json(object["test"], *test);
+  }
+  object["train_seconds"] = time_.seconds();
+  object["steps"] = step_;
+  object["data"] = {{"name", data_.name}, {"train", data_.train.size()}, {"val", data_.val.size()}, {"test", data_.test.size()}};
+  object["model"] = {{"name", flags_.model.describe()}, {"parameters", trainer_->model().num_parameters()}, {"dtype", flags_.model.dtype}};
+  object["optimizer"] = {{"name", flags_.optimizer.optimizer}, {"lr", *flags_.optimizer.lr}, {"batch_size", flags_.optimizer.batch}};
+  object["seed"] = std::to_string(flags_.common->seed);
+  object["device"] = choose_device(flags_.common->device).first.str();
+  object["threads"] = num_threads();
+  object["mode"] = flags_.mode.mode;
+  object["epochs"] = nlohmann::ordered_json::array();
+  for (const Epoch& e : history_)
+    object["epochs"].push_back({{"epoch", e.number},
+                                {"step", e.step},
+                                {"loss", e.loss},
+                                {"val_accuracy", e.val_accuracy},
+                                {"val_loss", e.val_loss},
+                                {"lr", e.lr},
+                                {"seconds", e.seconds}});
+  out_.json(object);
+}
+
+int Run::dry_run() {
+  trainer_->step(batches_->next());
+  const int64_t n = std::min(flags_.optimizer.eval_batch, data_.test.size());
+  const Evaluation e = evaluate_on(slice(data_.test, 0, n));
+  out_.result("dry run", fmt::format("one step: loss {:.4f}; {} test images: accuracy {}; nothing was written", trainer_->state().last_loss,
+                                     n, cli::proportion(e.correct, e.images)));
+  out_.json({{"schema", "sinter.dry-run/1"}, {"loss", trainer_->state().last_loss}, {"images", n}, {"accuracy", e.accuracy()}});
+  return 0;
+}
+
+int Run::overfit_batch() {
+  constexpr int kSteps = 500;
+  constexpr double kWanted = 0.01;
+  const Batch batch = batches_->next();
+  const StepState& state = trainer_->state();
+  int steps = 0;
+  do trainer_->step(batch);
+  while (++steps < kSteps && !(state.last_loss < kWanted) && !cli::interrupted());
+  out_.result("overfit", fmt::format("loss {:.4f} on one batch of {} after {} steps", state.last_loss, batch.labels.numel(), steps));
+  out_.json({{"schema", "sinter.overfit-batch/1"}, {"loss", state.last_loss}, {"steps", steps}});
+  if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
+  SINTER_CHECK(state.last_loss < kWanted, check,
+               fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}", state.last_loss, steps, kWanted),
+               "another --lr, or a mistake in the model");
+  return 0;
+}
+
+}  // namespace
+
+void add_train(cli::App& app) {
+  static TrainFlags flags;
+  flags.common = &app.common();
+  cli::Command& command = app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
+  add_train_flags(command.flags, flags);
+  command.preset = &flags.run.preset;
+  command.presets["fast98"] = fast98();
+  command.check = [&command] { resolve(command.flags, flags); };
+  command.run = [&command](cli::Output& out) {
+    cli::catch_signals();
+    return Run(flags, command.flags, out).train();
+  };
+}
+
+}  // namespace sinter::mnist

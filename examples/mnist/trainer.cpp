@@ -1,0 +1,96 @@
+#include "examples/mnist/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "autograd/autograd.h"
+#include "core/parallel.h"
+#include "examples/cli/text.h"
+#include "nn/clip.h"
+
+namespace sinter::mnist {
+namespace {
+
+std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const nn::Module& model) {
+  const double lr = flags.lr.value(), decay = flags.weight_decay;
+  if (flags.optimizer == "sgd")
+    return std::make_unique<nn::Sgd>(model.named_parameters(), nn::SgdOptions{.lr = lr, .momentum = flags.momentum, .weight_decay = decay});
+  if (flags.optimizer == "adamw")
+    return std::make_unique<nn::AdamW>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
+  return std::make_unique<nn::Adam>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
+}
+
+}  // namespace
+
+std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed) {
+  auto model = std::make_shared<nn::Mlp>(flags.sizes(), nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
+  if (flags.dtype == "bf16") model->enable_bf16();
+  return model;
+}
+
+Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_t steps)
+    : flags_(flags.optimizer),
+      model_(std::move(model)),
+      parameters_(model_->parameters()),
+      schedule_(flags_.schedule_of(steps)),
+      optimizer_(make_optimizer(flags_, *model_)) {
+  if (flags.mode.mode == "eager") return;
+  step_ = std::make_unique<capture::Step>([this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
+                                          capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
+                                                               .parameters = nn::parameter_visitor(*model_),
+                                                               .mode = [this] { return int64_t{model_->is_training()}; },
+                                                               .measure = flags.mode.measures()});
+}
+
+Tensor Trainer::step(const Batch& batch) {
+  optimizer_->set_lr(lr_of(steps_++));
+  if (!step_) return eager_step(batch.images, batch.labels);
+  inputs_ = {batch.images, batch.labels};
+  return (*step_)(inputs_)[0];
+}
+
+Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
+  optimizer_->zero_grad();
+  const Tensor losses = cross_entropy((*model_)(images), labels, flags_.label_smoothing);
+  backward(losses);
+  if (flags_.clip > 0) nn::clip_grad_norm(parameters_, flags_.clip);
+  optimizer_->step(losses);
+  return losses;
+}
+
+std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
+  using Clock = std::chrono::steady_clock;
+  const auto say = [] { return fmt::format("{} thread{}", num_threads(), num_threads() == 1 ? "" : "s"); };
+  if (flags.common->threads > 0 || available_cores() == 1) {
+    set_num_threads(std::max(1, static_cast<int>(flags.common->threads)));
+    return say();
+  }
+  Trainer scratch(flags, make_model(flags.model, flags.common->seed), 1000);
+  std::vector<int> candidates;
+  for (int n = 1; n < available_cores(); n *= 2) candidates.push_back(n);
+  candidates.push_back(available_cores());
+  std::string tried;
+  double best = 0;
+  int chosen = 1;
+  for (const int n : candidates) {
+    set_num_threads(n);
+    for (int i = 0; i < 2; ++i) scratch.step(batch);
+    std::vector<double> times;
+    const auto begin = Clock::now();
+    while (times.size() < 3 || (times.size() < 15 && Clock::now() - begin < std::chrono::milliseconds(60))) {
+      const auto before = Clock::now();
+      scratch.step(batch);
+      times.push_back(std::chrono::duration<double>(Clock::now() - before).count());
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
+    const double median = times[times.size() / 2];
+    tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median), tried.empty() ? "/step" : "");
+    if (n == 1 || median < best) best = median, chosen = n;
+  }
+  set_num_threads(chosen);
+  return fmt::format("{} (tried {})", say(), tried);
+}
+
+}  // namespace sinter::mnist

@@ -1,0 +1,180 @@
+// The flags: ranges, lists, ranks, config files; and the small text functions of the command line.
+#include "examples/cli/flags.h"
+
+#include <gtest/gtest.h>
+
+#include "examples/cli/app.h"
+#include "examples/cli/messages.h"
+#include "examples/cli/progress.h"
+#include "examples/cli/text.h"
+
+namespace sinter::cli {
+namespace {
+
+struct FlagsTest : testing::Test {
+  bool on = false;
+  std::string word = "a", choice = "relu";
+  int64_t batch = 128;
+  uint64_t seed = 1;
+  double rate = 0.1;
+  std::optional<double> lr;
+  std::vector<int64_t> hidden{256, 128};
+  CommonFlags common;
+  Flags flags;
+
+  FlagsTest() {
+    add_common_flags(flags, common);
+    flags.topic("train");
+    flags.toggle("on", on, "");
+    flags.word("word,w", word, "W", "");
+    flags.choice("act", choice, {"relu", "gelu"}, "");
+    flags.integer("batch-size,batch", batch, 1, 1000, "");
+    flags.number("rate", rate, 0, 1, "");
+    flags.number("lr", lr, 0, 10, "adam 0.001", "");
+    flags.integers("hidden", hidden, 1, 1000, "");
+  }
+  void set(const std::string& name, const std::string& text, Source source = Source::command_line) {
+    Flags::set(*flags.find(name), text, source);
+  }
+  // The message with which the value is refused.
+  std::string refusal(const std::string& name, const std::string& text) {
+    try {
+      set(name, text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::usage);
+      return error.message();
+    }
+    return "taken";
+  }
+  std::string config_refusal(const std::string& text) {
+    try {
+      apply_config(text, "F", flags, "train", {"train", "eval"});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::usage);
+      return error.message();
+    }
+    return "taken";
+  }
+};
+
+TEST_F(FlagsTest, RefusalsGiveTextAndRange) {
+  EXPECT_EQ(refusal("batch-size", "0"), "usage: --batch-size out of range: 0; allowed 1..1000");
+  EXPECT_EQ(refusal("batch-size", "99999999999999999999"), "usage: --batch-size out of range: 99999999999999999999; allowed 1..1000");
+  for (const char* bad : {"", "x", "1x", "1.5", " 1", "+1", "1_0"})
+    EXPECT_EQ(refusal("batch-size", bad).find("usage: --batch-size is not a whole number"), 0u) << bad;
+  for (const char* bad : {"inf", "-inf", "nan", "-0.1", "1.01", "1e999"})
+    EXPECT_EQ(refusal("rate", bad), std::string("usage: --rate out of range: ") + bad + "; allowed 0..1");
+  EXPECT_EQ(refusal("rate", "0,1").find("usage: --rate is not a number: 0,1"), 0u);
+  EXPECT_EQ(refusal("seed", "-1").find("usage: --seed is not a whole number"), 0u);
+  EXPECT_EQ(refusal("seed", "18446744073709551615"), "taken");
+  EXPECT_EQ(refusal("on", "maybe"), "usage: --on is on or off: maybe; allowed true, false");
+  EXPECT_EQ(refusal("act", "rleu"), "usage: unknown --act: rleu; nearest is relu");
+  EXPECT_EQ(refusal("act", "swish"), "usage: unknown --act: swish; allowed relu, gelu");
+  EXPECT_EQ(refusal("act", "re\x1blu").find("usage: unknown --act: re\\x1blu"), 0u);
+}
+
+TEST_F(FlagsTest, ListsNameTheItem) {
+  EXPECT_EQ(refusal("hidden", "256,,8"), "usage: --hidden has an empty item: 256,,8; item 2");
+  EXPECT_EQ(refusal("hidden", "256,"), "usage: --hidden has an empty item: 256,; item 2");
+  EXPECT_EQ(refusal("hidden", ""), "usage: --hidden has an empty item: ; item 1");
+  EXPECT_EQ(refusal("hidden", "8,0"), "usage: --hidden out of range: 0; allowed 1..1000");
+  EXPECT_EQ(hidden, (std::vector<int64_t>{256, 128}));
+  set("hidden", "8,9");
+  EXPECT_EQ(hidden, (std::vector<int64_t>{8, 9}));
+}
+
+TEST_F(FlagsTest, HigherRankWinsWhateverTheOrder) {
+  set("batch-size", "5", Source::command_line);
+  set("batch-size", "6", Source::file);
+  set("batch-size", "7", Source::preset);
+  EXPECT_EQ(batch, 5);
+  set("word", "preset", Source::preset);
+  set("word", "file", Source::file);
+  set("word", "environment", Source::environment);
+  EXPECT_EQ(word, "environment");
+}
+
+TEST_F(FlagsTest, OfTwoThatExcludeEachOtherTheHigherRankWins) {
+  EXPECT_TRUE(flags.first_wins("rate", "lr"));
+  set("lr", "1", Source::file);
+  EXPECT_FALSE(flags.first_wins("rate", "lr"));
+  set("rate", "0.5", Source::command_line);
+  EXPECT_TRUE(flags.first_wins("rate", "lr"));
+  set("lr", "2", Source::command_line);
+  EXPECT_THROW(flags.first_wins("rate", "lr"), Error);
+}
+
+TEST_F(FlagsTest, ConfigIsReadBackAsItWasWritten) {
+  for (const auto& [name, text] : {std::pair("on", "true"),
+                                   {"word", "a b, c"},
+                                   {"act", "gelu"},
+                                   {"batch-size", "7"},
+                                   {"rate", "0.30000000000000004"},
+                                   {"lr", "1e-05"},
+                                   {"hidden", "1,2,3"},
+                                   {"seed", "18446744073709551615"},
+                                   {"threads", "2"}})
+    set(name, text);
+  const std::string written = flags.config("train");
+  EXPECT_NE(written.find("[train]\n"), std::string::npos);
+  EXPECT_LT(written.find("seed = "), written.find("[train]"));
+  for (const char* name : {"on", "word", "act", "batch-size", "rate", "lr", "hidden", "seed", "threads"})
+    flags.find(name)->source = Source::standard;
+  on = false, word = "", choice = "relu", batch = 1, rate = 0, lr.reset(), hidden = {1}, common.seed = 1, common.threads = 0;
+  EXPECT_EQ(config_refusal(written), "taken");
+  EXPECT_EQ(flags.config("train"), written);
+  EXPECT_EQ(word, "a b, c");
+  EXPECT_EQ(rate, 0.30000000000000004);
+}
+
+TEST_F(FlagsTest, ConfigMistakesAreNamed) {
+  EXPECT_EQ(config_refusal("[train]\nbatchsize = 3\n"), "usage: unknown key: batchsize under [train] in F; nearest is batch-size");
+  EXPECT_EQ(config_refusal("[tarin]\nrate = 3\n"), "usage: unknown section: [tarin] in F; nearest is train");
+  EXPECT_EQ(config_refusal("rate = 1\n"), "usage: key in the wrong place: rate in F; it belongs under [train]");
+  EXPECT_EQ(config_refusal("[train]\nseed = 1\n"), "usage: key in the wrong place: seed under [train] in F; it belongs on top");
+  EXPECT_EQ(config_refusal("[train]\nrate = 3\n"), "usage: --rate out of range: 3; allowed 0..1 in F");
+  EXPECT_EQ(config_refusal("[train]\nrate = 1\n\nlr = 1\nrate = 0.5\n"),
+            "usage: one value is wanted: rate under [train] in F; it has several, or stands there twice");
+  EXPECT_EQ(config_refusal("[train]\nhidden = [1,2]\n").find("usage: one value is wanted: hidden"), 0u);
+  EXPECT_EQ(config_refusal("[eval]\nanything = 1\n# comment\n[train]\nrate = 0.25\n"), "taken");
+  EXPECT_EQ(rate, 0.25);
+}
+
+TEST(Text, NumbersAsPeopleReadThem) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(235146), "235,146");
+  EXPECT_EQ(grouped(-1234567), "-1,234,567");
+  EXPECT_EQ(seconds(12e-6), "12 us");
+  EXPECT_EQ(seconds(0.0014), "1.4 ms");
+  EXPECT_EQ(seconds(0.6), "0.60 s");
+  EXPECT_EQ(seconds(12.34), "12.3 s");
+  EXPECT_EQ(seconds(185), "3 min 05 s");
+  EXPECT_EQ(bytes(940584), "0.90 MiB");
+  EXPECT_EQ(rate(1.1e6), "1.1 M");
+  // Wilson's interval for 9,820 of 10,000: centre 0.98182, half width 0.00261.
+  EXPECT_EQ(proportion(9820, 10000), "98.2 % +-0.3");
+  EXPECT_NEAR(wilson_half_width(9820, 10000), 0.002612, 1e-6);
+  EXPECT_NEAR(wilson_half_width(0, 10), 0.13877, 1e-5);
+  EXPECT_EQ(wilson_half_width(0, 0), 0);
+}
+
+TEST(ProgressLine, FitsTheWidth) {
+  const ProgressView view{
+      .epoch = 2, .epochs = 5, .done = 0.44, .loss = 0.1012, .images_per_second = 1.1e6, .data_wait = 0.002, .eta_seconds = 3};
+  EXPECT_EQ(progress_line(view, true, 200), "epoch 2/5 [####----] 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
+  EXPECT_EQ(progress_line(view, true, 20), "epoch 2/5 [####----]");
+  EXPECT_EQ(progress_line(view, false, 200), "epoch 2/5 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
+}
+
+TEST(ExitCode, OfEveryKind) {
+  using Kind = Error::Kind;
+  const std::pair<Kind, int> all[] = {{Kind::internal, 1},  {Kind::shape, 1},        {Kind::dtype, 1},      {Kind::state, 1},
+                                      {Kind::usage, 2},     {Kind::data, 3},         {Kind::checkpoint, 4}, {Kind::device, 5},
+                                      {Kind::memory, 5},    {Kind::not_built, 5},    {Kind::numeric, 6},    {Kind::check, 7},
+                                      {Kind::untrusted, 8}, {Kind::interrupted, 130}};
+  for (const auto& [kind, status] : all) EXPECT_EQ(exit_code(kind), status);
+}
+
+}  // namespace
+}  // namespace sinter::cli

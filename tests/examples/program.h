@@ -1,0 +1,87 @@
+// Runs the `mnist` binary as a user would: in a folder of its own, stdout and stderr apart, off a terminal.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace sinter::test {
+
+struct Result {
+  int status = -1;  // exit status, or 128 + signal
+  std::string out, err;
+};
+
+class Program {
+ public:
+  Program() : folder_(make_folder()) {}
+  ~Program() { std::filesystem::remove_all(folder_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  std::vector<std::string> environment;  // "NAME=value", added
+  bool close_stdout = false;             // nobody reads it
+  bool terminal = false;                 // stderr is one, 100 columns wide
+
+  // `while_running` gets the child's process id.
+  Result run(const std::vector<std::string>& args, const std::function<void(pid_t)>& while_running = {}) const {
+    const std::string out = folder_ / ".out", err = folder_ / ".err";
+    int closed[2] = {-1, -1};
+    if (close_stdout && (pipe(closed) != 0 || close(closed[0]) != 0)) std::abort();
+    const int master = terminal ? posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+    if (terminal && (grantpt(master) != 0 || unlockpt(master) != 0)) std::abort();
+    const std::string slave = terminal ? ptsname(master) : err;
+    std::vector<std::string> words{SINTER_BIN_DIR "/mnist"};
+    words.insert(words.end(), args.begin(), args.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (chdir(folder_.c_str()) != 0) _exit(99);
+      unsetenv("SINTER_DATA");
+      setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+      for (const std::string& entry : environment) putenv(const_cast<char*>(entry.c_str()));
+      dup2(close_stdout ? closed[1] : open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+      dup2(open(slave.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOCTTY, 0600), STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(99);
+    }
+    if (close_stdout) close(closed[1]);
+    if (while_running) while_running(child);
+    std::string screen;
+    char buffer[4096];
+    for (ssize_t n; terminal && (n = read(master, buffer, sizeof buffer)) > 0;) screen.append(buffer, static_cast<size_t>(n));
+    if (terminal) close(master);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), close_stdout ? "" : text(out), terminal ? screen : text(err)};
+  }
+
+  static std::string text(const std::filesystem::path& path) {
+    std::ostringstream all;
+    all << std::ifstream(path, std::ios::binary).rdbuf();
+    return all.str();
+  }
+  void write(const std::string& name, const std::string& content) const { std::ofstream(folder_ / name, std::ios::binary) << content; }
+
+ private:
+  static std::filesystem::path make_folder() {
+    std::string name = std::filesystem::temp_directory_path() / "sinter-mnist-XXXXXX";
+    if (!mkdtemp(name.data())) std::abort();
+    return name;
+  }
+  std::filesystem::path folder_;
+};
+
+}  // namespace sinter::test
