@@ -14,6 +14,7 @@
 
 #include "autograd/autograd.h"
 #include "capture/step.h"
+#include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 #include "core/rng.h"
 #include "nn/loss.h"
@@ -45,7 +46,7 @@ Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
   std::vector<std::string> modes{"eager"};
-  std::string dtype = "f32", optimizer = "adam", json, rules = "all";
+  std::string dtype = "f32", optimizer = "adam", json, rules = "all", products = "onednn";
   int threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   CLI::App app("Times one training step of an MLP 784-H..-10");
   app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
@@ -54,6 +55,7 @@ int run(int argc, char** argv) {
   app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"adam", "sgd"}))->capture_default_str();
   app.add_option("--mode", modes, "eager, fused, or both")->delimiter(',')->check(CLI::IsMember({"eager", "fused"}))->capture_default_str();
   app.add_option("--rules", rules)->capture_default_str();
+  app.add_option("--gemm", products, "who multiplies matrices")->check(CLI::IsMember({"onednn", "eigen"}))->capture_default_str();
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--rounds", rounds)->capture_default_str();
   app.add_option("--steps", steps, "steps of a round")->capture_default_str();
@@ -61,6 +63,7 @@ int run(int argc, char** argv) {
   app.add_option("--json", json, "file, or - for stdout");
   CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
+  set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
   std::vector<int64_t> sizes{784};
   sizes.insert(sizes.end(), hidden.begin(), hidden.end());

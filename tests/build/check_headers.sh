@@ -6,7 +6,9 @@ cd "$1"
 export compiler=$2
 
 check() {
-  "$compiler" -std=c++20 -fsyntax-only -Wall -Werror=return-type -I . -x c++ - <<<"#include \"$1\"" || { echo "not self-contained: $1"; exit 1; }
+  local flags=()
+  [[ $1 == tests/* ]] && flags=('-DSINTER_SOURCE_DIR="."' '-DSINTER_BIN_DIR="."')  # which every test program gets
+  "$compiler" ${flags[@]+"${flags[@]}"} -std=c++20 -fsyntax-only -Wall -Werror=return-type -I . -x c++ - <<<"#include \"$1\"" || { echo "not self-contained: $1"; exit 1; }
 }
 export -f check
 headers=$(find . -regextype posix-extended -regex '\./(core|profiler|ops|autograd|capture|nn|data|examples|bench|tests)/.*\.h' -printf '%P\n' | LC_ALL=C sort)
