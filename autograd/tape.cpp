@@ -1,5 +1,6 @@
 #include "autograd/tape.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/context.h"
@@ -63,14 +64,15 @@ int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
 
 void Tape::record(const Call& call) {
   if (!Context::current().grad_enabled) return;
-  uint32_t needs = 0;
-  for (size_t i = 0; i < call.in.size(); ++i) needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
-  if (!needs) return;
+  if (std::none_of(call.in.begin(), call.in.end(), [](const Tensor& t) { return t.requires_grad(); })) return;
   const char* name = call.op.name.c_str();
   SINTER_CHECK(!call.op.in_place(), state,
                cat(name, ": an operand that requires grad in an op that works in place: ", call.in[0].describe(), "; its gradient would be wrong"),
                "do it inside NoGrad");
   if (!call.op.backward) return;
+  SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
+  uint32_t needs = 0;
+  for (size_t i = 0; i < call.in.size(); ++i) needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
   Node node{.op = &call.op, .attrs = call.attrs, .in = {}, .out = {}, .versions = {}, .in_slots = {}, .out_slots = {}, .needs = needs, .path = {}};
   for (size_t i = 0; i < call.in.size(); ++i) {
     node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "capture/text.h"
 
@@ -23,14 +25,22 @@ class Explainer {
   explicit Explainer(const Captured& captured)
       : recorded_(captured.recorded), fused_(captured.fused.graph), numbers_(file_numbers(captured.recorded)) {}
 
-  // "%7 linear, %8 relu": the recorded ops that a group stands for.
+  // "%7 linear, %8 relu": the recorded ops that a group stands for; more than three alike as one, "adam_update x6".
   std::string names(const Group& group) const {
+    std::map<const OpDef*, int> counts;
+    for (const int o : group.origin) ++counts[recorded_.nodes[o].op];
     std::string out;
     for (const int o : group.origin) {
       const Node& node = recorded_.nodes[o];
+      int& count = counts[node.op];
+      if (count == 0) continue;
       out += out.empty() ? "" : ", ";
       if (!node.out.empty()) out += cat("%", numbers_[node.out[0]], " ");
       out += node.op->text();
+      if (count > 3) {
+        out += fmt::format(" x{}", std::exchange(count, 0));
+        continue;
+      }
       if (node.out.empty() && !recorded_.values[node.in[0]].name.empty()) out += " of " + recorded_.values[node.in[0]].name;
     }
     return out;
@@ -89,8 +99,9 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
                                explainer.names(group), group.fused_us, group.parts_us, launches(group.launches_saved));
       continue;
     }
-    out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}, {}{}", ++number, group.rule, width, explainer.names(group),
-                       launches(group.launches_saved), kilobytes(group.bytes_saved), explainer.intermediates(group));
+    out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width, explainer.names(group),
+                       launches(group.launches_saved), group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
+                       explainer.intermediates(group));
     if (group.fused_us > 0) out += fmt::format("   measured {:.1f} us, its parts {:.1f}", group.fused_us, group.parts_us);
     out += '\n';
   }

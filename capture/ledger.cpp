@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 
 namespace sinter::capture {
@@ -13,12 +15,20 @@ std::string op_name(const Node& node) {
   return told && !node.rule ? cat(node.op->text(), "(", profiler::name_of(node.role), ")") : std::string(node.op->text());
 }
 
-// "linear x2, relu x2", in the order of first sight.
+// "linear x2, relu x2", in the order of first sight; several kinds of backward ops last, as one: "log_softmax, nll, 2 backwards".
 std::string counted(const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, int>> counts;
   for (const std::string& name : names) {
     const auto it = std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == name; });
     it == counts.end() ? void(counts.emplace_back(name, 1)) : void(++it->second);
+  }
+  int kinds = 0, backwards = 0;
+  for (const auto& [name, n] : counts) {
+    if (name.ends_with("_backward")) ++kinds, backwards += n;
+  }
+  if (kinds > 1) {
+    std::erase_if(counts, [](const auto& c) { return c.first.ends_with("_backward"); });
+    counts.emplace_back(fmt::format("{} backwards", backwards), 1);
   }
   std::string out;
   for (const auto& [name, n] : counts) out += (out.empty() ? "" : ", ") + name + (n > 1 ? fmt::format(" x{}", n) : "");
@@ -61,8 +71,10 @@ Ledger make_ledger(const Captured& captured, const std::vector<std::pair<std::ve
   std::vector<std::pair<std::string, Members>> groups;
   for (size_t n = 0; n < fused.nodes.size(); ++n) {
     const Node& node = fused.nodes[n];
-    const std::string name = node.rule && node.op->text() != node.rule && !node.op->reference ? cat(node.rule, ": ", op_name(node)) : op_name(node);
-    auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == name && g.second.rewritten == (node.rule != nullptr); });
+    const std::string name =
+        node.rule && node.op->text() != node.rule && !node.op->reference ? cat(node.rule, ": ", op_name(node)) : op_name(node);
+    auto it = std::find_if(groups.begin(), groups.end(),
+                           [&](const auto& g) { return g.first == name && g.second.rewritten == (node.rule != nullptr); });
     if (it == groups.end()) it = groups.insert(groups.end(), {name, Members{.rewritten = node.rule != nullptr}});
     it->second.fused.push_back(static_cast<int>(n));
     it->second.eager.insert(it->second.eager.end(), node.origin.begin(), node.origin.end());
@@ -118,28 +130,42 @@ Ledger make_ledger(const Captured& captured, const std::vector<std::pair<std::ve
 }
 
 std::string Ledger::table() const {
-  size_t fused_width = 9, eager_width = 11;
-  for (const LedgerRow& row : rows) fused_width = std::max(fused_width, row.fused.size()), eager_width = std::max(eager_width, row.eager.size());
-  const auto line = [&](const LedgerRow& row) {
-    std::string us = fmt::format("{:>21} {:>5}", "-", ""), ratio = "-";
-    if (!row.eager_us.empty() && row.fused_launches > 0) {
-      const double e = profiler::median(row.eager_us), f = profiler::median(row.fused_us);
-      us = fmt::format("{:8.1f} -> {:8.1f}  {:+4.0f}%", e, f, 100 * (f / e - 1));
-      if (row.verdict.empty()) {
-        const profiler::Estimate r = profiler::paired_ratio(row.eager_us, row.fused_us);
-        ratio = r.has_interval && !r.contains(1) ? profiler::factor_text(r, row.eager_us.size()) : "-";
-      } else {
-        ratio = "- " + row.verdict;
-      }
-    }
-    const double eager_kb = static_cast<double>(row.eager_bytes) * 1e-3, fused_kb = static_cast<double>(row.fused_bytes) * 1e-3;
-    return fmt::format("{:<{}} {} {:<{}}  {:3} -> {:3}  {}  {:9.1f} -> {:9.1f} {:9.1f}  {}\n", row.fused, fused_width, row.eager.empty() ? "  " : "<-",
-                       row.eager, eager_width, row.eager_launches, row.fused_launches, us, eager_kb, fused_kb, fused_kb - eager_kb, ratio);
+  // 0 fused row, 1 eager ops, 2 and 3 launches, 4 and 5 us, 6 their change, 7 and 8 kB, 9 their change, 10 ratio
+  std::vector<std::array<std::string, 11>> cells;
+  const auto change = [](double x, int digits, const char* unit) {  // never -0
+    const bool none = std::round(x * std::pow(10, digits)) == 0;
+    return none ? fmt::format("{:.{}f}{}", 0.0, digits, unit) : fmt::format("{:+.{}f}{}", x, digits, unit);
   };
-  std::string out = fmt::format("{:<{}} <- {:<{}}  {:>10}  {:>27}  {:>32}  {}\n", "Fused row", fused_width, "eager ops", eager_width, "Launch",
-                                "Self CPU us", "kB moved", "Ratio");
-  for (const LedgerRow& row : rows) out += line(row);
-  return out + line(total);
+  const auto add = [&](const LedgerRow& row, std::string eager) {
+    const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
+    const double e = timed ? profiler::median(row.eager_us) : 0, f = timed ? profiler::median(row.fused_us) : 0;
+    const double eager_kb = static_cast<double>(row.eager_bytes) * 1e-3, fused_kb = static_cast<double>(row.fused_bytes) * 1e-3;
+    std::string ratio = row.verdict.empty() ? "-" : "- " + row.verdict;
+    if (timed && row.verdict.empty()) {
+      const profiler::Estimate r = profiler::paired_ratio(row.eager_us, row.fused_us);
+      if (r.has_interval) ratio = r.contains(1) ? "- no difference" : profiler::factor_text(r, row.eager_us.size());
+    }
+    cells.push_back({row.fused, std::move(eager), std::to_string(row.eager_launches), std::to_string(row.fused_launches),
+                     timed ? fmt::format("{:.1f}", e) : "-", timed ? fmt::format("{:.1f}", f) : "-",
+                     timed ? change(100 * (f / e - 1), 0, "%") : "", fmt::format("{:.1f}", eager_kb), fmt::format("{:.1f}", fused_kb),
+                     change(fused_kb - eager_kb, 1, ""), std::move(ratio)});
+  };
+  for (const LedgerRow& row : rows) add(row, "<- " + row.eager);
+  add(total, "");
+
+  std::array<size_t, 11> w{9, 12, 2, 2, 4, 5, 4, 3, 3, 0, 0};
+  for (const auto& row : cells) {
+    for (size_t c = 0; c < w.size(); ++c) w[c] = std::max(w[c], row[c].size());
+  }
+  const auto left = [&](std::string_view fused, std::string_view eager) { return fmt::format("{:<{}} {:<{}}", fused, w[0], eager, w[1]); };
+  std::string out =
+      left("Fused row", "<- eager ops") + fmt::format("  {:>{}}  {:>{}}  {:>{}}  Ratio\n", "Launch", w[2] + w[3] + 4, "Self CPU us",
+                                                      w[4] + w[5] + w[6] + 6, "kB moved", w[7] + w[8] + w[9] + 6);
+  for (const auto& r : cells) {
+    out += left(r[0], r[1]) + fmt::format("  {:>{}} -> {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {}\n", r[2], w[2], r[3],
+                                          w[3], r[4], w[4], r[5], w[5], r[6], w[6], r[7], w[7], r[8], w[8], r[9], w[9], r[10]);
+  }
+  return out;
 }
 
 }  // namespace sinter::capture

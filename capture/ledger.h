@@ -25,7 +25,7 @@ struct LedgerRow {
 struct Ledger {
   std::vector<LedgerRow> rows;  // in the order of the fused graph
   LedgerRow total;
-  // The ledger as a table; `timed` false leaves the time columns as "-".
+  // The ledger as a table; without times these columns are "-".
   std::string table() const;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "core/rng.h"
 
@@ -65,7 +66,7 @@ class Timed {
 }  // namespace
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
-  constexpr int kRuns = 5;
+  constexpr int kRuns = 7;
   std::set<std::pair<std::string, int>> refused;
   std::vector<Group> fallbacks;
   while (true) {
@@ -78,13 +79,12 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
       }
       for (const int o : group.origin) parts.push_back(&recorded.nodes[o]);
       Timed a(r.graph, fused), b(recorded, parts);
-      std::vector<double> ta, tb;
       a.run_us(), b.run_us();
-      for (int i = 0; i < kRuns; ++i) ta.push_back(a.run_us()), tb.push_back(b.run_us());
-      std::nth_element(ta.begin(), ta.begin() + kRuns / 2, ta.end());
-      std::nth_element(tb.begin(), tb.begin() + kRuns / 2, tb.end());
-      group.fused_us = ta[kRuns / 2];
-      group.parts_us = tb[kRuns / 2];
+      group.fused_us = group.parts_us = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < kRuns; ++i) {  // in turn; the best of each, as other load only ever adds
+        group.fused_us = std::min(group.fused_us, a.run_us());
+        group.parts_us = std::min(group.parts_us, b.run_us());
+      }
       if (group.fused_us > kMargin * group.parts_us) {
         group.kept_unfused = true;
         fallbacks.push_back(group);

@@ -32,9 +32,9 @@ struct CompareFlags {
 // The largest difference of one kind of tensor, relative to the tensor's largest value, and where.
 struct Worst {
   double relative = 0, absolute = 0;
-  std::string where;
+  std::string name{}, where{};
 
-  void see(const std::string& name, const Tensor& fused, const Tensor& eager) {
+  void see(const std::string& seen, const Tensor& fused, const Tensor& eager) {
     const std::vector<double> a = fused.to_vector<double>(), b = eager.to_vector<double>();
     double scale = 0, difference = 0;
     size_t at = 0;
@@ -47,21 +47,19 @@ struct Worst {
     absolute = std::max(absolute, difference);
     if (r <= relative) return;
     relative = r;
-    Dims index;
-    for (int d = eager.rank() - 1, rest = static_cast<int>(at); d >= 0; --d) {
-      index = [&] {
-        Dims longer{rest % eager.size(d)};
-        for (const int64_t i : index) longer.push_back(i);
-        return longer;
-      }();
-      rest /= static_cast<int>(eager.size(d));
+    name = seen;
+    where.clear();
+    for (int d = eager.rank() - 1; d >= 0; --d) {
+      where = cat(static_cast<int64_t>(at) % eager.size(d), where.empty() ? "" : ", ", where);
+      at /= static_cast<size_t>(eager.size(d));
     }
-    where = name + " at " + index.str();
+    where = cat(name, " at [", where, "]");
   }
 };
 
 struct Parity {
   Worst loss, gradients, state, weights;
+  double in_lr(double lr) const { return weights.absolute == 0 ? 0 : weights.absolute / lr; }  // the weights' difference
 };
 
 // The three trainers of a comparison: eager; fused; and fused without weight_grad_update, which leaves no gradient to look at.
@@ -108,7 +106,7 @@ Parity check_parity(Contest& contest, const Batch& batch) {
   };
   const auto grads = [](Trainer& trainer) {
     nn::NamedTensors out;
-    for (const auto& [name, p] : trainer.model().named_parameters()) out.push_back({"grad of " + name, p.grad()});
+    for (const auto& [name, p] : trainer.model().named_parameters()) out.push_back({name, p.grad()});
     return out;
   };
   each(parity.gradients, grads(contest.gradients), grads(contest.eager));
@@ -122,13 +120,14 @@ void judge(const Parity& parity, const CompareFlags& flags, double lr) {
   const bool adam = flags.train.optimizer.optimizer != "sgd";
   for (const Worst* w : {&parity.loss, &parity.gradients, &parity.state}) {
     SINTER_CHECK(w->relative <= allowed, check,
-                 cat("compare: results differ: ", w->where, ", max rel ", fmt::format("{:.1e}", w->relative), "; allowed ", allowed));
+                 cat("compare: results differ: ", w == &parity.gradients ? "grad of " : "", w->where, ", max rel ",
+                     fmt::format("{:.1e}", w->relative), "; allowed ", allowed));
   }
   // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights may differ by lr/20 more.
   const bool close = parity.weights.relative <= allowed || (adam && parity.weights.absolute <= lr / 20);
   SINTER_CHECK(close, check,
                cat("compare: results differ: ", parity.weights.where, ", max rel ", fmt::format("{:.1e}", parity.weights.relative), ", ",
-                   fmt::format("{:.1e}", parity.weights.absolute / lr), " lr; allowed ", allowed, adam ? " or 0.05 lr" : ""));
+                   fmt::format("{:.1e}", parity.in_lr(lr)), " lr; allowed ", allowed, adam ? " or 0.05 lr" : ""));
 }
 
 using Clock = std::chrono::steady_clock;
@@ -144,7 +143,13 @@ double round_us(Trainer& trainer, const Batch& batch, const CompareFlags& flags)
   return profiler::median(times);
 }
 
-std::vector<double> profiled_round(Trainer& trainer, const Batch& batch, const CompareFlags& flags, size_t launches, double* step_us) {
+struct ProfiledRound {
+  std::vector<double> launch_us;  // of each of the wanted launches; empty if a step had another number
+  double step_us = 0;
+  int64_t launches = 0;  // counted in the first step
+};
+
+ProfiledRound profiled_round(Trainer& trainer, const Batch& batch, const CompareFlags& flags, size_t launches) {
   profiler::Session session({.schedule = {.wait = 0, .warmup = static_cast<int>(flags.warmup), .active = static_cast<int>(flags.steps)},
                              .threads = num_threads()});
   while (!session.done()) {
@@ -154,8 +159,13 @@ std::vector<double> profiled_round(Trainer& trainer, const Batch& batch, const C
   const profiler::Report report = session.finish();
   std::vector<double> steps;
   for (const profiler::StepSample& s : report.steps) steps.push_back(static_cast<double>(s.ns()) * 1e-3);
-  *step_us = profiler::median(steps);
-  return capture::launch_times_us(report, launches);
+  const profiler::Rows rows = report.rows();
+  const auto launched = [&](const profiler::OpCall& c) {
+    return c.step_index == rows.calls[0].step_index && rows.rows[c.row].launches > 0;
+  };
+  return {.launch_us = capture::launch_times_us(report, launches),
+          .step_us = profiler::median(steps),
+          .launches = std::count_if(rows.calls.begin(), rows.calls.end(), launched)};
 }
 
 int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Output& out) {
@@ -164,7 +174,7 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   manual_seed(common.seed);
   DataOptions wanted = flags.data.options(flags.model.classes);
-  wanted.limit = flags.optimizer.batch;
+  wanted.limit = wanted.limit ? std::min(wanted.limit, flags.optimizer.batch) : flags.optimizer.batch;
   const Dataset data = load_dataset(wanted);
   Batches batches(data.train, {.size = flags.optimizer.batch,
                                .shuffle = true,
@@ -172,10 +182,12 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                                .dtype = flags.model.batch_dtype(),
                                .normalize = flags.data.normalization()});
   const Batch batch = batches.next();
-  const std::string title =
-      fmt::format("{}   batch {}   {}   {}   cpu, {} threads   rules {}", flags.model.describe(), batch.labels.numel(), flags.model.dtype,
-                  flags.optimizer.optimizer, num_threads(), flags.mode.rules);
-  out.note("compare", title);
+  const std::string title = fmt::format("{}   batch {}   {}   {}   cpu, {}   rules {}", flags.model.describe(), batch.labels.numel(),
+                                        flags.model.dtype, flags.optimizer.optimizer, count_of(num_threads(), "thread"), flags.mode.rules);
+  const std::string rounds =
+      fmt::format("{} of rounds x {}, {} warm-up", count_of(compare.rounds, "pair"), count_of(compare.steps, "step"), compare.warmup);
+  out.note("data", fmt::format("{}: one batch of {}", data.description, batch.labels.numel()));
+  out.note("rounds", fmt::format("{}; as many again under the profiler", rounds));
 
   Contest contest(flags, 2 * (compare.rounds + 1) * (compare.steps + compare.warmup));
   const Parity parity = check_parity(contest, batch);
@@ -185,6 +197,7 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
 
   std::vector<double> eager_us, fused_us, profiled_eager, profiled_fused;
   std::vector<std::pair<std::vector<double>, std::vector<double>>> profiled;
+  int64_t counted_eager = 0, counted_fused = 0;
   for (int64_t round = 0; round < compare.rounds && !cli::interrupted(); ++round) {
     for (const bool fused : {round % 2 == 1, round % 2 == 0})
       (fused ? fused_us : eager_us).push_back(round_us(fused ? contest.fused : contest.eager, batch, compare));
@@ -193,10 +206,10 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   for (int64_t round = 0; round < compare.rounds && !cli::interrupted(); ++round) {
     std::pair<std::vector<double>, std::vector<double>> times;
     for (const bool fused : {round % 2 == 1, round % 2 == 0}) {
-      double step_us = 0;
-      (fused ? times.second : times.first) =
-          profiled_round(fused ? contest.fused : contest.eager, batch, compare, fused ? fused_launches : eager_launches, &step_us);
-      (fused ? profiled_fused : profiled_eager).push_back(step_us);
+      ProfiledRound r = profiled_round(fused ? contest.fused : contest.eager, batch, compare, fused ? fused_launches : eager_launches);
+      (fused ? times.second : times.first) = std::move(r.launch_us);
+      (fused ? profiled_fused : profiled_eager).push_back(r.step_us);
+      (fused ? counted_fused : counted_eager) = r.launches;
     }
     complete = complete && !times.first.empty() && !times.second.empty();
     if (complete) profiled.push_back(std::move(times));
@@ -206,29 +219,40 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   const capture::Ledger ledger = capture::make_ledger(captured, profiled);
   const profiler::Estimate ratio = profiler::paired_ratio(eager_us, fused_us);
   const double e = profiler::median(eager_us), f = profiler::median(fused_us), saved = e - f;
-  out.result("compare", fmt::format("{}   {} pairs of rounds x {} steps, {} warmup", title, compare.rounds, compare.steps, compare.warmup));
+  out.result("compare", fmt::format("{}   {}", title, rounds));
   out.result_text("\n" + ledger.table() + "\n");
-  out.result_text(fmt::format("step {:.1f} -> {:.1f} us = {}   launches: claimed {}, counted {}{}\n", e, f,
-                              profiler::factor_text(ratio, eager_us.size()), captured.fused.graph.nodes.size(), fused_launches,
+  const bool shown = ratio.has_interval && !ratio.contains(1);  // a difference
+  out.result_text(fmt::format("step {:.1f} -> {:.1f} us{}{}   launches: claimed {}, counted {}{}\n", e, f, shown ? " = " : ", ",
+                              profiler::factor_text(ratio, eager_us.size()), fused_launches, counted_fused,
                               complete ? "" : "   INCOMPLETE: a profiled step has other launches"));
   out.result_text(fmt::format("profiled {:.1f} and {:.1f} us: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
                               profiler::median(profiled_eager), profiler::median(profiled_fused),
                               100 * (profiler::median(profiled_eager) / e - 1), 100 * (profiler::median(profiled_fused) / f - 1)));
-  out.result_text(
-      fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} kB\n", step.stats().capture_ms,
-                  saved > 0 ? fmt::format(", paid back after {:.0f} replays", std::ceil(step.stats().capture_ms * 1e3 / saved)) : "",
-                  static_cast<double>(captured.executor->plan().bytes) * 1e-3));
-  const double lr = contest.eager.lr_of(0);
   out.result_text(fmt::format(
-      "same: FLOPs {:.3f} M = {:.3f} M   parity: loss {:.0e}, gradients {:.0e}, state {:.0e}, weights {:.0e} lr   near misses: {} "
-      "(--explain)\n",
-      static_cast<double>(ledger.total.eager_flops) * 1e-6, static_cast<double>(ledger.total.fused_flops) * 1e-6, parity.loss.relative,
-      parity.gradients.relative, parity.state.relative, parity.weights.absolute / lr, captured.fused.misses.size()));
+      "capture {:.1f} ms, shape-specialised{}; arena {:.1f} kB\n", step.stats().capture_ms,
+      shown && saved > 0 ? ", pays back after " + count_of(std::llround(std::ceil(step.stats().capture_ms * 1e3 / saved)), "replay") : "",
+      static_cast<double>(captured.executor->plan().bytes) * 1e-3));
+  const double lr = contest.eager.lr_of(0);
+  const auto mflop = [](int64_t flops) { return fmt::format("{:.3f}", static_cast<double>(flops) * 1e-6); };
+  const std::string eager_mflop = mflop(ledger.total.eager_flops), fused_mflop = mflop(ledger.total.fused_flops);
+  const std::string worst = parity.gradients.name.empty() ? "" : fmt::format(" ({})", parity.gradients.name);
+  out.result_text(fmt::format(
+      "{}   parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr\n",
+      eager_mflop == fused_mflop ? fmt::format("same: {} MFLOP", eager_mflop) : fmt::format("MFLOP {} -> {}", eager_mflop, fused_mflop),
+      parity.loss.relative, parity.gradients.relative, worst, parity.state.relative, parity.in_lr(lr)));
+  const std::vector<capture::Group>& groups = captured.fused.groups;
+  const auto kept = std::count_if(groups.begin(), groups.end(), [](const capture::Group& g) { return g.kept_unfused; });
+  if (kept || !captured.fused.misses.empty()) {
+    out.result_text(fmt::format("not fused: {}, {} not faster here{}\n",
+                                count_of(static_cast<int64_t>(captured.fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
+                                flags.mode.explain ? "" : " (--explain)"));
+  }
   if (flags.mode.explain) out.result_text("\n" + capture::explain(captured, capture::RuleSet(flags.mode.rules)));
   if (!flags.mode.dump_graph.empty()) {
     write_graph(suffixed(flags.mode.dump_graph, "_eager"), captured.recorded);
     write_graph(suffixed(flags.mode.dump_graph, "_fused"), captured.fused.graph);
   }
+  const auto number = [](double x, bool known) { return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json(); };
   nlohmann::ordered_json object = {{"schema", "sinter.compare/1"},
                                    {"model", flags.model.describe()},
                                    {"batch", batch.labels.numel()},
@@ -238,14 +262,31 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                                    {"rules", flags.mode.rules},
                                    {"eager_us", e},
                                    {"fused_us", f},
-                                   {"ratio", {{"value", ratio.value}, {"low", ratio.low}, {"high", ratio.high}}},
-                                   {"launches", {{"eager", eager_launches}, {"fused", fused_launches}}},
+                                   {"ratio",
+                                    {{"value", number(ratio.value, ratio.has_interval)},
+                                     {"low", number(ratio.low, ratio.has_interval)},
+                                     {"high", number(ratio.high, ratio.has_interval)}}},
+                                   {"launches", {{"eager", counted_eager}, {"fused", counted_fused}, {"complete", complete}}},
                                    {"bytes", {{"eager", ledger.total.eager_bytes}, {"fused", ledger.total.fused_bytes}}},
+                                   {"flops", {{"eager", ledger.total.eager_flops}, {"fused", ledger.total.fused_flops}}},
+                                   {"capture_ms", step.stats().capture_ms},
+                                   {"near_misses", captured.fused.misses.size()},
+                                   {"kept_unfused", kept},
                                    {"parity",
                                     {{"loss", parity.loss.relative},
                                      {"gradients", parity.gradients.relative},
                                      {"state", parity.state.relative},
-                                     {"weights_lr", parity.weights.absolute / lr}}}};
+                                     {"weights_lr", parity.in_lr(lr)}}},
+                                   {"ledger", nlohmann::ordered_json::array()}};
+  for (const capture::LedgerRow& row : ledger.rows) {
+    const bool timed = !row.eager_us.empty();
+    object["ledger"].push_back({{"fused", row.fused},
+                                {"eager", row.eager},
+                                {"verdict", row.verdict},
+                                {"launches", {row.eager_launches, row.fused_launches}},
+                                {"self_us", {number(profiler::median(row.eager_us), timed), number(profiler::median(row.fused_us), timed)}},
+                                {"bytes", {row.eager_bytes, row.fused_bytes}}});
+  }
   out.json(object);
   judge(parity, compare, lr);
   return 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "capture/rules.h"
@@ -107,13 +108,16 @@ void add_fusion_flags(cli::Flags& flags, ModeFlags& mode) {
   cli::Flag& rules = flags.word("rules", mode.rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right");
   rules.once = true;
   rules.set = [&mode](const std::string& text, const std::string&) { mode.rules = capture::RuleSet(text).text(); };
-  cli::Flag& measure = flags.word("measure", mode.measure, "on|off", "keep a group unfused where its parts run faster here");
-  measure.set = [&mode](const std::string& text, const std::string&) {
-    SINTER_CHECK(text == "on" || text == "off", usage, cat("usage: --measure: unknown: ", escaped(text), "; allowed on, off"));
-    mode.measure = text;
-  };
+  flags.choice("measure", mode.measure, {"on", "off"}, "keep a group unfused where its parts run faster here");
   flags.toggle("explain", mode.explain, "print what was fused, what was not, and why").saved = false;
-  flags.word("dump-graph", mode.dump_graph, "FILE", "write the step's graph as text, or for Graphviz (.dot)").saved = false;
+  cli::Flag& dump = flags.word("dump-graph", mode.dump_graph, "FILE", "write the step's graph as text, or for Graphviz (.dot)");
+  dump.saved = false;
+  dump.set = [&mode](const std::string& text, const std::string&) {  // now: the graph is written after all the work
+    const std::filesystem::path folder = std::filesystem::absolute(text).parent_path();
+    SINTER_CHECK(std::filesystem::is_directory(folder), usage,
+                 cat("usage: --dump-graph: no such folder: ", escaped(folder.string()), "; wanted for ", escaped(text)));
+    mode.dump_graph = text;
+  };
 }
 
 void add_run_flags(cli::Flags& flags, RunFlags& run) {
@@ -144,6 +148,15 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
   resolve_step(train);
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
                "usage: --dry-run and --overfit-batch exclude each other: both are given");
+  if (train.mode.mode == "fused") {
+    SINTER_CHECK(!train.run.check_nan, usage, "usage: --check-nan needs --mode eager: the mode is fused; it reads what every op makes",
+                 "the numbers are those of --mode eager --check-nan");
+    return;
+  }
+  for (const char* name : {"rules", "explain"}) {
+    SINTER_CHECK(flags[name].source != cli::Source::command_line, usage, cat("usage: --", name, " needs --mode fused: the mode is eager"),
+                 "mnist compare --explain shows what fusing changes");
+  }
 }
 
 void resolve_step(TrainFlags& train) {

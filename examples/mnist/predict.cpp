@@ -88,27 +88,38 @@ class Predictor {
   }
 
  private:
-  // The forward pass at batch 1 as a graph file.
+  // The forward pass at batch 1 as a graph file, of f32 and of the names in the weights' file alone: the bf16 copies are made in the graph.
   void dump_graph() {
     const NoGrad no_grad;
-    const Tensor x = Tensor::zeros({1, kImagePixels}, dtype_);
+    const Tensor x = Tensor::zeros({1, kImagePixels});
     capture::Recording recording({x});
+    for (Tensor& p : model_->parameters()) {
+      if (p.autograd().low.defined()) p.autograd().low = cast(p, DType::bf16);
+    }
     const Tensor logits = (*model_)(x);
     write_graph(flags_.dump_graph, recording.finish({logits}, {}));
-    out_.note("graph", fmt::format("{}: the forward pass at batch 1; mnist predict --graph {} --from {} runs it",
-                                   escaped(flags_.dump_graph), escaped(flags_.dump_graph), escaped(path_)));
+    const std::string file = escaped(flags_.dump_graph);
+    out_.note("graph", fmt::format("{}: the forward pass at batch 1; ", file) +
+                           (file.ends_with(".dot") ? fmt::format("dot -Tsvg {} draws it", file)
+                                                   : fmt::format("mnist predict --graph {} --from {} runs it", file, escaped(path_))));
   }
 
   // Runs the graph of a file in place of the model, on the model's weights.
   void load_graph(const nn::NamedTensors& weights) {
     capture::Graph graph = capture::load(flags_.graph);
     capture::check_forward(graph, flags_.graph);
+    const capture::Value& x = graph.values[graph.inputs[0]];
+    SINTER_CHECK(x.shape[1] == kImagePixels, data,
+                 cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(), ", an image is f32[1, ",
+                     kImagePixels, "]"),
+                 "mnist predict --dump-graph F writes one that fits");
     graph = capture::bind(std::move(graph), [&](const std::string& name) {
       const Tensor* t = nn::find(weights, name);
       return t ? *t : Tensor();
     });
     executor_ = std::make_unique<capture::Executor>(graph);
-    out_.note("graph", fmt::format("{}: {} launches", escaped(flags_.graph), executor_->launches()));
+    dtype_ = DType::f32;  // what a graph takes
+    out_.note("graph", fmt::format("{}: launches {}", escaped(flags_.graph), executor_->launches()));
   }
 
   Tensor logits(const Tensor& images) {

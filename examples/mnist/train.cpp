@@ -116,6 +116,11 @@ void Run::set_up() {
   steps_ = optimizer.steps ? optimizer.steps : optimizer.epochs * per_epoch_;
   epochs_ = (steps_ + per_epoch_ - 1) / per_epoch_;
 
+  if (!flags_.run.preset.empty()) {
+    out_.note("preset", fmt::format("{}: {}, {} lr {}, warm-up {}, batch {}, {} epochs, val {}, {}, {}", flags_.run.preset,
+                                    optimizer.optimizer, optimizer.schedule, *optimizer.lr, optimizer.warmup, optimizer.batch, epochs_,
+                                    flags_.data.val, flags_.mode.mode, flags_.model.dtype));
+  }
   std::optional<SavedModel> init;
   if (!flags_.run.init.empty()) {
     init = read_model(flags_.run.init);
@@ -209,7 +214,8 @@ void Run::look_at_loss() {
     throw Error(Error::Kind::numeric,
                 fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}", std::isnan(state.last_loss) ? "nan" : "inf",
                             position(step), state.last_good_loss, lr, kept),
-                fmt::format("--lr {:.1g} or --clip 1; --check-nan names the op", *flags_.optimizer.lr / 3));
+                fmt::format("--lr {:.1g} or --clip 1; {}--check-nan names the op", *flags_.optimizer.lr / 3,
+                            flags_.mode.mode == "fused" ? "--mode eager " : ""));
   }
   const double rows = static_cast<double>(state.loss_rows - window_rows_);
   const double window = (state.loss_sum - window_loss_) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
@@ -294,14 +300,20 @@ std::string Run::finish_profile() {
   return table;
 }
 
-// Of mode fused: what the capture did; --explain and --dump-graph also in mode eager, by a scratch capture of the same step.
+// Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the
+// same step.
 void Run::report_capture() {
   const ModeFlags& mode = flags_.mode;
   std::optional<Trainer> scratch;
-  if (!trainer_->captured_step() && !mode.dump_graph.empty()) {
+  const bool fused = trainer_->captured_step() != nullptr, captured_one = fused && trainer_->captured_step()->captured();
+  if (fused && !captured_one) {
+    out_.note("capture", fmt::format("none: the first two steps of a shape are recorded as they run eagerly; this run had {}",
+                                     count_of(step_, "step")));
+  }
+  if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
     TrainFlags flags = flags_;
     flags.mode.mode = "fused";
-    flags.mode.rules = "none";
+    if (!fused) flags.mode.rules = "none";
     scratch.emplace(flags, make_model(flags.model, flags.common->seed), 2);
     const Batch batch = batches_->next();
     for (int i = 0; i < 2; ++i) scratch->step(batch);
@@ -310,18 +322,21 @@ void Run::report_capture() {
   const capture::Captured* captured = step ? step->captured() : nullptr;
   if (!captured) return;
   if (!mode.dump_graph.empty()) write_graph(mode.dump_graph, captured->fused.graph);
+  if (mode.explain) out_.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
   if (scratch) return;
   const auto kept =
       std::count_if(captured->fused.groups.begin(), captured->fused.groups.end(), [](const capture::Group& g) { return g.kept_unfused; });
-  out_.note(
-      "capture",
-      fmt::format(
-          "{} launches -> {} (rules {}), shape-specialised, {} captures in {:.1f} ms, {} of {} steps replayed, 0 allocations per replay{}",
-          captured->recorded.nodes.size(), captured->executor->launches(), mode.rules, step->stats().captures, step->stats().capture_ms,
-          step->stats().replays, step->stats().calls,
-          kept ? fmt::format("; {} of {} groups kept unfused, not faster here", kept, captured->fused.groups.size()) : ""));
-  for (const std::string& miss : step->stats().misses) out_.note("note", miss);
-  if (mode.explain) out_.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
+  const capture::StepStats& stats = step->stats();
+  out_.note("capture", fmt::format("{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} replayed, {} per replay",
+                                   captured->recorded.nodes.size(), captured->executor->launches(), mode.rules,
+                                   count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3), cli::grouped(stats.replays),
+                                   count_of(stats.calls, "step"), count_of(trainer_->allocations_per_replay(), "allocation")));
+  if (kept) {
+    out_.note("note", fmt::format("fused: {} of {} kept unfused, not faster here{}", kept,
+                                  count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
+                                  mode.explain ? "" : " (--explain; --measure off fuses all)"));
+  }
+  for (const std::string& miss : stats.misses) out_.note("note", miss);
 }
 
 int Run::report() {
@@ -331,7 +346,7 @@ int Run::report() {
   const std::optional<double> target = flags_.run.target_acc;
   const bool reached = !target || 100 * test.accuracy() >= *target;
   out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target, reached ? "reached" : "missed") : ""));
-  out_.result("time", fmt::format("{} of training, {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(step_),
+  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()), count_of(step_, "step"),
                                   escaped(folder_->name())));
   if (!table.empty()) out_.result_text("\n" + table);
   report_capture();
@@ -344,8 +359,7 @@ int Run::report() {
 
 int Run::report_interrupted() {
   const std::string table = finish_profile();
-  out_.note("stop", fmt::format("interrupted after {}: {} saved", position(std::max<int64_t>(step_, 1)),
-                                escaped(folder_->file(kModel))));
+  out_.note("stop", fmt::format("interrupted after {}: {} saved", position(std::max<int64_t>(step_, 1)), escaped(folder_->file(kModel))));
   out_.result("time", fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(step_),
                                   cli::grouped(steps_), escaped(folder_->name())));
   if (!table.empty()) out_.result_text("\n" + table);
@@ -381,11 +395,15 @@ void Run::report_json(const Evaluation* test) const {
 }
 
 int Run::dry_run() {
-  trainer_->step(batches_->next());
+  // Fused, two steps are recorded, then one is replayed.
+  const int64_t steps = flags_.mode.mode == "fused" ? 3 : 1;
+  const Batch batch = batches_->next();
+  for (; step_ < steps; ++step_) trainer_->step(batch);
   const int64_t n = std::min(flags_.optimizer.eval_batch, data_.test.size());
   const Evaluation e = evaluate_on(slice(data_.test, 0, n));
-  out_.result("dry run", fmt::format("one step: loss {:.4f}; {} test images: accuracy {}; nothing was written", trainer_->state().last_loss,
-                                     n, cli::proportion(e.correct, e.images)));
+  out_.result("dry run", fmt::format("{}: loss {:.4f}; {} test images: accuracy {}; nothing was written", count_of(steps, "step"),
+                                     trainer_->state().last_loss, n, cli::proportion(e.correct, e.images)));
+  report_capture();
   out_.json({{"schema", "sinter.dry-run/1"}, {"loss", trainer_->state().last_loss}, {"images", n}, {"accuracy", e.accuracy()}});
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "autograd/autograd.h"
+#include "core/allocator.h"
 #include "core/parallel.h"
 #include "examples/cli/text.h"
 #include "nn/clip.h"
@@ -23,6 +24,10 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const
 }
 
 }  // namespace
+
+std::string count_of(int64_t n, const std::string& thing, const char* plural) {
+  return cat(cli::grouped(n), " ", thing, n == 1 ? "" : plural);
+}
 
 std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed) {
   auto model = std::make_shared<nn::Mlp>(flags.sizes(), nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
@@ -48,7 +53,11 @@ Tensor Trainer::step(const Batch& batch) {
   optimizer_->set_lr(lr_of(steps_++));
   if (!step_) return eager_step(batch.images, batch.labels);
   inputs_ = {batch.images, batch.labels};
-  return (*step_)(inputs_)[0];
+  const auto requests = [] { return allocator(kCpu).stats().requests; };
+  const int64_t replays = step_->stats().replays, before = requests();
+  const Tensor losses = (*step_)(inputs_)[0];
+  if (step_->stats().replays > replays) allocations_ = std::max(allocations_, requests() - before);
+  return losses;
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
@@ -62,7 +71,7 @@ Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
 
 std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
   using Clock = std::chrono::steady_clock;
-  const auto say = [] { return fmt::format("{} thread{}", num_threads(), num_threads() == 1 ? "" : "s"); };
+  const auto say = [] { return count_of(num_threads(), "thread"); };
   if (flags.common->threads > 0 || available_cores() == 1) {
     set_num_threads(std::max(1, static_cast<int>(flags.common->threads)));
     return say();

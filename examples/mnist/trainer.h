@@ -11,6 +11,9 @@
 
 namespace sinter::mnist {
 
+// "1 step", "2,150 steps"
+std::string count_of(int64_t n, const std::string& thing, const char* plural = "s");
+
 std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed);
 
 class Trainer {
@@ -26,6 +29,8 @@ class Trainer {
   nn::Optimizer& optimizer() { return *optimizer_; }
   // Mode fused only, else nullptr.
   const capture::Step* captured_step() const { return step_.get(); }
+  // Tensor memory asked of the allocator by the replay that asked most.
+  int64_t allocations_per_replay() const { return allocations_; }
   double lr_of(int64_t step) const { return nn::learning_rate(schedule_, step); }
 
  private:
@@ -38,7 +43,7 @@ class Trainer {
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<capture::Step> step_;
   Tensors inputs_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, allocations_ = 0;
 };
 
 // Sets the number of threads: --threads, or by a short trial of the step on a scratch model. Says what it did: "2 threads (tried 1: 2.1

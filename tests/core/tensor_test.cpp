@@ -90,8 +90,10 @@ TEST(Allocators, ReuseBlocksAndCount) {
 #endif
   memory.trim();
   EXPECT_LE(memory.stats().reserved_bytes, before.reserved_bytes);
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the program where more is asked for than it can give
   const std::string message = message_of([] { Tensor::empty({int64_t{1} << 46}); });
   EXPECT_NE(message.find("out of memory asking"), std::string::npos) << message;
+#endif
 }
 
 TEST(Errors, HaveOneForm) {

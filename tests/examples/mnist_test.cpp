@@ -289,7 +289,8 @@ TEST(Mnist, ProfilePrintsItsTable) {
   const Program program;
   const Result r = program.run(with(kQuick, {"--profile", "--profile-steps", "1:1:3"}));
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const char* row : {"linear", "adam_update", "launches 17", "next_batch"}) EXPECT_TRUE(has(r.out, row)) << row << "\n" << r.out;
+  // A row of little time is folded into "small rows": which ones are is the machine's to say.
+  for (const char* row : {"CPU eager", "small rows", "launches 17", "next_batch"}) EXPECT_TRUE(has(r.out, row)) << row << "\n" << r.out;
   EXPECT_EQ(r.out.find("test    "), 0u);
   EXPECT_TRUE(has(r.out, Program::text(program.folder() / "runs/last/profile.txt")));
 }

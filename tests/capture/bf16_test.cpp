@@ -1,0 +1,117 @@
+// Training with bf16 copies of the weights: launches, one step fused against eager, and copies that always equal the rounded masters.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/capture/step_util.h"
+
+namespace sinter {
+namespace {
+
+using capture::Step;
+
+std::string ops_of(const capture::Graph& graph) {
+  std::string names;
+  for (const capture::Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
+  return names;
+}
+
+// The plan's 25, 10 and 9 launches, and the rounding of the logits' gradient: a cast of its own, whose f32 source feeds the last bias
+// gradient.
+TEST(Bf16, Launches) {
+  for (const std::string optimizer : {"adam", "sgd"}) {
+    for (const auto& [rules, launches] : {std::pair{"none", 26u}, {"all,-weight_grad_update", 12u}, {"all", 12u}}) {
+      Training training({.optimizer = optimizer, .dtype = DType::bf16});
+      Step step(training.function(), training.step_options(rules));
+      for (int i = 0; i < 2; ++i) step(batch_of(training.options, 128, 1));
+      const std::string ops = ops_of(step.captured()->fused.graph);
+      EXPECT_EQ(step.captured()->executor->launches(), launches) << optimizer << " " << rules << ": " << ops;
+      EXPECT_EQ(ops.find("cast"), ops.rfind("cast")) << ops;
+    }
+  }
+}
+
+double norm(const Tensor& a, const Tensor& b) {
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  return std::sqrt(sum);
+}
+double norm(const Tensor& a) { return norm(a, Tensor::zeros(a.shape())); }
+
+// bf16 rounds by at most u = 2^-8 of a value. On the way to the first layer's gradient lie 5 rounded intermediates (both hidden layers, the
+// gradients of the logits and of both hidden layers); where fused and eager round one differently, or only one of them rounds, each
+// moves the result by u of its norm.
+constexpr double kGradientBound = 5 * 0x1p-8;
+
+TEST(Bf16, OneStepAgreesWithEager) {
+  for (const std::string optimizer : {"adam", "sgd"}) {
+    for (const char* activation : {"relu", "gelu", "tanh"}) {
+      for (const int64_t rows : {1, 17, 97}) {
+        SCOPED_TRACE(cat(optimizer, " ", activation, " rows ", rows));
+        const TrainOptions options{.sizes = {77, 333, 61, 10}, .activation = activation, .optimizer = optimizer, .dtype = DType::bf16};
+        Training eager(options), fused(options), grads(options);
+        Step step(fused.function(), fused.step_options()), grad_step(grads.function(), grads.step_options("all,-weight_grad_update"));
+        const auto run = [&](uint64_t seed) {
+          const Tensors in = batch_of(options, rows, seed);
+          const Tensor loss = eager(in)[0];
+          EXPECT_LE(norm(step(in)[0], loss), 2 * 0x1p-8 * norm(loss));  // two hidden layers
+          grad_step(in);
+        };
+        for (uint64_t i = 0; i < 3; ++i) {  // the third replays
+          std::vector<Tensor> before;
+          for (size_t p = 0; p < eager.net.parameters().size(); ++p) {  // equal weights and state
+            const Tensor e = eager.net.parameters()[p];
+            before.push_back(copy(detach(e)));
+            for (Training* t : {&fused, &grads}) nn::copy_values(t->net.parameters()[p], detach(e), "test");
+          }
+          for (size_t s = 0; s < eager.optimizer->state_tensors().size(); ++s) {
+            for (Training* t : {&fused, &grads})
+              nn::copy_values(t->optimizer->state_tensors()[s].tensor, eager.optimizer->state_tensors()[s].tensor, "test");
+          }
+          run(20 + i);
+          for (size_t p = 0; p < before.size(); ++p) {
+            const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p], g = grads.net.parameters()[p];
+            EXPECT_LE(norm(g.grad(), e.grad()), kGradientBound * norm(e.grad())) << "gradient " << p << " step " << i;
+            // SGD's step is linear in the gradient; Adam's is below lr / sqrt(1 - beta2) of an element, and near lr whatever its gradient.
+            if (optimizer == "sgd") {
+              EXPECT_LE(norm(f, e), kGradientBound * norm(e, before[p]) + 1e-6 * norm(e)) << "weight " << p << " step " << i;
+            } else {
+              const std::vector<double> a = f.to_vector<double>(), b = e.to_vector<double>();
+              for (size_t k = 0; k < a.size(); ++k) ASSERT_LE(std::abs(a[k] - b[k]), 2 * 0.002) << "weight " << p << " step " << i;
+            }
+          }
+        }
+        EXPECT_EQ(step.stats().replays, 1);
+      }
+    }
+  }
+}
+
+TEST(Bf16, CopiesEqualTheRoundedMasters) {
+  for (const std::string optimizer : {"adam", "sgd", "adamw"}) {
+    for (const char* rules : {"eager", "none", "all,-weight_grad_update", "all,-weight_grad_update,-multi_tensor_update", "all"}) {
+      Training training({.sizes = {77, 333, 61, 10}, .optimizer = optimizer, .dtype = DType::bf16});
+      Step step(training.function(), training.step_options(rules == std::string("eager") ? "none" : rules));
+      const std::vector<float> start = training.net.parameters()[0].to_vector<float>();
+      for (uint64_t i = 0; i < 4; ++i) {
+        const Tensors in = batch_of(training.options, 33, 40 + i);
+        rules == std::string("eager") ? training(in) : step(in);
+        size_t copies = 0;
+        for (const Tensor& p : training.net.parameters()) {
+          const Tensor low = p.autograd().low;
+          if (!low.defined()) continue;
+          ++copies;
+          const NoGrad no_grad;
+          EXPECT_EQ(low.to_vector<float>(), cast(p, DType::bf16).to_vector<float>())
+              << optimizer << " " << rules << " step " << i << " " << p.autograd().name;
+        }
+        EXPECT_EQ(copies, 3u);
+      }
+      EXPECT_NE(training.net.parameters()[0].to_vector<float>(), start);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,236 @@
+// Mode fused, compare and graph files of the `mnist` program, run as a subprocess: the same numbers, the counts of every rule set, and what
+// is said and refused. --measure off: which groups are kept unfused depends on the clock.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+const Words kSmall{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
+const Words kFused{"--mode", "fused", "--measure", "off"};
+const Words kCompare{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+void expect_facts(const std::string& text, const Words& facts) {
+  for (const std::string& fact : facts) EXPECT_NE(text.find(fact), std::string::npos) << "no \"" << fact << "\" in\n" << text;
+}
+
+TEST(MnistFused, LearnsWhatEagerLearns) {
+  const Program program;
+  const Words recipe = kSmall + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
+  const Result eager = program.run(recipe), fused = program.run(recipe + kFused);
+  ASSERT_EQ(eager.status, 0) << eager.err;
+  ASSERT_EQ(fused.status, 0) << fused.err;
+  const json e = json::parse(eager.out), f = json::parse(fused.out);
+  EXPECT_EQ(f["mode"], "fused");
+  EXPECT_GT(f["test"]["accuracy"], 0.6);
+  EXPECT_NEAR(f["test"]["accuracy"].get<double>(), e["test"]["accuracy"].get<double>(), 0.03);
+  // 62 whole batches, two of them recorded, and a ragged one, recorded once.
+  expect_facts(fused.err, {" (rules all), ", ", 1 capture in ", ", 60 of 63 steps replayed, 0 allocations per replay\n"});
+}
+
+TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
+  const Program program;
+  const Result r = program.run(kSmall + kFused + Words{"--epochs", "3", "--rules", "none"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ", ", 185 of 189 steps replayed, 0 allocations per replay\n"});
+}
+
+TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
+  const Program program;
+  const Words train{"train", "--limit", "200", "--threads", "1"};
+  const Result r = program.run(train + kFused + Words{"--steps", "4", "--explain", "--dump-graph", "step.txt"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  expect_facts(r.out, {"\ngroup 1  softmax_xent ", "\ngroup 8  weight_grad_update  <- ", "adam_update of 0.weight", "\nmemory   ",
+                       "\n25 launches -> 9 (rules all)\n"});
+  const std::string graph = Program::text(program.folder() / "step.txt");
+  EXPECT_TRUE(graph.starts_with("sinter-graph 1\n"));
+  expect_facts(graph, {" = linear_act(%0, ", "\nweight_grad_update("});
+
+  // A training step is no graph to predict with.
+  const Result refused = program.run({"predict", "--index", "0", "--graph", "step.txt"});
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_EQ(refused.out, "");
+  expect_facts(refused.err, {"graph: not for predict: step.txt; it updates 6 parameters", "hint: mnist predict --dump-graph F"});
+
+  // In mode eager the graph is the step as captured; a run too short for a capture says so, and still writes it.
+  ASSERT_EQ(program.run(train + Words{"--steps", "1", "--dump-graph", "eager.dot", "-q"}).status, 0);
+  const std::string dot = Program::text(program.folder() / "eager.dot");
+  EXPECT_TRUE(dot.starts_with("digraph "));
+  EXPECT_EQ(dot.find("linear_act"), std::string::npos);
+  const Result brief = program.run(train + kFused + Words{"--steps", "1", "--dump-graph", "brief.txt"});
+  expect_facts(brief.err, {"capture none: ", "this run had 1 step\n"});
+  expect_facts(Program::text(program.folder() / "brief.txt"), {"\nweight_grad_update("});
+
+  const Result dry = program.run(train + kFused + Words{"--dry-run", "--explain"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  expect_facts(dry.out, {"dry run 3 steps: ", "25 launches -> 9 (rules all)"});
+  expect_facts(dry.err, {", 1 of 3 steps replayed"});
+}
+
+TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
+  struct Case {
+    const char *rules, *optimizer;
+    int launches;
+    int64_t eager_bytes, bytes;
+  };
+  const Program program;
+  for (const Case& c : {Case{"all", "adam", 9, 11'501'416, 8'610'584}, Case{"all", "sgd", 9, 9'620'248, 6'729'416},
+                        Case{"all,-weight_grad_update", "adam", 10, 11'501'416, 10'491'752},
+                        Case{"none", "adam", 25, 11'501'416, 11'501'416}, Case{"linear_act", "adam", 23, 11'501'416, 11'108'200}}) {
+    const Result r = program.run(kCompare + Words{"--json", "--rules", c.rules, "--optimizer", c.optimizer});
+    ASSERT_EQ(r.status, 0) << c.rules << "\n" << r.err;
+    const json o = json::parse(r.out);
+    EXPECT_EQ(o["schema"], "sinter.compare/1");
+    EXPECT_EQ(o["launches"], (json{{"eager", 25}, {"fused", c.launches}, {"complete", true}})) << c.rules;
+    EXPECT_EQ(o["bytes"], (json{{"eager", c.eager_bytes}, {"fused", c.bytes}})) << c.rules;
+    EXPECT_EQ(o["flops"]["eager"], o["flops"]["fused"]) << c.rules;
+    EXPECT_LT(o["parity"]["loss"], 1e-5);
+    EXPECT_LT(o["parity"]["gradients"], 1e-5);
+    EXPECT_TRUE(o["ratio"]["value"].is_null()) << "no factor from one pair of rounds";
+    int64_t launches = 0, bytes = 0;
+    for (const json& row : o["ledger"]) launches += row["launches"][1].get<int>(), bytes += row["bytes"][1].get<int64_t>();
+    EXPECT_EQ(launches, c.launches);
+    EXPECT_EQ(bytes, c.bytes);
+  }
+}
+
+TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
+  const Program program;
+  const Result r = program.run(kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(
+      r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread   rules all,-weight_grad_update   "));
+  expect_facts(r.out, {"\nsoftmax_xent        <- log_softmax, nll, 2 backwards ", "  1942.1 ->  1740.3   -201.7  ", "  - unchanged\n",
+                       "11501.4 -> 10491.8  -1009.7  ", "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
+                       "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches\n"});
+  for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
+  EXPECT_EQ(Program::text(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
+  expect_facts(Program::text(program.folder() / "g_fused.txt"), {"linear_act", "multi_tensor_update", "\ngradient %"});
+
+  const Result strict = program.run(kCompare + Words{"--max-rel", "0"});
+  EXPECT_EQ(strict.status, 7);
+  expect_facts(strict.out, {"   parity: loss "});
+  expect_facts(strict.err, {"compare: results differ: ", ", max rel ", "; allowed 0\n"});
+
+  // A rate of zero leaves the weights as they are; a clipped gradient cannot be consumed by its update.
+  const Result still = program.run(kCompare + Words{"--optimizer", "sgd", "--lr", "0", "--clip", "1", "--batch", "7", "--limit", "5"});
+  ASSERT_EQ(still.status, 0) << still.err;
+  expect_facts(still.out,
+               {"   batch 5   ", "weights 0e+00 lr\n", "clip_norm ", "not fused: 3 near misses, 0 groups not faster here (--explain)\n"});
+}
+
+TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
+  const Program program;
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Words train{"--steps",   "20",  "--force", "--out", "a",           "--dtype", dtype,
+                      "--dropout", "0.1", "--act",   "gelu",  "--normalize", "mnist"};
+    ASSERT_EQ(program.run(kSmall + train).status, 0);
+    ASSERT_EQ(program.run({"predict", "--from", "a", "--dump-graph", "g.txt"}).status, 0);
+    const Words predict{"predict", "--from", "a", "--json", "--index", "3"};
+    const Result model = program.run(predict), graph = program.run(predict + Words{"--graph", "g.txt"});
+    ASSERT_EQ(model.status, 0) << model.err;
+    ASSERT_EQ(graph.status, 0) << graph.err;
+    EXPECT_EQ(graph.out, model.out) << dtype;
+  }
+  const Result drawn = program.run({"predict", "--from", "a", "--dump-graph", "g.dot"});
+  expect_facts(drawn.err, {"dot -Tsvg g.dot draws it"});
+
+  const std::string whole = Program::text(program.folder() / "g.txt");
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+    return text;
+  };
+  struct Bad {
+    const char* name;
+    std::string text;
+    int status;
+    Words facts;
+  };
+  const Bad all[] = {
+      {"cut", whole.substr(0, whole.find("output")), 3, {"graph: cut short: cut line ", "no output line"}},
+      {"word", edited("= linear(", "= linaer("), 3, {"graph: unknown op: word line ", "linaer, nearest is linear"}},
+      {"version", edited("sinter-graph 1", "sinter-graph 2"), 3, {"graph: another version: version line 1; sinter-graph 2"}},
+      {"other", "digraph {}\n", 3, {"graph: not a graph file: other line 1"}},
+      {"name",
+       edited("\"0.bias\"", "\"9.bias\""),
+       4,
+       {"graph: parameters do not match: 1 missing, 0 of another shape", "missing 9.bias f32[32]"}},
+      {"shape", edited("784", "785"), 3, {"graph: not for predict: shape; its input is f32[1, 785], an image is f32[1, 784]"}},
+      {"huge",
+       "sinter-graph 1\n%0 = input \"x\" f32[1, 90000000]\n%1 = relu(%0) f32[1, 90000000]\noutput \"y\" %1\n",
+       3,
+       {"not for predict"}},
+  };
+  for (const Bad& bad : all) {
+    program.write(bad.name, bad.text);
+    const Result r = program.run({"predict", "--from", "a", "--index", "0", "--graph", bad.name});
+    EXPECT_EQ(r.status, bad.status) << bad.name << "\n" << r.err;
+    EXPECT_EQ(r.out, "") << bad.name;
+    expect_facts(r.err, bad.facts);
+  }
+  EXPECT_EQ(program.run({"predict", "--from", "a", "--index", "0", "--graph", "none.txt"}).status, 3);
+}
+
+TEST(MnistFused, RefusalsComeBeforeAnyWork) {
+  const Program program;
+  const std::pair<Words, Words> all[] = {
+      {{"compare", "--rules", "all,-linear_atc"}, {"unknown rule: linear_atc; nearest is linear_act"}},
+      {{"compare", "--rules", "zzzzzz"}, {"unknown rule: zzzzzz; rules are all, none, softmax_xent, "}},
+      {{"compare", "--rules", ","}, {"--rules has an empty item: ,"}},
+      {{"compare", "--rules", "all", "--rules", "none"}, {"--rules is a list, given 2 times: all and none"}},
+      {{"compare", "--measure", "maybe"}, {"unknown --measure: maybe; allowed on, off"}},
+      {{"compare", "--dump-graph", "none/g.txt"}, {"--dump-graph: no such folder: ", "/none; wanted for none/g.txt"}},
+      {{"train", "--rules", "none"}, {"--rules needs --mode fused: the mode is eager"}},
+      {{"train", "--explain"}, {"--explain needs --mode fused: the mode is eager"}},
+      {{"train", "--mode", "fused", "--check-nan"}, {"--check-nan needs --mode eager: the mode is fused"}},
+  };
+  for (const auto& [words, facts] : all) {
+    const Result r = program.run(words);
+    EXPECT_EQ(r.status, 2) << facts[0] << r.err;
+    EXPECT_EQ(r.out, "") << facts[0];
+    EXPECT_TRUE(r.err.starts_with("error: ")) << r.err;
+    expect_facts(r.err, facts);
+  }
+}
+
+TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {
+  const Program program;
+  const Words train{"train",     "--limit", "2000",        "--steps", "20",   "--hidden", "64,32",
+                    "--threads", "1",       "--optimizer", "sgd",     "--lr", "1e5"};
+  const Result eager = program.run(train), fused = program.run(train + kFused);
+  EXPECT_EQ(eager.status, 6) << eager.err;
+  EXPECT_EQ(fused.status, 6) << fused.err;
+  EXPECT_EQ(fused.out, "");
+  const auto step = [](const std::string& text) {
+    return text.substr(text.find("train: loss is "), text.find(" (epoch") - text.find("train: loss is "));
+  };
+  EXPECT_EQ(step(fused.err), step(eager.err));
+  expect_facts(fused.err, {"--mode eager --check-nan names the op"});
+}
+
+TEST(MnistFused, OverfitsOneBatch) {
+  const Program program;
+  EXPECT_EQ(program.run(Words{"train", "--limit", "200", "--overfit-batch", "--threads", "1", "--hidden", "32"} + kFused).status, 0);
+}
+
+TEST(MnistFused, Fast98RunsAndMissesItsTargetOnFewImages) {
+  const Program program;
+  const Result r = program.run({"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--measure", "off", "--hidden", "32"});
+  EXPECT_EQ(r.status, 7);
+  expect_facts(r.out, {"   target 98 %: missed\n", ", 12 steps     run "});
+  expect_facts(r.err, {"epoch 6/6", "train: target missed: test accuracy ", ", --target-acc 98\n"});
+}
+
+}  // namespace
+}  // namespace sinter::test
