@@ -191,15 +191,36 @@ void App::merge(Command& command) {
     Flags::set(*command.flags.find(name), value, Source::preset, cat(" in preset ", *command.preset));
 }
 
+namespace {
+
+// `start` and `text` in lines of at most 80 columns, all but the first indented.
+std::string wrapped(std::string start, std::string_view text, size_t indent) {
+  size_t column = start.size() - (start.rfind('\n') + 1);
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const bool fresh = column <= indent;
+    if (!fresh && column + 1 + word.size() > 80)
+      start += "\n" + std::string(indent, ' '), column = indent;
+    else if (!fresh)
+      start += ' ', ++column;
+    start += word;
+    column += word.size();
+  }
+  return start + "\n";
+}
+
+}  // namespace
+
 std::string App::help() const {
-  std::string out = fmt::format("{}\n\nusage: {} COMMAND [flags]\n\n", summary_, name_);
-  for (const Command& command : commands_) out += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  std::string out = wrapped("", summary_, 0) + fmt::format("\nusage: {} COMMAND [flags]\n\n", name_);
+  for (const Command& command : commands_) out += wrapped(fmt::format("  {:<10} ", command.name), command.summary, 13);
   return out + fmt::format("\n{} COMMAND --help lists the flags of a command.\n", name_);
 }
 
 std::string App::help(const Command& command) const {
-  std::string out =
-      fmt::format("{}\n\nusage: {} {}{} [flags]\n", command.summary, name_, command.name, command.inputs ? " " + command.inputs_name : "");
+  std::string out = wrapped("", command.summary, 0) +
+                    fmt::format("\nusage: {} {}{} [flags]\n", name_, command.name, command.inputs ? " " + command.inputs_name : "");
   std::vector<std::string> topics;  // the general ones last
   for (const Flag& flag : command.flags.all()) {
     if (std::find(topics.begin(), topics.end(), flag.topic) == topics.end()) topics.push_back(flag.topic);
@@ -214,7 +235,7 @@ std::string App::help(const Command& command) const {
       if (!flag.value.empty()) left += flag.bare_value.empty() ? " " + flag.value : "[=" + flag.value + "]";
       if (left.size() > 27) left += "\n" + std::string(28, ' ');
       const std::string standard = flag.standard.empty() ? "" : "[" + flag.standard + "]";
-      out += fmt::format("{:<28}{}{}{}\n", left, flag.help, flag.help.empty() || standard.empty() ? "" : " ", standard);
+      out += wrapped(fmt::format("{:<28}", left), flag.help + (flag.help.empty() || standard.empty() ? "" : " ") + standard, 28);
     }
   }
   return out;

@@ -43,7 +43,7 @@ int exit_code(Error::Kind kind) {
 
 int report_current_exception(std::string_view color) {
   const auto print = [color](std::string_view text) {
-    fmt::print(stderr, "{}{}\n", paint("error: ", "1;31", wants_color(STDERR_FILENO, color)), text);
+    say(fmt::format("{}{}\n", paint("error: ", "1;31", wants_color(STDERR_FILENO, color)), text));
   };
   try {
     throw;

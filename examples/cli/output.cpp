@@ -23,6 +23,8 @@ std::string line(std::string_view label, std::string_view text, bool painted) {
 
 }  // namespace
 
+void say(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
 bool is_terminal(int fd) {
   const char* term = std::getenv("TERM");
   return isatty(fd) && term && std::string_view(term) != "dumb";
@@ -70,11 +72,11 @@ void Output::json(const nlohmann::ordered_json& object) {
 }
 
 void Output::note(std::string_view label, std::string_view text) {
-  if (!options_.quiet) fmt::print(stderr, "{}", line(label, text, paint_err_));
+  if (!options_.quiet) say(line(label, text, paint_err_));
 }
 void Output::detail(std::string_view text) {
-  if (options_.verbose && !options_.quiet) fmt::print(stderr, "{}{}", text, text.ends_with('\n') ? "" : "\n");
+  if (options_.verbose && !options_.quiet) say(cat(text, text.ends_with('\n') ? "" : "\n"));
 }
-void Output::warning(std::string_view text) { fmt::print(stderr, "{}{}\n", paint("warning: ", kYellow, paint_err_), text); }
+void Output::warning(std::string_view text) { say(cat(paint("warning: ", kYellow, paint_err_), text, "\n")); }
 
 }  // namespace sinter::cli

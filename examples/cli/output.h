@@ -40,6 +40,8 @@ class Output {
   bool closed_ = false;  // nobody reads stdout any more
 };
 
+// To stderr; that nobody reads it, or that its disk is full, ends nothing.
+void say(std::string_view text);
 // Is `fd` a terminal that understands a carriage return?
 bool is_terminal(int fd);
 // Columns of the terminal behind stderr, else 100.

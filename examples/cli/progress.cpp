@@ -22,16 +22,16 @@ std::string progress_line(const ProgressView& view, bool bar, int width) {
 
 void Progress::show(const ProgressView& view) {
   last_ = Clock::now();
-  if (!terminal_) return fmt::print(stderr, "{}\n", progress_line(view, false, 1000));
+  if (!terminal_) return say(progress_line(view, false, 1000) + "\n");
   const std::string line = progress_line(view, true, terminal_width() - 1);
-  fmt::print(stderr, "\r{:<{}}", line, shown_);
+  say(fmt::format("\r{:<{}}", line, shown_));
   shown_ = std::max(shown_, line.size());
   std::fflush(stderr);
 }
 
 void Progress::clear() {
   if (shown_ == 0) return;
-  fmt::print(stderr, "\r{:<{}}\r", "", shown_);
+  say(fmt::format("\r{:<{}}\r", "", shown_));
   std::fflush(stderr);
   shown_ = 0;
 }

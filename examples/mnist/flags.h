@@ -48,7 +48,7 @@ struct OptimizerFlags {
 struct ModeFlags {
   std::string mode = "eager";
   std::string rules = "all";
-  std::string measure = "on";  // time each fused group against its parts
+  std::string measure = "off";  // time each fused group against its parts
   bool explain = false;
   std::string dump_graph;
   bool measures() const { return measure == "on"; }

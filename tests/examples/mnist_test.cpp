@@ -267,22 +267,27 @@ TEST(Mnist, OnATerminalProgressIsOneLineWrittenAnew) {
   Program program;
   program.terminal = true;
   program.environment = {"TERM=xterm", "NO_COLOR=1"};
-  const Words train{"train",    "--limit", "5000",      "--epochs", "1000",         "--batch", "1",
-                    "--hidden", "16",      "--threads", "1",        "--save-every", "0"};
-  const auto stop_later = [&program](pid_t child) {
-    for (int i = 0; i < 1000 && !exists(program.folder() / "runs"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    kill(child, SIGINT);
-  };
-  const Result r = program.run(train, stop_later);
+  program.call_at = " ETA ";
+  const Result r =
+      program.run({"train", "--limit", "5000", "--epochs", "1000", "--batch", "1", "--hidden", "16", "--threads", "1", "--save-every", "0"},
+                  [](pid_t child) { kill(child, SIGINT); });
   EXPECT_EQ(r.status, 130);
   const size_t line = r.err.find("\repoch ");
   ASSERT_NE(line, std::string::npos) << r.err.substr(0, 2000);
   for (const char* part : {"/1000 [", "] ", " %  loss ", " img/s  data-wait ", "ETA "})
     EXPECT_LT(r.err.find(part, line), r.err.find('\n', line)) << part;
   EXPECT_FALSE(has(r.err, "\x1b"));
+}
+
+TEST(Mnist, ADumbTerminalGetsWholeLines) {
+  Program program;
+  program.terminal = true;
   program.environment = {"TERM=dumb"};
-  EXPECT_FALSE(has(program.run(train, stop_later).err, "\repoch"));
+  std::string text = program.run(with(kQuick, {"--epochs", "8"})).err;
+  for (size_t at = text.find("\r\n"); at != std::string::npos; at = text.find("\r\n")) text.erase(at, 1);  // the terminal's own
+  EXPECT_TRUE(has(text, "epoch 8/8  loss ")) << text;
+  EXPECT_FALSE(has(text, "\r"));
+  EXPECT_FALSE(has(text, "\x1b"));
 }
 
 TEST(Mnist, ProfilePrintsItsTable) {

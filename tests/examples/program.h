@@ -31,7 +31,8 @@ class Program {
   const std::filesystem::path& folder() const { return folder_; }
   std::vector<std::string> environment;  // "NAME=value", added
   bool close_stdout = false;             // nobody reads it
-  bool terminal = false;                 // stderr is one, 100 columns wide
+  bool terminal = false;                 // stderr is one
+  std::string call_at;                   // on a terminal: while_running is called when this text is on it
 
   // `while_running` gets the child's process id.
   Result run(const std::vector<std::string>& args, const std::function<void(pid_t)>& while_running = {}) const {
@@ -58,10 +59,16 @@ class Program {
       _exit(99);
     }
     if (close_stdout) close(closed[1]);
-    if (while_running) while_running(child);
+    if (while_running && !terminal) while_running(child);
     std::string screen;
     char buffer[4096];
-    for (ssize_t n; terminal && (n = read(master, buffer, sizeof buffer)) > 0;) screen.append(buffer, static_cast<size_t>(n));
+    bool called = false;
+    for (ssize_t n; terminal && (n = read(master, buffer, sizeof buffer)) > 0;) {
+      screen.append(buffer, static_cast<size_t>(n));
+      if (!while_running || called || screen.find(call_at) == std::string::npos) continue;
+      while_running(child);
+      called = true;
+    }
     if (terminal) close(master);
     int status = 0;
     waitpid(child, &status, 0);
