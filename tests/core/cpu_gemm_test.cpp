@@ -126,6 +126,31 @@ void check_all() {
   }
 }
 
+// Beyond 2^29 products with a long side another kernel of oneDNN may run: some elements of C, by the same bound as check().
+TEST(CpuGemm, LargeProducts) {
+  constexpr int64_t kSide = 3072, kInner = 59;
+  for (const bool trans_a : {false, true}) {
+    for (const bool accumulate : {false, true}) {
+      Gemm d = make(kSide, kSide, kInner, trans_a, false, 1);
+      d.accumulate = accumulate;
+      const auto a = random_values<float>((trans_a ? kInner : kSide) * d.lda, 1), b = random_values<float>(kInner * d.ldb, 2);
+      std::vector<float> c(kSide * d.ldc, 0.5f);
+      gemm(d, a.data(), b.data(), nullptr, c.data());
+      for (int64_t i = 0; i < kSide; i += 61) {
+        const int64_t j = (i * 37 + 5) % kSide;
+        double y = accumulate ? 0.5 : 0, scale = y;
+        for (int64_t p = 0; p < kInner; ++p) {
+          const double term = double{a[trans_a ? p * d.lda + i : i * d.lda + p]} * b[p * d.ldb + j];
+          y += term, scale += std::abs(term);
+        }
+        ASSERT_NEAR(c[i * d.ldc + j], y, (4 * std::sqrt(kInner + 2) * scale + 2 * std::abs(y)) * 0x1p-24)
+            << describe(d) << " at " << i << ", " << j;
+        ASSERT_EQ(c[i * d.ldc + kSide], 0.5f) << "written beside C";
+      }
+    }
+  }
+}
+
 TEST(CpuGemm, F32) { check_all<float, float>(); }
 TEST(CpuGemm, F64) { check_all<double, double>(); }
 TEST(CpuGemm, Bf16) { check_all<bf16, bf16>(); }
