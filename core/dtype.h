@@ -1,12 +1,11 @@
 // Element types, and the two ways to go from a run-time DType to a compile-time type: visit_float and visit_all.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/math.h"
 
 namespace sinter {
 
@@ -17,12 +16,12 @@ inline constexpr int kDTypes = 6;
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  bf16(float value) : bits(from(value)) {}  // NOLINT: an implicit rounding is what a store to bf16 means
-  operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  SINTER_FN bf16(float value) : bits(from(value)) {}  // NOLINT: an implicit rounding is what a store to bf16 means
+  SINTER_FN operator float() const { return math::from_bits(uint32_t{bits} << 16); }
 
  private:
-  static uint16_t from(float value) {
-    const uint32_t u = std::bit_cast<uint32_t>(value);
+  static SINTER_FN uint16_t from(float value) {
+    const uint32_t u = math::to_bits(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     return static_cast<uint16_t>(value == value ? rounded : (u >> 16) | 0x40u);
   }
@@ -37,8 +36,6 @@ constexpr std::string_view name_of(DType dtype) {
   return kName[static_cast<int>(dtype)];
 }
 constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16; }
-
-
 
 template <class T>
 inline constexpr DType dtype_of = [] { static_assert(sizeof(T) == 0, "no DType for this type"); return DType::f32; }();

@@ -24,6 +24,8 @@ class Storage {
   void* data() const { return data_; }
   // Other memory, of somebody else's. REQUIRES: this storage owns none.
   void rebind(void* data) { data_ = data; }
+  // Takes the bytes to memory of its own on another device, under another uid; every tensor on the storage goes with it.
+  void move_to(Device device);
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   // Unique in the process, never used again.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/context.h"
+#include "core/device/memory.h"
 
 namespace sinter {
 namespace {
@@ -59,19 +60,25 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   Tensor t = empty(shape, dtype, device);
+  if (value == 0 && device != kCpu) return fill_bytes(t.raw(), device, 0, t.storage()->bytes()), t;
   visit_all(dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::fill_n(t.data<T>(), t.numel(), static_cast<T>(value));
+    if (device == kCpu) {
+      std::fill_n(t.data<T>(), t.numel(), static_cast<T>(value));
+    } else {
+      const std::vector<T> values(static_cast<size_t>(t.numel()), static_cast<T>(value));
+      copy_to_device(t.raw(), device, values.data(), t.storage()->bytes());
+    }
   });
   return t;
 }
 
 template <class T>
-Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
+Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Device device) {
   SINTER_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), shape,
                cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ", shape.numel()));
-  Tensor t = empty(shape, dtype_of<T>);
-  std::copy(values.begin(), values.end(), t.data<T>());
+  Tensor t = empty(shape, dtype_of<T>, device);
+  copy_to_device(t.raw(), device, values.data(), values.size() * sizeof(T));
   return t;
 }
 
@@ -87,6 +94,35 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
   t.impl_->offset = offset;
   t.impl_->contiguous = dense(shape, strides);
   return t;
+}
+
+Tensor Tensor::readable() const {
+  if (device() == kCpu) return *this;
+  int64_t count = numel() == 0 ? 0 : 1;  // from the first element to the last that the strides reach
+  for (int d = 0; d < rank() && count > 0; ++d) count += (size(d) - 1) * strides()[d];
+  const size_t bytes = static_cast<size_t>(count) * size_of(dtype());
+  const auto host = std::make_shared<Storage>(bytes, kCpu);
+  copy_to_host(host->data(), raw(), device(), bytes);
+  return view_of(host, dtype(), shape(), strides(), 0);
+}
+
+Tensor Tensor::to(Device device) const {
+  SINTER_CHECK(defined(), state, "to: the tensor is undefined");
+  Tensor out = empty(shape(), dtype(), device);
+  const size_t bytes = out.storage()->bytes();
+  if (is_contiguous() && device == this->device()) return copy_on_device(out.raw(), raw(), device, bytes), out;
+  Tensor host = readable();
+  if (!host.is_contiguous()) {
+    Tensor dense = empty(shape(), dtype());
+    visit_all(dtype(), [&](auto zero) {
+      auto* to = dense.data<decltype(zero)>();
+      const auto* from = host.data<decltype(zero)>();
+      for_each_offset(shape(), strides(), [&](int64_t at) { *to++ = from[at]; });
+    });
+    host = std::move(dense);
+  }
+  copy_to_device(out.raw(), device, host.raw(), bytes);
+  return out;
 }
 
 Tensor Tensor::with_strides(const Strides& strides) const {
@@ -119,20 +155,21 @@ std::vector<T> Tensor::to_vector() const {
   check_host_read("to_vector");
   std::vector<T> out;
   out.reserve(static_cast<size_t>(numel()));
+  const Tensor host = readable();
   visit_all(dtype(), [&](auto zero) {
-    using From = decltype(zero);
-    const From* p = data<From>();
+    const auto* p = host.data<decltype(zero)>();
     for_each_offset(shape(), strides(), [&](int64_t at) { out.push_back(static_cast<T>(p[at])); });
   });
   return out;
 }
 
 double Tensor::to_double() const {
-  return visit_all(dtype(), [&](auto zero) { return static_cast<double>(*data<decltype(zero)>()); });
+  const Tensor host = readable();
+  return visit_all(dtype(), [&](auto zero) { return static_cast<double>(*host.data<decltype(zero)>()); });
 }
 
-#define SINTER_INSTANTIATE(T)                                     \
-  template Tensor Tensor::from(const std::vector<T>&, const Shape&); \
+#define SINTER_INSTANTIATE(T)                                                \
+  template Tensor Tensor::from(const std::vector<T>&, const Shape&, Device); \
   template std::vector<T> Tensor::to_vector() const;
 SINTER_INSTANTIATE(float)
 SINTER_INSTANTIATE(double)

@@ -30,8 +30,10 @@ class Tensor {
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = kCpu);
   // The values in row-major order; throws shape unless values.size() == shape.numel().
   template <class T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape);
-  static Tensor from(std::initializer_list<float> values, const Shape& shape) { return from(std::vector<float>(values), shape); }
+  static Tensor from(const std::vector<T>& values, const Shape& shape, Device device = kCpu);
+  static Tensor from(std::initializer_list<float> values, const Shape& shape, Device device = kCpu) {
+    return from(std::vector<float>(values), shape, device);
+  }
   // A tensor without storage: shape, dtype and device only (for shape rules and plans).
   static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
   // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage (checked).
@@ -39,6 +41,8 @@ class Tensor {
 
   // A meta tensor with other strides.
   Tensor with_strides(const Strides& strides) const;
+  // A dense copy on a device (this one or another). Neither autograd nor a capture sees it; to the host it waits for the device.
+  Tensor to(Device device) const;
 
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
@@ -48,7 +52,7 @@ class Tensor {
   int rank() const { return impl_->shape.rank(); }
   int64_t numel() const { return impl_->numel; }
   DType dtype() const { return impl_->dtype; }
-  Device device() const { return impl_->device; }
+  Device device() const { return impl_->storage ? impl_->storage->device() : impl_->device; }
   int64_t offset() const { return impl_->offset; }  // of the first element, in elements
   bool is_contiguous() const { return impl_->contiguous; }
   const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
@@ -64,6 +68,7 @@ class Tensor {
     check_type(dtype_of<T>);
     return static_cast<T*>(raw());
   }
+  // Memory of the device: on the host only core/device/memory.h may touch it unless that is the CPU.
   void* raw() const { return static_cast<char*>(impl_->storage->data()) + impl_->offset * static_cast<int64_t>(size_of(impl_->dtype)); }
 
   // The one element, on the host. Throws shape unless numel() == 1, and state inside a captured step.
@@ -95,7 +100,7 @@ class Tensor {
     Strides strides;
     int64_t offset = 0, numel = 0;
     DType dtype = DType::f32;
-    Device device;
+    Device device;  // of a tensor without storage
     bool contiguous = true;
     std::unique_ptr<AutogradMeta> autograd;
     ~Impl();
@@ -103,6 +108,8 @@ class Tensor {
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   void check_type(DType wanted) const;
   void check_host_read(const char* what) const;
+  // The tensor where the host may read it, with its strides: itself on the CPU, else a copy of the elements it reaches.
+  Tensor readable() const;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -107,5 +107,52 @@ TEST(Errors, HaveOneForm) {
   EXPECT_EQ(nearest_word("xyz", std::vector<std::string>{"batch", "hidden"}), "");
 }
 
+TEST(TensorSimt, ValuesGoThereAndBack) {
+  constexpr Device kSimt{Device::Type::simt, 0};
+  const Tensor t = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}, kSimt);
+  EXPECT_EQ(t.describe(), "f32[2, 3] simt");
+  const Tensor back = t.to(kCpu);
+  EXPECT_EQ(back.device(), kCpu);
+  EXPECT_EQ(back.to_vector<float>(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  // by columns, from the second one on: [[2, 5], [3, 6]]
+  const Tensor view = Tensor::view_of(t.storage(), DType::f32, {2, 2}, {1, 3}, 1);
+  EXPECT_EQ(view.to_vector<double>(), (std::vector<double>{2, 5, 3, 6}));
+  for (const Device device : {kCpu, kSimt}) {
+    const Tensor dense = view.to(device);
+    EXPECT_TRUE(dense.is_contiguous());
+    EXPECT_EQ(dense.device(), device);
+    EXPECT_EQ(dense.to_vector<double>(), (std::vector<double>{2, 5, 3, 6}));
+  }
+  EXPECT_EQ(t.values(0), "[[1, 2, 3],\n [4, 5, 6]]");
+  EXPECT_EQ(Tensor::view_of(t.storage(), DType::f32, {}, {}, 3).item(), 4);
+  EXPECT_EQ(Tensor::zeros({3}, DType::i64, kSimt).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(Tensor::full({2}, -1.5, DType::bf16, kSimt).to_vector<float>(), (std::vector<float>{-1.5f, -1.5f}));
+  EXPECT_EQ(Tensor::zeros({0, 4}, DType::f32, kSimt).to(kCpu).numel(), 0);
+  EXPECT_EQ(t.to(kSimt).to_vector<float>(), back.to_vector<float>());
+  EXPECT_NE(t.to(kSimt).storage(), t.storage());
+}
+
+TEST(TensorSimt, AStorageMovesWithAllOfItsTensors) {
+  constexpr Device kSimt{Device::Type::simt, 0};
+  const Tensor whole = Tensor::from(std::vector<float>{1, 2, 3, 4}, {4}), half = Tensor::view_of(whole.storage(), DType::f32, {2}, {1}, 2);
+  const uint64_t uid = whole.storage()->uid();
+  whole.storage()->move_to(kSimt);
+  EXPECT_EQ(half.device(), kSimt);
+  EXPECT_NE(whole.storage()->uid(), uid) << "a capture must see another address";
+  EXPECT_EQ(half.to_vector<float>(), (std::vector<float>{3, 4}));
+  half.storage()->move_to(kCpu);
+  EXPECT_EQ(whole.data<float>()[3], 4);
+}
+
+TEST(Devices, ParseNamesWhatIsMissing) {
+  EXPECT_EQ(Device::parse("cpu"), kCpu);
+  EXPECT_EQ(Device::parse("simt").str(), "simt");
+  for (const char* bad : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1000", "cuda1", ""})
+    EXPECT_NE(message_of([&] { Device::parse(bad); }).find("allowed cpu, cuda, cuda:N, simt"), std::string::npos) << bad;
+  const std::string missing = message_of([] { Device::parse("cuda:99"); });  // nobody has a hundred
+  EXPECT_TRUE(missing.starts_with("cuda")) << missing;
+  EXPECT_NE(missing.find("--device"), std::string::npos) << missing;
+}
+
 }  // namespace
 }  // namespace sinter

@@ -1,0 +1,69 @@
+# The CUDA toolkit, where SINTER_CUDA allows it and it is found: sets SINTER_HAS_CUDA, and compiles kernels (sinter_kernels). CMake's own
+# CUDA language is not used: it takes seconds of every configure, and an installed library would ask its users for nvcc.
+set(SINTER_CUDA_ARCHITECTURES "80;90a" CACHE STRING "Machine code for these compute capabilities; PTX, for later cards, of the first")
+if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "SINTER_CUDA=${SINTER_CUDA}: unknown; allowed AUTO, ON, OFF")
+endif()
+set(SINTER_HAS_CUDA OFF)
+if(NOT SINTER_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit 12 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
+  if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
+    set(SINTER_HAS_CUDA ON)
+    find_package(CUDNN 9 QUIET)
+  endif()
+endif()
+if(SINTER_HAS_CUDA)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}), cuDNN ${CUDNN_VERSION}; code for ${SINTER_CUDA_ARCHITECTURES}")
+elseif(SINTER_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12 or later, with nvcc and cuBLASLt (PATH, /usr/local/cuda); "
+                      "say where it is by -DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")
+elseif(SINTER_CUDA STREQUAL "AUTO")
+  message(STATUS "CUDA toolkit not found: devices are cpu and simt")
+endif()
+
+# Same flags whatever the build type. nvcc's -O is the host's; code of the device is always optimised. --fmad: see SinterDependencies.
+set(nvcc_flags -std=c++20 -O1 -fmad=false --expt-relaxed-constexpr -Xcompiler=-ffp-contract=off,-fPIC
+               -Xptxas=-v,-warn-spills,-warn-lmem-usage,-Werror -ccbin=${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR} -DSINTER_HAS_CUDA=1)
+set(kind "code=[sm_@,compute_@]")
+foreach(arch ${SINTER_CUDA_ARCHITECTURES})
+  string(REPLACE "@" ${arch} code "-gencode=arch=compute_@,${kind}")
+  list(APPEND nvcc_flags ${code})
+  set(kind "code=sm_@")
+endforeach()
+set(SINTER_NVCC_COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${nvcc_flags})
+
+# sinter_kernels(LIB OBJECTS KERNEL...): OBJECTS becomes the list of object files, for the sources of LIB, that nvcc makes of .cu files. Their
+# PTX, and what ptxas says of it, stay in ptx/<name of the .cu>/ for scripts/check_kernels. Target kernels makes all of them.
+function(sinter_kernels lib objects)
+  set(list "")
+  foreach(kernel ${ARGN})
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${kernel})
+    set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+    set(ptx ${PROJECT_BINARY_DIR}/ptx/${name})
+    cmake_path(GET object PARENT_PATH folder)
+    file(MAKE_DIRECTORY ${folder} ${ptx})
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${kernel} COMMENT "Building CUDA object cuda/${name}.o" VERBATIM
+                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d -MT ${object} -c ${kernel} -o ${object}
+                       COMMAND find ${ptx} -type f ! -name "*.ptx" ! -name ptxas.log -delete)
+    list(APPEND list ${object})
+  endforeach()
+  set(${objects} ${list} PARENT_SCOPE)
+  if(list)
+    add_custom_target(${lib}_kernels DEPENDS ${list})
+    if(NOT TARGET kernels)
+      add_custom_target(kernels)
+    endif()
+    add_dependencies(kernels ${lib}_kernels)
+  endif()
+endfunction()
+
+# sinter_cuda_program(KERNEL): the program of one .cu file that calls the toolkit itself.
+function(sinter_cuda_program source)
+  cmake_path(GET source STEM name)
+  set(program ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
+  add_custom_command(OUTPUT ${program} DEPENDS ${source} COMMENT "Building CUDA program bin/${name}" VERBATIM
+                     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+                     COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${program}.log ${SINTER_NVCC_COMMAND} ${source} -o ${program} -L${CUDAToolkit_LIBRARY_DIR}
+                             -Xlinker=-rpath,${CUDAToolkit_LIBRARY_DIR} -lcublasLt)
+  add_custom_target(${name} ALL DEPENDS ${program})
+endfunction()

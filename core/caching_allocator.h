@@ -1,0 +1,39 @@
+// The allocator behind every device: four size classes per power of two, freed blocks kept per class. A device gives the two system calls.
+#pragma once
+
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/allocator.h"
+
+namespace sinter {
+
+class CachingAllocator : public Allocator {
+ public:
+  void* allocate(size_t bytes) override;
+  void release(void* block, size_t bytes) noexcept override;
+  MemoryStats stats() const override;
+  void reset_peak() override;
+  void trim() override;
+
+  // The bytes that a request of `bytes` really gets.
+  static size_t size_class(size_t bytes);
+
+ protected:
+  // `name` and "cpu: out of memory asking ..": for messages. `cache`: keep freed blocks.
+  CachingAllocator(const char* name, bool cache) : name_(name), cache_(cache) {}
+  // nullptr: no memory.
+  virtual void* system_allocate(size_t bytes) = 0;
+  virtual void system_free(void* block, size_t bytes) noexcept = 0;
+
+ private:
+  void trim_locked();
+  const char* name_;
+  bool cache_;
+  mutable std::mutex mutex_;
+  std::unordered_map<size_t, std::vector<void*>> free_;
+  MemoryStats stats_;
+};
+
+}  // namespace sinter

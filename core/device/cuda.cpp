@@ -1,0 +1,345 @@
+#include "core/device/cuda.h"
+
+#if SINTER_HAS_CUDA
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "core/caching_allocator.h"
+#include "core/device/cuda_stream.h"
+#include "core/device/kernel.h"
+#include "core/error.h"
+
+namespace sinter::cuda {
+namespace {
+
+constexpr int kMinCapability = 80;          // the oldest card that the build's PTX serves
+constexpr size_t kSharedAlways = 48 << 10;  // beyond it a kernel must ask
+
+struct Owners {
+  Stream* allocated_by = nullptr;
+  Stream* released_by = nullptr;
+};
+
+// Memory of the card. A block serves its own stream again at once; another thread's stream waits for those that used it.
+class CudaAllocator final : public CachingAllocator {
+ public:
+  CudaAllocator() : CachingAllocator("cuda", true) {}
+
+  void* allocate(size_t bytes) override {
+    Stream* mine = thread_state().main;
+    void* block = nullptr;
+    try {
+      block = CachingAllocator::allocate(bytes);
+    } catch (const Error& e) {
+      if (e.kind() != Error::Kind::memory) throw;
+      throw out_of_memory(bytes);
+    }
+    if (!block) return nullptr;
+    const std::lock_guard lock(owners_mutex_);
+    Owners& owners = owners_[block];
+    for (Stream* other : std::set{owners.allocated_by, owners.released_by}) {
+      if (other && other != mine) api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
+    }
+    owners = {.allocated_by = mine};
+    return block;
+  }
+
+  void release(void* block, size_t bytes) noexcept override;
+
+  // Tensors have gone; streams go next.
+  void reset() {
+    trim();
+    owners_.clear();
+  }
+
+ private:
+  Error out_of_memory(size_t bytes) {
+    const auto gib = [](double b) { return std::round(b / (1 << 30) * 10) / 10; };
+    size_t free = 0, total = 0;
+    api().cudaMemGetInfo(&free, &total);
+    const MemoryStats now = stats();
+    return Error(Error::Kind::memory,
+                 cat("cuda: out of memory asking ", (bytes + (1 << 20) - 1) >> 20, " MiB; ", gib(static_cast<double>(total - free)), " of ",
+                     gib(static_cast<double>(total)), " GiB in use (ours ", gib(static_cast<double>(now.live_bytes)), ")"),
+                 "a smaller --batch-size takes less");
+  }
+
+  void* system_allocate(size_t bytes) override {
+    SINTER_CHECK(!capturing(), state,
+                 cat("cuda: ", bytes, " bytes asked from the card while a step is captured; the rehearsal asked for less"));
+    void* block = nullptr;
+    const cudaError_t answer = api().cudaMalloc(&block, bytes);
+    if (answer == cudaErrorMemoryAllocation) return api().cudaGetLastError(), nullptr;
+    check(answer, "cudaMalloc");
+    return block;
+  }
+  void system_free(void* block, size_t) noexcept override { api().cudaFree(block); }
+
+  std::mutex owners_mutex_;
+  std::unordered_map<void*, Owners> owners_;
+};
+
+// Everything on the card that lives longer than a call. set_api() starts a new generation.
+struct Runtime {
+  const Api* api = &real_api();
+  std::mutex mutex;
+  int device = -1;  // -1: not chosen yet
+  bool opened = false;
+  uint64_t generation = 0;
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<Stream*> idle;
+  std::vector<std::function<void()>> at_reset;
+  std::unordered_map<const void*, size_t> shared_limits;  // kernels that asked for more shared memory
+};
+
+// Never destroyed: tensors in static storage may outlive any order of destruction.
+Runtime& runtime() {
+  static Runtime& runtime = *new Runtime;
+  return runtime;
+}
+CudaAllocator& card_memory() {
+  static CudaAllocator& memory = *new CudaAllocator;
+  return memory;
+}
+
+std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
+
+void check_card(int device) {
+  int count = 0, driver = 0;
+  const cudaError_t answer = api().cudaGetDeviceCount(&count);
+  if (answer == cudaErrorInsufficientDriver) {
+    api().cudaGetLastError();
+    api().cudaDriverGetVersion(&driver);
+    SINTER_CHECK(driver != 0, device, cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer), ")"),
+                 "--device cpu or --device simt");
+    throw Error(Error::Kind::device,
+                cat("cuda: the driver is too old: it is for CUDA ", version_text(driver), ", this build needs ",
+                    version_text(CUDART_VERSION), " (cudaGetDeviceCount says ", static_cast<int>(answer), ")"),
+                "update the driver, or build with the toolkit of its version");
+  }
+  if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count == 0)) {
+    throw Error(Error::Kind::device,
+                cat("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ", static_cast<int>(answer), ")"),
+                "CUDA_VISIBLE_DEVICES may hide it");
+  }
+  check(answer, "cudaGetDeviceCount");
+  SINTER_CHECK(device < count, device, cat("cuda:", device, ": no such card: there are ", count, "; allowed cuda:0..cuda:", count - 1));
+  int major = 0, minor = 0;
+  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  SINTER_CHECK(10 * major + minor >= kMinCapability, device,
+               cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor, ", this build needs ",
+                   kMinCapability / 10, ".", kMinCapability % 10, " or newer"));
+}
+
+void destroy(Stream& s) noexcept {
+  if (s.fault_host) api().cudaFreeHost(s.fault_host);
+  if (s.handle) api().cudaStreamDestroy(s.handle);
+}
+
+// A side stream shares its main stream's flag.
+Stream* make_stream(Stream* main) {
+  auto s = std::make_unique<Stream>();
+  try {
+    SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking));
+    if (main) {
+      s->fault_device = main->fault_device;
+    } else {
+      void *host = nullptr, *device = nullptr;
+      SINTER_CUDA_CALL(cudaHostAlloc(&host, sizeof(uint32_t), cudaHostAllocMapped));
+      s->fault_host = static_cast<uint32_t*>(host);
+      *s->fault_host = 0;
+      SINTER_CUDA_CALL(cudaHostGetDevicePointer(&device, host, 0));
+      s->fault_device = static_cast<uint32_t*>(device);
+    }
+    runtime().streams.push_back(std::move(s));
+  } catch (...) {
+    if (s) destroy(*s);
+    throw;
+  }
+  return runtime().streams.back().get();
+}
+
+struct ThreadSlot {
+  ThreadState state;
+  uint64_t generation = 0;
+  bool current() const { return state.main && generation == runtime().generation; }
+  ~ThreadSlot() {
+    const std::lock_guard lock(runtime().mutex);
+    if (current()) runtime().idle.push_back(state.main);
+  }
+};
+thread_local ThreadSlot slot;
+
+void CudaAllocator::release(void* block, size_t bytes) noexcept {
+  if (!block) return;
+  if (slot.current()) {
+    if (slot.state.kept) return slot.state.kept->emplace_back(block, bytes), void();
+    const std::lock_guard lock(owners_mutex_);
+    owners_[block].released_by = slot.state.main;
+  }
+  CachingAllocator::release(block, bytes);
+}
+
+}  // namespace
+
+const Api& api() { return *runtime().api; }
+Allocator& memory() { return card_memory(); }
+Device device() { return {Device::Type::cuda, static_cast<int8_t>(std::max(runtime().device, 0))}; }
+
+void set_api(const Api& table) {
+  Runtime& r = runtime();
+  for (const auto& function : r.at_reset) function();
+  card_memory().reset();
+  const std::lock_guard lock(r.mutex);
+  for (const auto& s : r.streams) destroy(*s);
+  r.streams.clear();
+  r.idle.clear();
+  r.shared_limits.clear();
+  r.device = -1;
+  r.opened = false;
+  ++r.generation;
+  r.api = &table;
+}
+
+void at_reset(std::function<void()> function) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().at_reset.push_back(std::move(function));
+}
+
+ThreadState& thread_state() {
+  if (slot.current()) return slot.state;
+  Runtime& r = runtime();
+  const std::lock_guard lock(r.mutex);
+  if (r.device < 0) r.device = 0;
+  if (!r.opened) {
+    check_card(r.device);
+    r.opened = true;
+  }
+  SINTER_CUDA_CALL(cudaSetDevice(r.device));
+  Stream* main = nullptr;
+  if (r.idle.empty()) {
+    main = make_stream(nullptr);
+  } else {
+    main = r.idle.back();
+    r.idle.pop_back();
+  }
+  slot.state = {.main = main, .now = main};
+  slot.generation = r.generation;
+  return slot.state;
+}
+
+Stream& side_stream(Stream& main) {
+  const std::lock_guard lock(runtime().mutex);
+  if (!main.side) main.side = make_stream(&main);
+  return *main.side;
+}
+
+std::string_view last_kernel() { return slot.current() ? slot.state.now->last_kernel : "none"; }
+
+int device_count() {
+  int count = 0;
+  const cudaError_t answer = api().cudaGetDeviceCount(&count);
+  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice) return api().cudaGetLastError(), 0;
+  check(answer, "cudaGetDeviceCount");
+  return count;
+}
+
+Allocator& allocator(int device) {
+  Runtime& r = runtime();
+  const std::lock_guard lock(r.mutex);
+  if (r.device < 0) r.device = device;
+  SINTER_CHECK(r.device == device, usage, cat("cuda:", device, ": a process uses one card, and it uses cuda:", r.device, " already"),
+               "CUDA_VISIBLE_DEVICES chooses cards");
+  return memory();
+}
+
+void check_device(int device) { check_card(device); }
+
+bool rehearsing() { return thread_state().mode == Mode::rehearse; }
+
+namespace {
+
+// True if the work is to be put on the stream; `what` may not happen inside a captured step if it `reads_host`.
+bool runs(const char* what, bool touches_host) {
+  SINTER_CHECK(!touches_host || !capturing(), state, cat("cuda: ", what, " inside a captured step"),
+               "let the step return the tensor, and copy it afterwards");
+  return !rehearsing();
+}
+
+void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  SINTER_CUDA_CALL(cudaMemcpyAsync(to, from, bytes, kind, stream()));
+}
+
+}  // namespace
+
+// The host's memory is pageable, so the runtime has copied it out of the way when it returns.
+void copy_to_device(void* to, const void* from, size_t bytes) {
+  if (bytes && runs("a copy from the host", true)) copy(to, from, bytes, cudaMemcpyHostToDevice);
+}
+void copy_to_host(void* to, const void* from, size_t bytes) {
+  if (!bytes || !runs("a copy to the host", true)) return;
+  copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  synchronize();
+}
+void copy_on_device(void* to, const void* from, size_t bytes) {
+  if (bytes && to != from && runs("a copy", false)) copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+void fill(void* to, uint8_t byte, size_t bytes) {
+  if (bytes && runs("a fill", false)) SINTER_CUDA_CALL(cudaMemsetAsync(to, byte, bytes, stream()));
+}
+
+void synchronize() {
+  Stream& s = *thread_state().main;
+  if (!runs("waiting for the card", true)) return;
+  const cudaError_t answer = api().cudaStreamSynchronize(s.handle);
+  SINTER_CHECK(answer == cudaSuccess, device,
+               cat("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"), "; launched last: ", s.last_kernel),
+               "--device simt names the access");
+  volatile uint32_t& flag = *s.fault_host;
+  const auto fault = static_cast<Fault>(flag);
+  flag = 0;
+  SINTER_CHECK(fault == Fault::none, data,
+               cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
+                   " out of range: met by a kernel since the last wait; launched last: ", s.last_kernel),
+               "--device cpu or --device simt names the row");
+}
+
+void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
+  ThreadState& t = thread_state();
+  Stream& s = *t.now;
+  s.last_kernel = shape.kernel;
+  if (shape.shared_bytes > kSharedAlways) {
+    Runtime& r = runtime();
+    const std::lock_guard lock(r.mutex);
+    size_t& limit = r.shared_limits[kernel];
+    if (limit < shape.shared_bytes) {
+      const auto answer =
+          api().cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+      check(answer, "cudaFuncSetAttribute", shape.kernel);
+      limit = shape.shared_bytes;
+    }
+  }
+  if (t.mode == Mode::rehearse) {
+    // Loads the kernel: the first launch of one may synchronize, which a capture must not.
+    cudaFuncAttributes attributes{};
+    return check(api().cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes", shape.kernel);
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y), static_cast<unsigned>(shape.grid.z));
+  config.blockDim = dim3(static_cast<unsigned>(shape.block));
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = s.handle;
+  check(api().cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", shape.kernel);
+}
+
+uint32_t* fault_flag() { return thread_state().now->fault_device; }
+
+}  // namespace sinter::cuda
+
+#endif  // SINTER_HAS_CUDA

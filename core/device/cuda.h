@@ -1,0 +1,35 @@
+// The CUDA device as the rest of the framework sees it: memory, copies, launches. No header of the toolkit is needed to include this, and
+// all of it is there in every build: without the toolkit, or without a driver, calls throw not_built or device and say which of the two.
+// Work goes to one stream per thread; copies to the host wait for it, nothing else does. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/allocator.h"
+#include "core/device/grid.h"
+
+namespace sinter::cuda {
+
+// Number of cards; 0 without a driver. Throws not_built in a build without CUDA.
+int device_count();
+// Throws device if kernels cannot run on that card: no driver, an old one, no such card, no code for it.
+void check_device(int device);
+// A process uses one card: the first that is asked for here.
+Allocator& allocator(int device);
+
+void copy_to_device(void* to, const void* from, size_t bytes);  // `from` may be changed on return
+void copy_to_host(void* to, const void* from, size_t bytes);    // after all that was launched before
+void copy_on_device(void* to, const void* from, size_t bytes);
+void fill(void* to, uint8_t byte, size_t bytes);
+// Waits for the thread's stream. Throws what kernels reported (fault()) and how they failed.
+void synchronize();
+
+// Starts a kernel on the thread's stream; `arguments` point to its parameters.
+void launch(const void* kernel, const LaunchShape& shape, void** arguments);
+// True while a graph is rehearsed: launches load their kernels, and neither run nor count.
+bool rehearsing();
+// Memory that kernels and the host both reach: the first Fault since the last synchronize().
+uint32_t* fault_flag();
+
+}  // namespace sinter::cuda

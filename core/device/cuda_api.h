@@ -1,0 +1,69 @@
+// The function table through which everything of the CUDA toolkit is called: runtime, graphs, cuBLASLt, cuDNN. One is the real one; tests
+// put a recorder in its place (cuda_recorder.h). For .cpp files that drive the card; empty in a build without the toolkit.
+#pragma once
+
+#if SINTER_HAS_CUDA
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#if SINTER_HAS_CUDNN
+#include <cudnn.h>
+#endif
+
+#include <string>
+#include <string_view>
+
+// clang-format off
+// What makes, uses and destroys; each answers a status.
+#define SINTER_CUDA_CALLS(X)                                                                                                               \
+  X(cudaGetDeviceCount) X(cudaDriverGetVersion) X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaGetLastError)                             \
+  X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost) X(cudaHostGetDevicePointer) X(cudaMemGetInfo)                                 \
+  X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                         \
+  X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                                                                 \
+  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventElapsedTime) X(cudaEventDestroy)                                               \
+  X(cudaLaunchKernelExC) X(cudaFuncGetAttributes) X(cudaFuncSetAttribute)                                                                  \
+  X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes) X(cudaGraphDestroy) X(cudaGraphExecDestroy)           \
+  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)          \
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)        \
+  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#if SINTER_HAS_CUDNN
+#define SINTER_CUDNN_CALLS(X)                                                                                                              \
+  X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                          \
+  X(cudnnSetTensor4dDescriptor) X(cudnnSoftmaxForward) X(cudnnSoftmaxBackward)
+#else
+#define SINTER_CUDNN_CALLS(X)
+#endif
+// clang-format on
+
+namespace sinter::cuda {
+
+struct Api {
+#define SINTER_POINTER(name) decltype(&::name) name = nullptr;
+  SINTER_CUDA_CALLS(SINTER_POINTER)
+  SINTER_CUDNN_CALLS(SINTER_POINTER)
+#undef SINTER_POINTER
+  bool real = false;  // calls reach a card, so timing them means something
+};
+
+// The table in use.
+const Api& api();
+const Api& real_api();
+// Gives back all that was made on the card (caches, streams, handles), then uses `table`. REQUIRES: no tensor and no graph on the card, and
+// no other thread that uses it.
+void set_api(const Api& table);
+
+// "an illegal memory access was encountered (cudaStreamSynchronize says 700)"; forgets the error, or the next call would answer it again.
+std::string explain(cudaError_t answer, std::string_view call);
+// Throws what a call answered, in words. `call`: "cudaFree(p)", of which the name is told; `who` begins the message.
+void check(cudaError_t answer, std::string_view call, std::string_view who = "cuda");
+void check(cublasStatus_t answer, std::string_view call, std::string_view who = "cuda");
+#if SINTER_HAS_CUDNN
+void check(cudnnStatus_t answer, std::string_view call, std::string_view who = "cuda");
+#endif
+
+}  // namespace sinter::cuda
+
+// SINTER_CUDA_CALL(cudaFree(p))
+#define SINTER_CUDA_CALL(...) ::sinter::cuda::check(::sinter::cuda::api().__VA_ARGS__, #__VA_ARGS__)
+
+#endif  // SINTER_HAS_CUDA

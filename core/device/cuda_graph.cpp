@@ -1,0 +1,148 @@
+#include "core/device/cuda_graph.h"
+
+#if SINTER_HAS_CUDA
+
+#include <algorithm>
+
+#include "core/device/cuda.h"
+#include "core/device/cuda_stream.h"
+#include "core/error.h"
+
+namespace sinter::cuda {
+namespace {
+
+cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
+
+void release_all(std::vector<std::pair<void*, size_t>>& blocks) noexcept {
+  if (blocks.empty()) return;
+  for (const auto& [block, bytes] : std::exchange(blocks, {})) memory().release(block, bytes);
+}
+
+struct Event {
+  explicit Event(unsigned flags) { SINTER_CUDA_CALL(cudaEventCreateWithFlags(&handle, flags)); }
+  ~Event() { api().cudaEventDestroy(handle); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t handle = nullptr;
+};
+
+// A captured graph that has not been given away yet.
+struct Captured {
+  ~Captured() {
+    if (handle) api().cudaGraphDestroy(handle);
+  }
+  cudaGraph_t handle = nullptr;
+};
+
+}  // namespace
+
+Graph::~Graph() {
+  if (executable_) api().cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
+  release_all(kept_);
+}
+
+void Graph::launch() {
+  SINTER_CHECK(stream() == stream_, state, "cuda: a captured step was run by another thread than the one that captured it");
+  SINTER_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream()));
+}
+
+double Graph::milliseconds(int rounds) {
+  const Event begin(cudaEventDefault), end(cudaEventDefault);
+  std::vector<float> times(static_cast<size_t>(rounds));
+  for (float& ms : times) {
+    SINTER_CUDA_CALL(cudaEventRecord(begin.handle, stream()));
+    launch();
+    SINTER_CUDA_CALL(cudaEventRecord(end.handle, stream()));
+    synchronize();
+    SINTER_CUDA_CALL(cudaEventElapsedTime(&ms, begin.handle, end.handle));
+  }
+  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
+  return times[static_cast<size_t>(rounds / 2)];
+}
+
+GraphBuilder::GraphBuilder(int events, bool side_branch) {
+  const ThreadState& t = thread_state();
+  SINTER_CHECK(t.mode != Mode::capture && !t.kept, state, "cuda: a step was captured inside another captured step");
+  if (side_branch) side_stream(*t.main);
+  try {
+    for (int e = 0; e < events; ++e) {
+      cudaEvent_t event = nullptr;
+      SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+      events_.push_back(event);
+    }
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+GraphBuilder::~GraphBuilder() { leave(); }
+
+void GraphBuilder::leave() noexcept {
+  if (mode_before_ >= 0) {
+    ThreadState& t = thread_state();
+    t.now = t.main;
+    t.mode = static_cast<Mode>(mode_before_);
+    t.kept = nullptr;
+    mode_before_ = -1;
+    if (capture_open_) {  // an error came out of the middle: the graph may be none at all
+      Captured graph;
+      api().cudaStreamEndCapture(t.main->handle, &graph.handle);
+      api().cudaGetLastError();
+      capture_open_ = false;
+    }
+  }
+  release_all(kept_);
+  for (void* event : std::exchange(events_, {})) api().cudaEventDestroy(event_of(event));
+}
+
+void GraphBuilder::begin(Pass pass) {
+  ThreadState& t = thread_state();
+  if (pass == Pass::capture) {
+    SINTER_CUDA_CALL(cudaStreamBeginCapture(t.main->handle, cudaStreamCaptureModeThreadLocal));
+    capture_open_ = true;
+  }
+  mode_before_ = static_cast<int>(t.mode);
+  t.mode = pass == Pass::capture ? Mode::capture : Mode::rehearse;
+  t.kept = &kept_;
+}
+
+void GraphBuilder::switch_to(int branch) {
+  ThreadState& t = thread_state();
+  t.now = branch == 0 ? t.main : t.main->side;
+}
+
+void GraphBuilder::record(int event) {
+  if (!rehearsing()) SINTER_CUDA_CALL(cudaEventRecord(event_of(events_[static_cast<size_t>(event)]), stream()));
+}
+
+void GraphBuilder::wait(int event) {
+  if (!rehearsing()) SINTER_CUDA_CALL(cudaStreamWaitEvent(stream(), event_of(events_[static_cast<size_t>(event)]), 0));
+}
+
+std::unique_ptr<Graph> GraphBuilder::end() {
+  ThreadState& t = thread_state();
+  t.now = t.main;
+  t.mode = static_cast<Mode>(mode_before_);
+  t.kept = nullptr;
+  mode_before_ = -1;
+  if (!std::exchange(capture_open_, false)) {
+    release_all(kept_);  // for the capture to find in the cache
+    return nullptr;
+  }
+  Captured captured;
+  SINTER_CUDA_CALL(cudaStreamEndCapture(t.main->handle, &captured.handle));
+  std::unique_ptr<Graph> graph(new Graph);
+  graph->stream_ = t.main->handle;
+  graph->kept_ = std::exchange(kept_, {});
+  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &graph->nodes_));
+  cudaGraphExec_t executable = nullptr;
+  SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.handle, 0));
+  graph->executable_ = executable;
+  SINTER_CUDA_CALL(cudaGraphUpload(executable, t.main->handle));
+  return graph;
+}
+
+}  // namespace sinter::cuda
+
+#endif  // SINTER_HAS_CUDA

@@ -1,0 +1,65 @@
+// A CUDA graph made by stream capture: what a thread launches between begin() and end() becomes the graph's nodes and runs as one call.
+// No header of the toolkit is needed; in a build without it every function throws not_built.
+//
+//   GraphBuilder builder(events);
+//   builder.begin(Pass::rehearsal); work(); builder.end();       loads kernels, makes GEMM plans, asks for memory; runs nothing
+//   builder.begin(Pass::capture);   work(); graph = builder.end();
+//
+// Branch 0 is the thread's stream, branch 1 runs beside it; events order them: a node launched after wait(e) follows those before
+// record(e).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace sinter::cuda {
+
+class Graph {
+ public:
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its kernels name is still there.
+  void launch();
+  size_t nodes() const { return nodes_; }
+  // Device time of a launch: the median of `rounds`. Synchronizes.
+  double milliseconds(int rounds);
+
+ private:
+  friend class GraphBuilder;
+  Graph() = default;
+  void* executable_ = nullptr;
+  void* stream_ = nullptr;  // of the thread that captured it
+  size_t nodes_ = 0;
+  std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
+};
+
+enum class Pass { rehearsal, capture };
+
+class GraphBuilder {
+ public:
+  // Makes everything that a capture may not make.
+  explicit GraphBuilder(int events, bool side_branch);
+  ~GraphBuilder();  // gives up a pass that was not ended
+  GraphBuilder(const GraphBuilder&) = delete;
+  GraphBuilder& operator=(const GraphBuilder&) = delete;
+
+  void begin(Pass pass);
+  void switch_to(int branch);
+  void record(int event);  // on the current branch
+  void wait(int event);    // the current branch waits
+  // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of branch 1.
+  std::unique_ptr<Graph> end();
+
+ private:
+  void leave() noexcept;
+  std::vector<void*> events_;
+  std::vector<std::pair<void*, size_t>> kept_;
+  int mode_before_ = -1;  // -1: no pass is open
+  bool capture_open_ = false;
+};
+
+}  // namespace sinter::cuda

@@ -1,0 +1,40 @@
+// The CUDA device of a build without the toolkit: it is not there.
+#if !SINTER_HAS_CUDA
+
+#include "core/device/cuda.h"
+#include "core/device/cuda_graph.h"
+#include "core/error.h"
+
+namespace sinter::cuda {
+namespace {
+[[noreturn]] void not_built() {
+  throw Error(Error::Kind::not_built, "cuda: not in this build (configure with -DSINTER_CUDA=ON)", "--device cpu or --device simt");
+}
+}  // namespace
+
+int device_count() { not_built(); }
+void check_device(int) { not_built(); }
+Allocator& allocator(int) { not_built(); }
+void copy_to_device(void*, const void*, size_t) { not_built(); }
+void copy_to_host(void*, const void*, size_t) { not_built(); }
+void copy_on_device(void*, const void*, size_t) { not_built(); }
+void fill(void*, uint8_t, size_t) { not_built(); }
+void synchronize() { not_built(); }
+void launch(const void*, const LaunchShape&, void**) { not_built(); }
+bool rehearsing() { return false; }
+uint32_t* fault_flag() { not_built(); }
+
+Graph::~Graph() = default;
+void Graph::launch() { not_built(); }
+double Graph::milliseconds(int) { not_built(); }
+GraphBuilder::GraphBuilder(int, bool) { not_built(); }
+GraphBuilder::~GraphBuilder() = default;
+void GraphBuilder::begin(Pass) { not_built(); }
+void GraphBuilder::switch_to(int) { not_built(); }
+void GraphBuilder::record(int) { not_built(); }
+void GraphBuilder::wait(int) { not_built(); }
+std::unique_ptr<Graph> GraphBuilder::end() { not_built(); }
+
+}  // namespace sinter::cuda
+
+#endif  // !SINTER_HAS_CUDA

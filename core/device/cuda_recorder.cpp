@@ -1,0 +1,472 @@
+#include "core/device/cuda_recorder.h"
+
+#if SINTER_HAS_CUDA
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "core/device/cuda_stream.h"
+#include "core/error.h"
+
+namespace sinter::cuda {
+namespace {
+
+constexpr uintptr_t kTag = uintptr_t{1} << 62;  // no such address exists, so touching one crashes
+
+enum class Id {
+#define SINTER_ID(name) name,
+  SINTER_CUDA_CALLS(SINTER_ID) SINTER_CUDNN_CALLS(SINTER_ID)
+#undef SINTER_ID
+};
+constexpr const char* kNames[] = {
+#define SINTER_NAME(name) #name,
+    SINTER_CUDA_CALLS(SINTER_NAME) SINTER_CUDNN_CALLS(SINTER_NAME)
+#undef SINTER_NAME
+};
+template <Id id>
+using Call = std::integral_constant<Id, id>;
+
+bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
+bool releases(std::string_view name) { return has(name, "Destroy") || has(name, "Free"); }
+bool makes(std::string_view name) {
+  return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") || has(name, "FuncGet") || has(name, "FuncSet");
+}
+
+struct Capture {
+  Recorder::Graph graph;
+  std::vector<cudaStream_t> streams;           // the first is the origin
+  std::map<cudaStream_t, std::set<int>> last;  // per stream: nodes that the next one follows
+  std::thread::id thread = std::this_thread::get_id();
+  bool valid = true;
+};
+using CapturePtr = std::shared_ptr<Capture>;
+
+struct State {
+  std::mutex mutex;
+  Recorder::Machine machine;
+  std::vector<std::string> calls, executed;
+  struct Failure {
+    std::string name;  // "": any
+    int64_t n;
+    int answer;
+  };
+  std::vector<Failure> failures;
+  std::string failed;
+  uintptr_t next_handle = kTag;
+  std::map<uintptr_t, std::string> handles;  // alive
+  std::map<uintptr_t, size_t> blocks;        // alive: address -> bytes
+  std::map<cudaStream_t, CapturePtr> capturing;
+  std::map<cudaEvent_t, std::pair<CapturePtr, std::set<int>>> events;
+  std::map<uintptr_t, Recorder::Graph> graphs;  // captured
+  std::vector<Recorder::Graph> executables;
+  std::map<uintptr_t, size_t> executable_of;
+  std::map<uintptr_t, Recorder::Matrix> layouts;
+  std::map<uintptr_t, std::map<int, std::vector<char>>> attributes;
+  std::vector<Recorder::Matmul> matmuls;
+
+  template <class H>
+  int make(H* to, const char* what) {
+    next_handle += 16;
+    handles[next_handle] = what;
+    *to = reinterpret_cast<H>(next_handle);
+    return 0;
+  }
+  template <class H>
+  int give_back(H handle) {
+    return handles.erase(reinterpret_cast<uintptr_t>(handle)) ? 0 : 1;
+  }
+  int allocate(void** to, size_t bytes, const char* what) {
+    size_t used = 0;
+    for (const auto& [address, size] : blocks) used += size;
+    if (used + bytes > machine.memory) return cudaErrorMemoryAllocation;
+    const uintptr_t address = reinterpret_cast<uintptr_t>(std::calloc(bytes, 1)) | kTag;
+    blocks[address] = bytes;
+    handles[address] = cat(what, " ", bytes);
+    *to = reinterpret_cast<void*>(address);
+    return 0;
+  }
+  int free(void* p) {
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    if (!blocks.erase(address)) return cudaErrorInvalidValue;
+    handles.erase(address);
+    std::free(Recorder::host(p));
+    return 0;
+  }
+  bool reachable(const void* p, size_t bytes) const {
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    if (!(address & kTag)) return true;
+    auto block = blocks.upper_bound(address);
+    return block != blocks.begin() && (--block, address + bytes <= block->first + block->second);
+  }
+  // A kernel, copy or product: runs, or becomes a node. Returns whether it runs.
+  bool put(cudaStream_t stream, std::string name) {
+    const auto it = capturing.find(stream);
+    if (it == capturing.end()) return executed.push_back(std::move(name)), true;
+    Capture& c = *it->second;
+    std::set<int>& last = c.last[stream];
+    const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
+    c.graph.nodes.push_back({std::move(name), {last.begin(), last.end()}, static_cast<int>(branch)});
+    last = {static_cast<int>(c.graph.nodes.size()) - 1};
+    return false;
+  }
+  // The capture that the calling thread has begun.
+  Capture* capture_of_thread() {
+    for (const auto& [stream, capture] : capturing) {
+      if (capture->thread == std::this_thread::get_id()) return capture.get();
+    }
+    return nullptr;
+  }
+  void forget_capture(const Capture* capture) {
+    std::erase_if(capturing, [&](const auto& row) { return row.second.get() == capture; });
+    std::erase_if(events, [&](const auto& row) { return row.second.first.get() == capture; });
+  }
+  template <class T>
+  T attribute(cublasLtMatmulDesc_t desc, int name) {
+    T value{};
+    const auto& bytes = attributes[reinterpret_cast<uintptr_t>(desc)][name];
+    if (bytes.size() == sizeof value) std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+};
+State* state = nullptr;
+
+// ---- what calls do; the others only succeed --------------------------------------------------------------------------------------------
+
+template <Id id, class... A>
+int on(Call<id>, State&, A&&...) {
+  return 0;
+}
+int on(Call<Id::cudaGetDeviceCount>, State& s, int* count) {
+  if (s.machine.driver < CUDART_VERSION) return cudaErrorInsufficientDriver;
+  *count = s.machine.cards;
+  return s.machine.cards ? 0 : static_cast<int>(cudaErrorNoDevice);
+}
+int on(Call<Id::cudaDriverGetVersion>, State& s, int* version) { return *version = s.machine.driver, 0; }
+int on(Call<Id::cudaDeviceGetAttribute>, State& s, int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? s.machine.capability / 10 : s.machine.capability % 10;
+  return 0;
+}
+int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) { return s.allocate(p, bytes, "cudaMalloc"); }
+int on(Call<Id::cudaFree>, State& s, void* p) { return s.free(p); }
+int on(Call<Id::cudaHostAlloc>, State& s, void** p, size_t bytes, unsigned) {
+  const int answer = s.allocate(p, bytes, "cudaHostAlloc");
+  if (answer == 0) *p = Recorder::host(*p);
+  return answer;
+}
+int on(Call<Id::cudaFreeHost>, State& s, void* p) { return s.free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag)); }
+int on(Call<Id::cudaHostGetDevicePointer>, State&, void** to, void* p, unsigned) {
+  *to = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag);
+  return 0;
+}
+int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
+  *free = *total = s.machine.memory;
+  for (const auto& [address, bytes] : s.blocks) *free -= bytes;
+  return 0;
+}
+int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (!s.reachable(to, bytes) || !s.reachable(from, bytes)) return cudaErrorInvalidValue;
+  if (s.put(stream, "memcpy")) std::memmove(Recorder::host(to), Recorder::host(from), bytes);
+  return 0;
+}
+int on(Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
+  if (s.put(stream, "memset")) std::memset(Recorder::host(to), value, bytes);
+  return 0;
+}
+int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) { return s.make(stream, "stream"); }
+int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
+int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
+  return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureUnsupported) : 0;
+}
+int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) { return s.make(event, "event"); }
+int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) { return s.events.erase(event), s.give_back(event); }
+int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stream) {
+  s.events.erase(event);
+  if (const auto it = s.capturing.find(stream); it != s.capturing.end()) s.events[event] = {it->second, it->second->last[stream]};
+  return 0;
+}
+int on(Call<Id::cudaStreamWaitEvent>, State& s, cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const auto it = s.events.find(event);
+  if (it == s.events.end()) return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureIsolation) : 0;
+  const CapturePtr& capture = it->second.first;
+  if (!s.capturing.contains(stream)) {
+    s.capturing[stream] = capture;
+    capture->streams.push_back(stream);
+  }
+  capture->last[stream].insert(it->second.second.begin(), it->second.second.end());
+  return 0;
+}
+int on(Call<Id::cudaStreamBeginCapture>, State& s, cudaStream_t stream, cudaStreamCaptureMode) {
+  if (s.capturing.contains(stream)) return cudaErrorIllegalState;
+  s.capturing[stream] = std::make_shared<Capture>();
+  s.capturing[stream]->streams.push_back(stream);
+  return 0;
+}
+int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_t* graph) {
+  const auto it = s.capturing.find(stream);
+  if (it == s.capturing.end()) return cudaErrorIllegalState;
+  const CapturePtr capture = it->second;
+  s.forget_capture(capture.get());
+  if (!capture->valid) return *graph = nullptr, cudaErrorStreamCaptureInvalidated;
+  // Every branch must have come back to the stream that the capture began on.
+  const Recorder::Graph& g = capture->graph;
+  for (const auto& [other, last] : capture->last) {
+    for (const int n : last) {
+      const std::set<int>& ends = capture->last[stream];
+      const bool joined = std::any_of(ends.begin(), ends.end(), [&](int end) { return end == n || g.precedes(n, end); });
+      if (!joined) return *graph = nullptr, cudaErrorStreamCaptureUnjoined;
+    }
+  }
+  s.make(graph, "graph");
+  s.graphs[reinterpret_cast<uintptr_t>(*graph)] = g;
+  return 0;
+}
+int on(Call<Id::cudaGraphGetNodes>, State& s, cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
+  *count = s.graphs[reinterpret_cast<uintptr_t>(graph)].nodes.size();
+  return 0;
+}
+int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  s.make(executable, "executable graph");
+  s.executable_of[reinterpret_cast<uintptr_t>(*executable)] = s.executables.size();
+  s.executables.push_back(s.graphs[reinterpret_cast<uintptr_t>(graph)]);
+  return 0;
+}
+int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStream_t) {
+  const auto it = s.executable_of.find(reinterpret_cast<uintptr_t>(executable));
+  if (it == s.executable_of.end()) return cudaErrorInvalidValue;
+  ++s.executables[it->second].launches;
+  return 0;
+}
+int on(Call<Id::cudaGraphDestroy>, State& s, cudaGraph_t graph) {
+  return s.graphs.erase(reinterpret_cast<uintptr_t>(graph)), s.give_back(graph);
+}
+int on(Call<Id::cudaGraphExecDestroy>, State& s, cudaGraphExec_t executable) {
+  return s.executable_of.erase(reinterpret_cast<uintptr_t>(executable)), s.give_back(executable);
+}
+int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config, const void*, void**) {
+  return s.put(config->stream, std::string(last_kernel())), 0;
+}
+int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) { return s.make(handle, "cublasLt"); }
+int on(Call<Id::cublasLtDestroy>, State& s, cublasLtHandle_t handle) { return s.give_back(handle); }
+int on(Call<Id::cublasLtMatmulDescCreate>, State& s, cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
+  return s.make(desc, "matmul");
+}
+int on(Call<Id::cublasLtMatmulDescDestroy>, State& s, cublasLtMatmulDesc_t desc) { return s.give_back(desc); }
+int on(Call<Id::cublasLtMatmulDescSetAttribute>, State& s, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t name,
+       const void* value, size_t bytes) {
+  s.attributes[reinterpret_cast<uintptr_t>(desc)][name].assign(static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
+  return 0;
+}
+int on(Call<Id::cublasLtMatrixLayoutCreate>, State& s, cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows, uint64_t columns,
+       int64_t ld) {
+  s.make(layout, "layout");
+  s.layouts[reinterpret_cast<uintptr_t>(*layout)] = {type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld};
+  return 0;
+}
+int on(Call<Id::cublasLtMatrixLayoutDestroy>, State& s, cublasLtMatrixLayout_t layout) { return s.give_back(layout); }
+int on(Call<Id::cublasLtMatmulPreferenceCreate>, State& s, cublasLtMatmulPreference_t* preference) {
+  return s.make(preference, "preference");
+}
+int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPreference_t preference) { return s.give_back(preference); }
+int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int wanted,
+       cublasLtMatmulHeuristicResult_t* results, int* count) {
+  *count = std::min(wanted, s.machine.proposals);
+  for (int i = 0; i < *count; ++i) results[i].state = CUBLAS_STATUS_SUCCESS;
+  return *count ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
+}
+int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*, const void* a,
+       cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void*,
+       cublasLtMatrixLayout_t, void* c, cublasLtMatrixLayout_t c_layout, const cublasLtMatmulAlgo_t*, void* workspace, size_t,
+       cudaStream_t stream) {
+  const auto layout = [&](cublasLtMatrixLayout_t l) { return s.layouts[reinterpret_cast<uintptr_t>(l)]; };
+  const Recorder::Matrix result = layout(c_layout);
+  s.matmuls.push_back(
+      {.a = layout(a_layout),
+       .b = layout(b_layout),
+       .c = result,
+       .transpose_a = s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T,
+       .transpose_b = s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T,
+       .epilogue = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE),
+       .pa = a,
+       .pb = b,
+       .bias = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER),
+       .pc = c,
+       .beta = result.type == CUDA_R_64F ? static_cast<float>(*static_cast<const double*>(beta)) : *static_cast<const float*>(beta),
+       .workspace = workspace,
+       .stream = stream});
+  s.put(stream, "cublaslt_gemm");
+  return 0;
+}
+#if SINTER_HAS_CUDNN
+int on(Call<Id::cudnnCreate>, State& s, cudnnHandle_t* handle) { return s.make(handle, "cudnn"); }
+int on(Call<Id::cudnnDestroy>, State& s, cudnnHandle_t handle) { return s.give_back(handle); }
+int on(Call<Id::cudnnCreateTensorDescriptor>, State& s, cudnnTensorDescriptor_t* desc) { return s.make(desc, "tensor"); }
+int on(Call<Id::cudnnDestroyTensorDescriptor>, State& s, cudnnTensorDescriptor_t desc) { return s.give_back(desc); }
+int on(Call<Id::cudnnSetStream>, State& s, cudnnHandle_t handle, cudaStream_t stream) {
+  s.attributes[reinterpret_cast<uintptr_t>(handle)][0].assign(reinterpret_cast<const char*>(&stream),
+                                                              reinterpret_cast<const char*>(&stream + 1));
+  return 0;
+}
+int cudnn_work(State& s, cudnnHandle_t handle, const char* name) {
+  cudaStream_t stream = nullptr;
+  const auto& bytes = s.attributes[reinterpret_cast<uintptr_t>(handle)][0];
+  if (bytes.size() == sizeof stream) std::memcpy(&stream, bytes.data(), sizeof stream);
+  return s.put(stream, name), 0;
+}
+int on(Call<Id::cudnnSoftmaxForward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, const void*,
+       cudnnTensorDescriptor_t, const void*, const void*, cudnnTensorDescriptor_t, void*) {
+  return cudnn_work(s, handle, "cudnn_softmax");
+}
+int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, const void*,
+       cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t, const void*, const void*, cudnnTensorDescriptor_t, void*) {
+  return cudnn_work(s, handle, "cudnn_softmax_backward");
+}
+#endif
+
+// ---- the table ------------------------------------------------------------------------------------------------------------------------
+
+template <class R>
+constexpr int kUnknown = std::is_same_v<R, cudaError_t> ? static_cast<int>(cudaErrorUnknown)
+                                                        : static_cast<int>(CUBLAS_STATUS_INTERNAL_ERROR);
+
+template <class F>
+struct Stub;
+template <class R, class... A>
+struct Stub<R (*)(A...)> {
+  template <Id id>
+  static R call(A... args) {
+    constexpr std::string_view kName = kNames[static_cast<int>(id)];
+    State& s = *state;
+    const std::lock_guard lock(s.mutex);
+    s.calls.emplace_back(kName);
+    int answer = 0;
+    for (State::Failure& f : s.failures) {
+      const bool any = f.name.empty();
+      if ((any || f.name == kName) && kName != "cudaGetLastError" && --f.n == 0) {
+        answer = any ? kUnknown<R> : f.answer;
+        if (any) s.failed = kName;
+      }
+    }
+    Capture* capture = s.capture_of_thread();
+    if (capture && (makes(kName) || releases(kName) || has(kName, "Synchronize"))) {
+      capture->valid = false;
+      answer = kUnknown<R>;
+    }
+    // One that frees does so even if it reports an error (of earlier work, say).
+    if (answer == 0) return static_cast<R>(on(Call<id>(), s, args...));
+    if (releases(kName) || id == Id::cudaStreamEndCapture) on(Call<id>(), s, args...);
+    if constexpr (id == Id::cudaStreamEndCapture) drop(s, args...);
+    return static_cast<R>(answer);
+  }
+  // A capture that failed leaves no graph.
+  static void drop(State& s, cudaStream_t, cudaGraph_t* graph) {
+    if (*graph) s.give_back(*graph);
+    *graph = nullptr;
+  }
+};
+
+const Api& recorder_api() {
+  static const Api api = [] {
+    Api a;
+#define SINTER_STUB(name) a.name = Stub<decltype(a.name)>::call<Id::name>;
+    SINTER_CUDA_CALLS(SINTER_STUB)
+    SINTER_CUDNN_CALLS(SINTER_STUB)
+#undef SINTER_STUB
+    return a;
+  }();
+  return api;
+}
+
+}  // namespace
+
+Recorder::Recorder() {
+  SINTER_ASSERT(!state, "two recorders at once");
+  state = new State;
+  set_api(recorder_api());
+}
+
+Recorder::~Recorder() {
+  set_api(real_api());
+  for (const auto& [address, bytes] : state->blocks) std::free(host(reinterpret_cast<void*>(address)));
+  delete std::exchange(state, nullptr);
+}
+
+void Recorder::set(const Machine& machine) {
+  const std::lock_guard lock(state->mutex);
+  state->machine = machine;
+}
+
+std::vector<std::string> Recorder::calls() const {
+  const std::lock_guard lock(state->mutex);
+  return state->calls;
+}
+int64_t Recorder::count(const std::string& name) const {
+  const std::lock_guard lock(state->mutex);
+  return std::count(state->calls.begin(), state->calls.end(), name);
+}
+std::vector<std::string> Recorder::executed() const {
+  const std::lock_guard lock(state->mutex);
+  return state->executed;
+}
+void Recorder::clear_log() {
+  const std::lock_guard lock(state->mutex);
+  state->calls.clear();
+  state->executed.clear();
+  state->matmuls.clear();
+}
+
+void Recorder::fail(const std::string& name, int n, int answer) {
+  const std::lock_guard lock(state->mutex);
+  state->failures.push_back({name, n, answer});
+}
+void Recorder::fail_any(int64_t n) {
+  const std::lock_guard lock(state->mutex);
+  state->failures.push_back({"", n, 0});
+  state->failed.clear();
+}
+std::string Recorder::failed() const {
+  const std::lock_guard lock(state->mutex);
+  return state->failed;
+}
+
+std::vector<Recorder::Graph> Recorder::graphs() const {
+  const std::lock_guard lock(state->mutex);
+  return state->executables;
+}
+std::vector<Recorder::Matmul> Recorder::matmuls() const {
+  const std::lock_guard lock(state->mutex);
+  return state->matmuls;
+}
+std::vector<std::string> Recorder::alive() const {
+  const std::lock_guard lock(state->mutex);
+  std::vector<std::string> names;
+  for (const auto& [handle, name] : state->handles) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> Recorder::leaks() {
+  set_api(recorder_api());
+  return alive();
+}
+
+void* Recorder::host(const void* address) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kTag); }
+
+bool Recorder::Graph::precedes(int a, int b) const {
+  const std::vector<int>& after = nodes[static_cast<size_t>(b)].after;
+  return std::any_of(after.begin(), after.end(), [&](int n) { return n == a || (n > a && precedes(a, n)); });
+}
+std::vector<std::string> Recorder::Graph::names() const {
+  std::vector<std::string> names;
+  for (const Node& n : nodes) names.push_back(n.name);
+  return names;
+}
+
+}  // namespace sinter::cuda
+
+#endif  // SINTER_HAS_CUDA

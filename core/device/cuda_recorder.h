@@ -1,0 +1,85 @@
+// A CUDA toolkit without a card, for tests: a function table whose calls succeed, are logged, and can be told to fail. Memory is the host's
+// under addresses that nothing may touch, so copies work and a stray host access crashes; kernels and matrix products do nothing.
+// It is stricter than the toolkit: inside a capture nothing may be made, freed, loaded or waited for. One at a time; thread-safe.
+#pragma once
+
+#include "core/device/cuda_api.h"
+
+#if SINTER_HAS_CUDA
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace sinter::cuda {
+
+class Recorder {
+ public:
+  // Puts itself in place of the table in use; the destructor puts the real one back.
+  Recorder();
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // What the machine is like.
+  struct Machine {
+    int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
+    size_t memory = size_t{80} << 30;
+    int proposals = 3;  // of the matmul heuristic
+  };
+  void set(const Machine& machine);
+
+  // Names of the calls so far, in order; of kernels, copies and products that ran outside graphs too.
+  std::vector<std::string> calls() const;
+  int64_t count(const std::string& name) const;
+  std::vector<std::string> executed() const;
+  void clear_log();
+
+  // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the answer "unknown" of its library.
+  void fail(const std::string& name, int n, int answer);
+  void fail_any(int64_t n);
+  // The name of the call that fail_any() made fail, or "".
+  std::string failed() const;
+
+  // Instantiated graphs, in order. Node i follows the nodes `after`, directly.
+  struct Node {
+    std::string name;
+    std::vector<int> after;
+    int branch = 0;  // 0: the stream that the capture began on, 1..: others, as they came
+  };
+  struct Graph {
+    std::vector<Node> nodes;
+    int64_t launches = 0;
+    bool precedes(int a, int b) const;
+    std::vector<std::string> names() const;
+  };
+  std::vector<Graph> graphs() const;
+
+  // Matrix products, as the library was asked: column-major.
+  struct Matrix {
+    cudaDataType type;
+    int64_t rows, columns, ld;
+  };
+  struct Matmul {
+    Matrix a, b, c;
+    bool transpose_a, transpose_b;
+    int epilogue;
+    const void *pa, *pb, *bias;
+    void* pc;
+    float beta;
+    void* workspace;
+    cudaStream_t stream;
+  };
+  std::vector<Matmul> matmuls() const;
+
+  // What was made and not given back: "cudaMalloc 1024", "stream", ..
+  std::vector<std::string> alive() const;
+  // Lets the CUDA device give back all it has, as at the end of a program, and lists what is still there. REQUIRES: that of set_api().
+  std::vector<std::string> leaks();
+  // The host memory behind an address.
+  static void* host(const void* address);
+};
+
+}  // namespace sinter::cuda
+
+#endif  // SINTER_HAS_CUDA

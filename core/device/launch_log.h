@@ -1,0 +1,36 @@
+// Counts kernel launches and lists them for tests and reports; checks their shapes. Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/device/grid.h"
+
+namespace sinter {
+
+// A kernel's name from the compiler's spelling of its address: without namespaces of ours. One static object per kernel.
+class LaunchedKernel {
+ public:
+  explicit LaunchedKernel(std::string_view pretty_function);
+  std::string_view name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+// Throws state for a shape that no device takes; then counts and logs the launch.
+void log_launch(const LaunchShape& shape);
+// Launches so far, of the process.
+int64_t launch_count();
+
+// While it lives, all launches of the process are listed here. One at a time.
+class LaunchLog {
+ public:
+  LaunchLog();
+  ~LaunchLog();
+  LaunchLog(const LaunchLog&) = delete;
+  LaunchLog& operator=(const LaunchLog&) = delete;
+  std::vector<LaunchShape> launches() const;
+};
+
+}  // namespace sinter

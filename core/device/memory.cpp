@@ -1,0 +1,45 @@
+#include "core/device/memory.h"
+
+#include <cstring>
+
+#include "core/device/cuda.h"
+#include "core/device/simt.h"
+
+namespace sinter {
+namespace {
+
+// The emulator's memory is the host's; what was launched before comes first.
+void host_copy(void* to, const void* from, Device device, size_t bytes) {
+  if (device.type == Device::Type::simt) simt::synchronize();
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+void copy_to_device(void* to, Device device, const void* from_host, size_t bytes) {
+  if (device.type == Device::Type::cuda) return cuda::copy_to_device(to, from_host, bytes);
+  host_copy(to, from_host, device, bytes);
+}
+
+void copy_to_host(void* to_host, const void* from, Device device, size_t bytes) {
+  if (device.type == Device::Type::cuda) return cuda::copy_to_host(to_host, from, bytes);
+  host_copy(to_host, from, device, bytes);
+}
+
+void copy_on_device(void* to, const void* from, Device device, size_t bytes) {
+  if (device.type == Device::Type::cuda) return cuda::copy_on_device(to, from, bytes);
+  host_copy(to, from, device, bytes);
+}
+
+void fill_bytes(void* to, Device device, uint8_t byte, size_t bytes) {
+  if (device.type == Device::Type::cuda) return cuda::fill(to, byte, bytes);
+  if (device.type == Device::Type::simt) simt::synchronize();
+  if (bytes > 0) std::memset(to, byte, bytes);
+}
+
+void synchronize(Device device) {
+  if (device.type == Device::Type::cuda) cuda::synchronize();
+  if (device.type == Device::Type::simt) simt::synchronize();
+}
+
+}  // namespace sinter

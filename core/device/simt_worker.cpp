@@ -1,0 +1,272 @@
+#include "core/device/simt_worker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "core/device/simt_tsan.h"
+#include "core/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace sinter::simt {
+namespace {
+
+constexpr uint32_t kMaxThreads = kMaxBlockThreads;
+
+// Thrown into fibers that wait while another has failed, so that their frames are left in order.
+struct Cancelled {};
+
+std::string describe(Operation operation, const Where& where) {
+  constexpr const char* kNames[] = {
+      "block_sync",        "ticket",          "warp_sync", "shfl", "shfl_xor", "shfl_down", "ballot", "ldmatrix_x4", "ldmatrix_x4_trans",
+      "mma_bf16_m16n8k16", "mma_tf32_m16n8k8"};
+  return cat(kNames[static_cast<int>(operation)], " (", where.file_name(), ":", where.line(), ")");
+}
+
+bool same_place(const Where& a, const Where& b) {
+  return a.line() == b.line() && a.column() == b.column() && a.file_name() == b.file_name();
+}
+
+}  // namespace
+
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15u;
+  return (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u ^ (x >> 32);
+}
+
+FiberThread::FiberThread(Worker& worker, int index)
+    : worker(&worker),
+      fiber(
+          [](void* self) {
+            FiberThread& me = *static_cast<FiberThread*>(self);
+            while (true) me.worker->run_thread(me);
+          },
+          this, index) {
+  view.owner = this;
+  view.index = index, view.lane = index % 32, view.warp = index / 32;
+}
+
+Worker::Worker() : arena_(kMaxSharedBytes + 128), ready_(kMaxThreads) {
+  barrier_.waiting.reserve(kMaxThreads);
+  shared_ = arena_.data() + (128 - reinterpret_cast<uintptr_t>(arena_.data()) % 128) % 128;
+}
+Worker::~Worker() = default;
+
+void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Schedule& schedule) {
+  launch_ = &launch;
+  schedule_ = schedule;
+  random_ = mix(schedule.seed ^ mix(static_cast<uint64_t>(block[0] + 7919 * block[1] + 104729 * block[2])));
+  prepare(block);
+  Fiber scheduler;
+  scheduler_ = &scheduler;
+  publish(this);
+  if (ready_begin_ != ready_end_) {
+    FiberThread& first = *ready_[ready_begin_++ % kMaxThreads];
+    current = &first.view;
+    scheduler.switch_to(first.fiber);  // comes back when no thread can go on, or one has failed
+  }
+  if (!error_ && alive_ > 0)
+    error_ = std::make_exception_ptr(
+        Error(Error::Kind::state, deadlock_message(), "every thread of a block or warp that has not left must come"));
+  if (alive_ > 0) cancel_all();
+  current = nullptr;
+  observe(this);
+  counts.block_ended(launch.shape.block);
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(shared_, kMaxSharedBytes);
+#endif
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Worker::prepare(const int64_t (&block)[3]) {
+  const auto& [kernel, grid, n, shared_bytes] = launch_->shape;
+  while (static_cast<int>(threads_.size()) < n) threads_.push_back(std::make_unique<FiberThread>(*this, static_cast<int>(threads_.size())));
+  warps_.resize(static_cast<size_t>((n + 31) / 32));
+  std::fill_n(shared_, shared_bytes, std::byte{0xff});
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_POISON_MEMORY_REGION(shared_ + shared_bytes, kMaxSharedBytes - shared_bytes);
+#endif
+  alive_ = n;
+  cancelled_ = false;
+  ready_begin_ = ready_end_ = 0;
+  barrier_.waiting.clear();
+  for (int w = 0; w < static_cast<int>(warps_.size()); ++w) {
+    warps_[w].meeting.waiting.clear();
+    warps_[w].meeting.waiting.reserve(32);
+    warps_[w].alive = std::min(32, n - w * 32);
+  }
+  ahead_ = static_cast<int>(random_ % warps_.size());
+  std::vector<FiberThread*> all;
+  all.reserve(static_cast<size_t>(n));
+  for (int t = 0; t < n; ++t) {
+    FiberThread& thread = *threads_[t];
+    thread.started = thread.done = false;
+    thread.copies.clear();
+    thread.group_ends.clear();
+    thread.landed = 0;
+    Thread& view = thread.view;
+    view.threads = n;
+    std::copy_n(block, 3, view.block);
+    view.grid[0] = grid.x, view.grid[1] = grid.y, view.grid[2] = grid.z;
+    view.shared = shared_, view.shared_bytes = shared_bytes;
+    all.push_back(&thread);
+  }
+  make_ready(all);
+}
+
+// One thread of one block, from start to end.
+void Worker::run_thread(FiberThread& me) {
+  observe(this);
+  me.started = true;
+  try {
+    launch_->thread();
+  } catch (const Cancelled&) {
+  } catch (Error& error) {
+    if (!error_)
+      error_ = std::make_exception_ptr(Error(error.kind(), cat("simt: ", here(me.view.index), ": ", error.message()), error.hint()));
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+  }
+  me.done = true;
+  // A thread that has left no longer counts at the barriers of its block and warp, as on the device.
+  --alive_;
+  Warp& warp = warps_[me.view.warp];
+  --warp.alive;
+  release_if_complete(warp.meeting, warp.alive);
+  release_if_complete(barrier_, alive_);
+  publish(this);
+  go_on_elsewhere(me);
+}
+
+void Worker::block_sync(FiberThread& me, Operation operation, const Where& where) {
+  counts.sum.barriers += barrier_.waiting.empty();
+  meet(me, barrier_, alive_, operation, where);
+}
+
+const LaneSlot* Worker::warp_meet(FiberThread& me, Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where) {
+  Warp& warp = warps_[me.view.warp];
+  const uint64_t parity = warp.meeting.generation & 1;
+  if (warp.meeting.waiting.empty()) {
+    warp.present[parity] = 0;
+    ++counts.warp_wide(operation);
+  }
+  warp.slots[parity][me.view.lane] = mine;
+  warp.present[parity] |= 1u << me.view.lane;
+  meet(me, warp.meeting, warp.alive, operation, where);
+  present = warp.present[parity];
+  return warp.slots[parity];
+}
+
+bool Worker::ticket(FiberThread& me, uint32_t* counter, uint32_t n, const Where& where) {
+  block_sync(me, Operation::ticket, where);
+  if (threads_[0]->done) fail("ticket after thread 0, which takes the number, has left the kernel");
+  if (me.view.index == 0) {
+    std::atomic_ref<uint32_t> shared(*counter);
+    publish(counter);
+    last_ = shared.fetch_add(1, std::memory_order_acq_rel) == n - 1;
+    if (last_) observe(counter), shared.store(0, std::memory_order_relaxed);
+  }
+  // Nobody writes last_ again before all have read it: the next ticket begins with a barrier.
+  meet(me, barrier_, alive_, Operation::ticket, where);
+  return last_;
+}
+
+void Worker::meet(FiberThread& me, Meeting& meeting, int expected, Operation operation, const Where& where) {
+  if (meeting.waiting.empty()) {
+    meeting.operation = operation, meeting.where = where;
+  } else if (meeting.operation != operation || (!same_place(meeting.where, where) && operation != Operation::warp_sync)) {
+    fail(cat("is at ", describe(operation, where), " while others of its ", &meeting == &barrier_ ? "block" : "warp", " wait at ",
+             describe(meeting.operation, meeting.where)));
+  }
+  char* sync = &meeting.sync[meeting.generation & 1];
+  publish(sync);
+  const bool complete = static_cast<int>(meeting.waiting.size()) + 1 == expected;
+  if (complete && schedule_.order == Schedule::Order::forward) {
+    release(meeting);  // the last to come goes on at once; the others follow
+  } else {
+    meeting.waiting.push_back(&me);
+    me.operation = operation, me.where = where;
+    if (complete) release(meeting);
+    go_on_elsewhere(me);
+    if (cancelled_) throw Cancelled{};
+  }
+  observe(sync);
+}
+
+void Worker::release_if_complete(Meeting& meeting, int expected) {
+  if (!meeting.waiting.empty() && static_cast<int>(meeting.waiting.size()) >= expected) release(meeting);
+}
+
+void Worker::release(Meeting& meeting) {
+  const Unseen unseen;
+  ++meeting.generation;
+  make_ready(meeting.waiting);
+  meeting.waiting.clear();
+}
+
+// Appends threads to the queue in the schedule's order.
+void Worker::make_ready(std::vector<FiberThread*>& batch) {
+  using Order = Schedule::Order;
+  if (schedule_.order == Order::reversed) {
+    std::sort(batch.begin(), batch.end(), [](const FiberThread* a, const FiberThread* b) { return a->view.index > b->view.index; });
+  }
+  if (schedule_.order == Order::shuffled) {
+    for (size_t i = batch.size(); i > 1; --i) std::swap(batch[i - 1], batch[(random_ = mix(random_ + i)) % i]);
+  }
+  for (FiberThread* thread : batch) {
+    const bool first = schedule_.order == Order::one_warp_ahead && thread->view.warp == ahead_;
+    ready_[(first ? --ready_begin_ : ready_end_++) % kMaxThreads] = thread;
+  }
+}
+
+// To the next thread that can run; to the scheduler if there is none, or something has failed.
+void Worker::go_on_elsewhere(FiberThread& me) {
+  if (error_ || ready_begin_ == ready_end_) return me.fiber.switch_to(*scheduler_);
+  FiberThread& next = *ready_[ready_begin_++ % kMaxThreads];
+  current = &next.view;
+  if (&next != &me) me.fiber.switch_to(next.fiber);
+}
+
+// Lets every thread that has begun leave its frames.
+void Worker::cancel_all() {
+  cancelled_ = true;
+  for (int t = 0; t < launch_->shape.block; ++t) {
+    FiberThread& thread = *threads_[t];
+    if (!thread.started || thread.done) continue;
+    current = &thread.view;
+    scheduler_->switch_to(thread.fiber);
+  }
+}
+
+std::string Worker::here(int thread) const {
+  const int64_t(&b)[3] = threads_[0]->view.block;
+  return cat(launch_->shape.kernel, ", block (", b[0], ", ", b[1], ", ", b[2], ")", thread >= 0 ? cat(", thread ", thread) : "");
+}
+
+// "thread 0..39 wait at block_sync (linear.cu:80), 40..63 at shfl_xor (linear.cu:92)"
+std::string Worker::deadlock_message() const {
+  std::map<std::string, std::vector<int>> groups;
+  for (int t = 0; t < launch_->shape.block; ++t) {
+    if (!threads_[t]->done) groups[describe(threads_[t]->operation, threads_[t]->where)].push_back(t);
+  }
+  std::string text = cat("simt: ", here(-1), ": deadlock: thread ");
+  const char* separator = "";
+  for (const auto& [place, list] : groups) {
+    for (size_t i = 0; i < list.size();) {
+      size_t end = i;
+      while (end + 1 < list.size() && list[end + 1] == list[end] + 1) ++end;
+      text += cat(i ? "," : separator, list[i], end > i ? cat("..", list[end]) : "");
+      i = end + 1;
+    }
+    text += cat(*separator ? " at " : " wait at ", place);
+    separator = ", ";
+  }
+  const int left = launch_->shape.block - alive_;
+  return text + (left ? cat("; ", left, " have left the kernel") : "");
+}
+
+}  // namespace sinter::simt

@@ -1,0 +1,28 @@
+#include "core/storage.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/device/memory.h"
+
+namespace sinter {
+
+void Storage::move_to(Device device) {
+  if (device == device_) return;
+  Storage moved(bytes_, device);
+  if (device == kCpu) {
+    copy_to_host(moved.data_, data_, device_, bytes_);
+  } else if (device_ == kCpu) {
+    copy_to_device(moved.data_, device, data_, bytes_);
+  } else {
+    std::vector<std::byte> host(bytes_);
+    copy_to_host(host.data(), data_, device_, bytes_);
+    copy_to_device(moved.data_, device, host.data(), bytes_);
+  }
+  std::swap(device_, moved.device_);
+  std::swap(data_, moved.data_);
+  std::swap(owned_, moved.owned_);
+  uid_ = moved.uid_;
+}
+
+}  // namespace sinter

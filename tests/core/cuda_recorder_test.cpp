@@ -1,0 +1,305 @@
+// The CUDA device on a toolkit without a card: messages, streams, memory, graphs, and every call failing in turn.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/device/cuda.h"
+#include "core/device/cuda_graph.h"
+#include "core/error.h"
+
+#if SINTER_HAS_CUDA
+#include "core/device/cuda_recorder.h"
+#include "core/device/cuda_stream.h"
+#endif
+
+namespace sinter::cuda {
+namespace {
+
+// what() of the Error that f throws, or "nothing was thrown".
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.message();
+  }
+  return "nothing was thrown";
+}
+
+#if !SINTER_HAS_CUDA
+
+TEST(CudaRecorder, NotInThisBuild) {
+  const char* want = "cuda: not in this build (configure with -DSINTER_CUDA=ON)";
+  EXPECT_EQ(message_of([] { device_count(); }), want);
+  EXPECT_EQ(message_of([] { allocator(0); }), want);
+  EXPECT_EQ(message_of([] { GraphBuilder(0, false); }), want);
+  GTEST_SKIP() << "the recorder needs the headers of the CUDA toolkit";
+}
+
+#else
+
+const char kernel_a = 0, kernel_b = 0;  // addresses that stand for kernels
+
+void launch_named(const char* name, const void* kernel = &kernel_a, size_t shared_bytes = 0) {
+  void* none[] = {nullptr};
+  launch(kernel, {.kernel = name, .grid = {2, 1, 1}, .block = 64, .shared_bytes = shared_bytes}, none);
+}
+
+// Memory that goes back at the end.
+struct Block {
+  explicit Block(size_t n) : bytes(n), at(allocator(0).allocate(n)) {}
+  ~Block() { allocator(0).release(at, bytes); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  size_t bytes;
+  void* at;
+};
+
+TEST(CudaRecorder, MachinesThatCannot) {
+  const auto refusal = [](const Recorder::Machine& machine, int device) {
+    Recorder recorder;
+    recorder.set(machine);
+    return message_of([&] { check_device(device); });
+  };
+  EXPECT_EQ(refusal({.driver = 0}, 0), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  EXPECT_EQ(refusal({.driver = 12020}, 0), cat("cuda: the driver is too old: it is for CUDA 12.2, this build needs ", CUDART_VERSION / 1000,
+                                               ".", CUDART_VERSION % 1000 / 10, " (cudaGetDeviceCount says 35)"));
+  EXPECT_EQ(refusal({.cards = 0}, 0), "cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says 100)");
+  EXPECT_EQ(refusal({.cards = 2}, 2), "cuda:2: no such card: there are 2; allowed cuda:0..cuda:1");
+  EXPECT_EQ(refusal({.capability = 75}, 0), "cuda:0: no code for this card: its compute capability is 7.5, this build needs 8.0 or newer");
+  EXPECT_EQ(refusal({.capability = 80}, 0), "nothing was thrown");
+
+  Recorder recorder;
+  recorder.set({.driver = 0});
+  EXPECT_EQ(device_count(), 0);
+  EXPECT_EQ(message_of([] { Block(64); }), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  recorder.set({.cards = 2});
+  EXPECT_EQ(device_count(), 2);
+  EXPECT_EQ(message_of([] { allocator(1); }), "cuda:1: a process uses one card, and it uses cuda:0 already");
+}
+
+TEST(CudaRecorder, TheRealLibraryWithoutADriver) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0) GTEST_SKIP() << "there is a driver";
+  EXPECT_EQ(device_count(), 0);
+  EXPECT_EQ(message_of([] { check_device(0); }), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  EXPECT_EQ(message_of([] { allocator(0).allocate(64); }), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+}
+
+TEST(CudaRecorder, OutOfMemory) {
+  Recorder recorder;
+  recorder.set({.memory = size_t{8} << 30});
+  {
+    const Block held(size_t{5} << 30);
+    EXPECT_EQ(message_of([] { Block(size_t{4} << 30); }), "cuda: out of memory asking 4096 MiB; 5 of 8 GiB in use (ours 5)");
+    { const Block cached(size_t{2} << 30); }
+    const Block fits(size_t{5} << 29);  // cached memory of another size goes first
+    EXPECT_EQ(recorder.count("cudaFree"), 1);
+  }
+  EXPECT_EQ(allocator(0).stats().live_bytes, 0);
+  EXPECT_TRUE(recorder.leaks().empty());
+}
+
+TEST(CudaRecorder, LaunchesAndFaults) {
+  Recorder recorder;
+  launch_named("softmax<float>");
+  EXPECT_EQ(recorder.executed(), (std::vector<std::string>{"softmax<float>"}));
+  recorder.fail("cudaLaunchKernelExC", 1, cudaErrorInvalidConfiguration);
+  EXPECT_EQ(message_of([] { launch_named("softmax<float>"); }),
+            "softmax<float>: the call failed: invalid configuration argument (cudaLaunchKernelExC says 9)");
+  recorder.fail("cudaLaunchKernelExC", 1, cudaErrorNoKernelImageForDevice);
+  EXPECT_EQ(message_of([] { launch_named("relu<float>"); }),
+            "relu<float>: no code for this card: no kernel image is available for execution on the device (cudaLaunchKernelExC says 209)");
+  recorder.fail("cudaStreamSynchronize", 1, cudaErrorIllegalAddress);
+  EXPECT_EQ(message_of([] { synchronize(); }),
+            "cuda: a kernel failed: an illegal memory access was encountered (cudaStreamSynchronize says 700); launched last: relu<float>");
+  synchronize();
+
+  auto* flag = static_cast<uint32_t*>(Recorder::host(fault_flag()));
+  *flag = 1;
+  EXPECT_EQ(message_of([] { synchronize(); }), "cuda: label out of range: met by a kernel since the last wait; launched last: relu<float>");
+  synchronize();  // told once
+  *flag = 2;
+  float value = 0;
+  const Block block(4);
+  EXPECT_EQ(message_of([&] { copy_to_host(&value, block.at, 4); }),
+            "cuda: index out of range: met by a kernel since the last wait; launched last: relu<float>");
+
+  recorder.clear_log();
+  launch_named("big", &kernel_b, 100 << 10);
+  launch_named("big", &kernel_b, 60 << 10);
+  launch_named("big", &kernel_b, 200 << 10);
+  EXPECT_EQ(recorder.count("cudaFuncSetAttribute"), 2) << "asked for once per kernel, and again for more";
+}
+
+TEST(CudaRecorder, Copies) {
+  Recorder recorder;
+  const Block a(4096), b(4096);
+  std::vector<char> host(4096, 7), back(4096);
+  copy_to_device(a.at, host.data(), 4096);
+  copy_on_device(b.at, a.at, 4096);
+  fill(a.at, 3, 4096);
+  copy_to_host(back.data(), b.at, 4096);
+  EXPECT_EQ(back, host);
+  copy_to_host(back.data(), a.at, 4096);
+  EXPECT_EQ(back, std::vector<char>(4096, 3));
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 2) << "only copies to the host wait";
+  EXPECT_EQ(message_of([&] { copy_to_device(b.at, host.data(), 8192); }),
+            "cuda: the call failed: invalid argument (cudaMemcpyAsync says 1)");
+}
+
+TEST(CudaRecorder, EachThreadHasItsStream) {
+  Recorder recorder;
+  const cudaStream_t mine = stream();
+  cudaStream_t first = nullptr, second = nullptr;
+  void* block = nullptr;
+  std::thread([&] { first = stream(), block = allocator(0).allocate(1 << 20), allocator(0).release(block, 1 << 20); }).join();
+  std::thread([&] { second = stream(); }).join();
+  EXPECT_NE(mine, first);
+  EXPECT_EQ(first, second) << "a thread that ended leaves its stream";
+  // What that thread launched on the block may not have run yet.
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0);
+  const Block again(1 << 20);
+  EXPECT_EQ(again.at, block);
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 1);
+  { const Block own(64); }
+  { const Block own(64); }
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 1);
+}
+
+// a -> (b beside c) -> d, with scratch memory in b.
+std::unique_ptr<Graph> diamond() {
+  GraphBuilder builder(2, true);
+  std::unique_ptr<Graph> graph;
+  for (const Pass pass : {Pass::rehearsal, Pass::capture}) {
+    builder.begin(pass);
+    launch_named("a");
+    builder.record(0);
+    builder.switch_to(1);
+    builder.wait(0);
+    {
+      const Block scratch(5000);
+      fill(scratch.at, 0, 5000);
+      launch_named("b", &kernel_b, 64 << 10);
+    }
+    builder.record(1);
+    builder.switch_to(0);
+    launch_named("c");
+    builder.wait(1);
+    launch_named("d");
+    graph = builder.end();
+    EXPECT_EQ(graph != nullptr, pass == Pass::capture);
+  }
+  return graph;
+}
+
+TEST(CudaRecorder, Graph) {
+  Recorder recorder;
+  {
+    const std::unique_ptr<Graph> graph = diamond();
+    EXPECT_TRUE(recorder.executed().empty()) << "a rehearsal runs nothing";
+    const std::vector<std::string> calls = recorder.calls();
+    const auto begin = std::find(calls.begin(), calls.end(), "cudaStreamBeginCapture"),
+               end = std::find(begin, calls.end(), "cudaStreamEndCapture");
+    EXPECT_EQ(
+        std::vector<std::string>(begin + 1, end),
+        (std::vector<std::string>{"cudaLaunchKernelExC", "cudaEventRecord", "cudaStreamWaitEvent", "cudaMemsetAsync", "cudaLaunchKernelExC",
+                                  "cudaEventRecord", "cudaLaunchKernelExC", "cudaStreamWaitEvent", "cudaLaunchKernelExC"}))
+        << "nothing is made, loaded or waited for inside a capture";
+    ASSERT_EQ(recorder.graphs().size(), 1u);
+    const Recorder::Graph nodes = recorder.graphs()[0];
+    EXPECT_EQ(nodes.names(), (std::vector<std::string>{"a", "memset", "b", "c", "d"}));
+    EXPECT_EQ(graph->nodes(), 5u);
+    EXPECT_EQ(nodes.nodes[1].after, std::vector<int>{0});
+    EXPECT_EQ(nodes.nodes[3].after, std::vector<int>{0});
+    EXPECT_EQ(nodes.nodes[4].after, (std::vector<int>{2, 3}));
+    EXPECT_FALSE(nodes.precedes(2, 3));
+    EXPECT_EQ(nodes.nodes[2].branch, 1);
+
+    recorder.clear_log();
+    graph->launch();
+    EXPECT_EQ(recorder.calls(), std::vector<std::string>{"cudaGraphLaunch"}) << "a replay is one call";
+    EXPECT_NE(allocator(0).stats().live_bytes, 0) << "the graph keeps its scratch memory";
+    std::string other;
+    std::thread([&] { other = message_of([&] { graph->launch(); }); }).join();
+    EXPECT_EQ(other, "cuda: a captured step was run by another thread than the one that captured it");
+  }
+  EXPECT_EQ(allocator(0).stats().live_bytes, 0);
+  EXPECT_TRUE(recorder.leaks().empty());
+}
+
+TEST(CudaRecorder, NotInsideACapture) {
+  Recorder recorder;
+  const Block block(64);
+  float value = 0;
+  const auto inside = [&](auto&& f) {
+    GraphBuilder builder(0, false);
+    builder.begin(Pass::capture);
+    return message_of(f);
+  };
+  EXPECT_EQ(inside([&] { copy_to_host(&value, block.at, 4); }), "cuda: a copy to the host inside a captured step");
+  EXPECT_EQ(inside([&] { copy_to_device(block.at, &value, 4); }), "cuda: a copy from the host inside a captured step");
+  EXPECT_EQ(inside([&] { synchronize(); }), "cuda: waiting for the card inside a captured step");
+  EXPECT_EQ(inside([&] { Block(12345); }), "cuda: 14336 bytes asked from the card while a step is captured; the rehearsal asked for less");
+  EXPECT_EQ(inside([&] { diamond(); }), "cuda: a step was captured inside another captured step");
+  launch_named("after");  // the thread is out of its capture again
+  EXPECT_EQ(recorder.executed().back(), "after");
+}
+
+// A branch that is not waited for is an error of the toolkit's, and of no consequence.
+TEST(CudaRecorder, AnUnjoinedBranch) {
+  Recorder recorder;
+  EXPECT_EQ(message_of([] {
+              GraphBuilder builder(1, true);
+              builder.begin(Pass::capture);
+              launch_named("a");
+              builder.record(0);
+              builder.switch_to(1);
+              builder.wait(0);
+              launch_named("b");
+              builder.end();
+            }),
+            "cuda: the call failed: capturing stream has unjoined work (cudaStreamEndCapture says 904)");
+  EXPECT_TRUE(recorder.leaks().empty());
+}
+
+TEST(CudaRecorder, EveryCallFailsInTurn) {
+  const auto scenario = [] {
+    std::vector<char> host(100);
+    const Block a(100), b(100);
+    copy_to_device(a.at, host.data(), 100);
+    fill(b.at, 0, 100);
+    copy_on_device(b.at, a.at, 100);
+    launch_named("eager", &kernel_b, 64 << 10);
+    const std::unique_ptr<Graph> graph = diamond();
+    graph->launch();
+    graph->milliseconds(1);
+    copy_to_host(host.data(), b.at, 100);
+  };
+  Recorder recorder;
+  scenario();
+  ASSERT_TRUE(recorder.leaks().empty());
+  const auto total = static_cast<int64_t>(recorder.calls().size());
+  ASSERT_GT(total, 40);
+  for (int64_t n = 1; n <= total; ++n) {
+    recorder.fail_any(n);
+    const std::string message = message_of(scenario);
+    const std::vector<std::string> left = recorder.leaks();
+    const std::string failed = recorder.failed();
+    ASSERT_NE(failed, "") << "call " << n << " was not made";
+    EXPECT_TRUE(left.empty()) << "call " << n << ", " << failed << ", leaves " << (left.empty() ? "" : left[0]);
+    EXPECT_EQ(allocator(0).stats().live_bytes, 0) << failed;
+    const bool told =
+        failed.find("Destroy") == std::string::npos && failed.find("Free") == std::string::npos && failed != "cudaGetLastError";
+    if (told) {
+      EXPECT_NE(message.find(failed + " says "), std::string::npos) << "call " << n << ", " << failed << ": " << message;
+    } else {
+      EXPECT_EQ(message, "nothing was thrown") << failed;
+    }
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace sinter::cuda
