@@ -1,4 +1,5 @@
 // accumulate: into += value, in place: the sum of gradients that reach one tensor on several ways. No gradient.
+#include "ops/kernels.h"
 #include "ops/pointwise_loops.h"
 #include "ops/structured.h"
 
@@ -52,6 +53,8 @@ const OpDef kAccumulateOp{.name = "accumulate",
                           .infer = infer,
                           .cost = cost,
                           .cpu = cpu,
+                          .cuda = SINTER_IF_CUDA(on_cuda::accumulate),
+                          .simt = on_simt::accumulate,
                           .writes = 0b01,
                           .strided = 0b11,
                           .samples = samples};

@@ -1,5 +1,6 @@
 // adam_update: one parameter's step of Adam (Kingma and Ba, arXiv 1412.6980) or AdamW (Loshchilov and Hutter, arXiv 1711.05101), in place
 // (formula: ops/update_formulas.h).
+#include "ops/kernels.h"
 #include "ops/update_op.h"
 
 namespace sinter {
@@ -35,6 +36,8 @@ const OpDef kAdamUpdateOp{.name = "adam_update",
                           .infer = infer,
                           .cost = cost,
                           .cpu = cpu,
+                          .cuda = SINTER_IF_CUDA(on_cuda::adam_update),
+                          .simt = on_simt::adam_update,
                           .writes = update_writes(kLayout),
                           .strided = update_writes(kLayout),
                           .samples = samples};

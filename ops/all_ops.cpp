@@ -1,6 +1,7 @@
 // The list of all ops. A new structured op gets its row here; pointwise ops come from the list in ops/pointwise.h, fused ones from
 // ops/fused/fused_ops.cpp.
 #include "ops/fused/fused.h"
+#include "ops/gather_batch.h"
 #include "ops/structured.h"
 
 namespace sinter {
@@ -41,6 +42,7 @@ std::span<const OpDef* const> all_ops() {
         &kMseBackwardOp,
         &kDropoutOp,
         &kGatherRowsOp,
+        &kGatherBatchOp,
         &kScatterAddRowsOp,
         &kCopyOp,
         &kCastOp,

@@ -1,5 +1,6 @@
 // argmax over one dim: the index (i64) of the first maximum; a NaN counts as the largest. No gradient.
 #include "core/parallel.h"
+#include "ops/kernels.h"
 #include "ops/structured.h"
 
 namespace sinter {
@@ -56,7 +57,14 @@ std::vector<Sample> samples() {
 
 }  // namespace
 
-const OpDef kArgmaxOp{.name = "argmax", .attrs = attr_type<DimAttrs>(), .infer = infer, .cost = cost, .cpu = cpu, .samples = samples};
+const OpDef kArgmaxOp{.name = "argmax",
+                      .attrs = attr_type<DimAttrs>(),
+                      .infer = infer,
+                      .cost = cost,
+                      .cpu = cpu,
+                      .cuda = SINTER_IF_CUDA(on_cuda::argmax),
+                      .simt = on_simt::argmax,
+                      .samples = samples};
 
 Tensor argmax(const Tensor& x, int64_t dim) { return apply1(kArgmaxOp, {x}, DimAttrs{dim}); }
 

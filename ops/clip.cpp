@@ -1,4 +1,5 @@
 // Gradient clipping by the global norm: squared_norm of every gradient, then clip_in_place by their total, which stays on the device.
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -49,14 +50,13 @@ Cost clip_cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].n
 
 void clip_cpu(const Call& call) {
   const Tensor& x = call.in[0];
-  const double limit = call.as<ClipAttrs>().max_norm;
-  const double norm =
-      visit_float(call.in[1].dtype(), [&](auto zero) { return std::sqrt(static_cast<double>(*call.in[1].data<decltype(zero)>())); });
-  if (norm <= limit) return;
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using V = compute_t<T>;
-    const V factor = static_cast<V>(limit / norm);  // a NaN norm reaches the gradients, and so the loss
+    const V total = visit_float(call.in[1].dtype(), [&](auto w) { return static_cast<V>(*call.in[1].data<decltype(w)>()); });
+    const V norm = math::sqrt(total), limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
+    if (norm <= limit) return;
+    const V factor = limit / norm;  // a NaN norm reaches the gradients, and so the loss
     T* p = x.data<T>();
     parallel_for(x.numel(), grain_of(2 * sizeof(T)), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) p[i] = T(V(p[i]) * factor);
@@ -75,7 +75,13 @@ std::vector<Sample> clip_samples() {
 
 }  // namespace
 
-const OpDef kSquaredNormOp{.name = "squared_norm", .infer = norm_infer, .cost = norm_cost, .cpu = norm_cpu, .samples = norm_samples};
+const OpDef kSquaredNormOp{.name = "squared_norm",
+                           .infer = norm_infer,
+                           .cost = norm_cost,
+                           .cpu = norm_cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::squared_norm),
+                           .simt = on_simt::squared_norm,
+                           .samples = norm_samples};
 const OpDef kClipInPlaceOp{.name = "clip_in_place",
                            .min_inputs = 2,
                            .max_inputs = 2,
@@ -83,6 +89,8 @@ const OpDef kClipInPlaceOp{.name = "clip_in_place",
                            .infer = clip_infer,
                            .cost = clip_cost,
                            .cpu = clip_cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::clip_in_place),
+                           .simt = on_simt::clip_in_place,
                            .writes = 0b01,
                            .strided = 0b01,
                            .samples = clip_samples};

@@ -1,24 +1,12 @@
 // copy: the same values, dense. cast: another element type. Both take any strides.
-#include "ops/matrix_view.h"
+#include "ops/copy.h"
+
+#include "ops/kernels.h"
 #include "ops/pointwise_loops.h"
 #include "ops/structured.h"
 
 namespace sinter {
 namespace {
-
-// A float beyond the integer's range gives its nearest end, NaN gives 0 (the plain conversion is undefined).
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
-    const double v = static_cast<double>(value), low = static_cast<double>(std::numeric_limits<To>::lowest());
-    const double high = static_cast<double>(std::numeric_limits<To>::max());
-    return v != v ? To(0) : v <= low ? std::numeric_limits<To>::lowest() : v >= high ? std::numeric_limits<To>::max() : static_cast<To>(v);
-  } else if constexpr (std::is_same_v<To, bf16>) {
-    return To(static_cast<float>(value));
-  } else {
-    return static_cast<To>(value);
-  }
-}
 
 template <class To, class From>
 void convert_rows(const Tensor& x, const Tensor& y) {
@@ -70,13 +58,22 @@ void copy_dense(const Tensor& x, void* to) {
   visit_all(x.dtype(), [&](auto zero) { convert_rows<decltype(zero), decltype(zero)>(x, y); });
 }
 
-const OpDef kCopyOp{
-    .name = "copy", .infer = infer_copy, .cost = cost, .cpu = copy_cpu, .backward = copy_grad, .strided = 1, .samples = copy_samples};
+const OpDef kCopyOp{.name = "copy",
+                    .infer = infer_copy,
+                    .cost = cost,
+                    .cpu = copy_cpu,
+                    .cuda = SINTER_IF_CUDA(on_cuda::copy),
+                    .simt = on_simt::copy,
+                    .backward = copy_grad,
+                    .strided = 1,
+                    .samples = copy_samples};
 const OpDef kCastOp{.name = "cast",
                     .attrs = attr_type<CastAttrs>(),
                     .infer = infer_cast,
                     .cost = cost,
                     .cpu = cast_cpu,
+                    .cuda = SINTER_IF_CUDA(on_cuda::cast),
+                    .simt = on_simt::cast,
                     .backward = cast_grad,
                     .strided = 1,
                     .samples = cast_samples};

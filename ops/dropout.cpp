@@ -2,6 +2,7 @@
 #include "ops/dropout_mask.h"
 
 #include "core/parallel.h"
+#include "ops/kernels.h"
 #include "ops/structured.h"
 
 namespace sinter {
@@ -67,10 +68,14 @@ const OpDef kDropoutOp{.name = "dropout",
                        .infer = infer,
                        .cost = cost,
                        .cpu = cpu,
+                       .cuda = SINTER_IF_CUDA(on_cuda::dropout),
+                       .simt = on_simt::dropout,
                        .backward = backward,
                        .saves_in = 0b10,
                        .samples = samples};
 
-Tensor dropout(const Tensor& x, double p) { return apply1(kDropoutOp, {x, rng_state()}, DropoutAttrs{p, next_random_op()}); }
+Tensor dropout(const Tensor& x, double p) {
+  return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)}, DropoutAttrs{p, next_random_op()});
+}
 
 }  // namespace sinter

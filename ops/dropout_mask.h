@@ -14,11 +14,15 @@ struct DropoutMask {
   double scale;        // 1 / (1 - p); 0 for p = 1, where nothing is kept
 
   // rng: (seed, offset, spare), see ops/step_state.h
-  DropoutMask(const int64_t* rng, int64_t op_id, double p)
-      : seed(static_cast<uint64_t>(rng[0])),
-        stream((static_cast<uint64_t>(rng[1]) << 32) + static_cast<uint64_t>(op_id)),
-        threshold(static_cast<uint32_t>(std::ceil(p * 0x1p24))),
-        scale(p < 1 ? 1 / (1 - p) : 0) {}
+  DropoutMask(const int64_t* rng, int64_t op_id, double p) : DropoutMask(rng[0], rng[1], op_id, threshold_of(p)) { scale = scale_of(p); }
+  // The mask alone, without the scale: for kernels, whose rng lies on the device.
+  SINTER_FN DropoutMask(int64_t seed, int64_t offset, int64_t op_id, uint32_t threshold)
+      : seed(static_cast<uint64_t>(seed)),
+        stream((static_cast<uint64_t>(offset) << 32) + static_cast<uint64_t>(op_id)),
+        threshold(threshold),
+        scale(0) {}
+  static uint32_t threshold_of(double p) { return static_cast<uint32_t>(std::ceil(p * 0x1p24)); }
+  static double scale_of(double p) { return p < 1 ? 1 / (1 - p) : 0; }
 
   // words[i] for elements [4 * block, 4 * block + 4 * kBlocks); kept(words[i]) says which stay.
   static constexpr int kBlocks = 32;
@@ -45,7 +49,13 @@ struct DropoutMask {
     }
     for (int b = 0; b < kBlocks; ++b) words[4 * b] = c0[b], words[4 * b + 1] = c1[b], words[4 * b + 2] = c2[b], words[4 * b + 3] = c3[b];
   }
-  bool kept(uint32_t word) const { return (word >> 8) >= threshold; }
+  // The words of elements [4 * block, 4 * block + 4).
+  SINTER_FN std::array<uint32_t, 4> words_of(uint64_t block) const {
+    return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream),
+                       static_cast<uint32_t>(stream >> 32)},
+                      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  }
+  SINTER_FN bool kept(uint32_t word) const { return (word >> 8) >= threshold; }
   bool kept_at(uint64_t element) const { return kept(philox_word(seed, stream, element)); }
 };
 

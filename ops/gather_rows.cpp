@@ -1,6 +1,7 @@
 // gather_rows: table [N, ..] and i64 index [B] to [B, ..], of any element type; batches are drawn with it. Its adjoint scatter_add_rows
 // adds rows into a table of zeros: each thread owns columns and goes through the rows in order, so the sums are the same in every run.
 #include "core/parallel.h"
+#include "ops/kernels.h"
 #include "ops/structured.h"
 
 // N rows of the table, B of the batch, D values per row
@@ -106,6 +107,8 @@ const OpDef kGatherRowsOp{.name = "gather_rows",
                           .infer = infer,
                           .cost = cost,
                           .cpu = cpu,
+                          .cuda = SINTER_IF_CUDA(on_cuda::gather_rows),
+                          .simt = on_simt::gather_rows,
                           .backward = backward,
                           .saves_in = 0b10,
                           .samples = samples};
@@ -116,6 +119,8 @@ const OpDef kScatterAddRowsOp{.name = "scatter_add_rows",
                               .infer = scatter_infer,
                               .cost = scatter_cost,
                               .cpu = scatter_cpu,
+                              .cuda = SINTER_IF_CUDA(on_cuda::scatter_add_rows),
+                              .simt = on_simt::scatter_add_rows,
                               .backward = scatter_grad,
                               .saves_in = 0b10,
                               .samples = scatter_samples};

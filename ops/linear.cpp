@@ -1,6 +1,7 @@
 // linear: y[B, O] = x[B, I] W[O, I]^T + b[O], one GEMM with the bias inside.
 // Backward: dW = dY^T x (wgrad), db = column sums of dY (bgrad), dX = dY W (dgrad).
 #include "core/device/cpu_gemm.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/structured.h"
 
@@ -104,6 +105,8 @@ const OpDef kLinearOp{.name = "linear",
                       .infer = infer,
                       .cost = cost,
                       .cpu = cpu,
+                      .cuda = SINTER_IF_CUDA(on_cuda::linear),
+                      .simt = on_simt::linear,
                       .backward = backward,
                       .saves_in = 0b11,
                       .strided = 0b11,

@@ -1,27 +1,37 @@
 // matmul: C[M, N] = op(A)[M, K] op(B)[K, N], op(X) = X or X^T. Also the products of linear's backward, told apart by their Role.
 #include "core/device/cpu_gemm.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/structured.h"
 
 namespace sinter {
 
-MatrixView::MatrixView(const Tensor& t) {
+bool MatrixView::layout(const Tensor& t, int64_t& ld, bool& trans) {
   const int64_t rows = t.size(0), cols = t.size(1);
   const int64_t s0 = rows > 1 ? t.strides()[0] : std::max<int64_t>(cols, 1), s1 = cols > 1 ? t.strides()[1] : std::max<int64_t>(rows, 1);
-  data = t.raw();
-  if (t.is_contiguous()) {
-    ld = std::max<int64_t>(cols, 1);
-  } else if ((cols <= 1 || s1 == 1) && s0 >= cols) {
-    ld = s0;
-  } else if ((rows <= 1 || s0 == 1) && s1 >= rows) {
-    ld = s1;
-    trans = true;
-  } else {
-    dense_ = Tensor::empty(t.shape(), t.dtype(), t.device());
-    copy_dense(t, dense_.raw());
-    data = dense_.raw();
-    ld = std::max<int64_t>(cols, 1);
+  trans = false;
+  ld = std::max<int64_t>(cols, 1);
+  if (t.is_contiguous()) return true;
+  const bool by_rows = (cols <= 1 || s1 == 1) && s0 >= cols, by_columns = (rows <= 1 || s0 == 1) && s1 >= rows;
+  if (by_rows || by_columns) {
+    trans = !by_rows;
+    ld = by_rows ? s0 : s1;
   }
+  return by_rows || by_columns;
+}
+
+bool MatrixView::takes(const Tensor& t) {
+  int64_t ld;
+  bool trans;
+  return layout(t, ld, trans);
+}
+
+MatrixView::MatrixView(const Tensor& t) {
+  data = t.raw();
+  if (layout(t, ld, trans)) return;
+  dense_ = Tensor::empty(t.shape(), t.dtype(), t.device());
+  copy_dense(t, dense_.raw());
+  data = dense_.raw();
 }
 
 namespace {
@@ -109,6 +119,8 @@ const OpDef kMatmulOp{.name = "matmul",
                       .infer = infer,
                       .cost = cost,
                       .cpu = cpu,
+                      .cuda = SINTER_IF_CUDA(on_cuda::matmul),
+                      .simt = on_simt::matmul,
                       .backward = backward,
                       .saves_in = 0b11,
                       .strided = 0b11,

@@ -1,4 +1,5 @@
 // mse: x and target [B, ..] to one loss per row: the mean of (x - target)^2 over the row. dx = 2 dloss (x - target) / D; d target = -dx.
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -105,6 +106,8 @@ const OpDef kMseOp{.name = "mse",
                    .infer = infer,
                    .cost = cost,
                    .cpu = cpu,
+                   .cuda = SINTER_IF_CUDA(on_cuda::mse),
+                   .simt = on_simt::mse,
                    .backward = backward,
                    .saves_in = 0b11,
                    .samples = samples};
@@ -114,6 +117,8 @@ const OpDef kMseBackwardOp{.name = "mse_backward",
                            .infer = infer_backward,
                            .cost = backward_cost,
                            .cpu = backward_cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::mse_backward),
+                           .simt = on_simt::mse_backward,
                            .strided = 0b001,
                            .samples = backward_samples};
 

@@ -1,5 +1,6 @@
 // nll: log-probabilities [B, C] and labels i32 [B] to one loss per row: -(1 - s) logp[y] - s/C sum_c logp[c], s the label smoothing.
 // Its backward needs only the labels: dlogp[b, c] = -dloss[b] ((1 - s) [c = y] + s/C).
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -141,6 +142,8 @@ const OpDef kNllOp{.name = "nll",
                    .infer = infer,
                    .cost = cost,
                    .cpu = cpu,
+                   .cuda = SINTER_IF_CUDA(on_cuda::nll),
+                   .simt = on_simt::nll,
                    .backward = backward,
                    .saves_in = 0b10,
                    .samples = samples};
@@ -151,6 +154,8 @@ const OpDef kNllBackwardOp{.name = "nll_backward",
                            .infer = infer_backward,
                            .cost = backward_cost,
                            .cpu = backward_cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::nll_backward),
+                           .simt = on_simt::nll_backward,
                            .strided = 0b01,
                            .samples = backward_samples};
 

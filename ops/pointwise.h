@@ -7,6 +7,7 @@
 //                               inputs: grad(dy, x..)   output: grad(dy, y)   mask: grad(dy, positive)   nothing: grad(dy)
 //   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
+// An op with a number is a template over the number's type (ScaleOf): attributes hold it as a double, kernels in the type they compute in.
 // Formulas use + - * / and core/math.h only, without contraction: the same bits on every device.
 #pragma once
 
@@ -116,16 +117,18 @@ struct Neg : Unary {
   template <class T> SINTER_FN T grad(T dy) const { return -dy; }
 };
 
-struct Scale : Unary {
+template <class Number>
+struct ScaleOf : Unary {
   SINTER_NAME("scale");
-  double factor = 1;
-  static constexpr auto fields() { return std::tuple(field("factor", &Scale::factor)); }
+  Number factor = Number(1);
+  static constexpr auto fields() { return std::tuple(field("factor", &ScaleOf::factor)); }
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  bool operator==(const Scale&) const = default;
+  bool operator==(const ScaleOf&) const = default;
   template <class T> SINTER_FN T forward(T x) const { return x * T(factor); }
   template <class T> SINTER_FN T grad(T dy) const { return dy * T(factor); }
 };
+using Scale = ScaleOf<double>;
 
 struct Abs : Unary {
   SINTER_NAME("abs");
@@ -166,27 +169,29 @@ struct Sqrt : Unary {
   template <class T> SINTER_FN T grad(T dy, T y) const { return dy * T(0.5) / y; }
 };
 
-struct Pow : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
+template <class Number>
+struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
   SINTER_NAME("pow");
-  double exponent = 2;
-  static constexpr auto fields() { return std::tuple(field("exponent", &Pow::exponent)); }
+  Number exponent = Number(2);
+  static constexpr auto fields() { return std::tuple(field("exponent", &PowOf::exponent)); }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 3, backward_flops = 5;
   static constexpr double low = 0.3;
-  bool operator==(const Pow&) const = default;
+  bool operator==(const PowOf&) const = default;
+  // Beyond 2^52 (4.5e15) a double is always whole.
+  template <class T> static SINTER_FN bool is_whole(T e) { return !(e > T(-4e15) && e < T(4e15)) || e == T(static_cast<int64_t>(e)); }
   template <class T> static SINTER_FN T power(T x, T e) {
     if (e == T(0)) return T(1);
     if (e == T(1)) return x;
     if (e == T(2)) return x * x;
     if (e == T(3)) return x * x * x;
     const T magnitude = math::exp(e * math::log(x < T(0) ? -x : x));
-    const double d = static_cast<double>(e);
-    const bool whole = d == __builtin_floor(d), even = d * 0.5 == __builtin_floor(d * 0.5);
-    return x < T(0) ? (!whole ? T(NAN) : even ? magnitude : -magnitude) : magnitude;
+    return x < T(0) ? (!is_whole(e) ? T(NAN) : is_whole(e * T(0.5)) ? magnitude : -magnitude) : magnitude;
   }
   template <class T> SINTER_FN T forward(T x) const { return power(x, T(exponent)); }
-  template <class T> SINTER_FN T grad(T dy, T x) const { return exponent == 0 ? T(0) : dy * T(exponent) * power(x, T(exponent - 1)); }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return T(exponent) == T(0) ? T(0) : dy * T(exponent) * power(x, T(exponent) - T(1)); }
 };
+using Pow = PowOf<double>;
 
 // Saves one bit per element (ops/relu_mask.h) where a gradient is wanted. NaN stays NaN, as it does not compare <= 0.
 struct Relu : Unary {
@@ -200,27 +205,31 @@ struct Relu : Unary {
   template <class T> SINTER_FN T grad(T dy, bool positive) const { return positive ? dy : T(0); }
 };
 
-struct LeakyRelu : Unary {
+template <class Number>
+struct LeakyReluOf : Unary {
   SINTER_NAME("leaky_relu");
-  double slope = 0.01;
-  static constexpr auto fields() { return std::tuple(field("slope", &LeakyRelu::slope)); }
+  Number slope = Number(0.01);
+  static constexpr auto fields() { return std::tuple(field("slope", &LeakyReluOf::slope)); }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
-  bool operator==(const LeakyRelu&) const = default;
+  bool operator==(const LeakyReluOf&) const = default;
   template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? x * T(slope) : x; }
   template <class T> SINTER_FN T grad(T dy, T x) const { return x <= T(0) ? dy * T(slope) : dy; }
 };
+using LeakyRelu = LeakyReluOf<double>;
 
-struct Elu : Unary {
+template <class Number>
+struct EluOf : Unary {
   SINTER_NAME("elu");
-  double alpha = 1;
-  static constexpr auto fields() { return std::tuple(field("alpha", &Elu::alpha)); }
+  Number alpha = Number(1);
+  static constexpr auto fields() { return std::tuple(field("alpha", &EluOf::alpha)); }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
-  bool operator==(const Elu&) const = default;
+  bool operator==(const EluOf&) const = default;
   template <class T> SINTER_FN T forward(T x) const { return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1)); }
   template <class T> SINTER_FN T grad(T dy, T x) const { return x > T(0) ? dy : dy * T(alpha) * math::exp(x); }
 };
+using Elu = EluOf<double>;
 
 struct Sigmoid : Unary {
   SINTER_NAME("sigmoid");
@@ -299,5 +308,23 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
 using Arithmetic = std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt, Pow>;
 using Activations = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, Softplus>;
 using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));
+
+// Facts that follow: values that backward reads beside dy, gradients that it gives, the element type of input i (a condition is u8).
+template <class Op>
+inline constexpr int kSavedValues = Op::saves == Saves::inputs ? Op::arity : Op::saves == Saves::nothing ? 0 : 1;
+template <class Op>
+inline constexpr int kGrads = Op::arity - (Op::has_condition ? 1 : 0);
+template <class Op, class T, size_t I>
+using Element = std::conditional_t<Op::has_condition && I == 0, uint8_t, T>;
+
+// The op with its number, if it has one, as a C.
+template <class C, class Op>
+Op with_number(const Op& op) { return op; }
+template <class C, template <class> class Op>
+Op<C> with_number(const Op<double>& op) {
+  Op<C> converted;
+  converted.*std::get<0>(Op<C>::fields()).member = static_cast<C>(op.*std::get<0>(Op<double>::fields()).member);
+  return converted;
+}
 
 }  // namespace sinter::pointwise

@@ -7,6 +7,7 @@
 #include "ops/op.h"
 #include "ops/structured.h"
 #include "ops/pointwise.h"
+#include "ops/pointwise_device.h"
 #include "ops/pointwise_loops.h"
 #include "ops/relu_mask.h"
 
@@ -19,13 +20,7 @@ const OpDef& pointwise_backward_op();
 
 namespace pointwise_detail {
 
-using pointwise::Saves;
-
-template <class Op>
-constexpr int kSavedValues = Op::saves == Saves::inputs ? Op::arity : Op::saves == Saves::nothing ? 0 : 1;
-// The element type of input i: the condition of `where` is u8.
-template <class Op, class T, size_t I>
-using Element = std::conditional_t<Op::has_condition && I == 0, uint8_t, T>;
+using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
 
 // out[i] = f(in..[i]): dense operands, one scalar operand, any strides.
 template <class Out, class F, class... In>
@@ -111,7 +106,7 @@ void forward_typed(const Call& call) {
     std::array<const Tensor*, Op::arity + 1> operands;
     for (int i = 0; i < Op::arity; ++i) operands[i] = &call.in[i];
     operands[Op::arity] = &y;
-    const auto f = [op](auto... x) { return op.forward(x...); };
+    const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
       pointwise_rows<Element<Op, T, I>..., T>(y.shape(), operands, (Op::arity + 1) * sizeof(T) + 2 * Op::flops,
                                               [&](Element<Op, T, I>*... in, T* out, const std::array<int64_t, Op::arity + 1>& stride, int64_t n) {
@@ -127,9 +122,6 @@ void forward(const Call& call) {
 }
 
 // Inputs: dy, then what the op saves. Outputs: one dense gradient of the full shape per differentiable input.
-template <class Op>
-constexpr int kGrads = Op::arity - (Op::has_condition ? 1 : 0);
-
 template <class Op>
 Tensors infer_backward(Operands in, const Attrs&) {
   check_floating(Op::backward_name, "dy", in[0]);
@@ -163,7 +155,7 @@ void backward_typed(const Call& call) {
     std::array<const Tensor*, N + 1> operands;
     for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
     operands[N] = &call.out[0];
-    const auto f = [op](auto... v) { return op.grad(v...); };
+    const auto f = [op](auto... v) __attribute__((always_inline)) { return op.grad(v...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
       pointwise_rows<std::enable_if_t<(I >= 0), T>..., T>(dy.shape(), operands, (N + 1) * sizeof(T) + 2 * Op::backward_flops,
                                                           [&](std::enable_if_t<(I >= 0), T>*... in, T* out, const std::array<int64_t, N + 1>& stride,
@@ -269,6 +261,8 @@ const OpDef& pointwise_op() {
                             .infer = p::infer<Op>,
                             .cost = p::cost<Op>,
                             .cpu = p::forward<Op>,
+                            .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().forward),
+                            .simt = on_simt::pointwise_kernels<Op>().forward,
                             .backward = p::backward<Op>,
                             .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
                             .saves_out = Op::saves == Saves::output ? 1u : Op::saves == Saves::mask ? 2u : 0,
@@ -287,6 +281,8 @@ const OpDef& pointwise_backward_op() {
                             .infer = p::infer_backward<Op>,
                             .cost = p::cost_backward<Op>,
                             .cpu = p::backward_kernel<Op>,
+                            .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
+                            .simt = on_simt::pointwise_kernels<Op>().backward,
                             .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
   return def;
 }

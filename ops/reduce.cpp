@@ -1,5 +1,6 @@
 // sum, mean and max over any dims, and sum_to, the adjoint of broadcasting. One pass per run of neighbouring reduced dims, the last first.
 // The gradient of sum and mean is a view; that of max goes to the first maximum.
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -215,6 +216,8 @@ const OpDef kSumOp{.name = "sum",
                    .infer = infer_sum,
                    .cost = cost,
                    .cpu = sum_cpu,
+                   .cuda = SINTER_IF_CUDA(on_cuda::sum),
+                   .simt = on_simt::sum,
                    .backward = sum_grad,
                    .samples = samples};
 const OpDef kMeanOp{.name = "mean",
@@ -222,6 +225,8 @@ const OpDef kMeanOp{.name = "mean",
                     .infer = infer_mean,
                     .cost = mean_cost,
                     .cpu = mean_cpu,
+                    .cuda = SINTER_IF_CUDA(on_cuda::mean),
+                    .simt = on_simt::mean,
                     .backward = mean_grad,
                     .samples = samples};
 const OpDef kMaxOp{.name = "max",
@@ -229,6 +234,8 @@ const OpDef kMaxOp{.name = "max",
                    .infer = infer_max,
                    .cost = cost,
                    .cpu = max_cpu,
+                   .cuda = SINTER_IF_CUDA(on_cuda::max),
+                   .simt = on_simt::max,
                    .backward = max_grad,
                    .saves_in = 1,
                    .saves_out = 1,
@@ -240,6 +247,8 @@ const OpDef kMaxBackwardOp{.name = "max_backward",
                            .infer = infer_max_backward,
                            .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
                            .cpu = max_backward_cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::max_backward),
+                           .simt = on_simt::max_backward,
                            .samples = max_backward_samples};
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kSumOp, {x}, ReduceAttrs{dims, keepdim}); }

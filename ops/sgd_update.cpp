@@ -1,4 +1,5 @@
 // sgd_update: one parameter's step of stochastic gradient descent, in place (formula: ops/update_formulas.h).
+#include "ops/kernels.h"
 #include "ops/update_op.h"
 
 namespace sinter {
@@ -41,6 +42,8 @@ const OpDef kSgdUpdateOp{.name = "sgd_update",
                          .infer = infer,
                          .cost = cost,
                          .cpu = cpu,
+                         .cuda = SINTER_IF_CUDA(on_cuda::sgd_update),
+                         .simt = on_simt::sgd_update,
                          .writes = update_writes(kLayout),
                          .strided = update_writes(kLayout),
                          .samples = samples};

@@ -2,6 +2,7 @@
 //   log_softmax   y = (x - max) - log(sum exp(x - max))        dx = dy - exp(y) sum(dy)
 //   softmax       y = exp(x - max) / sum exp(x - max)          dx = y (dy - sum(dy y))
 #include "core/math.h"
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -126,6 +127,8 @@ const OpDef kSoftmaxOp{.name = "softmax",
                        .infer = infer_softmax,
                        .cost = forward_cost,
                        .cpu = softmax_cpu,
+                       .cuda = SINTER_IF_CUDA(on_cuda::softmax),
+                       .simt = on_simt::softmax,
                        .backward = softmax_grad,
                        .saves_out = 1,
                        .samples = samples};
@@ -135,11 +138,15 @@ const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
                                .infer = infer_softmax_backward,
                                .cost = backward_cost,
                                .cpu = softmax_backward_cpu,
+                               .cuda = SINTER_IF_CUDA(on_cuda::softmax_backward),
+                               .simt = on_simt::softmax_backward,
                                .samples = backward_samples};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
                           .infer = infer_log_softmax,
                           .cost = forward_cost,
                           .cpu = log_softmax_cpu,
+                          .cuda = SINTER_IF_CUDA(on_cuda::log_softmax),
+                          .simt = on_simt::log_softmax,
                           .backward = log_softmax_grad,
                           .saves_out = 1,
                           .samples = samples};
@@ -149,6 +156,8 @@ const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
                                   .infer = infer_log_softmax_backward,
                                   .cost = backward_cost,
                                   .cpu = log_softmax_backward_cpu,
+                                  .cuda = SINTER_IF_CUDA(on_cuda::log_softmax_backward),
+                                  .simt = on_simt::log_softmax_backward,
                                   .samples = backward_samples};
 
 Tensor softmax(const Tensor& x) { return apply1(kSoftmaxOp, {x}); }

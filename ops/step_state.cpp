@@ -1,21 +1,40 @@
 #include "ops/step_state.h"
 
-#include <cmath>
+#include <map>
 
+#include "core/device/memory.h"
 #include "core/error.h"
 
 namespace sinter {
 
 Tensor make_step_state(Device device) {
-  SINTER_CHECK(device.type == Device::Type::cpu, not_built, cat("step state: not in this build: ", device.str()));
   Tensor state = Tensor::empty({static_cast<int64_t>(sizeof(StepState))}, DType::u8, device);
-  new (state.raw()) StepState;
   state.autograd().name.assign("step_state");
+  write_step_state(state, {});
   return state;
 }
 
-StepState& host_step_state(const Tensor& state) {
+namespace {
+void check_state(const Tensor& state) {
   SINTER_ASSERT(state.defined() && state.dtype() == DType::u8 && state.numel() == sizeof(StepState), state.describe());
+}
+}  // namespace
+
+StepState read_step_state(const Tensor& state) {
+  check_state(state);
+  StepState out;
+  copy_to_host(&out, state.raw(), state.device(), sizeof out);
+  return out;
+}
+
+void write_step_state(const Tensor& tensor, const StepState& state) {
+  check_state(tensor);
+  copy_to_device(tensor.raw(), tensor.device(), &state, sizeof state);
+}
+
+StepState& host_step_state(const Tensor& state) {
+  check_state(state);
+  SINTER_ASSERT(state.device() == kCpu, state.describe());
   return *static_cast<StepState*>(state.raw());
 }
 
@@ -24,46 +43,52 @@ void reset_step_state(StepState& state, double beta1, double beta2) {
 }
 
 void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2) {
-  if (losses.defined() && losses.numel() > 0) {
-    double sum = 0;
-    const auto add = [&](const auto* p) {
-      for (int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(p[i]);
-    };
-    losses.dtype() == DType::f64 ? add(losses.data<double>()) : add(losses.data<float>());
-    state.loss_sum += sum;
-    state.loss_rows += losses.numel();
-    state.last_loss = sum / static_cast<double>(losses.numel());
-    if (std::isfinite(state.last_loss)) {
-      state.last_good_loss = state.last_loss;
-    } else if (state.first_bad_step < 0) {
-      state.first_bad_step = state.step;
-    }
-  }
-  ++state.step;
-  state.beta1_power *= beta1;
-  state.beta2_power *= beta2;
-  state.bias_correction1 = 1 - state.beta1_power * beta1;
-  state.bias_correction2 = 1 - state.beta2_power * beta2;
+  const int64_t rows = losses.defined() ? losses.numel() : 0;
+  double sum = 0;
+  const auto add = [&](const auto* p) {
+    for (int64_t i = 0; i < rows; ++i) sum += static_cast<double>(p[i]);
+  };
+  if (rows > 0) losses.dtype() == DType::f64 ? add(losses.data<double>()) : add(losses.data<float>());
+  advance(state, sum, rows, beta1, beta2);
   if (rng.defined()) ++rng.data<int64_t>()[1];
 }
 
 namespace {
-thread_local int64_t random_ops = 0;
-}
 
-Tensor rng_state() {
-  static thread_local const Tensor state = [] {
-    Tensor fresh = Tensor::zeros({3}, DType::i64);
+thread_local int64_t random_ops = 0;
+
+struct RngStates {
+  uint64_t seed = 0;
+  std::map<Device, Tensor> states;
+
+  static RngStates& of_thread() {
+    static thread_local RngStates states;
+    return states;
+  }
+  void write(const Tensor& state) const {
+    const int64_t fresh[3] = {static_cast<int64_t>(seed), 0, 0};
+    copy_to_device(state.raw(), state.device(), fresh, sizeof fresh);
+  }
+};
+
+}  // namespace
+
+Tensor rng_state(Device device) {
+  RngStates& rng = RngStates::of_thread();
+  Tensor& state = rng.states[device];
+  if (!state.defined()) {
+    Tensor fresh = Tensor::empty({3}, DType::i64, device);
     fresh.autograd().name.assign("rng");
-    return fresh;
-  }();
+    rng.write(fresh);
+    state = fresh;
+  }
   return state;
 }
 
 void manual_seed(uint64_t seed) {
-  int64_t* rng = rng_state().data<int64_t>();
-  rng[0] = static_cast<int64_t>(seed);
-  rng[1] = rng[2] = 0;
+  RngStates& rng = RngStates::of_thread();
+  rng.seed = seed;
+  for (const auto& [_, state] : rng.states) rng.write(state);
   restart_random_ops();
 }
 

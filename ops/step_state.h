@@ -1,5 +1,6 @@
 // The run-time scalars of a training step, in memory of the device: learning rate, step count, bias corrections, loss sums, the dropout
 // counter. Kernels take a pointer, so nothing of it is ever baked into a captured step. The last update op of a step advances it (tail).
+// The host reads and writes it between steps by copies, which wait for the device.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,44 @@ struct StepState {
   double last_loss = 0;                     // mean row loss of the last step
   double last_good_loss = 0;                // the last finite one
   int64_t first_bad_step = -1;              // first step with a non-finite loss, or -1
+  uint32_t ticket = 0;                      // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };
 
-// A StepState in a u8 tensor; the host reads and writes it between steps.
+// What a step's last kernel does to the state, on every device: `loss_sum` of `rows` row losses (0: the step has none), summed in index
+// order. The dropout counter moves on beside it.
+SINTER_FN void advance(StepState& state, double loss_sum, int64_t rows, double beta1, double beta2) {
+  if (rows > 0) {
+    state.loss_sum += loss_sum;
+    state.loss_rows += rows;
+    state.last_loss = loss_sum / static_cast<double>(rows);
+    if (state.last_loss - state.last_loss == 0) {  // finite
+      state.last_good_loss = state.last_loss;
+    } else if (state.first_bad_step < 0) {
+      state.first_bad_step = state.step;
+    }
+  }
+  ++state.step;
+  state.beta1_power *= beta1;
+  state.beta2_power *= beta2;
+  state.bias_correction1 = 1 - state.beta1_power * beta1;
+  state.bias_correction2 = 1 - state.beta2_power * beta2;
+}
+
+// A StepState in a u8 tensor.
 Tensor make_step_state(Device device = kCpu);
+// After all that was launched before; in order with what is launched next.
+StepState read_step_state(const Tensor& state);
+void write_step_state(const Tensor& tensor, const StepState& state);
+// The state itself, for the kernels and tests of the CPU. REQUIRES: it is there (checked).
 StepState& host_step_state(const Tensor& state);
 // Before the first step: everything as at the start but the learning rate; bias corrections of step 1.
 void reset_step_state(StepState& state, double beta1, double beta2);
-// What a step's last kernel does: sums `losses` (f32, f64 or undefined) in index order, moves every field, and the dropout counter on.
+// The tail on the CPU: sums `losses` (f32, f64 or undefined), advances the state and the dropout counter.
 void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2);
 
-// The thread's dropout counter: i64[3] = (seed, offset, spare). Ops of one step differ by their op id, steps by the offset.
-Tensor rng_state();
+// The thread's dropout counter on a device: i64[3] = (seed, offset, spare). Ops of one step differ by their op id, steps by the offset.
+Tensor rng_state(Device device = kCpu);
+// Of every device, for this thread.
 void manual_seed(uint64_t seed);
 // Id of the next random op since the last step; starts at 0 again when a step ends or a capture begins.
 int64_t next_random_op();

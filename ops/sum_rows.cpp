@@ -1,4 +1,5 @@
 // sum_rows: [.., O] -> [O], the sum over all but the last dim; the bias gradient. bf16 gives f32.
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -44,7 +45,7 @@ std::vector<Sample> samples() {
 
 }  // namespace
 
-const OpDef kSumRowsOp{.name = "sum_rows", .infer = infer, .cost = cost, .cpu = cpu, .backward = backward, .samples = samples};
+const OpDef kSumRowsOp{.name = "sum_rows", .infer = infer, .cost = cost, .cpu = cpu, .cuda = SINTER_IF_CUDA(on_cuda::sum_rows), .simt = on_simt::sum_rows, .backward = backward, .samples = samples};
 
 Tensor sum_rows(const Tensor& x, Role role) { return apply1(kSumRowsOp, {x}, {}, role); }
 

@@ -14,7 +14,7 @@ struct SgdStep {
   V lr, momentum, decay;
   bool nesterov;
 
-  SgdStep(const StepState& state, const SgdAttrs& attrs)
+  SINTER_FN SgdStep(const StepState& state, const SgdAttrs& attrs)
       : lr(static_cast<V>(state.lr)),
         momentum(static_cast<V>(attrs.momentum)),
         decay(static_cast<V>(attrs.weight_decay)),
@@ -34,7 +34,7 @@ template <class V>
 struct AdamStep {
   V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
 
-  AdamStep(const StepState& state, const AdamAttrs& attrs)
+  SINTER_FN AdamStep(const StepState& state, const AdamAttrs& attrs)
       : shrink(static_cast<V>(attrs.decoupled ? 1 - state.lr * attrs.weight_decay : 1)),
         l2(static_cast<V>(attrs.decoupled ? 0 : attrs.weight_decay)),
         rest1(static_cast<V>(1 - attrs.beta1)),

@@ -1,4 +1,5 @@
 // Views: another shape and strides on the same storage; nothing is launched. And pad_slice, the adjoint of slice.
+#include "ops/kernels.h"
 #include "ops/pointwise_loops.h"
 #include "ops/structured.h"
 
@@ -206,6 +207,8 @@ const OpDef kPadSliceOp{.name = "pad_slice",
                         .infer = pad_slice_infer,
                         .cost = pad_slice_cost,
                         .cpu = pad_slice_cpu,
+                        .cuda = SINTER_IF_CUDA(on_cuda::pad_slice),
+                        .simt = on_simt::pad_slice,
                         .backward = pad_slice_grad,
                         .samples = pad_slice_samples};
 const OpDef kBroadcastToOp{.name = "broadcast_to",

@@ -2,6 +2,7 @@
 // scaling in another, if any is needed. Squares are summed in pieces of fixed size: the same bits for any number of threads.
 #include "core/math.h"
 #include "ops/fused/fused.h"
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -87,6 +88,8 @@ const OpDef kClipNormOp{.name = "clip_norm",
                         .infer = infer,
                         .cost = cost,
                         .cpu = cpu,
+                        .cuda = SINTER_IF_CUDA(on_cuda::clip_norm),
+                        .simt = on_simt::clip_norm,
                         .writes_of = [](size_t, size_t) { return true; },
                         .strided = ~0u,  // infer refuses strides: the tensor itself is changed
                         .samples = samples,

@@ -62,12 +62,15 @@ inline constexpr size_t kWeightGradUpdateInputs = 13;
 // multi_tensor_update: n groups of (param, grad, state1, state2, low), then StepState, losses, rng. In place; no outputs. Attributes: UpdateAttrs.
 
 // softmax_xent: logits[B, C], labels i32[B], seed[B] (gradient of each row's loss, any strides; absent without grad)
-//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * seed
+//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * seed, rounded to bf16 if `low` (the products that read it are bf16)
 struct SoftmaxXentAttrs {
   double label_smoothing = 0;
-  bool grad = true;
+  bool grad = true, low = false;
   bool operator==(const SoftmaxXentAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("label_smoothing", &SoftmaxXentAttrs::label_smoothing), field("grad", &SoftmaxXentAttrs::grad)); }
+  static constexpr auto fields() {
+    using A = SoftmaxXentAttrs;
+    return std::tuple(field("label_smoothing", &A::label_smoothing), field("grad", &A::grad), field("low", &A::low));
+  }
 };
 
 // glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg, du; merged: one [B, 2H] = (dg | du)

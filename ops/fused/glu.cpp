@@ -1,6 +1,7 @@
 // glu: h = act(g) * u, and its backward: du = dh act(g), dg = (dh u) act'(g), act(g) made again instead of read. One pass each: glu reads
 // two tensors and writes one, glu_backward reads three and writes two. Element by element the plain ops' arithmetic: the same bits in f32.
 #include "ops/fused/activation.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -149,6 +150,8 @@ const OpDef kGluOp{.name = "glu",
                    .infer = infer,
                    .cost = cost,
                    .cpu = cpu,
+                   .cuda = SINTER_IF_CUDA(on_cuda::glu),
+                   .simt = on_simt::glu,
                    .strided = 0b11,
                    .samples = samples<2>,
                    .reference = reference};
@@ -159,6 +162,8 @@ const OpDef kGluBackwardOp{.name = "glu_backward",
                            .infer = infer_backward,
                            .cost = cost_backward,
                            .cpu = cpu_backward,
+                           .cuda = SINTER_IF_CUDA(on_cuda::glu_backward),
+                           .simt = on_simt::glu_backward,
                            .strided = 0b111,
                            .samples = samples<3>,
                            .reference = reference_backward};

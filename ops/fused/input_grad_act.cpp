@@ -2,6 +2,7 @@
 // saved is what linear_act or the activation kept: relu's mask of [B, I], sigmoid's and tanh's result, else the pre-activation.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/activation.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -132,6 +133,8 @@ const OpDef kInputGradActOp{.name = "input_grad_act",
                             .infer = infer,
                             .cost = cost,
                             .cpu = cpu,
+                            .cuda = SINTER_IF_CUDA(on_cuda::input_grad_act),
+                            .simt = on_simt::input_grad_act,
                             .strided = 0b11,
                             .samples = samples,
                             .reference = reference};

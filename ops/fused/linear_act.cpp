@@ -2,6 +2,7 @@
 // Reads x, W, b once, writes y and what is kept; the sums z = x W^T + b live in cache only (in f32 for bf16 operands: one rounding less).
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/activation.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -138,6 +139,8 @@ const OpDef kLinearActOp{.name = "linear_act",
                          .infer = infer,
                          .cost = cost,
                          .cpu = cpu,
+                         .cuda = SINTER_IF_CUDA(on_cuda::linear_act),
+                         .simt = on_simt::linear_act,
                          .strided = 0b11,
                          .samples = samples,
                          .reference = reference};

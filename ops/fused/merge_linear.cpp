@@ -1,6 +1,7 @@
 // merge_linear: `linear` under its own name: the weights of several linears of one input are row blocks of one storage, W[n O, I], and
 // their outputs column blocks of one result, so one GEMM makes them all.
 #include "ops/fused/fused.h"
+#include "ops/kernels.h"
 #include "ops/structured.h"
 
 namespace sinter {
@@ -22,6 +23,8 @@ const OpDef kMergeLinearOp{
     .infer = [](Operands in, const Attrs& attrs) { return kLinearOp.infer(in, attrs); },
     .cost = [](Operands in, Operands out, const Attrs& attrs) { return kLinearOp.cost(in, out, attrs); },
     .cpu = [](const Call& call) { kLinearOp.cpu(call); },
+    .cuda = SINTER_IF_CUDA(on_cuda::merge_linear),
+    .simt = on_simt::merge_linear,
     .strided = 0b11,
     .samples = samples,
     .reference = [](Operands in, const Attrs& attrs) { return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs); }};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/fused/update.h"
+#include "ops/kernels.h"
 
 namespace sinter {
 namespace {
@@ -109,6 +110,8 @@ const OpDef kMultiTensorUpdateOp{.name = "multi_tensor_update",
                                  .infer = infer,
                                  .cost = cost,
                                  .cpu = cpu,
+                                 .cuda = SINTER_IF_CUDA(on_cuda::multi_tensor_update),
+                                 .simt = on_simt::multi_tensor_update,
                                  .writes_of = writes_of,
                                  .strided = ~0b10u,  // what is written in place must be dense: infer refuses strides
                                  .samples = samples,

@@ -3,7 +3,8 @@
 // table by the op's index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its outputs only.
 #include <charconv>
 
-#include "ops/fused/fused.h"
+#include "ops/fused/pointwise_chain.h"
+#include "ops/kernels.h"
 #include "ops/pointwise_op.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -22,21 +23,6 @@ struct StepOp {
   double (*param)(const Attrs& attrs) = nullptr;
 };
 
-// The op's number: its one field of type double, if it has one.
-template <class Op>
-constexpr bool kHasParam = [] {
-  if constexpr (std::tuple_size_v<decltype(Op::fields())> == 1) {
-    return std::is_same_v<decltype(std::get<0>(Op::fields()).member), double Op::*>;
-  }
-  return false;
-}();
-template <class Op>
-Op op_of(double param) {
-  Op op;
-  if constexpr (kHasParam<Op>) op.*std::get<0>(Op::fields()).member = param;
-  return op;
-}
-
 template <class Op, bool Backward, class T, class... In>
 inline void row(const Op& op, int64_t n, T* __restrict out, const In* __restrict... in) {
   for (int64_t i = 0; i < n; ++i) {
@@ -49,23 +35,23 @@ inline void row(const Op& op, int64_t n, T* __restrict out, const In* __restrict
 }
 template <class Op, bool Backward, int Arity, class T>
 void run_step(double param, const T* const* in, T* out, int64_t n) {
-  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(op_of<Op>(param), n, out, in[I]...); }
+  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(op_with_number<Op>(param), n, out, in[I]...); }
   (std::make_index_sequence<Arity>());
 }
 
 template <class Op, bool Backward>
 StepOp step_op() {
-  constexpr int kArity = Backward ? 1 + pointwise_detail::kSavedValues<Op> : Op::arity;
-  if constexpr (Op::has_condition || (Backward && (Op::arity != 1 || Op::saves == pointwise::Saves::mask))) {
+  constexpr int kArity = kStepArity<Op, Backward>;
+  if constexpr (kArity == 0) {
     return {};
   } else {
     return {.arity = kArity,
             .flops = Backward ? Op::backward_flops : Op::flops,
             .f32 = run_step<Op, Backward, kArity, float>,
             .f64 = run_step<Op, Backward, kArity, double>,
-            .attrs = [](double param) { return Attrs(op_of<Op>(param)); },
+            .attrs = [](double param) { return Attrs(op_with_number<Op>(param)); },
             .param = [](const Attrs& attrs) -> double {
-              if constexpr (kHasParam<Op>) return attrs.as<Op>().*std::get<0>(Op::fields()).member;
+              if constexpr (kHasNumber<Op>) return attrs.as<Op>().*std::get<0>(Op::fields()).member;
               return 0;
             }};
   }
@@ -317,6 +303,8 @@ const OpDef kPointwiseChainOp{.name = "pointwise_chain",
                               .infer = infer,
                               .cost = cost,
                               .cpu = cpu,
+                              .cuda = SINTER_IF_CUDA(on_cuda::pointwise_chain),
+                              .simt = on_simt::pointwise_chain,
                               .samples = samples,
                               .reference = reference};
 

@@ -4,6 +4,7 @@
 // Reads z, labels and the seed, writes a loss a row and dz. 16 rows are worked on side by side.
 #include "core/math.h"
 #include "ops/fused/fused.h"
+#include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -14,7 +15,7 @@ namespace {
 bool has_seed(Operands in) { return in.size() > 2 && in[2].defined(); }
 
 Tensors infer(Operands in, const Attrs& attrs) {
-  const auto& [smoothing, grad] = attrs.as<SoftmaxXentAttrs>();
+  const auto& [smoothing, grad, low] = attrs.as<SoftmaxXentAttrs>();
   const Tensor &logits = in[0], &labels = in[1];
   check_floating("softmax_xent", "logits", logits);
   check_rank("softmax_xent", "logits", logits, 2);
@@ -34,13 +35,13 @@ Tensors infer(Operands in, const Attrs& attrs) {
     SINTER_CHECK(in[2].size(0) == logits.size(0), shape,
                  cat("softmax_xent: one seed per row is wanted: ", describe({{"logits", &logits}, {"seed", &in[2]}}),
                      "; logits.shape[0] is ", logits.size(0), ", seed.shape[0] is ", in[2].size(0)));
-    out.push_back(meta_like(logits));
+    out.push_back(Tensor::meta(logits.shape(), low ? DType::bf16 : logits.dtype(), logits.device()));
   }
   return out;
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  const auto& [smoothing, grad] = attrs.as<SoftmaxXentAttrs>();
+  const auto& [smoothing, grad, low] = attrs.as<SoftmaxXentAttrs>();
   const int64_t rows = in[0].size(0), cells = in[0].numel();
   Cost c = cost_of(5 * cells + 3 * rows + (smoothing > 0 ? cells + 2 * rows : 0) + (grad ? 4 * cells : 0), in.first(2), out);
   if (grad) c.bytes_read += bytes_unless_spread(in[2]);
@@ -59,7 +60,7 @@ void check_labels(const Tensor& labels, int64_t classes) {
 template <class T, class V = compute_t<T>>
 void run(const Call& call) {
   const Tensor& logits = call.in[0];
-  const auto& [smoothing, grad] = call.as<SoftmaxXentAttrs>();
+  const auto& [smoothing, grad, low] = call.as<SoftmaxXentAttrs>();
   const int64_t rows = logits.size(0), cols = logits.size(1), seed_step = grad ? call.in[2].strides()[0] : 0;
   const int32_t* y = call.in[1].data<int32_t>();
   const V* seed = grad ? call.in[2].data<V>() : nullptr;
@@ -84,7 +85,8 @@ void run(const Call& call) {
       for (int64_t l = 0; l < kLanes; ++l) e[c * kLanes + l] = (e[c * kLanes + l] * sum[l] - others) * factor[l];
     }
     for (int64_t l = 0; l < n; ++l) e[y[row + l] * kLanes + l] = at_label[l];
-    store_tile(e, n, cols, call.out[1].template data<T>() + row * cols);
+    low ? store_tile(e, n, cols, call.out[1].template data<bf16>() + row * cols)
+        : store_tile(e, n, cols, call.out[1].template data<T>() + row * cols);
   });
 }
 
@@ -94,12 +96,13 @@ void cpu(const Call& call) {
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
-  const auto& [smoothing, grad] = attrs.as<SoftmaxXentAttrs>();
+  const auto& [smoothing, grad, low] = attrs.as<SoftmaxXentAttrs>();
   const Tensor logp = log_softmax(in[0]);
   Tensors out{nll(logp, in[1], smoothing)};
   if (grad) {
     const Tensor dlogp = apply1(kNllBackwardOp, {in[2], in[1]}, NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
     out.push_back(apply1(kLogSoftmaxBackwardOp, {dlogp, logp}));
+    if (low) out[1] = cast(out[1], DType::bf16);
   }
   return out;
 }
@@ -148,6 +151,8 @@ const OpDef kSoftmaxXentOp{.name = "softmax_xent",
                            .infer = infer,
                            .cost = cost,
                            .cpu = cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::softmax_xent),
+                           .simt = on_simt::softmax_xent,
                            .strided = 0b100,
                            .samples = samples,
                            .reference = reference};

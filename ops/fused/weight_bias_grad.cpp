@@ -1,6 +1,7 @@
 // weight_bias_grad: dW[O, I] = dy[B, O]^T x[B, I] and db[O] = sum_b dy[b, o], both read from one pass over dy. f32 from bf16 operands.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/fused.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -72,6 +73,8 @@ const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
                               .infer = infer,
                               .cost = cost,
                               .cpu = cpu,
+                              .cuda = SINTER_IF_CUDA(on_cuda::weight_bias_grad),
+                              .simt = on_simt::weight_bias_grad,
                               .strided = 0b10,
                               .samples = samples,
                               .reference = reference};

@@ -3,6 +3,7 @@
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/cpu_product.h"
 #include "ops/fused/update.h"
+#include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
 
@@ -166,6 +167,8 @@ const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
                                 .infer = infer,
                                 .cost = cost,
                                 .cpu = cpu,
+                                .cuda = SINTER_IF_CUDA(on_cuda::weight_grad_update),
+                                .simt = on_simt::weight_grad_update,
                                 .writes = 0b1011111111100,
                                 .strided = 0b1111111111110,
                                 .samples = samples,

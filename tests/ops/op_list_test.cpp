@@ -153,7 +153,7 @@ TEST(OpList, TooManyInputsAreRefused) {
 
 TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   // What these do not read as a whole, or what is no data of the step, is written at each cost function.
-  const std::set<std::string_view> special{"nll",     "nll_backward", "mse_backward", "gather_rows",
+  const std::set<std::string_view> special{"nll",     "nll_backward", "mse_backward", "gather_rows", "gather_batch",
                                            "dropout", "sgd_update",   "adam_update",  "relu"};
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view) return;

@@ -1,0 +1,84 @@
+// For kernels that reduce: a join over a block, and the memory in which the blocks of one launch leave partial results for the block that
+// arrives last (ticket()). Joins are fixed trees, so results have the same bits from run to run and on every device.
+// The memory is the thread's, as its stream is: kernels that use it must not run side by side on branches of one graph.
+#pragma once
+
+#include "core/device/memory.h"
+#include "ops/kernel_args.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// What R::join makes of the block's values, in every thread. `scratch` may be used again after the call.
+template <class R, class V>
+SINTER_DEVICE_FN V block_join(V v, Shared<V, 32>& scratch) {
+  SINTER_UNROLL
+  for (int mask = 16; mask > 0; mask >>= 1) v = R::join(v, shfl_xor(v, mask));
+  if (lane() == 0) scratch.put(warp(), v);
+  block_sync();
+  V all = scratch[0];
+  SINTER_NO_UNROLL
+  for (int w = 1; w < warps_per_block(); ++w) all = R::join(all, scratch[w]);
+  block_sync();
+  return all;
+}
+
+struct SumOf {
+  template <class V>
+  static SINTER_DEVICE_FN V start() {
+    return V(0);
+  }
+  template <class V>
+  static SINTER_DEVICE_FN V term(V x) {
+    return x;
+  }
+  template <class V>
+  static SINTER_DEVICE_FN V join(V a, V b) {
+    return a + b;
+  }
+};
+struct SumOfSquares : SumOf {
+  template <class V>
+  static SINTER_DEVICE_FN V term(V x) {
+    return x * x;
+  }
+};
+struct MaxOf {
+  template <class V>
+  static SINTER_DEVICE_FN V start() {
+    return V(-INFINITY);
+  }
+  template <class V>
+  static SINTER_DEVICE_FN V term(V x) {
+    return x;
+  }
+  template <class V>
+  static SINTER_DEVICE_FN V join(V a, V b) {
+    return max_or_nan(a, b);
+  }
+};
+
+inline constexpr int64_t kPartials = 2048;
+
+template <class V>
+struct Partials {
+  InOut<V> values, total;  // total: one value that lasts from launch to launch
+  InOut<uint32_t> ticket;
+};
+template <class V>
+Partials<V> partials(Device device) {
+  static thread_local Tensor memory;
+  if (!memory.defined()) {
+    memory = Tensor::empty({kPartials + 2}, dtype_of<V>, device);
+    fill_bytes(memory.raw(), device, 0, sizeof(V));
+  }
+  V* values = memory.data<V>() + 2;
+  return {{values, kPartials}, {values - 1, 1}, {static_cast<uint32_t*>(memory.raw()), 1}};
+}
+
+// Threads for a block that has work for n of them: whole warps, at most `most`.
+inline int block_for(int64_t n, int most) { return static_cast<int>(std::clamp<int64_t>((n + 31) / 32 * 32, 32, most)); }
+
+// Can 16 bytes be moved at once from the operand's first element on?
+inline bool is_aligned(const Tensor& t) { return !t.defined() || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
+
+}  // namespace sinter::SINTER_KERNEL_NS

@@ -1,0 +1,31 @@
+// copy and cast: y[i] = convert(x[i]) for x of any strides, y dense; the kernels are pointwise_vec and pointwise_strided.
+#include "ops/copy.h"
+
+#include "ops/pointwise_kernels.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+template <class To, class From>
+struct Convert {
+  static constexpr int kOutputs = 1;
+  SINTER_DEVICE_FN Vec<To, 1> operator()(From x) const { return {convert<To>(x)}; }
+};
+
+void copy(const Call& call) {
+  visit_all(call.in[0].dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    launch_pointwise<T, T>(Convert<T, T>(), call.out[0], {}, {&call.in[0]});
+  });
+}
+
+void cast(const Call& call) {
+  visit_all(call.in[0].dtype(), [&](auto from_zero) {
+    visit_all(call.out[0].dtype(), [&](auto zero) {
+      using From = decltype(from_zero);
+      using To = decltype(zero);
+      launch_pointwise<To, From>(Convert<To, From>(), call.out[0], {}, {&call.in[0]});
+    });
+  });
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

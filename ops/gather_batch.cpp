@@ -1,0 +1,114 @@
+#include "ops/gather_batch.h"
+
+#include "core/parallel.h"
+#include "ops/kernels.h"
+#include "ops/structured.h"
+
+// N items of the set, B of the batch, D pixels of an image
+namespace sinter {
+namespace {
+
+int64_t pixels_of(const Tensor& images) {
+  int64_t n = 1;
+  for (int d = 1; d < images.rank(); ++d) n *= images.size(d);
+  return n;
+}
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const Tensor &images = in[0], &labels = in[1], &index = in[2];
+  const DType out = attrs.as<GatherBatchAttrs>().out;
+  check_dtype("gather_batch", "images", images, DType::u8);
+  check_dtype("gather_batch", "labels", labels, DType::i32);
+  check_dtype("gather_batch", "index", index, DType::i64);
+  check_rank("gather_batch", "labels", labels, 1);
+  check_rank("gather_batch", "index", index, 1);
+  SINTER_CHECK(images.rank() >= 1 && images.size(0) == labels.size(0), shape,
+               cat("gather_batch: one label per image is wanted: ", describe({{"images", &images}, {"labels", &labels}}), "; there are ",
+                   images.rank() ? images.size(0) : 0, " and ", labels.size(0)));
+  SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
+               cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(), "; allowed f32, bf16"));
+  return {Tensor::meta({index.size(0), pixels_of(images)}, out, images.device()), Tensor::meta(index.shape(), DType::i32, images.device())};
+}
+
+// The rows of the batch, not the whole set.
+Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  const int64_t n = out[0].numel();
+  return {.flops = n * (attrs.as<GatherBatchAttrs>().mnist ? 5 : 3),
+          .bytes_read = n + bytes_of(out[1]) + bytes_of(in[2]),
+          .bytes_written = bytes_of(out[0]) + bytes_of(out[1])};
+}
+
+// Rows of a shuffled epoch come from anywhere in memory: asking early hides most of the wait.
+void prefetch_row(const uint8_t* row, int64_t d) {
+  for (int64_t at = 0; at < d; at += 64) __builtin_prefetch(row + at);
+}
+
+template <bool kMnist, class T>
+void gather(const Call& call) {
+  const int64_t d = pixels_of(call.in[0]);
+  const uint8_t* images = call.in[0].data<uint8_t>();
+  const int32_t* from = call.in[1].data<int32_t>();
+  const int64_t* index = call.in[2].data<int64_t>();
+  T* to = call.out[0].data<T>();
+  int32_t* labels = call.out[1].data<int32_t>();
+  parallel_for(call.in[2].numel(), grain_of((1 + static_cast<int64_t>(sizeof(T))) * d), [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      if (b + 4 < end) prefetch_row(images + index[b + 4] * d, d);
+      const uint8_t* row = images + index[b] * d;
+      T* out = to + b * d;
+      for (int64_t i = 0; i < d; ++i) out[i] = T(pixel<kMnist>(row[i]));
+      labels[b] = from[index[b]];
+    }
+  });
+}
+
+void cpu(const Call& call) {
+  const auto& [out, mnist] = call.as<GatherBatchAttrs>();
+  const int64_t n = call.in[1].numel(), *index = call.in[2].data<int64_t>();
+  for (int64_t b = 0; b < call.in[2].numel(); ++b) {
+    SINTER_CHECK(index[b] >= 0 && index[b] < n, data,
+                 cat("gather_batch: index out of range: ", index[b], " at item ", b, "; ", n, " items are 0..", n - 1));
+  }
+  if (out == DType::bf16) return mnist ? gather<true, bf16>(call) : gather<false, bf16>(call);
+  mnist ? gather<true, float>(call) : gather<false, float>(call);
+}
+
+Tensor bytes(const Shape& shape) {
+  Tensor t = Tensor::empty(shape, DType::u8);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+  return t;
+}
+
+std::vector<Sample> samples() {
+  const auto make = [](const Shape& images, const std::vector<int64_t>& index, bool mnist, const char* what) {
+    return Sample{.in = {bytes(images), sample_labels(images[0], 10, 3), Tensor::from(index, {static_cast<int64_t>(index.size())})},
+                  .attrs = GatherBatchAttrs{.mnist = mnist},
+                  .what = what,
+                  .differentiable = false};
+  };
+  Sample few = make({5, 4}, {1}, false, "a label is missing"), type = make({5, 4}, {1}, false, "f64 images");
+  few.in[1] = sample_labels(4, 10, 3);
+  type.in[0] = sample_tensor({5, 4}, 1);
+  few.bad = type.bad = true;
+  return {make({9, 28, 28}, {3, 0, 3, 8}, false, "images, one twice"),
+          make({9, 28, 28}, {3, 0, 7}, true, "normalised"),
+          make({7, 5, 3}, {6, 2}, false, "odd size"),
+          make({4, 6}, {}, true, "empty batch"),
+          few,
+          type};
+}
+
+}  // namespace
+
+const OpDef kGatherBatchOp{.name = "gather_batch",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = attr_type<GatherBatchAttrs>(),
+                           .infer = infer,
+                           .cost = cost,
+                           .cpu = cpu,
+                           .cuda = SINTER_IF_CUDA(on_cuda::gather_batch),
+                           .simt = on_simt::gather_batch,
+                           .samples = samples};
+
+}  // namespace sinter

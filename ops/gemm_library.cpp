@@ -1,0 +1,34 @@
+#include "ops/gemm_library.h"
+
+#include <atomic>
+
+#include "ops/gemm_plans.h"
+#include "ops/matrix_view.h"
+
+namespace sinter {
+namespace {
+std::atomic<bool> own{false};
+}
+
+bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias, const Tensor& c) {
+  const int64_t k = a.size(trans_a ? 0 : 1);
+  if (own || k == 0 || !MatrixView::takes(a) || !MatrixView::takes(b)) return false;
+  const MatrixView va(a), vb(b);
+  const Gemm gemm{.m = c.size(0),
+                  .n = c.size(1),
+                  .k = k,
+                  .trans_a = va.trans != trans_a,
+                  .trans_b = vb.trans != trans_b,
+                  .lda = va.ld,
+                  .ldb = vb.ld,
+                  .ldc = c.size(1),
+                  .in = a.dtype(),
+                  .out = c.dtype(),
+                  .bias = bias.defined() ? bias.dtype() : DType::f32};
+  return cublaslt_gemm(gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw());
+}
+
+void set_own_gemm(bool value) { own = value; }
+bool own_gemm() { return own; }
+
+}  // namespace sinter

@@ -1,0 +1,141 @@
+// The product core on tensor cores: bf16 operands, f32 sums. A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
+// 2 x 4 fragments of mma m16n8k16; k ascending, no split. Tiles of depth 32 come by cp_async into a ring of four, three on their way;
+// whatever is not 16 whole aligned bytes goes element by element.
+#pragma once
+
+#include "ops/gemm_product.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+inline constexpr int kMmaThreads = 128, kMmaDepth = 32, kMmaStages = 4;
+
+// How an operand lies in memory: known when compiled, or asked at run time.
+enum class Lies : uint8_t { along_k, along_outer, either };
+template <Lies kLies>
+SINTER_DEVICE_FN bool lies_along_k(const ProductSide<bf16>& side) {
+  return kLies == Lies::either ? side.along_k : kLies == Lies::along_k;
+}
+
+struct MmaShared {
+  // Rows are padded by 16 bytes, so that the eight rows of an ldmatrix lie in different banks.
+  union Tile {
+    SharedTile<bf16, kTile, kMmaDepth, 8> along_k;      // [outer, k]
+    SharedTile<bf16, kMmaDepth, kTile, 8> along_outer;  // [k, outer]
+  };
+  struct Stage {
+    Tile a, b;
+  };
+  union {
+    Stage stages[kMmaStages];
+    SharedTile<float, kTile, kTile, 4> sums;
+  };
+};
+
+template <class Tile>
+SINTER_DEVICE_FN void copy_chunk(const ProductSide<bf16>& side, const ProductSide<bf16>::Chunk& chunk, Tile& tile, int r, int c) {
+  if (side.vec && (chunk.left >= 8 || chunk.left <= 0)) {
+    cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
+  } else {
+    tile.store_vec(r, c, side.gather(chunk));
+  }
+}
+
+template <Lies kLies>
+SINTER_DEVICE_FN void copy_tile(const ProductSide<bf16>& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
+  SINTER_UNROLL
+  for (int e = thread_x(); e < kTile * kMmaDepth / 8; e += kMmaThreads) {
+    if (lies_along_k<kLies>(side)) {
+      const int r = e / (kMmaDepth / 8), c = e % (kMmaDepth / 8) * 8;
+      copy_chunk(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
+    } else {
+      const int r = e / (kTile / 8), c = e % (kTile / 8) * 8;
+      copy_chunk(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
+    }
+  }
+}
+
+// Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8), (8, 8) of (outer, k); B's in the order
+// (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
+template <Lies kLies, bool kIsA>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const ProductSide<bf16>& side, const MmaShared::Tile& tile, int outer, int k) {
+  const int matrix = lane() / 8, row = lane() % 8;
+  const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8, p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
+  return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p) : ldmatrix_x4_trans(tile.along_outer, p + row, o);
+}
+
+template <Lies kA, Lies kB, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<bf16>& product, const Epilogue& epilogue) {
+  auto& s = shared<MmaShared>();
+  const int64_t row = block_x() * kTile, col = block_y() * kTile, k = product.a.k;
+  const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
+  Vec<float, 4> sums[2][4] = {};
+  float row_sum = 0;
+  const auto copy = [&](int64_t at, int stage) {
+    if (at < k) {
+      copy_tile<kA>(product.a, row, at, s.stages[stage].a);
+      copy_tile<kB>(product.b, col, at, s.stages[stage].b);
+    }
+    cp_async_commit();
+  };
+  SINTER_UNROLL
+  for (int t = 0; t < kMmaStages - 1; ++t) copy(t * kMmaDepth, t);
+  int use = 0;
+  SINTER_NO_UNROLL
+  for (int64_t at = 0; at < k; at += kMmaDepth, use = (use + 1) % kMmaStages) {
+    cp_async_wait<kMmaStages - 2>();
+    block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is overwritten next
+    copy(at + (kMmaStages - 1) * kMmaDepth, (use + kMmaStages - 1) % kMmaStages);
+    const auto& stage = s.stages[use];
+    SINTER_UNROLL
+    for (int p = 0; p < kMmaDepth; p += 16) {
+      Vec<uint32_t, 4> x[2], y[2];
+      SINTER_UNROLL
+      for (int i = 0; i < 2; ++i) x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
+      SINTER_UNROLL
+      for (int j = 0; j < 2; ++j) y[j] = fragments<kB, false>(product.b, stage.b, my_col + j * 16, p);
+      SINTER_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        SINTER_UNROLL
+        for (int j = 0; j < 4; ++j)
+          mma_bf16_m16n8k16(sums[i][j], x[i], Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
+      }
+    }
+    if constexpr (Epilogue::kSumsRows) {
+      if (block_y() == 0 && thread_x() < kTile) {
+        for (int p = 0; p < kMmaDepth; ++p) {
+          row_sum =
+              row_sum + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
+        }
+      }
+    }
+  }
+  block_sync();
+  // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
+  SINTER_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    SINTER_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const int r = my_row + i * 16 + lane() / 4, c = my_col + j * 8 + lane() % 4 * 2;
+      s.sums.store_vec(r, c, Vec<float, 2>{{sums[i][j].v[0], sums[i][j].v[1]}});
+      s.sums.store_vec(r + 8, c, Vec<float, 2>{{sums[i][j].v[2], sums[i][j].v[3]}});
+    }
+  }
+  block_sync();
+  finish_tile(product, s.sums, epilogue);
+  if constexpr (Epilogue::kSumsRows) {
+    if (block_y() == 0 && thread_x() < kTile && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+  }
+}
+
+// f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
+template <Lies kA, Lies kB, class F>
+void with_layout(const Product<bf16>& product, F&& f) {
+  const bool fits = product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
+  fits ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
+}
+template <auto kernel, class Epilogue>
+void launch_mma(const Product<bf16>& product, const Epilogue& epilogue) {
+  launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaShared), product, epilogue);
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

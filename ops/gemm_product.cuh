@@ -1,0 +1,171 @@
+// What the cores of the matrix products (gemm_ffma.cuh, gemm_mma.cuh) share: operands of any strides, and how a block's 64 x 64 sums,
+// laid out in shared memory, reach an epilogue. An op is a core x an epilogue functor; the same functor serves both cores.
+//
+// An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of which `count` (0..8) exist; all eight
+//                       columns of a row meet in one thread, so a thread writes whole bytes of a bit mask;
+//                       kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once per row, by the blocks of column tile 0.
+#pragma once
+
+#include "ops/kernel_args.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+inline constexpr int kTile = 64;  // rows and columns of a block's result
+inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
+
+// An operand seen as [outer, k]: A's rows or B's columns.
+template <class T>
+struct ProductSide {
+  In<T> data;
+  int64_t outer = 0, k = 0, outer_stride = 0, k_stride = 0;
+  bool along_k = true;  // a chunk of 16 bytes lies along k, else along outer
+  bool vec = false;     // a whole chunk is one aligned access
+
+  struct Chunk {
+    int64_t at, step, left;  // index of its first element, stride, elements that exist
+  };
+  SINTER_DEVICE_FN Chunk chunk(bool k_chunk, int64_t i, int64_t p) const {
+    if (k_chunk) return {i * outer_stride + p * k_stride, k_stride, i < outer ? k - p : 0};
+    return {i * outer_stride + p * k_stride, outer_stride, p < k ? outer - i : 0};
+  }
+  // Element by element, zeros where there are none.
+  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Chunk& c) const {
+    Vec<T, kVec<T>> v;
+    SINTER_UNROLL
+    for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? data[c.at + q * c.step] : T(0.0f);
+    return v;
+  }
+};
+
+// C[m, n] = A[m, k] B[k, n]
+template <class T>
+struct Product {
+  ProductSide<T> a, b;
+  int64_t m() const { return a.outer; }
+  int64_t n() const { return b.outer; }
+  Grid grid() const { return {std::max<int64_t>(blocks_for(a.outer, kTile), 1), std::max<int64_t>(blocks_for(b.outer, kTile), 1)}; }
+};
+
+inline bool is_aligned16(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
+
+// t is [outer, k], or [k, outer] if `k_first`.
+template <class T>
+ProductSide<T> product_side(const Tensor& t, bool k_first) {
+  ProductSide<T> s{.data = in<T>(t), .outer = t.size(k_first), .k = t.size(!k_first)};
+  s.outer_stride = s.outer > 1 ? t.strides()[k_first] : 0;  // of one element it could be anything
+  s.k_stride = s.k > 1 ? t.strides()[!k_first] : 0;
+  s.along_k = s.k_stride == 1 || s.outer_stride != 1;
+  s.vec = (s.along_k ? s.k_stride : s.outer_stride) == 1 && (s.along_k ? s.outer_stride : s.k_stride) % kVec<T> == 0 && is_aligned16(t);
+  return s;
+}
+
+// Eight columns of a dense row-major matrix as 16-byte accesses, or one by one at ragged ends. Data: In, Out or InOut<T>.
+template <class T, class Data>
+struct Columns {
+  Data data;
+  int64_t cols = 0;
+  bool vec = false;
+
+  template <class V>
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[kGroup]) const {
+    if (vec && count == kGroup) {
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; q += kVec<T>) {
+        const auto part = data.template load_vec<kVec<T>>(i * cols + j + q);
+        SINTER_UNROLL
+        for (int e = 0; e < kVec<T>; ++e) v[q + e] = part[e];
+      }
+    } else {
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; ++q) v[q] = q < count ? V(data[i * cols + j + q]) : V(0);
+    }
+  }
+  template <class V>
+  SINTER_DEVICE_FN void store(int64_t i, int64_t j, int count, const V (&v)[kGroup]) const {
+    if (vec && count == kGroup) {
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; q += kVec<T>) {
+        Vec<T, kVec<T>> part;
+        SINTER_UNROLL
+        for (int e = 0; e < kVec<T>; ++e) part[e] = T(v[q + e]);
+        data.store_vec(i * cols + j + q, part);
+      }
+    } else {
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; ++q) {
+        if (q < count) data.put(i * cols + j + q, T(v[q]));
+      }
+    }
+  }
+  SINTER_DEVICE_FN explicit operator bool() const { return bool(data); }
+};
+template <class T, class Data>
+Columns<T, Data> columns_of(const Tensor& t, const Data& data) {
+  if (!t.defined()) return {};
+  const int64_t cols = t.size(-1);
+  return {data, cols, cols % kGroup == 0 && is_aligned16(t)};
+}
+template <class T>
+Columns<T, In<T>> columns_in(const Tensor& t) {
+  return columns_of<T>(t, in<T>(t));
+}
+template <class T>
+Columns<T, Out<T>> columns_out(const Tensor& t) {
+  return columns_of<T>(t, out<T>(t));
+}
+template <class T>
+Columns<T, InOut<T>> columns_in_out(const Tensor& t) {
+  return columns_of<T>(t, in_out<T>(t));
+}
+
+// A bias of T or of T's sums, or none.
+template <class T>
+struct Bias {
+  In<T> same;
+  In<compute_t<T>> wide;
+  explicit Bias(const Tensor& t) {
+    if (t.defined()) t.dtype() == dtype_of<T> ? void(same = in<T>(t)) : void(wide = in<compute_t<T>>(t));
+  }
+  SINTER_DEVICE_FN void add(int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; ++q) {
+      if (same && q < count) z[q] = z[q] + compute_t<T>(same[j + q]);
+      if (wide && q < count) z[q] = z[q] + wide[j + q];
+    }
+  }
+};
+inline Tensor optional_input(const Call& call, size_t i) { return i < call.in.size() ? call.in[i] : Tensor(); }
+
+// y = sums + bias
+template <class T, class Y>
+struct StoreSums {
+  static constexpr bool kSumsRows = false;
+  Bias<T> bias;
+  Columns<Y, Out<Y>> y;
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    bias.add(j, count, z);
+    y.store(i, j, count, z);
+  }
+};
+
+// Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
+template <class T, class Tile, class Epilogue>
+SINTER_DEVICE_FN void finish_tile(const Product<T>& product, const Tile& sums, const Epilogue& epilogue) {
+  using V = compute_t<T>;
+  SINTER_NO_UNROLL
+  for (int group = thread_x(); group < kTile * kTile / kGroup; group += threads_per_block()) {
+    const int r = group / (kTile / kGroup), c = group % (kTile / kGroup) * kGroup;
+    const int64_t i = block_x() * kTile + r, j = block_y() * kTile + c, left = product.b.outer - j;
+    if (i >= product.a.outer) break;
+    V z[kGroup];
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; q += kVec<V>) {
+      const auto part = sums.template load_vec<kVec<V>>(r, c + q);
+      SINTER_UNROLL
+      for (int e = 0; e < kVec<V>; ++e) z[q + e] = part[e];
+    }
+    epilogue(i, j, left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup, z);
+  }
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

@@ -1,0 +1,26 @@
+// From tensors to the operands of kernels; for the host functions at the end of .cu files.
+#pragma once
+
+#include "core/device/launch.h"
+#include "core/tensor.h"
+#include "ops/kernels.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// Elements from the first to the last that the strides reach, both counted.
+inline int64_t extent_of(const Tensor& t) {
+  if (t.numel() == 0) return 0;
+  int64_t last = 0;
+  for (int d = 0; d < t.rank(); ++d) last += (t.size(d) - 1) * t.strides()[d];
+  return last + 1;
+}
+
+// An undefined tensor gives an operand that is not there.
+template <class T>
+In<T> in(const Tensor& t) { return t.defined() ? In<T>(t.data<T>(), extent_of(t)) : In<T>(); }
+template <class T>
+Out<T> out(const Tensor& t) { return t.defined() ? Out<T>(t.data<T>(), extent_of(t)) : Out<T>(); }
+template <class T>
+InOut<T> in_out(const Tensor& t) { return t.defined() ? InOut<T>(t.data<T>(), extent_of(t)) : InOut<T>(); }
+
+}  // namespace sinter::SINTER_KERNEL_NS

@@ -1,0 +1,149 @@
+// What the kernels of optimizer updates share, plain and fused: operands, the walk over a block's elements with the formulas of
+// ops/update_formulas.h, and the tail of a step: the last block to arrive (ticket()) sums the row losses and advances the StepState.
+// Every element has one owner, so the weights have the same bits as the CPU's.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/kernel_args.h"
+#include "ops/step_state.h"
+#include "ops/update_formulas.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+inline constexpr int kUpdateThreads = 256;
+inline constexpr int kLossTile = 1024;
+
+// One parameter's operands; what is absent is not there.
+template <class V>
+struct UpdateOperands {
+  InOut<V> param;
+  In<V> grad;
+  InOut<V> state1, state2;
+  Out<bf16> low;
+  int64_t n = 0;
+  bool vec = false;  // 16 bytes at a time
+};
+
+// The step's scalars; with the tail also what it reads and writes.
+struct UpdateStep {
+  InOut<double> scalars;  // of the StepState
+  InOut<StepState> state;
+  InOut<uint32_t> ticket;
+  In<float> losses;
+  In<double> losses64;
+  int64_t rows = 0;
+  InOut<int64_t> rng;
+};
+
+struct TailShared {
+  Shared<double, kLossTile> losses;
+};
+
+// Not a copy of the whole state: its ticket is in motion.
+SINTER_DEVICE_FN StepState step_scalars(const UpdateStep& step) {
+  StepState state;
+  state.lr = step.scalars[offsetof(StepState, lr) / sizeof(double)];
+  state.bias_correction1 = step.scalars[offsetof(StepState, bias_correction1) / sizeof(double)];
+  state.bias_correction2 = step.scalars[offsetof(StepState, bias_correction2) / sizeof(double)];
+  return state;
+}
+
+template <class V>
+SINTER_DEVICE_FN V update_one(const SgdStep<V>& step, V p, V g, V& buffer, V&, bool has_buffer) {
+  return has_buffer ? step(p, g, buffer) : step(p, g);
+}
+template <class V>
+SINTER_DEVICE_FN V update_one(const AdamStep<V>& step, V p, V g, V& m, V& v, bool) {
+  return step(p, g, m, v);
+}
+
+// Elements begin <= i < end, by all threads of the block; begin is a multiple of 4. Per element SGD reads 8 (momentum 12) and writes
+// 4 (8) bytes in f32, Adam 16 and 12; the copy `low` is 2 more.
+template <class V, class Step>
+SINTER_DEVICE_FN void update_elements(const Step& step, const UpdateOperands<V>& t, int64_t begin, int64_t end) {
+  constexpr int N = kVec<V>;
+  constexpr bool kAdam = std::is_same_v<Step, AdamStep<V>>;
+  const bool has_state = bool(t.state1);
+  const int64_t dense = t.vec ? end - (end - begin) % N : begin;
+  for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
+    Vec<V, N> p = t.param.template load_vec<N>(i), s1{}, s2{};
+    const Vec<V, N> g = t.grad.template load_vec<N>(i);
+    if (has_state) s1 = t.state1.template load_vec<N>(i);
+    if (kAdam) s2 = t.state2.template load_vec<N>(i);
+    SINTER_UNROLL
+    for (int k = 0; k < N; ++k) p[k] = update_one(step, p[k], g[k], s1[k], s2[k], has_state);
+    t.param.store_vec(i, p);
+    if (has_state) t.state1.store_vec(i, s1);
+    if (kAdam) t.state2.store_vec(i, s2);
+    if (t.low) {
+      Vec<bf16, N> low;
+      SINTER_UNROLL
+      for (int k = 0; k < N; ++k) low[k] = bf16(static_cast<float>(p[k]));
+      t.low.store_vec(i, low);
+    }
+  }
+  SINTER_NO_UNROLL
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block()) {
+    V s1 = has_state ? t.state1[i] : V(0), s2 = kAdam ? t.state2[i] : V(0);
+    const V p = update_one(step, t.param[i], t.grad[i], s1, s2, has_state);
+    t.param.put(i, p);
+    if (has_state) t.state1.put(i, s1);
+    if (kAdam) t.state2.put(i, s2);
+    if (t.low) t.low.put(i, bf16(static_cast<float>(p)));
+  }
+}
+
+// The tail: one thread adds the losses in index order, which are fetched by all. Needs shared memory for a TailShared.
+SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double beta2) {
+  if (!ticket(step.ticket, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
+  auto& shared_tile = shared<TailShared>().losses;
+  double sum = 0;
+  for (int64_t at = 0; at < step.rows; at += kLossTile) {
+    const int n = static_cast<int>(step.rows - at < kLossTile ? step.rows - at : kLossTile);
+    for (int i = thread_x(); i < n; i += threads_per_block()) {
+      shared_tile.put(i, step.losses ? static_cast<double>(step.losses[at + i]) : step.losses64[at + i]);
+    }
+    block_sync();
+    if (thread_x() == 0) {
+      for (int i = 0; i < n; ++i) sum += shared_tile[i];
+    }
+    block_sync();
+  }
+  if (thread_x() != 0) return;
+  StepState state = step.state[0];
+  advance(state, sum, step.rows, beta1, beta2);
+  step.state.put(0, state);
+  if (step.rng) step.rng.put(1, step.rng[1] + 1);
+}
+
+// Elements per block for `total` of them: small enough that the machine is full, at most 64 Ki.
+inline int64_t update_chunk(int64_t total) { return std::clamp<int64_t>(blocks_for(total, 264 * 1024) * 1024, 1024, 65536); }
+
+inline bool can_vectorize(std::initializer_list<const Tensor*> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [](const Tensor* t) { return !t->defined() || reinterpret_cast<uintptr_t>(t->raw()) % 16 == 0; });
+}
+template <class V>
+UpdateOperands<V> update_operands(const Tensor& param, const Tensor& grad, const Tensor& state1, const Tensor& state2, const Tensor& low) {
+  return {in_out<V>(param),
+          in<V>(grad),
+          in_out<V>(state1),
+          in_out<V>(state2),
+          out<bf16>(low),
+          param.numel(),
+          can_vectorize({&param, &grad, &state1, &state2, &low})};
+}
+inline UpdateStep update_step(const Tensor& state, const Tensor& losses, const Tensor& rng) {
+  auto* s = static_cast<StepState*>(state.raw());
+  UpdateStep step{
+      .scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)}, .state = {s, 1}, .ticket = {&s->ticket, 1}};
+  if (losses.defined()) {
+    step.rows = losses.numel();
+    losses.dtype() == DType::f64 ? step.losses64 = in<double>(losses), 0 : (step.losses = in<float>(losses), 0);
+  }
+  if (rng.defined()) step.rng = in_out<int64_t>(rng);
+  return step;
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

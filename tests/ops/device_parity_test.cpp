@@ -1,0 +1,263 @@
+// Every op on the emulator against the CPU, by one loop over all_ops() and their samples: values, gradients, adversarial data, refusals,
+// launches, and that neither the order of threads nor memory that nobody wrote shows in a result. An op without a kernel fails.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <random>
+#include <set>
+
+#include "core/device/launch_log.h"
+#include "core/device/memory.h"
+#include "core/device/simt.h"
+#include "tests/ops/device_samples.h"
+
+namespace sinter {
+namespace {
+
+// Outputs, then inputs that were changed.
+Tensors run(const OpDef& op, const Tensors& in, const Attrs& attrs) {
+  Tensors all = apply(op, in, attrs);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].defined() && op.writes_input(i, in.size())) all.push_back(in[i]);
+  }
+  return all;
+}
+std::vector<std::vector<double>> values_of(const Tensors& all) {
+  std::vector<std::vector<double>> values;
+  for (const Tensor& t : all) values.push_back(t.defined() ? t.to_vector<double>() : std::vector<double>{});
+  return values;
+}
+
+// Does the same arithmetic in the same order on both devices, so that no bit may differ?
+bool is_bitwise(const OpDef& op) {
+  static const std::set<std::string_view> exact{
+      "max",  "max_backward", "argmax",       "dropout",      "gather_rows",     "gather_batch",
+      "copy", "cast",         "accumulate",   "pad_slice",    "sgd_update",      "adam_update",
+      "glu",  "glu_backward", "nll_backward", "mse_backward", "pointwise_chain", "multi_tensor_update"};
+  const auto pointwise = pointwise_ops();
+  return op.view || exact.contains(op.text()) || std::find(pointwise.begin(), pointwise.end(), &op) != pointwise.end();
+}
+
+double largest(const Tensors& all) {
+  double m = 1;
+  for (const auto& values : values_of(all)) {
+    for (const double v : values) m = std::isfinite(v) ? std::max(m, std::abs(v)) : m;
+  }
+  return m;
+}
+// Sums in another order: 4 sqrt(K) 2^-24 S + 2 u |y|, S the sum of the terms' magnitudes, here bounded by K times the largest product.
+double sum_tolerance(const Tensors& in, DType dtype) {
+  int64_t terms = 1;
+  for (const Tensor& t : in)
+    terms = t.defined() && t.dtype() != DType::u8 ? std::max(terms, t.rank() == 2 ? std::max(t.size(0), t.size(1)) : t.numel()) : terms;
+  const double k = static_cast<double>(terms), m = largest(in);
+  return 4 * std::sqrt(k) * (dtype == DType::f64 ? 0x1p-53 : 0x1p-24) * k * m * m;
+}
+
+void expect_equal(const Tensors& simt, const Tensors& cpu, DType dtype, double tolerance) {
+  ASSERT_EQ(simt.size(), cpu.size());
+  const auto got = values_of(simt), wanted = values_of(cpu);
+  const double u = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f32 ? 0x1p-24 : 0x1p-53;
+  for (size_t r = 0; r < got.size(); ++r) {
+    ASSERT_EQ(got[r].size(), wanted[r].size()) << "result " << r;
+    int different = 0;
+    for (size_t i = 0; i < got[r].size(); ++i) {
+      const double g = got[r][i], w = wanted[r][i];
+      const bool close = tolerance > 0 && std::abs(g - w) <= tolerance + 2 * u * std::abs(w);
+      if (std::bit_cast<uint64_t>(g) == std::bit_cast<uint64_t>(w) || (std::isnan(g) && std::isnan(w)) || close ||
+          (tolerance > 0 && g == w))
+        continue;
+      if (++different <= 3)
+        ADD_FAILURE() << "result " << r << ", element " << i << ": simt " << g << ", cpu " << w << ", allowed " << tolerance;
+    }
+    EXPECT_EQ(different, 0) << "result " << r;
+  }
+}
+
+// No element may be as fresh memory is.
+void expect_written(const Tensors& out) {
+  for (const Tensor& t : out) {
+    if (!t.defined() || !is_float(t.dtype())) continue;
+    const Tensor host = t.to(kCpu);
+    const auto* p = static_cast<const unsigned char*>(host.raw());
+    const size_t size = size_of(t.dtype());
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      const unsigned char* at = p + static_cast<size_t>(i) * size;
+      ASSERT_FALSE(std::all_of(at, at + size, [](unsigned char b) { return b == 0xff; }))
+          << "element " << i << " of " << t.describe() << " was not written";
+    }
+  }
+}
+
+enum class Data { plain, one_nan, one_inf, denormal, large, equal, negative };
+constexpr Data kAdversarial[] = {Data::one_nan, Data::one_inf, Data::denormal, Data::large, Data::equal, Data::negative};
+const char* const kDataNames[] = {"plain", "one NaN", "one Inf", "denormal", "one +120", "all equal", "all negative"};
+
+// Changes floating operands in place: every element, or the one in the middle.
+void spoil(const Tensors& in, Data data) {
+  for (const Tensor& t : in) {
+    if (!t.defined() || !is_float(t.dtype())) continue;
+    visit_float(t.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const Tensor all = elements_of(t);
+      T* p = all.data<T>();
+      const int64_t n = all.numel();
+      const auto each = [&](double v) { std::fill_n(p, n, static_cast<T>(v)); };
+      const double tiny = t.dtype() == DType::f64 ? 1e-310 : 1e-40;
+      if (n == 0) return;
+      if (data == Data::one_nan) p[n / 2] = static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+      if (data == Data::one_inf) p[n / 2] = static_cast<T>(std::numeric_limits<double>::infinity());
+      if (data == Data::large) p[n / 2] = static_cast<T>(120.0);
+      if (data == Data::denormal) {
+        for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(i % 3 == 0 ? tiny : i % 3 == 1 ? -tiny : -0.0);
+      }
+      if (data == Data::equal) each(0.5);
+      if (data == Data::negative) each(-1);
+    });
+  }
+}
+
+// Kernels that apply() starts for these operands: one, and a copy of every strided operand that the kernel does not take.
+int64_t launches_of(const OpDef& op, const Tensors& in) {
+  int64_t n = op.view ? 0 : 1;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool any_strides = op.view || (i < 32 && op.strided >> i & 1) || op.writes_input(i, in.size());
+    n += !any_strides && in[i].defined() && !in[i].is_contiguous() && in[i].numel() > 0;
+  }
+  return n;
+}
+
+void compare(const OpDef& op, const Sample& sample, DType dtype, Data data) {
+  const Tensors in = with_dtype(op, sample.in, dtype);
+  const Attrs attrs = with_dtype(sample.attrs, dtype);
+  spoil(in, data);
+  const Tensors mine = there(in, kCpu), theirs = there(in, kSimt);
+  const Tensors cpu = run(op, mine, attrs);
+  const int64_t before = launch_count();
+  const Tensors simt = run(op, theirs, attrs);
+  const int64_t launched = launch_count() - before, most = launches_of(op, theirs);
+  EXPECT_LE(launched, most);
+  if (simt[0].numel() > 0) {
+    EXPECT_EQ(launched, most);
+  }
+  for (const Tensor& t : simt) EXPECT_EQ(t.device(), kSimt);
+  expect_equal(simt, cpu, dtype, is_bitwise(op) ? 0 : sum_tolerance(in, dtype));
+  expect_written(simt);
+}
+
+TEST(DeviceParitySimt, EveryOpHasAKernel) {
+  for (const OpDef* op : all_ops()) EXPECT_TRUE(op->view || op->simt) << op->text() << " has no kernel for simt";
+}
+
+TEST(DeviceParitySimt, Values) {
+  for_each_sample(false, [](const OpDef& op, const Sample& sample, const std::string& what) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      if (!takes(op, dtype)) continue;
+      SCOPED_TRACE(cat(what, ", ", name_of(dtype)));
+      ASSERT_NO_THROW(compare(op, sample, dtype, Data::plain));
+    }
+  });
+}
+
+TEST(DeviceParitySimt, AdversarialValues) {
+  for_each_sample(false, [](const OpDef& op, const Sample& sample, const std::string& what) {
+    for (const Data data : kAdversarial) {
+      SCOPED_TRACE(cat(what, ", ", kDataNames[static_cast<int>(data)]));
+      ASSERT_NO_THROW(compare(op, sample, DType::f32, data));
+    }
+  });
+}
+
+TEST(DeviceParitySimt, Gradients) {
+  for_each_sample(false, [](const OpDef& op, const Sample& sample, const std::string& what) {
+    if (!op.backward || !sample.differentiable) return;
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      SCOPED_TRACE(cat(what, ", ", name_of(dtype)));
+      const Tensors in = with_dtype(op, sample.in, dtype);
+      const Attrs attrs = with_dtype(sample.attrs, dtype);
+      Tensors cpu, simt;
+      ASSERT_NO_THROW(cpu = gradients(op, there(in, kCpu), attrs));
+      ASSERT_NO_THROW(simt = gradients(op, there(in, kSimt), attrs));
+      Tensors all = in;
+      all.insert(all.end(), cpu.begin(), cpu.end());
+      // A rounding to bf16 on the way (the gradient of a value that was rounded) may fall to either side.
+      expect_equal(simt, cpu, dtype, sum_tolerance(all, dtype) + (dtype == DType::bf16 ? 0x1p-8 * largest(cpu) : 0));
+      expect_written(simt);
+    }
+  });
+}
+
+TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {
+  for_each_sample(true, [](const OpDef& op, const Sample& sample, const std::string& what) {
+    SCOPED_TRACE(what);
+    const auto refusal = [&](Device device) {
+      try {
+        apply(op, there(sample.in, device), sample.attrs);
+      } catch (const Error& error) {
+        return cat(static_cast<int>(error.kind()), ": ", error.message());
+      }
+      return std::string("accepted");
+    };
+    std::string wanted = refusal(kCpu);
+    for (size_t at = 0; (at = wanted.find("] cpu", at)) != std::string::npos;) wanted.replace(at, 5, "] simt");
+    EXPECT_EQ(refusal(kSimt), wanted);
+  });
+}
+
+// Results to the bit, whatever runs first.
+TEST(DeviceParitySimt, NoOrderOfThreadsShows) {
+  const uint64_t fresh = std::random_device()();
+  std::cout << "fresh seed " << fresh << "\n";
+  using Order = simt::Schedule::Order;
+  for_each_sample(false, [&](const OpDef& op, const Sample& sample, const std::string& what) {
+    const Tensors in = with_dtype(op, sample.in, DType::f32);
+    const Attrs attrs = with_dtype(sample.attrs, DType::f32);
+    const auto result = [&](const simt::Schedule& schedule) {
+      simt::set_schedule(schedule);
+      const auto values = values_of(run(op, there(in, kSimt), attrs));
+      simt::set_schedule({});
+      std::vector<uint64_t> bits;
+      for (const auto& list : values) {
+        for (const double v : list) bits.push_back(std::bit_cast<uint64_t>(v));
+      }
+      return bits;
+    };
+    SCOPED_TRACE(what);
+    std::vector<uint64_t> wanted;
+    ASSERT_NO_THROW(wanted = result({}));
+    for (const simt::Schedule& schedule :
+         {simt::Schedule{Order::reversed, 0}, {Order::one_warp_ahead, 1}, {Order::shuffled, 2}, {Order::shuffled, fresh}})
+      ASSERT_NO_THROW(EXPECT_EQ(result(schedule), wanted) << "order " << static_cast<int>(schedule.order) << ", seed " << schedule.seed);
+  });
+}
+
+TEST(DeviceParitySimt, BadDataIsReportedWhenTheDeviceIsAsked) {
+  const auto message = [](auto&& f) {
+    try {
+      f();
+      synchronize(kSimt);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::data);
+      return error.message();
+    }
+    return std::string("nothing");
+  };
+  const Tensor logp = cast(sample_tensor({3, 4}, 1), DType::f32).to(kSimt), label = Tensor::from<int32_t>({1, 4, 0}, {3}, kSimt);
+  EXPECT_NE(message([&] { nll(logp, label); }).find("label out of range"), std::string::npos);
+  const Tensor index = Tensor::from<int64_t>({2, 3}, {2}, kSimt);
+  EXPECT_NE(message([&] { gather_rows(logp, index); }).find("index out of range"), std::string::npos);
+}
+
+TEST(DeviceParitySimt, OperandsOnTwoDevicesAreRefused) {
+  try {
+    add(Tensor::ones({2}), Tensor::ones({2}, DType::f32, kSimt));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::device);
+    EXPECT_NE(error.message().find("two devices: f32[2] cpu and f32[2] simt"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace sinter

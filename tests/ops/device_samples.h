@@ -1,0 +1,102 @@
+// The samples of all ops, as operands on any device: in any element type, with the same strides, spread out, or off alignment. For the
+// loops that compare devices (device_parity_test.cpp) and kernels (kernel_list_test.cpp).
+#pragma once
+
+#include <cstring>
+
+#include "autograd/autograd.h"
+#include "ops/fused/fused.h"
+#include "ops/gather_batch.h"
+#include "ops/structured.h"
+
+namespace sinter {
+
+inline constexpr Device kSimt{Device::Type::simt, 0};
+
+// f(op, sample, "softmax, ragged"); samples are made anew, so an op may change them.
+template <class F>
+void for_each_sample(bool bad, F&& f) {
+  for (const OpDef* op : all_ops()) {
+    if (!op->samples || (!op->view && !op->simt)) continue;  // EveryOpHasAKernel names the latter
+    for (Sample& sample : op->samples()) {
+      if (sample.bad == bad) f(*op, sample, cat(op->text(), ", ", sample.what));
+    }
+  }
+}
+
+// t's storage as a list of its elements.
+inline Tensor elements_of(const Tensor& t) {
+  return Tensor::view_of(t.storage(), t.dtype(), {static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()))}, {1}, 0);
+}
+inline Tensor with_storage(const Tensor& t, const Tensor& elements, const Strides& strides, int64_t offset) {
+  Tensor out = Tensor::view_of(elements.storage(), elements.dtype(), t.shape(), strides, offset);
+  if (t.has_autograd() && t.autograd().low.defined()) out.autograd().low = t.autograd().low.to(elements.device());
+  return out;
+}
+inline Tensor with_storage(const Tensor& t, const Tensor& elements) { return with_storage(t, elements, t.strides(), t.offset()); }
+
+// A fresh copy with the same strides.
+inline Tensor there(const Tensor& t, Device device) { return t.defined() ? with_storage(t, elements_of(t).to(device)) : Tensor(); }
+inline Tensors there(const Tensors& in, Device device) {
+  Tensors out;
+  for (const Tensor& t : in) out.push_back(there(t, device));
+  return out;
+}
+// A copy on the CPU whose elements lie `step` apart, the first `shift` from the beginning.
+inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
+  const Tensor from = elements_of(t), to = Tensor::empty({from.numel() * step + shift}, t.dtype());
+  const auto size = static_cast<int64_t>(size_of(t.dtype()));
+  std::memset(to.raw(), 0, static_cast<size_t>(to.numel() * size));
+  for (int64_t i = 0; i < from.numel(); ++i) {
+    std::memcpy(static_cast<char*>(to.raw()) + (i * step + shift) * size, static_cast<const char*>(from.raw()) + i * size,
+                static_cast<size_t>(size));
+  }
+  Strides strides = t.strides();
+  for (int d = 0; d < strides.rank(); ++d) strides[d] *= step;
+  return with_storage(t, to, strides, t.offset() * step + shift);
+}
+
+// The parameters of an update are f32 in bf16 training, and so is the seed of a loss.
+inline bool stays_wide(const OpDef& op, size_t i) {
+  return &op == &kMultiTensorUpdateOp || (&op == &kWeightGradUpdateOp && i >= 2) || (&op == &kSoftmaxXentOp && i == 2);
+}
+inline bool takes(const OpDef& op, DType dtype) {
+  return dtype == DType::bf16 ? &op != &kSgdUpdateOp && &op != &kAdamUpdateOp : dtype != DType::f64 || &op != &kGatherBatchOp;
+}
+// Fresh copies on the CPU, f64 converted.
+inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {
+  Tensors out;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool convert = in[i].defined() && in[i].dtype() == DType::f64;
+    out.push_back(convert ? with_storage(in[i], cast(elements_of(in[i]), stays_wide(op, i) ? wide(dtype) : dtype)) : there(in[i], kCpu));
+  }
+  return out;
+}
+inline Attrs with_dtype(Attrs attrs, DType dtype) {
+  attrs.parse("out", name_of(dtype));
+  return attrs;
+}
+
+// d sum(outputs * fixed weights) / d inputs.
+inline Tensors gradients(const OpDef& op, const Tensors& in, const Attrs& attrs) {
+  for (const Tensor& t : in) {
+    if (t.defined() && is_float(t.dtype())) const_cast<Tensor&>(t).set_requires_grad(true);
+  }
+  clear_tape();
+  const Tensors out = apply(op, in, attrs);
+  Tensor total;
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!is_float(out[i].dtype())) continue;
+    const Tensor weights = cast(sample_tensor(out[i].shape(), 40 + i, 0.5, 1.5), out[i].dtype()).to(out[i].device());
+    const Tensor part = cast(sum(mul(out[i], weights)), DType::f64);
+    total = total.defined() ? add(total, part) : part;
+  }
+  backward(total);
+  Tensors grads;
+  for (const Tensor& t : in) {
+    if (t.defined() && t.grad().defined()) grads.push_back(t.grad());
+  }
+  return grads;
+}
+
+}  // namespace sinter

@@ -1,0 +1,137 @@
+// A kernel without its run on the emulator does not exist: those that nvcc compiled, by the PTX that the build keeps, against those that
+// the samples of all ops start.
+#include <gtest/gtest.h>
+
+#include <cxxabi.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "core/device/launch_log.h"
+#include "core/device/memory.h"
+#include "tests/ops/device_samples.h"
+
+namespace sinter {
+namespace {
+
+// One spelling for what g++ writes ("const long int", "Lies::either") and what a symbol says ("long const", "(Lies)2").
+std::string normalised(std::string name) {
+  static const std::pair<std::regex, const char*> kRules[] = {
+      {std::regex(R"(Lies::along_k\b)"), "0"},  // other enumerators as template arguments want a line each
+      {std::regex(R"(Lies::along_outer\b)"), "1"},
+      {std::regex(R"(Lies::either\b)"), "2"},
+      {std::regex(R"(\b(long|short) unsigned int\b)"), "unsigned $1"},
+      {std::regex(R"(\b(long|short) int\b)"), "$1"},
+      {std::regex(R"(\w+::|\bconst\b)"), ""},
+      {std::regex(R"(\([\w ]+\)(?=-?\d))"), ""},  // the type of a number
+      {std::regex(R"(\b(\d+)[uUlL]+\b)"), "$1"},
+      {std::regex(" "), ""}};
+  for (const auto& [pattern, replacement] : kRules) name = std::regex_replace(name, pattern, replacement);
+  return name;
+}
+
+// "void sinter::on_cuda::glu<float, 4>(sinter::on_cuda::In<float>, ..)" -> "glu<float,4>"
+std::string kernel_of_symbol(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  std::string name = text ? text.get() : symbol;
+  if (name.starts_with("void ")) name.erase(0, 5);
+  int depth = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
+    if (name[i] == '(' && depth == 0) name.resize(i);
+  }
+  return normalised(name);
+}
+
+// Of .cu files that are still there.
+std::set<std::string> compiled_kernels() {
+  std::set<std::string> names;
+  const std::filesystem::path root = SINTER_BIN_DIR "/../ptx";
+  if (!std::filesystem::exists(root)) return names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    if (entry.path().extension() != ".ptx" || !std::filesystem::exists(SINTER_SOURCE_DIR / relative(entry.path().parent_path(), root)))
+      continue;
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      const size_t at = line.find(".entry ");
+      if (at != std::string::npos) names.insert(kernel_of_symbol(line.substr(at + 7, line.find('(') - at - 7)));
+    }
+  }
+  return names;
+}
+
+// An op may refuse: what it does with an operand is for device_parity_test.cpp.
+template <class F>
+void attempt(F&& f) {
+  try {
+    f();
+  } catch (const Error&) {
+  }
+}
+
+// A sample in one type, its result in another, dense, spread out and off alignment; then with one operand of another type.
+void run_sample(const OpDef& op, const Sample& sample, DType dtype) {
+  for (const DType out : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8}) {
+    const Attrs attrs = with_dtype(sample.attrs, out);
+    if (out != dtype && attrs == with_dtype(sample.attrs, dtype)) continue;  // it has no such attribute
+    for (const auto& [step, shift] : {std::pair{1, 0}, {2, 0}, {1, 1}}) {
+      Tensors in = with_dtype(op, sample.in, dtype);
+      for (size_t i = 0; i < in.size(); ++i) {
+        if (in[i].defined() && !op.writes_input(i, in.size())) in[i] = spread(in[i], step, shift);
+      }
+      attempt([&] { apply(op, there(in, kSimt), attrs); });
+    }
+    for (size_t i = 0; i < sample.in.size() && is_float(out); ++i) {
+      Tensors in = with_dtype(op, sample.in, dtype);
+      if (in[i].defined() && is_float(in[i].dtype())) in[i] = with_storage(in[i], cast(elements_of(in[i]), out));
+      attempt([&] { apply(op, there(in, kSimt), attrs); });
+    }
+  }
+}
+// Backward, from a dense gradient and from a spread one.
+void run_backward(const OpDef& op, const Sample& sample, DType dtype) {
+  for (const int64_t step : {1, 2}) {
+    attempt([&] {
+      const Tensors in = there(with_dtype(op, sample.in, dtype), kSimt);
+      for (const Tensor& t : in) {
+        if (t.defined() && is_float(t.dtype())) const_cast<Tensor&>(t).set_requires_grad(true);
+      }
+      const Tensor y = apply(op, in, with_dtype(sample.attrs, dtype))[0];
+      const Tensor dy = cast(sample_tensor(y.shape(), 7), y.dtype());
+      backward(y, {.gradient = spread(dy, step, 0).to(kSimt)});
+    });
+    clear_tape();
+  }
+}
+
+TEST(KernelListSimt, NamesOfBothCompilersMeet) {
+  const char* want = "f<2,4,-1,unsignedchar,long,unsignedlong,G<float>>";
+  EXPECT_EQ(normalised("f<Lies::either, 4u, -1, unsigned char, long int, long unsigned int, a::G<const float>>"), want);
+  EXPECT_EQ(normalised("f<(a::Lies)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned long, a::G<float const>>"), want);
+  EXPECT_EQ(kernel_of_symbol("_ZN6sinter7on_cuda14accumulate_vecIfNS_4bf16EEEvlNS0_5InOutIT_EENS0_2InIT0_EE"),
+            "accumulate_vec<float,bf16>");
+}
+
+TEST(KernelListSimt, EveryCompiledKernelRuns) {
+  const std::set<std::string> compiled = compiled_kernels();
+  if (compiled.empty()) GTEST_SKIP() << "no PTX in this build: it is one without the CUDA toolkit";
+  const LaunchLog log;
+  for_each_sample(false, [](const OpDef& op, const Sample& sample, const std::string&) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8}) run_sample(op, sample, dtype);
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) run_backward(op, sample, dtype);
+  });
+  synchronize(kSimt);
+  std::set<std::string> ran;
+  for (const LaunchShape& launch : log.launches()) ran.insert(normalised(std::string(launch.kernel)));
+  for (const std::string& name : compiled)
+    EXPECT_TRUE(ran.contains(name)) << name << " was compiled by nvcc, and no sample of an op runs it on simt";
+  for (const std::string& name : ran) EXPECT_TRUE(compiled.contains(name)) << name << " ran on simt, and is not in the PTX";
+}
+
+}  // namespace
+}  // namespace sinter
