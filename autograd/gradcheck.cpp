@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "autograd/autograd.h"
+#include "core/device/memory.h"
 #include "ops/ops.h"
 
 namespace sinter {
@@ -11,7 +12,7 @@ Tensor weighted_sum(const Tensors& outputs) {
   Tensor total;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_float(outputs[i].dtype())) continue;
-    const Tensor part = sum(mul(outputs[i], sample_tensor(outputs[i].shape(), 9000 + i, 0.5, 1.5)));
+    const Tensor part = sum(mul(outputs[i], sample_tensor(outputs[i].shape(), 9000 + i, 0.5, 1.5).to(outputs[i].device())));
     total = total.defined() ? add(total, part) : part;
   }
   return total;
@@ -35,15 +36,17 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
     const std::vector<double> analytic =
         in.grad().defined() ? in.grad().to_vector<double>() : std::vector<double>(static_cast<size_t>(in.numel()), 0.0);
     double* base = static_cast<double*>(in.storage()->data());
+    const auto set = [&](int64_t at, double value) { copy_to_device(base + at, in.device(), &value, sizeof value); };
     for (int64_t i = 0; i < in.numel(); ++i) {
       int64_t at = in.offset(), rest = i;
       for (int d = in.rank() - 1; d >= 0; --d) at += rest % in.size(d) * in.strides()[d], rest /= in.size(d);
-      const double before = base[at];
-      base[at] = before + options.step;
+      double before;
+      copy_to_host(&before, base + at, in.device(), sizeof before);
+      set(at, before + options.step);
       const double high = weighted_sum(f(inputs)).item();
-      base[at] = before - options.step;
+      set(at, before - options.step);
       const double low = weighted_sum(f(inputs)).item();
-      base[at] = before;
+      set(at, before);
       const double numeric = (high - low) / (2 * options.step);
       const double error = std::abs(analytic[i] - numeric) / std::max(1.0, std::abs(numeric));
       if (error <= result.worst) continue;

@@ -1,9 +1,11 @@
 // Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks nothing.
-// The graph's inputs may lie elsewhere at each run. Not thread-safe.
+// The graph's inputs may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them.
+// Not thread-safe.
 #pragma once
 
 #include <deque>
 
+#include "capture/cuda_replay.h"
 #include "capture/graph.h"
 #include "capture/plan.h"
 
@@ -12,17 +14,22 @@ namespace sinter::capture {
 class Executor {
  public:
   // REQUIRES: every external buffer is bound.
-  explicit Executor(const Graph& graph);
+  // `cuda_graph`: replay as one call on CUDA; else, and elsewhere, as a list of launches.
+  explicit Executor(const Graph& graph, bool cuda_graph = true);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   // REQUIRES: inputs have the recorded shapes, strides and types. Results: outputs().
   void run(const Tensors& inputs);
+  // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not copied.
+  const Tensor& input(size_t i) const { return inputs_[i]; }
   // Memory of the arena: the next run overwrites it.
   const Tensors& outputs() const { return outputs_; }
   Tensor tensor(int value) const { return tensors_[value]; }
   const MemoryPlan& plan() const { return plan_; }
+  // Kernels per run, and calls that the host makes for them.
   size_t launches() const { return instructions_.size(); }
+  size_t calls() const { return replay_ ? 1 : launches(); }
 
  private:
   struct Instruction {
@@ -32,13 +39,17 @@ class Executor {
     Role role;
     std::vector<Storage*> written;
   };
+  void run(Instruction& i);
+  bool cuda_graph_;
+  Branches branches_;
   MemoryPlan plan_;
   std::shared_ptr<Storage> arena_;
   std::vector<std::shared_ptr<Storage>> storages_;  // per buffer
-  std::vector<Storage*> input_storages_;
+  Tensors inputs_;
   Tensors tensors_;                                 // per value
   std::deque<Instruction> instructions_;
   Tensors outputs_;
+  std::unique_ptr<CudaReplay> replay_;
 };
 
 }  // namespace sinter::capture

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <limits>
 
+#include "core/device/memory.h"
 #include "core/rng.h"
 
 namespace sinter::capture {
@@ -23,11 +23,13 @@ class Scratch {
       const Buffer& buffer = graph_.buffers[v.buffer];
       storage = std::make_shared<Storage>(buffer.bytes, buffer.device);
       if (buffer.storage) {
-        std::memcpy(storage->data(), buffer.storage->data(), buffer.bytes);
+        copy_on_device(storage->data(), buffer.storage->data(), buffer.device, buffer.bytes);
+      } else if (v.dtype == DType::f32) {
+        fill<float>(*storage);
+      } else if (v.dtype == DType::f64) {
+        fill<double>(*storage);
       } else {
-        std::memset(storage->data(), 0, buffer.bytes);
-        if (v.dtype == DType::f32) fill(static_cast<float*>(storage->data()), buffer.bytes / sizeof(float));
-        if (v.dtype == DType::f64) fill(static_cast<double*>(storage->data()), buffer.bytes / sizeof(double));
+        fill_bytes(storage->data(), buffer.device, 0, buffer.bytes);
       }
     }
     return Tensor::view_of(storage, v.dtype, v.shape, v.strides, v.offset);
@@ -35,8 +37,10 @@ class Scratch {
 
  private:
   template <class T>
-  static void fill(T* p, size_t n) {
-    for (size_t i = 0; i < n; ++i) p[i] = static_cast<T>(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
+  static void fill(const Storage& storage) {
+    std::vector<T> values(storage.bytes() / sizeof(T));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
+    copy_to_device(storage.data(), storage.device(), values.data(), values.size() * sizeof(T));
   }
   const Graph& graph_;
   std::vector<std::shared_ptr<Storage>> storages_;
@@ -53,9 +57,11 @@ class Timed {
       calls_.push_back({node, std::move(in), std::move(out)});
     }
   }
-  double run_us() {
+  double run_us(Device device) {
+    synchronize(device);
     const auto start = std::chrono::steady_clock::now();
     for (auto& [node, in, out] : calls_) launch_op({*node->op, in, out, node->attrs, node->role});
+    synchronize(device);
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -67,6 +73,7 @@ class Timed {
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
   constexpr int kRuns = 7;
+  const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
   std::set<std::pair<std::string, int>> refused;
   std::vector<Group> fallbacks;
   while (true) {
@@ -79,11 +86,11 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
       }
       for (const int o : group.origin) parts.push_back(&recorded.nodes[o]);
       Timed a(r.graph, fused), b(recorded, parts);
-      a.run_us(), b.run_us();
+      a.run_us(where), b.run_us(where);
       group.fused_us = group.parts_us = std::numeric_limits<double>::infinity();
       for (int i = 0; i < kRuns; ++i) {  // in turn; the best of each, as other load only ever adds
-        group.fused_us = std::min(group.fused_us, a.run_us());
-        group.parts_us = std::min(group.parts_us, b.run_us());
+        group.fused_us = std::min(group.fused_us, a.run_us(where));
+        group.parts_us = std::min(group.parts_us, b.run_us(where));
       }
       if (group.fused_us > kMargin * group.parts_us) {
         group.kept_unfused = true;

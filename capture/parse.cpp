@@ -8,6 +8,7 @@
 
 #include "capture/text.h"
 #include "ops/fused/fused.h"
+#include "ops/gather_batch.h"
 #include "ops/pointwise.h"
 #include "ops/structured.h"
 
@@ -28,7 +29,7 @@ std::optional<Attrs> default_of(const AttrType* type, std::tuple<A...>*) {
 Attrs default_attrs(const OpDef& op) {
   using Structured = std::tuple<LinearAttrs, MatmulAttrs, ReduceAttrs, DimAttrs, NllAttrs, NllBackwardAttrs, DropoutAttrs, ScatterAttrs,
                                 CastAttrs, ShapeAttrs, TransposeAttrs, SliceAttrs, PadSliceAttrs, ClipAttrs, SgdAttrs, AdamAttrs,
-                                LinearActAttrs, InputGradActAttrs, UpdateAttrs, SoftmaxXentAttrs, GluAttrs, ChainAttrs>;
+                                LinearActAttrs, InputGradActAttrs, UpdateAttrs, SoftmaxXentAttrs, GluAttrs, ChainAttrs, GatherBatchAttrs>;
   if (!op.attrs) return {};
   std::optional<Attrs> found = default_of(op.attrs, static_cast<Structured*>(nullptr));
   if (!found) found = default_of(op.attrs, static_cast<pointwise::List*>(nullptr));

@@ -7,10 +7,11 @@
 
 namespace sinter::capture {
 
-MemoryPlan plan_memory(const Graph& graph) {
+MemoryPlan plan_memory(const Graph& graph, const Parallel& parallel) {
   struct Life {
     int buffer, first = INT_MAX, last = -1;
     int64_t bytes = 0;
+    std::vector<int> uses;  // nodes
   };
   std::vector<Life> lives(graph.buffers.size());
   const auto touch = [&](int value, int at) {
@@ -18,6 +19,14 @@ MemoryPlan plan_memory(const Graph& graph) {
     Life& life = lives[graph.values[value].buffer];
     life.first = std::min(life.first, at);
     life.last = std::max(life.last, at);
+    if (at < INT_MAX) life.uses.push_back(at);
+  };
+  const auto meet = [&](const Life& a, const Life& b) {
+    if (a.first <= b.last && b.first <= a.last) return true;
+    if (!parallel) return false;
+    return std::any_of(a.uses.begin(), a.uses.end(), [&](int u) {
+      return std::any_of(b.uses.begin(), b.uses.end(), [&](int v) { return parallel(u, v); });
+    });
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const int in : graph.nodes[n].in) touch(in, static_cast<int>(n));
@@ -38,7 +47,7 @@ MemoryPlan plan_memory(const Graph& graph) {
   for (size_t i = 0; i < order.size(); ++i) {
     std::vector<std::pair<int64_t, int64_t>> taken;
     for (size_t k = 0; k < i; ++k) {
-      if (order[k].first <= order[i].last && order[i].first <= order[k].last) {
+      if (meet(order[k], order[i])) {
         const int64_t at = plan.offset[order[k].buffer];
         taken.emplace_back(at, at + order[k].bytes);
       }

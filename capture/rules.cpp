@@ -284,6 +284,19 @@ void softmax_xent(Rewriter& r) {
       r.miss("softmax_xent", members, cat("the log-probabilities are read by ", other), static_cast<int>(members.size()) - 1);
       return false;
     }
+    // Rounded for bf16 products, and read otherwise by the bias gradient alone: made bf16 at once, for both.
+    const int dz = attrs.grad ? fused.out[1] : -1, rounding = attrs.grad ? find_reader(r, dz, &kCastOp) : -1;
+    const int bias = rounding < 0 ? -1 : find_reader(r, dz, &kSumRowsOp);
+    if (rounding >= 0 && r.graph.values[r.node(rounding).out[0]].dtype == DType::bf16 && others(r, dz, {rounding, bias}).empty()) {
+      attrs.low = true;
+      const int rounded = fused.out[1] = r.node(rounding).out[0];
+      fused.attrs = attrs;
+      members.push_back(rounding);
+      const int bias_sum = bias < 0 ? -1 : r.node(bias).out[0];
+      if (!r.fuse("softmax_xent", members, fused)) return false;
+      if (bias >= 0) r.node(r.graph.producer(bias_sum)).in[0] = rounded;
+      return true;
+    }
     fused.attrs = attrs;
     return r.fuse("softmax_xent", members, fused);
   });
@@ -573,20 +586,24 @@ void pointwise_chain(Rewriter& r) {
 }
 
 const Rule kRules[] = {
-    {"softmax_xent", "log_softmax, nll and their backwards", "nothing else reads the log-probabilities or their gradient", true, true, true, softmax_xent},
-    {"glu_backward", "mul, mul, act_backward of a gated unit", "nothing else reads dh * u", true, true, true, glu_backward},
-    {"glu", "act(g) * u", "nothing else reads act(g): in training, glu_backward recomputes it", true, true, true, glu},
-    {"merge_linear", "two linears of one input, and their backward", "no bias; the weights are neighbours in one storage; readers take strided rows",
-     true, true, true, merge_linear},
-    {"linear_act", "linear, activation", "under relu nothing else reads the pre-activation", true, true, true, linear_act},
-    {"input_grad_act", "matmul(dgrad), activation backward", "nothing else reads the gradient between them", true, true, true, input_grad_act},
-    {"weight_bias_grad", "matmul(wgrad), sum_rows(bgrad)", "both read the same dy", true, true, true, weight_bias_grad},
-    {"clip_norm", "squared norms, their sum, clip_in_place", "the clipped tensors are those measured", true, true, true, clip_norm},
+    {"softmax_xent", "log_softmax, nll and their backwards", "nothing else reads the log-probabilities or their gradient", &kSoftmaxXentOp,
+     softmax_xent},
+    {"glu_backward", "mul, mul, act_backward of a gated unit", "nothing else reads dh * u", &kGluBackwardOp, glu_backward},
+    {"glu", "act(g) * u", "nothing else reads act(g): in training, glu_backward recomputes it", &kGluOp, glu},
+    {"merge_linear", "two linears of one input, and their backward",
+     "no bias; the weights are neighbours in one storage; readers take strided rows", &kMergeLinearOp, merge_linear},
+    {"linear_act", "linear, activation", "under relu nothing else reads the pre-activation", &kLinearActOp, linear_act},
+    {"input_grad_act", "matmul(dgrad), activation backward", "nothing else reads the gradient between them", &kInputGradActOp,
+     input_grad_act},
+    {"weight_bias_grad", "matmul(wgrad), sum_rows(bgrad)", "both read the same dy", &kWeightBiasGradOp, weight_bias_grad},
+    {"clip_norm", "squared norms, their sum, clip_in_place", "the clipped tensors are those measured", &kClipNormOp, clip_norm},
     {"weight_grad_update", "weight_bias_grad, optimizer updates",
-     "nothing else reads the gradient (clipping, accumulation, a hook); every reader of the old weight is done; one optimizer for weight and bias", true, true,
-     true, weight_grad_update},
-    {"multi_tensor_update", "optimizer updates", "one optimizer, one state", true, true, true, multi_tensor_update},
-    {"pointwise_chain", "neighbouring pointwise ops", "one shape and type; at most 10 steps, 8 inputs, 3 results", true, true, true, pointwise_chain},
+     "nothing else reads the gradient (clipping, accumulation, a hook); every reader of the old weight is done; one optimizer for weight "
+     "and bias",
+     &kWeightGradUpdateOp, weight_grad_update},
+    {"multi_tensor_update", "optimizer updates", "one optimizer, one state", &kMultiTensorUpdateOp, multi_tensor_update},
+    {"pointwise_chain", "neighbouring pointwise ops", "one shape and type; at most 10 steps, 8 inputs, 3 results", &kPointwiseChainOp,
+     pointwise_chain},
 };
 
 }  // namespace

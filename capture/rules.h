@@ -1,4 +1,5 @@
-// The fusion rules: one table. Each row names the pattern, the fused op (of the same name), its conditions and the devices that have it.
+// The fusion rules: one table. Each row names the pattern, the fused op (of the same name) and its conditions; the rule is on where the op
+// has a kernel.
 // Rules run in the order of the table; each finds all its groups. A rule fuses only where Rewriter::fuse proves the order legal.
 #pragma once
 
@@ -15,9 +16,9 @@ struct Rule {
   const char* name;
   const char* pattern;      // "linear, activation"
   const char* conditions;   // in words, for the documents
-  bool cpu, cuda, simt;
+  const OpDef* op;
   void (*apply)(Rewriter&);
-  bool on(Device::Type device) const { return device == Device::Type::cpu ? cpu : device == Device::Type::cuda ? cuda : simt; }
+  bool on(Device::Type device) const { return op->kernel(device) != nullptr; }
 };
 
 std::span<const Rule> rules();

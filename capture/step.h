@@ -27,6 +27,7 @@ struct StepOptions {
   std::function<int64_t()> mode;
   size_t cache_size = 8;   // keys kept; the one not used for longest goes
   bool measure = false;    // time each fused group against its parts and keep the parts where fusing is slower
+  bool cuda_graph = true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into
 };
 
 struct StepStats {

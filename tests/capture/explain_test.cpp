@@ -67,14 +67,15 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   slower.parts_us = 8.7;
   c.fused.groups.push_back(slower);
   Rule rule = capture::rules()[0];
-  rule.cpu = false;
+  const OpDef elsewhere{.name = "elsewhere", .simt = [](const Call&) {}};
+  rule.op = &elsewhere;
   const std::string text = explain(c, rules, {&rule, 1});
   EXPECT_TRUE(
       text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one [4, 5] intermediate)   measured 9.1 us, "
                        "its parts 12.3\n"))
       << text;
   expect_line(text, "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, its parts 8.7: kept unfused     (1 launch not saved)");
-  expect_line(text, cat("off      rule ", rule.name, ": no kernel on cpu (on cuda and simt)"));
+  expect_line(text, cat("off      rule ", rule.name, ": no kernel on cpu (on simt)"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
 }
 

@@ -16,6 +16,7 @@ struct TrainOptions {
   double dropout = 0, clip = 0, momentum = 0.9;
   DType dtype = DType::f32;
   bool onecycle = false;
+  Device device = kCpu;
 };
 
 // Model, optimizer and step function with their own state; two of them from equal options start equal.
@@ -30,6 +31,7 @@ struct Training {
     } else {
       net.to(o.dtype);
     }
+    net.to(o.device);
     if (o.optimizer == "sgd") optimizer = std::make_unique<nn::Sgd>(net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = o.momentum});
     if (o.optimizer == "adam") optimizer = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.002});
     if (o.optimizer == "adamw") optimizer = std::make_unique<nn::AdamW>(net.named_parameters(), nn::AdamOptions{.lr = 0.002, .weight_decay = 0.01});
@@ -53,7 +55,7 @@ struct Training {
 
 inline Tensors batch_of(const TrainOptions& o, int64_t rows, uint64_t seed) {
   const Tensor x = sample_tensor({rows, o.sizes.front()}, seed, 0, 1);
-  return {cast(x, o.dtype), sample_labels(rows, o.sizes.back(), seed + 1)};
+  return {cast(x, o.dtype).to(o.device), sample_labels(rows, o.sizes.back(), seed + 1).to(o.device)};
 }
 
 // max |a - b| over max |b|

@@ -1,0 +1,24 @@
+// The executor's CUDA back end: the list of a step's nodes becomes one CUDA graph, with parameter gradients on a side branch, and a replay
+// is one call. Made once; the memory that the nodes name must stay where it is. For the thread that made it only.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "capture/branches.h"
+#include "core/device/cuda_graph.h"
+
+namespace sinter::capture {
+
+class CudaReplay {
+ public:
+  // run(n) launches node n. It is called twice per node: first nothing runs (kernels are loaded, plans made), then it is captured.
+  CudaReplay(const Branches& branches, const std::function<void(size_t n)>& run);
+  void run() { graph_->launch(); }
+  size_t nodes() const { return graph_->nodes(); }
+
+ private:
+  std::unique_ptr<cuda::Graph> graph_;
+};
+
+}  // namespace sinter::capture

@@ -1,0 +1,201 @@
+// Steps as CUDA graphs, on the recorder: nodes, edges, memory, and that a replay is one call.
+#include "capture/cuda_replay.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/capture/step_util.h"
+
+#if SINTER_HAS_CUDA
+#include "core/device/cuda.h"
+#include "core/device/cuda_recorder.h"
+#include "core/device/memory.h"
+#include "ops/structured.h"
+#endif
+
+namespace sinter::capture {
+namespace {
+
+#if !SINTER_HAS_CUDA
+
+TEST(CudaReplay, NotInThisBuild) {
+  EXPECT_THROW(CudaReplay(Branches{}, [](size_t) {}), Error);
+  GTEST_SKIP() << "the recorder needs the headers of the CUDA toolkit";
+}
+
+#else
+
+constexpr Device kCuda{Device::Type::cuda, 0};
+
+void launch_named(std::string_view name) {
+  static const char kernel = 0;  // its address stands for a kernel
+  void* none[] = {nullptr};
+  cuda::launch(&kernel, {.kernel = name, .grid = {}, .block = 32, .shared_bytes = 0}, none);
+}
+
+// An op of one fake kernel: y of x's shape; "decay" changes x by the number in the second input.
+void launch_op_name(const Call& call) { launch_named(call.op.text()); }
+Tensors like_first(Operands in, const Attrs&) { return {meta_like(in[0])}; }
+Cost no_flops(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }
+const OpDef kDouble{.name = "fake_double", .infer = like_first, .cost = no_flops, .cuda = launch_op_name};
+const OpDef kDecay{.name = "fake_decay", .min_inputs = 2, .max_inputs = 2, .cost = no_flops, .cuda = launch_op_name, .writes = 1};
+
+// Any recorded step, with fake kernels for its nodes.
+TEST(CudaReplay, NodesAndEdges) {
+  for (const auto& [rules, nodes] : {std::pair{"none", 25u}, {"all,-weight_grad_update", 10u}}) {
+    Training training;
+    Step step(training.function(), training.step_options(rules));
+    for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
+    const Graph& graph = step.captured()->fused.graph;
+    const Branches branches = split_branches(graph);
+    cuda::Recorder recorder;
+    {
+      CudaReplay replay(branches, [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
+      EXPECT_EQ(replay.nodes(), nodes);
+      EXPECT_TRUE(recorder.executed().empty());
+      const cuda::Recorder::Graph captured = recorder.graphs().at(0);
+      ASSERT_EQ(captured.nodes.size(), graph.nodes.size());
+      const MemoryPlan plan = plan_memory(graph, [&](int a, int b) { return branches.parallel(a, b); });
+      for (size_t j = 0; j < graph.nodes.size(); ++j) {
+        EXPECT_EQ(captured.nodes[j].name, graph.nodes[j].op->text());
+        EXPECT_EQ(captured.nodes[j].branch, branches.branch[j]);
+        for (size_t i = 0; i < j; ++i) {
+          const bool ordered = captured.precedes(static_cast<int>(i), static_cast<int>(j));
+          EXPECT_EQ(ordered, !branches.parallel(static_cast<int>(i), static_cast<int>(j))) << i << ", " << j;
+          if (graph.conflict(graph.nodes[i], graph.nodes[j])) {
+            EXPECT_TRUE(ordered) << i << ", " << j;
+          }
+        }
+      }
+      recorder.clear_log();
+      replay.run();
+      replay.run();
+      EXPECT_EQ(recorder.calls(), (std::vector<std::string>{"cudaGraphLaunch", "cudaGraphLaunch"}));
+    }
+    EXPECT_TRUE(recorder.leaks().empty());
+  }
+}
+
+struct FakeStep {
+  Tensor rate = Tensor::empty({1}, DType::f32, kCuda), weight = Tensor::empty({8}, DType::f32, kCuda);
+  Step step;
+  explicit FakeStep(bool cuda_graph = true)
+      : step(
+            [this](const Tensors& in) {
+              const Tensor y = apply1(kDouble, {apply1(kDouble, {in[0]})});
+              apply(kDecay, {weight, rate});
+              return Tensors{y};
+            },
+            {.rules = RuleSet("none"), .cuda_graph = cuda_graph}) {}
+};
+
+TEST(CudaReplay, AStepFromItsThirdCall) {
+  cuda::Recorder recorder;
+  {
+    FakeStep fake;
+    const Tensor x = Tensor::from(std::vector<float>(12, 5), {3, 4}, kCuda), ragged = Tensor::empty({2, 4}, DType::f32, kCuda);
+    for (int i = 0; i < 2; ++i) fake.step({x});
+    EXPECT_EQ(recorder.executed().size(), 7u) << "one copy from the host; two eager runs of three kernels";
+    Executor& executor = *fake.step.captured()->executor;
+    EXPECT_EQ(executor.launches(), 3u);
+    EXPECT_EQ(executor.calls(), 1u);
+    const int64_t requests = cuda::allocator(0).stats().requests;
+    recorder.clear_log();
+    for (int i = 0; i < 5; ++i) fake.step({x});
+    EXPECT_EQ(recorder.count("cudaGraphLaunch"), 5);
+    EXPECT_EQ(recorder.calls().size(), 10u) << "a copy of the batch, and the graph";
+    EXPECT_EQ(executor.input(0).to(kCpu).to_vector<float>(), std::vector<float>(12, 5));
+    EXPECT_EQ(cuda::allocator(0).stats().requests, requests) << "a replay asks for no memory";
+    EXPECT_EQ(recorder.graphs().at(0).launches, 5);
+
+    // A batch that lies in place, and a learning rate that changes between replays: no new capture, no other call.
+    recorder.clear_log();
+    const float rate = 0.5f;
+    copy_to_device(fake.rate.raw(), kCuda, &rate, sizeof rate);
+    fake.step({executor.input(0)});
+    EXPECT_EQ(recorder.calls(), (std::vector<std::string>{"cudaMemcpyAsync", "cudaGraphLaunch"}));
+
+    for (int i = 0; i < 3; ++i) fake.step({ragged});
+    ASSERT_EQ(recorder.graphs().size(), 2u) << "another shape is another graph";
+    EXPECT_EQ(recorder.graphs()[1].launches, 1);
+    EXPECT_EQ(recorder.graphs()[1].names(), (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
+  }
+  EXPECT_TRUE(recorder.leaks().empty());
+}
+
+TEST(CudaReplay, AsAListWhereThatIsAsked) {
+  cuda::Recorder recorder;
+  FakeStep fake(false);
+  const Tensor x = Tensor::empty({3, 4}, DType::f32, kCuda);
+  for (int i = 0; i < 2; ++i) fake.step({x});
+  recorder.clear_log();
+  fake.step({x});
+  EXPECT_EQ(recorder.executed(), (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
+  EXPECT_EQ(recorder.calls().size(), 3u);
+  EXPECT_EQ(fake.step.captured()->executor->calls(), 3u);
+}
+
+TEST(CudaReplay, EveryCallFailsInTurn) {
+  const auto scenario = [] {
+    FakeStep fake;
+    const Tensor x = Tensor::empty({3, 4}, DType::f32, kCuda);
+    for (int i = 0; i < 3; ++i) fake.step({x});
+    cuda::synchronize();
+  };
+  cuda::Recorder recorder;
+  scenario();
+  ASSERT_TRUE(recorder.leaks().empty());
+  const auto total = static_cast<int64_t>(recorder.calls().size());
+  ASSERT_GT(total, 20);
+  for (int64_t n = 1; n <= total; ++n) {
+    recorder.fail_any(n);
+    std::string message;
+    try {
+      scenario();
+    } catch (const Error& e) {
+      message = e.message();
+    }
+    const bool clean = recorder.leaks().empty();
+    const std::string failed = recorder.failed();
+    EXPECT_TRUE(clean) << "call " << n << ", " << failed;
+    const bool told =
+        failed.find("Destroy") == std::string::npos && failed.find("Free") == std::string::npos && failed != "cudaGetLastError";
+    EXPECT_EQ(message.find(failed + " says ") != std::string::npos, told) << "call " << n << ", " << failed << ": " << message;
+  }
+}
+
+// The default step with the true kernels and cuBLASLt, eager and as a graph.
+TEST(CudaReplay, TheMnistStep) {
+  if (!kLinearOp.cuda || !kMatmulOp.cuda || !kLogSoftmaxOp.cuda || !kAdamUpdateOp.cuda) GTEST_SKIP() << "not all ops have CUDA kernels";
+  cuda::Recorder recorder;
+  {
+    Training training;
+    training.net.to(kCuda);
+    training.optimizer = std::make_unique<nn::Adam>(training.net.named_parameters(), nn::AdamOptions{});
+    Tensors batch = batch_of(training.options, 128, 1);
+    for (Tensor& t : batch) t = t.to(kCuda);
+    Step step(training.function(), training.step_options("none"));
+    step(batch);
+    recorder.clear_log();
+    const int64_t allocated = cuda::allocator(0).stats().system_allocations;
+    step(batch);
+    EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0) << "no wait inside a training step";
+    EXPECT_GE(cuda::allocator(0).stats().system_allocations, allocated);
+    ASSERT_EQ(recorder.graphs().size(), 1u);
+    const cuda::Recorder::Graph graph = recorder.graphs()[0];
+    EXPECT_EQ(graph.nodes.size(), 25u);
+    EXPECT_EQ(step.captured()->executor->launches(), 25u);
+    recorder.clear_log();
+    for (const double lr : {0.1, 0.2}) {
+      training.optimizer->set_lr(lr);
+      step(batch);
+    }
+    EXPECT_EQ(recorder.count("cudaGraphLaunch"), 2);
+    EXPECT_EQ(recorder.graphs().size(), 1u) << "another learning rate is no other graph";
+    EXPECT_EQ(recorder.count("cudaMalloc") + recorder.count("cudaStreamSynchronize") + recorder.count("cudaLaunchKernelExC"), 0);
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace sinter::capture

@@ -1,0 +1,113 @@
+// Whole training steps on the emulator against the CPU: per step from equal weights, as two right programs part by more over many steps;
+// and their launches, counted one by one.
+#include <gtest/gtest.h>
+
+#include "core/device/launch_log.h"
+#include "nn/named_tensor.h"
+#include "ops/step_state.h"
+#include "tests/capture/step_util.h"
+
+namespace sinter::capture {
+namespace {
+
+constexpr Device kSimt{Device::Type::simt, 0};
+
+void copy_all(const nn::NamedTensors& to, const nn::NamedTensors& from) {
+  for (size_t i = 0; i < to.size(); ++i) nn::copy_values(to[i].tensor, from[i].tensor, "test");
+}
+
+struct Case {
+  const char *what, *optimizer, *rules;  // rules null: eager
+  double dropout = 0, clip = 0;
+  DType dtype = DType::f32;
+  std::vector<int64_t> sizes{37, 19, 16, 10};
+};
+
+// <= 1e-5 of the largest value in f32, 1e-11 in f64; bf16 activations may round to either side.
+void compare_steps(const Case& c, int steps) {
+  manual_seed(11);  // of both devices
+  TrainOptions options{.sizes = c.sizes, .optimizer = c.optimizer, .dropout = c.dropout, .clip = c.clip, .dtype = c.dtype};
+  Training cpu(options);
+  options.device = kSimt;
+  Training simt(options);
+  std::unique_ptr<Step> cpu_step, simt_step;
+  if (c.rules) {
+    cpu_step = std::make_unique<Step>(cpu.function(), cpu.step_options(c.rules));
+    simt_step = std::make_unique<Step>(simt.function(), simt.step_options(c.rules));
+  }
+  const double allowed = c.dtype == DType::f64 ? 1e-11 : c.dtype == DType::f32 ? 1e-5 : 3e-2;
+  for (int s = 0; s < steps; ++s) {
+    SCOPED_TRACE(cat(c.what, ", step ", s));
+    const int64_t rows = s % 5 == 4 ? 3 : 13;  // the last batch of an epoch is ragged
+    const Tensors batch = batch_of(cpu.options, rows, 100 + 2 * static_cast<uint64_t>(s));
+    const Tensors there = batch_of(options, rows, 100 + 2 * static_cast<uint64_t>(s));
+    copy_all(simt.net.named_parameters(), cpu.net.named_parameters());
+    copy_all(simt.optimizer->state_tensors(), cpu.optimizer->state_tensors());
+    restart_random_ops();
+    const Tensor wanted = cpu_step ? (*cpu_step)(batch)[0] : cpu(batch)[0];
+    restart_random_ops();
+    const Tensor losses = simt_step ? (*simt_step)(there)[0] : simt(there)[0];
+    EXPECT_EQ(losses.device(), kSimt);
+    EXPECT_LE(relative_difference(losses, wanted), allowed) << "losses";
+    const auto mine = cpu.net.named_parameters(), theirs = simt.net.named_parameters();
+    for (size_t i = 0; i < mine.size(); ++i) {
+      const bool taken = c.rules && std::string_view(c.rules) == "all" && s >= 2;  // no gradient is left to look at
+      if (!taken) {
+        EXPECT_LE(relative_difference(theirs[i].tensor.grad(), mine[i].tensor.grad()), allowed) << "gradient of " << mine[i].name;
+      }
+      const double adam = c.optimizer[0] == 'a' ? 0.002 / 20 : 0;  // Adam's first steps magnify the rounding of tiny gradients
+      const auto a = theirs[i].tensor.to_vector<double>(), b = mine[i].tensor.to_vector<double>();
+      for (size_t k = 0; k < a.size(); ++k)
+        ASSERT_NEAR(a[k], b[k], allowed * std::max(1.0, std::abs(b[k])) + adam) << mine[i].name << " at " << k;
+    }
+    const StepState x = read_step_state(simt.optimizer->state()), y = read_step_state(cpu.optimizer->state());
+    EXPECT_EQ(x.step, y.step);
+    EXPECT_EQ(x.beta1_power, y.beta1_power);
+    EXPECT_EQ(x.bias_correction2, y.bias_correction2);
+    EXPECT_EQ(x.loss_rows, y.loss_rows);
+    EXPECT_NEAR(x.last_loss, y.last_loss, allowed * std::max(1.0, y.last_loss));
+    EXPECT_EQ(x.ticket, 0u);
+  }
+}
+
+TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) {
+  compare_steps({.what = "adam", .optimizer = "adam", .rules = nullptr}, 20);
+  compare_steps({.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = nullptr, .dropout = 0.3, .clip = 0.1}, 6);
+  compare_steps({.what = "f64", .optimizer = "adamw", .rules = nullptr, .dtype = DType::f64}, 6);
+  compare_steps({.what = "bf16", .optimizer = "sgd", .rules = nullptr, .dtype = DType::bf16}, 6);
+}
+
+TEST(DeviceStepSimt, ReplaysAndFusedStepsAreThoseOfTheCpu) {
+  compare_steps({.what = "replay", .optimizer = "adam", .rules = "none"}, 6);
+  compare_steps({.what = "gradients kept", .optimizer = "adam", .rules = "all,-weight_grad_update"}, 20);
+  compare_steps({.what = "all rules", .optimizer = "adam", .rules = "all"}, 20);
+  compare_steps({.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = "all", .dropout = 0.3, .clip = 0.1}, 6);
+  compare_steps({.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
+  compare_steps({.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
+}
+
+// The lists of the design: one kernel per op, nothing beside them.
+TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
+  for (const auto& [rules, launches] :
+       {std::pair<const char*, int64_t>{nullptr, 25}, {"none", 25}, {"all,-weight_grad_update", 10}, {"all", 9}}) {
+    const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
+    Training training(options);
+    std::unique_ptr<Step> step;
+    if (rules) step = std::make_unique<Step>(training.function(), training.step_options(rules));
+    const Tensors batch = batch_of(options, 8, 1);
+    for (int i = 0; i < 4; ++i) {
+      const LaunchLog log;
+      step ? (*step)(batch) : training(batch);
+      const auto list = log.launches();
+      std::string names;
+      for (const LaunchShape& launch : list) names += cat("\n  ", launch.kernel);
+      EXPECT_EQ(static_cast<int64_t>(list.size()), step && i >= 2 ? launches : 25) << (rules ? rules : "eager") << ", call " << i << names;
+    }
+    if (step) {
+      EXPECT_EQ(step->captured()->executor->launches(), static_cast<size_t>(launches));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter::capture
