@@ -15,6 +15,7 @@
 
 #include "autograd/autograd.h"
 #include "capture/step.h"
+#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "core/rng.h"
 #include "nn/glu.h"
@@ -50,7 +51,7 @@ struct Case {
 int run(int argc, char** argv) {
   int64_t rows = 2048, dim = 768, hidden = 3072;
   std::vector<std::string> modes{"eager", "fused"};
-  std::string dtype = "f32", json, rules = "all";
+  std::string dtype = "f32", json, rules = "all", where = "cpu";
   int threads = available_cores(), rounds = 5, steps = 3, warmup = 3;
   CLI::App app("Times forward and backward of a gated block");
   app.add_option("--rows", rows)->check(CLI::PositiveNumber)->capture_default_str();
@@ -63,9 +64,11 @@ int run(int argc, char** argv) {
   app.add_option("--rounds", rounds)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--steps", steps, "steps of a round")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--warmup", warmup)->capture_default_str();
+  app.add_option("--device", where, "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N")->capture_default_str();
   app.add_option("--json", json, "file, or - for stdout");
   CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
+  const Device device = Device::parse(where);
 
   const DType type = dtype == "bf16" ? DType::bf16 : DType::f32;
   std::vector<Case> cases;
@@ -74,7 +77,8 @@ int run(int argc, char** argv) {
     c.block = std::make_unique<nn::Glu>(dim, hidden, dim);
     c.block->init_parameters(1);
     c.block->to(type);
-    c.inputs = {random(rows, dim, 3, type), random(rows, dim, 4, type)};
+    c.block->to(device);
+    c.inputs = {random(rows, dim, 3, type).to(device), random(rows, dim, 4, type).to(device)};
     c.inputs[0].set_requires_grad(true);
     c.step = std::make_unique<capture::Step>(
         [block = c.block.get()](const Tensors& in) { return Case::forward_backward(*block, in); },
@@ -85,12 +89,15 @@ int run(int argc, char** argv) {
     for (int i = 0; i < warmup; ++i) c.run();
     cases.push_back(std::move(c));
   }
+  const int per_sample = device == kCpu ? 1 : steps;  // elsewhere waiting for the device is no part of a step
   for (int round = 0; round < rounds; ++round) {
     for (Case& c : cases) {
-      for (int i = 0; i < steps; ++i) {
+      for (int i = 0; i < steps; i += per_sample) {
+        synchronize(device);
         const auto start = std::chrono::steady_clock::now();
-        c.run();
-        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+        for (int n = 0; n < per_sample; ++n) c.run();
+        synchronize(device);
+        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / per_sample);
       }
     }
   }
@@ -105,6 +112,7 @@ int run(int argc, char** argv) {
                    {"dim", dim},
                    {"hidden", hidden},
                    {"batch", rows},
+                   {"device", device.str()},
                    {"threads", threads},
                    {"steps", c.times.size()},
                    {"median_us", median},

@@ -1,6 +1,6 @@
 // One side of bench/torch_parity.py: trains an MLP from given weights on given batches and writes what came out.
 //
-//   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N
+//   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N --device cpu
 //
 // IN: "0.weight", "0.bias", .. (f32 or f64), "x" [N, B, I], "y" i32 [N, B]. OUT: the weights after N steps, "grad.NAME" of the first step,
 // "loss" f64 [N].
@@ -19,23 +19,26 @@ namespace sinter {
 namespace {
 
 int run(int argc, char** argv) {
-  std::string in, out, optimizer = "sgd", mode = "eager";
+  std::string in, out, optimizer = "sgd", mode = "eager", where = "cpu";
   int steps = 1;
   CLI::App app("Trains an MLP from given weights on given batches, for bench/torch_parity.py");
   app.add_option("in", in)->required();
   app.add_option("out", out)->required();
   app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"sgd", "adam"}));
   app.add_option("--mode", mode)->check(CLI::IsMember({"eager", "fused"}));
+  app.add_option("--device", where, "cpu, simt, cuda, cuda:N");
   app.add_option("--steps", steps)->check(CLI::Range(1, 1000000));
   CLI11_PARSE(app, argc, argv);
 
+  const Device device = Device::parse(where);
   nn::NamedTensors weights = nn::read_safetensors(in).tensors;
-  const Tensor x = *nn::find(weights, "x"), y = *nn::find(weights, "y");
+  const Tensor x = nn::find(weights, "x")->to(device), y = nn::find(weights, "y")->to(device);
   std::erase_if(weights, [](const nn::NamedTensor& t) { return t.name == "x" || t.name == "y"; });
   std::vector<int64_t> sizes{x.size(2)};
   for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer)); layer += 2) sizes.push_back(w->size(0));
   nn::Mlp net(sizes);
   net.to(x.dtype());
+  net.to(device);
   nn::load_state_dict(net, weights);
   std::unique_ptr<nn::Optimizer> opt;
   if (optimizer == "sgd") {

@@ -15,6 +15,7 @@
 #include "autograd/autograd.h"
 #include "capture/step.h"
 #include "core/device/cpu_gemm.h"
+#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "core/rng.h"
 #include "nn/loss.h"
@@ -47,7 +48,7 @@ Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
   std::vector<std::string> modes{"eager"};
-  std::string dtype = "f32", optimizer = "adam", json, rules = "all", products = "onednn";
+  std::string dtype = "f32", optimizer = "adam", json, rules = "all", products = "onednn", where = "cpu";
   int threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   CLI::App app("Times one training step of an MLP 784-H..-10");
   app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
@@ -61,9 +62,11 @@ int run(int argc, char** argv) {
   app.add_option("--rounds", rounds)->capture_default_str();
   app.add_option("--steps", steps, "steps of a round")->capture_default_str();
   app.add_option("--warmup", warmup)->capture_default_str();
+  app.add_option("--device", where, "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N")->capture_default_str();
   app.add_option("--json", json, "file, or - for stdout");
   CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
+  const Device device = Device::parse(where);
   set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
   std::vector<int64_t> sizes{784};
@@ -76,6 +79,7 @@ int run(int argc, char** argv) {
       c.net = std::make_shared<nn::Mlp>(sizes);
       c.net->init_parameters(1);
       if (dtype == "bf16") c.net->enable_bf16();
+      c.net->to(device);
       if (optimizer == "adam") {
         c.optimizer = std::make_unique<nn::Adam>(c.net->named_parameters());
       } else {
@@ -92,7 +96,7 @@ int run(int argc, char** argv) {
       };
       Tensor labels = Tensor::empty({batch}, DType::i32);
       for (int64_t i = 0; i < batch; ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(philox_word(4, 0, static_cast<uint64_t>(i)) % 10);
-      c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32), labels};
+      c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32).to(device), labels.to(device)};
       c.step = std::make_unique<capture::Step>(
           c.function, capture::StepOptions{.rules = capture::RuleSet(mode == "fused" ? rules : "none"), .parameters = nn::parameter_visitor(*net)});
       for (int i = 0; i < 2; ++i) (*c.step)(c.inputs);
@@ -104,12 +108,15 @@ int run(int argc, char** argv) {
   for (Case& c : cases) {
     for (int i = 0; i < warmup; ++i) c.run();
   }
+  const int per_sample = device == kCpu ? 1 : steps;  // elsewhere waiting for the device is no part of a step
   for (int round = 0; round < rounds; ++round) {
     for (Case& c : cases) {
-      for (int i = 0; i < steps; ++i) {
+      for (int i = 0; i < steps; i += per_sample) {
+        synchronize(device);
         const auto start = std::chrono::steady_clock::now();
-        c.run();
-        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+        for (int n = 0; n < per_sample; ++n) c.run();
+        synchronize(device);
+        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / per_sample);
       }
     }
   }
@@ -117,8 +124,17 @@ int run(int argc, char** argv) {
   for (Case& c : cases) {
     std::sort(c.times.begin(), c.times.end());
     const double median = c.times[c.times.size() / 2];
-    out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer}, {"layers", sizes}, {"batch", c.batch},
-                   {"threads", threads}, {"steps", c.times.size()}, {"median_us", median}, {"min_us", c.times.front()},
+    out.push_back({{"peer", "sinter"},
+                   {"mode", c.mode},
+                   {"dtype", dtype},
+                   {"optim", optimizer},
+                   {"layers", sizes},
+                   {"batch", c.batch},
+                   {"device", device.str()},
+                   {"threads", threads},
+                   {"steps", c.times.size()},
+                   {"median_us", median},
+                   {"min_us", c.times.front()},
                    {"launches", c.launches}});
     if (json != "-") {
       fmt::print("sinter {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n", dtype, optimizer, c.mode, c.batch, median, c.times.front(),

@@ -2,42 +2,30 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
-#include "core/parallel.h"
 #include "core/rng.h"
-#include "data/digits.h"
+#include "ops/gather_batch.h"
 
 namespace sinter {
 namespace {
 
 constexpr uint32_t kShuffle = 0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
 
-// Note [x/255 without a division]: 1/255 = 2^-8 + 2^-16 + rest. x times the first two terms is exact (17 bits), so adding x times the rest
-// rounds once where it matters; a test finds all 256 results equal to x/255.0f.
-constexpr float kHigh = 0x1.01p-8f, kRest = static_cast<float>(1.0 / 255 - 0x1.01p-8);
-
-// Rows of a shuffled epoch come from anywhere in memory: asking early hides most of the wait.
-void prefetch_row(const uint8_t* row) {
-  for (int at = 0; at < kImagePixels; at += 64) __builtin_prefetch(row + at);
+Tensor to_index(std::span<const int32_t> indices, Device device) {
+  return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {static_cast<int64_t>(indices.size())}, device);
 }
 
-template <class T>
-void scale_row(const uint8_t* from, T* to, Normalize normalize) {
-  if (normalize == Normalize::none) {
-    for (int i = 0; i < kImagePixels; ++i) {
-      const auto x = static_cast<float>(from[i]);
-      to[i] = T(x * kHigh + x * kRest);
-    }
-  } else {
-    for (int i = 0; i < kImagePixels; ++i) {
-      const auto x = static_cast<float>(from[i]);
-      to[i] = T((x * kHigh + x * kRest - 0.1307f) / 0.3081f);
-    }
-  }
+// The kernel alone: a batch is no op of the step that it is for, so neither profiles nor captures count it.
+Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize normalize) {
+  const Tensors in{split.images, split.labels, index};
+  const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
+  Tensors out = kGatherBatchOp.infer(in, attrs);
+  for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype(), t.device());
+  kGatherBatchOp.kernel(split.images.device().type)({kGatherBatchOp, in, out, attrs});
+  return {out[0], out[1]};
 }
 
 }  // namespace
@@ -58,26 +46,7 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
 }
 
 Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
-  const auto n = static_cast<int64_t>(indices.size());
-  Batch batch{Tensor::empty({n, kImagePixels}, dtype), Tensor::empty({n}, DType::i32)};
-  const uint8_t* images = split.images.data<uint8_t>();
-  const int32_t* from = split.labels.data<int32_t>();
-  int32_t* labels = batch.labels.data<int32_t>();
-  const auto gather = [&](auto* to) {
-    parallel_for(n, grain_of(5 * kImagePixels), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        if (i + 4 < end) prefetch_row(images + int64_t{indices[i + 4]} * kImagePixels);
-        scale_row(images + int64_t{indices[i]} * kImagePixels, to + i * kImagePixels, normalize);
-        labels[i] = from[indices[i]];
-      }
-    });
-  };
-  if (dtype == DType::bf16) {
-    gather(batch.images.data<bf16>());
-  } else {
-    gather(batch.images.data<float>());
-  }
-  return batch;
+  return gather(split, to_index(indices, split.images.device()), dtype, normalize);
 }
 
 Batches::Batches(Split split, const BatchOptions& options) : split_(std::move(split)), options_(options) {
@@ -88,8 +57,9 @@ Batches::Batches(Split split, const BatchOptions& options) : split_(std::move(sp
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
                cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
   if (!options.shuffle) {
-    order_.resize(static_cast<size_t>(split_.size()));
-    std::iota(order_.begin(), order_.end(), 0);
+    std::vector<int32_t> order(static_cast<size_t>(split_.size()));
+    std::iota(order.begin(), order.end(), 0);
+    order_ = to_index(order, split_.images.device());
   }
 }
 
@@ -101,11 +71,12 @@ void Batches::seek(BatchPosition position) {
 
 Batch Batches::next() {
   if (options_.shuffle && order_epoch_ != position_.epoch) {
-    order_ = epoch_order(split_.size(), options_.seed, position_.epoch);
+    order_ = to_index(epoch_order(split_.size(), options_.seed, position_.epoch), split_.images.device());
     order_epoch_ = position_.epoch;
   }
   const int64_t first = position_.batch * options_.size, count = std::min(options_.size, split_.size() - first);
-  Batch batch = gather_batch(split_, std::span(order_).subspan(first, count), options_.dtype, options_.normalize);
+  const Tensor index = Tensor::view_of(order_.storage(), DType::i64, {count}, {1}, first);
+  Batch batch = gather(split_, index, options_.dtype, options_.normalize);
   if (++position_.batch == per_epoch()) position_ = {position_.epoch + 1, 0};
   return batch;
 }

@@ -2,6 +2,7 @@
 //
 // Used by training (shuffled) and evaluation (in file order). The order of an epoch is a pure function of (seed, epoch), so a position is
 // two integers: epoch and batch in epoch. The last batch of an epoch is smaller where the size does not divide; none is dropped.
+// The work is done where the split is (Dataset::to): there the order of an epoch goes as it begins, and a batch costs one kernel.
 // One Batches belongs to one thread; a batch is a fresh tensor that the caller owns (the allocator recycles the memory).
 #pragma once
 
@@ -49,7 +50,7 @@ class Batches {
   Split split_;
   BatchOptions options_;
   BatchPosition position_;
-  std::vector<int32_t> order_;  // of order_epoch_
+  Tensor order_;  // i64 [N], of order_epoch_, where the split is
   int64_t order_epoch_ = -1;
 };
 

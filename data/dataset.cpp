@@ -111,6 +111,13 @@ std::string grouped(int64_t n) {
 
 }  // namespace
 
+void Dataset::to(Device device) {
+  for (const Split* split : {&train, &val, &test}) {
+    if (split->images.defined()) split->images.storage()->move_to(device);
+    if (split->labels.defined()) split->labels.storage()->move_to(device);
+  }
+}
+
 std::string Dataset::sizes() const {
   return cat("train ", grouped(train.size()), "  val ", grouped(val.size()), "  test ", grouped(test.size()), "  28x28");
 }

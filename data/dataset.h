@@ -32,6 +32,8 @@ struct Dataset {
   std::string description;  // "synthetic digits, built in (no --data given, none found)"
   // "train 55,000  val 5,000  test 10,000  28x28"
   std::string sizes() const;
+  // Takes all splits to a device, as bytes; what they share goes once.
+  void to(Device device);
 };
 
 Dataset load_dataset(const DataOptions& options = {});

@@ -62,10 +62,11 @@ int main() {
       optimizer.step(losses);
     }
     // The losses were summed on the device, by the step's last kernel. Reading the sum once an epoch costs nothing.
-    StepState& state = host_step_state(optimizer.state());
+    StepState state = read_step_state(optimizer.state());
     std::cout << "epoch " << epoch << "    loss " << std::setprecision(1) << state.loss_sum / static_cast<double>(state.loss_rows) << "\n";
     state.loss_sum = 0;
     state.loss_rows = 0;
+    write_step_state(optimizer.state(), state);
   }
   const double found = accuracy(model, test);
   std::cout << "after      test accuracy " << (found > 0.85 ? "above 85 %" : "too low") << "\n";

@@ -3,21 +3,24 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
+#include "core/device/memory.h"
 #include "core/error.h"
 #include "core/rng.h"
 
 namespace sinter::nn::init {
 namespace {
 
-// Element i becomes value(i). REQUIRES: dense, as parameters are.
+// Element i becomes value(i), computed on the host. REQUIRES: dense, as parameters are.
 template <class F>
 void fill(const Tensor& t, F&& value) {
   SINTER_ASSERT(t.is_contiguous(), "init of ", t.describe());
   visit_float(t.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    T* out = t.data<T>();
-    for (int64_t i = 0; i < t.numel(); ++i) out[i] = static_cast<T>(value(static_cast<uint64_t>(i)));
+    std::vector<T> drawn(static_cast<size_t>(t.numel()));
+    for (size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<T>(value(i));
+    copy_to_device(t.raw(), t.device(), drawn.data(), drawn.size() * sizeof(T));
   });
   t.storage()->bump_version("init");
 }

@@ -136,6 +136,15 @@ void Module::to(DType dtype) {
   }
 }
 
+void Module::to(Device device) {
+  for (const auto& [_, tensor] : state_dict()) {
+    tensor.storage()->move_to(device);
+    const AutogradMeta& meta = tensor.autograd();
+    if (meta.grad.defined()) meta.grad.storage()->move_to(device);
+    if (meta.low.defined()) meta.low.storage()->move_to(device);
+  }
+}
+
 void Module::enable_bf16() {
   Converter convert;
   Module* last = nullptr;
@@ -193,7 +202,7 @@ std::string Module::summary(const Shape& input_shape) {
   {
     const NoGrad no_grad;
     const EvalMode evaluation(*this);
-    (*this)(Tensor::zeros(input_shape, params.empty() ? DType::f32 : params[0].dtype()));
+    (*this)(params.empty() ? Tensor::zeros(input_shape) : Tensor::zeros(input_shape, params[0].dtype(), params[0].device()));
   }
   std::string out = fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "module", "output", "parameters", "FLOPs");
   int64_t total_flops = 0;

@@ -7,7 +7,8 @@
 //     std::string describe() const override { return "Net"; }
 //   };
 //
-// Convert a module (to, enable_bf16) before its parameters are given to an optimizer: to() replaces them. Not thread-safe.
+// Convert a module (to, enable_bf16) before its parameters are given to an optimizer: to(DType) replaces them, and an optimizer's memory
+// stays on the device where the parameters were. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +54,8 @@ class Module {
   void init_parameters(uint64_t seed);
   // Parameters and buffers in another floating type.
   void to(DType dtype);
+  // Parameters, buffers, gradients and bf16 copies on another device, in place: the tensors stay the same.
+  void to(Device device);
   // Activations and copies of the weights in bf16; parameters, biases and the output of the last product stay f32.
   void enable_bf16();
 

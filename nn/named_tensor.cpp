@@ -1,5 +1,7 @@
 #include "nn/named_tensor.h"
 
+#include "core/device/memory.h"
+
 namespace sinter::nn {
 namespace {
 
@@ -10,10 +12,7 @@ void for_each_pair(const Tensor& a, const Tensor& b, F&& f, int dim = 0, int64_t
   for (int64_t i = 0; i < a.size(dim); ++i) for_each_pair(a, b, f, dim + 1, at_a + i * a.strides()[dim], at_b + i * b.strides()[dim]);
 }
 
-}  // namespace
-
-void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
-  SINTER_CHECK(to.shape() == from.shape(), shape, cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
+void write_values(const Tensor& to, const Tensor& from) {
   visit_all(to.dtype(), [&](auto zero_to) {
     visit_all(from.dtype(), [&](auto zero_from) {
       using To = decltype(zero_to);
@@ -22,6 +21,23 @@ void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
       for_each_pair(to, from, [&](int64_t i, int64_t j) { out[i] = static_cast<To>(in[j]); });
     });
   });
+}
+
+}  // namespace
+
+void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
+  SINTER_CHECK(to.shape() == from.shape(), shape, cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
+  if (to.device() != kCpu || from.device() != kCpu) {
+    const Tensor read = from.device() == kCpu ? from : from.to(kCpu),
+                 staged = to.device() == kCpu ? to : Tensor::empty(to.shape(), to.dtype());
+    write_values(staged, read);
+    if (to.device() != kCpu) {
+      SINTER_ASSERT(to.is_contiguous(), writer, ": strided ", to.describe());
+      copy_to_device(to.raw(), to.device(), staged.raw(), staged.storage()->bytes());
+    }
+  } else {
+    write_values(to, from);
+  }
   to.storage()->bump_version(writer);
   if (to.has_autograd() && to.autograd().low.defined()) copy_values(to.autograd().low, to, writer);
 }

@@ -1,8 +1,10 @@
 #include "nn/optim.h"
 
 #include <cmath>
+#include <cstddef>
 
 #include "autograd/autograd.h"
+#include "core/device/memory.h"
 
 namespace sinter::nn {
 namespace {
@@ -22,8 +24,8 @@ Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
                  cat("optimizer: not a parameter: ", name, " is ", param.describe(), "; it does not require grad"));
   }
   state_ = make_step_state(params_[0].tensor.device());
-  reset_step_state(host_step_state(state_), beta1_, beta2_);
   set_lr(lr);
+  set_steps(0);
 }
 
 void Optimizer::add_slot(const std::string& name) {
@@ -46,7 +48,7 @@ void Optimizer::step(const Tensor& losses) {
   for (size_t i = 0; i <= last; ++i) {
     const Tensor& param = params_[i].tensor;
     const Tensor grad = param.grad();
-    if (grad.defined()) update(i, param, grad, i == last ? Tail{true, losses, rng_state()} : Tail{});
+    if (grad.defined()) update(i, param, grad, i == last ? Tail{true, losses, rng_state(param.device())} : Tail{});
   }
 }
 
@@ -59,7 +61,9 @@ void Optimizer::zero_grad() {
 
 void Optimizer::set_lr(double lr) {
   check_option("optimizer", "lr", lr);
-  host_step_state(state_).lr = lr;
+  if (lr == lr_) return;
+  lr_ = lr;
+  copy_to_device(static_cast<char*>(state_.raw()) + offsetof(StepState, lr), state_.device(), &lr, sizeof lr);
 }
 
 NamedTensors Optimizer::state_tensors() const {
@@ -71,12 +75,11 @@ NamedTensors Optimizer::state_tensors() const {
 }
 
 void Optimizer::set_steps(int64_t steps) {
-  StepState& state = host_step_state(state_);
-  const double lr = state.lr;
+  StepState state{.lr = lr_};
   reset_step_state(state, beta1_, beta2_);
   // By the same recurrence as in training, so that the powers are the same bits.
-  for (int64_t i = 0; i < steps; ++i) advance_step_state(state, {}, {}, beta1_, beta2_);
-  state.lr = lr;
+  for (int64_t i = 0; i < steps; ++i) advance(state, 0, 0, beta1_, beta2_);
+  write_step_state(state_, state);
 }
 
 Sgd::Sgd(NamedTensors params, const SgdOptions& options) : Optimizer(std::move(params), options.lr, 0, 0), options_(options) {

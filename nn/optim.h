@@ -26,12 +26,12 @@ class Optimizer {
   // Makes all gradients undefined.
   void zero_grad();
 
-  // Of the next step. Reading and writing wait for the device. Throws usage unless lr is finite and >= 0.
-  double lr() const { return host_step_state(state_).lr; }
+  // Of the next step. Neither waits for the device. Throws usage unless lr is finite and >= 0.
+  double lr() const { return lr_; }
   void set_lr(double lr);
-  // Learning rate, steps done, loss sums: see StepState.
+  // Learning rate, steps done, loss sums: see StepState. Reading it waits for the device.
   const Tensor& state() const { return state_; }
-  int64_t steps() const { return host_step_state(state_).step; }
+  int64_t steps() const { return read_step_state(state_).step; }
   const NamedTensors& parameters() const { return params_; }
 
   // For checkpoints: "exp_avg/0.weight", ..; the tensors themselves. Copy values into them, then tell how many steps were done.
@@ -59,7 +59,7 @@ class Optimizer {
   NamedTensors params_;
   std::vector<Slot> slots_;
   Tensor state_;
-  double beta1_, beta2_;
+  double beta1_, beta2_, lr_ = -1;  // lr_: as in the state
 };
 
 struct SgdOptions {

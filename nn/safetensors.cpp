@@ -167,7 +167,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
   for (const auto& [name, tensor] : tensors) {
     SINTER_CHECK(!name.empty() && name.size() <= detail::kMaxName && name != "__metadata__", usage,
                  cat("checkpoint: a name that the format refuses: ", escaped(name), "; 1..", detail::kMaxName, " bytes"));
-    sorted.push_back({name, contiguous(tensor)});
+    sorted.push_back({name, tensor.device() == kCpu ? contiguous(tensor) : tensor.to(kCpu)});
   }
   std::ranges::sort(sorted, [](const NamedTensor& a, const NamedTensor& b) {
     const size_t size_a = size_of(a.tensor.dtype()), size_b = size_of(b.tensor.dtype());

@@ -1,7 +1,8 @@
 // mnist compare: the same step eager and fused: are the numbers the same, what became fewer, and how much time does it take.
 //
 // Parity is judged on one step from equal weights. Clean rounds then run in pairs, A B B A, for the headline; as many profiled rounds only
-// apportion the time to the rows of the ledger.
+// apportion the time to the rows of the ledger. On other devices than the CPU kernels are counted as they are launched, and the ledger has
+// no times; on the emulator nothing is timed.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -10,6 +11,8 @@
 
 #include "capture/explain.h"
 #include "capture/ledger.h"
+#include "core/device/launch_log.h"
+#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
@@ -71,10 +74,10 @@ struct Contest {
     if (!extra_rule.empty() && flags.mode.rules != "none") flags.mode.rules += extra_rule;
     return flags;
   }
-  Contest(const TrainFlags& flags, int64_t steps)
-      : eager(with_mode(flags, "eager", ""), make_model(flags.model, flags.common->seed), steps),
-        fused(with_mode(flags, "fused", ""), make_model(flags.model, flags.common->seed), steps),
-        gradients(with_mode(flags, "fused", ",-weight_grad_update"), make_model(flags.model, flags.common->seed), steps) {}
+  Contest(const TrainFlags& flags, Device device, int64_t steps)
+      : eager(with_mode(flags, "eager", ""), make_model(flags.model, flags.common->seed, device), steps),
+        fused(with_mode(flags, "fused", ""), make_model(flags.model, flags.common->seed, device), steps),
+        gradients(with_mode(flags, "fused", ",-weight_grad_update"), make_model(flags.model, flags.common->seed, device), steps) {}
 };
 
 void copy_state(Trainer& to, Trainer& from) {
@@ -91,9 +94,9 @@ Parity check_parity(Contest& contest, const Batch& batch) {
   for (int i = 0; i < 2; ++i) contest.fused.step(batch), contest.gradients.step(batch);
   copy_state(contest.fused, contest.eager);
   copy_state(contest.gradients, contest.eager);
-  const std::vector<int64_t> draws = rng_state().to_vector<int64_t>();
+  const Tensor rng = rng_state(batch.images.device()), draws = rng.to(kCpu);
   const auto step = [&](Trainer& trainer) {
-    std::copy(draws.begin(), draws.end(), rng_state().data<int64_t>());
+    nn::copy_values(rng, draws, "compare");
     restart_random_ops();
     return copy(detach(trainer.step(batch)));
   };
@@ -134,10 +137,12 @@ using Clock = std::chrono::steady_clock;
 
 double round_us(Trainer& trainer, const Batch& batch, const CompareFlags& flags) {
   for (int64_t i = 0; i < flags.warmup; ++i) trainer.step(batch);
+  synchronize(batch.images.device());
   std::vector<double> times;
   for (int64_t i = 0; i < flags.steps; ++i) {
     const auto begin = Clock::now();
     trainer.step(batch);
+    synchronize(batch.images.device());
     times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
   }
   return profiler::median(times);
@@ -168,28 +173,41 @@ ProfiledRound profiled_round(Trainer& trainer, const Batch& batch, const Compare
           .launches = std::count_if(rows.calls.begin(), rows.calls.end(), launched)};
 }
 
+// Kernels of one step; those of a CUDA graph were counted when it was made.
+int64_t counted_launches(Trainer& trainer, const Batch& batch) {
+  const capture::Executor* executor = trainer.captured_step() ? trainer.captured_step()->captured()->executor.get() : nullptr;
+  const int64_t before = launch_count();
+  trainer.step(batch);
+  return executor && executor->calls() < executor->launches() ? static_cast<int64_t>(executor->launches()) : launch_count() - before;
+}
+
 int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Output& out) {
   const TrainFlags& flags = compare.train;
-  choose_device(common.device);
+  const Device device = choose_device(common.device).first;
+  const bool timed = device.type != Device::Type::simt, profiles = device == kCpu;
   if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   manual_seed(common.seed);
   DataOptions wanted = flags.data.options(flags.model.classes);
   wanted.limit = wanted.limit ? std::min(wanted.limit, flags.optimizer.batch) : flags.optimizer.batch;
-  const Dataset data = load_dataset(wanted);
+  Dataset data = load_dataset(wanted);
+  data.to(device);
   Batches batches(data.train, {.size = flags.optimizer.batch,
                                .shuffle = true,
                                .seed = common.seed,
                                .dtype = flags.model.batch_dtype(),
                                .normalize = flags.data.normalization()});
   const Batch batch = batches.next();
-  const std::string title = fmt::format("{}   batch {}   {}   {}   cpu, {}   rules {}", flags.model.describe(), batch.labels.numel(),
-                                        flags.model.dtype, flags.optimizer.optimizer, count_of(num_threads(), "thread"), flags.mode.rules);
-  const std::string rounds =
-      fmt::format("{} of rounds x {}, {} warm-up", count_of(compare.rounds, "pair"), count_of(compare.steps, "step"), compare.warmup);
+  const std::string title =
+      fmt::format("{}   batch {}   {}   {}   {}, {}   rules {}", flags.model.describe(), batch.labels.numel(), flags.model.dtype,
+                  flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"), flags.mode.rules);
+  const std::string rounds = timed ? fmt::format("{} of rounds x {}, {} warm-up", count_of(compare.rounds, "pair"),
+                                                 count_of(compare.steps, "step"), compare.warmup)
+                                   : "one step of each";
   out.note("data", fmt::format("{}: one batch of {}", data.description, batch.labels.numel()));
-  out.note("rounds", fmt::format("{}; as many again under the profiler", rounds));
+  if (profiles) out.note("rounds", fmt::format("{}; as many again under the profiler", rounds));
+  note_emulator(device, out);
 
-  Contest contest(flags, 2 * (compare.rounds + 1) * (compare.steps + compare.warmup));
+  Contest contest(flags, device, 2 * (compare.rounds + 1) * (compare.steps + compare.warmup));
   const Parity parity = check_parity(contest, batch);
   const capture::Step& step = *contest.fused.captured_step();
   const capture::Captured& captured = *step.captured();
@@ -198,12 +216,12 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   std::vector<double> eager_us, fused_us, profiled_eager, profiled_fused;
   std::vector<std::pair<std::vector<double>, std::vector<double>>> profiled;
   int64_t counted_eager = 0, counted_fused = 0;
-  for (int64_t round = 0; round < compare.rounds && !cli::interrupted(); ++round) {
+  for (int64_t round = 0; timed && round < compare.rounds && !cli::interrupted(); ++round) {
     for (const bool fused : {round % 2 == 1, round % 2 == 0})
       (fused ? fused_us : eager_us).push_back(round_us(fused ? contest.fused : contest.eager, batch, compare));
   }
   bool complete = true;
-  for (int64_t round = 0; round < compare.rounds && !cli::interrupted(); ++round) {
+  for (int64_t round = 0; profiles && round < compare.rounds && !cli::interrupted(); ++round) {
     std::pair<std::vector<double>, std::vector<double>> times;
     for (const bool fused : {round % 2 == 1, round % 2 == 0}) {
       ProfiledRound r = profiled_round(fused ? contest.fused : contest.eager, batch, compare, fused ? fused_launches : eager_launches);
@@ -215,19 +233,28 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
     if (complete) profiled.push_back(std::move(times));
   }
   if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
+  if (!profiles) {
+    counted_eager = counted_launches(contest.eager, batch);
+    counted_fused = counted_launches(contest.fused, batch);
+    complete = counted_eager == static_cast<int64_t>(eager_launches) && counted_fused == static_cast<int64_t>(fused_launches);
+  }
 
   const capture::Ledger ledger = capture::make_ledger(captured, profiled);
-  const profiler::Estimate ratio = profiler::paired_ratio(eager_us, fused_us);
+  const profiler::Estimate ratio = timed ? profiler::paired_ratio(eager_us, fused_us) : profiler::Estimate{};
   const double e = profiler::median(eager_us), f = profiler::median(fused_us), saved = e - f;
   out.result("compare", fmt::format("{}   {}", title, rounds));
   out.result_text("\n" + ledger.table() + "\n");
   const bool shown = ratio.has_interval && !ratio.contains(1);  // a difference
-  out.result_text(fmt::format("step {:.1f} -> {:.1f} us{}{}   launches: claimed {}, counted {}{}\n", e, f, shown ? " = " : ", ",
-                              profiler::factor_text(ratio, eager_us.size()), fused_launches, counted_fused,
-                              complete ? "" : "   INCOMPLETE: a profiled step has other launches"));
-  out.result_text(fmt::format("profiled {:.1f} and {:.1f} us: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-                              profiler::median(profiled_eager), profiler::median(profiled_fused),
-                              100 * (profiler::median(profiled_eager) / e - 1), 100 * (profiler::median(profiled_fused) / f - 1)));
+  const std::string step_text =
+      timed ? fmt::format("{:.1f} -> {:.1f} us{}{}", e, f, shown ? " = " : ", ", profiler::factor_text(ratio, eager_us.size()))
+            : "- -> -, not timed on simt";
+  out.result_text(fmt::format("step {}   launches: claimed {}, counted {}{}\n", step_text, fused_launches, counted_fused,
+                              complete ? "" : cat("   INCOMPLETE: a ", profiles ? "profiled " : "", "step has other launches")));
+  if (profiles) {
+    out.result_text(fmt::format("profiled {:.1f} and {:.1f} us: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
+                                profiler::median(profiled_eager), profiler::median(profiled_fused),
+                                100 * (profiler::median(profiled_eager) / e - 1), 100 * (profiler::median(profiled_fused) / f - 1)));
+  }
   out.result_text(fmt::format(
       "capture {:.1f} ms, shape-specialised{}; arena {:.1f} kB\n", step.stats().capture_ms,
       shown && saved > 0 ? ", pays back after " + count_of(std::llround(std::ceil(step.stats().capture_ms * 1e3 / saved)), "replay") : "",
@@ -258,10 +285,11 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                                    {"batch", batch.labels.numel()},
                                    {"dtype", flags.model.dtype},
                                    {"optimizer", flags.optimizer.optimizer},
+                                   {"device", device.str()},
                                    {"threads", num_threads()},
                                    {"rules", flags.mode.rules},
-                                   {"eager_us", e},
-                                   {"fused_us", f},
+                                   {"eager_us", number(e, timed)},
+                                   {"fused_us", number(f, timed)},
                                    {"ratio",
                                     {{"value", number(ratio.value, ratio.has_interval)},
                                      {"low", number(ratio.low, ratio.has_interval)},

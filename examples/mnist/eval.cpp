@@ -22,16 +22,18 @@ struct EvalFlags {
 };
 
 int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags& eval, cli::Output& out) {
-  choose_device(common.device);
+  const Device device = choose_device(common.device).first;
   if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   SavedModel saved = read_model(eval.from.from);
-  const auto model = build_model(saved);
+  const auto model = build_model(saved, device);
   adopt_data(flags, eval.from, saved);
-  const Dataset data = load_dataset(eval.from.data.options(saved.flags.model.classes));
+  Dataset data = load_dataset(eval.from.data.options(saved.flags.model.classes));
+  data.to(device);
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
   SINTER_CHECK(split.size() > 0, data, cat("data: the set is empty: --set ", eval.set, " of ", data.name, " has 0 images"));
   out.note("model", fmt::format("{}   {}", saved.flags.model.describe(), escaped(saved.path)));
   for (const std::string& note : saved.notes) out.note("note", note);
+  note_emulator(device, out);
   out.note("data", fmt::format("{}: {} {} images", data.description, eval.set, cli::grouped(split.size())));
 
   const Evaluation e = evaluate(*model, split,

@@ -188,8 +188,16 @@ std::vector<std::pair<std::string, std::string>> fast98() {
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
-  if (name == "auto") return {kCpu, "auto: this build has no CUDA"};
-  return {Device::parse(name), ""};
+  if (name != "auto") return {Device::parse(name), ""};
+  try {
+    return {Device::parse("cuda"), "auto"};
+  } catch (const Error& error) {
+    return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA" : error.message())};
+  }
+}
+
+void note_emulator(Device device, cli::Output& out) {
+  if (device.type == Device::Type::simt) out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
 }
 
 ProfileSteps parse_profile_steps(const std::string& text) {

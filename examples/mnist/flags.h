@@ -87,8 +87,10 @@ void resolve(const cli::Flags& flags, TrainFlags& train);
 void resolve_step(TrainFlags& train);  // the same without the flags of a whole run
 // The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the CPU multiplies it fast.
 std::vector<std::pair<std::string, std::string>> fast98();
-// The device of --device; the second value says why auto chose it.
+// The device of --device; the second value says why auto chose it. Throws device or not_built where it cannot be used.
 std::pair<Device, std::string> choose_device(const std::string& name);
+// The emulator: said once, that its times are not those of any device.
+void note_emulator(Device device, cli::Output& out);
 // --profile-steps
 struct ProfileSteps {
   int wait, warmup, active;

@@ -71,8 +71,8 @@ SavedModel read_model(const std::string& run_or_file) {
   return saved;
 }
 
-std::shared_ptr<nn::Mlp> build_model(SavedModel& saved) {
-  auto model = make_model(saved.flags.model, 1);
+std::shared_ptr<nn::Mlp> build_model(SavedModel& saved, Device device) {
+  auto model = make_model(saved.flags.model, 1, device);
   const std::string how = nn::load_state_dict(*model, saved.tensors, {.source = saved.path});
   if (how != "same keys") saved.notes.push_back("weights by " + how);
   model->eval();

@@ -22,8 +22,8 @@ struct SavedModel {
 
 // A run folder means its model, else best, else last. Throws checkpoint.
 SavedModel read_model(const std::string& run_or_file);
-// A model with these weights, in evaluation mode.
-std::shared_ptr<nn::Mlp> build_model(SavedModel& saved);
+// A model with these weights on a device, in evaluation mode.
+std::shared_ptr<nn::Mlp> build_model(SavedModel& saved, Device device);
 void save_model(const std::string& path, const nn::Mlp& model, const std::string& config);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.

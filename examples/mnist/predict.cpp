@@ -60,15 +60,16 @@ struct Input {
 
 class Predictor {
  public:
-  Predictor(PredictFlags& flags, cli::Output& out) : flags_(flags), out_(out) {}
+  Predictor(PredictFlags& flags, Device device, cli::Output& out) : flags_(flags), device_(device), out_(out) {}
 
   void run(const cli::Flags& all_flags) {
     SavedModel saved = read_model(flags_.from.from);
-    model_ = build_model(saved);
+    model_ = build_model(saved, device_);
     path_ = saved.path;
     dtype_ = saved.flags.model.batch_dtype();
     adopt_data(all_flags, flags_.from, saved);
     for (const std::string& note : saved.notes) out_.note("note", note);
+    note_emulator(device_, out_);
     if (!flags_.dump_graph.empty()) dump_graph();
     if (!flags_.graph.empty()) load_graph(saved.tensors);
     if (flags_.index >= 0) {
@@ -91,7 +92,7 @@ class Predictor {
   // The forward pass at batch 1 as a graph file, of f32 and of the names in the weights' file alone: the bf16 copies are made in the graph.
   void dump_graph() {
     const NoGrad no_grad;
-    const Tensor x = Tensor::zeros({1, kImagePixels});
+    const Tensor x = Tensor::zeros({1, kImagePixels}, DType::f32, device_);
     capture::Recording recording({x});
     for (Tensor& p : model_->parameters()) {
       if (p.autograd().low.defined()) p.autograd().low = cast(p, DType::bf16);
@@ -115,7 +116,7 @@ class Predictor {
                  "mnist predict --dump-graph F writes one that fits");
     graph = capture::bind(std::move(graph), [&](const std::string& name) {
       const Tensor* t = nn::find(weights, name);
-      return t ? *t : Tensor();
+      return t ? t->to(device_) : Tensor();
     });
     executor_ = std::make_unique<capture::Executor>(graph);
     dtype_ = DType::f32;  // what a graph takes
@@ -130,7 +131,8 @@ class Predictor {
 
   void predict(const Input& input) {
     const int32_t row = 0;
-    const Batch batch = gather_batch(input.split, {&row, 1}, dtype_, flags_.from.data.normalization());
+    const Split there{input.split.images.to(device_), input.split.labels.to(device_)};
+    const Batch batch = gather_batch(there, {&row, 1}, dtype_, flags_.from.data.normalization());
     const NoGrad no_grad;
     const auto begin = std::chrono::steady_clock::now();
     const auto p = softmax(logits(batch.images)).to_vector<double>();
@@ -152,6 +154,7 @@ class Predictor {
   }
 
   PredictFlags& flags_;
+  Device device_;
   cli::Output& out_;
   std::shared_ptr<nn::Mlp> model_;
   std::unique_ptr<capture::Executor> executor_;
@@ -188,9 +191,9 @@ void add_predict(cli::App& app) {
                  usage, "usage: nothing to predict: no INPUT and no --index", "mnist predict FILE.png, or mnist predict --index 0");
   };
   command.run = [&app, &command](cli::Output& out) {
-    choose_device(app.common().device);
+    const Device device = choose_device(app.common().device).first;
     set_num_threads(std::max<int>(1, static_cast<int>(app.common().threads)));
-    Predictor(predict, out).run(command.flags);
+    Predictor(predict, device, out).run(command.flags);
     return 0;
   };
 }

@@ -74,6 +74,7 @@ class Run {
   const cli::Flags& all_flags_;
   cli::Output& out_;
   cli::Progress progress_;
+  Device device_;
   Dataset data_;
   std::optional<Batches> batches_;
   std::unique_ptr<Trainer> trainer_;
@@ -103,10 +104,12 @@ int Run::train() {
 }
 
 void Run::set_up() {
-  const auto [device, why] = choose_device(flags_.common->device);
+  std::string why;
+  std::tie(device_, why) = choose_device(flags_.common->device);
   data_ = load_dataset(flags_.data.options(flags_.model.classes));
   out_.note("data", fmt::format("{}: {}", data_.description, data_.sizes()));
   time_.start();
+  data_.to(device_);
   const OptimizerFlags& optimizer = flags_.optimizer;
   batches_.emplace(data_.train, BatchOptions{.size = optimizer.batch,
                                              .seed = flags_.common->seed,
@@ -132,7 +135,7 @@ void Run::set_up() {
     }
   }
   config_ = all_flags_.config("train");
-  const auto model = make_model(flags_.model, flags_.common->seed);
+  const auto model = make_model(flags_.model, flags_.common->seed, device_);
   if (init) {
     const std::string how = nn::load_state_dict(
         *model, init->tensors, {.source = init->path, .hint = "leave out --model and --hidden to take them from the file"});
@@ -146,9 +149,10 @@ void Run::set_up() {
   const std::string threads = choose_threads(flags_, batches_->next());
   batches_->seek({});
   manual_seed(flags_.common->seed);
-  out_.note("device", fmt::format("{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")", threads, flags_.model.dtype,
-                                  flags_.mode.mode));
+  out_.note("device", fmt::format("{}{}, {}   {}   mode {}", device_.str(), why.empty() ? "" : " (" + why + ")", threads,
+                                  flags_.model.dtype, flags_.mode.mode));
   out_.detail(fmt::format("matrix products by {}", gemm_backend_name()));
+  note_emulator(device_, out_);
 #ifndef NDEBUG
   out_.note("note", "this build is made to find errors: times mean little");
 #endif
@@ -185,7 +189,7 @@ void Run::train_steps() {
       epoch_time_.start();
       time_.start();
     } else if (progress_.due()) {
-      const StepState& state = trainer_->state();
+      const StepState state = trainer_->state();
       const double seconds = time_.running_seconds(), done = static_cast<double>(step_);
       progress_.show({.epoch = (step_ - 1) / per_epoch_ + 1,
                       .epochs = epochs_,
@@ -206,7 +210,7 @@ std::string Run::position(int64_t step) const {
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
 void Run::look_at_loss() {
-  const StepState& state = trainer_->state();
+  const StepState state = trainer_->state();
   if (state.first_bad_step >= 0) {
     const int64_t step = state.first_bad_step + 1;
     const double lr = trainer_->lr_of(state.first_bad_step);
@@ -245,7 +249,7 @@ void Run::save(const char* name) {
 }
 
 void Run::end_epoch() {
-  StepState& state = trainer_->state();
+  const StepState state = trainer_->state();
   Epoch epoch{.number = (step_ - 1) / per_epoch_ + 1,
               .step = step_,
               .loss = state.loss_sum / static_cast<double>(state.loss_rows),
@@ -253,8 +257,9 @@ void Run::end_epoch() {
               .val_loss = NAN,
               .lr = trainer_->lr_of(step_ - 1),
               .seconds = epoch_time_.seconds()};
-  state.loss_sum = window_loss_ = 0;
-  state.loss_rows = window_rows_ = 0;
+  trainer_->reset_loss();
+  window_loss_ = 0;
+  window_rows_ = 0;
   std::string val, saved;
   const int64_t every = flags_.run.save_every;
   if (every > 0 && (epoch.number % every == 0 || step_ == steps_)) save(kModel), saved = "  saved";
@@ -282,14 +287,16 @@ void Run::end_epoch() {
 
 void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
+  static Device device;  // for a function without a closure
+  device = device_;
   const auto [wait, warmup, active] = parse_profile_steps(flags_.mode.profile_steps);
   SINTER_CHECK(steps_ > wait + warmup, usage,
                cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_, " steps, wanted ",
                    wait + warmup + 1, " at least"));
   session_ = std::make_unique<profiler::Session>(profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active},
-                                                                   .title = "CPU " + flags_.mode.mode,
+                                                                   .title = (device == kCpu ? "CPU" : device.str()) + " " + flags_.mode.mode,
                                                                    .threads = num_threads(),
-                                                                   .allocations = [] { return allocator(kCpu).stats().requests; }});
+                                                                   .allocations = [] { return allocator(device).stats().requests; }});
 }
 
 std::string Run::finish_profile() {
@@ -314,7 +321,7 @@ void Run::report_capture() {
     TrainFlags flags = flags_;
     flags.mode.mode = "fused";
     if (!fused) flags.mode.rules = "none";
-    scratch.emplace(flags, make_model(flags.model, flags.common->seed), 2);
+    scratch.emplace(flags, make_model(flags.model, flags.common->seed, device_), 2);
     const Batch batch = batches_->next();
     for (int i = 0; i < 2; ++i) scratch->step(batch);
   }
@@ -379,7 +386,7 @@ void Run::report_json(const Evaluation* test) const {
   object["model"] = {{"name", flags_.model.describe()}, {"parameters", trainer_->model().num_parameters()}, {"dtype", flags_.model.dtype}};
   object["optimizer"] = {{"name", flags_.optimizer.optimizer}, {"lr", *flags_.optimizer.lr}, {"batch_size", flags_.optimizer.batch}};
   object["seed"] = std::to_string(flags_.common->seed);
-  object["device"] = choose_device(flags_.common->device).first.str();
+  object["device"] = device_.str();
   object["threads"] = num_threads();
   object["mode"] = flags_.mode.mode;
   object["epochs"] = nlohmann::ordered_json::array();
@@ -412,10 +419,12 @@ int Run::overfit_batch() {
   constexpr int kSteps = 500;
   constexpr double kWanted = 0.01;
   const Batch batch = batches_->next();
-  const StepState& state = trainer_->state();
+  StepState state;
   int steps = 0;
-  do trainer_->step(batch);
-  while (++steps < kSteps && !(state.last_loss < kWanted) && !cli::interrupted());
+  do {
+    trainer_->step(batch);
+    state = trainer_->state();
+  } while (++steps < kSteps && !(state.last_loss < kWanted) && !cli::interrupted());
   out_.result("overfit", fmt::format("loss {:.4f} on one batch of {} after {} steps", state.last_loss, batch.labels.numel(), steps));
   out_.json({{"schema", "sinter.overfit-batch/1"}, {"loss", state.last_loss}, {"steps", steps}});
   if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);

@@ -29,9 +29,10 @@ std::string count_of(int64_t n, const std::string& thing, const char* plural) {
   return cat(cli::grouped(n), " ", thing, n == 1 ? "" : plural);
 }
 
-std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed) {
+std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
   auto model = std::make_shared<nn::Mlp>(flags.sizes(), nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
   if (flags.dtype == "bf16") model->enable_bf16();
+  model->to(device);
   return model;
 }
 
@@ -40,7 +41,8 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_
       model_(std::move(model)),
       parameters_(model_->parameters()),
       schedule_(flags_.schedule_of(steps)),
-      optimizer_(make_optimizer(flags_, *model_)) {
+      optimizer_(make_optimizer(flags_, *model_)),
+      device_(parameters_[0].device()) {
   if (flags.mode.mode == "eager") return;
   step_ = std::make_unique<capture::Step>([this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
                                           capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
@@ -53,11 +55,18 @@ Tensor Trainer::step(const Batch& batch) {
   optimizer_->set_lr(lr_of(steps_++));
   if (!step_) return eager_step(batch.images, batch.labels);
   inputs_ = {batch.images, batch.labels};
-  const auto requests = [] { return allocator(kCpu).stats().requests; };
+  const auto requests = [this] { return allocator(device_).stats().requests; };
   const int64_t replays = step_->stats().replays, before = requests();
   const Tensor losses = (*step_)(inputs_)[0];
   if (step_->stats().replays > replays) allocations_ = std::max(allocations_, requests() - before);
   return losses;
+}
+
+void Trainer::reset_loss() {
+  StepState state = this->state();
+  state.loss_sum = 0;
+  state.loss_rows = 0;
+  write_step_state(optimizer_->state(), state);
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
@@ -72,11 +81,12 @@ Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
 std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
   using Clock = std::chrono::steady_clock;
   const auto say = [] { return count_of(num_threads(), "thread"); };
-  if (flags.common->threads > 0 || available_cores() == 1) {
-    set_num_threads(std::max(1, static_cast<int>(flags.common->threads)));
+  const Device device = batch.images.device();
+  if (flags.common->threads > 0 || available_cores() == 1 || device != kCpu) {
+    set_num_threads(flags.common->threads > 0 ? static_cast<int>(flags.common->threads) : device == kCpu ? 1 : available_cores());
     return say();
   }
-  Trainer scratch(flags, make_model(flags.model, flags.common->seed), 1000);
+  Trainer scratch(flags, make_model(flags.model, flags.common->seed, device), 1000);
   std::vector<int> candidates;
   for (int n = 1; n < available_cores(); n *= 2) candidates.push_back(n);
   candidates.push_back(available_cores());

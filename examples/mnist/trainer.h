@@ -14,7 +14,8 @@ namespace sinter::mnist {
 // "1 step", "2,150 steps"
 std::string count_of(int64_t n, const std::string& thing, const char* plural = "s");
 
-std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed);
+// Drawn on the CPU, so that the numbers are those of every device.
+std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device);
 
 class Trainer {
  public:
@@ -24,7 +25,9 @@ class Trainer {
   // The losses of the rows; in mode fused the next step overwrites them.
   Tensor step(const Batch& batch);
   // Loss sums, first bad step: reading them waits for the device.
-  StepState& state() { return host_step_state(optimizer_->state()); }
+  StepState state() const { return read_step_state(optimizer_->state()); }
+  // The sums of loss begin anew.
+  void reset_loss();
   nn::Mlp& model() { return *model_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
   // Mode fused only, else nullptr.
@@ -42,6 +45,7 @@ class Trainer {
   nn::Schedule schedule_;
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<capture::Step> step_;
+  Device device_;
   Tensors inputs_;
   int64_t steps_ = 0, allocations_ = 0;
 };

@@ -87,7 +87,7 @@ TEST(Batches, BatchesStayTheCallers) {
   EXPECT_EQ(first.labels.to_vector<int>(), (std::vector<int>{0, 1, 2, 3}));
 }
 
-// Note [x/255 without a division] in batches.cpp, for all 256 bytes; and the form of many torch scripts.
+// Note [x/255 without a division] in ops/gather_batch.h, for all 256 bytes; and the form of many torch scripts.
 TEST(Batches, ScalesEveryByteExactly) {
   const Split split = numbered(256);
   std::vector<int32_t> all(256);
@@ -114,6 +114,28 @@ TEST(Batches, BadOptions) {
   test::expect_error(Error::Kind::usage, {"--batch-size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
   test::expect_error(Error::Kind::data, {"empty", "0 images"}, [] { Batches(numbered(0)); });
   test::expect_error(Error::Kind::dtype, {"i32", "f32, bf16"}, [] { Batches(numbered(3), {.dtype = DType::i32}); });
+}
+
+TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
+  constexpr Device kSimt{Device::Type::simt, 0};
+  Dataset here{.train = numbered(256)}, there{.train = numbered(256)};
+  here.val = slice(here.train, 200, 256), there.val = slice(there.train, 200, 256);
+  there.to(kSimt);
+  EXPECT_EQ(there.val.images.device(), kSimt) << "it shares the storage";
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Normalize normalize : {Normalize::none, Normalize::mnist}) {
+      const BatchOptions options{.size = 50, .dtype = dtype, .normalize = normalize};
+      Batches a(here.train, options), b(there.train, options), c(here.val, options), d(there.val, options);
+      for (const auto& [first, second] : {std::pair(&a, &b), std::pair(&c, &d)}) {
+        for (int i = 0; i < 7; ++i) {
+          const Batch x = first->next(), y = second->next();
+          EXPECT_EQ(y.images.device(), kSimt);
+          EXPECT_EQ(x.images.to_vector<float>(), y.images.to_vector<float>());
+          EXPECT_EQ(x.labels.to_vector<int>(), y.labels.to_vector<int>());
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -154,7 +154,8 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
       {"no model", {"eval"}, 4, {"nothing there", "runs/last", "mnist train"}},
       {"no model in the folder", {"eval", "--from", "empty"}, 4, {"looked for model, best and last.safetensors"}},
       {"pickle", {"predict", "--index", "0", "--from", "pickle.pt"}, 4, {"PyTorch pickle", "safetensors.torch.save_file"}},
-      {"device", {"train", "--device", "cuda"}, 5, {"cuda: not in this build", "--device cpu"}},
+      {"device", {"train", "--device", "cuda:99"}, 5, {"cuda", "--device"}},
+      {"no such device", {"train", "--device", "gpu"}, 2, {"device: unknown: gpu; allowed cpu, cuda, cuda:N, simt"}},
   };
   for (const Refusal& refusal : all) {
     const Result r = program.run(refusal.words);

@@ -116,5 +116,30 @@ TEST(Module, ZeroGradAndTrain) {
   for (const Module* m : mlp.modules()) EXPECT_TRUE(m->is_training());
 }
 
+TEST(ModuleSimt, GoesToADeviceInPlace) {
+  constexpr Device kSimt{Device::Type::simt, 0};
+  Glu here(4, 6, 3), there(4, 6, 3);
+  here.init_parameters(3), there.init_parameters(3);
+  there.enable_bf16();
+  const auto tensors = there.parameters();
+  tensors[0].autograd().grad = Tensor::ones(tensors[0].shape());
+  there.to(kSimt);
+  EXPECT_TRUE(there.parameters()[0].is_same(tensors[0]));
+  EXPECT_EQ(tensors[0].storage(), tensors[1].storage()) << "gate and up stay halves of one block";
+  for (const Tensor& t : tensors) {
+    EXPECT_EQ(t.device(), kSimt);
+    EXPECT_EQ(t.autograd().low.device(), kSimt);
+  }
+  EXPECT_EQ(tensors[0].grad().device(), kSimt);
+  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(tensors[i].to_vector<float>(), here.parameters()[i].to_vector<float>());
+  there.init_parameters(4), here.init_parameters(4);  // drawn on the host
+  EXPECT_EQ(tensors[2].to_vector<float>(), here.parameters()[2].to_vector<float>());
+  copy_values(tensors[1], here.parameters()[0], "test");
+  EXPECT_EQ(tensors[1].to_vector<float>(), here.parameters()[0].to_vector<float>());
+  EXPECT_EQ(tensors[1].autograd().low.to_vector<float>()[5], float(bf16(here.parameters()[0].to_vector<float>()[5])));
+  there.to(kCpu);
+  EXPECT_EQ(tensors[1].data<float>()[7], here.parameters()[0].data<float>()[7]);
+}
+
 }  // namespace
 }  // namespace sinter::nn

@@ -167,5 +167,25 @@ TEST(Clip, ScalesAllGradientsTogether) {
   test::expect_error(Error::Kind::usage, {"max_norm", "0"}, [&] { clip_grad_norm(tensors, 0); });
 }
 
+TEST(OptimSimt, StateIsWhereTheParametersAre) {
+  constexpr Device kSimt{Device::Type::simt, 0};
+  NamedTensors params = two_parameters();
+  for (const auto& [_, p] : params) p.storage()->move_to(kSimt);
+  Adam adam(params, {.lr = 0.25});
+  EXPECT_EQ(adam.state().device(), kSimt);
+  for (const auto& [_, slot] : adam.state_tensors()) EXPECT_EQ(slot.device(), kSimt);
+  adam.set_lr(0.5);
+  adam.set_steps(3);
+  const StepState state = read_step_state(adam.state());
+  EXPECT_EQ(adam.lr(), 0.5);
+  EXPECT_EQ(state.lr, 0.5);
+  EXPECT_EQ(state.step, 3);
+  EXPECT_EQ(adam.steps(), 3);
+  EXPECT_EQ(state.beta1_power, 0.9 * 0.9 * 0.9);
+  EXPECT_EQ(rng_state(kSimt).device(), kSimt);
+  sinter::manual_seed(77);
+  for (const Device device : {kCpu, kSimt}) EXPECT_EQ(rng_state(device).to_vector<int64_t>(), (std::vector<int64_t>{77, 0, 0}));
+}
+
 }  // namespace
 }  // namespace sinter::nn
