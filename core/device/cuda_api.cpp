@@ -34,7 +34,7 @@ void check(cudaError_t answer, std::string_view call, std::string_view who) {
   if (answer == cudaSuccess) return;
   const bool no_code = answer == cudaErrorNoKernelImageForDevice;
   throw Error(Error::Kind::device, cat(who, no_code ? ": no code for this card: " : ": the call failed: ", explain(answer, call)),
-              no_code ? "configure with its compute capability in CMAKE_CUDA_ARCHITECTURES" : "");
+              no_code ? "configure with its compute capability in SINTER_CUDA_ARCHITECTURES" : "");
 }
 
 void check(cublasStatus_t answer, std::string_view call, std::string_view who) {

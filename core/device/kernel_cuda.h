@@ -45,6 +45,17 @@ SINTER_DEVICE_FN void store(T* p, const Vec<T, N>& v) {
     *reinterpret_cast<Vec<T, N>*>(p) = v;
   }
 }
+// Written out: what the compiler knows to be a copy from shared memory it would store in quarters.
+template <int N, class T>
+SINTER_DEVICE_FN void store_global(T* p, const Vec<T, N>& v) {
+  if constexpr (sizeof(v) == 16) {
+    uint4 raw;
+    memcpy(&raw, &v, 16);
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w) : "memory");
+  } else {
+    store(p, v);
+  }
+}
 SINTER_DEVICE_FN uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 }  // namespace detail
 
@@ -70,7 +81,7 @@ class Out {
   __host__ Out(T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
   template <int N>
-  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const { detail::store<N>(data_ + i, v); }
+  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const { detail::store_global<N>(data_ + i, v); }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
 
  private:
@@ -88,7 +99,7 @@ class InOut {
   template <int N>
   SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const { return detail::load<N>(data_ + i); }
   template <int N>
-  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const { detail::store<N>(data_ + i, v); }
+  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const { detail::store_global<N>(data_ + i, v); }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN T* data() const { return data_; }
 

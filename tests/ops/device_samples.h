@@ -7,13 +7,43 @@
 #include "autograd/autograd.h"
 #include "ops/fused/fused.h"
 #include "ops/gather_batch.h"
+#include "ops/pointwise_op.h"
 #include "ops/structured.h"
 
 namespace sinter {
 
 inline constexpr Device kSimt{Device::Type::simt, 0};
 
-// f(op, sample, "softmax, ragged"); samples are made anew, so an op may change them.
+// What has a kernel of its own on a device and is too long for a gradcheck on the CPU: long rows, rows of whole vectors, odd layouts.
+inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
+  std::vector<std::pair<const OpDef*, Sample>> all;
+  const auto add = [&](const OpDef* op, Tensors in, const Attrs& attrs, const char* what, bool differentiable = true) {
+    all.push_back({op, {.in = std::move(in), .attrs = attrs, .what = what, .differentiable = differentiable}});
+  };
+  const auto rows = [](int64_t n, int64_t cols) { return sample_tensor({n, cols}, 1); };
+  for (const OpDef* op : {&kSoftmaxOp, &kLogSoftmaxOp}) {
+    add(op, {rows(3, 200)}, {}, "rows of 200");
+    add(op, {rows(2, 1030)}, {}, "rows of 1030");
+  }
+  const Tensor labels = sample_labels(2, 1030, 2), seed = sample_tensor({2}, 3, 0.5, 1);
+  add(&kSoftmaxXentOp, {rows(2, 1030), labels, seed}, SoftmaxXentAttrs{}, "rows of 1030", false);
+  for (const OpDef* op : {&kSumOp, &kMeanOp, &kMaxOp}) add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
+  const Tensor index = Tensor::from(std::vector<int64_t>{3, 0, 3}, {3});
+  add(&kGatherRowsOp, {rows(5, 32), index}, {}, "whole vectors");
+  add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
+  add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
+  for (const Act act : {Act::relu, Act::gelu, Act::gelu_tanh, Act::silu, Act::sigmoid, Act::tanh, Act::none}) {
+    const Tensors in{transpose(rows(40, 24)), transpose(sample_tensor({40, 72}, 2))};
+    add(&kLinearActOp, in, LinearActAttrs{act, Keep::nothing, DType::f64}, "transposed operands", false);
+  }
+  add(&pointwise_op<pointwise::Relu>(), {rows(5, 7)}, pointwise::Relu{}, "without a mask", false);
+  add(&pointwise_backward_op<pointwise::Add>(), {rows(5, 7)}, pointwise::Add{}, "by itself", false);
+  add(&pointwise_backward_op<pointwise::Mul>(), {rows(5, 7), sample_tensor({5, 7}, 2), sample_tensor({5, 7}, 3)}, pointwise::Mul{},
+      "by itself", false);
+  return all;
+}
+
+// f(op, sample, "softmax, ragged") for the samples of all ops, and the good ones above; samples are made anew, so an op may change them.
 template <class F>
 void for_each_sample(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
@@ -22,6 +52,8 @@ void for_each_sample(bool bad, F&& f) {
       if (sample.bad == bad) f(*op, sample, cat(op->text(), ", ", sample.what));
     }
   }
+  if (bad) return;
+  for (auto& [op, sample] : device_samples()) f(*op, sample, cat(op->text(), ", ", sample.what));
 }
 
 // t's storage as a list of its elements.
