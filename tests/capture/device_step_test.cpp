@@ -1,5 +1,5 @@
-// Whole training steps on the emulator against the CPU: per step from equal weights, as two right programs part by more over many steps;
-// and their launches, counted one by one.
+// Whole training steps on the emulator, and on a card where there is one, against the CPU: per step from equal weights, as two right
+// programs part by more over many steps; and their launches, counted one by one.
 #include <gtest/gtest.h>
 
 #include "core/device/launch_log.h"
@@ -10,7 +10,7 @@
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
+constexpr Device kSimt{Device::Type::simt, 0}, kCuda{Device::Type::cuda, 0};
 
 void copy_all(const nn::NamedTensors& to, const nn::NamedTensors& from) {
   for (size_t i = 0; i < to.size(); ++i) nn::copy_values(to[i].tensor, from[i].tensor, "test");
@@ -24,16 +24,16 @@ struct Case {
 };
 
 // <= 1e-5 of the largest value in f32, 1e-11 in f64; bf16 activations may round to either side.
-void compare_steps(const Case& c, int steps) {
+void compare_steps(Device device, const Case& c, int steps) {
   manual_seed(11);  // of both devices
   TrainOptions options{.sizes = c.sizes, .optimizer = c.optimizer, .dropout = c.dropout, .clip = c.clip, .dtype = c.dtype};
   Training cpu(options);
-  options.device = kSimt;
-  Training simt(options);
-  std::unique_ptr<Step> cpu_step, simt_step;
+  options.device = device;
+  Training other(options);
+  std::unique_ptr<Step> cpu_step, other_step;
   if (c.rules) {
     cpu_step = std::make_unique<Step>(cpu.function(), cpu.step_options(c.rules));
-    simt_step = std::make_unique<Step>(simt.function(), simt.step_options(c.rules));
+    other_step = std::make_unique<Step>(other.function(), other.step_options(c.rules));
   }
   const double allowed = c.dtype == DType::f64 ? 1e-11 : c.dtype == DType::f32 ? 1e-5 : 3e-2;
   for (int s = 0; s < steps; ++s) {
@@ -41,15 +41,15 @@ void compare_steps(const Case& c, int steps) {
     const int64_t rows = s % 5 == 4 ? 3 : 13;  // the last batch of an epoch is ragged
     const Tensors batch = batch_of(cpu.options, rows, 100 + 2 * static_cast<uint64_t>(s));
     const Tensors there = batch_of(options, rows, 100 + 2 * static_cast<uint64_t>(s));
-    copy_all(simt.net.named_parameters(), cpu.net.named_parameters());
-    copy_all(simt.optimizer->state_tensors(), cpu.optimizer->state_tensors());
+    copy_all(other.net.named_parameters(), cpu.net.named_parameters());
+    copy_all(other.optimizer->state_tensors(), cpu.optimizer->state_tensors());
     restart_random_ops();
     const Tensor wanted = cpu_step ? (*cpu_step)(batch)[0] : cpu(batch)[0];
     restart_random_ops();
-    const Tensor losses = simt_step ? (*simt_step)(there)[0] : simt(there)[0];
-    EXPECT_EQ(losses.device(), kSimt);
+    const Tensor losses = other_step ? (*other_step)(there)[0] : other(there)[0];
+    EXPECT_EQ(losses.device(), device);
     EXPECT_LE(relative_difference(losses, wanted), allowed) << "losses";
-    const auto mine = cpu.net.named_parameters(), theirs = simt.net.named_parameters();
+    const auto mine = cpu.net.named_parameters(), theirs = other.net.named_parameters();
     for (size_t i = 0; i < mine.size(); ++i) {
       const bool taken = c.rules && std::string_view(c.rules) == "all" && s >= 2;  // no gradient is left to look at
       if (!taken) {
@@ -60,7 +60,7 @@ void compare_steps(const Case& c, int steps) {
       for (size_t k = 0; k < a.size(); ++k)
         ASSERT_NEAR(a[k], b[k], allowed * std::max(1.0, std::abs(b[k])) + adam) << mine[i].name << " at " << k;
     }
-    const StepState x = read_step_state(simt.optimizer->state()), y = read_step_state(cpu.optimizer->state());
+    const StepState x = read_step_state(other.optimizer->state()), y = read_step_state(cpu.optimizer->state());
     EXPECT_EQ(x.step, y.step);
     EXPECT_EQ(x.beta1_power, y.beta1_power);
     EXPECT_EQ(x.bias_correction2, y.bias_correction2);
@@ -70,21 +70,35 @@ void compare_steps(const Case& c, int steps) {
   }
 }
 
-TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) {
-  compare_steps({.what = "adam", .optimizer = "adam", .rules = nullptr}, 20);
-  compare_steps({.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = nullptr, .dropout = 0.3, .clip = 0.1}, 6);
-  compare_steps({.what = "f64", .optimizer = "adamw", .rules = nullptr, .dtype = DType::f64}, 6);
-  compare_steps({.what = "bf16", .optimizer = "sgd", .rules = nullptr, .dtype = DType::bf16}, 6);
+void eager_steps(Device device) {
+  compare_steps(device, {.what = "adam", .optimizer = "adam", .rules = nullptr}, 20);
+  compare_steps(device, {.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = nullptr, .dropout = 0.3, .clip = 0.1}, 6);
+  compare_steps(device, {.what = "f64", .optimizer = "adamw", .rules = nullptr, .dtype = DType::f64}, 6);
+  compare_steps(device, {.what = "bf16", .optimizer = "sgd", .rules = nullptr, .dtype = DType::bf16}, 6);
+}
+void captured_steps(Device device) {
+  compare_steps(device, {.what = "replay", .optimizer = "adam", .rules = "none"}, 6);
+  compare_steps(device, {.what = "gradients kept", .optimizer = "adam", .rules = "all,-weight_grad_update"}, 20);
+  compare_steps(device, {.what = "all rules", .optimizer = "adam", .rules = "all"}, 20);
+  compare_steps(device, {.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = "all", .dropout = 0.3, .clip = 0.1}, 6);
+  compare_steps(device, {.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
+  compare_steps(device, {.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
 }
 
-TEST(DeviceStepSimt, ReplaysAndFusedStepsAreThoseOfTheCpu) {
-  compare_steps({.what = "replay", .optimizer = "adam", .rules = "none"}, 6);
-  compare_steps({.what = "gradients kept", .optimizer = "adam", .rules = "all,-weight_grad_update"}, 20);
-  compare_steps({.what = "all rules", .optimizer = "adam", .rules = "all"}, 20);
-  compare_steps({.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = "all", .dropout = 0.3, .clip = 0.1}, 6);
-  compare_steps({.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
-  compare_steps({.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
-}
+TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) { eager_steps(kSimt); }
+TEST(DeviceStepSimt, ReplaysAndFusedStepsAreThoseOfTheCpu) { captured_steps(kSimt); }
+
+class DeviceStepGpu : public testing::Test {
+  void SetUp() override {
+    try {
+      Device::parse("cuda");
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+TEST_F(DeviceStepGpu, EagerStepsAreThoseOfTheCpu) { eager_steps(kCuda); }
+TEST_F(DeviceStepGpu, ReplaysAndFusedStepsAreThoseOfTheCpu) { captured_steps(kCuda); }
 
 // The lists of the design: one kernel per op, nothing beside them.
 TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
