@@ -54,12 +54,12 @@ std::string kernel_of_symbol(const std::string& symbol) {
   return normalised(name);
 }
 
-// Of .cu files that are still there.
+// Of the .cu files of ops/ that are still there.
 std::set<std::string> compiled_kernels() {
   std::set<std::string> names;
   const std::filesystem::path root = SINTER_BIN_DIR "/../ptx";
-  if (!std::filesystem::exists(root)) return names;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+  if (!std::filesystem::exists(root / "ops")) return names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "ops")) {
     if (entry.path().extension() != ".ptx" || !std::filesystem::exists(SINTER_SOURCE_DIR / relative(entry.path().parent_path(), root)))
       continue;
     std::ifstream file(entry.path());
