@@ -47,16 +47,33 @@ double largest(const Tensors& all) {
   }
   return m;
 }
-// Sums in another order: 4 sqrt(K) 2^-24 S + 2 u |y|, S the sum of the terms' magnitudes, here bounded by K times the largest product.
-double sum_tolerance(const Tensors& in, DType dtype) {
+// Sums in another order may differ by 4 sqrt(K) 2^-24 S + 2 u |y|, S the sum of the terms' magnitudes of that element, as roundings go up
+// and down. Of `alike` terms they may all go one way: then by K 2^-24 S for each of the two orders.
+double sum_factor(const Tensors& in, DType dtype, bool alike) {
   int64_t terms = 1;
   for (const Tensor& t : in)
     terms = t.defined() && t.dtype() != DType::u8 ? std::max(terms, t.rank() == 2 ? std::max(t.size(0), t.size(1)) : t.numel()) : terms;
-  const double k = static_cast<double>(terms), m = largest(in);
-  return 4 * std::sqrt(k) * (dtype == DType::f64 ? 0x1p-53 : 0x1p-24) * k * m * m;
+  const double k = static_cast<double>(terms);
+  return (alike ? 2 * k : 4 * std::sqrt(k)) * (dtype == DType::f64 ? 0x1p-53 : 0x1p-24);
+}
+// Where S is not at hand: K times the largest product.
+double sum_tolerance(const Tensors& in, DType dtype) {
+  const double m = largest(in), k = sum_factor(in, dtype, true) / sum_factor(in, dtype, false);  // sqrt(K) / 2
+  return sum_factor(in, dtype, false) * 4 * k * k * m * m;
+}
+// S of every element, for ops that are sums of products: the same op on magnitudes. Else nothing.
+std::vector<std::vector<double>> magnitudes(const OpDef& op, const Sample& sample, const Tensors& in) {
+  static const std::set<std::string_view> sums{"linear", "merge_linear", "matmul",       "sum",
+                                               "mean",   "sum_rows",     "squared_norm", "weight_bias_grad"};
+  if (!sums.contains(op.text())) return {};
+  Tensors positive;
+  for (const Tensor& t : in) positive.push_back(t.defined() && is_float(t.dtype()) ? abs(cast(t, DType::f64)) : t);
+  return values_of(run(op, positive, with_dtype(sample.attrs, DType::f64)));
 }
 
-void expect_equal(const Tensors& found, const Tensors& cpu, DType dtype, double tolerance) {
+// `scale`: factors of the tolerance for each element of each result; none: 1.
+void expect_equal(const Tensors& found, const Tensors& cpu, DType dtype, double tolerance,
+                  const std::vector<std::vector<double>>& scale = {}) {
   ASSERT_EQ(found.size(), cpu.size());
   const auto got = values_of(found), wanted = values_of(cpu);
   const double u = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f32 ? 0x1p-24 : 0x1p-53;
@@ -65,11 +82,12 @@ void expect_equal(const Tensors& found, const Tensors& cpu, DType dtype, double 
     int different = 0;
     for (size_t i = 0; i < got[r].size(); ++i) {
       const double g = got[r][i], w = wanted[r][i];
-      const bool close = tolerance > 0 && std::abs(g - w) <= tolerance + 2 * u * std::abs(w);
+      const double allowed = tolerance * (scale.empty() ? 1 : scale[r][i]);
+      const bool close = tolerance > 0 && std::abs(g - w) <= allowed + 2 * u * std::abs(w);
       if (std::bit_cast<uint64_t>(g) == std::bit_cast<uint64_t>(w) || (std::isnan(g) && std::isnan(w)) || close ||
           (tolerance > 0 && g == w))
         continue;
-      if (++different <= 3) ADD_FAILURE() << "result " << r << ", element " << i << ": " << g << ", cpu " << w << ", allowed " << tolerance;
+      if (++different <= 3) ADD_FAILURE() << "result " << r << ", element " << i << ": " << g << ", cpu " << w << ", allowed " << allowed;
     }
     EXPECT_EQ(different, 0) << "result " << r;
   }
@@ -145,7 +163,13 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
     EXPECT_EQ(launched, most);
   }
   for (const Tensor& t : got) EXPECT_EQ(t.device(), device);
-  expect_equal(got, cpu, dtype, is_bitwise(op) && !other_math(device, dtype) ? 0 : sum_tolerance(in, dtype));
+  if (is_bitwise(op) && !other_math(device, dtype)) {
+    expect_equal(got, cpu, dtype, 0);
+  } else if (const auto scale = magnitudes(op, sample, in); !scale.empty()) {
+    expect_equal(got, cpu, dtype, sum_factor(in, dtype, data != Data::plain), scale);
+  } else {
+    expect_equal(got, cpu, dtype, sum_tolerance(in, dtype));
+  }
   if (device == kSimt) expect_written(got);  // elsewhere memory does not begin as NaN
 }
 
