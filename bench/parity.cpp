@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "autograd/autograd.h"
+#include "bench/harness.h"
 #include "capture/step.h"
 #include "nn/mlp.h"
 #include "nn/optim.h"
@@ -76,11 +77,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace sinter
 
-int main(int argc, char** argv) {
-  try {
-    return sinter::run(argc, argv);
-  } catch (const sinter::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sinter::bench::run_reporting_errors(sinter::run, argc, argv); }

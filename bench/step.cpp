@@ -7,15 +7,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
+#include "bench/harness.h"
 #include "capture/step.h"
 #include "core/device/cpu_gemm.h"
-#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "core/rng.h"
 #include "nn/loss.h"
@@ -108,21 +104,9 @@ int run(int argc, char** argv) {
   for (Case& c : cases) {
     for (int i = 0; i < warmup; ++i) c.run();
   }
-  const int per_sample = device == kCpu ? 1 : steps;  // elsewhere waiting for the device is no part of a step
-  for (int round = 0; round < rounds; ++round) {
-    for (Case& c : cases) {
-      for (int i = 0; i < steps; i += per_sample) {
-        synchronize(device);
-        const auto start = std::chrono::steady_clock::now();
-        for (int n = 0; n < per_sample; ++n) c.run();
-        synchronize(device);
-        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / per_sample);
-      }
-    }
-  }
+  bench::time_rounds(cases, rounds, steps, device);
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (Case& c : cases) {
-    std::sort(c.times.begin(), c.times.end());
     const double median = c.times[c.times.size() / 2];
     out.push_back({{"peer", "sinter"},
                    {"mode", c.mode},
@@ -141,23 +125,11 @@ int run(int argc, char** argv) {
                  1e6 * static_cast<double>(c.batch) / median);
     }
   }
-  const std::string text = (out.size() == 1 ? out[0] : out).dump(1) + "\n";
-  if (json == "-") {
-    fmt::print("{}", text);
-  } else if (!json.empty()) {
-    std::ofstream(json) << text;
-  }
+  bench::write_json(out, json);
   return 0;
 }
 
 }  // namespace
 }  // namespace sinter
 
-int main(int argc, char** argv) {
-  try {
-    return sinter::run(argc, argv);
-  } catch (const sinter::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sinter::bench::run_reporting_errors(sinter::run, argc, argv); }

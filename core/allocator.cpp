@@ -9,15 +9,9 @@
 namespace sinter {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kCache = false;
-#else
-constexpr bool kCache = true;
-#endif
-
 class CpuAllocator final : public CachingAllocator {
  public:
-  CpuAllocator() : CachingAllocator("cpu", kCache) {}
+  CpuAllocator() : CachingAllocator("cpu", kCacheHostMemory) {}
 
  private:
   void* system_allocate(size_t bytes) override { return std::aligned_alloc(kAlignment, bytes); }

@@ -9,6 +9,13 @@
 
 namespace sinter {
 
+// Under AddressSanitizer every block of the host's memory goes back at once, so that each use after release is seen.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kCacheHostMemory = false;
+#else
+inline constexpr bool kCacheHostMemory = true;
+#endif
+
 class CachingAllocator : public Allocator {
  public:
   void* allocate(size_t bytes) override;

@@ -29,6 +29,5 @@ bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, 
 }
 
 void set_own_gemm(bool value) { own = value; }
-bool own_gemm() { return own; }
 
 }  // namespace sinter

@@ -10,6 +10,5 @@ bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, 
 
 // Own kernels always. Off by default.
 void set_own_gemm(bool own);
-bool own_gemm();
 
 }  // namespace sinter

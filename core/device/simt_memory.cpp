@@ -12,18 +12,12 @@
 namespace sinter::simt {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kCache = false;
-#else
-constexpr bool kCache = true;
-#endif
-
 // Behind each block: an access past the end must not land in a live neighbour, where AddressSanitizer would be silent.
 constexpr size_t kGap = 4096;
 
 class SimtAllocator final : public CachingAllocator {
  public:
-  SimtAllocator() : CachingAllocator("simt", kCache) {}
+  SimtAllocator() : CachingAllocator("simt", kCacheHostMemory) {}
 
   void* allocate(size_t bytes) override {
     void* block = CachingAllocator::allocate(bytes);
