@@ -42,6 +42,7 @@ void linear_act(Rewriter& r);
 void input_grad_act(Rewriter& r);
 void weight_bias_grad(Rewriter& r);
 void softmax_xent(Rewriter& r);
+void classifier_head(Rewriter& r);
 void glu(Rewriter& r);
 void glu_backward(Rewriter& r);
 void merge_linear(Rewriter& r);
