@@ -15,6 +15,8 @@ const Rule kRules[] = {
     {"merge_linear", "two linears of one input, and their backward",
      "no bias; the weights are neighbours in one storage; readers take strided rows", &kMergeLinearOp, rule::merge_linear},
     {"linear_act", "linear, activation", "under relu nothing else reads the pre-activation", &kLinearActOp, rule::linear_act},
+    {"gather_linear_act", "gather_batch, linear_act", "the batch is drawn inside the step; one type", &kGatherLinearActOp,
+     rule::gather_linear_act},
     {"input_grad_act", "matmul(dgrad), activation backward", "nothing else reads the gradient between them", &kInputGradActOp,
      rule::input_grad_act},
     {"classifier_head", "linear, softmax_xent, input_grad_act", "at most 64 classes; nothing else reads the logits", &kClassifierHeadOp,

@@ -9,7 +9,7 @@
 
 #include "capture/rules.h"
 #include "examples/cli/text.h"
-#include "ops/gemm_plans.h"
+#include "ops/gemm_library.h"
 
 namespace sinter::mnist {
 namespace {
@@ -60,7 +60,7 @@ void add_model_flags(cli::Flags& flags, ModelFlags& model) {
   flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
   flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
   flags.integer("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
-  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda only");
+  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda and simt only");
 }
 
 void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
@@ -166,7 +166,7 @@ void resolve_step(TrainFlags& train) {
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
-    SINTER_CHECK(device.type == Device::Type::cuda, usage, cat("usage: --dtype tf32 needs cuda: the device is ", device.str()),
+    SINTER_CHECK(device.type != Device::Type::cpu, usage, cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
                  "--dtype f32, or --dtype bf16");
     set_allow_tf32(true);
   }
