@@ -25,7 +25,7 @@ struct Schedule {
 struct StepSample {
   int64_t number, round;  // both from 0; a round is one turn of the schedule
   int64_t t0, t1;
-  int64_t allocs;        // -1: not counted
+  int64_t allocs;         // -1: not counted
   int64_t launches = 0;   // kernels of all threads, those of CUDA graphs too
   int64_t api_calls = 0;  // host calls that submitted work; on cpu as launches
   int64_t copies = 0;     // memcpy and memset
@@ -54,9 +54,9 @@ struct Overheads {
 
 // Where the window went on the device; the idle parts add up to window - busy exactly.
 struct Timeline {
-  int64_t window_ns = 0, busy_ns = 0;                                  // sums over the active steps; busy: union of intervals
-  int64_t data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;           // idle, by what it waits for
-  bool known = false;                                                  // device times of source cupti or graph (cpu: host)
+  int64_t window_ns = 0, busy_ns = 0;                         // sums over the active steps; busy: union of intervals
+  int64_t data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;  // idle, by what it waits for
+  bool known = false;                                         // device times of source cupti or graph (cpu: host)
   int64_t idle_ns() const { return data_ns + sync_ns + host_ns + gap_ns; }
 };
 
@@ -117,17 +117,17 @@ struct Report {
   int threads = 0;
   Schedule schedule;
   Device device{};
-  std::string mode, rules;         // "eager", "fused"; rules of the latter
-  std::string dtype = "f32";       // of the matrix products: chooses the roof
-  bool replayed = false;           // the steps ran as a CUDA graph: no host time per row
-  Source source = Source::host;    // of the device times
-  std::optional<Roofs> roofs;      // without them Pred, %roof and verdicts are "-"
-  int64_t working_set = 0;         // bytes of distinct storage that a step touches; 0: unknown
+  std::string mode, rules;       // "eager", "fused"; rules of the latter
+  std::string dtype = "f32";     // of the matrix products: chooses the roof
+  bool replayed = false;         // the steps ran as a CUDA graph: no host time per row
+  Source source = Source::host;  // of the device times
+  std::optional<Roofs> roofs;    // without them Pred, %roof and verdicts are "-"
+  int64_t working_set = 0;       // bytes of distinct storage that a step touches; 0: unknown
   Overheads overheads;
   int64_t dropped = 0, invalid = 0;  // records lost to a full buffer; device times that cannot be
   std::vector<double> clean_us;      // median steps of clean rounds, or clean steps: what a step takes without the profiler
   std::vector<GraphNode> nodes;      // of the replayed graph
-  std::vector<StepSample> steps;  // active and complete
+  std::vector<StepSample> steps;     // active and complete
   std::vector<Trace> traces;
   std::vector<std::string> incomplete;  // why this report is not to be trusted; empty: it is complete
   std::vector<std::string> notes;       // what left the statistics

@@ -8,7 +8,18 @@
 
 namespace sinter::profiler {
 
-enum class RowCode : uint8_t { unknown, invalid, emulated, meta, above_roof, launch_bound, compute_bound, memory_bound, latency_bound, mixed };
+enum class RowCode : uint8_t {
+  unknown,
+  invalid,
+  emulated,
+  meta,
+  above_roof,
+  launch_bound,
+  compute_bound,
+  memory_bound,
+  latency_bound,
+  mixed
+};
 enum class StepCode : uint8_t { undecided, input_bound, overhead_bound, compute_bound, memory_bound, latency_bound, mixed };
 std::string_view name_of(RowCode code);   // "-", INVALID, EMULATED, META, ROOF?, launch-bound, ..
 std::string_view name_of(StepCode code);  // UNDECIDED, INPUT-BOUND, ..
@@ -32,10 +43,10 @@ struct StepFacts {
   bool incomplete = false, emulated = false, upper_bounds = false, on_cpu = true;  // upper_bounds: source event
   bool has_roofs = false;
   double window_ns = 0;
-  double data_ns = 0;                         // idle time that waits for data; cpu: time in data scopes
-  double host_ns = 0;                         // idle time that waits for the host; cpu: `Disp`
+  double data_ns = 0;  // idle time that waits for data; cpu: time in data scopes
+  double host_ns = 0;  // idle time that waits for the host; cpu: `Disp`
   double busy_ns = 0;
-  double self_ns = 0;                         // of all rows; the next three are the parts of it in rows of that class
+  double self_ns = 0;  // of all rows; the next three are the parts of it in rows of that class
   double compute_ns = 0, memory_ns = 0, latency_ns = 0;
 };
 struct StepVerdict {
