@@ -6,6 +6,7 @@
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_stream.h"
+#include "core/device/launch_hook.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -43,6 +44,7 @@ Graph::~Graph() {
 
 void Graph::launch() {
   SINTER_CHECK(stream() == stream_, state, "cuda: a captured step was run by another thread than the one that captured it");
+  const HookedCall hooked(DeviceWork::graph, Device::Type::cuda, "cuda_graph");
   SINTER_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream()));
 }
 
