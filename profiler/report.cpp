@@ -55,6 +55,29 @@ bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
   return step_index(launch.step) >= 0 && (launch.record < 0 || counts(trace, trace.records[launch.record]));
 }
 
+void Report::append(Report other) {
+  const int64_t shift = steps.back().number + 1 - other.steps.front().number, round = steps.back().round + 1;
+  constexpr uint32_t kNoStep = UINT32_MAX;
+  const auto move = [&](auto& list) {
+    for (auto& item : list) item.step = other.step_index(item.step) < 0 ? kNoStep : static_cast<uint32_t>(item.step + shift);
+  };
+  for (Trace& trace : other.traces) {
+    move(trace.records), move(trace.launches), move(trace.memory);
+    traces.push_back(std::move(trace));
+  }
+  for (StepSample& step : other.steps) step.number += shift, step.round += round;
+  steps.insert(steps.end(), other.steps.begin(), other.steps.end());
+  for (auto [to, from] : {std::pair{&incomplete, &other.incomplete}, std::pair{&notes, &other.notes}}) {
+    for (std::string& text : *from) {
+      if (std::find(to->begin(), to->end(), text) == to->end()) to->push_back(std::move(text));
+    }
+  }
+  schedule.repeat += other.schedule.repeat;
+  drain_ns += other.drain_ns, dropped += other.dropped, invalid += other.invalid;
+  working_set = std::max(working_set, other.working_set);
+  overheads.axis_ns = std::max(overheads.axis_ns, other.overheads.axis_ns);
+}
+
 void Report::judge() {
   int64_t violations = 0, untimed = 0, launched = 0, kernels = 0, early = 0;
   std::vector<int64_t> replays(steps.size(), 0), replayed_nodes(steps.size(), 0);

@@ -124,6 +124,9 @@ struct TableOptions {
   bool scopes = false;      // a second block: module, data and other scopes
 };
 
+// Error (usage): unknown sort key, bad row limit or regular expression; the hint names the nearest.
+void check(const TableOptions& options);
+
 // Self ns of each record: its duration without its direct children's; 0 where it is open.
 std::vector<int64_t> self_times(const Trace& trace);
 
@@ -164,12 +167,14 @@ struct Report {
   double judged_ns(const Row& row) const { return static_cast<double>(device == kCpu ? row.self_ns : row.device_ns); }
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its statistics. Called once, by finish().
   void judge();
+  // The windows of another report of the same work follow: one round more.
+  void append(Report other);
   // Index in steps, or -1 if the step is not an active one.
   int64_t step_index(uint32_t number) const;
   // Ended in the step in which it began, and that is an active one. Only such records enter the statistics.
   bool counts(const Trace& trace, const Record& record) const;
   bool counts(const Trace& trace, const LaunchRecord& launch) const;
-  // REQUIRES: steps is not empty (finish() sees to it). Error (usage): unknown sort key; the hint names the nearest.
+  // REQUIRES: steps is not empty (finish() sees to it). Error (usage): as check().
   std::string table(const TableOptions& options = {}) const;
 };
 

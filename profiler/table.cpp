@@ -61,9 +61,7 @@ const std::vector<std::pair<std::string, Key>>& sort_keys() {
   return keys;
 }
 
-Key sort_key(const Report& report, std::string wanted) {
-  if (wanted.empty())
-    wanted = report.device == kCpu ? "self_cpu_time_total" : report.device.type == Device::Type::simt ? "count" : "self_cuda_time_total";
+Key sort_key(std::string wanted) {
   std::string as_cuda = wanted;
   if (const size_t at = as_cuda.find("device"); at != std::string::npos) as_cuda.replace(at, 6, "cuda");
   std::vector<std::string_view> names;
@@ -78,6 +76,14 @@ Key sort_key(const Report& report, std::string wanted) {
               nearest.empty() ? "" : "nearest is " + nearest);
 }
 
+std::regex filter_of(const std::string& text) {
+  try {
+    return std::regex(text);
+  } catch (const std::regex_error&) {
+    throw Error(Error::Kind::usage, cat("table: not a regular expression: ", escaped(text)), "matmul|linear");
+  }
+}
+
 class Table {
  public:
   Table(const Report& report, const TableOptions& options)
@@ -90,14 +96,18 @@ class Table {
         all_(report.rows(options.group_by_input_shape, options.group_by_module)) {}
 
   std::string text() {
-    const Key key = sort_key(report_, options_.sort_by);
-    SINTER_CHECK(options_.row_limit >= -1, usage,
-                 cat("table: row limit ", options_.row_limit, " is out of range; -1 (all rows) or at least 0"));
+    check(options_);
+    const bool simt = report_.device.type == Device::Type::simt;
+    const Key key = sort_key(!options_.sort_by.empty() ? options_.sort_by
+                             : cpu_                    ? "self_cpu_time_total"
+                             : simt                    ? "count"
+                                                       : "self_cuda_time_total");
+    const std::regex filter = filter_of(options_.filter);
     std::vector<Row> rows;
     for (const Row& row : all_.rows) {
       if (row.kind == ScopeKind::op) add_to(sum_, row);
       const bool shown = row.kind == ScopeKind::op ? !(options_.no_meta && row.launches == 0) : row.kind == ScopeKind::runtime;
-      if (shown && matches(row.name)) rows.push_back(row);
+      if (shown && std::regex_search(row.name, filter)) rows.push_back(row);
     }
     self_sum_ = report_.judged_ns(sum_);
     std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return key(report_, a) > key(report_, b); });
@@ -136,15 +146,6 @@ class Table {
     std::string title;  // '<': text
     std::function<std::string(const Row&, bool folded)> cell;
   };
-
-  bool matches(const std::string& name) const {
-    if (options_.filter.empty()) return true;
-    try {
-      return std::regex_search(name, std::regex(options_.filter));
-    } catch (const std::regex_error&) {
-      throw Error(Error::Kind::usage, cat("table: not a regular expression: ", escaped(options_.filter)), "matmul|linear");
-    }
-  }
 
   // A time of the device: measured, bounded, or not measured.
   std::string device_us(const Row& row, double ns) const {
@@ -406,6 +407,13 @@ class Table {
 };
 
 }  // namespace
+
+void check(const TableOptions& options) {
+  if (!options.sort_by.empty()) sort_key(options.sort_by);
+  SINTER_CHECK(options.row_limit >= -1, usage,
+               cat("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
+  filter_of(options.filter);
+}
 
 std::string Candidate::text(const Report& report) const {
   const Ceiling c = report.ceiling();

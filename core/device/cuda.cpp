@@ -251,6 +251,20 @@ int device_count() {
   return count;
 }
 
+CardFacts card_facts() {
+  thread_state();
+  const auto attribute = [](cudaDeviceAttr which) {
+    int value = 0;
+    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
+    return value;
+  };
+  int driver = 0;
+  SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
+  return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
+          .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".", attribute(cudaDevAttrComputeCapabilityMinor), ", ",
+                      attribute(cudaDevAttrMultiProcessorCount), " SMs, driver ", version_text(driver))};
+}
+
 Allocator& allocator(int device) {
   Runtime& r = runtime();
   const std::lock_guard lock(r.mutex);
