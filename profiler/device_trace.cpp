@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/allocator.h"
 #include "core/device/launch_hook.h"
 #include "profiler/buffers.h"
 #include "profiler/replay.h"
@@ -59,8 +58,8 @@ Hook g_hook;
 
 }  // namespace
 
-void install_hook(Device device, DeviceTimer* timer) {
-  g_hook.allocator_ = &allocator(device);
+void install_hook(const Allocator* memory, DeviceTimer* timer) noexcept {
+  g_hook.allocator_ = memory;
   g_hook.timer_.store(timer, std::memory_order_release);
   g_launch_hook.store(&g_hook, std::memory_order_release);
 }

@@ -4,13 +4,15 @@
 // Until a window is resolved, a launch of source `event` holds the number of the mark behind it in dev_t1.
 #pragma once
 
+#include "core/allocator.h"
 #include "core/device/timing.h"
 #include "profiler/report.h"
 
 namespace sinter::profiler::detail {
 
 // Listens from now on. `timer` may be null: launches are counted and not timed.
-void install_hook(Device device, DeviceTimer* timer);
+// `memory`: the allocator whose blocks are recorded, or null.
+void install_hook(const Allocator* memory, DeviceTimer* timer) noexcept;
 void remove_hook() noexcept;
 
 // The device's clock between two edges of a window.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/allocator.h"
 #include "core/error.h"
 #include "profiler/buffers.h"
 #include "profiler/device_trace.h"
@@ -47,10 +46,15 @@ Session::Session(Options options) : options_(std::move(options)) {
   report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules, report_.dtype = options_.dtype;
   report_.replayed = options_.replayed, report_.roofs = options_.roofs;
   try {
+    try {
+      allocator_ = &allocator(options_.device);
+    } catch (const Error&) {
+      if (!options_.timer) throw;
+    }
     if (options_.device.type == Device::Type::cuda && !options_.timer) own_timer_ = cuda::make_event_timer(kMarks);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
     axis_ = std::make_unique<detail::Axis>();
-    detail::install_hook(options_.device, timer_);
+    detail::install_hook(allocator_, timer_);
     detail::thread_buffer()->prepare(epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
     enter(phase_of(0));
   } catch (...) {
@@ -77,10 +81,10 @@ Session::Phase Session::phase_of(int64_t step) const {
   return at < s.wait ? Phase::wait : at < s.wait + s.warmup ? Phase::warmup : Phase::active;
 }
 
-int64_t Session::allocations() const { return options_.allocations ? options_.allocations() : allocator(options_.device).stats().requests; }
+int64_t Session::allocations() const { return options_.allocations ? options_.allocations() : allocator_ ? allocator_->stats().requests : 0; }
 
 void Session::open_window() {
-  if (report_.steps.empty()) live_before_ = allocator(options_.device).stats().live_bytes;
+  if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
   if (!timer_) return;
   timer_->wait();
   timer_->read();  // the marks of warm-up

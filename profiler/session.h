@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/device/timing.h"
 #include "profiler/clock.h"
 #include "profiler/report.h"
@@ -66,6 +67,7 @@ class Session {
 
   Options options_;
   Report report_;
+  const Allocator* allocator_ = nullptr;  // of the device; null for a device that only a test's timer stands for
   std::unique_ptr<DeviceTimer> own_timer_;
   DeviceTimer* timer_ = nullptr;
   std::unique_ptr<detail::Axis> axis_;  // of the last window

@@ -200,7 +200,9 @@ class Table {
     const auto share = [this](const Row& row, bool) {
       return timed_ && self_sum_ > 0 ? fmt::format("{:.1f}", 100 * report_.judged_ns(row) / self_sum_) : "-";
     };
-    const auto self_cpu = [this](const Row& row, bool) { return us(to_double(row.self_ns) / steps_); };
+    const auto self_cpu = [this](const Row& row, bool) {
+      return report_.device.type == Device::Type::simt ? "-" : us(to_double(row.self_ns) / steps_);
+    };
     if (cpu_) {
       add("Self%", share);
       add("Self CPU", self_cpu);
@@ -240,7 +242,7 @@ class Table {
       return predicted > 0 ? us(predicted / steps_) : "-";
     });
     add("xpred", [this](const Row& row, bool) { return xpred(row) > 0 ? fmt::format("{:.1f}x", xpred(row)) : "-"; });
-    add("<Verdict", [this](const Row& row, bool folded) { return folded ? "-" : std::string(name_of(report_.verdict(row).code)); });
+    add("<Verdict", [this](const Row& row, bool folded) { return folded || row.kind != ScopeKind::op ? "-" : std::string(name_of(report_.verdict(row).code)); });
     add("<Name", [](const Row& row, bool) { return escaped(row.name); });
     add("<Flags", [this](const Row& row, bool folded) { return folded ? "" : flags(row); });
     if (report_.replayed && !cpu_) add("<Made of", [](const Row& row, bool) { return row.made_of.empty() ? "-" : row.made_of; });

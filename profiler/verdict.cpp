@@ -43,9 +43,9 @@ RowVerdict row_verdict(const RowFacts& f) {
 }
 
 StepVerdict step_verdict(const StepFacts& f) {
-  if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete", ""};
-  if (f.emulated) return {StepCode::undecided, "emulated time means nothing", ""};
-  if (f.upper_bounds) return {StepCode::undecided, "source event gives upper bounds only", "replay as a graph: --mode fused --rules none"};
+  if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete.", ""};
+  if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
+  if (f.upper_bounds) return {StepCode::undecided, "source event gives upper bounds only.", "replay as a graph: --mode fused --rules none"};
   if (f.data_ns >= kInputShare * f.window_ns) {
     return {StepCode::input_bound, fmt::format("{:.0f} % of the window waits for data.", percent(f.data_ns, f.window_ns)),
             "make batches ahead, or larger"};
@@ -57,7 +57,7 @@ StepVerdict step_verdict(const StepFacts& f) {
                                    percent(f.host_ns, f.window_ns), (f.host_ns + f.busy_ns) / 1e3, f.busy_ns / 1e3),
             f.on_cpu ? "fuse, or raise the batch" : "fuse, replay as a graph, or raise the batch"};
   }
-  if (!f.has_roofs) return {StepCode::undecided, "no roofs were measured", "mnist calibrate"};
+  if (!f.has_roofs) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
   const auto most = [&](double part) { return f.self_ns > 0 && part >= kClassShare * f.self_ns; };
   const std::string of = f.on_cpu ? "% of op time is in rows at" : "% of self time is at";
   if (most(f.compute_ns)) {

@@ -2,6 +2,8 @@
 
 #if SINTER_HAS_CUDA
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "core/device/cuda_stream.h"

@@ -1,6 +1,8 @@
 // mnist calibrate: measures what this machine can do, and keeps it for the profiler's tables.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "capture/calibrate.h"
 #include "core/parallel.h"
 #include "examples/cli/text.h"

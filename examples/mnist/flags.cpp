@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -221,7 +222,7 @@ ProfileSteps parse_profile_steps(const std::string& text) {
   const auto value = [](const std::string& word, size_t field) {
     return static_cast<int>(cli::parse_integer("usage: --profile-steps", word, field == 2, 1'000'000));
   };
-  if (text.find(',') != std::string::npos || !parts[0].empty() && std::isalpha(static_cast<unsigned char>(parts[0][0]))) {
+  if (text.find(',') != std::string::npos || (!parts[0].empty() && std::isalpha(static_cast<unsigned char>(parts[0][0])))) {
     SINTER_CHECK(parts.size() % 2 == 0, usage, cat("usage: --profile-steps is not NAME:N,..: ", escaped(text)), hint);
     for (size_t i = 0; i < parts.size(); i += 2) {
       const auto* field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) { return f.first == parts[i]; });
