@@ -202,10 +202,14 @@ Report by_hand(int64_t window, std::vector<Kernel> kernels, std::vector<std::pai
   report.device = kCuda, report.title = "CUDA eager", report.schedule = {.wait = 0, .warmup = 0, .active = 1};
   report.steps = {{.number = 0, .round = 0, .t0 = 1000, .t1 = 1000 + window, .allocs = 0}};
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
-  for (const auto& [kind, k] : scopes) trace.records.push_back({.t0 = 1000 + k.api_t0, .t1 = 1000 + k.api_t1, .name = "scope", .kind = kind});
+  for (const auto& [kind, k] : scopes)
+    trace.records.push_back({.t0 = 1000 + k.api_t0, .t1 = 1000 + k.api_t1, .name = "scope", .kind = kind});
   for (const Kernel& k : kernels) {
-    trace.launches.push_back(
-        {.api_t0 = 1000 + k.api_t0, .api_t1 = 1000 + k.api_t1, .dev_t0 = 1000 + k.dev_t0, .dev_t1 = 1000 + k.dev_t1, .source = Source::cupti});
+    trace.launches.push_back({.api_t0 = 1000 + k.api_t0,
+                              .api_t1 = 1000 + k.api_t1,
+                              .dev_t0 = 1000 + k.dev_t0,
+                              .dev_t1 = 1000 + k.dev_t1,
+                              .source = Source::cupti});
   }
   report.traces = {trace};
   report.judge();
@@ -223,7 +227,8 @@ TEST(Timeline, EveryKindOfIdleTime) {
   // Asked for long before: the device had a gap.
   EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {2, 4, 50, 100}}).timeline()), (A{88, 2, 10, 0, 0}));
   // The host waited for the device, then for data.
-  EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {90, 95, 95, 100}}, {{ScopeKind::sync, {4, 45, 0, 0}}, {ScopeKind::data, {50, 80, 0, 0}}}).timeline()),
+  EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {90, 95, 95, 100}}, {{ScopeKind::sync, {4, 45, 0, 0}}, {ScopeKind::data, {50, 80, 0, 0}}})
+                      .timeline()),
             (A{43, 2 + 5 + 10 + 5, 0, 5, 30}));
   // A wait inside a data scope is data.
   EXPECT_EQ(parts(by_hand(100, {{90, 95, 95, 100}}, {{ScopeKind::data, {10, 60, 0, 0}}, {ScopeKind::sync, {20, 40, 0, 0}}}).timeline()),
@@ -263,7 +268,13 @@ TEST(Timeline, ZeroAndNegativeTimesAreInvalid) {
 
 // The two tables of the guide: a step of the default MLP at batch 64, eager and replayed, on a timeline with its own times.
 Roofs card() {
-  return {.f32_gflops = 51'000, .cache_gbs = 6000, .dram_gbs = 3000, .cache_bytes = 50'000'000, .op_ns = 4400, .floor_ns = 1300, .node_gap_ns = 900};
+  return {.f32_gflops = 51'000,
+          .cache_gbs = 6000,
+          .dram_gbs = 3000,
+          .cache_bytes = 50'000'000,
+          .op_ns = 4400,
+          .floor_ns = 1300,
+          .node_gap_ns = 900};
 }
 struct Op {
   StaticName name;
@@ -286,20 +297,36 @@ TEST(DeviceTable, EagerGolden) {
   for (const Op& op : kOps) {
     for (int i = 0; i < op.calls; ++i) {
       const Cost cost{op.cost.flops / op.calls, op.cost.bytes_read / op.calls, 0};
-      trace.records.push_back({.t0 = host, .t1 = host + op.cpu, .name = op.name, .info = {.cost = cost, .role = op.role}, .step = 3, .n_launches = 1, .kind = ScopeKind::op});
+      trace.records.push_back({.t0 = host,
+                               .t1 = host + op.cpu,
+                               .name = op.name,
+                               .info = {.cost = cost, .role = op.role},
+                               .step = 3,
+                               .n_launches = 1,
+                               .kind = ScopeKind::op});
       const int64_t begin = std::max(device, host + op.cpu);
       device = begin + op.cuda;
-      trace.launches.push_back({.api_t0 = host + 2000, .api_t1 = host + op.cpu, .dev_t0 = begin, .dev_t1 = device, .kernel = "k", .record = static_cast<int32_t>(trace.records.size()) - 1, .step = 3, .source = Source::cupti});
+      trace.launches.push_back({.api_t0 = host + 2000,
+                                .api_t1 = host + op.cpu,
+                                .dev_t0 = begin,
+                                .dev_t1 = device,
+                                .kernel = "k",
+                                .record = static_cast<int32_t>(trace.records.size()) - 1,
+                                .step = 3,
+                                .source = Source::cupti});
       host += op.cpu;
     }
   }
   report.steps = {{.number = 3, .round = 0, .t0 = 1'000'000, .t1 = host + 9500, .allocs = 0}};
   report.traces = {trace};
   report.clean_us = {70, 71, 72, 73, 74, 75, 76};
-  report.candidates = {{.rule = "linear_act", .ops = "linear + relu", .rows = {"linear", "relu"}, .times = 2, .launches_saved = 2, .bytes_saved = 196'608},
-                       {.rule = "multi_tensor_update", .ops = "sgd_update x6", .rows = {"sgd_update"}, .launches_saved = 5}};
+  report.candidates = {
+      {.rule = "linear_act", .ops = "linear + relu", .rows = {"linear", "relu"}, .times = 2, .launches_saved = 2, .bytes_saved = 196'608},
+      {.rule = "multi_tensor_update", .ops = "sgd_update x6", .rows = {"sgd_update"}, .launches_saved = 5}};
   report.judge();
-  EXPECT_EQ(report.table(), R"(CUDA eager  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
+  EXPECT_EQ(
+      report.table(),
+      R"(CUDA eager  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
 CUDA%  Self CUDA  CUDA total     med     p95  Self CPU  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict       Name           Flags
  33.2     12.6us      12.6us  12.6us  12.6us    15.3us      3       3  30.05  1338.9   22.44    4.7  4.5us   2.8x  launch-bound  matmul(wgrad)
  32.1     12.2us      12.2us  12.2us  12.2us    15.6us      3       3  30.07  1340.5   22.43    4.8  4.5us   2.7x  launch-bound  linear
@@ -316,7 +343,8 @@ STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to i
 TEST(DeviceTable, ReplayGolden) {
   Report report;
   report.device = kCuda, report.title = "CUDA fused", report.schedule = {.wait = 0, .warmup = 3, .active = 1};
-  report.roofs = card(), report.working_set = 2'500'000, report.mode = "fused", report.rules = "all,-weight_grad_update", report.replayed = true;
+  report.roofs = card(), report.working_set = 2'500'000, report.mode = "fused", report.rules = "all,-weight_grad_update",
+  report.replayed = true;
   report.nodes = {{"linear_act", "linear + relu", Role::none, {29'930'000, 1'303'000, 0}},
                   {"linear", "", Role::fwd, {160'000, 40'500, 0}},
                   {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};
@@ -326,14 +354,22 @@ TEST(DeviceTable, ReplayGolden) {
   int64_t device = t + 6900;
   uint32_t node = 0;
   for (const int64_t ns : {13'800, 8200, 2300}) {
-    trace.launches.push_back({.api_t0 = t, .api_t1 = t + 6900, .dev_t0 = device, .dev_t1 = device + ns, .step = 3, .graph_node = ++node, .source = Source::cupti});
+    trace.launches.push_back({.api_t0 = t,
+                              .api_t1 = t + 6900,
+                              .dev_t0 = device,
+                              .dev_t1 = device + ns,
+                              .step = 3,
+                              .graph_node = ++node,
+                              .source = Source::cupti});
     device += ns + 900;
   }
   report.steps = {{.number = 3, .round = 0, .t0 = t, .t1 = t + 10'400, .allocs = 0}};
   report.drain_ns = device - (t + 10'400);
   report.traces = {trace};
   report.judge();
-  EXPECT_EQ(report.table(), R"(CUDA fused, replayed as a graph (no host time per row)  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  rules all,-weight_grad_update  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
+  EXPECT_EQ(
+      report.table(),
+      R"(CUDA fused, replayed as a graph (no host time per row)  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  rules all,-weight_grad_update  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
 CUDA%  Self CUDA     med     p95  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict        Name                 Flags          Made of
  56.8     13.8us  13.8us  13.8us      1       1  29.93  1303.0   22.97    4.3  1.9us   7.3x  latency-bound  linear_act           HOT, SURPRISE  linear + relu
  33.7      8.2us   8.2us   8.2us      1       1   0.16    40.5    3.95    0.1  1.3us   6.3x  latency-bound  linear               SURPRISE       -

@@ -52,11 +52,8 @@ void mlp_step(FakeClock& clock, int64_t extra) {
 Report mlp_report() {
   FakeClock clock;
   const Roofs roofs{.f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
-  Session session({.schedule = {.wait = 1, .warmup = 3, .active = 4},
-                   .threads = 2,
-                   .roofs = roofs,
-                   .resident_bytes = 2'500'000,
-                   .clock = &clock});
+  Session session(
+      {.schedule = {.wait = 1, .warmup = 3, .active = 4}, .threads = 2, .roofs = roofs, .resident_bytes = 2'500'000, .clock = &clock});
   for (int step = 0; !session.done(); ++step) {
     mlp_step(clock, step == 5 ? 4000 : 0);
     session.step();
@@ -65,7 +62,9 @@ Report mlp_report() {
 }
 
 TEST(Table, Golden) {
-  EXPECT_EQ(mlp_report().table(), R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
+  EXPECT_EQ(
+      mlp_report().table(),
+      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  %roof     Pred  xpred  Verdict        Name           Flags
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
  40.1   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.5 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
@@ -77,8 +76,9 @@ STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
 }
 
 TEST(Table, ByShapeAllRowsAndScopes) {
-  EXPECT_EQ(mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
-            R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
+  EXPECT_EQ(
+      mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
+      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
  13.4   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  182.6 GF/s    192  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
@@ -143,7 +143,8 @@ TEST(Table, HeaderCountsTurns) {
   FakeClock clock;
   Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2}, .title = "CPU fused", .threads = 1, .clock = &clock});
   for (; !session.done(); session.step()) fake_op(clock, "op", 1, 1);
-  EXPECT_TRUE(session.finish().table().starts_with("CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist calibrate)  self excludes children\n"));
+  EXPECT_TRUE(session.finish().table().starts_with(
+      "CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist calibrate)  self excludes children\n"));
 }
 
 }  // namespace

@@ -12,7 +12,13 @@ constexpr double kLess = 1 - 1e-9, kMore = 1 + 1e-9;
 
 // A row that is 10 us at work and 1 us in dispatch, at some shares of the roofs.
 RowFacts row(double compute, double memory) {
-  return {.launches = 1, .busy_ns = 10e3, .host_ns = 1e3, .has_roofs = true, .compute_share = compute, .memory_share = memory, .compute_is_nearer = compute >= memory};
+  return {.launches = 1,
+          .busy_ns = 10e3,
+          .host_ns = 1e3,
+          .has_roofs = true,
+          .compute_share = compute,
+          .memory_share = memory,
+          .compute_is_nearer = compute >= memory};
 }
 RowCode code(const RowFacts& facts) { return row_verdict(facts).code; }
 
@@ -105,7 +111,8 @@ TEST(Roofs, PredictTheLongerOfComputingAndMoving) {
 
 TEST(Roofs, TheWorkingSetChoosesTheCopyRateAndTheTypeTheProducts) {
   Report r;
-  r.roofs = Roofs{.f32_gflops = 95, .bf16_gflops = 200, .cache_gbs = 40, .dram_gbs = 12, .cache_bytes = 16'000'000, .op_ns = 650, .floor_ns = 7};
+  r.roofs =
+      Roofs{.f32_gflops = 95, .bf16_gflops = 200, .cache_gbs = 40, .dram_gbs = 12, .cache_bytes = 16'000'000, .op_ns = 650, .floor_ns = 7};
   EXPECT_EQ(r.ceiling().bytes_per_ns, 12);  // unknown
   r.working_set = 16'000'000;
   EXPECT_EQ(r.ceiling().bytes_per_ns, 40);
