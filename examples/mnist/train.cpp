@@ -85,8 +85,9 @@ class Run {
   int64_t per_epoch_ = 0, steps_ = 0, step_ = 0, epochs_ = 0;
   int64_t saved_step_ = -1, model_step_ = -1;  // of the newest file, of model.safetensors
   double best_accuracy_ = -1;
+  int64_t epochs_since_best_ = 0;
   double window_loss_ = 0;  // sums at the last look at the loss
-  int64_t window_rows_ = 0, flat_steps_ = 0;
+  int64_t window_rows_ = 0, flat_steps_ = 0, looked_at_ = 0;
   std::vector<Epoch> history_;
 };
 
@@ -111,7 +112,7 @@ void Run::set_up() {
   time_.start();
   data_.to(device_);
   const OptimizerFlags& optimizer = flags_.optimizer;
-  batches_.emplace(data_.train, BatchOptions{.size = optimizer.batch,
+  batches_.emplace(data_.train, BatchOptions{.size = optimizer.rows_of_step(),
                                              .seed = flags_.common->seed,
                                              .dtype = flags_.model.batch_dtype(),
                                              .normalize = flags_.data.normalization()});
@@ -142,9 +143,9 @@ void Run::set_up() {
     out_.note("init", fmt::format("{} ({})", escaped(init->path), how));
   }
   const int64_t parameters = model->num_parameters();
-  out_.note("model",
-            fmt::format("{}, {} parameters, {}     {} lr {}   batch {}   seed {}", flags_.model.describe(), cli::grouped(parameters),
-                        cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch, flags_.common->seed));
+  out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
+                                 cli::grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch,
+                                 optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags_.common->seed));
   out_.detail(model->summary({optimizer.batch, kImagePixels}));
   const std::string threads = choose_threads(flags_, batches_->next());
   batches_->seek({});
@@ -166,7 +167,8 @@ void Run::train_steps() {
   time_.start();
   epoch_time_ = {};
   epoch_time_.start();
-  while (step_ < steps_ && !cli::interrupted()) {
+  const auto lost_patience = [this] { return flags_.optimizer.patience > 0 && epochs_since_best_ >= flags_.optimizer.patience; };
+  while (step_ < steps_ && !cli::interrupted() && !lost_patience()) {
     data_wait_.start();
     const Batch batch = [this] {
       const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
@@ -178,7 +180,7 @@ void Run::train_steps() {
       trainer_->step(batch);
     }
     if (session_ && !session_->done()) session_->step();
-    ++step_;
+    if (++step_ == 1) note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_), out_);
     const bool epoch_ends = step_ % per_epoch_ == 0 || step_ == steps_;
     if (epoch_ends || step_ % flags_.run.log_every == 0) look_at_loss();
     if (epoch_ends) {
@@ -195,13 +197,17 @@ void Run::train_steps() {
                       .epochs = epochs_,
                       .done = static_cast<double>(step_ % per_epoch_) / static_cast<double>(per_epoch_),
                       .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-                      .images_per_second = done * static_cast<double>(flags_.optimizer.batch) / seconds,
+                      .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
                       .data_wait = data_wait_.seconds() / seconds,
                       .eta_seconds = seconds / done * (static_cast<double>(steps_) - done)});
     }
   }
   time_.stop();
   progress_.clear();
+  if (lost_patience() && step_ < steps_) {
+    out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
+                                  100 * best_accuracy_));
+  }
 }
 
 std::string Run::position(int64_t step) const {
@@ -224,7 +230,8 @@ void Run::look_at_loss() {
   const double rows = static_cast<double>(state.loss_rows - window_rows_);
   const double window = (state.loss_sum - window_loss_) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
   const int64_t before = flat_steps_;
-  flat_steps_ = std::abs(window - chance) < 0.003 ? flat_steps_ + flags_.run.log_every : 0;
+  flat_steps_ = std::abs(window - chance) < 0.003 ? flat_steps_ + step_ - looked_at_ : 0;
+  looked_at_ = step_;
   window_loss_ = state.loss_sum;
   window_rows_ = state.loss_rows;
   if (before < 200 && flat_steps_ >= 200) {
@@ -270,6 +277,7 @@ void Run::end_epoch() {
     epoch.val_loss = e.loss();
     val = "  val " + cli::proportion(e.correct, e.images);
     if (every > 0 && e.accuracy() > best_accuracy_) save(kBest), saved += saved.empty() ? "  best" : ", best";
+    epochs_since_best_ = e.accuracy() > best_accuracy_ ? 0 : epochs_since_best_ + 1;
     best_accuracy_ = std::max(best_accuracy_, e.accuracy());
   }
   history_.push_back(epoch);
@@ -293,10 +301,11 @@ void Run::start_profile() {
   SINTER_CHECK(steps_ > wait + warmup, usage,
                cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_, " steps, wanted ",
                    wait + warmup + 1, " at least"));
-  session_ = std::make_unique<profiler::Session>(profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active},
-                                                                   .title = (device == kCpu ? "CPU" : device.str()) + " " + flags_.mode.mode,
-                                                                   .threads = num_threads(),
-                                                                   .allocations = [] { return allocator(device).stats().requests; }});
+  session_ =
+      std::make_unique<profiler::Session>(profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active},
+                                                            .title = (device == kCpu ? "CPU" : device.str()) + " " + flags_.mode.mode,
+                                                            .threads = num_threads(),
+                                                            .allocations = [] { return allocator(device).stats().requests; }});
 }
 
 std::string Run::finish_profile() {
@@ -442,7 +451,7 @@ void add_train(cli::App& app) {
   cli::Command& command = app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   add_train_flags(command.flags, flags);
   command.preset = &flags.run.preset;
-  command.presets["fast98"] = fast98();
+  command.presets["fast98"] = [&app] { return fast98(app.common()); };
   command.check = [&command] { resolve(command.flags, flags); };
   command.run = [&command](cli::Output& out) {
     cli::catch_signals();
