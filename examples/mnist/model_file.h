@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "examples/mnist/flags.h"
-#include "nn/mlp.h"
+#include "nn/module.h"
 #include "nn/safetensors.h"
 
 namespace sinter::mnist {
@@ -23,8 +23,8 @@ struct SavedModel {
 // A run folder means its model, else best, else last. Throws checkpoint.
 SavedModel read_model(const std::string& run_or_file);
 // A model with these weights on a device, in evaluation mode.
-std::shared_ptr<nn::Mlp> build_model(SavedModel& saved, Device device);
-void save_model(const std::string& path, const nn::Mlp& model, const std::string& config);
+std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
+void save_model(const std::string& path, const nn::Module& model, const std::string& config);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.
 struct FromFlags {

@@ -91,8 +91,9 @@ class Run {
   int64_t per_epoch_ = 0, steps_ = 0, step_ = 0, epochs_ = 0;
   int64_t saved_step_ = -1, model_step_ = -1;  // of the newest file, of model.safetensors
   double best_accuracy_ = -1;
+  int64_t epochs_since_best_ = 0;
   double window_loss_ = 0;  // sums at the last look at the loss
-  int64_t window_rows_ = 0, flat_steps_ = 0;
+  int64_t window_rows_ = 0, flat_steps_ = 0, looked_at_ = 0;
   std::vector<Epoch> history_;
 };
 
@@ -117,7 +118,7 @@ void Run::set_up() {
   time_.start();
   data_.to(device_);
   const OptimizerFlags& optimizer = flags_.optimizer;
-  batches_.emplace(data_.train, BatchOptions{.size = optimizer.batch,
+  batches_.emplace(data_.train, BatchOptions{.size = optimizer.rows_of_step(),
                                              .seed = flags_.common->seed,
                                              .dtype = flags_.model.batch_dtype(),
                                              .normalize = flags_.data.normalization()});
@@ -148,9 +149,9 @@ void Run::set_up() {
     out_.note("init", fmt::format("{} ({})", escaped(init->path), how));
   }
   const int64_t parameters = model->num_parameters();
-  out_.note("model",
-            fmt::format("{}, {} parameters, {}     {} lr {}   batch {}   seed {}", flags_.model.describe(), cli::grouped(parameters),
-                        cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch, flags_.common->seed));
+  out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
+                                 cli::grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch,
+                                 optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags_.common->seed));
   out_.detail(model->summary({optimizer.batch, kImagePixels}));
   const std::string threads = choose_threads(flags_, batches_->next());
   batches_->seek({});
@@ -172,7 +173,8 @@ void Run::train_steps() {
   time_.start();
   epoch_time_ = {};
   epoch_time_.start();
-  while (step_ < steps_ && !cli::interrupted()) {
+  const auto lost_patience = [this] { return flags_.optimizer.patience > 0 && epochs_since_best_ >= flags_.optimizer.patience; };
+  while (step_ < steps_ && !cli::interrupted() && !lost_patience()) {
     const auto step_begin = std::chrono::steady_clock::now();
     data_wait_.start();
     const Batch batch = [this] {
@@ -185,7 +187,7 @@ void Run::train_steps() {
       trainer_->step(batch);
     }
     if (session_) profile_step(step_begin);
-    ++step_;
+    if (++step_ == 1) note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_), out_);
     const bool epoch_ends = step_ % per_epoch_ == 0 || step_ == steps_;
     if (epoch_ends || step_ % flags_.run.log_every == 0) look_at_loss();
     if (epoch_ends) {
@@ -202,13 +204,17 @@ void Run::train_steps() {
                       .epochs = epochs_,
                       .done = static_cast<double>(step_ % per_epoch_) / static_cast<double>(per_epoch_),
                       .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-                      .images_per_second = done * static_cast<double>(flags_.optimizer.batch) / seconds,
+                      .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
                       .data_wait = data_wait_.seconds() / seconds,
                       .eta_seconds = seconds / done * (static_cast<double>(steps_) - done)});
     }
   }
   time_.stop();
   progress_.clear();
+  if (lost_patience() && step_ < steps_) {
+    out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
+                                  100 * best_accuracy_));
+  }
 }
 
 void Run::profile_step(std::chrono::steady_clock::time_point begin) {
@@ -240,7 +246,8 @@ void Run::look_at_loss() {
   const double rows = static_cast<double>(state.loss_rows - window_rows_);
   const double window = (state.loss_sum - window_loss_) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
   const int64_t before = flat_steps_;
-  flat_steps_ = std::abs(window - chance) < 0.003 ? flat_steps_ + flags_.run.log_every : 0;
+  flat_steps_ = std::abs(window - chance) < 0.003 ? flat_steps_ + step_ - looked_at_ : 0;
+  looked_at_ = step_;
   window_loss_ = state.loss_sum;
   window_rows_ = state.loss_rows;
   if (before < 200 && flat_steps_ >= 200) {
@@ -286,6 +293,7 @@ void Run::end_epoch() {
     epoch.val_loss = e.loss();
     val = "  val " + cli::proportion(e.correct, e.images);
     if (every > 0 && e.accuracy() > best_accuracy_) save(kBest), saved += saved.empty() ? "  best" : ", best";
+    epochs_since_best_ = e.accuracy() > best_accuracy_ ? 0 : epochs_since_best_ + 1;
     best_accuracy_ = std::max(best_accuracy_, e.accuracy());
   }
   history_.push_back(epoch);
@@ -488,7 +496,7 @@ void add_train(cli::App& app) {
   cli::Command& command = app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   add_train_flags(command.flags, flags);
   command.preset = &flags.run.preset;
-  command.presets["fast98"] = fast98();
+  command.presets["fast98"] = [&app] { return fast98(app.common()); };
   command.check = [&command] { resolve(command.flags, flags); };
   command.run = [&command](cli::Output& out) {
     cli::catch_signals();

@@ -7,7 +7,7 @@
 #include "capture/step.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
-#include "nn/mlp.h"
+#include "nn/module.h"
 #include "nn/optim.h"
 
 namespace sinter::mnist {
@@ -15,12 +15,12 @@ namespace sinter::mnist {
 using cli::count_of;
 
 // Drawn on the CPU, so that the numbers are those of every device.
-std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device);
+std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
 
 class Trainer {
  public:
   // `steps`: of the whole run, for the schedule.
-  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_t steps);
+  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps);
 
   // The losses of the rows; in mode fused the next step overwrites them.
   Tensor step(const Batch& batch);
@@ -28,7 +28,7 @@ class Trainer {
   StepState state() const { return read_step_state(optimizer_->state()); }
   // The sums of loss begin anew.
   void reset_loss();
-  nn::Mlp& model() { return *model_; }
+  nn::Module& model() { return *model_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
   // Mode fused only, else nullptr.
   const capture::Step* captured_step() const { return step_.get(); }
@@ -40,7 +40,7 @@ class Trainer {
   Tensor eager_step(const Tensor& images, const Tensor& labels);
 
   OptimizerFlags flags_;
-  std::shared_ptr<nn::Mlp> model_;
+  std::shared_ptr<nn::Module> model_;
   std::vector<Tensor> parameters_;
   nn::Schedule schedule_;
   std::unique_ptr<nn::Optimizer> optimizer_;
