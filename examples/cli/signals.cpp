@@ -31,6 +31,7 @@ void catch_signals() {
 
 void ignore_closed_pipes() { set_handler(SIGPIPE, SIG_IGN); }
 
+void interrupt() noexcept { g_interrupted.store(true, std::memory_order_relaxed); }
 bool interrupted() noexcept { return g_interrupted.load(std::memory_order_relaxed); }
 
 }  // namespace sinter::cli

@@ -9,5 +9,7 @@ void catch_signals();
 void ignore_closed_pipes();
 // Has a signal come? One atomic load.
 bool interrupted() noexcept;
+// As a signal does.
+void interrupt() noexcept;
 
 }  // namespace sinter::cli

@@ -36,7 +36,7 @@ std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Devi
   return model;
 }
 
-Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_t steps)
+Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_t steps, std::vector<capture::Refused> choices)
     : flags_(flags.optimizer),
       model_(std::move(model)),
       parameters_(model_->parameters()),
@@ -48,7 +48,8 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_
                                           capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
                                                                .parameters = nn::parameter_visitor(*model_),
                                                                .mode = [this] { return int64_t{model_->is_training()}; },
-                                                               .measure = flags.mode.measures()});
+                                                               .measure = flags.mode.measures(),
+                                                               .choices = std::move(choices)});
 }
 
 Tensor Trainer::step(const Batch& batch) {
@@ -67,6 +68,15 @@ void Trainer::reset_loss() {
   state.loss_sum = 0;
   state.loss_rows = 0;
   write_step_state(optimizer_->state(), state);
+}
+
+void Trainer::rehearse(const Batch& batch, int64_t calls) {
+  for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) step(batch);
+}
+
+void Trainer::restore(const nn::Checkpoint& checkpoint) {
+  nn::restore(checkpoint, *model_, *optimizer_);
+  steps_ = checkpoint.state.step;
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
