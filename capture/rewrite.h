@@ -30,9 +30,11 @@ struct Miss {
 
 class Rewriter {
  public:
-  Rewriter(Graph graph, Refused refused) : graph(std::move(graph)), refused_(std::move(refused)) {}
+  Rewriter(Graph graph, Device::Type device, Refused refused)
+      : graph(std::move(graph)), device(device), refused_(std::move(refused)) {}
 
   Graph graph;
+  Device::Type device;  // whose kernels will run it
   std::vector<Group> groups;
   std::vector<Miss> misses;
 

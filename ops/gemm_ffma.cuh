@@ -35,15 +35,17 @@ struct FfmaChunks {
   static SINTER_DEVICE_FN int outer_of(bool along_k, int e) { return along_k ? e / (kDepth / kVec<T>) : e % (kTile / kVec<T>)*kVec<T>; }
   static SINTER_DEVICE_FN int k_of(bool along_k, int e) { return along_k ? e % (kDepth / kVec<T>)*kVec<T> : e / (kTile / kVec<T>); }
 
-  SINTER_DEVICE_FN void load(const ProductSide<T>& side, int64_t outer, int64_t k) {
+  template <class Side>
+  SINTER_DEVICE_FN void load(const Side& side, int64_t outer, int64_t k) {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x();
       const auto chunk = side.chunk(side.along_k, outer + outer_of(side.along_k, e), k + k_of(side.along_k, e));
-      chunks[c] = side.vec && chunk.left >= kVec<T> ? side.data.template load_vec<kVec<T>>(chunk.at) : side.gather(chunk);
+      chunks[c] = load_chunk<T>(side, chunk);
     }
   }
-  SINTER_DEVICE_FN void store(const ProductSide<T>& side, typename FfmaShared<V>::Tile& tile) const {
+  template <class Side>
+  SINTER_DEVICE_FN void store(const Side& side, typename FfmaShared<V>::Tile& tile) const {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x(), outer = outer_of(side.along_k, e), k = k_of(side.along_k, e);
@@ -73,12 +75,12 @@ SINTER_DEVICE_FN void load_eight(const Tile& tile, int k, int column, V (&v)[8])
   }
 }
 
-template <class T, class Epilogue>
-SINTER_DEVICE_FN void ffma_product(const Product<T>& product, const Epilogue& epilogue) {
+template <class T, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   using V = compute_t<T>;
   constexpr int kDepth = kFfmaDepth<V>;
   auto& s = shared<FfmaShared<V>>();
-  const int64_t row = block_x() * kTile, col = block_y() * kTile, k = product.a.k;
+  const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
   const int my_row = thread_x() / 8 * 8, my_col = thread_x() % 8 * 8;
   V sums[8][8] = {}, row_sum = 0;
   FfmaChunks<T> a, b;
@@ -107,8 +109,10 @@ SINTER_DEVICE_FN void ffma_product(const Product<T>& product, const Epilogue& ep
       }
     }
     if constexpr (Epilogue::kSumsRows) {
-      if (block_y() == 0) {
-        for (int p = 0; p < kDepth; ++p) row_sum = row_sum + stage.a(p, FfmaShared<V>::column(thread_x()));
+      if (tile.col == 0) {
+        V part = 0;
+        for (int p = 0; p < kDepth; ++p) part = part + stage.a(p, FfmaShared<V>::column(thread_x()));
+        row_sum = row_sum + part;
       }
     }
     if (more) store(s.stages[use ^ 1]);
@@ -125,15 +129,15 @@ SINTER_DEVICE_FN void ffma_product(const Product<T>& product, const Epilogue& ep
     }
   }
   block_sync();
-  finish_tile(product, s.sums, epilogue);
+  finish_tile(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (block_y() == 0 && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
   }
 }
 
 // The launch: kernel<T, ..>(product, epilogue) on this core.
-template <auto kernel, class T, class Epilogue>
-void launch_ffma(const Product<T>& product, const Epilogue& epilogue) {
+template <auto kernel, class T, class B, class A, class Epilogue>
+void launch_ffma(const Product<T, B, A>& product, const Epilogue& epilogue) {
   launch<kernel>(product.grid(), kFfmaThreads, sizeof(FfmaShared<compute_t<T>>), product, epilogue);
 }
 

@@ -11,8 +11,8 @@ inline constexpr int kMmaThreads = 128, kMmaDepth = 32, kMmaStages = 4;
 
 // How an operand lies in memory: known when compiled, or asked at run time.
 enum class Lies : uint8_t { along_k, along_outer, either };
-template <Lies kLies>
-SINTER_DEVICE_FN bool lies_along_k(const ProductSide<bf16>& side) {
+template <Lies kLies, class Side>
+SINTER_DEVICE_FN bool lies_along_k(const Side& side) {
   return kLies == Lies::either ? side.along_k : kLies == Lies::along_k;
 }
 
@@ -31,42 +31,33 @@ struct MmaShared {
   };
 };
 
-template <class Tile>
-SINTER_DEVICE_FN void copy_chunk(const ProductSide<bf16>& side, const ProductSide<bf16>::Chunk& chunk, Tile& tile, int r, int c) {
-  if (side.vec && (chunk.left >= 8 || chunk.left <= 0)) {
-    cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
-  } else {
-    tile.store_vec(r, c, side.gather(chunk));
-  }
-}
-
-template <Lies kLies>
-SINTER_DEVICE_FN void copy_tile(const ProductSide<bf16>& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
+template <Lies kLies, class Side>
+SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
   SINTER_UNROLL
   for (int e = thread_x(); e < kTile * kMmaDepth / 8; e += kMmaThreads) {
     if (lies_along_k<kLies>(side)) {
       const int r = e / (kMmaDepth / 8), c = e % (kMmaDepth / 8) * 8;
-      copy_chunk(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
+      copy_chunk<bf16>(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
     } else {
       const int r = e / (kTile / 8), c = e % (kTile / 8) * 8;
-      copy_chunk(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
+      copy_chunk<bf16>(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
     }
   }
 }
 
 // Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8), (8, 8) of (outer, k); B's in the order
 // (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
-template <Lies kLies, bool kIsA>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const ProductSide<bf16>& side, const MmaShared::Tile& tile, int outer, int k) {
+template <Lies kLies, bool kIsA, class Side>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaShared::Tile& tile, int outer, int k) {
   const int matrix = lane() / 8, row = lane() % 8;
   const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8, p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
   return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p) : ldmatrix_x4_trans(tile.along_outer, p + row, o);
 }
 
-template <Lies kA, Lies kB, class Epilogue>
-SINTER_DEVICE_FN void mma_product(const Product<bf16>& product, const Epilogue& epilogue) {
+template <Lies kA, Lies kB, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<bf16, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   auto& s = shared<MmaShared>();
-  const int64_t row = block_x() * kTile, col = block_y() * kTile, k = product.a.k;
+  const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
   const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
   Vec<float, 4> sums[2][4] = {};
   float row_sum = 0;
@@ -101,11 +92,12 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16>& product, const Epilogue& 
       }
     }
     if constexpr (Epilogue::kSumsRows) {
-      if (block_y() == 0 && thread_x() < kTile) {
+      if (tile.col == 0 && thread_x() < kTile) {
+        float part = 0;
         for (int p = 0; p < kMmaDepth; ++p) {
-          row_sum =
-              row_sum + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
+          part = part + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
         }
+        row_sum = row_sum + part;
       }
     }
   }
@@ -121,20 +113,23 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16>& product, const Epilogue& 
     }
   }
   block_sync();
-  finish_tile(product, s.sums, epilogue);
+  finish_tile(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (block_y() == 0 && thread_x() < kTile && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
   }
 }
 
 // f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
-template <Lies kA, Lies kB, class F>
-void with_layout(const Product<bf16>& product, F&& f) {
-  const bool fits = product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
-  fits ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
+template <Lies kA, Lies kB, class B>
+bool lies_so(const Product<bf16, B>& product) {
+  return product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
 }
-template <auto kernel, class Epilogue>
-void launch_mma(const Product<bf16>& product, const Epilogue& epilogue) {
+template <Lies kA, Lies kB, class B, class F>
+void with_layout(const Product<bf16, B>& product, F&& f) {
+  lies_so<kA, kB>(product) ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
+}
+template <auto kernel, class B, class A, class Epilogue>
+void launch_mma(const Product<bf16, B, A>& product, const Epilogue& epilogue) {
   launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaShared), product, epilogue);
 }
 

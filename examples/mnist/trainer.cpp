@@ -25,10 +25,6 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const
 
 }  // namespace
 
-std::string count_of(int64_t n, const std::string& thing, const char* plural) {
-  return cat(cli::grouped(n), " ", thing, n == 1 ? "" : plural);
-}
-
 std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
   auto model = std::make_shared<nn::Mlp>(flags.sizes(), nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
   if (flags.dtype == "bf16") model->enable_bf16();
@@ -49,7 +45,8 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_
                                                                .parameters = nn::parameter_visitor(*model_),
                                                                .mode = [this] { return int64_t{model_->is_training()}; },
                                                                .measure = flags.mode.measures(),
-                                                               .choices = std::move(choices)});
+                                                               .choices = std::move(choices),
+                                                               .cuda_graph = flags.mode.cuda_graph});
 }
 
 Tensor Trainer::step(const Batch& batch) {

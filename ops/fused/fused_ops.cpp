@@ -5,7 +5,7 @@ namespace sinter {
 
 std::span<const OpDef* const> fused_ops() {
   static constexpr const OpDef* kList[] = {&kLinearActOp,         &kInputGradActOp,   &kWeightBiasGradOp, &kWeightGradUpdateOp,
-                                           &kMultiTensorUpdateOp, &kSoftmaxXentOp,    &kMergeLinearOp,    &kGluOp,
+                                           &kMultiTensorUpdateOp, &kSoftmaxXentOp, &kClassifierHeadOp,    &kMergeLinearOp,    &kGluOp,
                                            &kGluBackwardOp,       &kPointwiseChainOp, &kClipNormOp};
   return kList;
 }

@@ -1,0 +1,54 @@
+// What the fusion rules share, and the rules themselves, by family: rules_linear.cpp, rules_loss.cpp, rules_glu.cpp, rules_update.cpp,
+// rules_pointwise.cpp. Used by them and by the table in rules.cpp. A rule takes a graph and fuses every group that it finds.
+#pragma once
+
+#include "capture/rewrite.h"
+#include "ops/fused/fused.h"
+#include "ops/structured.h"
+
+namespace sinter::capture::rule {
+
+// REQUIRES: it exists.
+const OpDef& op_named(const std::string& name);
+
+struct Activation {
+  Act act;
+  const OpDef *forward, *backward;
+  Keep keep;  // what its backward reads besides y
+};
+// The activation whose forward or backward op this is, or null.
+const Activation* activation_of(const OpDef* op, bool backward);
+
+// Calls f(i) for every node, again from the start after each change, until f changes nothing.
+template <class F>
+void each_node(Rewriter& r, F&& f) {
+  for (size_t i = 0; i < r.graph.nodes.size();) {
+    if (f(static_cast<int>(i))) {
+      i = 0;
+    } else {
+      ++i;
+    }
+  }
+}
+
+// A node of this op that reads the value, or -1.
+int find_reader(const Rewriter& r, int value, const OpDef* op);
+// Who reads `value` besides the `expected` nodes, in words; empty if nobody does.
+std::string others(const Rewriter& r, int value, const std::vector<int>& expected);
+// matmul(dy^T, x)
+bool is_weight_grad(const Node& node);
+
+void linear_act(Rewriter& r);
+void input_grad_act(Rewriter& r);
+void weight_bias_grad(Rewriter& r);
+void softmax_xent(Rewriter& r);
+void classifier_head(Rewriter& r);
+void glu(Rewriter& r);
+void glu_backward(Rewriter& r);
+void merge_linear(Rewriter& r);
+void clip_norm(Rewriter& r);
+void weight_grad_update(Rewriter& r);
+void multi_tensor_update(Rewriter& r);
+void pointwise_chain(Rewriter& r);
+
+}  // namespace sinter::capture::rule
