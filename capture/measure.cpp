@@ -74,7 +74,7 @@ class Timed {
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
   constexpr int kRuns = 7;
   const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
-  std::set<std::pair<std::string, int>> refused;
+  Refused refused;
   std::vector<Group> fallbacks;
   while (true) {
     Rewriter r = rewrite(recorded, set, device, refused);

@@ -227,7 +227,7 @@ std::string App::help(const Command& command) const {
   for (const std::string& topic : topics) {
     out += fmt::format("\n{}\n", topic);
     for (const Flag& flag : command.flags.all()) {
-      if (flag.topic != topic) continue;
+      if (flag.topic != topic || flag.hidden) continue;
       std::string left = "  " + flag.shown();
       for (const std::string& other : flag.other) left += ", " + other;
       if (!flag.value.empty()) left += flag.bare_value.empty() ? " " + flag.value : "[=" + flag.value + "]";

@@ -60,8 +60,9 @@ class App {
 };
 
 // The entries of a config text (TOML as CLI11 reads it) into the flags: global keys on top, the rest under [section]; other sections must
-// be in `sections` and are passed over. `file` is for messages. Throws usage for an unknown key or section, and for a repeated key.
+// be in `sections` and are passed over. They have the rank `source`. `file` is for messages. Throws usage for an unknown key or section,
+// and for a repeated key.
 void apply_config(const std::string& text, const std::string& file, Flags& flags, const std::string& section,
-                  const std::vector<std::string>& sections);
+                  const std::vector<std::string>& sections, Source source = Source::file);
 
 }  // namespace sinter::cli

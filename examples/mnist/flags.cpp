@@ -134,6 +134,13 @@ void add_run_flags(cli::Flags& flags, RunFlags& run) {
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
   flags.toggle("force", run.force, "start over in a folder that holds a run").saved = false;
   flags.integer("save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
+  flags.integer("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
+  cli::Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
+  resume.saved = false;
+  resume.bare_value = resume.standard = "runs/last";
+  cli::Flag& stop = flags.integer("stop-after", run.stop_after, 0, kMany, "as if a signal came after step N: for tests");
+  stop.saved = false;
+  stop.hidden = true;
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");

@@ -66,9 +66,9 @@ struct ModeFlags {
 };
 
 struct RunFlags {
-  std::string preset, out, init;
+  std::string preset, out, init, resume;
   bool force = false, dry_run = false, overfit_batch = false, check_nan = false;
-  int64_t save_every = 1, log_every = 100;
+  int64_t save_every = 1, save_steps = 0, log_every = 100, stop_after = 0;
   std::optional<double> target_acc;
 };
 

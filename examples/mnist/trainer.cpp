@@ -40,7 +40,7 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
   return model;
 }
 
-Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps)
+Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices)
     : flags_(flags.optimizer),
       model_(std::move(model)),
       parameters_(model_->parameters()),
@@ -53,6 +53,7 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
                                                                .parameters = nn::parameter_visitor(*model_),
                                                                .mode = [this] { return int64_t{model_->is_training()}; },
                                                                .measure = flags.mode.measures(),
+                                                               .choices = std::move(choices),
                                                                .cuda_graph = flags.mode.cuda_graph});
 }
 
@@ -72,6 +73,15 @@ void Trainer::reset_loss() {
   state.loss_sum = 0;
   state.loss_rows = 0;
   write_step_state(optimizer_->state(), state);
+}
+
+void Trainer::rehearse(const Batch& batch, int64_t calls) {
+  for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) step(batch);
+}
+
+void Trainer::restore(const nn::Checkpoint& checkpoint) {
+  nn::restore(checkpoint, *model_, *optimizer_);
+  steps_ = checkpoint.state.step;
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
