@@ -20,7 +20,7 @@ class ThreadBuffer {
   Record* push(StaticName name, ScopeKind kind) noexcept;
   void pop(Record* record) noexcept;
   bool in_op() const { return current_ >= 0 && records_[current_].kind == ScopeKind::op; }
-  void add_launch(int64_t t0, int64_t t1) noexcept;
+  void add_launch(LaunchRecord launch) noexcept;  // fills in record, step; counts for the innermost op
   int depth() const { return depth_; }
   void clear() noexcept;
   bool prepare(uint32_t epoch);  // false: scopes of an older session are still open here

@@ -5,10 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/device/device.h"
+#include "profiler/launch_record.h"
+#include "profiler/roofs.h"
 #include "profiler/scope.h"
+#include "profiler/verdict.h"
 
 namespace sinter::profiler {
 
@@ -20,10 +25,39 @@ struct Schedule {
 struct StepSample {
   int64_t number, round;  // both from 0; a round is one turn of the schedule
   int64_t t0, t1;
-  int64_t allocs;        // -1: not counted
-  int64_t launches = 0;  // of all threads
+  int64_t allocs;         // -1: not counted
+  int64_t launches = 0;   // kernels of all threads, those of CUDA graphs too
+  int64_t api_calls = 0;  // host calls that submitted work; on cpu as launches
+  int64_t copies = 0;     // memcpy and memset
 
   int64_t ns() const { return t1 - t0; }
+};
+
+// Memory of the session's device when a block was taken or given back.
+struct MemorySample {
+  int64_t t, live_bytes;
+  uint32_t step;
+};
+
+// A node of a replayed CUDA graph, which has no scope: LaunchRecord::graph_node is its index + 1. From capture::describe_nodes().
+struct GraphNode {
+  std::string name{}, made_of{};  // "linear_act", "linear + relu"
+  Role role = Role::none;
+  Cost cost{};
+};
+
+// What the profiler itself costs, and how sure its one time axis is.
+struct Overheads {
+  double scope_ns = 0, event_ns = 0;  // 0: not measured
+  int64_t axis_ns = -1;               // half-width of the narrowest bracket; -1: no device axis
+};
+
+// Where the window went on the device; the idle parts add up to window - busy exactly.
+struct Timeline {
+  int64_t window_ns = 0, busy_ns = 0;                         // sums over the active steps; busy: union of intervals
+  int64_t data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;  // idle, by what it waits for
+  bool known = false;                                         // device times of source cupti or graph (cpu: host)
+  int64_t idle_ns() const { return data_ns + sync_ns + host_ns + gap_ns; }
 };
 
 // Records of one thread in the order of their begin; a thread may come in several pieces. Parents are indices into the same piece.
@@ -32,6 +66,7 @@ struct Trace {
   bool steps_here;  // the thread that called step()
   std::vector<Record> records;
   std::vector<LaunchRecord> launches;
+  std::vector<MemorySample> memory;
 };
 
 // All calls of one op name and role (and shapes, if asked), or of one name among the scopes of another kind. Sums over the active steps.
@@ -42,7 +77,10 @@ struct Row {
   int64_t calls = 0, launches = 0;
   Cost cost{};
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // a row inside itself counts once in total
-  std::vector<int64_t> samples{};                    // self ns of each active step
+  std::vector<int64_t> samples{};                    // self ns of each active step; on a device, of its device time
+  int64_t device_ns = 0, device_total_ns = 0;        // of its launches, and with those of its children; cpu: as kernel_ns and total_ns
+  int64_t untimed = 0;                               // launches without a device time
+  std::string made_of{};                             // of a replayed fused op: "linear + relu"
   std::string heaviest_child{};
   int64_t heaviest_child_ns = 0;
 
@@ -75,16 +113,35 @@ struct TableOptions {
 std::vector<int64_t> self_times(const Trace& trace);
 
 struct Report {
-  std::string title;
+  std::string title;  // "CPU eager"
   int threads = 0;
   Schedule schedule;
-  std::vector<StepSample> steps;  // active and complete
+  Device device{};
+  std::string mode, rules;       // "eager", "fused"; rules of the latter
+  std::string dtype = "f32";     // of the matrix products: chooses the roof
+  bool replayed = false;         // the steps ran as a CUDA graph: no host time per row
+  Source source = Source::host;  // of the device times
+  std::optional<Roofs> roofs;    // without them Pred, %roof and verdicts are "-"
+  int64_t working_set = 0;       // bytes of distinct storage that a step touches; 0: unknown
+  Overheads overheads;
+  int64_t dropped = 0, invalid = 0;  // records lost to a full buffer; device times that cannot be
+  std::vector<double> clean_us;      // median steps of clean rounds, or clean steps: what a step takes without the profiler
+  std::vector<GraphNode> nodes;      // of the replayed graph
+  std::vector<StepSample> steps;     // active and complete
   std::vector<Trace> traces;
   std::vector<std::string> incomplete;  // why this report is not to be trusted; empty: it is complete
   std::vector<std::string> notes;       // what left the statistics
 
   Rows rows(bool by_shape = false) const;
   double launches_per_step() const;
+  Ceiling ceiling() const;
+  Timeline timeline() const;
+  RowVerdict verdict(const Row& row) const;
+  StepVerdict verdict() const;
+  // Pred: what the row's work should take under the roofs, over all its calls; 0 without roofs.
+  double predicted_ns(const Row& row) const;
+  // The time a row is judged by: device self; on cpu self.
+  double judged_ns(const Row& row) const { return static_cast<double>(device == kCpu ? row.self_ns : row.device_ns); }
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its statistics. Called once, by finish().
   void judge();
   // Index in steps, or -1 if the step is not an active one.

@@ -38,12 +38,6 @@ struct Record {
   static constexpr int64_t kOpen = INT64_MIN;
 };
 
-// One piece of work that an op started; `record` is the index of the op's record in the same thread.
-struct LaunchRecord {
-  int64_t t0, t1;
-  int32_t record;
-};
-
 namespace detail {
 inline std::atomic<bool> g_recording{false};
 class ThreadBuffer;

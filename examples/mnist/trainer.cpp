@@ -25,10 +25,6 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const
 
 }  // namespace
 
-std::string count_of(int64_t n, const std::string& thing, const char* plural) {
-  return cat(cli::grouped(n), " ", thing, n == 1 ? "" : plural);
-}
-
 std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
   auto model = std::make_shared<nn::Mlp>(flags.sizes(), nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
   if (flags.dtype == "bf16") model->enable_bf16();

@@ -5,14 +5,14 @@
 #include <memory>
 
 #include "capture/step.h"
+#include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
 #include "nn/mlp.h"
 #include "nn/optim.h"
 
 namespace sinter::mnist {
 
-// "1 step", "2,150 steps"
-std::string count_of(int64_t n, const std::string& thing, const char* plural = "s");
+using cli::count_of;
 
 // Drawn on the CPU, so that the numbers are those of every device.
 std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device);
