@@ -35,15 +35,17 @@ struct FfmaChunks {
   static SINTER_DEVICE_FN int outer_of(bool along_k, int e) { return along_k ? e / (kDepth / kVec<T>) : e % (kTile / kVec<T>)*kVec<T>; }
   static SINTER_DEVICE_FN int k_of(bool along_k, int e) { return along_k ? e % (kDepth / kVec<T>)*kVec<T> : e / (kTile / kVec<T>); }
 
-  SINTER_DEVICE_FN void load(const ProductSide<T>& side, int64_t outer, int64_t k) {
+  template <class Side>
+  SINTER_DEVICE_FN void load(const Side& side, int64_t outer, int64_t k) {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x();
       const auto chunk = side.chunk(side.along_k, outer + outer_of(side.along_k, e), k + k_of(side.along_k, e));
-      chunks[c] = side.vec && chunk.left >= kVec<T> ? side.data.template load_vec<kVec<T>>(chunk.at) : side.gather(chunk);
+      chunks[c] = side.vec && chunk.left >= kVec<T> ? side.source(chunk).template load_vec<kVec<T>>(chunk.at) : gather<T>(side, chunk);
     }
   }
-  SINTER_DEVICE_FN void store(const ProductSide<T>& side, typename FfmaShared<V>::Tile& tile) const {
+  template <class Side>
+  SINTER_DEVICE_FN void store(const Side& side, typename FfmaShared<V>::Tile& tile) const {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x(), outer = outer_of(side.along_k, e), k = k_of(side.along_k, e);
@@ -73,8 +75,8 @@ SINTER_DEVICE_FN void load_eight(const Tile& tile, int k, int column, V (&v)[8])
   }
 }
 
-template <class T, class Epilogue>
-SINTER_DEVICE_FN void ffma_product(const Product<T>& product, const Epilogue& epilogue) {
+template <class T, class B, class Epilogue>
+SINTER_DEVICE_FN void ffma_product(const Product<T, B>& product, const Epilogue& epilogue) {
   using V = compute_t<T>;
   constexpr int kDepth = kFfmaDepth<V>;
   auto& s = shared<FfmaShared<V>>();
@@ -132,8 +134,8 @@ SINTER_DEVICE_FN void ffma_product(const Product<T>& product, const Epilogue& ep
 }
 
 // The launch: kernel<T, ..>(product, epilogue) on this core.
-template <auto kernel, class T, class Epilogue>
-void launch_ffma(const Product<T>& product, const Epilogue& epilogue) {
+template <auto kernel, class T, class B, class Epilogue>
+void launch_ffma(const Product<T, B>& product, const Epilogue& epilogue) {
   launch<kernel>(product.grid(), kFfmaThreads, sizeof(FfmaShared<compute_t<T>>), product, epilogue);
 }
 

@@ -11,8 +11,8 @@ inline constexpr int kMmaThreads = 128, kMmaDepth = 32, kMmaStages = 4;
 
 // How an operand lies in memory: known when compiled, or asked at run time.
 enum class Lies : uint8_t { along_k, along_outer, either };
-template <Lies kLies>
-SINTER_DEVICE_FN bool lies_along_k(const ProductSide<bf16>& side) {
+template <Lies kLies, class Side>
+SINTER_DEVICE_FN bool lies_along_k(const Side& side) {
   return kLies == Lies::either ? side.along_k : kLies == Lies::along_k;
 }
 
@@ -31,17 +31,17 @@ struct MmaShared {
   };
 };
 
-template <class Tile>
-SINTER_DEVICE_FN void copy_chunk(const ProductSide<bf16>& side, const ProductSide<bf16>::Chunk& chunk, Tile& tile, int r, int c) {
+template <class Side, class Tile>
+SINTER_DEVICE_FN void copy_chunk(const Side& side, const typename Side::Chunk& chunk, Tile& tile, int r, int c) {
   if (side.vec && (chunk.left >= 8 || chunk.left <= 0)) {
-    cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
+    cp_async16(tile, r, c, side.source(chunk), chunk.at, chunk.left > 0);
   } else {
-    tile.store_vec(r, c, side.gather(chunk));
+    tile.store_vec(r, c, gather<bf16>(side, chunk));
   }
 }
 
-template <Lies kLies>
-SINTER_DEVICE_FN void copy_tile(const ProductSide<bf16>& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
+template <Lies kLies, class Side>
+SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
   SINTER_UNROLL
   for (int e = thread_x(); e < kTile * kMmaDepth / 8; e += kMmaThreads) {
     if (lies_along_k<kLies>(side)) {
@@ -56,15 +56,15 @@ SINTER_DEVICE_FN void copy_tile(const ProductSide<bf16>& side, int64_t outer, in
 
 // Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8), (8, 8) of (outer, k); B's in the order
 // (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
-template <Lies kLies, bool kIsA>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const ProductSide<bf16>& side, const MmaShared::Tile& tile, int outer, int k) {
+template <Lies kLies, bool kIsA, class Side>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaShared::Tile& tile, int outer, int k) {
   const int matrix = lane() / 8, row = lane() % 8;
   const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8, p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
   return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p) : ldmatrix_x4_trans(tile.along_outer, p + row, o);
 }
 
-template <Lies kA, Lies kB, class Epilogue>
-SINTER_DEVICE_FN void mma_product(const Product<bf16>& product, const Epilogue& epilogue) {
+template <Lies kA, Lies kB, class B, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<bf16, B>& product, const Epilogue& epilogue) {
   auto& s = shared<MmaShared>();
   const int64_t row = block_x() * kTile, col = block_y() * kTile, k = product.a.k;
   const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
@@ -128,13 +128,13 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16>& product, const Epilogue& 
 }
 
 // f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
-template <Lies kA, Lies kB, class F>
-void with_layout(const Product<bf16>& product, F&& f) {
+template <Lies kA, Lies kB, class B, class F>
+void with_layout(const Product<bf16, B>& product, F&& f) {
   const bool fits = product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
   fits ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
 }
-template <auto kernel, class Epilogue>
-void launch_mma(const Product<bf16>& product, const Epilogue& epilogue) {
+template <auto kernel, class B, class Epilogue>
+void launch_mma(const Product<bf16, B>& product, const Epilogue& epilogue) {
   launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaShared), product, epilogue);
 }
 

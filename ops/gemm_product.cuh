@@ -28,19 +28,23 @@ struct ProductSide {
     if (k_chunk) return {i * outer_stride + p * k_stride, k_stride, i < outer ? k - p : 0};
     return {i * outer_stride + p * k_stride, outer_stride, p < k ? outer - i : 0};
   }
-  // Element by element, zeros where there are none.
-  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Chunk& c) const {
-    Vec<T, kVec<T>> v;
-    SINTER_UNROLL
-    for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? data[c.at + q * c.step] : T(0.0f);
-    return v;
-  }
+  SINTER_DEVICE_FN const In<T>& source(const Chunk&) const { return data; }  // where the chunk is read
 };
 
-// C[m, n] = A[m, k] B[k, n]
-template <class T>
+// A chunk element by element, zeros where there are none.
+template <class T, class Side>
+SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Side& side, const typename Side::Chunk& c) {
+  Vec<T, kVec<T>> v;
+  SINTER_UNROLL
+  for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
+  return v;
+}
+
+// C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer, along_k, vec, chunk() and source().
+template <class T, class B = ProductSide<T>>
 struct Product {
-  ProductSide<T> a, b;
+  ProductSide<T> a;
+  B b;
   int64_t m() const { return a.outer; }
   int64_t n() const { return b.outer; }
   Grid grid() const { return {std::max<int64_t>(blocks_for(a.outer, kTile), 1), std::max<int64_t>(blocks_for(b.outer, kTile), 1)}; }

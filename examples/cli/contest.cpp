@@ -22,11 +22,12 @@ double round_us(const std::function<void()>& step, Device device, const ContestF
   for (int64_t i = 0; i < flags.warmup; ++i) step();
   synchronize(device);
   std::vector<double> times;
-  for (int64_t i = 0; i < flags.steps; ++i) {
+  const int64_t per_sample = device == kCpu ? 1 : flags.steps;  // elsewhere waiting for the device is no part of a step
+  for (int64_t i = 0; i < flags.steps; i += per_sample) {
     const auto begin = Clock::now();
-    step();
+    for (int64_t n = 0; n < per_sample; ++n) step();
     synchronize(device);
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(per_sample));
   }
   return profiler::median(times);
 }
@@ -89,7 +90,7 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
 
 void add_contest_flags(Flags& flags, ContestFlags& contest) {
   flags.topic("comparison");
-  flags.integer("steps", contest.steps, 1, 1'000'000, "of a round");
+  flags.integer("steps", contest.steps, std::min<int64_t>(contest.steps, 1), 1'000'000, "of a round");
   flags.integer("warmup", contest.warmup, 0, 1'000'000, "steps before each round, not measured");
   flags.integer("rounds", contest.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
   flags.number("max-rel", contest.max_rel, 0, 1, "1e-5, bf16 2e-2", "largest difference allowed, relative to the tensor's largest value");
@@ -98,6 +99,12 @@ void add_contest_flags(Flags& flags, ContestFlags& contest) {
 std::string Contest::rounds(const ContestFlags& flags) const {
   if (!timed()) return "one step of each";
   return fmt::format("{} of rounds x {}, {} warm-up", count_of(flags.rounds, "pair"), count_of(flags.steps, "step"), flags.warmup);
+}
+
+std::vector<double> rounds_us(const std::function<void()>& step, Device device, const ContestFlags& flags) {
+  std::vector<double> us;
+  for (int64_t round = 0; round < flags.rounds && !interrupted(); ++round) us.push_back(round_us(step, device, flags));
+  return us;
 }
 
 Outcome run_contest(const Contest& contest, const ContestFlags& flags) {

@@ -53,6 +53,8 @@ struct Outcome {
   profiler::Estimate ratio{};  // of the clean rounds
 };
 
+// The median step of each round of one mode by itself.
+std::vector<double> rounds_us(const std::function<void()>& step, Device device, const ContestFlags& flags);
 // Ends early on a signal: check interrupted().
 Outcome run_contest(const Contest& contest, const ContestFlags& flags);
 // The lines from the ledger to the near misses; `parity` ends the line of FLOPs. With `explain` the explanation.

@@ -1,6 +1,7 @@
 // softmax_xent: formula in ops/fused/softmax_xent.cpp. One kernel for rows that a warp holds in registers, one for longer rows.
 #include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
+#include "ops/fused/xent_row.cuh"
 #include "ops/structured.h"
 
 // B batch, C classes
@@ -31,7 +32,7 @@ SINTER_DEVICE_FN int64_t label_of(const XentOperands<T, D>& x, int64_t row, int 
   return label;
 }
 
-// A warp owns a row, lane l its columns l, l + 32, .. in registers. Reads z, a label and a seed, writes a loss and dz.
+// A warp owns a row (ops/fused/xent_row.cuh). Reads z, a label and a seed, writes a loss and dz.
 // REQUIRES: cols <= 32 kPerLane
 template <class T, class D, int kPerLane>
 SINTER_KERNEL softmax_xent_forward_backward(XentOperands<T, D> x) {
@@ -39,37 +40,10 @@ SINTER_KERNEL softmax_xent_forward_backward(XentOperands<T, D> x) {
   const int64_t row = block_x() * warps_per_block() + warp();
   if (row >= x.rows) return;  // whole warps leave
   const int cols = static_cast<int>(x.cols), label = static_cast<int>(label_of(x, row, lane()));
-  V v[kPerLane], m = V(-INFINITY), sum = 0, all = 0, at_label = 0;
-  SINTER_UNROLL
-  for (int j = 0; j < kPerLane; ++j) {
-    const int c = lane() + 32 * j;
-    v[j] = c < cols ? V(x.z[row * x.z_row + c]) : V(-INFINITY);
-    m = max_or_nan(m, v[j]);
-  }
-  m = warp_max(m);
-  SINTER_UNROLL
-  for (int j = 0; j < kPerLane; ++j) {
-    const int c = lane() + 32 * j;
-    if (c < cols) {
-      const V shifted = v[j] - m;
-      if (c == label) at_label = shifted;
-      all = all + shifted;
-      v[j] = math::exp(shifted);
-      sum = sum + v[j];
-    }
-  }
-  sum = warp_sum(sum);
-  V loss = math::log(sum);
-  if (x.others > V(0)) loss = loss - x.others * warp_sum(all);
-  if (label >= 0 && label < cols && lane() == label % 32) x.loss.put(row, loss - x.own * at_label);
-  if (!x.dz) return;
-  const V scale = x.seed[row * x.seed_step], inverse = V(1) / sum;
-  SINTER_UNROLL
-  for (int j = 0; j < kPerLane; ++j) {
-    const int c = lane() + 32 * j;
-    const V p = v[j] * inverse - x.others;
-    if (c < cols) x.dz.put(row * cols + c, D((c == label ? p - x.own : p) * scale));
-  }
+  const bool grad = bool(x.dz);
+  xent_row<kPerLane>(
+      cols, label, x.own, x.others, [&](int c) { return V(x.z[row * x.z_row + c]); }, [&](V loss) { x.loss.put(row, loss); }, grad,
+      grad ? x.seed[row * x.seed_step] : V(0), [&](int c, V dz) { x.dz.put(row * cols + c, D(dz)); });
 }
 
 // The same for a row per block, thread t owning columns t, t + threads, ..; z is read three times, from the cache.
