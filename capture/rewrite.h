@@ -30,9 +30,11 @@ struct Miss {
 class Rewriter {
  public:
   // `refused`: (rule, first origin) pairs that must stay unfused.
-  Rewriter(Graph graph, std::set<std::pair<std::string, int>> refused) : graph(std::move(graph)), refused_(std::move(refused)) {}
+  Rewriter(Graph graph, Device::Type device, std::set<std::pair<std::string, int>> refused)
+      : graph(std::move(graph)), device(device), refused_(std::move(refused)) {}
 
   Graph graph;
+  Device::Type device;  // whose kernels will run it
   std::vector<Group> groups;
   std::vector<Miss> misses;
 

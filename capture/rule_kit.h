@@ -43,6 +43,7 @@ void input_grad_act(Rewriter& r);
 void weight_bias_grad(Rewriter& r);
 void narrow_mlp(Rewriter& r);
 void softmax_xent(Rewriter& r);
+void classifier_head(Rewriter& r);
 void glu(Rewriter& r);
 void glu_backward(Rewriter& r);
 void gated_linear(Rewriter& r);

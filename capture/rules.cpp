@@ -19,14 +19,16 @@ const Rule kRules[] = {
     {"linear_act", "linear, activation", "under relu nothing else reads the pre-activation", &kLinearActOp, rule::linear_act},
     {"input_grad_act", "matmul(dgrad), activation backward", "nothing else reads the gradient between them", &kInputGradActOp,
      rule::input_grad_act},
-    {"weight_bias_grad", "matmul(wgrad), sum_rows(bgrad)", "both read the same dy", &kWeightBiasGradOp, rule::weight_bias_grad},
-    {"narrow_mlp", "linear_act .. linear, softmax_xent, and their gradients",
+    {"narrow_mlp", "linear_act .. linear, softmax_xent, and all gradients",
      "2 to 4 layers of widths up to 128 whose weights and 64 rows fit shared memory; relu, sigmoid or tanh; nothing else reads what lies between",
      &kNarrowMlpOp, rule::narrow_mlp},
+    {"classifier_head", "linear, softmax_xent, input_grad_act", "at most 64 classes; nothing else reads the logits", &kClassifierHeadOp,
+     rule::classifier_head},
+    {"weight_bias_grad", "matmul(wgrad), sum_rows(bgrad)", "both read the same dy", &kWeightBiasGradOp, rule::weight_bias_grad},
     {"clip_norm", "squared norms, their sum, clip_in_place", "the clipped tensors are those measured", &kClipNormOp, rule::clip_norm},
     {"weight_grad_update", "weight_bias_grad, optimizer updates",
      "nothing else reads the gradient (clipping, accumulation, a hook); every reader of the old weight is done; one optimizer for weight "
-     "and bias",
+     "and bias, and for all layers of a launch (one layer on cpu)",
      &kWeightGradUpdateOp, rule::weight_grad_update},
     {"multi_tensor_update", "optimizer updates", "one optimizer, one state", &kMultiTensorUpdateOp, rule::multi_tensor_update},
     {"pointwise_chain", "neighbouring pointwise ops", "one shape and type; at most 10 steps, 8 inputs, 3 results", &kPointwiseChainOp,
@@ -73,7 +75,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
 bool RuleSet::has(std::string_view rule) const { return std::find(on_.begin(), on_.end(), rule) != on_.end(); }
 
 Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, std::set<std::pair<std::string, int>> refused) {
-  Rewriter r(recorded, std::move(refused));
+  Rewriter r(recorded, device, std::move(refused));
   if (set.text() == "none") return r;
   r.graph.eliminate_dead();
   r.graph.eliminate_duplicates();

@@ -1,4 +1,4 @@
-// The rule of narrow_mlp: it joins what linear_act, softmax_xent, input_grad_act and weight_bias_grad made of a small chain of layers.
+// The rule of narrow_mlp: it joins what linear_act, softmax_xent and input_grad_act made of a small chain of layers with its weights' gradients.
 #include <algorithm>
 
 #include "capture/rule_kit.h"
@@ -7,7 +7,7 @@ namespace sinter::capture::rule {
 namespace {
 
 struct Layer {
-  int forward, weight_grad, input_grad;  // nodes; input_grad: of its input, or -1
+  int forward, weight_grad, bias_grad, input_grad;  // nodes; bias_grad, input_grad: or -1
   int rows, weight, bias, result, dw, db;
 };
 
@@ -23,13 +23,14 @@ int made_by_activation(const Rewriter& r, int value, Act act) {
 // The layer behind whose result the gradient dz stands, or false.
 bool find_layer(const Rewriter& r, int forward, int dz, Layer& layer) {
   const Node& node = r.graph.nodes[forward];
-  layer = {forward, -1, -1, node.in[0], node.in[1], node.in.size() > 2 ? node.in[2] : -1, node.out[0], -1, -1};
+  layer = {forward, -1, -1, -1, node.in[0], node.in[1], node.in.size() > 2 ? node.in[2] : -1, node.out[0], -1, -1};
   std::vector<int> known;
   for (const int n : r.graph.readers(dz)) {
     const Node& reader = r.graph.nodes[n];
-    const bool with_bias = reader.op == &kWeightBiasGradOp;
-    if ((with_bias || is_weight_grad(reader)) && reader.in[0] == dz && reader.in[1] == layer.rows) {
-      layer.weight_grad = n, layer.dw = reader.out[0], layer.db = with_bias ? reader.out[1] : -1;
+    if (is_weight_grad(reader) && reader.in[0] == dz && reader.in[1] == layer.rows) {
+      layer.weight_grad = n, layer.dw = reader.out[0];
+    } else if (reader.op == &kSumRowsOp && layer.bias >= 0) {
+      layer.bias_grad = n, layer.db = reader.out[0];
     } else if (reader.op == &kInputGradActOp && reader.in[0] == dz && reader.in[1] == layer.weight) {
       layer.input_grad = n;
     } else {
@@ -49,8 +50,9 @@ std::vector<int64_t> widths_of(const Rewriter& r, const std::vector<Layer>& chai
 std::vector<int> members_of(const std::vector<Layer>& chain, int xent) {
   std::vector<int> members{xent};
   for (const Layer& layer : chain) {
-    members.insert(members.end(), {layer.forward, layer.weight_grad});
-    if (layer.input_grad >= 0) members.push_back(layer.input_grad);
+    for (const int n : {layer.forward, layer.weight_grad, layer.bias_grad, layer.input_grad}) {
+      if (n >= 0) members.push_back(n);
+    }
   }
   std::sort(members.begin(), members.end());
   return members;

@@ -2,6 +2,7 @@
 #include "capture/rule_kit.h"
 
 #include <algorithm>
+#include <array>
 
 namespace sinter::capture::rule {
 namespace {
@@ -40,6 +41,31 @@ void take_gradient(Rewriter& r, int grad, const char* rule) {
     if (g.grad != grad) return false;
     r.graph.taken.emplace_back(g.param, rule);
     return true;
+  });
+}
+
+// ---- weight_grad_update of all layers: one launch, as a list of tiles
+void join_layers(Rewriter& r) {
+  each_node(r, [&](int i) {
+    const Node first = r.node(i);
+    if (first.op != &kWeightGradUpdateOp) return false;
+    const auto attrs = [](const Node& n) { return n.attrs.as<UpdateAttrs>(); };
+    const auto of_step = [](const Node& n) { return n.in.end() - kStepOperands; };
+    Node fused{.op = first.op, .attrs = first.attrs, .in = {}, .out = {}, .role = Role::update, .module = {}, .origin = {}};
+    std::vector<int> members;
+    std::array<int, kStepOperands> end{*of_step(first), -1, -1};
+    for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
+      const Node& layer = r.graph.nodes[n];
+      if (layer.op != first.op || !same_but_tail(attrs(layer), attrs(first)) || *of_step(layer) != end[0] ||
+          r.graph.values[layer.in[0]].dtype != r.graph.values[first.in[0]].dtype)
+        continue;
+      members.push_back(static_cast<int>(n));
+      fused.in.insert(fused.in.end(), layer.in.begin(), of_step(layer));
+      for (size_t e = 1; e < end.size(); ++e) end[e] = std::max(end[e], of_step(layer)[static_cast<std::ptrdiff_t>(e)]);
+      if (attrs(layer).tail) fused.attrs = layer.attrs;
+    }
+    fused.in.insert(fused.in.end(), end.begin(), end.end());
+    return members.size() > 1 && r.fuse("weight_grad_update", members, fused);
   });
 }
 
@@ -114,7 +140,7 @@ void weight_grad_update(Rewriter& r) {
       operands.push_back(o);
       members.push_back(update);
     }
-    Node fused{.op = &op_named("weight_grad_update"), .attrs = attrs, .in = std::vector<int>(kWeightGradUpdateInputs, -1), .role = Role::update};
+    Node fused{.op = &op_named("weight_grad_update"), .attrs = attrs, .in = std::vector<int>(kLayerOperands + kStepOperands, -1), .role = Role::update};
     fused.in[0] = made.in[0], fused.in[1] = made.in[1];
     for (size_t k = 0; k < operands.size(); ++k) {
       const UpdateOperands& o = operands[k];
@@ -128,6 +154,7 @@ void weight_grad_update(Rewriter& r) {
     for (const int grad : made.out) take_gradient(r, grad, "weight_grad_update");
     return true;
   });
+  if (r.device != Device::Type::cpu) join_layers(r);  // there each layer is best updated while its gradient is in cache
 }
 
 // ---- multi_tensor_update: all that is left of the optimizer's updates

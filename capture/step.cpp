@@ -159,7 +159,7 @@ void Step::run_recorded(Entry& entry, const Tensors& inputs) {
                 "a value that changes from call to call must be a tensor or an input, not a number or a branch in the step");
   }
   entry.first.reset();
-  entry.captured = std::make_unique<Captured>(Captured{.recorded = std::move(graph), .fused = Rewriter({}, {}), .executor = nullptr, .gradients = {}});
+  entry.captured = std::make_unique<Captured>(Captured{.recorded = std::move(graph), .fused = Rewriter({}, {}, {}), .executor = nullptr, .gradients = {}});
   capture(entry);
 }
 

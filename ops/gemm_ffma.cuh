@@ -41,7 +41,7 @@ struct FfmaChunks {
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x();
       const auto chunk = side.chunk(side.along_k, outer + outer_of(side.along_k, e), k + k_of(side.along_k, e));
-      chunks[c] = side.vec && chunk.left >= kVec<T> ? side.source(chunk).template load_vec<kVec<T>>(chunk.at) : gather<T>(side, chunk);
+      chunks[c] = load_chunk<T>(side, chunk);
     }
   }
   template <class Side>
@@ -75,12 +75,12 @@ SINTER_DEVICE_FN void load_eight(const Tile& tile, int k, int column, V (&v)[8])
   }
 }
 
-template <class T, class B, class Epilogue>
-SINTER_DEVICE_FN void ffma_product(const Product<T, B>& product, const Epilogue& epilogue) {
+template <class T, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   using V = compute_t<T>;
   constexpr int kDepth = kFfmaDepth<V>;
   auto& s = shared<FfmaShared<V>>();
-  const int64_t row = block_x() * kTile, col = block_y() * kTile, k = product.a.k;
+  const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
   const int my_row = thread_x() / 8 * 8, my_col = thread_x() % 8 * 8;
   V sums[8][8] = {}, row_sum = 0;
   FfmaChunks<T> a, b;
@@ -109,7 +109,7 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B>& product, const Epilogue&
       }
     }
     if constexpr (Epilogue::kSumsRows) {
-      if (block_y() == 0) {
+      if (tile.col == 0) {
         for (int p = 0; p < kDepth; ++p) row_sum = row_sum + stage.a(p, FfmaShared<V>::column(thread_x()));
       }
     }
@@ -127,15 +127,15 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B>& product, const Epilogue&
     }
   }
   block_sync();
-  finish_tile(product, s.sums, epilogue);
+  finish_tile(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (block_y() == 0 && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
   }
 }
 
 // The launch: kernel<T, ..>(product, epilogue) on this core.
-template <auto kernel, class T, class B, class Epilogue>
-void launch_ffma(const Product<T, B>& product, const Epilogue& epilogue) {
+template <auto kernel, class T, class B, class A, class Epilogue>
+void launch_ffma(const Product<T, B, A>& product, const Epilogue& epilogue) {
   launch<kernel>(product.grid(), kFfmaThreads, sizeof(FfmaShared<compute_t<T>>), product, epilogue);
 }
 

@@ -31,25 +31,16 @@ struct MmaShared {
   };
 };
 
-template <class Side, class Tile>
-SINTER_DEVICE_FN void copy_chunk(const Side& side, const typename Side::Chunk& chunk, Tile& tile, int r, int c) {
-  if (side.vec && (chunk.left >= 8 || chunk.left <= 0)) {
-    cp_async16(tile, r, c, side.source(chunk), chunk.at, chunk.left > 0);
-  } else {
-    tile.store_vec(r, c, gather<bf16>(side, chunk));
-  }
-}
-
 template <Lies kLies, class Side>
 SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
   SINTER_UNROLL
   for (int e = thread_x(); e < kTile * kMmaDepth / 8; e += kMmaThreads) {
     if (lies_along_k<kLies>(side)) {
       const int r = e / (kMmaDepth / 8), c = e % (kMmaDepth / 8) * 8;
-      copy_chunk(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
+      copy_chunk<bf16>(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
     } else {
       const int r = e / (kTile / 8), c = e % (kTile / 8) * 8;
-      copy_chunk(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
+      copy_chunk<bf16>(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
     }
   }
 }
@@ -63,10 +54,10 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaShared::T
   return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p) : ldmatrix_x4_trans(tile.along_outer, p + row, o);
 }
 
-template <Lies kA, Lies kB, class B, class Epilogue>
-SINTER_DEVICE_FN void mma_product(const Product<bf16, B>& product, const Epilogue& epilogue) {
+template <Lies kA, Lies kB, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<bf16, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   auto& s = shared<MmaShared>();
-  const int64_t row = block_x() * kTile, col = block_y() * kTile, k = product.a.k;
+  const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
   const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
   Vec<float, 4> sums[2][4] = {};
   float row_sum = 0;
@@ -101,7 +92,7 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16, B>& product, const Epilogu
       }
     }
     if constexpr (Epilogue::kSumsRows) {
-      if (block_y() == 0 && thread_x() < kTile) {
+      if (tile.col == 0 && thread_x() < kTile) {
         for (int p = 0; p < kMmaDepth; ++p) {
           row_sum =
               row_sum + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
@@ -121,20 +112,23 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16, B>& product, const Epilogu
     }
   }
   block_sync();
-  finish_tile(product, s.sums, epilogue);
+  finish_tile(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (block_y() == 0 && thread_x() < kTile && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
   }
 }
 
 // f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
+template <Lies kA, Lies kB, class B>
+bool lies_so(const Product<bf16, B>& product) {
+  return product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
+}
 template <Lies kA, Lies kB, class B, class F>
 void with_layout(const Product<bf16, B>& product, F&& f) {
-  const bool fits = product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
-  fits ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
+  lies_so<kA, kB>(product) ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
 }
-template <auto kernel, class B, class Epilogue>
-void launch_mma(const Product<bf16, B>& product, const Epilogue& epilogue) {
+template <auto kernel, class B, class A, class Epilogue>
+void launch_mma(const Product<bf16, B, A>& product, const Epilogue& epilogue) {
   launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaShared), product, epilogue);
 }
 

@@ -13,6 +13,12 @@ namespace sinter::SINTER_KERNEL_NS {
 inline constexpr int kTile = 64;  // rows and columns of a block's result
 inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
 
+// Which tile of the result a block makes: rows from row * kTile, columns from col * kTile.
+struct TileAt {
+  int64_t row, col;
+};
+SINTER_DEVICE_FN TileAt tile_of_block() { return {block_x(), block_y()}; }
+
 // An operand seen as [outer, k]: A's rows or B's columns.
 template <class T>
 struct ProductSide {
@@ -39,15 +45,31 @@ SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Side& side, const typename Side::C
   for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
   return v;
 }
+// A chunk to registers, as one access if it is whole and aligned.
+template <class T, class Side>
+SINTER_DEVICE_FN Vec<T, kVec<T>> load_chunk(const Side& side, const typename Side::Chunk& c) {
+  return side.vec && c.left >= kVec<T> ? side.source(c).template load_vec<kVec<T>>(c.at) : gather<T>(side, c);
+}
+// A chunk on its way to shared memory, element by element if it is not whole and aligned.
+template <class T, class Side, class Tile>
+SINTER_DEVICE_FN void copy_chunk(const Side& side, const typename Side::Chunk& chunk, Tile& tile, int r, int c) {
+  if (side.vec && (chunk.left >= kVec<T> || chunk.left <= 0)) {
+    cp_async16(tile, r, c, side.source(chunk), chunk.at, chunk.left > 0);
+  } else {
+    tile.store_vec(r, c, gather<T>(side, chunk));
+  }
+}
 
-// C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer, along_k, vec, chunk() and source().
-template <class T, class B = ProductSide<T>>
+// C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer, along_k, vec, chunk() and source(). A: another
+// for A's rows; it has outer, k, along_k and chunk(), and load_chunk() and copy_chunk() of its own.
+template <class T, class B = ProductSide<T>, class A = ProductSide<T>>
 struct Product {
-  ProductSide<T> a;
+  A a;
   B b;
   int64_t m() const { return a.outer; }
   int64_t n() const { return b.outer; }
-  Grid grid() const { return {std::max<int64_t>(blocks_for(a.outer, kTile), 1), std::max<int64_t>(blocks_for(b.outer, kTile), 1)}; }
+  SINTER_FN int64_t column_tiles() const { return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1; }
+  Grid grid() const { return {std::max<int64_t>(blocks_for(a.outer, kTile), 1), column_tiles()}; }
 };
 
 inline bool is_aligned16(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
@@ -130,6 +152,7 @@ struct Bias {
   explicit Bias(const Tensor& t) {
     if (t.defined()) t.dtype() == dtype_of<T> ? void(same = in<T>(t)) : void(wide = in<compute_t<T>>(t));
   }
+  SINTER_DEVICE_FN compute_t<T> at(int64_t j) const { return same ? compute_t<T>(same[j]) : wide ? wide[j] : compute_t<T>(0); }
   SINTER_DEVICE_FN void add(int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) {
@@ -153,13 +176,13 @@ struct StoreSums {
 };
 
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <class T, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(const Product<T>& product, const Tile& sums, const Epilogue& epilogue) {
+template <class T, class B, class A, class Tile, class Epilogue>
+SINTER_DEVICE_FN void finish_tile(const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   using V = compute_t<T>;
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kTile * kTile / kGroup; group += threads_per_block()) {
     const int r = group / (kTile / kGroup), c = group % (kTile / kGroup) * kGroup;
-    const int64_t i = block_x() * kTile + r, j = block_y() * kTile + c, left = product.b.outer - j;
+    const int64_t i = at.row * kTile + r, j = at.col * kTile + c, left = product.b.outer - j;
     if (i >= product.a.outer) break;
     V z[kGroup];
     SINTER_UNROLL

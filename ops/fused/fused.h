@@ -54,10 +54,10 @@ struct UpdateAttrs {
   }
 };
 
-// weight_grad_update: the weight and bias gradient applied as it is made, no gradient in memory. In place; no outputs. 13 inputs:
+// weight_grad_update: weight and bias gradients applied as they are made, no gradient in memory. In place; no outputs. Of each layer 10 inputs:
 //   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)  5 its bf16 copy
-//   6 b[O]  7, 8 its state  9 its bf16 copy  10 StepState  11 losses  12 rng (11, 12 with tail).   Absent ones are undefined.
-inline constexpr size_t kWeightGradUpdateInputs = 13;
+//   6 b[O]  7, 8 its state  9 its bf16 copy;      then, of the step, StepState, losses, rng (these two with tail).   Absent ones are undefined.
+inline constexpr size_t kLayerOperands = 10, kStepOperands = 3;
 
 // multi_tensor_update: n groups of (param, grad, state1, state2, low), then StepState, losses, rng. In place; no outputs. Attributes: UpdateAttrs.
 
@@ -71,6 +71,16 @@ struct SoftmaxXentAttrs {
     using A = SoftmaxXentAttrs;
     return std::tuple(field("label_smoothing", &A::label_smoothing), field("grad", &A::grad), field("low", &A::low));
   }
+};
+
+// classifier_head: h[B, H], W[C, H], b[C] or absent, labels i32[B], seed[B] (any strides), saved (of h's activation, as for input_grad_act; absent
+// for none) -> losses[B], dlogits[B, C] of h's type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
+inline constexpr int64_t kHeadClasses = 64;
+struct HeadAttrs {
+  Act act = Act::relu;
+  double label_smoothing = 0;
+  bool operator==(const HeadAttrs&) const = default;
+  static constexpr auto fields() { return std::tuple(field("act", &HeadAttrs::act), field("label_smoothing", &HeadAttrs::label_smoothing)); }
 };
 
 // glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg, du; merged: one [B, 2H] = (dg | du)
@@ -141,7 +151,7 @@ double chain_param(const OpDef* op, const Attrs& attrs);
 
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling in one launch. Attribute max_norm.
 
-extern const OpDef kLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp, kMultiTensorUpdateOp, kSoftmaxXentOp, kMergeLinearOp, kGluOp,
+extern const OpDef kLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp, kMultiTensorUpdateOp, kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp, kGluOp,
     kGluBackwardOp, kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp, kPointwiseChainOp, kClipNormOp;
 // All of them (ops/fused/fused_ops.cpp).
 std::span<const OpDef* const> fused_ops();

@@ -51,11 +51,11 @@ struct GateOfSums {
 
 // Hands both sums of eight columns of h to the epilogue.
 template <class T, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(const GatedProduct<T>& product, const Tile& sums, const Epilogue& epilogue) {
+SINTER_DEVICE_FN void finish_tile(const GatedProduct<T>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kTile * kHalf / kGroup; group += threads_per_block()) {
     const int r = group / (kHalf / kGroup), c = group % (kHalf / kGroup) * kGroup;
-    const int64_t i = block_x() * kTile + r, j = block_y() * kHalf + c, left = product.b.hidden - j;
+    const int64_t i = at.row * kTile + r, j = at.col * kHalf + c, left = product.b.hidden - j;
     if (i >= product.a.outer) break;
     compute_t<T> gate[kGroup], up[kGroup];
     load_eight(sums, r, c, gate);

@@ -1,6 +1,7 @@
 // weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in batch order, applied by the optimizer's formula
-// (ops/update_formulas.h) as they are made: no gradient in memory. A block owns 64 x 64 of W and its state, those of column tile 0 the
-// bias and its state, so every parameter has one owner. Reads dy and x once per tile that needs them, parameters and state once; writes
+// (ops/update_formulas.h) as they are made: no gradient in memory. One launch for all layers, whose operands travel as an argument: the blocks
+// are a list of tiles, layer after layer. A block owns 64 x 64 of W and its state, those of column tile 0 the bias and its state, so every
+// parameter has one owner. Reads dy and x once per tile that needs them, parameters and state once; writes
 // parameters, state and bf16 copies once. The last block to arrive does the tail of a step.
 #include "ops/fused/update.h"
 #include "ops/gemm_ffma.cuh"
@@ -63,45 +64,96 @@ SINTER_DEVICE_FN void tail(const UpdateStep& step, const AdamAttrs& attrs) {
   if (attrs.tail) finish_step(step, attrs.beta1, attrs.beta2);
 }
 
+constexpr int kLayers = 12;  // 4 KB of arguments
+
+template <class T>
+struct UpdatedLayers {
+  int count = 0;
+  int32_t first_block[kLayers] = {};
+  Product<T> product[kLayers];
+  UpdatedParameters<compute_t<T>> to[kLayers];
+};
+
+// f(layer, tile) for the tile of this block.
+template <class T, class F>
+SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F& f) {
+  if (layers.count == 0) return;
+  int i = 0;
+  SINTER_NO_UNROLL
+  while (i + 1 < layers.count && block_x() >= layers.first_block[i + 1]) ++i;
+  const int64_t tile = block_x() - layers.first_block[i], columns = layers.product[i].column_tiles();
+  f(i, TileAt{tile / columns, tile % columns});
+}
+
 template <class V, class A>
 SINTER_KERNEL_BOUNDS(kFfmaThreads)
-weight_grad_update_ffma_64x64(Product<V> product, UpdatedParameters<V> to, UpdateStep step, A attrs) {
+weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, A attrs) {
   const auto apply = formula<V>(step, attrs);
-  ffma_product(product, UpdateFromSums<V, std::remove_const_t<decltype(apply)>>{to, apply});
+  with_tile_of_list(layers, [&](int i, const TileAt& tile) {
+    ffma_product(layers.product[i], UpdateFromSums<V, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
+  });
   tail(step, attrs);
 }
 
 template <class A, Lies kDy, Lies kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-weight_grad_update_mma_64x64(Product<bf16> product, UpdatedParameters<float> to, UpdateStep step, A attrs) {
+weight_grad_update_mma_64x64(UpdatedLayers<bf16> layers, UpdateStep step, A attrs) {
   const auto apply = formula<float>(step, attrs);
-  mma_product<kDy, kX>(product, UpdateFromSums<float, std::remove_const_t<decltype(apply)>>{to, apply});
+  with_tile_of_list(layers, [&](int i, const TileAt& tile) {
+    mma_product<kDy, kX>(layers.product[i], UpdateFromSums<float, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
+  });
   tail(step, attrs);
 }
 
+namespace {
+
+template <class T>
+UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
+  using V = compute_t<T>;
+  return {columns_in_out<V>(layer[2]), columns_in_out<V>(layer[3]), columns_in_out<V>(layer[4]), columns_out<bf16>(layer[5]),
+          layer[6].defined() ? update_operands<V>(layer[6], Tensor(), layer[7], layer[8], layer[9]) : UpdateOperands<V>{}};
+}
+
+template <class T, class A>
+void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step, const A& attrs) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    constexpr Lies kOuter = Lies::along_outer, kEither = Lies::either;
+    const bool usual =
+        std::all_of(layers.product, layers.product + layers.count, [](const Product<bf16>& p) { return lies_so<kOuter, kOuter>(p); });
+    usual ? launch<weight_grad_update_mma_64x64<A, kOuter, kOuter>>(grid, kMmaThreads, sizeof(MmaShared), layers, step, attrs)
+          : launch<weight_grad_update_mma_64x64<A, kEither, kEither>>(grid, kMmaThreads, sizeof(MmaShared), layers, step, attrs);
+  } else {
+    launch<weight_grad_update_ffma_64x64<T, A>>(grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
+  }
+}
+
+}  // namespace
+
 void weight_grad_update(const Call& call) {
-  // 0 dy, 1 x, 2..5 the weight with its state and copy, 6..9 the bias with its own, 10..12 of the step (ops/fused/fused.h).
-  const Operands in = call.in;
-  const UpdateAttrs& attrs = call.as<UpdateAttrs>();
-  const UpdateEnd end(in, 10);
-  if (in[0].size(1) == 0 && !attrs.tail) return;
-  visit_float(in[0].dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    const Product<T> product{product_side<T>(in[0], true), product_side<T>(in[1], true)};
-    const UpdatedParameters<V> to{columns_in_out<V>(in[2]), columns_in_out<V>(in[3]), columns_in_out<V>(in[4]), columns_out<bf16>(in[5]),
-                                  in[6].defined() ? update_operands<V>(in[6], Tensor(), in[7], in[8], in[9]) : UpdateOperands<V>{}};
-    const UpdateStep step = update_step(end.state, end.losses, end.rng);
-    const auto run = [&]<class A>(const A& formula_attrs) {
-      if constexpr (std::is_same_v<T, bf16>) {
-        with_layout<Lies::along_outer, Lies::along_outer>(product, [&]<Lies kDy, Lies kX>() {
-          launch<weight_grad_update_mma_64x64<A, kDy, kX>>(product.grid(), kMmaThreads, sizeof(MmaShared), product, to, step,
-                                                           formula_attrs);
-        });
-      } else {
-        launch<weight_grad_update_ffma_64x64<T, A>>(product.grid(), kFfmaThreads, sizeof(FfmaShared<T>), product, to, step, formula_attrs);
+  const size_t count = call.in.size() / kLayerOperands;
+  const UpdateEnd end(call.in, call.in.size() - kStepOperands);
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    UpdateAttrs attrs = call.as<UpdateAttrs>();
+    const bool tail = attrs.tail;
+    size_t at = 0;
+    do {
+      UpdatedLayers<T> layers;
+      int64_t blocks = 0;
+      for (; layers.count < kLayers && at < count; ++at) {
+        const Operands layer = call.in.subspan(at * kLayerOperands, kLayerOperands);
+        if (layer[0].size(1) == 0) continue;
+        const Product<T> product{product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
+        layers.first_block[layers.count] = static_cast<int32_t>(blocks);
+        layers.product[layers.count] = product;
+        layers.to[layers.count++] = updated_parameters<T>(layer);
+        blocks += product.grid().blocks();
       }
-    };
-    attrs.adam ? run(adam_attrs(attrs)) : run(sgd_attrs(attrs));
+      attrs.tail = tail && at == count;
+      if (blocks == 0 && !attrs.tail) return;
+      const Grid grid{std::max<int64_t>(blocks, 1)};
+      const UpdateStep step = update_step(end.state, end.losses, end.rng);
+      attrs.adam ? launch_layers(layers, grid, step, adam_attrs(attrs)) : launch_layers(layers, grid, step, sgd_attrs(attrs));
+    } while (at < count);
   });
 }
 

@@ -78,7 +78,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
       << text;
   expect_line(text, "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, linear + relu 8.7: kept unfused     (1 launch not saved)");
   expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
-  expect_line(text, cat("off      rule ", rule.name, ": no kernel on cpu (on simt)"));
+  expect_line(text, cat("off      rule ", rule.name, ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
 }
 

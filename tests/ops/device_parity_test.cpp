@@ -16,9 +16,10 @@
 namespace sinter {
 namespace {
 
-// Outputs, then inputs that were changed.
+// Outputs, then inputs that were changed; in plain ops where the device has no kernel.
 Tensors run(const OpDef& op, const Tensors& in, const Attrs& attrs) {
-  Tensors all = apply(op, in, attrs);
+  const bool plain = !op.view && !op.kernel(in[0].device().type);
+  Tensors all = plain ? op.reference(in, attrs) : apply(op, in, attrs);
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].defined() && op.writes_input(i, in.size())) all.push_back(in[i]);
   }

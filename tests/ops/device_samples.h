@@ -89,18 +89,20 @@ inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
 }
 
 // The parameters of an update are f32 in bf16 training, and so is the seed of a loss.
-inline bool stays_wide(const OpDef& op, size_t i) {
-  return &op == &kMultiTensorUpdateOp || (&op == &kWeightGradUpdateOp && i >= 2) || (&op == &kSoftmaxXentOp && i == 2);
+inline bool stays_wide(const OpDef& op, size_t i, size_t n) {
+  if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
+  return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) || (&op == &kClassifierHeadOp && i == 4);
 }
 inline bool takes(const OpDef& op, DType dtype) {
-  return dtype == DType::bf16 ? &op != &kSgdUpdateOp && &op != &kAdamUpdateOp : dtype != DType::f64 || &op != &kGatherBatchOp;
+  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kClassifierHeadOp;
+  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp);
 }
 // Fresh copies on the CPU, f64 converted.
 inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool convert = in[i].defined() && in[i].dtype() == DType::f64;
-    out.push_back(convert ? with_storage(in[i], cast(elements_of(in[i]), stays_wide(op, i) ? wide(dtype) : dtype)) : there(in[i], kCpu));
+    out.push_back(convert ? with_storage(in[i], cast(elements_of(in[i]), stays_wide(op, i, in.size()) ? wide(dtype) : dtype)) : there(in[i], kCpu));
   }
   return out;
 }

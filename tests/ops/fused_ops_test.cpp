@@ -1,28 +1,22 @@
-// Every fused op against its meaning in plain ops, on all samples, in f32, f64 and bf16. The oracle is the reference in f64 on the rounded
+// Every fused op, on the CPU and on the emulator, against its meaning in plain ops, on all samples, in f32, f64 and bf16. The oracle is the reference in f64 on the rounded
 // inputs; bounds: docs of the numerics, "same terms, other order", and a fused op may not be less accurate than the plain ops.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "core/parallel.h"
-#include "ops/fused/fused.h"
 #include "ops/pointwise.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
+#include "tests/ops/device_samples.h"
 
 namespace sinter {
 namespace {
-
-// The parameters of an update are f32 in bf16 training, and so is the seed of a loss.
-bool stays_wide(const OpDef& op, size_t i) {
-  return &op == &kMultiTensorUpdateOp || (&op == &kWeightGradUpdateOp && i >= 2) || (&op == &kSoftmaxXentOp && i == 2);
-}
 
 // Fresh operands of a sample in another type; floating f64 operands change, bf16 copies, masks, labels and states stay.
 Tensors convert(const OpDef& op, Operands in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
-    const DType wanted = stays_wide(op, i) ? wide(dtype) : dtype;
+    const DType wanted = stays_wide(op, i, in.size()) ? wide(dtype) : dtype;
     const bool spread = in[i].defined() && !in[i].is_contiguous();
     if (!in[i].defined()) {
       out.push_back({});
@@ -45,7 +39,8 @@ Attrs with_type(Attrs attrs, DType dtype) {
 }
 
 // Results of one run: outputs, then inputs that were written, as f64 (masks and states as bytes).
-std::vector<std::vector<double>> results(const OpDef& op, Tensors in, const Attrs& attrs, bool fused) {
+std::vector<std::vector<double>> results(const OpDef& op, Tensors in, const Attrs& attrs, bool fused, Device device = kCpu) {
+  if (device != kCpu) in = there(in, device);
   Tensors out = fused ? apply(op, in, attrs) : op.reference(in, attrs);
   for (size_t i = 0; i < in.size(); ++i) {
     if (op.writes_input(i, in.size()) && in[i].defined()) out.push_back(in[i]);
@@ -64,10 +59,10 @@ double norm(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-void compare(const OpDef& op, const Sample& sample, DType dtype) {
+void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) {
   const Tensors in = convert(op, sample.in, dtype);
   const Attrs attrs = with_type(sample.attrs, dtype);
-  const auto fused = results(op, convert(op, in, dtype), attrs, true), eager = results(op, convert(op, in, dtype), attrs, false);
+  const auto fused = results(op, convert(op, in, dtype), attrs, true, device), eager = results(op, convert(op, in, dtype), attrs, false);
   Tensors exact_in;
   for (const Tensor& t : in) exact_in.push_back(t.defined() && is_float(t.dtype()) && t.dtype() != DType::f64 ? cast(t, DType::f64) : t);
   for (size_t i = 0; i < in.size(); ++i) {
@@ -96,21 +91,27 @@ void compare(const OpDef& op, const Sample& sample, DType dtype) {
   }
 }
 
-TEST(FusedOps, AgreeWithTheirReferences) {
+void agree_with_their_references(Device device) {
   for (const OpDef* op : fused_ops()) {
+    if (!op->kernel(device.type)) continue;
     for (const Sample& sample : op->samples()) {
       if (sample.bad) continue;
       for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+        if (!takes(*op, dtype)) continue;
         SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", ", name_of(dtype)));
-        ASSERT_NO_THROW(compare(*op, sample, dtype));
+        ASSERT_NO_THROW(compare(*op, sample, dtype, device));
       }
     }
   }
 }
 
+TEST(FusedOps, AgreeWithTheirReferences) { agree_with_their_references(kCpu); }
+TEST(FusedOps, AgreeWithTheirReferencesOnTheEmulator) { agree_with_their_references(kSimt); }
+
 TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
   const int before = num_threads();
   for (const OpDef* op : fused_ops()) {
+    if (!op->cpu) continue;
     for (const Sample& sample : op->samples()) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));

@@ -1,0 +1,274 @@
+// classifier_head: z = h W^T + b, its cross entropy, dz and dh = (dz W) * act'(saved); see classifier_head.cpp. A block owns 16 rows, whole:
+// C is padded to 16 or 64. h and W come in chunks of 256 bytes of each row by cp_async, the next while one is used; two chunks stay for dh,
+// of longer rows W is read again. Reads h, labels, seed and saved once, W once or twice per block; writes a loss a row, dz and dh.
+#include "ops/fused/grad_of_act.cuh"
+#include "ops/fused/xent_row.cuh"
+#include "ops/gemm_product.cuh"
+#include "ops/structured.h"
+
+// B batch, C classes, H hidden
+namespace sinter::SINTER_KERNEL_NS {
+
+constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32, kHeadRows = 16;
+template <class T>
+constexpr int kHeadDepth = 256 / static_cast<int>(sizeof(T));
+
+template <class T>
+struct HeadOperands {
+  using V = compute_t<T>;
+  ProductSide<T> h, w;
+  Bias<T> bias;
+  In<int32_t> labels;
+  In<V> seed;
+  int64_t seed_step;
+  V own, others;  // what a loss takes of its label's logit, and of every logit
+  Out<V> loss;
+  Out<T> dz;
+  GradOfAct<T> dh;
+  uint32_t* faults;
+};
+
+template <class T, int kC>
+struct HeadShared {
+  struct Stage {
+    SharedTile<T, kHeadRows, kHeadDepth<T>, kVec<T>> h;
+    SharedTile<T, kC, kHeadDepth<T>, kVec<T>> w;
+  };
+  Stage stages[2];
+  SharedTile<T, kHeadRows, kC, kVec<T>> dz;
+};
+template <int kC>
+struct MmaHeadShared : HeadShared<bf16, kC> {
+  union {
+    SharedTile<float, kHeadWarps * kHeadRows, kC, 4> parts;  // of z, by warp
+    SharedTile<float, kHeadRows, kHeadDepth<bf16>, 4> sums;  // of dh
+  };
+};
+
+// 256 bytes of each of kRows rows from `row` on, zeros where there are none.
+template <class T, int kRows, class Tile>
+SINTER_DEVICE_FN void copy_rows(const ProductSide<T>& side, int64_t row, int64_t k, Tile& tile) {
+  constexpr int kChunks = kHeadDepth<T> / kVec<T>;
+  SINTER_UNROLL
+  for (int e = thread_x(); e < kRows * kChunks; e += kHeadThreads)
+    copy_chunk<T>(side, side.chunk(true, row + e / kChunks, k + e % kChunks * kVec<T>), tile, e / kChunks, e % kChunks * kVec<T>);
+}
+
+// The three products' inner parts differ by core; everything else is here. Core gives: add(stage), one chunk of z; logits(z), of row
+// thread / 16, columns thread % 16, + 16, ..; back(stage, f), f(r, group, sums[8]) for one chunk of dh.
+template <class T, int kC, class Core, class Shared>
+SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& core) {
+  using V = compute_t<T>;
+  constexpr int kDepth = kHeadDepth<T>;
+  const int64_t first = block_x() * kHeadRows, rows = x.h.outer, hidden = x.h.k;
+  const int chunks = static_cast<int>((hidden + kDepth - 1) / kDepth);
+  const auto copy = [&](int chunk, bool with_h) {
+    if (chunk < chunks) {
+      if (with_h) copy_rows<T, kHeadRows>(x.h, first, int64_t{chunk} * kDepth, s.stages[chunk % 2].h);
+      copy_rows<T, kC>(x.w, 0, int64_t{chunk} * kDepth, s.stages[chunk % 2].w);
+    }
+    cp_async_commit();
+  };
+  copy(0, true);
+  SINTER_NO_UNROLL
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    copy(chunk + 1, true);
+    cp_async_wait<1>();
+    block_sync();
+    core.add(s.stages[chunk % 2]);
+    block_sync();
+  }
+
+  V z[kC / 16];
+  core.logits(z);
+  const int r = thread_x() / 16, c0 = lane() % 16, classes = static_cast<int>(x.w.outer);
+  const int64_t row = first + r;
+  const bool real = row < rows;
+  SINTER_UNROLL
+  for (int j = 0; j < kC / 16; ++j) z[j] = c0 + 16 * j < classes ? z[j] + x.bias.at(c0 + 16 * j) : V(-INFINITY);
+  const int label = real ? x.labels[row] : 0;
+  if ((label < 0 || label >= classes) && c0 == 0) {
+    x.loss.put(row, V(NAN));
+    fault(x.faults, Fault::label_out_of_range, row, label, classes);
+  }
+  const V scale = real ? x.seed[row * x.seed_step] : V(0);
+  SINTER_UNROLL
+  for (int j = 0; j < kC / 16; ++j) s.dz.put(r, c0 + 16 * j, T(0.0f));  // of the padding
+  xent_row<kC / 16, 16>(
+      classes, label, x.own, x.others, [&](int c) { return z[(c - c0) / 16]; },
+      [&](V loss) {
+        if (real) x.loss.put(row, loss);
+      },
+      true, scale,
+      [&](int c, V dz) {
+        s.dz.put(r, c, T(dz));
+        if (real) x.dz.put(row * classes + c, T(dz));
+      });
+
+  const bool again = chunks > 2;
+  if (again) copy(0, false);
+  block_sync();
+  SINTER_NO_UNROLL
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    if (again) {
+      copy(chunk + 1, false);
+      cp_async_wait<1>();
+      block_sync();
+    }
+    core.back(s.stages[chunk % 2], [&](int of_row, int group, V(&sums)[kGroup]) {
+      const int64_t column = int64_t{chunk} * kDepth + group * kGroup, left = hidden - column;
+      if (first + of_row < rows && left > 0) x.dh(first + of_row, column, left < kGroup ? static_cast<int>(left) : kGroup, sums);
+    });
+    block_sync();
+  }
+}
+
+// A thread makes kC / 16 logits, k ascending, then eight neighbours of dh, classes ascending.
+template <int kC>
+struct FfmaHead {
+  HeadShared<float, kC>& s;
+  float z[kC / 16] = {};
+
+  SINTER_DEVICE_FN void add(const typename HeadShared<float, kC>::Stage& stage) {
+    SINTER_NO_UNROLL
+    for (int k = 0; k < kHeadDepth<float>; k += kVec<float>) {
+      const auto h = stage.h.template load_vec<kVec<float>>(thread_x() / 16, k);
+      SINTER_UNROLL
+      for (int j = 0; j < kC / 16; ++j) {
+        const auto w = stage.w.template load_vec<kVec<float>>(thread_x() % 16 + 16 * j, k);
+        SINTER_UNROLL
+        for (int e = 0; e < kVec<float>; ++e) z[j] = math::mul_add(h[e], w[e], z[j]);
+      }
+    }
+  }
+  SINTER_DEVICE_FN void logits(float (&out)[kC / 16]) const {
+    SINTER_UNROLL
+    for (int j = 0; j < kC / 16; ++j) out[j] = z[j];
+  }
+  template <class F>
+  SINTER_DEVICE_FN void back(const typename HeadShared<float, kC>::Stage& stage, const F& f) const {
+    constexpr int kGroups = kHeadDepth<float> / kGroup;
+    const int r = thread_x() / kGroups, group = thread_x() % kGroups;
+    if (r >= kHeadRows) return;
+    float sums[kGroup] = {};
+    SINTER_NO_UNROLL
+    for (int c = 0; c < kC; ++c) {
+      const float dz = s.dz(r, c);
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; q += kVec<float>) {
+        const auto w = stage.w.template load_vec<kVec<float>>(c, group * kGroup + q);
+        SINTER_UNROLL
+        for (int e = 0; e < kVec<float>; ++e) sums[q + e] = math::mul_add(dz, w[e], sums[q + e]);
+      }
+    }
+    f(r, group, sums);
+  }
+};
+
+// Of a chunk, warp w has columns 16 w .. 16 w + 15: of z a part of every sum, added in warp order, of dh its own columns.
+template <int kC>
+struct MmaHead {
+  MmaHeadShared<kC>& s;
+  Vec<float, 4> z[kC / 8] = {};
+
+  SINTER_DEVICE_FN void add(const typename HeadShared<bf16, kC>::Stage& stage) {
+    const int k = warp() * 16;
+    const auto h = ldmatrix_x4(stage.h, lane() % 16, k + lane() / 16 * 8);
+    SINTER_UNROLL
+    for (int c = 0; c < kC; c += 16) {
+      const auto w = ldmatrix_x4(stage.w, c + lane() / 16 * 8 + lane() % 8, k + lane() / 8 % 2 * 8);
+      mma_bf16_m16n8k16(z[c / 8], h, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
+      mma_bf16_m16n8k16(z[c / 8 + 1], h, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
+    }
+  }
+  // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
+  template <class Tile>
+  static SINTER_DEVICE_FN void put(Tile& tile, int row, int column, const Vec<float, 4>& sums) {
+    const int r = row + lane() / 4, c = column + lane() % 4 * 2;
+    tile.store_vec(r, c, Vec<float, 2>{{sums.v[0], sums.v[1]}});
+    tile.store_vec(r + 8, c, Vec<float, 2>{{sums.v[2], sums.v[3]}});
+  }
+  SINTER_DEVICE_FN void logits(float (&out)[kC / 16]) const {
+    SINTER_UNROLL
+    for (int c = 0; c < kC; c += 8) put(s.parts, warp() * kHeadRows, c, z[c / 8]);
+    block_sync();
+    SINTER_UNROLL
+    for (int j = 0; j < kC / 16; ++j) {
+      out[j] = 0;
+      for (int w = 0; w < kHeadWarps; ++w) out[j] = out[j] + s.parts(w * kHeadRows + thread_x() / 16, thread_x() % 16 + 16 * j);
+    }
+  }
+  template <class F>
+  SINTER_DEVICE_FN void back(const typename HeadShared<bf16, kC>::Stage& stage, const F& f) const {
+    Vec<float, 4> sums[2] = {};
+    SINTER_UNROLL
+    for (int c = 0; c < kC; c += 16) {
+      const auto dz = ldmatrix_x4(s.dz, lane() % 16, c + lane() / 16 * 8);
+      const auto w = ldmatrix_x4_trans(stage.w, c + lane() % 16, warp() * 16 + lane() / 16 * 8);
+      mma_bf16_m16n8k16(sums[0], dz, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
+      mma_bf16_m16n8k16(sums[1], dz, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
+    }
+    put(s.sums, 0, warp() * 16, sums[0]);
+    put(s.sums, 0, warp() * 16 + 8, sums[1]);
+    block_sync();
+    const int r = thread_x() / 16, group = thread_x() % 16;
+    float v[kGroup];
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; q += 4) {
+      const auto part = s.sums.template load_vec<4>(r, group * kGroup + q);
+      SINTER_UNROLL
+      for (int e = 0; e < 4; ++e) v[q + e] = part[e];
+    }
+    f(r, group, v);
+  }
+};
+
+template <int kC>
+SINTER_KERNEL_BOUNDS(kHeadThreads)
+classifier_head_ffma_16(HeadOperands<float> x) {
+  auto& s = shared<HeadShared<float, kC>>();
+  FfmaHead<kC> core{s};
+  head_of_rows<float, kC>(x, s, core);
+}
+
+template <int kC>
+SINTER_KERNEL_BOUNDS(kHeadThreads)
+classifier_head_mma_16(HeadOperands<bf16> x) {
+  auto& s = shared<MmaHeadShared<kC>>();
+  MmaHead<kC> core{s};
+  head_of_rows<bf16, kC>(x, s, core);
+}
+
+void classifier_head(const Call& call) {
+  const auto& [act, smoothing] = call.as<HeadAttrs>();
+  const Tensor &h = call.in[0], &weight = call.in[1], &seed = call.in[4];
+  if (h.size(0) == 0) return;
+  const auto run = [&]<class T>(T) {
+    using V = compute_t<T>;
+    const double classes = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
+    const HeadOperands<T> x{product_side<T>(h, false),
+                            product_side<T>(weight, false),
+                            Bias<T>(call.in[2]),
+                            in<int32_t>(call.in[3]),
+                            in<V>(seed),
+                            seed.strides()[0],
+                            static_cast<V>(1 - smoothing),
+                            static_cast<V>(smoothing / classes),
+                            out<V>(call.out[0]),
+                            out<T>(call.out[1]),
+                            grad_of_act<T>(act, call.in[5], call.out[2]),
+                            fault_flag()};
+    const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
+      const Grid grid{blocks_for(h.size(0), kHeadRows)};
+      if constexpr (std::is_same_v<T, bf16>) {
+        launch<classifier_head_mma_16<kC>>(grid, kHeadThreads, sizeof(MmaHeadShared<kC>), x);
+      } else {
+        launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
+      }
+    };
+    weight.size(0) <= 16 ? launch_for(std::integral_constant<int, 16>()) : launch_for(std::integral_constant<int, 64>());
+  };
+  h.dtype() == DType::bf16 ? run(bf16{}) : run(float{});
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

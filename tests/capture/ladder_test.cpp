@@ -1,0 +1,102 @@
+// The rules of the MNIST ladder, asked for the emulator's kernels: which ops a step becomes, and what keeps it from becoming so.
+#include <gtest/gtest.h>
+
+#include "capture/explain.h"
+#include "ops/fused/fused.h"
+#include "ops/structured.h"
+#include "tests/capture/step_util.h"
+
+namespace sinter::capture {
+namespace {
+
+// A step as it was recorded on the CPU, with the rules of another device.
+struct Recorded {
+  Training training;
+  Step step;
+  explicit Recorded(const TrainOptions& options = {.sizes = {20, 16, 12, 10}}, Step::Function function = {})
+      : training(options), step(function ? std::move(function) : training.function(), training.step_options("none")) {
+    for (int i = 0; i < 2; ++i) step(batch_of(options, 8, 1));
+  }
+  Rewriter with(const char* rules, Device::Type device = Device::Type::simt) const {
+    return rewrite(step.captured()->recorded, RuleSet(rules), device);
+  }
+};
+std::string ops_of(const Graph& graph) {
+  std::string names;
+  for (const Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
+  return names;
+}
+std::string misses_of(const Rewriter& r, std::string_view rule) {
+  std::string text;
+  for (const Miss& miss : r.misses) {
+    if (miss.rule == rule) text += cat(miss.what, ": ", miss.why, "\n");
+  }
+  return text;
+}
+
+TEST(Ladder, FiveOpsForEveryOptimizer) {
+  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const double momentum : {0.0, 0.9}) {
+        SCOPED_TRACE(cat(optimizer, " ", name_of(dtype), " ", momentum));
+        const Recorded recorded({.sizes = {20, 16, 12, 10}, .optimizer = optimizer, .momentum = momentum, .dtype = dtype});
+        const Rewriter all = recorded.with("all");
+        EXPECT_EQ(ops_of(all.graph), "linear_act linear_act classifier_head input_grad_act weight_grad_update");
+        const Node& update = all.graph.nodes.back();
+        EXPECT_EQ(update.in.size(), 3 * kLayerOperands + kStepOperands);
+        EXPECT_TRUE(update.attrs.as<UpdateAttrs>().tail);
+        EXPECT_TRUE(all.graph.gradients.empty());
+        EXPECT_EQ(all.graph.taken.size(), 6u);
+        int launches = 0;
+        for (const Group& group : all.groups) launches += group.launches_saved;
+        EXPECT_EQ(launches + 5, static_cast<int>(recorded.step.captured()->recorded.nodes.size()));
+        EXPECT_EQ(ops_of(recorded.with("all,-weight_grad_update,-classifier_head").graph),
+                  "linear_act linear_act linear softmax_xent weight_bias_grad input_grad_act weight_bias_grad input_grad_act weight_bias_grad "
+                  "multi_tensor_update");
+        const Rewriter cpu = recorded.with("all", Device::Type::cpu);
+        EXPECT_EQ(cpu.graph.nodes.size(), 9u) << ops_of(cpu.graph);
+      }
+    }
+  }
+}
+
+TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
+  const Recorded recorded({.sizes = {20, 16, 10}, .dropout = 0.5});
+  const Graph graph = recorded.with("all").graph;
+  const auto head = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.op == &kClassifierHeadOp; });
+  ASSERT_NE(head, graph.nodes.end()) << ops_of(graph);
+  EXPECT_EQ(head->attrs.as<HeadAttrs>().act, Act::none);
+  EXPECT_EQ(head->in[5], -1);
+}
+
+TEST(Ladder, TheHeadSaysWhatForbidsIt) {
+  const Recorded many({.sizes = {20, 16, 65}});
+  EXPECT_NE(misses_of(many.with("all"), "classifier_head").find("there are 65 classes, more than 64"), std::string::npos);
+
+  Training training({.sizes = {20, 16, 10}});
+  const Recorded kept({.sizes = {20, 16, 10}}, [&](const Tensors& in) {
+    training.optimizer->zero_grad();
+    const Tensor logits = training.net(in[0]), losses = cross_entropy(logits, in[1]);
+    backward(losses);
+    training.optimizer->step(losses);
+    return Tensors{losses, logits};
+  });
+  EXPECT_NE(misses_of(kept.with("all"), "classifier_head").find("the logits are also read by a result of the step"), std::string::npos);
+
+  Training on_cpu({.sizes = {20, 16, 10}});
+  Step step(on_cpu.function(), on_cpu.step_options());
+  for (int i = 0; i < 2; ++i) step(batch_of(on_cpu.options, 8, 1));
+  const std::string text = explain(*step.captured(), RuleSet(), rules());
+  EXPECT_NE(text.find("off      rule classifier_head: no cpu kernel\n"), std::string::npos) << text;
+}
+
+// Nothing may read the old weight after its update has moved, and nothing the gradient that is no more.
+TEST(Ladder, UpdatesStayWhereTheirWeightIsReadLater) {
+  const Recorded clipped({.sizes = {20, 16, 12, 10}, .clip = 1});
+  const Rewriter r = clipped.with("all");
+  EXPECT_EQ(ops_of(r.graph).find("weight_grad_update"), std::string::npos);
+  EXPECT_NE(misses_of(r, "weight_grad_update").find("is also read by"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sinter::capture
