@@ -105,6 +105,21 @@ TEST(GluBlock, BytesAreThoseOfThePlan) {
   }
 }
 
+// The planner's other candidate is what the remaining rules make of the same ops.
+TEST(GluBlock, MeasuresAgainstTheOtherRules) {
+  Block block;
+  capture::StepOptions options = block.options("all");
+  options.measure = true;
+  Step step(block.function(), options);
+  for (int i = 0; i < 2; ++i) step(block.inputs(1));
+  const auto& groups = step.captured()->fused.groups;
+  const auto gated = std::find_if(groups.begin(), groups.end(), [](const capture::Group& g) { return std::string_view(g.rule) == "gated_linear"; });
+  ASSERT_NE(gated, groups.end());
+  EXPECT_EQ(gated->instead, "merge_linear + glu");
+  EXPECT_GT(gated->fused_us, 0);
+  EXPECT_GT(gated->parts_us, 0);
+}
+
 // Without backward nothing is kept.
 TEST(GluBlock, ForwardAloneTakesTwoLaunches) {
   Block block;

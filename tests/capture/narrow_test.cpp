@@ -82,7 +82,7 @@ TEST(NarrowMlpSimt, NearMissesNameTheCondition) {
   const auto train = [](Training& t, const Tensors& in) { return t(in); };
   EXPECT_EQ(misses_of({.sizes = {128, 128, 128, 10}, .device = kSimt}, train), "34048 weights, at most 16384\n17664 weights, at most 16384\n");
   EXPECT_EQ(misses_of({.sizes = {120, 120, 10}, .dtype = DType::f64, .device = kSimt}, train),
-            "388336 bytes of shared memory for weights and 64 rows, at most 163840\n");
+            "374688 bytes of shared memory for weights and 64 rows, at most 163840\n");
   EXPECT_EQ(misses_of({.sizes = {784, 256, 10}, .device = kSimt}, train), "") << "nowhere near";
   const std::string shown = misses_of({.sizes = {20, 16, 10}, .device = kSimt}, [](Training& t, const Tensors& in) {
     t.optimizer->zero_grad();
