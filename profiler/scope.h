@@ -71,12 +71,12 @@ class Scope {
   Record* slot_ = nullptr;
 };
 
-// Stands tightly round the kernel call of an OpDef: counts one launch for the innermost open op, whose time outside it is `Disp`.
-// Does nothing where no recorded op is open.
+// Stands tightly round the kernel call of an OpDef on the CPU: counts one launch for the innermost open op, whose time outside it is
+// `Disp`. Does nothing where no recorded op is open, and with `here` false: other devices tell their launches by core/device/launch_hook.h.
 class KernelSpan {
  public:
-  KernelSpan() noexcept {
-    if (recording()) [[unlikely]]
+  explicit KernelSpan(bool here = true) noexcept {
+    if (here && recording()) [[unlikely]]
       begin();
   }
   ~KernelSpan() {

@@ -9,5 +9,6 @@ void add_train(cli::App& app);
 void add_eval(cli::App& app);
 void add_predict(cli::App& app);
 void add_compare(cli::App& app);
+void add_calibrate(cli::App& app);
 
 }  // namespace sinter::mnist

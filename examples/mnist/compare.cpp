@@ -28,19 +28,30 @@ struct Parity {
   double in_lr(double lr) const { return weights.absolute == 0 ? 0 : weights.absolute / lr; }  // the weights' difference
 };
 
-// The three trainers of a comparison: eager; fused; and fused without weight_grad_update, which leaves no gradient to look at.
+// The trainers of a comparison: eager; fused; fused without weight_grad_update, which leaves no gradient to look at; and on cuda those of
+// the middle run and of the unfused replay.
 struct Trainers {
   Trainer eager, fused, gradients;
+  std::unique_ptr<Trainer> listed, replayed;
 
-  static TrainFlags with_mode(TrainFlags flags, const char* mode, const std::string& extra_rule) {
-    flags.mode.mode = mode;
-    if (!extra_rule.empty() && flags.mode.rules != "none") flags.mode.rules += extra_rule;
+  static TrainFlags with_mode(TrainFlags flags, const char* mode, const std::string& rules, bool cuda_graph = true) {
+    flags.mode.mode = mode, flags.mode.rules = rules, flags.mode.cuda_graph = cuda_graph;
     return flags;
   }
   Trainers(const TrainFlags& flags, Device device, int64_t steps)
-      : eager(with_mode(flags, "eager", ""), make_model(flags.model, flags.common->seed, device), steps),
-        fused(with_mode(flags, "fused", ""), make_model(flags.model, flags.common->seed, device), steps),
-        gradients(with_mode(flags, "fused", ",-weight_grad_update"), make_model(flags.model, flags.common->seed, device), steps) {}
+      : eager(make(flags, device, steps, "eager", "none")),
+        fused(make(flags, device, steps, "fused", flags.mode.rules)),
+        gradients(make(flags, device, steps, "fused", flags.mode.rules + (flags.mode.rules == "none" ? "" : ",-weight_grad_update"))) {
+    if (device.type != Device::Type::cuda) return;
+    listed.reset(new Trainer(make(flags, device, steps, "fused", flags.mode.rules, false)));  // a Trainer cannot move
+    replayed.reset(new Trainer(make(flags, device, steps, "fused", "none")));
+  }
+
+ private:
+  static Trainer make(const TrainFlags& flags, Device device, int64_t steps, const char* mode, const std::string& rules,
+                      bool graph = true) {
+    return Trainer(with_mode(flags, mode, rules, graph), make_model(flags.model, flags.common->seed, device), steps);
+  }
 };
 
 void copy_state(Trainer& to, Trainer& from) {
@@ -119,17 +130,24 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   const cli::ContestFlags& rounds = compare.contest;
   Trainers trainers(flags, device, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup));
   const Parity parity = check_parity(trainers, batch);
-  const cli::Contest contest{.device = device,
-                             .title = title,
-                             .eager = [&] { trainers.eager.step(batch); },
-                             .fused = [&] { trainers.fused.step(batch); },
-                             .step = trainers.fused.captured_step(),
-                             .rules = flags.mode.rules,
-                             .explain = flags.mode.explain};
-  if (contest.profiles()) out.note("rounds", fmt::format("{}; as many again under the profiler", contest.rounds(rounds)));
+  cli::Contest contest{.device = device,
+                       .title = title,
+                       .eager = [&] { trainers.eager.step(batch); },
+                       .fused = [&] { trainers.fused.step(batch); },
+                       .step = trainers.fused.captured_step(),
+                       .rules = flags.mode.rules,
+                       .dtype = flags.model.dtype,
+                       .explain = flags.mode.explain};
+  if (trainers.listed) {
+    contest.listed = [&] { trainers.listed->step(batch); };
+    contest.eager_replayed = [&] { trainers.replayed->step(batch); };
+    contest.eager_step = trainers.replayed->captured_step();
+    for (int i = 0; i < 3; ++i) contest.listed(), contest.eager_replayed();
+  }
+  if (contest.timed()) out.note("rounds", fmt::format("{}; as many again under the profiler", contest.rounds(rounds)));
   note_emulator(device, out);
-  const cli::Outcome outcome = cli::run_contest(contest, rounds);
-  if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
+  cli::catch_signals();
+  const cli::Outcome outcome = cli::run_contest(contest, rounds, out);
   const double lr = trainers.eager.lr_of(0);
   const std::string worst = parity.gradients.name.empty() ? "" : fmt::format(" ({})", parity.gradients.name);
   cli::print_contest(contest, rounds, outcome,
@@ -155,7 +173,9 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                                      {"weights_lr", parity.in_lr(lr)}}}};
   cli::add_json(object, contest, outcome);
   out.json(object);
+  if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
   judge(parity, compare, lr);
+  cli::judge("compare", rounds.view, outcome.measured(contest));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -98,11 +99,12 @@ void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
   add_fusion_flags(flags, mode);
   flags.choice("profile", mode.profile, {"table"}, "where the time of a step goes, as a table").bare_value = "table";
-  flags.word("profile-steps", mode.profile_steps, "W:U:A", "steps to wait, to warm up, to record").set = [&mode](const std::string& text,
-                                                                                                                 const std::string&) {
-    parse_profile_steps(text);
-    mode.profile_steps = text;
-  };
+  flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end").set =
+      [&mode](const std::string& text, const std::string&) {
+        parse_profile_steps(text);
+        mode.profile_steps = text;
+      };
+  cli::add_view_flags(flags, mode.view);
 }
 
 void add_fusion_flags(cli::Flags& flags, ModeFlags& mode) {
@@ -181,10 +183,12 @@ std::vector<std::pair<std::string, std::string>> fast98() {
           {"act", "relu"},
           {"optimizer", "adam"},
           {"schedule", "onecycle"},
-          {"lr", "0.004"},
+          {"lr", "0.005"},
           {"lr-warmup", "20%"},
+          {"label-smoothing", "0.05"},
+          {"normalize", "mnist"},
           {"batch-size", "256"},
-          {"epochs", "6"},
+          {"epochs", "3"},
           {"val", "0"},
           {"save-every", "0"},
           {"mode", "fused"},
@@ -208,18 +212,32 @@ void note_emulator(Device device, cli::Output& out) {
 ProfileSteps parse_profile_steps(const std::string& text) {
   std::vector<std::string> parts{""};
   for (const char c : text) {
-    if (c == ':')
+    if (c == ':' || c == ',')
       parts.emplace_back();
     else
       parts.back() += c;
   }
-  SINTER_CHECK(parts.size() == 3, usage,
-               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"),
-               "--profile-steps 1:3:20");
-  int values[3];
-  for (int i = 0; i < 3; ++i)
-    values[i] = static_cast<int>(cli::parse_integer("usage: --profile-steps", parts[static_cast<size_t>(i)], i == 2, 1'000'000));
-  return {values[0], values[1], values[2]};
+  const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
+  ProfileSteps steps{1, 3, 20};
+  const std::pair<const char*, int*> fields[] = {
+      {"wait", &steps.wait}, {"warmup", &steps.warmup}, {"active", &steps.active}, {"repeat", &steps.repeat}};
+  const auto value = [](const std::string& word, size_t field) {
+    return static_cast<int>(cli::parse_integer("usage: --profile-steps", word, field == 2, 1'000'000));
+  };
+  if (text.find(',') != std::string::npos || (!parts[0].empty() && std::isalpha(static_cast<unsigned char>(parts[0][0])))) {
+    SINTER_CHECK(parts.size() % 2 == 0, usage, cat("usage: --profile-steps is not NAME:N,..: ", escaped(text)), hint);
+    for (size_t i = 0; i < parts.size(); i += 2) {
+      const auto* field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) { return f.first == parts[i]; });
+      SINTER_CHECK(field != std::end(fields), usage,
+                   cat("usage: --profile-steps: unknown field: ", escaped(parts[i]), " in ", escaped(text)), hint);
+      *field->second = value(parts[i + 1], static_cast<size_t>(field - fields));
+    }
+    return steps;
+  }
+  SINTER_CHECK(parts.size() == 3 || parts.size() == 4, usage,
+               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"), hint);
+  for (size_t i = 0; i < parts.size(); ++i) *fields[i].second = value(parts[i], i);
+  return steps;
 }
 
 }  // namespace sinter::mnist

@@ -6,6 +6,7 @@
 #include "data/dataset.h"
 #include "data/digits.h"
 #include "examples/cli/app.h"
+#include "examples/cli/profile.h"
 #include "nn/schedule.h"
 
 namespace sinter::mnist {
@@ -52,8 +53,10 @@ struct ModeFlags {
   bool explain = false;
   std::string dump_graph;
   bool measures() const { return measure == "on"; }
-  std::string profile;  // "" or "table"
+  bool cuda_graph = true;  // no flag: compare's middle run goes without
+  std::string profile;     // "" or "table"
   std::string profile_steps = "1:3:20";
+  cli::ViewFlags view;  // of its table
 };
 
 struct RunFlags {
@@ -93,7 +96,7 @@ std::pair<Device, std::string> choose_device(const std::string& name);
 void note_emulator(Device device, cli::Output& out);
 // --profile-steps
 struct ProfileSteps {
-  int wait, warmup, active;
+  int wait, warmup, active, repeat = 1;
 };
 ProfileSteps parse_profile_steps(const std::string& text);
 

@@ -7,5 +7,6 @@ int main(int argc, char** argv) {
   sinter::mnist::add_eval(app);
   sinter::mnist::add_predict(app);
   sinter::mnist::add_compare(app);
+  sinter::mnist::add_calibrate(app);
   return app.main(argc, argv);
 }

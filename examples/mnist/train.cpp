@@ -7,9 +7,10 @@
 
 #include "autograd/autograd.h"
 #include "capture/explain.h"
-#include "core/allocator.h"
+#include "capture/ledger.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
+#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/progress.h"
@@ -64,6 +65,8 @@ class Run {
   Evaluation evaluate_on(const Split& split);
   std::string position(int64_t step) const;
   void start_profile();
+  void profile_step(std::chrono::steady_clock::time_point begin);
+  profiler::Report profile_report();
   std::string finish_profile();
   void report_capture();
   int report();
@@ -80,6 +83,9 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<profiler::Session> session_;
+  std::optional<profiler::Report> report_;
+  std::vector<double> clean_us_;  // steps after the window, as many as it has
+  int64_t after_window_ = 0;
   std::string config_;
   Stopwatch time_, epoch_time_, data_wait_;
   int64_t per_epoch_ = 0, steps_ = 0, step_ = 0, epochs_ = 0;
@@ -167,6 +173,7 @@ void Run::train_steps() {
   epoch_time_ = {};
   epoch_time_.start();
   while (step_ < steps_ && !cli::interrupted()) {
+    const auto step_begin = std::chrono::steady_clock::now();
     data_wait_.start();
     const Batch batch = [this] {
       const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
@@ -177,7 +184,7 @@ void Run::train_steps() {
       const profiler::Scope scope("train_step");
       trainer_->step(batch);
     }
-    if (session_ && !session_->done()) session_->step();
+    if (session_) profile_step(step_begin);
     ++step_;
     const bool epoch_ends = step_ % per_epoch_ == 0 || step_ == steps_;
     if (epoch_ends || step_ % flags_.run.log_every == 0) look_at_loss();
@@ -202,6 +209,15 @@ void Run::train_steps() {
   }
   time_.stop();
   progress_.clear();
+}
+
+void Run::profile_step(std::chrono::steady_clock::time_point begin) {
+  if (!session_->done()) return session_->step();
+  const int active = parse_profile_steps(flags_.mode.profile_steps).active;
+  // The first is left out: on a device it waits for the window's work.
+  if (++after_window_ == 1 || static_cast<int>(clean_us_.size()) >= active) return;
+  if (device_ != kCpu) synchronize(device_);
+  clean_us_.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
 }
 
 std::string Run::position(int64_t step) const {
@@ -287,24 +303,44 @@ void Run::end_epoch() {
 
 void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
-  static Device device;  // for a function without a closure
-  device = device_;
-  const auto [wait, warmup, active] = parse_profile_steps(flags_.mode.profile_steps);
+  const auto [wait, warmup, active, repeat] = parse_profile_steps(flags_.mode.profile_steps);
   SINTER_CHECK(steps_ > wait + warmup, usage,
                cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_, " steps, wanted ",
                    wait + warmup + 1, " at least"));
-  session_ = std::make_unique<profiler::Session>(profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active},
-                                                                   .title = (device == kCpu ? "CPU" : device.str()) + " " + flags_.mode.mode,
-                                                                   .threads = num_threads(),
-                                                                   .allocations = [] { return allocator(device).stats().requests; }});
+  const bool fused = flags_.mode.mode == "fused", cuda = device_.type == Device::Type::cuda;
+  int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
+  for (const auto& [name, p] : trainer_->model().named_parameters()) resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
+  for (const auto& [name, t] : trainer_->optimizer().state_tensors()) resident += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
+  resident += flags_.optimizer.batch * kImagePixels * static_cast<int64_t>(size_of(flags_.model.batch_dtype()));
+  const std::string type = cuda ? "CUDA" : device_ == kCpu ? "CPU" : device_.str();
+  session_ = std::make_unique<profiler::Session>(
+      profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
+                        .title = type + " " + flags_.mode.mode,
+                        .threads = num_threads(),
+                        .device = device_,
+                        .mode = flags_.mode.mode,
+                        .rules = fused ? flags_.mode.rules : "",
+                        .dtype = flags_.model.dtype,
+                        .replayed = fused && cuda,
+                        .roofs = cli::roofs_for(device_, out_),
+                        .resident_bytes = resident});
+}
+
+profiler::Report Run::profile_report() {
+  profiler::Report report = session_->finish();
+  report.clean_us = clean_us_;
+  const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
+  if (captured && report.replayed) report.nodes = capture::describe_nodes(*captured);
+  return report;
 }
 
 std::string Run::finish_profile() {
   const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
   if (!session_ || step_ <= steps.wait + steps.warmup) return "";
-  const std::string table = session_->finish().table({.scopes = true});
+  report_ = profile_report();
+  const std::string table = report_->table(flags_.mode.view.table);
   write_file(folder_->file("profile.txt"), table);
-  return table;
+  return flags_.mode.view.guess ? cli::guess(*report_, out_) + "\n" + table : table;
 }
 
 // Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the
@@ -358,6 +394,16 @@ int Run::report() {
   if (!table.empty()) out_.result_text("\n" + table);
   report_capture();
   report_json(&test);
+  if (report_) {
+    cli::Measured measured{.only = &*report_};
+    if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
+      std::vector<double> steps;
+      for (const profiler::StepSample& s : report_->steps) steps.push_back(static_cast<double>(s.ns()) * 1e-3);
+      measured.distortion = 100 * (profiler::median(steps) / clean.value - 1);
+      measured.noise = 50 * (clean.high - clean.low) / clean.value;
+    }
+    cli::judge("train", flags_.mode.view, measured);
+  }
   SINTER_CHECK(reached, check,
                fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}", 100 * test.accuracy(), *target));
   out_.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train --mode fused");

@@ -44,7 +44,8 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_
                                           capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
                                                                .parameters = nn::parameter_visitor(*model_),
                                                                .mode = [this] { return int64_t{model_->is_training()}; },
-                                                               .measure = flags.mode.measures()});
+                                                               .measure = flags.mode.measures(),
+                                                               .cuda_graph = flags.mode.cuda_graph});
 }
 
 Tensor Trainer::step(const Batch& batch) {

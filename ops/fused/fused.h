@@ -73,7 +73,7 @@ struct SoftmaxXentAttrs {
   }
 };
 
-// classifier_head: h[B, H], W[C, H], b[C] or absent, labels i32[B], seed[B] (any strides), saved (of h's activation, as for input_grad_act; absent
+// classifier_head: h[B, H], W[C, H], labels i32[B], seed[B] (any strides), b[C] or absent, saved (of h's activation, as for input_grad_act; absent
 // for none) -> losses[B], dlogits[B, C] of h's type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
 inline constexpr int64_t kHeadClasses = 64;
 struct HeadAttrs {

@@ -232,11 +232,12 @@ TEST(Mnist, PrintConfigComesBackAsItIs) {
   const Result second = program.run({"train", "--config", "c.toml", "--print-config"});
   EXPECT_EQ(second.out, first.out) << second.err;
   // Command line over file, preset under both, $SINTER_DATA between.
-  const Result third = program.run({"train", "--config", "c.toml", "--preset", "fast98", "--epochs", "3", "--print-config"});
-  for (const char* line : {"epochs = 3\n", "hidden = \"32,16\"\n", "lr = 0.1\n", "val = 5000\n"})
+  const Result third = program.run({"train", "--config", "c.toml", "--preset", "fast98", "--epochs", "4", "--print-config"});
+  for (const char* line : {"epochs = 4\n", "hidden = \"32,16\"\n", "lr = 0.1\n", "val = 5000\n"})
     EXPECT_TRUE(has(third.out, line)) << line << third.out << third.err;
   const Result preset = program.run({"train", "--preset", "fast98", "--print-config"});
-  for (const char* line : {"epochs = 6\n", "lr = 0.004\n", "val = 0\n", "target-acc = 98\n"}) EXPECT_TRUE(has(preset.out, line)) << line;
+  for (const char* line : {"epochs = 3\n", "lr = 0.005\n", "label-smoothing = 0.05\n", "val = 0\n", "target-acc = 98\n"})
+    EXPECT_TRUE(has(preset.out, line)) << line;
   EXPECT_FALSE(has(preset.out, "preset"));
 }
 
