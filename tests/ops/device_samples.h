@@ -95,7 +95,7 @@ inline bool stays_wide(const OpDef& op, size_t i, size_t n) {
 }
 inline bool takes(const OpDef& op, DType dtype) {
   if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kClassifierHeadOp;
-  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp);
+  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp && &op != &kNarrowMlpOp);
 }
 // Fresh copies on the CPU, f64 converted.
 inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {
