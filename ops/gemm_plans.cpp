@@ -16,6 +16,7 @@
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
+#include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
 #include "core/rng.h"
 #include "core/storage.h"
@@ -111,6 +112,7 @@ class Plans {
     }
     if (plan->proposals.empty()) return false;
     if (!cuda::rehearsing()) log_launch({.kernel = "cublaslt_gemm", .grid = {}, .block = 1, .shared_bytes = 0});
+    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, "cublaslt_gemm", 0, cuda::thread_state().mode == cuda::Mode::run);
     if (!cuda::rehearsing()) plan->run(gemm, p, plan->proposals[plan->choice].algo, workspace);
     return true;
   }

@@ -38,12 +38,6 @@ struct Record {
   static constexpr int64_t kOpen = INT64_MIN;
 };
 
-// One piece of work that an op started; `record` is the index of the op's record in the same thread.
-struct LaunchRecord {
-  int64_t t0, t1;
-  int32_t record;
-};
-
 namespace detail {
 inline std::atomic<bool> g_recording{false};
 class ThreadBuffer;
@@ -77,12 +71,12 @@ class Scope {
   Record* slot_ = nullptr;
 };
 
-// Stands tightly round the kernel call of an OpDef: counts one launch for the innermost open op, whose time outside it is `Disp`.
-// Does nothing where no recorded op is open.
+// Stands tightly round the kernel call of an OpDef on the CPU: counts one launch for the innermost open op, whose time outside it is
+// `Disp`. Does nothing where no recorded op is open, and with `here` false: other devices tell their launches by core/device/launch_hook.h.
 class KernelSpan {
  public:
-  KernelSpan() noexcept {
-    if (recording()) [[unlikely]]
+  explicit KernelSpan(bool here = true) noexcept {
+    if (here && recording()) [[unlikely]]
       begin();
   }
   ~KernelSpan() {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "capture/rules.h"
 #include "examples/cli/text.h"
@@ -27,7 +29,7 @@ int64_t warmup_steps(const std::string& text, int64_t steps) {
 
 std::vector<int64_t> ModelFlags::sizes() const {
   std::vector<int64_t> out{kImagePixels};
-  if (model == "mlp") out.insert(out.end(), hidden.begin(), hidden.end());
+  if (model != "linear") out.insert(out.end(), hidden.begin(), hidden.end());
   out.push_back(classes);
   return out;
 }
@@ -46,7 +48,8 @@ nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
 void add_data_flags(cli::Flags& flags, DataFlags& data) {
   flags.topic("data");
   cli::Flag& what =
-      flags.word("data", data.what, "WHAT", "a folder of the four MNIST files, or synthetic; else $SINTER_DATA, ./data/mnist, ..");
+      flags.word("data", data.what, "WHAT",
+                 "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else $SINTER_DATA, ./data/mnist, ..");
   what.variable = "SINTER_DATA";
   flags.integer("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
   flags.integer("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
@@ -55,7 +58,7 @@ void add_data_flags(cli::Flags& flags, DataFlags& data) {
 
 void add_model_flags(cli::Flags& flags, ModelFlags& model) {
   flags.topic("model");
-  flags.choice("model", model.model, {"mlp", "linear"}, "");
+  flags.choice("model", model.model, {"mlp", "linear", "geglu"}, "geglu: one gated block, hidden 256");
   flags.integers("hidden", model.hidden, 1, 1'000'000, "widths of the hidden layers");
   flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
   flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
@@ -71,6 +74,8 @@ void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
   cli::Flag& steps = flags.integer("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
   steps.standard = "";
   steps.get = [&optimizer] { return optimizer.steps ? std::to_string(optimizer.steps) : ""; };
+  flags.integer("accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
+  flags.integer("patience", optimizer.patience, 0, 1'000'000, "end after N epochs without a better val accuracy; 0 never");
   add_step_flags(flags, optimizer);
 }
 
@@ -98,11 +103,12 @@ void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
   add_fusion_flags(flags, mode);
   flags.choice("profile", mode.profile, {"table"}, "where the time of a step goes, as a table").bare_value = "table";
-  flags.word("profile-steps", mode.profile_steps, "W:U:A", "steps to wait, to warm up, to record").set = [&mode](const std::string& text,
-                                                                                                                 const std::string&) {
-    parse_profile_steps(text);
-    mode.profile_steps = text;
-  };
+  flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end").set =
+      [&mode](const std::string& text, const std::string&) {
+        parse_profile_steps(text);
+        mode.profile_steps = text;
+      };
+  cli::add_view_flags(flags, mode.view);
 }
 
 void add_fusion_flags(cli::Flags& flags, ModeFlags& mode) {
@@ -128,6 +134,13 @@ void add_run_flags(cli::Flags& flags, RunFlags& run) {
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
   flags.toggle("force", run.force, "start over in a folder that holds a run").saved = false;
   flags.integer("save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
+  flags.integer("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
+  cli::Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
+  resume.saved = false;
+  resume.bare_value = resume.standard = "runs/last";
+  cli::Flag& stop = flags.integer("stop-after", run.stop_after, 0, kMany, "as if a signal came after step N: for tests");
+  stop.saved = false;
+  stop.hidden = true;
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");
@@ -147,6 +160,8 @@ void add_train_flags(cli::Flags& flags, TrainFlags& train) {
 void resolve(const cli::Flags& flags, TrainFlags& train) {
   if (flags.first_wins("epochs", "steps")) train.optimizer.steps = 0;
   resolve_step(train);
+  SINTER_CHECK(train.optimizer.patience == 0 || train.data.val > 0, usage,
+               "usage: --patience needs a val set: --val is 0, --patience " + std::to_string(train.optimizer.patience), "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
                "usage: --dry-run and --overfit-batch exclude each other: both are given");
   if (train.mode.mode == "fused") {
@@ -162,6 +177,15 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
 
 void resolve_step(TrainFlags& train) {
   OptimizerFlags& optimizer = train.optimizer;
+  if (train.model.model == "geglu") {
+    std::vector<int64_t>& hidden = train.model.hidden;
+    if (hidden == ModelFlags{}.hidden) hidden.resize(1);
+    SINTER_CHECK(hidden.size() == 1, usage,
+                 fmt::format("usage: --model geglu has one hidden width: --hidden has {}: {}", hidden.size(), fmt::join(hidden, ",")),
+                 fmt::format("--hidden {}", hidden[0]));
+    SINTER_CHECK(train.model.dropout == 0, usage,
+                 cat("usage: --dropout needs --model mlp: the model is geglu, dropout ", train.model.dropout));
+  }
   if (!optimizer.lr) optimizer.lr = optimizer.optimizer == "sgd" ? 0.1 : 0.001;
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
@@ -172,11 +196,22 @@ void resolve_step(TrainFlags& train) {
   }
 }
 
-std::vector<std::pair<std::string, std::string>> fast98() {
+bool cpu_has(std::string_view feature) {
   std::ifstream cpuinfo("/proc/cpuinfo");
-  bool amx = false;
-  for (std::string line; !amx && std::getline(cpuinfo, line);)
-    amx = line.starts_with("flags") && line.find(" amx_bf16") != std::string::npos;
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word == feature) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+cli::FlagValues fast98(const cli::CommonFlags& common) {
+  const Device device = choose_device(common.device).first;
+  const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
   return {{"hidden", "256,128"},
           {"act", "relu"},
           {"optimizer", "adam"},
@@ -191,7 +226,7 @@ std::vector<std::pair<std::string, std::string>> fast98() {
           {"save-every", "0"},
           {"mode", "fused"},
           {"target-acc", "98"},
-          {"dtype", amx ? "bf16" : "f32"}};
+          {"dtype", bf16 ? "bf16" : "f32"}};
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -207,21 +242,40 @@ void note_emulator(Device device, cli::Output& out) {
   if (device.type == Device::Type::simt) out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
 }
 
+void note_emulated_time(Device device, double seconds, cli::Output& out) {
+  if (device.type == Device::Type::simt && seconds > 60)
+    out.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(seconds / 60)));
+}
+
 ProfileSteps parse_profile_steps(const std::string& text) {
   std::vector<std::string> parts{""};
   for (const char c : text) {
-    if (c == ':')
+    if (c == ':' || c == ',')
       parts.emplace_back();
     else
       parts.back() += c;
   }
-  SINTER_CHECK(parts.size() == 3, usage,
-               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"),
-               "--profile-steps 1:3:20");
-  int values[3];
-  for (int i = 0; i < 3; ++i)
-    values[i] = static_cast<int>(cli::parse_integer("usage: --profile-steps", parts[static_cast<size_t>(i)], i == 2, 1'000'000));
-  return {values[0], values[1], values[2]};
+  const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
+  ProfileSteps steps{1, 3, 20};
+  const std::pair<const char*, int*> fields[] = {
+      {"wait", &steps.wait}, {"warmup", &steps.warmup}, {"active", &steps.active}, {"repeat", &steps.repeat}};
+  const auto value = [](const std::string& word, size_t field) {
+    return static_cast<int>(cli::parse_integer("usage: --profile-steps", word, field == 2, 1'000'000));
+  };
+  if (text.find(',') != std::string::npos || (!parts[0].empty() && std::isalpha(static_cast<unsigned char>(parts[0][0])))) {
+    SINTER_CHECK(parts.size() % 2 == 0, usage, cat("usage: --profile-steps is not NAME:N,..: ", escaped(text)), hint);
+    for (size_t i = 0; i < parts.size(); i += 2) {
+      const auto* field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) { return f.first == parts[i]; });
+      SINTER_CHECK(field != std::end(fields), usage,
+                   cat("usage: --profile-steps: unknown field: ", escaped(parts[i]), " in ", escaped(text)), hint);
+      *field->second = value(parts[i + 1], static_cast<size_t>(field - fields));
+    }
+    return steps;
+  }
+  SINTER_CHECK(parts.size() == 3 || parts.size() == 4, usage,
+               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"), hint);
+  for (size_t i = 0; i < parts.size(); ++i) *fields[i].second = value(parts[i], i);
+  return steps;
 }
 
 }  // namespace sinter::mnist
