@@ -111,7 +111,7 @@ void time_both(Group& group, Timed& fused, Timed& parts, Device device) {
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
   const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
-  std::set<std::pair<std::string, int>> refused;
+  Refused refused;
   std::vector<Group> fallbacks;
   while (true) {
     Rewriter r = rewrite(recorded, set, device, refused);
