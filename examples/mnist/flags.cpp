@@ -164,6 +164,11 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
                "usage: --patience needs a val set: --val is 0, --patience " + std::to_string(train.optimizer.patience), "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
                "usage: --dry-run and --overfit-batch exclude each other: both are given");
+  for (const char* name :
+       {"sort", "rows", "no-meta", "filter", "group-by-input-shape", "group-by-module", "guess", "expect", "fail-on", "profile-steps"}) {
+    SINTER_CHECK(!train.mode.profile.empty() || flags[name].source != cli::Source::command_line, usage,
+                 cat("usage: --", name, " needs --profile: none is given"), "--profile prints the table");
+  }
   if (train.mode.mode == "fused") {
     SINTER_CHECK(!train.run.check_nan, usage, "usage: --check-nan needs --mode eager: the mode is fused; it reads what every op makes",
                  "the numbers are those of --mode eager --check-nan");
