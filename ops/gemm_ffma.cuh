@@ -110,7 +110,9 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilog
     }
     if constexpr (Epilogue::kSumsRows) {
       if (tile.col == 0) {
-        for (int p = 0; p < kDepth; ++p) row_sum = row_sum + stage.a(p, FfmaShared<V>::column(thread_x()));
+        V part = 0;
+        for (int p = 0; p < kDepth; ++p) part = part + stage.a(p, FfmaShared<V>::column(thread_x()));
+        row_sum = row_sum + part;
       }
     }
     if (more) store(s.stages[use ^ 1]);

@@ -93,10 +93,11 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16, B, A>& product, const Epil
     }
     if constexpr (Epilogue::kSumsRows) {
       if (tile.col == 0 && thread_x() < kTile) {
+        float part = 0;
         for (int p = 0; p < kMmaDepth; ++p) {
-          row_sum =
-              row_sum + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
+          part = part + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
         }
+        row_sum = row_sum + part;
       }
     }
   }

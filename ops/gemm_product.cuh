@@ -3,7 +3,8 @@
 //
 // An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of which `count` (0..8) exist; all eight
 //                       columns of a row meet in one thread, so a thread writes whole bytes of a bit mask;
-//                       kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once per row, by the blocks of column tile 0.
+//                       kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once per row, by the blocks of column tile 0, summed
+//                       tile by tile: of many terms that is nearer than one after the other.
 #pragma once
 
 #include "ops/kernel_args.h"

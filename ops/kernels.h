@@ -18,8 +18,7 @@
   X(dropout) X(gather_rows) X(gather_batch) X(scatter_add_rows) X(copy) X(cast) X(accumulate) X(pad_slice)                                               \
   X(sgd_update) X(adam_update) X(squared_norm) X(clip_in_place)                                                                          \
   X(linear_act) X(input_grad_act) X(weight_bias_grad) X(weight_grad_update) X(multi_tensor_update) X(softmax_xent) X(merge_linear)       \
-  X(classifier_head)                                                                                                                     \
-  X(glu) X(glu_backward) X(pointwise_chain) X(clip_norm)
+  X(classifier_head) X(glu) X(glu_backward) X(gated_linear) X(gated_linear_backward) X(narrow_mlp) X(pointwise_chain) X(clip_norm)
 
 #define SINTER_DECLARE(op) void op(const Call& call);
 namespace sinter::on_cuda { SINTER_DEVICE_OPS(SINTER_DECLARE) }

@@ -17,8 +17,6 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
-
 std::string read_text(const std::string& path) {
   std::error_code ignored;
   const std::string shown = escaped(std::filesystem::absolute(path, ignored).lexically_normal().string());
@@ -56,7 +54,7 @@ Command& App::add(std::string name, std::string summary) {
 }
 
 int App::main(int argc, char** argv) {
-  ignore_closed_pipes();
+  guard_streams();
   try {
     return run(argc, argv);
   } catch (...) {
@@ -150,8 +148,10 @@ std::string build_name() {
 
 int App::run(int argc, char** argv) {
   Splitter splitter(commands_);
+  std::vector<char*> words_given(argv, argv + argc);
+  if (is_one_command()) words_given.insert(words_given.begin() + (argc > 0), commands_[0].name.data());
   try {
-    splitter.root.parse(argc, argv);
+    splitter.root.parse(static_cast<int>(words_given.size()), words_given.data());
   } catch (const CLI::ParseError& error) {
     throw Error(Error::Kind::usage, cat("usage: ", escaped(error.what())), cat(name_, " --help"));
   }
@@ -171,7 +171,7 @@ int App::run(int argc, char** argv) {
   SINTER_CHECK(std::count_if(which, splitter.parts.end(), is_parsed) == 1, usage,
                cat("usage: two commands given: one at a time, first ", command.name));
 
-  const std::string help_hint = cat(name_, " ", command.name, " --help lists the flags");
+  const std::string help_hint = cat(call_of(command), " --help lists the flags");
   take_values(command.flags, which->options, help_hint);
   refuse(which->app->remaining(), command, help_hint);
   common_.command = name_;
@@ -197,7 +197,7 @@ void App::merge(Command& command) {
     if (value && *value) Flags::set(flag, value, Source::environment, cat(" in ", flag.variable));
   }
   if (!command.preset || command.preset->empty()) return;
-  for (const auto& [name, value] : command.presets.at(*command.preset))
+  for (const auto& [name, value] : command.presets.at (*command.preset)())
     Flags::set(*command.flags.find(name), value, Source::preset, cat(" in preset ", *command.preset));
 }
 
@@ -230,7 +230,7 @@ std::string App::help() const {
 
 std::string App::help(const Command& command) const {
   std::string out = wrapped("", command.summary, 0) +
-                    fmt::format("\nusage: {} {}{} [flags]\n", name_, command.name, command.inputs ? " " + command.inputs_name : "");
+                    fmt::format("\nusage: {}{} [flags]\n", call_of(command), command.inputs ? " " + command.inputs_name : "");
   std::vector<std::string> topics;  // the general ones last
   for (const Flag& flag : command.flags.all()) {
     if (std::find(topics.begin(), topics.end(), flag.topic) == topics.end()) topics.push_back(flag.topic);
@@ -239,7 +239,7 @@ std::string App::help(const Command& command) const {
   for (const std::string& topic : topics) {
     out += fmt::format("\n{}\n", topic);
     for (const Flag& flag : command.flags.all()) {
-      if (flag.topic != topic) continue;
+      if (flag.topic != topic || flag.hidden) continue;
       std::string left = "  " + flag.shown();
       for (const std::string& other : flag.other) left += ", " + other;
       if (!flag.value.empty()) left += flag.bare_value.empty() ? " " + flag.value : "[=" + flag.value + "]";

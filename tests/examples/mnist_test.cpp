@@ -152,7 +152,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
       {"no folder", {"train", "--data", "nowhere"}, 3, {"nowhere", "--data synthetic"}},
       {"no files", {"train", "--data", "empty"}, 3, {"no MNIST files", "looked for train-images-idx3-ubyte"}},
       {"no model", {"eval"}, 4, {"nothing there", "runs/last", "mnist train"}},
-      {"no model in the folder", {"eval", "--from", "empty"}, 4, {"looked for model, best and last.safetensors"}},
+      {"no model in the folder", {"eval", "--from", "empty"}, 4, {"looked for model.safetensors, best.safetensors, last.safetensors"}},
       {"pickle", {"predict", "--index", "0", "--from", "pickle.pt"}, 4, {"PyTorch pickle", "safetensors.torch.save_file"}},
       {"device", {"train", "--device", "cuda:99"}, 5, {"cuda", "--device"}},
       {"no such device", {"train", "--device", "gpu"}, 2, {"device: unknown: gpu; allowed cpu, cuda, cuda:N, simt"}},

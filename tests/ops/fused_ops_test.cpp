@@ -62,7 +62,7 @@ double norm(const std::vector<double>& a, const std::vector<double>& b) {
 void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) {
   const Tensors in = convert(op, sample.in, dtype);
   const Attrs attrs = with_type(sample.attrs, dtype);
-  const auto fused = results(op, convert(op, in, dtype), attrs, true, device), eager = results(op, convert(op, in, dtype), attrs, false);
+  const auto fused = results(op, convert(op, in, dtype), attrs, true, device), eager = results(op, convert(op, in, dtype), attrs, false, device);
   Tensors exact_in;
   for (const Tensor& t : in) exact_in.push_back(t.defined() && is_float(t.dtype()) && t.dtype() != DType::f64 ? cast(t, DType::f64) : t);
   for (size_t i = 0; i < in.size(); ++i) {
