@@ -12,6 +12,8 @@
 #include "capture/rules.h"
 #include "examples/cli/text.h"
 #include "ops/gemm_library.h"
+#include "ops/gemm_plans.h"
+#include "profiler/exports.h"
 
 namespace sinter::mnist {
 namespace {
@@ -102,7 +104,14 @@ void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
   add_fusion_flags(flags, mode);
-  flags.choice("profile", mode.profile, {"table"}, "where the time of a step goes, as a table").bare_value = "table";
+  cli::Flag& profile =
+      flags.word("profile", mode.profile, "FORMATS", "where the time goes, a list of: table, json, csv, trace, stacks, html");
+  profile.once = true;
+  profile.bare_value = "table";
+  profile.set = [&mode](const std::string& text, const std::string&) {
+    profiler::parse_formats(text, "usage: --profile");
+    mode.profile = text;
+  };
   flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end").set =
       [&mode](const std::string& text, const std::string&) {
         parse_profile_steps(text);
