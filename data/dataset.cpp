@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "core/error.h"
 #include "data/digits.h"
 #include "data/idx.h"
+#include "data/npy.h"
 
 namespace sinter {
 namespace {
@@ -82,6 +82,33 @@ bool holds_any(const fs::path& folder) {
   return std::any_of(std::begin(kStems), std::end(kStems), [&](const Stem& stem) { return !find_file(folder, stem).empty(); });
 }
 
+bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
+
+Tensor read_images(const std::string& path) {
+  if (is_npy(path)) return read_npy_images(path);
+  const IdxArray images = read_idx(path, IdxKind::images);
+  SINTER_CHECK(images.dims[1] == kImageSide && images.dims[2] == kImageSide, data,
+               cat("data: images of another size: ", images.name, "; ", images.dims[1], " x ", images.dims[2], ", wanted ", kImageSide,
+                   " x ", kImageSide));
+  return Tensor::from(images.bytes, Shape(images.dims));
+}
+
+Tensor read_labels(const std::string& path) {
+  if (is_npy(path)) return read_npy_labels(path);
+  const IdxArray labels = read_idx(path, IdxKind::labels);
+  return Tensor::from(std::vector<int32_t>(labels.bytes.begin(), labels.bytes.end()), {labels.dims[0]});
+}
+
+// "a.npy,b.npy" -> the pair. A file's name has no comma.
+std::vector<std::string> npy_pair(const std::string& what) {
+  const size_t comma = what.find(',');
+  const std::string first = what.substr(0, comma), second = comma == std::string::npos ? "" : what.substr(comma + 1);
+  SINTER_CHECK(is_npy(first) && is_npy(second) && second.find(',') == std::string::npos, data,
+               cat("data: images and labels are wanted: ", escaped(what), "; two .npy files with a comma between"),
+               "--data images.npy,labels.npy");
+  return {first, second};
+}
+
 Split empty_split(int64_t n) { return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)}; }
 
 void check_labels(const Split& split, int64_t classes, const std::string& name) {
@@ -138,18 +165,12 @@ Split slice(const Split& split, int64_t begin, int64_t end) {
 }
 
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes) {
-  const IdxArray images = read_idx(images_path, IdxKind::images), labels = read_idx(labels_path, IdxKind::labels);
-  const int64_t n = images.dims[0];
-  SINTER_CHECK(n == labels.dims[0], data,
-               cat("data: counts differ: ", n, " images in ", images.name, ", ", labels.dims[0], " labels in ", labels.name),
+  const Split split{read_images(images_path), read_labels(labels_path)};
+  const int64_t n = split.images.size(0);
+  SINTER_CHECK(n == split.size(), data,
+               cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(), " labels in ", shown(labels_path)),
                "train images with t10k labels?");
-  SINTER_CHECK(images.dims[1] == kImageSide && images.dims[2] == kImageSide, data,
-               cat("data: images of another size: ", images.name, "; ", images.dims[1], " x ", images.dims[2], ", wanted ", kImageSide,
-                   " x ", kImageSide));
-  Split split = empty_split(n);
-  std::memcpy(split.images.raw(), images.bytes.data(), images.bytes.size());
-  std::copy(labels.bytes.begin(), labels.bytes.end(), split.labels.data<int32_t>());
-  check_labels(split, classes, labels.name);
+  check_labels(split, classes, shown(labels_path));
   return split;
 }
 
@@ -176,12 +197,25 @@ Dataset load_dataset(const DataOptions& options) {
     out.test = synthetic(options, kFirstTestDigit, kSyntheticTest);
     return out;
   }
-  require_folder(what);
-  std::array<std::string, 4> paths;
-  for (size_t i = 0; i < paths.size(); ++i) paths[i] = require_file(what, kStems[i]);
-  out.name = shown(what);
+  Split all, test;
+  std::error_code ignored;
+  if (is_npy(what) && !fs::is_directory(what, ignored)) {
+    out.files = npy_pair(what);
+    out.name = shown(out.files[0]) + "," + shown(out.files[1]);
+    all = read_split(out.files[0], out.files[1], options.classes);
+    const int64_t train = options.pair_is_test ? 0 : all.size() - all.size() / 7;
+    how += options.pair_is_test ? " (all of it for the test)" : " (the last 1/7 for the test)";
+    test = slice(all, train, all.size());
+    all = slice(all, 0, train);
+  } else {
+    require_folder(what);
+    for (const Stem& stem : kStems) out.files.push_back(require_file(what, stem));
+    out.name = shown(what);
+    all = read_split(out.files[0], out.files[1], options.classes);
+    test = read_split(out.files[2], out.files[3], options.classes);
+  }
+  for (std::string& file : out.files) file = fs::absolute(file, ignored).lexically_normal().string();
   out.description = out.name + how;
-  const Split all = read_split(paths[0], paths[1], options.classes), test = read_split(paths[2], paths[3], options.classes);
   const int64_t val = std::min(options.val, all.size() / 12), train = all.size() - val;
   const auto first = [&](int64_t n) { return options.limit > 0 ? std::min(n, options.limit) : n; };
   out.train = slice(all, 0, first(train));

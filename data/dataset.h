@@ -1,12 +1,14 @@
 // A data set of 28x28 grey digits: found, read, checked and split into train, val and test.
 //
-// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings) or the word `synthetic`. A place that was given and
-// fails is an error; only where nothing is given do ./data/mnist, the cache folder and then the built-in digits stand in.
+// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings); NumPy files `images.npy,labels.npy`; or the word
+// `synthetic`. A place that was given and fails is an error; only where nothing is given do ./data/mnist, the cache folder and then the
+// built-in digits stand in. Of one pair of NumPy files the last 1/7 is the test set, or, with `pair_is_test`, all of it.
 // Errors are data errors (exit code 3). Splits share the storage of the set they were cut from; nothing writes to it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -18,6 +20,7 @@ struct DataOptions {
   int64_t limit = 0;       // the first N of each of train, val and test; 0 all
   int64_t classes = 10;    // labels are 0..classes-1
   uint64_t data_seed = 1;  // of the synthetic digits
+  bool pair_is_test = false;
 };
 
 struct Split {
@@ -30,6 +33,8 @@ struct Dataset {
   Split train, val, test;   // val is empty when nothing is held out
   std::string name;         // "synthetic" or the folder
   std::string description;  // "synthetic digits, built in (no --data given, none found)"
+  // Absolute paths: images and labels of train (and val), then of test; of one pair of NumPy files only those; none for synthetic.
+  std::vector<std::string> files;
   // "train 55,000  val 5,000  test 10,000  28x28"
   std::string sizes() const;
   // Takes all splits to a device, as bytes; what they share goes once.
@@ -38,7 +43,7 @@ struct Dataset {
 
 Dataset load_dataset(const DataOptions& options = {});
 
-// Reads a pair of IDX files and checks that they belong together: equal counts, 28x28, labels below `classes`.
+// Reads a pair of IDX (or, named .npy, NumPy) files and checks that they belong together: equal counts, 28x28, labels below `classes`.
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes);
 
 // ${XDG_CACHE_HOME:-~/.cache}/sinter/mnist, where scripts/download_mnist puts the files; "" without a home.

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "data/bytes.h"
 
@@ -77,6 +78,17 @@ IdxArray read_idx(const std::string& path, IdxKind wanted) {
   uint8_t extra;
   check_length(out.bytes.size() + (out.bytes.size() == promised ? source.read(std::span(&extra, 1)) : 0));
   return out;
+}
+
+void write_idx(const std::string& path, const std::vector<int64_t>& dims, std::span<const uint8_t> bytes) {
+  std::vector<uint8_t> header{0, 0, 8, static_cast<uint8_t>(dims.size())};
+  for (const int64_t dim : dims) {
+    for (const int shift : {24, 16, 8, 0}) header.push_back(static_cast<uint8_t>(dim >> shift));
+  }
+  AtomicFile file(path, "data");
+  file.write(header.data(), header.size());
+  file.write(bytes.data(), bytes.size());
+  file.commit();
 }
 
 }  // namespace sinter

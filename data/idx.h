@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,7 @@ struct IdxArray {
 };
 
 IdxArray read_idx(const std::string& path, IdxKind wanted);
+// Raw, whole or not at all. REQUIRES: bytes.size() is the product of dims, each below 2^31. Throws checkpoint where writing fails.
+void write_idx(const std::string& path, const std::vector<int64_t>& dims, std::span<const uint8_t> bytes);
 
 }  // namespace sinter

@@ -17,8 +17,6 @@
 namespace sinter::cli {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
-
 std::string read_text(const std::string& path) {
   std::error_code ignored;
   const std::string shown = escaped(std::filesystem::absolute(path, ignored).lexically_normal().string());
@@ -56,7 +54,7 @@ Command& App::add(std::string name, std::string summary) {
 }
 
 int App::main(int argc, char** argv) {
-  ignore_closed_pipes();
+  guard_streams();
   try {
     return run(argc, argv);
   } catch (...) {
@@ -187,7 +185,7 @@ void App::merge(Command& command) {
     if (value && *value) Flags::set(flag, value, Source::environment, cat(" in ", flag.variable));
   }
   if (!command.preset || command.preset->empty()) return;
-  for (const auto& [name, value] : command.presets.at(*command.preset))
+  for (const auto& [name, value] : command.presets.at (*command.preset)())
     Flags::set(*command.flags.find(name), value, Source::preset, cat(" in preset ", *command.preset));
 }
 

@@ -10,6 +10,8 @@
 
 namespace sinter::cli {
 
+inline constexpr const char* kVersion = "0.1.0";
+
 // The flags of every command.
 struct CommonFlags {
   std::string device = "auto";
@@ -21,15 +23,17 @@ struct CommonFlags {
 // `common` outlives `flags`.
 void add_common_flags(Flags& flags, CommonFlags& common);
 
+using FlagValues = std::vector<std::pair<std::string, std::string>>;
+
 struct Command {
   std::string name, summary;
   Flags flags{};
-  std::vector<std::string>* inputs = nullptr;                                         // words that are no flags; null: there may be none
-  std::string inputs_name{};                                                          // "INPUT.." in the help
-  const std::string* preset = nullptr;                                                // the name of one of `presets`, or empty
-  std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets{};  // name -> (flag, value)
-  std::function<void()> check{};                                                      // after all values are there: what goes together
-  std::function<int(Output&)> run{};                                                  // -> exit status
+  std::vector<std::string>* inputs = nullptr;                    // words that are no flags; null: there may be none
+  std::string inputs_name{};                                     // "INPUT.." in the help
+  const std::string* preset = nullptr;                           // the name of one of `presets`, or empty
+  std::map<std::string, std::function<FlagValues()>> presets{};  // by name; asked once the other flags have their values
+  std::function<void()> check{};                                 // after all values are there: what goes together
+  std::function<int(Output&)> run{};                             // -> exit status
 };
 
 class App {

@@ -1,5 +1,6 @@
 #include "examples/cli/signals.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,7 +30,14 @@ void catch_signals() {
   }
 }
 
-void ignore_closed_pipes() { set_handler(SIGPIPE, SIG_IGN); }
+void guard_streams() {
+  set_handler(SIGPIPE, SIG_IGN);
+  while (true) {  // open() takes the lowest number that is free
+    const int fd = open("/dev/null", O_RDWR);
+    if (fd > STDERR_FILENO) close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) return;
+  }
+}
 
 void interrupt() noexcept { g_interrupted.store(true, std::memory_order_relaxed); }
 bool interrupted() noexcept { return g_interrupted.load(std::memory_order_relaxed); }

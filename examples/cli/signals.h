@@ -6,7 +6,8 @@ namespace sinter::cli {
 
 // For commands that have something to finish; the others keep the system's behaviour.
 void catch_signals();
-void ignore_closed_pipes();
+// First of all: ignores SIGPIPE, and gives stdin, stdout and stderr that are not there /dev/null, or files opened later would be them.
+void guard_streams();
 // Has a signal come? One atomic load.
 bool interrupted() noexcept;
 // As a signal does.

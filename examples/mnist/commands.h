@@ -10,5 +10,7 @@ void add_eval(cli::App& app);
 void add_predict(cli::App& app);
 void add_compare(cli::App& app);
 void add_calibrate(cli::App& app);
+void add_data(cli::App& app);
+void add_doctor(cli::App& app, const char* git_id);  // git_id: of the source, or ""
 
 }  // namespace sinter::mnist

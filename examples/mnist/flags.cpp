@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "capture/rules.h"
 #include "examples/cli/text.h"
@@ -28,7 +29,7 @@ int64_t warmup_steps(const std::string& text, int64_t steps) {
 
 std::vector<int64_t> ModelFlags::sizes() const {
   std::vector<int64_t> out{kImagePixels};
-  if (model == "mlp") out.insert(out.end(), hidden.begin(), hidden.end());
+  if (model != "linear") out.insert(out.end(), hidden.begin(), hidden.end());
   out.push_back(classes);
   return out;
 }
@@ -47,7 +48,8 @@ nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
 void add_data_flags(cli::Flags& flags, DataFlags& data) {
   flags.topic("data");
   cli::Flag& what =
-      flags.word("data", data.what, "WHAT", "a folder of the four MNIST files, or synthetic; else $SINTER_DATA, ./data/mnist, ..");
+      flags.word("data", data.what, "WHAT",
+                 "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else $SINTER_DATA, ./data/mnist, ..");
   what.variable = "SINTER_DATA";
   flags.integer("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
   flags.integer("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
@@ -56,7 +58,7 @@ void add_data_flags(cli::Flags& flags, DataFlags& data) {
 
 void add_model_flags(cli::Flags& flags, ModelFlags& model) {
   flags.topic("model");
-  flags.choice("model", model.model, {"mlp", "linear"}, "");
+  flags.choice("model", model.model, {"mlp", "linear", "geglu"}, "geglu: one gated block, hidden 256");
   flags.integers("hidden", model.hidden, 1, 1'000'000, "widths of the hidden layers");
   flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
   flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
@@ -72,6 +74,8 @@ void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
   cli::Flag& steps = flags.integer("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
   steps.standard = "";
   steps.get = [&optimizer] { return optimizer.steps ? std::to_string(optimizer.steps) : ""; };
+  flags.integer("accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
+  flags.integer("patience", optimizer.patience, 0, 1'000'000, "end after N epochs without a better val accuracy; 0 never");
   add_step_flags(flags, optimizer);
 }
 
@@ -156,6 +160,8 @@ void add_train_flags(cli::Flags& flags, TrainFlags& train) {
 void resolve(const cli::Flags& flags, TrainFlags& train) {
   if (flags.first_wins("epochs", "steps")) train.optimizer.steps = 0;
   resolve_step(train);
+  SINTER_CHECK(train.optimizer.patience == 0 || train.data.val > 0, usage,
+               "usage: --patience needs a val set: --val is 0, --patience " + std::to_string(train.optimizer.patience), "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
                "usage: --dry-run and --overfit-batch exclude each other: both are given");
   if (train.mode.mode == "fused") {
@@ -171,6 +177,15 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
 
 void resolve_step(TrainFlags& train) {
   OptimizerFlags& optimizer = train.optimizer;
+  if (train.model.model == "geglu") {
+    std::vector<int64_t>& hidden = train.model.hidden;
+    if (hidden == ModelFlags{}.hidden) hidden.resize(1);
+    SINTER_CHECK(hidden.size() == 1, usage,
+                 fmt::format("usage: --model geglu has one hidden width: --hidden has {}: {}", hidden.size(), fmt::join(hidden, ",")),
+                 fmt::format("--hidden {}", hidden[0]));
+    SINTER_CHECK(train.model.dropout == 0, usage,
+                 cat("usage: --dropout needs --model mlp: the model is geglu, dropout ", train.model.dropout));
+  }
   if (!optimizer.lr) optimizer.lr = optimizer.optimizer == "sgd" ? 0.1 : 0.001;
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
@@ -181,11 +196,22 @@ void resolve_step(TrainFlags& train) {
   }
 }
 
-std::vector<std::pair<std::string, std::string>> fast98() {
+bool cpu_has(std::string_view feature) {
   std::ifstream cpuinfo("/proc/cpuinfo");
-  bool amx = false;
-  for (std::string line; !amx && std::getline(cpuinfo, line);)
-    amx = line.starts_with("flags") && line.find(" amx_bf16") != std::string::npos;
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word == feature) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+cli::FlagValues fast98(const cli::CommonFlags& common) {
+  const Device device = choose_device(common.device).first;
+  const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
   return {{"hidden", "256,128"},
           {"act", "relu"},
           {"optimizer", "adam"},
@@ -200,7 +226,7 @@ std::vector<std::pair<std::string, std::string>> fast98() {
           {"save-every", "0"},
           {"mode", "fused"},
           {"target-acc", "98"},
-          {"dtype", amx ? "bf16" : "f32"}};
+          {"dtype", bf16 ? "bf16" : "f32"}};
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -214,6 +240,11 @@ std::pair<Device, std::string> choose_device(const std::string& name) {
 
 void note_emulator(Device device, cli::Output& out) {
   if (device.type == Device::Type::simt) out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
+}
+
+void note_emulated_time(Device device, double seconds, cli::Output& out) {
+  if (device.type == Device::Type::simt && seconds > 60)
+    out.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(seconds / 60)));
 }
 
 ProfileSteps parse_profile_steps(const std::string& text) {

@@ -15,8 +15,11 @@ struct DataFlags {
   std::string what;
   int64_t val = 5000, limit = 0;
   std::string normalize = "none";
+  bool pair_is_test = false;  // see DataOptions
 
-  DataOptions options(int64_t classes) const { return {.what = what, .val = val, .limit = limit, .classes = classes}; }
+  DataOptions options(int64_t classes) const {
+    return {.what = what, .val = val, .limit = limit, .classes = classes, .pair_is_test = pair_is_test};
+  }
   Normalize normalization() const { return normalize == "mnist" ? Normalize::mnist : Normalize::none; }
 };
 
@@ -42,7 +45,10 @@ struct OptimizerFlags {
   std::string schedule = "constant";
   std::string warmup = "";  // steps, or a share of all with %
   double clip = 0, label_smoothing = 0;
+  int64_t accum = 1;     // parts of a step's rows, one after the other
+  int64_t patience = 0;  // epochs without a better val accuracy before the run ends; 0: never
 
+  int64_t rows_of_step() const { return batch * accum; }
   nn::Schedule schedule_of(int64_t steps_of_run) const;
 };
 
@@ -88,12 +94,15 @@ void add_train_flags(cli::Flags& flags, TrainFlags& train);
 // Checks what goes together, and gives --lr and --lr-warmup their values where they depend on the optimizer and the schedule.
 void resolve(const cli::Flags& flags, TrainFlags& train);
 void resolve_step(TrainFlags& train);  // the same without the flags of a whole run
-// The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the CPU multiplies it fast.
-std::vector<std::pair<std::string, std::string>> fast98();
+// The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the device multiplies it fast.
+cli::FlagValues fast98(const cli::CommonFlags& common);
+// Is this among the flags of /proc/cpuinfo: "amx_bf16"?
+bool cpu_has(std::string_view feature);
 // The device of --device; the second value says why auto chose it. Throws device or not_built where it cannot be used.
 std::pair<Device, std::string> choose_device(const std::string& name);
-// The emulator: said once, that its times are not those of any device.
+// The emulator: said once, that its times are not those of any device; and, where the rest will take more than a minute, how long it will.
 void note_emulator(Device device, cli::Output& out);
+void note_emulated_time(Device device, double seconds, cli::Output& out);
 // --profile-steps
 struct ProfileSteps {
   int wait, warmup, active, repeat = 1;

@@ -8,5 +8,7 @@ int main(int argc, char** argv) {
   sinter::mnist::add_predict(app);
   sinter::mnist::add_compare(app);
   sinter::mnist::add_calibrate(app);
+  sinter::mnist::add_data(app);
+  sinter::mnist::add_doctor(app, SINTER_GIT_ID);
   return app.main(argc, argv);
 }

@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The widths of a chain of linear layers: "mlp 784-256-10" -> 784, 256, 10.
+// The widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" -> 784, 256, 10.
 std::vector<int64_t> sizes_of(const nn::NamedTensors& tensors, const std::string& file) {
   const std::string text = nn::architecture(tensors);
-  SINTER_CHECK(text.starts_with("mlp ") || text.starts_with("linear "), checkpoint,
+  SINTER_CHECK(text.starts_with("mlp ") || text.starts_with("linear ") || text.starts_with("geglu "), checkpoint,
                cat("checkpoint: not a model of mnist: ", file, "; it is ", text));
   std::vector<int64_t> sizes;
   for (size_t at = text.find(' '); at != std::string::npos; at = text.find('-', at + 1)) sizes.push_back(std::stoll(text.substr(at + 1)));
@@ -71,13 +71,13 @@ SavedModel read_model(const std::string& run_or_file) {
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
   }
-  saved.flags.model.model = sizes.size() == 2 ? "linear" : "mlp";
+  saved.flags.model.model = sizes.size() == 2 ? "linear" : nn::architecture(saved.tensors).starts_with("geglu") ? "geglu" : "mlp";
   saved.flags.model.hidden.assign(sizes.begin() + 1, sizes.end() - 1);
   saved.flags.model.classes = sizes.back();
   return saved;
 }
 
-std::shared_ptr<nn::Mlp> build_model(SavedModel& saved, Device device) {
+std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
   auto model = make_model(saved.flags.model, 1, device);
   const std::string how = nn::load_state_dict(*model, saved.tensors, {.source = saved.path});
   if (how != "same keys") saved.notes.push_back("weights by " + how);
@@ -85,14 +85,16 @@ std::shared_ptr<nn::Mlp> build_model(SavedModel& saved, Device device) {
   return model;
 }
 
-void save_model(const std::string& path, const nn::Mlp& model, const std::string& config) {
+void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
   nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
 }
 
 void add_from_flags(cli::Flags& flags, FromFlags& from) {
   flags.topic("model and data");
   flags.word("from", from.from, "RUN|FILE", "a run folder or a safetensors file");
-  flags.word("data", from.data.what, "WHAT", "a folder of the four MNIST files, or synthetic; else what the model was trained on")
+  flags
+      .word("data", from.data.what, "WHAT",
+            "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else what the model was trained on")
       .variable = "SINTER_DATA";
   flags.integer("limit", from.data.limit, 0, 1'000'000'000'000, "only the first N of the set; 0 all");
   flags.choice("normalize", from.data.normalize, {"none", "mnist"}, "as in training unless given");
@@ -101,6 +103,7 @@ void add_from_flags(cli::Flags& flags, FromFlags& from) {
 void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& saved) {
   const DataFlags& run = saved.flags.data;
   if (!flags.given("data")) from.data.what = run.what;
+  from.data.pair_is_test = flags.given("data");
   if (!flags.given("normalize")) from.data.normalize = run.normalize;
   from.data.val = run.val;
 }

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "examples/mnist/flags.h"
-#include "nn/mlp.h"
+#include "nn/module.h"
 #include "nn/safetensors.h"
 
 namespace sinter::mnist {
@@ -27,8 +27,8 @@ SavedModel read_model(const std::string& run_or_file);
 // The sinter.config of `file` into the flags of train. Throws checkpoint.
 void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags);
 // A model with these weights on a device, in evaluation mode.
-std::shared_ptr<nn::Mlp> build_model(SavedModel& saved, Device device);
-void save_model(const std::string& path, const nn::Mlp& model, const std::string& config);
+std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
+void save_model(const std::string& path, const nn::Module& model, const std::string& config);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.
 struct FromFlags {

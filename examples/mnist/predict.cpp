@@ -12,6 +12,7 @@
 #include "capture/executor.h"
 #include "capture/recording.h"
 #include "core/parallel.h"
+#include "data/npy.h"
 #include "data/png.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
@@ -81,10 +82,20 @@ class Predictor {
       const Split one = slice(data.test, flags_.index, flags_.index + 1);
       predict({cat("test image ", flags_.index), one, one.labels.to_vector<int64_t>()[0]});
     }
+    std::vector<Input> inputs;  // all of them before the first result: an error leaves stdout as it was
     for (const std::string& input : flags_.inputs) {
-      const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
-      predict({escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
+      if (input.ends_with(".npy")) {
+        const Tensor images = read_npy_images(input);
+        const int64_t n = images.size(0);
+        const Split all{images, Tensor::zeros({n}, DType::i32)};
+        for (int64_t i = 0; i < n; ++i)
+          inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i), sinter::slice(all, i, i + 1), {}});
+      } else {
+        const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
+        inputs.push_back({escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
+      }
     }
+    for (const Input& input : inputs) predict(input);
     out_.json({{"schema", "sinter.predict/1"}, {"model", path_}, {"predictions", predictions_}});
   }
 
@@ -157,7 +168,7 @@ class Predictor {
   PredictFlags& flags_;
   Device device_;
   cli::Output& out_;
-  std::shared_ptr<nn::Mlp> model_;
+  std::shared_ptr<nn::Module> model_;
   std::unique_ptr<capture::Executor> executor_;
   std::string path_;
   DType dtype_ = DType::f32;
@@ -168,8 +179,9 @@ class Predictor {
 
 void add_predict(cli::App& app) {
   static PredictFlags predict;
-  cli::Command& command =
-      app.add("predict", "Says which digit is on a picture: a PNG file, or - for one on stdin, or an image of the test set.");
+  cli::Command& command = app.add(
+      "predict",
+      "Says which digit is on a picture: a PNG file, or - for one on stdin; the images of a .npy file; or an image of the test set.");
   command.inputs = &predict.inputs;
   command.inputs_name = "INPUT..";
   add_from_flags(command.flags, predict.from);
@@ -179,7 +191,7 @@ void add_predict(cli::App& app) {
   command.flags.topic("report");
   command.flags.integer("top", predict.top, 1, 1000, "how many digits to name");
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
-  command.flags.toggle("raw", predict.raw, "take the 28x28 pixels as they are: no cropping, no centring");
+  command.flags.toggle("raw", predict.raw, "take the 28x28 pixels of a PNG as they are: no cropping, no centring");
   command.flags.word("dump-graph", predict.dump_graph, "FILE", "write the model's forward pass as a graph; needs no INPUT").saved = false;
   command.flags.word("graph", predict.graph, "FILE", "run this saved graph in place of the model, on the weights of --from").saved = false;
   command.check = [&command] {

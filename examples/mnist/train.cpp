@@ -56,6 +56,7 @@ class Run {
   void set_up();
   void take_folder();
   void go_on();
+  bool lost_patience() const { return flags_.optimizer.patience > 0 && at_.patience >= flags_.optimizer.patience; }
   bool epoch_is_over() const { return at_.batch == per_epoch_ || at_.step == steps_; }
   void train_steps();
   void one_step();
@@ -122,7 +123,7 @@ void Run::set_up() {
   time_.start();
   data_.to(device_);
   const OptimizerFlags& optimizer = flags_.optimizer;
-  batches_.emplace(data_.train, BatchOptions{.size = optimizer.batch,
+  batches_.emplace(data_.train, BatchOptions{.size = optimizer.rows_of_step(),
                                              .seed = flags_.common->seed,
                                              .dtype = flags_.model.batch_dtype(),
                                              .normalize = flags_.data.normalization()});
@@ -153,9 +154,9 @@ void Run::set_up() {
     out_.note("init", fmt::format("{} ({})", escaped(init->path), how));
   }
   const int64_t parameters = model->num_parameters();
-  out_.note("model",
-            fmt::format("{}, {} parameters, {}     {} lr {}   batch {}   seed {}", flags_.model.describe(), cli::grouped(parameters),
-                        cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch, flags_.common->seed));
+  out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
+                                 cli::grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch,
+                                 optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags_.common->seed));
   out_.detail(model->summary({optimizer.batch, kImagePixels}));
   if (resumed_ && flags_.common->threads == 0) flags_.common->threads = resumed_->checkpoint.state.threads;  // after the config was taken
   const std::string threads = choose_threads(flags_, batches_->next());
@@ -208,7 +209,7 @@ void Run::go_on() {
   compare("the build", escaped(at_.build), now.build);
   for (const std::string& difference : differences) out_.note("note", "not bit-identical: " + difference);
 
-  const bool ragged = data_.train.size() % flags_.optimizer.batch != 0;
+  const bool ragged = data_.train.size() % flags_.optimizer.rows_of_step() != 0;
   const int64_t last_batches = ragged ? at_.epoch + (at_.batch == per_epoch_) : 0;
   for (const auto& [batch, calls] : {std::pair{int64_t{0}, at_.step - last_batches}, std::pair{per_epoch_ - 1, last_batches}}) {
     batches_->seek({0, batch});
@@ -218,7 +219,7 @@ void Run::go_on() {
   batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0} : BatchPosition{at_.epoch, at_.batch});
   at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
   first_step_ = saved_step_ = at_.step;
-  if (at_.step < steps_) at_.ended = false;  // more steps than before
+  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before, or more patience
   if (at_.step > steps_) at_.ended = true;
   out_.note("resume", at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on", escaped(folder_->name()),
                                               count_of(at_.step, "step"))
@@ -249,7 +250,11 @@ void Run::train_steps() {
   }
   time_.stop();
   progress_.clear();
-  if (!at_.ended) save_all(false);
+  if (!at_.ended) return save_all(false);
+  if (at_.step < steps_) {
+    out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
+                                  100 * at_.best));
+  }
 }
 
 void Run::one_step() {
@@ -265,7 +270,7 @@ void Run::one_step() {
     trainer_->step(batch);
   }
   if (session_) profile_step(step_begin);
-  ++at_.step;
+  if (++at_.step == 1) note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_), out_);
   ++at_.batch;
   if (epoch_is_over() || at_.step % flags_.run.log_every == 0) look_at_loss();
   if (at_.step == flags_.run.stop_after) cli::interrupt();
@@ -276,7 +281,7 @@ void Run::one_step() {
                   .epochs = epochs_,
                   .done = static_cast<double>(at_.batch) / static_cast<double>(per_epoch_),
                   .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-                  .images_per_second = done * static_cast<double>(flags_.optimizer.batch) / seconds,
+                  .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
                   .data_wait = data_wait_.seconds() / seconds,
                   .eta_seconds = seconds / done * static_cast<double>(steps_ - at_.step)});
 }
@@ -313,7 +318,7 @@ void Run::look_at_loss() {
   const double window = (state.loss_sum - at_.window_loss) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
   log_->add({{"step", at_.step}, {"loss", window}, {"lr", trainer_->lr_of(at_.step - 1)}});
   const int64_t before = at_.flat_steps;
-  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + flags_.run.log_every : 0;
+  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1) : 0;
   at_.window_loss = state.loss_sum;
   at_.window_rows = state.loss_rows;
   if (before >= 200 || at_.flat_steps < 200) return;
@@ -371,7 +376,6 @@ void Run::end_epoch() {
   std::string val;
   bool best = false;
   const int64_t every = flags_.run.save_every;
-  const bool ends = at_.step == steps_, save = ends || (every > 0 && row.number % every == 0);
   if (data_.val.size() > 0) {
     const Evaluation e = evaluate_on(data_.val);
     if (!e.complete) return;
@@ -386,6 +390,7 @@ void Run::end_epoch() {
       if (best) save_weights(kBest);
     }
   }
+  const bool ends = at_.step == steps_ || lost_patience();
   log_->add(row);
   log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
   if (ends) save_weights(kModel);
@@ -397,7 +402,7 @@ void Run::end_epoch() {
     at_.window_rows = 0;
     trainer_->reset_loss();
   }
-  const bool planned = save || (flags_.run.save_steps && at_.step % flags_.run.save_steps == 0);
+  const bool planned = ends || (every > 0 && row.number % every == 0) || (flags_.run.save_steps && at_.step % flags_.run.save_steps == 0);
   if (planned) save_all(true);
   progress_.clear();
   out_.note(fmt::format("epoch {}/{}", row.number, epochs_), fmt::format(" loss {:.4f}{}  {}{}", row.loss, val, cli::seconds(row.seconds),
@@ -594,7 +599,7 @@ void add_train(cli::App& app) {
   cli::Command& command = app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   add_train_flags(command.flags, flags);
   command.preset = &flags.run.preset;
-  command.presets["fast98"] = fast98();
+  command.presets["fast98"] = [&app] { return fast98(app.common()); };
   static std::optional<Resumed> resumed;
   command.check = [&command] {
     flags.run.resume.empty() ? resolve(command.flags, flags) : void(resumed = open_resumed(command.flags, flags));

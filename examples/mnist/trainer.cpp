@@ -10,6 +10,8 @@
 #include "core/parallel.h"
 #include "examples/cli/text.h"
 #include "nn/clip.h"
+#include "nn/glu.h"
+#include "nn/mlp.h"
 
 namespace sinter::mnist {
 namespace {
@@ -25,14 +27,20 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const
 
 }  // namespace
 
-std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
-  auto model = std::make_shared<nn::Mlp>(flags.sizes(), nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
+std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
+  std::shared_ptr<nn::Module> model;
+  if (const std::vector<int64_t> sizes = flags.sizes(); flags.model == "geglu") {
+    model = std::make_shared<nn::Glu>(sizes[0], sizes[1], sizes[2]);
+    model->init_parameters(seed);
+  } else {
+    model = std::make_shared<nn::Mlp>(sizes, nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
+  }
   if (flags.dtype == "bf16") model->enable_bf16();
   model->to(device);
   return model;
 }
 
-Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_t steps, std::vector<capture::Refused> choices)
+Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices)
     : flags_(flags.optimizer),
       model_(std::move(model)),
       parameters_(model_->parameters()),
@@ -78,8 +86,19 @@ void Trainer::restore(const nn::Checkpoint& checkpoint) {
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
   optimizer_->zero_grad();
-  const Tensor losses = cross_entropy((*model_)(images), labels, flags_.label_smoothing);
-  backward(losses);
+  Tensor losses;
+  if (flags_.accum == 1) {
+    losses = cross_entropy((*model_)(images), labels, flags_.label_smoothing);
+    backward(losses);
+  }
+  // In parts that add up their gradients; the loss is then one number, the mean.
+  for (int64_t rows = labels.numel(), at = 0; flags_.accum > 1 && at < rows; at += flags_.batch) {
+    const int64_t end = std::min(rows, at + flags_.batch);
+    const Tensor part = cross_entropy((*model_)(slice(images, 0, at, end)), slice(labels, 0, at, end), flags_.label_smoothing);
+    const Tensor share = scale(sum(part), 1.0 / static_cast<double>(rows));
+    backward(share);
+    losses = losses.defined() ? detach(losses) + detach(share) : share;
+  }
   if (flags_.clip > 0) nn::clip_grad_norm(parameters_, flags_.clip);
   optimizer_->step(losses);
   return losses;

@@ -8,7 +8,6 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
 #include "nn/checkpoint.h"
-#include "nn/mlp.h"
 #include "nn/optim.h"
 
 namespace sinter::mnist {
@@ -16,12 +15,12 @@ namespace sinter::mnist {
 using cli::count_of;
 
 // Drawn on the CPU, so that the numbers are those of every device.
-std::shared_ptr<nn::Mlp> make_model(const ModelFlags& flags, uint64_t seed, Device device);
+std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
 
 class Trainer {
  public:
   // `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see capture::StepOptions.
-  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Mlp> model, int64_t steps, std::vector<capture::Refused> choices = {});
+  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices = {});
 
   // The losses of the rows; in mode fused the next step overwrites them.
   Tensor step(const Batch& batch);
@@ -33,7 +32,7 @@ class Trainer {
   // they are recorded, so as many are spent here, that none runs eagerly which was a replay there.
   void rehearse(const Batch& batch, int64_t calls);
   void restore(const nn::Checkpoint& checkpoint);
-  nn::Mlp& model() { return *model_; }
+  nn::Module& model() { return *model_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
   // Mode fused only, else nullptr.
   const capture::Step* captured_step() const { return step_.get(); }
@@ -45,7 +44,7 @@ class Trainer {
   Tensor eager_step(const Tensor& images, const Tensor& labels);
 
   OptimizerFlags flags_;
-  std::shared_ptr<nn::Mlp> model_;
+  std::shared_ptr<nn::Module> model_;
   std::vector<Tensor> parameters_;
   nn::Schedule schedule_;
   std::unique_ptr<nn::Optimizer> optimizer_;

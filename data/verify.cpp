@@ -1,0 +1,200 @@
+#include "data/verify.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "data/bytes.h"
+#include "data/digits.h"
+
+#ifdef SINTER_HAS_OPENSSL
+#include <openssl/evp.h>
+#endif
+
+namespace sinter {
+namespace {
+
+constexpr double kMaxShared = 0.01;  // of the test set
+
+struct Pixels {
+  const uint8_t* data;
+  int64_t n;
+  const uint8_t* operator[](int64_t i) const { return data + i * kImagePixels; }
+};
+Pixels pixels_of(const Split& split) { return {split.images.data<uint8_t>(), split.size()}; }
+
+// Order of images by a hash, then by bytes, so that equal ones lie together.
+struct Hashed {
+  uint64_t hash;
+  const uint8_t* image;
+  bool test;
+  bool equals(const Hashed& other) const { return hash == other.hash && std::memcmp(image, other.image, kImagePixels) == 0; }
+};
+
+uint64_t hash_of(const uint8_t* image) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (int i = 0; i < kImagePixels; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, image + i, 8);
+    h = (h ^ word) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+void count_equals(const Pixels& train, const Pixels& test, DataReport& report) {
+  std::vector<Hashed> all;
+  all.reserve(static_cast<size_t>(train.n + test.n));
+  for (int64_t i = 0; i < train.n; ++i) all.push_back({hash_of(train[i]), train[i], false});
+  for (int64_t i = 0; i < test.n; ++i) all.push_back({hash_of(test[i]), test[i], true});
+  std::sort(all.begin(), all.end(), [](const Hashed& a, const Hashed& b) {
+    if (a.hash != b.hash) return a.hash < b.hash;
+    const int order = std::memcmp(a.image, b.image, kImagePixels);
+    return order != 0 ? order < 0 : a.test < b.test;
+  });
+  for (size_t begin = 0, end; begin < all.size(); begin = end) {
+    int64_t in[2] = {0, 0};
+    for (end = begin; end < all.size() && all[end].equals(all[begin]); ++end) ++in[all[end].test];
+    for (DataReport::Set& set : report.sets) set.repeated += std::max<int64_t>(in[set.name == "test"] - 1, 0);
+    if (in[0] > 0) report.shared += in[1];
+  }
+}
+
+void describe_set(const Split& split, DataReport::Set& set) {
+  const Pixels pixels = pixels_of(split);
+  const int32_t* labels = split.labels.data<int32_t>();
+  set.darkest = 255;
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < pixels.n; ++i) {
+    ++set.counts[static_cast<size_t>(labels[i])];
+    const auto [low, high] = std::minmax_element(pixels[i], pixels[i] + kImagePixels);
+    set.darkest = std::min<int>(set.darkest, *low);
+    set.brightest = std::max<int>(set.brightest, *high);
+    set.blank += *low == *high;
+    for (int k = 0; k < kImagePixels; ++k) sum += pixels[i][k];
+  }
+  set.mean = static_cast<double>(sum) / static_cast<double>(pixels.n * kImagePixels);
+  const double most = static_cast<double>(*std::max_element(set.counts.begin(), set.counts.end())) / static_cast<double>(pixels.n);
+  set.wanted = std::min(2 * most, (1 + most) / 2);  // where one label is more than a third of all, half way to all right
+}
+
+// One row of kImagePixels floats per class: the mean image of its items; classes without items have an infinite first pixel.
+std::vector<float> class_means(const Split& train, size_t classes) {
+  std::vector<double> sums(classes * kImagePixels);
+  std::vector<int64_t> counts(classes);
+  const Pixels pixels = pixels_of(train);
+  for (int64_t i = 0; i < pixels.n; ++i) {
+    const auto label = static_cast<size_t>(train.labels.data<int32_t>()[i]);
+    ++counts[label];
+    for (size_t k = 0; k < kImagePixels; ++k) sums[label * kImagePixels + k] += pixels[i][k];
+  }
+  std::vector<float> means(sums.size());
+  for (size_t k = 0; k < sums.size(); ++k) {
+    const auto n = static_cast<double>(counts[k / kImagePixels]);
+    means[k] = n > 0 ? static_cast<float>(sums[k] / n) : std::numeric_limits<float>::infinity();
+  }
+  return means;
+}
+
+double share_nearest(const Split& split, const std::vector<float>& means, size_t classes) {
+  const Pixels pixels = pixels_of(split);
+  std::vector<uint8_t> right(static_cast<size_t>(pixels.n));
+  parallel_for(pixels.n, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      size_t nearest = 0;
+      float least = std::numeric_limits<float>::infinity();
+      for (size_t c = 0; c < classes; ++c) {
+        float distance = 0;
+        for (size_t k = 0; k < kImagePixels; ++k) {
+          const float d = static_cast<float>(pixels[i][k]) - means[c * kImagePixels + k];
+          distance += d * d;
+        }
+        if (distance < least) least = distance, nearest = c;
+      }
+      right[static_cast<size_t>(i)] = nearest == static_cast<size_t>(split.labels.data<int32_t>()[i]);
+    }
+  });
+  return static_cast<double>(std::count(right.begin(), right.end(), 1)) / static_cast<double>(pixels.n);
+}
+
+std::string percent(double share) {
+  const auto tenths = static_cast<int64_t>(share * 1000 + 0.5);
+  return cat(tenths / 10, ".", tenths % 10);
+}
+
+}  // namespace
+
+int64_t DataReport::Set::size() const {
+  int64_t n = 0;
+  for (const int64_t count : counts) n += count;
+  return n;
+}
+
+std::string sha256([[maybe_unused]] const std::string& path) {
+#ifdef SINTER_HAS_OPENSSL
+  ByteSource source(path);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  std::vector<uint8_t> block(1 << 20);
+  uint8_t digest[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  bool good = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  for (size_t n; good && (n = source.read(block)) > 0;) good = EVP_DigestUpdate(context.get(), block.data(), n);
+  good = good && EVP_DigestFinal_ex(context.get(), digest, &length);
+  SINTER_ASSERT(good, "libcrypto gave no SHA-256");
+  std::string hex;
+  for (unsigned i = 0; i < length; ++i) hex += {"0123456789abcdef"[digest[i] >> 4], "0123456789abcdef"[digest[i] & 15]};
+  return hex;
+#else
+  return "";
+#endif
+}
+
+std::string check_sha256(const std::string& path, size_t which) {
+  // data/mnist_sha256.txt, which scripts/download_mnist reads too: "train-images ba89.. train-labels 65a5.. t10k-images .."
+  constexpr std::string_view kPublished = SINTER_MNIST_SHA256;
+  constexpr std::string_view kNames[] = {"train-images ", "train-labels ", "t10k-images ", "t10k-labels "};
+  const std::string hex = sha256(path);
+  if (hex.empty()) return "not checked";
+  return kPublished.substr(kPublished.find(kNames[which]) + kNames[which].size(), hex.size()) == hex ? "published" : "differs";
+}
+
+DataReport verify_dataset(DataOptions options) {
+  options.val = 0;
+  options.limit = 0;
+  const Dataset data = load_dataset(options);
+  DataReport report{.name = data.description};
+  const auto classes = static_cast<size_t>(options.classes);
+  for (const auto& [name, split] : {std::pair("train", &data.train), {"test", &data.test}}) {
+    if (split->size() == 0) continue;
+    DataReport::Set& set = report.sets.emplace_back(DataReport::Set{.name = name, .counts = std::vector<int64_t>(classes)});
+    describe_set(*split, set);
+  }
+  const bool of_four = data.files.size() == 4;
+  for (size_t i = 0; i < data.files.size(); ++i) {
+    const int64_t n = (i < 2 ? data.train.size() : 0) + (i < 2 && of_four ? 0 : data.test.size());
+    report.files.push_back({data.files[i], i % 2 ? cat("labels ", n) : cat("images ", n, " x ", kImageSide, " x ", kImageSide),
+                            of_four ? check_sha256(data.files[i], i) : "not checked"});
+  }
+  count_equals(pixels_of(data.train), pixels_of(data.test), report);
+  const std::vector<float> means = class_means(data.train, classes);
+  for (DataReport::Set& set : report.sets) {
+    const bool test = set.name == "test";
+    set.class_means = share_nearest(test ? data.test : data.train, means, classes);
+    if (set.class_means > set.wanted || !report.failed.empty()) continue;
+    const size_t first = test && of_four ? 2 : 0;
+    const std::string files = data.files.empty() ? report.name : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
+    report.failed = cat("data: labels do not belong to images: ", files, "; class means are right for ", percent(set.class_means), " % of ",
+                        set.name, ", wanted ", percent(set.wanted));
+  }
+  if (report.failed.empty() && static_cast<double>(report.shared) > kMaxShared * static_cast<double>(data.test.size())) {
+    report.failed = cat("data: test images stand in train, too: ", report.name, "; ", report.shared, " of ", data.test.size(), ", allowed ",
+                        percent(kMaxShared), " %");
+  }
+  return report;
+}
+
+}  // namespace sinter

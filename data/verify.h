@@ -1,0 +1,45 @@
+// The data doctor: what is in a data set, and whether it can be right. Facts for a report, and the first check that failed.
+//
+// Used by `mnist data verify` and `mnist doctor`. Files that cannot be read are data errors, as in load_dataset; doubts about files that
+// can be read are in the report. SHA-256 is of the content without gzip, and needs OpenSSL in the build.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace sinter {
+
+struct DataReport {
+  struct File {
+    std::string path, kind;  // "images 60000 x 28 x 28", "labels 60000"
+    std::string sha;         // published, differs (from MNIST's), not checked
+  };
+  struct Set {
+    std::string name;             // train (val with it), test
+    std::vector<int64_t> counts;  // of each label
+    int darkest = 0, brightest = 0;
+    double mean = 0;                  // of all pixels, 0..255
+    int64_t blank = 0, repeated = 0;  // images of one grey; images equal to an earlier one
+    double class_means = 0;           // share of images nearest to the mean of their own class (of train)
+    double wanted = 0;                // more than this: twice the share of the most frequent label
+    int64_t size() const;
+  };
+  std::string name;
+  std::vector<File> files;
+  std::vector<Set> sets;
+  int64_t shared = 0;  // test images that stand in train, too
+  std::string failed;  // "data: labels do not belong to images: ..", or ""
+};
+
+// `options` as for load_dataset; val and limit do not count.
+DataReport verify_dataset(DataOptions options);
+
+// "published" where the file's content is MNIST's; `which`: 0..3, train images, train labels, test images, test labels.
+std::string check_sha256(const std::string& path, size_t which);
+// Lower-case hex of the content without gzip; "" without OpenSSL in this build.
+std::string sha256(const std::string& path);
+
+}  // namespace sinter

@@ -1,0 +1,256 @@
+// mnist doctor: what this build is, what this machine has, and whether each device computes what it should. With a FILE: is the checkpoint
+// whole, and what is in it.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/device/cpu_gemm.h"
+#include "core/device/cuda_api.h"
+#include "core/parallel.h"
+#include "data/libraries.h"
+#include "data/verify.h"
+#include "examples/cli/messages.h"
+#include "examples/cli/text.h"
+#include "examples/mnist/commands.h"
+#include "examples/mnist/trainer.h"
+#include "nn/safetensors.h"
+#include "nn/state_dict.h"
+#include "ops/ops.h"
+
+namespace sinter::mnist {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The report: a line per check. What throws is a FAIL.
+class Doctor {
+ public:
+  explicit Doctor(cli::Output& out) : out_(out) {}
+
+  void line(const char* verdict, const std::string& what, const std::string& text) {
+    out_.result(verdict, fmt::format("{:<9} {}", what, text));
+    checks_.push_back({{"verdict", verdict}, {"check", what}, {"text", text}});
+  }
+  void ok(const std::string& what, const std::string& text) { line("ok", what, text); }
+  void note(const std::string& what, const std::string& text) { line("note", what, text); }
+  // `f` gives the text of an ok line.
+  bool check(const std::string& what, const std::function<std::string()>& f) {
+    try {
+      ok(what, f());
+      return true;
+    } catch (const Error& error) {
+      line("FAIL", what, error.message());
+      if (first_.empty()) first_ = cat(what, ": ", error.hint().empty() ? error.message() : error.hint());
+      return false;
+    }
+  }
+  int finish(const std::vector<std::string>& devices) {
+    const bool good = first_.empty();
+    out_.result_text(good ? fmt::format("ready: {}\n", cli::join(devices)) : fmt::format("fix first: {}\n", first_));
+    out_.json({{"schema", "sinter.doctor/1"}, {"ready", good}, {"devices", devices}, {"checks", checks_}});
+    return good ? 0 : cli::exit_code(Error::Kind::check);
+  }
+
+ private:
+  cli::Output& out_;
+  nlohmann::ordered_json checks_ = nlohmann::ordered_json::array();
+  std::string first_;  // what to fix
+};
+
+void look_at_build(Doctor& doctor, std::string_view git_id) {
+  doctor.ok("version", fmt::format("sinter {}, {}", cli::kVersion, git_id.empty() ? "not from git" : git_id));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  doctor.note("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ", with sanitizers: times mean little"));
+#elif !defined(NDEBUG)
+  doctor.note("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ": made to find errors, times mean little"));
+#else
+  doctor.ok("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE));
+#endif
+  std::vector<std::string> sets;
+  for (const char* name : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
+    if (cpu_has(name)) sets.push_back(name);
+  }
+  doctor.ok("cpu", fmt::format("{}; {}", sets.empty() ? "no vector extensions known" : cli::join(sets),
+                               cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time"));
+  doctor.line(has_onednn() ? "ok" : "note", "products",
+              cat(gemm_backend_name(), has_onednn() ? "" : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
+  for (const OptionalLibrary& library : optional_libraries()) {
+    const bool there = !library.version.empty();
+    doctor.line(there ? "ok" : "note", library.name,
+                there ? library.version : fmt::format("not in this build ({}): no {}", library.package, library.lost));
+  }
+}
+
+TrainFlags job(cli::CommonFlags& common, const std::vector<int64_t>& hidden, const char* mode) {
+  TrainFlags flags;
+  flags.common = &common;
+  flags.model.hidden = hidden;
+  flags.optimizer.lr = 0.002;
+  flags.optimizer.warmup = "0";
+  flags.mode.mode = mode;
+  return flags;
+}
+
+// The same synthetic digits for every trial.
+Batch first_batch(int64_t size, Device device) {
+  Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = size});
+  data.to(device);
+  return Batches(data.train, {.size = size}).next();
+}
+
+void look_at_threads(Doctor& doctor, cli::CommonFlags& common) {
+  const TrainFlags flags = job(common, {256, 128}, "eager");
+  doctor.ok("threads", fmt::format("{} cores; {}", available_cores(), choose_threads(flags, first_batch(flags.optimizer.batch, kCpu))));
+}
+
+// Is there a card; and what it is, or why not.
+bool look_at_cuda(Doctor& doctor) {
+  try {
+    Device::parse("cuda");
+  } catch (const Error& error) {
+    doctor.note("cuda", error.message());
+    return false;
+  }
+#if SINTER_HAS_CUDA
+  return doctor.check("cuda", [] {
+    int driver = 0, count = 0, major = 0, minor = 0;
+    size_t free = 0, total = 0;
+    SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
+    SINTER_CUDA_CALL(cudaGetDeviceCount(&count));
+    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    SINTER_CUDA_CALL(cudaMemGetInfo(&free, &total));
+    const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
+    return fmt::format("driver for CUDA {}, runtime {}; {} card(s), first sm_{}{}, {} of {} free", version(driver), version(CUDART_VERSION),
+                       count, major, minor, cli::bytes(static_cast<int64_t>(free)), cli::bytes(static_cast<int64_t>(total)));
+  });
+#else
+  return true;
+#endif
+}
+
+void look_at_data(Doctor& doctor) {
+  doctor.check("data", [] {
+    const Dataset data = load_dataset({.val = 0});
+    std::vector<std::string> sums;
+    for (size_t i = 0; i < data.files.size(); ++i) sums.push_back(data.files.size() == 4 ? check_sha256(data.files[i], i) : "not checked");
+    return cat(data.description, data.files.empty() ? "; scripts/download_mnist fetches MNIST" : "; sha256 " + cli::join(sums));
+  });
+}
+
+void look_at_disk(Doctor& doctor) {
+  doctor.check("disk", [] {
+    std::error_code none;
+    const fs::path folder = fs::is_directory("runs", none) ? fs::current_path() / "runs" : fs::current_path();
+    AtomicFile((folder / "doctor").string(), "disk").write("can this be written?");  // never committed: nothing stays
+    return fmt::format("{} can be written, {} free", escaped(folder.string()),
+                       cli::bytes(static_cast<int64_t>(fs::space(folder).available)));
+  });
+}
+
+void look_at_terminal(Doctor& doctor) {
+  const auto kind = [](int fd) { return cli::is_terminal(fd) ? "a terminal" : "no terminal"; };
+  doctor.ok("terminal", fmt::format("stdout {}, stderr {}, {} columns, colour {}", kind(STDOUT_FILENO), kind(STDERR_FILENO),
+                                    cli::terminal_width(), cli::wants_color(STDOUT_FILENO, "auto") ? "on" : "off"));
+}
+
+// Largest difference, over the largest value of `b`.
+double difference(const Tensor& a, const Tensor& b) {
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double most = 0, scale = 1e-30;
+  for (size_t i = 0; i < x.size(); ++i) {
+    most = std::isnan(x[i] - y[i]) ? INFINITY : std::max(most, std::abs(x[i] - y[i]));
+    scale = std::max(scale, std::abs(y[i]));
+  }
+  return most / scale;
+}
+
+// One product against f64, 20 training steps, and a fused step against an eager one from equal weights.
+std::string self_test(Device device, cli::CommonFlags& common) {
+  constexpr double kAllowed = 1e-5;
+  constexpr int kSteps = 20;
+  const Batch batch = first_batch(32, device);
+  const TrainFlags eager_flags = job(common, {24, 16}, "eager"), fused_flags = job(common, {24, 16}, "fused");
+  const auto model = make_model(eager_flags.model, 1, device);
+  const auto as_f64 = [](const Tensor& t) { return cast(detach(t).to(kCpu), DType::f64); };
+  const Tensor weight = detach(model->parameters()[0]);
+  const double product = difference(linear(batch.images, weight), linear(as_f64(batch.images), as_f64(weight)));
+  SINTER_CHECK(product <= kAllowed, check,
+               fmt::format("{}: linear differs from f64 on the cpu by {:.1e}, allowed {:.0e}", device.str(), product, kAllowed));
+
+  Trainer eager(eager_flags, model, kSteps), fused(fused_flags, make_model(fused_flags.model, 1, device), kSteps);
+  for (int i = 0; i < 2; ++i) eager.step(batch), fused.step(batch);  // recorded as they run eagerly: the weights stay equal
+  const double step = difference(fused.step(batch), eager.step(batch));
+  SINTER_CHECK(step <= kAllowed, check,
+               fmt::format("{}: the losses of a fused step differ by {:.1e}, allowed {:.0e}", device.str(), step, kAllowed));
+  const double first = fused.state().last_loss;
+  for (int i = 3; i < kSteps; ++i) fused.step(batch);
+  const double last = fused.state().last_loss;
+  SINTER_CHECK(last < first, check,
+               fmt::format("{}: {} steps on one batch do not lower the loss: {:.4f}, then {:.4f}", device.str(), kSteps, first, last));
+  return fmt::format("linear is right to {:.0e}, a fused step to {:.0e}; {} steps take the loss from {:.2f} to {:.2f}", product, step,
+                     kSteps, first, last);
+}
+
+int look_at_file(const std::string& path, cli::Output& out) {
+  const nn::SafetensorsFile file = nn::read_safetensors(path);
+  nlohmann::ordered_json object = {{"schema", "sinter.doctor-file/1"}, {"file", path}};
+  nn::NamedTensors weights;
+  int64_t bytes = 0;
+  std::string text;
+  for (const auto& [name, tensor] : file.tensors) {
+    const int64_t size = tensor.numel() * static_cast<int64_t>(size_of(tensor.dtype()));
+    bytes += size;
+    if (!name.starts_with("sinter.")) weights.push_back({name, tensor});
+    text += fmt::format("  {:<40} {}{}\n", escaped(name), name_of(tensor.dtype()), tensor.shape().str());
+    object["tensors"].push_back({{"name", name},
+                                 {"dtype", name_of(tensor.dtype())},
+                                 {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
+  }
+  out.result("ok", fmt::format("{}: {} tensors, {}, crc32 {}", escaped(path), file.tensors.size(), cli::bytes(bytes),
+                               file.crc_checked ? "agrees" : "is not in the file"));
+  out.result("model", nn::architecture(weights));
+  for (const std::string& note : file.notes) out.result("note", note);
+  for (const auto& [key, value] : file.metadata) out.result("holds", fmt::format("{}, {} characters", escaped(key), value.size()));
+  out.result_text(text);
+  object["bytes"] = bytes;
+  object["crc_checked"] = file.crc_checked;
+  object["model"] = nn::architecture(weights);
+  out.json(object);
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor(cli::App& app, const char* git_id) {
+  static std::vector<std::string> files;
+  cli::Command& command =
+      app.add("doctor", "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a checkpoint.");
+  command.inputs = &files;
+  command.inputs_name = "[FILE]";
+  command.check = [] {
+    SINTER_CHECK(files.size() <= 1, usage,
+                 cat("usage: doctor: ", files.size(), " files given, at most 1: the second is ", escaped(files.back())));
+  };
+  command.run = [&app, git_id](cli::Output& out) {
+    if (!files.empty()) return look_at_file(files[0], out);
+    Doctor doctor(out);
+    look_at_build(doctor, git_id);
+    look_at_threads(doctor, app.common());
+    std::vector<std::string> devices{"cpu", "simt"};
+    if (look_at_cuda(doctor)) devices.push_back("cuda");
+    look_at_data(doctor);
+    look_at_disk(doctor);
+    look_at_terminal(doctor);
+    std::erase_if(devices, [&](const std::string& name) {
+      return !doctor.check(name, [&] { return self_test(Device::parse(name), app.common()); });
+    });
+    return doctor.finish(devices);
+  };
+}
+
+}  // namespace sinter::mnist
