@@ -138,6 +138,14 @@ void refuse(const std::vector<std::string>& words, const Command& command, const
 
 }  // namespace
 
+std::string build_name() {
+#ifdef NDEBUG
+  return fmt::format("sinter {}, compiler {}", kVersion, __VERSION__);
+#else
+  return fmt::format("sinter {}, compiler {}, with assertions", kVersion, __VERSION__);
+#endif
+}
+
 int App::run(int argc, char** argv) {
   Splitter splitter(commands_);
   std::vector<char*> words_given(argv, argv + argc);
@@ -166,6 +174,8 @@ int App::run(int argc, char** argv) {
   const std::string help_hint = cat(call_of(command), " --help lists the flags");
   take_values(command.flags, which->options, help_hint);
   refuse(which->app->remaining(), command, help_hint);
+  common_.command = name_;
+  for (int i = 1; i < argc; ++i) common_.command += cat(" ", argv[i]);
   if (command.inputs) *command.inputs = which->inputs;
   if (help_) return print(help(command)), 0;
   if (version_) return print(fmt::format("{} {}\n", name_, kVersion)), 0;

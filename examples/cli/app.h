@@ -19,7 +19,10 @@ struct CommonFlags {
   uint64_t seed = 1;
   bool json = false, quiet = false, verbose = false;
   std::string color = "auto";
+  std::string command;  // as it was typed
 };
+// "sinter 0.1.0, compiler 12.2.0": what a profile says made it.
+std::string build_name();
 // `common` outlives `flags`.
 void add_common_flags(Flags& flags, CommonFlags& common);
 

@@ -25,6 +25,7 @@
 #include "examples/mnist/run_log.h"
 #include "examples/mnist/trainer.h"
 #include "nn/state_dict.h"
+#include "profiler/exports.h"
 #include "profiler/session.h"
 
 namespace sinter::mnist {
@@ -452,9 +453,15 @@ std::string Run::finish_profile() {
   const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
   if (!session_ || at_.step - first_step_ <= steps.wait + steps.warmup) return "";
   report_ = profile_report();
+  const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
   const std::string table = report_->table(flags_.mode.view.table);
-  write_file(folder_->file("profile.txt"), table);
-  return flags_.mode.view.guess ? cli::guess(*report_, out_) + "\n" + table : table;
+  const std::vector<std::string> said = files.write({&*report_, 1},
+                                                    {flags_.model.describe() + ", " + flags_.optimizer.optimizer, flags_.common->command,
+                                                     cli::build_name(), std::to_string(flags_.common->seed), flags_.optimizer.batch},
+                                                    table);
+  for (const std::string& text : said) out_.note("profile", text);
+  if (flags_.mode.view.guess) return cli::guess(*report_, out_) + "\n" + table;
+  return files.has("table") ? table : "";
 }
 
 // Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the

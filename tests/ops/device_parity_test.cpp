@@ -43,8 +43,9 @@ bool is_bitwise(const OpDef& op) {
 
 double largest(const Tensors& all) {
   double m = 1;
-  for (const auto& values : values_of(all)) {
-    for (const double v : values) m = std::isfinite(v) ? std::max(m, std::abs(v)) : m;
+  for (const Tensor& t : all) {
+    if (!t.defined() || !is_float(t.dtype())) continue;
+    for (const double v : t.to_vector<double>()) m = std::isfinite(v) ? std::max(m, std::abs(v)) : m;
   }
   return m;
 }
