@@ -39,6 +39,7 @@ std::string others(const Rewriter& r, int value, const std::vector<int>& expecte
 bool is_weight_grad(const Node& node);
 
 void linear_act(Rewriter& r);
+void gather_linear_act(Rewriter& r);
 void input_grad_act(Rewriter& r);
 void weight_bias_grad(Rewriter& r);
 void narrow_mlp(Rewriter& r);

@@ -17,6 +17,8 @@ const Rule kRules[] = {
      "no bias; the weights are neighbours in one storage; readers take strided rows", &kMergeLinearOp, rule::merge_linear},
     {"gated_linear_backward", "matmul(dgrad), glu_backward", "nothing else reads dh", &kGatedLinearBackwardOp, rule::gated_linear_backward},
     {"linear_act", "linear, activation", "under relu nothing else reads the pre-activation", &kLinearActOp, rule::linear_act},
+    {"gather_linear_act", "gather_batch, linear_act", "the batch is drawn inside the step; one type", &kGatherLinearActOp,
+     rule::gather_linear_act},
     {"input_grad_act", "matmul(dgrad), activation backward", "nothing else reads the gradient between them", &kInputGradActOp,
      rule::input_grad_act},
     {"narrow_mlp", "linear_act .. linear, softmax_xent, and all gradients",

@@ -63,11 +63,11 @@ void for_cached_rows(int64_t rows, int64_t bytes, const F& f) {
 template <class T, class V = compute_t<T>>
 void run(const Call& call) {
   const auto& [act, keep] = call.as<GatedLinearAttrs>();
-  const MatrixView x(call.in[0]), gate(call.in[1]), up(call.in[2]);
-  const int64_t rows = call.out[0].size(0), hidden = call.out[0].size(1), both = 2 * hidden;
+  const MatrixView x(call.in[0]);
+  const int64_t rows = call.out[0].size(0), hidden = call.out[0].size(1), ins = call.in[1].size(1), both = 2 * hidden;
   T *h_out = call.out[0].template data<T>(), *kept = keep ? call.out[1].template data<T>() : nullptr;
-  const T *x_at = static_cast<const T*>(x.data), *gate_at = static_cast<const T*>(gate.data), *up_at = static_cast<const T*>(up.data);
-  const bool neighbours = !gate.trans && !up.trans && gate.ld == up.ld && up_at == gate_at + hidden * gate.ld;
+  const T *x_at = static_cast<const T*>(x.data), *gate = call.in[1].template data<T>(), *up = call.in[2].template data<T>();
+  const bool neighbours = up == gate + hidden * ins;
   visit_act(act, [&](const auto& op) {
     for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
       V* sums = nullptr;
@@ -77,28 +77,27 @@ void run(const Call& call) {
         sums = scratch<V, 1>(n * both);
       }
       const T* from = x_at + first * (x.trans ? 1 : x.ld);
-      Gemm desc{.m = n,
-                .n = neighbours ? both : hidden,
-                .k = call.in[0].size(1),
-                .trans_a = x.trans,
-                .trans_b = !gate.trans,
-                .lda = x.ld,
-                .ldb = gate.ld,
-                .ldc = std::max<int64_t>(both, 1),
-                .in = dtype_of<T>,
-                .out = dtype_of<V>};
-      gemm(desc, from, gate_at, nullptr, sums);
-      if (!neighbours) {
-        desc.trans_b = !up.trans, desc.ldb = up.ld;
-        gemm(desc, from, up_at, nullptr, sums + hidden);
-      }
+      const Gemm desc{.m = n,
+                      .n = neighbours ? both : hidden,
+                      .k = ins,
+                      .trans_a = x.trans,
+                      .trans_b = true,
+                      .lda = x.ld,
+                      .ldb = ins,
+                      .ldc = both,
+                      .in = dtype_of<T>,
+                      .out = dtype_of<V>};
+      gemm(desc, from, gate, nullptr, sums);
+      if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
       for_row_blocks(n, hidden, 3 * sizeof(V) + op.flops, [&](int64_t b, int64_t at, int64_t cols) {
         const V* __restrict g = sums + b * both + at, * __restrict u = g + hidden;
         T* __restrict h = h_out + (first + b) * hidden + at;
         for (int64_t i = 0; i < cols; ++i) h[i] = op.forward(g[i]) * u[i];
         if constexpr (!std::is_same_v<T, V>) {
-          T* to = kept + (first + b) * both + at;
-          if (kept) std::copy_n(g, cols, to), std::copy_n(u, cols, to + hidden);
+          if (kept) {
+            T* to = kept + (first + b) * both + at;
+            std::copy_n(g, cols, to), std::copy_n(u, cols, to + hidden);
+          }
         }
       });
     });
@@ -162,9 +161,8 @@ std::vector<Sample> samples() {
   Sample halves = make(97, 64, 96, Act::gelu_tanh, true, "neighbours in one storage");
   const Tensor both = sample_tensor({192, 64}, 4);
   halves.in[1] = slice(both, 0, 0, 96), halves.in[2] = slice(both, 0, 96, 192);
-  Sample turned = make(33, 40, 24, Act::silu, true, "transposed operands"), mixed = make(9, 16, 40, Act::silu, false, "one weight transposed");
+  Sample turned = make(33, 40, 24, Act::silu, true, "transposed operands");
   for (Tensor& t : turned.in) t = transpose(contiguous(transpose(t)));
-  mixed.in[2] = transpose(contiguous(transpose(mixed.in[2])));
   const GatedLinearAttrs attrs{};
   return {make(17, 333, 77, Act::gelu_tanh, true, "odd"),
           make(97, 77, 333, Act::silu, false, "ragged"),
@@ -177,7 +175,6 @@ std::vector<Sample> samples() {
           make(17, 40, 33, Act::none, true, "bilinear"),
           halves,
           turned,
-          mixed,
           bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 7}, 2), sample_tensor({6, 7}, 3)}, attrs, "weights differ"),
           bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2), sample_tensor({5, 6}, 3)}, attrs, "features differ"),
           bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), Tensor::zeros({5, 6})}, attrs, "types differ")};
@@ -225,7 +222,7 @@ const OpDef kGatedLinearOp{
     .cpu = [](const Call& call) { visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); }); },
     .cuda = SINTER_IF_CUDA(on_cuda::gated_linear),
     .simt = on_simt::gated_linear,
-    .strided = 0b111,
+    .strided = 0b1,
     .samples = samples,
     .reference = reference};
 const OpDef kGatedLinearBackwardOp{

@@ -12,22 +12,20 @@ namespace sinter::SINTER_KERNEL_NS {
 
 inline constexpr int kHalf = kTile / 2;
 
-// The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu.
+// The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu. Both are dense.
 template <class T>
 struct GatedSide : ProductSide<T> {
   In<T> up;
-  int64_t up_outer_stride = 0, up_k_stride = 0, hidden = 0;
+  int64_t hidden = 0;
 
   struct Chunk {
     int64_t at, step, left;
     bool of_up;
   };
   SINTER_DEVICE_FN Chunk chunk(bool k_chunk, int64_t i, int64_t p) const {
-    const int64_t c = i % kTile, row = i / kTile * kHalf + c % kHalf;
-    const bool of_up = c >= kHalf;
-    const int64_t outer_step = of_up ? up_outer_stride : this->outer_stride, k_step = of_up ? up_k_stride : this->k_stride;
-    if (k_chunk) return {row * outer_step + p * k_step, k_step, row < hidden ? this->k - p : 0, of_up};
-    return {row * outer_step + p * k_step, outer_step, p < this->k ? hidden - row : 0, of_up};
+    const int c = static_cast<int>(i) & (kTile - 1);
+    const int64_t row = ((i - c) >> 1) + (c & (kHalf - 1)), at = row * this->k + p;
+    return k_chunk ? Chunk{at, 1, row < hidden ? this->k - p : 0, c >= kHalf} : Chunk{at, this->k, p < this->k ? hidden - row : 0, c >= kHalf};
   }
   SINTER_DEVICE_FN In<T> source(const Chunk& c) const { return c.of_up ? up : this->data; }
 };
@@ -140,10 +138,10 @@ void gated_linear(const Call& call) {
   if (h.numel() == 0) return;
   const int64_t hidden = h.size(1);
   visit_float(h.dtype(), [&]<class T>(T) {
-    const ProductSide<T> of_gate = product_side<T>(gate, false), of_up = product_side<T>(up, false);
-    GatedProduct<T> product{product_side<T>(call.in[0], false), {of_gate, of_up.data, of_up.outer_stride, of_up.k_stride, hidden}};
+    GatedProduct<T> product{product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
     product.b.outer = blocks_for(hidden, kHalf) * kTile;
-    product.b.vec = of_gate.vec && of_up.vec && of_gate.along_k == of_up.along_k;
+    product.b.along_k = true;  // of one feature, either is
+    product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned16(gate) && is_aligned16(up);
     const GateOfSums<T> epilogue{columns_out<T>(h), keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
                                  keep ? columns_from<T>(call.out[1], hidden) : Columns<T, Out<T>>(), act};
     if constexpr (std::is_same_v<T, bf16>) {

@@ -3,6 +3,7 @@
 
 #include "capture/explain.h"
 #include "ops/fused/fused.h"
+#include "ops/gather_batch.h"
 #include "ops/structured.h"
 #include "tests/capture/step_util.h"
 
@@ -96,6 +97,25 @@ TEST(Ladder, UpdatesStayWhereTheirWeightIsReadLater) {
   const Rewriter r = clipped.with("all,-narrow_mlp");
   EXPECT_EQ(ops_of(r.graph).find("weight_grad_update"), std::string::npos);
   EXPECT_NE(misses_of(r, "weight_grad_update").find("is also read by"), std::string::npos);
+}
+
+TEST(Ladder, ABatchThatIsDrawnInTheStep) {
+  const TrainOptions options{.sizes = {16, 12, 10, 10}};
+  Training training(options);
+  const Tensor images = Tensor::zeros({32, 4, 4}, DType::u8), labels = sample_labels(32, 10, 1);
+  Step step(
+      [&](const Tensors& in) {
+        const Tensors batch = apply(kGatherBatchOp, {images, labels, in[0]}, GatherBatchAttrs{});
+        return training(batch);
+      },
+      training.step_options("none"));
+  for (int i = 0; i < 2; ++i) step({Tensor::from(std::vector<int64_t>{3, 1, 30, 7}, {4})});
+  const Graph& recorded = step.captured()->recorded;
+  EXPECT_EQ(recorded.nodes.size(), 26u);
+  const Rewriter all = rewrite(recorded, RuleSet("all,-narrow_mlp"), Device::Type::simt);
+  EXPECT_EQ(ops_of(all.graph), "gather_linear_act linear_act classifier_head input_grad_act weight_grad_update");
+  EXPECT_EQ(ops_of(rewrite(recorded, RuleSet("all,-gather_linear_act,-narrow_mlp"), Device::Type::simt).graph),
+            "gather_batch linear_act linear_act classifier_head input_grad_act weight_grad_update");
 }
 
 }  // namespace
