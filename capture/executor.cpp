@@ -54,7 +54,7 @@ void Executor::run(const Tensors& inputs) {
       copy_on_device(storage.data(), inputs[i].raw(), storage.device(), storage.bytes());
     }
   }
-  if (replay_) replay_->run();
+  if (replay_) profiler::recording() ? replay_->run_profiled() : replay_->run();
   for (Instruction& i : instructions_) {
     if (!replay_) run(i);
     for (Storage* storage : i.written) storage->bump_version(i.op->name.c_str());

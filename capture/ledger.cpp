@@ -47,7 +47,8 @@ std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes
   const profiler::Rows rows = report.rows();
   std::map<int64_t, std::vector<double>> steps;
   for (const profiler::OpCall& call : rows.calls) {
-    if (rows.rows[call.row].launches > 0) steps[call.step_index].push_back(static_cast<double>(call.self_ns) * 1e-3);
+    if (rows.rows[call.row].launches > 0)
+      steps[call.step_index].push_back(static_cast<double>(report.device == kCpu ? call.self_ns : call.device_ns) * 1e-3);
   }
   std::vector<double> out;
   for (size_t n = 0; n < nodes; ++n) {
@@ -129,9 +130,48 @@ Ledger make_ledger(const Captured& captured, const std::vector<std::pair<std::ve
   return ledger;
 }
 
+std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
+  std::vector<profiler::GraphNode> out;
+  const Graph& graph = captured.fused.graph;
+  for (const Node& node : graph.nodes) {
+    std::vector<std::string> names;
+    for (const int o : node.origin) names.push_back(op_name(captured.recorded.nodes[o]));
+    std::string made_of = node.rule ? counted(names) : "";
+    if (const size_t at = made_of.find(", "); std::count(made_of.begin(), made_of.end(), ',') == 1) made_of.replace(at, 2, " + ");
+    out.push_back({.name = std::string(node.op->text()),
+                   .made_of = std::move(made_of),
+                   .role = node.rule ? Role::none : node.role,
+                   .cost = graph.cost(node)});
+  }
+  return out;
+}
+
+std::vector<profiler::Candidate> candidates(const Captured& captured) {
+  std::vector<profiler::Candidate> out;
+  for (const Group& group : captured.fused.groups) {
+    if (group.kept_unfused) continue;
+    auto it = std::find_if(out.begin(), out.end(), [&](const auto& c) { return c.rule == group.rule; });
+    std::vector<std::string> names;
+    for (const int o : group.origin) names.push_back(op_name(captured.recorded.nodes[o]));
+    if (it == out.end()) {
+      it = out.insert(out.end(), {.rule = group.rule, .ops = counted(names), .rows = {}, .times = 0});
+      if (const size_t at = it->ops.find(", "); std::count(it->ops.begin(), it->ops.end(), ',') == 1) it->ops.replace(at, 2, " + ");
+    }
+    it->rows.insert(it->rows.end(), names.begin(), names.end());
+    ++it->times, it->launches_saved += group.launches_saved, it->bytes_saved += group.bytes_saved;
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.launches_saved > b.launches_saved; });
+  return out;
+}
+
+int64_t touched_bytes(const Graph& graph, int64_t local) {
+  for (const Buffer& buffer : graph.buffers) local += buffer.kind == Buffer::Kind::local ? 0 : static_cast<int64_t>(buffer.bytes);
+  return local;
+}
+
 std::string Ledger::table() const {
-  // 0 fused row, 1 eager ops, 2 and 3 launches, 4 and 5 us, 6 their change, 7 and 8 kB, 9 their change, 10 ratio
-  std::vector<std::array<std::string, 11>> cells;
+  // 0 fused row, 1 eager ops, 2 and 3 launches, 4 and 5 us, 6 their change, 7 and 8 kB, 9 their change, 10 same kernel, 11 ratio
+  std::vector<std::array<std::string, 12>> cells;
   const auto change = [](double x, int digits, const char* unit) {  // never -0
     const bool none = std::round(x * std::pow(10, digits)) == 0;
     return none ? fmt::format("{:.{}f}{}", 0.0, digits, unit) : fmt::format("{:+.{}f}{}", x, digits, unit);
@@ -148,22 +188,26 @@ std::string Ledger::table() const {
     cells.push_back({row.fused, std::move(eager), std::to_string(row.eager_launches), std::to_string(row.fused_launches),
                      timed ? fmt::format("{:.1f}", e) : "-", timed ? fmt::format("{:.1f}", f) : "-",
                      timed ? change(100 * (f / e - 1), 0, "%") : "", fmt::format("{:.1f}", eager_kb), fmt::format("{:.1f}", fused_kb),
-                     change(fused_kb - eager_kb, 1, ""), std::move(ratio)});
+                     change(fused_kb - eager_kb, 1, ""),
+                     &row == &total        ? ""
+                     : row.verdict.empty() ? "!="
+                                           : "=",
+                     std::move(ratio)});
   };
   for (const LedgerRow& row : rows) add(row, "<- " + row.eager);
-  add(total, "");
+  add(total, total.eager);
 
-  std::array<size_t, 11> w{9, 12, 2, 2, 4, 5, 4, 3, 3, 0, 0};
+  std::array<size_t, 12> w{9, 12, 2, 2, 4, 5, 4, 3, 3, 0, 6, 0};
   for (const auto& row : cells) {
     for (size_t c = 0; c < w.size(); ++c) w[c] = std::max(w[c], row[c].size());
   }
   const auto left = [&](std::string_view fused, std::string_view eager) { return fmt::format("{:<{}} {:<{}}", fused, w[0], eager, w[1]); };
-  std::string out =
-      left("Fused row", "<- eager ops") + fmt::format("  {:>{}}  {:>{}}  {:>{}}  Ratio\n", "Launch", w[2] + w[3] + 4, "Self CPU us",
-                                                      w[4] + w[5] + w[6] + 6, "kB moved", w[7] + w[8] + w[9] + 6);
+  std::string out = left("Fused row", "<- eager ops") + fmt::format("  {:>{}}  {:>{}}  {:>{}}  Kernel  Ratio\n", "Launch", w[2] + w[3] + 4,
+                                                                    times, w[4] + w[5] + w[6] + 6, "kB moved", w[7] + w[8] + w[9] + 6);
   for (const auto& r : cells) {
-    out += left(r[0], r[1]) + fmt::format("  {:>{}} -> {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {}\n", r[2], w[2], r[3],
-                                          w[3], r[4], w[4], r[5], w[5], r[6], w[6], r[7], w[7], r[8], w[8], r[9], w[9], r[10]);
+    out += left(r[0], r[1]) + fmt::format("  {:>{}} -> {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:<{}}  {}\n", r[2],
+                                          w[2], r[3], w[3], r[4], w[4], r[5], w[5], r[6], w[6], r[7], w[7], r[8], w[8], r[9], w[9], r[10],
+                                          w[10], r[11]);
   }
   return out;
 }

@@ -9,6 +9,8 @@
 
 namespace sinter::capture {
 
+// Groups that must stay unfused: rule, and the number of the first node it came from.
+using Refused = std::set<std::pair<std::string, int>>;
 // One group that a rule fused, for explain() and the ledger.
 struct Group {
   const char* rule;
@@ -17,7 +19,8 @@ struct Group {
   int64_t bytes_saved = 0;
   std::vector<int> origin;
   bool kept_unfused = false;       // measured slower than its parts
-  double fused_us = 0, parts_us = 0;
+  double fused_us = 0, parts_us = 0;  // 0: not measured. parts: what runs without the group
+  std::string instead{};              // those, if measured: "merge_linear, glu"
 };
 // A place where a rule nearly fitted.
 struct Miss {
@@ -28,8 +31,7 @@ struct Miss {
 
 class Rewriter {
  public:
-  // `refused`: (rule, first origin) pairs that must stay unfused.
-  Rewriter(Graph graph, Device::Type device, std::set<std::pair<std::string, int>> refused)
+  Rewriter(Graph graph, Device::Type device, Refused refused)
       : graph(std::move(graph)), device(device), refused_(std::move(refused)) {}
 
   Graph graph;
@@ -49,7 +51,7 @@ class Rewriter {
 
  private:
   std::optional<size_t> place(const std::vector<int>& members, std::string* why) const;
-  std::set<std::pair<std::string, int>> refused_;
+  Refused refused_;
 };
 
 }  // namespace sinter::capture

@@ -38,6 +38,6 @@ class RuleSet {
 };
 
 // Rewrites a recorded graph for `device`: dead and duplicate nodes go, then the rules. Verified after each pass.
-Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, std::set<std::pair<std::string, int>> refused = {});
+Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
 
 }  // namespace sinter::capture

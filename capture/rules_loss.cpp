@@ -90,7 +90,7 @@ void classifier_head(Rewriter& r) {
     const bool act = grad.op == &kInputGradActOp;
     Node fused{.op = &op_named("classifier_head"),
                .attrs = HeadAttrs{act ? grad.attrs.as<InputGradActAttrs>().act : Act::none, loss.attrs.as<SoftmaxXentAttrs>().label_smoothing},
-               .in = {linear.in[0], linear.in[1], linear.in.size() > 2 ? linear.in[2] : -1, loss.in[1], loss.in[2], act ? grad.in[2] : -1},
+               .in = {linear.in[0], linear.in[1], loss.in[1], loss.in[2], linear.in.size() > 2 ? linear.in[2] : -1, act ? grad.in[2] : -1},
                .out = {loss.out[0], dz, grad.out[0]},
                .module = {},
                .origin = {}};

@@ -168,8 +168,16 @@ void Step::capture(Entry& entry) {
   Captured& c = *entry.captured;
   const Device::Type device = entry.inputs.empty() ? Device::Type::cpu : entry.inputs[0].device.type;
   // The emulator's times mean nothing: there fewer launches always win.
-  c.fused = options_.measure && device != Device::Type::simt ? rewrite_measured(c.recorded, options_.rules, device)
-                                                             : rewrite(c.recorded, options_.rules, device);
+  const bool measure = options_.measure && device != Device::Type::simt, known = measure && choices_.size() < options_.choices.size();
+  if (known) choices_.push_back(options_.choices[choices_.size()]);
+  c.fused = measure && !known ? rewrite_measured(c.recorded, options_.rules, device)
+                              : rewrite(c.recorded, options_.rules, device, known ? choices_.back() : Refused{});
+  if (measure && !known) {
+    choices_.emplace_back();
+    for (const Group& group : c.fused.groups) {
+      if (group.kept_unfused) choices_.back().emplace(group.rule, group.origin.front());
+    }
+  }
   const Graph& graph = c.fused.graph;
   c.executor = std::make_unique<Executor>(graph, options_.cuda_graph);
   const auto parameter = [&](int value) {

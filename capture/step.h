@@ -27,6 +27,8 @@ struct StepOptions {
   std::function<int64_t()> mode;
   size_t cache_size = 8;   // keys kept; the one not used for longest goes
   bool measure = false;    // time each fused group against its parts and keep the parts where fusing is slower
+  // What measuring kept unfused in an earlier run's first captures: taken, not measured again.
+  std::vector<Refused> choices = {};
   bool cuda_graph = true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into
 };
 
@@ -62,6 +64,8 @@ class Step {
   const StepStats& stats() const { return stats_; }
   // The capture that was called most, or nullptr while there is none.
   const Captured* captured() const;
+  // What measuring kept unfused, per capture in their order; empty without `measure`.
+  const std::vector<Refused>& choices() const { return choices_; }
   // Forgets all captures.
   void reset();
 
@@ -82,6 +86,7 @@ class Step {
   StepStats stats_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Guarded> guarded_;
+  std::vector<Refused> choices_;
   Entry* last_ = nullptr;
   Tensors results_;  // of a recorded call
   uint64_t clock_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/device/launch_hook.h"
 #include "core/error.h"
 
 namespace sinter {
@@ -11,6 +12,10 @@ namespace sinter {
 size_t CachingAllocator::size_class(size_t bytes) {
   const size_t step = std::max<size_t>(kAlignment, std::bit_floor(bytes) / 4);
   return (bytes + step - 1) / step * step;
+}
+
+void CachingAllocator::tell() const noexcept {
+  if (LaunchHook* hook = g_launch_hook.load(std::memory_order_acquire)) hook->memory(this, stats_.live_bytes);
 }
 
 void* CachingAllocator::allocate(size_t bytes) {
@@ -34,6 +39,7 @@ void* CachingAllocator::allocate(size_t bytes) {
   }
   stats_.live_bytes += static_cast<int64_t>(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  tell();
   return block;
 }
 
@@ -42,6 +48,7 @@ void CachingAllocator::release(void* block, size_t bytes) noexcept {
   const size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
   stats_.live_bytes -= static_cast<int64_t>(size);
+  tell();
   if (cache_) {
     free_[size].push_back(block);
   } else {

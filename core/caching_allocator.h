@@ -36,6 +36,7 @@ class CachingAllocator : public Allocator {
 
  private:
   void trim_locked();
+  void tell() const noexcept;  // the profiler, of live_bytes
   const char* name_;
   bool cache_;
   mutable std::mutex mutex_;

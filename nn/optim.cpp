@@ -77,8 +77,13 @@ NamedTensors Optimizer::state_tensors() const {
 void Optimizer::set_steps(int64_t steps) {
   StepState state{.lr = lr_};
   reset_step_state(state, beta1_, beta2_);
-  // By the same recurrence as in training, so that the powers are the same bits.
-  for (int64_t i = 0; i < steps; ++i) advance(state, 0, 0, beta1_, beta2_);
+  // By the same recurrence as in training, so that the powers are the same bits; those that no longer move need no more of it.
+  for (StepState before{.beta1_power = 2};
+       state.step < steps && (state.beta1_power != before.beta1_power || state.beta2_power != before.beta2_power);) {
+    before = state;
+    advance(state, 0, 0, beta1_, beta2_);
+  }
+  state.step = steps;
   write_step_state(state_, state);
 }
 

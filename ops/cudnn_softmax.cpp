@@ -8,6 +8,7 @@
 
 #if SINTER_HAS_CUDA && SINTER_HAS_CUDNN
 #include "core/device/cuda_stream.h"
+#include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
 #endif
 
@@ -63,6 +64,7 @@ bool on_rows(const Call& call, bool log, const char* name, Run&& run) {
   const float one = 1, zero = 0;
   const double one64 = 1, zero64 = 0;
   const bool f64 = y.dtype() == DType::f64;
+  const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0, !cuda::capturing());
   run(library, log ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE, f64 ? static_cast<const void*>(&one64) : &one,
       f64 ? static_cast<const void*>(&zero64) : &zero);
   return true;

@@ -44,7 +44,7 @@ void launch_in(profiler::Scope& scope, const Call& call) {
   }
   const Kernel kernel = call.op.kernel(device.type);
   SINTER_CHECK(kernel, not_built, cat(call.op.text(), ": not in this build: no kernel for ", device.str()));
-  profiler::KernelSpan span;
+  const profiler::KernelSpan span(device == kCpu);
   kernel(call);
 }
 

@@ -1,5 +1,7 @@
 #include "profiler/buffers.h"
 
+#include <new>
+
 namespace sinter::profiler::detail {
 namespace {
 
@@ -42,6 +44,18 @@ ThreadBuffer* thread_buffer() {
   return t_buffer = fresh;
 }
 
+ThreadBuffer* ready_buffer() noexcept {
+  const uint32_t epoch = g_epoch.load(std::memory_order_acquire);
+  if (epoch == 0) return nullptr;
+  try {
+    ThreadBuffer* buffer = thread_buffer();
+    if (buffer->prepare(epoch)) return buffer;
+  } catch (const std::bad_alloc&) {
+  }
+  g_dropped.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
 bool ThreadBuffer::prepare(uint32_t epoch) {
   if (epoch_.load(std::memory_order_relaxed) == epoch) return true;
   if (depth_ > 0) return false;
@@ -50,6 +64,7 @@ bool ThreadBuffer::prepare(uint32_t epoch) {
     capacity_ = 0;
     records_ = std::make_unique<Record[]>(capacity);  // value-initialised: touches the pages
     launches_ = std::make_unique<LaunchRecord[]>(capacity);
+    memory_ = std::make_unique<MemorySample[]>(capacity);
     capacity_ = capacity;
   }
   clear();
@@ -60,6 +75,7 @@ bool ThreadBuffer::prepare(uint32_t epoch) {
 void ThreadBuffer::clear() noexcept {
   count_.store(0, std::memory_order_relaxed);
   n_launches_.store(0, std::memory_order_relaxed);
+  n_memory_.store(0, std::memory_order_relaxed);
 }
 
 Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
@@ -89,19 +105,28 @@ void ThreadBuffer::pop(Record* record) noexcept {
   std::atomic_ref(record->t1).store(now(), std::memory_order_release);
 }
 
-void ThreadBuffer::add_launch(int64_t t0, int64_t t1) noexcept {
+void ThreadBuffer::add_memory(int64_t live_bytes) noexcept {
+  const size_t i = n_memory_.load(std::memory_order_relaxed);
+  if (i == capacity_) return void(g_dropped.fetch_add(1, std::memory_order_relaxed));
+  memory_[i] = {now(), live_bytes, g_step.load(std::memory_order_relaxed)};
+  n_memory_.store(i + 1, std::memory_order_release);
+}
+
+void ThreadBuffer::add_launch(LaunchRecord launch) noexcept {
   const size_t i = n_launches_.load(std::memory_order_relaxed);
   if (i == capacity_) {
     g_dropped.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  launches_[i] = {t0, t1, current_};
-  ++records_[current_].n_launches;
+  launch.record = current_;
+  launch.step = g_step.load(std::memory_order_relaxed);
+  launches_[i] = launch;
+  if (in_op() && launch.kind == LaunchKind::kernel) ++records_[current_].n_launches;
   n_launches_.store(i + 1, std::memory_order_release);
 }
 
 Trace ThreadBuffer::read(bool steps_here) const {
-  Trace trace{id_, steps_here, {}, {}};
+  Trace trace{id_, steps_here, {}, {}, {}};
   const size_t n = count_.load(std::memory_order_acquire);
   trace.records.resize(n);
   for (size_t i = 0; i < n; ++i) {
@@ -115,7 +140,8 @@ Trace ThreadBuffer::read(bool steps_here) const {
   }
   const size_t launches = n_launches_.load(std::memory_order_acquire);
   trace.launches.assign(launches_.get(), launches_.get() + launches);
-  std::erase_if(trace.launches, [n](const LaunchRecord& launch) { return static_cast<size_t>(launch.record) >= n; });
+  std::erase_if(trace.launches, [n](const LaunchRecord& launch) { return launch.record >= static_cast<int64_t>(n); });
+  trace.memory.assign(memory_.get(), memory_.get() + n_memory_.load(std::memory_order_acquire));
   return trace;
 }
 

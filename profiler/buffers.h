@@ -20,7 +20,8 @@ class ThreadBuffer {
   Record* push(StaticName name, ScopeKind kind) noexcept;
   void pop(Record* record) noexcept;
   bool in_op() const { return current_ >= 0 && records_[current_].kind == ScopeKind::op; }
-  void add_launch(int64_t t0, int64_t t1) noexcept;
+  void add_launch(LaunchRecord launch) noexcept;  // fills in record and step; kernels count for the innermost scope if it is an op
+  void add_memory(int64_t live_bytes) noexcept;
   int depth() const { return depth_; }
   void clear() noexcept;
   bool prepare(uint32_t epoch);  // false: scopes of an older session are still open here
@@ -36,8 +37,9 @@ class ThreadBuffer {
 
   std::unique_ptr<Record[]> records_;
   std::unique_ptr<LaunchRecord[]> launches_;
+  std::unique_ptr<MemorySample[]> memory_;
   size_t capacity_ = 0;
-  std::atomic<size_t> count_{0}, n_launches_{0};
+  std::atomic<size_t> count_{0}, n_launches_{0}, n_memory_{0};
   std::atomic<uint32_t> epoch_{0};
   std::atomic<bool> owned_{true};
   int32_t current_ = -1;  // innermost open record
@@ -46,7 +48,8 @@ class ThreadBuffer {
   ThreadBuffer* next_ = nullptr;
 };
 
-ThreadBuffer* thread_buffer();                    // of this thread; may allocate
+ThreadBuffer* thread_buffer();          // of this thread; may allocate
+ThreadBuffer* ready_buffer() noexcept;  // the same, ready for the active session; null: none is, no memory, or older scopes are open
 ThreadBuffer* next_buffer(ThreadBuffer* buffer);  // walks the list; next_buffer(nullptr) is its head
 
 // State of the active session, set before g_epoch. g_epoch 0: none.

@@ -41,8 +41,46 @@ bool Report::counts(const Trace& trace, const Record& record) const {
   return step >= 0 && !is_open(record) && !(trace.steps_here && record.t1 > steps[step].t1);
 }
 
+int64_t Report::peak_bytes() const {
+  int64_t peak = 0;
+  for (const Trace& trace : traces) {
+    for (const MemorySample& sample : trace.memory) {
+      if (step_index(sample.step) >= 0) peak = std::max(peak, sample.live_bytes);
+    }
+  }
+  return peak;
+}
+
+bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
+  return step_index(launch.step) >= 0 && (launch.record < 0 || counts(trace, trace.records[launch.record]));
+}
+
+void Report::append(Report other) {
+  const int64_t shift = steps.back().number + 1 - other.steps.front().number, round = steps.back().round + 1;
+  constexpr uint32_t kNoStep = UINT32_MAX;
+  const auto move = [&](auto& list) {
+    for (auto& item : list) item.step = other.step_index(item.step) < 0 ? kNoStep : static_cast<uint32_t>(item.step + shift);
+  };
+  for (Trace& trace : other.traces) {
+    move(trace.records), move(trace.launches), move(trace.memory);
+    traces.push_back(std::move(trace));
+  }
+  for (StepSample& step : other.steps) step.number += shift, step.round += round;
+  steps.insert(steps.end(), other.steps.begin(), other.steps.end());
+  for (auto [to, from] : {std::pair{&incomplete, &other.incomplete}, std::pair{&notes, &other.notes}}) {
+    for (std::string& text : *from) {
+      if (std::find(to->begin(), to->end(), text) == to->end()) to->push_back(std::move(text));
+    }
+  }
+  schedule.repeat += other.schedule.repeat;
+  drain_ns += other.drain_ns, dropped += other.dropped, invalid += other.invalid;
+  working_set = std::max(working_set, other.working_set);
+  overheads.axis_ns = std::max(overheads.axis_ns, other.overheads.axis_ns);
+}
+
 void Report::judge() {
-  int64_t violations = 0;
+  int64_t violations = 0, untimed = 0, launched = 0, kernels = 0, early = 0;
+  std::vector<int64_t> replays(steps.size(), 0), replayed_nodes(steps.size(), 0);
   std::string first_violation;
   std::vector<int64_t> roots(steps.size(), 0);  // ns of the stepping thread's outermost scopes
   std::map<std::string, int64_t> crossing;
@@ -52,7 +90,26 @@ void Report::judge() {
   for (const Trace& trace : traces) {
     const std::vector<int64_t> self = self_times(trace);
     std::vector<int64_t> kernel(trace.records.size(), 0);
-    for (const LaunchRecord& launch : trace.launches) kernel[launch.record] += launch.t1 - launch.t0;
+    for (const LaunchRecord& launch : trace.launches) {
+      if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
+      if (!counts(trace, launch)) continue;
+      StepSample& step = steps[step_index(launch.step)];
+      const bool node = launch.graph_node > 0, copies = launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset;
+      step.launches += launch.kind == LaunchKind::kernel;
+      step.api_calls += !node;
+      step.copies += copies;
+      replays[&step - steps.data()] += launch.kind == LaunchKind::graph;
+      replayed_nodes[&step - steps.data()] += node;
+      if (!node && launch.kind == LaunchKind::kernel) kernels += launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
+      if (device.type != Device::Type::cuda || launch.kind == LaunchKind::graph) continue;
+      if (launch.source == Source::none) {
+        ++untimed;
+      } else {
+        if (launch.device_ns() <= 0 || launch.dev_t0 == 0) ++invalid;
+        early += launch.dev_t0 < launch.api_t0;
+        if (launch.source != Source::event || source == Source::host) source = launch.source;
+      }
+    }
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
       if (is_open(r)) incomplete.push_back(cat("a scope was still open at the end: ", escaped(r.name), ", begun in step ", r.step));
@@ -62,7 +119,7 @@ void Report::judge() {
         ++crossing[escaped(r.name)];
         continue;
       }
-      steps[step].launches += r.n_launches;
+      launched += r.n_launches;
       const Record* parent = r.parent >= 0 ? &trace.records[r.parent] : nullptr;
       if (self[i] < 0 || self[i] < kernel[i] || r.t1 < r.t0)
         violated(cat(escaped(r.name), " has self time ", self[i], " ns in step ", r.step));
@@ -74,6 +131,17 @@ void Report::judge() {
   for (size_t i = 0; i < steps.size(); ++i) {
     if (roots[i] > steps[i].ns()) violated(cat("scopes fill ", roots[i], " ns of the ", steps[i].ns(), " ns of step ", steps[i].number));
   }
+  if (device.type == Device::Type::simt) source = Source::emul;
+  if (device.type == Device::Type::cuda && source == Source::host) source = Source::none;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    // A graph says by itself how many nodes it has; where it was timed, each must be there.
+    if (replays[i] > 0 && replayed_nodes[i] % replays[i] != 0) untimed += replays[i];
+    if (replays[i] > 0 && replayed_nodes[i] == 0) untimed += replays[i];
+  }
+  if (launched != kernels) incomplete.push_back(cat("launched ", launched, " in ops, recorded ", kernels));
+  if (untimed > 0) incomplete.push_back(cat(untimed, " launches were not timed"));
+  if (invalid > 0) incomplete.push_back(cat(invalid, " device times are zero or negative"));
+  if (early > 0) notes.push_back(cat(early, " launches began on the device before the host asked for them, by the axis"));
   for (const auto& [name, times] : crossing) notes.push_back(cat("open across step(), so left out: ", name, ", ", times, " times"));
   if (violations > 0) incomplete.push_back(cat("times do not add up, ", violations, " times; the first: ", first_violation));
 }

@@ -5,10 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/device/device.h"
+#include "profiler/launch_record.h"
+#include "profiler/roofs.h"
 #include "profiler/scope.h"
+#include "profiler/verdict.h"
 
 namespace sinter::profiler {
 
@@ -20,10 +25,51 @@ struct Schedule {
 struct StepSample {
   int64_t number, round;  // both from 0; a round is one turn of the schedule
   int64_t t0, t1;
-  int64_t allocs;        // -1: not counted
-  int64_t launches = 0;  // of all threads
+  int64_t allocs;         // tensor memory asked of the device's allocator
+  int64_t launches = 0;   // kernels of all threads, those of CUDA graphs too
+  int64_t api_calls = 0;  // host calls that submitted work; on cpu as launches
+  int64_t copies = 0;     // memcpy and memset
 
   int64_t ns() const { return t1 - t0; }
+};
+
+// Memory of the session's device when a block was taken or given back.
+struct MemorySample {
+  int64_t t, live_bytes;
+  uint32_t step;
+};
+
+// A node of a replayed CUDA graph, which has no scope: LaunchRecord::graph_node is its index + 1. From capture::describe_nodes().
+struct GraphNode {
+  std::string name{}, made_of{};  // "linear_act", "linear + relu"
+  Role role = Role::none;
+  Cost cost{};
+};
+
+struct Report;
+
+// What a fusion rule would save in an eager step; from capture::candidates().
+struct Candidate {
+  std::string rule, ops;          // "linear_act", "linear + relu"
+  std::vector<std::string> rows;  // names of the rows it would take
+  int times = 1;
+  int64_t launches_saved = 0, bytes_saved = 0;
+  std::string text(const Report& report) const;  // "linear_act x2 (linear + relu): -2 launches, -196.6 kB, about -8.8 us"
+};
+
+// What the profiler itself costs, and how sure its one time axis is.
+struct Overheads {
+  double scope_ns = 0, event_ns = 0;  // 0: not measured
+  int64_t axis_ns = -1;               // half-width of the narrowest bracket; -1: no device axis
+};
+
+// Where the window went on the device; the idle parts add up to window - busy exactly.
+struct Timeline {
+  int64_t window_ns = 0, busy_ns = 0;                         // sums over the active steps; busy: union of intervals
+  int64_t data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;  // idle, by what it waits for
+  bool known = false;                                         // measured, by source cupti
+  bool estimated = false;                                     // source graph: the clean step less the sum of the nodes is host_ns
+  int64_t idle_ns() const { return data_ns + sync_ns + host_ns + gap_ns; }
 };
 
 // Records of one thread in the order of their begin; a thread may come in several pieces. Parents are indices into the same piece.
@@ -32,6 +78,7 @@ struct Trace {
   bool steps_here;  // the thread that called step()
   std::vector<Record> records;
   std::vector<LaunchRecord> launches;
+  std::vector<MemorySample> memory;
 };
 
 // All calls of one op name and role (and shapes, if asked), or of one name among the scopes of another kind. Sums over the active steps.
@@ -42,7 +89,10 @@ struct Row {
   int64_t calls = 0, launches = 0;
   Cost cost{};
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // a row inside itself counts once in total
-  std::vector<int64_t> samples{};                    // self ns of each active step
+  std::vector<int64_t> samples{};                    // self ns of each active step; on a device, of its device time
+  int64_t device_ns = 0, device_total_ns = 0;        // of its launches, and with those of its children; cpu: as kernel_ns and total_ns
+  int64_t untimed = 0;                               // launches without a device time
+  std::string made_of{};                             // of a replayed fused op: "linear + relu"
   std::string heaviest_child{};
   int64_t heaviest_child_ns = 0;
 
@@ -56,7 +106,7 @@ struct OpCall {
   int row;             // index in rows(by_shape) of the same call
   int64_t step_index;  // in Report::steps
   bool in_step_thread;
-  int64_t self_ns, kernel_ns;
+  int64_t self_ns, kernel_ns, device_ns;
 };
 
 struct Rows {
@@ -65,33 +115,66 @@ struct Rows {
 };
 
 struct TableOptions {
-  std::string sort_by = "self_cpu_time_total";  // also: cpu_time_total, cpu_time, dispatch_time_total, count, flops, bytes
-  int row_limit = 15;                           // -1: all rows, none folded
+  std::string sort_by{};  // torch's keys, see table.cpp; "": self time, on the device if there is one
+  int row_limit = 15;     // -1: all rows, none folded
+  bool no_meta = false;   // leaves out what launches nothing
+  std::string filter{};   // a regular expression that rows' names must hold
   bool group_by_input_shape = false;
-  bool scopes = false;  // a second block: module, data and other scopes
+  int group_by_module = 0;  // rows per path of that many modules
+  bool scopes = false;      // a second block: module, data and other scopes
 };
+
+// Error (usage): unknown sort key, bad row limit or regular expression; the hint names the nearest.
+void check(const TableOptions& options);
 
 // Self ns of each record: its duration without its direct children's; 0 where it is open.
 std::vector<int64_t> self_times(const Trace& trace);
 
 struct Report {
-  std::string title;
+  std::string title;  // "CPU eager"
   int threads = 0;
   Schedule schedule;
-  std::vector<StepSample> steps;  // active and complete
+  Device device{};
+  std::string mode, rules;       // "eager", "fused"; rules of the latter
+  std::string dtype = "f32";     // of the matrix products: chooses the roof
+  bool replayed = false;         // the steps ran as a CUDA graph: no host time per row
+  Source source = Source::host;  // of the device times
+  std::optional<Roofs> roofs;    // without them Pred, %roof and verdicts are "-"
+  int64_t working_set = 0;       // bytes of distinct storage that a step touches; 0: unknown
+  Overheads overheads;
+  int64_t dropped = 0, invalid = 0;   // records lost to a full buffer; device times that cannot be
+  int64_t drain_ns = 0;               // waiting for the device at the windows' ends
+  std::vector<double> clean_us;       // median steps of clean rounds, or clean steps: what a step takes without the profiler
+  std::vector<GraphNode> nodes;       // of the replayed graph
+  std::vector<Candidate> candidates;  // of an eager step, the one that saves most first
+  std::vector<StepSample> steps;      // active and complete
   std::vector<Trace> traces;
   std::vector<std::string> incomplete;  // why this report is not to be trusted; empty: it is complete
   std::vector<std::string> notes;       // what left the statistics
 
-  Rows rows(bool by_shape = false) const;
+  // by_module: rows begin with the path of at most so many modules they ran in, "MLP/Linear/linear".
+  Rows rows(bool by_shape = false, int by_module = 0) const;
   double launches_per_step() const;
+  // Highest live bytes of the device in the active steps; 0: nothing was taken or given back.
+  int64_t peak_bytes() const;
+  Ceiling ceiling() const;
+  Timeline timeline() const;
+  RowVerdict verdict(const Row& row) const;
+  StepVerdict verdict() const;
+  // Pred: what the row's work should take under the roofs, over all its calls; 0 without roofs.
+  double predicted_ns(const Row& row) const;
+  // The time a row is judged by: device self; on cpu self.
+  double judged_ns(const Row& row) const { return static_cast<double>(device == kCpu ? row.self_ns : row.device_ns); }
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its statistics. Called once, by finish().
   void judge();
+  // The windows of another report of the same work follow: one round more.
+  void append(Report other);
   // Index in steps, or -1 if the step is not an active one.
   int64_t step_index(uint32_t number) const;
   // Ended in the step in which it began, and that is an active one. Only such records enter the statistics.
   bool counts(const Trace& trace, const Record& record) const;
-  // REQUIRES: steps is not empty (finish() sees to it). Error (usage): unknown sort key; the hint names the nearest.
+  bool counts(const Trace& trace, const LaunchRecord& launch) const;
+  // REQUIRES: steps is not empty (finish() sees to it). Error (usage): as check().
   std::string table(const TableOptions& options = {}) const;
 };
 

@@ -1,45 +1,43 @@
 #include "profiler/scope.h"
 
-#include <new>
-
 #include "profiler/buffers.h"
 
 namespace sinter::profiler {
 namespace {
-
-// This thread's buffer, ready for the active session; null: none is active, no memory, or scopes of an older session are open here.
-detail::ThreadBuffer* ready_buffer() noexcept {
-  const uint32_t epoch = detail::g_epoch.load(std::memory_order_acquire);
-  if (epoch == 0) return nullptr;
-  try {
-    detail::ThreadBuffer* buffer = detail::thread_buffer();
-    if (buffer->prepare(epoch)) return buffer;
-  } catch (const std::bad_alloc&) {
-  }
-  detail::g_dropped.fetch_add(1, std::memory_order_relaxed);
-  return nullptr;
-}
-
+std::atomic<const RangeCalls*> g_ranges{nullptr};
+[[maybe_unused]] const bool g_asked = (set_ranges(attached_ranges()), true);
 }  // namespace
-
 std::string_view name_of(ScopeKind kind) {
   constexpr std::string_view kNames[] = {"step", "annotation", "module", "op", "runtime", "sync", "memory", "data", "profiler"};
   return kNames[static_cast<int>(kind)];
 }
 
-void Scope::begin(StaticName name, ScopeKind kind) noexcept {
-  if (detail::ThreadBuffer* buffer = ready_buffer()) slot_ = buffer->push(name, kind);
+void set_ranges(const RangeCalls* calls) noexcept {
+  g_ranges.store(calls, std::memory_order_release);
+  calls ? detail::g_watchers.fetch_or(detail::kRanges) : detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
 }
 
-void Scope::end() noexcept { detail::thread_buffer()->pop(slot_); }
+void Scope::begin(StaticName name, ScopeKind kind) noexcept {
+  if ((ranges_ = g_ranges.load(std::memory_order_acquire))) ranges_->push(name.c_str());
+  if (!recording()) return;
+  if (detail::ThreadBuffer* buffer = detail::ready_buffer()) slot_ = buffer->push(name, kind);
+}
+
+void Scope::end() noexcept {
+  if (slot_) detail::thread_buffer()->pop(slot_);
+  if (ranges_) ranges_->pop();
+}
 
 void KernelSpan::begin() noexcept {
-  detail::ThreadBuffer* buffer = ready_buffer();
+  detail::ThreadBuffer* buffer = detail::ready_buffer();
   if (!buffer || !buffer->in_op()) return;
   buffer_ = buffer;
   t0_ = detail::now();
 }
 
-void KernelSpan::end() noexcept { buffer_->add_launch(t0_, detail::now()); }
+void KernelSpan::end() noexcept {
+  const int64_t t1 = detail::now();
+  buffer_->add_launch({.api_t0 = t0_, .api_t1 = t1, .dev_t0 = t0_, .dev_t1 = t1, .source = Source::host});
+}
 
 }  // namespace sinter::profiler

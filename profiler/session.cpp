@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
 #include "profiler/buffers.h"
+#include "profiler/device_trace.h"
 
 namespace sinter::profiler {
 namespace {
@@ -14,10 +16,13 @@ SteadyClock g_steady_clock;
 std::atomic<bool> g_active{false};
 std::atomic<uint32_t> g_last_epoch{0};
 
+constexpr int kMarks = 1 << 14;  // of a window: launches and edges
+
 // In a forked child: its session, if any, is not the parent's.
 void forget_session() {
-  detail::g_recording.store(false, std::memory_order_relaxed);
+  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
   detail::g_epoch.store(0, std::memory_order_relaxed);
+  detail::remove_hook();
   g_active.store(false, std::memory_order_relaxed);
 }
 
@@ -38,7 +43,18 @@ Session::Session(Options options) : options_(std::move(options)) {
   epoch_ = ++g_last_epoch;
   detail::g_epoch.store(epoch_, std::memory_order_release);
   report_.title = options_.title, report_.threads = options_.threads, report_.schedule = s;
+  report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules, report_.dtype = options_.dtype;
+  report_.replayed = options_.replayed, report_.roofs = options_.roofs;
   try {
+    try {
+      allocator_ = &allocator(options_.device);
+    } catch (const Error&) {
+      if (!options_.timer) throw;
+    }
+    if (options_.device.type == Device::Type::cuda && !options_.timer) own_timer_ = cuda::make_event_timer(kMarks);
+    timer_ = options_.timer ? options_.timer : own_timer_.get();
+    axis_ = std::make_unique<detail::Axis>();
+    detail::install_hook(allocator_, timer_);
     detail::thread_buffer()->prepare(epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
     enter(phase_of(0));
   } catch (...) {
@@ -65,21 +81,52 @@ Session::Phase Session::phase_of(int64_t step) const {
   return at < s.wait ? Phase::wait : at < s.wait + s.warmup ? Phase::warmup : Phase::active;
 }
 
+int64_t Session::allocations() const { return options_.allocations ? options_.allocations() : allocator_ ? allocator_->stats().requests : 0; }
+
+void Session::open_window() {
+  if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
+  if (!timer_) return;
+  timer_->wait();
+  timer_->read();  // the marks of warm-up
+  *axis_ = {.begin = timer_->edge(detail::now), .end = {}, .marks = {}};
+}
+
+void Session::close_window() {
+  if (!timer_) return;
+  const int64_t t0 = detail::now();
+  timer_->wait();
+  report_.drain_ns += detail::now() - t0;
+  axis_->end = timer_->edge(detail::now);
+  axis_->marks = timer_->read();
+  if (axis_->known()) report_.overheads.axis_ns = std::max({report_.overheads.axis_ns, axis_->begin.half_ns, axis_->end.half_ns});
+}
+
+Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
+  Trace trace = buffer.read(steps_here);
+  report_.invalid += detail::resolve(trace.launches, *axis_);
+  return trace;
+}
+
 void Session::enter(Phase next) {
   const Schedule& s = options_.schedule;
   const bool turn_ends = seen_ % (int64_t{s.wait} + s.warmup + s.active) == 0;
   if (next != phase_ || turn_ends) {
+    detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+    if (phase_ == Phase::active) close_window();
     // Between windows the stepping thread's buffer is emptied, so that it need hold one turn only.
     if (step_buffer_ && step_buffer_->epoch() == epoch_ && step_buffer_->depth() == 0) {
-      if (phase_ == Phase::active) report_.traces.push_back(step_buffer_->read(true));
+      if (phase_ == Phase::active) report_.traces.push_back(read(*step_buffer_, true));
       step_buffer_->clear();
     }
-    if (next == Phase::active) report_.steps.reserve(report_.steps.size() + static_cast<size_t>(s.active));
+    if (next == Phase::active) {
+      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(s.active));
+      open_window();
+    }
   }
   phase_ = next;
   detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
-  detail::g_recording.store(next == Phase::warmup || next == Phase::active);
-  step_allocs_ = options_.allocations ? options_.allocations() : 0;
+  if (next == Phase::warmup || next == Phase::active) detail::g_watchers.fetch_or(detail::kSession);
+  step_allocs_ = allocations();
   step_t0_ = detail::now();
 }
 
@@ -93,7 +140,7 @@ void Session::step() {
   if (phase_ == Phase::active) {
     const Schedule& s = options_.schedule;
     const int64_t round = seen_ / (int64_t{s.wait} + s.warmup + s.active);
-    report_.steps.push_back({seen_, round, step_t0_, now, options_.allocations ? options_.allocations() - step_allocs_ : -1});
+    report_.steps.push_back({seen_, round, step_t0_, now, allocations() - step_allocs_});
   }
   ++seen_;
   enter(phase_of(seen_));
@@ -102,7 +149,8 @@ void Session::step() {
 Report Session::finish() {
   SINTER_CHECK(epoch_ != 0 && epoch_ == detail::g_epoch.load(), state,
                "profiler: finish(): this session is over: finish() was called already, or this process is a forked child");
-  detail::g_recording.store(false);
+  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+  if (phase_ == Phase::active) close_window();
   const Schedule& s = options_.schedule;
   const int64_t first = int64_t{s.wait} + s.warmup + 1;
   if (report_.steps.empty()) {
@@ -113,14 +161,16 @@ Report Session::finish() {
                 "call step() at the end of every step, or shorten the schedule");
   }
   for (detail::ThreadBuffer* b = detail::next_buffer(nullptr); b; b = detail::next_buffer(b)) {
-    if (b->epoch() == epoch_) report_.traces.push_back(b->read(b == step_buffer_));
+    if (b->epoch() == epoch_) report_.traces.push_back(read(*b, b == step_buffer_));
   }
-  std::erase_if(report_.traces, [](const Trace& trace) { return trace.records.empty(); });
-  const int64_t dropped = detail::g_dropped.load();
+  std::erase_if(report_.traces, [](const Trace& trace) { return trace.records.empty() && trace.launches.empty(); });
+  report_.dropped = detail::g_dropped.load();
   close();
-  if (dropped > 0) {
-    report_.incomplete.push_back(
-        cat(dropped, " records dropped (a buffer holds ", options_.records_per_thread, " per thread, for one turn of the schedule)"));
+  if (options_.resident_bytes > 0)
+    report_.working_set = options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
+  if (report_.dropped > 0) {
+    report_.incomplete.push_back(cat(report_.dropped, " records dropped (a buffer holds ", options_.records_per_thread,
+                                     " per thread, for one turn of the schedule)"));
   }
   report_.judge();
   return std::move(report_);

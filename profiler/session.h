@@ -10,20 +10,32 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
+#include "core/device/timing.h"
 #include "profiler/clock.h"
 #include "profiler/report.h"
 #include "profiler/scope.h"
 
 namespace sinter::profiler {
+namespace detail {
+struct Axis;
+}
 
 struct Options {
   Schedule schedule{};
-  std::string title = "CPU eager";     // begins the table's header
-  int threads = 0;                     // of the op kernels, for the header; 0: not said
-  int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the footer
+  std::string title = "CPU eager";  // begins the table's header
+  int threads = 0;                  // of the op kernels, for the header; 0: not said
+  Device device{};                  // whose launches, times and memory are recorded
+  std::string mode{}, rules{}, dtype = "f32";
+  bool replayed = false;               // the steps run as one CUDA graph each
+  std::optional<Roofs> roofs{};        // from capture/calibrate.h
+  int64_t resident_bytes = 0;          // parameters, gradients, state, batch: what a step touches besides what it allocates; 0: unknown
+  DeviceTimer* timer = nullptr;        // null: events on cuda, none elsewhere; else it outlives the session
+  int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the footer. null: the device's allocator
   Clock* clock = nullptr;              // null: the steady clock; else it outlives every scope that began in the session
   size_t records_per_thread = size_t{1} << 16;
 };
@@ -47,10 +59,19 @@ class Session {
   enum class Phase { wait, warmup, active, done };
   Phase phase_of(int64_t step) const;
   void enter(Phase next);
+  void open_window();
+  void close_window();
+  Trace read(const detail::ThreadBuffer& buffer, bool steps_here);
+  int64_t allocations() const;
   void close() noexcept;
 
   Options options_;
   Report report_;
+  const Allocator* allocator_ = nullptr;  // of the device; null for a device that only a test's timer stands for
+  std::unique_ptr<DeviceTimer> own_timer_;
+  DeviceTimer* timer_ = nullptr;
+  std::unique_ptr<detail::Axis> axis_;  // of the last window
+  int64_t live_before_ = 0;             // bytes, when the first window began
   Phase phase_ = Phase::done;
   uint32_t epoch_ = 0;  // this session's number; another one, or 0, is current after finish() and in a forked child
   int64_t seen_ = 0;    // step() calls

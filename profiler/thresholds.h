@@ -6,10 +6,20 @@ namespace sinter::profiler {
 inline constexpr double kHotShare = 0.40;   // HOT: a row with at least this share of self time
 inline constexpr double kManyCalls = 5;     // MANY: at least so many calls a step
 inline constexpr double kDrillFactor = 2;   // DRILL: total at least so many times self
+inline constexpr double kSurprise = 3;      // SURPRISE: more than so many times what was predicted
 inline constexpr double kSmallRow = 0.05;   // rows below this share of self time are folded into one
 inline constexpr double kSlowStep = 2;      // a step over so many times the median is listed
 inline constexpr double kFlopRateFrom = 4;  // FLOP per byte from which a row's rate is shown in FLOP/s, below in B/s
 inline constexpr int kMinPairs = 6;         // with fewer pairs no 95 % interval of a median exists
 inline constexpr int kResamples = 10'000;   // of the bootstrap
+
+// Verdicts of rows: shares of a roof.
+inline constexpr double kAboveRoof = 1.05;    // more cannot be: recalibrate, or the model overcounts
+inline constexpr double kNearRoof = 0.60;     // at least: bound by that roof
+inline constexpr double kFarFromRoof = 0.30;  // below: too little work in flight
+// Verdicts of steps: shares of the window, and of self time.
+inline constexpr double kInputShare = 0.20, kHostShare = 0.25, kClassShare = 0.50;
+// A proof's measured saving in parts of the predicted one: outside, LOOK.
+inline constexpr double kProofLow = 0.75, kProofHigh = 1.33;
 
 }  // namespace sinter::profiler

@@ -12,6 +12,7 @@
 #include "core/caching_allocator.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/kernel.h"
+#include "core/device/launch_hook.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -250,6 +251,20 @@ int device_count() {
   return count;
 }
 
+CardFacts card_facts() {
+  thread_state();
+  const auto attribute = [](cudaDeviceAttr which) {
+    int value = 0;
+    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
+    return value;
+  };
+  int driver = 0;
+  SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
+  return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
+          .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".", attribute(cudaDevAttrComputeCapabilityMinor), ", ",
+                      attribute(cudaDevAttrMultiProcessorCount), " SMs, driver ", version_text(driver))};
+}
+
 Allocator& allocator(int device) {
   Runtime& r = runtime();
   const std::lock_guard lock(r.mutex);
@@ -273,6 +288,7 @@ bool runs(const char* what, bool touches_host) {
 }
 
 void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  const HookedCall hooked(DeviceWork::copy, Device::Type::cuda, "memcpy", bytes, !capturing());
   SINTER_CUDA_CALL(cudaMemcpyAsync(to, from, bytes, kind, stream()));
 }
 
@@ -291,7 +307,9 @@ void copy_on_device(void* to, const void* from, size_t bytes) {
   if (bytes && to != from && runs("a copy", false)) copy(to, from, bytes, cudaMemcpyDeviceToDevice);
 }
 void fill(void* to, uint8_t byte, size_t bytes) {
-  if (bytes && runs("a fill", false)) SINTER_CUDA_CALL(cudaMemsetAsync(to, byte, bytes, stream()));
+  if (!bytes || !runs("a fill", false)) return;
+  const HookedCall hooked(DeviceWork::fill, Device::Type::cuda, "memset", bytes, !capturing());
+  SINTER_CUDA_CALL(cudaMemsetAsync(to, byte, bytes, stream()));
 }
 
 void synchronize() {
@@ -335,6 +353,7 @@ void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
   config.blockDim = dim3(static_cast<unsigned>(shape.block));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = s.handle;
+  const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, shape.kernel, 0, t.mode == Mode::run);
   check(api().cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", shape.kernel);
 }
 

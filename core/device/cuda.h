@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/allocator.h"
 #include "core/device/grid.h"
@@ -13,6 +14,12 @@ namespace sinter::cuda {
 
 // Number of cards; 0 without a driver. Throws not_built in a build without CUDA.
 int device_count();
+// Of the card in use, for what is kept between runs: "cc 9.0, 132 SMs, driver 13.0".
+struct CardFacts {
+  int64_t l2_bytes = 0;
+  std::string text{};
+};
+CardFacts card_facts();
 // Throws device if kernels cannot run on that card: no driver, an old one, no such card, no code for it.
 void check_device(int device);
 // A process uses one card: the first that is asked for here.

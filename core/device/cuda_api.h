@@ -20,7 +20,7 @@
   X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost) X(cudaHostGetDevicePointer) X(cudaMemGetInfo)                                 \
   X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                         \
   X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                                                                 \
-  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventElapsedTime) X(cudaEventDestroy)                                               \
+  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags) X(cudaEventElapsedTime) X(cudaEventDestroy)                                               \
   X(cudaLaunchKernelExC) X(cudaFuncGetAttributes) X(cudaFuncSetAttribute)                                                                  \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes) X(cudaGraphDestroy) X(cudaGraphExecDestroy)           \
   X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)          \

@@ -3,9 +3,12 @@
 #if SINTER_HAS_CUDA
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_stream.h"
+#include "core/device/launch_hook.h"
+#include "core/device/timing.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -37,13 +40,29 @@ struct Captured {
 }  // namespace
 
 Graph::~Graph() {
+  for (void* mark : marks_) api().cudaEventDestroy(event_of(mark));
   if (executable_) api().cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
   release_all(kept_);
 }
 
 void Graph::launch() {
   SINTER_CHECK(stream() == stream_, state, "cuda: a captured step was run by another thread than the one that captured it");
+  const HookedCall hooked(DeviceWork::graph, Device::Type::cuda, "cuda_graph");
   SINTER_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream()));
+}
+
+std::vector<int64_t> Graph::launch_timed() {
+  launch();
+  synchronize();
+  std::vector<int64_t> ns(marks_.size(), DeviceTimer::kLost);
+  for (size_t i = 0; i < marks_.size(); ++i) {
+    float ms = 0;
+    if (api().cudaEventElapsedTime(&ms, event_of(marks_[0]), event_of(marks_[i])) == cudaSuccess)
+      ns[i] = std::llround(static_cast<double>(ms) * 1e6);
+    else
+      api().cudaGetLastError();
+  }
+  return ns;
 }
 
 double Graph::milliseconds(int rounds) {
@@ -60,7 +79,7 @@ double Graph::milliseconds(int rounds) {
   return times[static_cast<size_t>(rounds / 2)];
 }
 
-GraphBuilder::GraphBuilder(int events, bool side_branch) {
+GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {
   const ThreadState& t = thread_state();
   SINTER_CHECK(t.mode != Mode::capture && !t.kept, state, "cuda: a step was captured inside another captured step");
   if (side_branch) side_stream(*t.main);
@@ -69,6 +88,11 @@ GraphBuilder::GraphBuilder(int events, bool side_branch) {
       cudaEvent_t event = nullptr;
       SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
       events_.push_back(event);
+    }
+    for (int m = 0; m < marks; ++m) {
+      cudaEvent_t event = nullptr;
+      SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDefault));
+      marks_.push_back(event);
     }
   } catch (...) {
     leave();
@@ -93,7 +117,9 @@ void GraphBuilder::leave() noexcept {
     }
   }
   release_all(kept_);
-  for (void* event : std::exchange(events_, {})) api().cudaEventDestroy(event_of(event));
+  for (auto* list : {&events_, &marks_}) {
+    for (void* event : std::exchange(*list, {})) api().cudaEventDestroy(event_of(event));
+  }
 }
 
 void GraphBuilder::begin(Pass pass) {
@@ -120,6 +146,10 @@ void GraphBuilder::wait(int event) {
   if (!rehearsing()) SINTER_CUDA_CALL(cudaStreamWaitEvent(stream(), event_of(events_[static_cast<size_t>(event)]), 0));
 }
 
+void GraphBuilder::mark(int mark) {
+  if (!rehearsing()) SINTER_CUDA_CALL(cudaEventRecordWithFlags(event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
+}
+
 std::unique_ptr<Graph> GraphBuilder::end() {
   ThreadState& t = thread_state();
   t.now = t.main;
@@ -135,6 +165,7 @@ std::unique_ptr<Graph> GraphBuilder::end() {
   std::unique_ptr<Graph> graph(new Graph);
   graph->stream_ = t.main->handle;
   graph->kept_ = std::exchange(kept_, {});
+  graph->marks_ = std::exchange(marks_, {});
   SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &graph->nodes_));
   cudaGraphExec_t executable = nullptr;
   SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.handle, 0));

@@ -25,6 +25,9 @@ class Graph {
   // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its kernels name is still there.
   void launch();
   size_t nodes() const { return nodes_; }
+  // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since the first of them, DeviceTimer::kLost where
+  // a reading failed.
+  std::vector<int64_t> launch_timed();
   // Device time of a launch: the median of `rounds`. Synchronizes.
   double milliseconds(int rounds);
 
@@ -35,6 +38,7 @@ class Graph {
   void* stream_ = nullptr;  // of the thread that captured it
   size_t nodes_ = 0;
   std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
+  std::vector<void*> marks_;                    // timing events
 };
 
 enum class Pass { rehearsal, capture };
@@ -42,7 +46,7 @@ enum class Pass { rehearsal, capture };
 class GraphBuilder {
  public:
   // Makes everything that a capture may not make.
-  explicit GraphBuilder(int events, bool side_branch);
+  explicit GraphBuilder(int events, bool side_branch, int marks = 0);
   ~GraphBuilder();  // gives up a pass that was not ended
   GraphBuilder(const GraphBuilder&) = delete;
   GraphBuilder& operator=(const GraphBuilder&) = delete;
@@ -51,12 +55,14 @@ class GraphBuilder {
   void switch_to(int branch);
   void record(int event);  // on the current branch
   void wait(int event);    // the current branch waits
+  // An event node: when the graph runs, the mark gets the time at which all before it on this branch has ended.
+  void mark(int mark);
   // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of branch 1.
   std::unique_ptr<Graph> end();
 
  private:
   void leave() noexcept;
-  std::vector<void*> events_;
+  std::vector<void*> events_, marks_;
   std::vector<std::pair<void*, size_t>> kept_;
   int mode_before_ = -1;  // -1: no pass is open
   bool capture_open_ = false;

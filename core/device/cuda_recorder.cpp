@@ -16,6 +16,7 @@
 namespace sinter::cuda {
 namespace {
 
+constexpr int64_t kWorkNs = 2000;
 constexpr uintptr_t kTag = uintptr_t{1} << 62;  // no such address exists, so touching one crashes
 
 enum class Id {
@@ -58,6 +59,8 @@ struct State {
   std::vector<Failure> failures;
   std::string failed;
   uintptr_t next_handle = kTag;
+  int64_t device_ns = 0;
+  std::map<cudaEvent_t, int64_t> stamps;
   std::map<uintptr_t, std::string> handles;  // alive
   std::map<uintptr_t, size_t> blocks;        // alive: address -> bytes
   std::map<cudaStream_t, CapturePtr> capturing;
@@ -106,7 +109,7 @@ struct State {
   // A kernel, copy or product: runs, or becomes a node. Returns whether it runs.
   bool put(cudaStream_t stream, std::string name) {
     const auto it = capturing.find(stream);
-    if (it == capturing.end()) return executed.push_back(std::move(name)), true;
+    if (it == capturing.end()) return device_ns += kWorkNs, executed.push_back(std::move(name)), true;
     Capture& c = *it->second;
     std::set<int>& last = c.last[stream];
     const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
@@ -187,7 +190,20 @@ int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigne
 int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) { return s.events.erase(event), s.give_back(event); }
 int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stream) {
   s.events.erase(event);
+  s.stamps[event] = s.device_ns;
   if (const auto it = s.capturing.find(stream); it != s.capturing.end()) s.events[event] = {it->second, it->second->last[stream]};
+  return 0;
+}
+int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  const auto it = s.capturing.find(stream);
+  if (flags != cudaEventRecordExternal || it == s.capturing.end()) return cudaErrorIllegalState;
+  s.put(stream, "event");
+  it->second->graph.nodes.back().event = event;
+  return 0;
+}
+int on(Call<Id::cudaEventElapsedTime>, State& s, float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  if (!s.stamps.contains(begin) || !s.stamps.contains(end)) return cudaErrorInvalidResourceHandle;
+  *ms = static_cast<float>(static_cast<double>(s.stamps[end] - s.stamps[begin]) * 1e-6);
   return 0;
 }
 int on(Call<Id::cudaStreamWaitEvent>, State& s, cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -239,7 +255,14 @@ int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cu
 int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStream_t) {
   const auto it = s.executable_of.find(reinterpret_cast<uintptr_t>(executable));
   if (it == s.executable_of.end()) return cudaErrorInvalidValue;
-  ++s.executables[it->second].launches;
+  Recorder::Graph& graph = s.executables[it->second];
+  ++graph.launches;
+  for (const Recorder::Node& node : graph.nodes) {
+    if (node.event)
+      s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
+    else
+      s.device_ns += kWorkNs;
+  }
   return 0;
 }
 int on(Call<Id::cudaGraphDestroy>, State& s, cudaGraph_t graph) {

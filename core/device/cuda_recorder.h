@@ -1,5 +1,6 @@
 // A CUDA toolkit without a card, for tests: a function table whose calls succeed, are logged, and can be told to fail. Memory is the host's
 // under addresses that nothing may touch, so copies work and a stray host access crashes; kernels and matrix products do nothing.
+// Time on the card passes by 2 us per kernel, copy or product, and events tell it.
 // It is stricter than the toolkit: inside a capture nothing may be made, freed, loaded or waited for. One at a time; thread-safe.
 #pragma once
 
@@ -45,7 +46,8 @@ class Recorder {
   struct Node {
     std::string name;
     std::vector<int> after;
-    int branch = 0;  // 0: the stream that the capture began on, 1..: others, as they came
+    int branch = 0;         // 0: the stream that the capture began on, 1..: others, as they came
+    void* event = nullptr;  // an event node: a replay stamps it
   };
   struct Graph {
     std::vector<Node> nodes;

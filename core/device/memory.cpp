@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/device/cuda.h"
+#include "core/device/launch_hook.h"
 #include "core/device/simt.h"
 
 namespace sinter {
@@ -10,6 +11,7 @@ namespace {
 
 // The emulator's memory is the host's; what was launched before comes first.
 void host_copy(void* to, const void* from, Device device, size_t bytes) {
+  const HookedCall hooked(DeviceWork::copy, device.type, "memcpy", bytes, device.type == Device::Type::simt && bytes > 0);
   if (device.type == Device::Type::simt) simt::synchronize();
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -33,11 +35,13 @@ void copy_on_device(void* to, const void* from, Device device, size_t bytes) {
 
 void fill_bytes(void* to, Device device, uint8_t byte, size_t bytes) {
   if (device.type == Device::Type::cuda) return cuda::fill(to, byte, bytes);
+  const HookedCall hooked(DeviceWork::fill, device.type, "memset", bytes, device.type == Device::Type::simt && bytes > 0);
   if (device.type == Device::Type::simt) simt::synchronize();
   if (bytes > 0) std::memset(to, byte, bytes);
 }
 
 void synchronize(Device device) {
+  const HookedCall hooked(DeviceWork::wait, device.type, "synchronize", 0, device != kCpu);
   if (device.type == Device::Type::cuda) cuda::synchronize();
   if (device.type == Device::Type::simt) simt::synchronize();
 }

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/device/launch_hook.h"
 #include "core/device/simt_worker.h"
 #include "core/parallel.h"
 
@@ -153,7 +154,10 @@ Queue& queue() {
 
 }  // namespace
 
-void enqueue(const LaunchShape& shape, std::function<void()> thread) { queue().push({shape, std::move(thread)}); }
+void enqueue(const LaunchShape& shape, std::function<void()> thread) {
+  const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, shape.kernel);
+  queue().push({shape, std::move(thread)});
+}
 void synchronize() { queue().run(); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
 void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t)) { queue().release(block, bytes, free); }

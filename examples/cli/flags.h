@@ -15,7 +15,8 @@
 
 namespace sinter::cli {
 
-enum class Source : uint8_t { standard, preset, file, environment, command_line };
+// checkpoint: of the run that --resume goes on with.
+enum class Source : uint8_t { standard, checkpoint, preset, file, environment, command_line };
 
 struct Flag {
   std::string name;                // "batch-size": the long flag, and the key of a config file
@@ -26,6 +27,7 @@ struct Flag {
   std::function<std::string()> get;  // as TOML, or "" if there is nothing to write
   bool global = false;               // one of every command's: stands on top of a config file
   bool saved = true;                 // is part of a config
+  bool hidden = false;               // from the help
   bool once = false;                 // a list: a repeat is an error
   std::string bare_value;            // a flag that may stand without a value means this one
   const char* variable = nullptr;    // of the environment

@@ -39,6 +39,7 @@ void guard_streams() {
   }
 }
 
+void interrupt() noexcept { g_interrupted.store(true, std::memory_order_relaxed); }
 bool interrupted() noexcept { return g_interrupted.load(std::memory_order_relaxed); }
 
 }  // namespace sinter::cli

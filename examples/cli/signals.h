@@ -10,5 +10,7 @@ void catch_signals();
 void guard_streams();
 // Has a signal come? One atomic load.
 bool interrupted() noexcept;
+// As a signal does.
+void interrupt() noexcept;
 
 }  // namespace sinter::cli

@@ -13,6 +13,8 @@ std::string grouped(int64_t n) {
   return text;
 }
 
+std::string count_of(int64_t n, const std::string& thing, const char* plural) { return grouped(n) + " " + thing + (n == 1 ? "" : plural); }
+
 std::string seconds(double s) {
   if (s < 1e-4) return fmt::format("{:.0f} us", s * 1e6);
   if (s < 0.1) return fmt::format("{:.1f} ms", s * 1e3);

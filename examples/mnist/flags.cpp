@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,7 +11,9 @@
 
 #include "capture/rules.h"
 #include "examples/cli/text.h"
+#include "ops/gemm_library.h"
 #include "ops/gemm_plans.h"
+#include "profiler/exports.h"
 
 namespace sinter::mnist {
 namespace {
@@ -62,7 +65,7 @@ void add_model_flags(cli::Flags& flags, ModelFlags& model) {
   flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
   flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
   flags.integer("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
-  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda only");
+  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda and simt only");
 }
 
 void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
@@ -101,12 +104,20 @@ void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
   add_fusion_flags(flags, mode);
-  flags.choice("profile", mode.profile, {"table"}, "where the time of a step goes, as a table").bare_value = "table";
-  flags.word("profile-steps", mode.profile_steps, "W:U:A", "steps to wait, to warm up, to record").set = [&mode](const std::string& text,
-                                                                                                                 const std::string&) {
-    parse_profile_steps(text);
-    mode.profile_steps = text;
+  cli::Flag& profile =
+      flags.word("profile", mode.profile, "FORMATS", "where the time goes, a list of: table, json, csv, trace, stacks, html");
+  profile.once = true;
+  profile.bare_value = "table";
+  profile.set = [&mode](const std::string& text, const std::string&) {
+    profiler::parse_formats(text, "usage: --profile");
+    mode.profile = text;
   };
+  flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end").set =
+      [&mode](const std::string& text, const std::string&) {
+        parse_profile_steps(text);
+        mode.profile_steps = text;
+      };
+  cli::add_view_flags(flags, mode.view);
 }
 
 void add_fusion_flags(cli::Flags& flags, ModeFlags& mode) {
@@ -132,6 +143,13 @@ void add_run_flags(cli::Flags& flags, RunFlags& run) {
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
   flags.toggle("force", run.force, "start over in a folder that holds a run").saved = false;
   flags.integer("save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
+  flags.integer("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
+  cli::Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
+  resume.saved = false;
+  resume.bare_value = resume.standard = "runs/last";
+  cli::Flag& stop = flags.integer("stop-after", run.stop_after, 0, kMany, "as if a signal came after step N: for tests");
+  stop.saved = false;
+  stop.hidden = true;
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");
@@ -155,6 +173,11 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
                "usage: --patience needs a val set: --val is 0, --patience " + std::to_string(train.optimizer.patience), "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
                "usage: --dry-run and --overfit-batch exclude each other: both are given");
+  for (const char* name :
+       {"sort", "rows", "no-meta", "filter", "group-by-input-shape", "group-by-module", "guess", "expect", "fail-on", "profile-steps"}) {
+    SINTER_CHECK(!train.mode.profile.empty() || flags[name].source != cli::Source::command_line, usage,
+                 cat("usage: --", name, " needs --profile: none is given"), "--profile prints the table");
+  }
   if (train.mode.mode == "fused") {
     SINTER_CHECK(!train.run.check_nan, usage, "usage: --check-nan needs --mode eager: the mode is fused; it reads what every op makes",
                  "the numbers are those of --mode eager --check-nan");
@@ -181,7 +204,7 @@ void resolve_step(TrainFlags& train) {
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
-    SINTER_CHECK(device.type == Device::Type::cuda, usage, cat("usage: --dtype tf32 needs cuda: the device is ", device.str()),
+    SINTER_CHECK(device.type != Device::Type::cpu, usage, cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
                  "--dtype f32, or --dtype bf16");
     set_allow_tf32(true);
   }
@@ -241,18 +264,32 @@ void note_emulated_time(Device device, double seconds, cli::Output& out) {
 ProfileSteps parse_profile_steps(const std::string& text) {
   std::vector<std::string> parts{""};
   for (const char c : text) {
-    if (c == ':')
+    if (c == ':' || c == ',')
       parts.emplace_back();
     else
       parts.back() += c;
   }
-  SINTER_CHECK(parts.size() == 3, usage,
-               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"),
-               "--profile-steps 1:3:20");
-  int values[3];
-  for (int i = 0; i < 3; ++i)
-    values[i] = static_cast<int>(cli::parse_integer("usage: --profile-steps", parts[static_cast<size_t>(i)], i == 2, 1'000'000));
-  return {values[0], values[1], values[2]};
+  const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
+  ProfileSteps steps{1, 3, 20};
+  const std::pair<const char*, int*> fields[] = {
+      {"wait", &steps.wait}, {"warmup", &steps.warmup}, {"active", &steps.active}, {"repeat", &steps.repeat}};
+  const auto value = [](const std::string& word, size_t field) {
+    return static_cast<int>(cli::parse_integer("usage: --profile-steps", word, field == 2, 1'000'000));
+  };
+  if (text.find(',') != std::string::npos || (!parts[0].empty() && std::isalpha(static_cast<unsigned char>(parts[0][0])))) {
+    SINTER_CHECK(parts.size() % 2 == 0, usage, cat("usage: --profile-steps is not NAME:N,..: ", escaped(text)), hint);
+    for (size_t i = 0; i < parts.size(); i += 2) {
+      const auto* field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) { return f.first == parts[i]; });
+      SINTER_CHECK(field != std::end(fields), usage,
+                   cat("usage: --profile-steps: unknown field: ", escaped(parts[i]), " in ", escaped(text)), hint);
+      *field->second = value(parts[i + 1], static_cast<size_t>(field - fields));
+    }
+    return steps;
+  }
+  SINTER_CHECK(parts.size() == 3 || parts.size() == 4, usage,
+               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"), hint);
+  for (size_t i = 0; i < parts.size(); ++i) *fields[i].second = value(parts[i], i);
+  return steps;
 }
 
 }  // namespace sinter::mnist

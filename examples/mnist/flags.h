@@ -6,6 +6,7 @@
 #include "data/dataset.h"
 #include "data/digits.h"
 #include "examples/cli/app.h"
+#include "examples/cli/profile.h"
 #include "nn/schedule.h"
 
 namespace sinter::mnist {
@@ -58,14 +59,16 @@ struct ModeFlags {
   bool explain = false;
   std::string dump_graph;
   bool measures() const { return measure == "on"; }
-  std::string profile;  // "" or "table"
+  bool cuda_graph = true;  // no flag: compare's middle run goes without
+  std::string profile;     // "" or "table,json"
   std::string profile_steps = "1:3:20";
+  cli::ViewFlags view;  // of its table
 };
 
 struct RunFlags {
-  std::string preset, out, init;
+  std::string preset, out, init, resume;
   bool force = false, dry_run = false, overfit_batch = false, check_nan = false;
-  int64_t save_every = 1, log_every = 100;
+  int64_t save_every = 1, save_steps = 0, log_every = 100, stop_after = 0;
   std::optional<double> target_acc;
 };
 
@@ -102,7 +105,7 @@ void note_emulator(Device device, cli::Output& out);
 void note_emulated_time(Device device, double seconds, cli::Output& out);
 // --profile-steps
 struct ProfileSteps {
-  int wait, warmup, active;
+  int wait, warmup, active, repeat = 1;
 };
 ProfileSteps parse_profile_steps(const std::string& text);
 

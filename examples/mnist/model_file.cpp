@@ -1,6 +1,6 @@
 #include "examples/mnist/model_file.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 
@@ -12,20 +12,6 @@ namespace sinter::mnist {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string find_model(const std::string& run_or_file) {
-  std::error_code error;
-  const std::string shown = escaped(fs::absolute(run_or_file, error).lexically_normal().string());
-  const char* hint = "mnist train makes one; --from RUN or --from FILE.safetensors takes another";
-  const fs::file_status status = fs::status(run_or_file, error);
-  SINTER_CHECK(fs::exists(status), checkpoint, cat("checkpoint: nothing there: ", shown), hint);
-  if (!fs::is_directory(status)) return run_or_file;
-  for (const char* name : {"model.safetensors", "best.safetensors", "last.safetensors"}) {
-    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error)) return path.string();
-  }
-  throw Error(Error::Kind::checkpoint, cat("checkpoint: no model in the folder: ", shown, "; looked for model, best and last.safetensors"),
-              hint);
-}
 
 // The widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" -> 784, 256, 10.
 std::vector<int64_t> sizes_of(const nn::NamedTensors& tensors, const std::string& file) {
@@ -42,9 +28,33 @@ std::vector<int64_t> sizes_of(const nn::NamedTensors& tensors, const std::string
 
 }  // namespace
 
+std::string find_checkpoint(const std::string& run_or_file, std::initializer_list<const char*> names) {
+  std::error_code error;
+  const std::string shown = escaped(fs::absolute(run_or_file, error).lexically_normal().string());
+  const char* hint = "mnist train makes one; --from RUN or --from FILE.safetensors takes another";
+  const fs::file_status status = fs::status(run_or_file, error);
+  SINTER_CHECK(fs::exists(status), checkpoint, cat("checkpoint: nothing there: ", shown), hint);
+  if (!fs::is_directory(status)) return run_or_file;
+  for (const char* name : names) {
+    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error)) return path.string();
+  }
+  throw Error(Error::Kind::checkpoint,
+              cat("checkpoint: no model in the folder: ", shown, "; looked for ", fmt::format("{}", fmt::join(names, ", "))), hint);
+}
+
+void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags) {
+  constexpr size_t kMaxConfig = 1 << 16;
+  try {
+    SINTER_CHECK(config.size() <= kMaxConfig, usage, cat("it has ", config.size(), " bytes, at most ", kMaxConfig));
+    cli::apply_config(config, "sinter.config", flags, "train", {"train"}, cli::Source::checkpoint);
+  } catch (const Error& error) {
+    throw Error(Error::Kind::checkpoint, cat("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
+  }
+}
+
 SavedModel read_model(const std::string& run_or_file) {
   SavedModel saved;
-  saved.path = find_model(run_or_file);
+  saved.path = find_checkpoint(run_or_file, {"model.safetensors", "best.safetensors", "last.safetensors"});
   const std::string shown = escaped(fs::absolute(saved.path).lexically_normal().string());
   nn::SafetensorsFile file = nn::read_safetensors(saved.path);
   saved.notes = std::move(file.notes);
@@ -57,11 +67,7 @@ SavedModel read_model(const std::string& run_or_file) {
     cli::Flags flags;
     cli::add_common_flags(flags, saved.common);
     add_train_flags(flags, saved.flags);
-    try {
-      cli::apply_config(config->second, "sinter.config", flags, "train", {"train"});
-    } catch (const Error& error) {
-      throw Error(Error::Kind::checkpoint, cat("checkpoint: damaged: ", shown, "; its sinter.config is not one: ", error.message()));
-    }
+    apply_saved_config(config->second, shown, flags);
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
   }

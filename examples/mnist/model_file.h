@@ -20,8 +20,12 @@ struct SavedModel {
   std::vector<std::string> notes;  // for the user
 };
 
+// The file itself, or the first of `names` in a run folder. Throws checkpoint if there is none.
+std::string find_checkpoint(const std::string& run_or_file, std::initializer_list<const char*> names);
 // A run folder means its model, else best, else last. Throws checkpoint.
 SavedModel read_model(const std::string& run_or_file);
+// The sinter.config of `file` into the flags of train. Throws checkpoint.
+void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags);
 // A model with these weights on a device, in evaluation mode.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);

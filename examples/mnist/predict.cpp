@@ -146,7 +146,8 @@ class Predictor {
     const Batch batch = gather_batch(there, {&row, 1}, dtype_, flags_.from.data.normalization());
     const NoGrad no_grad;
     const auto begin = std::chrono::steady_clock::now();
-    const auto p = softmax(logits(batch.images)).to_vector<double>();
+    const Tensor out = logits(batch.images);
+    const auto p = softmax(out).to_vector<double>();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::vector<size_t> order(p.size());
     std::iota(order.begin(), order.end(), 0);
@@ -159,7 +160,7 @@ class Predictor {
     text += fmt::format("     ({}{}, model {}, {})", input.name, input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
                         cli::seconds(seconds));
     out_.result(std::to_string(order[0]), text);
-    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]}, {"probabilities", p}};
+    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]}, {"probabilities", p}, {"logits", out.to_vector<double>()}};
     if (input.label) object["label"] = *input.label;
     predictions_.push_back(std::move(object));
   }

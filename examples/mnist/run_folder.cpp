@@ -22,7 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
-constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "model.safetensors", "best.safetensors", "profile.txt"};
+constexpr const char* kFiles[] = {"config.toml",      "metrics.csv", "events.jsonl", "last.safetensors", "model.safetensors",
+                                  "best.safetensors", "profile.txt", "profile.json", "profile.csv",      "profile.trace.json.gz",
+                                  "profile.folded",   "profile.svg", "profile.html"};
 
 std::string shown(const fs::path& path) {
   std::error_code ignored;
@@ -56,7 +58,7 @@ void make_folder(const fs::path& folder) {
 
 }  // namespace
 
-RunFolder::RunFolder(const std::string& out, bool force) : name_(out) {
+RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
   while (name_.size() > 1 && name_.ends_with('/')) name_.pop_back();
   if (out.empty()) {
     name_ = fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
@@ -77,16 +79,18 @@ RunFolder::RunFolder(const std::string& out, bool force) : name_(out) {
       throw Error(Error::Kind::usage, cat("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
                   "--out DIR takes another place");
     }
-    const std::string held = contents(name_);
-    SINTER_CHECK(held.empty() || force, usage, cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
-                 "--force starts over, --out DIR takes another place");
+    const std::string held = take == Take::fresh ? contents(name_) : "";
+    SINTER_CHECK(held.empty(), usage, cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
+                 cat("--resume ", escaped(name_), " goes on, --force starts over, --out DIR takes another place"));
     write_file(file(kHolder), std::to_string(getpid()) + "\n");
   } catch (...) {
     close(lock_);
     throw;
   }
   remove_stale_temporaries(name_);
-  for (const char* name : kFiles) unlink(file(name).c_str());
+  for (const char* name : kFiles) {
+    if (take != Take::resume) unlink(file(name).c_str());
+  }
 }
 
 RunFolder::~RunFolder() {
@@ -97,6 +101,7 @@ RunFolder::~RunFolder() {
 std::string RunFolder::link_last() const {
   std::error_code error;
   fs::create_directories("runs", error);
+  remove_stale_temporaries("runs");
   const fs::path temporary = fmt::format("runs/.last.tmp-{}", getpid());
   const fs::path target = name_.starts_with("runs/") ? fs::path(name_.substr(5)) : fs::absolute(name_, error);
   fs::remove(temporary, error);

@@ -1,5 +1,5 @@
-// The folder of a training run: made (or taken over with --force), held by a lock while the run lasts, and shown as runs/last once it holds
-// something. Errors are usage for a folder in use or not empty, checkpoint where writing fails. One per run.
+// The folder of a training run: made (taken over with --force, or again with --resume), held by a lock while the run lasts, and shown as
+// runs/last once it holds something. Errors are usage for a folder in use or not empty, checkpoint where writing fails. One per run.
 #pragma once
 
 #include <string>
@@ -8,8 +8,10 @@ namespace sinter::mnist {
 
 class RunFolder {
  public:
-  // "" : runs/DATE-TIME. Removes temporaries of dead processes; with `force` also the files of the run before.
-  RunFolder(const std::string& out, bool force);
+  // What may be in the folder: nothing; a run that goes; a run that stays.
+  enum class Take { fresh, force, resume };
+  // "" : runs/DATE-TIME. Removes temporaries of dead processes.
+  RunFolder(const std::string& out, Take take);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;

@@ -7,9 +7,10 @@
 
 #include "autograd/autograd.h"
 #include "capture/explain.h"
-#include "core/allocator.h"
+#include "capture/ledger.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
+#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/progress.h"
@@ -19,15 +20,18 @@
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/graph_file.h"
 #include "examples/mnist/model_file.h"
+#include "examples/mnist/resume.h"
 #include "examples/mnist/run_folder.h"
+#include "examples/mnist/run_log.h"
 #include "examples/mnist/trainer.h"
 #include "nn/state_dict.h"
+#include "profiler/exports.h"
 #include "profiler/session.h"
 
 namespace sinter::mnist {
 namespace {
 
-constexpr const char *kModel = "model.safetensors", *kBest = "best.safetensors";
+constexpr const char *kModel = "model.safetensors", *kBest = "best.safetensors", *kLast = "last.safetensors";
 
 // Runs while training does: not during evaluation and saving.
 class Stopwatch {
@@ -45,25 +49,32 @@ class Stopwatch {
 
 class Run {
  public:
-  Run(TrainFlags& flags, const cli::Flags& all_flags, cli::Output& out) : flags_(flags), all_flags_(all_flags), out_(out), progress_(out) {}
+  Run(TrainFlags& flags, const cli::Flags& all_flags, const Resumed* resumed, cli::Output& out)
+      : flags_(flags), all_flags_(all_flags), resumed_(resumed), out_(out), progress_(out) {}
   int train();
 
  private:
-  struct Epoch {
-    int64_t number, step;
-    double loss, val_accuracy, val_loss, lr, seconds;  // NaN where there is no val
-  };
-
   void set_up();
+  void take_folder();
+  void go_on();
+  bool epoch_is_over() const { return at_.batch == per_epoch_ || at_.step == steps_; }
+  bool lost_patience() const { return flags_.optimizer.patience > 0 && at_.patience >= flags_.optimizer.patience; }
   void train_steps();
+  void one_step();
   void end_epoch();
+  void check_finite(const StepState& state) const;
   void look_at_loss();
-  void save(const char* name);
+  void save_weights(const char* name);
+  void save_all(bool planned);
+  void link_once();
+  void warn(const std::string& text);
   int overfit_batch();
   int dry_run();
   Evaluation evaluate_on(const Split& split);
   std::string position(int64_t step) const;
   void start_profile();
+  void profile_step(std::chrono::steady_clock::time_point begin);
+  profiler::Report profile_report();
   std::string finish_profile();
   void report_capture();
   int report();
@@ -72,6 +83,7 @@ class Run {
 
   TrainFlags& flags_;
   const cli::Flags& all_flags_;
+  const Resumed* resumed_;  // null: a new run
   cli::Output& out_;
   cli::Progress progress_;
   Device device_;
@@ -79,28 +91,27 @@ class Run {
   std::optional<Batches> batches_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<RunFolder> folder_;
+  std::optional<RunLog> log_;
   std::unique_ptr<profiler::Session> session_;
+  std::optional<profiler::Report> report_;
+  std::vector<double> clean_us_;  // steps after the window, as many as it has
+  int64_t after_window_ = 0;
   std::string config_;
   Stopwatch time_, epoch_time_, data_wait_;
-  int64_t per_epoch_ = 0, steps_ = 0, step_ = 0, epochs_ = 0;
-  int64_t saved_step_ = -1, model_step_ = -1;  // of the newest file, of model.safetensors
-  double best_accuracy_ = -1;
-  int64_t epochs_since_best_ = 0;
-  double window_loss_ = 0;  // sums at the last look at the loss
-  int64_t window_rows_ = 0, flat_steps_ = 0, looked_at_ = 0;
-  std::vector<Epoch> history_;
+  int64_t per_epoch_ = 0, steps_ = 0, epochs_ = 0;
+  nn::TrainingState at_;     // where the run is
+  int64_t first_step_ = 0;   // of this process
+  int64_t saved_step_ = -1;  // of the newest checkpoint
+  bool linked_ = false;
 };
 
 int Run::train() {
   set_up();
   if (flags_.run.dry_run) return dry_run();
   if (flags_.run.overfit_batch) return overfit_batch();
-  folder_ = std::make_unique<RunFolder>(flags_.run.out, flags_.run.force);
-  write_file(folder_->file("config.toml"), config_);
+  take_folder();
   start_profile();
   train_steps();
-  if (model_step_ != step_) save(kModel);
-  if (const std::string problem = folder_->link_last(); !problem.empty()) out_.warning(problem);
   return cli::interrupted() ? report_interrupted() : report();
 }
 
@@ -109,6 +120,7 @@ void Run::set_up() {
   std::tie(device_, why) = choose_device(flags_.common->device);
   data_ = load_dataset(flags_.data.options(flags_.model.classes));
   out_.note("data", fmt::format("{}: {}", data_.description, data_.sizes()));
+  at_ = {.data = data_.name, .data_crc = data_crc(data_), .device = device_.str(), .mode = flags_.mode.mode, .build = build_id()};
   time_.start();
   data_.to(device_);
   const OptimizerFlags& optimizer = flags_.optimizer;
@@ -126,7 +138,7 @@ void Run::set_up() {
                                     flags_.data.val, flags_.mode.mode, flags_.model.dtype));
   }
   std::optional<SavedModel> init;
-  if (!flags_.run.init.empty()) {
+  if (!flags_.run.init.empty() && !resumed_) {
     init = read_model(flags_.run.init);
     if (!all_flags_.given("model") && !all_flags_.given("hidden")) {
       flags_.model.model = init->flags.model.model;
@@ -147,7 +159,9 @@ void Run::set_up() {
                                  cli::grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch,
                                  optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags_.common->seed));
   out_.detail(model->summary({optimizer.batch, kImagePixels}));
+  if (resumed_ && flags_.common->threads == 0) flags_.common->threads = resumed_->checkpoint.state.threads;  // after the config was taken
   const std::string threads = choose_threads(flags_, batches_->next());
+  at_.threads = num_threads();
   batches_->seek({});
   manual_seed(flags_.common->seed);
   out_.note("device", fmt::format("{}{}, {}   {}   mode {}", device_.str(), why.empty() ? "" : " (" + why + ")", threads,
@@ -157,8 +171,61 @@ void Run::set_up() {
 #ifndef NDEBUG
   out_.note("note", "this build is made to find errors: times mean little");
 #endif
-  trainer_ = std::make_unique<Trainer>(flags_, model, steps_);
+  trainer_ =
+      std::make_unique<Trainer>(flags_, model, steps_, resumed_ ? resumed_->checkpoint.state.unfused : std::vector<capture::Refused>{});
   time_.stop();
+}
+
+// The folder is locked before anything in it is believed.
+void Run::take_folder() {
+  using Take = RunFolder::Take;
+  folder_ = resumed_ ? std::make_unique<RunFolder>(resumed_->folder, Take::resume)
+                     : std::make_unique<RunFolder>(flags_.run.out, flags_.run.force ? Take::force : Take::fresh);
+  if (resumed_) go_on();
+  write_file(folder_->file("config.toml"), config_);
+  log_.emplace(folder_->name(), at_.epoch + (at_.ended && at_.batch > 0), at_.events);
+}
+
+void Run::go_on() {
+  const nn::Checkpoint& checkpoint = resumed_->checkpoint;
+  const nn::TrainingState now = std::exchange(at_, checkpoint.state);
+  const auto refuse = [&](const std::string& what, const std::string& facts) {
+    throw Error(Error::Kind::checkpoint, cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts));
+  };
+  if (nn::to_json(nn::read_checkpoint(resumed_->file).state) != nn::to_json(at_))
+    refuse("changed meanwhile", "another process went on with it");
+  if (at_.data_crc != now.data_crc) {
+    refuse("cannot resume with other data",
+           fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data), at_.data_crc, escaped(now.data), now.data_crc));
+  }
+  if (at_.batch > per_epoch_ || at_.epoch > at_.step || at_.epoch * per_epoch_ + at_.batch != at_.step)
+    refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at_.step, at_.batch, at_.epoch, per_epoch_));
+
+  std::vector<std::string> differences = resumed_->differences;
+  const auto compare = [&](const char* what, const auto& was, const auto& is) {
+    if (was != is) differences.push_back(cat(what, " was ", was, ", now ", is));
+  };
+  compare("device", escaped(at_.device), now.device);
+  compare("--threads", at_.threads, now.threads);
+  compare("the build", escaped(at_.build), now.build);
+  for (const std::string& difference : differences) out_.note("note", "not bit-identical: " + difference);
+
+  const bool ragged = data_.train.size() % flags_.optimizer.rows_of_step() != 0;
+  const int64_t last_batches = ragged ? at_.epoch + (at_.batch == per_epoch_) : 0;
+  for (const auto& [batch, calls] : {std::pair{int64_t{0}, at_.step - last_batches}, std::pair{per_epoch_ - 1, last_batches}}) {
+    batches_->seek({0, batch});
+    if (calls > 0) trainer_->rehearse(batches_->next(), calls);
+  }
+  trainer_->restore(checkpoint);
+  batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0} : BatchPosition{at_.epoch, at_.batch});
+  at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
+  first_step_ = saved_step_ = at_.step;
+  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before
+  if (at_.step > steps_) at_.ended = true;
+  out_.note("resume", at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on", escaped(folder_->name()),
+                                              count_of(at_.step, "step"))
+                                : fmt::format("{} after step {} of {} (epoch {}, batch {})", escaped(folder_->name()), at_.step, steps_,
+                                              at_.epoch + 1, at_.batch));
 }
 
 void Run::train_steps() {
@@ -167,78 +234,106 @@ void Run::train_steps() {
   time_.start();
   epoch_time_ = {};
   epoch_time_.start();
-  const auto lost_patience = [this] { return flags_.optimizer.patience > 0 && epochs_since_best_ >= flags_.optimizer.patience; };
-  while (step_ < steps_ && !cli::interrupted() && !lost_patience()) {
-    data_wait_.start();
-    const Batch batch = [this] {
-      const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
-      return batches_->next();
-    }();
-    data_wait_.stop();
-    {
-      const profiler::Scope scope("train_step");
-      trainer_->step(batch);
-    }
-    if (session_ && !session_->done()) session_->step();
-    if (++step_ == 1) note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_), out_);
-    const bool epoch_ends = step_ % per_epoch_ == 0 || step_ == steps_;
-    if (epoch_ends || step_ % flags_.run.log_every == 0) look_at_loss();
-    if (epoch_ends) {
-      time_.stop();
-      epoch_time_.stop();
+  while (!at_.ended && !cli::interrupted()) {
+    if (!epoch_is_over()) one_step();
+    const bool over = epoch_is_over(), save = flags_.run.save_steps && at_.step % flags_.run.save_steps == 0;
+    if (!over && !save) continue;
+    time_.stop();
+    epoch_time_.stop();
+    if (over) {
       end_epoch();
       epoch_time_ = {};
-      epoch_time_.start();
-      time_.start();
-    } else if (progress_.due()) {
-      const StepState state = trainer_->state();
-      const double seconds = time_.running_seconds(), done = static_cast<double>(step_);
-      progress_.show({.epoch = (step_ - 1) / per_epoch_ + 1,
-                      .epochs = epochs_,
-                      .done = static_cast<double>(step_ % per_epoch_) / static_cast<double>(per_epoch_),
-                      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-                      .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
-                      .data_wait = data_wait_.seconds() / seconds,
-                      .eta_seconds = seconds / done * (static_cast<double>(steps_) - done)});
+    } else {
+      save_all(true);
     }
+    epoch_time_.start();
+    time_.start();
   }
   time_.stop();
   progress_.clear();
-  if (lost_patience() && step_ < steps_) {
+  if (lost_patience() && at_.step < steps_) {
     out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
-                                  100 * best_accuracy_));
+                                  100 * at_.best));
   }
+  if (!at_.ended) save_all(false);
+}
+
+void Run::one_step() {
+  const auto step_begin = std::chrono::steady_clock::now();
+  data_wait_.start();
+  const Batch batch = [this] {
+    const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
+    return batches_->next();
+  }();
+  data_wait_.stop();
+  {
+    const profiler::Scope scope("train_step");
+    trainer_->step(batch);
+  }
+  if (session_) profile_step(step_begin);
+  ++at_.step;
+  ++at_.batch;
+  if (at_.step == first_step_ + 1)
+    note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_), out_);
+  if (epoch_is_over() || at_.step % flags_.run.log_every == 0) look_at_loss();
+  if (at_.step == flags_.run.stop_after) cli::interrupt();
+  if (epoch_is_over() || !progress_.due()) return;
+  const StepState state = trainer_->state();
+  const double seconds = time_.running_seconds(), done = static_cast<double>(at_.step - first_step_);
+  progress_.show({.epoch = at_.epoch + 1,
+                  .epochs = epochs_,
+                  .done = static_cast<double>(at_.batch) / static_cast<double>(per_epoch_),
+                  .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+                  .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
+                  .data_wait = data_wait_.seconds() / seconds,
+                  .eta_seconds = seconds / done * static_cast<double>(steps_ - at_.step)});
+}
+
+void Run::profile_step(std::chrono::steady_clock::time_point begin) {
+  if (!session_->done()) return session_->step();
+  const int active = parse_profile_steps(flags_.mode.profile_steps).active;
+  // The first is left out: on a device it waits for the window's work.
+  if (++after_window_ == 1 || static_cast<int>(clean_us_.size()) >= active) return;
+  if (device_ != kCpu) synchronize(device_);
+  clean_us_.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
 }
 
 std::string Run::position(int64_t step) const {
   return fmt::format("step {} (epoch {}, batch {})", step, (step - 1) / per_epoch_ + 1, (step - 1) % per_epoch_ + 1);
 }
 
+void Run::check_finite(const StepState& state) const {
+  if (state.first_bad_step < 0) return;
+  const std::string kept = saved_step_ >= 0 ? fmt::format("checkpoint of step {} kept", saved_step_) : "nothing was saved yet";
+  throw Error(Error::Kind::numeric,
+              fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}", std::isnan(state.last_loss) ? "nan" : "inf",
+                          position(state.first_bad_step + 1), state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
+              fmt::format("--lr {:.1g} or --clip 1; {}{}--check-nan {}names the op", *flags_.optimizer.lr / 3,
+                          saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
+                          flags_.mode.mode == "fused" ? "--mode eager " : "", saved_step_ >= 0 ? "replays and " : ""));
+}
+
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
 void Run::look_at_loss() {
   const StepState state = trainer_->state();
-  if (state.first_bad_step >= 0) {
-    const int64_t step = state.first_bad_step + 1;
-    const double lr = trainer_->lr_of(state.first_bad_step);
-    const std::string kept = saved_step_ >= 0 ? fmt::format("model of step {} kept", saved_step_) : "nothing was saved yet";
-    throw Error(Error::Kind::numeric,
-                fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}", std::isnan(state.last_loss) ? "nan" : "inf",
-                            position(step), state.last_good_loss, lr, kept),
-                fmt::format("--lr {:.1g} or --clip 1; {}--check-nan names the op", *flags_.optimizer.lr / 3,
-                            flags_.mode.mode == "fused" ? "--mode eager " : ""));
-  }
-  const double rows = static_cast<double>(state.loss_rows - window_rows_);
-  const double window = (state.loss_sum - window_loss_) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
-  const int64_t before = flat_steps_;
-  flat_steps_ = std::abs(window - chance) < 0.003 ? flat_steps_ + step_ - looked_at_ : 0;
-  looked_at_ = step_;
-  window_loss_ = state.loss_sum;
-  window_rows_ = state.loss_rows;
-  if (before < 200 && flat_steps_ >= 200) {
-    progress_.clear();
-    out_.warning(fmt::format("loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images", window,
-                             flags_.model.classes, flat_steps_));
-  }
+  check_finite(state);
+  const double rows = static_cast<double>(state.loss_rows - at_.window_rows);
+  const double window = (state.loss_sum - at_.window_loss) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
+  log_->add({{"step", at_.step}, {"loss", window}, {"lr", trainer_->lr_of(at_.step - 1)}});
+  const int64_t before = at_.flat_steps;
+  at_.flat_steps =
+      std::abs(window - chance) < 0.003 ? at_.flat_steps + std::llround(rows / static_cast<double>(flags_.optimizer.rows_of_step())) : 0;
+  at_.window_loss = state.loss_sum;
+  at_.window_rows = state.loss_rows;
+  if (before >= 200 || at_.flat_steps < 200) return;
+  warn(fmt::format("loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images", window,
+                   flags_.model.classes, at_.flat_steps));
+}
+
+void Run::warn(const std::string& text) {
+  progress_.clear();
+  out_.warning(text);
+  log_->add({{"step", at_.step}, {"warning", text}});
 }
 
 Evaluation Run::evaluate_on(const Split& split) {
@@ -249,71 +344,124 @@ Evaluation Run::evaluate_on(const Split& split) {
                    .classes = flags_.model.classes});
 }
 
-void Run::save(const char* name) {
+// A save is noted before it is done, and the checkpoint says how many notes there are: so a run that was cut off between goes on with
+// the lines it should have. What no plan asked for, a save on a signal, is not noted.
+void Run::save_weights(const char* name) {
+  log_->add({{"step", at_.step}, {"saved", name}});
   save_model(folder_->file(name), trainer_->model(), config_);
-  saved_step_ = step_;
-  if (name == kModel) model_step_ = step_;
+  link_once();
 }
 
+void Run::save_all(bool planned) {
+  check_finite(trainer_->state());
+  if (planned) log_->add({{"step", at_.step}, {"saved", kLast}});
+  at_.events = log_->events();
+  if (const capture::Step* step = trainer_->captured_step()) at_.unfused = step->choices();
+  nn::save_checkpoint(folder_->file(kLast), trainer_->model(), trainer_->optimizer(), config_, at_);
+  saved_step_ = at_.step;
+  link_once();
+}
+
+void Run::link_once() {
+  if (std::exchange(linked_, true)) return;
+  if (const std::string problem = folder_->link_last(); !problem.empty()) out_.warning(problem);
+}
+
+// Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run that goes on.
 void Run::end_epoch() {
   const StepState state = trainer_->state();
-  Epoch epoch{.number = (step_ - 1) / per_epoch_ + 1,
-              .step = step_,
-              .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-              .val_accuracy = NAN,
-              .val_loss = NAN,
-              .lr = trainer_->lr_of(step_ - 1),
-              .seconds = epoch_time_.seconds()};
-  trainer_->reset_loss();
-  window_loss_ = 0;
-  window_rows_ = 0;
-  std::string val, saved;
+  EpochRow row{.number = at_.epoch + 1,
+               .step = at_.step,
+               .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+               .val_accuracy = NAN,
+               .val_loss = NAN,
+               .lr = trainer_->lr_of(at_.step - 1),
+               .seconds = epoch_time_.seconds()};
+  std::string val;
+  bool best = false;
   const int64_t every = flags_.run.save_every;
-  if (every > 0 && (epoch.number % every == 0 || step_ == steps_)) save(kModel), saved = "  saved";
+  bool ends = at_.step == steps_;
   if (data_.val.size() > 0) {
     const Evaluation e = evaluate_on(data_.val);
     if (!e.complete) return;
-    epoch.val_accuracy = e.accuracy();
-    epoch.val_loss = e.loss();
+    row.val_accuracy = e.accuracy();
+    row.val_loss = e.loss();
     val = "  val " + cli::proportion(e.correct, e.images);
-    if (every > 0 && e.accuracy() > best_accuracy_) save(kBest), saved += saved.empty() ? "  best" : ", best";
-    epochs_since_best_ = e.accuracy() > best_accuracy_ ? 0 : epochs_since_best_ + 1;
-    best_accuracy_ = std::max(best_accuracy_, e.accuracy());
+    ++at_.patience;
+    if (e.accuracy() > at_.best) {
+      at_.best = e.accuracy();
+      at_.patience = 0;
+      best = every > 0;
+      if (best) save_weights(kBest);
+    }
+    ends = ends || lost_patience();
   }
-  history_.push_back(epoch);
-  std::string csv = "epoch,step,loss,val_accuracy,val_loss,lr,seconds\n";
-  for (const Epoch& e : history_) {
-    csv += data_.val.size() > 0
-               ? fmt::format("{},{},{},{},{},{},{:.4f}\n", e.number, e.step, e.loss, e.val_accuracy, e.val_loss, e.lr, e.seconds)
-               : fmt::format("{},{},{},,,{},{:.4f}\n", e.number, e.step, e.loss, e.lr, e.seconds);
+  log_->add(row);
+  log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
+  if (ends) save_weights(kModel);
+  at_.ended = ends;
+  if (at_.batch == per_epoch_) {  // else the run ends within an epoch, which more steps would go on with
+    ++at_.epoch;
+    at_.batch = 0;
+    at_.window_loss = 0;
+    at_.window_rows = 0;
+    trainer_->reset_loss();
   }
-  write_file(folder_->file("metrics.csv"), csv);
+  const bool planned = ends || (every > 0 && row.number % every == 0) || (flags_.run.save_steps && at_.step % flags_.run.save_steps == 0);
+  if (planned) save_all(true);
   progress_.clear();
-  out_.note(fmt::format("epoch {}/{}", epoch.number, epochs_),
-            fmt::format(" loss {:.4f}{}  {}{}", epoch.loss, val, cli::seconds(epoch.seconds), saved));
+  out_.note(fmt::format("epoch {}/{}", row.number, epochs_), fmt::format(" loss {:.4f}{}  {}{}", row.loss, val, cli::seconds(row.seconds),
+                                                                         planned ? best ? "  saved, best" : "  saved"
+                                                                         : best  ? "  best"
+                                                                                 : ""));
 }
 
 void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
-  static Device device;  // for a function without a closure
-  device = device_;
-  const auto [wait, warmup, active] = parse_profile_steps(flags_.mode.profile_steps);
-  SINTER_CHECK(steps_ > wait + warmup, usage,
-               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_, " steps, wanted ",
-                   wait + warmup + 1, " at least"));
-  session_ =
-      std::make_unique<profiler::Session>(profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active},
-                                                            .title = (device == kCpu ? "CPU" : device.str()) + " " + flags_.mode.mode,
-                                                            .threads = num_threads(),
-                                                            .allocations = [] { return allocator(device).stats().requests; }});
+  const auto [wait, warmup, active, repeat] = parse_profile_steps(flags_.mode.profile_steps);
+  SINTER_CHECK(steps_ - at_.step > wait + warmup, usage,
+               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_ - at_.step,
+                   " steps, wanted ", wait + warmup + 1, " at least"));
+  const bool fused = flags_.mode.mode == "fused", cuda = device_.type == Device::Type::cuda;
+  int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
+  for (const auto& [name, p] : trainer_->model().named_parameters()) resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
+  for (const auto& [name, t] : trainer_->optimizer().state_tensors()) resident += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
+  resident += flags_.optimizer.batch * kImagePixels * static_cast<int64_t>(size_of(flags_.model.batch_dtype()));
+  const std::string type = cuda ? "CUDA" : device_ == kCpu ? "CPU" : device_.str();
+  session_ = std::make_unique<profiler::Session>(
+      profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
+                        .title = type + " " + flags_.mode.mode,
+                        .threads = num_threads(),
+                        .device = device_,
+                        .mode = flags_.mode.mode,
+                        .rules = fused ? flags_.mode.rules : "",
+                        .dtype = flags_.model.dtype,
+                        .replayed = fused && cuda,
+                        .roofs = cli::roofs_for(device_, out_),
+                        .resident_bytes = resident});
+}
+
+profiler::Report Run::profile_report() {
+  profiler::Report report = session_->finish();
+  report.clean_us = clean_us_;
+  const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
+  if (captured && report.replayed) report.nodes = capture::describe_nodes(*captured);
+  return report;
 }
 
 std::string Run::finish_profile() {
   const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
-  if (!session_ || step_ <= steps.wait + steps.warmup) return "";
-  const std::string table = session_->finish().table({.scopes = true});
-  write_file(folder_->file("profile.txt"), table);
-  return table;
+  if (!session_ || at_.step - first_step_ <= steps.wait + steps.warmup) return "";
+  report_ = profile_report();
+  const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
+  const std::string table = report_->table(flags_.mode.view.table);
+  const std::vector<std::string> said = files.write({&*report_, 1},
+                                                    {flags_.model.describe() + ", " + flags_.optimizer.optimizer, flags_.common->command,
+                                                     cli::build_name(), std::to_string(flags_.common->seed), flags_.optimizer.batch},
+                                                    table);
+  for (const std::string& text : said) out_.note("profile", text);
+  if (flags_.mode.view.guess) return cli::guess(*report_, out_) + "\n" + table;
+  return files.has("table") ? table : "";
 }
 
 // Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the
@@ -324,7 +472,7 @@ void Run::report_capture() {
   const bool fused = trainer_->captured_step() != nullptr, captured_one = fused && trainer_->captured_step()->captured();
   if (fused && !captured_one) {
     out_.note("capture", fmt::format("none: the first two steps of a shape are recorded as they run eagerly; this run had {}",
-                                     count_of(step_, "step")));
+                                     count_of(at_.step, "step")));
   }
   if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
     TrainFlags flags = flags_;
@@ -362,11 +510,21 @@ int Run::report() {
   const std::optional<double> target = flags_.run.target_acc;
   const bool reached = !target || 100 * test.accuracy() >= *target;
   out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target, reached ? "reached" : "missed") : ""));
-  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()), count_of(step_, "step"),
+  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()), count_of(at_.step, "step"),
                                   escaped(folder_->name())));
   if (!table.empty()) out_.result_text("\n" + table);
   report_capture();
   report_json(&test);
+  if (report_) {
+    cli::Measured measured{.only = &*report_};
+    if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
+      std::vector<double> steps;
+      for (const profiler::StepSample& s : report_->steps) steps.push_back(static_cast<double>(s.ns()) * 1e-3);
+      measured.distortion = 100 * (profiler::median(steps) / clean.value - 1);
+      measured.noise = 50 * (clean.high - clean.low) / clean.value;
+    }
+    cli::judge("train", flags_.mode.view, measured);
+  }
   SINTER_CHECK(reached, check,
                fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}", 100 * test.accuracy(), *target));
   out_.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train --mode fused");
@@ -375,8 +533,9 @@ int Run::report() {
 
 int Run::report_interrupted() {
   const std::string table = finish_profile();
-  out_.note("stop", fmt::format("interrupted after {}: {} saved", position(std::max<int64_t>(step_, 1)), escaped(folder_->file(kModel))));
-  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(step_),
+  out_.note("stop", fmt::format("interrupted after {}: {} saved; mnist train --resume {} goes on", position(std::max<int64_t>(at_.step, 1)),
+                                kLast, escaped(folder_->name())));
+  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(at_.step),
                                   cli::grouped(steps_), escaped(folder_->name())));
   if (!table.empty()) out_.result_text("\n" + table);
   report_json(nullptr);
@@ -390,7 +549,7 @@ void Run::report_json(const Evaluation* test) const {
     add_json(object["test"], *test);
   }
   object["train_seconds"] = time_.seconds();
-  object["steps"] = step_;
+  object["steps"] = at_.step;
   object["data"] = {{"name", data_.name}, {"train", data_.train.size()}, {"val", data_.val.size()}, {"test", data_.test.size()}};
   object["model"] = {{"name", flags_.model.describe()}, {"parameters", trainer_->model().num_parameters()}, {"dtype", flags_.model.dtype}};
   object["optimizer"] = {{"name", flags_.optimizer.optimizer}, {"lr", *flags_.optimizer.lr}, {"batch_size", flags_.optimizer.batch}};
@@ -399,7 +558,7 @@ void Run::report_json(const Evaluation* test) const {
   object["threads"] = num_threads();
   object["mode"] = flags_.mode.mode;
   object["epochs"] = nlohmann::ordered_json::array();
-  for (const Epoch& e : history_)
+  for (const EpochRow& e : log_->rows())
     object["epochs"].push_back({{"epoch", e.number},
                                 {"step", e.step},
                                 {"loss", e.loss},
@@ -414,7 +573,7 @@ int Run::dry_run() {
   // Fused, two steps are recorded, then one is replayed.
   const int64_t steps = flags_.mode.mode == "fused" ? 3 : 1;
   const Batch batch = batches_->next();
-  for (; step_ < steps; ++step_) trainer_->step(batch);
+  for (int64_t i = 0; i < steps; ++i) trainer_->step(batch);
   const int64_t n = std::min(flags_.optimizer.eval_batch, data_.test.size());
   const Evaluation e = evaluate_on(slice(data_.test, 0, n));
   out_.result("dry run", fmt::format("{}: loss {:.4f}; {} test images: accuracy {}; nothing was written", count_of(steps, "step"),
@@ -452,10 +611,13 @@ void add_train(cli::App& app) {
   add_train_flags(command.flags, flags);
   command.preset = &flags.run.preset;
   command.presets["fast98"] = [&app] { return fast98(app.common()); };
-  command.check = [&command] { resolve(command.flags, flags); };
+  static std::optional<Resumed> resumed;
+  command.check = [&command] {
+    flags.run.resume.empty() ? resolve(command.flags, flags) : void(resumed = open_resumed(command.flags, flags));
+  };
   command.run = [&command](cli::Output& out) {
     cli::catch_signals();
-    return Run(flags, command.flags, out).train();
+    return Run(flags, command.flags, resumed ? &*resumed : nullptr, out).train();
   };
 }
 

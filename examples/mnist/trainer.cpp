@@ -27,10 +27,6 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const
 
 }  // namespace
 
-std::string count_of(int64_t n, const std::string& thing, const char* plural) {
-  return cat(cli::grouped(n), " ", thing, n == 1 ? "" : plural);
-}
-
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
   std::shared_ptr<nn::Module> model;
   if (const std::vector<int64_t> sizes = flags.sizes(); flags.model == "geglu") {
@@ -44,7 +40,7 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
   return model;
 }
 
-Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps)
+Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices)
     : flags_(flags.optimizer),
       model_(std::move(model)),
       parameters_(model_->parameters()),
@@ -56,7 +52,9 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
                                           capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
                                                                .parameters = nn::parameter_visitor(*model_),
                                                                .mode = [this] { return int64_t{model_->is_training()}; },
-                                                               .measure = flags.mode.measures()});
+                                                               .measure = flags.mode.measures(),
+                                                               .choices = std::move(choices),
+                                                               .cuda_graph = flags.mode.cuda_graph});
 }
 
 Tensor Trainer::step(const Batch& batch) {
@@ -75,6 +73,15 @@ void Trainer::reset_loss() {
   state.loss_sum = 0;
   state.loss_rows = 0;
   write_step_state(optimizer_->state(), state);
+}
+
+void Trainer::rehearse(const Batch& batch, int64_t calls) {
+  for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) step(batch);
+}
+
+void Trainer::restore(const nn::Checkpoint& checkpoint) {
+  nn::restore(checkpoint, *model_, *optimizer_);
+  steps_ = checkpoint.state.step;
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {

@@ -5,22 +5,23 @@
 #include <memory>
 
 #include "capture/step.h"
+#include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
+#include "nn/checkpoint.h"
 #include "nn/module.h"
 #include "nn/optim.h"
 
 namespace sinter::mnist {
 
-// "1 step", "2,150 steps"
-std::string count_of(int64_t n, const std::string& thing, const char* plural = "s");
+using cli::count_of;
 
 // Drawn on the CPU, so that the numbers are those of every device.
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
 
 class Trainer {
  public:
-  // `steps`: of the whole run, for the schedule.
-  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps);
+  // `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see capture::StepOptions.
+  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices = {});
 
   // The losses of the rows; in mode fused the next step overwrites them.
   Tensor step(const Batch& batch);
@@ -28,6 +29,10 @@ class Trainer {
   StepState state() const { return read_step_state(optimizer_->state()); }
   // The sums of loss begin anew.
   void reset_loss();
+  // Before restore(): the undisturbed run had done `calls` steps with batches of this shape. In mode fused the first two of a shape run as
+  // they are recorded, so as many are spent here, that none runs eagerly which was a replay there.
+  void rehearse(const Batch& batch, int64_t calls);
+  void restore(const nn::Checkpoint& checkpoint);
   nn::Module& model() { return *model_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
   // Mode fused only, else nullptr.

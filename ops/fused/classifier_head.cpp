@@ -1,7 +1,7 @@
 // classifier_head: the end of a classifier and the beginning of its backward in one pass over the rows:
 //   z[B, C] = h W^T + b;   loss and dz as in softmax_xent;   dh[B, H] = (dz W) * act'(saved)
-// z lives in registers, f32 for bf16 operands. saved is what h's activation kept (see input_grad_act). Devices with kernels only: on the CPU
-// the three ops it stands for keep their operands in cache anyway.
+// z lives in registers, f32 for bf16 operands. saved is what h's activation kept (see input_grad_act). Devices with kernels only: on the
+// CPU the three ops it stands for keep their operands in cache anyway.
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/structured.h"
@@ -10,12 +10,16 @@
 namespace sinter {
 namespace {
 
-enum : size_t { kH, kWeight, kBias, kLabels, kSeed, kSaved };
+enum : size_t { kH, kWeight, kLabels, kSeed, kBias, kSaved };  // the last two may be absent
+
+Tensor optional(Operands in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
+
 constexpr const char* kName = "classifier_head";
 
 Tensors infer(Operands in, const Attrs& attrs) {
   const auto& [act, smoothing] = attrs.as<HeadAttrs>();
-  const Tensor &h = in[kH], &weight = in[kWeight], &bias = in[kBias], &labels = in[kLabels], &seed = in[kSeed], &saved = in[kSaved];
+  const Tensor &h = in[kH], &weight = in[kWeight], &labels = in[kLabels], &seed = in[kSeed];
+  const Tensor bias = optional(in, kBias), saved = optional(in, kSaved);
   check_floating(kName, "h", h);
   check_rank(kName, "h", h, 2);
   check_rank(kName, "weight", weight, 2);
@@ -54,20 +58,20 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const auto& [act, smoothing] = attrs.as<HeadAttrs>();
   const int64_t rows = in[kH].size(0), cells = out[1].numel(), hidden = in[kH].numel();
   const int64_t product = 2 * hidden * in[kWeight].size(0);
-  Cost c = cost_of(2 * product + (in[kBias].defined() ? cells : 0) + 9 * cells + 3 * rows + (smoothing > 0 ? cells + 2 * rows : 0) +
-                       hidden * act_backward_flops(act),
+  Cost c = cost_of(2 * product + (optional(in, kBias).defined() ? cells : 0) + 9 * cells + 3 * rows +
+                       (smoothing > 0 ? cells + 2 * rows : 0) + hidden * act_backward_flops(act),
                    in.first(kSeed), out);
-  c.bytes_read += bytes_unless_spread(in[kSeed]) + (act == Act::relu ? (hidden + 7) / 8 : bytes_of(in[kSaved]));
+  c.bytes_read += bytes_of(optional(in, kBias)) + bytes_unless_spread(in[kSeed]) + (act == Act::relu ? (hidden + 7) / 8 : bytes_of(optional(in, kSaved)));
   return c;
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& [act, smoothing] = attrs.as<HeadAttrs>();
   const DType dtype = in[kH].dtype();
-  const Tensor z = linear_to(in[kH], in[kWeight], in[kBias], wide(dtype));
+  const Tensor z = linear_to(in[kH], in[kWeight], optional(in, kBias), wide(dtype));
   const Tensors z_in{z, in[kLabels], in[kSeed]};
   Tensors out = kSoftmaxXentOp.reference(z_in, SoftmaxXentAttrs{smoothing, true, dtype == DType::bf16});
-  const Tensors back_in{out[1], in[kWeight], in[kSaved]};
+  const Tensors back_in{out[1], in[kWeight], optional(in, kSaved)};
   out.push_back(kInputGradActOp.reference(back_in, InputGradActAttrs{act})[0]);
   return out;
 }
@@ -77,8 +81,8 @@ std::vector<Sample> samples() {
     Tensor saved = sample_tensor({b, h}, 3, act == Act::sigmoid ? 0.1 : -0.9, 0.9);
     if (act == Act::relu) saved = act_reference(act, saved, true)[1];
     const Tensor seed = broadcast_to(Tensor::full({1}, b ? 1.0 / static_cast<double>(b) : 1, DType::f64), {b});
-    return Sample{.in = {sample_tensor({b, h}, 1, 0, 1), sample_tensor({c, h}, 2, -1, 1), bias ? sample_tensor({c}, 4) : Tensor(),
-                         sample_labels(b, c, 5), seed, act == Act::none ? Tensor() : saved},
+    return Sample{.in = {sample_tensor({b, h}, 1, 0, 1), sample_tensor({c, h}, 2, -1, 1), sample_labels(b, c, 5), seed,
+                         bias ? sample_tensor({c}, 4) : Tensor(), act == Act::none ? Tensor() : saved},
                   .attrs = HeadAttrs{act, smoothing},
                   .what = what,
                   .differentiable = false};
@@ -115,14 +119,14 @@ std::vector<Sample> samples() {
 }  // namespace
 
 const OpDef kClassifierHeadOp{.name = "classifier_head",
-                              .min_inputs = 6,
+                              .min_inputs = 4,
                               .max_inputs = 6,
                               .attrs = attr_type<HeadAttrs>(),
                               .infer = infer,
                               .cost = cost,
                               .cuda = SINTER_IF_CUDA(on_cuda::classifier_head),
                               .simt = on_simt::classifier_head,
-                              .strided = 0b10000,
+                              .strided = 0b1000,
                               .samples = samples,
                               .reference = reference};
 

@@ -241,22 +241,23 @@ classifier_head_mma_16(HeadOperands<bf16> x) {
 
 void classifier_head(const Call& call) {
   const auto& [act, smoothing] = call.as<HeadAttrs>();
-  const Tensor &h = call.in[0], &weight = call.in[1], &seed = call.in[4];
+  const Tensor &h = call.in[0], &weight = call.in[1], &seed = call.in[3];
   if (h.size(0) == 0) return;
+  const auto optional = [&](size_t i) { return i < call.in.size() ? call.in[i] : Tensor(); };
   const auto run = [&]<class T>(T) {
     using V = compute_t<T>;
     const double classes = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
     const HeadOperands<T> x{product_side<T>(h, false),
                             product_side<T>(weight, false),
-                            Bias<T>(call.in[2]),
-                            in<int32_t>(call.in[3]),
+                            Bias<T>(optional(4)),
+                            in<int32_t>(call.in[2]),
                             in<V>(seed),
                             seed.strides()[0],
                             static_cast<V>(1 - smoothing),
                             static_cast<V>(smoothing / classes),
                             out<V>(call.out[0]),
                             out<T>(call.out[1]),
-                            grad_of_act<T>(act, call.in[5], call.out[2]),
+                            grad_of_act<T>(act, optional(5), call.out[2]),
                             fault_flag()};
     const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};

@@ -10,6 +10,7 @@
 #include "core/device/cuda_recorder.h"
 #include "core/device/memory.h"
 #include "ops/structured.h"
+#include "profiler/session.h"
 #endif
 
 namespace sinter::capture {
@@ -73,6 +74,67 @@ TEST(CudaReplay, NodesAndEdges) {
     }
     EXPECT_TRUE(recorder.leaks().empty());
   }
+}
+
+TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
+  Training training;
+  Step step(training.function(), training.step_options("none"));
+  for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
+  const Graph& graph = step.captured()->fused.graph;
+  const auto run = [&](size_t n) { launch_named(graph.nodes[n].op->text()); };
+  cuda::Recorder recorder;
+  for (const bool spoil : {false, true}) {
+    CudaReplay replay(split_branches(graph), run);
+    profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true});
+    for (int i = 0; !session.done(); session.step(), ++i) {
+      if (spoil && i == 2) recorder.fail("cudaEventElapsedTime", 5, cudaErrorNotReady);
+      replay.run_profiled();
+    }
+    const profiler::Report report = session.finish();
+    EXPECT_EQ(report.source, profiler::Source::graph);
+    for (const profiler::StepSample& s : report.steps) {
+      EXPECT_EQ(s.launches, 25);
+      EXPECT_EQ(s.api_calls, 1);
+    }
+    // The clean graph, then the instrumented one: a chain with an event before the first node and behind each.
+    const cuda::Recorder::Graph instrumented = recorder.graphs().back();
+    EXPECT_EQ(instrumented.nodes.size(), 25u + 26u);
+    EXPECT_EQ(instrumented.launches, 4);
+    if (spoil) {  // the time of one node's end is that of the next one's begin
+      ASSERT_EQ(report.incomplete.size(), 1u);
+      EXPECT_EQ(report.incomplete[0], "2 launches were not timed");
+      continue;
+    }
+    EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+    int64_t device_ns = 0;
+    for (const profiler::OpCall& call : report.rows().calls) device_ns += call.device_ns;
+    EXPECT_EQ(device_ns, 3 * 25 * 2000);
+  }
+  EXPECT_TRUE(recorder.leaks().empty());
+}
+
+TEST(CudaReplay, EagerLaunchesAreBoundedByEvents) {
+  const cuda::Recorder recorder;
+  const auto report = [] {
+    const Tensor x = Tensor::empty({8}, DType::f32, kCuda);
+    profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}, .device = kCuda});
+    for (; !session.done(); session.step()) {
+      const Tensor y = apply(kDouble, {x}).at(0);
+      apply(kDouble, {y});
+      fill_bytes(const_cast<void*>(x.raw()), kCuda, 0, 4);
+      synchronize(kCuda);
+    }
+    return session.finish();
+  }();
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  EXPECT_EQ(report.source, profiler::Source::event);
+  EXPECT_EQ(report.steps[0].launches, 2);
+  EXPECT_EQ(report.steps[0].copies, 1);
+  EXPECT_EQ(report.steps[0].allocs, 2);
+  EXPECT_GE(report.overheads.axis_ns, 0);
+  const std::string text = report.table();
+  EXPECT_NE(text.find("launched 2 = timed 2   memcpy 1   allocs 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("fake_double"), std::string::npos) << text;
 }
 
 struct FakeStep {

@@ -270,6 +270,21 @@ TEST(Step, AGradientThatARuleTookSaysSo) {
   EXPECT_NE(message.find("weight_grad_update"), std::string::npos) << message;
 }
 
+TEST(Step, ChoicesOfAnEarlierRunAreTakenNotMeasuredAgain) {
+  Training first({.sizes = {20, 16, 10}}), second({.sizes = {20, 16, 10}});
+  Step fused(first.function(), first.step_options());
+  const auto& group = capture_default(first, fused, 8).fused.groups.at(0);
+  capture::StepOptions options = second.step_options();
+  options.measure = true;
+  options.choices = {{{group.rule, group.origin.front()}}};
+  Step again(second.function(), options);
+  const Captured& c = capture_default(second, again, 8);
+  EXPECT_EQ(again.choices(), options.choices);
+  EXPECT_EQ(fused.choices().size(), 0u);
+  EXPECT_EQ(c.fused.groups.size() + 1, fused.captured()->fused.groups.size());  // all others are fused: nothing was timed
+  EXPECT_EQ(c.fused.graph.nodes.size(), fused.captured()->fused.graph.nodes.size() + static_cast<size_t>(group.launches_saved));
+}
+
 TEST(Step, EvaluationIsCapturedToo) {
   Training training({.sizes = {20, 16, 10}});
   training.net.eval();

@@ -91,11 +91,11 @@ inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
 // The parameters of an update are f32 in bf16 training, and so is the seed of a loss.
 inline bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
-  return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) || (&op == &kClassifierHeadOp && i == 4);
+  return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) || (&op == &kClassifierHeadOp && i == 3);
 }
 inline bool takes(const OpDef& op, DType dtype) {
-  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kClassifierHeadOp;
-  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp);
+  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kGatherLinearActOp && &op != &kClassifierHeadOp;
+  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp && &op != &kNarrowMlpOp);
 }
 // Fresh copies on the CPU, f64 converted.
 inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {

@@ -51,7 +51,9 @@ void mlp_step(FakeClock& clock, int64_t extra) {
 
 Report mlp_report() {
   FakeClock clock;
-  Session session({.schedule = {.wait = 1, .warmup = 3, .active = 4}, .threads = 2, .clock = &clock});
+  const Roofs roofs{.f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
+  Session session(
+      {.schedule = {.wait = 1, .warmup = 3, .active = 4}, .threads = 2, .roofs = roofs, .resident_bytes = 2'500'000, .clock = &clock});
   for (int step = 0; !session.done(); ++step) {
     mlp_step(clock, step == 5 ? 4000 : 0);
     session.step();
@@ -60,31 +62,36 @@ Report mlp_report() {
 }
 
 TEST(Table, Golden) {
-  EXPECT_EQ(mlp_report().table(), R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  self excludes children
-Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  Name           Flags
- 44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s  matmul(wgrad)  HOT
- 40.1   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.5 GF/s  linear         HOT
- 15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17  17.8 GB/s  sgd_update     MANY -
-  0.8     8.5us      8.5us        -        -   0.6      3   0.00     5.9       -          -  3 small rows
-ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs -
+  EXPECT_EQ(
+      mlp_report().table(),
+      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
+Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  %roof     Pred  xpred  Verdict        Name           Flags
+ 44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
+ 40.1   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.5 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
+ 15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17  17.8 GB/s     85  138.3us   1.1x  memory-bound   sgd_update     MANY -
+  0.8     8.5us      8.5us        -        -   0.6      3   0.00     5.9       -          -      -    1.6us   5.4x  -              3 small rows
+ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs 0
+STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
 )");
 }
 
 TEST(Table, ByShapeAllRowsAndScopes) {
-  EXPECT_EQ(mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
-            R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  self excludes children
-Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  Name           Flags   Shapes
- 44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s  matmul(wgrad)  HOT
- 13.4   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  182.6 GF/s  linear                 f32[64, 784] f32[256, 784]
- 13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   4.20   229.9   18.28   30.1 GF/s  linear                 f32[64, 256] f32[128, 256]
- 15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17   17.8 GB/s  sgd_update     MANY -
- 13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   0.16    40.5    4.06    1.2 GF/s  linear                 f32[64, 128] f32[10, 128]
-  0.7     7.3us      7.3us    7.3us    7.3us   0.3      1   0.00     5.1    0.64    0.7 GB/s  log_softmax
-  0.1     1.1us      1.1us    1.1us    1.1us   0.2      1   0.00     0.8    0.17    0.7 GB/s  nll
-  0.0     0.1us      0.1us    0.1us    0.1us     -      1      -       -       -           -  reshape
-ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs -
-CPU total  Self CPU    med    p95  Calls  Kind    Scope
-  420.4us     0.0us  0.0us  0.0us      3  module  Linear
+  EXPECT_EQ(
+      mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
+      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
+Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
+ 44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
+ 13.4   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  182.6 GF/s    192  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
+ 13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   4.20   229.9   18.28   30.1 GF/s     32   44.9us   3.1x  mixed          linear         SURPRISE  f32[64, 256] f32[128, 256]
+ 15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17   17.8 GB/s     85  138.3us   1.1x  memory-bound   sgd_update     MANY -
+ 13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   0.16    40.5    4.06    1.2 GF/s      1    2.6us  54.2x  latency-bound  linear         SURPRISE  f32[64, 128] f32[10, 128]
+  0.7     7.3us      7.3us    7.3us    7.3us   0.3      1   0.00     5.1    0.64    0.7 GB/s      3    0.9us   8.2x  latency-bound  log_softmax    SURPRISE
+  0.1     1.1us      1.1us    1.1us    1.1us   0.2      1   0.00     0.8    0.17    0.7 GB/s      3    0.7us   1.6x  latency-bound  nll
+  0.0     0.1us      0.1us    0.1us    0.1us     -      1      -       -       -           -      -        -      -  META           reshape
+ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs 0
+STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
+CPU total  Self CPU  Calls  Kind    Scope
+  420.4us     0.0us      3  module  Linear
 )");
 }
 
@@ -126,7 +133,7 @@ TEST(Table, DrillSlowStepsVaryingCountsAndOddNames) {
   }
   const std::string text = session.finish().table();
   EXPECT_NE(text.find("DRILL in\"n\\x1ber"), std::string::npos) << text;
-  EXPECT_NE(text.find("launches 1..2  allocs -"), std::string::npos) << text;
+  EXPECT_NE(text.find("launches 1..2  allocs 0"), std::string::npos) << text;
   EXPECT_NE(text.find("slow steps (over 2x the median of 9.0us): #3 102.0us\n"), std::string::npos) << text;
   EXPECT_NE(text.find("   1.50  "), std::string::npos) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
@@ -136,7 +143,8 @@ TEST(Table, HeaderCountsTurns) {
   FakeClock clock;
   Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2}, .title = "CPU fused", .threads = 1, .clock = &clock});
   for (; !session.done(); session.step()) fake_op(clock, "op", 1, 1);
-  EXPECT_TRUE(session.finish().table().starts_with("CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  self excludes children\n"));
+  EXPECT_TRUE(session.finish().table().starts_with(
+      "CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist calibrate)  self excludes children\n"));
 }
 
 }  // namespace

@@ -1,0 +1,181 @@
+#include "capture/calibrate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "capture/step.h"
+#include "core/atomic_file.h"
+#include "core/device/cpu_gemm.h"
+#include "core/device/cuda.h"
+#include "core/device/memory.h"
+#include "core/error.h"
+#include "core/parallel.h"
+#include "ops/ops.h"
+#include "profiler/session.h"
+
+namespace sinter::capture {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using profiler::Roofs;
+
+constexpr std::pair<const char*, double Roofs::*> kNumbers[] = {
+    {"f32_gflops", &Roofs::f32_gflops},
+    {"bf16_gflops", &Roofs::bf16_gflops},
+    {"cache_gbs", &Roofs::cache_gbs},
+    {"dram_gbs", &Roofs::dram_gbs},
+    {"op_ns", &Roofs::op_ns},
+    {"floor_ns", &Roofs::floor_ns},
+    {"node_gap_ns", &Roofs::node_gap_ns},
+    {"scope_ns", &Roofs::scope_ns},
+    {"event_ns", &Roofs::event_ns},
+};
+
+// ns of one call of work(): the best of what fits `ms`, at least three batches of `calls`; other load only ever adds.
+template <class F>
+double best_ns(Device device, double ms, int calls, F&& work) {
+  double best = std::numeric_limits<double>::infinity();
+  work();
+  synchronize(device);
+  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(ms);
+  for (int batch = 0; batch < 3 || Clock::now() < end; ++batch) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) work();
+    synchronize(device);
+    best = std::min(best, std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls);
+  }
+  return best;
+}
+
+double gemm_gflops(Device device, DType dtype, std::initializer_list<int64_t> sizes) {
+  double best = 0;
+  for (const int64_t n : sizes) {
+    const Tensor a = cast(Tensor::zeros({n, n}, DType::f32), dtype).to(device),
+                 b = cast(Tensor::zeros({n, n}, DType::f32), dtype).to(device);
+    best = std::max(best, 2 * static_cast<double>(n * n * n) / best_ns(device, 40, device == kCpu ? 1 : 8, [&] { matmul(a, b); }));
+  }
+  return best;
+}
+
+// bytes: read and written together
+double copy_gbs(Device device, int64_t bytes) {
+  const Tensor x = Tensor::zeros({std::max<int64_t>(bytes / 8, 1)}, DType::f32).to(device);
+  const int calls = bytes < int64_t{64} << 20 ? 8 : 1;
+  const double ns = std::min(best_ns(device, 20, calls, [&] { copy(x); }), best_ns(device, 20, calls, [&] { scale(x, 1.5); }));
+  return static_cast<double>(8 * x.numel()) / ns;
+}
+
+int64_t cpu_cache_bytes() {
+  const int64_t l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return l3 > 0 ? l3 : l2 > 0 ? l2 : int64_t{8} << 20;
+}
+
+// One node of a CUDA graph that has next to nothing to do, its gap included.
+double node_ns(Device device) {
+  constexpr int kNodes = 64;
+  const auto chain = [&](const Tensors& in) {
+    Tensor x = in[0];
+    for (int i = 0; i < kNodes; ++i) x = scale(x, 1.0);
+    return Tensors{x};
+  };
+  Step step(chain, {.rules = RuleSet("none")});
+  const Tensors in{Tensor::zeros({32}, DType::f32).to(device)};
+  for (int i = 0; i < 3; ++i) step(in);
+  return best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
+}
+
+double scope_ns() {
+  constexpr int kScopes = 4096;
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}});
+  double best = 0;
+  for (; !session.done(); session.step()) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < kScopes; ++i) const profiler::Scope scope("calibrate");
+    best = std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kScopes;
+  }
+  return best;
+}
+
+std::string cpu_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown cpu";
+}
+
+std::string key_of(Device device) {
+#if defined(__OPTIMIZE__)
+  const char* build = "optimised";
+#else
+  const char* build = "debug";
+#endif
+  const std::string where = device == kCpu ? cat(num_threads(), " threads, ", gemm_backend_name()) : cuda::card_facts().text;
+  return cat("roofs/1 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
+}
+
+}  // namespace
+
+Roofs calibrate(Device device) {
+  SINTER_CHECK(device.type != Device::Type::simt, usage, "calibrate: simt emulates threads: its times mean nothing",
+               "--device cpu or cuda");
+  const bool cpu = device == kCpu;
+  Roofs roofs{.key = key_of(device)};
+  roofs.cache_bytes = cpu ? cpu_cache_bytes() : cuda::card_facts().l2_bytes;
+  roofs.f32_gflops = cpu ? gemm_gflops(device, DType::f32, {384, 768}) : gemm_gflops(device, DType::f32, {4096});
+  roofs.bf16_gflops = cpu ? gemm_gflops(device, DType::bf16, {512}) : gemm_gflops(device, DType::bf16, {8192});
+  roofs.cache_gbs = copy_gbs(device, std::min<int64_t>(roofs.cache_bytes / 4, 4 << 20));
+  roofs.dram_gbs = copy_gbs(device, std::clamp<int64_t>(4 * roofs.cache_bytes, int64_t{64} << 20, int64_t{512} << 20));
+  const Tensor one = Tensor::zeros({1}, DType::f32).to(device);
+  roofs.op_ns = best_ns(device, 10, 200, [&] { scale(one, 1.0); });
+  if (!cpu) roofs.floor_ns = node_ns(device);
+  roofs.scope_ns = scope_ns();
+  return roofs;
+}
+
+std::string roofs_file(Device device) {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  const std::string root = cache && *cache ? cache : home && *home ? std::string(home) + "/.cache" : "";
+  if (root.empty()) return "";
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : key_of(device)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return root + "/sinter/roofs-" + std::to_string(hash) + ".txt";
+}
+
+void save_roofs(const Roofs& roofs, const std::string& file) {
+  std::string text = roofs.key + "\ncache_bytes " + std::to_string(roofs.cache_bytes) + "\n";
+  for (const auto& [name, member] : kNumbers) text += cat(name, " ", roofs.*member, "\n");
+  std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+  write_file(file, text);
+}
+
+Roofs calibrated(Device device, bool* fresh) {
+  if (fresh) *fresh = false;
+  const std::string file = roofs_file(device);
+  std::ifstream in(file);
+  Roofs roofs;
+  std::string name;
+  if (!file.empty() && std::getline(in, roofs.key) && roofs.key == key_of(device) && in >> name >> roofs.cache_bytes &&
+      name == "cache_bytes") {
+    size_t read = 0;
+    for (const auto& [wanted, member] : kNumbers) read += in >> name >> roofs.*member && name == wanted;
+    if (read == std::size(kNumbers) && roofs.f32_gflops > 0) return roofs;
+  }
+  roofs = calibrate(device);
+  if (fresh) *fresh = true;
+  if (!file.empty()) {
+    try {
+      save_roofs(roofs, file);
+    } catch (const std::exception&) {  // measured again next time
+    }
+  }
+  return roofs;
+}
+
+}  // namespace sinter::capture

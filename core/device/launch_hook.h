@@ -1,0 +1,54 @@
+// Where a profiler hangs itself into the device layer: told before and after every host call that submits work to a device (kernels,
+// library calls, copies, fills, launches of CUDA graphs), every wait, and every block of memory taken or given back. One atomic load while
+// nobody listens. What is rehearsed or captured into a graph is not told: nothing runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "core/device/device.h"
+
+namespace sinter {
+
+enum class DeviceWork : uint8_t { kernel, copy, fill, graph, wait };
+
+// One call, on the stack of the thread that makes it. `token` and `begin` are the listener's.
+struct DeviceCall {
+  DeviceWork work;
+  Device::Type device;
+  std::string_view name;  // of the kernel; lives as long as the process
+  int64_t bytes = 0;      // of a copy or a fill
+  int64_t begin = 0;
+  void* token = nullptr;
+};
+
+// All on the calling thread. REQUIRES: a listener lives until process exit; calls that have begun still end in it.
+struct LaunchHook {
+  virtual void before(DeviceCall& call) noexcept = 0;
+  virtual void after(DeviceCall& call) noexcept = 0;
+  virtual void memory(const void* allocator, int64_t live_bytes) noexcept = 0;
+
+ protected:
+  ~LaunchHook() = default;
+};
+inline std::atomic<LaunchHook*> g_launch_hook{nullptr};
+
+class HookedCall {
+ public:
+  HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0, bool on = true) noexcept
+      : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr), call_{work, device, name, static_cast<int64_t>(bytes)} {
+    if (hook_) hook_->before(call_);
+  }
+  ~HookedCall() {
+    if (hook_) hook_->after(call_);
+  }
+  HookedCall(const HookedCall&) = delete;
+  HookedCall& operator=(const HookedCall&) = delete;
+
+ private:
+  LaunchHook* hook_;
+  DeviceCall call_;
+};
+
+}  // namespace sinter

@@ -1,0 +1,59 @@
+// The profiler's flags, shared by train, compare and geglu: which rows a table shows, what is expected of the counts, and which conditions
+// make a measurement one that is not to be trusted.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "examples/cli/flags.h"
+#include "examples/cli/output.h"
+#include "profiler/report.h"
+#include "profiler/stats.h"
+
+namespace sinter::cli {
+
+// launches==5, row:linear_act.launches==2, eager.launches==25, speedup>=1.5
+struct Expectation {
+  std::string text, key, row;  // key: "launches"; row: "linear_act", or ""
+  bool eager = false;
+  std::string relation;
+  double wanted = 0;
+};
+std::vector<Expectation> parse_expectations(const std::string& text);
+
+// incomplete, distortion>5%, noise>2%, throttle, roof
+struct Distrust {
+  std::string text, what;
+  double percent = 0;
+};
+std::vector<Distrust> parse_distrust(const std::string& text);
+
+struct ViewFlags {
+  profiler::TableOptions table{.scopes = true};
+  int64_t rows = 15, module_depth = 0;
+  bool guess = false;
+  std::string expect, fail_on;
+
+  std::vector<Expectation> expectations() const { return parse_expectations(expect); }
+};
+// Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module --guess --expect --fail-on; all checked at once.
+void add_view_flags(Flags& flags, ViewFlags& view);
+
+// What was measured, for --expect and --fail-on. `only` is the run that plain keys speak of.
+struct Measured {
+  const profiler::Report* only = nullptr;
+  const profiler::Report* eager = nullptr;      // compare's other run
+  std::optional<profiler::Estimate> speedup{};  // with its interval, or nothing
+  std::optional<double> distortion, noise;      // percent; nothing: not measured
+};
+// Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else check (an expectation is not met).
+// `who` begins the message: "compare".
+void judge(const std::string& who, const ViewFlags& view, const Measured& measured);
+
+// --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the grades: "you said 12 launches, it ran 10".
+std::string guess(const profiler::Report& report, Output& out);
+
+// The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on simt.
+std::optional<profiler::Roofs> roofs_for(Device device, Output& out);
+
+}  // namespace sinter::cli

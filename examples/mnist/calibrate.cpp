@@ -1,0 +1,46 @@
+// mnist calibrate: measures what this machine can do, and keeps it for the profiler's tables.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "capture/calibrate.h"
+#include "core/parallel.h"
+#include "examples/cli/text.h"
+#include "examples/mnist/commands.h"
+#include "examples/mnist/flags.h"
+
+namespace sinter::mnist {
+
+void add_calibrate(cli::App& app) {
+  cli::Command& command = app.add("calibrate", "Measures the roofs that the profiler's tables judge by, and keeps them.");
+  command.run = [&app](cli::Output& out) {
+    const cli::CommonFlags& common = app.common();
+    const Device device = choose_device(common.device).first;
+    if (device == kCpu) set_num_threads(common.threads > 0 ? static_cast<int>(common.threads) : available_cores());
+    const profiler::Roofs r = capture::calibrate(device);
+    const std::string file = capture::roofs_file(device);
+    if (!file.empty()) capture::save_roofs(r, file);
+    out.result("on", r.key);
+    out.result("GEMM", fmt::format("f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops));
+    out.result("copy", fmt::format("{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs, cli::bytes(r.cache_bytes), r.dram_gbs));
+    out.result("host",
+               fmt::format("{:.2f} us per op{}", r.op_ns / 1e3,
+                           device == kCpu ? "" : fmt::format(", {:.2f} us per kernel of a graph, its gap included", r.floor_ns / 1e3)));
+    out.result("profiler", fmt::format("{:.0f} ns per scope", r.scope_ns));
+    out.note("kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
+    out.json({{"schema", "sinter.roofs/1"},
+              {"key", r.key},
+              {"f32_gflops", r.f32_gflops},
+              {"bf16_gflops", r.bf16_gflops},
+              {"cache_gbs", r.cache_gbs},
+              {"dram_gbs", r.dram_gbs},
+              {"cache_bytes", r.cache_bytes},
+              {"op_ns", r.op_ns},
+              {"floor_ns", r.floor_ns},
+              {"scope_ns", r.scope_ns},
+              {"file", file}});
+    return 0;
+  };
+}
+
+}  // namespace sinter::mnist

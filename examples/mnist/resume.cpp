@@ -1,0 +1,81 @@
+#include "examples/mnist/resume.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/device/cpu_gemm.h"
+#include "examples/mnist/model_file.h"
+#include "nn/crc32.h"
+
+namespace sinter::mnist {
+namespace {
+
+constexpr const char* kFixed[] = {"model", "hidden",    "act",        "dropout", "classes",   "dtype", "val",
+                                  "limit", "normalize", "batch-size", "accum",   "optimizer", "seed"};
+constexpr const char* kSaid[] = {"lr",   "momentum", "weight-decay", "schedule", "lr-warmup", "clip", "label-smoothing", "eval-batch-size",
+                                 "mode", "rules",    "measure"};
+constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};
+
+}  // namespace
+
+uint32_t data_crc(const Dataset& data) {
+  uint32_t crc = 0;
+  for (const Split* split : {&data.train, &data.val}) {
+    if (split->size() == 0) continue;
+    crc = nn::crc32(split->images.raw(), static_cast<size_t>(split->images.numel()), crc);
+    crc = nn::crc32(split->labels.raw(), static_cast<size_t>(split->labels.numel()) * sizeof(int32_t), crc);
+  }
+  return crc;
+}
+
+std::string build_id() {
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  std::vector<char> buffer(1 << 20);
+  uint32_t crc = 0;
+  while (self.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), self.gcount() > 0)
+    crc = nn::crc32(buffer.data(), static_cast<size_t>(self.gcount()), crc);
+  return fmt::format("{:08x}, {}", crc, gemm_backend_name());
+}
+
+Resumed open_resumed(cli::Flags& flags, TrainFlags& train) {
+  for (const char* name : kExcluded) {
+    SINTER_CHECK(flags[name].source != cli::Source::command_line, usage,
+                 cat("usage: --resume and --", name, " exclude each other: both are given"));
+  }
+  namespace fs = std::filesystem;
+  // Of a run without last.safetensors the others are looked at, to say that they are weights only.
+  const std::string file = find_checkpoint(train.run.resume, {"last.safetensors", "model.safetensors", "best.safetensors"});
+  const fs::path real = fs::canonical(file);  // runs/last is to name the run, not itself
+  Resumed out{.folder = fs::proximate(real.parent_path()).string(),
+              .file = fs::proximate(real).string(),
+              .checkpoint = nn::read_checkpoint(file),
+              .differences = {}};
+  const nn::Checkpoint& checkpoint = out.checkpoint;
+
+  cli::CommonFlags common;
+  TrainFlags then{.common = &common};
+  cli::Flags saved;
+  cli::add_common_flags(saved, common);
+  add_train_flags(saved, then);
+  apply_saved_config(checkpoint.config, checkpoint.path, saved);
+  apply_saved_config(checkpoint.config, checkpoint.path, flags);
+  resolve(flags, train);
+  for (const char* name : kFixed) {
+    const std::string was = saved[name].get(), now = flags[name].get();
+    SINTER_CHECK(
+        was == now, checkpoint,
+        cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", escaped(was), ", asked ", escaped(now)));
+  }
+  std::vector<std::string> said(std::begin(kSaid), std::end(kSaid));
+  if (train.optimizer.schedule != "constant") said.insert(said.end(), {"epochs", "steps"});
+  for (const std::string& name : said) {
+    const std::string was = saved[name].get(), now = flags[name].get();
+    if (was != now)
+      out.differences.push_back(cat("--", name, " was ", was.empty() ? "not given" : was, ", now ", now.empty() ? "not given" : now));
+  }
+  return out;
+}
+
+}  // namespace sinter::mnist

@@ -1,0 +1,176 @@
+#include "nn/checkpoint.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/device/memory.h"
+#include "core/error.h"
+#include "nn/state_dict.h"
+
+namespace sinter::nn {
+namespace {
+
+constexpr const char *kConfig = "sinter.config", *kState = "sinter.state", *kOptim = "sinter.optim/";
+constexpr int kFormat = 1;
+constexpr size_t kMaxState = 1 << 16;
+constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
+
+// Every field once, for writing, reading and checking.
+template <class State, class F>
+void for_each_field(State& s, F&& field) {
+  field("step", s.step);
+  field("epoch", s.epoch);
+  field("batch", s.batch);
+  field("ended", s.ended);
+  field("rng_seed", s.rng_seed);
+  field("rng_offset", s.rng_offset);
+  field("optimizer_step", s.optimizer_step);
+  field("loss_sum", s.loss_sum);
+  field("loss_rows", s.loss_rows);
+  field("last_loss", s.last_loss);
+  field("last_good_loss", s.last_good_loss);
+  field("best", s.best);
+  field("patience", s.patience);
+  field("window_loss", s.window_loss);
+  field("window_rows", s.window_rows);
+  field("flat_steps", s.flat_steps);
+  field("events", s.events);
+  field("data", s.data);
+  field("data_crc", s.data_crc);
+  field("device", s.device);
+  field("mode", s.mode);
+  field("threads", s.threads);
+  field("build", s.build);
+  field("unfused", s.unfused);
+}
+
+struct Writer {
+  nlohmann::ordered_json& json;
+  template <class T>
+  void operator()(const char* key, const T& value) const {
+    json[key] = value;
+  }
+  void operator()(const char* key, const uint64_t& value) const { json[key] = std::to_string(value); }
+  void operator()(const char* key, const double& value) const { json[key] = fmt::format("{:016x}", std::bit_cast<uint64_t>(value)); }
+};
+
+// Takes what comes near enough: whatever is not as Writer has it shows when the state is written again.
+struct Reader {
+  const nlohmann::json& json;
+  template <class T>
+  void operator()(const char* key, T& value) const {
+    json.at(key).get_to(value);
+  }
+  void operator()(const char* key, uint64_t& value) const { value = number(key, 10); }
+  void operator()(const char* key, double& value) const { value = std::bit_cast<double>(number(key, 16)); }
+  uint64_t number(const char* key, int base) const {
+    const auto text = json.at(key).get<std::string>();
+    uint64_t value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value, base);
+    return value;
+  }
+};
+
+struct Checker {
+  std::string& wrong;
+  template <class T>
+  void operator()(const char* key, const T& value) const {
+    if constexpr (std::is_same_v<T, int64_t>) {
+      if (value < 0 || value > kMany) wrong = cat(key, " is ", value, ", allowed 0..", kMany);
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (!std::isfinite(value)) wrong = cat(key, " is ", value, ", a finite number is wanted");
+    }
+  }
+};
+
+// The model's tensors and the optimizer's, as the file names them.
+NamedTensors all_tensors(const Module& model, const Optimizer& optimizer) {
+  NamedTensors all = model.state_dict();
+  for (auto& [name, tensor] : optimizer.state_tensors()) all.push_back({kOptim + name, tensor});
+  return all;
+}
+
+Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].tensor.device(); }
+
+}  // namespace
+
+std::string to_json(const TrainingState& state) {
+  nlohmann::ordered_json json = {{"format", kFormat}};
+  for_each_field(state, Writer{json});
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+TrainingState parse_state(const std::string& text, const std::string& file) {
+  const auto damaged = [&](const std::string& facts) {
+    return Error(Error::Kind::checkpoint, cat("checkpoint: damaged: ", file, "; its sinter.state ", facts));
+  };
+  if (text.size() > kMaxState) throw damaged(cat("has ", text.size(), " bytes, at most ", kMaxState));
+  TrainingState state;
+  std::string wrong;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    const auto format = json.at("format").get<int64_t>();
+    if (format > kFormat)
+      throw Error(Error::Kind::checkpoint, cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ", format,
+                                               ", this build reads up to ", kFormat));
+    for_each_field(state, Reader{json});
+  } catch (const nlohmann::json::exception& error) {
+    const std::string_view what = error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
+    throw damaged(cat("is not one: ", escaped(what.substr(what.find(']') + 1, 200))));
+  }
+  for_each_field(state, Checker{wrong});
+  if (wrong.empty() && (state.threads < 1 || state.threads > 4096)) wrong = cat("threads is ", state.threads, ", allowed 1..4096");
+  if (!wrong.empty()) throw damaged("is out of range: " + wrong);
+  if (to_json(state) != text) throw damaged("is not as sinter writes it");
+  return state;
+}
+
+void save_checkpoint(const std::string& path, const Module& model, const Optimizer& optimizer, const std::string& config,
+                     TrainingState state, const FileCalls& calls) {
+  const StepState step = read_step_state(optimizer.state());
+  state.optimizer_step = step.step;
+  state.loss_sum = step.loss_sum;
+  state.loss_rows = step.loss_rows;
+  state.last_loss = step.last_loss;
+  state.last_good_loss = step.last_good_loss;
+  int64_t rng[3];
+  copy_to_host(rng, rng_state(device_of(optimizer)).raw(), device_of(optimizer), sizeof rng);
+  state.rng_seed = static_cast<uint64_t>(rng[0]);
+  state.rng_offset = rng[1];
+  write_safetensors(path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
+}
+
+Checkpoint read_checkpoint(const std::string& path) {
+  SafetensorsFile file = read_safetensors(path);
+  Checkpoint out{.path = escaped(std::filesystem::absolute(path).lexically_normal().string()),
+                 .tensors = std::move(file.tensors),
+                 .config = file.metadata[kConfig],
+                 .state = {}};
+  SINTER_CHECK(file.metadata.contains(kState), checkpoint,
+               cat("checkpoint: weights only: ", out.path, "; optimizer state, RNG and data position are missing"),
+               cat("--init ", out.path, " starts a new run from these weights"));
+  out.state = parse_state(file.metadata[kState], out.path);
+  return out;
+}
+
+void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optimizer) {
+  load_state_dict(all_tensors(model, optimizer), checkpoint.tensors, {.same_keys_only = true, .source = checkpoint.path});
+  const TrainingState& state = checkpoint.state;
+  optimizer.set_steps(state.optimizer_step);
+  StepState step = read_step_state(optimizer.state());
+  step.loss_sum = state.loss_sum;
+  step.loss_rows = state.loss_rows;
+  step.last_loss = state.last_loss;
+  step.last_good_loss = state.last_good_loss;
+  write_step_state(optimizer.state(), step);
+  manual_seed(state.rng_seed);
+  const int64_t rng[3] = {static_cast<int64_t>(state.rng_seed), state.rng_offset, 0};
+  copy_to_device(rng_state(device_of(optimizer)).raw(), device_of(optimizer), rng, sizeof rng);
+}
+
+}  // namespace sinter::nn

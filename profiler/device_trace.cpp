@@ -1,0 +1,132 @@
+#include "profiler/device_trace.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/device/launch_hook.h"
+#include "profiler/buffers.h"
+#include "profiler/replay.h"
+
+namespace sinter::profiler {
+namespace detail {
+namespace {
+
+class Hook final : public LaunchHook {
+ public:
+  void before(DeviceCall& call) noexcept override {
+    if (!recording()) return;
+    ThreadBuffer* buffer = ready_buffer();
+    if (!buffer) return;
+    if (call.work == DeviceWork::wait) {
+      call.token = buffer->push("synchronize", ScopeKind::sync);
+    } else {
+      call.token = buffer;
+      call.begin = now();
+    }
+  }
+
+  void after(DeviceCall& call) noexcept override {
+    if (!call.token) return;
+    if (call.work == DeviceWork::wait) return thread_buffer()->pop(static_cast<Record*>(call.token));
+    LaunchRecord launch{.api_t0 = call.begin, .api_t1 = now(), .bytes = call.bytes};
+    launch.kind = call.work == DeviceWork::copy    ? LaunchKind::memcpy
+                  : call.work == DeviceWork::fill  ? LaunchKind::memset
+                  : call.work == DeviceWork::graph ? LaunchKind::graph
+                                                   : LaunchKind::kernel;
+    try {
+      launch.kernel = intern(call.name);
+    } catch (const std::bad_alloc&) {
+    }
+    if (call.device == Device::Type::simt) {
+      launch.source = Source::emul;
+    } else if (DeviceTimer* timer = timer_.load(std::memory_order_acquire); timer && launch.kind != LaunchKind::graph) {
+      launch.source = Source::event;
+      launch.dev_t1 = timer->mark();
+    }
+    static_cast<ThreadBuffer*>(call.token)->add_launch(launch);
+  }
+
+  void memory(const void* allocator, int64_t live_bytes) noexcept override {
+    if (!recording() || allocator != allocator_.load(std::memory_order_relaxed)) return;
+    if (ThreadBuffer* buffer = ready_buffer()) buffer->add_memory(live_bytes);
+  }
+
+  std::atomic<DeviceTimer*> timer_{nullptr};
+  std::atomic<const void*> allocator_{nullptr};
+};
+Hook g_hook;
+
+}  // namespace
+
+void install_hook(const Allocator* memory, DeviceTimer* timer) noexcept {
+  g_hook.allocator_ = memory;
+  g_hook.timer_.store(timer, std::memory_order_release);
+  g_launch_hook.store(&g_hook, std::memory_order_release);
+}
+
+void remove_hook() noexcept {
+  g_launch_hook.store(nullptr, std::memory_order_release);
+  g_hook.timer_.store(nullptr, std::memory_order_release);
+}
+
+bool Axis::known() const {
+  const auto ok = [this](const DeviceTimer::Edge& e) {
+    return e.mark >= 0 && static_cast<size_t>(e.mark) < marks.size() && marks[static_cast<size_t>(e.mark)] != DeviceTimer::kLost;
+  };
+  return ok(begin) && ok(end) && marks[static_cast<size_t>(end.mark)] > marks[static_cast<size_t>(begin.mark)];
+}
+
+int64_t Axis::host_ns(int mark) const {
+  if (mark < 0 || static_cast<size_t>(mark) >= marks.size() || marks[static_cast<size_t>(mark)] == DeviceTimer::kLost)
+    return DeviceTimer::kLost;
+  const int64_t d0 = marks[static_cast<size_t>(begin.mark)], d1 = marks[static_cast<size_t>(end.mark)];
+  const double scale = static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(d1 - d0);
+  return begin.host_ns + std::llround(static_cast<double>(marks[static_cast<size_t>(mark)] - d0) * scale);
+}
+
+int64_t resolve(std::vector<LaunchRecord>& launches, const Axis& axis) {
+  if (!axis.known()) {
+    for (LaunchRecord& launch : launches) {
+      if (launch.source == Source::event) launch.dev_t1 = 0, launch.source = Source::none;
+    }
+    return 0;
+  }
+  int64_t before = axis.begin.host_ns, invalid = 0;
+  for (LaunchRecord& launch : launches) {
+    if (launch.source != Source::event) continue;
+    const int64_t end = axis.host_ns(static_cast<int>(launch.dev_t1));
+    launch.dev_t1 = 0;
+    if (end == DeviceTimer::kLost) {
+      launch.source = Source::none;
+      continue;
+    }
+    // Not before the launch before it ended, nor before the host asked for it: the better of two upper bounds.
+    const int64_t begin = launch.api_t0 < end ? std::max(before, launch.api_t0) : before;
+    invalid += end <= begin;
+    launch.dev_t0 = begin, launch.dev_t1 = end, before = end;
+  }
+  return invalid;
+}
+
+}  // namespace detail
+
+void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node_ends) noexcept {
+  if (!recording()) return;
+  detail::ThreadBuffer* buffer = detail::ready_buffer();
+  if (!buffer || node_ends.empty()) return;
+  int64_t begin = node_ends[0];
+  for (size_t n = 1; n < node_ends.size(); ++n) {
+    const bool lost = node_ends[n] == DeviceTimer::kLost || begin == DeviceTimer::kLost;
+    buffer->add_launch({.api_t0 = api_t0,
+                        .api_t1 = api_t1,
+                        .dev_t0 = lost ? 0 : begin,
+                        .dev_t1 = lost ? 0 : node_ends[n],
+                        .graph_node = static_cast<uint32_t>(n),
+                        .source = lost ? Source::none : Source::graph});
+    begin = node_ends[n];
+  }
+}
+
+int64_t session_now() noexcept { return detail::now(); }
+
+}  // namespace sinter::profiler

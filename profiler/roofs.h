@@ -1,0 +1,37 @@
+// Roofs: what this machine can do, measured by capture/calibrate.cpp, and what work should cost under them. Plain data, pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "profiler/cost.h"
+
+namespace sinter::profiler {
+
+struct Roofs {
+  std::string key;                         // what they were measured on: CPU or GPU, threads, driver, build
+  double f32_gflops = 0, bf16_gflops = 0;  // best matrix product, GFLOP/s = FLOP/ns; 0: not measured
+  double cache_gbs = 0, dram_gbs = 0;      // copy rate within the cache and beyond it, read + written, GB/s = B/ns
+  int64_t cache_bytes = 0;                 // LLC, or L2 of a card
+  double op_ns = 0;                        // host time of one op without work
+  double floor_ns = 0;                     // of an empty kernel; 0 on cpu, whose floor is op_ns
+  double node_gap_ns = 0;                  // between two nodes of a CUDA graph
+  double scope_ns = 0, event_ns = 0;       // what the profiler itself costs
+};
+
+// The roofs as one report uses them: the matrix rate of its dtype, the copy rate of its working set.
+struct Ceiling {
+  double flops_per_ns = 0, bytes_per_ns = 0, floor_ns = 0;  // floor: of one launch
+  bool in_cache = false;
+
+  bool known() const { return flops_per_ns > 0 && bytes_per_ns > 0; }
+  // launches x floor + the longer of computing and moving
+  double predicted_ns(int64_t launches, const Cost& cost) const;
+  // Shares of the two roofs that work reaches which took so long; 0 for no time.
+  double compute_share(const Cost& cost, double ns) const;
+  double memory_share(const Cost& cost, double ns) const;
+  // The larger term of the prediction.
+  bool compute_is_nearer(const Cost& cost) const;
+};
+
+}  // namespace sinter::profiler

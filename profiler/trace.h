@@ -1,0 +1,43 @@
+// The Chrome trace of a Report, in the keys that PyTorch's profiler (Kineto) writes, so that its readers and viewers take ours; keys of our
+// own begin with x_. One lane per thread of the host (pid 1) and per stream of the device (pid 0), counters, and flows: `ac2g` from an API
+// call to its kernel, `fwdbwd` from an op to those of its backward pass. A kernel on `cpu` is the host's own work: it stands in
+// x_kernel_ns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/report.h"
+
+namespace sinter::profiler {
+
+struct TraceLimits {
+  int steps = 3;                      // the first active ones
+  int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
+};
+
+// How many of the first steps fit: decided from an estimate that is never too low, before anything is written.
+struct TracePlan {
+  int steps = 0;
+  int64_t bytes = 0;   // at most what the text will have
+  std::string note{};  // what is left out, or why there is no trace
+};
+TracePlan plan_trace(const Report& report, const TraceLimits& limits = {});
+std::string chrome_trace(const Report& report, const TracePlan& plan);
+
+// What is wrong with a trace: rule and place. Rules: schema, duration, nesting, flow-pairs, flow-ends, launch-order, unique-ids, backward.
+struct TraceProblem {
+  std::string rule, what;
+};
+struct TraceCheck {
+  int64_t events = 0, slices = 0, flows = 0, lanes = 0;
+  std::vector<TraceProblem> problems{};  // at most 20; the text of the last says how many more
+};
+TraceCheck validate_trace(const std::string& text);
+
+// "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on the device where the report has device
+// times, else on the host. And the same as a picture.
+std::string folded_stacks(const Report& report);
+std::string flame_svg(const std::string& folded, const std::string& title);
+
+}  // namespace sinter::profiler

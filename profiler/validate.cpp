@@ -1,0 +1,184 @@
+// validate_trace(): what any reader of a Chrome trace in Kineto's keys may rely on, one rule at a time.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "profiler/trace.h"
+
+namespace sinter::profiler {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Slice {
+  int64_t t0, t1;
+  std::string cat, name;
+  int64_t external, correlation, forward;  // -1: none
+};
+struct FlowEnd {
+  std::pair<int64_t, int64_t> lane;
+  int64_t t;
+};
+
+class Validator {
+ public:
+  TraceCheck check(const std::string& text) {
+    const Json trace = Json::parse(text, nullptr, false);
+    if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
+      problem("schema", "no JSON object with an array traceEvents");
+      return std::move(out_);
+    }
+    if (!trace.contains("schemaVersion")) problem("schema", "schemaVersion is missing");
+    if (!trace.contains("baseTimeNanoseconds")) problem("schema", "baseTimeNanoseconds is missing");
+    for (const Json& event : trace["traceEvents"]) read(event);
+    nesting();
+    flows();
+    launches();
+    backwards();
+    out_.lanes = static_cast<int64_t>(lanes_.size());
+    if (more_ > 0) out_.problems.back().what += cat("; and ", more_, " more problems");
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr size_t kShown = 20;
+  void problem(const char* rule, std::string what) {
+    out_.problems.size() < kShown ? out_.problems.push_back({rule, std::move(what)}) : void(++more_);
+  }
+  static int64_t ns(const Json& us) { return std::llround(us.get<double>() * 1000); }
+  static int64_t id_of(const Json& event, const char* key) {
+    const auto args = event.find("args");
+    if (args == event.end() || !args->is_object()) return -1;
+    const auto found = args->find(key);
+    return found != args->end() && found->is_number_integer() ? found->get<int64_t>() : -1;
+  }
+
+  void read(const Json& event) {
+    ++out_.events;
+    const std::string place = cat("event ", out_.events);
+    const auto has = [&](const char* key, auto&& is) { return event.contains(key) && is(event[key]); };
+    const auto text = [](const Json& j) { return j.is_string(); };
+    const auto number = [](const Json& j) { return j.is_number(); };
+    const auto integer = [](const Json& j) { return j.is_number_integer(); };
+    if (!event.is_object() || !has("ph", text) || !has("name", text) || !has("pid", integer) || !has("tid", integer) ||
+        !has("ts", number)) {
+      return problem("schema", place + " lacks one of ph, name, pid, tid, ts, or it is of another type");
+    }
+    const std::string ph = event["ph"];
+    const std::pair<int64_t, int64_t> lane{event["pid"], event["tid"]};
+    if (ph == "X") {
+      static const std::set<std::string> kKnown = {"cpu_op", "user_annotation", "gpu_user_annotation", "cuda_runtime",
+                                                   "kernel", "gpu_memcpy",      "gpu_memset",          "overhead"};
+      if (!has("cat", text) || !has("dur", number)) return problem("schema", place + " is a slice without cat and dur");
+      if (!kKnown.contains(event["cat"])) return problem("schema", place + " has the unknown category " + event["cat"].get<std::string>());
+      const int64_t t0 = ns(event["ts"]), dur = ns(event["dur"]);
+      const Slice slice{
+          t0, t0 + dur, event["cat"], event["name"], id_of(event, "External id"), id_of(event, "correlation"), id_of(event, "x_forward")};
+      ++out_.slices;
+      if (dur < 0) return problem("duration", cat(place, ", ", slice.name, ", takes ", dur, " ns"));
+      lanes_[lane].push_back(slice);
+    } else if (ph == "s" || ph == "f") {
+      if (!has("cat", text) || !has("id", integer)) return problem("schema", place + " is a flow without cat and id");
+      auto& [starts, ends] = flows_[{event["cat"], event["id"]}];
+      (ph == "s" ? starts : ends).push_back({lane, ns(event["ts"])});
+      ++out_.flows;
+    } else if (ph != "C" && ph != "M") {
+      problem("schema", place + " has the unknown phase " + ph);
+    }
+  }
+
+  void nesting() {
+    for (auto& [lane, slices] : lanes_) {
+      // Parents before children: by start, the longer first; equal ones as they were written.
+      std::stable_sort(slices.begin(), slices.end(),
+                       [](const Slice& a, const Slice& b) { return a.t0 != b.t0 ? a.t0 < b.t0 : a.t1 > b.t1; });
+      std::vector<const Slice*> open;
+      for (const Slice& s : slices) {
+        while (!open.empty() && open.back()->t1 <= s.t0) open.pop_back();
+        if (!open.empty() && s.t1 > open.back()->t1)
+          problem("nesting", cat(s.name, " at ", s.t0, " ns ends behind ", open.back()->name, ", in which it began"));
+        open.push_back(&s);
+      }
+    }
+  }
+
+  bool in_slice(const FlowEnd& end) const {
+    const auto lane = lanes_.find(end.lane);
+    return lane != lanes_.end() &&
+           std::any_of(lane->second.begin(), lane->second.end(), [&](const Slice& s) { return s.t0 <= end.t && end.t <= s.t1; });
+  }
+  void flows() {
+    for (const auto& [id, flow] : flows_) {
+      const auto& [starts, ends] = flow;
+      const std::string name = cat(id.first, " ", id.second);
+      if (starts.size() != 1 || ends.size() != 1)
+        problem("flow-pairs", cat(name, " has ", starts.size(), " starts and ", ends.size(), " ends"));
+      for (const auto* side : {&starts, &ends}) {
+        for (const FlowEnd& end : *side) {
+          if (!in_slice(end)) problem("flow-ends", cat(name, " has an end at ", end.t, " ns outside every slice of its lane"));
+        }
+      }
+    }
+  }
+
+  void launches() {
+    std::map<int64_t, const Slice*> calls;
+    std::set<int64_t> externals;
+    const auto for_all = [this](auto&& f) {
+      for (const auto& [lane, slices] : lanes_) {
+        for (const Slice& s : slices) f(s);
+      }
+    };
+    for_all([&](const Slice& s) {
+      if (s.cat == "cuda_runtime" && s.correlation >= 0 && !calls.emplace(s.correlation, &s).second)
+        problem("unique-ids", cat("correlation ", s.correlation, " stands for two API calls"));
+      if (s.cat == "cpu_op" && s.external >= 0 && !externals.insert(s.external).second)
+        problem("unique-ids", cat("External id ", s.external, " stands for two ops"));
+    });
+    for_all([&](const Slice& s) {
+      if (s.cat != "kernel" && s.cat != "gpu_memcpy" && s.cat != "gpu_memset") return;
+      const auto call = calls.find(s.correlation);
+      if (call == calls.end())
+        problem("launch-order", cat(s.name, " at ", s.t0, " ns has no API call"));
+      else if (s.t0 < call->second->t0)
+        problem("launch-order", cat(s.name, " starts ", call->second->t0 - s.t0, " ns before the API call that launched it"));
+    });
+  }
+
+  // Each op of a backward pass has one forward op, with a fwdbwd flow from it.
+  void backwards() {
+    std::map<int64_t, std::pair<std::pair<int64_t, int64_t>, int64_t>> begins;  // External id -> lane, t0
+    for (const auto& [lane, slices] : lanes_) {
+      for (const Slice& s : slices) {
+        if (s.cat == "cpu_op") begins[s.external] = {lane, s.t0};
+      }
+    }
+    std::multiset<std::pair<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>>> arrows;  // (t from, lane), (t to, lane's tid)
+    for (const auto& [id, flow] : flows_) {
+      if (id.first != "fwdbwd" || flow.first.size() != 1 || flow.second.size() != 1) continue;
+      arrows.insert({{flow.first[0].t, flow.first[0].lane.second}, {flow.second[0].t, flow.second[0].lane.second}});
+    }
+    for (const auto& [lane, slices] : lanes_) {
+      for (const Slice& s : slices) {
+        if (s.forward < 0) continue;
+        const auto from = begins.find(s.forward);
+        if (from == begins.end() || arrows.count({{from->second.second, from->second.first.second}, {s.t0, lane.second}}) < 1)
+          problem("backward", cat(s.name, " at ", s.t0, " ns has no arrow from its forward op ", s.forward));
+      }
+    }
+  }
+
+  TraceCheck out_;
+  int64_t more_ = 0;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Slice>> lanes_;
+  std::map<std::pair<std::string, int64_t>, std::pair<std::vector<FlowEnd>, std::vector<FlowEnd>>> flows_;
+};
+
+}  // namespace
+
+TraceCheck validate_trace(const std::string& text) { return Validator().check(text); }
+
+}  // namespace sinter::profiler

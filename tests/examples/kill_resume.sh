@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Kills `mnist train` 50 times with SIGKILL at random moments; each time the checkpoint must be whole and the run go on from it. The weights
+# at the end must be those of an undisturbed run, byte for byte.
+#   kill_resume.sh MNIST [KILLS] [SEED]
+set -euo pipefail
+mnist=$1 kills=${2:-50}
+RANDOM=${3:-1}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+unset SINTER_DATA
+export XDG_CACHE_HOME=$work
+fail() { echo "kill_resume: $*" >&2; exit 1; }
+
+flags=(--limit 3000 --hidden 16 --batch 32 --dropout 0.2 --schedule onecycle --mode fused --threads 1 --save-steps 1 --log-every 50 -q
+       --steps 12000 --out run)
+mkdir straight killed
+(cd straight && "$mnist" train "${flags[@]}" >/dev/null)
+
+cd killed
+done_kills=0 steps=()
+while [[ $done_kills -lt $kills ]]; do
+  if [[ -e run/last.safetensors ]]; then command=(train -q --resume run); else command=(train "${flags[@]}" --force); fi
+  "$mnist" "${command[@]}" >out 2>err &
+  pid=$!
+  sleep "0.$(printf %03d $((RANDOM % 350 + 30)))"
+  kill -KILL $pid 2>/dev/null || true
+  status=0
+  wait $pid 2>/dev/null || status=$?
+  [[ $status == 137 ]] || fail "the run ended with $status after $done_kills kills: $(cat err)"
+  done_kills=$((done_kills + 1))
+  [[ -e run/last.safetensors ]] || continue
+  "$mnist" doctor run/last.safetensors >out 2>err || fail "kill $done_kills: the checkpoint is not whole: $(cat out err)"
+  steps+=("$(strings run/last.safetensors | grep -o '\\"step\\":[0-9]*' | head -1 | grep -o '[0-9]*')")
+done
+"$mnist" train -q --resume run >/dev/null
+cd ..
+ls -A killed/run | grep '\.tmp-' && fail "a temporary is left"
+for file in last.safetensors model.safetensors best.safetensors events.jsonl; do
+  cmp straight/run/$file killed/run/$file || fail "$file differs from the undisturbed run's"
+done
+cmp <(sed 's/,[^,]*$//' straight/run/metrics.csv) <(sed 's/,[^,]*$//' killed/run/metrics.csv) || fail "metrics.csv differs"
+echo "kill_resume: $done_kills kills, saved steps ${steps[*]}: the same bytes at the end"

@@ -1,0 +1,268 @@
+// Checkpoints: what is saved comes back to the bit, the same state is the same bytes, hostile states are refused, a save that fails at any
+// system call leaves the old file.
+#include "nn/checkpoint.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <limits>
+
+#include "autograd/autograd.h"
+#include "nn/loss.h"
+#include "nn/mlp.h"
+#include "nn/state_dict.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter::nn {
+namespace {
+
+using test::expect_error;
+using test::TempDir;
+using enum Error::Kind;
+namespace fs = std::filesystem;
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TrainingState some_state() {
+  return {.step = 12,
+          .epoch = 1,
+          .batch = 3,
+          .best = 0.75,
+          .window_loss = 1e-300,
+          .events = 7,
+          .data = "a \"folder\"\n\xff",
+          .data_crc = UINT64_MAX,
+          .device = "cpu",
+          .mode = "fused",
+          .build = "x",
+          .threads = 2,
+          .unfused = {{{"linear_act", 3}, {"glu", 1}}, {}}};
+}
+
+struct Trained {
+  Mlp model{{6, 8, 3}, {.dropout = 0.3, .seed = 4}};
+  Adam optimizer{model.named_parameters(), {.lr = 0.01}};
+  void steps(int n) {
+    for (int i = 0; i < n; ++i) {
+      optimizer.zero_grad();
+      const Tensor losses =
+          cross_entropy(model(cast(sample_tensor({4, 6}, 9), DType::f32)), Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
+      backward(losses);
+      optimizer.step(losses);
+    }
+  }
+};
+
+TEST(Checkpoint, GoesOnToTheBit) {
+  const TempDir dir;
+  manual_seed(UINT64_MAX - 5);
+  Trained straight;
+  straight.steps(5);
+  save_checkpoint(dir.file("a"), straight.model, straight.optimizer, "config", some_state());
+  straight.steps(4);
+  save_checkpoint(dir.file("end"), straight.model, straight.optimizer, "config", some_state());
+
+  manual_seed(1);
+  Trained other;
+  other.steps(2);
+  const Checkpoint checkpoint = read_checkpoint(dir.file("a"));
+  EXPECT_EQ(checkpoint.config, "config");
+  EXPECT_EQ(checkpoint.state.optimizer_step, 5);
+  EXPECT_EQ(checkpoint.state.rng_seed, UINT64_MAX - 5);
+  restore(checkpoint, other.model, other.optimizer);
+  save_checkpoint(dir.file("b"), other.model, other.optimizer, "config", some_state());
+  EXPECT_EQ(content(dir.file("a")), content(dir.file("b")));
+  other.steps(4);
+  save_checkpoint(dir.file("b"), other.model, other.optimizer, "config", some_state());
+  EXPECT_EQ(content(dir.file("end")), content(dir.file("b")));
+
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    names.push_back(name);
+    EXPECT_EQ(tensor.dtype(), DType::f32);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "0.bias", "0.weight", "3.bias", "3.weight", "sinter.optim/exp_avg/0.bias", "sinter.optim/exp_avg/0.weight",
+                       "sinter.optim/exp_avg/3.bias", "sinter.optim/exp_avg/3.weight", "sinter.optim/exp_avg_sq/0.bias",
+                       "sinter.optim/exp_avg_sq/0.weight", "sinter.optim/exp_avg_sq/3.bias", "sinter.optim/exp_avg_sq/3.weight"}));
+}
+
+TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {
+  const TempDir dir;
+  Trained adam;
+  save_checkpoint(dir.file("a"), adam.model, adam.optimizer, "", some_state());
+  Mlp model({6, 8, 3}, {.dropout = 0.3});
+  Sgd sgd(model.named_parameters());
+  const auto before = model.parameters()[0].to_vector<float>();
+  expect_error(checkpoint, {"keys do not match", dir.file("a"), "4 missing, 8 unexpected", "missing sinter.optim/momentum_buffer/0.weight"},
+               [&] { restore(read_checkpoint(dir.file("a")), model, sgd); });
+  EXPECT_EQ(model.parameters()[0].to_vector<float>(), before);
+  write_safetensors(dir.file("weights"), model.state_dict());
+  expect_error(checkpoint, {"weights only: " + dir.file("weights"), "optimizer state, RNG and data position are missing", "--init "},
+               [&] { read_checkpoint(dir.file("weights")); });
+}
+
+TEST(Checkpoint, StateComesBackFromItsText) {
+  const std::string text = to_json(some_state());
+  EXPECT_EQ(to_json(parse_state(text, "F")), text);
+  EXPECT_NE(text.find(R"("best":"3fe8000000000000")"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("data_crc":"18446744073709551615")"), std::string::npos) << text;
+}
+
+TEST(Checkpoint, RefusesHostileStates) {
+  const std::string good = to_json(some_state());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "is not one"},
+      {good.substr(0, good.size() / 2), "is not one"},
+      {"[]", "is not one"},
+      {with(R"("step":12,)", ""), "key 'step' not found"},
+      {with(R"("format":1)", R"("format":2)"), "newer sinter"},
+      {with(R"("step":12)", R"("step":-12)"), "out of range: step is -12, allowed 0.."},
+      {with(R"("step":12)", R"("step":1e300)"), ""},
+      {with(R"("step":12)", R"("step":18446744073709551616)"), ""},
+      {with(R"("step":12)", R"("step":12.5)"), "not as sinter writes it"},
+      {with(R"("step":12)", R"("step":true)"), ""},
+      {with(R"("step":12)", R"("step":"12")"), "is not one"},
+      {with(R"("step":12)", R"("step":12,"step":13)"), "not as sinter writes it"},
+      {with(R"("step":12)", R"("step":12,"x":13)"), "not as sinter writes it"},
+      {with(R"("threads":2)", R"("threads":0)"), "threads is 0"},
+      {with(R"("threads":2)", R"("threads":5000)"), "threads is 5000, allowed 1..4096"},
+      {with(R"("best":"3fe8000000000000")", R"("best":"7ff0000000000000")"), "best is inf"},
+      {with(R"("best":"3fe8000000000000")", R"("best":"hello")"), "not as sinter writes it"},
+      {with(R"("best":"3fe8000000000000")", R"("best":0.75)"), "is not one"},
+      {with(R"("18446744073709551615")", R"("18446744073709551616")"), "not as sinter writes it"},
+      {with(R"(["linear_act",3])", R"(["linear_act"])"), "is not one"},
+      {with(R"(["linear_act",3])", R"([3,"linear_act"])"), "is not one"},
+      {std::string(1 << 16, '['), "is not one"},
+      {std::string((1 << 16) + 1, '['), "65537 bytes, at most 65536"}};
+  for (const auto& [text, fact] : cases) {
+    SCOPED_TRACE(text.substr(0, 60));
+    expect_error(checkpoint, {"checkpoint: ", "F", fact}, [&] { parse_state(text, "F"); });
+  }
+}
+
+// However many steps a file claims, to be there takes no longer.
+TEST(Checkpoint, ManyStepsAreNoWork) {
+  Trained t;
+  t.optimizer.set_steps(1'000'000'000'000'000);
+  const StepState state = read_step_state(t.optimizer.state());
+  EXPECT_EQ(state.step, 1'000'000'000'000'000);
+  EXPECT_EQ(state.bias_correction2, 1);
+}
+
+int g_fail_at = 0, g_calls = 0;
+bool fails() {
+  errno = ENOSPC;
+  return ++g_calls == g_fail_at;
+}
+constexpr FileCalls kFaulty{
+    [](const char* path, int flags, mode_t mode) { return fails() ? -1 : FileCalls::system().open(path, flags, mode); },
+    [](int fd, const void* bytes, size_t n) { return fails() ? ssize_t{-1} : FileCalls::system().write(fd, bytes, n); },
+    [](int) { return fails() ? -1 : 0; }, [](int fd) { return FileCalls::system().close(fd) != 0 || fails() ? -1 : 0; },
+    [](const char* from, const char* to) { return fails() ? -1 : std::rename(from, to); }};
+
+TEST(Checkpoint, AfterAFailureAtAnyCallTheOldOrTheNewOneLoads) {
+  Trained t;
+  t.steps(1);
+  int k = 1;
+  for (bool done = false; !done; ++k) {
+    const TempDir dir;
+    save_checkpoint(dir.file("last"), t.model, t.optimizer, "", {.step = 1});
+    g_fail_at = k, g_calls = 0;
+    try {
+      save_checkpoint(dir.file("last"), t.model, t.optimizer, "", {.step = 2}, kFaulty);
+      done = g_calls < k;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), checkpoint) << error.what();
+    }
+    const int64_t step = read_checkpoint(dir.file("last")).state.step;
+    EXPECT_TRUE(step == 1 || step == 2) << k;
+    EXPECT_TRUE(!done || step == 2);
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1) << k;
+  }
+  EXPECT_GT(k, 18);  // open, 14 writes, fsync, close, rename, and the folder's
+}
+
+// In a child with a file system of its own: 64 KiB, and a checkpoint that does not fit beside the old one.
+TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
+  const TempDir dir;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string none = "none";
+    if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=64k") != 0)
+      _exit(77);
+    int status = 1;
+    try {
+      const Mlp small({20, 10}), large({200, 100});
+      write_safetensors(dir.file("last"), small.state_dict());
+      try {
+        write_safetensors(dir.file("last"), large.state_dict());
+      } catch (const Error& error) {
+        const std::string_view what = error.what();
+        status = what.find("No space left on device") != what.npos && what.find("intact") != what.npos ? 0 : 2;
+      }
+      if (read_safetensors(dir.file("last")).tensors.size() != 2 || fs::exists(dir.file(cat(".last.tmp-", getpid())))) status = 3;
+    } catch (...) {
+      status = 4;
+    }
+    _exit(status);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Checkpoint, AReadOnlyFolderSaysSo) {
+  const TempDir dir;
+  write_safetensors(dir.file("last"), {{"w", Tensor::zeros({2})}});
+  ASSERT_EQ(chmod(dir.path().c_str(), 0555), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && seteuid(65534) != 0) _exit(77);  // nothing is read-only for root
+    int status = 1;
+    try {
+      write_safetensors(dir.file("last"), {{"w", Tensor::zeros({2})}});
+    } catch (const Error& error) {
+      const std::string_view what = error.what();
+      status = error.kind() == checkpoint && what.find("Permission denied") != what.npos && what.find("intact") != what.npos ? 0 : 2;
+    }
+    _exit(status);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  chmod(dir.path().c_str(), 0755);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "root that cannot be another user";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Made by torch: fc1 and fc2 in f16, saved by safetensors.torch; the logits are torch's.
+TEST(Checkpoint, AFileOfTorchLoadsByOrder) {
+  const SafetensorsFile file = read_safetensors(SINTER_SOURCE_DIR "/tests/data/torch_fc.safetensors");
+  EXPECT_EQ(file.notes, (std::vector<std::string>{"converted F16 to f32: fc1.bias and 3 more"}));
+  EXPECT_EQ(architecture(file.tensors), "mlp 784-3-10");
+  Mlp model({784, 3, 10});
+  EXPECT_EQ(load_state_dict(model, file.tensors), "by order: fc1 is 0, fc2 is 2");
+  std::vector<float> x(784);
+  for (int i = 0; i < 784; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i % 7) / 7;
+  const auto logits = model(Tensor::from(x, {1, 784})).to_vector<double>();
+  const std::vector<double> wanted{-0.8009375, -0.2024087, -0.5680476, 0.367692,  -0.2312196,
+                                   0.3502139,  0.5150326,  0.1092825,  0.0115622, 0.3288738};
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(logits[i], wanted[i], 1e-5) << i;
+}
+
+}  // namespace
+}  // namespace sinter::nn

@@ -1,0 +1,385 @@
+// Device time without a device: a fake timeline under the fake clock, and reports written by hand.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/device/launch_hook.h"
+#include "core/device/timing.h"
+#include "profiler/device_trace.h"
+#include "profiler/replay.h"
+#include "tests/profiler/scopes.h"
+
+namespace sinter::profiler {
+namespace {
+
+constexpr Device kCuda{Device::Type::cuda, 0};
+constexpr Schedule kTwoSteps{.wait = 0, .warmup = 1, .active = 2};
+
+// A device that runs what is launched in order, one thing at a time, with a clock of its own that is off by a second.
+class FakeDevice final : public DeviceTimer {
+ public:
+  explicit FakeDevice(FakeClock& clock) : clock_(clock) {}
+
+  // The host takes `api` ns to launch work of `ns`.
+  void launch(std::string_view name, int64_t api, int64_t ns, DeviceWork work = DeviceWork::kernel) {
+    const HookedCall hooked(work, Device::Type::cuda, name, 64);
+    clock_.advance(api);
+    free_at_ = std::max(free_at_, clock_.now()) + ns;
+  }
+  void op(StaticName name, int64_t disp, int64_t api, int64_t ns, const OpInfo& info = {}) {
+    Scope scope(name, ScopeKind::op);
+    scope.describe([&] { return info; });
+    clock_.advance(disp);
+    launch("kernel", api, ns);
+  }
+
+  void wait() noexcept override { clock_.advance(std::max<int64_t>(0, free_at_ - clock_.now())); }
+  Edge edge(const std::function<int64_t()>& host_now) override {
+    wait();
+    free_at_ = clock_.now();
+    const int here = mark();
+    clock_.advance(200);
+    return {here, host_now() - 100, half_ns_};
+  }
+  int mark() noexcept override {
+    if (static_cast<int>(marks_.size()) >= pool) return -1;
+    marks_.push_back(free_at_ + 1'000'000'000);
+    return static_cast<int>(marks_.size()) - 1;
+  }
+  std::vector<int64_t> read() override {
+    std::vector<int64_t> ns;
+    for (size_t i = 0; i < marks_.size(); ++i) ns.push_back(static_cast<int>(i) == lose ? kLost : marks_[i] - marks_[0]);
+    marks_.clear();
+    return ns;
+  }
+
+  int pool = 1000, lose = -1;
+
+ private:
+  FakeClock& clock_;
+  int64_t free_at_ = 0;
+  const int64_t half_ns_ = 100;
+  std::vector<int64_t> marks_;
+};
+
+struct Bench {
+  FakeClock clock;
+  FakeDevice device{clock};
+  Session session;
+  explicit Bench(Options options = {.schedule = kTwoSteps}) : session(with(std::move(options), *this)) {}
+  static Options with(Options o, Bench& b) {
+    o.device = kCuda, o.timer = &b.device, o.clock = &b.clock;
+    return o;
+  }
+};
+
+TEST(DeviceTime, EventsBoundEachLaunchFromAbove) {
+  Bench b;
+  for (; !b.session.done(); b.session.step()) {
+    b.device.op("linear", 1000, 4000, 9000);
+    b.device.op("relu", 1000, 4000, 2000);
+    b.device.launch("memcpy", 500, 300, DeviceWork::copy);
+    b.clock.advance(20'000);
+  }
+  const Report report = b.session.finish();
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  EXPECT_EQ(report.source, Source::event);
+  const Rows rows = report.rows();
+  // 9 us of work, plus the 4 us in which the host asked for it; the axis is sure to +-100 ns.
+  EXPECT_NEAR(find_row(rows, "linear")->device_ns, 2 * 13'000, 2 * 100);
+  // It queued behind the first: from the end of that.
+  EXPECT_NEAR(find_row(rows, "relu")->device_ns, 2 * 2000, 4);
+  EXPECT_EQ(find_row(rows, "memcpy")->cost.bytes(), 4 * 64);
+  EXPECT_EQ(find_row(rows, "memcpy")->launches, 0);
+  EXPECT_EQ(report.steps[1].launches, 2);
+  EXPECT_EQ(report.steps[1].api_calls, 3);
+  EXPECT_EQ(report.steps[1].copies, 1);
+  EXPECT_EQ(report.overheads.axis_ns, 100);
+  EXPECT_EQ(report.verdict().code, StepCode::undecided);
+  const std::string text = report.table();
+  EXPECT_NE(text.find("<=13.1us"), std::string::npos) << text;
+  EXPECT_NE(text.find("busy -   idle -"), std::string::npos) << text;
+  EXPECT_NE(text.find("launched 2 = timed 2   memcpy 1   allocs 0   axis +-0.1us"), std::string::npos) << text;
+}
+
+TEST(DeviceTime, WhatWasLostIsToldWithItsCount) {
+  const auto incomplete = [](auto&& spoil) {
+    Bench b;
+    spoil(b.device);
+    for (; !b.session.done(); b.session.step()) b.device.op("op", 10, 10, 10), b.clock.advance(100);
+    const Report report = b.session.finish();
+    EXPECT_NE(report.table().find("INCOMPLETE"), std::string::npos);
+    EXPECT_EQ(report.verdict().code, StepCode::undecided);
+    return report.incomplete.empty() ? "" : report.incomplete[0];
+  };
+  EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 2; }), "1 launches were not timed");
+  EXPECT_EQ(incomplete([](FakeDevice& d) { d.pool = 2; }), "2 launches were not timed");  // no end edge: the axis is unknown
+  EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 0; }), "2 launches were not timed");  // the begin edge
+}
+
+TEST(DeviceTime, AWaitIsASyncScopeAndTheRest) {
+  Bench b;
+  for (; !b.session.done(); b.session.step()) {
+    b.device.op("op", 10, 10, 500);
+    const HookedCall wait(DeviceWork::wait, Device::Type::cuda, "synchronize");
+    b.device.wait();
+  }
+  const Row* row = find_row(b.session.finish().rows(), "synchronize");
+  ASSERT_TRUE(row);
+  EXPECT_EQ(row->kind, ScopeKind::sync);
+  EXPECT_EQ(row->self_ns, 2 * 500);
+}
+
+TEST(DeviceTime, AReplayGivesARowPerNode) {
+  Bench b;
+  for (; !b.session.done(); b.session.step()) {
+    b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
+    const int64_t t = b.clock.now();
+    const int64_t ends[] = {t, t + 20'000, t + 30'000};
+    b.device.wait();
+    record_replay(t - 2000, b.clock.now(), ends);
+  }
+  Report report = b.session.finish();
+  report.replayed = true, report.rules = "all";
+  report.nodes = {{.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}}, {.name = "matmul", .role = Role::wgrad}};
+  report.clean_us = std::vector<double>(9, 40.0);
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  EXPECT_EQ(report.source, Source::graph);
+  EXPECT_EQ(report.steps[0].launches, 2);
+  EXPECT_EQ(report.steps[0].api_calls, 1);
+  const Rows rows = report.rows();
+  EXPECT_EQ(find_row(rows, "linear_act")->device_ns, 2 * 20'000);
+  EXPECT_EQ(find_row(rows, "matmul(wgrad)")->device_ns, 2 * 10'000);
+  const Timeline t = report.timeline();
+  EXPECT_TRUE(t.estimated);
+  EXPECT_EQ(t.host_ns, 2 * 10'000);
+  const std::string text = report.table();
+  EXPECT_NE(text.find("replayed as a graph"), std::string::npos) << text;
+  EXPECT_NE(text.find("idle est 10.0us = host 10.0 + gap 0 + sync 0 + data 0 (OK)"), std::string::npos) << text;
+  EXPECT_NE(text.find("API calls 1   launched 2 = timed 2"), std::string::npos) << text;
+}
+
+TEST(DeviceTime, AReplayWithoutItsNodesIsIncomplete) {
+  Bench b;
+  for (; !b.session.done(); b.session.step()) b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
+  const Report report = b.session.finish();
+  ASSERT_EQ(report.incomplete.size(), 1u);
+  EXPECT_EQ(report.incomplete[0], "2 launches were not timed");
+}
+
+TEST(DeviceTime, EmulatedLaunchesAreCountedAndNotTimed) {
+  FakeClock clock;
+  Session session({.schedule = kTwoSteps, .title = "simt eager", .device = {Device::Type::simt, 0}, .clock = &clock});
+  for (; !session.done(); session.step()) {
+    Scope scope("linear", ScopeKind::op);
+    scope.describe([] { return OpInfo{.cost = {1000, 100, 100}}; });
+    const KernelSpan none(false);
+    for (int i = 0; i < 2; ++i) {
+      const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, "kernel");
+      clock.advance(100);
+    }
+  }
+  Report report = session.finish();
+  report.roofs = Roofs{.f32_gflops = 1, .cache_gbs = 1, .dram_gbs = 1};
+  EXPECT_EQ(report.source, Source::emul);
+  EXPECT_EQ(report.launches_per_step(), 2);
+  EXPECT_EQ(report.table(), R"(simt eager  step#1..2 (2 active, 1 warmup)  simt  source emul
+CUDA%  Self CUDA  CUDA total  med  p95  Self CPU  Calls  Launch  MFLOP   kB  FLOP/B  %roof  Pred  xpred  Verdict   Name    Flags
+    -          -           -    -    -         -      1       2   0.00  0.2    5.00      -     -      -  EMULATED  linear
+times are the emulator's and mean nothing
+launched 2   memcpy 0   allocs 0   0.001 MFLOP  0.2 kB
+STEP: UNDECIDED - emulated time means nothing.
+)");
+}
+
+// ---- reports by hand -------------------------------------------------------------------------------------------------------------------
+
+struct Kernel {
+  int64_t api_t0, api_t1, dev_t0, dev_t1;
+};
+Report by_hand(int64_t window, std::vector<Kernel> kernels, std::vector<std::pair<ScopeKind, Kernel>> scopes = {}) {
+  Report report;
+  report.device = kCuda, report.title = "CUDA eager", report.schedule = {.wait = 0, .warmup = 0, .active = 1};
+  report.steps = {{.number = 0, .round = 0, .t0 = 1000, .t1 = 1000 + window, .allocs = 0}};
+  Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
+  for (const auto& [kind, k] : scopes)
+    trace.records.push_back({.t0 = 1000 + k.api_t0, .t1 = 1000 + k.api_t1, .name = "scope", .kind = kind});
+  for (const Kernel& k : kernels) {
+    trace.launches.push_back({.api_t0 = 1000 + k.api_t0,
+                              .api_t1 = 1000 + k.api_t1,
+                              .dev_t0 = 1000 + k.dev_t0,
+                              .dev_t1 = 1000 + k.dev_t1,
+                              .source = Source::cupti});
+  }
+  report.traces = {trace};
+  report.judge();
+  return report;
+}
+std::array<int64_t, 5> parts(const Timeline& t) { return {t.busy_ns, t.host_ns, t.gap_ns, t.sync_ns, t.data_ns}; }
+
+TEST(Timeline, EveryKindOfIdleTime) {
+  using A = std::array<int64_t, 5>;
+  EXPECT_EQ(parts(by_hand(100, {}).timeline()), (A{0, 100, 0, 0, 0}));
+  // Before its call, inside it, and after it.
+  EXPECT_EQ(parts(by_hand(100, {{20, 30, 45, 100}}).timeline()), (A{55, 30, 15, 0, 0}));
+  // Started while the call still ran.
+  EXPECT_EQ(parts(by_hand(100, {{20, 30, 25, 100}}).timeline()), (A{75, 25, 0, 0, 0}));
+  // Asked for long before: the device had a gap.
+  EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {2, 4, 50, 100}}).timeline()), (A{88, 2, 10, 0, 0}));
+  // The host waited for the device, then for data.
+  EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {90, 95, 95, 100}}, {{ScopeKind::sync, {4, 45, 0, 0}}, {ScopeKind::data, {50, 80, 0, 0}}})
+                      .timeline()),
+            (A{43, 2 + 5 + 10 + 5, 0, 5, 30}));
+  // A wait inside a data scope is data.
+  EXPECT_EQ(parts(by_hand(100, {{90, 95, 95, 100}}, {{ScopeKind::data, {10, 60, 0, 0}}, {ScopeKind::sync, {20, 40, 0, 0}}}).timeline()),
+            (A{5, 45, 0, 0, 50}));
+  // Two streams at once are busy once; what lies outside the window does not count.
+  EXPECT_EQ(parts(by_hand(100, {{-9, -5, -5, 10}, {-5, -4, 5, 60}, {0, 1, 30, 50}, {60, 70, 70, 120}}).timeline()), (A{90, 10, 0, 0, 0}));
+}
+
+TEST(Timeline, IdlePartsAreExactlyWindowMinusBusyOnRandomTimelines) {
+  std::mt19937_64 random(5);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Kernel> kernels;
+    std::vector<std::pair<ScopeKind, Kernel>> scopes;
+    for (int64_t i = below(12); i > 0; --i) {
+      const int64_t api = below(900), call = api + below(50), dev = api + below(300);
+      kernels.push_back({api, call, dev, dev + 1 + below(200)});
+    }
+    for (int64_t i = below(6); i > 0; --i) {
+      const int64_t t = below(900);
+      scopes.push_back({below(2) ? ScopeKind::data : ScopeKind::sync, {t, t + below(100), 0, 0}});
+    }
+    const Timeline t = by_hand(1000, kernels, scopes).timeline();
+    ASSERT_EQ(t.idle_ns(), t.window_ns - t.busy_ns) << round;
+    ASSERT_LE(t.busy_ns, t.window_ns);
+    ASSERT_TRUE(t.data_ns >= 0 && t.sync_ns >= 0 && t.host_ns >= 0 && t.gap_ns >= 0) << round;
+  }
+}
+
+TEST(Timeline, ZeroAndNegativeTimesAreInvalid) {
+  EXPECT_EQ(by_hand(100, {{0, 1, 5, 5}}).incomplete.at(0), "1 device times are zero or negative");
+  EXPECT_EQ(by_hand(100, {{0, 1, 9, 5}, {0, 1, -1000, 50}}).incomplete.at(0), "2 device times are zero or negative");
+  const Report early = by_hand(100, {{10, 12, 5, 20}});
+  EXPECT_TRUE(early.incomplete.empty());
+  EXPECT_EQ(early.notes.at(0), "1 launches began on the device before the host asked for them, by the axis");
+}
+
+// The two tables of the guide: a step of the default MLP at batch 64, eager and replayed, on a timeline with its own times.
+Roofs card() {
+  return {.f32_gflops = 51'000,
+          .cache_gbs = 6000,
+          .dram_gbs = 3000,
+          .cache_bytes = 50'000'000,
+          .op_ns = 4400,
+          .floor_ns = 1300,
+          .node_gap_ns = 900};
+}
+struct Op {
+  StaticName name;
+  Role role;
+  int calls;
+  Cost cost;  // of all calls
+  int64_t cpu, cuda;
+};
+
+TEST(DeviceTable, EagerGolden) {
+  constexpr Op kOps[] = {{"linear", Role::fwd, 3, {30'070'000, 1'340'500, 0}, 5200, 4067},
+                         {"matmul", Role::wgrad, 3, {30'050'000, 1'338'900, 0}, 5100, 4200},
+                         {"sgd_update", Role::update, 6, {470'000, 2'821'800, 0}, 4400, 1700},
+                         {"relu", Role::fwd, 2, {24'576, 106'496, 0}, 4400, 1500}};
+  Report report;
+  report.device = kCuda, report.title = "CUDA eager", report.schedule = {.wait = 0, .warmup = 3, .active = 1};
+  report.roofs = card(), report.working_set = 2'500'000, report.mode = "eager", report.overheads.axis_ns = 300;
+  Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
+  int64_t host = 1'000'000, device = 0;
+  for (const Op& op : kOps) {
+    for (int i = 0; i < op.calls; ++i) {
+      const Cost cost{op.cost.flops / op.calls, op.cost.bytes_read / op.calls, 0};
+      trace.records.push_back({.t0 = host,
+                               .t1 = host + op.cpu,
+                               .name = op.name,
+                               .info = {.cost = cost, .role = op.role},
+                               .step = 3,
+                               .n_launches = 1,
+                               .kind = ScopeKind::op});
+      const int64_t begin = std::max(device, host + op.cpu);
+      device = begin + op.cuda;
+      trace.launches.push_back({.api_t0 = host + 2000,
+                                .api_t1 = host + op.cpu,
+                                .dev_t0 = begin,
+                                .dev_t1 = device,
+                                .kernel = "k",
+                                .record = static_cast<int32_t>(trace.records.size()) - 1,
+                                .step = 3,
+                                .source = Source::cupti});
+      host += op.cpu;
+    }
+  }
+  report.steps = {{.number = 3, .round = 0, .t0 = 1'000'000, .t1 = host + 9500, .allocs = 0}};
+  report.traces = {trace};
+  report.clean_us = {70, 71, 72, 73, 74, 75, 76};
+  report.candidates = {
+      {.rule = "linear_act", .ops = "linear + relu", .rows = {"linear", "relu"}, .times = 2, .launches_saved = 2, .bytes_saved = 196'608},
+      {.rule = "multi_tensor_update", .ops = "sgd_update x6", .rows = {"sgd_update"}, .launches_saved = 5}};
+  report.judge();
+  EXPECT_EQ(
+      report.table(),
+      R"(CUDA eager  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
+CUDA%  Self CUDA  CUDA total     med     p95  Self CPU  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict       Name           Flags
+ 33.2     12.6us      12.6us  12.6us  12.6us    15.3us      3       3  30.05  1338.9   22.44    4.7  4.5us   2.8x  launch-bound  matmul(wgrad)
+ 32.1     12.2us      12.2us  12.2us  12.2us    15.6us      3       3  30.07  1340.5   22.43    4.8  4.5us   2.7x  launch-bound  linear
+ 26.8     10.2us      10.2us  10.2us  10.2us    26.4us      6       6   0.47  2821.8    0.17    4.6  8.3us   1.2x  launch-bound  sgd_update     MANY multi_tensor_update
+  7.9      3.0us       3.0us   3.0us   3.0us     8.8us      2       2   0.02   106.5    0.23    0.6  2.6us   1.1x  launch-bound  relu
+ops 66.1 + rest of step 9.5 + drain 0.0 = profiled step 75.6us (OK)   busy 38.0us 50.3 %   idle 37.6us = host 37.6 + gap 0 + sync 0 + data 0 (OK)
+clean median 73.0us [71.0,75.0], distortion +3.6 %   launched 14 = timed 14   memcpy 0   allocs 0   axis +-0.3us   60.615 MFLOP  5607.7 kB
+STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to issue 38us of work. Do: fuse, replay as a graph, or raise the batch; linear_act x2 (linear + relu): -2 launches, -196.6 kB, about -2.6 us.
+)");
+  EXPECT_NE(report.table({.sort_by = "xpred"}).find("CUDA%"), std::string::npos);
+  EXPECT_EQ(report.table({.sort_by = "self_device_time_total"}), report.table({.sort_by = "self_cuda_time_total"}));
+}
+
+TEST(DeviceTable, ReplayGolden) {
+  Report report;
+  report.device = kCuda, report.title = "CUDA fused", report.schedule = {.wait = 0, .warmup = 3, .active = 1};
+  report.roofs = card(), report.working_set = 2'500'000, report.mode = "fused", report.rules = "all,-weight_grad_update",
+  report.replayed = true;
+  report.nodes = {{"linear_act", "linear + relu", Role::none, {29'930'000, 1'303'000, 0}},
+                  {"linear", "", Role::fwd, {160'000, 40'500, 0}},
+                  {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};
+  Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
+  const int64_t t = 1'000'000;
+  trace.launches.push_back({.api_t0 = t, .api_t1 = t + 6900, .kernel = "cuda_graph", .step = 3, .kind = LaunchKind::graph});
+  int64_t device = t + 6900;
+  uint32_t node = 0;
+  for (const int64_t ns : {13'800, 8200, 2300}) {
+    trace.launches.push_back({.api_t0 = t,
+                              .api_t1 = t + 6900,
+                              .dev_t0 = device,
+                              .dev_t1 = device + ns,
+                              .step = 3,
+                              .graph_node = ++node,
+                              .source = Source::cupti});
+    device += ns + 900;
+  }
+  report.steps = {{.number = 3, .round = 0, .t0 = t, .t1 = t + 10'400, .allocs = 0}};
+  report.drain_ns = device - (t + 10'400);
+  report.traces = {trace};
+  report.judge();
+  EXPECT_EQ(
+      report.table(),
+      R"(CUDA fused, replayed as a graph (no host time per row)  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  rules all,-weight_grad_update  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
+CUDA%  Self CUDA     med     p95  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict        Name                 Flags          Made of
+ 56.8     13.8us  13.8us  13.8us      1       1  29.93  1303.0   22.97    4.3  1.9us   7.3x  latency-bound  linear_act           HOT, SURPRISE  linear + relu
+ 33.7      8.2us   8.2us   8.2us      1       1   0.16    40.5    3.95    0.1  1.3us   6.3x  latency-bound  linear               SURPRISE       -
+  9.5      2.3us   2.3us   2.3us      1       1   0.47  2821.8    0.17   20.4  1.8us   1.3x  latency-bound  multi_tensor_update                 sgd_update x6
+host: replay 6.9 + rest of step 3.5 + drain 23.5 = profiled step 33.9us (OK)
+busy 24.3us 71.7 %   idle 9.6us = host 6.9 + gap 1.8 + sync 0.9 + data 0 (OK)
+API calls 1   launched 3 = timed 3   memcpy 0   allocs 0   30.560 MFLOP  4165.3 kB
+STEP: LATENCY-BOUND - 100 % of self time is far below both roofs. Do: raise the batch, or fuse across layers.
+)");
+}
+
+}  // namespace
+}  // namespace sinter::profiler
