@@ -415,8 +415,8 @@ void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
   const auto [wait, warmup, active, repeat] = parse_profile_steps(flags_.mode.profile_steps);
   SINTER_CHECK(steps_ - at_.step > wait + warmup, usage,
-               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_ - at_.step, " steps, wanted ",
-                   wait + warmup + 1, " at least"));
+               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_ - at_.step,
+                   " steps, wanted ", wait + warmup + 1, " at least"));
   const bool fused = flags_.mode.mode == "fused", cuda = device_.type == Device::Type::cuda;
   int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
   for (const auto& [name, p] : trainer_->model().named_parameters()) resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
