@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "capture/measure.h"
 #include "capture/text.h"
 
 namespace sinter::capture {
@@ -78,6 +79,17 @@ class Explainer {
                             : cat(" (", gone.size(), " intermediates)");
   }
 
+  // "   predicted 13.1 us, unfused 16.4", or "".
+  std::string predicted(const Group& group, const profiler::Ceiling& ceiling) const {
+    if (!ceiling.known()) return "";
+    double fused = 0, parts = 0;
+    for (const Node& node : fused_.nodes) {
+      if (stands_for(node, group.origin)) fused += ceiling.predicted_ns(1, fused_.cost(node));
+    }
+    for (const int o : group.origin) parts += ceiling.predicted_ns(1, recorded_.cost(recorded_.nodes[o]));
+    return fmt::format("   predicted {:.1f} us, unfused {:.1f}", 1e-3 * fused, 1e-3 * parts);
+  }
+
  private:
   const Graph &recorded_, &fused_;
   std::vector<int> numbers_;
@@ -85,7 +97,7 @@ class Explainer {
 
 }  // namespace
 
-std::string explain(const Captured& captured, const RuleSet& set, std::span<const Rule> table) {
+std::string explain(const Captured& captured, const RuleSet& set, std::span<const Rule> table, const profiler::Ceiling& ceiling) {
   const Explainer explainer(captured);
   const std::vector<Group>& groups = captured.fused.groups;
   size_t width = 0;
@@ -93,17 +105,20 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
 
   std::string out, fallbacks;
   int number = 0;
+  bool measured = false;
   for (const Group& group : groups) {
     if (group.kept_unfused) {
-      fallbacks += fmt::format("fallback {} <- {}: fused {:.1f} us, its parts {:.1f}: kept unfused     ({} not saved)\n", group.rule,
-                               explainer.names(group), group.fused_us, group.parts_us, launches(group.launches_saved));
+      fallbacks += fmt::format("fallback {} <- {}: fused {:.1f} us, {} {:.1f}: kept unfused     ({} not saved)\n", group.rule,
+                               explainer.names(group), group.fused_us, group.instead, group.parts_us, launches(group.launches_saved));
       continue;
     }
     out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width, explainer.names(group),
                        launches(group.launches_saved), group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
                        explainer.intermediates(group));
-    if (group.fused_us > 0) out += fmt::format("   measured {:.1f} us, its parts {:.1f}", group.fused_us, group.parts_us);
+    out += explainer.predicted(group, ceiling);
+    if (group.fused_us > 0) out += fmt::format("   measured {:.1f} us, {} {:.1f}", group.fused_us, group.instead, group.parts_us);
     out += '\n';
+    measured = measured || group.fused_us > 0;
   }
   for (const Miss& miss : captured.fused.misses) {
     out += fmt::format("miss     {}     rule {}: {}     would save {}\n", explainer.renumbered(miss.what), miss.rule,
@@ -113,6 +128,11 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   const Device::Type device = captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
   for (const Rule& rule : table) {
     if (!rule.on(device) && set.has(rule.name)) out += cat("off      rule ", rule.name, ": no ", name_of(device), " kernel\n");
+  }
+  if (measured || !fallbacks.empty()) {
+    out += fmt::format("choice   measured: a group goes where what runs without it is faster by {:.0f} %\n", 100 * (kMargin - 1));
+  } else if (!groups.empty()) {
+    out += "choice   by the cost model: fewer launches and no more bytes are better\n";
   }
   const MemoryPlan& plan = captured.executor->plan();
   out += fmt::format("memory   {} in one arena, {} if every buffer had its own\n", kilobytes(plan.bytes), kilobytes(plan.unshared_bytes));

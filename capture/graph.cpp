@@ -16,6 +16,10 @@ std::pair<int64_t, int64_t> extent(const Value& v) {
 
 }  // namespace
 
+bool stands_for(const Node& node, const std::vector<int>& origin) {
+  return std::includes(origin.begin(), origin.end(), node.origin.begin(), node.origin.end());
+}
+
 bool Node::reads(int value) const { return std::find(in.begin(), in.end(), value) != in.end(); }
 
 int Graph::add_buffer(Buffer buffer) {

@@ -49,6 +49,9 @@ struct Node {
   bool reads(int value) const;
 };
 
+// Does the node stand for nothing but recorded nodes of `origin`, which is sorted?
+bool stands_for(const Node& node, const std::vector<int>& origin);
+
 class Graph {
  public:
   std::vector<Buffer> buffers;

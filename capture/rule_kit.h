@@ -1,5 +1,5 @@
-// What the fusion rules share, and the rules themselves, by family: rules_linear.cpp, rules_loss.cpp, rules_glu.cpp, rules_update.cpp,
-// rules_pointwise.cpp. Used by them and by the table in rules.cpp. A rule takes a graph and fuses every group that it finds.
+// What the fusion rules share, and the rules themselves, by family: rules_linear.cpp, rules_loss.cpp, rules_glu.cpp, rules_narrow.cpp,
+// rules_update.cpp, rules_pointwise.cpp. Used by them and by the table in rules.cpp. A rule takes a graph and fuses every group that it finds.
 #pragma once
 
 #include "capture/rewrite.h"
@@ -39,13 +39,17 @@ std::string others(const Rewriter& r, int value, const std::vector<int>& expecte
 bool is_weight_grad(const Node& node);
 
 void linear_act(Rewriter& r);
+void gather_linear_act(Rewriter& r);
 void input_grad_act(Rewriter& r);
 void weight_bias_grad(Rewriter& r);
+void narrow_mlp(Rewriter& r);
 void softmax_xent(Rewriter& r);
 void classifier_head(Rewriter& r);
 void glu(Rewriter& r);
 void glu_backward(Rewriter& r);
+void gated_linear(Rewriter& r);
 void merge_linear(Rewriter& r);
+void gated_linear_backward(Rewriter& r);
 void clip_norm(Rewriter& r);
 void weight_grad_update(Rewriter& r);
 void multi_tensor_update(Rewriter& r);

@@ -193,4 +193,52 @@ void merge_linear(Rewriter& r) {
   });
 }
 
+// ---- gated_linear: g = linear(x, Wg); u = linear(x, Wu); h = glu(g, u). Where backward reads g and u, they become halves of one tensor.
+void gated_linear(Rewriter& r) {
+  each_node(r, [&](int i) {
+    const Node glu = r.node(i);
+    if (glu.op != &kGluOp) return false;
+    const int g = glu.in[0], u = glu.in[1], a = r.graph.producer(g), b = r.graph.producer(u);
+    if (a < 0 || b < 0 || a == b || r.node(a).op != &kLinearOp || r.node(b).op != &kLinearOp || r.node(a).in[0] != r.node(b).in[0]) return false;
+    const std::vector<int> members{std::min(a, b), std::max(a, b), i};
+    const auto miss = [&](std::string why) {
+      r.miss("gated_linear", members, std::move(why), 2);
+      return false;
+    };
+    const auto has_bias = [&](int n) { return r.node(n).in.size() > 2 && r.node(n).in[2] >= 0; };
+    if (has_bias(a) || has_bias(b)) return miss("the linears have biases");
+    const Value x = r.graph.values[r.node(a).in[0]], half = r.graph.values[g];
+    if (half.dtype != x.dtype) return miss(cat("the linears give ", name_of(half.dtype), " from ", name_of(x.dtype)));
+    const bool keep = !others(r, g, {i}).empty() || !others(r, u, {i}).empty();
+    Node fused{.op = &kGatedLinearOp, .attrs = GatedLinearAttrs{glu.attrs.as<GluAttrs>().act, keep}, .in = {r.node(a).in[0], r.node(a).in[1], r.node(b).in[1]},
+               .out = glu.out};
+    if (keep) {
+      std::string who = "the caller: a result of the step";
+      if (!takes_strides(r, g, &who) || !takes_strides(r, u, &who)) return miss(cat("halves of a row cannot be read by ", who));
+      fused.out.push_back(r.graph.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(g)));
+    }
+    if (!r.fuse("gated_linear", members, fused)) return false;
+    if (keep) place_halves(r.graph, fused.out[1], g, u, 1);
+    return true;
+  });
+}
+
+// ---- gated_linear_backward: dh = matmul(dy, Wd); dg, du = glu_backward(dh, g, u)
+void gated_linear_backward(Rewriter& r) {
+  each_node(r, [&](int i) {
+    const Node glu = r.node(i);
+    const int product = glu.op == &kGluBackwardOp ? r.graph.producer(glu.in[0]) : -1;
+    if (product < 0 || r.node(product).op != &kMatmulOp) return false;
+    const Node& made = r.node(product);
+    const MatmulAttrs& m = made.attrs.as<MatmulAttrs>();
+    if (m.trans_a || m.trans_b || m.out != r.graph.values[made.in[0]].dtype) return false;
+    if (const std::string other = others(r, glu.in[0], {i}); !other.empty()) {
+      r.miss("gated_linear_backward", {product, i}, cat("dh is also read by ", other), 1);
+      return false;
+    }
+    return r.fuse("gated_linear_backward", {product, i},
+                  {.op = &kGatedLinearBackwardOp, .attrs = glu.attrs, .in = {made.in[0], made.in[1], glu.in[1], glu.in[2]}, .out = glu.out, .role = Role::dgrad});
+  });
+}
+
 }  // namespace sinter::capture::rule

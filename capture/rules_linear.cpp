@@ -1,5 +1,6 @@
 // Rules of a layer: its activation, its gradients.
 #include "capture/rule_kit.h"
+#include "ops/gather_batch.h"
 
 namespace sinter::capture::rule {
 
@@ -30,6 +31,32 @@ void linear_act(Rewriter& r) {
       if (r.fuse("linear_act", {i, n}, fused)) return true;
     }
     return false;
+  });
+}
+
+// ---- gather_linear_act: x, labels = gather_batch(images, labels, index); y = linear_act(x, W, b)
+void gather_linear_act(Rewriter& r) {
+  each_node(r, [&](int i) {
+    const Node gather = r.node(i);
+    if (gather.op != &kGatherBatchOp) return false;
+    const int x = gather.out[0], n = find_reader(r, x, &kLinearActOp);
+    if (n < 0 || r.node(n).in[0] != x) return false;
+    const Node layer = r.node(n);
+    const GatherBatchAttrs& g = gather.attrs.as<GatherBatchAttrs>();
+    const LinearActAttrs& a = layer.attrs.as<LinearActAttrs>();
+    if (a.out != g.out) {
+      r.miss("gather_linear_act", {i, n}, cat("the batch is ", name_of(g.out), ", the layer's result ", name_of(a.out)), 1);
+      return false;
+    }
+    Node fused{.op = &op_named("gather_linear_act"),
+               .attrs = GatherLinearActAttrs{g.mnist, a.act, a.keep, a.out},
+               .in = gather.in,
+               .out = gather.out,
+               .module = layer.module,
+               .origin = {}};
+    fused.in.insert(fused.in.end(), layer.in.begin() + 1, layer.in.end());
+    fused.out.insert(fused.out.end(), layer.out.begin(), layer.out.end());
+    return r.fuse("gather_linear_act", {i, n}, fused);
   });
 }
 

@@ -7,7 +7,7 @@
 
 namespace sinter {
 namespace {
-std::atomic<bool> own{false};
+std::atomic<bool> own{false}, tf32{false};
 }
 
 bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias, const Tensor& c) {
@@ -28,6 +28,8 @@ bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, 
   return cublaslt_gemm(gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw());
 }
 
+void set_allow_tf32(bool allow) { tf32 = allow; }
+bool allow_tf32() { return tf32; }
 void set_own_gemm(bool value) { own = value; }
 
 }  // namespace sinter

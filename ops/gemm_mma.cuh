@@ -1,13 +1,15 @@
-// The product core on tensor cores: bf16 operands, f32 sums. A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
-// 2 x 4 fragments of mma m16n8k16; k ascending, no split. Tiles of depth 32 come by cp_async into a ring of four, three on their way;
-// whatever is not 16 whole aligned bytes goes element by element.
+// The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones of which the tensor core reads 19 bits (TF32). A block of
+// four warps makes 64 x 64 results, a warp 32 x 32 of them as 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8); k ascending, no split. Tiles
+// of 64 bytes of k come by cp_async into a ring of four, three on their way; whatever is not 16 whole aligned bytes goes element by
+// element.
 #pragma once
 
+#include "ops/gemm_library.h"
 #include "ops/gemm_product.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kMmaThreads = 128, kMmaDepth = 32, kMmaStages = 4;
+inline constexpr int kMmaThreads = 128, kMmaStages = 4;
 
 // How an operand lies in memory: known when compiled, or asked at run time.
 enum class Lies : uint8_t { along_k, along_outer, either };
@@ -16,11 +18,13 @@ SINTER_DEVICE_FN bool lies_along_k(const Side& side) {
   return kLies == Lies::either ? side.along_k : kLies == Lies::along_k;
 }
 
-struct MmaShared {
-  // Rows are padded by 16 bytes, so that the eight rows of an ldmatrix lie in different banks.
+template <class T>
+struct MmaTiles {
+  static constexpr int kDepth = 64 / static_cast<int>(sizeof(T));
+  // Rows are padded so that what the lanes of a warp read at once lies in different banks.
   union Tile {
-    SharedTile<bf16, kTile, kMmaDepth, 8> along_k;      // [outer, k]
-    SharedTile<bf16, kMmaDepth, kTile, 8> along_outer;  // [k, outer]
+    SharedTile<T, kTile, kDepth, kVec<T>> along_k;  // [outer, k]
+    SharedTile<T, kDepth, kTile, 8> along_outer;    // [k, outer]
   };
   struct Stage {
     Tile a, b;
@@ -30,17 +34,19 @@ struct MmaShared {
     SharedTile<float, kTile, kTile, 4> sums;
   };
 };
+using MmaShared = MmaTiles<bf16>;
 
-template <Lies kLies, class Side>
-SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, MmaShared::Tile& tile) {
+template <Lies kLies, class T = bf16, class Side>
+SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, typename MmaTiles<T>::Tile& tile) {
+  constexpr int kAlongK = MmaTiles<T>::kDepth / kVec<T>, kAlongOuter = kTile / kVec<T>;  // chunks of a row
   SINTER_UNROLL
-  for (int e = thread_x(); e < kTile * kMmaDepth / 8; e += kMmaThreads) {
+  for (int e = thread_x(); e < kTile * kAlongK; e += kMmaThreads) {
     if (lies_along_k<kLies>(side)) {
-      const int r = e / (kMmaDepth / 8), c = e % (kMmaDepth / 8) * 8;
-      copy_chunk<bf16>(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
+      const int r = e / kAlongK, c = e % kAlongK * kVec<T>;
+      copy_chunk<T>(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
     } else {
-      const int r = e / (kTile / 8), c = e % (kTile / 8) * 8;
-      copy_chunk<bf16>(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
+      const int r = e / kAlongOuter, c = e % kAlongOuter * kVec<T>;
+      copy_chunk<T>(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
     }
   }
 }
@@ -48,37 +54,58 @@ SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, MmaS
 // Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8), (8, 8) of (outer, k); B's in the order
 // (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
 template <Lies kLies, bool kIsA, class Side>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaShared::Tile& tile, int outer, int k) {
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaTiles<bf16>::Tile& tile, int outer, int k) {
   const int matrix = lane() / 8, row = lane() % 8;
   const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8, p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
   return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p) : ldmatrix_x4_trans(tile.along_outer, p + row, o);
 }
 
-template <Lies kA, Lies kB, class B, class A, class Epilogue>
-SINTER_DEVICE_FN void mma_product(const Product<bf16, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
-  auto& s = shared<MmaShared>();
+// TF32: four matrices of 8 x 4.
+template <Lies kLies, bool kIsA, class Side>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaTiles<float>::Tile& tile, int outer, int k) {
+  Vec<uint32_t, 4> f;
+  SINTER_UNROLL
+  for (int q = 0; q < 4; ++q) {
+    const int o = outer + (kIsA ? q % 2 : q / 2) * 8 + lane() / 4, p = k + (kIsA ? q / 2 : q % 2) * 4 + lane() % 4;
+    f.v[q] = math::to_bits(lies_along_k<kLies>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
+  }
+  return f;
+}
+template <class T>
+SINTER_DEVICE_FN void mma_of(Vec<float, 4>& sums, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    mma_bf16_m16n8k16(sums, a, b);
+  } else {
+    mma_tf32_m16n8k8(sums, a, b);
+  }
+}
+
+template <Lies kA, Lies kB, class T, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
+  constexpr int kDepth = MmaTiles<T>::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T));
+  auto& s = shared<MmaTiles<T>>();
   const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
   const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
   Vec<float, 4> sums[2][4] = {};
   float row_sum = 0;
   const auto copy = [&](int64_t at, int stage) {
     if (at < k) {
-      copy_tile<kA>(product.a, row, at, s.stages[stage].a);
-      copy_tile<kB>(product.b, col, at, s.stages[stage].b);
+      copy_tile<kA, T>(product.a, row, at, s.stages[stage].a);
+      copy_tile<kB, T>(product.b, col, at, s.stages[stage].b);
     }
     cp_async_commit();
   };
   SINTER_UNROLL
-  for (int t = 0; t < kMmaStages - 1; ++t) copy(t * kMmaDepth, t);
+  for (int t = 0; t < kMmaStages - 1; ++t) copy(t * kDepth, t);
   int use = 0;
   SINTER_NO_UNROLL
-  for (int64_t at = 0; at < k; at += kMmaDepth, use = (use + 1) % kMmaStages) {
+  for (int64_t at = 0; at < k; at += kDepth, use = (use + 1) % kMmaStages) {
     cp_async_wait<kMmaStages - 2>();
     block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is overwritten next
-    copy(at + (kMmaStages - 1) * kMmaDepth, (use + kMmaStages - 1) % kMmaStages);
+    copy(at + (kMmaStages - 1) * kDepth, (use + kMmaStages - 1) % kMmaStages);
     const auto& stage = s.stages[use];
     SINTER_UNROLL
-    for (int p = 0; p < kMmaDepth; p += 16) {
+    for (int p = 0; p < kDepth; p += kMmaK) {
       Vec<uint32_t, 4> x[2], y[2];
       SINTER_UNROLL
       for (int i = 0; i < 2; ++i) x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
@@ -87,14 +114,13 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16, B, A>& product, const Epil
       SINTER_UNROLL
       for (int i = 0; i < 2; ++i) {
         SINTER_UNROLL
-        for (int j = 0; j < 4; ++j)
-          mma_bf16_m16n8k16(sums[i][j], x[i], Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
+        for (int j = 0; j < 4; ++j) mma_of<T>(sums[i][j], x[i], Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
       }
     }
     if constexpr (Epilogue::kSumsRows) {
       if (tile.col == 0 && thread_x() < kTile) {
         float part = 0;
-        for (int p = 0; p < kMmaDepth; ++p) {
+        for (int p = 0; p < kDepth; ++p) {
           part = part + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
         }
         row_sum = row_sum + part;
@@ -119,18 +145,37 @@ SINTER_DEVICE_FN void mma_product(const Product<bf16, B, A>& product, const Epil
   }
 }
 
-// f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
-template <Lies kA, Lies kB, class B>
-bool lies_so(const Product<bf16, B>& product) {
+// Which cores the products of a type are compiled for; and do they run on this one? f32 does if cutting it to TF32 is allowed.
+template <class T>
+inline constexpr bool kHasMma = !std::is_same_v<T, double>;
+template <class T>
+inline constexpr bool kHasFfma = !std::is_same_v<T, bf16>;
+template <class T>
+bool on_tensor_cores() {
+  return std::is_same_v<T, bf16> || allow_tf32();
+}
+// f(Y{}): the type of a result of products of T, which for bf16 may be f32.
+template <class T, class F>
+void with_result(DType result, F&& f) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    result == DType::bf16 ? f(bf16{}) : f(float{});
+  } else {
+    f(T{});
+  }
+}
+
+template <Lies kA, Lies kB, class T, class B>
+bool lies_so(const Product<T, B>& product) {
   return product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
 }
-template <Lies kA, Lies kB, class B, class F>
-void with_layout(const Product<bf16, B>& product, F&& f) {
+// f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
+template <Lies kA, Lies kB, class T, class B, class F>
+void with_layout(const Product<T, B>& product, F&& f) {
   lies_so<kA, kB>(product) ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
 }
-template <auto kernel, class B, class A, class Epilogue>
-void launch_mma(const Product<bf16, B, A>& product, const Epilogue& epilogue) {
-  launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaShared), product, epilogue);
+template <auto kernel, class T, class B, class A, class Epilogue>
+void launch_mma(const Product<T, B, A>& product, const Epilogue& epilogue) {
+  launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaTiles<T>), product, epilogue);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -20,6 +20,7 @@
 #include "core/device/launch_log.h"
 #include "core/rng.h"
 #include "core/storage.h"
+#include "ops/gemm_library.h"
 
 namespace sinter {
 namespace {
@@ -30,7 +31,7 @@ constexpr size_t kWorkspace = 32 << 20;  // what the library wants on Hopper
 constexpr int kProposals = 8;
 constexpr int kRepetitions = 20, kRounds = 5;
 
-std::atomic<bool> tf32{false}, timing{false};
+std::atomic<bool> timing{false};
 
 cudaDataType_t type_of(DType t) { return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -101,7 +102,8 @@ class Plans {
     const std::lock_guard lock(mutex_);
     cuda::thread_state();  // opens the card, or says why not
     if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
-    const Key key{gemm, p.bias != nullptr, tf32, timing, alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c)};
+    const Key key{
+        gemm, p.bias != nullptr, allow_tf32(), timing, alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c)};
     void* workspace = workspace_of(cuda::stream());
     std::unique_ptr<Plan>& plan = plans_[key];
     if (!plan) {
@@ -275,8 +277,6 @@ std::vector<std::string> Plans::lines() {
 bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c) {
   return Plans::get().run(gemm, {a, b, bias, c});
 }
-void set_allow_tf32(bool allow) { tf32 = allow; }
-bool allow_tf32() { return tf32; }
 void set_gemm_timing(bool on) { timing = on; }
 std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
 
@@ -285,12 +285,7 @@ std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
 #else
 
 namespace sinter {
-namespace {
-std::atomic<bool> tf32{false};
-}
 bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*) { return false; }
-void set_allow_tf32(bool allow) { tf32 = allow; }
-bool allow_tf32() { return tf32; }
 void set_gemm_timing(bool) {}
 std::vector<std::string> gemm_plan_lines() { return {}; }
 

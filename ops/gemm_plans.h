@@ -16,9 +16,6 @@ namespace sinter {
 // bf16 or f32 result. On the thread's stream. False if the library has nothing for it: nothing was done. REQUIRES: m, n, k >= 1.
 bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c);
 
-// f32 products on tensor cores, with operands rounded to TF32. Off by default.
-void set_allow_tf32(bool allow);
-bool allow_tf32();
 // Choose plans by time. Off by default: runs then repeat to the bit.
 void set_gemm_timing(bool timing);
 

@@ -13,9 +13,9 @@ linear_ffma_64x64(Product<T> product, StoreSums<T, T> store) {
   ffma_product(product, store);
 }
 
-template <class Y, Lies kX, Lies kW>
+template <class T, class Y, Lies kX, Lies kW>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-linear_mma_64x64(Product<bf16> product, StoreSums<bf16, Y> store) {
+linear_mma_64x64(Product<T> product, StoreSums<T, Y> store) {
   mma_product<kX, kW>(product, store);
 }
 
@@ -27,16 +27,15 @@ void linear(const Call& call) {
 #endif
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(call.in[0], false), product_side<T>(call.in[1], false)};
-    if constexpr (std::is_same_v<T, bf16>) {
-      const auto run = [&]<class Y>(Y) {
-        const StoreSums<bf16, Y> store{Bias<bf16>(bias), columns_out<Y>(y)};
-        with_layout<Lies::along_k, Lies::along_k>(product,
-                                                  [&]<Lies kX, Lies kW>() { launch_mma<linear_mma_64x64<Y, kX, kW>>(product, store); });
-      };
-      y.dtype() == DType::bf16 ? run(bf16{}) : run(float{});
-    } else {
-      launch_ffma<linear_ffma_64x64<T>>(product, StoreSums<T, T>{Bias<T>(bias), columns_out<T>(y)});
-    }
+    with_result<T>(y.dtype(), [&]<class Y>(Y) {
+      const StoreSums<T, Y> store{Bias<T>(bias), columns_out<Y>(y)};
+      if constexpr (kHasMma<T>) {
+        if (on_tensor_cores<T>())
+          return with_layout<Lies::along_k, Lies::along_k>(
+              product, [&]<Lies kX, Lies kW>() { launch_mma<linear_mma_64x64<T, Y, kX, kW>>(product, store); });
+      }
+      if constexpr (kHasFfma<T>) launch_ffma<linear_ffma_64x64<T>>(product, store);
+    });
   });
 }
 

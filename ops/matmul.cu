@@ -13,9 +13,9 @@ matmul_ffma_64x64(Product<T> product, StoreSums<T, T> store) {
   ffma_product(product, store);
 }
 
-template <class Y, Lies kA, Lies kB>
+template <class T, class Y, Lies kA, Lies kB>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-matmul_mma_64x64(Product<bf16> product, StoreSums<bf16, Y> store) {
+matmul_mma_64x64(Product<T> product, StoreSums<T, Y> store) {
   mma_product<kA, kB>(product, store);
 }
 
@@ -28,16 +28,15 @@ void matmul(const Call& call) {
 #endif
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(call.in[0], attrs.trans_a), product_side<T>(call.in[1], !attrs.trans_b)};
-    if constexpr (std::is_same_v<T, bf16>) {
-      const auto run = [&]<class Y>(Y) {
-        const StoreSums<bf16, Y> store{Bias<bf16>(Tensor()), columns_out<Y>(c)};
-        with_layout<Lies::along_k, Lies::along_outer>(product,
-                                                      [&]<Lies kA, Lies kB>() { launch_mma<matmul_mma_64x64<Y, kA, kB>>(product, store); });
-      };
-      c.dtype() == DType::bf16 ? run(bf16{}) : run(float{});
-    } else {
-      launch_ffma<matmul_ffma_64x64<T>>(product, StoreSums<T, T>{Bias<T>(Tensor()), columns_out<T>(c)});
-    }
+    with_result<T>(c.dtype(), [&]<class Y>(Y) {
+      const StoreSums<T, Y> store{Bias<T>(Tensor()), columns_out<Y>(c)};
+      if constexpr (kHasMma<T>) {
+        if (on_tensor_cores<T>())
+          return with_layout<Lies::along_k, Lies::along_outer>(
+              product, [&]<Lies kA, Lies kB>() { launch_mma<matmul_mma_64x64<T, Y, kA, kB>>(product, store); });
+      }
+      if constexpr (kHasFfma<T>) launch_ffma<matmul_ffma_64x64<T>>(product, store);
+    });
   });
 }
 

@@ -3,16 +3,30 @@
 #include "profiler/buffers.h"
 
 namespace sinter::profiler {
+namespace {
+std::atomic<const RangeCalls*> g_ranges{nullptr};
+[[maybe_unused]] const bool g_asked = (set_ranges(attached_ranges()), true);
+}  // namespace
 std::string_view name_of(ScopeKind kind) {
   constexpr std::string_view kNames[] = {"step", "annotation", "module", "op", "runtime", "sync", "memory", "data", "profiler"};
   return kNames[static_cast<int>(kind)];
 }
 
+void set_ranges(const RangeCalls* calls) noexcept {
+  g_ranges.store(calls, std::memory_order_release);
+  calls ? detail::g_watchers.fetch_or(detail::kRanges) : detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
+}
+
 void Scope::begin(StaticName name, ScopeKind kind) noexcept {
+  if ((ranges_ = g_ranges.load(std::memory_order_acquire))) ranges_->push(name.c_str());
+  if (!recording()) return;
   if (detail::ThreadBuffer* buffer = detail::ready_buffer()) slot_ = buffer->push(name, kind);
 }
 
-void Scope::end() noexcept { detail::thread_buffer()->pop(slot_); }
+void Scope::end() noexcept {
+  if (slot_) detail::thread_buffer()->pop(slot_);
+  if (ranges_) ranges_->pop();
+}
 
 void KernelSpan::begin() noexcept {
   detail::ThreadBuffer* buffer = detail::ready_buffer();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/device/nvtx.h"
 #include "profiler/cost.h"
 #include "profiler/names.h"
 
@@ -39,20 +40,24 @@ struct Record {
 };
 
 namespace detail {
-inline std::atomic<bool> g_recording{false};
+// Who looks on: one load tells a Scope that nobody does.
+inline constexpr uint8_t kSession = 1, kRanges = 2;
+inline std::atomic<uint8_t> g_watchers{0};
 class ThreadBuffer;
 }  // namespace detail
 
-inline bool recording() noexcept { return detail::g_recording.load(std::memory_order_relaxed); }
+inline bool recording() noexcept { return detail::g_watchers.load(std::memory_order_relaxed) & detail::kSession; }
+// From now on every scope is a range of a tool outside too, session or not; null: no longer. At start-up: attached_ranges().
+void set_ranges(const RangeCalls* calls) noexcept;
 
 class Scope {
  public:
   explicit Scope(StaticName name, ScopeKind kind = ScopeKind::annotation) noexcept {
-    if (recording()) [[unlikely]]
+    if (detail::g_watchers.load(std::memory_order_relaxed)) [[unlikely]]
       begin(name, kind);
   }
   ~Scope() {
-    if (slot_) [[unlikely]]
+    if (slot_ || ranges_) [[unlikely]]
       end();
   }
   // make() -> OpInfo, called only while recording; it must not throw.
@@ -69,6 +74,7 @@ class Scope {
   void begin(StaticName name, ScopeKind kind) noexcept;
   void end() noexcept;
   Record* slot_ = nullptr;
+  const RangeCalls* ranges_ = nullptr;
 };
 
 // Stands tightly round the kernel call of an OpDef on the CPU: counts one launch for the innermost open op, whose time outside it is

@@ -20,7 +20,7 @@ constexpr int kMarks = 1 << 14;  // of a window: launches and edges
 
 // In a forked child: its session, if any, is not the parent's.
 void forget_session() {
-  detail::g_recording.store(false, std::memory_order_relaxed);
+  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
   detail::g_epoch.store(0, std::memory_order_relaxed);
   detail::remove_hook();
   g_active.store(false, std::memory_order_relaxed);
@@ -111,7 +111,7 @@ void Session::enter(Phase next) {
   const Schedule& s = options_.schedule;
   const bool turn_ends = seen_ % (int64_t{s.wait} + s.warmup + s.active) == 0;
   if (next != phase_ || turn_ends) {
-    detail::g_recording.store(false);
+    detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
     if (phase_ == Phase::active) close_window();
     // Between windows the stepping thread's buffer is emptied, so that it need hold one turn only.
     if (step_buffer_ && step_buffer_->epoch() == epoch_ && step_buffer_->depth() == 0) {
@@ -125,7 +125,7 @@ void Session::enter(Phase next) {
   }
   phase_ = next;
   detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
-  detail::g_recording.store(next == Phase::warmup || next == Phase::active);
+  if (next == Phase::warmup || next == Phase::active) detail::g_watchers.fetch_or(detail::kSession);
   step_allocs_ = allocations();
   step_t0_ = detail::now();
 }
@@ -149,7 +149,7 @@ void Session::step() {
 Report Session::finish() {
   SINTER_CHECK(epoch_ != 0 && epoch_ == detail::g_epoch.load(), state,
                "profiler: finish(): this session is over: finish() was called already, or this process is a forked child");
-  detail::g_recording.store(false);
+  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
   if (phase_ == Phase::active) close_window();
   const Schedule& s = options_.schedule;
   const int64_t first = int64_t{s.wait} + s.warmup + 1;

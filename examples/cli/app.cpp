@@ -138,10 +138,20 @@ void refuse(const std::vector<std::string>& words, const Command& command, const
 
 }  // namespace
 
+std::string build_name() {
+#ifdef NDEBUG
+  return fmt::format("sinter {}, compiler {}", kVersion, __VERSION__);
+#else
+  return fmt::format("sinter {}, compiler {}, with assertions", kVersion, __VERSION__);
+#endif
+}
+
 int App::run(int argc, char** argv) {
   Splitter splitter(commands_);
+  std::vector<char*> words_given(argv, argv + argc);
+  if (is_one_command()) words_given.insert(words_given.begin() + (argc > 0), commands_[0].name.data());
   try {
-    splitter.root.parse(argc, argv);
+    splitter.root.parse(static_cast<int>(words_given.size()), words_given.data());
   } catch (const CLI::ParseError& error) {
     throw Error(Error::Kind::usage, cat("usage: ", escaped(error.what())), cat(name_, " --help"));
   }
@@ -161,9 +171,11 @@ int App::run(int argc, char** argv) {
   SINTER_CHECK(std::count_if(which, splitter.parts.end(), is_parsed) == 1, usage,
                cat("usage: two commands given: one at a time, first ", command.name));
 
-  const std::string help_hint = cat(name_, " ", command.name, " --help lists the flags");
+  const std::string help_hint = cat(call_of(command), " --help lists the flags");
   take_values(command.flags, which->options, help_hint);
   refuse(which->app->remaining(), command, help_hint);
+  common_.command = name_;
+  for (int i = 1; i < argc; ++i) common_.command += cat(" ", argv[i]);
   if (command.inputs) *command.inputs = which->inputs;
   if (help_) return print(help(command)), 0;
   if (version_) return print(fmt::format("{} {}\n", name_, kVersion)), 0;
@@ -218,7 +230,7 @@ std::string App::help() const {
 
 std::string App::help(const Command& command) const {
   std::string out = wrapped("", command.summary, 0) +
-                    fmt::format("\nusage: {} {}{} [flags]\n", name_, command.name, command.inputs ? " " + command.inputs_name : "");
+                    fmt::format("\nusage: {}{} [flags]\n", call_of(command), command.inputs ? " " + command.inputs_name : "");
   std::vector<std::string> topics;  // the general ones last
   for (const Flag& flag : command.flags.all()) {
     if (std::find(topics.begin(), topics.end(), flag.topic) == topics.end()) topics.push_back(flag.topic);

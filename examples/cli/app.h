@@ -1,4 +1,4 @@
-// A program of several commands: `mnist COMMAND [flags]`. Reads the command line (by CLI11), config file, environment and preset into each
+// A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu [flags]`. Reads the command line (by CLI11), config file, environment and preset into each
 // command's Flags, answers --help, --version and --print-config, runs the command, and turns errors into messages and exit statuses.
 #pragma once
 
@@ -19,7 +19,10 @@ struct CommonFlags {
   uint64_t seed = 1;
   bool json = false, quiet = false, verbose = false;
   std::string color = "auto";
+  std::string command;  // as it was typed
 };
+// "sinter 0.1.0, compiler 12.2.0": what a profile says made it.
+std::string build_name();
 // `common` outlives `flags`.
 void add_common_flags(Flags& flags, CommonFlags& common);
 
@@ -51,6 +54,8 @@ class App {
   std::string help() const;
   std::string help(const Command& command) const;
   std::vector<std::string> command_names() const;
+  bool is_one_command() const { return commands_.size() == 1 && commands_[0].name == name_; }
+  std::string call_of(const Command& command) const { return is_one_command() ? name_ : name_ + " " + command.name; }
 
   std::string name_, summary_;
   CommonFlags common_;

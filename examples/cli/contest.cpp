@@ -260,7 +260,7 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                                 count_of(static_cast<int64_t>(captured.fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
                                 contest.explain ? "" : " (--explain)"));
   }
-  if (contest.explain) out.result_text("\n" + capture::explain(captured, capture::RuleSet(contest.rules)));
+  if (contest.explain) out.result_text("\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(), outcome.eager.ceiling()));
 }
 
 void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outcome& outcome) {

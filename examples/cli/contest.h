@@ -24,7 +24,7 @@ struct Worst {
 };
 
 struct ContestFlags {
-  ViewFlags view;
+  ViewFlags view{.table = {.scopes = false}};
   bool tables = false;  // of both modes, before the ledger
   int64_t steps = 20, warmup = 3, rounds = 9;
   std::optional<double> max_rel;

@@ -6,6 +6,7 @@
 #include "core/parallel.h"
 #include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
+#include "examples/cli/profile_files.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
@@ -21,6 +22,7 @@ using cli::Worst;
 struct CompareFlags {
   TrainFlags train;
   cli::ContestFlags contest;
+  cli::ExportFlags files;
 };
 
 struct Parity {
@@ -110,6 +112,10 @@ void judge(const Parity& parity, const CompareFlags& flags, double lr) {
 int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Output& out) {
   const TrainFlags& flags = compare.train;
   const Device device = choose_device(common.device).first;
+  const char* type = device.type == Device::Type::cuda ? "cuda" : device == kCpu ? "cpu" : "simt";
+  const profiler::Exports files =
+      compare.files.exports(fmt::format("{}_b{}_{}_{}", flags.model.model, flags.optimizer.batch, flags.model.dtype, type), true);
+  if (!files.formats.empty()) files.check(compare.files.force);
   if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   manual_seed(common.seed);
   DataOptions wanted = flags.data.options(flags.model.classes);
@@ -154,6 +160,18 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                      fmt::format("parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr", parity.loss.relative,
                                  parity.gradients.relative, worst, parity.state.relative, parity.in_lr(lr)),
                      out);
+  if (!files.formats.empty()) {
+    const profiler::Comparison comparison = cli::comparison_of(outcome.ledger, outcome.headline, outcome.proof);
+    const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n", outcome.eager.table(rounds.view.table),
+                                         outcome.fused.table(rounds.view.table), outcome.ledger.table(), outcome.headline,
+                                         fmt::join(outcome.proof, "\n"));
+    const std::vector<std::string> said = files.write(std::vector{outcome.eager, outcome.fused},
+                                                      {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command,
+                                                       cli::build_name(), std::to_string(common.seed), flags.optimizer.batch},
+                                                      text, &comparison);
+    for (const std::string& what : said) out.note("profile", what);
+    out.note("files", cli::join(files.files()));
+  }
   if (!flags.mode.dump_graph.empty()) {
     write_graph(suffixed(flags.mode.dump_graph, "_eager"), contest.captured().recorded);
     write_graph(suffixed(flags.mode.dump_graph, "_fused"), contest.captured().fused.graph);
@@ -194,7 +212,11 @@ void add_compare(cli::App& app) {
   command.flags.topic("comparison");
   add_fusion_flags(command.flags, compare.train.mode);
   cli::add_contest_flags(command.flags, compare.contest);
-  command.check = [] { resolve_step(compare.train); };
+  cli::add_export_flags(command.flags, compare.files);
+  command.check = [] {
+    resolve_step(compare.train);
+    compare.contest.tables = compare.files.exports("", true).has("table");
+  };
   command.run = [&app](cli::Output& out) { return run_compare(app.common(), compare, out); };
 }
 

@@ -11,7 +11,9 @@
 
 #include "capture/rules.h"
 #include "examples/cli/text.h"
+#include "ops/gemm_library.h"
 #include "ops/gemm_plans.h"
+#include "profiler/exports.h"
 
 namespace sinter::mnist {
 namespace {
@@ -63,7 +65,7 @@ void add_model_flags(cli::Flags& flags, ModelFlags& model) {
   flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
   flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
   flags.integer("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
-  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda only");
+  flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"}, "bf16: activations and copies of the weights; tf32: cuda and simt only");
 }
 
 void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
@@ -102,7 +104,14 @@ void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
   add_fusion_flags(flags, mode);
-  flags.choice("profile", mode.profile, {"table"}, "where the time of a step goes, as a table").bare_value = "table";
+  cli::Flag& profile =
+      flags.word("profile", mode.profile, "FORMATS", "where the time goes, a list of: table, json, csv, trace, stacks, html");
+  profile.once = true;
+  profile.bare_value = "table";
+  profile.set = [&mode](const std::string& text, const std::string&) {
+    profiler::parse_formats(text, "usage: --profile");
+    mode.profile = text;
+  };
   flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end").set =
       [&mode](const std::string& text, const std::string&) {
         parse_profile_steps(text);
@@ -164,6 +173,11 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
                "usage: --patience needs a val set: --val is 0, --patience " + std::to_string(train.optimizer.patience), "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
                "usage: --dry-run and --overfit-batch exclude each other: both are given");
+  for (const char* name :
+       {"sort", "rows", "no-meta", "filter", "group-by-input-shape", "group-by-module", "guess", "expect", "fail-on", "profile-steps"}) {
+    SINTER_CHECK(!train.mode.profile.empty() || flags[name].source != cli::Source::command_line, usage,
+                 cat("usage: --", name, " needs --profile: none is given"), "--profile prints the table");
+  }
   if (train.mode.mode == "fused") {
     SINTER_CHECK(!train.run.check_nan, usage, "usage: --check-nan needs --mode eager: the mode is fused; it reads what every op makes",
                  "the numbers are those of --mode eager --check-nan");
@@ -190,7 +204,7 @@ void resolve_step(TrainFlags& train) {
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
-    SINTER_CHECK(device.type == Device::Type::cuda, usage, cat("usage: --dtype tf32 needs cuda: the device is ", device.str()),
+    SINTER_CHECK(device.type != Device::Type::cpu, usage, cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
                  "--dtype f32, or --dtype bf16");
     set_allow_tf32(true);
   }

@@ -60,7 +60,7 @@ struct ModeFlags {
   std::string dump_graph;
   bool measures() const { return measure == "on"; }
   bool cuda_graph = true;  // no flag: compare's middle run goes without
-  std::string profile;     // "" or "table"
+  std::string profile;     // "" or "table,json"
   std::string profile_steps = "1:3:20";
   cli::ViewFlags view;  // of its table
 };

@@ -7,6 +7,9 @@ int main(int argc, char** argv) {
   sinter::mnist::add_eval(app);
   sinter::mnist::add_predict(app);
   sinter::mnist::add_compare(app);
+  sinter::mnist::add_bench(app);
+  sinter::mnist::add_diff(app);
+  sinter::mnist::add_validate(app);
   sinter::mnist::add_calibrate(app);
   sinter::mnist::add_data(app);
   sinter::mnist::add_doctor(app, SINTER_GIT_ID);

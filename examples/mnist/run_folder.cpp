@@ -22,8 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
-constexpr const char* kFiles[] = {"config.toml",       "metrics.csv",      "events.jsonl", "last.safetensors",
-                                  "model.safetensors", "best.safetensors", "profile.txt"};
+constexpr const char* kFiles[] = {"config.toml",      "metrics.csv", "events.jsonl", "last.safetensors", "model.safetensors",
+                                  "best.safetensors", "profile.txt", "profile.json", "profile.csv",      "profile.trace.json.gz",
+                                  "profile.folded",   "profile.svg", "profile.html"};
 
 std::string shown(const fs::path& path) {
   std::error_code ignored;

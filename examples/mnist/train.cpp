@@ -25,6 +25,7 @@
 #include "examples/mnist/run_log.h"
 #include "examples/mnist/trainer.h"
 #include "nn/state_dict.h"
+#include "profiler/exports.h"
 #include "profiler/session.h"
 
 namespace sinter::mnist {
@@ -56,8 +57,8 @@ class Run {
   void set_up();
   void take_folder();
   void go_on();
-  bool lost_patience() const { return flags_.optimizer.patience > 0 && at_.patience >= flags_.optimizer.patience; }
   bool epoch_is_over() const { return at_.batch == per_epoch_ || at_.step == steps_; }
+  bool lost_patience() const { return flags_.optimizer.patience > 0 && at_.patience >= flags_.optimizer.patience; }
   void train_steps();
   void one_step();
   void end_epoch();
@@ -219,7 +220,7 @@ void Run::go_on() {
   batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0} : BatchPosition{at_.epoch, at_.batch});
   at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
   first_step_ = saved_step_ = at_.step;
-  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before, or more patience
+  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before
   if (at_.step > steps_) at_.ended = true;
   out_.note("resume", at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on", escaped(folder_->name()),
                                               count_of(at_.step, "step"))
@@ -250,11 +251,11 @@ void Run::train_steps() {
   }
   time_.stop();
   progress_.clear();
-  if (!at_.ended) return save_all(false);
-  if (at_.step < steps_) {
+  if (lost_patience() && at_.step < steps_) {
     out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
                                   100 * at_.best));
   }
+  if (!at_.ended) save_all(false);
 }
 
 void Run::one_step() {
@@ -270,8 +271,10 @@ void Run::one_step() {
     trainer_->step(batch);
   }
   if (session_) profile_step(step_begin);
-  if (++at_.step == 1) note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_), out_);
+  ++at_.step;
   ++at_.batch;
+  if (at_.step == first_step_ + 1)
+    note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_), out_);
   if (epoch_is_over() || at_.step % flags_.run.log_every == 0) look_at_loss();
   if (at_.step == flags_.run.stop_after) cli::interrupt();
   if (epoch_is_over() || !progress_.due()) return;
@@ -318,7 +321,9 @@ void Run::look_at_loss() {
   const double window = (state.loss_sum - at_.window_loss) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
   log_->add({{"step", at_.step}, {"loss", window}, {"lr", trainer_->lr_of(at_.step - 1)}});
   const int64_t before = at_.flat_steps;
-  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1) : 0;
+  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch began.
+  const int64_t steps = std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1);
+  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
   at_.window_loss = state.loss_sum;
   at_.window_rows = state.loss_rows;
   if (before >= 200 || at_.flat_steps < 200) return;
@@ -376,6 +381,7 @@ void Run::end_epoch() {
   std::string val;
   bool best = false;
   const int64_t every = flags_.run.save_every;
+  bool ends = at_.step == steps_;
   if (data_.val.size() > 0) {
     const Evaluation e = evaluate_on(data_.val);
     if (!e.complete) return;
@@ -389,8 +395,8 @@ void Run::end_epoch() {
       best = every > 0;
       if (best) save_weights(kBest);
     }
+    ends = ends || lost_patience();
   }
-  const bool ends = at_.step == steps_ || lost_patience();
   log_->add(row);
   log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
   if (ends) save_weights(kModel);
@@ -448,9 +454,15 @@ std::string Run::finish_profile() {
   const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
   if (!session_ || at_.step - first_step_ <= steps.wait + steps.warmup) return "";
   report_ = profile_report();
+  const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
   const std::string table = report_->table(flags_.mode.view.table);
-  write_file(folder_->file("profile.txt"), table);
-  return flags_.mode.view.guess ? cli::guess(*report_, out_) + "\n" + table : table;
+  const std::vector<std::string> said = files.write({&*report_, 1},
+                                                    {flags_.model.describe() + ", " + flags_.optimizer.optimizer, flags_.common->command,
+                                                     cli::build_name(), std::to_string(flags_.common->seed), flags_.optimizer.batch},
+                                                    table);
+  for (const std::string& text : said) out_.note("profile", text);
+  if (flags_.mode.view.guess) return cli::guess(*report_, out_) + "\n" + table;
+  return files.has("table") ? table : "";
 }
 
 // Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the

@@ -8,6 +8,7 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
 #include "nn/checkpoint.h"
+#include "nn/module.h"
 #include "nn/optim.h"
 
 namespace sinter::mnist {

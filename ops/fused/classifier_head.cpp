@@ -61,7 +61,7 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   Cost c = cost_of(2 * product + (optional(in, kBias).defined() ? cells : 0) + 9 * cells + 3 * rows +
                        (smoothing > 0 ? cells + 2 * rows : 0) + hidden * act_backward_flops(act),
                    in.first(kSeed), out);
-  c.bytes_read += bytes_unless_spread(in[kSeed]) + (act == Act::relu ? (hidden + 7) / 8 : bytes_of(optional(in, kSaved)));
+  c.bytes_read += bytes_of(optional(in, kBias)) + bytes_unless_spread(in[kSeed]) + (act == Act::relu ? (hidden + 7) / 8 : bytes_of(optional(in, kSaved)));
   return c;
 }
 

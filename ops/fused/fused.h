@@ -29,6 +29,20 @@ struct LinearActAttrs {
   }
 };
 
+// gather_linear_act: images u8[N, ..], labels i32[N], index i64[B], W[O, I], b[O] or absent -> x[B, I] of the drawn images, their labels
+// i32[B], then what linear_act of x gives. I pixels of an image; x, W and y are of type `out`, f32 or bf16.
+struct GatherLinearActAttrs {
+  bool mnist = false;  // see GatherBatchAttrs
+  Act act = Act::relu;
+  Keep keep = Keep::nothing;
+  DType out = DType::f32;
+  bool operator==(const GatherLinearActAttrs&) const = default;
+  static constexpr auto fields() {
+    using A = GatherLinearActAttrs;
+    return std::tuple(field("mnist", &A::mnist), field("act", &A::act), field("keep", &A::keep), field("out", &A::out));
+  }
+};
+
 // input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] = (dy W) * act'(saved)
 struct InputGradActAttrs {
   Act act = Act::relu;
@@ -91,6 +105,32 @@ struct GluAttrs {
   static constexpr auto fields() { return std::tuple(field("act", &GluAttrs::act), field("merged", &GluAttrs::merged)); }
 };
 
+// gated_linear: x[B, I], Wg[H, I], Wu[H, I] -> h[B, H] = act(g) * u, g = x Wg^T, u = x Wu^T, and with keep (g | u)[B, 2H].
+// gated_linear_backward: dy[B, O], Wd[O, H], g[B, H], u[B, H] (rows may be strided) -> what glu_backward gives for dh = dy Wd. GluAttrs.
+struct GatedLinearAttrs {
+  Act act = Act::gelu_tanh;
+  bool keep = false;
+  bool operator==(const GatedLinearAttrs&) const = default;
+  static constexpr auto fields() { return std::tuple(field("act", &GatedLinearAttrs::act), field("keep", &GatedLinearAttrs::keep)); }
+};
+
+// narrow_mlp: the training step of a small chain of layers but for its update: x[B, w0], labels i32[B], seed[B], then W[w1, w0], b[w1] or
+// absent, .. of 2 to 4 layers with `act` between them -> losses[B], with input_grad dx[B, w0] = (dz1 W1) * act'(x), x being what act gave;
+// then dW and, where there is a bias, db of each layer. act: one whose backward reads its result (relu, sigmoid, tanh), or none.
+struct NarrowMlpAttrs {
+  Act act = Act::relu;
+  double label_smoothing = 0;
+  bool input_grad = false;
+  bool operator==(const NarrowMlpAttrs&) const = default;
+  static constexpr auto fields() {
+    using A = NarrowMlpAttrs;
+    return std::tuple(field("act", &A::act), field("label_smoothing", &A::label_smoothing), field("input_grad", &A::input_grad));
+  }
+};
+inline constexpr size_t kNarrowLayers = 4;
+// Why the kernel cannot take a chain of these widths (w0, w1, ..) and this type, or "".
+std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype);
+
 // merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B, I], W[n O, I], b[n O] or absent -> [B, n O].
 
 // pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that stay in cache. Value v < n_inputs is input v,
@@ -125,8 +165,9 @@ double chain_param(const OpDef* op, const Attrs& attrs);
 
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling in one launch. Attribute max_norm.
 
-extern const OpDef kLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp, kMultiTensorUpdateOp, kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp, kGluOp,
-    kGluBackwardOp, kPointwiseChainOp, kClipNormOp;
+extern const OpDef kLinearActOp, kGatherLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp, kMultiTensorUpdateOp,
+    kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp, kGluOp, kGluBackwardOp, kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp,
+    kPointwiseChainOp, kClipNormOp;
 // All of them (ops/fused/fused_ops.cpp).
 std::span<const OpDef* const> fused_ops();
 

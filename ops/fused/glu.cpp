@@ -1,25 +1,11 @@
 // glu: h = act(g) * u, and its backward: du = dh act(g), dg = (dh u) act'(g), act(g) made again instead of read. One pass each: glu reads
 // two tensors and writes one, glu_backward reads three and writes two. Element by element the plain ops' arithmetic: the same bits in f32.
-#include "ops/fused/activation.h"
+#include "ops/fused/glu.h"
 #include "ops/kernels.h"
-#include "ops/matrix_view.h"
-#include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, H hidden
 namespace sinter {
 namespace {
-
-// Rows of a [B, H] tensor, taken where they lie if their elements are neighbours, else copied.
-template <class T>
-struct Rows {
-  explicit Rows(const Tensor& t)
-      : keep(t.size(1) <= 1 || t.strides()[1] == 1 ? t : contiguous(t)), data(keep.data<T>()), step(keep.strides()[0]) {}
-  const T* operator[](int64_t b) const { return data + b * step; }
-  Tensor keep;
-  const T* data;
-  int64_t step;
-};
 
 void check(const char* op, Operands in, const char* const* names) {
   check_floating(op, names[0], in[0]);
@@ -50,16 +36,6 @@ Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(in[0].numel() * (act_backward_flops(attrs.as<GluAttrs>().act) + 2), in, out);
 }
 
-// f(row, first column, columns) on blocks of rows, on all threads.
-template <class F>
-void for_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
-  constexpr int64_t kBlock = 1024;
-  const int64_t blocks = (cols + kBlock - 1) / kBlock;
-  parallel_for(rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
-  });
-}
-
 void cpu(const Call& call) {
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   visit_float(call.out[0].dtype(), [&](auto zero) {
@@ -68,7 +44,7 @@ void cpu(const Call& call) {
     const Rows<T> gate(call.in[0]), up(call.in[1]);
     T* out = call.out[0].data<T>();
     visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
-      for_blocks(rows, cols, 3 * sizeof(T) + op.flops, [&](int64_t b, int64_t at, int64_t n) {
+      for_row_blocks(rows, cols, 3 * sizeof(T) + op.flops, [&](int64_t b, int64_t at, int64_t n) {
         const T* __restrict g = gate[b] + at, * __restrict u = up[b] + at;
         T* __restrict h = out + b * cols + at;
         for (int64_t i = 0; i < n; ++i) h[i] = op.forward(V(g[i])) * V(u[i]);
@@ -84,22 +60,15 @@ void cpu_backward(const Call& call) {
     using T = decltype(zero);
     using V = compute_t<T>;
     const Rows<T> grad(dh_in), gate(call.in[1]), up(call.in[2]);
-    const bool merged = call.as<GluAttrs>().merged;
-    const int64_t step = merged ? 2 * cols : cols;
-    T* dg_out = call.out[0].data<T>();
-    T* du_out = merged ? dg_out + cols : call.out[1].data<T>();
-    visit_act(call.as<GluAttrs>().act, [&]<class Op>(const Op& op) {
-      for_blocks(rows, cols, 5 * sizeof(T) + op.backward_flops, [&](int64_t b, int64_t at, int64_t n) {
+    const GluGradRows<T> out(call.out, call.as<GluAttrs>().merged);
+    visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
+      for_row_blocks(rows, cols, 5 * sizeof(T) + op.backward_flops, [&](int64_t b, int64_t at, int64_t n) {
         const T* __restrict dh = grad[b] + at, * __restrict g = gate[b] + at, * __restrict u = up[b] + at;
-        T* __restrict dg = dg_out + b * step + at, * __restrict du = du_out + b * step + at;
+        T* __restrict dg = out.dg + b * out.step + at, * __restrict du = out.du + b * out.step + at;
         for (int64_t i = 0; i < n; ++i) {
-          const V x = V(g[i]), y = op.forward(x), d = V(dh[i]);
-          if constexpr (Op::saves == pointwise::Saves::mask) {
-            dg[i] = op.grad(d * V(u[i]), !(x <= V(0)));
-          } else {
-            dg[i] = op.grad(d * V(u[i]), Op::saves == pointwise::Saves::output ? y : x);
-          }
-          du[i] = d * y;
+          const GluGrads<V> d = glu_grads(op, V(dh[i]), V(g[i]), V(u[i]));
+          dg[i] = d.dg;
+          du[i] = d.du;
         }
       });
     });
@@ -110,10 +79,9 @@ Tensors reference(Operands in, const Attrs& attrs) { return {mul(act_reference(a
 Tensors reference_backward(Operands in, const Attrs& attrs) {
   const auto& [act, merged] = attrs.as<GluAttrs>();
   const Tensor &dh = in[0], &g = in[1];
-  const int64_t cols = g.size(1);
   const Tensor dg = act_backward_of_input(act, mul(dh, in[2]), g), du = mul(dh, act_reference(act, g)[0]);
   if (!merged) return {dg, du};
-  return {add(apply1(kPadSliceOp, {dg}, PadSliceAttrs{1, 0, 2 * cols}), apply1(kPadSliceOp, {du}, PadSliceAttrs{1, cols, 2 * cols}))};
+  return {side_by_side(dg, du)};
 }
 
 template <size_t N>

@@ -1,6 +1,6 @@
 // glu and glu_backward: the arithmetic of the plain ops, element by element (ops/fused/glu.cpp).
 #include "ops/block_reduce.cuh"
-#include "ops/fused/activation.h"
+#include "ops/fused/glu.h"
 
 // B batch, H hidden
 namespace sinter::SINTER_KERNEL_NS {
@@ -33,20 +33,6 @@ SINTER_KERNEL glu_vec(RowsOf<In<T>> g, RowsOf<In<T>> u, RowsOf<Out<T>> h, int64_
         h.values.put(b * h.row + i, T(op.forward(V(g.values[b * g.row + i * g.col])) * V(u.values[b * u.row + i * u.col])));
       }
     }
-  }
-}
-
-template <class V>
-struct GluGrads {
-  V dg, du;
-};
-template <class Op, class V>
-SINTER_DEVICE_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
-  const V y = op.forward(g);
-  if constexpr (Op::saves == pointwise::Saves::mask) {
-    return {op.grad(dh * u, !(g <= V(0))), dh * y};
-  } else {
-    return {op.grad(dh * u, Op::saves == pointwise::Saves::output ? y : g), dh * y};
   }
 }
 

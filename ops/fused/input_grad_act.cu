@@ -13,9 +13,9 @@ input_grad_act_ffma_64x64(Product<T> product, GradOfAct<T> grad) {
   ffma_product(product, grad);
 }
 
-template <Lies kDy, Lies kW>
+template <class T, Lies kDy, Lies kW>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-input_grad_act_mma_64x64(Product<bf16> product, GradOfAct<bf16> grad) {
+input_grad_act_mma_64x64(Product<T> product, GradOfAct<T> grad) {
   mma_product<kDy, kW>(product, grad);
 }
 
@@ -26,12 +26,12 @@ void input_grad_act(const Call& call) {
   visit_float(dx.dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(call.in[0], false), product_side<T>(call.in[1], true)};
     const GradOfAct<T> grad = grad_of_act<T>(act, saved, dx);
-    if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_k, Lies::along_outer>(
-          product, [&]<Lies kDy, Lies kW>() { launch_mma<input_grad_act_mma_64x64<kDy, kW>>(product, grad); });
-    } else {
-      launch_ffma<input_grad_act_ffma_64x64<T>>(product, grad);
+    if constexpr (kHasMma<T>) {
+      if (on_tensor_cores<T>())
+        return with_layout<Lies::along_k, Lies::along_outer>(
+            product, [&]<Lies kDy, Lies kW>() { launch_mma<input_grad_act_mma_64x64<T, kDy, kW>>(product, grad); });
     }
+    if constexpr (kHasFfma<T>) launch_ffma<input_grad_act_ffma_64x64<T>>(product, grad);
   });
 }
 

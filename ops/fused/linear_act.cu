@@ -1,40 +1,11 @@
 // linear_act: y[b, o] = act(z), z = sum_i x[b, i] W[o, i] + bias[o]; beside y what act's backward reads: relu's bit mask or z.
 // A block owns 64 x 64 of y and the mask bytes over it. Reads x and W once per tile that needs them; writes y, and B O / 8 or B O e more.
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/act_of_sums.cuh"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_mma.cuh"
 #include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
-
-template <class T, class Y>
-struct ActOfSums {
-  static constexpr bool kSumsRows = false;
-  Bias<T> bias;
-  Columns<Y, Out<Y>> y, pre;
-  Out<uint8_t> mask;
-  int64_t mask_row;
-  Act act;
-
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
-    bias.add(j, count, z);
-    if (pre) pre.store(i, j, count, z);
-    if (mask) put_mask(i, j, count, z);
-    in_kernel_visit(act, [&](const auto& op) {
-      SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) z[q] = op.forward(z[q]);
-    });
-    y.store(i, j, count, z);
-  }
-  // Rows are padded to 128 bits, with zeros; the last column tile may stand for two.
-  SINTER_DEVICE_FN void put_mask(int64_t i, int64_t j, int count, const compute_t<T> (&z)[kGroup]) const {
-    uint32_t bits = 0;
-    SINTER_UNROLL
-    for (int q = 0; q < kGroup; ++q) bits |= q < count && !(z[q] <= 0) ? 1u << q : 0u;
-    mask.put(i * mask_row + j / 8, static_cast<uint8_t>(bits));
-    if (block_y() == grid_y() - 1 && grid_y() % 2 == 1) mask.put(i * mask_row + j / 8 + kTile / 8, 0);
-  }
-};
 
 template <class T>
 SINTER_KERNEL_BOUNDS(kFfmaThreads)
@@ -42,9 +13,9 @@ linear_act_ffma_64x64(Product<T> product, ActOfSums<T, T> act) {
   ffma_product(product, act);
 }
 
-template <class Y, Lies kX, Lies kW>
+template <class T, class Y, Lies kX, Lies kW>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-linear_act_mma_64x64(Product<bf16> product, ActOfSums<bf16, Y> act) {
+linear_act_mma_64x64(Product<T> product, ActOfSums<T, Y> act) {
   mma_product<kX, kW>(product, act);
 }
 
@@ -52,25 +23,17 @@ void linear_act(const Call& call) {
   const auto& [act, keep, out_type] = call.as<LinearActAttrs>();
   const Tensor &y = call.out[0], kept = keep == Keep::nothing ? Tensor() : call.out[1];
   if (y.numel() == 0) return;
-  const auto epilogue = [&]<class T, class Y>(T, Y) {
-    return ActOfSums<T, Y>{Bias<T>(optional_input(call, 2)),
-                           columns_out<Y>(y),
-                           columns_out<Y>(keep == Keep::pre ? kept : Tensor()),
-                           out<uint8_t>(keep == Keep::mask ? kept : Tensor()),
-                           relu_mask_row(y.size(1)),
-                           act};
-  };
-  visit_float(call.in[0].dtype(), [&]<class T>(T zero) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(call.in[0], false), product_side<T>(call.in[1], false)};
-    if constexpr (std::is_same_v<T, bf16>) {
-      const auto run = [&]<class Y>(Y y_zero) {
-        with_layout<Lies::along_k, Lies::along_k>(
-            product, [&]<Lies kX, Lies kW>() { launch_mma<linear_act_mma_64x64<Y, kX, kW>>(product, epilogue(zero, y_zero)); });
-      };
-      out_type == DType::bf16 ? run(bf16{}) : run(float{});
-    } else {
-      launch_ffma<linear_act_ffma_64x64<T>>(product, epilogue(zero, zero));
-    }
+    with_result<T>(out_type, [&]<class Y>(Y) {
+      const ActOfSums<T, Y> epilogue = act_of_sums<T, Y>(act, keep, optional_input(call, 2), y, kept);
+      if constexpr (kHasMma<T>) {
+        if (on_tensor_cores<T>())
+          return with_layout<Lies::along_k, Lies::along_k>(
+              product, [&]<Lies kX, Lies kW>() { launch_mma<linear_act_mma_64x64<T, Y, kX, kW>>(product, epilogue); });
+      }
+      if constexpr (kHasFfma<T>) launch_ffma<linear_act_ffma_64x64<T>>(product, epilogue);
+    });
   });
 }
 

@@ -1,5 +1,6 @@
-// weight_bias_grad: dW[o, i] = sum_b dy[b, o] x[b, i], db[o] = sum_b dy[b, o], both in batch order (db tile by tile). A block owns 64 x 64 of dW; those of
-// column tile 0 own db and sum it from the tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O I + 4 O bytes.
+// weight_bias_grad: dW[o, i] = sum_b dy[b, o] x[b, i], db[o] = sum_b dy[b, o], both in batch order (db tile by tile). A block owns 64 x 64
+// of dW; those of column tile 0 own db and sum it from the tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O
+// I + 4 O bytes.
 #include "ops/fused/fused.h"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_mma.cuh"
@@ -22,9 +23,9 @@ weight_bias_grad_ffma_64x64(Product<T> product, StoreGrads<T> store) {
   ffma_product(product, store);
 }
 
-template <Lies kDy, Lies kX>
+template <class T, Lies kDy, Lies kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-weight_bias_grad_mma_64x64(Product<bf16> product, StoreGrads<bf16> store) {
+weight_bias_grad_mma_64x64(Product<T> product, StoreGrads<T> store) {
   mma_product<kDy, kX>(product, store);
 }
 
@@ -35,12 +36,12 @@ void weight_bias_grad(const Call& call) {
     using V = compute_t<T>;
     const Product<T> product{product_side<T>(call.in[0], true), product_side<T>(call.in[1], true)};
     const StoreGrads<T> store{columns_out<V>(dw), out<V>(db)};
-    if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_outer, Lies::along_outer>(
-          product, [&]<Lies kDy, Lies kX>() { launch_mma<weight_bias_grad_mma_64x64<kDy, kX>>(product, store); });
-    } else {
-      launch_ffma<weight_bias_grad_ffma_64x64<T>>(product, store);
+    if constexpr (kHasMma<T>) {
+      if (on_tensor_cores<T>())
+        return with_layout<Lies::along_outer, Lies::along_outer>(
+            product, [&]<Lies kDy, Lies kX>() { launch_mma<weight_bias_grad_mma_64x64<T, kDy, kX>>(product, store); });
     }
+    if constexpr (kHasFfma<T>) launch_ffma<weight_bias_grad_ffma_64x64<T>>(product, store);
   });
 }
 

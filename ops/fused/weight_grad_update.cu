@@ -95,9 +95,9 @@ weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, A attrs)
   tail(step, attrs);
 }
 
-template <class A, Lies kDy, Lies kX>
+template <class T, class A, Lies kDy, Lies kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-weight_grad_update_mma_64x64(UpdatedLayers<bf16> layers, UpdateStep step, A attrs) {
+weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, A attrs) {
   const auto apply = formula<float>(step, attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
     mma_product<kDy, kX>(layers.product[i], UpdateFromSums<float, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
@@ -116,15 +116,16 @@ UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
 
 template <class T, class A>
 void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step, const A& attrs) {
-  if constexpr (std::is_same_v<T, bf16>) {
+  if constexpr (kHasMma<T>) {
     constexpr Lies kOuter = Lies::along_outer, kEither = Lies::either;
     const bool usual =
-        std::all_of(layers.product, layers.product + layers.count, [](const Product<bf16>& p) { return lies_so<kOuter, kOuter>(p); });
-    usual ? launch<weight_grad_update_mma_64x64<A, kOuter, kOuter>>(grid, kMmaThreads, sizeof(MmaShared), layers, step, attrs)
-          : launch<weight_grad_update_mma_64x64<A, kEither, kEither>>(grid, kMmaThreads, sizeof(MmaShared), layers, step, attrs);
-  } else {
-    launch<weight_grad_update_ffma_64x64<T, A>>(grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
+        std::all_of(layers.product, layers.product + layers.count, [](const Product<T>& p) { return lies_so<kOuter, kOuter>(p); });
+    if (on_tensor_cores<T>())
+      return usual ? launch<weight_grad_update_mma_64x64<T, A, kOuter, kOuter>>(grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs)
+                   : launch<weight_grad_update_mma_64x64<T, A, kEither, kEither>>(grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step,
+                                                                                  attrs);
   }
+  if constexpr (kHasFfma<T>) launch<weight_grad_update_ffma_64x64<T, A>>(grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ TEST(Explain, NamesGroupsByTheNumbersOfTheRecordedGraph) {
               "saves 3 launches, 0.4 kB (2 intermediates)");
   EXPECT_TRUE(text.ends_with("\n17 launches -> 6 (rules all)\n")) << text;
   EXPECT_EQ(text.find("measured"), std::string::npos) << "nothing was";
+  expect_line(text, "choice   by the cost model: fewer launches and no more bytes are better");
 }
 
 TEST(Explain, RulesNoneSavesNothing) {
@@ -62,6 +63,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   ASSERT_EQ(c.fused.groups.size(), 1u);
   c.fused.groups[0].fused_us = 9.14;
   c.fused.groups[0].parts_us = 12.3;
+  c.fused.groups[0].instead = "linear + relu";
   Group slower = c.fused.groups[0];
   slower.kept_unfused = true;
   slower.parts_us = 8.7;
@@ -72,11 +74,24 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   const std::string text = explain(c, rules, {&rule, 1});
   EXPECT_TRUE(
       text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one [4, 5] intermediate)   measured 9.1 us, "
-                       "its parts 12.3\n"))
+                       "linear + relu 12.3\n"))
       << text;
-  expect_line(text, "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, its parts 8.7: kept unfused     (1 launch not saved)");
+  expect_line(text, "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, linear + relu 8.7: kept unfused     (1 launch not saved)");
+  expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
   expect_line(text, cat("off      rule ", rule.name, ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
+}
+
+TEST(Explain, PredictsEachGroupUnderTheCeiling) {
+  const RuleSet rules("linear_act");
+  const Captured c = captured(SmallMlp().forward_graph(), rules);
+  const profiler::Ceiling ceiling{.flops_per_ns = 1e9, .bytes_per_ns = 0.1, .floor_ns = 1000};
+  const Node& fused = c.fused.graph.nodes[0];
+  const auto us = [&](int64_t launches, int64_t bytes) { return 1e-3 * (1000 * static_cast<double>(launches) + static_cast<double>(bytes) / 0.1); };
+  const int64_t bytes = c.fused.graph.cost(fused).bytes(), parts = c.recorded.cost(c.recorded.nodes[0]).bytes() + c.recorded.cost(c.recorded.nodes[1]).bytes();
+  EXPECT_EQ(parts - bytes, c.fused.groups[0].bytes_saved);
+  const std::string text = explain(c, rules, capture::rules(), ceiling);
+  EXPECT_NE(text.find(fmt::format("   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))), std::string::npos) << text;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "capture/explain.h"
 #include "ops/fused/fused.h"
+#include "ops/gather_batch.h"
 #include "ops/structured.h"
 #include "tests/capture/step_util.h"
 
@@ -40,7 +41,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
       for (const double momentum : {0.0, 0.9}) {
         SCOPED_TRACE(cat(optimizer, " ", name_of(dtype), " ", momentum));
         const Recorded recorded({.sizes = {20, 16, 12, 10}, .optimizer = optimizer, .momentum = momentum, .dtype = dtype});
-        const Rewriter all = recorded.with("all");
+        const Rewriter all = recorded.with("all,-narrow_mlp");
         EXPECT_EQ(ops_of(all.graph), "linear_act linear_act classifier_head input_grad_act weight_grad_update");
         const Node& update = all.graph.nodes.back();
         EXPECT_EQ(update.in.size(), 3 * kLayerOperands + kStepOperands);
@@ -50,7 +51,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
         int launches = 0;
         for (const Group& group : all.groups) launches += group.launches_saved;
         EXPECT_EQ(launches + 5, static_cast<int>(recorded.step.captured()->recorded.nodes.size()));
-        EXPECT_EQ(ops_of(recorded.with("all,-weight_grad_update,-classifier_head").graph),
+        EXPECT_EQ(ops_of(recorded.with("all,-weight_grad_update,-classifier_head,-narrow_mlp").graph),
                   "linear_act linear_act linear softmax_xent weight_bias_grad input_grad_act weight_bias_grad input_grad_act weight_bias_grad "
                   "multi_tensor_update");
         const Rewriter cpu = recorded.with("all", Device::Type::cpu);
@@ -62,7 +63,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
 
 TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
   const Recorded recorded({.sizes = {20, 16, 10}, .dropout = 0.5});
-  const Graph graph = recorded.with("all").graph;
+  const Graph graph = recorded.with("all,-narrow_mlp").graph;
   const auto head = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.op == &kClassifierHeadOp; });
   ASSERT_NE(head, graph.nodes.end()) << ops_of(graph);
   EXPECT_EQ(head->attrs.as<HeadAttrs>().act, Act::none);
@@ -71,7 +72,7 @@ TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
 
 TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   const Recorded many({.sizes = {20, 16, 65}});
-  EXPECT_NE(misses_of(many.with("all"), "classifier_head").find("there are 65 classes, more than 64"), std::string::npos);
+  EXPECT_NE(misses_of(many.with("all,-narrow_mlp"), "classifier_head").find("there are 65 classes, more than 64"), std::string::npos);
 
   Training training({.sizes = {20, 16, 10}});
   const Recorded kept({.sizes = {20, 16, 10}}, [&](const Tensors& in) {
@@ -81,7 +82,7 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
     training.optimizer->step(losses);
     return Tensors{losses, logits};
   });
-  EXPECT_NE(misses_of(kept.with("all"), "classifier_head").find("the logits are also read by a result of the step"), std::string::npos);
+  EXPECT_NE(misses_of(kept.with("all,-narrow_mlp"), "classifier_head").find("the logits are also read by a result of the step"), std::string::npos);
 
   Training on_cpu({.sizes = {20, 16, 10}});
   Step step(on_cpu.function(), on_cpu.step_options());
@@ -93,9 +94,28 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
 // Nothing may read the old weight after its update has moved, and nothing the gradient that is no more.
 TEST(Ladder, UpdatesStayWhereTheirWeightIsReadLater) {
   const Recorded clipped({.sizes = {20, 16, 12, 10}, .clip = 1});
-  const Rewriter r = clipped.with("all");
+  const Rewriter r = clipped.with("all,-narrow_mlp");
   EXPECT_EQ(ops_of(r.graph).find("weight_grad_update"), std::string::npos);
   EXPECT_NE(misses_of(r, "weight_grad_update").find("is also read by"), std::string::npos);
+}
+
+TEST(Ladder, ABatchThatIsDrawnInTheStep) {
+  const TrainOptions options{.sizes = {16, 12, 10, 10}};
+  Training training(options);
+  const Tensor images = Tensor::zeros({32, 4, 4}, DType::u8), labels = sample_labels(32, 10, 1);
+  Step step(
+      [&](const Tensors& in) {
+        const Tensors batch = apply(kGatherBatchOp, {images, labels, in[0]}, GatherBatchAttrs{});
+        return training(batch);
+      },
+      training.step_options("none"));
+  for (int i = 0; i < 2; ++i) step({Tensor::from(std::vector<int64_t>{3, 1, 30, 7}, {4})});
+  const Graph& recorded = step.captured()->recorded;
+  EXPECT_EQ(recorded.nodes.size(), 26u);
+  const Rewriter all = rewrite(recorded, RuleSet("all,-narrow_mlp"), Device::Type::simt);
+  EXPECT_EQ(ops_of(all.graph), "gather_linear_act linear_act classifier_head input_grad_act weight_grad_update");
+  EXPECT_EQ(ops_of(rewrite(recorded, RuleSet("all,-gather_linear_act,-narrow_mlp"), Device::Type::simt).graph),
+            "gather_batch linear_act linear_act classifier_head input_grad_act weight_grad_update");
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
       {"value missing at the end", {"train", "--data"}, 2, {"--data"}},
       {"exclusive", {"train", "--epochs", "2", "--steps", "9"}, 2, {"--epochs and --steps exclude each other"}},
       {"choice", {"train", "--optimizer", "adan"}, 2, {"unknown --optimizer: adan; nearest is adam"}},
-      {"dtype and device", {"train", "--dtype", "tf32"}, 2, {"--dtype tf32 needs cuda: the device is cpu"}},
+      {"dtype and device", {"train", "--dtype", "tf32"}, 2, {"--dtype tf32 needs cuda or simt: the device is cpu"}},
       {"config key", {"train", "--config", "bad.toml"}, 2, {"unknown key: hiden under [train] in ", "bad.toml; nearest is hidden"}},
       {"config missing", {"train", "--config", "none.toml"}, 2, {"none.toml", "No such file"}},
       {"profile too long",

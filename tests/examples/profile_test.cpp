@@ -125,6 +125,43 @@ TEST(Expect, DecidesTheExitStatus) {
   EXPECT_EQ(program.run(with(kOne, {"--expect", "launchs==8"})).status, 2);
 }
 
+TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {
+  const Program program;
+  const Words train{"train", "--limit", "200", "--epochs",  "100000",          "--hidden",   "16",     "--threads",
+                    "1",     "--val",   "0",   "--profile", "--profile-steps", "0:0:100000", "--rows", "3"};
+  const Result r = program.run(train, [&](pid_t child) {
+    for (int i = 0; i < 3000 && !std::filesystem::exists(program.folder() / "runs"); ++i) usleep(10'000);
+    for (int i = 0; i < 3000; ++i, usleep(10'000)) {  // until the first epoch is saved
+      const auto runs = std::filesystem::directory_iterator(program.folder() / "runs");
+      if (std::any_of(begin(runs), end(runs), [](const auto& run) { return exists(run.path() / "model.safetensors"); })) break;
+    }
+    kill(child, SIGINT);
+  });
+  EXPECT_EQ(r.status, 130) << r.err;
+  EXPECT_NE(r.out.find("CPU eager  step#0.."), std::string::npos) << r.out << r.err;
+  EXPECT_NE(r.out.find(" of 100000 active"), std::string::npos) << r.out;
+}
+
+TEST(ProfileTable, FlagsOfATableNeedOne) {
+  const Program program;
+  const Result r = program.run({"train", "--limit", "100", "--expect", "launches==25"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_NE(r.err.find("usage: --expect needs --profile"), std::string::npos) << r.err;
+}
+
+TEST(ProfileTable, TrainJudgesItsWindowAndGradesAGuess) {
+  ASSERT_TRUE(std::freopen("/dev/null", "r", stdin));  // nobody answers
+  const Program program;
+  const Words train{"train",     "--limit", "200",   "--steps", "9",         "--hidden",        "16",
+                    "--threads", "1",       "--val", "0",       "--profile", "--profile-steps", "wait:1,warmup:1,active:2,repeat:2"};
+  Result r = program.run(with(train, {"--expect", "launches==17,row:linear.launches==2"}));
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("(2 x 2 active, 1 warmup)"), std::string::npos) << r.out;
+  r = program.run(with(train, {"--out", "b", "--guess", "--expect", "launches==16"}));
+  EXPECT_EQ(r.status, 7);
+  EXPECT_NE(r.out.find("you said  launches, it ran 17: wrong\n"), std::string::npos) << r.out;
+}
+
 TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
   const Program program;
   const Result r = program.run({"compare", "--data", "synthetic", "--batch-size", "8", "--hidden", "24,16", "--device", "simt", "--expect",

@@ -1,4 +1,4 @@
-// Runs the `mnist` binary as a user would: in a folder of its own, stdout and stderr apart, off a terminal.
+// Runs a program (`mnist`, unless another is named) as a user would: in a folder of its own, stdout and stderr apart, off a terminal.
 #pragma once
 
 #include <fcntl.h>
@@ -29,6 +29,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   const std::filesystem::path& folder() const { return folder_; }
+  std::string name = "mnist";
   std::vector<std::string> environment;  // "NAME=value", added
   bool close_stdout = false;             // nobody reads it
   bool terminal = false;                 // stderr is one
@@ -42,7 +43,7 @@ class Program {
     const int master = terminal ? posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
     if (terminal && (grantpt(master) != 0 || unlockpt(master) != 0)) std::abort();
     const std::string slave = terminal ? ptsname(master) : err;
-    std::vector<std::string> words{SINTER_BIN_DIR "/mnist"};
+    std::vector<std::string> words{SINTER_BIN_DIR "/" + name};
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

@@ -94,8 +94,8 @@ inline bool stays_wide(const OpDef& op, size_t i, size_t n) {
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) || (&op == &kClassifierHeadOp && i == 3);
 }
 inline bool takes(const OpDef& op, DType dtype) {
-  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kClassifierHeadOp;
-  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp);
+  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kGatherLinearActOp && &op != &kClassifierHeadOp;
+  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp && &op != &kNarrowMlpOp);
 }
 // Fresh copies on the CPU, f64 converted.
 inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {

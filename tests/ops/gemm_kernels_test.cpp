@@ -8,6 +8,7 @@
 #include "core/device/memory.h"
 #include "core/device/simt.h"
 #include "ops/fused/fused.h"
+#include "ops/gemm_library.h"
 #include "ops/relu_mask.h"
 #include "ops/structured.h"
 #include "ops/update_formulas.h"
@@ -282,6 +283,75 @@ TEST(SimtGemmTypes, WideResultsAndBiasesOfBf16) {
   expect_product(plain, x, w, false, true);
   for (int64_t i = 0; i < 65; ++i) {
     for (int64_t j = 0; j < 66; ++j) ASSERT_EQ(at(y, i, j), static_cast<float>(at(plain, i, j)) + 0x1p-12f);
+  }
+}
+
+// f32 products on tensor cores: the same tiles and epilogues, operands cut to 19 bits.
+class SimtGemmTf32 : public testing::Test {
+ protected:
+  SimtGemmTf32() { set_allow_tf32(true); }
+  ~SimtGemmTf32() override {
+    set_allow_tf32(false);
+    simt::set_schedule({});
+  }
+  static std::string_view kernel_of(const LaunchLog& log) { return log.launches().at(0).kernel; }
+};
+
+TEST_F(SimtGemmTf32, SizesStridesAndOrders) {  // of numbers that TF32 holds exactly
+  for (const Order order : {Order::forward, Order::reversed, Order::one_warp_ahead, Order::shuffled}) {
+    simt::set_schedule({order, 7});
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{65, 63, 33}, {17, 77, 333}, {64, 64, 64}, {1, 130, 5}}) {
+      for (const int trans : {0, 1, 2, 3}) {
+        const bool ta = trans & 1, tb = trans & 2;
+        const Tensor a = ta ? matrix<float>(k, m, 1) : matrix<float>(m, k, 1), b = tb ? matrix<float>(n, k, 2) : matrix<float>(k, n, 2);
+        const LaunchLog log;
+        expect_product(matmul(a, b, ta, tb), a, b, ta, tb);
+        EXPECT_TRUE(kernel_of(log).starts_with("matmul_mma_64x64<float")) << kernel_of(log);
+      }
+    }
+  }
+  for (const Layout& of_a : layouts(71, 47)) {
+    for (const Layout& of_b : layouts(47, 79)) {
+      const Tensor a = matrix_of<float>(71, 47, of_a, 3), b = matrix_of<float>(47, 79, of_b, 4);
+      expect_product(matmul(a, b), a, b, false, false);
+    }
+  }
+}
+
+TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
+  const auto random = [](Shape shape, uint64_t seed) { return cast(sample_tensor(shape, seed, -1, 1), DType::f32).to(kSimt); };
+  for (const int64_t rows : {1, 17, 97}) {
+    const Tensor x = random({rows, 333}, 1), w = random({77, 333}, 2), dy = random({rows, 77}, 3);
+    const LaunchLog log;
+    const Tensor y = linear(x, w, Tensor()), act = apply1(kLinearActOp, {x, w}, LinearActAttrs{Act::none, Keep::nothing, DType::f32});
+    const Tensor dx = apply1(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::none});
+    const Tensors grads = apply(kWeightBiasGradOp, {dy, x});
+    const Tensor step = make_step_state(kSimt), updated = random({77, 333}, 4), none;
+    write_step_state(step, {.lr = 1});
+    const std::vector<float> before = updated.to_vector<float>();
+    apply(kWeightGradUpdateOp, {dy, x, updated, none, none, none, none, none, none, none, step, none, none}, UpdateAttrs{});
+    EXPECT_EQ(log.launches().size(), 5u);
+    for (const LaunchShape& launch : log.launches()) EXPECT_NE(launch.kernel.find("_mma_64x64<float"), std::string::npos) << launch.kernel;
+    const auto within = [&](const Tensor& c, const Tensor& a, const Tensor& b, bool ta, bool tb) {
+      bool exact = true;
+      for (int64_t i = 0; i < c.size(0); ++i) {
+        for (int64_t j = 0; j < c.size(1); ++j) {
+          const Sum s = sum_of(a, b, ta, tb, i, j);
+          const double difference = std::abs(at(c, i, j) - s.value);
+          ASSERT_LE(difference, tolerance(s, a.size(ta ? 0 : 1), DType::bf16, DType::f32) + 0x1p-9 * s.magnitude) << i << ' ' << j;
+          exact = exact && difference <= tolerance(s, a.size(ta ? 0 : 1), DType::f32, DType::f32);
+        }
+      }
+      EXPECT_FALSE(exact) << "no operand was cut";
+    };
+    synchronize(kSimt);
+    within(y, x, w, false, true);
+    within(act, x, w, false, true);
+    within(dx, dy, w, false, false);
+    within(grads[0], dy, x, true, false);
+    const std::vector<float> after = updated.to_vector<float>(), dw = grads[0].to_vector<float>();
+    for (size_t e = 0; e < after.size(); ++e) ASSERT_EQ(after[e], before[e] - dw[e]) << e;
+    for (const double db : grads[1].to_vector<double>()) EXPECT_TRUE(std::isfinite(db));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/device/launch_log.h"
 #include "ops/cudnn_softmax.h"
+#include "ops/gemm_library.h"
 #include "ops/gemm_plans.h"
 #include "ops/structured.h"
 

@@ -13,6 +13,7 @@
 
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
+#include "ops/gemm_library.h"
 #include "tests/ops/device_samples.h"
 
 namespace sinter {
@@ -119,6 +120,9 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
   if (compiled.empty()) GTEST_SKIP() << "no PTX in this build: it is one without the CUDA toolkit";
   const LaunchLog log;
   for_each_sample(false, [](const OpDef& op, const Sample& sample, const std::string&) {
+    set_allow_tf32(true);
+    run_sample(op, sample, DType::f32);
+    set_allow_tf32(false);
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8}) run_sample(op, sample, dtype);
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) run_backward(op, sample, dtype);
   });

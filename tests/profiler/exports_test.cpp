@@ -152,6 +152,9 @@ TEST(Diff, PairsStepsAndInverts) {
   EXPECT_NE(forth.find("- -> 1"), std::string::npos) << forth;
   EXPECT_NE(forth.find("-                  only_b\n"), std::string::npos) << forth;
   EXPECT_NE(forth.find("step i with step i; the runs were apart"), std::string::npos) << forth;
+  Profile other = b;
+  other.rows[0].calls /= 2;  // another number of calls is other work
+  EXPECT_EQ(diff(a, other).find("x [2.00,2.00]  linear"), std::string::npos);
 }
 
 TEST(Diff, GivesNoFactorWhereNoneIsHonest) {

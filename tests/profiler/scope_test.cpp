@@ -74,6 +74,33 @@ TEST(Scope, OutsideASessionRecordsNothing) {
   EXPECT_EQ(described, 0);
 }
 
+std::string g_ranges;
+constexpr RangeCalls kFakeRanges{[](const char* name) { g_ranges += std::string("(") + name; }, [] { g_ranges += ")"; }};
+
+TEST(Scope, IsARangeForAToolThatIsAttached) {
+  FakeClock clock;
+  const auto scopes = [] {
+    const Scope outer("outer");
+    const Scope inner("inner");
+  };
+  g_ranges.clear();
+  scopes();
+  set_ranges(&kFakeRanges);
+  scopes();
+  {
+    Session session({.schedule = kOneStep, .clock = &clock});
+    scopes();
+    session.step();
+    EXPECT_EQ(session.finish().rows().rows.size(), 2u);
+  }
+  {
+    const Scope open("open");
+    set_ranges(nullptr);  // what was pushed is popped
+    scopes();
+  }
+  EXPECT_EQ(g_ranges, "(outer(inner))(outer(inner))(open)");
+}
+
 TEST(Scope, StoresParentDepthAndLaunches) {
   FakeClock clock;
   Session session({.schedule = kOneStep, .clock = &clock});

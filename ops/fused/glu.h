@@ -1,0 +1,61 @@
+// What the gated ops (glu, gated_linear) share: the gradients of one element, for loops on the CPU and for kernels, and rows on the CPU.
+#pragma once
+
+#include "ops/fused/activation.h"
+#include "ops/row_loops.h"
+#include "ops/structured.h"
+
+namespace sinter {
+
+// h = act(g) u:   dg = (dh u) act'(g),   du = dh act(g)
+template <class V>
+struct GluGrads {
+  V dg, du;
+};
+template <class Op, class V>
+SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
+  const V y = op.forward(g);
+  if constexpr (Op::saves == pointwise::Saves::mask) {
+    return {op.grad(dh * u, !(g <= V(0))), dh * y};
+  } else {
+    return {op.grad(dh * u, Op::saves == pointwise::Saves::output ? y : g), dh * y};
+  }
+}
+
+// Rows of a [B, H] tensor on the CPU, taken where they lie if their elements are neighbours, else copied.
+template <class T>
+struct Rows {
+  explicit Rows(const Tensor& t)
+      : keep(t.size(1) <= 1 || t.strides()[1] == 1 ? t : contiguous(t)), data(keep.data<T>()), step(keep.strides()[0]) {}
+  const T* operator[](int64_t b) const { return data + b * step; }
+  Tensor keep;
+  const T* data;
+  int64_t step;
+};
+
+// Where dg and du go: two tensors, or the halves of one's rows.
+template <class T>
+struct GluGradRows {
+  GluGradRows(std::span<Tensor> out, bool merged)
+      : step(out[0].size(1)), dg(out[0].data<T>()), du(merged ? dg + step / 2 : out[1].data<T>()) {}
+  int64_t step;
+  T *dg, *du;
+};
+
+// f(row, first column, columns) on blocks of rows, on all threads; bytes: what an element costs, as in grain_of.
+template <class F>
+void for_row_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
+  constexpr int64_t kBlock = 1024;
+  const int64_t blocks = (cols + kBlock - 1) / kBlock;
+  parallel_for(rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
+  });
+}
+
+// (a | b), in plain ops.
+inline Tensor side_by_side(const Tensor& a, const Tensor& b) {
+  const int64_t cols = a.size(1), all = cols + b.size(1);
+  return add(apply1(kPadSliceOp, {a}, PadSliceAttrs{1, 0, all}), apply1(kPadSliceOp, {b}, PadSliceAttrs{1, cols, all}));
+}
+
+}  // namespace sinter

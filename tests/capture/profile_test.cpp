@@ -1,0 +1,179 @@
+// Profiles of real training steps: the counts and bytes of the guide's tables (default MLP, batch 64, sgd without momentum) on every
+// device, what the ledger says of them, and the roofs behind their predictions.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "capture/calibrate.h"
+#include "capture/ledger.h"
+#include "core/device/memory.h"
+#include "profiler/session.h"
+#include "tests/capture/step_util.h"
+
+namespace sinter::capture {
+namespace {
+
+constexpr Device kSimt{Device::Type::simt, 0}, kCuda{Device::Type::cuda, 0};
+
+struct Profiled {
+  profiler::Report eager, fused;
+  std::vector<profiler::GraphNode> nodes;
+  std::vector<profiler::Candidate> candidates;
+  Ledger ledger;
+};
+
+Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, int64_t batch, int steps = 1) {
+  const TrainOptions options{.sizes = std::move(sizes), .optimizer = "sgd", .momentum = 0, .device = device};
+  Training eager(options), fused(options);
+  Step step(fused.function(), fused.step_options(rules));
+  const Tensors in = batch_of(options, batch, 1);
+  for (int i = 0; i < 3; ++i) eager(in), step(in);
+  const auto record = [&](const std::function<void()>& run, const char* mode, bool replayed) {
+    profiler::Session session(
+        {.schedule = {.wait = 0, .warmup = 1, .active = steps}, .device = device, .mode = mode, .replayed = replayed});
+    for (; !session.done(); session.step()) run();
+    return session.finish();
+  };
+  Profiled p;
+  p.eager = record([&] { eager(in); }, "eager", false);
+  p.fused = record([&] { step(in); }, "fused", device == kCuda);
+  p.nodes = describe_nodes(*step.captured());
+  p.fused.nodes = p.nodes;
+  p.candidates = candidates(*step.captured());
+  p.ledger = make_ledger(*step.captured(), {});
+  return p;
+}
+
+int64_t bytes_of(const profiler::Report& report) {
+  int64_t bytes = 0;
+  for (const profiler::Row& row : report.rows().rows) bytes += row.kind == profiler::ScopeKind::op ? row.cost.bytes() : 0;
+  return bytes / static_cast<int64_t>(report.steps.size());
+}
+int64_t flops_of(const profiler::Report& report) {
+  int64_t flops = 0;
+  for (const profiler::Row& row : report.rows().rows) flops += row.cost.flops;
+  return flops / static_cast<int64_t>(report.steps.size());
+}
+void expect_counts(const profiler::Report& report, int64_t launches, int64_t api_calls) {
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  for (const profiler::StepSample& s : report.steps) {
+    EXPECT_EQ(s.launches, launches);
+    EXPECT_EQ(s.api_calls, api_calls);
+    EXPECT_EQ(s.copies, 0);
+  }
+}
+
+TEST(Profile, CountsAndBytesOfTheDefaultStep) {
+  struct Case {
+    const char* rules;
+    int64_t launches;
+    double kb;
+  };
+  for (const Case& c : {Case{"all,-weight_grad_update", 10, 5784.3}, Case{"all", 9, 3903.1}}) {
+    const Profiled p = profile(kCpu, c.rules, {784, 256, 128, 10}, 64);
+    expect_counts(p.eager, 25, 25);
+    expect_counts(p.fused, c.launches, c.launches);
+    EXPECT_NEAR(static_cast<double>(bytes_of(p.eager)) / 1e3, 6289.1, 0.05);
+    EXPECT_NEAR(static_cast<double>(bytes_of(p.fused)) / 1e3, c.kb, 0.05) << c.rules;
+    EXPECT_EQ(flops_of(p.eager), flops_of(p.fused));
+    EXPECT_NEAR(static_cast<double>(flops_of(p.eager)) / 1e6, 65.030, 5e-4);
+    EXPECT_EQ(p.fused.steps[0].allocs, 0);
+    EXPECT_EQ(bytes_of(p.fused), p.ledger.total.fused_bytes);
+    // The memory timeline: every block of an eager step, and none of a replay.
+    EXPECT_GT(p.eager.peak_bytes(), 0);
+    EXPECT_EQ(p.fused.peak_bytes(), 0);
+  }
+}
+
+TEST(Profile, NodesSayWhatTheyAreMadeOfAndRulesWhatTheySave) {
+  const Profiled p = profile(kCpu, "all,-weight_grad_update", {37, 19, 16, 10}, 8);
+  const auto made_of = [&](std::string_view name) {
+    for (const profiler::GraphNode& node : p.nodes) {
+      if (node.name == name) return node.made_of;
+    }
+    return std::string("not there");
+  };
+  EXPECT_EQ(p.nodes.size(), 10u);
+  EXPECT_EQ(made_of("linear_act"), "linear + relu");
+  EXPECT_EQ(made_of("weight_bias_grad"), "matmul(wgrad) + sum_rows(bgrad)");
+  EXPECT_EQ(made_of("softmax_xent"), "log_softmax, nll, 2 backwards");
+  EXPECT_EQ(made_of("multi_tensor_update"), "sgd_update x6");
+  EXPECT_EQ(made_of("linear"), "");
+  int64_t saved = 0;
+  for (const profiler::Candidate& c : p.candidates) saved += c.launches_saved;
+  EXPECT_EQ(saved, 15);
+  EXPECT_EQ(p.candidates.at(0).rule, "multi_tensor_update");
+  profiler::Report report = p.eager;
+  report.roofs = profiler::Roofs{.f32_gflops = 50, .cache_gbs = 20, .dram_gbs = 10, .op_ns = 500};
+  const auto linear_act = std::find_if(p.candidates.begin(), p.candidates.end(), [](const auto& c) { return c.rule == "linear_act"; });
+  ASSERT_NE(linear_act, p.candidates.end());
+  EXPECT_TRUE(linear_act->text(report).starts_with("linear_act x2 (linear + relu): -2 launches, -")) << linear_act->text(report);
+}
+
+TEST(Profile, EmulatedCountsAreThoseOfTheCardSimt) {
+  for (const auto& [rules, launches] : {std::pair<const char*, int64_t>{"all,-weight_grad_update,-classifier_head", 10}, {"all", 5}}) {
+    const Profiled p = profile(kSimt, rules, {37, 19, 16, 10}, 8);
+    expect_counts(p.eager, 25, 25);
+    expect_counts(p.fused, launches, launches);
+    EXPECT_EQ(p.fused.source, profiler::Source::emul);
+    for (const profiler::Row& row : p.fused.rows().rows) EXPECT_EQ(row.device_ns, 0);
+    EXPECT_EQ(p.fused.verdict().code, profiler::StepCode::undecided);
+  }
+}
+
+TEST(Calibrate, KeepsWhatItMeasuredAndMeasuresAgainWhatItCannotRead) {
+  EXPECT_THROW(calibrate(kSimt), Error);
+  const std::string folder = std::filesystem::temp_directory_path() / cat("sinter-roofs-", getpid());
+  setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  const std::string file = roofs_file(kCpu);
+  EXPECT_TRUE(file.starts_with(folder + "/sinter/roofs-")) << file;
+  bool fresh = false;
+  const profiler::Roofs first = calibrated(kCpu, &fresh);
+  EXPECT_TRUE(fresh);
+  for (const double n : {first.f32_gflops, first.bf16_gflops, first.cache_gbs, first.dram_gbs, first.op_ns, first.scope_ns})
+    EXPECT_GT(n, 0);
+  EXPECT_GT(first.cache_bytes, 0);
+  const profiler::Roofs again = calibrated(kCpu, &fresh);
+  EXPECT_FALSE(fresh);
+  EXPECT_NEAR(again.f32_gflops, first.f32_gflops, 1e-3 * first.f32_gflops);
+  EXPECT_NEAR(again.op_ns, first.op_ns, 1e-3 * first.op_ns);
+  std::ofstream(file) << first.key << "\ncache_bytes 1\nf32_gflops";
+  calibrated(kCpu, &fresh);
+  EXPECT_TRUE(fresh);
+  std::filesystem::remove_all(folder);
+}
+
+// ---- on a card
+// ---------------------------------------------------------------------------------------------------------------------------
+
+class ProfileGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      Device::parse("cuda");
+    } catch (const Error& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+};
+
+TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
+  const Profiled p = profile(kCuda, "all,-weight_grad_update,-classifier_head", {784, 256, 128, 10}, 64, 20);
+  expect_counts(p.eager, 25, 25);
+  expect_counts(p.fused, 10, 1);
+  EXPECT_EQ(p.eager.source, profiler::Source::event);
+  EXPECT_EQ(p.fused.source, profiler::Source::graph);
+  for (const profiler::OpCall& call : p.fused.rows().calls) EXPECT_GT(call.device_ns, 0);
+}
+
+TEST_F(ProfileGpu, EventsAreNeverBelowTheGraph) {
+  const Profiled p = profile(kCuda, "none", {784, 256, 128, 10}, 64, 20);
+  const std::vector<double> bounds = launch_times_us(p.eager, 25), times = launch_times_us(p.fused, 25);
+  ASSERT_EQ(bounds.size(), times.size());
+  for (size_t n = 0; n < times.size(); ++n) EXPECT_GT(bounds[n], times[n] - 1.0) << p.nodes[n].name;
+}
+
+}  // namespace
+}  // namespace sinter::capture

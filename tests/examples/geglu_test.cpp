@@ -1,0 +1,82 @@
+// `geglu`, run as a subprocess: launches of every rule set on cpu and simt, parity of y and every gradient, and what is said and refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+Result geglu(const Words& more) {
+  Program program;
+  program.name = "geglu";
+  Words words{"--batch", "1", "--seq", "17", "--dim", "24", "--hidden", "40", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+  words.insert(words.end(), more.begin(), more.end());
+  return program.run(words);
+}
+json object(const Words& more) {
+  const Result r = geglu(more);
+  EXPECT_EQ(r.status, 0) << r.err;
+  return json::parse(r.out);
+}
+
+void check_counts(const char* device) {
+  const std::pair<const char*, int> sets[] = {{"none", 15}, {"glu,glu_backward", 12}, {"merge_linear,glu,glu_backward", 8}, {"all", 6}};
+  for (const auto& [rules, launches] : sets) {
+    const json o = object({"--device", device, "--rules", rules, "--json"});
+    EXPECT_EQ(o["schema"], "sinter.geglu/1");
+    EXPECT_EQ(o["launches"], (json{{"eager", 15}, {"fused", launches}, {"complete", true}})) << rules;
+    EXPECT_EQ(o["rows"][1]["launches"], launches);
+    EXPECT_LE(o["parity"]["relative"], 1e-5);
+  }
+  const json forward = object({"--device", device, "--pass", "forward", "--json", "--gelu", "erf"});
+  EXPECT_EQ(forward["launches"], (json{{"eager", 5}, {"fused", 2}, {"complete", true}}));
+  const json bf16 = object({"--device", device, "--dtype", "bf16", "--json"});
+  EXPECT_EQ(bf16["launches"]["fused"], 6);
+  EXPECT_EQ(bf16["rows"][0]["dtype"], "bf16");
+  EXPECT_LE(bf16["parity"]["relative"], 2e-2);
+}
+TEST(Geglu, LaunchesOfEveryRuleSet) { check_counts("cpu"); }
+TEST(GegluSimt, LaunchesOfEveryRuleSet) { check_counts("simt"); }
+
+TEST(Geglu, SaysTheCostFirstAndShowsTheLedger) {
+  const Result r = geglu({"--explain"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(r.err.starts_with("cost ")) << r.err;
+  for (const char* fact : {"gated_linear ", "<- linear x2, gelu_tanh, mul", "gated_linear_backward", "15 ->  6", "launches: claimed 6, counted 6", "same: ", "parity: ", "choice   by the cost model",
+                           "15 launches -> 6 (rules all)"})
+    EXPECT_NE(r.out.find(fact), std::string::npos) << fact << "\n" << r.out;
+  const Result large = geglu({"--device", "simt", "--mode", "eager", "--batch", "1", "--seq", "1", "--dim", "1", "--hidden", "1"});
+  EXPECT_EQ(large.err.find("a size that suits simt"), std::string::npos) << large.err;
+  EXPECT_NE(large.out.find("not timed on simt   15 launches"), std::string::npos) << large.out;
+}
+
+TEST(Geglu, OneModeByItself) {
+  for (const auto& [mode, launches] : {std::pair{"eager", 15}, {"fused", 6}}) {
+    const json o = object({"--mode", mode, "--json"});
+    ASSERT_EQ(o["rows"].size(), 1u);
+    EXPECT_EQ(o["rows"][0]["mode"], mode);
+    EXPECT_EQ(o["rows"][0]["launches"], launches);
+    EXPECT_GT(o["rows"][0]["median_us"], 0);
+  }
+}
+
+TEST(Geglu, HelpConfigAndRefusals) {
+  const Result help = geglu({"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.out.find("\nusage: geglu [flags]\n"), std::string::npos) << help.out;
+  EXPECT_EQ(geglu({"--print-config"}).status, 0);
+  const Result typo = geglu({"--hiden", "3"});
+  EXPECT_EQ(typo.status, 2);
+  EXPECT_NE(typo.err.find("unknown flag: --hiden for geglu; nearest is --hidden"), std::string::npos) << typo.err;
+  const Result strict = geglu({"--max-rel", "0", "--dtype", "bf16"});
+  EXPECT_EQ(strict.status, 7);
+  EXPECT_NE(strict.err.find("geglu: results differ: "), std::string::npos) << strict.err;
+}
+
+}  // namespace
+}  // namespace sinter::test

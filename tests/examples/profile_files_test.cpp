@@ -1,0 +1,132 @@
+// The files of --profile and the commands that read them, as a user would have them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/program.h"
+#include "tests/profiler/read_trace.h"
+
+namespace sinter::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::vector<std::string> kTrain = {
+    "train",   "-q",           "--data", "synthetic",       "--limit", "256",      "--hidden", "16",    "--steps",
+    "12",      "--batch-size", "32",     "--threads",       "1",       "--device", "cpu",      "--out", "run",
+    "--force", "--val",        "0",      "--profile-steps", "1:1:6"};
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// One run writes every format; the tests look at its files.
+class ProfileFiles : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    program = new Program;
+    result = program->run(with(kTrain, {"--profile=table,json,csv,trace,stacks,html"}));
+  }
+  static void TearDownTestSuite() { delete program; }
+  static std::string text(const std::string& name) { return Program::text(program->folder() / name); }
+  static Program* program;
+  static Result result;
+};
+Program* ProfileFiles::program = nullptr;
+Result ProfileFiles::result;
+
+TEST_F(ProfileFiles, TrainWritesThemAll) {
+  ASSERT_EQ(result.status, 0) << result.err;
+  for (const char* ending : {"txt", "json", "csv", "trace.json.gz", "folded", "svg", "html"})
+    EXPECT_GT(text(std::string("run/profile.") + ending).size(), 100u) << ending;
+  const Json json = Json::parse(text("run/profile.json"));
+  EXPECT_EQ(json["workload"], "mlp 784-16-10 relu, adam");
+  EXPECT_EQ(json["steps"].size(), 6u);
+  EXPECT_NE(json["command"].get<std::string>().find("mnist train -q --data synthetic"), std::string::npos);
+  EXPECT_NE(result.out.find(text("run/profile.txt")), std::string::npos);
+}
+
+TEST_F(ProfileFiles, ValidateTakesTheTraceAndRefusesOthers) {
+  const Result good = program->run({"validate", "run/profile.trace.json.gz"});
+  EXPECT_EQ(good.status, 0) << good.err;
+  EXPECT_TRUE(good.out.starts_with("ok")) << good.out;
+  const Result bad = program->run({"validate", "run/profile.json"});
+  EXPECT_EQ(bad.status, 7);
+  EXPECT_NE(bad.err.find("not a sound trace: run/profile.json; the first: schema"), std::string::npos) << bad.err;
+  EXPECT_EQ(program->run({"validate", "none.json"}).status, 3);
+  EXPECT_EQ(program->run({"validate"}).status, 2);
+}
+
+TEST_F(ProfileFiles, DiffComparesTwoRuns) {
+  const Result same = program->run({"diff", "run/profile.json", "run/profile.json"});
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_NE(same.out.find("no difference shown"), std::string::npos) << same.out;
+  EXPECT_EQ(same.out.find("x ["), std::string::npos) << same.out;
+  const Result json = program->run({"diff", "--json", "run/profile.json", "run/profile.json"});
+  EXPECT_EQ(Json::parse(json.out)["schema"], "sinter.diff/1");
+  const Result wrong = program->run({"diff", "run/profile.json", "run/config.toml"});
+  EXPECT_EQ(wrong.status, 3);
+  EXPECT_NE(wrong.err.find("not a profile: run/config.toml"), std::string::npos) << wrong.err;
+  EXPECT_EQ(program->run({"diff", "run/profile.json"}).status, 2);
+}
+
+TEST_F(ProfileFiles, MisuseIsRefusedBeforeTheRun) {
+  const Result wrong = program->run(with(kTrain, {"--profile=jsn"}));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("nearest is json"), std::string::npos) << wrong.err;
+}
+
+// What a real reader finds in the trace is what the profile says: every op, as often as it ran in the steps of the trace.
+TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
+  const auto read = read_by_hta(text("run/profile.trace.json.gz"), ".json.gz");
+  if (!read) GTEST_SKIP() << "no HolisticTraceAnalysis for " << python() << " (SINTER_PYTHON names another)";
+  std::map<std::string, int64_t> expected, found = Json::parse(*read)["ops"].get<std::map<std::string, int64_t>>();
+  for (const Json& row : Json::parse(text("run/profile.json"))["rows"]) {
+    const std::string name = row["name"];
+    if (row["kind"] == "op") expected[name.substr(0, name.find('('))] += row["calls"].get<int64_t>() / 2;  // 3 of 6 steps
+  }
+  EXPECT_EQ(found, expected);
+}
+
+std::string browser() {
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+    if (std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0) return name;
+  }
+  return "";
+}
+
+TEST_F(ProfileFiles, ThePageOpensInABrowserWithoutAnError) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium";
+  const std::string folder = program->folder();
+  const std::string command = "timeout 60 " + browser() + " --headless --no-sandbox --disable-gpu --user-data-dir=" + folder +
+                              "/browser --enable-logging=stderr --dump-dom file://" + folder + "/run/profile.html >" + folder + "/dom 2>" +
+                              folder + "/log";
+  ASSERT_EQ(std::system(command.c_str()), 0) << text("log");
+  const std::string dom = text("dom");
+  EXPECT_NE(dom.find("data-selfcheck=\"ok: rows "), std::string::npos) << dom.substr(dom.find("data-selfcheck"), 300);
+  EXPECT_EQ(text("log").find("CONSOLE"), std::string::npos) << text("log");
+}
+
+TEST(Bench, MapsASweepAndRefusesTheEmulator) {
+  const Program program;
+  const Result result = program.run({"bench", "-q", "--device", "cpu", "--threads", "1", "--batch", "1,8", "--hidden", "8..16", "--csv",
+                                     "map.csv", "--profile=html", "-o", "map"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::string csv = Program::text(program.folder() / "map.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5) << csv;
+  for (const char* fact : {"hidden 8", "hidden 16", "\n     1  ", "\n     8  ", "crossover"})
+    EXPECT_NE(result.out.find(fact), std::string::npos) << fact << result.out;
+  EXPECT_NE(Program::text(program.folder() / "map.html").find("\"crossover\":\"crossover"), std::string::npos);
+  const Result again = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--csv", "map.csv"});
+  EXPECT_EQ(again.status, 2);
+  EXPECT_NE(again.err.find("--csv: a file is there: map.csv"), std::string::npos) << again.err;
+  const Result simt = program.run({"bench", "--device", "simt"});
+  EXPECT_EQ(simt.status, 2);
+  EXPECT_NE(simt.err.find("the device is simt"), std::string::npos) << simt.err;
+  EXPECT_EQ(program.run({"bench", "--batch", "8..1"}).status, 2);
+  EXPECT_EQ(program.run({"bench", "--profile=trace"}).status, 2);
+}
+
+}  // namespace
+}  // namespace sinter::test
