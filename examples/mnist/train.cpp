@@ -321,7 +321,9 @@ void Run::look_at_loss() {
   const double window = (state.loss_sum - at_.window_loss) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
   log_->add({{"step", at_.step}, {"loss", window}, {"lr", trainer_->lr_of(at_.step - 1)}});
   const int64_t before = at_.flat_steps;
-  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1) : 0;
+  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch began.
+  const int64_t steps = std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1);
+  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
   at_.window_loss = state.loss_sum;
   at_.window_rows = state.loss_rows;
   if (before >= 200 || at_.flat_steps < 200) return;

@@ -17,13 +17,19 @@ flags=(--limit 3000 --hidden 16 --batch 32 --dropout 0.2 --schedule onecycle --m
 mkdir straight killed
 (cd straight && "$mnist" train "${flags[@]}" >/dev/null)
 
+# A life lasts up to three times what it takes to come to the first step: some end before it, some at it, most behind it.
+begin=$(date +%s%N)
+"$mnist" train "${flags[@]}" --steps 1 --out first >/dev/null
+start_ms=$((($(date +%s%N) - begin) / 1000000))
+
 cd killed
 done_kills=0 steps=()
 while [[ $done_kills -lt $kills ]]; do
   if [[ -e run/last.safetensors ]]; then command=(train -q --resume run); else command=(train "${flags[@]}" --force); fi
   "$mnist" "${command[@]}" >out 2>err &
   pid=$!
-  sleep "0.$(printf %03d $((RANDOM % 350 + 30)))"
+  life_ms=$((RANDOM % (3 * start_ms)))
+  sleep "$((life_ms / 1000)).$(printf %03d $((life_ms % 1000)))"
   kill -KILL $pid 2>/dev/null || true
   status=0
   wait $pid 2>/dev/null || status=$?
