@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 const std::vector<std::string> kTrain = {
     "train",   "-q",           "--data", "synthetic",       "--limit", "256",      "--hidden", "16",    "--steps",
-    "12",      "--batch-size", "32",     "--threads",       "1",       "--device", "cpu",      "--out", "run",
+    "24",      "--batch-size", "32",     "--threads",       "1",       "--device", "cpu",      "--out", "run",
     "--force", "--val",        "0",      "--profile-steps", "1:1:6"};
 std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -81,8 +81,9 @@ TEST_F(ProfileFiles, MisuseIsRefusedBeforeTheRun) {
 TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   const auto read = read_by_hta(text("run/profile.trace.json.gz"), ".json.gz");
   if (!read) GTEST_SKIP() << "no HolisticTraceAnalysis for " << python() << " (SINTER_PYTHON names another)";
-  std::map<std::string, int64_t> expected, found = Json::parse(*read)["ops"].get<std::map<std::string, int64_t>>();
-  for (const Json& row : Json::parse(text("run/profile.json"))["rows"]) {
+  std::map<std::string, int64_t> expected, found = Json::parse(*read).at("ops").get<std::map<std::string, int64_t>>();
+  const Json profile = Json::parse(text("run/profile.json"));
+  for (const Json& row : profile["rows"]) {
     const std::string name = row["name"];
     if (row["kind"] == "op") expected[name.substr(0, name.find('('))] += row["calls"].get<int64_t>() / 2;  // 3 of 6 steps
   }
