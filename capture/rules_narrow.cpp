@@ -1,4 +1,5 @@
-// The rule of narrow_mlp: it joins what linear_act, softmax_xent and input_grad_act made of a small chain of layers with its weights' gradients.
+// The rule of narrow_mlp: it joins what linear_act, softmax_xent and input_grad_act made of a small chain of layers with its weights'
+// gradients.
 #include <algorithm>
 
 #include "capture/rule_kit.h"
@@ -90,7 +91,8 @@ void narrow_mlp(Rewriter& r) {
     while (chain.size() >= 2) {
       const std::vector<int64_t> widths = widths_of(r, chain);
       why = narrow_mlp_limit(widths, r.graph.values[chain[0].rows].dtype);
-      if (why.empty() && chain[0].input_grad >= 0 && made_by_activation(r, chain[0].rows, act) < 0) why = "the gradient of its input goes on otherwise";
+      if (why.empty() && chain[0].input_grad >= 0 && made_by_activation(r, chain[0].rows, act) < 0)
+        why = "the gradient of its input goes on otherwise";
       const std::vector<int> members = members_of(chain, i);
       if (why.empty()) {
         if (const std::string other = outside_reader(r, chain, members); !other.empty()) why = cat("what lies between is read by ", other);
@@ -107,7 +109,8 @@ void narrow_mlp(Rewriter& r) {
           fused.out.push_back(layer.dw);
           if (layer.db >= 0) fused.out.push_back(layer.db);
         }
-        const int before = input_grad ? r.graph.producer(chain[0].rows) : -1, mask = before >= 0 && r.node(before).out.size() > 1 ? r.node(before).out[1] : -1;
+        const int before = input_grad ? r.graph.producer(chain[0].rows) : -1,
+                  mask = before >= 0 && r.node(before).out.size() > 1 ? r.node(before).out[1] : -1;
         if (!r.fuse("narrow_mlp", members, fused)) return false;
         if (mask >= 0 && others(r, mask, {}).empty()) {  // backward no longer reads it
           Node& maker = r.node(r.graph.producer(mask));

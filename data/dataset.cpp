@@ -199,7 +199,7 @@ Dataset load_dataset(const DataOptions& options) {
   }
   Split all, test;
   std::error_code ignored;
-  if (is_npy(what) && !fs::is_directory(what, ignored)) {
+  if (is_npy(what.substr(0, what.find(','))) && !fs::is_directory(what, ignored)) {
     out.files = npy_pair(what);
     out.name = shown(out.files[0]) + "," + shown(out.files[1]);
     all = read_split(out.files[0], out.files[1], options.classes);

@@ -100,12 +100,14 @@ std::vector<float> class_means(const Split& train, size_t classes) {
   return means;
 }
 
-double share_nearest(const Split& split, const std::vector<float>& means, size_t classes) {
+// `own`: how many items of each class the means are of, where the split is part of them; then an item is not compared with itself.
+double share_nearest(const Split& split, const std::vector<float>& means, size_t classes, const std::vector<int64_t>* own) {
   const Pixels pixels = pixels_of(split);
   std::vector<uint8_t> right(static_cast<size_t>(pixels.n));
   parallel_for(pixels.n, 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      size_t nearest = 0;
+      const auto label = static_cast<size_t>(split.labels.data<int32_t>()[i]);
+      size_t nearest = classes;
       float least = std::numeric_limits<float>::infinity();
       for (size_t c = 0; c < classes; ++c) {
         float distance = 0;
@@ -113,9 +115,13 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
           const float d = static_cast<float>(pixels[i][k]) - means[c * kImagePixels + k];
           distance += d * d;
         }
+        if (own && c == label) {  // the mean of the others is farther away by n / (n - 1)
+          const auto n = static_cast<float>((*own)[c]);
+          distance *= n / (n - 1) * (n / (n - 1));
+        }
         if (distance < least) least = distance, nearest = c;
       }
-      right[static_cast<size_t>(i)] = nearest == static_cast<size_t>(split.labels.data<int32_t>()[i]);
+      right[static_cast<size_t>(i)] = nearest == label;
     }
   });
   return static_cast<double>(std::count(right.begin(), right.end(), 1)) / static_cast<double>(pixels.n);
@@ -183,7 +189,7 @@ DataReport verify_dataset(DataOptions options) {
   const std::vector<float> means = class_means(data.train, classes);
   for (DataReport::Set& set : report.sets) {
     const bool test = set.name == "test";
-    set.class_means = share_nearest(test ? data.test : data.train, means, classes);
+    set.class_means = share_nearest(test ? data.test : data.train, means, classes, test ? nullptr : &set.counts);
     if (set.class_means > set.wanted || !report.failed.empty()) continue;
     const size_t first = test && of_four ? 2 : 0;
     const std::string files = data.files.empty() ? report.name : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));

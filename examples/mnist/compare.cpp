@@ -162,9 +162,9 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                      out);
   if (!files.formats.empty()) {
     const profiler::Comparison comparison = cli::comparison_of(outcome.ledger, outcome.headline, outcome.proof);
-    const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n", outcome.eager.table(rounds.view.table),
-                                         outcome.fused.table(rounds.view.table), outcome.ledger.table(), outcome.headline,
-                                         fmt::join(outcome.proof, "\n"));
+    const std::string text =
+        fmt::format("{}\n{}\n{}\nstep {}\n{}\n", outcome.eager.table(rounds.view.table), outcome.fused.table(rounds.view.table),
+                    outcome.ledger.table(), outcome.headline, fmt::join(outcome.proof, "\n"));
     const std::vector<std::string> said = files.write(std::vector{outcome.eager, outcome.fused},
                                                       {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command,
                                                        cli::build_name(), std::to_string(common.seed), flags.optimizer.batch},

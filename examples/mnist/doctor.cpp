@@ -74,7 +74,7 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
   for (const char* name : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
     if (cpu_has(name)) sets.push_back(name);
   }
-  doctor.ok("cpu", fmt::format("{}; {}", sets.empty() ? "no vector extensions known" : cli::join(sets),
+  doctor.ok("isa", fmt::format("{}; {}", sets.empty() ? "no vector extensions known" : cli::join(sets),
                                cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time"));
   doctor.line(has_onednn() ? "ok" : "note", "products",
               cat(gemm_backend_name(), has_onednn() ? "" : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));

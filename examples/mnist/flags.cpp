@@ -12,7 +12,6 @@
 #include "capture/rules.h"
 #include "examples/cli/text.h"
 #include "ops/gemm_library.h"
-#include "ops/gemm_plans.h"
 #include "profiler/exports.h"
 
 namespace sinter::mnist {

@@ -220,7 +220,7 @@ void Run::go_on() {
   batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0} : BatchPosition{at_.epoch, at_.batch});
   at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
   first_step_ = saved_step_ = at_.step;
-  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before
+  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before, or more patience
   if (at_.step > steps_) at_.ended = true;
   out_.note("resume", at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on", escaped(folder_->name()),
                                               count_of(at_.step, "step"))
@@ -251,11 +251,11 @@ void Run::train_steps() {
   }
   time_.stop();
   progress_.clear();
-  if (lost_patience() && at_.step < steps_) {
+  if (!at_.ended) return save_all(false);
+  if (at_.step < steps_) {
     out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
                                   100 * at_.best));
   }
-  if (!at_.ended) save_all(false);
 }
 
 void Run::one_step() {
@@ -321,9 +321,7 @@ void Run::look_at_loss() {
   const double window = (state.loss_sum - at_.window_loss) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
   log_->add({{"step", at_.step}, {"loss", window}, {"lr", trainer_->lr_of(at_.step - 1)}});
   const int64_t before = at_.flat_steps;
-  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch began.
-  const int64_t steps = std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1);
-  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
+  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1) : 0;
   at_.window_loss = state.loss_sum;
   at_.window_rows = state.loss_rows;
   if (before >= 200 || at_.flat_steps < 200) return;
@@ -381,7 +379,6 @@ void Run::end_epoch() {
   std::string val;
   bool best = false;
   const int64_t every = flags_.run.save_every;
-  bool ends = at_.step == steps_;
   if (data_.val.size() > 0) {
     const Evaluation e = evaluate_on(data_.val);
     if (!e.complete) return;
@@ -395,8 +392,8 @@ void Run::end_epoch() {
       best = every > 0;
       if (best) save_weights(kBest);
     }
-    ends = ends || lost_patience();
   }
+  const bool ends = at_.step == steps_ || lost_patience();
   log_->add(row);
   log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
   if (ends) save_weights(kModel);

@@ -1,6 +1,6 @@
 // gated_linear: h = act(x Wg^T) * (x Wu^T) and, to be kept for backward, g and u; its backward: dg and du from dy Wd, g and u.
-// On the CPU the sums of some rows are made by one product, or two, and used while they are in the cache: without backward g and u, and
-// in it dh, are never written to memory. bf16 operands: the sums stay f32.
+// On the CPU g and u are one product where the weights are neighbours. What need not be kept (dh; without backward, or of bf16 operands,
+// whose sums stay f32, g and u too) is made for some rows at a time and never leaves the cache for memory.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/glu.h"
 #include "ops/kernels.h"
@@ -38,9 +38,11 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
   check_operands(kBackward, in, {"dy", "weight", "g", "u"});
   const Shape shape{dy.size(0), weight.size(1)};
   const std::string facts = describe({{"dy", &dy}, {"weight", &weight}, {"g", &g}, {"u", &u}});
-  SINTER_CHECK(dy.size(1) == weight.size(0), shape,
-               cat(kBackward, ": output features differ: ", facts, "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
-  SINTER_CHECK(g.shape() == shape && u.shape() == shape, shape, cat(kBackward, ": g and u do not fit: ", facts, "; they must be ", shape.str()));
+  SINTER_CHECK(
+      dy.size(1) == weight.size(0), shape,
+      cat(kBackward, ": output features differ: ", facts, "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
+  SINTER_CHECK(g.shape() == shape && u.shape() == shape, shape,
+               cat(kBackward, ": g and u do not fit: ", facts, "; they must be ", shape.str()));
   if (!attrs.as<GluAttrs>().merged) return {meta_like(g), meta_like(g)};
   return {Tensor::meta({shape[0], 2 * shape[1]}, dy.dtype(), dy.device())};
 }
@@ -52,11 +54,10 @@ Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(in[2].numel() * (2 * in[0].size(1) + act_backward_flops(attrs.as<GluAttrs>().act) + 2), in, out);
 }
 
-// f(first row, rows) on blocks of rows whose sums, `bytes` a row, the cache holds.
+// f(first row, rows) on blocks of rows whose sums, `bytes` a row, go through the cache; of so many that each product is worth its setup.
 template <class F>
 void for_cached_rows(int64_t rows, int64_t bytes, const F& f) {
-  constexpr int64_t kCached = 4 << 20;
-  const int64_t block = std::clamp<int64_t>(kCached / std::max<int64_t>(bytes, 1), 64, std::max<int64_t>(rows, 64));
+  const int64_t block = std::max<int64_t>(1024, (4 << 20) / std::max<int64_t>(bytes, 1));
   for (int64_t b = 0; b < rows; b += block) f(b, std::min(block, rows - b));
 }
 
@@ -69,7 +70,7 @@ void run(const Call& call) {
   const T *x_at = static_cast<const T*>(x.data), *gate = call.in[1].template data<T>(), *up = call.in[2].template data<T>();
   const bool neighbours = up == gate + hidden * ins;
   visit_act(act, [&](const auto& op) {
-    for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
+    const auto some_rows = [&](int64_t first, int64_t n) {
       V* sums = nullptr;
       if constexpr (std::is_same_v<T, V>) {
         sums = kept ? kept + first * both : scratch<V, 1>(n * both);
@@ -100,7 +101,9 @@ void run(const Call& call) {
           }
         }
       });
-    });
+    };
+    const bool in_place = kept && std::is_same_v<T, V>;  // the sums are what is kept
+    in_place ? some_rows(0, rows) : for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
   });
 }
 
@@ -187,7 +190,8 @@ std::vector<Sample> samples_backward() {
                   .what = what,
                   .differentiable = false};
   };
-  Sample halves = make(97, 40, 96, Act::gelu_tanh, true, "halves of one tensor"), turned = make(33, 24, 40, Act::silu, false, "transposed operands");
+  Sample halves = make(97, 40, 96, Act::gelu_tanh, true, "halves of one tensor"),
+         turned = make(33, 24, 40, Act::silu, false, "transposed operands");
   const Tensor both = sample_tensor({97, 192}, 9);
   halves.in[2] = slice(both, 1, 0, 96), halves.in[3] = slice(both, 1, 96, 192);
   for (Tensor& t : turned.in) t = transpose(contiguous(transpose(t)));
@@ -212,19 +216,18 @@ std::vector<Sample> samples_backward() {
 
 }  // namespace
 
-const OpDef kGatedLinearOp{
-    .name = "gated_linear",
-    .min_inputs = 3,
-    .max_inputs = 3,
-    .attrs = attr_type<GatedLinearAttrs>(),
-    .infer = infer,
-    .cost = cost,
-    .cpu = [](const Call& call) { visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); }); },
-    .cuda = SINTER_IF_CUDA(on_cuda::gated_linear),
-    .simt = on_simt::gated_linear,
-    .strided = 0b1,
-    .samples = samples,
-    .reference = reference};
+const OpDef kGatedLinearOp{.name = "gated_linear",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = attr_type<GatedLinearAttrs>(),
+                           .infer = infer,
+                           .cost = cost,
+                           .cpu = [](const Call& call) { visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); }); },
+                           .cuda = SINTER_IF_CUDA(on_cuda::gated_linear),
+                           .simt = on_simt::gated_linear,
+                           .strided = 0b1,
+                           .samples = samples,
+                           .reference = reference};
 const OpDef kGatedLinearBackwardOp{
     .name = "gated_linear_backward",
     .min_inputs = 4,

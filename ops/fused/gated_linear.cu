@@ -15,6 +15,7 @@ inline constexpr int kHalf = kTile / 2;
 // The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu. Both are dense.
 template <class T>
 struct GatedSide : ProductSide<T> {
+  static constexpr bool along_k = true;
   In<T> up;
   int64_t hidden = 0;
 
@@ -22,10 +23,10 @@ struct GatedSide : ProductSide<T> {
     int64_t at, step, left;
     bool of_up;
   };
-  SINTER_DEVICE_FN Chunk chunk(bool k_chunk, int64_t i, int64_t p) const {
+  SINTER_DEVICE_FN Chunk chunk(bool, int64_t i, int64_t p) const {
     const int c = static_cast<int>(i) & (kTile - 1);
     const int64_t row = ((i - c) >> 1) + (c & (kHalf - 1)), at = row * this->k + p;
-    return k_chunk ? Chunk{at, 1, row < hidden ? this->k - p : 0, c >= kHalf} : Chunk{at, this->k, p < this->k ? hidden - row : 0, c >= kHalf};
+    return {at, 1, row < hidden ? this->k - p : 0, c >= kHalf};
   }
   SINTER_DEVICE_FN In<T> source(const Chunk& c) const { return c.of_up ? up : this->data; }
 };
@@ -140,13 +141,12 @@ void gated_linear(const Call& call) {
   visit_float(h.dtype(), [&]<class T>(T) {
     GatedProduct<T> product{product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
     product.b.outer = blocks_for(hidden, kHalf) * kTile;
-    product.b.along_k = true;  // of one feature, either is
     product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned16(gate) && is_aligned16(up);
     const GateOfSums<T> epilogue{columns_out<T>(h), keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
                                  keep ? columns_from<T>(call.out[1], hidden) : Columns<T, Out<T>>(), act};
     if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_k, Lies::along_k>(
-          product, [&]<Lies kX, Lies kW>() { launch_mma<gated_linear_mma_64x64<kX, kW>>(product, epilogue); });
+      with_layout<Lies::along_k, Lies::along_k>(product,
+                                                [&]<Lies kX, Lies kW>() { launch_mma<gated_linear_mma_64x64<kX, kW>>(product, epilogue); });
     } else {
       launch_ffma<gated_linear_ffma_64x64<T>>(product, epilogue);
     }

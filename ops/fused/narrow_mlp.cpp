@@ -1,5 +1,5 @@
-// narrow_mlp: forward, cross entropy and backward of a chain of narrow layers in one launch: no activation and no gradient of one is ever in
-// memory. It has no kernel for the CPU, whose caches do that for the plain ops.
+// narrow_mlp: forward, cross entropy and backward of a chain of narrow layers in one launch: no activation and no gradient of one is ever
+// in memory. It has no kernel for the CPU, whose caches do that for the plain ops.
 #include "ops/fused/narrow_mlp.h"
 
 #include "ops/fused/activation.h"
@@ -29,7 +29,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_same_dtype(kName, "x", x, "seed", seed);
   SINTER_CHECK(labels.size(0) == x.size(0) && seed.size(0) == x.size(0), shape,
                cat(kName, ": one label and one seed per row are wanted: ", describe({{"x", &x}, {"labels", &labels}, {"seed", &seed}})));
-  SINTER_CHECK(in.size() % 2 == 1 && layers >= 2, shape, cat(kName, ": weights and biases of 2 to ", kNarrowLayers, " layers are wanted: ", in.size(), " operands"));
+  SINTER_CHECK(in.size() % 2 == 1 && layers >= 2, shape,
+               cat(kName, ": weights and biases of 2 to ", kNarrowLayers, " layers are wanted: ", in.size(), " operands"));
   SINTER_CHECK(act == Act::relu || act == Act::sigmoid || act == Act::tanh || act == Act::none, usage,
                cat(kName, ": the activation's backward must read its result: act is ", kActNames[static_cast<size_t>(act)]));
   SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
@@ -89,7 +90,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
     gradients.push_back(matmul_as(dz, rows[l], true, false, dz.dtype(), Role::wgrad));
     if (l == 0 && !input_grad) break;
     const Tensor d = matmul_as(dz, weight_of(in, l), false, false, dz.dtype(), Role::dgrad);
-    dz = act == Act::relu ? act_backward_of_input(act, d, rows[l]) : act_backward_reference(act, d, rows[l]);  // relu' of its result is that of its input
+    dz = act == Act::relu ? act_backward_of_input(act, d, rows[l])
+                          : act_backward_reference(act, d, rows[l]);  // relu' of its result is that of its input
   }
   Tensors out{xent[0]};
   if (input_grad) out.push_back(dz);
@@ -98,7 +100,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](int64_t batch, std::vector<int64_t> widths, Act act, double smoothing, bool input_grad, bool bias, const char* what) {
+  const auto make = [](int64_t batch, std::vector<int64_t> widths, Act act, double smoothing, bool input_grad, bool bias,
+                       const char* what) {
     Sample s{.in = {sample_tensor({batch, widths[0]}, 1, -0.9, 0.9), sample_labels(batch, widths.back(), 2),
                     broadcast_to(Tensor::full({1}, batch ? 1.0 / static_cast<double>(batch) : 1, DType::f64), {batch})},
              .attrs = NarrowMlpAttrs{act, smoothing, input_grad},
@@ -110,8 +113,10 @@ std::vector<Sample> samples() {
     }
     return s;
   };
-  Sample wide = make(4, {9, 129, 3}, Act::relu, 0, false, true, "a layer too wide"), differ = make(4, {9, 7, 3}, Act::relu, 0, false, true, "features differ"),
-         labels = make(4, {9, 7, 3}, Act::relu, 0, false, true, "counts differ"), one = make(4, {9, 7}, Act::relu, 0, false, true, "one layer");
+  Sample wide = make(4, {9, 129, 3}, Act::relu, 0, false, true, "a layer too wide"),
+         differ = make(4, {9, 7, 3}, Act::relu, 0, false, true, "features differ"),
+         labels = make(4, {9, 7, 3}, Act::relu, 0, false, true, "counts differ"),
+         one = make(4, {9, 7}, Act::relu, 0, false, true, "one layer");
   differ.in[3] = sample_tensor({7, 8}, 1);
   labels.in[1] = sample_labels(3, 3, 2);
   wide.bad = differ.bad = labels.bad = one.bad = true;

@@ -10,7 +10,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-constexpr int kNarrowThreads = 256, kNarrowBlocks = 16, kNarrowGradients = kNarrowWeights + kNarrowLayers * kNarrowWidth;
+constexpr int kNarrowThreads = 128, kNarrowBlocks = 16, kNarrowGradients = kNarrowWeights + kNarrowLayers * kNarrowWidth;
 
 template <class V>
 struct NarrowMlp {
@@ -191,22 +191,32 @@ void narrow_mlp(const Call& call) {
     net.counter = {static_cast<uint32_t*>(memory.raw()), 1};
     net.batch = given[0].size(0), net.seed_step = given[2].strides()[0];
     net.own = static_cast<V>(1 - smoothing), net.others = static_cast<V>(smoothing / static_cast<double>(widths.back()));
-    net.act = act, net.faults = fault_flag(), net.layers = static_cast<int>(widths.size() - 1), net.gradients = static_cast<int>(layout.gradients);
+    net.act = act, net.faults = fault_flag(), net.layers = static_cast<int>(widths.size() - 1),
+    net.gradients = static_cast<int>(layout.gradients);
     for (const int t : {0, 1}) net.turn[t] = static_cast<int>(layout.turn[t]);
     net.turn_row = static_cast<int>(layout.turn_row);
     for (int l = 0; l < net.layers; ++l) {
       const Tensor &weight = given[3 + 2 * l], &bias = given[4 + 2 * l];
       const NarrowLayout::Layer& at = layout.layer[l];
       auto& layer = net.layer[l];
-      layer = {in<V>(weight), in<V>(bias), out<V>(call.out[result]), {}, static_cast<int>(weight.size(1)), static_cast<int>(weight.size(0)), static_cast<int>(at.rows),
-               static_cast<int>(at.weight), static_cast<int>(at.bias), static_cast<int>(at.gradients)};
+      layer = {in<V>(weight),
+               in<V>(bias),
+               out<V>(call.out[result]),
+               {},
+               static_cast<int>(weight.size(1)),
+               static_cast<int>(weight.size(0)),
+               static_cast<int>(at.rows),
+               static_cast<int>(at.weight),
+               static_cast<int>(at.bias),
+               static_cast<int>(at.gradients)};
       ++result;
       if (bias.defined()) layer.db = out<V>(call.out[result++]);
     }
     const Grid grid{std::clamp<int64_t>(blocks_for(net.batch, kNarrowRows), 1, kNarrowBlocks)};
     constexpr int kSmall = 64 << 10;
-    layout.size * static_cast<int64_t>(sizeof(V)) <= kSmall ? launch<narrow_mlp_forward_backward<V, kSmall>>(grid, kNarrowThreads, kSmall, net)
-                                                            : launch<narrow_mlp_forward_backward<V, kNarrowBytes>>(grid, kNarrowThreads, kNarrowBytes, net);
+    layout.size* static_cast<int64_t>(sizeof(V)) <= kSmall
+        ? launch<narrow_mlp_forward_backward<V, kSmall>>(grid, kNarrowThreads, kSmall, net)
+        : launch<narrow_mlp_forward_backward<V, kNarrowBytes>>(grid, kNarrowThreads, kNarrowBytes, net);
   };
   given[0].dtype() == DType::f64 ? run(double{}) : run(float{});
 }

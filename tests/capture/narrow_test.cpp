@@ -1,5 +1,5 @@
-// narrow_mlp on the emulator: small classifiers whose whole step, or all of it behind the first layer, is one launch and the update; per step
-// from equal weights against the CPU; what it refuses, in words.
+// narrow_mlp on the emulator: small classifiers whose whole step, or all of it behind the first layer, is one launch and the update; per
+// step from equal weights against the CPU; what it refuses, in words.
 #include <gtest/gtest.h>
 
 #include "core/device/launch_log.h"
@@ -31,7 +31,8 @@ TEST(NarrowMlpSimt, OneLaunchAndTheUpdate) {
   };
   const char* gradients = "all,-weight_grad_update";
   EXPECT_EQ(list({.sizes = {20, 16, 12, 10}, .device = kSimt}, gradients), "narrow_mlp multi_tensor_update");
-  EXPECT_EQ(list({.sizes = {20, 16, 10}, .activation = "tanh", .optimizer = "sgd", .device = kSimt}, gradients), "narrow_mlp multi_tensor_update");
+  EXPECT_EQ(list({.sizes = {20, 16, 10}, .activation = "tanh", .optimizer = "sgd", .device = kSimt}, gradients),
+            "narrow_mlp multi_tensor_update");
   EXPECT_EQ(list({.sizes = {200, 16, 12, 10}, .device = kSimt}, gradients), "linear_act narrow_mlp weight_bias_grad multi_tensor_update");
   EXPECT_EQ(list({.sizes = {200, 16, 12, 10}, .device = kSimt}, "all"), "linear_act narrow_mlp weight_grad_update multi_tensor_update");
 }
@@ -80,7 +81,8 @@ std::string misses_of(const TrainOptions& options, const std::function<Tensors(T
 
 TEST(NarrowMlpSimt, NearMissesNameTheCondition) {
   const auto train = [](Training& t, const Tensors& in) { return t(in); };
-  EXPECT_EQ(misses_of({.sizes = {128, 128, 128, 10}, .device = kSimt}, train), "34048 weights, at most 16384\n17664 weights, at most 16384\n");
+  EXPECT_EQ(misses_of({.sizes = {128, 128, 128, 10}, .device = kSimt}, train),
+            "34048 weights, at most 16384\n17664 weights, at most 16384\n");
   EXPECT_EQ(misses_of({.sizes = {120, 120, 10}, .dtype = DType::f64, .device = kSimt}, train),
             "374688 bytes of shared memory for weights and 64 rows, at most 163840\n");
   EXPECT_EQ(misses_of({.sizes = {784, 256, 10}, .device = kSimt}, train), "") << "nowhere near";

@@ -1,74 +1,14 @@
-// Helpers of the data tests: a temporary folder, files written byte by byte (gzip and PNG with stored blocks, so that no library of the
-// code under test makes its input), and a check of an Error's kind and facts.
+// Helpers of the data tests: files written byte by byte (gzip and PNG with stored blocks, so that no library of the code under test makes
+// its input).
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "core/error.h"
+#include "tests/test_util.h"
 
 namespace sinter::test {
 
 using Bytes = std::vector<uint8_t>;
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "sinter_data_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    return file(name);
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-// Sets or (value nullptr) removes an environment variable for a scope.
-class ScopedEnv {
- public:
-  ScopedEnv(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old, had_ = true;
-    set(value);
-  }
-  ~ScopedEnv() { set(had_ ? old_.c_str() : nullptr); }
-  ScopedEnv(const ScopedEnv&) = delete;
-  ScopedEnv& operator=(const ScopedEnv&) = delete;
-
- private:
-  void set(const char* value) { value ? setenv(name_, value, 1) : unsetenv(name_); }
-  const char* name_;
-  std::string old_;
-  bool had_ = false;
-};
-
-// f must throw an Error of this kind whose what() holds every fact.
-inline void expect_error(Error::Kind kind, const std::vector<std::string>& facts, const std::function<void()>& f) {
-  try {
-    f();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
-    for (const std::string& fact : facts)
-      EXPECT_NE(std::string(error.what()).find(fact), std::string::npos) << fact << "\nis not in: " << error.what();
-  }
-}
 
 inline uint32_t crc32(std::span<const uint8_t> bytes) {
   uint32_t crc = 0xffffffffu;
@@ -129,6 +69,15 @@ inline Bytes idx(const std::vector<uint32_t>& dims, const Bytes& body) {
   Bytes out{0, 0, 8, static_cast<uint8_t>(dims.size())};
   for (const uint32_t dim : dims) out = out + big32(dim);
   return out + body;
+}
+
+// A NumPy file of version 1.0 with this header dict.
+inline Bytes npy(const std::string& dict, const Bytes& body) {
+  const std::string header = dict + "\n";
+  return bytes_of("\x93NUMPY") + Bytes{1, 0, uint8_t(header.size()), uint8_t(header.size() >> 8)} + bytes_of(header) + body;
+}
+inline std::string npy_dict(const std::string& descr, const std::string& shape) {
+  return "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
 }
 
 // `n` bytes that differ from each other and from run to run of `salt`.

@@ -76,6 +76,30 @@ TEST_F(DatasetTest, GzipGivesTheSameTensors) {
   }
 }
 
+TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
+  const Bytes pixels = test::pattern(60 * 784), labels = labels_file(60);
+  const std::string idx_images = dir_.write("i", images_file(60)), idx_labels = dir_.write("l", labels);
+  const std::string images = dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(60, 784)"), pixels));
+  const std::string classes = dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(60,)"), Bytes(labels.begin() + 8, labels.end())));
+  const Split a = read_split(idx_images, idx_labels, 10), b = read_split(images, classes, 10);
+  EXPECT_EQ(a.images.to_vector<uint8_t>(), b.images.to_vector<uint8_t>());
+  EXPECT_EQ(a.labels.to_vector<int>(), b.labels.to_vector<int>());
+
+  const Dataset data = load_dataset({.what = images + "," + classes});
+  EXPECT_EQ(data.sizes(), "train 48  val 4  test 8  28x28");
+  EXPECT_NE(data.description.find("y.npy (the last 1/7 for the test)"), std::string::npos) << data.description;
+  EXPECT_EQ(data.files, (std::vector<std::string>{images, classes}));
+  EXPECT_EQ(slice(data.test, 0, 1).labels.to_vector<int>(), std::vector<int>{52 % 10});
+  const Dataset whole = load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
+  EXPECT_EQ(whole.sizes(), "train 0  val 0  test 50  28x28");
+
+  for (const std::string& bad : {images, images + ",", images + "," + idx_labels, images + "," + classes + "," + images})
+    expect_error(kData, {bad, "two .npy files", "--data images.npy,labels.npy"}, [&] { load_dataset({.what = bad}); });
+  dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(59,)"), Bytes(59)));
+  expect_error(kData, {"counts differ", "60 images in " + images, "59 labels in " + classes},
+               [&] { load_dataset({.what = images + "," + classes}); });
+}
+
 TEST_F(DatasetTest, NothingFound) {
   expect_bad({"no MNIST files", dir_.path(), "train-images-idx3-ubyte", "train-images.idx3-ubyte", ".gz", "empty", "--data synthetic",
               "download_mnist"});
@@ -146,11 +170,9 @@ TEST_F(DatasetTest, WhereItLooks) {
 }
 
 TEST(Mnist, TheRealFiles) {
-  const std::string folder =
-      std::getenv("SINTER_TEST_MNIST") ? std::getenv("SINTER_TEST_MNIST") : SINTER_SOURCE_DIR "/../shared/data/mnist";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no MNIST in " << folder << " (SINTER_TEST_MNIST names another place)";
+  SKIP_WITHOUT_MNIST();
   Dataset data;
-  SKIP_IF_NOT_BUILT(data = load_dataset({.what = folder}));
+  SKIP_IF_NOT_BUILT(data = load_dataset({.what = test::mnist_folder()}));
   EXPECT_EQ(data.sizes(), "train 55,000  val 5,000  test 10,000  28x28");
   EXPECT_EQ(slice(data.train, 0, 8).labels.to_vector<int>(), (std::vector<int>{5, 0, 4, 1, 9, 2, 1, 3}));
   EXPECT_EQ(slice(data.test, 0, 8).labels.to_vector<int>(), (std::vector<int>{7, 2, 1, 0, 4, 1, 4, 9}));

@@ -39,9 +39,6 @@ class DownloadMnist : public testing::Test {
   }
   std::string base() const { return dir_.file("base"); }
   std::string out() const { return dir_.file("a/b"); }
-  std::string mnist() const {
-    return std::getenv("SINTER_TEST_MNIST") ? std::getenv("SINTER_TEST_MNIST") : SINTER_SOURCE_DIR "/../shared/data/mnist";
-  }
   test::TempDir dir_;
 };
 
@@ -64,8 +61,8 @@ TEST_F(DownloadMnist, NotGzipOrNotThere) {
 }
 
 TEST_F(DownloadMnist, GoodFilesAreFetchedOnceAndRepaired) {
-  if (!fs::exists(mnist())) GTEST_SKIP() << "no MNIST in " << mnist() << " (SINTER_TEST_MNIST names another place)";
-  for (const auto& entry : fs::directory_iterator(mnist())) fs::copy(entry, base());
+  SKIP_WITHOUT_MNIST();
+  for (const auto& entry : fs::directory_iterator(test::mnist_folder())) fs::copy(entry, base());
   const Outcome first = download();
   EXPECT_EQ(first.code, 0) << first.text;
   EXPECT_EQ(std::distance(fs::directory_iterator(out()), fs::directory_iterator()), 4);

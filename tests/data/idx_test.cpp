@@ -80,5 +80,16 @@ TEST_F(IdxTest, LengthThroughGzip) {
   expect_bad_images(Bytes(whole.begin(), whole.end() - 20), {"gzip", "ends early", "no end mark"});
 }
 
+TEST_F(IdxTest, WhatIsWrittenReadsBack) {
+  const Bytes pixels = test::pattern(300 * 2 * 3);
+  write_idx(dir_.file("out"), {300, 2, 3}, pixels);
+  const IdxArray read = read_idx(dir_.file("out"), IdxKind::images);
+  EXPECT_EQ(read.dims, (std::vector<int64_t>{300, 2, 3}));
+  EXPECT_EQ(read.bytes, pixels);
+  expect_error(Error::Kind::checkpoint, {"data: cannot write", "No such file"}, [&] {
+    write_idx(dir_.file("none/out"), {1}, {&pixels[0], 1});
+  });
+}
+
 }  // namespace
 }  // namespace sinter

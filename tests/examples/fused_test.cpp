@@ -20,9 +20,6 @@ Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
-void expect_facts(const std::string& text, const Words& facts) {
-  for (const std::string& fact : facts) EXPECT_NE(text.find(fact), std::string::npos) << "no \"" << fact << "\" in\n" << text;
-}
 
 TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;

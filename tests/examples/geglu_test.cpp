@@ -14,7 +14,8 @@ using Words = std::vector<std::string>;
 Result geglu(const Words& more) {
   Program program;
   program.name = "geglu";
-  Words words{"--batch", "1", "--seq", "17", "--dim", "24", "--hidden", "40", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+  Words words{"--batch",   "1", "--seq",    "17", "--dim",   "24", "--hidden", "40",
+              "--threads", "1", "--rounds", "1",  "--steps", "1",  "--warmup", "0"};
   words.insert(words.end(), more.begin(), more.end());
   return program.run(words);
 }
@@ -47,8 +48,9 @@ TEST(Geglu, SaysTheCostFirstAndShowsTheLedger) {
   const Result r = geglu({"--explain"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(r.err.starts_with("cost ")) << r.err;
-  for (const char* fact : {"gated_linear ", "<- linear x2, gelu_tanh, mul", "gated_linear_backward", "15 ->  6", "launches: claimed 6, counted 6", "same: ", "parity: ", "choice   by the cost model",
-                           "15 launches -> 6 (rules all)"})
+  for (const char* fact :
+       {"gated_linear ", "<- linear x2, gelu_tanh, mul", "gated_linear_backward", "15 ->  6", "launches: claimed 6, counted 6",
+        "same: ", "parity: ", "choice   by the cost model", "15 launches -> 6 (rules all)"})
     EXPECT_NE(r.out.find(fact), std::string::npos) << fact << "\n" << r.out;
   const Result large = geglu({"--device", "simt", "--mode", "eager", "--batch", "1", "--seq", "1", "--dim", "1", "--hidden", "1"});
   EXPECT_EQ(large.err.find("a size that suits simt"), std::string::npos) << large.err;

@@ -3,16 +3,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <sstream>
-#include <string>
-#include <vector>
+#include "tests/test_util.h"
 
 namespace sinter::test {
 
@@ -23,39 +18,40 @@ struct Result {
 
 class Program {
  public:
-  Program() : folder_(make_folder()) {}
-  ~Program() { std::filesystem::remove_all(folder_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-
-  const std::filesystem::path& folder() const { return folder_; }
-  std::string name = "mnist";
+  std::filesystem::path folder() const { return dir_.path(); }
+  std::string name = "mnist";            // of the program
   std::vector<std::string> environment;  // "NAME=value", added
   bool close_stdout = false;             // nobody reads it
+  bool without_stdout = false;           // the file descriptor is closed
   bool terminal = false;                 // stderr is one
+  unsigned short columns = 100;          // of the terminal
   std::string call_at;                   // on a terminal: while_running is called when this text is on it
 
   // `while_running` gets the child's process id.
   Result run(const std::vector<std::string>& args, const std::function<void(pid_t)>& while_running = {}) const {
-    const std::string out = folder_ / ".out", err = folder_ / ".err";
+    const std::string out = dir_.file(".out"), err = dir_.file(".err");
     int closed[2] = {-1, -1};
     if (close_stdout && (pipe(closed) != 0 || close(closed[0]) != 0)) std::abort();
     const int master = terminal ? posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
     if (terminal && (grantpt(master) != 0 || unlockpt(master) != 0)) std::abort();
+    const winsize size{24, columns, 0, 0};
+    if (terminal && ioctl(master, TIOCSWINSZ, &size) != 0) std::abort();
     const std::string slave = terminal ? ptsname(master) : err;
     std::vector<std::string> words{SINTER_BIN_DIR "/" + name};
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
+    const std::string folder = dir_.path();
     const pid_t child = fork();
     if (child == 0) {
-      if (chdir(folder_.c_str()) != 0) _exit(99);
+      if (chdir(folder.c_str()) != 0) _exit(99);
       unsetenv("SINTER_DATA");
-      setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+      setenv("XDG_CACHE_HOME", folder.c_str(), 1);
       for (const std::string& entry : environment) putenv(const_cast<char*>(entry.c_str()));
       dup2(close_stdout ? closed[1] : open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
       dup2(open(slave.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOCTTY, 0600), STDERR_FILENO);
+      if (without_stdout) close(STDOUT_FILENO);
       execv(argv[0], argv.data());
       _exit(99);
     }
@@ -76,20 +72,11 @@ class Program {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), close_stdout ? "" : text(out), terminal ? screen : text(err)};
   }
 
-  static std::string text(const std::filesystem::path& path) {
-    std::ostringstream all;
-    all << std::ifstream(path, std::ios::binary).rdbuf();
-    return all.str();
-  }
-  void write(const std::string& name, const std::string& content) const { std::ofstream(folder_ / name, std::ios::binary) << content; }
+  static std::string text(const std::filesystem::path& path) { return text_of(path); }
+  void write(const std::string& name, const std::string& content) const { dir_.write(name, content); }
 
  private:
-  static std::filesystem::path make_folder() {
-    std::string name = std::filesystem::temp_directory_path() / "sinter-mnist-XXXXXX";
-    if (!mkdtemp(name.data())) std::abort();
-    return name;
-  }
-  std::filesystem::path folder_;
+  TempDir dir_;
 };
 
 }  // namespace sinter::test

@@ -38,8 +38,10 @@ void expect_cost(const OpDef& op, Kernel kernel, Tensors in, const Attrs& attrs,
 TEST(FusedCountsSimt, SectorsAreTheCost) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int64_t b : {96, 65}) {
-      const Tensor x = values({b, 64}, type), w = values({256, 64}, type), h = values({b, 256}, type), down = values({64, 256}, type), bias = values({256});
-      const Tensor both = values({b, 512}, type), g = slice(both, 1, 0, 256), u = slice(both, 1, 256, 512), u_weight = values({256, 64}, type);
+      const Tensor x = values({b, 64}, type), w = values({256, 64}, type), h = values({b, 256}, type), down = values({64, 256}, type),
+                   bias = values({256});
+      const Tensor both = values({b, 512}, type), g = slice(both, 1, 0, 256), u = slice(both, 1, 256, 512),
+                   u_weight = values({256, 64}, type);
       const Tensor mask = Tensor::zeros({b, 32}, DType::u8).to(kSimt);
       expect_cost(kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, type});
       expect_cost(kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::silu, Keep::pre, type});

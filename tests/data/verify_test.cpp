@@ -1,0 +1,128 @@
+#include "data/verify.h"
+
+#include <algorithm>
+
+#include "data/bytes.h"
+#include "data/digits.h"
+#include "data/idx.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter {
+namespace {
+
+using test::Bytes;
+using test::expect_facts;
+
+// A folder of synthetic digits that a test may spoil.
+class VerifyTest : public testing::Test {
+ protected:
+  struct Digits {
+    Bytes images, labels;
+  };
+  static Digits draw(uint64_t first, size_t n) {
+    Digits out{Bytes(n * kImagePixels), Bytes(n)};
+    std::vector<int32_t> labels(n);
+    draw_digits(kDataSeed, first, out.images, labels);
+    std::copy(labels.begin(), labels.end(), out.labels.begin());
+    return out;
+  }
+  DataReport verify(int64_t classes = 10) {
+    for (const auto& [name, digits] : {std::pair("train", &train_), {"t10k", &test_}}) {
+      const auto n = static_cast<int64_t>(digits->labels.size());
+      write_idx(dir_.file(cat(name, "-images-idx3-ubyte")), {n, 28, 28}, digits->images);
+      write_idx(dir_.file(cat(name, "-labels-idx1-ubyte")), {n}, digits->labels);
+    }
+    return verify_dataset({.what = dir_.path(), .classes = classes});
+  }
+  Digits train_ = draw(0, 600), test_ = draw(kFirstTestDigit, 200);
+  test::TempDir dir_;
+};
+
+TEST_F(VerifyTest, GoodDigitsPass) {
+  const DataReport report = verify();
+  EXPECT_EQ(report.failed, "");
+  EXPECT_EQ(report.shared, 0);
+  ASSERT_EQ(report.files.size(), 4u);
+  EXPECT_EQ(report.files[2].path, dir_.file("t10k-images-idx3-ubyte"));
+  EXPECT_EQ(report.files[2].kind, "images 200 x 28 x 28");
+  EXPECT_EQ(report.files[1].kind, "labels 600");
+  EXPECT_NE(report.files[0].sha, "published");
+  ASSERT_EQ(report.sets.size(), 2u);
+  const DataReport::Set& train = report.sets[0];
+  EXPECT_EQ(train.name, "train");
+  EXPECT_EQ(train.size(), 600);
+  EXPECT_EQ(train.darkest, 0);
+  EXPECT_EQ(train.brightest, 255);
+  double sum = 0;
+  for (const uint8_t pixel : train_.images) sum += pixel;
+  EXPECT_DOUBLE_EQ(train.mean, sum / static_cast<double>(train_.images.size()));
+  EXPECT_EQ(train.blank + train.repeated, 0);
+  EXPECT_GT(train.class_means, 0.6);
+  const int64_t most = *std::max_element(train.counts.begin(), train.counts.end());
+  EXPECT_DOUBLE_EQ(train.wanted, static_cast<double>(2 * most) / 600);
+}
+
+TEST_F(VerifyTest, ShuffledLabelsAreSeenInEitherSet) {
+  const Digits good = train_;
+  std::rotate(train_.labels.begin(), train_.labels.begin() + 100, train_.labels.end());
+  expect_facts(verify().failed, {"data: labels do not belong to images: ", "train-images-idx3-ubyte, ", "train-labels-idx1-ubyte; ",
+                                 "class means are right for ", " % of train, wanted "});
+  train_ = good;
+  std::rotate(test_.labels.begin(), test_.labels.begin() + 50, test_.labels.end());
+  expect_facts(verify().failed, {"t10k-images-idx3-ubyte", " % of test, wanted "});
+}
+
+TEST_F(VerifyTest, BlankRepeatedAndSharedImagesAreCounted) {
+  std::fill_n(train_.images.begin(), kImagePixels, uint8_t{40});
+  for (const size_t i : {3, 5, 9})
+    std::copy_n(train_.images.begin() + 2 * kImagePixels, kImagePixels, train_.images.begin() + i * kImagePixels);
+  std::copy_n(train_.images.begin() + 7 * kImagePixels, kImagePixels, test_.images.begin());
+  DataReport report = verify();
+  EXPECT_EQ(report.sets[0].blank, 1);
+  EXPECT_EQ(report.sets[0].repeated, 3);
+  EXPECT_EQ(report.sets[1].repeated, 0);
+  EXPECT_EQ(report.shared, 1);
+  EXPECT_EQ(report.failed, "");
+  std::copy_n(train_.images.begin(), 3 * kImagePixels, test_.images.begin());
+  report = verify();
+  EXPECT_EQ(report.shared, 3);
+  expect_facts(report.failed, {"data: test images stand in train, too", "3 of 200, allowed 1.0 %"});
+}
+
+TEST_F(VerifyTest, OneLabelAloneIsNoProof) {
+  for (Bytes* labels : {&train_.labels, &test_.labels}) std::fill(labels->begin(), labels->end(), uint8_t{4});
+  const DataReport report = verify();
+  EXPECT_DOUBLE_EQ(report.sets[0].wanted, 1);
+  expect_facts(report.failed, {"class means are right for 100.0 % of train, wanted 100.0"});
+}
+
+TEST_F(VerifyTest, UnreadableFilesAreErrors) {
+  verify();
+  std::filesystem::resize_file(dir_.file("t10k-labels-idx1-ubyte"), 20);
+  test::expect_error(Error::Kind::data, {"idx: cut short", "t10k-labels"}, [&] { verify_dataset({.what = dir_.path()}); });
+}
+
+TEST(Verify, SumsOfKnownContent) {
+  const test::TempDir dir;
+  const std::string sum = sha256(dir.write("abc", std::string("abc")));
+  if (sum.empty()) GTEST_SKIP() << "no OpenSSL in this build";
+  EXPECT_EQ(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");  // FIPS 180-2, appendix B.1
+  const std::string zipped = dir.write("abc.gz", test::gzip(test::bytes_of("abc")));
+  SKIP_IF_NOT_BUILT(ByteSource(zipped).read_up_to(1));
+  EXPECT_EQ(check_sha256(zipped, 0), "differs");
+  EXPECT_EQ(sha256(zipped), sum);
+}
+
+TEST(Verify, TheRealMnist) {
+  SKIP_WITHOUT_MNIST();
+  DataReport report;
+  SKIP_IF_NOT_BUILT(report = verify_dataset({.what = test::mnist_folder()}));
+  EXPECT_EQ(report.failed, "");
+  for (const DataReport::File& file : report.files)
+    EXPECT_EQ(file.sha, sha256(file.path).empty() ? "not checked" : "published") << file.path;
+  EXPECT_EQ(report.sets[0].counts, (std::vector<int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949}));
+  EXPECT_NEAR(report.sets[0].class_means, 0.81, 0.01);
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,104 @@
+// What many tests need: a temporary folder, an environment variable for a scope, and checks of an Error's kind and facts.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace sinter::test {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "sinter-XXXXXX").string();
+    if (!mkdtemp(pattern.data())) std::abort();
+    path_ = pattern;
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  // `content`: text or bytes. Returns the path.
+  template <class Content = std::vector<uint8_t>>
+  std::string write(const std::string& name, const Content& content) const {
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
+    return file(name);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// All of a file; "" if it is not there.
+inline std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream all;
+  all << std::ifstream(path, std::ios::binary).rdbuf();
+  return all.str();
+}
+
+// Sets or (value nullptr) removes an environment variable for a scope.
+class ScopedEnv {
+ public:
+  ScopedEnv(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old, had_ = true;
+    set(value);
+  }
+  ~ScopedEnv() { set(had_ ? old_.c_str() : nullptr); }
+  ScopedEnv(const ScopedEnv&) = delete;
+  ScopedEnv& operator=(const ScopedEnv&) = delete;
+
+ private:
+  void set(const char* value) { value ? setenv(name_, value, 1) : unsetenv(name_); }
+  const char* name_;
+  std::string old_;
+  bool had_ = false;
+};
+
+// what() of the Error that f throws, which must be of this kind if one is given; "" without one.
+inline std::string message_of(const std::function<void()>& f, std::optional<Error::Kind> kind = {}) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind.value_or(error.kind()))) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+inline void expect_facts(const std::string& text, const std::vector<std::string>& facts) {
+  for (const std::string& fact : facts) EXPECT_NE(text.find(fact), std::string::npos) << "no \"" << fact << "\" in\n" << text;
+}
+
+// f must throw an Error of this kind whose what() holds every fact.
+inline void expect_error(Error::Kind kind, const std::vector<std::string>& facts, const std::function<void()>& f) {
+  const std::string message = message_of(f, kind);
+  EXPECT_NE(message, "") << "no error";
+  expect_facts(message, facts);
+}
+
+// Where the real MNIST is, for tests that want it.
+inline std::string mnist_folder() {
+  const char* named = std::getenv("SINTER_TEST_MNIST");
+  return named ? named : SINTER_SOURCE_DIR "/../shared/data/mnist";
+}
+
+}  // namespace sinter::test
+
+#define SKIP_WITHOUT_MNIST()                          \
+  if (!std::filesystem::exists(test::mnist_folder())) \
+  GTEST_SKIP() << "no MNIST in " << test::mnist_folder() << " (SINTER_TEST_MNIST names another place)"
