@@ -37,7 +37,7 @@ while [[ $done_kills -lt $kills ]]; do
   done_kills=$((done_kills + 1))
   [[ -e run/last.safetensors ]] || continue
   "$mnist" doctor run/last.safetensors >out 2>err || fail "kill $done_kills: the checkpoint is not whole: $(cat out err)"
-  steps+=("$(strings run/last.safetensors | grep -o '\\"step\\":[0-9]*' | head -1 | grep -o '[0-9]*')")
+  steps+=("$(grep -ao '\\"step\\":[0-9]*' run/last.safetensors | sed -n '1s/.*://p')")
 done
 "$mnist" train -q --resume run >/dev/null
 cd ..
