@@ -27,10 +27,10 @@ std::optional<Attrs> default_of(const AttrType* type, std::tuple<A...>*) {
   return std::nullopt;
 }
 Attrs default_attrs(const OpDef& op) {
-  using Structured =
-      std::tuple<LinearAttrs, MatmulAttrs, ReduceAttrs, DimAttrs, NllAttrs, NllBackwardAttrs, DropoutAttrs, ScatterAttrs, CastAttrs,
-                 ShapeAttrs, TransposeAttrs, SliceAttrs, PadSliceAttrs, ClipAttrs, SgdAttrs, AdamAttrs, LinearActAttrs,
-                 GatherLinearActAttrs, InputGradActAttrs, UpdateAttrs, SoftmaxXentAttrs, HeadAttrs, GluAttrs, ChainAttrs, GatherBatchAttrs>;
+  using Structured = std::tuple<LinearAttrs, MatmulAttrs, ReduceAttrs, DimAttrs, NllAttrs, NllBackwardAttrs, DropoutAttrs, ScatterAttrs,
+                                CastAttrs, ShapeAttrs, TransposeAttrs, SliceAttrs, PadSliceAttrs, ClipAttrs, SgdAttrs, AdamAttrs,
+                                LinearActAttrs, GatherLinearActAttrs, InputGradActAttrs, UpdateAttrs, SoftmaxXentAttrs, HeadAttrs, GluAttrs,
+                                GatedLinearAttrs, NarrowMlpAttrs, ChainAttrs, GatherBatchAttrs>;
   if (!op.attrs) return {};
   std::optional<Attrs> found = default_of(op.attrs, static_cast<Structured*>(nullptr));
   if (!found) found = default_of(op.attrs, static_cast<pointwise::List*>(nullptr));

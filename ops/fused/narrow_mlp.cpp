@@ -30,9 +30,10 @@ Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(labels.size(0) == x.size(0) && seed.size(0) == x.size(0), shape,
                cat(kName, ": one label and one seed per row are wanted: ", describe({{"x", &x}, {"labels", &labels}, {"seed", &seed}})));
   SINTER_CHECK(in.size() % 2 == 1 && layers >= 2, shape,
-               cat(kName, ": weights and biases of 2 to ", kNarrowLayers, " layers are wanted: ", in.size(), " operands"));
+               cat(kName, ": weights and biases are missing: ", in.size(), " operands; wanted x, labels, seed and two for each of 2 to ",
+                   kNarrowLayers, " layers"));
   SINTER_CHECK(act == Act::relu || act == Act::sigmoid || act == Act::tanh || act == Act::none, usage,
-               cat(kName, ": the activation's backward must read its result: act is ", kActNames[static_cast<size_t>(act)]));
+               cat(kName, ": unsupported activation: ", kActNames[static_cast<size_t>(act)], "; its backward must read its result"));
   SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
   std::vector<int64_t> widths{x.size(1)};
   Tensors out{Tensor::meta({x.size(0)}, x.dtype(), x.device())};
@@ -42,17 +43,20 @@ Tensors infer(Operands in, const Attrs& attrs) {
     check_rank(kName, "weight", weight, 2);
     check_same_dtype(kName, "x", x, "weight", weight);
     SINTER_CHECK(weight.size(1) == widths.back(), shape,
-                 cat(kName, ": input features of layer ", l, " differ: weight is ", weight.describe(), ", its input has ", widths.back()));
+                 cat(kName, ": input features of layer ", l, " differ: weight is ", weight.describe(), "; weight.shape[1] is ",
+                     weight.size(1), ", its input has ", widths.back()));
     widths.push_back(weight.size(0));
     out.push_back(meta_like(weight));
     if (!bias.defined()) continue;
     check_same_dtype(kName, "x", x, "bias", bias);
     SINTER_CHECK(bias.shape() == Shape({weight.size(0)}), shape,
-                 cat(kName, ": bias of layer ", l, " does not fit: ", describe({{"weight", &weight}, {"bias", &bias}})));
+                 cat(kName, ": bias of layer ", l, " does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}), "; it must be [",
+                     weight.size(0), "]"));
     out.push_back(meta_like(bias));
   }
   const std::string limit = narrow_mlp_limit(widths, x.dtype());
-  SINTER_CHECK(limit.empty(), shape, cat(kName, ": ", limit));
+  SINTER_CHECK(limit.empty(), shape,
+               cat(kName, ": the chain is too large: ", describe({{"x", &x}, {"first weight", &weight_of(in, 0)}}), "; ", limit));
   return out;
 }
 

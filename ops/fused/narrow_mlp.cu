@@ -10,6 +10,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
+constexpr int kNarrowTerms = 16;  // summed before they are added to a sum, as in the product cores: rounding stays as low as there
 constexpr int kNarrowThreads = 128, kNarrowBlocks = 16, kNarrowGradients = kNarrowWeights + kNarrowLayers * kNarrowWidth;
 
 template <class V>
@@ -52,14 +53,24 @@ SINTER_DEVICE_FN void shared_product(const S& s, const InShared& a, const InShar
     }
     V sums[4][4] = {};
     SINTER_NO_UNROLL
-    for (int p = 0; p < k; ++p) {
-      V x[4], y[4];
-      SINTER_UNROLL
-      for (int q = 0; q < 4; ++q) x[q] = s[a_at[q] + p * a.k_step], y[q] = s[b_at[q] + p * b.k_step];
+    for (int begin = 0; begin < k; begin += kNarrowTerms) {
+      const int end = begin + kNarrowTerms < k ? begin + kNarrowTerms : k;
+      V part[4][4] = {};
+      SINTER_NO_UNROLL
+      for (int p = begin; p < end; ++p) {
+        V x[4], y[4];
+        SINTER_UNROLL
+        for (int q = 0; q < 4; ++q) x[q] = s[a_at[q] + p * a.k_step], y[q] = s[b_at[q] + p * b.k_step];
+        SINTER_UNROLL
+        for (int q = 0; q < 4; ++q) {
+          SINTER_UNROLL
+          for (int r = 0; r < 4; ++r) part[q][r] = math::mul_add(x[q], y[r], part[q][r]);
+        }
+      }
       SINTER_UNROLL
       for (int q = 0; q < 4; ++q) {
         SINTER_UNROLL
-        for (int r = 0; r < 4; ++r) sums[q][r] = math::mul_add(x[q], y[r], sums[q][r]);
+        for (int r = 0; r < 4; ++r) sums[q][r] = sums[q][r] + part[q][r];
       }
     }
     SINTER_UNROLL
