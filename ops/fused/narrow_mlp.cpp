@@ -28,10 +28,11 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank(kName, "seed", seed, 1);
   check_same_dtype(kName, "x", x, "seed", seed);
   SINTER_CHECK(labels.size(0) == x.size(0) && seed.size(0) == x.size(0), shape,
-               cat(kName, ": one label and one seed per row are wanted: ", describe({{"x", &x}, {"labels", &labels}, {"seed", &seed}})));
+               cat(kName, ": a label and a seed per row are wanted: ", describe({{"x", &x}, {"labels", &labels}, {"seed", &seed}}),
+                   "; x.shape[0] is ", x.size(0)));
   SINTER_CHECK(in.size() % 2 == 1 && layers >= 2, shape,
-               cat(kName, ": weights and biases are missing: ", in.size(), " operands; wanted x, labels, seed and two for each of 2 to ",
-                   kNarrowLayers, " layers"));
+               cat(kName, ": weights and biases are missing: ", describe({{"x", &x}, {"labels", &labels}}), " and ", in.size() - 3,
+                   " more; after x, labels and seed there are two for each of 2 to ", kNarrowLayers, " layers"));
   SINTER_CHECK(act == Act::relu || act == Act::sigmoid || act == Act::tanh || act == Act::none, usage,
                cat(kName, ": unsupported activation: ", kActNames[static_cast<size_t>(act)], "; its backward must read its result"));
   SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
@@ -153,7 +154,7 @@ std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype) {
 }
 
 const OpDef kNarrowMlpOp{.name = "narrow_mlp",
-                         .min_inputs = kFirst + 2,
+                         .min_inputs = kFirst + 1,  // a bias may be absent
                          .max_inputs = kFirst + 2 * kNarrowLayers,
                          .attrs = attr_type<NarrowMlpAttrs>(),
                          .infer = infer,

@@ -154,7 +154,11 @@ narrow_mlp_forward_backward(NarrowMlp<V> net) {
                         [&](int o, int i, V sum) { add(to + o * layer.ins + i, sum); });
       for (int o = thread_x(); o < layer.outs; o += threads_per_block()) {
         V sum = 0;
-        for (int r = 0; r < rows; ++r) sum = sum + s[dz + r * wide + o];
+        for (int begin = 0; begin < rows; begin += kNarrowTerms) {
+          V part = 0;
+          for (int r = begin; r < begin + kNarrowTerms && r < rows; ++r) part = part + s[dz + r * wide + o];
+          sum = sum + part;
+        }
         add(to + layer.outs * layer.ins + o, sum);
       }
       if (l == 0 && !net.dx) break;
