@@ -10,7 +10,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-constexpr int kNarrowTerms = 16;  // summed before they are added to a sum, as in the product cores: rounding stays as low as there
+constexpr int kNarrowTerms = 16;  // of db, summed before they are added to a sum, as in the product cores: rounding stays as low as there
 constexpr int kNarrowThreads = 128, kNarrowBlocks = 16, kNarrowGradients = kNarrowWeights + kNarrowLayers * kNarrowWidth;
 
 template <class V>
@@ -38,45 +38,39 @@ struct NarrowMlp {
 struct InShared {
   int at, step, k_step;
 };
-// f(i, j, sum over p of A(i, p) B(j, p)) for i < m, j < n. A thread makes 4 x 4 of them, far apart, so that neighbours read neighbours.
+// f(i, j, sum over p of A(i, p) B(j, p)) for i < m, j < n. A thread makes 4 x 2 (f64 4 x 4) of them, far apart, so that neighbours read
+// neighbours.
 template <class V, class S, class F>
 SINTER_DEVICE_FN void shared_product(const S& s, const InShared& a, const InShared& b, int m, int n, int k, const F& f) {
-  const int rows = (m + 3) / 4, cols = (n + 3) / 4;
+  constexpr int kCols = sizeof(V) == 8 ? 4 : 2;  // what ptxas fits into registers without a spill
+  const int rows = (m + 3) / 4, cols = (n + kCols - 1) / kCols;
   SINTER_NO_UNROLL
   for (int t = thread_x(); t < rows * cols; t += threads_per_block()) {
     const int i = t / cols, j = t % cols;
-    int a_at[4], b_at[4];
+    int a_at[4], b_at[kCols];
     SINTER_UNROLL
     for (int q = 0; q < 4; ++q) {  // beyond the end: the last one again
       a_at[q] = a.at + (i + q * rows < m ? i + q * rows : m - 1) * a.step;
-      b_at[q] = b.at + (j + q * cols < n ? j + q * cols : n - 1) * b.step;
+      if (q < kCols) b_at[q] = b.at + (j + q * cols < n ? j + q * cols : n - 1) * b.step;
     }
-    V sums[4][4] = {};
+    V sums[4][kCols] = {};
     SINTER_NO_UNROLL
-    for (int begin = 0; begin < k; begin += kNarrowTerms) {
-      const int end = begin + kNarrowTerms < k ? begin + kNarrowTerms : k;
-      V part[4][4] = {};
-      SINTER_NO_UNROLL
-      for (int p = begin; p < end; ++p) {
-        V x[4], y[4];
-        SINTER_UNROLL
-        for (int q = 0; q < 4; ++q) x[q] = s[a_at[q] + p * a.k_step], y[q] = s[b_at[q] + p * b.k_step];
-        SINTER_UNROLL
-        for (int q = 0; q < 4; ++q) {
-          SINTER_UNROLL
-          for (int r = 0; r < 4; ++r) part[q][r] = math::mul_add(x[q], y[r], part[q][r]);
-        }
-      }
+    for (int p = 0; p < k; ++p) {
+      V x[4], y[kCols];
+      SINTER_UNROLL
+      for (int q = 0; q < 4; ++q) x[q] = s[a_at[q] + p * a.k_step];
+      SINTER_UNROLL
+      for (int r = 0; r < kCols; ++r) y[r] = s[b_at[r] + p * b.k_step];
       SINTER_UNROLL
       for (int q = 0; q < 4; ++q) {
         SINTER_UNROLL
-        for (int r = 0; r < 4; ++r) sums[q][r] = sums[q][r] + part[q][r];
+        for (int r = 0; r < kCols; ++r) sums[q][r] = math::mul_add(x[q], y[r], sums[q][r]);
       }
     }
     SINTER_UNROLL
     for (int q = 0; q < 4; ++q) {
       SINTER_UNROLL
-      for (int r = 0; r < 4; ++r) {
+      for (int r = 0; r < kCols; ++r) {
         if (i + q * rows < m && j + r * cols < n) f(i + q * rows, j + r * cols, sums[q][r]);
       }
     }
