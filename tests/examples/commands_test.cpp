@@ -298,7 +298,8 @@ TEST(MnistJson, EverySchemaHasItsKeys) {
     const Result r = program.run(words + Words{"--json", "-q", "--threads", "1"});
     EXPECT_EQ(r.status, 0) << r.err;
     Words out;
-    for (const auto& item : nlohmann::ordered_json::parse(r.out).items()) out.push_back(item.key());
+    const auto object = nlohmann::ordered_json::parse(r.out);
+    for (const auto& item : object.items()) out.push_back(item.key());
     EXPECT_EQ(out[0], "schema");
     return out;
   };
