@@ -66,9 +66,8 @@ void classifier_head(Rewriter& r) {
     const Node loss = r.node(n);
     const int dz = loss.out[1];
     const auto gives_dh = [&](const Node& node) {
-      if (node.in[0] != dz || node.in[1] != linear.in[1]) return false;
-      if (node.op == &kInputGradActOp) return true;
-      return node.op == &kMatmulOp && !node.attrs.as<MatmulAttrs>().trans_a && !node.attrs.as<MatmulAttrs>().trans_b;
+      if ((node.op != &kInputGradActOp && node.op != &kMatmulOp) || node.in[0] != dz || node.in[1] != linear.in[1]) return false;
+      return node.op == &kInputGradActOp || (!node.attrs.as<MatmulAttrs>().trans_a && !node.attrs.as<MatmulAttrs>().trans_b);
     };
     int back = -1;
     for (const int reader : r.graph.readers(dz)) back = gives_dh(r.node(reader)) ? reader : back;
@@ -81,19 +80,21 @@ void classifier_head(Rewriter& r) {
     if (!other.empty()) why = cat("the logits are also read by ", other);
     if (classes > kHeadClasses) why = cat("there are ", classes, " classes, more than ", kHeadClasses);
     if (r.graph.values[z].dtype != wide(dtype) || r.graph.values[dz].dtype != dtype || r.graph.values[grad.out[0]].dtype != dtype)
-      why = cat("logits are ", name_of(r.graph.values[z].dtype), ", their gradient ", name_of(r.graph.values[dz].dtype), ", operands ", name_of(dtype));
+      why = cat("logits are ", name_of(r.graph.values[z].dtype), ", their gradient ", name_of(r.graph.values[dz].dtype), ", operands ",
+                name_of(dtype));
     if (dtype == DType::f64) why = "f64 has no kernel";
     if (!why.empty()) {
       r.miss("classifier_head", {i, n, back}, why, 2);
       return false;
     }
     const bool act = grad.op == &kInputGradActOp;
-    Node fused{.op = &op_named("classifier_head"),
-               .attrs = HeadAttrs{act ? grad.attrs.as<InputGradActAttrs>().act : Act::none, loss.attrs.as<SoftmaxXentAttrs>().label_smoothing},
-               .in = {linear.in[0], linear.in[1], loss.in[1], loss.in[2], linear.in.size() > 2 ? linear.in[2] : -1, act ? grad.in[2] : -1},
-               .out = {loss.out[0], dz, grad.out[0]},
-               .module = {},
-               .origin = {}};
+    Node fused{
+        .op = &op_named("classifier_head"),
+        .attrs = HeadAttrs{act ? grad.attrs.as<InputGradActAttrs>().act : Act::none, loss.attrs.as<SoftmaxXentAttrs>().label_smoothing},
+        .in = {linear.in[0], linear.in[1], loss.in[1], loss.in[2], linear.in.size() > 2 ? linear.in[2] : -1, act ? grad.in[2] : -1},
+        .out = {loss.out[0], dz, grad.out[0]},
+        .module = {},
+        .origin = {}};
     return r.fuse("classifier_head", {i, n, back}, fused);
   });
 }

@@ -124,7 +124,8 @@ TEST(DeviceTime, AWaitIsASyncScopeAndTheRest) {
     const HookedCall wait(DeviceWork::wait, Device::Type::cuda, "synchronize");
     b.device.wait();
   }
-  const Row* row = find_row(b.session.finish().rows(), "synchronize");
+  const Rows rows = b.session.finish().rows();
+  const Row* row = find_row(rows, "synchronize");
   ASSERT_TRUE(row);
   EXPECT_EQ(row->kind, ScopeKind::sync);
   EXPECT_EQ(row->self_ns, 2 * 500);
