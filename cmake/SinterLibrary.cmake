@@ -23,6 +23,12 @@ function(sinter_library folder)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/simt/${name}.cpp CONTENT "#include \"${name}\"\n")
     list(APPEND sources ${PROJECT_BINARY_DIR}/simt/${name}.cpp)
   endforeach()
+  if(SINTER_FUZZ)
+    # No fuzzer runs a kernel, and clang needs minutes for one that it instruments.
+    set(emulated ${sources})
+    list(FILTER emulated INCLUDE REGEX "\\.cu\\.cpp$")
+    set_source_files_properties(${emulated} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=all;-fno-sanitize=fuzzer-no-link")
+  endif()
   if(SINTER_SANITIZE STREQUAL "thread")
     # The emulator moves between stacks and tells TSan of it by hand; its own bookkeeping must not look like an order or a race.
     set(emulator ${sources})
