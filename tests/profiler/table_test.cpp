@@ -116,7 +116,7 @@ TEST(Table, WrongSortKeyNamesTheNearest) {
   }
 }
 
-TEST(Table, DrillSlowStepsVaryingCountsAndOddNames) {
+TEST(Table, DrillLateStepsVaryingCountsAndOddNames) {
   FakeClock clock;
   Session session({.schedule = {.wait = 0, .warmup = 0, .active = 4}, .clock = &clock});
   for (int step = 0; step < 4; ++step) {
