@@ -7,36 +7,12 @@
 #include <unordered_map>
 
 #include "capture/text.h"
-#include "ops/fused/fused.h"
-#include "ops/gather_batch.h"
-#include "ops/pointwise.h"
-#include "ops/structured.h"
 
 namespace sinter::capture {
 namespace {
 
 constexpr int64_t kMaxNumber = int64_t{1} << 48;
 constexpr size_t kMaxOperands = 1 << 14, kMaxResults = 16;  // of one op
-
-template <class... A>
-std::optional<Attrs> default_of(const AttrType* type, std::tuple<A...>*) {
-  const std::pair<const AttrType*, Attrs (*)()> rows[] = {{attr_type<A>(), [] { return Attrs(A{}); }}...};
-  for (const auto& [known, make] : rows) {
-    if (known == type) return make();
-  }
-  return std::nullopt;
-}
-Attrs default_attrs(const OpDef& op) {
-  using Structured = std::tuple<LinearAttrs, MatmulAttrs, ReduceAttrs, DimAttrs, NllAttrs, NllBackwardAttrs, DropoutAttrs, ScatterAttrs,
-                                CastAttrs, ShapeAttrs, TransposeAttrs, SliceAttrs, PadSliceAttrs, ClipAttrs, SgdAttrs, AdamAttrs,
-                                LinearActAttrs, GatherLinearActAttrs, InputGradActAttrs, UpdateAttrs, SoftmaxXentAttrs, HeadAttrs, GluAttrs,
-                                GatedLinearAttrs, NarrowMlpAttrs, ChainAttrs, GatherBatchAttrs>;
-  if (!op.attrs) return {};
-  std::optional<Attrs> found = default_of(op.attrs, static_cast<Structured*>(nullptr));
-  if (!found) found = default_of(op.attrs, static_cast<pointwise::List*>(nullptr));
-  SINTER_ASSERT(found, "attributes of ", op.text(), " are missing in the list above");
-  return *found;
-}
 
 Buffer buffer_of(Buffer::Kind kind, size_t bytes = 0) {
   Buffer buffer;
@@ -381,7 +357,7 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
     if (i) line.expect(',');
     values.push_back(type(line));
   }
-  node.attrs = default_attrs(*node.op);
+  node.attrs = node.op->attrs ? node.op->attrs->defaults() : Attrs();
   while (!line.done()) attribute(line, node);
   check_node(line, node, values);
   for (size_t i = 0; i < results.size(); ++i) {

@@ -63,8 +63,11 @@ bool parse_value(std::string_view text, E& value) {
   return false;
 }
 
+class Attrs;
+
 // What the framework knows of one attribute struct.
 struct AttrType {
+  Attrs (*defaults)();
   bool (*equal)(const void*, const void*);
   std::string (*print)(const void*);  // "act=relu saves=1", fields that differ from the default only
   // Sets one field; 0 done, 1 no such field, 2 not a value of its type.
@@ -73,6 +76,8 @@ struct AttrType {
 };
 
 namespace detail {
+template <class A>
+Attrs default_attrs();  // below, behind Attrs
 template <class A>
 std::string print_attrs(const void* p) {
   const A& a = *static_cast<const A*>(p);
@@ -99,7 +104,8 @@ std::string attr_names() {
 }  // namespace detail
 
 template <AttrStruct A>
-inline constexpr AttrType kAttrType{[](const void* a, const void* b) { return *static_cast<const A*>(a) == *static_cast<const A*>(b); },
+inline constexpr AttrType kAttrType{detail::default_attrs<A>,
+                                    [](const void* a, const void* b) { return *static_cast<const A*>(a) == *static_cast<const A*>(b); },
                                     detail::print_attrs<A>, detail::parse_attr<A>, detail::attr_names<A>};
 template <AttrStruct A>
 constexpr const AttrType* attr_type() { return &kAttrType<A>; }
@@ -136,5 +142,10 @@ class Attrs {
   size_t size_ = 0;
   alignas(8) unsigned char bytes_[kCapacity];
 };
+
+template <class A>
+Attrs detail::default_attrs() {
+  return A{};
+}
 
 }  // namespace sinter
