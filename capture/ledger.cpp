@@ -35,6 +35,19 @@ std::string counted(const std::vector<std::string>& names) {
   return out;
 }
 
+std::vector<std::string> names_of(const Graph& recorded, const std::vector<int>& nodes) {
+  std::vector<std::string> names;
+  for (const int n : nodes) names.push_back(op_name(recorded.nodes[n]));
+  return names;
+}
+
+// "linear + relu" where there are two kinds, else as counted().
+std::string made_of(const std::vector<std::string>& names) {
+  std::string text = counted(names);
+  if (const size_t at = text.find(", "); std::count(text.begin(), text.end(), ',') == 1) text.replace(at, 2, " + ");
+  return text;
+}
+
 double sum(const std::vector<double>& times, const std::vector<int>& which) {
   double total = 0;
   for (const int i : which) total += times[i];
@@ -95,9 +108,7 @@ Ledger make_ledger(const Captured& captured, const std::vector<std::pair<std::ve
   for (auto& [name, members] : groups) {
     LedgerRow row{.fused = members.fused.size() > 1 ? fmt::format("{} x{}", name, members.fused.size()) : name};
     std::sort(members.eager.begin(), members.eager.end());
-    std::vector<std::string> names;
-    for (const int e : members.eager) names.push_back(op_name(eager.nodes[e]));
-    row.eager = counted(names);
+    row.eager = counted(names_of(eager, members.eager));
     const bool fallback = std::any_of(captured.fused.groups.begin(), captured.fused.groups.end(), [&](const Group& g) {
       return g.kept_unfused && std::find(g.origin.begin(), g.origin.end(), members.eager.empty() ? -1 : members.eager[0]) != g.origin.end();
     });
@@ -134,12 +145,8 @@ std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
   std::vector<profiler::GraphNode> out;
   const Graph& graph = captured.fused.graph;
   for (const Node& node : graph.nodes) {
-    std::vector<std::string> names;
-    for (const int o : node.origin) names.push_back(op_name(captured.recorded.nodes[o]));
-    std::string made_of = node.rule ? counted(names) : "";
-    if (const size_t at = made_of.find(", "); std::count(made_of.begin(), made_of.end(), ',') == 1) made_of.replace(at, 2, " + ");
     out.push_back({.name = std::string(node.op->text()),
-                   .made_of = std::move(made_of),
+                   .made_of = node.rule ? made_of(names_of(captured.recorded, node.origin)) : "",
                    .role = node.rule ? Role::none : node.role,
                    .cost = graph.cost(node)});
   }
@@ -151,12 +158,8 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
   for (const Group& group : captured.fused.groups) {
     if (group.kept_unfused) continue;
     auto it = std::find_if(out.begin(), out.end(), [&](const auto& c) { return c.rule == group.rule; });
-    std::vector<std::string> names;
-    for (const int o : group.origin) names.push_back(op_name(captured.recorded.nodes[o]));
-    if (it == out.end()) {
-      it = out.insert(out.end(), {.rule = group.rule, .ops = counted(names), .rows = {}, .times = 0});
-      if (const size_t at = it->ops.find(", "); std::count(it->ops.begin(), it->ops.end(), ',') == 1) it->ops.replace(at, 2, " + ");
-    }
+    const std::vector<std::string> names = names_of(captured.recorded, group.origin);
+    if (it == out.end()) it = out.insert(out.end(), {.rule = group.rule, .ops = made_of(names), .rows = {}, .times = 0});
     it->rows.insert(it->rows.end(), names.begin(), names.end());
     ++it->times, it->launches_saved += group.launches_saved, it->bytes_saved += group.bytes_saved;
   }
