@@ -3,7 +3,7 @@
 // of longer rows W is read again. Reads h, labels, seed and saved once, W once or twice per block; writes a loss a row, dz and dh.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/fused/xent_row.cuh"
-#include "ops/gemm_product.cuh"
+#include "ops/gemm_mma.cuh"
 #include "ops/structured.h"
 
 // B batch, C classes, H hidden
@@ -37,11 +37,11 @@ struct HeadShared {
   Stage stages[2];
   SharedTile<T, kHeadRows, kC, kVec<T>> dz;
 };
-template <int kC>
-struct MmaHeadShared : HeadShared<bf16, kC> {
+template <class T, int kC>
+struct MmaHeadShared : HeadShared<T, kC> {
   union {
     SharedTile<float, kHeadWarps * kHeadRows, kC, 4> parts;  // of z, by warp
-    SharedTile<float, kHeadRows, kHeadDepth<bf16>, 4> sums;  // of dh
+    SharedTile<float, kHeadRows, kHeadDepth<T>, 4> sums;     // of dh
   };
 };
 
@@ -165,20 +165,50 @@ struct FfmaHead {
   }
 };
 
-// Of a chunk, warp w has columns 16 w .. 16 w + 15: of z a part of every sum, added in warp order, of dh its own columns.
-template <int kC>
+// Of a chunk, warp w has kColumns columns from w kColumns on, as many as an mma takes: of z a part of every sum, added in warp order, of dh
+// its own columns.
+template <class T, int kC>
 struct MmaHead {
-  MmaHeadShared<kC>& s;
+  static constexpr int kColumns = kHeadDepth<T> / kHeadWarps;  // bf16 16, TF32 8
+  static constexpr bool kHalves = std::is_same_v<T, bf16>;
+  MmaHeadShared<T, kC>& s;
   Vec<float, 4> z[kC / 8] = {};
 
-  SINTER_DEVICE_FN void add(const typename HeadShared<bf16, kC>::Stage& stage) {
-    const int k = warp() * 16;
-    const auto h = ldmatrix_x4(stage.h, lane() % 16, k + lane() / 16 * 8);
+  // Columns k.. of 16 rows as an mma's first operand; of classes c..c + 15 as the second of two.
+  template <class Tile>
+  static SINTER_DEVICE_FN Vec<uint32_t, 4> rows(const Tile& tile, int k) {
+    if constexpr (kHalves) {
+      return ldmatrix_x4(tile, lane() % 16, k + lane() / 16 * 8);
+    } else {
+      return words(tile, 0, k, 1, 2);
+    }
+  }
+  template <class Tile>
+  static SINTER_DEVICE_FN Vec<uint32_t, 4> classes(const Tile& tile, int c, int k) {
+    if constexpr (kHalves) {
+      return ldmatrix_x4(tile, c + lane() / 16 * 8 + lane() % 8, k + lane() / 8 % 2 * 8);
+    } else {
+      return words(tile, c, k, 2, 1);
+    }
+  }
+  // TF32: register q holds rows from 8 (q / down % 2) on, columns from 4 (q / right % 2) on.
+  template <class Tile>
+  static SINTER_DEVICE_FN Vec<uint32_t, 4> words(const Tile& tile, int r, int c, int down, int right) {
+    Vec<uint32_t, 4> f;
+    SINTER_UNROLL
+    for (int q = 0; q < 4; ++q)
+      f.v[q] = math::to_bits(tile(r + q / down % 2 * 8 + lane() / 4, c + q / right % 2 * 4 + lane() % 4));
+    return f;
+  }
+
+  SINTER_DEVICE_FN void add(const typename HeadShared<T, kC>::Stage& stage) {
+    const int k = warp() * kColumns;
+    const auto h = rows(stage.h, k);
     SINTER_UNROLL
     for (int c = 0; c < kC; c += 16) {
-      const auto w = ldmatrix_x4(stage.w, c + lane() / 16 * 8 + lane() % 8, k + lane() / 8 % 2 * 8);
-      mma_bf16_m16n8k16(z[c / 8], h, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
-      mma_bf16_m16n8k16(z[c / 8 + 1], h, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
+      const auto w = classes(stage.w, c, k);
+      mma_of<T>(z[c / 8], h, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
+      mma_of<T>(z[c / 8 + 1], h, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
     }
   }
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
@@ -199,19 +229,27 @@ struct MmaHead {
     }
   }
   template <class F>
-  SINTER_DEVICE_FN void back(const typename HeadShared<bf16, kC>::Stage& stage, const F& f) const {
-    Vec<float, 4> sums[2] = {};
+  SINTER_DEVICE_FN void back(const typename HeadShared<T, kC>::Stage& stage, const F& f) const {
+    constexpr int kGroups = kHeadDepth<T> / kGroup;
+    const int mine = warp() * kColumns;
+    Vec<float, 4> sums[kColumns / 8] = {};
     SINTER_UNROLL
-    for (int c = 0; c < kC; c += 16) {
-      const auto dz = ldmatrix_x4(s.dz, lane() % 16, c + lane() / 16 * 8);
-      const auto w = ldmatrix_x4_trans(stage.w, c + lane() % 16, warp() * 16 + lane() / 16 * 8);
-      mma_bf16_m16n8k16(sums[0], dz, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
-      mma_bf16_m16n8k16(sums[1], dz, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
+    for (int c = 0; c < kC; c += kColumns) {
+      const auto dz = rows(s.dz, c);
+      if constexpr (kHalves) {
+        const auto w = ldmatrix_x4_trans(stage.w, c + lane() % 16, mine + lane() / 16 * 8);
+        mma_of<T>(sums[0], dz, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
+        mma_of<T>(sums[1], dz, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
+      } else {
+        const int r = c + lane() % 4, column = mine + lane() / 4;
+        mma_of<T>(sums[0], dz, Vec<uint32_t, 2>{{math::to_bits(stage.w(r, column)), math::to_bits(stage.w(r + 4, column))}});
+      }
     }
-    put(s.sums, 0, warp() * 16, sums[0]);
-    put(s.sums, 0, warp() * 16 + 8, sums[1]);
+    SINTER_UNROLL
+    for (int n = 0; n < kColumns / 8; ++n) put(s.sums, 0, mine + n * 8, sums[n]);
     block_sync();
-    const int r = thread_x() / 16, group = thread_x() % 16;
+    const int r = thread_x() / kGroups, group = thread_x() % kGroups;
+    if (r >= kHeadRows) return;
     float v[kGroup];
     SINTER_UNROLL
     for (int q = 0; q < kGroup; q += 4) {
@@ -231,12 +269,12 @@ classifier_head_ffma_16(HeadOperands<float> x) {
   head_of_rows<float, kC>(x, s, core);
 }
 
-template <int kC>
+template <class T, int kC>
 SINTER_KERNEL_BOUNDS(kHeadThreads)
-classifier_head_mma_16(HeadOperands<bf16> x) {
-  auto& s = shared<MmaHeadShared<kC>>();
-  MmaHead<kC> core{s};
-  head_of_rows<bf16, kC>(x, s, core);
+classifier_head_mma_16(HeadOperands<T> x) {
+  auto& s = shared<MmaHeadShared<T, kC>>();
+  MmaHead<T, kC> core{s};
+  head_of_rows<T, kC>(x, s, core);
 }
 
 void classifier_head(const Call& call) {
@@ -261,11 +299,8 @@ void classifier_head(const Call& call) {
                             fault_flag()};
     const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};
-      if constexpr (std::is_same_v<T, bf16>) {
-        launch<classifier_head_mma_16<kC>>(grid, kHeadThreads, sizeof(MmaHeadShared<kC>), x);
-      } else {
-        launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
-      }
+      if (on_tensor_cores<T>()) return launch<classifier_head_mma_16<T, kC>>(grid, kHeadThreads, sizeof(MmaHeadShared<T, kC>), x);
+      if constexpr (kHasFfma<T>) launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
     };
     weight.size(0) <= 16 ? launch_for(std::integral_constant<int, 16>()) : launch_for(std::integral_constant<int, 64>());
   };

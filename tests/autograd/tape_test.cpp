@@ -6,22 +6,14 @@
 #include <thread>
 
 #include "ops/ops.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
 
 Tensor leaf(std::initializer_list<float> values) { return Tensor::from(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
 
-std::string message_of(const std::function<void()>& f, Error::Kind kind = Error::Kind::state) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
+std::string message_of(const std::function<void()>& f, Error::Kind kind = Error::Kind::state) { return test::message_of(f, kind); }
 
 TEST(Backward, GradientsAccumulateUntilCleared) {
   Tensor x = leaf({1, 2, 3});

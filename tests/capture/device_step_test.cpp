@@ -5,13 +5,16 @@
 #include "core/device/launch_log.h"
 #include "data/digits.h"
 #include "nn/named_tensor.h"
+#include "ops/gemm_library.h"
 #include "ops/step_state.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0}, kCuda{Device::Type::cuda, 0};
+constexpr Device kSimt{Device::Type::simt, 0};
+using test::kCuda;
 
 void copy_all(const nn::NamedTensors& to, const nn::NamedTensors& from) {
   for (size_t i = 0; i < to.size(); ++i) nn::copy_values(to[i].tensor, from[i].tensor, "test");
@@ -112,15 +115,7 @@ void two_hundred_steps(Device device) {
 }
 TEST(DeviceStepSimt, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_steps(kSimt); }
 
-class DeviceStepGpu : public testing::Test {
-  void SetUp() override {
-    try {
-      Device::parse("cuda");
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+using DeviceStepGpu = test::GpuTest;
 TEST_F(DeviceStepGpu, EagerStepsAreThoseOfTheCpu) { eager_steps(kCuda); }
 TEST_F(DeviceStepGpu, ReplaysAndFusedStepsAreThoseOfTheCpu) { captured_steps(kCuda); }
 TEST_F(DeviceStepGpu, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_steps(kCuda); }
@@ -147,6 +142,21 @@ TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
       EXPECT_EQ(step->captured()->executor->launches(), static_cast<size_t>(launches));
     }
   }
+}
+
+TEST(DeviceStepSimt, TheFiveKernelsInTf32RunOnTensorCores) {
+  set_allow_tf32(true);
+  const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
+  Training training(options);
+  Step step(training.function(), training.step_options("all,-narrow_mlp"));
+  const Tensors batch = batch_of(options, 8, 1);
+  for (int i = 0; i < 2; ++i) step(batch);
+  const LaunchLog log;
+  step(batch);
+  set_allow_tf32(false);
+  ASSERT_EQ(log.launches().size(), 5u);
+  for (const LaunchShape& launch : log.launches()) EXPECT_NE(launch.kernel.find("_mma_"), std::string::npos) << launch.kernel;
+  EXPECT_TRUE(log.launches()[2].kernel.starts_with("classifier_head_mma_16<float")) << log.launches()[2].kernel;
 }
 
 }  // namespace

@@ -11,11 +11,13 @@
 #include "core/device/memory.h"
 #include "profiler/session.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0}, kCuda{Device::Type::cuda, 0};
+constexpr Device kSimt{Device::Type::simt, 0};
+using test::kCuda;
 
 struct Profiled {
   profiler::Report eager, fused;
@@ -149,16 +151,7 @@ TEST(Calibrate, KeepsWhatItMeasuredAndMeasuresAgainWhatItCannotRead) {
 // ---- on a card
 // ---------------------------------------------------------------------------------------------------------------------------
 
-class ProfileGpu : public testing::Test {
- protected:
-  void SetUp() override {
-    try {
-      Device::parse("cuda");
-    } catch (const Error& e) {
-      GTEST_SKIP() << e.what();
-    }
-  }
-};
+using ProfileGpu = test::GpuTest;
 
 TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
   const Profiled p = profile(kCuda, "all,-weight_grad_update,-classifier_head", {784, 256, 128, 10}, 64, 20);

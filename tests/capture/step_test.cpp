@@ -9,6 +9,7 @@
 #include <new>
 
 #include "tests/capture/step_util.h"
+#include "tests/test_util.h"
 
 namespace {
 std::atomic<int64_t> g_new_calls{0};
@@ -27,6 +28,8 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace sinter {
 namespace {
+
+using test::message_of;
 
 using capture::Captured;
 using capture::Step;
@@ -185,15 +188,6 @@ TEST(Step, TheCacheIsBounded) {
   EXPECT_EQ(step.stats().evictions, 1);
   step(batch_of(training.options, 3, 1));
   EXPECT_EQ(step.stats().evictions, 2) << "the key that went must be captured again";
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Step, AHostReadInsideIsAnError) {

@@ -6,18 +6,12 @@
 #include <limits>
 
 #include "core/context.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
 
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using test::message_of;
 
 TEST(DTypes, Bf16RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(float(bf16(1.0f)), 1.0f);

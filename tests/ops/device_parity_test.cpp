@@ -11,6 +11,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
+#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 
 namespace sinter {
@@ -227,16 +228,8 @@ TEST(DeviceParitySimt, Values) { check_values(kSimt); }
 TEST(DeviceParitySimt, AdversarialValues) { check_adversarial_values(kSimt); }
 TEST(DeviceParitySimt, Gradients) { check_gradients(kSimt); }
 
-constexpr Device kCuda{Device::Type::cuda, 0};
-class DeviceParityGpu : public testing::Test {
-  void SetUp() override {
-    try {
-      Device::parse("cuda");
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+using test::kCuda;
+using DeviceParityGpu = test::GpuTest;
 TEST_F(DeviceParityGpu, Values) { check_values(kCuda); }
 TEST_F(DeviceParityGpu, AdversarialValues) { check_adversarial_values(kCuda); }
 TEST_F(DeviceParityGpu, Gradients) { check_gradients(kCuda); }

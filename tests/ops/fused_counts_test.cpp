@@ -3,13 +3,23 @@
 #define SINTER_COUNT_ACCESSES
 #include <gtest/gtest.h>
 
+#include "ops/fused/classifier_head.cu"
+#include "ops/fused/clip_norm.cu"
 #include "ops/fused/gated_linear.cu"
+#include "ops/fused/gather_linear_act.cu"
 #include "ops/fused/glu.cu"
 #include "ops/fused/input_grad_act.cu"
 #include "ops/fused/linear_act.cu"
+#include "ops/fused/multi_tensor_update.cu"
 #include "ops/fused/narrow_mlp.cu"
+#include "ops/fused/pointwise_chain.cu"
 #include "ops/fused/softmax_xent.cu"
 #include "ops/fused/weight_bias_grad.cu"
+#include "ops/fused/weight_grad_update.cu"
+#include "ops/linear.cu"
+
+// After linear, whose kernels it runs.
+#include "ops/fused/merge_linear.cu"
 
 namespace sinter::on_simt_counted {
 namespace {
@@ -48,16 +58,78 @@ TEST(FusedCountsSimt, SectorsAreTheCost) {
       expect_cost(kInputGradActOp, input_grad_act, {x, down, mask}, InputGradActAttrs{Act::relu});
       expect_cost(kInputGradActOp, input_grad_act, {x, down, h}, InputGradActAttrs{Act::gelu});
       expect_cost(kWeightBiasGradOp, weight_bias_grad, {h, x}, {});
+      expect_cost(kMergeLinearOp, merge_linear, {x, w, bias}, LinearAttrs{});
       expect_cost(kGluOp, glu, {g, u}, GluAttrs{});
       expect_cost(kGluBackwardOp, glu_backward, {h, g, u}, GluAttrs{Act::silu, true});
       expect_cost(kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::gelu_tanh, true});
       expect_cost(kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::silu, false});
       expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u}, GluAttrs{Act::gelu_tanh, true});
       expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u}, GluAttrs{Act::gelu_tanh, false});
+      for (const char* program : {"3;add(0,1);gelu_tanh(3);mul(4,2);5", "3;add(0,1);silu(3);mul(4,2);neg(5);relu(6);scale:2(7);4,8"}) {
+        ChainAttrs chain;
+        ASSERT_TRUE(parse_value(program, chain.program));
+        expect_cost(kPointwiseChainOp, pointwise_chain, {h, values({256}, type), values({b, 256}, type)}, chain);
+      }
     }
   }
-  const Tensor labels = Tensor::zeros({96}, DType::i32).to(kSimt), seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {96});
-  expect_cost(kSoftmaxXentOp, softmax_xent, {values({96, 16}), labels, seed}, SoftmaxXentAttrs{}, {.read = 1});  // the seed, a constant
+}
+
+// Ops with a number per row fill whole sectors of them for multiples of 8 rows. Seeds are a constant that lies in a sector.
+TEST(FusedCountsSimt, SectorsOfRows) {
+  for (const int64_t b : {96, 40}) {
+    const Tensor labels = Tensor::zeros({b}, DType::i32).to(kSimt), seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {b});
+    const Tensor mask = Tensor::zeros({b, 32}, DType::u8).to(kSimt), bias = values({16});
+    expect_cost(kSoftmaxXentOp, softmax_xent, {values({b, 16}), labels, seed}, SoftmaxXentAttrs{}, {.read = 1});
+    std::vector<int64_t> backwards(static_cast<size_t>(b));
+    for (int64_t i = 0; i < b; ++i) backwards[static_cast<size_t>(i)] = b - 1 - i;
+    const Tensor images = Tensor::zeros({b, 64}, DType::u8).to(kSimt), index = Tensor::from(backwards, {b}).to(kSimt);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const Tensor h = values({b, 256}, type), w = values({16, 256}, type);
+      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, mask}, HeadAttrs{Act::relu}, {.read = 1});
+      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, values({b, 256}, type)}, HeadAttrs{Act::gelu, 0.1},
+                  {.read = 1});
+      expect_cost(kGatherLinearActOp, gather_linear_act, {images, labels, index, values({256, 64}, type), values({256})},
+                  GatherLinearActAttrs{false, Act::relu, Keep::mask, type});
+    }
+  }
+}
+
+// In place. The step's scalars lie in two sectors of its state.
+TEST(FusedCountsSimt, SectorsOfUpdates) {
+  const Tensor state = make_step_state(kSimt), none;
+  for (const UpdateAttrs& attrs : {UpdateAttrs{}, UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.adam = true},
+                                   UpdateAttrs{.adam = true, .weight_decay = 0.01, .decoupled = true}}) {
+    for (const bool low : {false, true}) {
+      const auto with_state = [&](Tensors all, const Shape& shape) {
+        all.insert(all.end(), {attrs.adam || attrs.momentum ? values(shape) : none, attrs.adam ? values(shape) : none,
+                               low ? values(shape, DType::bf16) : none});
+        return all;
+      };
+      Tensors parameters;
+      for (const Shape& shape : {Shape{80, 64}, Shape{80}, Shape{16}}) {
+        for (const Tensor& t : with_state({values(shape), values(shape)}, shape)) parameters.push_back(t);
+      }
+      parameters.insert(parameters.end(), {state, none, none});
+      expect_cost(kMultiTensorUpdateOp, multi_tensor_update, parameters, attrs, {.read = 2});
+      for (const DType type : {DType::f32, DType::bf16}) {
+        Tensors layers;
+        for (const auto& [outs, ins] : {std::pair<int64_t, int64_t>{80, 64}, {16, 80}}) {
+          layers.insert(layers.end(), {values({65, outs}, type), values({65, ins}, type)});
+          for (const Shape& shape : {Shape{outs, ins}, Shape{outs}}) {
+            for (const Tensor& t : with_state({values(shape)}, shape)) layers.push_back(t);
+          }
+        }
+        layers.insert(layers.end(), {state, none, none});
+        expect_cost(kWeightGradUpdateOp, weight_grad_update, layers, attrs, {.read = 2});
+      }
+    }
+  }
+}
+
+// Beside the cost a sum per block, written and read, and the ticket.
+TEST(FusedCountsSimt, ClipNorm) {
+  for (const DType type : {DType::f32, DType::bf16})
+    expect_cost(kClipNormOp, clip_norm, {values({80, 64}, type), values({80}, type)}, ClipAttrs{0.1}, {.read = 1, .written = 1});
 }
 
 // One block: beside the cost its partial sums, once, the ticket, and the seed.

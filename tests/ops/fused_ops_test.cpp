@@ -1,10 +1,13 @@
-// Every fused op, on the CPU and on the emulator, against its meaning in plain ops, on all samples, in f32, f64 and bf16. The oracle is the reference in f64 on the rounded
-// inputs; bounds: docs of the numerics, "same terms, other order", and a fused op may not be less accurate than the plain ops.
+// Every fused op, on the CPU and on the emulator, against its meaning in plain ops, on all samples, in f32, f64 and bf16, and the products
+// in TF32. The oracle is the reference in f64 on the rounded inputs; bounds: docs of the numerics, "same terms, other order", and a fused
+// op may not be less accurate than the plain ops.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "core/device/launch_log.h"
 #include "core/parallel.h"
+#include "ops/gemm_library.h"
 #include "ops/pointwise.h"
 #include "ops/relu_mask.h"
 #include "tests/ops/device_samples.h"
@@ -71,7 +74,7 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
   }
   const auto exact = results(op, exact_in, with_type(sample.attrs, DType::f64), false);
   ASSERT_EQ(fused.size(), eager.size());
-  const double u = dtype == DType::f64 ? 0x1p-53 : dtype == DType::f32 ? 0x1p-24 : 0x1p-8;
+  const double u = dtype == DType::f64 ? 0x1p-53 : dtype == DType::bf16 ? 0x1p-8 : allow_tf32() ? 0x1p-10 : 0x1p-24;
   for (size_t r = 0; r < fused.size(); ++r) {
     SCOPED_TRACE(cat("result ", r));
     ASSERT_EQ(fused[r].size(), eager[r].size());
@@ -107,6 +110,23 @@ void agree_with_their_references(Device device) {
 
 TEST(FusedOps, AgreeWithTheirReferences) { agree_with_their_references(kCpu); }
 TEST(FusedOps, AgreeWithTheirReferencesOnTheEmulator) { agree_with_their_references(kSimt); }
+
+TEST(FusedOps, AgreeWithTheirReferencesInTf32) {
+  const struct Tf32 {
+    Tf32() { set_allow_tf32(true); }
+    ~Tf32() { set_allow_tf32(false); }
+  } allowed;
+  for (const OpDef* op : {&kLinearActOp, &kGatherLinearActOp, &kInputGradActOp, &kWeightBiasGradOp, &kWeightGradUpdateOp,
+                          &kClassifierHeadOp, &kMergeLinearOp}) {
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad) continue;
+      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
+      const LaunchLog log;
+      ASSERT_NO_THROW(compare(*op, sample, DType::f32, kSimt));
+      for (const LaunchShape& launch : log.launches()) EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
+    }
+  }
+}
 
 TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
   const int before = num_threads();

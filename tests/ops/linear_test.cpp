@@ -4,18 +4,12 @@
 #include "core/context.h"
 #include "core/parallel.h"
 #include "ops/structured.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
 
-std::string message_of(const auto& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
+using test::message_of;
 
 TEST(Linear, KnownValues) {
   const Tensor x = Tensor::from({1, 2, 3, 4}, {2, 2}), w = Tensor::from({1, 0, 0, 1, 1, -1}, {3, 2}), b = Tensor::from({10, 20, 30}, {3});
