@@ -12,7 +12,8 @@ const Rule kRules[] = {
      rule::softmax_xent},
     {"glu_backward", "mul, mul, act_backward of a gated unit", "nothing else reads dh * u", &kGluBackwardOp, rule::glu_backward},
     {"glu", "act(g) * u", "nothing else reads act(g): in training, glu_backward recomputes it", &kGluOp, rule::glu},
-    {"gated_linear", "two linears of one input, glu", "no biases; readers of g and u take strided rows", &kGatedLinearOp, rule::gated_linear},
+    {"gated_linear", "two linears of one input, glu", "no biases; readers of g and u take strided rows", &kGatedLinearOp,
+     rule::gated_linear},
     {"merge_linear", "two linears of one input, and their backward",
      "no bias; the weights are neighbours in one storage; readers take strided rows", &kMergeLinearOp, rule::merge_linear},
     {"gated_linear_backward", "matmul(dgrad), glu_backward", "nothing else reads dh", &kGatedLinearBackwardOp, rule::gated_linear_backward},
@@ -22,7 +23,8 @@ const Rule kRules[] = {
     {"input_grad_act", "matmul(dgrad), activation backward", "nothing else reads the gradient between them", &kInputGradActOp,
      rule::input_grad_act},
     {"narrow_mlp", "linear_act .. linear, softmax_xent, and all gradients",
-     "2 to 4 layers of widths up to 128 whose weights and 64 rows fit shared memory; relu, sigmoid or tanh; nothing else reads what lies between",
+     "2 to 4 layers of widths up to 128 whose weights and 64 rows fit shared memory; relu, sigmoid or tanh; nothing else reads what lies "
+     "between",
      &kNarrowMlpOp, rule::narrow_mlp},
     {"classifier_head", "linear, softmax_xent, input_grad_act", "at most 64 classes; nothing else reads the logits", &kClassifierHeadOp,
      rule::classifier_head},
@@ -55,7 +57,8 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     std::string_view item = text.substr(0, comma);
     const bool remove = item.starts_with('-');
     if (remove) item.remove_prefix(1);
-    SINTER_CHECK(!item.empty(), usage, cat("--rules has an empty item: ", escaped(text_)), "--rules all, --rules none, --rules=-NAME,NAME");
+    SINTER_CHECK(!item.empty(), usage, cat("usage: --rules has an empty item: ", escaped(text_)),
+                 "--rules all, --rules none, --rules=-NAME,NAME");
     if ((first && remove) || item == "all") on_ = names;
     if (item == "none") {
       on_.clear();
@@ -64,7 +67,9 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
       const std::string nearest = nearest_word(item, names);
       std::string all;
       for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-      SINTER_CHECK(known, usage, cat("unknown rule: ", escaped(item), nearest.empty() ? cat("; rules are all, none, ", all) : cat("; nearest is ", nearest)));
+      SINTER_CHECK(known, usage,
+                   cat("usage: unknown rule: ", escaped(item),
+                       nearest.empty() ? cat("; rules are all, none, ", all) : cat("; nearest is ", nearest)));
       std::erase(on_, item);
       if (!remove) on_.emplace_back(item);
     }

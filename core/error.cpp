@@ -1,12 +1,53 @@
 #include "core/error.h"
 
+#include <cxxabi.h>
+#include <execinfo.h>
+
 #include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
-namespace sinter {
+#include "core/stack.h"
 
-Error::Error(Kind kind, std::string message, std::string hint) : kind_(kind), message_(std::move(message)), hint_(std::move(hint)) { compose(); }
+namespace sinter {
+namespace {
+
+// Not in the Error, which travels by value and is mostly a caller's mistake.
+struct Stack {
+  std::mutex mutex;
+  std::array<void*, 64> frames;
+  int size = 0;
+} g_stack;
+
+}  // namespace
+
+std::string internal_error_stack() {
+  const std::lock_guard lock(g_stack.mutex);
+  const std::unique_ptr<char*, void (*)(void*)> lines(backtrace_symbols(g_stack.frames.data(), g_stack.size), std::free);
+  std::string out;
+  for (int i = 0; lines && i < g_stack.size; ++i) {
+    std::string line = lines.get()[i];  // "mnist(_ZN6sinter5ErrorC2E..+0x42) [0x5581]"
+    const size_t begin = line.find('(') + 1, end = line.find('+', begin);
+    int status = -1;
+    const std::unique_ptr<char, void (*)(void*)> name(
+        end == std::string::npos ? nullptr : abi::__cxa_demangle(line.substr(begin, end - begin).c_str(), nullptr, nullptr, &status),
+        std::free);
+    if (status == 0) line.replace(begin, end - begin, name.get());
+    out += line + "\n";
+  }
+  return out;
+}
+
+Error::Error(Kind kind, std::string message, std::string hint) : kind_(kind), message_(std::move(message)), hint_(std::move(hint)) {
+  compose();
+  if (kind != Kind::internal) return;
+  const std::lock_guard lock(g_stack.mutex);
+  g_stack.size = backtrace(g_stack.frames.data(), static_cast<int>(g_stack.frames.size()));
+}
 
 void Error::set_path(const std::string& path) {
   if (path_.empty() && !path.empty()) path_ = path, compose();
@@ -47,8 +88,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 namespace detail {
 void assertion_failed(const char* condition, const char* file, int line, const std::string& detail) {
-  throw Error(Error::Kind::internal, cat("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")", " at ", file, ":",
-                                         line, "; this is a bug in sinter, please report it with the command line"));
+  throw Error(Error::Kind::internal, cat("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")", " at ",
+                                         file, ":", line, "; this is a bug in sinter, please report it with the command line"));
 }
 }  // namespace detail
 

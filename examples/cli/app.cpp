@@ -39,7 +39,7 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
   flags.seed("seed", common.seed, "of weights, order and dropout");
   flags.toggle("json", common.json, "the result as one JSON object on stdout");
   flags.toggle("quiet,q", common.quiet, "no progress, no notes");
-  flags.toggle("verbose,v", common.verbose, "more: the model, the libraries in use");
+  flags.toggle("verbose,v", common.verbose, "more: the model, the libraries in use, the calls behind an internal error");
   flags.choice("color", common.color, {"auto", "always", "never"}, "auto: on a terminal, unless NO_COLOR is set");
 }
 
@@ -58,7 +58,7 @@ int App::main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (...) {
-    return report_current_exception(common_.color);
+    return report_current_exception(common_.color, common_.verbose);
   }
 }
 

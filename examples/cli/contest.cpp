@@ -16,21 +16,6 @@
 namespace sinter::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double round_us(const std::function<void()>& step, Device device, const ContestFlags& flags) {
-  for (int64_t i = 0; i < flags.warmup; ++i) step();
-  synchronize(device);
-  std::vector<double> times;
-  for (int64_t i = 0; i < flags.steps; ++i) {
-    const auto begin = Clock::now();
-    step();
-    synchronize(device);
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-  }
-  return profiler::median(times);
-}
-
 struct Kind {
   const char* mode;
   const std::function<void()>& step;
@@ -116,6 +101,20 @@ std::vector<std::string> proofs(const Contest& contest, const Outcome& o) {
 
 }  // namespace
 
+double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
+  using Clock = std::chrono::steady_clock;
+  for (int64_t i = 0; i < warmup; ++i) step();
+  synchronize(device);
+  std::vector<double> times;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto begin = Clock::now();
+    step();
+    synchronize(device);
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  return profiler::median(times);
+}
+
 void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eager) {
   const std::vector<double> a = fused.to_vector<double>(), b = eager.to_vector<double>();
   double scale = 0, difference = 0;
@@ -143,7 +142,8 @@ void add_contest_flags(Flags& flags, ContestFlags& contest) {
   flags.integer("steps", contest.steps, 1, 1'000'000, "of a round");
   flags.integer("warmup", contest.warmup, 0, 1'000'000, "steps before each round, not measured");
   flags.integer("rounds", contest.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
-  flags.number("max-rel", contest.max_rel, 0, 1, "1e-5; tf32, bf16 2e-2", "largest difference allowed, relative to the tensor's largest value");
+  flags.number("max-rel", contest.max_rel, 0, 1, "1e-5; tf32, bf16 2e-2",
+               "largest difference allowed, relative to the tensor's largest value");
   add_view_flags(flags, contest.view);
 }
 
@@ -181,7 +181,7 @@ Outcome run_contest(const Contest& contest, const ContestFlags& flags, Output& o
                                                                                         {&o.fused_us, &contest.fused}};
     if (contest.listed) order.insert(order.begin() + 1, {&o.listed_us, &contest.listed});
     if (round % 2 == 1) std::reverse(order.begin(), order.end());
-    for (const auto& [times, step] : order) times->push_back(round_us(*step, contest.device, flags));
+    for (const auto& [times, step] : order) times->push_back(round_us(*step, contest.device, flags.warmup, flags.steps));
   }
   const Kind eager{"eager", cuda && contest.eager_replayed ? contest.eager_replayed : contest.eager, cuda ? contest.eager_step : nullptr,
                    captured.recorded},
@@ -260,7 +260,8 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                                 count_of(static_cast<int64_t>(captured.fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
                                 contest.explain ? "" : " (--explain)"));
   }
-  if (contest.explain) out.result_text("\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(), outcome.eager.ceiling()));
+  if (contest.explain)
+    out.result_text("\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(), outcome.eager.ceiling()));
 }
 
 void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outcome& outcome) {

@@ -62,6 +62,8 @@ struct Outcome {
   Measured measured(const Contest& contest) const;
 };
 
+// The median step of a round, after steps that warm up; each waits for the device.
+double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps);
 // Ends early on a signal, with whole pairs of rounds; without any it throws interrupted.
 Outcome run_contest(const Contest& contest, const ContestFlags& flags, Output& out);
 // The lines from the ledger to the near misses; `parity` ends the line of FLOPs. With `explain` the explanation.

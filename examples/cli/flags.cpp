@@ -29,18 +29,19 @@ T parse(const std::string& what, const std::string& text, T low, T high, const s
   return value;
 }
 
+}  // namespace
+
 std::vector<std::string> split(const std::string& what, const std::string& text, const std::string& where) {
   std::vector<std::string> items;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
+    begin = std::min(text.find_first_not_of(' ', begin), end);
     items.push_back(text.substr(begin, end - begin));
     SINTER_CHECK(!items.back().empty(), usage, cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
     begin = end + 1;
   }
   return items;
 }
-
-}  // namespace
 
 int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high, const std::string& where) {
   return parse<int64_t>(what, text, low, high, where);
@@ -80,9 +81,12 @@ Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
   return flag;
 }
 
-Flag& Flags::word(std::string_view names, std::string& target, std::string value, std::string help) {
+Flag& Flags::word(std::string_view names, std::string& target, std::string value, std::string help, Check check) {
   Flag& flag = add(names, std::move(value), target, std::move(help));
-  flag.set = [&target](const std::string& text, const std::string&) { target = text; };
+  flag.set = [&target, check = std::move(check)](const std::string& text, const std::string&) {
+    target = text;
+    if (check) check(text);
+  };
   flag.get = [&target] { return quoted(target); };
   return flag;
 }
@@ -98,41 +102,35 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
   return flag;
 }
 
-Flag& Flags::integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help) {
-  Flag& flag = add(names, "N", std::to_string(target), std::move(help));
-  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
-    target = parse<int64_t>(what, text, low, high, where);
+template <class T, class Target>
+Flag& Flags::numeric(std::string_view names, Target& target, T low, T high, std::string standard, std::string help, Check check) {
+  Flag& flag = add(names, std::is_floating_point_v<T> ? "X" : "N", std::move(standard), std::move(help));
+  flag.set = [&target, low, high, what = "usage: " + flag.shown(), check = std::move(check)](const std::string& text,
+                                                                                             const std::string& where) {
+    target = parse<T>(what, text, low, high, where);
+    if (check) check(text);
   };
-  flag.get = [&target] { return std::to_string(target); };
+  flag.get = [&target]() -> std::string {
+    if constexpr (std::is_same_v<T, Target>)
+      return fmt::format("{}", target);
+    else
+      return target ? fmt::format("{}", *target) : "";
+  };
   return flag;
 }
 
+Flag& Flags::integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help, Check check) {
+  return numeric(names, target, low, high, std::to_string(target), std::move(help), std::move(check));
+}
 Flag& Flags::seed(std::string_view names, uint64_t& target, std::string help) {
-  Flag& flag = add(names, "N", std::to_string(target), std::move(help));
-  flag.set = [&target, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
-    target = parse<uint64_t>(what, text, 0, UINT64_MAX, where);
-  };
-  flag.get = [&target] { return std::to_string(target); };
-  return flag;
+  return numeric(names, target, uint64_t{0}, UINT64_MAX, std::to_string(target), std::move(help));
 }
-
 Flag& Flags::number(std::string_view names, double& target, double low, double high, std::string help) {
-  Flag& flag = add(names, "X", fmt::format("{}", target), std::move(help));
-  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
-    target = parse<double>(what, text, low, high, where);
-  };
-  flag.get = [&target] { return fmt::format("{}", target); };
-  return flag;
+  return numeric(names, target, low, high, fmt::format("{}", target), std::move(help));
 }
-
 Flag& Flags::number(std::string_view names, std::optional<double>& target, double low, double high, std::string standard,
                     std::string help) {
-  Flag& flag = add(names, "X", std::move(standard), std::move(help));
-  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
-    target = parse<double>(what, text, low, high, where);
-  };
-  flag.get = [&target] { return target ? fmt::format("{}", *target) : ""; };
-  return flag;
+  return numeric(names, target, low, high, std::move(standard), std::move(help));
 }
 
 Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high, std::string help) {

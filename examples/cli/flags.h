@@ -41,12 +41,14 @@ class Flags {
   // The topic of what is added next; global: see Flag.
   void topic(std::string name, bool global = false) { topic_ = std::move(name), global_ = global; }
 
+  // Called with the text once the target has it, to refuse it or to make more of it.
+  using Check = std::function<void(const std::string& text)>;
   // `names`: "batch-size,batch" or "quiet,q", the first one counts. Ranges are inclusive. An optional target is unset by default, and
   // `standard` says in the help what that means.
   Flag& toggle(std::string_view names, bool& target, std::string help);
-  Flag& word(std::string_view names, std::string& target, std::string value, std::string help);
+  Flag& word(std::string_view names, std::string& target, std::string value, std::string help, Check check = {});
   Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed, std::string help);
-  Flag& integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help);
+  Flag& integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help, Check check = {});
   Flag& seed(std::string_view names, uint64_t& target, std::string help);
   Flag& number(std::string_view names, double& target, double low, double high, std::string help);
   Flag& number(std::string_view names, std::optional<double>& target, double low, double high, std::string standard, std::string help);
@@ -68,6 +70,8 @@ class Flags {
 
  private:
   Flag& add(std::string_view names, std::string value, std::string standard, std::string help);
+  template <class T, class Target>
+  Flag& numeric(std::string_view names, Target& target, T low, T high, std::string standard, std::string help, Check check = {});
   std::deque<Flag> flags_;  // references stay valid
   std::string topic_;
   bool global_ = false;
@@ -75,6 +79,8 @@ class Flags {
 
 // "nearest is hidden", else "allowed a, b, c".
 std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known);
+// The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks before an item do not count.
+std::vector<std::string> split(const std::string& what, const std::string& text, const std::string& where = "");
 // The whole text as a number in the range; throws usage beginning with `what` ("usage: --lr").
 int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high, const std::string& where = "");
 double parse_number(const std::string& what, const std::string& text, double low, double high, const std::string& where = "");

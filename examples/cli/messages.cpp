@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 
+#include "core/stack.h"
 #include "examples/cli/output.h"
 
 namespace sinter::cli {
@@ -41,7 +42,7 @@ int exit_code(Error::Kind kind) {
   return 1;
 }
 
-int report_current_exception(std::string_view color) {
+int report_current_exception(std::string_view color, bool stack) {
   const auto print = [color](std::string_view text) {
     say(fmt::format("{}{}\n", paint("error: ", "1;31", wants_color(STDERR_FILENO, color)), text));
   };
@@ -49,6 +50,7 @@ int report_current_exception(std::string_view color) {
     throw;
   } catch (const Error& error) {
     print(error.what());
+    if (stack && error.kind() == Error::Kind::internal) say("calls, innermost first:\n" + internal_error_stack());
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     print("cpu: out of memory: the system gives no more");

@@ -20,17 +20,8 @@ const std::vector<std::string> kKeys = {"launches", "api_calls", "memcpy", "allo
 const std::vector<std::string> kRowKeys = {"launches", "calls", "flops", "bytes"};
 const std::vector<std::string> kDistrust = {"incomplete", "distortion", "noise", "throttle", "roof"};
 
-std::vector<std::string> items(const std::string& flag, const std::string& text) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at <= text.size() && !text.empty();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    std::string item = text.substr(at, end - at);
-    item.erase(0, item.find_first_not_of(' ') == std::string::npos ? item.size() : item.find_first_not_of(' '));
-    SINTER_CHECK(!item.empty(), usage, cat("usage: ", flag, " has an empty item: ", escaped(text)));
-    out.push_back(std::move(item));
-    at = end + 1;
-  }
-  return out;
+std::vector<std::string> items(const char* what, const std::string& text) {
+  return text.empty() ? std::vector<std::string>{} : split(what, text);
 }
 
 bool holds(double found, const std::string& relation, double wanted) {
@@ -70,7 +61,7 @@ std::vector<double> values_of(const Report& report, const Expectation& e) {
 
 std::vector<Expectation> parse_expectations(const std::string& text) {
   std::vector<Expectation> out;
-  for (const std::string& item : items("--expect", text)) {
+  for (const std::string& item : items("usage: --expect", text)) {
     const size_t at = item.find_first_of("=!<>"), value = at == std::string::npos ? at : item.find_first_not_of("=!<>", at);
     SINTER_CHECK(value != std::string::npos && at > 0, usage, cat("usage: --expect is not KEY RELATION NUMBER: ", escaped(item)),
                  "--expect 'launches==9,speedup>=1.1'");
@@ -96,7 +87,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
 
 std::vector<Distrust> parse_distrust(const std::string& text) {
   std::vector<Distrust> out;
-  for (const std::string& item : items("--fail-on", text)) {
+  for (const std::string& item : items("usage: --fail-on", text)) {
     const size_t at = item.find('>');
     Distrust d{.text = item, .what = item.substr(0, at)};
     SINTER_CHECK(std::find(kDistrust.begin(), kDistrust.end(), d.what) != kDistrust.end(), usage,
@@ -117,40 +108,21 @@ std::vector<Distrust> parse_distrust(const std::string& text) {
 
 void add_view_flags(Flags& flags, ViewFlags& view) {
   flags.topic("table");
-  Flag& sort = flags.word("sort", view.table.sort_by, "KEY", "self_cpu_time_total, self_cuda_time_total, count, flops, bytes, xpred, ..");
-  sort.standard = "self time";
-  sort.set = [&view](const std::string& text, const std::string&) {
-    view.table.sort_by = text;
-    profiler::check(view.table);
-  };
-  flags.integer("rows", view.rows, -1, 1'000'000, "of the table, small ones folded; -1 all").set = [&view](const std::string& text,
-                                                                                                           const std::string& where) {
-    view.rows = parse_integer("usage: --rows", text, -1, 1'000'000, where);
-    view.table.row_limit = static_cast<int>(view.rows);
-  };
+  const auto check_table = [&view](const std::string&) { profiler::check(view.table); };
+  flags.word("sort", view.table.sort_by, "KEY", "self_cpu_time_total, self_cuda_time_total, count, flops, bytes, xpred, ..", check_table)
+      .standard = "self time";
+  flags.integer("rows", view.rows, -1, 1'000'000, "of the table, small ones folded; -1 all",
+                [&view](const std::string&) { view.table.row_limit = static_cast<int>(view.rows); });
   flags.toggle("no-meta", view.table.no_meta, "leave out what launches nothing");
-  flags.word("filter", view.table.filter, "REGEX", "only rows whose name it matches").set = [&view](const std::string& text,
-                                                                                                    const std::string&) {
-    view.table.filter = text;
-    profiler::check(view.table);
-  };
+  flags.word("filter", view.table.filter, "REGEX", "only rows whose name it matches", check_table);
   flags.toggle("group-by-input-shape", view.table.group_by_input_shape, "a row per shape");
-  flags.integer("group-by-module", view.module_depth, 0, 100, "a row per path of so many modules").set = [&view](const std::string& text,
-                                                                                                                 const std::string& where) {
-    view.module_depth = parse_integer("usage: --group-by-module", text, 0, 100, where);
-    view.table.group_by_module = static_cast<int>(view.module_depth);
-  };
+  flags.integer("group-by-module", view.module_depth, 0, 100, "a row per path of so many modules",
+                [&view](const std::string&) { view.table.group_by_module = static_cast<int>(view.module_depth); });
   flags.toggle("guess", view.guess, "asks for your guess before the table").saved = false;
-  flags.word("expect", view.expect, "LIST", "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7").set =
-      [&view](const std::string& text, const std::string&) {
-        parse_expectations(text);
-        view.expect = text;
-      };
-  flags.word("fail-on", view.fail_on, "LIST", "incomplete, distortion>5%, noise>2%, throttle, roof: not to be trusted, exit 8").set =
-      [&view](const std::string& text, const std::string&) {
-        parse_distrust(text);
-        view.fail_on = text;
-      };
+  flags.word("expect", view.expect, "LIST", "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",
+             [](const std::string& text) { parse_expectations(text); });
+  flags.word("fail-on", view.fail_on, "LIST", "incomplete, distortion>5%, noise>2%, throttle, roof: not to be trusted, exit 8",
+             [](const std::string& text) { parse_distrust(text); });
 }
 
 void judge(const std::string& who, const ViewFlags& view, const Measured& m) {

@@ -11,15 +11,14 @@
 #include "core/context.h"
 #include "core/device/memory.h"
 #include "core/parallel.h"
-#include "core/rng.h"
 #include "examples/cli/app.h"
 #include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
+#include "examples/cli/step.h"
 #include "examples/cli/text.h"
-#include "examples/mnist/flags.h"
-#include "examples/mnist/graph_file.h"
 #include "nn/glu.h"
+#include "nn/init.h"
 
 namespace sinter {
 namespace {
@@ -27,7 +26,7 @@ namespace {
 struct GegluFlags {
   int64_t batch = 64, seq = 128, dim = 768, hidden = 3072;
   std::string pass = "forward+backward", mode = "both", dtype = "auto", gelu = "tanh";
-  mnist::ModeFlags fusion;  // its rules, measure, explain, dump_graph
+  cli::FusionFlags fusion;
   cli::ContestFlags contest{.steps = 0};
 
   int64_t rows() const { return batch * seq; }
@@ -47,10 +46,9 @@ struct Block {
     glu.init_parameters(seed);
     glu.to(dtype);
     glu.to(device);
-    for (const uint64_t stream : {1, 2}) {
+    for (nn::init::Stream stream{seed, 1}; stream.index <= 2;) {
       const Tensor t = Tensor::empty({flags.rows(), flags.dim});
-      for (int64_t i = 0; i < t.numel(); ++i)
-        t.data<float>()[i] = 2 * uniform_from_bits(philox_word(seed, stream, static_cast<uint64_t>(i))) - 1;
+      nn::init::uniform(t, -1, 1, stream);
       inputs.push_back(cast(t, dtype).to(device));
     }
     inputs[0].set_requires_grad(with_backward);
@@ -105,22 +103,6 @@ double seconds_per_flop(DType dtype, Device device) {
   return best / (2.0 * static_cast<double>(n * n * n));
 }
 
-// The median step of each round of one mode by itself.
-std::vector<double> rounds_us(const std::function<void()>& step, Device device, const cli::ContestFlags& flags) {
-  std::vector<double> medians;
-  for (int64_t round = 0; round < flags.rounds && !cli::interrupted(); ++round) {
-    std::vector<double> us;
-    for (int64_t i = -flags.warmup; i < flags.steps; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      step();
-      synchronize(device);
-      if (i >= 0) us.push_back(1e6 * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    medians.push_back(profiler::median(us));
-  }
-  return medians;
-}
-
 // --steps 0: 20 steps a round; on the CPU the rounds and steps of both modes that fit 20 s, at least 3 of each.
 void choose_rounds(const cli::Flags& flags, cli::ContestFlags& contest, Device device, double step_seconds) {
   if (contest.steps == 0 && device == kCpu) {
@@ -139,7 +121,7 @@ nlohmann::ordered_json row(const GegluFlags& flags, const char* mode, DType dtyp
 }
 
 int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flags, cli::Output& out) {
-  const Device device = mnist::choose_device(common.device).first;
+  const Device device = cli::choose_device(common.device).first;
   const bool timed = device.type != Device::Type::simt;
   if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   const DType dtype = flags.dtype == "bf16" || (flags.dtype == "auto" && device.type == Device::Type::cuda) ? DType::bf16 : DType::f32;
@@ -148,7 +130,7 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
            fmt::format("{:.4g} GFLOP forward{}, about {} a step on {}", 6e-9 * static_cast<double>(flags.rows() * flags.dim * flags.hidden),
                        flags.backward() ? fmt::format(", {:.4g} with backward", 1e-9 * flags.flops()) : "", cli::seconds(seconds),
                        device.str()));
-  mnist::note_emulator(device, out);
+  cli::note_emulator(device, out);
   if (!timed && seconds > 20) out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
   choose_rounds(given, flags.contest, device, seconds);
 
@@ -202,8 +184,10 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
     object["parity"] = {{"relative", worst.relative}, {"where", worst.where}};
     cli::add_json(object, contest, *outcome);
   } else {
-    const std::vector<double> us =
-        timed ? rounds_us(eager_only ? contest.eager : contest.fused, device, flags.contest) : std::vector<double>{};
+    const cli::ContestFlags& rounds = flags.contest;
+    std::vector<double> us;
+    for (int64_t round = 0; timed && round < rounds.rounds && !cli::interrupted(); ++round)
+      us.push_back(cli::round_us(eager_only ? contest.eager : contest.fused, device, rounds.warmup, rounds.steps));
     if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
     const capture::Graph& graph = captured.fused.graph;
     Cost cost;
@@ -216,10 +200,8 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
     if (flags.fusion.explain && !eager_only) out.result_text("\n" + capture::explain(captured, capture::RuleSet(flags.fusion.rules)));
     object["rows"].push_back(row(flags, flags.mode.c_str(), dtype, device, profiler::median(us), static_cast<int64_t>(graph.nodes.size())));
   }
-  if (!flags.fusion.dump_graph.empty()) {
-    if (both) mnist::write_graph(mnist::suffixed(flags.fusion.dump_graph, "_eager"), captured.recorded);
-    mnist::write_graph(both ? mnist::suffixed(flags.fusion.dump_graph, "_fused") : flags.fusion.dump_graph, captured.fused.graph);
-  }
+  if (const std::string& file = flags.fusion.dump_graph; !file.empty())
+    both ? cli::write_graphs(file, captured) : cli::write_graph(file, captured.fused.graph);
   out.json(object);
   if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
   const double allowed = flags.contest.max_rel.value_or(dtype == DType::bf16 ? 2e-2 : 1e-5);
@@ -249,7 +231,7 @@ int main(int argc, char** argv) {
   command.flags.topic("comparison");
   command.flags.choice("pass", flags.pass, {"forward+backward", "forward"}, "");
   command.flags.choice("mode", flags.mode, {"both", "eager", "fused"}, "");
-  mnist::add_fusion_flags(command.flags, flags.fusion);
+  cli::add_fusion_flags(command.flags, flags.fusion);
   cli::add_contest_flags(command.flags, flags.contest);
   cli::Flag& steps = *command.flags.find("steps");
   steps.standard = "0: 20; on cpu what fits 20 s";

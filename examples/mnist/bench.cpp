@@ -7,10 +7,10 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
-#include "capture/rules.h"
+#include "core/allocator.h"
 #include "core/atomic_file.h"
-#include "core/device/memory.h"
 #include "core/parallel.h"
+#include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/profile_files.h"
 #include "examples/cli/signals.h"
@@ -27,10 +27,13 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 struct BenchFlags {
   TrainFlags train;
+  std::string mode = "eager,fused";  // what is timed
   std::vector<int64_t> batch, hidden;
   std::string csv;
   double budget = 60;
   cli::ExportFlags files;
+  bool times(const char* one) const { return mode.find(one) != std::string::npos; }
+  bool is_map() const { return mode == "eager,fused"; }
 };
 
 // "1..1024" by doubling, or "1,100,4096".
@@ -43,47 +46,60 @@ std::vector<int64_t> parse_sizes(const std::string& what, const std::string& tex
     for (int64_t n = low; n <= high; n *= 2) out.push_back(n);
     return out;
   }
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    out.push_back(cli::parse_integer(what, text.substr(begin, end - begin), kLow, kHigh));
-    begin = end + 1;
-  }
+  for (const std::string& item : cli::split(what, text)) out.push_back(cli::parse_integer(what, item, kLow, kHigh));
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
-double round_us(Trainer& trainer, const Batch& batch, int64_t steps) {
-  std::vector<double> times;
-  for (int64_t i = -1; i < steps; ++i) {  // the first warms the cache up again
-    const auto begin = Clock::now();
-    trainer.step(batch);
-    synchronize(batch.images.device());
-    if (i >= 0) times.push_back(1e6 * seconds_since(begin));
-  }
-  return profiler::median(times);
-}
-
 constexpr int64_t kPairs = 9;
 constexpr double kRoundSeconds = 3e-3;  // at least: shorter rounds are the clock's and the scheduler's
 
-profiler::SweepCell measure(const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
+struct Cell {
+  profiler::SweepCell map;
+  std::string csv;  // a row per mode
+};
+
+Cell measure(const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
   TrainFlags flags = bench.train;
   flags.model.hidden = {hidden, hidden};
-  std::vector<std::unique_ptr<Trainer>> trainers;
-  for (const char* mode : {"eager", "fused"}) {
-    flags.mode.mode = mode;
-    trainers.push_back(std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000));
-    for (int i = 0; i < 3; ++i) trainers.back()->step(batch);  // two are recorded
+  const char* modes[] = {"eager", "fused"};
+  std::unique_ptr<Trainer> trainers[2];
+  int64_t peak[2];
+  for (const bool fused : {false, true}) {
+    const int64_t before = allocator(device).stats().live_bytes;
+    flags.mode.mode = modes[fused];
+    trainers[fused] = std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
+    for (int i = 0; i < 4; ++i) {  // two are recorded
+      allocator(device).reset_peak();
+      trainers[fused]->step(batch);
+    }
+    peak[fused] = allocator(device).stats().peak_bytes - before;
   }
-  const double one = round_us(*trainers[0], batch, 1) * 1e-6;
-  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / one), 1, 40);
+  const auto round = [&](bool fused, int64_t steps) { return cli::round_us([&] { trainers[fused]->step(batch); }, device, 1, steps); };
+  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / round(false, 1)), 1, 40);
   std::vector<double> us[2];
   for (int64_t pair = 0; pair < kPairs && !cli::interrupted(); ++pair) {
-    for (const bool fused : {pair % 2 == 1, pair % 2 == 0}) us[fused].push_back(round_us(*trainers[fused], batch, steps));
+    for (const bool fused : {pair % 2 == 1, pair % 2 == 0}) {
+      if (bench.times(modes[fused])) us[fused].push_back(round(fused, steps));
+    }
   }
-  if (us[0].size() != us[1].size() || us[0].empty()) return {};
-  return {batch.labels.numel(), hidden, profiler::median(us[0]), profiler::median(us[1]), profiler::paired_ratio(us[0], us[1])};
+  if (us[0].size() + us[1].size() != static_cast<size_t>(bench.is_map() ? 2 * kPairs : kPairs)) return {};  // interrupted
+  Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
+  if (!us[0].empty()) cell.map.eager_us = profiler::median(us[0]);
+  if (!us[1].empty()) cell.map.fused_us = profiler::median(us[1]);
+  if (bench.is_map()) cell.map.ratio = profiler::paired_ratio(us[0], us[1]);
+  const capture::Captured& captured = *trainers[1]->captured_step()->captured();
+  for (const bool fused : {false, true}) {
+    if (us[fused].empty()) continue;
+    const capture::Graph& graph = fused ? captured.fused.graph : captured.recorded;
+    Cost cost;
+    for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
+    const profiler::Estimate median = profiler::median_interval(us[fused]);
+    cell.csv += fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.map.batch, hidden, modes[fused], median.value, median.low,
+                            median.high, us[fused].size(), graph.nodes.size(), cost.bytes(), peak[fused]);
+  }
+  return cell;
 }
 
 const profiler::SweepCell* find(const profiler::Sweep& sweep, int64_t batch, int64_t hidden) {
@@ -93,27 +109,41 @@ const profiler::SweepCell* find(const profiler::Sweep& sweep, int64_t batch, int
   return nullptr;
 }
 
-// Per hidden size the batch from which fusing no longer shows a gain.
+// Per hidden size the ranges of batches, of those measured, at which fusing is shown faster: it may start to win at small or at large ones.
 std::string crossover(const profiler::Sweep& sweep) {
-  std::string out = "crossover (the batch from which fused is no longer shown faster):";
+  std::string out = "crossover (batches at which fused is shown faster):";
   for (const int64_t hidden : sweep.hidden) {
+    std::string ranges;
     int64_t from = 0, last = 0;
+    const auto close = [&] {
+      if (from > 0) ranges += fmt::format("{}{}", ranges.empty() ? "" : " and ", from == last ? cat(from) : cat(from, "..", last));
+      from = 0;
+    };
     for (const int64_t batch : sweep.batch) {
       const profiler::SweepCell* c = find(sweep, batch, hidden);
       if (!c) continue;
-      last = batch;
-      if (c->ratio.has_interval && c->ratio.low > 1)
-        from = 0;
+      if (!c->ratio.has_interval || c->ratio.low <= 1)
+        close();
       else if (from == 0)
         from = batch;
+      last = batch;
     }
-    const std::string where = last == 0 ? "not measured" : from == 0 ? fmt::format("none up to {}", last) : std::to_string(from);
-    out += fmt::format("{} hidden {}: {}", hidden == sweep.hidden.front() ? "" : ",", hidden, where);
+    close();
+    out += fmt::format("{} hidden {}: {}", hidden == sweep.hidden.front() ? "" : ",", hidden,
+                       last == 0        ? "not measured"
+                       : ranges.empty() ? "none"
+                                        : ranges);
   }
   return out;
 }
 
-std::string map_text(const profiler::Sweep& sweep) {
+// Of both modes the factor, of one its time.
+std::string cell_text(const profiler::SweepCell& c) {
+  if (c.eager_us > 0 && c.fused_us > 0) return c.ratio.contains(1) ? "." : fmt::format("{:.2f}x", c.ratio.value);
+  return cli::seconds(1e-6 * std::max(c.eager_us, c.fused_us));
+}
+
+std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
   std::string out = fmt::format("{:>6}", "batch");
   for (const int64_t hidden : sweep.hidden) out += fmt::format("  {:>12}", fmt::format("hidden {}", hidden));
   out += "\n";
@@ -121,10 +151,11 @@ std::string map_text(const profiler::Sweep& sweep) {
     out += fmt::format("{:>6}", batch);
     for (const int64_t hidden : sweep.hidden) {
       const profiler::SweepCell* c = find(sweep, batch, hidden);
-      out += fmt::format("  {:>12}", !c ? "-" : c->ratio.contains(1) ? "." : fmt::format("{:.2f}x", c->ratio.value));
+      out += fmt::format("  {:>12}", c ? cell_text(*c) : "-");
     }
     out += "\n";
   }
+  if (!bench.is_map()) return out + "a whole step, " + bench.mode + "; - left out\n";
   return out + "times eager / fused of a whole step; . within noise (the 95 % interval holds 1); - left out\n" + sweep.crossover + "\n";
 }
 
@@ -159,6 +190,7 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
   const auto begin = Clock::now();
   double seconds_per_flop = 0;
   int64_t left_out = 0;
+  std::string no_memory, csv = "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n";
   for (const auto& [size, hidden] : order) {
     if (cli::interrupted()) break;
     if (seconds_since(begin) + (4 * kPairs + 16) * seconds_per_flop * flops(size, hidden) > bench.budget) {
@@ -166,12 +198,24 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
       continue;
     }
     Batches batches(data.train, {.size = size, .seed = common.seed, .dtype = bench.train.model.batch_dtype()});
-    const profiler::SweepCell cell = measure(bench, device, batches.next(), hidden);
-    if (cell.batch == 0) break;
-    out.detail(fmt::format("batch {} hidden {}: {:.1f} -> {:.1f} us, {}", size, hidden, cell.eager_us, cell.fused_us,
-                           profiler::factor_text(cell.ratio, kPairs)));
-    seconds_per_flop = cell.eager_us * 1e-6 / flops(size, hidden);
-    sweep.cells.push_back(cell);
+    const std::string where = fmt::format("batch {} hidden {}", size, hidden);
+    Cell cell;
+    try {
+      cell = measure(bench, device, batches.next(), hidden);
+    } catch (const Error& error) {
+      if (error.kind() != Error::Kind::memory) throw;
+      no_memory += (no_memory.empty() ? "" : ", ") + where;
+      continue;
+    }
+    const profiler::SweepCell& map = cell.map;
+    if (map.batch == 0) break;
+    out.note("cell", fmt::format("{}: {}", where,
+                                 bench.is_map() ? fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us, map.fused_us,
+                                                              profiler::factor_text(map.ratio, kPairs))
+                                                : cell_text(map)));
+    seconds_per_flop = std::max(map.eager_us, map.fused_us) * 1e-6 / flops(size, hidden);
+    sweep.cells.push_back(map);
+    csv += cell.csv;
   }
   sweep.crossover = crossover(sweep);
   if (left_out > 0) {
@@ -179,19 +223,18 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
                                   bench.budget));
   }
   out.result("bench", sweep.title);
-  out.result_text("\n" + map_text(sweep));
-  std::string csv = "batch,hidden,eager_us,fused_us,ratio,low,high\n";
+  if (!no_memory.empty()) out.note("bench", "memory limit reached: " + no_memory);
+  out.result_text("\n" + map_text(sweep, bench));
   nlohmann::ordered_json cells = nlohmann::ordered_json::array();
   for (const profiler::SweepCell& c : sweep.cells) {
-    csv += fmt::format("{},{},{:.2f},{:.2f},{:.4f},{:.4f},{:.4f}\n", c.batch, c.hidden, c.eager_us, c.fused_us, c.ratio.value, c.ratio.low,
-                       c.ratio.high);
+    const auto number = [](double x, bool known) { return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json(); };
     cells.push_back({{"batch", c.batch},
                      {"hidden", c.hidden},
-                     {"eager_us", c.eager_us},
-                     {"fused_us", c.fused_us},
-                     {"ratio", c.ratio.value},
-                     {"low", c.ratio.low},
-                     {"high", c.ratio.high}});
+                     {"eager_us", number(c.eager_us, bench.times("eager"))},
+                     {"fused_us", number(c.fused_us, bench.times("fused"))},
+                     {"ratio", number(c.ratio.value, c.ratio.has_interval)},
+                     {"low", number(c.ratio.low, c.ratio.has_interval)},
+                     {"high", number(c.ratio.high, c.ratio.has_interval)}});
   }
   if (!bench.csv.empty()) write_file(bench.csv, csv);
   if (files.has("html"))
@@ -202,14 +245,11 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
 
 void add_sizes(cli::Flags& flags, const char* name, std::vector<int64_t>& target, const std::string& standard, const std::string& help) {
   static std::deque<std::string> texts;  // a flag's own text, as it was given
-  std::string& text = texts.emplace_back(standard);
   target = parse_sizes("", standard);
-  cli::Flag& flag = flags.word(name, text, "SIZES", help);
-  flag.once = true;
-  flag.set = [&text, &target, name](const std::string& given, const std::string&) {
-    target = parse_sizes(cat("usage: --", name), given);
-    text = given;
-  };
+  flags
+      .word(name, texts.emplace_back(standard), "SIZES", help,
+            [&target, name](const std::string& text) { target = parse_sizes(cat("usage: --", name), text); })
+      .once = true;
 }
 
 }  // namespace
@@ -226,13 +266,16 @@ void add_bench(cli::App& app) {
   add_sizes(flags, "hidden", bench.hidden, "64..1024", "widths H, alike");
   flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"}, "bf16: activations and copies of the weights");
   flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
-  cli::Flag& rules = flags.word("rules", bench.train.mode.rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right");
-  rules.once = true;
-  rules.set = [](const std::string& text, const std::string&) { bench.train.mode.rules = capture::RuleSet(text).text(); };
+  flags.choice("mode", bench.mode, {"eager,fused", "eager", "fused"}, "what is timed; both give the map");
+  cli::add_rules_flag(flags, bench.train.mode.rules);
   flags.number("budget", bench.budget, 1, 1e6, "seconds; what does not fit is left out, the largest cells first, and said");
   flags.word("csv", bench.csv, "FILE", "write the cells as a table for other programs");
   cli::add_export_flags(flags, bench.files, {"html"}, "the map as a page: html");
-  command.check = [] { resolve_step(bench.train); };
+  command.check = [] {
+    resolve_step(bench.train);
+    SINTER_CHECK(bench.is_map() || bench.files.formats.empty(), usage,
+                 cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode), "--mode eager,fused");
+  };
   command.run = [&app](cli::Output& out) { return run_bench(app.common(), bench, out); };
 }
 

@@ -10,7 +10,7 @@
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
-#include "examples/mnist/graph_file.h"
+#include "examples/mnist/model_file.h"
 #include "examples/mnist/trainer.h"
 #include "nn/named_tensor.h"
 
@@ -21,6 +21,8 @@ using cli::Worst;
 
 struct CompareFlags {
   TrainFlags train;
+  std::string from;
+  std::optional<SavedModel> saved{};  // what is there
   cli::ContestFlags contest;
   cli::ExportFlags files;
 };
@@ -47,6 +49,13 @@ struct Trainers {
     if (device.type != Device::Type::cuda) return;
     listed.reset(new Trainer(make(flags, device, steps, "fused", flags.mode.rules, false)));  // a Trainer cannot move
     replayed.reset(new Trainer(make(flags, device, steps, "fused", "none")));
+  }
+  std::string take_weights(const SavedModel& saved) {
+    std::string how;
+    for (Trainer* trainer : {&eager, &fused, &gradients, listed.get(), replayed.get()}) {
+      if (trainer) how = mnist::take_weights(trainer->model(), saved);
+    }
+    return how;
   }
 
  private:
@@ -121,22 +130,23 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   manual_seed(common.seed);
   DataOptions wanted = flags.data.options(flags.model.classes);
-  wanted.limit = wanted.limit ? std::min(wanted.limit, flags.optimizer.batch) : flags.optimizer.batch;
+  const int64_t rows = flags.optimizer.rows_of_step();
+  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
   Dataset data = load_dataset(wanted);
   data.to(device);
-  Batches batches(data.train, {.size = flags.optimizer.batch,
-                               .shuffle = true,
-                               .seed = common.seed,
-                               .dtype = flags.model.batch_dtype(),
-                               .normalize = flags.data.normalization()});
+  Batches batches(
+      data.train,
+      {.size = rows, .shuffle = true, .seed = common.seed, .dtype = flags.model.batch_dtype(), .normalize = flags.data.normalization()});
   const Batch batch = batches.next();
   const std::string title =
-      fmt::format("{}   batch {}   {}   {}   {}, {}   rules {}", flags.model.describe(), batch.labels.numel(), flags.model.dtype,
+      fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}", flags.model.describe(), batch.labels.numel(),
+                  flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "", flags.model.dtype,
                   flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"), flags.mode.rules);
   out.note("data", fmt::format("{}: one batch of {}", data.description, batch.labels.numel()));
 
   const cli::ContestFlags& rounds = compare.contest;
   Trainers trainers(flags, device, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup));
+  if (compare.saved) out.note("model", fmt::format("{} ({})", escaped(compare.saved->path), trainers.take_weights(*compare.saved)));
   const Parity parity = check_parity(trainers, batch);
   cli::Contest contest{.device = device,
                        .title = title,
@@ -174,10 +184,7 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
     for (const std::string& what : said) out.note("profile", what);
     out.note("files", cli::join(files.files()));
   }
-  if (!flags.mode.dump_graph.empty()) {
-    write_graph(suffixed(flags.mode.dump_graph, "_eager"), contest.captured().recorded);
-    write_graph(suffixed(flags.mode.dump_graph, "_fused"), contest.captured().fused.graph);
-  }
+  if (!flags.mode.dump_graph.empty()) cli::write_graphs(flags.mode.dump_graph, contest.captured());
   nlohmann::ordered_json object = {{"schema", "sinter.compare/1"},
                                    {"model", flags.model.describe()},
                                    {"batch", batch.labels.numel()},
@@ -210,12 +217,14 @@ void add_compare(cli::App& app) {
   compare.train.mode.measure = "on";  // training takes the rules as they are, so that two runs are equal to the bit
   add_data_flags(command.flags, compare.train.data);
   add_model_flags(command.flags, compare.train.model);
+  command.flags.word("from", compare.from, "RUN|FILE", "a run folder or a safetensors file").standard = "new weights";
   add_step_flags(command.flags, compare.train.optimizer);
   command.flags.topic("comparison");
-  add_fusion_flags(command.flags, compare.train.mode);
+  cli::add_fusion_flags(command.flags, compare.train.mode);
   cli::add_contest_flags(command.flags, compare.contest);
   cli::add_export_flags(command.flags, compare.files);
-  command.check = [] {
+  command.check = [&command] {
+    if (!compare.from.empty()) adopt_model(command.flags, compare.train.model, compare.saved.emplace(read_model(compare.from)));
     resolve_step(compare.train);
     compare.contest.tables = compare.files.exports("", true).has("table");
   };

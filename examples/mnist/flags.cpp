@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "capture/rules.h"
 #include "examples/cli/text.h"
-#include "ops/gemm_library.h"
 #include "profiler/exports.h"
 
 namespace sinter::mnist {
@@ -75,7 +72,6 @@ void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
   cli::Flag& steps = flags.integer("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
   steps.standard = "";
   steps.get = [&optimizer] { return optimizer.steps ? std::to_string(optimizer.steps) : ""; };
-  flags.integer("accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
   flags.integer("patience", optimizer.patience, 0, 1'000'000, "end after N epochs without a better val accuracy; 0 never");
   add_step_flags(flags, optimizer);
 }
@@ -83,18 +79,17 @@ void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
 void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
   flags.topic("optimizer");
   flags.integer("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
+  flags.integer("accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
   flags.integer("eval-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
   flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
   flags.number("lr", optimizer.lr, 0, 1e6, "adam 0.001, sgd 0.1", "learning rate; the peak of a schedule");
   flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
   flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "");
   flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"}, "of the learning rate");
-  cli::Flag& warmup = flags.word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all");
-  warmup.standard = "0, onecycle 20%";
-  warmup.set = [&optimizer](const std::string& text, const std::string&) {
-    warmup_steps(text, 1);
-    optimizer.warmup = text;
-  };
+  flags
+      .word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all",
+            [](const std::string& text) { warmup_steps(text, 1); })
+      .standard = "0, onecycle 20%";
   flags.number("clip", optimizer.clip, 0, 1e6, "largest norm of all gradients; 0 off");
   flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
 }
@@ -102,37 +97,15 @@ void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
 void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
-  add_fusion_flags(flags, mode);
+  cli::add_fusion_flags(flags, mode);
   cli::Flag& profile =
-      flags.word("profile", mode.profile, "FORMATS", "where the time goes, a list of: table, json, csv, trace, stacks, html");
+      flags.word("profile", mode.profile, "FORMATS", "where the time goes, a list of: table, json, csv, trace, stacks, html",
+                 [](const std::string& text) { profiler::parse_formats(text, "usage: --profile"); });
   profile.once = true;
   profile.bare_value = "table";
-  profile.set = [&mode](const std::string& text, const std::string&) {
-    profiler::parse_formats(text, "usage: --profile");
-    mode.profile = text;
-  };
-  flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end").set =
-      [&mode](const std::string& text, const std::string&) {
-        parse_profile_steps(text);
-        mode.profile_steps = text;
-      };
+  flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]", "steps to wait, to warm up, to record; R times, 0 to the end",
+             [](const std::string& text) { parse_profile_steps(text); });
   cli::add_view_flags(flags, mode.view);
-}
-
-void add_fusion_flags(cli::Flags& flags, ModeFlags& mode) {
-  cli::Flag& rules = flags.word("rules", mode.rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right");
-  rules.once = true;
-  rules.set = [&mode](const std::string& text, const std::string&) { mode.rules = capture::RuleSet(text).text(); };
-  flags.choice("measure", mode.measure, {"on", "off"}, "keep a group unfused where its parts run faster here");
-  flags.toggle("explain", mode.explain, "print what was fused, what was not, and why").saved = false;
-  cli::Flag& dump = flags.word("dump-graph", mode.dump_graph, "FILE", "write the step's graph as text, or for Graphviz (.dot)");
-  dump.saved = false;
-  dump.set = [&mode](const std::string& text, const std::string&) {  // now: the graph is written after all the work
-    const std::filesystem::path folder = std::filesystem::absolute(text).parent_path();
-    SINTER_CHECK(std::filesystem::is_directory(folder), usage,
-                 cat("usage: --dump-graph: no such folder: ", escaped(folder.string()), "; wanted for ", escaped(text)));
-    mode.dump_graph = text;
-  };
 }
 
 void add_run_flags(cli::Flags& flags, RunFlags& run) {
@@ -205,7 +178,6 @@ void resolve_step(TrainFlags& train) {
     const Device device = choose_device(train.common->device).first;
     SINTER_CHECK(device.type != Device::Type::cpu, usage, cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
                  "--dtype f32, or --dtype bf16");
-    set_allow_tf32(true);
   }
 }
 
@@ -240,24 +212,6 @@ cli::FlagValues fast98(const cli::CommonFlags& common) {
           {"mode", "fused"},
           {"target-acc", "98"},
           {"dtype", bf16 ? "bf16" : "f32"}};
-}
-
-std::pair<Device, std::string> choose_device(const std::string& name) {
-  if (name != "auto") return {Device::parse(name), ""};
-  try {
-    return {Device::parse("cuda"), "auto"};
-  } catch (const Error& error) {
-    return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA" : error.message())};
-  }
-}
-
-void note_emulator(Device device, cli::Output& out) {
-  if (device.type == Device::Type::simt) out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
-}
-
-void note_emulated_time(Device device, double seconds, cli::Output& out) {
-  if (device.type == Device::Type::simt && seconds > 60)
-    out.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(seconds / 60)));
 }
 
 ProfileSteps parse_profile_steps(const std::string& text) {

@@ -7,9 +7,12 @@
 #include "data/digits.h"
 #include "examples/cli/app.h"
 #include "examples/cli/profile.h"
+#include "examples/cli/step.h"
 #include "nn/schedule.h"
 
 namespace sinter::mnist {
+
+using cli::choose_device, cli::note_emulator;
 
 struct DataFlags {
   std::string what;
@@ -52,13 +55,8 @@ struct OptimizerFlags {
   nn::Schedule schedule_of(int64_t steps_of_run) const;
 };
 
-struct ModeFlags {
+struct ModeFlags : cli::FusionFlags {
   std::string mode = "eager";
-  std::string rules = "all";
-  std::string measure = "off";  // time each fused group against its parts
-  bool explain = false;
-  std::string dump_graph;
-  bool measures() const { return measure == "on"; }
   bool cuda_graph = true;  // no flag: compare's middle run goes without
   std::string profile;     // "" or "table,json"
   std::string profile_steps = "1:3:20";
@@ -86,8 +84,6 @@ void add_model_flags(cli::Flags& flags, ModelFlags& model);
 void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer);
 void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
 void add_mode_flags(cli::Flags& flags, ModeFlags& mode);
-// --rules, --measure, --explain, --dump-graph: what fusing does and shows.
-void add_fusion_flags(cli::Flags& flags, ModeFlags& mode);
 void add_run_flags(cli::Flags& flags, RunFlags& run);
 void add_train_flags(cli::Flags& flags, TrainFlags& train);
 
@@ -98,11 +94,6 @@ void resolve_step(TrainFlags& train);  // the same without the flags of a whole 
 cli::FlagValues fast98(const cli::CommonFlags& common);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
-// The device of --device; the second value says why auto chose it. Throws device or not_built where it cannot be used.
-std::pair<Device, std::string> choose_device(const std::string& name);
-// The emulator: said once, that its times are not those of any device; and, where the rest will take more than a minute, how long it will.
-void note_emulator(Device device, cli::Output& out);
-void note_emulated_time(Device device, double seconds, cli::Output& out);
 // --profile-steps
 struct ProfileSteps {
   int wait, warmup, active, repeat = 1;

@@ -85,6 +85,19 @@ std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
   return model;
 }
 
+void adopt_model(const cli::Flags& flags, ModelFlags& model, const SavedModel& saved) {
+  if (flags.given("model") || flags.given("hidden")) return;
+  const ModelFlags& there = saved.flags.model;
+  model.model = there.model, model.hidden = there.hidden;
+  if (!flags.given("act")) model.act = there.act;
+  if (!flags.given("dropout")) model.dropout = there.dropout;
+}
+
+std::string take_weights(nn::Module& model, const SavedModel& saved) {
+  return nn::load_state_dict(model, saved.tensors,
+                             {.source = saved.path, .hint = "leave out --model and --hidden to take them from the file"});
+}
+
 void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
   nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
 }

@@ -28,6 +28,9 @@ SavedModel read_model(const std::string& run_or_file);
 void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags);
 // A model with these weights on a device, in evaluation mode.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
+// Model flags that were not given become the file's; then its weights, and how they were found.
+void adopt_model(const cli::Flags& flags, ModelFlags& model, const SavedModel& saved);
+std::string take_weights(nn::Module& model, const SavedModel& saved);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.

@@ -16,7 +16,6 @@
 #include "data/png.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
-#include "examples/mnist/graph_file.h"
 #include "examples/mnist/model_file.h"
 #include "ops/ops.h"
 
@@ -109,7 +108,9 @@ class Predictor {
       if (p.autograd().low.defined()) p.autograd().low = cast(p, DType::bf16);
     }
     const Tensor logits = (*model_)(x);
-    write_graph(flags_.dump_graph, recording.finish({logits}, {}));
+    capture::Graph graph = recording.finish({logits}, {});
+    graph.values[graph.outputs[0]].name = "logits";
+    cli::write_graph(flags_.dump_graph, graph);
     const std::string file = escaped(flags_.dump_graph);
     out_.note("graph", fmt::format("{}: the forward pass at batch 1; ", file) +
                            (file.ends_with(".dot") ? fmt::format("dot -Tsvg {} draws it", file)

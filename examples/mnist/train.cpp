@@ -18,7 +18,6 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/evaluate.h"
-#include "examples/mnist/graph_file.h"
 #include "examples/mnist/model_file.h"
 #include "examples/mnist/resume.h"
 #include "examples/mnist/run_folder.h"
@@ -140,19 +139,12 @@ void Run::set_up() {
   std::optional<SavedModel> init;
   if (!flags_.run.init.empty() && !resumed_) {
     init = read_model(flags_.run.init);
-    if (!all_flags_.given("model") && !all_flags_.given("hidden")) {
-      flags_.model.model = init->flags.model.model;
-      flags_.model.hidden = init->flags.model.hidden;
-      if (!all_flags_.given("act")) flags_.model.act = init->flags.model.act;
-      if (!all_flags_.given("dropout")) flags_.model.dropout = init->flags.model.dropout;
-    }
+    adopt_model(all_flags_, flags_.model, *init);
   }
   config_ = all_flags_.config("train");
   const auto model = make_model(flags_.model, flags_.common->seed, device_);
   if (init) {
-    const std::string how = nn::load_state_dict(
-        *model, init->tensors, {.source = init->path, .hint = "leave out --model and --hidden to take them from the file"});
-    out_.note("init", fmt::format("{} ({})", escaped(init->path), how));
+    out_.note("init", fmt::format("{} ({})", escaped(init->path), take_weights(*model, *init)));
   }
   const int64_t parameters = model->num_parameters();
   out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
@@ -273,8 +265,9 @@ void Run::one_step() {
   if (session_) profile_step(step_begin);
   ++at_.step;
   ++at_.batch;
-  if (at_.step == first_step_ + 1)
-    note_emulated_time(device_, epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_), out_);
+  const double minutes = epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_) / 60;
+  if (at_.step == first_step_ + 1 && device_.type == Device::Type::simt && minutes > 1)
+    out_.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(minutes)));
   if (epoch_is_over() || at_.step % flags_.run.log_every == 0) look_at_loss();
   if (at_.step == flags_.run.stop_after) cli::interrupt();
   if (epoch_is_over() || !progress_.due()) return;
@@ -485,7 +478,7 @@ void Run::report_capture() {
   const capture::Step* step = scratch ? scratch->captured_step() : trainer_->captured_step();
   const capture::Captured* captured = step ? step->captured() : nullptr;
   if (!captured) return;
-  if (!mode.dump_graph.empty()) write_graph(mode.dump_graph, captured->fused.graph);
+  if (!mode.dump_graph.empty()) cli::write_graph(mode.dump_graph, captured->fused.graph);
   if (mode.explain) out_.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
   if (scratch) return;
   const auto kept =

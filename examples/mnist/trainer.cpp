@@ -12,6 +12,7 @@
 #include "nn/clip.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
+#include "ops/gemm_library.h"
 
 namespace sinter::mnist {
 namespace {
@@ -47,6 +48,7 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
       schedule_(flags_.schedule_of(steps)),
       optimizer_(make_optimizer(flags_, *model_)),
       device_(parameters_[0].device()) {
+  set_allow_tf32(flags.model.dtype == "tf32");
   if (flags.mode.mode == "eager") return;
   step_ = std::make_unique<capture::Step>([this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
                                           capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),

@@ -176,5 +176,30 @@ TEST(ExitCode, OfEveryKind) {
   for (const auto& [kind, status] : all) EXPECT_EQ(exit_code(kind), status);
 }
 
+// No word on the command line provokes one, so a program that is wrong does.
+TEST(App, AnInternalErrorIsStatus1AndShowsItsCallsOnlyWithV) {
+  const auto run = [](std::vector<std::string> words) {
+    App app("broken", "");
+    app.add("broken", "").run = [](Output& out) -> int {
+      SINTER_ASSERT(out.quiet(), "as it should be");
+      return 0;
+    };
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    return app.main(static_cast<int>(argv.size()), argv.data());
+  };
+  EXPECT_EXIT(std::exit(run({"broken", "-v"})), testing::ExitedWithCode(1), "error: internal: out.quiet.*as it should be.*a bug in sinter");
+  for (const bool verbose : {false, true}) {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run(verbose ? std::vector<std::string>{"broken", "-v"} : std::vector<std::string>{"broken"}), 1);
+    EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+    const std::string text = testing::internal::GetCapturedStderr();
+    const size_t error = text.find("sinter::Error::Error("), app = text.find("sinter::cli::App::main(");
+    EXPECT_EQ(text.find("calls, innermost first:\n") != std::string::npos, verbose) << text;
+    EXPECT_EQ(error != std::string::npos && app != std::string::npos && error < app, verbose) << text;
+  }
+}
+
 }  // namespace
 }  // namespace sinter::cli

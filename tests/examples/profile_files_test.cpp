@@ -115,10 +115,20 @@ TEST(Bench, MapsASweepAndRefusesTheEmulator) {
                                      "map.csv", "--profile=html", "-o", "map"});
   ASSERT_EQ(result.status, 0) << result.err;
   const std::string csv = Program::text(program.folder() / "map.csv");
-  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5) << csv;
+  EXPECT_TRUE(csv.starts_with("batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n1,8,eager,")) << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 9) << csv;  // a row per cell and mode
+  EXPECT_NE(csv.find(",9,25,"), std::string::npos) << csv;        // rounds, launches of the eager step
   for (const char* fact : {"hidden 8", "hidden 16", "\n     1  ", "\n     8  ", "crossover"})
     EXPECT_NE(result.out.find(fact), std::string::npos) << fact << result.out;
   EXPECT_NE(Program::text(program.folder() / "map.html").find("\"crossover\":\"crossover"), std::string::npos);
+  const Result one =
+      program.run({"bench", "--device", "cpu", "--threads", "1", "--batch", "1", "--hidden", "8", "--mode", "fused", "--json"});
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_NE(one.err.find("cell    batch 1 hidden 8: "), std::string::npos) << one.err;
+  const Json cell = Json::parse(one.out)["cells"][0];
+  EXPECT_TRUE(cell["eager_us"].is_null() && cell["ratio"].is_null()) << cell;
+  EXPECT_GT(cell["fused_us"], 0);
+  EXPECT_EQ(program.run({"bench", "--mode", "eager", "--profile=html"}).status, 2);
   const Result again = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--csv", "map.csv"});
   EXPECT_EQ(again.status, 2);
   EXPECT_NE(again.err.find("--csv: a file is there: map.csv"), std::string::npos) << again.err;

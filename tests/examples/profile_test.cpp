@@ -118,6 +118,9 @@ TEST(Expect, DecidesTheExitStatus) {
   EXPECT_NE(r.out.find("counted 9"), std::string::npos) << "the table is printed first";
   r = program.run(with(kOne, {"--expect", "launches==8,speedup>=1"}));
   EXPECT_EQ(r.status, 8);
+  r = program.run(with(kOne, {"--fail-on", "noise>0%"}));  // of one pair of rounds nobody knows
+  EXPECT_EQ(r.status, 8);
+  EXPECT_NE(r.err.find("compare: --fail-on holds: noise>0%; it was not measured"), std::string::npos) << r.err;
   r = program.run(with(kOne, {"--sort", "self_cpu_time_totl"}));
   EXPECT_EQ(r.status, 2);
   EXPECT_NE(r.err.find("nearest is self_cpu_time_total"), std::string::npos) << r.err;

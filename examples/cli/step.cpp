@@ -1,0 +1,54 @@
+#include "examples/cli/step.h"
+
+#include <filesystem>
+
+#include "core/atomic_file.h"
+
+namespace sinter::cli {
+
+void add_rules_flag(Flags& flags, std::string& rules) {
+  flags
+      .word("rules", rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right",
+            [&rules](const std::string& text) { rules = capture::RuleSet(text).text(); })
+      .once = true;
+}
+
+void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
+  add_rules_flag(flags, fusion.rules);
+  flags.choice("measure", fusion.measure, {"on", "off"}, "keep a group unfused where its parts run faster here");
+  flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why").saved = false;
+  // The folder is looked for now: the graph is written after all the work.
+  const auto check_folder = [](const std::string& text) {
+    std::error_code error;  // such as of a working folder that is gone
+    const std::filesystem::path folder = std::filesystem::absolute(text, error).parent_path();
+    SINTER_CHECK(std::filesystem::is_directory(folder, error), usage,
+                 cat("usage: --dump-graph: no such folder: ", escaped(folder.string()), "; wanted for ", escaped(text)));
+  };
+  flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as text, or for Graphviz (.dot)", check_folder).saved = false;
+}
+
+std::pair<Device, std::string> choose_device(const std::string& name) {
+  if (name != "auto") return {Device::parse(name), ""};
+  try {
+    return {Device::parse("cuda"), "auto"};
+  } catch (const Error& error) {
+    return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA" : error.message())};
+  }
+}
+
+void note_emulator(Device device, Output& out) {
+  if (device.type == Device::Type::simt) out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
+}
+
+void write_graph(const std::string& path, const capture::Graph& graph) {
+  write_file(path, path.ends_with(".dot") ? capture::dump_dot(graph) : capture::dump(graph));
+}
+
+void write_graphs(const std::string& path, const capture::Captured& captured) {
+  const std::filesystem::path p(path);
+  const auto named = [&](const char* suffix) { return (p.parent_path() / (p.stem().string() + suffix + p.extension().string())).string(); };
+  write_graph(named("_eager"), captured.recorded);
+  write_graph(named("_fused"), captured.fused.graph);
+}
+
+}  // namespace sinter::cli
