@@ -1,6 +1,7 @@
 #include "capture/executor.h"
 
 #include "core/device/memory.h"
+#include "ops/gemm_plans.h"
 #include "ops/structured.h"
 
 namespace sinter::capture {
@@ -30,7 +31,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
   }
   for (const int out : graph.outputs) outputs_.push_back(tensors_[out]);
   for (const Node& node : graph.nodes) {
-    Instruction i{.op = node.op, .attrs = node.attrs, .in = {}, .out = {}, .role = node.role, .written = {}};
+    Instruction i{.op = node.op, .attrs = node.attrs, .in = {}, .out = {}, .role = node.role, .written = {}, .made_by = {}};
     for (size_t n = 0; n < node.in.size(); ++n) {
       i.in.push_back(node.in[n] < 0 ? Tensor{} : tensors_[node.in[n]]);
       if (node.in[n] >= 0 && node.op->writes_input(n, node.in.size())) i.written.push_back(storages_[graph.values[node.in[n]].buffer].get());
@@ -39,7 +40,10 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
     instructions_.push_back(std::move(i));
   }
   if (cuda_graph_ && !instructions_.empty()) {
-    replay_ = std::make_unique<CudaReplay>(branches_, [this](size_t n) { run(instructions_[n]); });
+    replay_ = std::make_unique<CudaReplay>(branches_, [this](size_t n) {
+      run(instructions_[n]);
+      if (std::string made_by = take_gemm_choice(); !made_by.empty()) instructions_[n].made_by = std::move(made_by);
+    });
   }
 }
 

@@ -30,6 +30,8 @@ class Executor {
   // Kernels per run, and calls that the host makes for them.
   size_t launches() const { return instructions_.size(); }
   size_t calls() const { return replay_ ? 1 : launches(); }
+  // Of node n, where the own kernel and the library could both make it: which of them does, and why; else "".
+  const std::string& made_by(size_t n) const { return instructions_[n].made_by; }
 
  private:
   struct Instruction {
@@ -38,6 +40,7 @@ class Executor {
     Tensors in, out;
     Role role;
     std::vector<Storage*> written;
+    std::string made_by;
   };
   void run(Instruction& i);
   bool cuda_graph_;

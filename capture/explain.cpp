@@ -124,6 +124,11 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     out += fmt::format("miss     {}     rule {}: {}     would save {}\n", explainer.renumbered(miss.what), miss.rule,
                        explainer.renumbered(miss.why), launches(miss.would_save));
   }
+  for (size_t n = 0; n < captured.fused.graph.nodes.size(); ++n) {
+    const Node& node = captured.fused.graph.nodes[n];
+    const std::string& made_by = captured.executor->made_by(n);
+    if (!made_by.empty()) out += explainer.renumbered(cat("kernel   %", node.out[0], " ", node.op->text(), ": ")) + made_by + '\n';
+  }
   out += fallbacks;
   const Device::Type device = captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
   for (const Rule& rule : table) {

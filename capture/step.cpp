@@ -7,6 +7,7 @@
 #include "capture/measure.h"
 #include "capture/recording.h"
 #include "core/context.h"
+#include "ops/gemm_library.h"
 #include "ops/step_state.h"
 
 namespace sinter::capture {
@@ -169,6 +170,11 @@ void Step::capture(Entry& entry) {
   const Device::Type device = entry.inputs.empty() ? Device::Type::cpu : entry.inputs[0].device.type;
   // The emulator's times mean nothing: there fewer launches always win.
   const bool measure = options_.measure && device != Device::Type::simt, known = measure && choices_.size() < options_.choices.size();
+  const struct Restore {
+    GemmChoice before = gemm_choice();
+    ~Restore() { set_gemm_choice(before); }
+  } restore;
+  if (measure && !known && restore.before == GemmChoice::model) set_gemm_choice(GemmChoice::measured);
   if (known) choices_.push_back(options_.choices[choices_.size()]);
   c.fused = measure && !known ? rewrite_measured(c.recorded, options_.rules, device)
                               : rewrite(c.recorded, options_.rules, device, known ? choices_.back() : Refused{});

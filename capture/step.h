@@ -26,7 +26,8 @@ struct StepOptions {
   // Another key for another answer: the training flag, say.
   std::function<int64_t()> mode;
   size_t cache_size = 8;   // keys kept; the one not used for longest goes
-  bool measure = false;    // time each fused group against its parts and keep the parts where fusing is slower
+  // Time each fused group against its parts and keep the parts where fusing is slower; on CUDA products by cuBLASLt against own kernels too.
+  bool measure = false;
   // What measuring kept unfused in an earlier run's first captures: taken, not measured again.
   std::vector<Refused> choices = {};
   bool cuda_graph = true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into

@@ -2,17 +2,18 @@
 
 #include <atomic>
 
-#include "ops/gemm_plans.h"
 #include "ops/matrix_view.h"
 
 namespace sinter {
 namespace {
-std::atomic<bool> own{false}, tf32{false};
-}
+std::atomic<GemmChoice> choice{GemmChoice::model};
+std::atomic<bool> tf32{false};
+}  // namespace
 
-bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias, const Tensor& c) {
+bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias, const Tensor& c,
+                  const std::function<void()>& own, const GemmEpilogue& epilogue) {
   const int64_t k = a.size(trans_a ? 0 : 1);
-  if (own || k == 0 || !MatrixView::takes(a) || !MatrixView::takes(b)) return false;
+  if (choice == GemmChoice::own || k == 0 || c.numel() == 0 || !MatrixView::takes(a) || !MatrixView::takes(b)) return false;
   const MatrixView va(a), vb(b);
   const Gemm gemm{.m = c.size(0),
                   .n = c.size(1),
@@ -25,11 +26,12 @@ bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, 
                   .in = a.dtype(),
                   .out = c.dtype(),
                   .bias = bias.defined() ? bias.dtype() : DType::f32};
-  return cublaslt_gemm(gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw());
+  return cublaslt_gemm(gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), epilogue, own);
 }
 
 void set_allow_tf32(bool allow) { tf32 = allow; }
 bool allow_tf32() { return tf32; }
-void set_own_gemm(bool value) { own = value; }
+void set_gemm_choice(GemmChoice value) { choice = value; }
+GemmChoice gemm_choice() { return choice; }
 
 }  // namespace sinter

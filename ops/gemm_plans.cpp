@@ -2,23 +2,23 @@
 // rows are our columns (features), its columns our rows (samples), and a bias over its rows is ours over columns.
 #include "ops/gemm_plans.h"
 
-#include <atomic>
-
 #if SINTER_HAS_CUDA
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <unordered_map>
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
-#include "core/rng.h"
+#include "core/error.h"
 #include "core/storage.h"
 #include "ops/gemm_library.h"
 
@@ -30,8 +30,6 @@ using cuda::api;
 constexpr size_t kWorkspace = 32 << 20;  // what the library wants on Hopper
 constexpr int kProposals = 8;
 constexpr int kRepetitions = 20, kRounds = 5;
-
-std::atomic<bool> timing{false};
 
 cudaDataType_t type_of(DType t) { return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -59,35 +57,65 @@ using MatmulDesc = Handle<cublasLtMatmulDesc_t, &Api::cublasLtMatmulDescDestroy>
 using Layout = Handle<cublasLtMatrixLayout_t, &Api::cublasLtMatrixLayoutDestroy>;
 using Preference = Handle<cublasLtMatmulPreference_t, &Api::cublasLtMatmulPreferenceDestroy>;
 
-struct Operands3 {
+struct Pointers {
   const void *a, *b, *bias;
-  void* c;
+  void *c, *aux;
 };
+
+// By GemmEpilogue::Kind: without and with a bias.
+struct Form {
+  cublasLtEpilogue_t plain, biased;
+  const char* text;
+};
+constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, ""},
+                           {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS, ", relu"},
+                           {CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, ", relu and mask"},
+                           {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, ", gelu_tanh"},
+                           {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, ", gelu_tanh and pre-activation"},
+                           {CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU, ", relu backward"},
+                           {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU, ", gelu_tanh backward"},
+                           {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"}};
 
 struct Key {
   Gemm gemm;
-  bool has_bias, tf32, timed;
-  int align_a, align_b, align_bias, align_c;
+  GemmEpilogue::Kind epilogue;
+  int64_t aux_ld;
+  bool has_bias, tf32;
+  int align_a, align_b, align_bias, align_c, align_aux;
   bool operator==(const Key&) const = default;
+  // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
+  bool fused() const { return epilogue != GemmEpilogue::none; }
   size_t hash() const {
     uint64_t h = 0;
-    for (const int64_t v :
-         {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, int64_t{align_a}, int64_t{align_b}, int64_t{align_bias}, int64_t{align_c}})
+    for (const int64_t v : {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, aux_ld, int64_t{align_a}, int64_t{align_b},
+                            int64_t{align_bias}, int64_t{align_c}, int64_t{align_aux}, int64_t{epilogue}})
       h = (h ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15u;
-    return h ^ (gemm.trans_a | gemm.trans_b << 1 | gemm.accumulate << 2 | has_bias << 3 | tf32 << 4 | timed << 5 |
-                static_cast<int>(gemm.in) << 6);
+    return h ^ (gemm.trans_a | gemm.trans_b << 1 | gemm.accumulate << 2 | has_bias << 3 | tf32 << 4 | static_cast<int>(gemm.in) << 5);
   }
 };
 
+constexpr int kOwn = -1;
+struct Proposal {
+  cublasLtMatmulAlgo_t algo;
+  int launches = -1;  // -1: not counted yet, 0: could not be counted
+  double us = 0;      // 0: not timed
+};
 struct Plan {
   MatmulDesc matmul;
   Layout a, b, c;
-  std::vector<cublasLtMatmulHeuristicResult_t> proposals;
-  size_t choice = 0;
-  std::vector<double> us;  // per proposal, if timed
+  cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
+  std::vector<Proposal> proposals;
+  int first = kOwn;  // the first proposal that would do
+  bool measured = false;
+  int fastest = kOwn;  // if measured
+  double own_us = 0;   // if measured and there is one
 
-  void run(const Gemm& gemm, const Operands3& p, const cublasLtMatmulAlgo_t& algo, void* workspace) const;
+  void run(const Gemm& gemm, const Pointers& p, const Proposal& proposal, void* workspace) const;
+  std::string said(int choice) const;
 };
+
+// For take_gemm_choice(); written in rehearsals only.
+thread_local std::string choice_text;
 
 class Plans {
  public:
@@ -98,22 +126,46 @@ class Plans {
     return plans;
   }
 
-  bool run(const Gemm& gemm, const Operands3& p) {
+  bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue, const std::function<void()>& own) {
     const std::lock_guard lock(mutex_);
-    cuda::thread_state();  // opens the card, or says why not
-    if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
-    const Key key{
-        gemm, p.bias != nullptr, allow_tf32(), timing, alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c)};
-    void* workspace = workspace_of(cuda::stream());
-    std::unique_ptr<Plan>& plan = plans_[key];
-    if (!plan) {
-      SINTER_CHECK(!cuda::capturing(), state, "cuda: a matrix product without a plan inside a captured step");
-      plan = make(key, p, workspace);
+    const GemmChoice rule = gemm_choice();
+    const Key key{gemm,
+                  epilogue.kind,
+                  epilogue.ld,
+                  p.bias != nullptr,
+                  allow_tf32(),
+                  alignment_of(p.a),
+                  alignment_of(p.b),
+                  alignment_of(p.bias),
+                  alignment_of(p.c),
+                  alignment_of(p.aux)};
+    const bool tell = own && cuda::rehearsing();  // opens the card, or says why not
+    auto found = plans_.find(key);
+    if (own && key.fused() && rule == GemmChoice::model && found == plans_.end()) {
+      if (tell) choice_text = "own kernel, by the cost model: one launch, as cuBLASLt's would be at best";
+      return false;
     }
-    if (plan->proposals.empty()) return false;
-    if (!cuda::rehearsing()) log_launch({.kernel = "cublaslt_gemm", .grid = {}, .block = 1, .shared_bytes = 0});
-    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, "cublaslt_gemm", 0, cuda::thread_state().mode == cuda::Mode::run);
-    if (!cuda::rehearsing()) plan->run(gemm, p, plan->proposals[plan->choice].algo, workspace);
+    if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
+    void* workspace = workspace_of(cuda::stream());
+    if (found == plans_.end()) {
+      SINTER_CHECK(!cuda::capturing(), state, "cuda: a matrix product without a plan inside a captured step");
+      found = plans_.emplace(key, make(key, p, workspace)).first;
+    }
+    const std::unique_ptr<Plan>& plan = found->second;
+    if (rule == GemmChoice::measured && !plan->measured && !gemm.accumulate && !cuda::capturing()) measure(key, *plan, p, workspace, own);
+    // What was measured once stays: a step that is replayed as a list runs what it was planned with.
+    const bool by_time = plan->measured && rule != GemmChoice::library;
+    const int choice = by_time ? plan->fastest : own && key.fused() && rule == GemmChoice::model ? kOwn : plan->first;
+    if (tell && (key.fused() || by_time)) choice_text = plan->said(choice);
+    if (choice == kOwn) return false;
+    const Proposal& proposal = plan->proposals[static_cast<size_t>(choice)];
+    if (!cuda::rehearsing()) {
+      for (int i = 0; i < std::max(proposal.launches, 1); ++i)
+        log_launch({.kernel = "cublaslt_gemm", .grid = {}, .block = 1, .shared_bytes = 0});
+    }
+    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, "cublaslt_gemm", 0, cuda::thread_state().mode == cuda::Mode::run,
+                            proposal.launches);
+    if (!cuda::rehearsing()) plan->run(gemm, p, proposal, workspace);
     return true;
   }
 
@@ -136,8 +188,9 @@ class Plans {
     if (!w) w = std::make_unique<Storage>(kWorkspace, cuda::device());
     return w->data();
   }
-  std::unique_ptr<Plan> make(const Key& key, const Operands3& p, void* workspace);
-  void time(const Key& key, Plan& plan, void* workspace);
+  std::unique_ptr<Plan> make(const Key& key, const Pointers& p, void* workspace);
+  void count(const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
+  void measure(const Key& key, Plan& plan, const Pointers& p, void* workspace, const std::function<void()>& own);
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
@@ -154,18 +207,33 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
   SINTER_CUDA_CALL(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
 
-void Plan::run(const Gemm& gemm, const Operands3& p, const cublasLtMatmulAlgo_t& algo, void* workspace) const {
+void Plan::run(const Gemm& gemm, const Pointers& p, const Proposal& proposal, void* workspace) const {
   if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  if (p.aux) set(matmul, aux_attribute, p.aux);
   // Scalars of the compute type.
   const float one = 1, beta = gemm.accumulate ? 1.f : 0.f;
   const double one64 = 1, beta64 = beta;
   const bool f64 = gemm.in == DType::f64;
   const auto scalar = [&](const float& narrow, const double& wide) { return f64 ? static_cast<const void*>(&wide) : &narrow; };
   SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b, scalar(beta, beta64), p.c, c, p.c, c,
-                                  &algo, workspace, kWorkspace, cuda::stream()));
+                                  &proposal.algo, workspace, kWorkspace, cuda::stream()));
 }
 
-std::unique_ptr<Plan> Plans::make(const Key& key, const Operands3& p, void* workspace) {
+// "cuBLASLt, measured 3.1 us, own kernel 4.2"
+std::string Plan::said(int choice) const {
+  const auto text = [](double us) { return cat(std::round(us * 10) / 10, " us"); };
+  const char* who = choice == kOwn ? "own kernel" : "cuBLASLt";
+  if (first == kOwn) return cat(who, proposals.empty() ? ": cuBLASLt offers none" : ": cuBLASLt offers none of one kernel");
+  if (!measured || own_us == 0) return cat(who, choice == kOwn ? ", by the cost model" : ", as was asked for");
+  double best = std::numeric_limits<double>::infinity();
+  for (const Proposal& proposal : proposals) {
+    if (proposal.us > 0) best = std::min(best, proposal.us);
+  }
+  return choice == kOwn ? cat(who, ", measured ", text(own_us), ", cuBLASLt ", text(best))
+                        : cat(who, ", measured ", text(best), ", own kernel ", text(own_us));
+}
+
+std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* workspace) {
   const Gemm& g = key.gemm;
   auto plan = std::make_unique<Plan>();
   const cublasComputeType_t compute = g.in == DType::f64               ? CUBLAS_COMPUTE_64F
@@ -174,11 +242,20 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Operands3& p, void* work
   SINTER_CUDA_CALL(cublasLtMatmulDescCreate(&plan->matmul, compute, g.in == DType::f64 ? CUDA_R_64F : CUDA_R_32F));
   set(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  const Form& form = kForms[key.epilogue];
+  set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, key.has_bias ? form.biased : form.plain);
+  // The heuristic reads the alignment of these pointers.
   if (key.has_bias) {
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.bias));
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);  // the heuristic reads its alignment
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   }
+  if (key.epilogue == GemmEpilogue::bias_grad) {
+    plan->aux_attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.out));
+  } else if (p.aux) {
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.aux_ld);
+  }
+  if (p.aux) set(plan->matmul, plan->aux_attribute, p.aux);
   const auto layout = [](Layout& to, DType type, int64_t rows, int64_t columns, int64_t ld) {
     SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(&to, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   };
@@ -195,64 +272,74 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Operands3& p, void* work
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key.align_a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key.align_c));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key.align_c));
-  plan->proposals.resize(kProposals);
+  cublasLtMatmulHeuristicResult_t answers[kProposals] = {};
   int found = 0;
   const cublasStatus_t answer = api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a, plan->b, plan->c, plan->c, preference,
-                                                                     kProposals, plan->proposals.data(), &found);
+                                                                     kProposals, answers, &found);
   if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
     found = 0;
   else
     cuda::check(answer, "cublasLtMatmulAlgoGetHeuristic");
-  plan->proposals.resize(static_cast<size_t>(found));
-  std::erase_if(plan->proposals, [](const auto& proposal) { return proposal.state != CUBLAS_STATUS_SUCCESS; });
-  if (key.timed && api().real && plan->proposals.size() > 1) time(key, *plan, workspace);
+  for (int i = 0; i < found; ++i) {
+    if (answers[i].state == CUBLAS_STATUS_SUCCESS) plan->proposals.push_back({.algo = answers[i].algo});
+  }
+  for (size_t i = 0; i < plan->proposals.size() && plan->first == kOwn; ++i) {
+    count(key, *plan, plan->proposals[i], p, workspace);
+    if (!key.fused() || plan->proposals[i].launches == 1) plan->first = static_cast<int>(i);
+  }
   return plan;
 }
 
-// On operands of its own, random and never NaN: at the time of a rehearsal the true ones hold nothing yet.
-void Plans::time(const Key& key, Plan& plan, void* workspace) {
-  const Gemm& g = key.gemm;
+// Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a graph of its own.
+struct Aside {
+  Aside() { thread.mode = cuda::Mode::run, thread.kept = nullptr, thread.now = thread.main; }
+  ~Aside() { thread = before; }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
   cuda::ThreadState& thread = cuda::thread_state();
-  const auto mode = std::exchange(thread.mode, cuda::Mode::run);
-  const auto kept = std::exchange(thread.kept, nullptr);
-  const struct Restore {
-    cuda::ThreadState& thread;
-    cuda::Mode mode;
-    decltype(kept) blocks;
-    cuda::Stream* now;
-    ~Restore() { thread.mode = mode, thread.kept = blocks, thread.now = now; }
-  } restore{thread, mode, kept, std::exchange(thread.now, thread.main)};
-  const auto random = [&](int64_t elements, DType type) {
-    constexpr int64_t kPattern = 1 << 16;
-    std::vector<float> values(kPattern);
-    for (int64_t i = 0; i < kPattern; ++i)
-      values[static_cast<size_t>(i)] = uniform_from_bits(philox_word(11, 0, static_cast<uint64_t>(i))) - 0.5f;
-    std::vector<std::byte> pattern(static_cast<size_t>(kPattern) * size_of(type));
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (type == DType::f64)
-        reinterpret_cast<double*>(pattern.data())[i] = values[i];
-      else if (type == DType::bf16)
-        reinterpret_cast<bf16*>(pattern.data())[i] = bf16(values[i]);
-      else
-        reinterpret_cast<float*>(pattern.data())[i] = values[i];
-    }
-    auto storage = std::make_unique<Storage>(static_cast<size_t>(elements) * size_of(type), cuda::device());
-    for (size_t at = 0; at < storage->bytes(); at += pattern.size())
-      cuda::copy_to_device(static_cast<char*>(storage->data()) + at, pattern.data(), std::min(pattern.size(), storage->bytes() - at));
-    return storage;
-  };
-  const auto a = random((g.trans_a ? g.k : g.m) * g.lda, g.in), b = random((g.trans_b ? g.n : g.k) * g.ldb, g.in),
-             c = random(g.m * g.ldc, g.out);
-  const auto bias = key.has_bias ? random(g.n, g.bias) : nullptr;
-  const Operands3 p{a->data(), b->data(), bias ? bias->data() : nullptr, c->data()};
-  for (const auto& proposal : plan.proposals) {
-    plan.run(g, p, proposal.algo, workspace);  // loads it
+  const cuda::ThreadState before = thread;
+};
+
+// A proposal that fails here is one of unknown launches. REQUIRES: what p names may be written; whoever asked makes the result afterwards
+// (so a product that adds to C is not run).
+void Plans::count(const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
+  const Aside aside;
+  try {
+    if (!key.gemm.accumulate) plan.run(key.gemm, p, proposal, workspace);  // loads the kernels, which a capture must not
     cuda::GraphBuilder builder(0, false);
     builder.begin(cuda::Pass::capture);
-    for (int i = 0; i < kRepetitions; ++i) plan.run(g, p, proposal.algo, workspace);
-    plan.us.push_back(builder.end()->milliseconds(kRounds) * 1e3 / kRepetitions);
+    plan.run(key.gemm, p, proposal, workspace);
+    proposal.launches = static_cast<int>(builder.count());
+  } catch (const Error&) {
+    proposal.launches = 0;
   }
-  plan.choice = static_cast<size_t>(std::min_element(plan.us.begin(), plan.us.end()) - plan.us.begin());
+}
+
+// On the operands as they are: in a measured step these are the stopwatch's random copies (capture/measure.cpp).
+void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspace, const std::function<void()>& own) {
+  const Aside aside;
+  const auto microseconds = [](auto&& launch) {
+    launch();
+    cuda::GraphBuilder builder(0, false);
+    builder.begin(cuda::Pass::capture);
+    for (int i = 0; i < kRepetitions; ++i) launch();
+    return builder.end()->milliseconds(kRounds) * 1e3 / kRepetitions;
+  };
+  double best = std::numeric_limits<double>::infinity();
+  plan.fastest = kOwn;
+  for (size_t i = 0; i < plan.proposals.size(); ++i) {
+    Proposal& proposal = plan.proposals[i];
+    if (proposal.launches < 0) count(key, plan, proposal, p, workspace);
+    if (key.fused() && proposal.launches != 1) continue;
+    proposal.us = microseconds([&] { plan.run(key.gemm, p, proposal, workspace); });
+    if (proposal.us < best) best = proposal.us, plan.fastest = static_cast<int>(i);
+    if (plan.first == kOwn) plan.first = static_cast<int>(i);
+  }
+  if (own && plan.fastest != kOwn) {
+    plan.own_us = microseconds(own);
+    if (plan.own_us <= best) plan.fastest = kOwn;
+  }
+  plan.measured = true;
 }
 
 std::vector<std::string> Plans::lines() {
@@ -262,10 +349,16 @@ std::vector<std::string> Plans::lines() {
     const Gemm& g = key.gemm;
     std::string line = cat("cublaslt_gemm ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ", g.k,
                            g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", key.has_bias ? " + bias" : "", g.accumulate ? " + C" : "",
-                           key.tf32 ? " tf32" : "", ": ", plan->proposals.size(), " proposals");
-    if (!plan->proposals.empty())
-      line += cat(", number ", plan->choice + 1, plan->us.empty() ? " (the first, untimed)" : " (the fastest), us:");
-    for (const double us : plan->us) line += cat(" ", us);
+                           kForms[key.epilogue].text, key.tf32 ? " tf32" : "", ": ", plan->proposals.size(), " proposals");
+    const int choice = plan->measured ? plan->fastest : plan->first;
+    line += choice == kOwn ? ", own kernel" : cat(", number ", choice + 1);
+    line += plan->measured ? " (the fastest)" : " (the first, untimed)";
+    for (const Proposal& proposal : plan->proposals) {
+      if (proposal.launches >= 0)
+        line += cat(", ", proposal.launches ? cat(proposal.launches) : ">=1", proposal.launches == 1 ? " launch" : " launches");
+      if (proposal.us > 0) line += cat(" ", proposal.us, " us");
+    }
+    if (plan->own_us > 0) line += cat(", own kernel ", plan->own_us, " us");
     lines.push_back(std::move(line));
   }
   std::sort(lines.begin(), lines.end());
@@ -274,10 +367,11 @@ std::vector<std::string> Plans::lines() {
 
 }  // namespace
 
-bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c) {
-  return Plans::get().run(gemm, {a, b, bias, c});
+bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c, const GemmEpilogue& epilogue,
+                   const std::function<void()>& own) {
+  return Plans::get().run(gemm, {a, b, bias, c, epilogue.aux}, epilogue, own);
 }
-void set_gemm_timing(bool on) { timing = on; }
+std::string take_gemm_choice() { return std::exchange(choice_text, {}); }
 std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
 
 }  // namespace sinter
@@ -285,8 +379,10 @@ std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
 #else
 
 namespace sinter {
-bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*) { return false; }
-void set_gemm_timing(bool) {}
+bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*, const GemmEpilogue&, const std::function<void()>&) {
+  return false;
+}
+std::string take_gemm_choice() { return {}; }
 std::vector<std::string> gemm_plan_lines() { return {}; }
 
 }  // namespace sinter

@@ -19,12 +19,9 @@ linear_mma_64x64(Product<T> product, StoreSums<T, Y> store) {
   mma_product<kX, kW>(product, store);
 }
 
-void linear(const Call& call) {
+static void own_linear(const Call& call) {
   const Tensor &y = call.out[0], bias = optional_input(call, 2);
   if (y.numel() == 0) return;
-#if defined(__CUDACC__)
-  if (library_gemm(call.in[0], false, call.in[1], true, bias, y)) return;
-#endif
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(call.in[0], false), product_side<T>(call.in[1], false)};
     with_result<T>(y.dtype(), [&]<class Y>(Y) {
@@ -37,6 +34,13 @@ void linear(const Call& call) {
       if constexpr (kHasFfma<T>) launch_ffma<linear_ffma_64x64<T>>(product, store);
     });
   });
+}
+
+void linear(const Call& call) {
+#if defined(__CUDACC__)
+  if (library_gemm(call.in[0], false, call.in[1], true, optional_input(call, 2), call.out[0], [&] { own_linear(call); })) return;
+#endif
+  own_linear(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

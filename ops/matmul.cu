@@ -19,13 +19,10 @@ matmul_mma_64x64(Product<T> product, StoreSums<T, Y> store) {
   mma_product<kA, kB>(product, store);
 }
 
-void matmul(const Call& call) {
+static void own_matmul(const Call& call) {
   const auto& attrs = call.as<MatmulAttrs>();
   const Tensor& c = call.out[0];
   if (c.numel() == 0) return;
-#if defined(__CUDACC__)
-  if (library_gemm(call.in[0], attrs.trans_a, call.in[1], attrs.trans_b, Tensor(), c)) return;
-#endif
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(call.in[0], attrs.trans_a), product_side<T>(call.in[1], !attrs.trans_b)};
     with_result<T>(c.dtype(), [&]<class Y>(Y) {
@@ -38,6 +35,14 @@ void matmul(const Call& call) {
       if constexpr (kHasFfma<T>) launch_ffma<matmul_ffma_64x64<T>>(product, store);
     });
   });
+}
+
+void matmul(const Call& call) {
+#if defined(__CUDACC__)
+  const auto& attrs = call.as<MatmulAttrs>();
+  if (library_gemm(call.in[0], attrs.trans_a, call.in[1], attrs.trans_b, Tensor(), call.out[0], [&] { own_matmul(call); })) return;
+#endif
+  own_matmul(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -42,7 +42,6 @@ struct Api {
   SINTER_CUDA_CALLS(SINTER_POINTER)
   SINTER_CUDNN_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
-  bool real = false;  // calls reach a card, so timing them means something
 };
 
 // The table in use.

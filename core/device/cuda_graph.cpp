@@ -31,10 +31,13 @@ struct Event {
 
 // A captured graph that has not been given away yet.
 struct Captured {
+  explicit Captured(cudaGraph_t graph = nullptr) : handle(graph) {}
   ~Captured() {
     if (handle) api().cudaGraphDestroy(handle);
   }
-  cudaGraph_t handle = nullptr;
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+  cudaGraph_t handle;
 };
 
 }  // namespace
@@ -150,7 +153,7 @@ void GraphBuilder::mark(int mark) {
   if (!rehearsing()) SINTER_CUDA_CALL(cudaEventRecordWithFlags(event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
 }
 
-std::unique_ptr<Graph> GraphBuilder::end() {
+void* GraphBuilder::end_pass() {
   ThreadState& t = thread_state();
   t.now = t.main;
   t.mode = static_cast<Mode>(mode_before_);
@@ -160,17 +163,30 @@ std::unique_ptr<Graph> GraphBuilder::end() {
     release_all(kept_);  // for the capture to find in the cache
     return nullptr;
   }
-  Captured captured;
-  SINTER_CUDA_CALL(cudaStreamEndCapture(t.main->handle, &captured.handle));
+  cudaGraph_t graph = nullptr;
+  SINTER_CUDA_CALL(cudaStreamEndCapture(t.main->handle, &graph));
+  return graph;
+}
+
+size_t GraphBuilder::count() {
+  const Captured captured{static_cast<cudaGraph_t>(end_pass())};
+  size_t nodes = 0;
+  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &nodes));
+  return nodes;
+}
+
+std::unique_ptr<Graph> GraphBuilder::end() {
+  const Captured captured{static_cast<cudaGraph_t>(end_pass())};
+  if (!captured.handle) return nullptr;
   std::unique_ptr<Graph> graph(new Graph);
-  graph->stream_ = t.main->handle;
+  graph->stream_ = thread_state().main->handle;
   graph->kept_ = std::exchange(kept_, {});
   graph->marks_ = std::exchange(marks_, {});
   SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &graph->nodes_));
   cudaGraphExec_t executable = nullptr;
   SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.handle, 0));
   graph->executable_ = executable;
-  SINTER_CUDA_CALL(cudaGraphUpload(executable, t.main->handle));
+  SINTER_CUDA_CALL(cudaGraphUpload(executable, static_cast<cudaStream_t>(graph->stream_)));
   return graph;
 }
 

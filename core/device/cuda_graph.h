@@ -59,9 +59,12 @@ class GraphBuilder {
   void mark(int mark);
   // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of branch 1.
   std::unique_ptr<Graph> end();
+  // Ends a capture and throws it away: how many nodes it has.
+  size_t count();
 
  private:
   void leave() noexcept;
+  void* end_pass();  // the captured cudaGraph_t, which is the caller's; nullptr after a rehearsal
   std::vector<void*> events_, marks_;
   std::vector<std::pair<void*, size_t>> kept_;
   int mode_before_ = -1;  // -1: no pass is open

@@ -37,6 +37,7 @@ void GraphBuilder::record(int) { not_built(); }
 void GraphBuilder::wait(int) { not_built(); }
 void GraphBuilder::mark(int) { not_built(); }
 std::unique_ptr<Graph> GraphBuilder::end() { not_built(); }
+size_t GraphBuilder::count() { not_built(); }
 
 }  // namespace sinter::cuda
 

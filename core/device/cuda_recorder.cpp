@@ -17,6 +17,7 @@ namespace sinter::cuda {
 namespace {
 
 constexpr int64_t kWorkNs = 2000;
+constexpr const char* kGemm = "cublaslt_gemm";
 constexpr uintptr_t kTag = uintptr_t{1} << 62;  // no such address exists, so touching one crashes
 
 enum class Id {
@@ -106,10 +107,11 @@ struct State {
     auto block = blocks.upper_bound(address);
     return block != blocks.begin() && (--block, address + bytes <= block->first + block->second);
   }
+  int64_t ns_of(const std::string& name) const { return name == kGemm ? machine.gemm_ns : kWorkNs; }
   // A kernel, copy or product: runs, or becomes a node. Returns whether it runs.
   bool put(cudaStream_t stream, std::string name) {
     const auto it = capturing.find(stream);
-    if (it == capturing.end()) return device_ns += kWorkNs, executed.push_back(std::move(name)), true;
+    if (it == capturing.end()) return device_ns += ns_of(name), executed.push_back(std::move(name)), true;
     Capture& c = *it->second;
     std::set<int>& last = c.last[stream];
     const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
@@ -261,7 +263,7 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
     if (node.event)
       s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
     else
-      s.device_ns += kWorkNs;
+      s.device_ns += s.ns_of(node.name);
   }
   return 0;
 }
@@ -316,14 +318,17 @@ int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_
        .transpose_a = s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T,
        .transpose_b = s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T,
        .epilogue = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE),
+       .bias_type = s.attribute<cudaDataType>(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE),
        .pa = a,
        .pb = b,
        .bias = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER),
+       .aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER),
+       .aux_ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
        .pc = c,
        .beta = result.type == CUDA_R_64F ? static_cast<float>(*static_cast<const double*>(beta)) : *static_cast<const float*>(beta),
        .workspace = workspace,
        .stream = stream});
-  s.put(stream, "cublaslt_gemm");
+  for (int i = 0; i < s.machine.gemm_kernels; ++i) s.put(stream, kGemm);
   return 0;
 }
 #if SINTER_HAS_CUDNN

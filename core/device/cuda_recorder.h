@@ -1,6 +1,6 @@
 // A CUDA toolkit without a card, for tests: a function table whose calls succeed, are logged, and can be told to fail. Memory is the host's
 // under addresses that nothing may touch, so copies work and a stray host access crashes; kernels and matrix products do nothing.
-// Time on the card passes by 2 us per kernel, copy or product, and events tell it.
+// Time on the card passes by 2 us per kernel or copy, by the machine's figure per product, and events tell it.
 // It is stricter than the toolkit: inside a capture nothing may be made, freed, loaded or waited for. One at a time; thread-safe.
 #pragma once
 
@@ -26,7 +26,9 @@ class Recorder {
   struct Machine {
     int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
     size_t memory = size_t{80} << 30;
-    int proposals = 3;  // of the matmul heuristic
+    int proposals = 3;     // of the matmul heuristic
+    int gemm_kernels = 1;  // of each product
+    int64_t gemm_ns = 2000;
   };
   void set(const Machine& machine);
 
@@ -66,7 +68,9 @@ class Recorder {
     Matrix a, b, c;
     bool transpose_a, transpose_b;
     int epilogue;
-    const void *pa, *pb, *bias;
+    cudaDataType bias_type;  // of the bias, or of its gradient
+    const void *pa, *pb, *bias, *aux;
+    int64_t aux_ld;
     void* pc;
     float beta;
     void* workspace;

@@ -19,6 +19,7 @@ struct DeviceCall {
   Device::Type device;
   std::string_view name;  // of the kernel; lives as long as the process
   int64_t bytes = 0;      // of a copy or a fill
+  int launches = 1;       // kernels that it stands for: of a library call, as many as were counted; 0: not known, at least one
   int64_t begin = 0;
   void* token = nullptr;
 };
@@ -36,8 +37,9 @@ inline std::atomic<LaunchHook*> g_launch_hook{nullptr};
 
 class HookedCall {
  public:
-  HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0, bool on = true) noexcept
-      : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr), call_{work, device, name, static_cast<int64_t>(bytes)} {
+  HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0, bool on = true, int launches = 1) noexcept
+      : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
+        call_{work, device, name, static_cast<int64_t>(bytes), launches} {
     if (hook_) hook_->before(call_);
   }
   ~HookedCall() {

@@ -3,6 +3,7 @@
 // I + 4 O bytes.
 #include "ops/fused/fused.h"
 #include "ops/gemm_ffma.cuh"
+#include "ops/gemm_library.h"
 #include "ops/gemm_mma.cuh"
 #include "ops/structured.h"
 
@@ -29,7 +30,7 @@ weight_bias_grad_mma_64x64(Product<T> product, StoreGrads<T> store) {
   mma_product<kDy, kX>(product, store);
 }
 
-void weight_bias_grad(const Call& call) {
+static void own_weight_bias_grad(const Call& call) {
   const Tensor &dw = call.out[0], &db = call.out[1];
   if (db.numel() == 0) return;
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
@@ -43,6 +44,14 @@ void weight_bias_grad(const Call& call) {
     }
     if constexpr (kHasFfma<T>) launch_ffma<weight_bias_grad_ffma_64x64<T>>(product, store);
   });
+}
+
+void weight_bias_grad(const Call& call) {
+#if defined(__CUDACC__)
+  const GemmEpilogue epilogue{GemmEpilogue::bias_grad, call.out[1].raw(), 0};
+  if (library_gemm(call.in[0], true, call.in[1], false, Tensor(), call.out[0], [&] { own_weight_bias_grad(call); }, epilogue)) return;
+#endif
+  own_weight_bias_grad(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS
