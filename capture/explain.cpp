@@ -10,6 +10,7 @@
 
 #include "capture/measure.h"
 #include "capture/text.h"
+#include "ops/fused/pointwise_chain_nvrtc.h"
 
 namespace sinter::capture {
 namespace {
@@ -133,6 +134,12 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   const Device::Type device = captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
   for (const Rule& rule : table) {
     if (!rule.on(device) && set.has(rule.name)) out += cat("off      rule ", rule.name, ": no ", name_of(device), " kernel\n");
+  }
+  for (const Node& node : captured.fused.graph.nodes) {
+    if (node.op != &kPointwiseChainOp || device != Device::Type::cuda) continue;
+    const Graph& graph = captured.fused.graph;
+    out += fmt::format("chain    {} pointwise_chain: {}\n", explainer.renumbered(cat("%", node.out[0])),
+                       chain_way(graph.metas(node.in), graph.meta(node.out[0]), node.attrs));
   }
   if (measured || !fallbacks.empty()) {
     out += fmt::format("choice   measured: a group goes where what runs without it is faster by {:.0f} %\n", 100 * (kMargin - 1));

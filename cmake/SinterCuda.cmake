@@ -6,7 +6,7 @@ if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
 endif()
 set(SINTER_HAS_CUDA OFF)
 if(NOT SINTER_CUDA STREQUAL "OFF")
-  find_package(CUDAToolkit 12 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
+  find_package(CUDAToolkit 12.8 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
   if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
     set(SINTER_HAS_CUDA ON)
     find_package(CUDNN 9 QUIET)
@@ -15,7 +15,7 @@ endif()
 if(SINTER_HAS_CUDA)
   message(STATUS "CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}), cuDNN ${CUDNN_VERSION}; code for ${SINTER_CUDA_ARCHITECTURES}")
 elseif(SINTER_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12 or later, with nvcc and cuBLASLt (PATH, /usr/local/cuda); "
+  message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12.8 or later, with nvcc and cuBLASLt (PATH, /usr/local/cuda); "
                       "say where it is by -DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")
 elseif(SINTER_CUDA STREQUAL "AUTO")
   message(STATUS "CUDA toolkit not found: devices are cpu and simt")

@@ -22,6 +22,7 @@
   X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                                                                 \
   X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags) X(cudaEventElapsedTime) X(cudaEventDestroy)                                               \
   X(cudaLaunchKernelExC) X(cudaFuncGetAttributes) X(cudaFuncSetAttribute)                                                                  \
+  X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)                                                                      \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes) X(cudaGraphDestroy) X(cudaGraphExecDestroy)           \
   X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)          \
   X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)        \

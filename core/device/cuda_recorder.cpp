@@ -34,9 +34,10 @@ template <Id id>
 using Call = std::integral_constant<Id, id>;
 
 bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
-bool releases(std::string_view name) { return has(name, "Destroy") || has(name, "Free"); }
+bool releases(std::string_view name) { return has(name, "Destroy") || has(name, "Free") || has(name, "Unload"); }
 bool makes(std::string_view name) {
-  return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") || has(name, "FuncGet") || has(name, "FuncSet");
+  return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") || has(name, "FuncGet") || has(name, "FuncSet") ||
+         has(name, "Library");
 }
 
 struct Capture {
@@ -276,6 +277,14 @@ int on(Call<Id::cudaGraphExecDestroy>, State& s, cudaGraphExec_t executable) {
 int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config, const void*, void**) {
   return s.put(config->stream, std::string(last_kernel())), 0;
 }
+int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const void*, cudaJitOption*, void**, unsigned, cudaLibraryOption*,
+       void**, unsigned) {
+  return s.make(library, "library");
+}
+int on(Call<Id::cudaLibraryGetKernel>, State& s, cudaKernel_t* kernel, cudaLibrary_t library, const char*) {
+  return *kernel = reinterpret_cast<cudaKernel_t>(library), s.handles.contains(reinterpret_cast<uintptr_t>(library)) ? 0 : 1;
+}
+int on(Call<Id::cudaLibraryUnload>, State& s, cudaLibrary_t library) { return s.give_back(library); }
 int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) { return s.make(handle, "cublasLt"); }
 int on(Call<Id::cublasLtDestroy>, State& s, cublasLtHandle_t handle) { return s.give_back(handle); }
 int on(Call<Id::cublasLtMatmulDescCreate>, State& s, cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "ops/fused/pointwise_chain.h"
+#include "ops/fused/pointwise_chain_nvrtc.h"
 #include "ops/kernels.h"
 #include "ops/pointwise_op.h"
 #include "ops/row_loops.h"
@@ -24,18 +25,12 @@ struct StepOp {
 };
 
 template <class Op, bool Backward, class T, class... In>
-inline void row(const Op& op, int64_t n, T* __restrict out, const In* __restrict... in) {
-  for (int64_t i = 0; i < n; ++i) {
-    if constexpr (Backward) {
-      out[i] = op.grad(in[i]...);
-    } else {
-      out[i] = op.forward(in[i]...);
-    }
-  }
+inline void row(T number, int64_t n, T* __restrict out, const In* __restrict... in) {
+  for (int64_t i = 0; i < n; ++i) out[i] = step_value<Op, Backward>(number, in[i]...);
 }
 template <class Op, bool Backward, int Arity, class T>
 void run_step(double param, const T* const* in, T* out, int64_t n) {
-  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(op_with_number<Op>(param), n, out, in[I]...); }
+  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(static_cast<T>(param), n, out, in[I]...); }
   (std::make_index_sequence<Arity>());
 }
 
@@ -303,7 +298,7 @@ const OpDef kPointwiseChainOp{.name = "pointwise_chain",
                               .infer = infer,
                               .cost = cost,
                               .cpu = cpu,
-                              .cuda = SINTER_IF_CUDA(on_cuda::pointwise_chain),
+                              .cuda = SINTER_IF_CUDA(on_cuda::generated_pointwise_chain),
                               .simt = on_simt::pointwise_chain,
                               .samples = samples,
                               .reference = reference};

@@ -1,6 +1,7 @@
 // pointwise_chain: the program is interpreted, its values in shared memory, where a thread keeps those of its own 16 bytes of elements; so
 // any program runs, and registers hold the operands of one step only. The steps' formulas are those of the plain ops: the same bits in f32.
 #include "ops/block_reduce.cuh"
+#include "ops/fused/fused.h"
 #include "ops/fused/pointwise_chain.h"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -103,13 +104,10 @@ pointwise_chain_vec(ChainOperands<T> chain) {
       if (step.arity == 2) b = load_values<T>(values, step.b);
       visit_step(step.op, [&]<class Op, bool Backward>() {
         constexpr int kArity = kStepArity<Op, Backward>;
-        const auto op = op_with_number<Op>(step.number);
         SINTER_UNROLL
         for (int k = 0; k < N; ++k) {
-          if constexpr (kArity == 2 && Backward) y[k] = op.grad(a[k], b[k]);
-          if constexpr (kArity == 2 && !Backward) y[k] = op.forward(a[k], b[k]);
-          if constexpr (kArity == 1 && Backward) y[k] = op.grad(a[k]);
-          if constexpr (kArity == 1 && !Backward) y[k] = op.forward(a[k]);
+          if constexpr (kArity == 2) y[k] = step_value<Op, Backward>(step.number, a[k], b[k]);
+          if constexpr (kArity == 1) y[k] = step_value<Op, Backward>(step.number, a[k]);
         }
       });
       store_values<T>(values, chain.n_inputs + s, y);

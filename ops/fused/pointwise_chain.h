@@ -1,7 +1,7 @@
-// The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters: one formula for all (ops/pointwise.h).
+// The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters and for the kernels that are generated of
+// chains, which include this text: one formula for all (ops/pointwise.h), and one way to it (step_value).
 #pragma once
 
-#include "ops/fused/fused.h"
 #include "ops/pointwise.h"
 
 namespace sinter {
@@ -32,7 +32,23 @@ constexpr int kStepArity = Op::has_condition || (Backward && (Op::arity != 1 || 
                            : Backward ? 1 + pointwise::kSavedValues<Op>
                                       : Op::arity;
 
-// f<Op, Backward>() for step number `op` as chain_op_number() gives it: the place in pointwise::List times two, + 1 for the backward.
+// The value of a step.
+template <class Op, bool Backward, class V, class... X>
+SINTER_FN V step_value(V number, X... x) {
+  const auto op = op_with_number<Op>(number);
+  if constexpr (Backward) {
+    return op.grad(x...);
+  } else {
+    return op.forward(x...);
+  }
+}
+// Of step number kStep as chain_op_number() gives it: the place in pointwise::List times two, + 1 for the backward.
+template <int kStep, class V, class... X>
+SINTER_FN V step_value(V number, X... x) {
+  return step_value<std::tuple_element_t<kStep / 2, pointwise::List>, kStep % 2 == 1>(number, x...);
+}
+
+// f<Op, Backward>() for such a number.
 template <class F>
 SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
