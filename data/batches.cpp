@@ -56,6 +56,8 @@ Batches::Batches(Split split, const BatchOptions& options) : split_(std::move(sp
   SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
                cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
+  if (!options_.device) options_.device = split_.images.device();
+  SINTER_ASSERT(split_.images.device() == *options_.device || split_.images.device() == kCpu, options_.device->str());
   if (!options.shuffle) {
     std::vector<int32_t> order(static_cast<size_t>(split_.size()));
     std::iota(order.begin(), order.end(), 0);
@@ -69,16 +71,25 @@ void Batches::seek(BatchPosition position) {
   position_ = position;
 }
 
-Batch Batches::next() {
-  if (options_.shuffle && order_epoch_ != position_.epoch) {
-    order_ = to_index(epoch_order(split_.size(), options_.seed, position_.epoch), split_.images.device());
-    order_epoch_ = position_.epoch;
+Batch Batches::make(BatchPosition position) {
+  if (options_.shuffle && order_epoch_ != position.epoch) {
+    order_ = to_index(epoch_order(split_.size(), options_.seed, position.epoch), split_.images.device());
+    order_epoch_ = position.epoch;
   }
-  const int64_t first = position_.batch * options_.size, count = std::min(options_.size, split_.size() - first);
+  const int64_t first = position.batch * options_.size, count = std::min(options_.size, split_.size() - first);
   const Tensor index = Tensor::view_of(order_.storage(), DType::i64, {count}, {1}, first);
-  Batch batch = gather(split_, index, options_.dtype, options_.normalize);
+  return gather(split_, index, options_.dtype, options_.normalize);
+}
+
+Batch Batches::next() {
+  std::optional<Batch> batch;
+  if (ahead_.valid()) batch = ahead_.get();
+  if (!batch || ahead_at_ != position_) batch = make(position_);
   if (++position_.batch == per_epoch()) position_ = {position_.epoch + 1, 0};
-  return batch;
+  if (*options_.device == split_.images.device()) return *batch;
+  ahead_at_ = position_;
+  ahead_ = std::async(std::launch::async, [this, at = position_] { return make(at); });
+  return {batch->images.to(*options_.device), batch->labels.to(*options_.device)};
 }
 
 }  // namespace sinter

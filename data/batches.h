@@ -3,10 +3,14 @@
 // Used by training (shuffled) and evaluation (in file order). The order of an epoch is a pure function of (seed, epoch), so a position is
 // two integers: epoch and batch in epoch. The last batch of an epoch is smaller where the size does not divide; none is dropped.
 // The work is done where the split is (Dataset::to): there the order of an epoch goes as it begins, and a batch costs one kernel.
+// A split that its device cannot hold stays on the CPU: one thread gathers the next batch there while the caller works on this one, which
+// next() takes over; what is in the making is not counted in position().
 // One Batches belongs to one thread; a batch is a fresh tensor that the caller owns (the allocator recycles the memory).
 #pragma once
 
 #include <cstdint>
+#include <future>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +26,7 @@ struct BatchOptions {
   uint64_t seed = 1;
   DType dtype = DType::f32;  // or bf16
   Normalize normalize = Normalize::none;
+  std::optional<Device> device{};  // of the batches; that of the split if unset. Another one: the split is on the CPU
 };
 
 struct Batch {
@@ -38,6 +43,7 @@ class Batches {
  public:
   // Throws usage for a size below 1, data for an empty split, dtype for other dtypes.
   explicit Batches(Split split, const BatchOptions& options = {});
+  Batches(Batches&&) = delete;  // the thread that makes a batch knows where it is
 
   int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
   // The next batch; after the last one of an epoch the next epoch begins.
@@ -47,11 +53,14 @@ class Batches {
   void seek(BatchPosition position);
 
  private:
+  Batch make(BatchPosition position);
   Split split_;
   BatchOptions options_;
   BatchPosition position_;
   Tensor order_;  // i64 [N], of order_epoch_, where the split is
   int64_t order_epoch_ = -1;
+  BatchPosition ahead_at_;
+  std::future<Batch> ahead_;  // last: it is waited for before the rest goes
 };
 
 // The order of n items in an epoch: a Fisher-Yates shuffle drawn from the stream (seed, epoch).

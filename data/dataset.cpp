@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/error.h"
 #include "data/digits.h"
 #include "data/idx.h"
@@ -138,11 +139,21 @@ std::string grouped(int64_t n) {
 
 }  // namespace
 
-void Dataset::to(Device device) {
+bool Dataset::to(Device device) {
+  try {
+    if (device.type == Device::Type::cuda) {
+      Tensor::empty({2 * (train.size() + val.size() + test.size()) * (kImagePixels + 4)}, DType::u8, device);
+      allocator(device).trim();
+    }
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::memory) throw;
+    return false;
+  }
   for (const Split* split : {&train, &val, &test}) {
     if (split->images.defined()) split->images.storage()->move_to(device);
     if (split->labels.defined()) split->labels.storage()->move_to(device);
   }
+  return true;
 }
 
 std::string Dataset::sizes() const {

@@ -37,8 +37,9 @@ struct Dataset {
   std::vector<std::string> files;
   // "train 55,000  val 5,000  test 10,000  28x28"
   std::string sizes() const;
-  // Takes all splits to a device, as bytes; what they share goes once.
-  void to(Device device);
+  // Takes all splits to a device, as bytes; what they share goes once. False: that would leave a card less than as much again, so they
+  // stay; BatchOptions::device then says where batches go.
+  bool to(Device device);
 };
 
 Dataset load_dataset(const DataOptions& options = {});

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -19,10 +20,10 @@ namespace {
 
 std::string read_text(const std::string& path) {
   std::error_code ignored;
-  const std::string shown = escaped(std::filesystem::absolute(path, ignored).lexically_normal().string());
-  SINTER_CHECK(!std::filesystem::is_directory(path, ignored), usage, cat("usage: cannot read the config: ", shown, "; it is a folder"));
+  SINTER_CHECK(!std::filesystem::is_directory(path, ignored), usage,
+               cat("usage: cannot read the config: ", shown(path), "; it is a folder"));
   std::ifstream in(path, std::ios::binary);
-  SINTER_CHECK(in, usage, cat("usage: cannot read the config: ", shown, "; ", std::strerror(errno)));
+  SINTER_CHECK(in, usage, cat("usage: cannot read the config: ", shown(path), "; ", std::strerror(errno)));
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
@@ -183,15 +184,12 @@ int App::run(int argc, char** argv) {
   if (command.check) command.check();
   if (print_config_) return print(command.flags.config(command.name)), 0;
   Output out({.json = common_.json, .quiet = common_.quiet, .verbose = common_.verbose, .color = common_.color});
+  if (common_.threads > 0) set_num_threads(static_cast<int>(common_.threads));
   return command.run(out);
 }
 
 void App::merge(Command& command) {
-  if (!config_.empty()) {
-    std::error_code ignored;
-    const std::string shown = escaped(std::filesystem::absolute(config_, ignored).lexically_normal().string());
-    apply_config(read_text(config_), shown, command.flags, command.name, command_names());
-  }
+  if (!config_.empty()) apply_config(read_text(config_), shown(config_), command.flags, command.name, command_names());
   for (Flag& flag : command.flags.all()) {
     const char* value = flag.variable ? std::getenv(flag.variable) : nullptr;
     if (value && *value) Flags::set(flag, value, Source::environment, cat(" in ", flag.variable));

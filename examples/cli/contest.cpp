@@ -152,17 +152,11 @@ std::string Contest::rounds(const ContestFlags& flags) const {
   return fmt::format("{} of rounds x {}, {} warm-up", count_of(flags.rounds, "pair"), count_of(flags.steps, "step"), flags.warmup);
 }
 
-double Outcome::distortion(bool of_fused) const {
-  std::vector<double> steps;
-  for (const profiler::StepSample& s : (of_fused ? fused : eager).steps) steps.push_back(static_cast<double>(s.ns()) * 1e-3);
-  return 100 * (profiler::median(steps) / profiler::median(of_fused ? fused_us : eager_us) - 1);
-}
-
 Measured Outcome::measured(const Contest& contest) const {
   Measured m{.only = &fused, .eager = &eager};
   if (!contest.timed()) return m;
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
-  if (contest.device == kCpu) m.distortion = std::max(std::abs(distortion(false)), std::abs(distortion(true)));
+  if (contest.device == kCpu) m.distortion = std::max(std::abs(distortion(eager)), std::abs(distortion(fused)));
   if (ratio.has_interval) {
     m.speedup = ratio;
     m.noise = 50 * (ratio.high - ratio.low) / ratio.value;
@@ -239,7 +233,7 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                               outcome.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some"));
   if (contest.device == kCpu) {
     out.result_text(fmt::format("profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-                                outcome.distortion(false), outcome.distortion(true)));
+                                distortion(outcome.eager), distortion(outcome.fused)));
   }
   for (const std::string& line : outcome.proof) out.result_text(line + "\n");
   const double capture_ms = contest.step->stats().capture_ms;

@@ -58,7 +58,6 @@ struct Outcome {
   std::string headline;            // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
   std::vector<std::string> proof;  // what fusion, replay and traffic should have saved, and what was saved
 
-  double distortion(bool fused) const;  // percent
   Measured measured(const Contest& contest) const;
 };
 

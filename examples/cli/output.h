@@ -30,7 +30,6 @@ class Output {
   void warning(std::string_view text);
 
   bool quiet() const { return options_.quiet; }
-  bool wants_json() const { return options_.json; }
   bool stderr_is_terminal() const { return terminal_; }
 
  private:

@@ -125,6 +125,12 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
              [](const std::string& text) { parse_distrust(text); });
 }
 
+double distortion(const Report& report) {
+  std::vector<double> us;
+  for (const StepSample& s : report.steps) us.push_back(static_cast<double>(s.ns()) * 1e-3);
+  return 100 * (profiler::median(us) / profiler::median(report.clean_us) - 1);
+}
+
 void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
   std::string failed, untrusted;
   const auto add = [](std::string& to, const std::string& what) { to += (to.empty() ? "" : "; ") + what; };
@@ -149,7 +155,7 @@ void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
       }
     }
   }
-  for (const Expectation& e : view.expectations()) {
+  for (const Expectation& e : parse_expectations(view.expect)) {
     if (e.key == "speedup" && e.row.empty()) {
       if (!m.speedup || incomplete)
         add(untrusted, cat("--expect not decided: ", e.text, "; ", incomplete ? "the run is INCOMPLETE" : "there is no interval"));

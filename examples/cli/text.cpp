@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
 
 namespace sinter::cli {
 
@@ -37,7 +40,10 @@ std::string bytes(int64_t n) {
   return fmt::format("{:.1f} KiB", b / 1024);
 }
 
-std::string number(double x) { return fmt::format("{}", x); }
+std::string shown(const std::string& path) {
+  std::error_code ignored;
+  return escaped(std::filesystem::absolute(path, ignored).lexically_normal().string());
+}
 
 std::string join(const std::vector<std::string>& parts, const char* separator) { return fmt::format("{}", fmt::join(parts, separator)); }
 

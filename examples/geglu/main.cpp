@@ -123,7 +123,6 @@ nlohmann::ordered_json row(const GegluFlags& flags, const char* mode, DType dtyp
 int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flags, cli::Output& out) {
   const Device device = cli::choose_device(common.device).first;
   const bool timed = device.type != Device::Type::simt;
-  if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   const DType dtype = flags.dtype == "bf16" || (flags.dtype == "auto" && device.type == Device::Type::cuda) ? DType::bf16 : DType::f32;
   const double seconds = flags.flops() * seconds_per_flop(dtype, device);
   out.note("cost",

@@ -22,9 +22,6 @@
 namespace sinter::mnist {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
 struct BenchFlags {
   TrainFlags train;
   std::string mode = "eager,fused";  // what is timed
@@ -167,7 +164,6 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
   if (!files.formats.empty()) files.check(bench.files.force);
   if (!bench.csv.empty()) cli::check_writable(bench.csv, "--csv", bench.files.force);
   cli::catch_signals();
-  if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   const int64_t largest = bench.batch.back();
   Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = largest});
   SINTER_CHECK(data.train.size() >= largest, usage,
@@ -187,17 +183,19 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
     for (const int64_t h : bench.hidden) order.emplace_back(b, h);
   }
   std::stable_sort(order.begin(), order.end(), [&](auto x, auto y) { return flops(x.first, x.second) < flops(y.first, y.second); });
-  const auto begin = Clock::now();
+  const auto seconds = [begin = std::chrono::steady_clock::now()] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
   double seconds_per_flop = 0;
   int64_t left_out = 0;
   std::string no_memory, csv = "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n";
   for (const auto& [size, hidden] : order) {
     if (cli::interrupted()) break;
-    if (seconds_since(begin) + (4 * kPairs + 16) * seconds_per_flop * flops(size, hidden) > bench.budget) {
+    if (seconds() + (4 * kPairs + 16) * seconds_per_flop * flops(size, hidden) > bench.budget) {
       ++left_out;
       continue;
     }
-    Batches batches(data.train, {.size = size, .seed = common.seed, .dtype = bench.train.model.batch_dtype()});
+    Batches batches(data.train, {.size = size, .seed = common.seed, .dtype = bench.train.model.batch_dtype(), .device = device});
     const std::string where = fmt::format("batch {} hidden {}", size, hidden);
     Cell cell;
     try {

@@ -16,7 +16,7 @@ void add_calibrate(cli::App& app) {
   command.run = [&app](cli::Output& out) {
     const cli::CommonFlags& common = app.common();
     const Device device = choose_device(common.device).first;
-    if (device == kCpu) set_num_threads(common.threads > 0 ? static_cast<int>(common.threads) : available_cores());
+    if (device == kCpu && common.threads == 0) set_num_threads(available_cores());
     const profiler::Roofs r = capture::calibrate(device);
     const std::string file = capture::roofs_file(device);
     if (!file.empty()) capture::save_roofs(r, file);

@@ -38,10 +38,6 @@ struct Trainers {
   Trainer eager, fused, gradients;
   std::unique_ptr<Trainer> listed, replayed;
 
-  static TrainFlags with_mode(TrainFlags flags, const char* mode, const std::string& rules, bool cuda_graph = true) {
-    flags.mode.mode = mode, flags.mode.rules = rules, flags.mode.cuda_graph = cuda_graph;
-    return flags;
-  }
   Trainers(const TrainFlags& flags, Device device, int64_t steps)
       : eager(make(flags, device, steps, "eager", "none")),
         fused(make(flags, device, steps, "fused", flags.mode.rules)),
@@ -59,9 +55,9 @@ struct Trainers {
   }
 
  private:
-  static Trainer make(const TrainFlags& flags, Device device, int64_t steps, const char* mode, const std::string& rules,
-                      bool graph = true) {
-    return Trainer(with_mode(flags, mode, rules, graph), make_model(flags.model, flags.common->seed, device), steps);
+  static Trainer make(TrainFlags flags, Device device, int64_t steps, const char* mode, const std::string& rules, bool cuda_graph = true) {
+    flags.mode.mode = mode, flags.mode.rules = rules, flags.mode.cuda_graph = cuda_graph;
+    return Trainer(flags, make_model(flags.model, flags.common->seed, device), steps);
   }
 };
 
@@ -127,16 +123,18 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   const profiler::Exports files =
       compare.files.exports(fmt::format("{}_b{}_{}_{}", flags.model.model, flags.optimizer.batch, flags.model.dtype, type), true);
   if (!files.formats.empty()) files.check(compare.files.force);
-  if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   manual_seed(common.seed);
   DataOptions wanted = flags.data.options(flags.model.classes);
   const int64_t rows = flags.optimizer.rows_of_step();
   wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
   Dataset data = load_dataset(wanted);
   data.to(device);
-  Batches batches(
-      data.train,
-      {.size = rows, .shuffle = true, .seed = common.seed, .dtype = flags.model.batch_dtype(), .normalize = flags.data.normalization()});
+  Batches batches(data.train, {.size = rows,
+                               .shuffle = true,
+                               .seed = common.seed,
+                               .dtype = flags.model.batch_dtype(),
+                               .normalize = flags.data.normalization(),
+                               .device = device});
   const Batch batch = batches.next();
   const std::string title =
       fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}", flags.model.describe(), batch.labels.numel(),

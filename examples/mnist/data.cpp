@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/parallel.h"
 #include "data/idx.h"
 #include "data/verify.h"
 #include "examples/cli/text.h"
@@ -75,7 +74,7 @@ int make(const DataCommandFlags& flags, cli::Output& out) {
   const fs::path folder = fs::path(flags.what);
   std::error_code error;
   fs::create_directories(folder, error);
-  const std::string shown = escaped(fs::absolute(folder, error).lexically_normal().string());
+  const std::string shown = cli::shown(flags.what);
   SINTER_CHECK(fs::is_directory(folder, error), checkpoint,
                cat("data: cannot make the folder: ", shown, "; ", error ? error.message() : "a file is there"));
   SINTER_CHECK(fs::is_empty(folder, error), usage, cat("usage: folder is not empty: ", shown), "mnist data make ANOTHER");
@@ -123,10 +122,7 @@ void add_data(cli::App& app) {
     }
     if (words.size() == 2) flags.what = words[1];
   };
-  command.run = [&app](cli::Output& out) {
-    if (app.common().threads > 0) set_num_threads(static_cast<int>(app.common().threads));
-    return flags.words[0] == "verify" ? verify(flags, out) : make(flags, out);
-  };
+  command.run = [](cli::Output& out) { return flags.words[0] == "verify" ? verify(flags, out) : make(flags, out); };
 }
 
 }  // namespace sinter::mnist

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +12,7 @@
 #include "core/parallel.h"
 #include "data/libraries.h"
 #include "data/verify.h"
+#include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
@@ -125,8 +125,9 @@ bool look_at_cuda(Doctor& doctor) {
     SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
     SINTER_CUDA_CALL(cudaMemGetInfo(&free, &total));
     const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
-    return fmt::format("driver for CUDA {}, runtime {}; {} card(s), first sm_{}{}, {} of {} free", version(driver), version(CUDART_VERSION),
-                       count, major, minor, cli::bytes(static_cast<int64_t>(free)), cli::bytes(static_cast<int64_t>(total)));
+    return fmt::format("driver for CUDA {}, runtime {}, code for {}; {} card(s), first sm_{}{}, {} of {} free", version(driver),
+                       version(CUDART_VERSION), SINTER_CUDA_CODE, count, major, minor, cli::bytes(static_cast<int64_t>(free)),
+                       cli::bytes(static_cast<int64_t>(total)));
   });
 #else
   return true;
@@ -160,13 +161,9 @@ void look_at_terminal(Doctor& doctor) {
 
 // Largest difference, over the largest value of `b`.
 double difference(const Tensor& a, const Tensor& b) {
-  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
-  double most = 0, scale = 1e-30;
-  for (size_t i = 0; i < x.size(); ++i) {
-    most = std::isnan(x[i] - y[i]) ? INFINITY : std::max(most, std::abs(x[i] - y[i]));
-    scale = std::max(scale, std::abs(y[i]));
-  }
-  return most / scale;
+  cli::Worst worst;
+  worst.see("", a, b);
+  return worst.relative;
 }
 
 // One product against f64, 20 training steps, and a fused step against an eager one from equal weights.

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -23,7 +22,6 @@ struct EvalFlags {
 
 int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags& eval, cli::Output& out) {
   const Device device = choose_device(common.device).first;
-  if (common.threads > 0) set_num_threads(static_cast<int>(common.threads));
   SavedModel saved = read_model(eval.from.from);
   const auto model = build_model(saved, device);
   adopt_data(flags, eval.from, saved);

@@ -46,7 +46,11 @@ std::vector<ClassRow> class_rows(const Evaluation& e) {
 Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options) {
   const NoGrad no_grad;
   const nn::EvalMode evaluation_mode(model);
-  Batches batches(split, {.size = options.batch, .shuffle = false, .dtype = options.dtype, .normalize = options.normalize});
+  Batches batches(split, {.size = options.batch,
+                          .shuffle = false,
+                          .dtype = options.dtype,
+                          .normalize = options.normalize,
+                          .device = model.parameters()[0].device()});
   Evaluation e{.classes = options.classes, .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
   const auto worse = [](const Evaluation::Item& a, const Evaluation::Item& b) {
     return a.loss > b.loss;

@@ -197,51 +197,39 @@ bool cpu_has(std::string_view feature) {
 cli::FlagValues fast98(const cli::CommonFlags& common) {
   const Device device = choose_device(common.device).first;
   const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
-  return {{"hidden", "256,128"},
-          {"act", "relu"},
-          {"optimizer", "adam"},
-          {"schedule", "onecycle"},
-          {"lr", "0.005"},
-          {"lr-warmup", "20%"},
-          {"label-smoothing", "0.05"},
-          {"normalize", "mnist"},
-          {"batch-size", "256"},
-          {"epochs", "3"},
-          {"val", "0"},
-          {"save-every", "0"},
-          {"mode", "fused"},
-          {"target-acc", "98"},
-          {"dtype", bf16 ? "bf16" : "f32"}};
+  std::istringstream words(
+      "hidden=256,128 act=relu optimizer=adam schedule=onecycle lr=0.005 lr-warmup=20% label-smoothing=0.05 normalize=mnist batch-size=256 "
+      "epochs=3 val=0 save-every=0 mode=fused target-acc=98");
+  cli::FlagValues out{{"dtype", bf16 ? "bf16" : "f32"}};
+  for (std::string word; words >> word;) out.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
+  return out;
 }
 
 ProfileSteps parse_profile_steps(const std::string& text) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == ':' || c == ',')
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
+  const std::string what = "usage: --profile-steps";
   const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
   ProfileSteps steps{1, 3, 20};
-  const std::pair<const char*, int*> fields[] = {
+  const std::pair<std::string_view, int*> fields[] = {
       {"wait", &steps.wait}, {"warmup", &steps.warmup}, {"active", &steps.active}, {"repeat", &steps.repeat}};
-  const auto value = [](const std::string& word, size_t field) {
-    return static_cast<int>(cli::parse_integer("usage: --profile-steps", word, field == 2, 1'000'000));
+  const auto set = [&](ptrdiff_t field, const std::string& word) {
+    *fields[field].second = static_cast<int>(cli::parse_integer(what, word, field == 2, 1'000'000));
   };
-  if (text.find(',') != std::string::npos || (!parts[0].empty() && std::isalpha(static_cast<unsigned char>(parts[0][0])))) {
-    SINTER_CHECK(parts.size() % 2 == 0, usage, cat("usage: --profile-steps is not NAME:N,..: ", escaped(text)), hint);
-    for (size_t i = 0; i < parts.size(); i += 2) {
-      const auto* field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) { return f.first == parts[i]; });
-      SINTER_CHECK(field != std::end(fields), usage,
-                   cat("usage: --profile-steps: unknown field: ", escaped(parts[i]), " in ", escaped(text)), hint);
-      *field->second = value(parts[i + 1], static_cast<size_t>(field - fields));
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c == ',' || std::isalpha(c); })) {
+    for (const std::string& item : cli::split(what, text)) {
+      const size_t colon = std::min(item.find(':'), item.size() - 1);
+      const auto* field =
+          std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) { return f.first == item.substr(0, colon); });
+      SINTER_CHECK(field != std::end(fields), usage, cat(what, ": unknown field: ", escaped(item), " in ", escaped(text)), hint);
+      set(field - fields, item.substr(colon + 1));
     }
     return steps;
   }
-  SINTER_CHECK(parts.size() == 3 || parts.size() == 4, usage,
-               cat("usage: --profile-steps is not W:U:A: ", escaped(text), "; ", parts.size(), " numbers, wanted 3"), hint);
-  for (size_t i = 0; i < parts.size(); ++i) *fields[i].second = value(parts[i], i);
+  std::string list = text;
+  std::replace(list.begin(), list.end(), ':', ',');
+  const std::vector<std::string> words = cli::split(what, list);
+  SINTER_CHECK(words.size() == 3 || words.size() == 4, usage,
+               cat(what, " is not W:U:A: ", escaped(text), "; ", words.size(), " numbers, wanted 3"), hint);
+  for (size_t i = 0; i < words.size(); ++i) set(static_cast<ptrdiff_t>(i), words[i]);
   return steps;
 }
 

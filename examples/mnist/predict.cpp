@@ -206,7 +206,7 @@ void add_predict(cli::App& app) {
   };
   command.run = [&app, &command](cli::Output& out) {
     const Device device = choose_device(app.common().device).first;
-    set_num_threads(std::max<int>(1, static_cast<int>(app.common().threads)));
+    if (app.common().threads == 0) set_num_threads(1);
     Predictor(predict, device, out).run(command.flags);
     return 0;
   };

@@ -16,20 +16,17 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "examples/cli/text.h"
 
 namespace sinter::mnist {
 namespace {
 
 namespace fs = std::filesystem;
+using cli::shown;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
 constexpr const char* kFiles[] = {"config.toml",      "metrics.csv", "events.jsonl", "last.safetensors", "model.safetensors",
                                   "best.safetensors", "profile.txt", "profile.json", "profile.csv",      "profile.trace.json.gz",
                                   "profile.folded",   "profile.svg", "profile.html"};
-
-std::string shown(const fs::path& path) {
-  std::error_code ignored;
-  return escaped(fs::absolute(path, ignored).lexically_normal().string());
-}
 
 // "step 2150" of the last row of metrics.csv, else names of what is there; "" for an empty folder.
 std::string contents(const fs::path& folder) {

@@ -73,7 +73,6 @@ class Run {
   std::string position(int64_t step) const;
   void start_profile();
   void profile_step(std::chrono::steady_clock::time_point begin);
-  profiler::Report profile_report();
   std::string finish_profile();
   void report_capture();
   int report();
@@ -121,12 +120,16 @@ void Run::set_up() {
   out_.note("data", fmt::format("{}: {}", data_.description, data_.sizes()));
   at_ = {.data = data_.name, .data_crc = data_crc(data_), .device = device_.str(), .mode = flags_.mode.mode, .build = build_id()};
   time_.start();
-  data_.to(device_);
+  if (!data_.to(device_)) {
+    out_.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while the step before runs (see data-wait)",
+                                  device_.str()));
+  }
   const OptimizerFlags& optimizer = flags_.optimizer;
   batches_.emplace(data_.train, BatchOptions{.size = optimizer.rows_of_step(),
                                              .seed = flags_.common->seed,
                                              .dtype = flags_.model.batch_dtype(),
-                                             .normalize = flags_.data.normalization()});
+                                             .normalize = flags_.data.normalization(),
+                                             .device = device_});
   per_epoch_ = batches_->per_epoch();
   steps_ = optimizer.steps ? optimizer.steps : optimizer.epochs * per_epoch_;
   epochs_ = (steps_ + per_epoch_ - 1) / per_epoch_;
@@ -434,18 +437,13 @@ void Run::start_profile() {
                         .resident_bytes = resident});
 }
 
-profiler::Report Run::profile_report() {
-  profiler::Report report = session_->finish();
-  report.clean_us = clean_us_;
-  const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
-  if (captured && report.replayed) report.nodes = capture::describe_nodes(*captured);
-  return report;
-}
-
 std::string Run::finish_profile() {
   const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
   if (!session_ || at_.step - first_step_ <= steps.wait + steps.warmup) return "";
-  report_ = profile_report();
+  report_ = session_->finish();
+  report_->clean_us = clean_us_;
+  const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
+  if (captured && report_->replayed) report_->nodes = capture::describe_nodes(*captured);
   const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
   const std::string table = report_->table(flags_.mode.view.table);
   const std::vector<std::string> said = files.write({&*report_, 1},
@@ -511,9 +509,7 @@ int Run::report() {
   if (report_) {
     cli::Measured measured{.only = &*report_};
     if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
-      std::vector<double> steps;
-      for (const profiler::StepSample& s : report_->steps) steps.push_back(static_cast<double>(s.ns()) * 1e-3);
-      measured.distortion = 100 * (profiler::median(steps) / clean.value - 1);
+      measured.distortion = cli::distortion(*report_);
       measured.noise = 50 * (clean.high - clean.low) / clean.value;
     }
     cli::judge("train", flags_.mode.view, measured);
@@ -542,6 +538,7 @@ void Run::report_json(const Evaluation* test) const {
     add_json(object["test"], *test);
   }
   object["train_seconds"] = time_.seconds();
+  object["data_wait_seconds"] = data_wait_.seconds();
   object["steps"] = at_.step;
   object["data"] = {{"name", data_.name}, {"train", data_.train.size()}, {"val", data_.val.size()}, {"test", data_.test.size()}};
   object["model"] = {{"name", flags_.model.describe()}, {"parameters", trainer_->model().num_parameters()}, {"dtype", flags_.model.dtype}};

@@ -13,6 +13,7 @@
 #include "nn/glu.h"
 #include "nn/mlp.h"
 #include "ops/gemm_library.h"
+#include "profiler/stats.h"
 
 namespace sinter::mnist {
 namespace {
@@ -131,8 +132,7 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
       scratch.step(batch);
       times.push_back(std::chrono::duration<double>(Clock::now() - before).count());
     }
-    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
-    const double median = times[times.size() / 2];
+    const double median = profiler::median(times);
     tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median), tried.empty() ? "/step" : "");
     if (n == 1 || median < best) best = median, chosen = n;
   }

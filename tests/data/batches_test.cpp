@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/device/cuda_recorder.h"
 #include "data/digits.h"
 #include "tests/data/data_test_util.h"
 
@@ -125,8 +126,11 @@ TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Normalize normalize : {Normalize::none, Normalize::mnist}) {
       const BatchOptions options{.size = 50, .dtype = dtype, .normalize = normalize};
-      Batches a(here.train, options), b(there.train, options), c(here.val, options), d(there.val, options);
-      for (const auto& [first, second] : {std::pair(&a, &b), std::pair(&c, &d)}) {
+      BatchOptions ahead = options;  // made on the CPU, one ahead
+      ahead.device = kSimt;
+      Batches a(here.train, options), b(there.train, options), c(here.val, options), d(there.val, options), e(here.train, ahead);
+      Batches a2(here.train, options);
+      for (const auto& [first, second] : {std::pair(&a, &b), std::pair(&c, &d), std::pair(&a2, &e)}) {
         for (int i = 0; i < 7; ++i) {
           const Batch x = first->next(), y = second->next();
           EXPECT_EQ(y.images.device(), kSimt);
@@ -137,6 +141,39 @@ TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
     }
   }
 }
+
+TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
+  const BatchOptions here{.size = 4, .seed = 9}, there{.size = 4, .seed = 9, .device = Device{Device::Type::simt, 0}};
+  Batches a(numbered(30), here), b(numbered(30), there);
+  for (const BatchPosition at : {BatchPosition{0, 0}, {0, 1}, {0, 7}, {1, 0}, {0, 3}, {5, 6}}) {
+    if (a.position() != at) a.seek(at), b.seek(at);
+    EXPECT_EQ(b.position(), at);
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>()) << at.epoch << " " << at.batch;
+  }
+}
+
+#if SINTER_HAS_CUDA
+TEST(Batches, OfASetThatTheCardCannotHoldComeOneByOne) {
+  cuda::Recorder card;
+  const Device device{Device::Type::cuda, 0};
+  Dataset data{.train = numbered(9000)};  // 7.1 MB
+  data.val = slice(data.train, 8000, 9000);
+  card.set({.memory = size_t{10} << 20});
+  EXPECT_FALSE(data.to(device));
+  EXPECT_EQ(data.train.images.device(), kCpu);
+  Batches batches(data.train, {.size = 100, .device = device}), here(data.train, {.size = 100});
+  for (int i = 0; i < 3; ++i) {
+    const Batch batch = batches.next(), wanted = here.next();
+    EXPECT_EQ(batch.images.device(), device);
+    EXPECT_EQ(batch.images.to_vector<float>(), wanted.images.to_vector<float>());
+    EXPECT_EQ(batch.labels.to_vector<int>(), wanted.labels.to_vector<int>());
+  }
+  card.set({.memory = size_t{40} << 20});
+  EXPECT_TRUE(data.to(device));
+  EXPECT_EQ(data.val.images.device(), device);
+}
+#endif
 
 }  // namespace
 }  // namespace sinter

@@ -305,12 +305,17 @@ TEST(MnistJson, EverySchemaHasItsKeys) {
     return out;
   };
   const Words train = keys({"train", "--limit", "64", "--steps", "2", "--hidden", "8", "--out", "a"});
-  for (const char* key : {"run", "interrupted", "test", "train_seconds", "steps", "data", "model", "optimizer", "seed", "device", "threads",
-                          "mode", "epochs"})
+  for (const char* key : {"run", "interrupted", "test", "train_seconds", "data_wait_seconds", "steps", "data", "model", "optimizer", "seed",
+                          "device", "threads", "mode", "epochs"})
     EXPECT_EQ(std::count(train.begin(), train.end(), key), 1) << key;
   EXPECT_EQ(keys({"eval", "--from", "a", "--limit", "64"}), (Words{"schema", "model", "data", "set", "images", "accuracy",
                                                                    "accuracy_half_width", "loss", "classes", "confusion", "worst"}));
   EXPECT_EQ(keys({"predict", "--from", "a", "--index", "0"}), (Words{"schema", "model", "predictions"}));
+  EXPECT_EQ(keys({"bench", "--device", "cpu", "--batch", "1", "--hidden", "8"}), (Words{"schema", "title", "left_out", "cells"}));
+  const Words compare = keys({"compare", "--batch", "8", "--hidden", "8", "--rounds", "1", "--steps", "1", "--warmup", "0"});
+  for (const char* key :
+       {"model", "batch", "device", "rules", "parity", "eager_us", "fused_us", "ratio", "launches", "bytes", "flops", "ledger"})
+    EXPECT_EQ(std::count(compare.begin(), compare.end(), key), 1) << key;
   EXPECT_EQ(keys({"data", "make", "d", "--train", "30", "--test", "20"}), (Words{"schema", "folder", "train", "test", "data_seed"}));
   EXPECT_EQ(keys({"doctor"}), (Words{"schema", "ready", "devices", "checks"}));
   EXPECT_EQ(keys({"doctor", "a/model.safetensors"}), (Words{"schema", "file", "tensors", "bytes", "crc_checked", "model"}));

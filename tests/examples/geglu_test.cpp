@@ -71,7 +71,14 @@ TEST(Geglu, HelpConfigAndRefusals) {
   const Result help = geglu({"--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_NE(help.out.find("\nusage: geglu [flags]\n"), std::string::npos) << help.out;
-  EXPECT_EQ(geglu({"--print-config"}).status, 0);
+  std::istringstream lines(help.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  Program program;
+  program.name = "geglu";
+  const Result first = program.run({"--print-config", "--gelu", "erf", "--rules=-glu", "--steps", "7"});
+  program.write("c.toml", first.out);
+  EXPECT_EQ(program.run({"--config", "c.toml", "--print-config"}).out, first.out) << first.err;
+  EXPECT_NE(first.out.find("\ngelu = \"erf\"\n"), std::string::npos) << first.out;
   const Result typo = geglu({"--hiden", "3"});
   EXPECT_EQ(typo.status, 2);
   EXPECT_NE(typo.err.find("unknown flag: --hiden for geglu; nearest is --hidden"), std::string::npos) << typo.err;
