@@ -28,7 +28,9 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 struct BenchFlags {
   TrainFlags train;
   std::vector<int64_t> batch, hidden;
-  std::string csv;
+  std::string csv, modes = "eager,fused";
+  bool runs(bool fused) const { return modes.find(fused ? "fused" : "eager") != std::string::npos; }
+  bool both() const { return runs(false) && runs(true); }
   double budget = 60;
   cli::ExportFlags files;
 };
@@ -71,8 +73,9 @@ profiler::SweepCell measure(const BenchFlags& bench, Device device, const Batch&
   TrainFlags flags = bench.train;
   flags.model.hidden = {hidden, hidden};
   std::vector<std::unique_ptr<Trainer>> trainers;
-  for (const char* mode : {"eager", "fused"}) {
-    flags.mode.mode = mode;
+  for (const bool fused : {false, true}) {
+    if (!bench.runs(fused)) continue;
+    flags.mode.mode = fused ? "fused" : "eager";
     trainers.push_back(std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000));
     for (int i = 0; i < 3; ++i) trainers.back()->step(batch);  // two are recorded
   }
@@ -80,10 +83,15 @@ profiler::SweepCell measure(const BenchFlags& bench, Device device, const Batch&
   const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / one), 1, 40);
   std::vector<double> us[2];
   for (int64_t pair = 0; pair < kPairs && !cli::interrupted(); ++pair) {
-    for (const bool fused : {pair % 2 == 1, pair % 2 == 0}) us[fused].push_back(round_us(*trainers[fused], batch, steps));
+    for (const bool fused : {pair % 2 == 1, pair % 2 == 0}) {
+      if (bench.runs(fused)) us[fused].push_back(round_us(*trainers[bench.both() && fused], batch, steps));
+    }
   }
-  if (us[0].size() != us[1].size() || us[0].empty()) return {};
-  return {batch.labels.numel(), hidden, profiler::median(us[0]), profiler::median(us[1]), profiler::paired_ratio(us[0], us[1])};
+  if (us[0].empty() && us[1].empty()) return {};
+  const auto median = [](const std::vector<double>& times) { return times.empty() ? 0 : profiler::median(times); };
+  profiler::SweepCell cell{batch.labels.numel(), hidden, median(us[0]), median(us[1])};
+  if (bench.both()) cell.ratio = profiler::paired_ratio(us[0], us[1]);
+  return cell;
 }
 
 const profiler::SweepCell* find(const profiler::Sweep& sweep, int64_t batch, int64_t hidden) {
@@ -113,7 +121,7 @@ std::string crossover(const profiler::Sweep& sweep) {
   return out;
 }
 
-std::string map_text(const profiler::Sweep& sweep) {
+std::string map_text(const profiler::Sweep& sweep, bool both) {
   std::string out = fmt::format("{:>6}", "batch");
   for (const int64_t hidden : sweep.hidden) out += fmt::format("  {:>12}", fmt::format("hidden {}", hidden));
   out += "\n";
@@ -121,10 +129,14 @@ std::string map_text(const profiler::Sweep& sweep) {
     out += fmt::format("{:>6}", batch);
     for (const int64_t hidden : sweep.hidden) {
       const profiler::SweepCell* c = find(sweep, batch, hidden);
-      out += fmt::format("  {:>12}", !c ? "-" : c->ratio.contains(1) ? "." : fmt::format("{:.2f}x", c->ratio.value));
+      out += fmt::format("  {:>12}", !c                     ? "-"
+                                     : !both                ? fmt::format("{:.1f} us", c->eager_us + c->fused_us)
+                                     : c->ratio.contains(1) ? "."
+                                                            : fmt::format("{:.2f}x", c->ratio.value));
     }
     out += "\n";
   }
+  if (!both) return out + "a whole step, median of rounds; - left out\n";
   return out + "times eager / fused of a whole step; . within noise (the 95 % interval holds 1); - left out\n" + sweep.crossover + "\n";
 }
 
@@ -133,6 +145,7 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
   SINTER_CHECK(device.type != Device::Type::simt, usage, "usage: bench needs a device whose times mean something: the device is simt",
                "mnist compare --device simt counts launches and bytes");
   const profiler::Exports files = bench.files.exports("bench", false);
+  SINTER_CHECK(bench.both() || files.formats.empty(), usage, cat("usage: --profile needs --mode eager,fused: the mode is ", bench.modes));
   if (!files.formats.empty()) files.check(bench.files.force);
   if (!bench.csv.empty()) cli::check_writable(bench.csv, "--csv", bench.files.force);
   cli::catch_signals();
@@ -168,9 +181,10 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
     Batches batches(data.train, {.size = size, .seed = common.seed, .dtype = bench.train.model.batch_dtype()});
     const profiler::SweepCell cell = measure(bench, device, batches.next(), hidden);
     if (cell.batch == 0) break;
-    out.detail(fmt::format("batch {} hidden {}: {:.1f} -> {:.1f} us, {}", size, hidden, cell.eager_us, cell.fused_us,
-                           profiler::factor_text(cell.ratio, kPairs)));
-    seconds_per_flop = cell.eager_us * 1e-6 / flops(size, hidden);
+    out.detail(bench.both() ? fmt::format("batch {} hidden {}: {:.1f} -> {:.1f} us, {}", size, hidden, cell.eager_us, cell.fused_us,
+                                          profiler::factor_text(cell.ratio, kPairs))
+                            : fmt::format("batch {} hidden {}: {:.1f} us", size, hidden, cell.eager_us + cell.fused_us));
+    seconds_per_flop = std::max(cell.eager_us, cell.fused_us) * 1e-6 / flops(size, hidden);
     sweep.cells.push_back(cell);
   }
   sweep.crossover = crossover(sweep);
@@ -179,8 +193,8 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
                                   bench.budget));
   }
   out.result("bench", sweep.title);
-  out.result_text("\n" + map_text(sweep));
-  std::string csv = "batch,hidden,eager_us,fused_us,ratio,low,high\n";
+  out.result_text("\n" + map_text(sweep, bench.both()));
+  std::string csv = "batch,hidden,eager_us,fused_us,ratio,low,high\n";  // 0: not measured
   nlohmann::ordered_json cells = nlohmann::ordered_json::array();
   for (const profiler::SweepCell& c : sweep.cells) {
     csv += fmt::format("{},{},{:.2f},{:.2f},{:.4f},{:.4f},{:.4f}\n", c.batch, c.hidden, c.eager_us, c.fused_us, c.ratio.value, c.ratio.low,
@@ -226,6 +240,7 @@ void add_bench(cli::App& app) {
   add_sizes(flags, "hidden", bench.hidden, "64..1024", "widths H, alike");
   flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"}, "bf16: activations and copies of the weights");
   flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
+  flags.choice("mode", bench.modes, {"eager,fused", "eager", "fused"}, "one by itself gives times and no factor");
   cli::Flag& rules = flags.word("rules", bench.train.mode.rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right");
   rules.once = true;
   rules.set = [](const std::string& text, const std::string&) { bench.train.mode.rules = capture::RuleSet(text).text(); };

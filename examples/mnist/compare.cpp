@@ -102,8 +102,8 @@ void judge(const Parity& parity, const CompareFlags& flags, double lr) {
                  cat("compare: results differ: ", w == &parity.gradients ? "grad of " : "", w->where, ", max rel ",
                      fmt::format("{:.1e}", w->relative), "; allowed ", allowed));
   }
-  // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights may differ by lr/20 more, and by both signs
-  // of a step where one side cut its operands to TF32 and the other, classifier_head, did not.
+  // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights may differ by lr/20 more, and by both
+  // signs of a step where one side cut its operands to TF32 and the other, classifier_head, did not.
   const double magnified = flags.train.model.dtype == "tf32" ? 2.01 : 0.05;
   const bool close = parity.weights.relative <= allowed || (adam && parity.weights.absolute <= magnified * lr);
   SINTER_CHECK(close, check,
@@ -162,18 +162,10 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                      fmt::format("parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr", parity.loss.relative,
                                  parity.gradients.relative, worst, parity.state.relative, parity.in_lr(lr)),
                      out);
-  if (!files.formats.empty()) {
-    const profiler::Comparison comparison = cli::comparison_of(outcome.ledger, outcome.headline, outcome.proof);
-    const std::string text =
-        fmt::format("{}\n{}\n{}\nstep {}\n{}\n", outcome.eager.table(rounds.view.table), outcome.fused.table(rounds.view.table),
-                    outcome.ledger.table(), outcome.headline, fmt::join(outcome.proof, "\n"));
-    const std::vector<std::string> said = files.write(std::vector{outcome.eager, outcome.fused},
-                                                      {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command,
-                                                       cli::build_name(), std::to_string(common.seed), flags.optimizer.batch},
-                                                      text, &comparison);
-    for (const std::string& what : said) out.note("profile", what);
-    out.note("files", cli::join(files.files()));
-  }
+  cli::write_files(files, outcome, rounds,
+                   {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command, cli::build_name(),
+                    std::to_string(common.seed), flags.optimizer.batch},
+                   out);
   if (!flags.mode.dump_graph.empty()) {
     write_graph(suffixed(flags.mode.dump_graph, "_eager"), contest.captured().recorded);
     write_graph(suffixed(flags.mode.dump_graph, "_fused"), contest.captured().fused.graph);
