@@ -126,11 +126,17 @@ void take_records(Trace& trace, const std::vector<DeviceTimer::Ran>& ran) {
       launch.source = Source::none;
     }
     out.push_back(launch);
+    std::vector<std::vector<const DeviceTimer::Ran*>> lanes;  // what ran side by side in a graph is shown as streams
     for (; graph && it != ran.end() && it->launch == id; ++it) {
       if (it->node == 0) continue;
       LaunchRecord& node = out.emplace_back(launch);
       node.kind = LaunchKind::kernel, node.kernel = {}, node.graph_node = it->node, node.dev_t0 = it->begin, node.dev_t1 = it->end;
       if (it->kernels > 0) node.source = Source::cupti;
+      const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const auto& others) {
+        return std::none_of(others.begin(), others.end(), [&](const auto* o) { return o->begin < it->end && it->begin < o->end; });
+      });
+      node.stream += static_cast<uint32_t>(lane - lanes.begin());
+      (lane == lanes.end() ? lanes.emplace_back() : *lane).push_back(&*it);
     }
   }
   trace.launches = std::move(out);

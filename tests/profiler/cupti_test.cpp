@@ -7,6 +7,7 @@
 
 #include "core/device/cuda_graph.h"
 #include "core/device/launch_hook.h"
+#include "profiler/trace.h"
 #include "tests/profiler/scopes.h"
 
 namespace sinter::profiler {
@@ -157,7 +158,13 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
   EXPECT_EQ(find_row(report.rows(), "a")->device_ns, 2 * 4000);
   EXPECT_EQ(find_row(report.rows(), "b")->device_ns, 2 * 8000);
   EXPECT_EQ(report.timeline().busy_ns, 2 * 16'000);
-  EXPECT_TRUE(replays().incomplete.empty());
+  fake_.parallel = true;
+  const Report branches = replays();  // every kernel for itself in its lane
+  EXPECT_TRUE(branches.incomplete.empty()) << branches.incomplete[0];
+  EXPECT_EQ(branches.timeline().busy_ns, 2 * 4000);
+  const TraceCheck check = validate_trace(chrome_trace(branches, plan_trace(branches)));
+  EXPECT_TRUE(check.problems.empty()) << check.problems[0].what;
+  fake_.parallel = false;
   fake_.lose = 9;  // the second kernel of b, in the last step
   const Report lost = replays();
   EXPECT_EQ(why_incomplete(lost), "1 launches were not timed. ");

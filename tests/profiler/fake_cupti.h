@@ -17,7 +17,7 @@ using namespace cuda;
 inline constexpr size_t kStride = size_t{1} << 20;  // of records in a buffer: 4 fill one
 inline constexpr int64_t kOffset = 7'000'000'000;   // of the device's clock
 
-// The library and the card behind it: one thing at a time, each as long as `next_ns` says.
+// The library and the card behind it: each thing after the other, and as long as `next_ns` says.
 struct Fake {
   profiler::FakeClock clock;
   CUpti_BuffersCallbackRequestFunc request = nullptr;
@@ -30,6 +30,7 @@ struct Fake {
   int64_t free_at = 0, next_ns = 2000;
   int records = 0, lose = -1, zero = -1;  // the records with these numbers, of those that stand for work
   bool twice = false;                     // every call runs two kernels
+  bool parallel = false;                  // all that is launched runs at once
   CUptiResult answer = CUPTI_SUCCESS;
   uint32_t version = CUPTI_API_VERSION;
   std::map<cudaGraphExec_t, std::pair<uint32_t, size_t>> graphs;  // number, nodes
@@ -57,7 +58,7 @@ struct Fake {
   }
   template <class R>
   void work(CUpti_ActivityKind kind, uint64_t node = 0) {
-    const int64_t begin = std::max(free_at, clock.now());
+    const int64_t begin = parallel ? clock.now() : std::max(free_at, clock.now());
     free_at = begin + next_ns;
     if (kinds.empty() || records++ == lose) return;
     R r{};
