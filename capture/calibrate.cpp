@@ -9,6 +9,7 @@
 #include <fstream>
 #include <limits>
 
+#include "autograd/autograd.h"
 #include "capture/step.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
@@ -85,6 +86,20 @@ double copy_gbs(Device device, int64_t bytes) {
 int64_t cpu_cache_bytes() {
   const int64_t l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
   return l3 > 0 ? l3 : l2 > 0 ? l2 : int64_t{8} << 20;
+}
+
+// An op that has next to nothing to do, as a training step runs it: recorded, and differentiated.
+double op_ns(Device device) {
+  constexpr int kOps = 32;
+  const GradMode on(true);
+  Tensor one = Tensor::zeros({1}, DType::f32).to(device);
+  one.set_requires_grad(true);
+  const double ns = best_ns(device, 10, 8, [&] {
+    Tensor x = one;
+    for (int i = 0; i < kOps; ++i) x = scale(x, 1.0);
+    backward(x);
+  });
+  return ns / (2 * kOps + 1);  // and the sum of the gradients
 }
 
 // A kernel that has next to nothing to do, and the gap between two nodes of a CUDA graph. Only where the device keeps records of its own
@@ -164,8 +179,7 @@ Roofs calibrate(Device device) {
   roofs.bf16_gflops = cpu ? gemm_gflops(device, DType::bf16, {512}) : gemm_gflops(device, DType::bf16, {8192});
   roofs.cache_gbs = copy_gbs(device, std::min<int64_t>(roofs.cache_bytes / 4, 4 << 20));
   roofs.dram_gbs = copy_gbs(device, std::clamp<int64_t>(4 * roofs.cache_bytes, int64_t{64} << 20, int64_t{512} << 20));
-  const Tensor one = Tensor::zeros({1}, DType::f32).to(device);
-  roofs.op_ns = best_ns(device, 10, 200, [&] { scale(one, 1.0); });
+  roofs.op_ns = op_ns(device);
   if (!cpu) measure_node(device, roofs), roofs.event_ns = event_ns();
   roofs.scope_ns = scope_ns();
   return roofs;
