@@ -37,6 +37,7 @@ class Tape final : public Recorder {
     std::vector<uint64_t> versions;  // of the storages of in, then out, at record time
     std::vector<int64_t> in_slots, out_slots;
     uint32_t needs;
+    uint64_t uid;      // of the op's call in a profile; 0: not profiled
     std::string path;  // anomaly mode only
   };
   int64_t slot_for_input(const Tensor& t, const char* op);

@@ -9,11 +9,13 @@
 #include <fstream>
 #include <limits>
 
+#include "autograd/autograd.h"
 #include "capture/step.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda.h"
 #include "core/device/memory.h"
+#include "core/device/timing.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "ops/ops.h"
@@ -53,11 +55,21 @@ double best_ns(Device device, double ms, int calls, F&& work) {
   return best;
 }
 
+// Uniform in [-1, 1): zeros cost less power, so that a card would not have to lower its clock.
+Tensor noise(const Shape& shape) {
+  const Tensor t = Tensor::empty(shape, DType::f32);
+  uint64_t state = 1;
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    t.data<float>()[i] = static_cast<float>(state >> 40) * 0x1p-23f - 1;
+  }
+  return t;
+}
+
 double gemm_gflops(Device device, DType dtype, std::initializer_list<int64_t> sizes) {
   double best = 0;
   for (const int64_t n : sizes) {
-    const Tensor a = cast(Tensor::zeros({n, n}, DType::f32), dtype).to(device),
-                 b = cast(Tensor::zeros({n, n}, DType::f32), dtype).to(device);
+    const Tensor a = cast(noise({n, n}), dtype).to(device), b = cast(noise({n, n}), dtype).to(device);
     best = std::max(best, 2 * static_cast<double>(n * n * n) / best_ns(device, 40, device == kCpu ? 1 : 8, [&] { matmul(a, b); }));
   }
   return best;
@@ -65,7 +77,7 @@ double gemm_gflops(Device device, DType dtype, std::initializer_list<int64_t> si
 
 // bytes: read and written together
 double copy_gbs(Device device, int64_t bytes) {
-  const Tensor x = Tensor::zeros({std::max<int64_t>(bytes / 8, 1)}, DType::f32).to(device);
+  const Tensor x = noise({std::max<int64_t>(bytes / 8, 1)}).to(device);
   const int calls = bytes < int64_t{64} << 20 ? 8 : 1;
   const double ns = std::min(best_ns(device, 20, calls, [&] { copy(x); }), best_ns(device, 20, calls, [&] { scale(x, 1.5); }));
   return static_cast<double>(8 * x.numel()) / ns;
@@ -76,8 +88,23 @@ int64_t cpu_cache_bytes() {
   return l3 > 0 ? l3 : l2 > 0 ? l2 : int64_t{8} << 20;
 }
 
-// One node of a CUDA graph that has next to nothing to do, its gap included.
-double node_ns(Device device) {
+// An op that has next to nothing to do, as a training step runs it: recorded, and differentiated.
+double op_ns(Device device) {
+  constexpr int kOps = 32;
+  const GradMode on(true);
+  Tensor one = Tensor::zeros({1}, DType::f32).to(device);
+  one.set_requires_grad(true);
+  const double ns = best_ns(device, 10, 8, [&] {
+    Tensor x = one;
+    for (int i = 0; i < kOps; ++i) x = scale(x, 1.0);
+    backward(x);
+  });
+  return ns / (2 * kOps + 1);  // and the sum of the gradients
+}
+
+// A kernel that has next to nothing to do, and the gap between two nodes of a CUDA graph. Only where the device keeps records of its own
+// the two come apart.
+void measure_node(Device device, Roofs& roofs) {
   constexpr int kNodes = 64;
   const auto chain = [&](const Tensors& in) {
     Tensor x = in[0];
@@ -87,7 +114,27 @@ double node_ns(Device device) {
   Step step(chain, {.rules = RuleSet("none")});
   const Tensors in{Tensor::zeros({32}, DType::f32).to(device)};
   for (int i = 0; i < 3; ++i) step(in);
-  return best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
+  roofs.floor_ns = best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 8}, .device = device, .replayed = true});
+  for (; !session.done(); session.step()) step(in);
+  const profiler::Report report = session.finish();
+  if (report.source != profiler::Source::cupti || !report.incomplete.empty()) return;
+  double kernels = 0;
+  for (const profiler::OpCall& call : report.rows().calls) kernels += static_cast<double>(call.device_ns) / (8 * kNodes);
+  roofs.node_gap_ns = std::max(0.0, roofs.floor_ns - kernels);
+  roofs.floor_ns -= roofs.node_gap_ns;
+}
+
+// What timing a launch costs the host.
+double event_ns() {
+  constexpr int kLaunches = 4096;
+  std::string why;
+  const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(kLaunches, why);
+  const auto begin = Clock::now();
+  for (int i = 0; i < kLaunches; ++i) timer->has_records() ? (timer->submitting(1), timer->submitted()) : void(timer->mark());
+  const double ns = std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kLaunches;
+  timer->wait();
+  return ns;
 }
 
 double scope_ns() {
@@ -117,7 +164,7 @@ std::string key_of(Device device) {
   const char* build = "debug";
 #endif
   const std::string where = device == kCpu ? cat(num_threads(), " threads, ", gemm_backend_name()) : cuda::card_facts().text;
-  return cat("roofs/1 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
+  return cat("roofs/2 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
 }
 
 }  // namespace
@@ -132,9 +179,8 @@ Roofs calibrate(Device device) {
   roofs.bf16_gflops = cpu ? gemm_gflops(device, DType::bf16, {512}) : gemm_gflops(device, DType::bf16, {8192});
   roofs.cache_gbs = copy_gbs(device, std::min<int64_t>(roofs.cache_bytes / 4, 4 << 20));
   roofs.dram_gbs = copy_gbs(device, std::clamp<int64_t>(4 * roofs.cache_bytes, int64_t{64} << 20, int64_t{512} << 20));
-  const Tensor one = Tensor::zeros({1}, DType::f32).to(device);
-  roofs.op_ns = best_ns(device, 10, 200, [&] { scale(one, 1.0); });
-  if (!cpu) roofs.floor_ns = node_ns(device);
+  roofs.op_ns = op_ns(device);
+  if (!cpu) measure_node(device, roofs), roofs.event_ns = event_ns();
   roofs.scope_ns = scope_ns();
   return roofs;
 }

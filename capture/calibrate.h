@@ -8,7 +8,8 @@
 
 namespace sinter::capture {
 
-// Best rates over a few runs of each kind, now. Error (usage): simt, whose times mean nothing.
+// Best rates over a few runs of each kind, now. REQUIRES: this thread's tape is not needed any more. Error (usage): simt, whose times mean
+// nothing.
 profiler::Roofs calibrate(Device device);
 
 // From the cache, else measured and kept; a cache that cannot be read or written is passed over. `fresh`: was it measured just now?

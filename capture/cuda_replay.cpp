@@ -8,38 +8,48 @@
 
 namespace sinter::capture {
 
-CudaReplay::CudaReplay(const Branches& branches, const std::function<void(size_t)>& run) : ops_(branches.branch.size()), run_(run) {
+CudaReplay::CudaReplay(const Branches& branches, const std::function<void(size_t)>& run)
+    : branches_(branches), run_(run), graph_(capture()) {}
+
+std::unique_ptr<cuda::Graph> CudaReplay::capture() const {
   std::map<int, int> events;  // the node (or the start) that somebody waits for -> its event
-  for (const int wait : branches.waits) {
+  for (const int wait : branches_.waits) {
     if (wait != Branches::kNone) events.emplace(wait, static_cast<int>(events.size()));
   }
-  if (branches.join != Branches::kNone) events.emplace(branches.join, static_cast<int>(events.size()));
-  cuda::GraphBuilder builder(static_cast<int>(events.size()), branches.any_side());
+  if (branches_.join != Branches::kNone) events.emplace(branches_.join, static_cast<int>(events.size()));
+  cuda::GraphBuilder builder(static_cast<int>(events.size()), branches_.any_side());
   const auto record = [&](int node) {
     if (const auto it = events.find(node); it != events.end()) builder.record(it->second);
   };
   for (const auto pass : {cuda::Pass::rehearsal, cuda::Pass::capture}) {
     builder.begin(pass);
     record(Branches::kStart);
-    for (size_t n = 0; n < branches.branch.size(); ++n) {
-      builder.switch_to(branches.branch[n]);
-      if (branches.waits[n] != Branches::kNone) builder.wait(events.at(branches.waits[n]));
-      run(n);
+    for (size_t n = 0; n < branches_.branch.size(); ++n) {
+      builder.switch_to(branches_.branch[n]);
+      if (branches_.waits[n] != Branches::kNone) builder.wait(events.at(branches_.waits[n]));
+      run_(n);
+      builder.captured(static_cast<int>(n));
       record(static_cast<int>(n));
     }
     builder.switch_to(0);
-    if (branches.join != Branches::kNone) builder.wait(events.at(branches.join));
-    graph_ = builder.end();
+    if (branches_.join != Branches::kNone) builder.wait(events.at(branches_.join));
+    if (auto graph = builder.end()) return graph;
   }
+  return nullptr;
 }
 
 void CudaReplay::run_profiled() {
-  if (!instrumented_) {
-    cuda::GraphBuilder builder(0, false, static_cast<int>(ops_) + 1);
+  if (const int turn = cuda::records_turn(); turn != 0) {
+    if (recorded_turn_ != turn) recorded_ = capture();
+    recorded_turn_ = turn;
+    return recorded_->launch();
+  }
+  if (const size_t ops = branches_.branch.size(); !instrumented_) {
+    cuda::GraphBuilder builder(0, false, static_cast<int>(ops) + 1);
     for (const auto pass : {cuda::Pass::rehearsal, cuda::Pass::capture}) {
       builder.begin(pass);
       builder.mark(0);
-      for (size_t n = 0; n < ops_; ++n) {
+      for (size_t n = 0; n < ops; ++n) {
         run_(n);
         builder.mark(static_cast<int>(n) + 1);
       }

@@ -15,15 +15,17 @@ class CudaReplay {
   // run(n) launches node n. It is called twice per node: first nothing runs (kernels are loaded, plans made), then it is captured.
   CudaReplay(const Branches& branches, const std::function<void(size_t n)>& run);
   void run() { graph_->launch(); }
-  // For a session that records: the same work as one chain with an event behind every node, waited for and told to the profiler node by
-  // node. Built at its first use, that is in warm-up.
+  // For a session that records. Where the device keeps records, the same graph once more, captured while it does. Else the same work as one
+  // chain with an event behind every node, waited for and told to the profiler node by node. Built at the first use, that is in warm-up.
   void run_profiled();
   size_t nodes() const { return graph_->nodes(); }
 
  private:
-  const size_t ops_;
+  std::unique_ptr<cuda::Graph> capture() const;
+  const Branches branches_;
   const std::function<void(size_t n)> run_;
-  std::unique_ptr<cuda::Graph> graph_, instrumented_;
+  std::unique_ptr<cuda::Graph> graph_, instrumented_, recorded_;
+  int recorded_turn_ = 0;
 };
 
 }  // namespace sinter::capture

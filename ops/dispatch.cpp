@@ -2,6 +2,7 @@
 #include "core/rng.h"
 #include "ops/op.h"
 #include "ops/ops.h"
+#include "profiler/backward.h"
 
 namespace sinter {
 namespace {
@@ -31,7 +32,7 @@ void check_inputs(const OpDef& op, Operands in) {
 // Describes the call to the open scope and runs its kernel.
 void launch_in(profiler::Scope& scope, const Call& call) {
   scope.describe([&] {
-    profiler::OpInfo info;
+    profiler::OpInfo info{.uid = profiler::next_op_uid(), .forward_uid = profiler::BackwardOf::current()};
     info.cost = call.op.view ? Cost{} : call.op.cost(call.in, call.out, call.attrs);
     info.role = call.role;
     info.shape_key = shape_key_of(call.in);

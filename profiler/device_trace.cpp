@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <utility>
 
 #include "core/device/launch_hook.h"
 #include "profiler/buffers.h"
@@ -10,6 +12,13 @@
 namespace sinter::profiler {
 namespace detail {
 namespace {
+
+StaticName footprint_of(const LaunchShape& s) {
+  char text[128];
+  std::snprintf(text, sizeof text, "grid %lld x %lld x %lld, block %d, %zu B shared", static_cast<long long>(s.grid.x),
+                static_cast<long long>(s.grid.y), static_cast<long long>(s.grid.z), s.block, s.shared_bytes);
+  return intern(text);
+}
 
 class Hook final : public LaunchHook {
  public:
@@ -21,6 +30,8 @@ class Hook final : public LaunchHook {
       call.token = buffer->push("synchronize", ScopeKind::sync);
     } else {
       call.token = buffer;
+      DeviceTimer* timer = timer_.load(std::memory_order_acquire);
+      if (timer && timer->has_records()) timer->submitting(call.id = ++last_id_);
       call.begin = now();
     }
   }
@@ -28,18 +39,23 @@ class Hook final : public LaunchHook {
   void after(DeviceCall& call) noexcept override {
     if (!call.token) return;
     if (call.work == DeviceWork::wait) return thread_buffer()->pop(static_cast<Record*>(call.token));
-    LaunchRecord launch{.api_t0 = call.begin, .api_t1 = now(), .bytes = call.bytes};
+    LaunchRecord launch{.api_t0 = call.begin, .api_t1 = now(), .bytes = call.bytes, .launches = call.launches};
     launch.kind = call.work == DeviceWork::copy    ? LaunchKind::memcpy
                   : call.work == DeviceWork::fill  ? LaunchKind::memset
                   : call.work == DeviceWork::graph ? LaunchKind::graph
                                                    : LaunchKind::kernel;
     try {
       launch.kernel = intern(call.name);
+      if (call.shape) launch.footprint = footprint_of(*call.shape);
     } catch (const std::bad_alloc&) {
     }
     if (call.device == Device::Type::simt) {
       launch.source = Source::emul;
-    } else if (DeviceTimer* timer = timer_.load(std::memory_order_acquire); timer && launch.kind != LaunchKind::graph) {
+    } else if (DeviceTimer* timer = timer_.load(std::memory_order_acquire); timer && call.id > 0) {
+      timer->submitted();
+      launch.source = Source::cupti;
+      launch.dev_t1 = static_cast<int64_t>(call.id);
+    } else if (timer && launch.kind != LaunchKind::graph) {
       launch.source = Source::event;
       launch.dev_t1 = timer->mark();
     }
@@ -52,6 +68,7 @@ class Hook final : public LaunchHook {
   }
 
   std::atomic<DeviceTimer*> timer_{nullptr};
+  std::atomic<uint64_t> last_id_{0};
   std::atomic<const void*> allocator_{nullptr};
 };
 Hook g_hook;
@@ -84,7 +101,52 @@ int64_t Axis::host_ns(int mark) const {
   return begin.host_ns + std::llround(static_cast<double>(marks[static_cast<size_t>(mark)] - d0) * scale);
 }
 
-int64_t resolve(std::vector<LaunchRecord>& launches, const Axis& axis) {
+namespace {
+
+// Gives launches the records that the device kept of them; those of a graph's nodes follow its launch.
+void take_records(Trace& trace, const std::vector<DeviceTimer::Ran>& ran) {
+  std::vector<LaunchRecord> out;
+  for (LaunchRecord launch : trace.launches) {
+    if (launch.source != Source::cupti) {
+      out.push_back(launch);
+      continue;
+    }
+    const auto id = static_cast<uint64_t>(std::exchange(launch.dev_t1, 0));
+    auto it = std::lower_bound(ran.begin(), ran.end(), id, [](const DeviceTimer::Ran& r, uint64_t n) { return r.launch < n; });
+    const bool graph = launch.kind == LaunchKind::graph, found = it != ran.end() && it->launch == id;
+    // Fewer kernels than it stands for: some were lost. More: so many they are.
+    if (!graph && found && it->kernels >= static_cast<int>(launch.at_least())) {
+      launch.dev_t0 = it->begin, launch.dev_t1 = it->end;
+      if (launch.kind == LaunchKind::kernel) {
+        Record* const op = launch.record >= 0 ? &trace.records[static_cast<size_t>(launch.record)] : nullptr;
+        if (op && op->kind == ScopeKind::op) op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
+        launch.launches = it->kernels;
+      }
+    } else {
+      launch.source = Source::none;
+    }
+    out.push_back(launch);
+    std::vector<std::vector<const DeviceTimer::Ran*>> lanes;  // what ran side by side in a graph is shown as streams
+    for (; graph && it != ran.end() && it->launch == id; ++it) {
+      if (it->node == 0) continue;
+      LaunchRecord& node = out.emplace_back(launch);
+      node.kind = LaunchKind::kernel, node.kernel = {}, node.graph_node = it->node, node.dev_t0 = it->begin, node.dev_t1 = it->end;
+      if (it->kernels > 0) node.source = Source::cupti;
+      const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const auto& others) {
+        return std::none_of(others.begin(), others.end(), [&](const auto* o) { return o->begin < it->end && it->begin < o->end; });
+      });
+      node.stream += static_cast<uint32_t>(lane - lanes.begin());
+      (lane == lanes.end() ? lanes.emplace_back() : *lane).push_back(&*it);
+    }
+  }
+  trace.launches = std::move(out);
+}
+
+}  // namespace
+
+int64_t resolve(Trace& trace, const Axis& axis) {
+  take_records(trace, axis.ran);
+  std::vector<LaunchRecord>& launches = trace.launches;
   if (!axis.known()) {
     for (LaunchRecord& launch : launches) {
       if (launch.source == Source::event) launch.dev_t1 = 0, launch.source = Source::none;

@@ -39,14 +39,15 @@ class Lanes {
     if (is_new) json_["names"].push_back(text);
     return found->second;
   }
-  int info(const OpInfo& op, uint32_t launches, std::string_view kernel) {
+  int info(const OpInfo& op, uint32_t launches, std::string_view kernel = "", std::string_view footprint = "") {
     Json one = {{"role", name_of(op.role)},
                 {"shapes", shape_text(op.shape_key)},
                 {"flops", op.cost.flops},
                 {"bytes_read", op.cost.bytes_read},
                 {"bytes_written", op.cost.bytes_written},
                 {"launches", launches},
-                {"kernel", kernel}};
+                {"kernel", kernel},
+                {"footprint", footprint}};
     const auto [found, is_new] =
         infos_.try_emplace(one.dump(-1, ' ', false, Json::error_handler_t::replace), static_cast<int>(infos_.size()));
     if (is_new) json_["infos"].push_back(std::move(one));
@@ -57,7 +58,7 @@ class Lanes {
     Json& slices = threads_.try_emplace(trace.thread, Json::array()).first->second;
     for (const Record& r : trace.records) {
       if (!wanted(r.step) || !report_.counts(trace, r)) continue;
-      slices.push_back({name(r.name), r.t0 - base_, r.t1 - r.t0, r.depth, r.kind == ScopeKind::op ? info(r.info, r.n_launches, "") : -1});
+      slices.push_back({name(r.name), r.t0 - base_, r.t1 - r.t0, r.depth, r.kind == ScopeKind::op ? info(r.info, r.n_launches) : -1});
     }
     for (const LaunchRecord& l : trace.launches) {
       if (report_.device == kCpu || !wanted(l.step) || l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
@@ -66,7 +67,8 @@ class Lanes {
       const OpInfo what = node ? OpInfo{.cost = node->cost, .role = node->role} : op ? op->info : OpInfo{};
       const std::string_view shown = node ? std::string_view(node->name) : op ? op->name.view() : l.kernel.view();
       streams_.try_emplace(l.stream, Json::array())
-          .first->second.push_back({name(shown), l.dev_t0 - base_, l.device_ns(), 0, info(what, 1, l.kernel.view())});
+          .first->second.push_back(
+              {name(shown), l.dev_t0 - base_, l.device_ns(), 0, info(what, l.at_least(), l.kernel.view(), l.footprint.view())});
     }
     for (const MemorySample& m : trace.memory) {
       if (wanted(m.step)) json_["memory"].push_back({m.t - base_, m.live_bytes});

@@ -15,7 +15,8 @@ constexpr const char* kSchema = "sinter.profile/1";
 template <class F>
 void fields(F& f, ProfileRow& r) {
   f("name", r.name), f("shapes", r.shapes), f("kind", r.kind), f("role", r.role), f("made_of", r.made_of);
-  f("verdict", r.verdict), f("evidence", r.evidence), f("calls", r.calls), f("launches", r.launches), f("flops", r.flops);
+  f("verdict", r.verdict), f("evidence", r.evidence), f("calls", r.calls), f("launches", r.launches), f("unproved", r.unproved),
+      f("flops", r.flops);
   f("bytes_read", r.bytes_read), f("bytes_written", r.bytes_written), f("self_ns", r.self_ns), f("total_ns", r.total_ns);
   f("kernel_ns", r.kernel_ns), f("device_ns", r.device_ns), f("pred_ns", r.pred_ns), f("roof", r.roof), f("samples", r.samples);
 }
@@ -44,9 +45,11 @@ void fields(F& f, ProfileIdle& i) {
 template <class F>
 void fields(F& f, Profile& p) {
   f("title", p.title), f("workload", p.workload), f("command", p.command), f("build", p.build), f("seed", p.seed), f("device", p.device);
-  f("mode", p.mode), f("rules", p.rules), f("dtype", p.dtype), f("source", p.source), f("batch", p.batch), f("threads", p.threads);
+  f("mode", p.mode), f("rules", p.rules), f("dtype", p.dtype), f("source", p.source), f("source_why", p.source_why), f("batch", p.batch),
+      f("threads", p.threads);
   f("wait", p.wait), f("warmup", p.warmup), f("active", p.active), f("repeat", p.repeat), f("roofs", p.roofs);
   f("scope_ns", p.scope_ns), f("event_ns", p.event_ns), f("axis_ns", p.axis_ns), f("dropped", p.dropped), f("invalid", p.invalid);
+  f("unproved", p.unproved), f("sm_mhz", p.sm_mhz), f("sm_standard_mhz", p.sm_standard_mhz);
   f("verdict", p.verdict), f("idle", p.idle), f("memory_peak", p.memory_peak), f("memory_peak_op", p.memory_peak_op);
   f("clean_us", p.clean_us), f("incomplete", p.incomplete), f("notes", p.notes), f("steps", p.steps), f("rows", p.rows);
   f("kernels", p.kernels);

@@ -27,15 +27,19 @@ struct LaunchRecord {
   int64_t api_t0 = 0, api_t1 = 0;  // the host's call
   int64_t dev_t0 = 0, dev_t1 = 0;  // on the device, on the host's axis; cpu: the call itself. Both 0: not measured
   StaticName kernel;               // cpu: empty
+  StaticName footprint;            // how it lies on the device: "grid 12 x 1 x 1, block 256, 4096 B shared"; of kernels of ours only
   int32_t record = -1;             // innermost open scope, an index into the same piece of the same thread's records; -1: none
   uint32_t step = 0;               // number of the step that was going on
   uint32_t stream = 0;             // 0: the main stream of the thread
   uint32_t graph_node = 0;         // from 1; 0: not of a graph
   int64_t bytes = 0;               // of a copy or a fill
+  int32_t launches = 1;            // kernels it stands for; 0: a library's, unknown, at least one
   LaunchKind kind = LaunchKind::kernel;
   Source source = Source::none;
 
   int64_t device_ns() const { return dev_t1 - dev_t0; }
+  // What is counted for it.
+  uint32_t at_least() const { return launches > 0 ? static_cast<uint32_t>(launches) : 1; }
 };
 
 }  // namespace sinter::profiler

@@ -51,6 +51,7 @@ Profile make_profile(const Report& report, const RunFacts& run) {
               .rules = report.rules,
               .dtype = report.dtype,
               .source = std::string(name_of(report.source)),
+              .source_why = report.source_why,
               .batch = run.batch,
               .threads = report.threads,
               .wait = report.schedule.wait,
@@ -60,8 +61,11 @@ Profile make_profile(const Report& report, const RunFacts& run) {
               .scope_ns = report.overheads.scope_ns,
               .event_ns = report.overheads.event_ns,
               .axis_ns = report.overheads.axis_ns,
-              .dropped = report.dropped,
+              .dropped = report.dropped + report.lost_records,
               .invalid = report.invalid,
+              .unproved = report.unproved,
+              .sm_mhz = report.sm_mhz,
+              .sm_standard_mhz = report.sm_standard_mhz,
               .clean_us = report.clean_us,
               .incomplete = report.incomplete,
               .notes = report.notes};
@@ -90,7 +94,8 @@ Profile make_profile(const Report& report, const RunFacts& run) {
                  .launches = row.launches,
                  .flops = row.cost.flops,
                  .bytes_read = row.cost.bytes_read,
-                 .bytes_written = row.cost.bytes_written};
+                 .bytes_written = row.cost.bytes_written,
+                 .unproved = row.unproved};
     if (timed) {
       r.self_ns = row.self_ns, r.total_ns = row.total_ns, r.kernel_ns = row.kernel_ns, r.samples = std::move(row.samples);
       if (report.device != kCpu && row.kind == ScopeKind::op && row.untimed == 0) r.device_ns = row.device_ns;

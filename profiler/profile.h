@@ -21,6 +21,7 @@ struct RunFacts {
 struct ProfileRow {
   std::string name{}, shapes{}, kind{}, role{}, made_of{}, verdict{}, evidence{};
   int64_t calls = 0, launches = 0, flops = 0, bytes_read = 0, bytes_written = 0;
+  int64_t unproved = 0;                              // of the launches: library calls that may run several kernels
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // on the host
   std::optional<int64_t> device_ns{};                // empty on cpu, and where nothing was timed
   std::optional<double> pred_ns{}, roof{};           // roof: the larger share of the two roofs, 1 = all of it
@@ -62,12 +63,13 @@ struct ProfileIdle {
 
 struct Profile {
   std::string title{};
-  std::string workload{}, command{}, build{}, seed{}, device{}, mode{}, rules{}, dtype{}, source{};
+  std::string workload{}, command{}, build{}, seed{}, device{}, mode{}, rules{}, dtype{}, source{}, source_why{};
   int64_t batch = 0, threads = 0;
   int64_t wait = 0, warmup = 0, active = 0, repeat = 0;
   std::optional<ProfileRoofs> roofs{};
   double scope_ns = 0, event_ns = 0;
-  int64_t axis_ns = -1, dropped = 0, invalid = 0;
+  int64_t axis_ns = -1, dropped = 0, invalid = 0, unproved = 0;
+  double sm_mhz = 0, sm_standard_mhz = 0;  // 0: not read
   ProfileVerdict verdict{};
   std::optional<ProfileIdle> idle{};
   int64_t memory_peak = 0;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "profiler/thresholds.h"
 
 namespace sinter::profiler {
 namespace {
@@ -51,6 +52,8 @@ int64_t Report::peak_bytes() const {
   return peak;
 }
 
+bool Report::throttled() const { return sm_mhz > 0 && sm_mhz < kThrottled * sm_standard_mhz; }
+
 bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
   return step_index(launch.step) >= 0 && (launch.record < 0 || counts(trace, trace.records[launch.record]));
 }
@@ -74,6 +77,8 @@ void Report::append(Report other) {
   }
   schedule.repeat += other.schedule.repeat;
   drain_ns += other.drain_ns, dropped += other.dropped, invalid += other.invalid;
+  lost_records += other.lost_records, unproved += other.unproved;
+  if (sm_mhz == 0 || (other.sm_mhz > 0 && other.sm_mhz < sm_mhz)) sm_mhz = other.sm_mhz, sm_standard_mhz = other.sm_standard_mhz;
   working_set = std::max(working_set, other.working_set);
   overheads.axis_ns = std::max(overheads.axis_ns, other.overheads.axis_ns);
 }
@@ -87,26 +92,27 @@ void Report::judge() {
   auto violated = [&](std::string what) {
     if (violations++ == 0) first_violation = std::move(what);
   };
-  for (const Trace& trace : traces) {
+  for (Trace& trace : traces) {
     const std::vector<int64_t> self = self_times(trace);
     std::vector<int64_t> kernel(trace.records.size(), 0);
-    for (const LaunchRecord& launch : trace.launches) {
+    for (LaunchRecord& launch : trace.launches) {
       if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
       if (!counts(trace, launch)) continue;
       StepSample& step = steps[step_index(launch.step)];
       const bool node = launch.graph_node > 0, copies = launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset;
-      step.launches += launch.kind == LaunchKind::kernel;
+      if (launch.kind == LaunchKind::kernel) step.launches += launch.at_least(), unproved += launch.launches == 0;
       step.api_calls += !node;
       step.copies += copies;
       replays[&step - steps.data()] += launch.kind == LaunchKind::graph;
       replayed_nodes[&step - steps.data()] += node;
-      if (!node && launch.kind == LaunchKind::kernel) kernels += launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
+      if (!node && launch.kind == LaunchKind::kernel && launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op)
+        kernels += launch.at_least();
       if (device.type != Device::Type::cuda || launch.kind == LaunchKind::graph) continue;
       if (launch.source == Source::none) {
         ++untimed;
       } else {
         if (launch.device_ns() <= 0 || launch.dev_t0 == 0) ++invalid;
-        early += launch.dev_t0 < launch.api_t0;
+        if (launch.dev_t0 < launch.api_t0 && launch.api_t0 < launch.dev_t1) ++early, launch.dev_t0 = launch.api_t0;
         if (launch.source != Source::event || source == Source::host) source = launch.source;
       }
     }

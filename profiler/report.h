@@ -92,6 +92,7 @@ struct Row {
   std::vector<int64_t> samples{};                    // self ns of each active step; on a device, of its device time
   int64_t device_ns = 0, device_total_ns = 0;        // of its launches, and with those of its children; cpu: as kernel_ns and total_ns
   int64_t untimed = 0;                               // launches without a device time
+  int64_t unproved = 0;                              // library calls that may have launched several kernels
   std::string made_of{};                             // of a replayed fused op: "linear + relu"
   std::string heaviest_child{};
   int64_t heaviest_child_ns = 0;
@@ -139,15 +140,19 @@ struct Report {
   std::string dtype = "f32";     // of the matrix products: chooses the roof
   bool replayed = false;         // the steps ran as a CUDA graph: no host time per row
   Source source = Source::host;  // of the device times
+  std::string source_why;        // what is in the way of a better one
   std::optional<Roofs> roofs;    // without them Pred, %roof and verdicts are "-"
   int64_t working_set = 0;       // bytes of distinct storage that a step touches; 0: unknown
   Overheads overheads;
-  int64_t dropped = 0, invalid = 0;   // records lost to a full buffer; device times that cannot be
-  int64_t drain_ns = 0;               // waiting for the device at the windows' ends
-  std::vector<double> clean_us;       // median steps of clean rounds, or clean steps: what a step takes without the profiler
-  std::vector<GraphNode> nodes;       // of the replayed graph
-  std::vector<Candidate> candidates;  // of an eager step, the one that saves most first
-  std::vector<StepSample> steps;      // active and complete
+  int64_t dropped = 0, invalid = 0;        // records lost to a full buffer; device times that cannot be
+  int64_t lost_records = 0;                // of the device's own, in its buffers
+  int64_t unproved = 0;                    // launches of which only "at least one kernel" is known
+  double sm_mhz = 0, sm_standard_mhz = 0;  // lowest clock at the windows' edges, and what the card should run at; 0: not read
+  int64_t drain_ns = 0;                    // waiting for the device at the windows' ends
+  std::vector<double> clean_us;            // median steps of clean rounds, or clean steps: what a step takes without the profiler
+  std::vector<GraphNode> nodes;            // of the replayed graph
+  std::vector<Candidate> candidates;       // of an eager step, the one that saves most first
+  std::vector<StepSample> steps;           // active and complete
   std::vector<Trace> traces;
   std::vector<std::string> incomplete;  // why this report is not to be trusted; empty: it is complete
   std::vector<std::string> notes;       // what left the statistics
@@ -157,6 +162,7 @@ struct Report {
   double launches_per_step() const;
   // Highest live bytes of the device in the active steps; 0: nothing was taken or given back.
   int64_t peak_bytes() const;
+  bool throttled() const;
   Ceiling ceiling() const;
   Timeline timeline() const;
   RowVerdict verdict(const Row& row) const;

@@ -15,8 +15,8 @@ struct Roofs {
   int64_t cache_bytes = 0;                 // LLC, or L2 of a card
   double op_ns = 0;                        // host time of one op without work
   double floor_ns = 0;                     // of an empty kernel; 0 on cpu, whose floor is op_ns
-  double node_gap_ns = 0;                  // between two nodes of a CUDA graph
-  double scope_ns = 0, event_ns = 0;       // what the profiler itself costs
+  double node_gap_ns = 0;                  // between two nodes of a CUDA graph; 0: not known, then the floor holds it
+  double scope_ns = 0, event_ns = 0;       // what the profiler itself costs: a scope; on a card, a launch that is timed
 };
 
 // The roofs as one report uses them: the matrix rate of its dtype, the copy rate of its working set.

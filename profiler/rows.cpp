@@ -30,12 +30,14 @@ class Gatherer {
 
   void add(const Trace& trace) {
     const std::vector<int64_t> self = self_times(trace);
-    std::vector<int64_t> kernel(trace.records.size(), 0), device(trace.records.size(), 0), untimed(trace.records.size(), 0);
+    std::vector<int64_t> kernel(trace.records.size(), 0), device(trace.records.size(), 0), untimed(trace.records.size(), 0),
+        unproved(trace.records.size(), 0);
     for (const LaunchRecord& launch : trace.launches) {
       if (launch.graph_node == 0 && launch.kind != LaunchKind::graph && launch.record >= 0) {
         if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
         device[launch.record] += launch.device_ns();
         untimed[launch.record] += launch.source == Source::none;
+        unproved[launch.record] += launch.launches == 0;
       }
     }
     row_of_.assign(trace.records.size(), -1);
@@ -52,6 +54,7 @@ class Gatherer {
       row.kernel_ns += kernel[i];
       row.device_ns += device[i];
       row.untimed += untimed[i];
+      row.unproved += unproved[i];
       row.samples[step] += report_.device == kCpu ? self[i] : device[i];
       int32_t above = r.parent;
       while (above >= 0 && row_of_[above] != row_index) above = trace.records[above].parent;

@@ -45,13 +45,14 @@ Session::Session(Options options) : options_(std::move(options)) {
   report_.title = options_.title, report_.threads = options_.threads, report_.schedule = s;
   report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules, report_.dtype = options_.dtype;
   report_.replayed = options_.replayed, report_.roofs = options_.roofs;
+  if (options_.roofs) report_.overheads.scope_ns = options_.roofs->scope_ns, report_.overheads.event_ns = options_.roofs->event_ns;
   try {
     try {
       allocator_ = &allocator(options_.device);
     } catch (const Error&) {
       if (!options_.timer) throw;
     }
-    if (options_.device.type == Device::Type::cuda && !options_.timer) own_timer_ = cuda::make_event_timer(kMarks);
+    if (options_.device.type == Device::Type::cuda && !options_.timer) own_timer_ = cuda::make_timer(kMarks, report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
     axis_ = std::make_unique<detail::Axis>();
     detail::install_hook(allocator_, timer_);
@@ -71,6 +72,7 @@ void Session::close() noexcept {
     forget_session();
   }
   epoch_ = 0;
+  own_timer_.reset();  // what follows is to be clean
 }
 
 Session::Phase Session::phase_of(int64_t step) const {
@@ -81,29 +83,47 @@ Session::Phase Session::phase_of(int64_t step) const {
   return at < s.wait ? Phase::wait : at < s.wait + s.warmup ? Phase::warmup : Phase::active;
 }
 
-int64_t Session::allocations() const { return options_.allocations ? options_.allocations() : allocator_ ? allocator_->stats().requests : 0; }
+int64_t Session::allocations() const {
+  return options_.allocations ? options_.allocations() : allocator_ ? allocator_->stats().requests : 0;
+}
 
 void Session::open_window() {
   if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
   if (!timer_) return;
+  read_clock();
   timer_->wait();
   timer_->read();  // the marks of warm-up
-  *axis_ = {.begin = timer_->edge(detail::now), .end = {}, .marks = {}};
+  *axis_ = {.begin = timer_->edge(detail::now), .end = {}};
+}
+
+void Session::read_clock() {
+  const DeviceTimer::SmClock clock = timer_->sm_clock();
+  if (clock.now > 0 && (report_.sm_mhz == 0 || clock.now < report_.sm_mhz)) report_.sm_mhz = clock.now;
+  report_.sm_standard_mhz = clock.standard;
 }
 
 void Session::close_window() {
   if (!timer_) return;
+  read_clock();  // while the device works
   const int64_t t0 = detail::now();
   timer_->wait();
   report_.drain_ns += detail::now() - t0;
   axis_->end = timer_->edge(detail::now);
-  axis_->marks = timer_->read();
-  if (axis_->known()) report_.overheads.axis_ns = std::max({report_.overheads.axis_ns, axis_->begin.half_ns, axis_->end.half_ns});
+  const bool records = timer_->has_records();
+  if (records) {
+    DeviceTimer::Records all = timer_->records(axis_->begin, axis_->end);
+    axis_->ran = std::move(all.ran);
+    report_.lost_records += all.dropped;
+  } else {
+    axis_->marks = timer_->read();
+  }
+  if (records || axis_->known())
+    report_.overheads.axis_ns = std::max({report_.overheads.axis_ns, axis_->begin.half_ns, axis_->end.half_ns});
 }
 
 Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
   Trace trace = buffer.read(steps_here);
-  report_.invalid += detail::resolve(trace.launches, *axis_);
+  report_.invalid += detail::resolve(trace, *axis_);
   return trace;
 }
 
@@ -166,6 +186,8 @@ Report Session::finish() {
   std::erase_if(report_.traces, [](const Trace& trace) { return trace.records.empty() && trace.launches.empty(); });
   report_.dropped = detail::g_dropped.load();
   close();
+  if (report_.lost_records > 0)
+    report_.incomplete.push_back(cat(report_.lost_records, " records dropped by CUPTI, whose buffers were full"));
   if (options_.resident_bytes > 0)
     report_.working_set = options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
   if (report_.dropped > 0) {

@@ -34,7 +34,7 @@ struct Options {
   bool replayed = false;               // the steps run as one CUDA graph each
   std::optional<Roofs> roofs{};        // from capture/calibrate.h
   int64_t resident_bytes = 0;          // parameters, gradients, state, batch: what a step touches besides what it allocates; 0: unknown
-  DeviceTimer* timer = nullptr;        // null: events on cuda, none elsewhere; else it outlives the session
+  DeviceTimer* timer = nullptr;        // null: one of the card on cuda, none elsewhere; else it outlives the session
   int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the footer. null: the device's allocator
   Clock* clock = nullptr;              // null: the steady clock; else it outlives every scope that began in the session
   size_t records_per_thread = size_t{1} << 16;
@@ -60,6 +60,7 @@ class Session {
   Phase phase_of(int64_t step) const;
   void enter(Phase next);
   void open_window();
+  void read_clock();
   void close_window();
   Trace read(const detail::ThreadBuffer& buffer, bool steps_here);
   int64_t allocations() const;

@@ -34,7 +34,7 @@ std::string range(const std::vector<StepSample>& steps, int64_t StepSample::*cou
 std::string interval(const Estimate& e) { return e.has_interval ? fmt::format(" [{:.1f},{:.1f}]", e.low, e.high) : ""; }
 
 void add_to(Row& sum, const Row& row) {
-  sum.calls += row.calls, sum.launches += row.launches, sum.cost += row.cost, sum.untimed += row.untimed;
+  sum.calls += row.calls, sum.launches += row.launches, sum.cost += row.cost, sum.untimed += row.untimed, sum.unproved += row.unproved;
   sum.self_ns += row.self_ns, sum.total_ns += row.total_ns, sum.kernel_ns += row.kernel_ns;
   sum.device_ns += row.device_ns, sum.device_total_ns += row.device_total_ns;
 }
@@ -223,7 +223,10 @@ class Table {
       add("Self CPU", self_cpu);
     }
     add("Calls", counted(&Row::calls));
-    if (!cpu_) add("Launch", [this](const Row& row, bool) { return row.launches == 0 ? "-" : per_step(row.launches, steps_); });
+    if (!cpu_)
+      add("Launch", [this](const Row& row, bool) {
+        return row.launches == 0 ? "-" : (row.unproved > 0 ? ">=" : "") + per_step(row.launches, steps_);
+      });
     add("MFLOP", [this](const Row& row, bool) {
       return row.cost == Cost{} ? "-" : fmt::format("{:.2f}", to_double(row.cost.flops) / steps_ / 1e6);
     });
@@ -242,7 +245,9 @@ class Table {
       return predicted > 0 ? us(predicted / steps_) : "-";
     });
     add("xpred", [this](const Row& row, bool) { return xpred(row) > 0 ? fmt::format("{:.1f}x", xpred(row)) : "-"; });
-    add("<Verdict", [this](const Row& row, bool folded) { return folded || row.kind != ScopeKind::op ? "-" : std::string(name_of(report_.verdict(row).code)); });
+    add("<Verdict", [this](const Row& row, bool folded) {
+      return folded || row.kind != ScopeKind::op ? "-" : std::string(name_of(report_.verdict(row).code));
+    });
     add("<Name", [](const Row& row, bool) { return escaped(row.name); });
     add("<Flags", [this](const Row& row, bool folded) { return folded ? "" : flags(row); });
     if (report_.replayed && !cpu_) add("<Made of", [](const Row& row, bool) { return row.made_of.empty() ? "-" : row.made_of; });
@@ -276,11 +281,13 @@ class Table {
     if (turns > 1 && steps == static_cast<size_t>(turns * s.active)) active = fmt::format("{} x {}", turns, s.active);
     if (steps < planned) active += fmt::format(" of {}", planned);
     std::string out = report_.incomplete.empty() ? "" : "INCOMPLETE  ";
+    if (report_.throttled()) out += "THROTTLED  ";
     out += report_.title;
     if (!cpu_ && report_.replayed) out += ", replayed as a graph (no host time per row)";
     out += fmt::format("  step#{}..{} ({} active, {} warmup)", report_.steps.front().number, report_.steps.back().number, active, s.warmup);
     if (report_.threads > 0 && cpu_) out += fmt::format("  {} thread{}", report_.threads, report_.threads == 1 ? "" : "s");
     if (!cpu_) out += fmt::format("  {}  source {}", report_.device.str(), name_of(report_.source));
+    if (!report_.source_why.empty()) out += fmt::format(" ({})", report_.source_why);
     if (!report_.rules.empty()) out += "  rules " + report_.rules;
     return out + roofs() + (cpu_ ? "  self excludes children" : "") + "\n";
   }
@@ -354,9 +361,15 @@ class Table {
     const bool complete = report_.incomplete.empty() && timed_;
     if (report_.replayed) second += fmt::format("API calls {}   ", range(report_.steps, &StepSample::api_calls));
     second += emulated ? fmt::format("launched {}   ", launches)
-                       : fmt::format("launched {} {} timed{}   ", launches, complete ? "=" : "!=", complete ? " " + launches : "");
+              : report_.unproved > 0
+                  ? fmt::format("launched >= {}, not proved   ", launches)
+                  : fmt::format("launched {} {} timed{}   ", launches, complete ? "=" : "!=", complete ? " " + launches : "");
     second += fmt::format("memcpy {}   allocs {}", range(report_.steps, &StepSample::copies), range(report_.steps, &StepSample::allocs));
     if (report_.overheads.axis_ns >= 0) second += fmt::format("   axis +-{:.1f}us", to_double(report_.overheads.axis_ns) / 1e3);
+    if (report_.sm_mhz > 0) {
+      second += report_.throttled() ? fmt::format("   SM {:.0f} of {:.0f} MHz, THROTTLED", report_.sm_mhz, report_.sm_standard_mhz)
+                                    : fmt::format("   SM {:.0f} MHz, not throttled", report_.sm_mhz);
+    }
     second +=
         fmt::format("   {:.3f} MFLOP  {:.1f} kB", to_double(sum_.cost.flops) / steps_ / 1e6, to_double(sum_.cost.bytes()) / steps_ / 1e3);
     return out + second + "\n";

@@ -13,6 +13,8 @@ inline constexpr double kFlopRateFrom = 4;  // FLOP per byte from which a row's 
 inline constexpr int kMinPairs = 6;         // with fewer pairs no 95 % interval of a median exists
 inline constexpr int kResamples = 10'000;   // of the bootstrap
 
+inline constexpr double kThrottled = 0.75;  // THROTTLED: an SM clock below this share of the standard one
+
 // Verdicts of rows: shares of a roof.
 inline constexpr double kAboveRoof = 1.05;    // more cannot be: recalibrate, or the model overcounts
 inline constexpr double kNearRoof = 0.60;     // at least: bound by that roof

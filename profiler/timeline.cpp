@@ -114,7 +114,8 @@ Ceiling Report::ceiling() const {
   Ceiling c{.flops_per_ns = dtype == "bf16" && roofs->bf16_gflops > 0 ? roofs->bf16_gflops : roofs->f32_gflops};
   c.in_cache = working_set > 0 && working_set <= roofs->cache_bytes;
   c.bytes_per_ns = c.in_cache ? roofs->cache_gbs : roofs->dram_gbs;
-  c.floor_ns = device == kCpu ? roofs->op_ns : roofs->floor_ns;
+  // Only the device's own records leave the gap behind a kernel out.
+  c.floor_ns = device == kCpu ? roofs->op_ns : roofs->floor_ns + (source == Source::cupti ? 0 : roofs->node_gap_ns);
   return c;
 }
 

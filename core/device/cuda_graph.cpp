@@ -7,6 +7,7 @@
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_stream.h"
+#include "core/device/cupti.h"
 #include "core/device/launch_hook.h"
 #include "core/device/timing.h"
 #include "core/error.h"
@@ -150,7 +151,26 @@ void GraphBuilder::wait(int event) {
 }
 
 void GraphBuilder::mark(int mark) {
-  if (!rehearsing()) SINTER_CUDA_CALL(cudaEventRecordWithFlags(event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
+  if (!rehearsing())
+    SINTER_CUDA_CALL(cudaEventRecordWithFlags(event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
+}
+
+void GraphBuilder::captured(int op) {
+  if (!capturing() || records_turn() == 0) return;
+  cudaStreamCaptureStatus status{};
+  cudaGraph_t graph = nullptr;
+  const cudaStream_t on = thread_state().main->handle;
+#if CUDART_VERSION >= 13000
+  SINTER_CUDA_CALL(cudaStreamGetCaptureInfo(on, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+#else
+  SINTER_CUDA_CALL(cudaStreamGetCaptureInfo_v2(on, &status, nullptr, &graph, nullptr, nullptr));
+#endif
+  size_t n = 0;
+  SINTER_CUDA_CALL(cudaGraphGetNodes(graph, nullptr, &n));
+  if (n == op_of_node_.size()) return;
+  std::vector<cudaGraphNode_t> nodes(n);
+  SINTER_CUDA_CALL(cudaGraphGetNodes(graph, nodes.data(), &n));
+  for (const cudaGraphNode_t node : nodes) op_of_node_.try_emplace(node, op);  // those before have theirs
 }
 
 void* GraphBuilder::end_pass() {
@@ -186,6 +206,7 @@ std::unique_ptr<Graph> GraphBuilder::end() {
   cudaGraphExec_t executable = nullptr;
   SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.handle, 0));
   graph->executable_ = executable;
+  remember_nodes(executable, op_of_node_);
   SINTER_CUDA_CALL(cudaGraphUpload(executable, static_cast<cudaStream_t>(graph->stream_)));
   return graph;
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,8 +26,8 @@ class Graph {
   // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its kernels name is still there.
   void launch();
   size_t nodes() const { return nodes_; }
-  // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since the first of them, DeviceTimer::kLost where
-  // a reading failed.
+  // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since the first of them, DeviceTimer::kLost
+  // where a reading failed.
   std::vector<int64_t> launch_timed();
   // Device time of a launch: the median of `rounds`. Synchronizes.
   double milliseconds(int rounds);
@@ -57,6 +58,8 @@ class GraphBuilder {
   void wait(int event);    // the current branch waits
   // An event node: when the graph runs, the mark gets the time at which all before it on this branch has ended.
   void mark(int mark);
+  // What was captured since the last call is op `op`'s, for who reads the device's records of replays.
+  void captured(int op);
   // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of branch 1.
   std::unique_ptr<Graph> end();
   // Ends a capture and throws it away: how many nodes it has.
@@ -66,6 +69,7 @@ class GraphBuilder {
   void leave() noexcept;
   void* end_pass();  // the captured cudaGraph_t, which is the caller's; nullptr after a rehearsal
   std::vector<void*> events_, marks_;
+  std::map<void*, int> op_of_node_;
   std::vector<std::pair<void*, size_t>> kept_;
   int mode_before_ = -1;  // -1: no pass is open
   bool capture_open_ = false;

@@ -36,6 +36,7 @@ void GraphBuilder::switch_to(int) { not_built(); }
 void GraphBuilder::record(int) { not_built(); }
 void GraphBuilder::wait(int) { not_built(); }
 void GraphBuilder::mark(int) { not_built(); }
+void GraphBuilder::captured(int) { not_built(); }
 std::unique_ptr<Graph> GraphBuilder::end() { not_built(); }
 size_t GraphBuilder::count() { not_built(); }
 

@@ -245,10 +245,31 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
   s.graphs[reinterpret_cast<uintptr_t>(*graph)] = g;
   return 0;
 }
-int on(Call<Id::cudaGraphGetNodes>, State& s, cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
-  *count = s.graphs[reinterpret_cast<uintptr_t>(graph)].nodes.size();
+// Of a graph, or of a capture that is going on. Node i is the handle i + 1.
+int on(Call<Id::cudaGraphGetNodes>, State& s, cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  const Capture* capture = s.capture_of_thread();
+  const bool open = capture == static_cast<void*>(graph);
+  *count = open ? capture->graph.nodes.size() : s.graphs[reinterpret_cast<uintptr_t>(graph)].nodes.size();
+  for (uintptr_t i = 0; nodes && i < *count; ++i) nodes[i] = reinterpret_cast<cudaGraphNode_t>(i + 1);
   return 0;
 }
+int capture_info(State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, cudaGraph_t* graph) {
+  const auto it = s.capturing.find(stream);
+  *status = it == s.capturing.end() ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+  if (it != s.capturing.end()) *graph = static_cast<cudaGraph_t>(static_cast<void*>(it->second.get()));
+  return 0;
+}
+#if CUDART_VERSION >= 13000
+int on(Call<Id::cudaStreamGetCaptureInfo>, State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
+       cudaGraph_t* graph, const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
+  return capture_info(s, stream, status, graph);
+}
+#else
+int on(Call<Id::cudaStreamGetCaptureInfo_v2>, State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
+       cudaGraph_t* graph, const cudaGraphNode_t**, size_t*) {
+  return capture_info(s, stream, status, graph);
+}
+#endif
 int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   s.make(executable, "executable graph");
   s.executable_of[reinterpret_cast<uintptr_t>(*executable)] = s.executables.size();

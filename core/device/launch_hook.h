@@ -8,12 +8,13 @@
 #include <string_view>
 
 #include "core/device/device.h"
+#include "core/device/grid.h"
 
 namespace sinter {
 
 enum class DeviceWork : uint8_t { kernel, copy, fill, graph, wait };
 
-// One call, on the stack of the thread that makes it. `token` and `begin` are the listener's.
+// One call, on the stack of the thread that makes it. `begin`, `id` and `token` are the listener's.
 struct DeviceCall {
   DeviceWork work;
   Device::Type device;
@@ -21,6 +22,8 @@ struct DeviceCall {
   int64_t bytes = 0;      // of a copy or a fill
   int launches = 1;       // kernels that it stands for: of a library call, as many as were counted; 0: not known, at least one
   int64_t begin = 0;
+  const LaunchShape* shape = nullptr;  // of a kernel of ours
+  uint64_t id = 0;                     // of the launch, for a timer with records
   void* token = nullptr;
 };
 
@@ -40,6 +43,12 @@ class HookedCall {
   HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0, bool on = true, int launches = 1) noexcept
       : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
         call_{work, device, name, static_cast<int64_t>(bytes), launches} {
+    if (hook_) hook_->before(call_);
+  }
+  // A kernel of ours.
+  HookedCall(Device::Type device, const LaunchShape& shape, bool on = true) noexcept
+      : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
+        call_{.work = DeviceWork::kernel, .device = device, .name = shape.kernel, .shape = &shape} {
     if (hook_) hook_->before(call_);
   }
   ~HookedCall() {

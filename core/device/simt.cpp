@@ -155,7 +155,7 @@ Queue& queue() {
 }  // namespace
 
 void enqueue(const LaunchShape& shape, std::function<void()> thread) {
-  const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, shape.kernel);
+  const HookedCall hooked(Device::Type::simt, shape);
   queue().push({shape, std::move(thread)});
 }
 void synchronize() { queue().run(); }

@@ -2,11 +2,15 @@
 
 #if SINTER_HAS_CUDA
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 
 #include "core/device/cuda_stream.h"
+#include "core/device/cupti.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -30,6 +34,7 @@ class EventTimer final : public DeviceTimer {
   ~EventTimer() override { destroy(); }
 
   void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
+  SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
 
   int mark() noexcept override {
     const size_t i = used_.fetch_add(1, std::memory_order_relaxed);
@@ -76,9 +81,44 @@ class EventTimer final : public DeviceTimer {
 
 }  // namespace
 
-std::unique_ptr<DeviceTimer> make_event_timer(int marks) {
+std::unique_ptr<DeviceTimer> make_timer(int marks, std::string& why) {
   thread_state();  // opens the card
+  if (auto timer = make_cupti_timer(why)) return timer;
   return std::make_unique<EventTimer>(marks);
+}
+
+bool has_records() {
+  std::string why;
+  return records_turn() != 0 || make_cupti_timer(why);
+}
+
+DeviceTimer::SmClock sm_clock() noexcept {
+  if (!api().real) return {};
+  struct Nvml {
+    int (*init)() = nullptr;
+    int (*device)(const char* bus, void** device) = nullptr;
+    int (*clock)(void* device, int domain, unsigned* mhz) = nullptr;
+  };
+  static const Nvml nvml = [] {
+    Nvml n;
+    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return n;
+    n.init = reinterpret_cast<decltype(n.init)>(dlsym(library, "nvmlInit_v2"));
+    n.device = reinterpret_cast<decltype(n.device)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+    n.clock = reinterpret_cast<decltype(n.clock)>(dlsym(library, "nvmlDeviceGetClockInfo"));
+    return n.init && n.device && n.clock && n.init() == 0 ? n : Nvml{};
+  }();
+  constexpr int kSmDomain = 1;
+  const auto ask = [](cudaDeviceAttr what) {
+    int value = 0;
+    return api().cudaDeviceGetAttribute(&value, what, device().index) == cudaSuccess ? value : 0;
+  };
+  char bus[32];
+  std::snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", ask(cudaDevAttrPciDomainId), ask(cudaDevAttrPciBusId), ask(cudaDevAttrPciDeviceId));
+  void* card = nullptr;
+  unsigned mhz = 0;
+  if (!nvml.clock || nvml.device(bus, &card) != 0 || nvml.clock(card, kSmDomain, &mhz) != 0) return {};
+  return {static_cast<double>(mhz), ask(cudaDevAttrClockRate) * 1e-3};
 }
 
 }  // namespace sinter::cuda
@@ -86,7 +126,10 @@ std::unique_ptr<DeviceTimer> make_event_timer(int marks) {
 #else
 
 namespace sinter::cuda {
-std::unique_ptr<DeviceTimer> make_event_timer(int) { return nullptr; }
+std::unique_ptr<DeviceTimer> make_timer(int, std::string&) { return nullptr; }
+bool has_records() { return false; }
+int records_turn() noexcept { return 0; }
+DeviceTimer::SmClock sm_clock() noexcept { return {}; }
 }  // namespace sinter::cuda
 
 #endif  // SINTER_HAS_CUDA

@@ -1,7 +1,7 @@
 // The flags of a profile's files, --profile=FORMATS -o NAME --force, as `compare`, `bench` and `geglu` share them.
 #pragma once
 
-#include "capture/ledger.h"
+#include "examples/cli/contest.h"
 #include "examples/cli/flags.h"
 #include "profiler/exports.h"
 
@@ -22,7 +22,8 @@ void add_export_flags(Flags& flags, ExportFlags& files, std::vector<std::string>
 // Before the run: one file that will be written. Error: usage.
 void check_writable(const std::string& file, const char* flag, bool force);
 
-// The ledger as the HTML page draws it.
-profiler::Comparison comparison_of(const capture::Ledger& ledger, std::string headline, std::vector<std::string> proof);
+// The files of a contest, both reports and the ledger, and a note of which they are; none without formats.
+void write_files(const profiler::Exports& files, const Outcome& outcome, const ContestFlags& flags, const profiler::RunFacts& run,
+                 Output& out);
 
 }  // namespace sinter::cli

@@ -14,6 +14,7 @@
 #include "examples/cli/app.h"
 #include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
+#include "examples/cli/profile_files.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/step.h"
 #include "examples/cli/text.h"
@@ -28,6 +29,7 @@ struct GegluFlags {
   std::string pass = "forward+backward", mode = "both", dtype = "auto", gelu = "tanh";
   cli::FusionFlags fusion;
   cli::ContestFlags contest{.steps = 0};
+  cli::ExportFlags files;
 
   int64_t rows() const { return batch * seq; }
   bool backward() const { return pass != "forward"; }
@@ -124,6 +126,12 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
   const Device device = cli::choose_device(common.device).first;
   const bool timed = device.type != Device::Type::simt;
   const DType dtype = flags.dtype == "bf16" || (flags.dtype == "auto" && device.type == Device::Type::cuda) ? DType::bf16 : DType::f32;
+  const bool both = flags.mode == "both", eager_only = flags.mode == "eager";
+  const char* type = device.type == Device::Type::cuda ? "cuda" : device == kCpu ? "cpu" : "simt";
+  const profiler::Exports files = flags.files.exports(fmt::format("geglu_b{}_{}_{}", flags.batch, name_of(dtype), type), true);
+  SINTER_CHECK(both || files.formats.empty(), usage, cat("usage: --profile needs --mode both: the mode is ", flags.mode));
+  if (!files.formats.empty()) files.check(flags.files.force);
+  flags.contest.tables = files.has("table");
   const double seconds = flags.flops() * seconds_per_flop(dtype, device);
   out.note("cost",
            fmt::format("{:.4g} GFLOP forward{}, about {} a step on {}", 6e-9 * static_cast<double>(flags.rows() * flags.dim * flags.hidden),
@@ -133,7 +141,6 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
   if (!timed && seconds > 20) out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
   choose_rounds(given, flags.contest, device, seconds);
 
-  const bool both = flags.mode == "both", eager_only = flags.mode == "eager";
   const bool cuda = device.type == Device::Type::cuda, measure = flags.fusion.measures() || (cuda && !given.given("measure"));
   Block eager(flags, common.seed, dtype, device);
   Contender fused(flags, common.seed, dtype, device, eager_only ? "none" : flags.fusion.rules, measure);
@@ -177,6 +184,10 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
     outcome = cli::run_contest(contest, flags.contest, out);
     cli::print_contest(contest, flags.contest, *outcome,
                        fmt::format("parity: {:.0e}{}", worst.relative, worst.name.empty() ? "" : " (" + worst.name + ")"), out);
+    cli::write_files(files, *outcome, flags.contest,
+                     {fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags.dim, flags.hidden, flags.seq, flags.gelu, flags.pass),
+                      common.command, cli::build_name(), std::to_string(common.seed), flags.batch},
+                     out);
     object["rows"] = {
         row(flags, "eager", dtype, device, profiler::median(outcome->eager_us), static_cast<int64_t>(captured.recorded.nodes.size())),
         row(flags, "fused", dtype, device, profiler::median(outcome->fused_us), static_cast<int64_t>(captured.fused.graph.nodes.size()))};
@@ -232,6 +243,7 @@ int main(int argc, char** argv) {
   command.flags.choice("mode", flags.mode, {"both", "eager", "fused"}, "");
   cli::add_fusion_flags(command.flags, flags.fusion);
   cli::add_contest_flags(command.flags, flags.contest);
+  cli::add_export_flags(command.flags, flags.files);
   cli::Flag& steps = *command.flags.find("steps");
   steps.standard = "0: 20; on cpu what fits 20 s";
   steps.set = [&](const std::string& text, const std::string& where) {

@@ -170,18 +170,10 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
                      fmt::format("parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr", parity.loss.relative,
                                  parity.gradients.relative, worst, parity.state.relative, parity.in_lr(lr)),
                      out);
-  if (!files.formats.empty()) {
-    const profiler::Comparison comparison = cli::comparison_of(outcome.ledger, outcome.headline, outcome.proof);
-    const std::string text =
-        fmt::format("{}\n{}\n{}\nstep {}\n{}\n", outcome.eager.table(rounds.view.table), outcome.fused.table(rounds.view.table),
-                    outcome.ledger.table(), outcome.headline, fmt::join(outcome.proof, "\n"));
-    const std::vector<std::string> said = files.write(std::vector{outcome.eager, outcome.fused},
-                                                      {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command,
-                                                       cli::build_name(), std::to_string(common.seed), flags.optimizer.batch},
-                                                      text, &comparison);
-    for (const std::string& what : said) out.note("profile", what);
-    out.note("files", cli::join(files.files()));
-  }
+  cli::write_files(files, outcome, rounds,
+                   {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command, cli::build_name(),
+                    std::to_string(common.seed), flags.optimizer.batch},
+                   out);
   if (!flags.mode.dump_graph.empty()) cli::write_graphs(flags.mode.dump_graph, contest.captured());
   nlohmann::ordered_json object = {{"schema", "sinter.compare/1"},
                                    {"model", flags.model.describe()},

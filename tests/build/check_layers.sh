@@ -21,8 +21,8 @@ BEGIN {
   allowed["examples"] = allowed["data"] " examples"
   allowed["bench"] = allowed["data"] " bench"
   allowed["tests"] = allowed["data"] " examples bench tests"
-  toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda)[.]h$"
-  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|benchmark)"
+  toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
+  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|benchmark|cupti)"
 }
 function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, rule; bad = 1 }
 FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
@@ -33,9 +33,9 @@ FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
 }
 /^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
   name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
-  if (name ~ others && !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn)/)) report("an installed header includes no library of others")
+  if (name ~ others && !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn|cupti)/)) report("an installed header includes no library of others")
 }
-/SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ && !(FILENAME ~ toolkit "|^ops/kernels[.]h$" && /SINTER_HAS_CU(DA|DNN)/) { report("an installed header asks for no library of others") }
+/SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ && !(FILENAME ~ toolkit "|^ops/kernels[.]h$" && /SINTER_HAS_CU(DA|DNN|PTI)/) { report("an installed header asks for no library of others") }
 /<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ && FILENAME !~ /^core\/parallel\./ { report("OpenMP belongs to core/parallel.*") }
 END {
   if (files < 2) { print "check_layers: no sources found"; exit 1 }

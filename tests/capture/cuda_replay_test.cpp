@@ -14,6 +14,7 @@
 #include "ops/gemm_library.h"
 #include "ops/structured.h"
 #include "profiler/session.h"
+#include "tests/profiler/fake_cupti.h"
 #endif
 
 namespace sinter::capture {
@@ -115,6 +116,38 @@ TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
   }
   EXPECT_TRUE(recorder.leaks().empty());
 }
+
+#if SINTER_HAS_CUPTI
+TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
+  Training training;
+  Step step(training.function(), training.step_options("none"));
+  for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
+  const Graph& graph = step.captured()->fused.graph;
+  test::FakeCupti card;
+  {
+    CudaReplay replay(split_branches(graph), [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
+    for (const size_t turn : {1, 2}) {
+      profiler::Session session(
+          {.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true, .clock = &card.state.clock});
+      for (; !session.done(); session.step()) replay.run_profiled(), synchronize(kCuda);
+      const profiler::Report report = session.finish();
+      EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+      EXPECT_EQ(report.source, profiler::Source::cupti);
+      EXPECT_EQ(report.steps[0].launches, 25);
+      EXPECT_EQ(report.steps[0].api_calls, 1);
+      std::vector<int64_t> calls(25);
+      for (const profiler::OpCall& call : report.rows().calls) calls.at(call.graph_node - 1) += call.device_ns;
+      EXPECT_EQ(calls, std::vector<int64_t>(25, 3 * 2000));
+      ASSERT_EQ(card.recorder.graphs().size(), 1 + turn);
+      EXPECT_EQ(card.recorder.graphs().back().nodes.size(), 25u);
+      EXPECT_EQ(card.recorder.graphs().back().launches, 4);
+    }
+    replay.run();
+    EXPECT_EQ(card.recorder.graphs()[0].launches, 1);
+  }
+  EXPECT_TRUE(card.recorder.leaks().empty());
+}
+#endif
 
 TEST(CudaReplay, EagerLaunchesAreBoundedByEvents) {
   const cuda::Recorder recorder;
@@ -242,7 +275,7 @@ TEST(CudaReplay, TheMnistStep) {
     recorder.clear_log();
     training.function()(batch);
     EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0) << "no wait inside an eager step";
-    const auto lists = std::vector<std::pair<const char*, std::vector<std::string>>>{
+    const auto lists = std::vector<std::pair<const char*, std::vector<std::string> > >{
         {"all,-weight_grad_update,-classifier_head",
          {"linear_act_", "linear_act_", "cublaslt_", "softmax_xent_", "weight_bias_grad_", "input_grad_act_", "weight_bias_grad_",
           "input_grad_act_", "weight_bias_grad_", "multi_tensor_update_"}},
@@ -255,7 +288,8 @@ TEST(CudaReplay, TheMnistStep) {
       const std::string text = explain(*fused.captured(), RuleSet(rules));
       EXPECT_NE(text.find(" linear_act: own kernel, by the cost model: "), std::string::npos) << text;
       ASSERT_EQ(names.size(), wanted.size()) << rules;
-      for (size_t i = 0; i < names.size(); ++i) EXPECT_TRUE(names[i].starts_with(wanted[i])) << names[i] << " in place " << i << ", " << rules;
+      for (size_t i = 0; i < names.size(); ++i)
+        EXPECT_TRUE(names[i].starts_with(wanted[i])) << names[i] << " in place " << i << ", " << rules;
       recorder.clear_log();
       fused(batch);
       EXPECT_EQ(recorder.count("cudaGraphLaunch"), 1);

@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "capture/calibrate.h"
 #include "capture/ledger.h"
 #include "core/device/memory.h"
 #include "profiler/session.h"
+#include "profiler/trace.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
 
@@ -87,6 +89,31 @@ TEST(Profile, CountsAndBytesOfTheDefaultStep) {
     EXPECT_GT(p.eager.peak_bytes(), 0);
     EXPECT_EQ(p.fused.peak_bytes(), 0);
   }
+}
+
+TEST(Profile, EachBackwardOpHasAnArrowFromItsForward) {
+  const Profiled p = profile(kCpu, "none", {37, 19, 16, 10}, 8, 2);
+  const std::string text = profiler::chrome_trace(p.eager, profiler::plan_trace(p.eager));
+  const profiler::TraceCheck check = profiler::validate_trace(text);
+  EXPECT_TRUE(check.problems.empty()) << check.problems[0].what;
+  std::map<double, std::string> from;  // External id -> name
+  std::map<std::string, int> arrows;   // "linear > matmul" -> how many
+  const nlohmann::json events = nlohmann::json::parse(text)["traceEvents"];
+  for (const nlohmann::json& e : events) {
+    if (e.value("cat", "") == "cpu_op") from[e["args"]["External id"]] = e["name"];
+  }
+  int flows = 0;
+  for (const nlohmann::json& e : events) {
+    flows += e.value("cat", "") == "fwdbwd" && e["ph"] == "s";
+    if (e.value("cat", "") == "cpu_op" && e["args"].contains("x_forward"))
+      ++arrows[from.at(e["args"]["x_forward"]) + " > " + e["name"].get<std::string>()];
+  }
+  EXPECT_EQ(flows, 2 * 12);
+  EXPECT_EQ(arrows, (std::map<std::string, int>{{"linear > matmul", 2 * 5},
+                                                {"linear > sum_rows", 2 * 3},
+                                                {"relu > relu_backward", 2 * 2},
+                                                {"log_softmax > log_softmax_backward", 2},
+                                                {"nll > nll_backward", 2}}));
 }
 
 TEST(Profile, NodesSayWhatTheyAreMadeOfAndRulesWhatTheySave) {

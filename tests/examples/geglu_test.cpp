@@ -67,6 +67,27 @@ TEST(Geglu, OneModeByItself) {
   }
 }
 
+TEST(Geglu, WritesTheFilesOfItsProfile) {
+  Program program;
+  program.name = "geglu";
+  const Words small{"--device", "cpu", "--threads", "1", "--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24", "--dtype", "f32"};
+  const auto run = [&](Words more) {
+    more.insert(more.end(), small.begin(), small.end());
+    return program.run(more);
+  };
+  const Result r = run({"--steps", "1", "--warmup", "0", "--rounds", "2", "--profile=table,json,html,trace", "-o", "block"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("CPU eager  step#"), std::string::npos) << r.out;
+  for (const char* file : {"block.txt", "block.html", "block_eager.json", "block_fused.json", "block_eager.trace.json.gz"})
+    EXPECT_TRUE(std::filesystem::exists(program.folder() / file)) << file;
+  EXPECT_EQ(json::parse(Program::text(program.folder() / "block_fused.json"))["workload"],
+            "geglu 16 -> 24, seq 8, gelu tanh, forward+backward");
+  EXPECT_EQ(run({"--profile=html", "-o", "block"}).status, 2);  // it is there
+  const Result one = run({"--mode", "fused", "--profile"});
+  EXPECT_EQ(one.status, 2);
+  EXPECT_NE(one.err.find("--profile needs --mode both"), std::string::npos) << one.err;
+}
+
 TEST(Geglu, HelpConfigAndRefusals) {
   const Result help = geglu({"--help"});
   EXPECT_EQ(help.status, 0);

@@ -72,6 +72,10 @@ TEST(Expect, JudgesEveryStep) {
   EXPECT_EQ(judged("launches>=9", {.only = &varying})->message(), "compare: --expect failed: launches>=9; counted 9..10 (rules all)");
   EXPECT_EQ(judged("eager.launches==25", {.only = &nine})->kind(), Error::Kind::usage);
 
+  profiler::Report hidden = counted({9});  // a library call may have run more
+  hidden.unproved = 1;
+  EXPECT_EQ(judged("launches==9", {.only = &hidden})->kind(), Error::Kind::untrusted);
+
   // A speed-up is the lower end of its interval, or not decided: that is 8, not 7.
   Measured timed{.only = &nine, .speedup = profiler::Estimate{2, 1.4, 3, true}};
   EXPECT_FALSE(judged("speedup>=1.4", timed));
@@ -102,6 +106,15 @@ TEST(FailOn, BeatsExpectations) {
   EXPECT_NE(judged("distortion>5%", {.only = &lost, .distortion = -7.2})->message().find("distortion>5%; it is -7.2 %"), std::string::npos);
   EXPECT_NE(judged("noise>2%", {.only = &lost})->message().find("it was not measured"), std::string::npos);
   EXPECT_FALSE(judged("throttle,roof", {.only = &lost}));
+  profiler::Report card = counted({5}), eager = card;
+  card.device = eager.device = Device{Device::Type::cuda, 0};
+  EXPECT_NE(judged("throttle", {.only = &card})->message().find("the clock was not read"), std::string::npos);
+  card.sm_mhz = 1500, card.sm_standard_mhz = eager.sm_standard_mhz = 2000, eager.sm_mhz = 1499;
+  EXPECT_FALSE(judged("throttle", {.only = &card}));
+  const auto slow = judged("throttle", {.only = &card, .eager = &eager});
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->kind(), Error::Kind::untrusted);
+  EXPECT_NE(slow->message().find("throttle; the SM clock was 1499 of 2000 MHz"), std::string::npos) << slow->message();
 }
 
 const Words kOne{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};

@@ -21,8 +21,8 @@ class FakeDevice final : public DeviceTimer {
   explicit FakeDevice(FakeClock& clock) : clock_(clock) {}
 
   // The host takes `api` ns to launch work of `ns`.
-  void launch(std::string_view name, int64_t api, int64_t ns, DeviceWork work = DeviceWork::kernel) {
-    const HookedCall hooked(work, Device::Type::cuda, name, 64);
+  void launch(std::string_view name, int64_t api, int64_t ns, DeviceWork work = DeviceWork::kernel, int launches = 1) {
+    const HookedCall hooked(work, Device::Type::cuda, name, 64, true, launches);
     clock_.advance(api);
     free_at_ = std::max(free_at_, clock_.now()) + ns;
   }
@@ -53,7 +53,10 @@ class FakeDevice final : public DeviceTimer {
     return ns;
   }
 
+  SmClock sm_clock() noexcept override { return {mhz, 2000}; }
+
   int pool = 1000, lose = -1;
+  double mhz = 0;
 
  private:
   FakeClock& clock_;
@@ -115,6 +118,41 @@ TEST(DeviceTime, WhatWasLostIsToldWithItsCount) {
   EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 2; }), "1 launches were not timed");
   EXPECT_EQ(incomplete([](FakeDevice& d) { d.pool = 2; }), "2 launches were not timed");  // no end edge: the axis is unknown
   EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 0; }), "2 launches were not timed");  // the begin edge
+}
+
+TEST(DeviceTime, ALibraryCallMayHideKernels) {
+  Bench b;
+  for (; !b.session.done(); b.session.step()) {
+    Scope scope("matmul", ScopeKind::op);
+    b.device.launch("gemm", 10, 1000, DeviceWork::kernel, 0);
+    b.device.launch("gemm", 10, 1000, DeviceWork::kernel, 2);
+  }
+  const Report report = b.session.finish();
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  EXPECT_EQ(report.unproved, 2);
+  EXPECT_EQ(report.steps[0].launches, 3);
+  EXPECT_EQ(find_row(report.rows(), "matmul")->launches, 2 * 3);
+  const std::string text = report.table();
+  EXPECT_NE(text.find(" >=3 "), std::string::npos) << text;
+  EXPECT_NE(text.find("launched >= 3, not proved"), std::string::npos) << text;
+}
+
+TEST(DeviceTime, ASlowClockIsTold) {
+  const auto report = [](double mhz) {
+    Bench b;
+    for (; !b.session.done(); b.session.step()) {
+      b.device.op("op", 10, 10, 1000);
+      b.device.mhz = mhz;
+    }
+    return b.session.finish();
+  };
+  EXPECT_FALSE(report(1500).throttled());
+  EXPECT_NE(report(1500).table().find("SM 1500 MHz, not throttled"), std::string::npos);
+  const Report slow = report(1499);
+  EXPECT_TRUE(slow.throttled());
+  EXPECT_TRUE(slow.table().starts_with("THROTTLED  ")) << slow.table();
+  EXPECT_NE(slow.table().find("SM 1499 of 2000 MHz, THROTTLED"), std::string::npos) << slow.table();
+  EXPECT_EQ(report(0).table().find("MHz"), std::string::npos);
 }
 
 TEST(DeviceTime, AWaitIsASyncScopeAndTheRest) {
@@ -264,6 +302,7 @@ TEST(Timeline, ZeroAndNegativeTimesAreInvalid) {
   EXPECT_EQ(by_hand(100, {{0, 1, 9, 5}, {0, 1, -1000, 50}}).incomplete.at(0), "2 device times are zero or negative");
   const Report early = by_hand(100, {{10, 12, 5, 20}});
   EXPECT_TRUE(early.incomplete.empty());
+  EXPECT_EQ(early.traces[0].launches[0].dev_t0, 1010);
   EXPECT_EQ(early.notes.at(0), "1 launches began on the device before the host asked for them, by the axis");
 }
 

@@ -1,0 +1,255 @@
+#include "core/device/cupti.h"
+
+#if SINTER_HAS_CUDA
+
+#include "core/device/cuda_stream.h"
+#include "core/error.h"
+
+#if SINTER_HAS_CUPTI
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+namespace sinter::cuda {
+namespace {
+
+constexpr size_t kBuffer = size_t{4} << 20;
+constexpr size_t kMostBuffers = 32;  // 128 MiB
+constexpr int kBrackets = 64;
+// Records of API calls carry an id of ours to those of the kernels; libraries may launch by either API. Not GRAPH_TRACE: a graph would be
+// one record.
+constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                                         CUPTI_ACTIVITY_KIND_RUNTIME,
+                                         CUPTI_ACTIVITY_KIND_DRIVER,
+                                         CUPTI_ACTIVITY_KIND_MEMCPY,
+                                         CUPTI_ACTIVITY_KIND_MEMSET,
+                                         CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
+
+// The library's callbacks have no pointer for us, so there is one.
+struct Cupti {
+  std::mutex mutex;
+  const CuptiCalls* calls = nullptr;                  // whose callbacks are registered
+  std::vector<std::pair<uint8_t*, size_t>> full;      // buffers to be read
+  size_t buffers = 0;                                 // full, or with the library
+  std::map<uint64_t, uint32_t> op_of;                 // executable << 32 | node -> op
+  std::map<uint64_t, std::map<uint32_t, int>> nodes;  // executable -> op -> how many
+  std::atomic<int> turn{0};
+  int turns = 0;
+};
+Cupti& cupti() {
+  static Cupti& all = *new Cupti;  // a callback may come after the end of main
+  return all;
+}
+const CuptiCalls* g_instead = nullptr;
+
+void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size, size_t* most) {
+  Cupti& c = cupti();
+  const std::lock_guard lock(c.mutex);
+  *most = 0;
+  // None: the library drops records, and counts them.
+  *buffer = c.buffers < kMostBuffers ? static_cast<uint8_t*>(std::aligned_alloc(64, kBuffer)) : nullptr;
+  *size = *buffer ? kBuffer : 0;
+  c.buffers += *buffer != nullptr;
+}
+
+void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  Cupti& c = cupti();
+  const std::lock_guard lock(c.mutex);
+  if (buffer) c.full.emplace_back(buffer, valid);
+}
+
+// One kernel, copy or fill.
+struct Span {
+  uint32_t correlation;
+  uint64_t begin, end, node;
+};
+
+class CuptiTimer final : public DeviceTimer {
+ public:
+  explicit CuptiTimer(const CuptiCalls& calls) : calls_(calls) { cupti().turn = ++cupti().turns; }
+  ~CuptiTimer() override {
+    for (const CUpti_ActivityKind kind : kKinds) calls_.cuptiActivityDisable(kind);
+    cupti().turn = 0;
+    read();
+  }
+
+  void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
+  Edge edge(const std::function<int64_t()>& host_now) override {
+    if (api().cudaStreamSynchronize(stream()) != cudaSuccess) return {};
+    Edge best;
+    for (int i = 0; i < kBrackets; ++i) {
+      const int64_t before = host_now();
+      uint64_t device = 0;
+      if (calls_.cuptiGetTimestamp(&device) != CUPTI_SUCCESS) break;
+      const int64_t half = (host_now() - before) / 2;
+      if (best.mark < 0 || half < best.half_ns) best = {0, before + half, half, static_cast<int64_t>(device)};
+    }
+    return best;
+  }
+  int mark() noexcept override { return -1; }
+  std::vector<int64_t> read() override {
+    return flush([](const CUpti_Activity&) {}), std::vector<int64_t>{};
+  }
+  SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
+
+  bool has_records() const override { return true; }
+  void submitting(uint64_t launch) noexcept override {
+    calls_.cuptiActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, launch);
+  }
+  void submitted() noexcept override {
+    uint64_t launch = 0;
+    calls_.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &launch);
+  }
+
+  Records records(const Edge& begin, const Edge& end) override {
+    std::map<uint32_t, uint64_t> launch_of;
+    std::vector<Span> spans;
+    const auto add = [&](const auto& r) { spans.push_back({r.correlationId, r.start, r.end, r.graphNodeId}); };
+    Records out{.ran = {}, .dropped = flush([&](const CUpti_Activity& r) {  // later versions of a record only append to it
+                             if (r.kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+                               const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(r);
+                               launch_of[link.correlationId] = link.externalId;
+                             }
+                             if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) add(reinterpret_cast<const CUpti_ActivityKernel9&>(r));
+                             if (r.kind == CUPTI_ACTIVITY_KIND_MEMCPY) add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(r));
+                             if (r.kind == CUPTI_ACTIVITY_KIND_MEMSET) add(reinterpret_cast<const CUpti_ActivityMemset4&>(r));
+                           })};
+    if (begin.mark < 0 || end.mark < 0 || end.device_ns <= begin.device_ns) return out;
+    const double scale = static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(end.device_ns - begin.device_ns);
+    const auto host = [&](uint64_t t) {
+      return begin.host_ns + static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(t) - begin.device_ns) * scale);
+    };
+    Cupti& c = cupti();
+    const std::lock_guard lock(c.mutex);
+    std::map<std::pair<uint64_t, uint32_t>, Ran> ran;
+    std::map<uint64_t, uint64_t> executables;  // launch -> what it launched
+    for (const Span& s : spans) {
+      const auto launch = launch_of.find(s.correlation);
+      const auto op = c.op_of.find(s.node);
+      if (launch == launch_of.end() || (s.node != 0 && op == c.op_of.end())) continue;
+      const uint32_t node = s.node != 0 ? op->second + 1 : 0;
+      if (node > 0) executables[launch->second] = s.node >> 32;
+      Ran& r = ran[{launch->second, node}];
+      const bool stamped = (s.begin != 0 || s.end != 0) && (r.kernels == 0 || r.begin != 0);
+      r = {launch->second, node, r.kernels + 1,
+           !stamped    ? 0
+           : r.kernels ? std::min(r.begin, host(s.begin))
+                       : host(s.begin),
+           !stamped ? 0 : std::max(r.end, host(s.end))};
+    }
+    // A graph says how many nodes each op has; one that does not have them all was not timed.
+    for (const auto& [launch, executable] : executables) {
+      for (const auto& [op, nodes] : c.nodes[executable]) {
+        Ran& r = ran[{launch, op + 1}];
+        if (r.kernels != nodes) r = {launch, op + 1};
+      }
+    }
+    for (const auto& [key, r] : ran) out.ran.push_back(r);
+    return out;
+  }
+
+ private:
+  // Reads and gives up all records so far; how many were dropped.
+  template <class F>
+  int64_t flush(F&& take) {
+    calls_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);  // else one record of another thread's work holds back its buffer
+    size_t dropped = 0;
+    calls_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped);
+    Cupti& c = cupti();
+    const std::lock_guard lock(c.mutex);
+    for (const auto& [buffer, valid] : c.full) {
+      CUpti_Activity* record = nullptr;
+      while (valid > 0 && calls_.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) take(*record);
+      std::free(buffer);
+    }
+    c.buffers -= c.full.size();
+    c.full.clear();
+    return static_cast<int64_t>(dropped);
+  }
+  const CuptiCalls& calls_;
+};
+
+const CuptiCalls* load(std::string& why) {
+  static std::string problem;
+  static const CuptiCalls* const loaded = []() -> const CuptiCalls* {
+    void* library = nullptr;
+    for (const char* name : {"libcupti.so.13", "libcupti.so.12", SINTER_CUDA_LIBRARY_DIR "/libcupti.so"}) {
+      if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (!library) return problem = "no libcupti", nullptr;
+    static CuptiCalls calls;
+    bool all = true;
+#define SINTER_LOAD(name) all = (calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, #name))) && all;
+    SINTER_CUPTI_CALLS(SINTER_LOAD)
+#undef SINTER_LOAD
+    return all ? &calls : (problem = "libcupti lacks calls", nullptr);
+  }();
+  why = problem;
+  return loaded;
+}
+
+}  // namespace
+
+void set_cupti(const CuptiCalls* calls) {
+  Cupti& c = cupti();
+  g_instead = calls;
+  c.calls = nullptr;
+  c.op_of.clear(), c.nodes.clear();
+}
+
+std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
+  why = "the card is not real";
+  const CuptiCalls* calls = g_instead ? g_instead : api().real ? load(why) : nullptr;
+  if (!calls) return nullptr;
+  uint32_t version = 0;
+  if (calls->cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION)
+    return why = cat("libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION), nullptr;
+  Cupti& c = cupti();
+  if (c.turn != 0) return why = "CUPTI serves another session", nullptr;
+  thread_state();  // opens the card
+  CUptiResult answer = c.calls == calls ? CUPTI_SUCCESS : calls->cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
+  if (answer == CUPTI_SUCCESS) c.calls = calls;
+  for (const CUpti_ActivityKind kind : kKinds) {
+    if (answer == CUPTI_SUCCESS) answer = calls->cuptiActivityEnable(kind);
+  }
+  if (answer == CUPTI_SUCCESS) return why.clear(), std::make_unique<CuptiTimer>(*calls);
+  for (const CUpti_ActivityKind kind : kKinds) calls->cuptiActivityDisable(kind);
+  const char* reason = answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES              ? ": no privilege"
+                       : answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? ": another tool is attached"
+                                                                                  : "";
+  return why = cat("CUPTI refuses (", static_cast<int>(answer), ")", reason), nullptr;
+}
+
+int records_turn() noexcept { return cupti().turn; }
+
+void remember_nodes(cudaGraphExec_t executable, const std::map<void*, int>& op_of_node) {
+  Cupti& c = cupti();
+  uint32_t number = 0;
+  if (op_of_node.empty() || !c.calls || c.calls->cuptiGetGraphExecId(executable, &number) != CUPTI_SUCCESS) return;
+  const std::lock_guard lock(c.mutex);
+  for (const auto& [node, op] : op_of_node) {
+    uint64_t id = 0;
+    ++c.nodes[number][static_cast<uint32_t>(op)];
+    if (c.calls->cuptiGetGraphNodeId(static_cast<cudaGraphNode_t>(node), &id) == CUPTI_SUCCESS)  // else its records will be missing
+      c.op_of[uint64_t{number} << 32 | (id & UINT32_MAX)] = static_cast<uint32_t>(op);
+  }
+}
+
+}  // namespace sinter::cuda
+
+#else
+
+namespace sinter::cuda {
+std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) { return why = "built without cupti.h", nullptr; }
+int records_turn() noexcept { return 0; }
+void remember_nodes(cudaGraphExec_t, const std::map<void*, int>&) {}
+}  // namespace sinter::cuda
+
+#endif  // SINTER_HAS_CUPTI
+
+#endif  // SINTER_HAS_CUDA
