@@ -26,8 +26,10 @@ const FileCalls& FileCalls::system() {
 }
 
 AtomicFile::AtomicFile(const std::string& path, const char* subject, const FileCalls& calls) : calls_(calls), subject_(subject) {
-  const fs::path target = fs::absolute(path).lexically_normal();
-  path_ = target.string();
+  std::error_code error;
+  const fs::path target = fs::absolute(path, error).lexically_normal();
+  path_ = error ? path : target.string();
+  if (error) fail(error.value());
   folder_ = target.parent_path().string();
   temporary_ = cat(folder_, "/.", target.filename().string(), kMark, ::getpid());
   fd_ = calls_.open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -73,6 +75,12 @@ void AtomicFile::commit() {
   fd_ = calls_.open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (fd_ < 0 || calls_.fsync(fd_) != 0) fail(errno);
   abandon();
+}
+
+std::string shown(const std::string& path) {
+  std::error_code error;
+  const fs::path full = fs::absolute(path, error);
+  return escaped(error ? path : full.lexically_normal().string());
 }
 
 void write_file(const std::string& path, std::string_view text) {

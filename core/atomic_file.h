@@ -45,6 +45,8 @@ class AtomicFile {
   bool settled_ = false;  // the temporary is gone: renamed or removed
 };
 
+// A file's name for messages: absolute and normal as far as there is such a thing, control bytes escaped.
+std::string shown(const std::string& path);
 // All of `text` as the file `path`.
 void write_file(const std::string& path, std::string_view text);
 // Removes temporaries that dead processes left in `folder`; returns how many.

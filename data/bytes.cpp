@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 
 #ifdef SINTER_HAS_ZLIB
@@ -20,12 +20,6 @@ namespace sinter {
 namespace {
 
 constexpr size_t kFirstBlock = size_t{1} << 20;
-
-std::string absolute_name(const std::string& path) {
-  std::error_code ignored;
-  const auto full = std::filesystem::absolute(path, ignored);
-  return escaped(full.empty() ? path : full.lexically_normal().string());
-}
 
 }  // namespace
 
@@ -82,7 +76,7 @@ struct ByteSource::Stream {
 #endif
 };
 
-ByteSource::ByteSource(const std::string& path) : stream_(std::make_unique<Stream>()), name_(absolute_name(path)) {
+ByteSource::ByteSource(const std::string& path) : stream_(std::make_unique<Stream>()), name_(shown(path)) {
   Stream& s = *stream_;
   s.fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   SINTER_CHECK(s.fd >= 0, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "data/digits.h"
 #include "data/idx.h"
@@ -39,11 +40,6 @@ std::string find_file(const fs::path& folder, const Stem& stem) {
     if (fs::exists(folder / name, ignored)) return (folder / name).string();
   }
   return "";
-}
-
-std::string shown(const fs::path& path) {
-  std::error_code ignored;
-  return escaped(fs::absolute(path, ignored).lexically_normal().string());
 }
 
 // "the folder holds notes.txt and 2 more"

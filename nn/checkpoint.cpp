@@ -3,7 +3,6 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -147,7 +146,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
 
 Checkpoint read_checkpoint(const std::string& path) {
   SafetensorsFile file = read_safetensors(path);
-  Checkpoint out{.path = escaped(std::filesystem::absolute(path).lexically_normal().string()),
+  Checkpoint out{.path = shown(path),
                  .tensors = std::move(file.tensors),
                  .config = file.metadata[kConfig],
                  .state = {}};

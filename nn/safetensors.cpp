@@ -8,7 +8,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 #include <fmt/format.h>
@@ -28,7 +27,7 @@ constexpr const char* kCrcKey = "sinter.crc32";
 // An open file of known size.
 class InputFile {
  public:
-  explicit InputFile(const std::string& path) : name_(escaped(std::filesystem::absolute(path).lexically_normal().string())) {
+  explicit InputFile(const std::string& path) : name_(shown(path)) {
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hang
     struct stat info {};
     const bool readable = fd_ >= 0 && ::fstat(fd_, &info) == 0;

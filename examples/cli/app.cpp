@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/atomic_file.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
-
-#include "core/error.h"
 
 namespace sinter::cli {
 
@@ -38,11 +35,6 @@ std::string bytes(int64_t n) {
   if (b >= 1024.0 * 1024 * 1024) return fmt::format("{:.2f} GiB", b / (1024.0 * 1024 * 1024));
   if (b >= 1024.0 * 100) return fmt::format("{:.2f} MiB", b / (1024.0 * 1024));
   return fmt::format("{:.1f} KiB", b / 1024);
-}
-
-std::string shown(const std::string& path) {
-  std::error_code ignored;
-  return escaped(std::filesystem::absolute(path, ignored).lexically_normal().string());
 }
 
 std::string join(const std::vector<std::string>& parts, const char* separator) { return fmt::format("{}", fmt::join(parts, separator)); }

@@ -12,7 +12,6 @@ std::string count_of(int64_t n, const std::string& thing, const char* plural = "
 std::string seconds(double s);                                                        // 12 us, 1.4 ms, 0.60 s, 12.3 s, 3 min 05 s
 std::string rate(double per_second);                                                  // 1.1 M, 420 k, 88
 std::string bytes(int64_t n);                                                         // 0.90 MiB
-std::string shown(const std::string& path);                                           // absolute, control bytes escaped
 std::string join(const std::vector<std::string>& parts, const char* separator = ", ");
 // Half the width of the 95 % interval of a proportion k of n (Wilson's), in 0..1; 0 for n = 0.
 double wilson_half_width(int64_t k, int64_t n);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/atomic_file.h"
 #include "data/idx.h"
 #include "data/verify.h"
 #include "examples/cli/text.h"
@@ -74,7 +75,7 @@ int make(const DataCommandFlags& flags, cli::Output& out) {
   const fs::path folder = fs::path(flags.what);
   std::error_code error;
   fs::create_directories(folder, error);
-  const std::string shown = cli::shown(flags.what);
+  const std::string shown = sinter::shown(flags.what);
   SINTER_CHECK(fs::is_directory(folder, error), checkpoint,
                cat("data: cannot make the folder: ", shown, "; ", error ? error.message() : "a file is there"));
   SINTER_CHECK(fs::is_empty(folder, error), usage, cat("usage: folder is not empty: ", shown), "mnist data make ANOTHER");

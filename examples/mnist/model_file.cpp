@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "core/atomic_file.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/trainer.h"
 #include "nn/state_dict.h"
@@ -30,7 +31,7 @@ std::vector<int64_t> sizes_of(const nn::NamedTensors& tensors, const std::string
 
 std::string find_checkpoint(const std::string& run_or_file, std::initializer_list<const char*> names) {
   std::error_code error;
-  const std::string shown = cli::shown(run_or_file);
+  const std::string shown = sinter::shown(run_or_file);
   const char* hint = "mnist train makes one; another RUN or FILE.safetensors can be named";
   const fs::file_status status = fs::status(run_or_file, error);
   SINTER_CHECK(fs::exists(status), checkpoint, cat("checkpoint: nothing there: ", shown), hint);
@@ -55,7 +56,7 @@ void apply_saved_config(const std::string& config, const std::string& file, cli:
 SavedModel read_model(const std::string& run_or_file) {
   SavedModel saved;
   saved.path = find_checkpoint(run_or_file, {"model.safetensors", "best.safetensors", "last.safetensors"});
-  const std::string shown = cli::shown(saved.path);
+  const std::string shown = sinter::shown(saved.path);
   nn::SafetensorsFile file = nn::read_safetensors(saved.path);
   saved.notes = std::move(file.notes);
   for (nn::NamedTensor& item : file.tensors) {

@@ -22,7 +22,6 @@ namespace sinter::mnist {
 namespace {
 
 namespace fs = std::filesystem;
-using cli::shown;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
 constexpr const char* kFiles[] = {"config.toml",      "metrics.csv", "events.jsonl", "last.safetensors", "model.safetensors",
                                   "best.safetensors", "profile.txt", "profile.json", "profile.csv",      "profile.trace.json.gz",

@@ -73,6 +73,12 @@ TEST(AtomicFile, WithoutCommitNothingStays) {
   expect_error(Error::Kind::checkpoint, {"No such file", dir.file("none/a")}, [&] { write_file(dir.file("none/a"), "x"); });
 }
 
+TEST(AtomicFile, ANameThatIsNoneIsTold) {
+  expect_error(Error::Kind::checkpoint, {"cannot write", "Invalid argument"}, [] { write_file("", "x"); });
+  EXPECT_EQ(shown(""), "");
+  EXPECT_EQ(shown("/a/../b\n"), "/b\\x0a");
+}
+
 TEST(AtomicFile, RemovesTemporariesOfDeadProcessesOnly) {
   const test::TempDir dir;
   const pid_t child = fork();
