@@ -132,11 +132,9 @@ TEST(Bench, MapsASweepAndRefusesTheEmulator) {
   const Result again = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--csv", "map.csv"});
   EXPECT_EQ(again.status, 2);
   EXPECT_NE(again.err.find("--csv: a file is there: map.csv"), std::string::npos) << again.err;
-  const Result one = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--mode", "fused"});
-  ASSERT_EQ(one.status, 0) << one.err;
-  EXPECT_NE(one.out.find(" us\n"), std::string::npos) << one.out;
-  EXPECT_EQ(one.out.find("crossover"), std::string::npos) << one.out;
-  EXPECT_EQ(program.run({"bench", "--mode", "eager", "--profile=html"}).status, 2);
+  const Result map = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--mode", "fused"});
+  EXPECT_NE(map.out.find("s\na whole step, fused; "), std::string::npos) << map.out;  // a time in the cell, no factor
+  EXPECT_EQ(map.out.find("crossover"), std::string::npos) << map.out;
   const Result simt = program.run({"bench", "--device", "simt"});
   EXPECT_EQ(simt.status, 2);
   EXPECT_NE(simt.err.find("the device is simt"), std::string::npos) << simt.err;
