@@ -73,7 +73,9 @@ const Nvrtc* load_nvrtc(std::string* why) {
   };
   static const Library& library = *new Library([] {
     Library l;
-    void* handle = dlopen(cat("libnvrtc.so.", CUDART_VERSION / 1000).c_str(), RTLD_NOW | RTLD_LOCAL);
+    const std::string name = cat("libnvrtc.so.", CUDART_VERSION / 1000);
+    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle) handle = dlopen(cat(SINTER_CUDA_LIBRARY_DIR "/", name).c_str(), RTLD_NOW | RTLD_LOCAL);
     const char* missing = nullptr;
 #define SINTER_FIND(name, ...)                                                                      \
   l.table.name = reinterpret_cast<decltype(l.table.name)>(handle ? dlsym(handle, #name) : nullptr); \

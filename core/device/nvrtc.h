@@ -25,7 +25,7 @@ struct Nvrtc {
   SINTER_NVRTC_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
 };
-// The library of this toolkit's version, where the loader finds it; nullptr and, in `why`, the loader's words otherwise.
+// The library of this toolkit's version, where the loader finds it or the toolkit was; nullptr and, in `why`, the loader's words otherwise.
 const Nvrtc* load_nvrtc(std::string* why);
 // For tests: another table in place of the library's, nullptr: the library again. Without one a recorder has none (cuda_recorder.h).
 void set_nvrtc(const Nvrtc* table);

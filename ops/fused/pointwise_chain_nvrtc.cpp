@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kThreads = 256, kMaxBlocks = 132 * 8;  // a full wave
 
+#if SINTER_HAS_CUDA
 // The kernel for these operands; `why` if there is none.
 cuda::SourceKernel kernel_for(Operands in, const Tensor& out, const Attrs& attrs) {
   const auto elements = static_cast<int64_t>(16 / size_of(out.dtype()));
@@ -28,6 +29,7 @@ cuda::SourceKernel kernel_for(Operands in, const Tensor& out, const Attrs& attrs
   }
   return cuda::kernel_of_source(chain_source(attrs.as<ChainAttrs>().program, out.dtype(), periods), kChainKernel, chain_headers());
 }
+#endif
 
 }  // namespace
 
