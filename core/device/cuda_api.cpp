@@ -19,6 +19,7 @@ const Api& real_api() {
     SINTER_CUDA_CALLS(SINTER_REAL)
     SINTER_CUDNN_CALLS(SINTER_REAL)
 #undef SINTER_REAL
+    a.real = true;
     return a;
   }();
   return api;

@@ -20,7 +20,7 @@
   X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost) X(cudaHostGetDevicePointer) X(cudaMemGetInfo)                                 \
   X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                         \
   X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                                                                 \
-  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags) X(cudaEventElapsedTime) X(cudaEventDestroy)  \
+  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags) X(cudaEventElapsedTime) X(cudaEventDestroy)                   \
   X(cudaLaunchKernelExC) X(cudaFuncGetAttributes) X(cudaFuncSetAttribute)                                                                  \
   X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)                                                                      \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes) X(cudaGraphDestroy) X(cudaGraphExecDestroy)           \
@@ -48,6 +48,7 @@ struct Api {
   SINTER_CUDA_CALLS(SINTER_POINTER)
   SINTER_CUDNN_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
+  bool real = false;  // calls reach a card, so the libraries that look into one mean something
 };
 
 // The table in use.
