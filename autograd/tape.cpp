@@ -74,7 +74,16 @@ void Tape::record(const Call& call) {
   SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
   uint32_t needs = 0;
   for (size_t i = 0; i < call.in.size(); ++i) needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
-  Node node{.op = &call.op, .attrs = call.attrs, .in = {}, .out = {}, .versions = {}, .in_slots = {}, .out_slots = {}, .needs = needs, .uid = profiler::last_op_uid(), .path = {}};
+  Node node{.op = &call.op,
+            .attrs = call.attrs,
+            .in = {},
+            .out = {},
+            .versions = {},
+            .in_slots = {},
+            .out_slots = {},
+            .needs = needs,
+            .uid = profiler::last_op_uid(),
+            .path = {}};
   for (size_t i = 0; i < call.in.size(); ++i) {
     node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));
     node.in_slots.push_back(needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);

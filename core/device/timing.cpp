@@ -81,9 +81,9 @@ class EventTimer final : public DeviceTimer {
 
 }  // namespace
 
-std::unique_ptr<DeviceTimer> make_timer(int marks, std::string& why) {
+std::unique_ptr<DeviceTimer> make_timer(int marks, std::string& why, bool records) {
   thread_state();  // opens the card
-  if (auto timer = make_cupti_timer(why)) return timer;
+  if (auto timer = records ? make_cupti_timer(why) : nullptr) return timer;
   return std::make_unique<EventTimer>(marks);
 }
 
@@ -126,7 +126,7 @@ DeviceTimer::SmClock sm_clock() noexcept {
 #else
 
 namespace sinter::cuda {
-std::unique_ptr<DeviceTimer> make_timer(int, std::string&) { return nullptr; }
+std::unique_ptr<DeviceTimer> make_timer(int, std::string&, bool) { return nullptr; }
 bool has_records() { return false; }
 int records_turn() noexcept { return 0; }
 DeviceTimer::SmClock sm_clock() noexcept { return {}; }

@@ -56,9 +56,9 @@ class DeviceTimer {
 };
 
 namespace cuda {
-// Records where CUPTI can be had, else events, and `why` says what is in its way. nullptr in a build without the toolkit. Throws device.
-// `marks`: the size of the pool of events, which is made now.
-std::unique_ptr<DeviceTimer> make_timer(int marks, std::string& why);
+// Records where CUPTI can be had and they are wanted, else events, and `why` says what is in its way. nullptr in a build without the toolkit.
+// Throws device. `marks`: the size of the pool of events, which is made now.
+std::unique_ptr<DeviceTimer> make_timer(int marks, std::string& why, bool records = true);
 // Would that be records?
 bool has_records();
 // A number for each timer with records; 0: none lives, so graphs that are captured now will have none.

@@ -2,14 +2,17 @@
 // device, what the ledger says of them, and the roofs behind their predictions.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "capture/calibrate.h"
 #include "capture/ledger.h"
 #include "core/device/memory.h"
+#include "core/device/timing.h"
 #include "profiler/session.h"
 #include "profiler/trace.h"
 #include "tests/capture/step_util.h"
@@ -28,7 +31,8 @@ struct Profiled {
   Ledger ledger;
 };
 
-Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, int64_t batch, int steps = 1) {
+Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, int64_t batch, int steps = 1,
+                 DeviceTimer* timer = nullptr) {
   const TrainOptions options{.sizes = std::move(sizes), .optimizer = "sgd", .momentum = 0, .device = device};
   Training eager(options), fused(options);
   Step step(fused.function(), fused.step_options(rules));
@@ -36,7 +40,7 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
   for (int i = 0; i < 3; ++i) eager(in), step(in);
   const auto record = [&](const std::function<void()>& run, const char* mode, bool replayed) {
     profiler::Session session(
-        {.schedule = {.wait = 0, .warmup = 1, .active = steps}, .device = device, .mode = mode, .replayed = replayed});
+        {.schedule = {.wait = 0, .warmup = 1, .active = steps}, .device = device, .mode = mode, .replayed = replayed, .timer = timer});
     for (; !session.done(); session.step()) run();
     return session.finish();
   };
@@ -175,25 +179,62 @@ TEST(Calibrate, KeepsWhatItMeasuredAndMeasuresAgainWhatItCannotRead) {
   std::filesystem::remove_all(folder);
 }
 
-// ---- on a card
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---- On a card ----------------------------------------------------------------------------------------------------------------------
 
-using ProfileGpu = test::GpuTest;
+class ProfileGpu : public test::GpuTest {
+ protected:
+  static Profiled default_step(const char* rules, DeviceTimer* timer) { return profile(kCuda, rules, {784, 256, 128, 10}, 64, 20, timer); }
+  static std::unique_ptr<DeviceTimer> events() {
+    std::string why;
+    return cuda::make_timer(1 << 14, why, false);
+  }
+};
 
 TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
-  const Profiled p = profile(kCuda, "all,-weight_grad_update,-classifier_head", {784, 256, 128, 10}, 64, 20);
-  expect_counts(p.eager, 25, 25);
-  expect_counts(p.fused, 10, 1);
-  EXPECT_EQ(p.eager.source, profiler::Source::event);
-  EXPECT_EQ(p.fused.source, profiler::Source::graph);
-  for (const profiler::OpCall& call : p.fused.rows().calls) EXPECT_GT(call.device_ns, 0);
+  const auto timer = events();
+  for (DeviceTimer* which : {static_cast<DeviceTimer*>(nullptr), timer.get()}) {
+    const bool records = !which && cuda::has_records();
+    const Profiled p = default_step("all,-weight_grad_update,-classifier_head", which);
+    expect_counts(p.eager, 25, 25);
+    expect_counts(p.fused, 10, 1);
+    EXPECT_EQ(p.eager.source, records ? profiler::Source::cupti : profiler::Source::event);
+    EXPECT_EQ(p.fused.source, records ? profiler::Source::cupti : profiler::Source::graph);
+    for (const profiler::OpCall& call : p.fused.rows().calls) EXPECT_GT(call.device_ns, 0);
+  }
 }
 
 TEST_F(ProfileGpu, EventsAreNeverBelowTheGraph) {
-  const Profiled p = profile(kCuda, "none", {784, 256, 128, 10}, 64, 20);
+  const auto timer = events();
+  const Profiled p = default_step("none", timer.get());
   const std::vector<double> bounds = launch_times_us(p.eager, 25), times = launch_times_us(p.fused, 25);
   ASSERT_EQ(bounds.size(), times.size());
   for (size_t n = 0; n < times.size(); ++n) EXPECT_GT(bounds[n], times[n] - 1.0) << p.nodes[n].name;
+}
+
+TEST_F(ProfileGpu, RecordsAndGraphAgree) {
+  if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
+  const auto timer = events();
+  const Profiled by_graph = default_step("none", timer.get()), by_records = default_step("none", nullptr);
+  const std::vector<double> graph = launch_times_us(by_graph.fused, 25), records = launch_times_us(by_records.fused, 25);
+  ASSERT_EQ(graph.size(), 25u);
+  ASSERT_EQ(records.size(), 25u);
+  // A graph's times hold the gap behind each node.
+  for (size_t n = 0; n < 25; ++n) EXPECT_NEAR(graph[n], records[n], std::max(1.0, 0.05 * records[n]) + 1.0) << by_graph.nodes[n].name;
+}
+
+TEST_F(ProfileGpu, ASleepOfTheHostIsIdleOfTheHost) {
+  if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
+  constexpr int kSteps = 10, kSleepMs = 2;
+  const Tensor x = Tensor::zeros({1 << 16}, DType::f32).to(kCuda);
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = kSteps}, .device = kCuda});
+  for (; !session.done(); session.step()) {
+    scale(x, 2.0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(kSleepMs));
+    scale(x, 2.0);
+  }
+  const profiler::Timeline t = session.finish().timeline();
+  EXPECT_GE(t.host_ns, int64_t{kSteps} * kSleepMs * 1'000'000 * 9 / 10);
+  EXPECT_LT(t.gap_ns + t.sync_ns + t.data_ns, t.host_ns / 10);
 }
 
 }  // namespace
