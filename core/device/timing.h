@@ -56,8 +56,8 @@ class DeviceTimer {
 };
 
 namespace cuda {
-// Records where CUPTI can be had and they are wanted, else events, and `why` says what is in its way. nullptr in a build without the toolkit.
-// Throws device. `marks`: the size of the pool of events, which is made now.
+// Records where CUPTI can be had and they are wanted, else events, and `why` says what is in its way. nullptr in a build without the
+// toolkit. Throws device. `marks`: the size of the pool of events, which is made now.
 std::unique_ptr<DeviceTimer> make_timer(int marks, std::string& why, bool records = true);
 // Would that be records?
 bool has_records();
