@@ -142,7 +142,7 @@ void add_contest_flags(Flags& flags, ContestFlags& contest) {
   flags.integer("steps", contest.steps, 1, 1'000'000, "of a round");
   flags.integer("warmup", contest.warmup, 0, 1'000'000, "steps before each round, not measured");
   flags.integer("rounds", contest.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
-  flags.number("max-rel", contest.max_rel, 0, 1, "1e-5; tf32, bf16 2e-2",
+  flags.number("max-rel", contest.max_rel, 0, 1, "1e-5; tf32 2e-3, bf16 2e-2",
                "largest difference allowed, relative to the tensor's largest value");
   add_view_flags(flags, contest.view);
 }

@@ -100,7 +100,8 @@ Parity check_parity(Trainers& trainers, const Batch& batch) {
 }
 
 void judge(const Parity& parity, const CompareFlags& flags, Device device, double lr) {
-  const double allowed = flags.contest.max_rel.value_or(flags.train.model.dtype == "f32" ? 1e-5 : 2e-2);
+  const std::string& dtype = flags.train.model.dtype;
+  const double allowed = flags.contest.max_rel.value_or(dtype == "f32" ? 1e-5 : dtype == "tf32" ? 2e-3 : 2e-2);
   const bool adam = flags.train.optimizer.optimizer != "sgd";
   for (const Worst* w : {&parity.loss, &parity.gradients, &parity.state}) {
     SINTER_CHECK(w->relative <= allowed, check,
@@ -109,7 +110,7 @@ void judge(const Parity& parity, const CompareFlags& flags, Device device, doubl
   }
   // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights may differ by lr/20 more, and by both
   // signs of a step where a library, on one side, may cut operands to TF32 in a way of its own.
-  const double magnified = flags.train.model.dtype == "tf32" && device.type == Device::Type::cuda ? 2.01 : 0.05;
+  const double magnified = dtype == "tf32" && device.type == Device::Type::cuda ? 2.01 : 0.05;
   const bool close = parity.weights.relative <= allowed || (adam && parity.weights.absolute <= magnified * lr);
   SINTER_CHECK(close, check,
                cat("compare: results differ: ", parity.weights.where, ", max rel ", fmt::format("{:.1e}", parity.weights.relative), ", ",
