@@ -17,13 +17,13 @@ std::atomic<int64_t> g_new_calls{0};
 // Counts every allocation of the process, so that "a replay allocates nothing" is checked and not believed. AddressSanitizer has its own
 // operator new and wants it left alone: there only the tensors' allocator is counted.
 #if !defined(__SANITIZE_ADDRESS__)
-void* operator new(size_t bytes) {
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++g_new_calls;
   if (void* p = std::malloc(bytes)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 #endif
 
 namespace sinter {
