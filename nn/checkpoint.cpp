@@ -112,7 +112,12 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
   TrainingState state;
   std::string wrong;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    bool fractions = false;  // we write none, and a huge one converted to an integer is undefined
+    const nlohmann::json json = nlohmann::json::parse(text, [&](int, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
+      fractions |= event == nlohmann::json::parse_event_t::value && value.is_number_float();
+      return true;
+    });
+    if (fractions) throw damaged("is not as sinter writes it");
     const auto format = json.at("format").get<int64_t>();
     if (format > kFormat)
       throw Error(Error::Kind::checkpoint, cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ", format,
