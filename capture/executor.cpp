@@ -49,7 +49,22 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
 
 void Executor::run(Instruction& i) { launch_op({*i.op, i.in, i.out, i.attrs, i.role}); }
 
+void Executor::check_inputs(const Tensors& inputs) const {
+  SINTER_CHECK(inputs.size() == inputs_.size(), shape,
+               cat("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor &given = inputs[i], &wanted = inputs_[i];
+    const bool dense = given.defined() && given.is_contiguous() && wanted.is_contiguous();
+    const bool same = given.defined() && given.dtype() == wanted.dtype() && given.shape() == wanted.shape() &&
+                      given.device() == wanted.device() && (dense || given.strides() == wanted.strides());
+    SINTER_CHECK(same, shape,
+                 cat("graph: input ", i, " does not fit: found ", given.describe(), given.defined() ? " strides " + given.strides().str() : "",
+                     "; it must be ", wanted.describe(), " strides ", wanted.strides().str()));
+  }
+}
+
 void Executor::run(const Tensors& inputs) {
+  check_inputs(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Storage& storage = *inputs_[i].storage();
     if (!cuda_graph_) {

@@ -1,4 +1,5 @@
-// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks nothing.
+// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks
+// nothing but its inputs.
 // The graph's inputs may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them.
 // Not thread-safe.
 #pragma once
@@ -19,7 +20,7 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // REQUIRES: inputs have the recorded shapes, strides and types. Results: outputs().
+  // Throws shape unless inputs have the recorded shapes, strides and types. Results: outputs().
   void run(const Tensors& inputs);
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not copied.
   const Tensor& input(size_t i) const { return inputs_[i]; }
@@ -43,6 +44,7 @@ class Executor {
     std::string made_by;
   };
   void run(Instruction& i);
+  void check_inputs(const Tensors& inputs) const;
   bool cuda_graph_;
   Branches branches_;
   MemoryPlan plan_;

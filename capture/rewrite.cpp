@@ -53,7 +53,7 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   if (refused_.contains({rule, origin.front()})) return false;
   std::string why;
   for (size_t i = 0; i < fused.in.size(); ++i) {
-    const bool any_strides = i < 32 && (fused.op->strided >> i & 1);
+    const bool any_strides = fused.op->takes_strides(i, fused.in.size());
     if (any_strides || fused.in[i] < 0 || graph.values[fused.in[i]].contiguous()) continue;
     miss(rule, members, cat("an operand, ", graph.meta(fused.in[i]).describe(), ", is a view whose elements do not lie together"), static_cast<int>(members.size()) - 1);
     return false;

@@ -42,7 +42,7 @@ bool takes_strides(const Rewriter& r, int value, std::string* who) {
   }
   for (const int n : r.graph.readers(value)) {
     for (size_t i = 0; i < r.graph.nodes[n].in.size(); ++i) {
-      if (r.graph.nodes[n].in[i] == value && (i >= 32 || !(r.graph.nodes[n].op->strided >> i & 1))) {
+      if (r.graph.nodes[n].in[i] == value && !r.graph.nodes[n].op->takes_strides(i, r.graph.nodes[n].in.size())) {
         *who = print_node(r.graph, r.graph.nodes[n]);
         return false;
       }
