@@ -16,9 +16,6 @@ Tensor saved_copy(const Tensor& t, bool whole) {
   return Tensor::meta(t.shape(), t.dtype(), t.device());
 }
 
-constexpr char kUsedTapeHint[] =
-    "call backward(loss, {.retain_tape = true}) to use it again; another thread's tape is for that thread alone";
-
 uint64_t version_of(const Tensor& t) { return t.defined() && t.storage() ? t.storage()->version() : 0; }
 
 // value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured step does not make it again.
@@ -126,7 +123,14 @@ void Tape::record(const Call& call) {
   nodes_.push_back(std::move(node));
 }
 
+// A thread that has used up no tape met a value of another thread's.
+const char* Tape::used_hint() const {
+  return cleared_ ? "call backward(loss, {.retain_tape = true}) to use it again"
+                  : "it is another thread's tape: call backward on that thread";
+}
+
 void Tape::clear() {
+  cleared_ = true;
   nodes_.clear();
   slots_.clear();
   leaves_.clear();
@@ -138,7 +142,7 @@ void Tape::check_usable(const Node& node) const {
     SINTER_CHECK(slot < 0 || !slots_[slot].used, state,
                  cat("backward: this tensor's tape was already used: an input of ", node.op->text(),
                      " comes from it"),
-                 kUsedTapeHint);
+                 used_hint());
   }
   for (size_t i = 0; i < node.in.size() + node.out.size(); ++i) {
     const bool input = i < node.in.size();
@@ -184,7 +188,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
                "set_requires_grad(true) on the parameters, outside NoGrad");
   const int64_t root_slot = slot_of(root);
   SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state, "backward: this tensor's tape was already used",
-               kUsedTapeHint);
+               used_hint());
   const NoGrad no_grad;
   Tensor seed = options.gradient;
   if (seed.defined()) {
@@ -274,7 +278,8 @@ void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
     t.autograd().hooks.push_back(std::move(hook));
   } else {
     const int64_t slot = Tape::current().slot_of(t);
-    SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used", kUsedTapeHint);
+    SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used",
+                 Tape::current().used_hint());
     Tape::current().add_hook(slot, std::move(hook));
   }
 }

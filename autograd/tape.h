@@ -27,6 +27,8 @@ class Tape final : public Recorder {
   void add_hook(int64_t slot, std::function<Tensor(const Tensor&)> hook) { slots_[slot].hooks.push_back(std::move(hook)); }
   void retain(int64_t slot, const Tensor& t) { slots_[slot].keep = t; }
   size_t size() const { return nodes_.size(); }
+  // What to do about a value whose tape is gone.
+  const char* used_hint() const;
 
  private:
   struct Slot {
@@ -54,6 +56,7 @@ class Tape final : public Recorder {
   std::deque<Slot> slots_;
   std::unordered_map<const void*, int64_t> leaves_;  // slots by Tensor::id(); their slots keep them alive
   uint64_t generation_ = next_generation();
+  bool cleared_ = false;  // ever
 };
 
 }  // namespace sinter

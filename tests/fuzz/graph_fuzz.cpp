@@ -20,7 +20,7 @@ namespace {
 
 using capture::Buffer, capture::Graph, capture::Node, capture::Value;
 
-constexpr size_t kMaxLines = 24, kMaxNodes = 64;
+constexpr size_t kMaxAttempts = 64, kMaxLines = 20, kMaxNodes = 64;
 constexpr int64_t kMaxElements = 4096;  // of a value that is run
 
 [[noreturn]] void fail(const std::string& what, const std::string& text) {
@@ -120,14 +120,17 @@ std::string op_line(Recipe& r, const Graph& graph) {
 std::string file_of(Recipe r) {
   std::string text = "sinter-graph 1\n%0 = param \"step_state\" u8[96]\n%1 = param \"rng\" i64[3]\n";
   Graph graph = capture::parse(text + "output\n", "F");
-  for (size_t i = 0; i < kMaxLines && !r.done(); ++i) {
+  size_t lines = 0;
+  for (size_t i = 0; i < kMaxAttempts && lines < kMaxLines && !r.done(); ++i) {
     const size_t what = i < 2 ? 0 : r.below(8);
     const std::string line = what == 0   ? outside_line(r, graph.values.size())
                              : what == 1 ? view_line(r, graph)
                                          : op_line(r, graph);
+    if (line.empty()) continue;
     try {
       graph = capture::parse(text + line + "output\n", "F");
       text += line;
+      ++lines;
     } catch (const Error& error) {
       check_error(error);
     }
