@@ -91,7 +91,8 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
                 "view ", shape.str(), " strides ", strides.str(), " offset ", offset, " of ", storage->bytes(), " bytes");
   t.impl_->storage = std::move(storage);
   t.impl_->strides = strides;
-  t.impl_->offset = offset;
+  // An empty view begins with its storage, which may have no memory to be at an offset in.
+  t.impl_->offset = t.numel() == 0 ? 0 : offset;
   t.impl_->contiguous = dense(shape, strides);
   return t;
 }

@@ -52,6 +52,11 @@ TEST(Tensors, ViewsReadInTheirOwnOrder) {
   EXPECT_NE(message_of([&] { Tensor::view_of(a.storage(), DType::f32, {3, 3}, {3, 1}, 0); }).find("internal"), std::string::npos);
 }
 
+TEST(Tensors, AnEmptyViewBeginsWithItsStorage) {
+  const Tensor empty = Tensor::empty({0, 4});
+  EXPECT_EQ(Tensor::view_of(empty.storage(), DType::f32, {3, 0}, {4, 1}, 7).raw(), empty.raw());
+}
+
 TEST(Tensors, HostReadsCanBeForbidden) {
   const Tensor one = Tensor::ones({1});
   EXPECT_EQ(one.item(), 1);
