@@ -21,7 +21,6 @@
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
 using test::kCuda;
 
 struct Profiled {

@@ -19,14 +19,8 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 const Words kSmall{"train", "--limit", "500", "--hidden", "16", "--threads", "1", "--batch", "32", "--lr", "0.005"};
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 json json_of(const Program& program, const Words& words, int status = 0) {
   const Result r = program.run(words + Words{"--json"});
   EXPECT_EQ(r.status, status) << r.err;

@@ -10,20 +10,14 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
-const Words kSmall{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
+const Words kSmallFused{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
 const Words kFused{"--mode", "fused", "--measure", "off"};
 const Words kCompare{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;
-  const Words recipe = kSmall + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
+  const Words recipe = kSmallFused + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
   const Result eager = program.run(recipe), fused = program.run(recipe + kFused);
   ASSERT_EQ(eager.status, 0) << eager.err;
   ASSERT_EQ(fused.status, 0) << fused.err;
@@ -37,7 +31,7 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
 
 TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
   const Program program;
-  const Result r = program.run(kSmall + kFused + Words{"--epochs", "3", "--rules", "none"});
+  const Result r = program.run(kSmallFused + kFused + Words{"--epochs", "3", "--rules", "none"});
   ASSERT_EQ(r.status, 0) << r.err;
   expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ", ", 185 of 189 steps replayed, 0 allocations per replay\n"});
 }
@@ -128,7 +122,7 @@ TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
 
 TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
   const Program program;
-  ASSERT_EQ(program.run(kSmall + Words{"--steps", "2", "--out", "a"}).status, 0);
+  ASSERT_EQ(program.run(kSmallFused + Words{"--steps", "2", "--out", "a"}).status, 0);
   const Result from = program.run(kCompare + Words{"--from", "a"});
   EXPECT_EQ(from.status, 0) << from.err;
   EXPECT_TRUE(from.out.starts_with("compare mlp 784-32-10 relu   batch 128   ")) << from.out;
@@ -152,7 +146,7 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
   for (const char* dtype : {"f32", "bf16"}) {
     const Words train{"--steps",   "20",  "--force", "--out", "a",           "--dtype", dtype,
                       "--dropout", "0.1", "--act",   "gelu",  "--normalize", "mnist"};
-    ASSERT_EQ(program.run(kSmall + train).status, 0);
+    ASSERT_EQ(program.run(kSmallFused + train).status, 0);
     ASSERT_EQ(program.run({"predict", "--from", "a", "--dump-graph", "g.txt"}).status, 0);
     const Words predict{"predict", "--from", "a", "--json", "--index", "3"};
     const Result model = program.run(predict), graph = program.run(predict + Words{"--graph", "g.txt"});
