@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "capture/explain.h"
+#include "capture/measure.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
 #include "core/parallel.h"
@@ -159,7 +160,7 @@ Measured Outcome::measured(const Contest& contest) const {
   if (contest.device == kCpu) m.distortion = std::max(std::abs(distortion(eager)), std::abs(distortion(fused)));
   if (ratio.has_interval) {
     m.speedup = ratio;
-    m.noise = 50 * (ratio.high - ratio.low) / ratio.value;
+    m.noise = 100 * ratio.noise();
   }
   return m;
 }
@@ -256,6 +257,8 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                                 count_of(static_cast<int64_t>(captured.fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
                                 contest.explain ? "" : " (--explain)"));
   }
+  if (const int64_t open = capture::not_judged(captured.fused); open > 0)
+    out.result_text(fmt::format("measure: the machine is too busy to judge {}: fused\n", count_of(open, "group")));
   if (contest.explain)
     out.result_text("\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(), outcome.eager.ceiling()));
 }

@@ -257,7 +257,6 @@ void add_bench(cli::App& app) {
   cli::Command& command = app.add(
       "bench", "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden sizes, and draws a map of it.");
   bench.train.common = &app.common();
-  bench.train.mode.measure = "on";
   cli::Flags& flags = command.flags;
   flags.topic("sweep");
   add_sizes(flags, "batch", bench.batch, "1..1024", "by doubling, or a list 1,100,4096");
