@@ -512,7 +512,7 @@ int Run::report() {
   if (report_) {
     cli::Measured measured{.only = &*report_};
     if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
-      measured.distortion = cli::distortion(*report_);
+      measured.distortion = report_->distortion();
       measured.noise = 100 * clean.noise();
     }
     cli::judge("train", flags_.mode.view, measured);
