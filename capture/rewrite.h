@@ -18,7 +18,8 @@ struct Group {
   int launches_saved = 0;
   int64_t bytes_saved = 0;
   std::vector<int> origin;
-  bool kept_unfused = false;       // measured slower than its parts
+  bool kept_unfused = false;          // measured slower than its parts
+  bool not_judged = false;            // measured, on a machine too busy to tell: stays fused
   double fused_us = 0, parts_us = 0;  // 0: not measured. parts: what runs without the group
   std::string instead{};              // those, if measured: "merge_linear, glu"
 };

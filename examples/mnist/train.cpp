@@ -8,6 +8,7 @@
 #include "autograd/autograd.h"
 #include "capture/explain.h"
 #include "capture/ledger.h"
+#include "capture/measure.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/memory.h"
@@ -491,6 +492,8 @@ void Run::report_capture() {
                                   count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
                                   mode.explain ? "" : " (--explain; --measure off fuses all)"));
   }
+  if (const int64_t open = capture::not_judged(captured->fused); open > 0)
+    out_.note("note", fmt::format("measure: the machine is too busy to judge {}: fused", count_of(open, "group")));
   for (const std::string& miss : stats.misses) out_.note("note", miss);
 }
 
@@ -509,8 +512,8 @@ int Run::report() {
   if (report_) {
     cli::Measured measured{.only = &*report_};
     if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
-      measured.distortion = cli::distortion(*report_);
-      measured.noise = 50 * (clean.high - clean.low) / clean.value;
+      measured.distortion = report_->distortion();
+      measured.noise = 100 * clean.noise();
     }
     cli::judge("train", flags_.mode.view, measured);
   }

@@ -121,7 +121,7 @@ TEST(MnistModels, GegluTrainsSavesAndReads) {
   const json read = json_of(program, {"eval", "--limit", "1000"});
   EXPECT_EQ(read["loss"], eager["test"]["loss"]);
   EXPECT_EQ(program.run({"predict", "--index", "0"}).status, 0);
-  const json fused = json_of(program, train + Words{"--mode", "fused", "--measure", "off"});
+  const json fused = json_of(program, train + Words{"--mode", "fused"});
   EXPECT_NEAR(fused["test"]["accuracy"].get<double>(), eager["test"]["accuracy"].get<double>(), 0.05);
   const Result wide = program.run({"train", "--model", "geglu", "--hidden", "32,16"});
   EXPECT_EQ(wide.status, 2);
@@ -243,8 +243,6 @@ TEST(MnistRecipe, SchedulesHoldAtEveryStepInBothModes) {
                              std::to_string(kWarmup),
                              "--mode",
                              mode,
-                             "--measure",
-                             "off",
                              "--save-every",
                              "0"})["epochs"];
   };

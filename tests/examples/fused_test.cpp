@@ -1,5 +1,5 @@
 // Mode fused, compare and graph files of the `mnist` program, run as a subprocess: the same numbers, the counts of every rule set, and what
-// is said and refused. --measure off: which groups are kept unfused depends on the clock.
+// is said and refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@ namespace {
 using nlohmann::json;
 
 const Words kSmallFused{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
-const Words kFused{"--mode", "fused", "--measure", "off"};
-const Words kCompare{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+const Words kFused{"--mode", "fused"};
+const Words kCompare{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
 TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;
@@ -93,6 +93,23 @@ TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
     EXPECT_EQ(launches, c.launches);
     EXPECT_EQ(bytes, c.bytes);
   }
+}
+
+// What compare shows is what train does: nothing is decided by the clock unless --measure on asks for it.
+TEST(MnistFused, CompareRunsThePlanOfTrain) {
+  const Program program;
+  for (const char* command : {"train", "compare"}) {
+    const Result config = program.run({command, "--print-config"});
+    expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"off\"\n"});
+  }
+  const Result trained = program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
+  expect_facts(trained.err, {"25 launches -> 9 (rules all)"});
+  for (int again = 0; again < 3; ++again) {
+    const Result compared = program.run(kCompare);
+    expect_facts(compared.out, {"launches: claimed 9, counted 9\n"});
+  }
+  const Result measured = program.run(kCompare + Words{"--measure", "on", "--explain"});
+  expect_facts(measured.out, {"choice   measured: a group goes where "});
 }
 
 TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
@@ -239,7 +256,7 @@ TEST(MnistFused, OverfitsOneBatch) {
 
 TEST(MnistFused, Fast98RunsAndMissesItsTargetOnFewImages) {
   const Program program;
-  const Result r = program.run({"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--measure", "off", "--hidden", "32"});
+  const Result r = program.run({"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--hidden", "32"});
   EXPECT_EQ(r.status, 7);
   expect_facts(r.out, {"   target 98 %: missed\n", ", 6 steps     run "});
   expect_facts(r.err, {"epoch 3/3", "train: target missed: test accuracy ", ", --target-acc 98\n"});

@@ -118,7 +118,7 @@ TEST(FailOn, BeatsExpectations) {
   EXPECT_NE(slow->message().find("throttle; the SM clock was 1499 of 2000 MHz"), std::string::npos) << slow->message();
 }
 
-const Words kOne{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+const Words kOne{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
 TEST(Expect, DecidesTheExitStatus) {
   const Program program;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 
 #include "core/error.h"
 #include "tests/profiler/scopes.h"
@@ -75,6 +76,53 @@ STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
 )");
 }
 
+// Twenty steps; `extra(step)` ns more in the first linear.
+Report steps_with(const std::function<int64_t(int)>& extra) {
+  FakeClock clock;
+  const Roofs roofs{.f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 20}, .roofs = roofs, .resident_bytes = 2'500'000, .clock = &clock});
+  for (int step = 0; !session.done(); ++step) {
+    mlp_step(clock, extra(step));
+    session.step();
+  }
+  return session.finish();
+}
+
+TEST(Table, AStallIsListedAndDecidesNothing) {
+  const Report quiet = steps_with([](int) { return 0; });
+  const Report stalled = steps_with([](int step) { return step == 7 ? 100'000'000 : 0; });
+  const std::vector<Row> rows = quiet.rows().rows, again = stalled.rows().rows;
+  ASSERT_EQ(rows.size(), again.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(stalled.judged_ns(again[i]), quiet.judged_ns(rows[i])) << rows[i].name;
+    EXPECT_EQ(stalled.verdict(again[i]).code, quiet.verdict(rows[i]).code) << rows[i].name;
+  }
+  EXPECT_EQ(quiet.verdict().code, StepCode::compute_bound);
+  EXPECT_EQ(stalled.verdict().evidence, quiet.verdict().evidence);
+  const std::string text = stalled.table();
+  EXPECT_LT(text.find("matmul(wgrad)"), text.find("linear")) << "the stalled row does not come first\n" << text;
+  EXPECT_NE(text.find("stalls (steps over 2x the median of 1055.9us; in sums, not in shares and verdicts): #7 101055.9us\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Table, ABusyMachineGetsNoVerdictAndNoAdvice) {
+  Report busy = steps_with([](int step) { return step % 2 * 900'000; });
+  busy.candidates = {{.rule = "linear_act", .ops = "linear + relu", .rows = {"linear"}, .times = 2, .launches_saved = 2}};
+  Report distorted = steps_with([](int) { return 0; });
+  distorted.candidates = busy.candidates;
+  EXPECT_NE(distorted.table().find(" Do: linear_act x2 "), std::string::npos);
+  distorted.clean_us = std::vector<double>(20, 1055.9 / 1.26);
+  for (const Report* report : {&busy, &distorted}) {
+    const std::string text = report->table();
+    EXPECT_NE(text.find("\nSTEP: UNDECIDED - machine busy: no verdict; "), std::string::npos) << text;
+    for (const char* advice : {" Do: ", "-bound", "SURPRISE"}) EXPECT_EQ(text.find(advice), std::string::npos) << text;
+  }
+  EXPECT_NE(busy.busy().find("half of the steps lie 60 % of the median apart, 25 % allowed."), std::string::npos) << busy.busy();
+  EXPECT_NE(distorted.busy().find("profiled steps take +26 % of the clean ones, 25 % allowed."), std::string::npos)
+      << distorted.busy();
+}
+
 TEST(Table, ByShapeAllRowsAndScopes) {
   EXPECT_EQ(
       mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
@@ -134,7 +182,7 @@ TEST(Table, DrillLateStepsVaryingCountsAndOddNames) {
   const std::string text = session.finish().table();
   EXPECT_NE(text.find("DRILL in\"n\\x1ber"), std::string::npos) << text;
   EXPECT_NE(text.find("launches 1..2  allocs 0"), std::string::npos) << text;
-  EXPECT_NE(text.find("slow steps (over 2x the median of 9.0us): #3 102.0us\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("stalls (steps over 2x the median of 9.0us; in sums, not in shares and verdicts): #3 102.0us\n"), std::string::npos) << text;
   EXPECT_NE(text.find("   1.50  "), std::string::npos) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
