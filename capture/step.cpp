@@ -31,7 +31,7 @@ class OneCaller {
                  "give each thread a step of its own, or lock around the call");
   }
   ~OneCaller() {
-    if (outermost_) caller_ = 0;
+    if (outermost_) caller_.store(0, std::memory_order_release);
   }
   OneCaller(const OneCaller&) = delete;
   OneCaller& operator=(const OneCaller&) = delete;
