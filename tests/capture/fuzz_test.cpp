@@ -1,6 +1,7 @@
-// Random graphs in f64: random ops, shapes, sharing and views, a loss, backward and an optimizer. Eager and fused must agree within the
-// rounding of another order of summation, and two fused runs bit for bit. A draw in which a branch (ReLU, max, argmax) is decided by less
-// than 1e-9 is skipped and counted, since rounding may then decide it. SINTER_FUZZ_GRAPHS=N runs more (a soak).
+// Random graphs in f64: random ops, shapes, sharing and views, a loss, backward and an optimizer.
+// Eager and fused must agree within the rounding of another order of summation, and two fused runs
+// bit for bit. A draw in which a branch (ReLU, max, argmax) is decided by less than 1e-9 is skipped
+// and counted, since rounding may then decide it. SINTER_FUZZ_GRAPHS=N runs more (a soak).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +40,8 @@ struct Replica {
     optimizer->zero_grad();
     Tensors values{in[0]};
     values.insert(values.end(), parameters.begin(), parameters.end());
-    for (const Program::Line& line : program.lines) values.push_back(run_line(line, values, margin));
+    for (const Program::Line& line : program.lines)
+      values.push_back(run_line(line, values, margin));
     const Tensor last = values.back();
     Tensor losses = program.classes ? cross_entropy(last, in[1]) : mean(mul(last, last));
     backward(losses);
@@ -78,7 +80,8 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
     }() : 1;
     in.push_back(sample_labels(rows, std::max<int64_t>(program.classes, 1), seed));
 
-    const auto weights_after = [&](auto&& step, Replica& run, std::vector<std::vector<double>>& trace, double* margin) {
+    const auto weights_after = [&](auto&& step, Replica& run,
+                                   std::vector<std::vector<double>>& trace, double* margin) {
       manual_seed(seed);
       for (int i = 0; i < 4; ++i) {
         restart_random_ops();
@@ -88,36 +91,43 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
     };
     double margin = INFINITY;
     std::vector<std::vector<double>> eager, fused, again;
-    std::string graph_text;  // what to look at when the assertion fails
+    capture::Graph recorded, rewritten;  // what to look at when the assertion fails
     Replica eager_run(program, seed);
-    weights_after([&](const Tensors& x, double* m) { return eager_run(x, m); }, eager_run, eager, &margin);
+    weights_after([&](const Tensors& x, double* m) { return eager_run(x, m); }, eager_run, eager,
+                  &margin);
     if (!(margin >= kMargin)) {
       ++skipped;
       continue;
     }
     for (auto* trace : {&fused, &again}) {
       Replica run(program, seed);
-      capture::Step step([&](const Tensors& x) { return run(x); }, {.parameters = [&](const capture::ParameterVisitor& visit) {
+      capture::Step step([&](const Tensors& x) { return run(x); },
+                         {.parameters = [&](const capture::ParameterVisitor& visit) {
                            for (const Tensor& p : run.parameters) visit(p);
                          }});
       weights_after([&](const Tensors& x, double*) { return step(x); }, run, *trace, nullptr);
       ASSERT_EQ(step.stats().replays, 2) << "graph " << seed;
-      graph_text = capture::dump(step.captured()->recorded) + capture::dump(step.captured()->fused.graph);
+      recorded = step.captured()->recorded;
+      rewritten = step.captured()->fused.graph;
       fused_groups += static_cast<int>(step.captured()->fused.groups.size());
     }
     ASSERT_EQ(fused, again) << "graph " << seed << ": two fused runs differ";
     for (size_t t = 0; t < eager.size(); ++t) {
       ASSERT_EQ(eager[t].size(), fused[t].size());
       for (size_t i = 0; i < eager[t].size(); ++i) {
-        // f64 sums of fewer than 100 terms in another order err by about 1e-14; Adam scales a gradient error e by at most lr e / eps = 1e6 e.
+        // f64 sums of fewer than 100 terms in another order err by about 1e-14; Adam scales a
+        // gradient error e by at most lr e / eps = 1e6 e.
         const double bound = (program.adam ? 1e-8 : 1e-9) * std::max(1.0, std::abs(eager[t][i]));
-        ASSERT_LE(std::abs(eager[t][i] - fused[t][i]), bound) << "graph " << seed << " trace " << t << " element " << i << ": eager " << eager[t][i]
-                                                              << ", fused " << fused[t][i] << "\n" << graph_text;
+        ASSERT_LE(std::abs(eager[t][i] - fused[t][i]), bound)
+            << "graph " << seed << " trace " << t << " element " << i << ": eager " << eager[t][i]
+            << ", fused " << fused[t][i] << "\n"
+            << capture::dump(recorded) << capture::dump(rewritten);
       }
     }
   }
   RecordProperty("skipped", skipped);
-  std::printf("%d graphs, %d skipped for a branch margin below 1e-9, %d fused groups\n", graphs, skipped, fused_groups);
+  std::printf("%d graphs, %d skipped for a branch margin below 1e-9, %d fused groups\n", graphs,
+              skipped, fused_groups);
   EXPECT_LT(skipped, graphs / 4);
   EXPECT_GT(fused_groups, graphs) << "the graphs give the rules too little to do";
 }
