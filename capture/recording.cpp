@@ -145,7 +145,14 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
       t = {};
       continue;
     }
-    graph_.inputs.push_back(value_of(t));
+    const int value = value_of(t);
+    const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
+      const Value& used = graph_.values[v.second];
+      if (used.buffer != known->second) return true;
+      return extent_of(t).holds(extent_of(Tensor::view_of(t.storage(), used.dtype, used.shape, used.strides, used.offset)));
+    });
+    if (!all) continue;
+    graph_.inputs.push_back(value);
     graph_.buffers[known->second].kind = Buffer::Kind::input;
     graph_.buffers[known->second].storage = nullptr;
   }

@@ -39,7 +39,8 @@ class Recording final : public Recorder {
   const std::vector<Reached>& reached() const { return reached_; }
   RandomOpsOfStep::Draws draws() const { return random_ops_->draws(); }
   // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are defined. `movable`: tensors that lived
-  // before the step and may lie elsewhere at the next call; those that the step uses become its last inputs, the others undefined.
+  // before the step and may lie elsewhere at the next call: those that the step uses become its last inputs, unless it uses more of their
+  // storage; the others become undefined.
   Graph finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable = nullptr);
 
  private:

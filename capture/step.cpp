@@ -49,6 +49,7 @@ bool somebody_listens() {
 
 Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
 bool has_memory(const Tensor& gradient) { return gradient.defined() && gradient.storage(); }
+Tensor without_memory(const Tensor& t) { return Tensor::meta(t.shape(), t.dtype(), t.device()).with_strides(t.strides()); }
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
@@ -276,7 +277,9 @@ bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const 
     if (g.need == Need::any) return true;
     const Tensor now = gradient_of(tensor_of(g.leaf, inputs));
     if (g.need == Need::absent) return !now.defined();
-    return has_memory(now) && same_layout(now, g.leaf.before);
+    const Tensor& wanted = g.leaf.before;
+    const bool there = !has_memory(wanted) || (now.defined() && now.storage() == wanted.storage() && now.offset() == wanted.offset());
+    return has_memory(now) && same_layout(now, wanted) && there;
   });
 }
 
@@ -367,7 +370,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
       if (!is_parameter(i)) bound_.push_back(inputs[i]);
     }
     for (const Captured::Gradient& g : c.gradients) {
-      if (g.need == Need::present) bound_.push_back(gradient_of(tensor_of(g.leaf, inputs)));
+      if (g.need == Need::present && !has_memory(g.leaf.before)) bound_.push_back(gradient_of(tensor_of(g.leaf, inputs)));
     }
   }
   {
@@ -500,8 +503,10 @@ std::unique_ptr<Captured> Step::capture(const Recorded& first, Recorded second, 
     const Need need = any ? Need::any : leaf.read ? Need::present : Need::absent;
     Leaf kept = leaf;
     if (!leaf.before.defined() && other->before.defined()) kept.after = other->after;
-    kept.before = leaf.read ? Tensor::meta(leaf.before.shape(), leaf.before.dtype(), leaf.before.device()).with_strides(leaf.before.strides())
-                            : Tensor();
+    const bool pinned = leaf.read && std::any_of(c.recorded.buffers.begin(), c.recorded.buffers.end(), [&](const Buffer& b) {
+      return b.kind == Buffer::Kind::external && b.storage == leaf.before.storage();
+    });
+    if (!pinned) kept.before = leaf.read ? without_memory(leaf.before) : Tensor();
     if (leaf.input >= 0) kept.tensor = {};
     c.gradients.push_back({std::move(kept), need, {}, nullptr});
   }
@@ -539,7 +544,7 @@ std::unique_ptr<Captured> Step::capture(const Recorded& first, Recorded second, 
     g.grad = c.executor->tensor(g.leaf.grad);
     for (const auto& [parameter, rule] : graph.taken) {
       if (parameter != g.leaf.value) continue;
-      g.grad = Tensor::meta(g.grad.shape(), g.grad.dtype(), g.grad.device());
+      g.grad = without_memory(g.grad);
       g.taken_by = rule;
     }
   }

@@ -78,7 +78,7 @@ struct Leaf {
   int parameter = -1, input = -1;
   Tensor tensor;            // as it was recorded
   Tensor before;            // its .grad when the recorded call began
-  bool read = false;        // ops use `before`, which is an input of the graph then
+  bool read = false;        // ops use `before`: it is an input of the graph or, as a piece of larger memory, must stay where it is
   After after = After::kept;
   int value = -1, grad = -1;  // of the graph, if it is set
 };
@@ -96,7 +96,7 @@ struct Captured {
   Graph recorded;
   Rewriter fused;
   std::unique_ptr<Executor> executor;
-  // What a replay does to a leaf's .grad, and what it must be before.
+  // What a replay does to a leaf's .grad, and what it must be before: of the layout of leaf.before and, if that has memory, there.
   struct Gradient {
     Leaf leaf;
     enum class Need : uint8_t { any, absent, present } need;

@@ -200,7 +200,7 @@ Tensor Tensor::grad() const {
   SINTER_CHECK(!taken, state,
                cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ", meta.grad_taken_by ? meta.grad_taken_by : "",
                    " applies it to the weight as it is made"),
-               cat("--rules=-", meta.grad_taken_by ? meta.grad_taken_by : "", " keeps gradients"));
+               cat("capture::RuleSet(\"all,-", meta.grad_taken_by ? meta.grad_taken_by : "", "\") keeps gradients"));
   return meta.grad;
 }
 
