@@ -22,7 +22,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
   const Device device = graph.nodes.empty() || graph.values.empty() ? kCpu : graph.device_of(0);
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
-  plan_ = plan_memory(graph, cuda_graph_ ? Parallel([this](int a, int b) { return branches_.parallel(a, b); }) : Parallel());
+  plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
   arena_ = std::make_shared<Storage>(static_cast<size_t>(plan_.bytes), device);
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];

@@ -13,7 +13,11 @@ namespace sinter::capture {
 // The bytes of its storage that a tensor reaches.
 struct Extent {
   int64_t begin = 0, end = 0;
-  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+  // An empty one overlaps what it touches: recorded with it, it belongs to the same memory.
+  bool overlaps(const Extent& other) const {
+    if (begin == end || other.begin == other.end) return begin <= other.end && other.begin <= end;
+    return begin < other.end && other.begin < end;
+  }
   bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
 };
 Extent extent_of(const Tensor& t);

@@ -375,7 +375,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   }
   {
     std::optional<RandomOpsOfStep> random_ops;
-    if (c.draws.ops > 0) random_ops.emplace();
+    if (c.draws.ops > 0 || c.draws.restarted) random_ops.emplace();
     c.executor->run(as_given ? inputs : bound_);
     RandomOpsOfStep::count(c.draws);
   }

@@ -91,7 +91,7 @@ TEST(Branches, OrderIsThatOfTheGraph) {
           EXPECT_TRUE(b.join != Branches::kNone || before[j][graph.nodes.size() - 1]) << "node " << j << " is never joined";
         }
       }
-      const MemoryPlan plan = plan_memory(graph, [&](int x, int y) { return b.parallel(x, y); });
+      const MemoryPlan plan = plan_memory(graph, &b);
       EXPECT_EQ(unordered_pairs(graph, plan, before), 0) << rules;
       EXPECT_GE(plan.bytes, plan_memory(graph).bytes);
     }
