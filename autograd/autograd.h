@@ -1,6 +1,9 @@
 // Reverse-mode automatic differentiation on a tape: a vector of ops in execution order, read backwards by a loop.
 // One tape per thread, made by the first op with an input that requires grad. backward() uses the tape up, unless told to keep it.
 // No double backward. See tape.h for how it is stored.
+// Threads: ops of several threads may use one leaf at once, each on its own tape. backward() adds to the
+// leaf's gradient: while it runs, no other thread may run one that reaches the leaf, or read its grad().
+// What a thread made from leaves it must differentiate itself: for another thread's tape it is an error.
 //
 //   Tensor w = Tensor::ones({3, 4}).set_requires_grad(true);
 //   backward(sum(relu(w)));      w.grad()

@@ -1,6 +1,7 @@
 #include "autograd/tape.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "core/context.h"
@@ -43,34 +44,48 @@ namespace {
 }();
 }  // namespace
 
+uint64_t Tape::next_generation() {
+  static std::atomic<uint64_t> next{1};
+  return next++;
+}
+
 int64_t Tape::slot_of(const Tensor& t) const {
   if (!t.requires_grad()) return -1;
   const AutogradMeta& meta = t.autograd();
-  return meta.tape_generation == generation_ ? meta.tape_slot : -1;
+  if (!meta.leaf) return meta.tape_generation == generation_ ? meta.tape_slot : -1;
+  const auto known = leaves_.find(t.id());
+  return known == leaves_.end() ? -1 : known->second;
 }
 
 int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
   if (const int64_t slot = slot_of(t); slot >= 0) return slot;
-  AutogradMeta& meta = t.autograd();
-  Slot slot;
-  if (meta.leaf) {
-    slot.keep = t;
+  const int64_t slot = static_cast<int64_t>(slots_.size());
+  slots_.emplace_back();
+  if (t.autograd().leaf) {
+    slots_.back().keep = t;
+    leaves_.emplace(t.id(), slot);
   } else {
-    slot.used = op;
+    slots_.back().used = op;
   }
-  slots_.push_back(std::move(slot));
-  meta.tape_generation = generation_;
-  return meta.tape_slot = static_cast<int64_t>(slots_.size()) - 1;
+  return slot;
+}
+
+namespace {
+bool any_requires_grad(Operands in) {
+  return std::any_of(in.begin(), in.end(), [](const Tensor& t) { return t.requires_grad(); });
+}
+}  // namespace
+
+void Tape::check_in_place(const OpDef& op, Operands in) const {
+  SINTER_CHECK(!Context::current().grad_enabled || !any_requires_grad(in), state,
+               cat(op.text(), ": an operand that requires grad in an op that works in place: ", in[0].describe(),
+                   "; its gradient would be wrong"),
+               "do it inside NoGrad");
 }
 
 void Tape::record(const Call& call) {
-  if (!Context::current().grad_enabled) return;
-  if (std::none_of(call.in.begin(), call.in.end(), [](const Tensor& t) { return t.requires_grad(); })) return;
+  if (!Context::current().grad_enabled || !call.op.backward || !any_requires_grad(call.in)) return;
   const char* name = call.op.name.c_str();
-  SINTER_CHECK(!call.op.in_place(), state,
-               cat(name, ": an operand that requires grad in an op that works in place: ", call.in[0].describe(), "; its gradient would be wrong"),
-               "do it inside NoGrad");
-  if (!call.op.backward) return;
   SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
   uint32_t needs = 0;
   for (size_t i = 0; i < call.in.size(); ++i) needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
@@ -108,17 +123,26 @@ void Tape::record(const Call& call) {
   nodes_.push_back(std::move(node));
 }
 
+// A thread that has used up no tape met a value of another thread's.
+const char* Tape::used_hint() const {
+  return cleared_ ? "call backward(loss, {.retain_tape = true}) to use it again"
+                  : "it is another thread's tape: call backward on that thread";
+}
+
 void Tape::clear() {
+  cleared_ = true;
   nodes_.clear();
   slots_.clear();
-  ++generation_;
+  leaves_.clear();
+  generation_ = next_generation();
 }
 
 void Tape::check_usable(const Node& node) const {
   for (const int64_t slot : node.in_slots) {
     SINTER_CHECK(slot < 0 || !slots_[slot].used, state,
-                 cat("backward: this tensor's tape was already used: an input of ", node.op->text(), " comes from it"),
-                 "call backward(loss, {.retain_tape = true}) to use it again");
+                 cat("backward: this tensor's tape was already used: an input of ", node.op->text(),
+                     " comes from it"),
+                 used_hint());
   }
   for (size_t i = 0; i < node.in.size() + node.out.size(); ++i) {
     const bool input = i < node.in.size();
@@ -166,7 +190,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
                "set_requires_grad(true) on the parameters, outside NoGrad");
   const int64_t root_slot = slot_of(root);
   SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state, "backward: this tensor's tape was already used",
-               "call backward(loss, {.retain_tape = true}) to use it again");
+               used_hint());
   const NoGrad no_grad;
   Tensor seed = options.gradient;
   if (seed.defined()) {
@@ -256,7 +280,8 @@ void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
     t.autograd().hooks.push_back(std::move(hook));
   } else {
     const int64_t slot = Tape::current().slot_of(t);
-    SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used");
+    SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used",
+                 Tape::current().used_hint());
     Tape::current().add_hook(slot, std::move(hook));
   }
 }

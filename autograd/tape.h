@@ -1,11 +1,14 @@
 // The tape: ops in execution order, with what their backward needs. backward() reads it from the end: since every op stands behind the
 // ops that made its inputs, the reverse order is a valid order of differentiation, without recursion, sorting or reference cycles.
 //
-// A *slot* numbers a value on the tape that wants a gradient. Tensors know their slot and the tape's generation; the tape holds no
-// handle to intermediate results but those that backward reads. One tape per thread; clear() starts a new generation.
+// A *slot* numbers a value on the tape that wants a gradient. A value that an op made knows its slot and the
+// tape's generation, a number that no other tape ever has; of leaves, which threads may share, the tape keeps
+// its own list and writes nothing into them. It holds no handle to intermediate results but those that
+// backward reads. One tape per thread; clear() starts a new generation.
 #pragma once
 
 #include <deque>
+#include <unordered_map>
 
 #include "autograd/autograd.h"
 #include "ops/op.h"
@@ -16,6 +19,7 @@ class Tape final : public Recorder {
  public:
   static Tape& current();
   void record(const Call& call) override;
+  void check_in_place(const OpDef& op, Operands in) const override;
   void backward(const Tensor& root, const BackwardOptions& options);
   void clear();
   // The slot of t on this tape, or -1.
@@ -25,11 +29,13 @@ class Tape final : public Recorder {
   size_t size() const { return nodes_.size(); }
   // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
   std::function<void(const Tensor& leaf)> on_gradient;
+  // What to do about a value whose tape is gone.
+  const char* used_hint() const;
 
  private:
   struct Slot {
     Tensor keep;             // whose .grad receives the gradient: a leaf, or a tensor that asked for it
-    const char* used = nullptr;  // the value comes from a tape that was used up: the op that took it
+    const char* used = nullptr;  // the value comes from a tape that was used up, or from another thread's: the op that took it
     std::vector<std::function<Tensor(const Tensor&)>> hooks;
   };
   struct Node {
@@ -42,6 +48,7 @@ class Tape final : public Recorder {
     uint64_t uid;      // of the op's call in a profile; 0: not profiled
     std::string path;  // anomaly mode only
   };
+  static uint64_t next_generation();
   int64_t slot_for_input(const Tensor& t, const char* op);
   void check_usable(const Node& node) const;
   Tensors run_backward(const Node& node, const Tensors& grads) const;
@@ -49,7 +56,9 @@ class Tape final : public Recorder {
 
   std::vector<Node> nodes_;
   std::deque<Slot> slots_;
-  uint64_t generation_ = 1;
+  std::unordered_map<const void*, int64_t> leaves_;  // slots by Tensor::id(); their slots keep them alive
+  uint64_t generation_ = next_generation();
+  bool cleared_ = false;  // ever
 };
 
 }  // namespace sinter

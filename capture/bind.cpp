@@ -74,7 +74,8 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
   for (Value& v : graph.values) {
     if (v.buffer != buffer) continue;
     const int64_t size = static_cast<int64_t>(size_of(v.dtype));
-    SINTER_CHECK(*shift % size == 0, state,
+    const bool is_step_state = v.dtype == DType::u8 && written(graph, buffer);  // what else of bytes is changed in place
+    SINTER_CHECK(*shift % (is_step_state ? int64_t{alignof(StepState)} : size) == 0, state,
                  cat("graph: cannot bind: ", escaped(name), "; it begins between two elements of ", print_type(v)));
     v.offset += *shift / size;
   }
@@ -151,6 +152,8 @@ void check_forward(const Graph& graph, const std::string& file) {
   if (others) refuse(cat("it changes ", others, " tensors in place"));
   if (graph.inputs.size() != 1 || graph.outputs.size() != 1)
     refuse(cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(), " outputs, wanted one of each"));
+  const Value& input = graph.values[graph.inputs[0]];
+  if (!input.contiguous()) refuse(cat("its input has strides ", input.strides.str(), ", wanted a dense one"));
   for (const int value : {graph.inputs[0], graph.outputs[0]}) {
     const Value& v = graph.values[value];
     if (v.dtype != DType::f32 || v.shape.rank() != 2 || v.shape[0] != 1) {

@@ -19,7 +19,8 @@ using FindTensor = std::function<Tensor(const std::string& name)>;
 // tensors' device. Throws checkpoint: missing names and wrong shapes or types, all of them; state: memory that cannot be bound.
 Graph bind(Graph graph, const FindTensor& find);
 
-// Throws data unless the graph has one input f32[1, N] and one output f32[1, C] and changes nothing from outside.
+// Throws data unless the graph has one dense input f32[1, N] and one output f32[1, C] and changes nothing from
+// outside.
 void check_forward(const Graph& graph, const std::string& file);
 
 }  // namespace sinter::capture

@@ -109,7 +109,22 @@ void Executor::place(Input& input, const Tensor& given) {
   }
 }
 
+void Executor::check_inputs(const Tensors& inputs) const {
+  SINTER_CHECK(inputs.size() == inputs_.size(), shape,
+               cat("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor &given = inputs[i], &wanted = inputs_[i].tensor;
+    const bool dense = given.defined() && given.is_contiguous() && wanted.is_contiguous();
+    const bool same = given.defined() && given.dtype() == wanted.dtype() && given.shape() == wanted.shape() &&
+                      given.device() == wanted.device() && (dense || given.strides() == wanted.strides());
+    SINTER_CHECK(same, shape,
+                 cat("graph: input ", i, " does not fit: found ", given.describe(), given.defined() ? " strides " + given.strides().str() : "",
+                     "; it must be ", wanted.describe(), " strides ", wanted.strides().str()));
+  }
+}
+
 void Executor::run(const Tensors& inputs) {
+  check_inputs(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i]);
   if (replay_ && profiler::recording()) {
     replay_->run_profiled();

@@ -1,5 +1,5 @@
-// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks nothing.
-// The graph's inputs may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them,
+// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks nothing but
+// its inputs, which may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them,
 // and back if it writes them. Results and gradients are memory of the arena, which they keep alive. Not thread-safe.
 #pragma once
 
@@ -19,8 +19,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // REQUIRES: inputs have the recorded shapes, strides and types, and overlap as they did. Results: outputs(). Throws state if an input
-  // that the graph writes is a result of an earlier run.
+  // Throws shape unless inputs have the recorded shapes, strides and types, and state if an input that the graph writes is a result of an
+  // earlier run. REQUIRES: inputs overlap as they did. Results: outputs().
   void run(const Tensors& inputs);
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }
@@ -59,6 +59,7 @@ class Executor {
   void run(Instruction& i);
   void place(Input& input, const Tensor& given);
   bool in_arena(const Tensor& t) const;
+  void check_inputs(const Tensors& inputs) const;
   bool cuda_graph_;
   Branches branches_;
   MemoryPlan plan_;

@@ -55,7 +55,7 @@ Tensor Graph::meta(int value) const {
   if (value < 0) return {};
   const Value& v = values[value];
   Tensor t = Tensor::meta(v.shape, v.dtype, device_of(value));
-  return v.contiguous() ? t : t.with_strides(v.strides);
+  return v.contiguous() && v.offset == 0 ? t : t.with_layout(v.contiguous() ? t.strides() : v.strides, v.offset);
 }
 
 Tensors Graph::metas(const std::vector<int>& ids) const {
@@ -140,7 +140,7 @@ std::string difference(const Graph& a, const Graph& b) {
     if (!(a.values[v] == b.values[v]) || x.kind != y.kind) {
       return cat("value %", v, " is ", a.meta(static_cast<int>(v)).describe(), " in the first recording, ", b.meta(static_cast<int>(v)).describe(), " in the second");
     }
-    if (x.kind == Buffer::Kind::constant && x.value != y.value) return cat("a constant is ", x.value, " in the first recording, ", y.value, " in the second");
+    if (x.kind == Buffer::Kind::constant && x.value != y.value) return cat("a constant is ", print_value(x.value), " in the first recording, ", print_value(y.value), " in the second");
     if (x.kind == Buffer::Kind::external && x.storage != y.storage) {
       return cat("the step makes a tensor that no op produced, anew each time: ", a.values[v].name, " ", a.meta(static_cast<int>(v)).describe());
     }

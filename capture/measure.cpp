@@ -11,7 +11,8 @@
 namespace sinter::capture {
 namespace {
 
-// Copies of a graph's memory that may be spoiled: external buffers as they are, local ones random, inputs zero (labels are valid).
+// Copies of a graph's memory that may be spoiled: external buffers as they are, floating inputs and local
+// buffers random, whole numbers zero (so labels are valid).
 class Scratch {
  public:
   explicit Scratch(const Graph& graph) : graph_(graph), storages_(graph.buffers.size()) {}

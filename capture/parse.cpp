@@ -11,7 +11,7 @@
 namespace sinter::capture {
 namespace {
 
-constexpr int64_t kMaxNumber = int64_t{1} << 48;
+constexpr int64_t kMaxNumber = int64_t{1} << 48, kMaxLocalBytes = int64_t{1} << 52;
 constexpr size_t kMaxOperands = 1 << 14, kMaxResults = 16;  // of one op
 
 Buffer buffer_of(Buffer::Kind kind, size_t bytes = 0) {
@@ -145,6 +145,7 @@ class Parser {
   Graph graph_;
   std::unordered_map<int64_t, int> values_, storages_;
   std::set<std::string> names_;
+  int64_t local_bytes_ = 0;
   bool finished_ = false;
 };
 
@@ -305,6 +306,8 @@ void Parser::define(Line& line) {
     if (shared) storages_[*shared] = value.buffer;
     Buffer& buffer = graph_.buffers[value.buffer];
     buffer.bytes = std::max(buffer.bytes, static_cast<size_t>(end_of(line, value)));
+    line.check(!input || value.offset == 0, "not understood",
+               "offset= of an input; an input begins where it is given");
     if (input) graph_.inputs.push_back(static_cast<int>(graph_.values.size()));
   }
   add(line, numbers[0], std::move(value));
@@ -361,8 +364,11 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
   while (!line.done()) attribute(line, node);
   check_node(line, node, values);
   for (size_t i = 0; i < results.size(); ++i) {
-    values[i].buffer =
-        graph_.add_buffer(buffer_of(Buffer::Kind::local, static_cast<size_t>(values[i].shape.numel()) * size_of(values[i].dtype)));
+    const size_t bytes = static_cast<size_t>(values[i].shape.numel()) * size_of(values[i].dtype);
+    local_bytes_ += static_cast<int64_t>(bytes);
+    line.check(local_bytes_ <= kMaxLocalBytes, "too large",
+               cat("all results together take ", local_bytes_, " bytes; at most 2^52"));
+    values[i].buffer = graph_.add_buffer(buffer_of(Buffer::Kind::local, bytes));
     node.out.push_back(static_cast<int>(graph_.values.size()));
     add(line, results[i], std::move(values[i]));
   }
@@ -384,8 +390,7 @@ void Parser::check_node(const Line& line, const Node& node, const std::vector<Va
       continue;
     }
     any = true;
-    const bool strided = i < 32 && (op.strided >> i & 1);
-    line.check(strided || graph_.meta(in).is_contiguous(), "operands do not fit", cat("operand ", i, " of ", op.text(), " must be dense"));
+    line.check(op.takes_strides(i, n) || graph_.meta(in).is_contiguous(), "operands do not fit", cat("operand ", i, " of ", op.text(), " must be dense"));
     const bool constant = graph_.buffers[graph_.values[in].buffer].kind == Buffer::Kind::constant;
     line.check(!constant || !op.writes_input(i, n), "operands do not fit", cat(op.text(), " changes operand ", i, ", which is a constant"));
   }

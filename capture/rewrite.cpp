@@ -234,7 +234,7 @@ std::string Rewriter::made_inside(const std::vector<int>& members, int value) co
 std::string Rewriter::unfit(const std::vector<int>& members, const Node& fused) const {
   for (size_t i = 0; i < fused.in.size(); ++i) {
     if (fused.in[i] < 0) continue;
-    const bool any_strides = i < 32 && (fused.op->strided >> i & 1);
+    const bool any_strides = fused.op->takes_strides(i, fused.in.size());
     if (!any_strides && !graph.values[fused.in[i]].contiguous())
       return cat("an operand, ", graph.meta(fused.in[i]).describe(),
                  ", is a view whose elements do not lie together");

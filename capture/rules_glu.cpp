@@ -59,7 +59,7 @@ bool takes_strides(const Rewriter& r, int value, std::string* who) {
   for (const int n : r.readers(value)) {
     const Node& node = r.node(n);
     for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] == value && (i >= 32 || !(node.op->strided >> i & 1))) {
+      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size())) {
         *who = print_node(r.graph, node);
         return false;
       }

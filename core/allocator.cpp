@@ -14,7 +14,10 @@ class CpuAllocator final : public CachingAllocator {
   CpuAllocator() : CachingAllocator("cpu", kCacheHostMemory) {}
 
  private:
-  void* system_allocate(size_t bytes) override { return std::aligned_alloc(kAlignment, bytes); }
+  void* system_allocate(size_t bytes) override {
+    void* block = nullptr;
+    return posix_memalign(&block, kAlignment, bytes) == 0 ? block : nullptr;
+  }
   void system_free(void* block, size_t) noexcept override { std::free(block); }
 };
 

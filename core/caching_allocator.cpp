@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "core/device/launch_hook.h"
 #include "core/error.h"
@@ -20,7 +21,7 @@ void CachingAllocator::tell() const noexcept {
 
 void* CachingAllocator::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
-  const size_t size = size_class(bytes);
+  const size_t size = cache_ ? size_class(bytes) : bytes;
   const std::lock_guard lock(mutex_);
   ++stats_.requests;
   void* block = nullptr;
@@ -45,16 +46,19 @@ void* CachingAllocator::allocate(size_t bytes) {
 
 void CachingAllocator::release(void* block, size_t bytes) noexcept {
   if (!block) return;
-  const size_t size = size_class(bytes);
+  const size_t size = cache_ ? size_class(bytes) : bytes;
   const std::lock_guard lock(mutex_);
   stats_.live_bytes -= static_cast<int64_t>(size);
   tell();
   if (cache_) {
-    free_[size].push_back(block);
-  } else {
-    stats_.reserved_bytes -= static_cast<int64_t>(size);
-    system_free(block, size);
+    try {
+      free_[size].push_back(block);
+      return;
+    } catch (const std::bad_alloc&) {  // the host has no room to remember it
+    }
   }
+  stats_.reserved_bytes -= static_cast<int64_t>(size);
+  system_free(block, size);
 }
 
 MemoryStats CachingAllocator::stats() const {

@@ -9,9 +9,12 @@
 
 namespace sinter {
 
-// Under AddressSanitizer every block of the host's memory goes back at once, so that each use after release is seen.
+// Under AddressSanitizer every block of the host's memory goes back at once, and is as long as was asked for,
+// so that each use after release and beyond the end is seen.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kCacheHostMemory = false;
+#elif defined(__has_feature)
+inline constexpr bool kCacheHostMemory = !__has_feature(address_sanitizer);
 #else
 inline constexpr bool kCacheHostMemory = true;
 #endif
@@ -24,7 +27,7 @@ class CachingAllocator : public Allocator {
   void reset_peak() override;
   void trim() override;
 
-  // The bytes that a request of `bytes` really gets.
+  // The bytes that a request of `bytes` really gets where blocks are kept; elsewhere, what it asks for.
   static size_t size_class(size_t bytes);
 
  protected:

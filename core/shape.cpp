@@ -63,6 +63,13 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
   return out;
 }
 
+bool broadcasts_to(const Shape& from, const Shape& shape) {
+  const int extra = shape.rank() - from.rank();
+  bool fits = extra >= 0;
+  for (int d = 0; fits && d < from.rank(); ++d) fits = from[d] == 1 || from[d] == shape[d + extra];
+  return fits;
+}
+
 int normalize_dim(const char* op, int64_t dim, int rank) {
   SINTER_CHECK(dim >= -rank && dim < rank, shape,
                cat(op, ": no such dim: ", dim, " of a tensor of rank ", rank, "; allowed ", -rank, "..", rank - 1));

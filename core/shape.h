@@ -44,6 +44,8 @@ Strides contiguous_strides(const Shape& shape);
 void check_shape(const char* op, const Shape& shape);
 // The common shape by NumPy's rule (align right; 1 stretches); throws shape, naming `op` and both.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
+// Is `shape` the common shape of `from` and itself?
+bool broadcasts_to(const Shape& from, const Shape& shape);
 // dim in -rank..rank-1 -> 0..rank-1; throws shape, naming `op`.
 int normalize_dim(const char* op, int64_t dim, int rank);
 

@@ -125,10 +125,11 @@ Tensor Tensor::to(Device device) const {
   return out;
 }
 
-Tensor Tensor::with_strides(const Strides& strides) const {
-  SINTER_ASSERT(!storage() && strides.rank() == rank(), "with_strides of ", describe());
+Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
+  SINTER_ASSERT(!storage() && strides.rank() == rank(), "with_layout of ", describe());
   Tensor t = meta(shape(), dtype(), device());
   t.impl_->strides = strides;
+  t.impl_->offset = offset;
   t.impl_->contiguous = dense(shape(), strides);
   return t;
 }
@@ -189,6 +190,9 @@ bool Tensor::requires_grad() const { return has_autograd() && impl_->autograd->r
 
 Tensor& Tensor::set_requires_grad(bool on) {
   SINTER_CHECK(!on || is_float(dtype()), dtype, cat("set_requires_grad: only floating tensors have gradients: found ", describe()));
+  SINTER_CHECK(!has_autograd() || impl_->autograd->leaf, state,
+               cat("set_requires_grad: not a leaf: ", describe(), "; an op made it from tensors that require grad"),
+               "detach(x) gives its values as a leaf; retain_grad(x) keeps its gradient");
   autograd().requires_grad = on;
   return *this;
 }

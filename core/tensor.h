@@ -1,6 +1,9 @@
 // Tensor: a handle to an array: shared storage, shape, strides, element type. Copying a Tensor copies the handle, as in PyTorch.
 // Views share the storage. Elements are reached through raw pointers by kernels only; arithmetic lives in ops/ops.h.
-// Autograd keeps its few facts about a tensor in `autograd()`. Not thread-safe for writers, like any value.
+// Autograd keeps its few facts about a tensor in `autograd()`.
+// Threads: many may read one tensor, and use it in ops, at once. Whoever changes it (its elements, its
+// gradient, set_requires_grad, hooks) must be alone with it, as with any value. The first autograd() of a
+// tensor is such a change; has_autograd(), requires_grad() and grad() are not.
 #pragma once
 
 #include <functional>
@@ -16,7 +19,7 @@ namespace sinter {
 
 class Tensor;
 
-// What autograd knows of a tensor. `tape_slot` is valid while `tape_generation` is that of the thread's tape.
+// What autograd knows of a tensor; below.
 struct AutogradMeta;
 
 class Tensor {
@@ -39,8 +42,8 @@ class Tensor {
   // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage (checked).
   static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, const Strides& strides, int64_t offset);
 
-  // A meta tensor with other strides.
-  Tensor with_strides(const Strides& strides) const;
+  // A meta tensor that lies otherwise in its memory.
+  Tensor with_layout(const Strides& strides, int64_t offset) const;
   // A dense copy on a device (this one or another). Neither autograd nor a capture sees it; to the host it waits for the device.
   Tensor to(Device device) const;
 
@@ -84,7 +87,8 @@ class Tensor {
   AutogradMeta& autograd() const;
   bool has_autograd() const { return impl_ && impl_->autograd != nullptr; }
   bool requires_grad() const;
-  // Leaves only; floating types only (throws dtype). Returns *this for chaining.
+  // Throws state unless this is a leaf: what an op made from others depends on them; dtype unless it is of a
+  // floating type. Returns *this for chaining.
   Tensor& set_requires_grad(bool on);
   // The gradient of the last backward(), or undefined. Throws state if a fused rule took it (the message names the rule).
   Tensor grad() const;
@@ -122,8 +126,10 @@ struct AutogradMeta {
   Tensor grad;                              // leaves, and tensors that asked for it (retain_grad)
   const char* grad_taken_by = nullptr;      // a fused rule consumed the gradient: reading it is an error
   std::vector<std::function<Tensor(const Tensor&)>> hooks;  // called with the gradient; a defined result replaces it
+  // Of a value that an op made: where it stands on the tape of its thread. Written once, by that thread,
+  // before anyone else can see the tensor. No two tapes of the process share a generation.
   uint64_t tape_generation = 0;
-  int64_t tape_slot = -1;                   // index of the value on the thread's tape
+  int64_t tape_slot = -1;
   Tensor low;                               // bf16 copy of a master weight, kept equal by the optimizer's ops
   std::string name;                         // "layers.0.weight", for messages and graphs
 };

@@ -52,12 +52,6 @@ std::vector<Sample> cast_samples() { return samples(CastAttrs{DType::f64}); }
 
 }  // namespace
 
-void copy_dense(const Tensor& x, void* to) {
-  const auto storage = std::make_shared<Storage>(to, static_cast<size_t>(x.numel()) * size_of(x.dtype()), x.device());
-  const Tensor y = Tensor::view_of(storage, x.dtype(), x.shape(), contiguous_strides(x.shape()), 0);
-  visit_all(x.dtype(), [&](auto zero) { convert_rows<decltype(zero), decltype(zero)>(x, y); });
-}
-
 const OpDef kCopyOp{.name = "copy",
                     .infer = infer_copy,
                     .cost = cost,
@@ -80,6 +74,9 @@ const OpDef kCastOp{.name = "cast",
 
 Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
 Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }
-Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : copy(x); }
+Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", "x", x);
+  return x.is_contiguous() ? x : copy(x);
+}
 
 }  // namespace sinter

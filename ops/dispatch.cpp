@@ -21,12 +21,16 @@ void check_inputs(const OpDef& op, Operands in) {
                cat(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..", op.max_inputs));
   const Tensor* first = nullptr;
   for (size_t i = 0; i < in.size(); ++i) {
-    if (!in[i].defined()) continue;  // whether it may be absent is the shape rule's to say
+    if (!in[i].defined()) {
+      SINTER_CHECK(static_cast<int>(i) >= op.min_inputs || op.in_place(), shape,
+                   cat(name, ": input ", i, " is undefined; its inputs 0..", op.min_inputs - 1, " must be tensors"));
+      continue;  // whether others may be absent is the shape rule's to say
+    }
     if (!first) first = &in[i];
     SINTER_CHECK(in[i].device() == first->device(), device,
                  cat(name, ": operands on two devices: ", first->describe(), " and ", in[i].describe(), " (input ", i, ")"));
   }
-  SINTER_CHECK(first, shape, cat(name, ": no input is defined"));
+  SINTER_CHECK(first, shape, cat(name, ": every input is undefined"));
 }
 
 // Describes the call to the open scope and runs its kernel.
@@ -61,7 +65,7 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
   try {
     check_inputs(op, in);
     for (size_t i = 0; i < in.size(); ++i) {
-      const bool any_strides = op.view || (i < 32 && op.strided >> i & 1) || op.writes_input(i, in.size());
+      const bool any_strides = op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
       if (!any_strides && in[i].defined() && !in[i].is_contiguous()) in[i] = contiguous(in[i]);
     }
     profiler::Scope scope(op.name, profiler::ScopeKind::op);
@@ -71,6 +75,9 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     } else if (op.infer) {
       out = op.infer(in, attrs);
       for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype(), t.device());
+    }
+    if (op.in_place()) {
+      for (const Recorder* recorder : context.recorders) recorder->check_in_place(op, in);
     }
     const Call call{op, in, out, attrs, role};
     launch_in(scope, call);
@@ -90,6 +97,10 @@ const OpDef* find_op(std::string_view name) {
     if (op->text() == name) return op;
   }
   return nullptr;
+}
+
+void check_defined(const char* op, const char* name, const Tensor& t) {
+  SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; a tensor is wanted"));
 }
 
 void check_same_dtype(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {

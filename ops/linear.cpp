@@ -20,10 +20,10 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_floating("linear", "x", x);
   check_rank("linear", "weight", weight, 2);
   check_same_dtype("linear", "x", x, "weight", weight);
-  const std::string facts = describe({{"x", &x}, {"weight", &weight}});
+  const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(x.rank() >= 1 && x.size(-1) == weight.size(1), shape,
-               x.rank() == 0 ? cat("linear: x has no features: ", facts, "; x is a scalar, weight.shape[1] is ", weight.size(1))
-                             : cat("linear: input features differ: ", facts, "; x.shape[", x.rank() - 1, "] is ", x.size(-1),
+               x.rank() == 0 ? cat("linear: x has no features: ", facts(), "; x is a scalar, weight.shape[1] is ", weight.size(1))
+                             : cat("linear: input features differ: ", facts(), "; x.shape[", x.rank() - 1, "] is ", x.size(-1),
                                    ", weight.shape[1] is ", weight.size(1)),
                feature_hint(x, weight.size(1)));
   check_rank("linear", "x", x, 2);
@@ -36,7 +36,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
     if (bias.dtype() != wide(weight.dtype())) check_same_dtype("linear", "weight", weight, "bias", bias);
   }
   SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
-               cat("linear: output type does not fit: ", facts, "; out is ", name_of(out), ", allowed ", name_of(x.dtype()), " or ",
+               cat("linear: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ", name_of(x.dtype()), " or ",
                    name_of(wide(x.dtype()))));
   return {Tensor::meta({x.size(0), weight.size(0)}, out, x.device())};
 }

@@ -1,5 +1,6 @@
 // matmul: C[M, N] = op(A)[M, K] op(B)[K, N], op(X) = X or X^T. Also the products of linear's backward, told apart by their Role.
 #include "core/device/cpu_gemm.h"
+#include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/structured.h"
@@ -28,11 +29,42 @@ bool MatrixView::takes(const Tensor& t) {
 
 MatrixView::MatrixView(const Tensor& t) {
   data = t.raw();
-  if (layout(t, ld, trans)) return;
-  dense_ = Tensor::empty(t.shape(), t.dtype(), t.device());
-  copy_dense(t, dense_.raw());
-  data = dense_.raw();
+  if (!layout(t, ld, trans)) data = copy_.emplace(t).data();
 }
+
+namespace {
+
+// Memory of the thread's copies; the first `live` are in use.
+struct CopyMemory {
+  std::vector<std::unique_ptr<Storage>> blocks;
+  size_t live = 0;
+};
+thread_local CopyMemory copy_memory;
+
+}  // namespace
+
+DenseCopy::DenseCopy(const Tensor& matrix) {
+  CopyMemory& memory = copy_memory;
+  if (memory.blocks.size() == memory.live) memory.blocks.emplace_back();
+  std::unique_ptr<Storage>& block = memory.blocks[memory.live];
+  const size_t bytes = static_cast<size_t>(matrix.numel()) * size_of(matrix.dtype());
+  if (!block || block->bytes() < bytes) block = std::make_unique<Storage>(bytes, kCpu);
+  data_ = block->data();
+  ++memory.live;
+  const int64_t cols = matrix.size(1), by_row = matrix.strides()[0], by_col = matrix.strides()[1];
+  visit_all(matrix.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = matrix.data<T>();
+    parallel_for(matrix.size(0), grain_of(2 * cols * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+      T* to = static_cast<T*>(data_) + begin * cols;
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t c = 0; c < cols; ++c) *to++ = from[r * by_row + c * by_col];
+      }
+    });
+  });
+}
+
+DenseCopy::~DenseCopy() { --copy_memory.live; }
 
 namespace {
 

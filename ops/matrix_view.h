@@ -1,9 +1,26 @@
-// A 2-D tensor as a GEMM operand: dense rows, or the transposed view of such, are taken as they are; other strides are copied dense.
+// A 2-D tensor as a GEMM operand: dense rows, or the transposed view of such, are taken as they are; other
+// strides are copied dense.
 #pragma once
+
+#include <optional>
 
 #include "core/tensor.h"
 
 namespace sinter {
+
+// A dense copy of a matrix of the CPU, in memory that the thread keeps for its next copy: nothing is
+// allocated once it has grown. Copies of one thread must end in the reverse order of their making.
+class DenseCopy {
+ public:
+  explicit DenseCopy(const Tensor& matrix);
+  ~DenseCopy();
+  DenseCopy(const DenseCopy&) = delete;
+  DenseCopy& operator=(const DenseCopy&) = delete;
+  const void* data() const { return data_; }
+
+ private:
+  void* data_;
+};
 
 struct MatrixView {
   explicit MatrixView(const Tensor& t);
@@ -14,10 +31,7 @@ struct MatrixView {
   bool trans = false;  // stored as columns
  private:
   static bool layout(const Tensor& t, int64_t& ld, bool& trans);
-  Tensor dense_;  // keeps the copy alive
+  std::optional<DenseCopy> copy_;
 };
-
-// Writes x, of any strides, densely to `to`. REQUIRES: room for x.numel() elements of x's type.
-void copy_dense(const Tensor& x, void* to);
 
 }  // namespace sinter

@@ -77,6 +77,8 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
   check_rank("nll_backward", "dloss", dloss, 1);
   check_dtype("nll_backward", "labels", labels, DType::i32);
   check_smoothing("nll_backward", a.label_smoothing);
+  SINTER_CHECK(is_float(a.out), dtype,
+               cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ", name_of(a.out), ", allowed f32, f64, bf16"));
   SINTER_CHECK(labels.shape() == dloss.shape(), shape,
                cat("nll_backward: one label per row is wanted: ", describe({{"dloss", &dloss}, {"labels", &labels}}),
                    "; dloss.shape[0] is ", dloss.size(0), ", labels.shape is ", labels.shape().str()));

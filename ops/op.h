@@ -3,7 +3,8 @@
 //   infer shape -> allocate -> launch the kernel -> tell the recorders
 //
 // The tape (autograd) and the capture are recorders; the profiler's scope sits around the whole of it. ops/ knows them only by Recorder.
-// OpDefs are static and immutable; apply() is thread-safe (its state is the thread's Context).
+// OpDefs are static and immutable. Threads may call apply() at once, on shared tensors too, as long as no op
+// changes in place what another reads (core/tensor.h); its own state is the thread's Context.
 #pragma once
 
 #include <span>
@@ -61,7 +62,8 @@ struct OpDef {
   const AttrType* attrs = nullptr;
   // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give none.
   Tensors (*infer)(Operands in, const Attrs& attrs) = nullptr;
-  // FLOPs (FMA 2; add, multiply, compare, exp, log 1; copies 0) and minimum bytes, each operand once.
+  // FLOPs (FMA 2; add, multiply, compare, exp, log 1; copies 0) and minimum bytes, each operand once. Asked
+  // only while a profile is made; what it throws reaches the caller of apply().
   Cost (*cost)(Operands in, Operands out, const Attrs& attrs) = nullptr;
   Kernel cpu = nullptr, cuda = nullptr, simt = nullptr;
   // A view op has this instead of kernels: the output, on the input's storage. It launches nothing.
@@ -72,13 +74,15 @@ struct OpDef {
   uint32_t writes = 0;                   // bit i: input i is changed in place
   // For ops with a list of tensors, in place of `writes`: is input i of n changed?
   bool (*writes_of)(size_t i, size_t n) = nullptr;
-  uint32_t strided = 0;                  // bit i < 32: the kernel takes input i with any strides; else apply() makes it dense
+  uint32_t strided = 0;                  // bit i: the kernel takes input i with any strides; else apply() makes it dense
+  bool (*strided_of)(size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
   std::vector<Sample> (*samples)() = nullptr;
   // Fused ops: the same meaning in unfused ops (the reference of tests and rules).
   Tensors (*reference)(Operands in, const Attrs& attrs) = nullptr;
 
   std::string_view text() const { return name.view(); }
   bool writes_input(size_t i, size_t n) const { return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1); }
+  bool takes_strides(size_t i, size_t n) const { return strided_of ? strided_of(i, n) : i < 32 && (strided >> i & 1); }
   bool in_place() const { return writes != 0 || writes_of != nullptr; }
   Kernel kernel(Device::Type type) const { return type == Device::Type::cpu ? cpu : type == Device::Type::cuda ? cuda : simt; }
 };
@@ -88,6 +92,8 @@ class Recorder {
  public:
   virtual ~Recorder() = default;
   virtual void record(const Call& call) = 0;
+  // Asked before `op` changes operands in place: throws where that must not be.
+  virtual void check_in_place(const OpDef& op, Operands in) const { static_cast<void>(op), static_cast<void>(in); }
 };
 
 // Runs `op`. Throws shape, dtype, device, not_built, memory with the module path.
@@ -104,7 +110,9 @@ std::span<const OpDef* const> all_ops();
 // By name, or nullptr.
 const OpDef* find_op(std::string_view name);
 
-// Helpers of shape rules and costs.
+// Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but for ops
+// that work in place, whose groups of operands have gaps.
+void check_defined(const char* op, const char* name, const Tensor& t);
 void check_same_dtype(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
 void check_rank(const char* op, const char* name, const Tensor& t, int rank);
 void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted);

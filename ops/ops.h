@@ -1,5 +1,6 @@
 // The public functions: one per op, with PyTorch's names and meanings. Shapes: B batch, I in, O out, C classes.
-// All are differentiable unless said otherwise, broadcast by NumPy's rule where it says so, and throw Error (shape, dtype, device).
+// All are differentiable unless said otherwise, broadcast by NumPy's rule where it says so, and throw Error (shape, dtype, device;
+// shape or dtype for an undefined tensor).
 // Losses give one value per row; backward() of such a vector differentiates its mean (autograd/autograd.h).
 #pragma once
 

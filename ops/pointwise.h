@@ -136,7 +136,7 @@ struct Abs : Unary {
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
   bool operator==(const Abs&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x < T(0) ? -x : x; }
+  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? T(0) - x : x; }  // 0 for -0
   template <class T> SINTER_FN T grad(T dy, T x) const { return x < T(0) ? -dy : (x > T(0) ? dy : T(0)); }
 };
 

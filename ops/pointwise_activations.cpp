@@ -14,6 +14,7 @@ Tensor run(Op op, const Tensor& a) { return apply1(pointwise_op<Op>(), {a}, op);
 Tensor relu(const Tensor& x) {
   pointwise::Relu op;
   op.mask = Context::current().grad_enabled && x.requires_grad();
+  if (op.mask && x.rank() == 0) return reshape(relu(reshape(x, {1})), {});  // a mask has rows
   return run(op, x);
 }
 Tensor leaky_relu(const Tensor& x, double slope) {

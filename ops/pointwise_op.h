@@ -121,10 +121,24 @@ void forward(const Call& call) {
   visit_float(call.out[0].dtype(), [&](auto zero) { forward_typed<Op, decltype(zero)>(call); });
 }
 
-// Inputs: dy, then what the op saves. Outputs: one dense gradient of the full shape per differentiable input.
+// Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of its own).
+// Outputs: one dense gradient of the full shape per differentiable input.
 template <class Op>
 Tensors infer_backward(Operands in, const Attrs&) {
-  check_floating(Op::backward_name, "dy", in[0]);
+  const char* op = Op::backward_name;
+  const Tensor& dy = in[0];
+  check_floating(op, "dy", dy);
+  for (int i = 1; i <= kSavedValues<Op>; ++i) {
+    const Tensor& saved = in[i];
+    const bool mask = Op::saves == Saves::mask, bytes = mask || (Op::has_condition && i == 1);
+    check_dtype(op, "what was saved", saved, bytes ? DType::u8 : dy.dtype());
+    const bool fits = mask ? dy.rank() > 0 && saved.shape() == relu_mask_shape(dy.shape()) : broadcasts_to(saved.shape(), dy.shape());
+    SINTER_CHECK(fits, shape,
+                 cat(op, ": what was saved does not fit: ", describe({{"dy", &dy}, {"saved", &saved}}),
+                     mask && dy.rank() > 0 ? "; it must be " + relu_mask_shape(dy.shape()).str()
+                     : mask                ? "; a scalar has no rows"
+                                           : "; it must broadcast to " + dy.shape().str()));
+  }
   return Tensors(kGrads<Op>, Tensor::meta(in[0].shape(), in[0].dtype(), in[0].device()));
 }
 
@@ -248,6 +262,34 @@ std::vector<Sample> samples() {
   return all;
 }
 
+// dy, then what forward saves of its own samples.
+template <class Op>
+std::vector<Sample> backward_samples() {
+  std::vector<Sample> all;
+  for (Sample& s : samples<Op>()) {
+    if (s.bad) continue;
+    const Tensors out = apply(pointwise_op<Op>(), s.in, s.attrs);
+    Tensors in{sample_tensor(out[0].shape(), 200)};
+    if (Op::saves == Saves::inputs) in.insert(in.end(), s.in.begin(), s.in.end());
+    if (Op::saves == Saves::output || Op::saves == Saves::mask) in.push_back(out.back());
+    all.push_back({.in = std::move(in), .attrs = s.attrs, .what = s.what, .differentiable = false});
+  }
+  const Sample odd = all[0];
+  const auto refuse = [&](size_t i, const Tensor& t, const char* what) {
+    Tensors in = odd.in;
+    in[i] = t;
+    all.push_back(bad_sample(std::move(in), odd.attrs, what));
+  };
+  refuse(0, Tensor::zeros({5, 7}, DType::i32), "integers");
+  if (kSavedValues<Op> > 0) {
+    refuse(kSavedValues<Op>, Tensor::zeros({5, 6}, odd.in.back().dtype()), "saved of another shape");
+    refuse(kSavedValues<Op>, Tensor::zeros({2, 5, 7}, odd.in.back().dtype()), "saved of more dims");
+    refuse(kSavedValues<Op>, Tensor::zeros({5, 7}, DType::i32), "saved of another type");
+    if (Op::saves == Saves::mask) refuse(0, sample_tensor({}, 1), "a scalar, which has no rows");
+  }
+  return all;
+}
+
 }  // namespace pointwise_detail
 
 template <class Op>
@@ -283,7 +325,8 @@ const OpDef& pointwise_backward_op() {
                             .cpu = p::backward_kernel<Op>,
                             .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
                             .simt = on_simt::pointwise_kernels<Op>().backward,
-                            .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
+                            .strided = Op::saves == p::Saves::mask ? 0 : ~0u,
+                            .samples = p::backward_samples<Op>};
   return def;
 }
 

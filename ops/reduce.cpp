@@ -98,8 +98,7 @@ void reduce(const Call& call, bool mean) {
     using T = decltype(zero);
     using V = compute_t<T>;
     const uint32_t mask = reduced_dims(call.op.name.c_str(), call.as<ReduceAttrs>(), x.rank());
-    std::vector<V> now;  // what is left after the passes so far
-    bool first = true;
+    const V* now = nullptr;  // what is left after the passes so far
     int64_t inner = 1;
     for (int d = x.rank() - 1; d >= 0; --d) {
       if (!(mask >> d & 1)) {
@@ -110,18 +109,17 @@ void reduce(const Call& call, bool mean) {
       for (; d > 0 && mask >> (d - 1) & 1; --d) n *= x.size(d - 1);
       int64_t outer = 1;
       for (int i = 0; i < d; ++i) outer *= x.size(i);
-      std::vector<V> next(static_cast<size_t>(outer * inner));
-      if (first) {
-        reduce_middle<R>(x.data<T>(), outer, n, inner, next.data());
+      V* next = now && now == scratch<V, 4>(0) ? scratch<V, 5>(outer * inner) : scratch<V, 4>(outer * inner);
+      if (now) {
+        reduce_middle<R>(now, outer, n, inner, next);
       } else {
-        reduce_middle<R>(now.data(), outer, n, inner, next.data());
+        reduce_middle<R>(x.data<T>(), outer, n, inner, next);
       }
-      now = std::move(next);
-      first = false;
+      now = next;
     }
-    if (first) now.assign(x.data<T>(), x.data<T>() + x.numel());  // a scalar
     const V factor = mean ? V(1) / static_cast<V>(x.numel() / y.numel()) : V(1);
-    for (int64_t i = 0; i < y.numel(); ++i) y.data<T>()[i] = T(now[static_cast<size_t>(i)] * factor);
+    // A scalar has no dim to reduce, and no `now`.
+    for (int64_t i = 0; i < y.numel(); ++i) y.data<T>()[i] = T((now ? now[i] : V(x.data<T>()[i])) * factor);
   });
 }
 void sum_cpu(const Call& call) { reduce<Sum>(call, false); }
@@ -160,7 +158,8 @@ void max_backward_cpu(const Call& call) {
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using V = compute_t<T>;
-    std::vector<char> given(static_cast<size_t>(y.numel()), 0);
+    char* given = scratch<char>(y.numel());
+    std::fill_n(given, y.numel(), char{0});
     std::array<int64_t, kMaxRank> step{}, index{};  // of y, per dim of x
     int64_t dense = 1, at = 0;
     for (int d = x.rank() - 1; d >= 0; --d) {
@@ -170,9 +169,9 @@ void max_backward_cpu(const Call& call) {
     }
     for (int64_t i = 0; i < x.numel(); ++i) {
       const V v = V(x.data<T>()[i]), m = V(y.data<T>()[at]);
-      const bool take = (v == m || (v != v && m != m)) && !given[static_cast<size_t>(at)];
+      const bool take = (v == m || (v != v && m != m)) && !given[at];
       call.out[0].data<T>()[i] = take ? dy.data<T>()[at] : T(0);
-      given[static_cast<size_t>(at)] |= take;
+      given[at] |= take;
       for (int d = x.rank() - 1; d >= 0; --d) {
         at += step[d];
         if (++index[d] < x.size(d)) break;
@@ -256,6 +255,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kMe
 Tensor max(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kMaxOp, {x}, ReduceAttrs{dims, keepdim}); }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
+  check_defined("sum_to", "x", x);
   if (x.shape() == shape) return x;
   const int extra = x.rank() - shape.rank();
   Dims dims;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -31,7 +32,7 @@ inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
       const __m512 v = _mm512_loadu_ps(x + i);
       const __mmask16 keep = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ);
       _mm512_storeu_ps(y + i, _mm512_maskz_mov_ps(keep, v));
-      if (mask) *reinterpret_cast<uint16_t*>(mask + i / 8) = keep;
+      if (mask) std::memcpy(mask + i / 8, &keep, sizeof keep);
     }
   }
 #endif
@@ -57,7 +58,8 @@ inline void relu_backward_row(const T* dy, const uint8_t* mask, T* dx, int64_t n
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<T, float>) {
     for (; i + 16 <= n; i += 16) {
-      const __mmask16 keep = *reinterpret_cast<const uint16_t*>(mask + i / 8);
+      __mmask16 keep;
+      std::memcpy(&keep, mask + i / 8, sizeof keep);
       _mm512_storeu_ps(dx + i, _mm512_maskz_loadu_ps(keep, dy + i));
     }
   }

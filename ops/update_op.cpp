@@ -27,12 +27,25 @@ void check_update(const UpdateLayout& layout, Operands in, bool tail) {
     check_writable(op, "low", low);
     check_like("low", low, DType::bf16);
   }
+  check_writable(op, "state", state);
   check_dtype(op, "state", state, DType::u8);
-  SINTER_CHECK(state.numel() == sizeof(StepState), shape,
-               cat(op, ": no step state: state is ", state.describe(), "; it must have ", sizeof(StepState), " bytes"));
-  for (size_t i = static_cast<size_t>(4 + layout.moments); i < in.size(); ++i) {
+  SINTER_CHECK(state.numel() == sizeof(StepState) && state.offset() % static_cast<int64_t>(alignof(StepState)) == 0, shape,
+               cat(op, ": no step state: state is ", state.describe(), " at byte ", state.offset(), " of its storage; it must have ",
+                   sizeof(StepState), " bytes, from a multiple of ", alignof(StepState), " on"));
+  const size_t end = static_cast<size_t>(4 + layout.moments);
+  for (size_t i = end; i < in.size(); ++i) {
     SINTER_CHECK(tail || !in[i].defined(), usage,
                  cat(op, ": losses and rng belong to the last update of a step: input ", i, " is ", in[i].describe(), "; tail is 0"));
+  }
+  if (in.size() > end && in[end].defined()) {
+    SINTER_CHECK(in[end].dtype() == DType::f32 || in[end].dtype() == DType::f64, dtype,
+                 cat(op, ": wrong element type: losses is ", in[end].describe(), "; it must be f32 or f64"));
+  }
+  if (in.size() > end + 1 && in[end + 1].defined()) {
+    const Tensor& rng = in[end + 1];
+    check_writable(op, "rng", rng);
+    check_dtype(op, "rng", rng, DType::i64);
+    SINTER_CHECK(rng.shape() == Shape{3}, shape, cat(op, ": no rng state: rng is ", rng.describe(), "; it must be i64[3]"));
   }
 }
 

@@ -14,12 +14,12 @@ Tensor view(const Tensor& x, const Shape& shape, const Strides& strides, int64_t
 Tensor reshape_view(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   Shape shape = attrs.as<ShapeAttrs>().shape;
-  const std::string facts = cat("x is ", x.describe(), ", wanted ", shape.str());
+  const auto facts = [&] { return cat("x is ", x.describe(), ", wanted ", shape.str()); };
   int64_t known = 1;
   int unknown = -1;
   for (int d = 0; d < shape.rank(); ++d) {
     SINTER_CHECK(shape[d] >= 0 || (shape[d] == -1 && unknown < 0), shape,
-                 cat("reshape: bad size: ", facts, "; sizes are >= 0, and one may be -1"));
+                 cat("reshape: bad size: ", facts(), "; sizes are >= 0, and one may be -1"));
     if (shape[d] < 0) {
       unknown = d;
     } else {
@@ -28,11 +28,11 @@ Tensor reshape_view(Operands in, const Attrs& attrs) {
   }
   if (unknown >= 0) {
     SINTER_CHECK(known > 0 && x.numel() % known == 0, shape,
-                 cat("reshape: element counts differ: ", facts, "; ", x.numel(), " is no multiple of ", known));
+                 cat("reshape: element counts differ: ", facts(), "; ", x.numel(), " is no multiple of ", known));
     shape[unknown] = x.numel() / known;
   }
-  SINTER_CHECK(shape.numel() == x.numel(), shape, cat("reshape: element counts differ: ", facts, "; ", x.numel(), " and ", shape.numel()));
-  SINTER_CHECK(x.is_contiguous(), shape, cat("reshape: a dense tensor is wanted: ", facts, "; x has strides ", x.strides().str()),
+  SINTER_CHECK(shape.numel() == x.numel(), shape, cat("reshape: element counts differ: ", facts(), "; ", x.numel(), " and ", shape.numel()));
+  SINTER_CHECK(x.is_contiguous(), shape, cat("reshape: a dense tensor is wanted: ", facts(), "; x has strides ", x.strides().str()),
                "contiguous(x)");
   return view(x, shape, contiguous_strides(shape));
 }
@@ -219,11 +219,18 @@ const OpDef kBroadcastToOp{.name = "broadcast_to",
 const OpDef kLowPrecisionOp{.name = "low_precision", .view = low_view, .backward = pass, .samples = low_samples};
 const OpDef kDetachOp{.name = "detach", .view = detach_view, .samples = detach_samples};
 
-Tensor reshape(const Tensor& x, const Shape& shape) { return apply1(kReshapeOp, {contiguous(x)}, ShapeAttrs{shape}); }
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_defined("reshape", "x", x);
+  return apply1(kReshapeOp, {contiguous(x)}, ShapeAttrs{shape});
+}
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return apply1(kTransposeOp, {x}, TransposeAttrs{dim0, dim1}); }
 Tensor slice(const Tensor& x, int64_t dim, int64_t begin, int64_t end) { return apply1(kSliceOp, {x}, SliceAttrs{dim, begin, end}); }
-Tensor broadcast_to(const Tensor& x, const Shape& shape) { return x.shape() == shape ? x : apply1(kBroadcastToOp, {x}, ShapeAttrs{shape}); }
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  check_defined("broadcast_to", "x", x);
+  return x.shape() == shape ? x : apply1(kBroadcastToOp, {x}, ShapeAttrs{shape});
+}
 Tensor flatten(const Tensor& x, int64_t from_dim) {
+  check_defined("flatten", "x", x);
   const int from = normalize_dim("flatten", from_dim, x.rank());
   Shape shape;
   int64_t rest = 1;

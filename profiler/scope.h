@@ -60,9 +60,9 @@ class Scope {
     if (slot_ || ranges_) [[unlikely]]
       end();
   }
-  // make() -> OpInfo, called only while recording; it must not throw.
+  // make() -> OpInfo, called only while recording. What it throws reaches the caller.
   template <class F>
-  void describe(F&& make) noexcept {
+  void describe(F&& make) {
     if (slot_) [[unlikely]]
       slot_->info = make();
   }

@@ -30,12 +30,12 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_dtype(kName, "seed", seed, wide(h.dtype()));
   SINTER_CHECK(h.dtype() != DType::f64, dtype, cat(kName, ": unsupported dtype: h is ", h.describe(), "; allowed f32, bf16"));
   const int64_t rows = h.size(0), classes = weight.size(0);
-  const std::string facts = describe({{"h", &h}, {"weight", &weight}, {"labels", &labels}, {"seed", &seed}});
+  const auto facts = [&] { return describe({{"h", &h}, {"weight", &weight}, {"labels", &labels}, {"seed", &seed}}); };
   SINTER_CHECK(h.size(1) == weight.size(1), shape,
-               cat(kName, ": features differ: ", facts, "; h.shape[1] is ", h.size(1), ", weight.shape[1] is ", weight.size(1)));
-  SINTER_CHECK(classes <= kHeadClasses, shape, cat(kName, ": too many classes: ", facts, "; ", classes, ", at most ", kHeadClasses));
+               cat(kName, ": features differ: ", facts(), "; h.shape[1] is ", h.size(1), ", weight.shape[1] is ", weight.size(1)));
+  SINTER_CHECK(classes <= kHeadClasses, shape, cat(kName, ": too many classes: ", facts(), "; ", classes, ", at most ", kHeadClasses));
   SINTER_CHECK(labels.size(0) == rows && seed.size(0) == rows, shape,
-               cat(kName, ": a label and a seed per row are wanted: ", facts, "; h.shape[0] is ", rows));
+               cat(kName, ": a label and a seed per row are wanted: ", facts(), "; h.shape[0] is ", rows));
   SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
   if (bias.defined()) {
     check_rank(kName, "bias", bias, 1);

@@ -91,7 +91,6 @@ const OpDef kClipNormOp{.name = "clip_norm",
                         .cuda = SINTER_IF_CUDA(on_cuda::clip_norm),
                         .simt = on_simt::clip_norm,
                         .writes_of = [](size_t, size_t) { return true; },
-                        .strided = ~0u,  // infer refuses strides: the tensor itself is changed
                         .samples = samples,
                         .reference = reference};
 

@@ -24,10 +24,10 @@ void check_operands(const char* op, Operands in, std::initializer_list<const cha
 Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor &x = in[0], &gate = in[1], &up = in[2];
   check_operands(kForward, in, {"x", "gate", "up"});
-  const std::string facts = describe({{"x", &x}, {"gate", &gate}, {"up", &up}});
-  SINTER_CHECK(gate.shape() == up.shape(), shape, cat(kForward, ": weights differ: ", facts, "; gate and up must be of one shape"));
+  const auto facts = [&] { return describe({{"x", &x}, {"gate", &gate}, {"up", &up}}); };
+  SINTER_CHECK(gate.shape() == up.shape(), shape, cat(kForward, ": weights differ: ", facts(), "; gate and up must be of one shape"));
   SINTER_CHECK(x.size(1) == gate.size(1), shape,
-               cat(kForward, ": input features differ: ", facts, "; x.shape[1] is ", x.size(1), ", gate.shape[1] is ", gate.size(1)));
+               cat(kForward, ": input features differ: ", facts(), "; x.shape[1] is ", x.size(1), ", gate.shape[1] is ", gate.size(1)));
   const int64_t rows = x.size(0), hidden = gate.size(0);
   Tensors out{Tensor::meta({rows, hidden}, x.dtype(), x.device())};
   if (attrs.as<GatedLinearAttrs>().keep) out.push_back(Tensor::meta({rows, 2 * hidden}, x.dtype(), x.device()));
@@ -37,12 +37,12 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
   const Tensor &dy = in[0], &weight = in[1], &g = in[2], &u = in[3];
   check_operands(kBackward, in, {"dy", "weight", "g", "u"});
   const Shape shape{dy.size(0), weight.size(1)};
-  const std::string facts = describe({{"dy", &dy}, {"weight", &weight}, {"g", &g}, {"u", &u}});
+  const auto facts = [&] { return describe({{"dy", &dy}, {"weight", &weight}, {"g", &g}, {"u", &u}}); };
   SINTER_CHECK(
       dy.size(1) == weight.size(0), shape,
-      cat(kBackward, ": output features differ: ", facts, "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
+      cat(kBackward, ": output features differ: ", facts(), "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
   SINTER_CHECK(g.shape() == shape && u.shape() == shape, shape,
-               cat(kBackward, ": g and u do not fit: ", facts, "; they must be ", shape.str()));
+               cat(kBackward, ": g and u do not fit: ", facts(), "; they must be ", shape.str()));
   if (!attrs.as<GluAttrs>().merged) return {meta_like(g), meta_like(g)};
   return {Tensor::meta({shape[0], 2 * shape[1]}, dy.dtype(), dy.device())};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/fused/activation.h"
+#include "ops/matrix_view.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
 
@@ -26,11 +27,15 @@ SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
 template <class T>
 struct Rows {
   explicit Rows(const Tensor& t)
-      : keep(t.size(1) <= 1 || t.strides()[1] == 1 ? t : contiguous(t)), data(keep.data<T>()), step(keep.strides()[0]) {}
+      : data(t.data<T>()), step(t.strides()[0]) {
+    if (t.size(1) <= 1 || t.strides()[1] == 1) return;
+    data = static_cast<const T*>(copy.emplace(t).data());
+    step = t.size(1);
+  }
   const T* operator[](int64_t b) const { return data + b * step; }
-  Tensor keep;
   const T* data;
   int64_t step;
+  std::optional<DenseCopy> copy;
 };
 
 // Where dg and du go: two tensors, or the halves of one's rows.

@@ -20,9 +20,9 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("linear_act", "x", x, 2);
   check_rank("linear_act", "weight", weight, 2);
   check_same_dtype("linear_act", "x", x, "weight", weight);
-  const std::string facts = describe({{"x", &x}, {"weight", &weight}});
+  const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(x.size(1) == weight.size(1), shape,
-               cat("linear_act: input features differ: ", facts, "; x.shape[1] is ", x.size(1), ", weight.shape[1] is ", weight.size(1)));
+               cat("linear_act: input features differ: ", facts(), "; x.shape[1] is ", x.size(1), ", weight.shape[1] is ", weight.size(1)));
   if (has_bias(in)) {
     const Tensor& bias = in[2];
     check_rank("linear_act", "bias", bias, 1);
@@ -32,7 +32,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
     if (bias.dtype() != wide(weight.dtype())) check_same_dtype("linear_act", "weight", weight, "bias", bias);
   }
   SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
-               cat("linear_act: output type does not fit: ", facts, "; out is ", name_of(out), ", allowed ", name_of(x.dtype()), " or ",
+               cat("linear_act: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ", name_of(x.dtype()), " or ",
                    name_of(wide(x.dtype()))));
   SINTER_CHECK(keep != Keep::mask || act == Act::relu, usage,
                cat("linear_act: only relu has a mask: act is ", kActNames[static_cast<size_t>(act)], ", keep is mask"));

@@ -113,7 +113,6 @@ const OpDef kMultiTensorUpdateOp{.name = "multi_tensor_update",
                                  .cuda = SINTER_IF_CUDA(on_cuda::multi_tensor_update),
                                  .simt = on_simt::multi_tensor_update,
                                  .writes_of = writes_of,
-                                 .strided = ~0b10u,  // what is written in place must be dense: infer refuses strides
                                  .samples = samples,
                                  .reference = reference};
 

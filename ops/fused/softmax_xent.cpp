@@ -22,12 +22,12 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("softmax_xent", "labels", labels, 1);
   check_dtype("softmax_xent", "labels", labels, DType::i32);
   SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat("softmax_xent: label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
-  const std::string facts = describe({{"logits", &logits}, {"labels", &labels}});
+  const auto facts = [&] { return describe({{"logits", &logits}, {"labels", &labels}}); };
   SINTER_CHECK(labels.size(0) == logits.size(0), shape,
-               cat("softmax_xent: one label per row is wanted: ", facts, "; logits.shape[0] is ", logits.size(0), ", labels.shape[0] is ",
+               cat("softmax_xent: one label per row is wanted: ", facts(), "; logits.shape[0] is ", logits.size(0), ", labels.shape[0] is ",
                    labels.size(0)));
   SINTER_CHECK(grad == has_seed(in), shape,
-               cat("softmax_xent: grad and seed go together: ", facts, "; grad is ", grad, ", seed is ", has_seed(in)));
+               cat("softmax_xent: grad and seed go together: ", facts(), "; grad is ", grad, ", seed is ", has_seed(in)));
   Tensors out{Tensor::meta({logits.size(0)}, wide(logits.dtype()), logits.device())};
   if (grad) {
     check_rank("softmax_xent", "seed", in[2], 1);

@@ -20,6 +20,8 @@ void check_group(const char* op, const UpdateGroup& group, const UpdateEnd& end,
   SINTER_CHECK(attrs.adam || (attrs.momentum != 0) == group.state1.defined(), shape,
                cat(op, ": momentum and its buffer go together: param is ", group.param.describe(), ", buffer is ", group.state1.describe(),
                    "; momentum is ", attrs.momentum));
+  SINTER_CHECK(attrs.adam || !group.state2.defined(), shape,
+               cat(op, ": only adam has a second state: ", describe({{"param", &group.param}, {"state2", &group.state2}}), "; adam is 0"));
 }
 
 Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs) {

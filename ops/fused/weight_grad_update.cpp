@@ -27,14 +27,20 @@ void check_layer(Operands layer, const UpdateEnd& end, const UpdateAttrs& attrs)
   check_rank("weight_grad_update", "dy", dy, 2);
   check_rank("weight_grad_update", "x", x, 2);
   check_same_dtype("weight_grad_update", "dy", dy, "x", x);
-  const std::string facts = describe({{"dy", &dy}, {"x", &x}, {"weight", &weight}});
+  const auto facts = [&] { return describe({{"dy", &dy}, {"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(dy.size(0) == x.size(0), shape,
-               cat("weight_grad_update: rows differ: ", facts, "; dy.shape[0] is ", dy.size(0), ", x.shape[0] is ", x.size(0)));
+               cat("weight_grad_update: rows differ: ", facts(), "; dy.shape[0] is ", dy.size(0), ", x.shape[0] is ", x.size(0)));
   check_dtype("weight_grad_update", "weight", weight, wide(dy.dtype()));
   SINTER_CHECK(weight.shape() == Shape({dy.size(1), x.size(1)}), shape,
-               cat("weight_grad_update: the gradient does not fit: ", facts, "; it is ", Shape({dy.size(1), x.size(1)}).str()));
+               cat("weight_grad_update: the gradient does not fit: ", facts(), "; it is ", Shape({dy.size(1), x.size(1)}).str()));
   check_group("weight_grad_update", weight_of(layer), end, attrs);
-  if (!bias.defined()) return;
+  if (!bias.defined()) {
+    for (size_t i = kBias; i < kLayerOperands; ++i) {
+      SINTER_CHECK(!layer[i].defined(), shape,
+                   cat("weight_grad_update: the state of a bias without the bias: ", facts(), "; operand ", i, " is ", layer[i].describe()));
+    }
+    return;
+  }
   check_dtype("weight_grad_update", "bias", bias, wide(dy.dtype()));
   SINTER_CHECK(bias.shape() == Shape({dy.size(1)}), shape,
                cat("weight_grad_update: the bias gradient does not fit: ", describe({{"dy", &dy}, {"bias", &bias}}), "; it is [",
@@ -204,7 +210,7 @@ const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
                                 .cuda = SINTER_IF_CUDA(on_cuda::weight_grad_update),
                                 .simt = on_simt::weight_grad_update,
                                 .writes_of = writes_of,
-                                .strided = ~0x40100401u,  // all but the dy of each layer
+                                .strided_of = [](size_t i, size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
                                 .samples = samples,
                                 .reference = reference};
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <mutex>
 #include <thread>
 
 #include "ops/ops.h"
@@ -140,6 +141,70 @@ TEST(Tape, EachThreadHasItsOwn) {
   }).join();
   EXPECT_EQ(Tape::current().size(), 1u);
   backward(y);
+}
+
+// Every tape used to number its generations from 1, so that a leaf of one thread's tape passed for
+// another thread's first slot.
+TEST(Tape, ALeafOfAnotherThreadKeepsItsOwnGradient) {
+  Tensor w = leaf({1}), a = leaf({3});
+  std::thread([&] { mul(w, w); }).join();
+  std::thread([&] { backward(sum(mul(a, w))); }).join();
+  EXPECT_EQ(a.grad().item(), 1);
+  EXPECT_EQ(w.grad().item(), 3);
+}
+
+TEST(Tape, ThreadsMayUseOneLeafAtOnce) {
+  constexpr int kThreads = 4, kRounds = 100;
+  Tensor w = leaf({2});
+  std::mutex gradients;  // of w: backward() adds to them, one thread at a time
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kRounds; ++i) {
+        Tensor a = leaf({static_cast<float>(t)});
+        const Tensor y = mul(add(mul(a, w), w), w);  // (t + 1) w^2
+        const std::lock_guard lock(gradients);
+        backward(y);
+        EXPECT_EQ(a.grad().item(), 4);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(w.grad().item(), kRounds * 4 * (1 + 2 + 3 + 4));
+}
+
+TEST(Tape, AValueOfAnotherThreadMayBeReadButNotDifferentiated) {
+  Tensor w = leaf({2});
+  const Tensor y = mul(w, w);
+  std::thread([&] {
+    Tensor b = leaf({5});
+    const Tensor z = mul(b, y);
+    EXPECT_EQ(z.item(), 20);
+    EXPECT_NE(message_of([&] { backward(z); }).find("another thread"), std::string::npos);
+    EXPECT_NE(message_of([&] { backward(y); }).find("another thread"), std::string::npos);
+  }).join();
+  backward(y);  // where it was made it still is what it was
+  EXPECT_EQ(w.grad().item(), 4);
+}
+
+TEST(Tape, AChangeInPlaceIsRefusedBeforeItHappens) {
+  Tensor w = leaf({1, 2});
+  const uint64_t version = w.storage()->version();
+  message_of([&] { accumulate(w, Tensor::ones({2})); });
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(w.storage()->version(), version);
+}
+
+TEST(RequiresGrad, OfANonLeafIsNotChanged) {
+  Tensor x = leaf({1, 2});
+  Tensor y = mul(x, x);
+  for (const bool on : {false, true}) {
+    const std::string message = message_of([&] { y.set_requires_grad(on); });
+    test::expect_facts(message, {"set_requires_grad: not a leaf: f32[2] cpu", "hint: detach"});
+  }
+  backward(y);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_FALSE(detach(y).set_requires_grad(false).requires_grad());
 }
 
 TEST(Hooks, SeeAndReplaceGradients) {

@@ -149,7 +149,7 @@ void spoil(const Tensors& in, Data data) {
 int64_t launches_of(const OpDef& op, const Tensors& in) {
   int64_t n = op.view ? 0 : 1;
   for (size_t i = 0; i < in.size(); ++i) {
-    const bool any_strides = op.view || (i < 32 && op.strided >> i & 1) || op.writes_input(i, in.size());
+    const bool any_strides = op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
     n += !any_strides && in[i].defined() && !in[i].is_contiguous() && in[i].numel() > 0;
   }
   return n;

@@ -254,5 +254,28 @@ TEST(FusedOps, AreBitwiseThePlainOpsWhereNothingIsReordered) {
   }
 }
 
+// Lists of tensors have more operands than a mask has bits: strides are seen at any place.
+TEST(FusedOps, StridedOperandsOfALongListAreSeen) {
+  for (const OpDef* op : {&kMultiTensorUpdateOp, &kWeightGradUpdateOp}) {
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad || sample.in.size() < 33) continue;
+      const Attrs& attrs = sample.attrs;
+      const auto wanted = results(*op, convert(*op, sample.in, DType::f64), attrs, true);
+      Tensors in = convert(*op, sample.in, DType::f64);
+      size_t strided = 0;
+      for (size_t i = 0; i < in.size(); ++i) {
+        if (!in[i].defined() || in[i].rank() != 2 || op->writes_input(i, in.size())) continue;
+        in[i] = transpose(contiguous(transpose(in[i])));
+        strided += i >= 32;
+      }
+      SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", strided behind the 32nd: ", strided));
+      const auto got = results(*op, in, attrs, true);
+      for (size_t r = 0; r < wanted.size(); ++r) {
+        for (size_t k = 0; k < wanted[r].size(); ++k) ASSERT_NEAR(got[r][k], wanted[r][k], 1e-9) << "result " << r << " at " << k;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sinter

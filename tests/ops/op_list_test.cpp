@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <set>
 
@@ -56,10 +57,7 @@ TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
     EXPECT_EQ(find_op(op->text()), op);
     EXPECT_TRUE(op->view || (op->infer && op->cost && (op->cpu || op->reference)));
     EXPECT_LE(op->min_inputs, op->max_inputs);
-    const bool pointwise_backward =
-        op->text().ends_with("_backward") && find_op(op->text().substr(0, op->text().size() - 9)) && !op->samples;
-    EXPECT_TRUE(op->samples || pointwise_backward);
-    if (!op->samples) continue;
+    ASSERT_TRUE(op->samples);
     const std::vector<Sample> samples = op->samples();
     EXPECT_TRUE(std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.bad; }) || op->name == kCopyOp.name ||
                 op->name == kCastOp.name || op->name == kDetachOp.name ||
@@ -154,7 +152,8 @@ TEST(OpList, TooManyInputsAreRefused) {
 TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   // What these do not read as a whole, or what is no data of the step, is written at each cost function.
   const std::set<std::string_view> special{"nll",     "nll_backward", "mse_backward", "gather_rows", "gather_batch",
-                                           "dropout", "sgd_update",   "adam_update",  "relu"};
+                                           "dropout", "sgd_update",   "adam_update",  "relu",
+                                           "relu_backward"};
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view) return;
     if (!op.cpu) sample.in = with_dtype(sample.in, DType::f32), sample.attrs.parse("out", "f32");  // f64 is for the CPU
@@ -209,6 +208,121 @@ TEST(OpList, ThereIsAnEmptySampleAndAttributesReadBack) {
     }
     EXPECT_TRUE(empty) << op->text();
   }
+}
+
+// Every public function of ops/ops.h with tensors of its kind, by name.
+struct PublicFunction {
+  const char* name;
+  Tensors in;
+  std::function<void(const Tensors&)> call;
+  uint32_t optional = 0;  // bit i: operand i may be undefined
+};
+std::vector<PublicFunction> public_functions() {
+  using T = const Tensors&;
+  const Tensor x = Tensor::ones({2, 3}), y = Tensor::ones({2, 3}), row = Tensor::ones({2}),
+               labels = Tensor::zeros({2}, DType::i32), index = Tensor::zeros({2}, DType::i64),
+               bytes = Tensor::zeros({2, 3}, DType::u8), low = Tensor::zeros({2, 3}, DType::bf16),
+               state = make_step_state(), losses = Tensor::ones({2}), rng = Tensor::zeros({3}, DType::i64);
+  return {
+      {"add", {x, y}, [](T t) { add(t[0], t[1]); }},
+      {"sub", {x, y}, [](T t) { sub(t[0], t[1]); }},
+      {"mul", {x, y}, [](T t) { mul(t[0], t[1]); }},
+      {"div", {x, y}, [](T t) { div(t[0], t[1]); }},
+      {"maximum", {x, y}, [](T t) { maximum(t[0], t[1]); }},
+      {"where", {bytes, x, y}, [](T t) { where(t[0], t[1], t[2]); }},
+      {"neg", {x}, [](T t) { neg(t[0]); }},
+      {"abs", {x}, [](T t) { sinter::abs(t[0]); }},
+      {"exp", {x}, [](T t) { sinter::exp(t[0]); }},
+      {"log", {x}, [](T t) { sinter::log(t[0]); }},
+      {"sqrt", {x}, [](T t) { sinter::sqrt(t[0]); }},
+      {"pow", {x}, [](T t) { sinter::pow(t[0], 2); }},
+      {"relu", {x}, [](T t) { relu(t[0]); }},
+      {"leaky_relu", {x}, [](T t) { leaky_relu(t[0]); }},
+      {"elu", {x}, [](T t) { elu(t[0]); }},
+      {"gelu", {x}, [](T t) { gelu(t[0]); }},
+      {"gelu_tanh", {x}, [](T t) { gelu_tanh(t[0]); }},
+      {"silu", {x}, [](T t) { silu(t[0]); }},
+      {"sigmoid", {x}, [](T t) { sigmoid(t[0]); }},
+      {"tanh", {x}, [](T t) { sinter::tanh(t[0]); }},
+      {"softplus", {x}, [](T t) { softplus(t[0]); }},
+      {"scale", {x}, [](T t) { scale(t[0], 2); }},
+      {"reshape", {x}, [](T t) { reshape(t[0], {3, 2}); }},
+      {"transpose", {x}, [](T t) { transpose(t[0]); }},
+      {"slice", {x}, [](T t) { slice(t[0], 0, 0, 1); }},
+      {"broadcast_to", {x}, [](T t) { broadcast_to(t[0], {4, 2, 3}); }},
+      {"flatten", {x}, [](T t) { flatten(t[0]); }},
+      {"detach", {x}, [](T t) { detach(t[0]); }},
+      {"linear", {x, y, row}, [](T t) { linear(t[0], t[1], t[2]); }, 0b100},
+      {"linear_to", {x, y, row}, [](T t) { linear_to(t[0], t[1], t[2], DType::f32); }, 0b100},
+      {"matmul", {x, y}, [](T t) { matmul(t[0], t[1], false, true); }},
+      {"matmul_as", {x, y}, [](T t) { matmul_as(t[0], t[1], false, true, DType::f32, Role::none); }},
+      {"sum_rows", {x}, [](T t) { sum_rows(t[0]); }},
+      {"sum", {x}, [](T t) { sum(t[0]); }},
+      {"mean", {x}, [](T t) { mean(t[0]); }},
+      {"max", {x}, [](T t) { sinter::max(t[0]); }},
+      {"argmax", {x}, [](T t) { argmax(t[0]); }},
+      {"sum_to", {x}, [](T t) { sum_to(t[0], {3}); }},
+      {"softmax", {x}, [](T t) { softmax(t[0]); }},
+      {"log_softmax", {x}, [](T t) { log_softmax(t[0]); }},
+      {"nll", {x, labels}, [](T t) { nll(t[0], t[1]); }},
+      {"cross_entropy", {x, labels}, [](T t) { cross_entropy(t[0], t[1]); }},
+      {"mse", {x, y}, [](T t) { mse(t[0], t[1]); }},
+      {"dropout", {x}, [](T t) { dropout(t[0], 0.5); }},
+      {"gather_rows", {x, index}, [](T t) { gather_rows(t[0], t[1]); }},
+      {"cast", {x}, [](T t) { cast(t[0], DType::f64); }},
+      {"copy", {x}, [](T t) { copy(t[0]); }},
+      {"contiguous", {x}, [](T t) { contiguous(t[0]); }},
+      {"accumulate", {x, y}, [](T t) { accumulate(t[0], t[1]); }},
+      {"low_precision", {[&] {
+         const Tensor w = Tensor::ones({2, 3});
+         w.autograd().low = low;
+         return w;
+       }()}, [](T t) { low_precision(t[0]); }},
+      {"sgd_update", {x, y, {}, low, state, losses, rng}, [](T t) {
+         sgd_update(t[0], t[1], t[2], t[3], t[4], {.tail = true}, t[5], t[6]);
+       }, 0b1101100},
+      {"adam_update", {x, y, copy(y), copy(y), low, state, losses, rng}, [](T t) {
+         adam_update(t[0], t[1], t[2], t[3], t[4], t[5], {.tail = true}, t[6], t[7]);
+       }, 0b11010000},
+      {"squared_norm", {x}, [](T t) { squared_norm(t[0]); }},
+      {"clip_in_place", {x, Tensor::ones({1})}, [](T t) { clip_in_place(t[0], t[1], 1); }},
+  };
+}
+
+TEST(OpList, EveryPublicFunctionRefusesAnUndefinedTensor) {
+  for (const PublicFunction& f : public_functions()) {
+    SCOPED_TRACE(f.name);
+    EXPECT_NO_THROW(f.call(f.in));
+    for (size_t i = 0; i < f.in.size(); ++i) {
+      SCOPED_TRACE(i);
+      Tensors in = f.in;
+      in[i] = {};
+      if (f.optional >> i & 1) {
+        EXPECT_NO_THROW(f.call(in));
+        continue;
+      }
+      try {
+        f.call(in);
+        ADD_FAILURE() << "not refused";
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.kind() == Error::Kind::shape || error.kind() == Error::Kind::dtype) << error.what();
+        EXPECT_TRUE(error.message().find("is undefined") != std::string::npos ||
+                    error.message().find("is nothing") != std::string::npos) << error.what();
+      }
+    }
+  }
+}
+
+TEST(OpList, TheListOfPublicFunctionsIsWhole) {
+  std::set<std::string> listed;
+  for (const PublicFunction& f : public_functions()) listed.insert(f.name);
+  std::ifstream file(SINTER_SOURCE_DIR "/ops/ops.h");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  static const std::regex kDeclared(R"re(\n(?:Tensor|void) ([a-z_0-9]+)\()re");
+  size_t found = 0;
+  for (std::sregex_iterator it(text.begin(), text.end(), kDeclared), end; it != end; ++it, ++found)
+    EXPECT_TRUE(listed.contains((*it)[1].str())) << (*it)[1];
+  EXPECT_EQ(found, listed.size());
 }
 
 }  // namespace

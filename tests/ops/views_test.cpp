@@ -117,5 +117,22 @@ TEST(Reduce, LongSumsAreAccurate) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 4 * std::sqrt(100003.) * 0x1p-24 * 100003);
 }
 
+TEST(Abs, OfMinusZeroIsZero) {
+  const auto got = sinter::abs(Tensor::from({-0.f, 0, -1.5f, 2}, {4})).to_vector<float>();
+  EXPECT_EQ(got, (Floats{0, 0, 1.5f, 2}));
+  for (const float v : got) EXPECT_FALSE(std::signbit(v));
+}
+
+TEST(Relu, OfAScalarHasAGradient) {
+  for (const float value : {3.f, -3.f}) {
+    Tensor x = Tensor::from({value}, {}).set_requires_grad(true);
+    const Tensor y = relu(x);
+    EXPECT_EQ(y.shape(), Shape{});
+    backward(y);
+    EXPECT_EQ(x.grad().shape(), Shape{});
+    EXPECT_EQ(x.grad().item(), value > 0 ? 1 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace sinter

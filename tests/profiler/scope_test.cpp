@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "ops/op.h"
 #include "tests/profiler/scopes.h"
 
 namespace {
@@ -99,6 +100,22 @@ TEST(Scope, IsARangeForAToolThatIsAttached) {
     scopes();
   }
   EXPECT_EQ(g_ranges, "(outer(inner))(outer(inner))(open)");
+}
+
+// A cost function is a user's code too: what it throws reaches who called the op.
+TEST(Scope, ACostThatThrowsReachesTheCaller) {
+  static const sinter::OpDef kDear{
+      .name = "dear",
+      .infer = [](Operands in, const Attrs&) { return Tensors{Tensor::meta(in[0].shape())}; },
+      .cost = [](Operands, Operands, const Attrs&) -> Cost { throw Error(Error::Kind::usage, "dear: no cost"); },
+      .cpu = [](const Call&) {}};
+  FakeClock clock;
+  Session session({.schedule = kOneStep, .clock = &clock});
+  EXPECT_THROW(apply(kDear, {Tensor::ones({2})}), Error);
+  session.step();
+  const auto rows = session.finish().rows().rows;
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].name, "dear");
 }
 
 TEST(Scope, StoresParentDepthAndLaunches) {

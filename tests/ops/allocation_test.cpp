@@ -1,0 +1,86 @@
+// What ops allocate, by counting every operator new of this program: shape rules make no text unless they
+// refuse, and a kernel that has run once asks for no memory. AddressSanitizer wants its own operator new:
+// there these tests are left out.
+#if !defined(__SANITIZE_ADDRESS__)
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "core/parallel.h"
+#include "ops/structured.h"
+
+namespace {
+std::atomic<int64_t> g_ops_test_news{0};
+}
+
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++g_ops_test_news;
+  if (void* p = std::malloc(bytes > 0 ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace sinter {
+namespace {
+
+template <class F>
+int64_t news_of(F&& f) {
+  const int64_t before = g_ops_test_news;
+  f();
+  return g_ops_test_news - before;
+}
+
+// f(op, sample) for every sample that is not refused.
+template <class F>
+void for_each_good_sample(F&& f) {
+  for (const OpDef* op : all_ops()) {
+    if (!op->samples) continue;
+    for (const Sample& sample : op->samples()) {
+      if (sample.bad) continue;
+      SCOPED_TRACE(cat(op->text(), ": ", sample.what));
+      f(*op, sample);
+    }
+  }
+}
+
+// One for the list of results and one for each: there is no room for the text of an error that was not made.
+// Rules of lists, and rules that ask another's, make lists of their own.
+TEST(OpAllocations, ShapeRulesMakeNoText) {
+  for_each_good_sample([](const OpDef& op, const Sample& sample) {
+    if (op.reference || op.in_place()) return;
+    size_t results = 1;
+    const int64_t news = news_of([&] {
+      if (op.view) op.view(sample.in, sample.attrs);
+      if (op.infer) results = op.infer(sample.in, sample.attrs).size();
+    });
+    EXPECT_LE(news, static_cast<int64_t>(op.view ? 1 : 1 + 2 * results));
+  });
+}
+
+TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
+  const int threads = num_threads();
+  set_num_threads(1);
+  for_each_good_sample([](const OpDef& op, const Sample& sample) {
+    if (op.view || !op.cpu) return;
+    Tensors out = op.infer ? op.infer(sample.in, sample.attrs) : Tensors();
+    for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype());
+    Tensors in;  // as apply() hands them over
+    for (size_t i = 0; i < sample.in.size(); ++i) {
+      const bool as_it_is = !sample.in[i].defined() || op.takes_strides(i, sample.in.size());
+      in.push_back(as_it_is ? sample.in[i] : contiguous(sample.in[i]));
+    }
+    const Call call{op, in, out, sample.attrs};
+    for (int i = 0; i < 2; ++i) launch_op(call);
+    const int64_t requests = allocator(kCpu).stats().requests;
+    EXPECT_EQ(news_of([&] { launch_op(call); }), 0);
+    EXPECT_EQ(allocator(kCpu).stats().requests, requests);
+  });
+  set_num_threads(threads);
+}
+
+}  // namespace
+}  // namespace sinter
+#endif
