@@ -41,7 +41,10 @@ double Report::launches_per_step() const {
   return steps.empty() ? 0.0 : static_cast<double>(sum) / static_cast<double>(steps.size());
 }
 
-double Report::distortion() const { return 100 * (median(step_us(steps)) / median(clean_us) - 1); }
+double Report::distortion() const {
+  const double drain = static_cast<double>(drain_ns) * 1e-3 / static_cast<double>(steps.size());
+  return 100 * ((median(step_us(steps)) + drain) / median(clean_us) - 1);
+}
 
 double Report::spread() const {
   const std::vector<double> us = step_us(steps);
