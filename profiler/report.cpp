@@ -52,6 +52,10 @@ double Report::spread() const {
 }
 
 std::string Report::busy() const {
+  if (roofs && roofs->loaded) {
+    return fmt::format("machine busy: no verdict; other programs kept {:.1f} cores busy while the roofs were measured.",
+                       roofs->others_cores);
+  }
   if (device != kCpu || steps.empty()) return "";
   if (spread() > kBusySpread) {
     return fmt::format("machine busy: no verdict; half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",

@@ -230,6 +230,7 @@ Outcome run_contest(const Contest& contest, const ContestFlags& flags, Output& o
                     o.ratio.is_shown() ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
   }
   o.proof = proofs(contest, o);
+  if (contest.timed()) check_roofs(o.eager, out);
   return o;
 }
 
