@@ -215,6 +215,8 @@ std::string Ledger::table() const {
     out += left(r[0], r[1]) + fmt::format("  {:>{}} -> {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:<{}}  {}\n", r[2],
                                           w[2], r[3], w[3], r[4], w[4], r[5], w[5], r[6], w[6], r[7], w[7], r[8], w[8], r[9], w[9], r[10],
                                           w[10], r[11]);
+    out.erase(out.find_last_not_of(" \n") + 1);
+    out += '\n';
   }
   return out;
 }

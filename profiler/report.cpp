@@ -41,7 +41,10 @@ double Report::launches_per_step() const {
   return steps.empty() ? 0.0 : static_cast<double>(sum) / static_cast<double>(steps.size());
 }
 
-double Report::distortion() const { return 100 * (median(step_us(steps)) / median(clean_us) - 1); }
+double Report::distortion() const {
+  const double drain = static_cast<double>(drain_ns) * 1e-3 / static_cast<double>(steps.size());
+  return 100 * ((median(step_us(steps)) + drain) / median(clean_us) - 1);
+}
 
 double Report::spread() const {
   const std::vector<double> us = step_us(steps);
@@ -49,6 +52,10 @@ double Report::spread() const {
 }
 
 std::string Report::busy() const {
+  if (roofs && roofs->loaded) {
+    return fmt::format("machine busy: no verdict; other programs kept {:.1f} cores busy while the roofs were measured.",
+                       roofs->others_cores);
+  }
   if (device != kCpu || steps.empty()) return "";
   if (spread() > kBusySpread) {
     return fmt::format("machine busy: no verdict; half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",

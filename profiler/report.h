@@ -163,7 +163,8 @@ struct Report {
   // by_module: rows begin with the path of at most so many modules they ran in, "MLP/Linear/linear".
   Rows rows(bool by_shape = false, int by_module = 0) const;
   double launches_per_step() const;
-  // By how many percent a profiled step takes longer than a clean one: medians of both. NaN without clean steps.
+  // By how many percent a profiled step, with its share of the drain, takes longer than a clean one: medians of both.
+  // NaN without clean steps.
   double distortion() const;
   // Of the steps: the width of their middle half, in parts of the median.
   double spread() const;

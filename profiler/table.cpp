@@ -269,7 +269,8 @@ class Table {
                            : fmt::format("{:.1f} MB {} {} {:.0f} MB", to_double(report_.working_set) / 1e6,
                                          ceiling_.in_cache ? "fits" : "over", cpu_ ? "LLC" : "L2", to_double(r.cache_bytes) / 1e6);
     const std::string dtype = cpu_ && report_.dtype == "f32" ? "" : " " + report_.dtype;
-    return fmt::format("  roofs: GEMM {}{}, copy {} ({}), {}", gemm, dtype, copy, fits,
+    const std::string spread = r.spread > 0 ? fmt::format(", spread {:.0f} %", 100 * r.spread) : "";
+    return fmt::format("  roofs: GEMM {}{}, copy {} ({}){}, {}", gemm, dtype, copy, fits, r.loaded ? ", under load" : spread,
                        cpu_ ? fmt::format("op {:.2f} us", r.op_ns / 1e3)
                             : fmt::format("floor {:.1f}us, host {:.1f}us/op{}", r.floor_ns / 1e3, r.op_ns / 1e3,
                                           r.node_gap_ns > 0 ? fmt::format(", node gap {:.1f}us", r.node_gap_ns / 1e3) : ""));

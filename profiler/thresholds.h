@@ -16,6 +16,7 @@ inline constexpr double kNoisy = 0.20;      // half-width of an interval in part
 inline constexpr int kMinPairs = 6;         // with fewer pairs no 95 % interval of a median exists
 inline constexpr int kResamples = 10'000;   // of the bootstrap
 
+inline constexpr double kLoad = 0.15;       // cores that others may take from ours while roofs are measured
 inline constexpr double kThrottled = 0.75;  // THROTTLED: an SM clock below this share of the standard one
 
 // Verdicts of rows: shares of a roof.

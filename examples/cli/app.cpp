@@ -56,7 +56,6 @@ Command& App::add(std::string name, std::string summary) {
 }
 
 int App::main(int argc, char** argv) {
-  restart_with_short_spin(argv);
   guard_streams();
   try {
     return run(argc, argv);

@@ -230,6 +230,7 @@ Outcome run_contest(const Contest& contest, const ContestFlags& flags, Output& o
                     o.ratio.is_shown() ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
   }
   o.proof = proofs(contest, o);
+  if (contest.timed()) check_roofs(o.eager, out);
   return o;
 }
 
@@ -250,9 +251,9 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
     out.result_text(fmt::format("profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
                                 outcome.eager.distortion(), outcome.fused.distortion()));
   }
-  for (const auto& [mode, report] : {std::pair{"eager", &outcome.eager}, std::pair{"fused", &outcome.fused}}) {
-    if (const std::string why = report->busy(); !why.empty()) out.result_text(fmt::format("{}: {}\n", mode, why));
-  }
+  const std::string eager_busy = outcome.eager.busy(), fused_busy = outcome.fused.busy();
+  if (!eager_busy.empty()) out.result_text(fmt::format("eager: {}\n", eager_busy));
+  if (!fused_busy.empty() && fused_busy != eager_busy) out.result_text(fmt::format("fused: {}\n", fused_busy));
   for (const std::string& line : outcome.proof) out.result_text(line + "\n");
   const double capture_ms = contest.step->stats().capture_ms;
   out.result_text(

@@ -208,8 +208,17 @@ std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
   if (device.type == Device::Type::simt) return {};
   bool fresh = false;
   const profiler::Roofs roofs = capture::calibrated(device, &fresh);
-  if (fresh) out.note("roofs", fmt::format("measured once, kept in {}", escaped(capture::roofs_file(device))));
+  if (fresh) out.note("roofs", fmt::format("measured once, kept in {}", escaped(profiler::roofs_file(device))));
+  if (roofs.loaded) {
+    out.note("roofs", fmt::format("measured beside other programs, which kept {:.1f} cores busy: for this run only",
+                                  roofs.others_cores));
+  }
   return roofs;
+}
+
+void check_roofs(const Report& report, Output& out) {
+  if (const std::string row = capture::faster_than(report); !row.empty() && capture::calibrate_beaten(report))
+    out.note("roofs", fmt::format("{} ran above its roof: measured again, the better ones are kept for the next run", escaped(row)));
 }
 
 }  // namespace sinter::cli

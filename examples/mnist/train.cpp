@@ -445,6 +445,7 @@ std::string Run::finish_profile() {
   report_->clean_us = clean_us_;
   const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
   if (captured && report_->replayed) report_->nodes = capture::describe_nodes(*captured);
+  cli::check_roofs(*report_, out_);
   const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
   const std::string table = report_->table(flags_.mode.view.table);
   const std::vector<std::string> said = files.write({&*report_, 1},

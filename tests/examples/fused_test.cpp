@@ -119,7 +119,7 @@ TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
   EXPECT_TRUE(
       r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread   rules all,-weight_grad_update   "));
   expect_facts(r.out, {"\nsoftmax_xent        <- log_softmax, nll, 2 backwards ", "  1942.1 ->  1740.3   -201.7  ", "  - unchanged\n",
-                       "11501.4 -> 10491.8  -1009.7  ", "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
+                       "11501.4 -> 10491.8  -1009.7\n", "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
                        "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches\n"});
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
   EXPECT_EQ(Program::text(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);

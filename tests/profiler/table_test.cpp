@@ -68,7 +68,7 @@ TEST(Table, Golden) {
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  %roof     Pred  xpred  Verdict        Name           Flags
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
- 40.1   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.5 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
+ 40.0   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.7 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
  15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17  17.8 GB/s     85  138.3us   1.1x  memory-bound   sgd_update     MANY -
   0.8     8.5us      8.5us        -        -   0.6      3   0.00     5.9       -          -      -    1.6us   5.4x  -              3 small rows
 ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs 0
@@ -129,7 +129,7 @@ TEST(Table, ByShapeAllRowsAndScopes) {
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
- 13.4   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  182.6 GF/s    192  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
+ 13.3   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  183.9 GF/s    194  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
  13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   4.20   229.9   18.28   30.1 GF/s     32   44.9us   3.1x  mixed          linear         SURPRISE  f32[64, 256] f32[128, 256]
  15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17   17.8 GB/s     85  138.3us   1.1x  memory-bound   sgd_update     MANY -
  13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   0.16    40.5    4.06    1.2 GF/s      1    2.6us  54.2x  latency-bound  linear         SURPRISE  f32[64, 128] f32[10, 128]
