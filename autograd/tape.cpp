@@ -172,6 +172,8 @@ Tensors Tape::run_backward(const Node& node, const Tensors& grads) const {
 
 void Tape::deliver(Slot& slot, Tensor gradient) const {
   AutogradMeta& meta = slot.keep.autograd();
+  if (on_gradient && meta.leaf) on_gradient(slot.keep);
+  slot.keep.grad();  // throws if there is one that a fused rule took: nothing is left to add to
   meta.grad_taken_by = nullptr;
   if (meta.grad.defined()) {
     accumulate(meta.grad, gradient);

@@ -27,6 +27,8 @@ class Tape final : public Recorder {
   void add_hook(int64_t slot, std::function<Tensor(const Tensor&)> hook) { slots_[slot].hooks.push_back(std::move(hook)); }
   void retain(int64_t slot, const Tensor& t) { slots_[slot].keep = t; }
   size_t size() const { return nodes_.size(); }
+  // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
+  std::function<void(const Tensor& leaf)> on_gradient;
   // What to do about a value whose tape is gone.
   const char* used_hint() const;
 

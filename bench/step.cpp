@@ -132,4 +132,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace sinter
 
-int main(int argc, char** argv) { return sinter::bench::run_reporting_errors(sinter::run, argc, argv); }
+int main(int argc, char** argv) {
+  sinter::restart_with_short_spin(argv);
+  return sinter::bench::run_reporting_errors(sinter::run, argc, argv);
+}

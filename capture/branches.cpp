@@ -2,22 +2,41 @@
 
 #include <algorithm>
 
+#include "capture/uses.h"
+
 namespace sinter::capture {
 namespace {
 
-bool is_parameter_gradient(const Node& node) { return node.role == Role::wgrad || node.role == Role::bgrad; }
+bool is_parameter_gradient(const Node& node) {
+  return node.role == Role::wgrad || node.role == Role::bgrad;
+}
 
-// Worth a branch: some node of the main chain can run between it and the first that needs it.
-bool has_company(const Graph& graph, size_t n, const std::vector<std::vector<char>>& needs) {
-  for (size_t m = n + 1; m < graph.nodes.size(); ++m) {
-    if (!is_parameter_gradient(graph.nodes[m])) return !needs[m][n];
+// Per node: 1 if it goes on the side branch. A parameter's gradient does, unless the next node of
+// the main branch waits for it, itself or through the gradients between them: then nothing can run
+// beside it.
+std::vector<int> branch_of_nodes(const Graph& graph) {
+  std::vector<int> branch(graph.nodes.size(), 0);
+  std::vector<size_t>
+      next;  // the next node of the main branch, and the gradients before it that it waits for
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    if (!is_parameter_gradient(node)) {
+      next = {n};
+      continue;
+    }
+    const bool waited_for = std::any_of(
+        next.begin(), next.end(), [&](size_t k) { return graph.conflict(node, graph.nodes[k]); });
+    if (waited_for) next.push_back(n);
+    branch[n] = !next.empty() && !waited_for;
   }
-  return false;
+  return branch;
 }
 
 }  // namespace
 
-bool Branches::any_side() const { return std::find(branch.begin(), branch.end(), 1) != branch.end(); }
+bool Branches::any_side() const {
+  return std::find(branch.begin(), branch.end(), 1) != branch.end();
+}
 
 bool Branches::parallel(int a, int b) const {
   if (a > b) std::swap(a, b);
@@ -26,26 +45,20 @@ bool Branches::parallel(int a, int b) const {
 
 Branches split_branches(const Graph& graph) {
   const size_t count = graph.nodes.size();
-  std::vector<std::vector<char>> conflicts(count), needs(count);  // [later][earlier]; needs: through others too
-  for (size_t n = 0; n < count; ++n) {
-    conflicts[n].assign(count, 0);
-    for (size_t p = 0; p < n; ++p) conflicts[n][p] = graph.conflict(graph.nodes[p], graph.nodes[n]);
-    needs[n] = conflicts[n];
-    for (size_t p = 0; p < n; ++p) {
-      for (size_t q = 0; conflicts[n][p] && q < p; ++q) needs[n][q] |= needs[p][q];
-    }
-  }
-  Branches b;
-  for (size_t n = 0; n < count; ++n) b.branch.push_back(is_parameter_gradient(graph.nodes[n]) && has_company(graph, n, needs));
+  const Uses uses(graph);
+  Branches b{.branch = branch_of_nodes(graph)};
   std::array<int, 2> last{Branches::kNone, Branches::kNone};
   for (size_t n = 0; n < count; ++n) {
     const size_t own = static_cast<size_t>(b.branch[n]), other = 1 - own;
     std::array<int, 2> follows{Branches::kNone, Branches::kNone};
     if (last[own] >= 0) follows = b.follows[static_cast<size_t>(last[own])];
-    int wanted = Branches::kNone;
-    for (size_t p = 0; p < n; ++p) {
-      if (static_cast<size_t>(b.branch[p]) == other && conflicts[n][p]) wanted = static_cast<int>(p);
-    }
+    const std::vector<int> earlier =
+        uses.neighbours(graph, static_cast<int>(n), 0, static_cast<int>(n));
+    const auto last_wanted = std::find_if(earlier.rbegin(), earlier.rend(), [&](int p) {
+      return static_cast<size_t>(b.branch[static_cast<size_t>(p)]) == other &&
+             graph.conflict(graph.nodes[p], graph.nodes[n]);
+    });
+    const int wanted = last_wanted == earlier.rend() ? Branches::kNone : *last_wanted;
     int waits = Branches::kNone;
     if (wanted > follows[other]) {
       waits = wanted;

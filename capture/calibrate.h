@@ -1,21 +1,31 @@
-// What this machine can do, measured: the roofs that the profiler's tables judge by. Takes about half a second on a CPU; kept in
-// ${XDG_CACHE_HOME:-~/.cache}/sinter/ by CPU or card, threads, driver and build, so that it runs once by itself. It lives here since it
-// needs ops.
+// What this machine can do, measured: the roofs that the profiler's tables judge by. Takes about half a second on a CPU,
+// and is kept (profiler/roofs.h), so that it runs once by itself. It lives here since it needs ops.
 #pragma once
 
 #include "core/device/device.h"
-#include "profiler/roofs.h"
+#include "profiler/report.h"
 
 namespace sinter::capture {
 
-// Best rates over a few runs of each kind, now. REQUIRES: this thread's tape is not needed any more. Error (usage): simt, whose times mean
-// nothing.
+// Best rates over a few runs of each kind, now; beside other programs up to three times, the least disturbed counts.
+// REQUIRES: this thread's tape is not needed any more. Error (usage): simt, whose times mean nothing.
 profiler::Roofs calibrate(Device device);
 
-// From the cache, else measured and kept; a cache that cannot be read or written is passed over. `fresh`: was it measured just now?
+// From the file, else measured and, unless it was under load, kept; a file that cannot be read or written is passed
+// over. `fresh`: was it measured just now, and kept?
 profiler::Roofs calibrated(Device device, bool* fresh = nullptr);
-// The file of the cache; "" without a home.
-std::string roofs_file(Device device);
-void save_roofs(const profiler::Roofs& roofs, const std::string& file);
+
+// Where a row of a steady report ran above a stored roof, that was measured on a worse day: measures again and keeps the
+// better rates. At most three times for a file, as the counted work may be wrong, too. Was it done? REQUIRES as above.
+bool calibrate_beaten(const profiler::Report& report);
+// The row that ran above its roof, or "".
+std::string faster_than(const profiler::Report& report);
+// The better rates of both.
+profiler::Roofs better(const profiler::Roofs& stored, profiler::Roofs fresh);
+
+// Seconds that all cores have worked, by the first line of /proc/stat.
+double busy_seconds(const std::string& proc_stat);
+// Do others take cores that this many threads need?
+bool is_loaded(double others_cores, int threads, int cores);
 
 }  // namespace sinter::capture

@@ -1,7 +1,6 @@
-// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks
-// nothing but its inputs.
-// The graph's inputs may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them.
-// Not thread-safe.
+// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks nothing but
+// its inputs, which may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them,
+// and back if it writes them. Results and gradients are memory of the arena, which they keep alive. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -20,15 +19,17 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Throws shape unless inputs have the recorded shapes, strides and types. Results: outputs().
+  // Throws shape unless inputs have the recorded shapes, strides and types, and state if an input that the graph writes is a result of an
+  // earlier run. REQUIRES: inputs overlap as they did. Results: outputs().
   void run(const Tensors& inputs);
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not copied.
-  const Tensor& input(size_t i) const { return inputs_[i]; }
-  // Memory of the arena: the next run overwrites it.
+  const Tensor& input(size_t i) const { return inputs_[i].tensor; }
+  // Memory of the arena, which the next run overwrites, or of an input.
   const Tensors& outputs() const { return outputs_; }
   Tensor tensor(int value) const { return tensors_[value]; }
   const MemoryPlan& plan() const { return plan_; }
   // Kernels per run, and calls that the host makes for them.
+  size_t num_inputs() const { return inputs_.size(); }
   size_t launches() const { return instructions_.size(); }
   size_t calls() const { return replay_ ? 1 : launches(); }
   // Of node n, where the own kernel and the library could both make it: which of them does, and why; else "".
@@ -43,14 +44,31 @@ class Executor {
     std::vector<Storage*> written;
     std::string made_by;
   };
+  // An input of the graph. What the caller gives may lie in the arena, being a result of the last run: then its buffer is a copy.
+  struct Input {
+    Tensor tensor;           // as the instructions see it
+    int64_t offset, bytes;   // in its buffer
+    int buffer;
+    const char* writer = nullptr;  // the op that changes it, if one does
+  };
+  // A result that is no memory of the arena but of input `input`, `offset` elements behind its first.
+  struct InputView {
+    size_t output, input;
+    int64_t offset;
+  };
   void run(Instruction& i);
+  void place(Input& input, const Tensor& given);
+  bool in_arena(const Tensor& t) const;
   void check_inputs(const Tensors& inputs) const;
   bool cuda_graph_;
   Branches branches_;
   MemoryPlan plan_;
   std::shared_ptr<Storage> arena_;
   std::vector<std::shared_ptr<Storage>> storages_;  // per buffer
-  Tensors inputs_;
+  std::vector<std::shared_ptr<Storage>> copies_;    // per buffer: of inputs that lay in the arena
+  std::vector<Input> inputs_;
+  std::vector<InputView> input_views_;
+  std::vector<Storage*> overwritten_;               // results and gradients
   Tensors tensors_;                                 // per value
   std::deque<Instruction> instructions_;
   Tensors outputs_;

@@ -117,7 +117,10 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
                        launches(group.launches_saved), group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
                        explainer.intermediates(group));
     out += explainer.predicted(group, ceiling);
-    if (group.fused_us > 0) out += fmt::format("   measured {:.1f} us, {} {:.1f}", group.fused_us, group.instead, group.parts_us);
+    if (group.fused_us > 0) {
+      out += fmt::format("   measured {:.1f} us, {} {:.1f}{}", group.fused_us, group.instead, group.parts_us,
+                         group.not_judged ? "; the machine is too busy to judge" : "");
+    }
     out += '\n';
     measured = measured || group.fused_us > 0;
   }

@@ -2,16 +2,26 @@
 
 #include <algorithm>
 
+#include "ops/fused/fused.h"
+#include "ops/structured.h"
+
 namespace sinter::capture {
 namespace {
 
-// First and one-past-last element that a value can touch.
+// First and one-past-last byte that a value can touch. REQUIRES: it has elements.
 std::pair<int64_t, int64_t> extent(const Value& v) {
-  if (v.shape.numel() == 0) return {0, 0};
   int64_t last = v.offset;
   for (int d = 0; d < v.shape.rank(); ++d) last += (v.shape[d] - 1) * v.strides[d];
   const int64_t size = static_cast<int64_t>(size_of(v.dtype));
   return {v.offset * size, (last + 1) * size};
+}
+
+// Where an update that is not the last of its step has the step's state, which it reads only; -1 for all other nodes.
+int state_read_only(const Node& node) {
+  if (node.op == &kSgdUpdateOp) return node.attrs.as<SgdAttrs>().tail ? -1 : 4;
+  if (node.op == &kAdamUpdateOp) return node.attrs.as<AdamAttrs>().tail ? -1 : 5;
+  if (node.op != &kWeightGradUpdateOp && node.op != &kMultiTensorUpdateOp) return -1;
+  return node.attrs.as<UpdateAttrs>().tail ? -1 : static_cast<int>(node.in.size() - kStepOperands);
 }
 
 }  // namespace
@@ -21,6 +31,10 @@ bool stands_for(const Node& node, const std::vector<int>& origin) {
 }
 
 bool Node::reads(int value) const { return std::find(in.begin(), in.end(), value) != in.end(); }
+
+bool Node::writes_operand(size_t i) const {
+  return op->writes_input(i, in.size()) && static_cast<int>(i) != state_read_only(*this);
+}
 
 int Graph::add_buffer(Buffer buffer) {
   buffers.push_back(std::move(buffer));
@@ -54,6 +68,7 @@ Cost Graph::cost(const Node& node) const { return node.op->cost(metas(node.in), 
 
 bool Graph::overlap(int a, int b) const {
   if (a < 0 || b < 0 || values[a].buffer != values[b].buffer) return false;
+  if (values[a].shape.numel() == 0 || values[b].shape.numel() == 0) return true;
   const auto [a0, a1] = extent(values[a]);
   const auto [b0, b1] = extent(values[b]);
   return a0 < b1 && b0 < a1;
@@ -64,7 +79,7 @@ bool Graph::writes(const Node& node, int value) const {
     if (overlap(out, value)) return true;
   }
   for (size_t i = 0; i < node.in.size(); ++i) {
-    if (node.op->writes_input(i, node.in.size()) && overlap(node.in[i], value)) return true;
+    if (node.writes_operand(i) && overlap(node.in[i], value)) return true;
   }
   return false;
 }
@@ -80,80 +95,11 @@ bool Graph::conflict(const Node& a, const Node& b) const {
       if (touched(out)) return true;
     }
     for (size_t i = 0; i < writer.in.size(); ++i) {
-      if (writer.in[i] >= 0 && writer.op->writes_input(i, writer.in.size()) && touched(writer.in[i])) return true;
+      if (writer.in[i] >= 0 && writer.writes_operand(i) && touched(writer.in[i])) return true;
     }
     return false;
   };
   return hits(a, b) || hits(b, a);
-}
-
-std::vector<int> Graph::readers(int value) const {
-  std::vector<int> out;
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    if (reads(nodes[n], value)) out.push_back(static_cast<int>(n));
-  }
-  return out;
-}
-
-int Graph::producer(int value) const {
-  for (size_t n = nodes.size(); n-- > 0;) {
-    if (std::find(nodes[n].out.begin(), nodes[n].out.end(), value) != nodes[n].out.end()) return static_cast<int>(n);
-  }
-  return -1;
-}
-
-bool Graph::is_output(int value) const {
-  return std::any_of(outputs.begin(), outputs.end(), [&](int out) { return overlap(out, value); });
-}
-
-int Graph::eliminate_dead() {
-  int gone = 0;
-  for (size_t n = nodes.size(); n-- > 0;) {
-    const Node& node = nodes[n];
-    if (node.op->in_place()) continue;
-    const bool used = std::any_of(node.out.begin(), node.out.end(), [&](int out) {
-      const bool grad = std::any_of(gradients.begin(), gradients.end(), [&](const Gradient& g) { return overlap(g.grad, out); });
-      return grad || is_output(out) || !readers(out).empty();
-    });
-    if (!used) nodes.erase(nodes.begin() + static_cast<int64_t>(n)), ++gone;
-  }
-  return gone;
-}
-
-int Graph::eliminate_duplicates() {
-  int gone = 0;
-  for (size_t a = 0; a < nodes.size(); ++a) {
-    if (nodes[a].op->in_place()) continue;
-    for (size_t b = a + 1; b < nodes.size();) {
-      const Node &first = nodes[a], &second = nodes[b];
-      bool same = first.op == second.op && first.in == second.in && first.attrs == second.attrs;
-      // Nothing between them may change what both read; and each result must own its memory, as in-place ops may follow.
-      for (size_t k = a + 1; same && k < nodes.size(); ++k) {
-        for (const int in : first.in) same = same && !(k < b && in >= 0 && writes(nodes[k], in));
-        for (const std::vector<int>* outs : {&first.out, &second.out}) {
-          for (const int out : *outs) same = same && !(k != b && writes(nodes[k], out));
-        }
-      }
-      for (const int out : second.out) same = same && !is_output(out);
-      for (const Gradient& g : gradients) {
-        for (const int out : second.out) same = same && !overlap(g.grad, out);
-      }
-      if (!same) {
-        ++b;
-        continue;
-      }
-      for (size_t o = 0; o < second.out.size(); ++o) {
-        const int from = values[second.out[o]].buffer, to = values[first.out[o]].buffer;
-        for (Value& v : values) {
-          if (v.buffer == from) v.buffer = to;
-        }
-        for (Node& node : nodes) std::replace(node.in.begin(), node.in.end(), second.out[o], first.out[o]);
-      }
-      nodes.erase(nodes.begin() + static_cast<int64_t>(b));
-      ++gone;
-    }
-  }
-  return gone;
 }
 
 void Graph::verify(const char* after) const {

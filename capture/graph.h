@@ -47,6 +47,8 @@ struct Node {
   std::vector<int> origin;   // numbers of the recorded nodes that it stands for
   const char* rule = nullptr;  // the rule that made it
   bool reads(int value) const;
+  // Does it write its operand i? Of a step's updates only the last one writes the step's state.
+  bool writes_operand(size_t i) const;
 };
 
 // Does the node stand for nothing but recorded nodes of `origin`, which is sorted?
@@ -72,20 +74,12 @@ class Graph {
   Tensors metas(const std::vector<int>& ids) const;
   Cost cost(const Node& node) const;
 
-  // True if the memory of two values may overlap.
+  // True if the memory of two values may overlap. An empty value overlaps all of its buffer: it has a producer and readers too.
   bool overlap(int a, int b) const;
   bool writes(const Node& node, int value) const;      // writes memory of `value`
   bool reads(const Node& node, int value) const;       // reads memory of `value`
   // True if a and b may not change places.
   bool conflict(const Node& a, const Node& b) const;
-  // Nodes that read (the memory of) value, by number. Gradients and outputs do not count.
-  std::vector<int> readers(int value) const;
-  int producer(int value) const;                       // last node that has it among its outputs, or -1
-  bool is_output(int value) const;                     // memory of a result of the step
-
-  // Drops nodes whose results nobody reads; computes equal things once. Both return how many nodes went.
-  int eliminate_dead();
-  int eliminate_duplicates();
   // Throws internal: every operand exists and was written before it is read; shapes are those of the ops' shape rules.
   void verify(const char* after) const;
 };

@@ -183,14 +183,18 @@ std::string Ledger::table() const {
     const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
     const double e = timed ? profiler::median(row.eager_us) : 0, f = timed ? profiler::median(row.fused_us) : 0;
     const double eager_kb = static_cast<double>(row.eager_bytes) * 1e-3, fused_kb = static_cast<double>(row.fused_bytes) * 1e-3;
-    std::string ratio = row.verdict.empty() ? "-" : "- " + row.verdict;
-    if (timed && row.verdict.empty()) {
+    // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only apportion.
+    std::string ratio = &row == &total ? "" : row.verdict.empty() ? "-" : "- " + row.verdict;
+    bool shown = false;  // a difference; else neither ratio nor percent
+    if (timed && row.verdict.empty() && &row != &total) {
       const profiler::Estimate r = profiler::paired_ratio(row.eager_us, row.fused_us);
-      if (r.has_interval) ratio = r.contains(1) ? "- no difference" : profiler::factor_text(r, row.eager_us.size());
+      shown = r.is_shown();
+      if (shown) ratio = profiler::factor_text(r, row.eager_us.size());
+      if (r.has_interval && !shown) ratio = r.is_noisy() ? "- machine busy" : "- no difference";
     }
     cells.push_back({row.fused, std::move(eager), std::to_string(row.eager_launches), std::to_string(row.fused_launches),
                      timed ? fmt::format("{:.1f}", e) : "-", timed ? fmt::format("{:.1f}", f) : "-",
-                     timed ? change(100 * (f / e - 1), 0, "%") : "", fmt::format("{:.1f}", eager_kb), fmt::format("{:.1f}", fused_kb),
+                     shown ? change(100 * (f / e - 1), 0, "%") : "", fmt::format("{:.1f}", eager_kb), fmt::format("{:.1f}", fused_kb),
                      change(fused_kb - eager_kb, 1, ""),
                      &row == &total        ? ""
                      : row.verdict.empty() ? "!="
@@ -211,6 +215,8 @@ std::string Ledger::table() const {
     out += left(r[0], r[1]) + fmt::format("  {:>{}} -> {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:<{}}  {}\n", r[2],
                                           w[2], r[3], w[3], r[4], w[4], r[5], w[5], r[6], w[6], r[7], w[7], r[8], w[8], r[9], w[9], r[10],
                                           w[10], r[11]);
+    out.erase(out.find_last_not_of(" \n") + 1);
+    out += '\n';
   }
   return out;
 }

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include "core/device/memory.h"
 #include "core/rng.h"
+#include "profiler/stats.h"
+#include "profiler/thresholds.h"
 
 namespace sinter::capture {
 namespace {
@@ -94,21 +95,36 @@ std::string names_of(const std::vector<const Node*>& nodes) {
   return out;
 }
 
-// The best of up to kRuns runs in turn, as other load only ever adds; of fewer where one takes long.
-void time_both(Group& group, Timed& fused, Timed& parts, Device device) {
-  constexpr int kRuns = 7;
+// Runs in turn, A B B A, so that a slow moment of the machine hits both alike: as many pairs as fit the time, but
+// enough for an interval. The first run of each warms up.
+GroupChoice time_both(Group& group, Timed& fused, Timed& parts, Device device) {
+  constexpr size_t kPairs = 15;
   constexpr double kEnoughUs = 3e5;
   double spent = fused.run_us(device) + parts.run_us(device);
-  group.fused_us = group.parts_us = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kRuns && (i == 0 || spent < kEnoughUs); ++i) {
-    const double f = fused.run_us(device), p = parts.run_us(device);
-    group.fused_us = std::min(group.fused_us, f);
-    group.parts_us = std::min(group.parts_us, p);
-    spent += f + p;
+  std::vector<double> fused_us, parts_us;
+  while (fused_us.size() < kPairs && (fused_us.size() < profiler::kMinPairs || spent < kEnoughUs)) {
+    const bool fused_first = fused_us.size() % 2 == 0;
+    if (fused_first) fused_us.push_back(fused.run_us(device));
+    parts_us.push_back(parts.run_us(device));
+    if (!fused_first) fused_us.push_back(fused.run_us(device));
+    spent += fused_us.back() + parts_us.back();
   }
+  group.fused_us = profiler::median(fused_us);
+  group.parts_us = profiler::median(parts_us);
+  return choose(fused_us, parts_us);
 }
 
 }  // namespace
+
+GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us) {
+  const profiler::Estimate slower = profiler::paired_ratio(fused_us, parts_us);
+  if (!slower.has_interval || slower.is_noisy()) return GroupChoice::not_judged;
+  return slower.value > kMargin && slower.low > 1 ? GroupChoice::unfuse : GroupChoice::fuse;
+}
+
+int64_t not_judged(const Rewriter& rewritten) {
+  return std::count_if(rewritten.groups.begin(), rewritten.groups.end(), [](const Group& g) { return g.not_judged; });
+}
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
   const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
@@ -127,9 +143,10 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
         if (!other_rules) parts.push_back(&recorded.nodes[o]);
       }
       Timed a(r.graph, nodes_of(r.graph, group.origin)), b(other_rules ? without.graph : recorded, parts);
-      time_both(group, a, b, where);
+      const GroupChoice choice = time_both(group, a, b, where);
       group.instead = names_of(parts);
-      if (group.fused_us > kMargin * group.parts_us) {
+      group.not_judged = choice == GroupChoice::not_judged;
+      if (choice == GroupChoice::unfuse) {
         group.kept_unfused = true;
         fallbacks.push_back(group);
         refused.insert({group.rule, group.origin.front()});

@@ -1,14 +1,26 @@
-// The planner's stopwatch: each fused group against what would run without it (its parts, or what other rules make of them), on copies of
-// the real operands; where fusing is slower, that stays.
+// The planner's stopwatch: each fused group against what would run without it (its parts, or what other rules make of
+// them), on copies of the real operands, in pairs of runs. A group stays unless it is shown to be slower.
 #pragma once
+
+#include <span>
 
 #include "capture/rules.h"
 
 namespace sinter::capture {
 
-// rewrite(), then measure every group and rewrite again without the losers. A group goes only if it is slower by kMargin, so that noise does
-// not decide.
+// What to do with a group, by paired times of it and of what would run without it.
+enum class GroupChoice : uint8_t {
+  fuse,
+  unfuse,      // slower by kMargin, and the interval of the ratio leaves no doubt that it is slower
+  not_judged,  // the interval is too wide (profiler::kNoisy), or there is none
+};
 inline constexpr double kMargin = 1.15;
+GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us);
+
+// rewrite(), then measure every group and rewrite again without the losers.
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device);
+
+// Groups that were measured in vain.
+int64_t not_judged(const Rewriter& rewritten);
 
 }  // namespace sinter::capture

@@ -6,27 +6,43 @@
 #include "core/allocator.h"
 
 namespace sinter::capture {
+namespace {
 
-MemoryPlan plan_memory(const Graph& graph, const Parallel& parallel) {
-  struct Life {
-    int buffer, first = INT_MAX, last = -1;
-    int64_t bytes = 0;
-    std::vector<int> uses;  // nodes
-  };
+struct Life {
+  int buffer = 0, first = INT_MAX, last = -1;  // numbers of nodes
+  int64_t bytes = 0;
+  std::array<int, 2> first_on{-1, -1}, last_on{-1, -1};  // the same on each branch, or -1
+};
+
+// May a and b be in use at the same time?
+bool meet(const Life& a, const Life& b, const Branches* branches) {
+  if (a.first <= b.last && b.first <= a.last) return true;
+  if (!branches) return false;
+  // In the list one ends before the other begins. So it is in time if where the later one begins,
+  // on either branch, the earlier one's last uses are done; they are the last ones to be done, and
+  // its other uses begin later still.
+  const Life &earlier = a.last < b.first ? a : b, &later = a.last < b.first ? b : a;
+  for (const int begin : later.first_on) {
+    for (size_t branch = 0; begin >= 0 && branch < 2; ++branch) {
+      if (branches->follows[static_cast<size_t>(begin)][branch] < earlier.last_on[branch])
+        return true;
+    }
+  }
+  return false;
+}
+
+// Per buffer, when it is in use and how much room it takes.
+std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
   std::vector<Life> lives(graph.buffers.size());
   const auto touch = [&](int value, int at) {
     if (value < 0) return;
     Life& life = lives[graph.values[value].buffer];
     life.first = std::min(life.first, at);
     life.last = std::max(life.last, at);
-    if (at < INT_MAX) life.uses.push_back(at);
-  };
-  const auto meet = [&](const Life& a, const Life& b) {
-    if (a.first <= b.last && b.first <= a.last) return true;
-    if (!parallel) return false;
-    return std::any_of(a.uses.begin(), a.uses.end(), [&](int u) {
-      return std::any_of(b.uses.begin(), b.uses.end(), [&](int v) { return parallel(u, v); });
-    });
+    if (!branches || at == INT_MAX) return;
+    const size_t branch = static_cast<size_t>(branches->branch[static_cast<size_t>(at)]);
+    if (life.first_on[branch] < 0) life.first_on[branch] = at;
+    life.last_on[branch] = at;
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const int in : graph.nodes[n].in) touch(in, static_cast<int>(n));
@@ -34,33 +50,45 @@ MemoryPlan plan_memory(const Graph& graph, const Parallel& parallel) {
   }
   for (const int out : graph.outputs) touch(out, INT_MAX);
   for (const Graph::Gradient& g : graph.gradients) touch(g.grad, INT_MAX);
-
-  MemoryPlan plan{.offset = std::vector<int64_t>(graph.buffers.size(), -1)};
-  std::vector<Life> order;
   for (size_t b = 0; b < lives.size(); ++b) {
     lives[b].buffer = static_cast<int>(b);
-    lives[b].bytes = static_cast<int64_t>((graph.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment);
-    if (graph.buffers[b].kind == Buffer::Kind::local && lives[b].last >= 0) order.push_back(lives[b]);
+    lives[b].bytes =
+        static_cast<int64_t>((graph.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment);
+  }
+  return lives;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
+  MemoryPlan plan{.offset = std::vector<int64_t>(graph.buffers.size(), -1)};
+  std::vector<Life> order;
+  for (const Life& life : lives_of(graph, branches)) {
+    if (graph.buffers[life.buffer].kind == Buffer::Kind::local && life.last >= 0)
+      order.push_back(life);
   }
   // Greedy by size: the largest first, each at the lowest offset that is free during its life.
-  std::stable_sort(order.begin(), order.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
-  for (size_t i = 0; i < order.size(); ++i) {
-    std::vector<std::pair<int64_t, int64_t>> taken;
-    for (size_t k = 0; k < i; ++k) {
-      if (meet(order[k], order[i])) {
-        const int64_t at = plan.offset[order[k].buffer];
-        taken.emplace_back(at, at + order[k].bytes);
-      }
-    }
-    std::sort(taken.begin(), taken.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+  struct Placed {
+    int64_t begin, end;
+    const Life* life;
+  };
+  std::vector<Placed> placed;  // by begin
+  for (const Life& life : order) {
     int64_t at = 0;
-    for (const auto& [begin, end] : taken) {
-      if (begin - at >= order[i].bytes) break;
-      at = std::max(at, end);
+    for (const Placed& p : placed) {
+      if (!meet(*p.life, life, branches)) continue;
+      if (p.begin - at >= life.bytes) break;
+      at = std::max(at, p.end);
     }
-    plan.offset[order[i].buffer] = at;
-    plan.bytes = std::max(plan.bytes, at + order[i].bytes);
-    plan.unshared_bytes += order[i].bytes;
+    const auto where =
+        std::upper_bound(placed.begin(), placed.end(), at,
+                         [](int64_t begin, const Placed& p) { return begin < p.begin; });
+    placed.insert(where, {at, at + life.bytes, &life});
+    plan.offset[life.buffer] = at;
+    plan.bytes = std::max(plan.bytes, at + life.bytes);
+    plan.unshared_bytes += life.bytes;
   }
   return plan;
 }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "autograd/tape.h"
 #include "core/context.h"
-#include "ops/step_state.h"
 
 namespace sinter::capture {
 namespace {
@@ -14,24 +14,55 @@ std::string layout(const Tensor& t) { return t.shape().str() + t.strides().str()
 
 }  // namespace
 
+Extent extent_of(const Tensor& t) {
+  const int64_t size = static_cast<int64_t>(size_of(t.dtype())), begin = t.offset() * size;
+  if (t.numel() == 0) return {begin, begin};
+  int64_t last = 0;
+  for (int d = 0; d < t.rank(); ++d) last += (t.size(d) - 1) * t.strides()[d];
+  return {begin, begin + (last + 1) * size};
+}
+
 Recording::Recording(const Tensors& inputs) {
-  SINTER_CHECK(!recording_now, state, "capture: a captured step inside a captured step; only the outer one can be replayed",
-               "call the inner step's function directly");
+  SINTER_CHECK(!recording_now, state, "capture: a recording inside a recording; ops go to one graph only",
+               "end the outer one first");
   recording_now = true;
-  restart_random_ops();
+  random_ops_.emplace();
   Context& context = Context::current();
   reads_forbidden_before_ = context.host_reads_forbidden;
   context.host_reads_forbidden = "a captured step";
   context.recorders.push_back(this);
+  Tape::current().on_gradient = [this](const Tensor& leaf) {
+    const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
+    if (std::any_of(reached_.begin(), reached_.end(), same)) return;
+    reached_.push_back({leaf, made_here(leaf.autograd().grad) ? Tensor() : leaf.autograd().grad});
+  };
+
+  // Inputs in the order of their memory: whoever begins before the last region ends belongs to it.
+  std::vector<const Tensor*> sorted;
+  for (const Tensor& t : inputs) sorted.push_back(&t);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Tensor* a, const Tensor* b) {
+    return std::pair(a->storage()->uid(), extent_of(*a).begin) < std::pair(b->storage()->uid(), extent_of(*b).begin);
+  });
+  for (const Tensor* t : sorted) {
+    const Extent extent = extent_of(*t);
+    if (!regions_.empty() && regions_.back().storage == t->storage()->uid() && regions_.back().extent.overlaps(extent)) {
+      regions_.back().extent.end = std::max(regions_.back().extent.end, extent.end);
+    } else {
+      regions_.push_back({t->storage()->uid(), extent, -1});
+    }
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = inputs[i];
-    const int64_t size = static_cast<int64_t>(size_of(t.dtype())), begin = t.offset() * size;
-    int64_t last = 0;
-    for (int d = 0; d < t.rank(); ++d) last += (t.size(d) - 1) * t.strides()[d];
-    const int64_t bytes = t.numel() ? (last + 1) * size : 0;
-    const int buffer = graph_.add_buffer({.kind = Buffer::Kind::input, .device = t.device(), .bytes = static_cast<size_t>(bytes)});
-    inputs_.push_back({t.storage()->uid(), begin, begin + bytes, buffer});
-    const int value = value_of(t);
+    const auto region = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) {
+      const bool same_kind = (r.extent.begin == r.extent.end) == (t.numel() == 0);
+      return same_kind && r.storage == t.storage()->uid() && r.extent.holds(extent_of(t));
+    });
+    if (region->buffer < 0) {  // numbered in the order of the inputs
+      region->buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
+                                          .device = t.device(),
+                                          .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
+    }
+    const int value = value_in(t, region->buffer, region->extent.begin);
     Value& v = graph_.values[value];
     if (v.name.empty()) v.name = t.has_autograd() && !t.autograd().name.empty() ? t.autograd().name : inputs.size() == 1 ? "x" : cat("x", i);
     graph_.inputs.push_back(value);
@@ -41,15 +72,21 @@ Recording::Recording(const Tensors& inputs) {
 Recording::~Recording() {
   Context& context = Context::current();
   std::erase(context.recorders, this);
+  Tape::current().on_gradient = nullptr;
   context.host_reads_forbidden = reads_forbidden_before_;
   recording_now = false;
 }
 
+bool Recording::made_here(const Tensor& t) const {
+  if (!t.defined() || !t.storage()) return false;
+  const auto known = buffers_.find(t.storage()->uid());
+  return known != buffers_.end() && graph_.buffers[known->second].kind == Buffer::Kind::local;
+}
+
 std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   const uint64_t uid = t.storage()->uid();
-  const int64_t at = t.offset() * static_cast<int64_t>(size_of(t.dtype()));
-  for (const Input& in : inputs_) {
-    if (in.storage == uid && at >= in.begin && (at < in.end || in.begin == in.end)) return {in.buffer, in.begin};
+  for (const Region& region : regions_) {
+    if (region.storage == uid && region.extent.holds(extent_of(t))) return {region.buffer, region.extent.begin};
   }
   const auto [it, fresh] = buffers_.try_emplace(uid, static_cast<int>(graph_.buffers.size()));
   if (!fresh) return {it->second, 0};
@@ -61,11 +98,10 @@ std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   return {graph_.add_buffer(std::move(buffer)), 0};
 }
 
-int Recording::value_of(const Tensor& t) {
-  if (!t.defined()) return -1;
-  const auto [it, fresh] = values_.try_emplace(Key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)}, static_cast<int>(graph_.values.size()));
+int Recording::value_in(const Tensor& t, int buffer, int64_t begin) {
+  const Key key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)};
+  const auto [it, fresh] = values_.try_emplace(key, static_cast<int>(graph_.values.size()));
   if (fresh) {
-    const auto [buffer, begin] = buffer_of(t);
     graph_.add_value({.buffer = buffer,
                       .dtype = t.dtype(),
                       .shape = t.shape(),
@@ -74,6 +110,14 @@ int Recording::value_of(const Tensor& t) {
                       .name = t.has_autograd() ? t.autograd().name : ""});
   }
   return it->second;
+}
+
+int Recording::value_of(const Tensor& t) {
+  if (!t.defined()) return -1;
+  const auto known = values_.find(Key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)});
+  if (known != values_.end()) return known->second;
+  const auto [buffer, begin] = buffer_of(t);
+  return value_in(t, buffer, begin);
 }
 
 void Recording::record(const Call& call) {
@@ -88,13 +132,29 @@ void Recording::record(const Call& call) {
   graph_.nodes.push_back(std::move(node));
 }
 
-Graph Recording::finish(const Tensors& outputs, const Tensors& parameters) {
+Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable) {
   for (const Tensor& t : outputs) graph_.outputs.push_back(value_of(t));
   for (const Tensor& t : parameters) {
-    if (!t.has_autograd() || !t.autograd().grad.defined()) continue;
-    const auto known = buffers_.find(t.autograd().grad.storage()->uid());
-    if (known == buffers_.end() || graph_.buffers[known->second].kind != Buffer::Kind::local) continue;
-    graph_.gradients.push_back({value_of(t), value_of(t.autograd().grad)});
+    if (t.has_autograd() && t.autograd().grad.defined()) graph_.gradients.push_back({value_of(t), value_of(t.autograd().grad)});
+  }
+  for (size_t i = 0; movable && i < movable->size(); ++i) {
+    Tensor& t = (*movable)[i];
+    if (!t.defined()) continue;
+    const auto known = buffers_.find(t.storage()->uid());
+    if (known == buffers_.end() || graph_.buffers[known->second].kind != Buffer::Kind::external) {
+      t = {};
+      continue;
+    }
+    const int value = value_of(t);
+    const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
+      const Value& used = graph_.values[v.second];
+      if (used.buffer != known->second) return true;
+      return extent_of(t).holds(extent_of(Tensor::view_of(t.storage(), used.dtype, used.shape, used.strides, used.offset)));
+    });
+    if (!all) continue;
+    graph_.inputs.push_back(value);
+    graph_.buffers[known->second].kind = Buffer::Kind::input;
+    graph_.buffers[known->second].storage = nullptr;
   }
   graph_.verify("recording");
   return std::move(graph_);

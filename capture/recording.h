@@ -2,40 +2,67 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "capture/graph.h"
+#include "ops/step_state.h"
 
 namespace sinter::capture {
 
+// The bytes of its storage that a tensor reaches.
+struct Extent {
+  int64_t begin = 0, end = 0;
+  // An empty one overlaps what it touches: recorded with it, it belongs to the same memory.
+  bool overlaps(const Extent& other) const {
+    if (begin == end || other.begin == other.end) return begin <= other.end && other.begin <= end;
+    return begin < other.end && other.begin < end;
+  }
+  bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
+};
+Extent extent_of(const Tensor& t);
+
 class Recording final : public Recorder {
  public:
-  // `inputs` become the graph's inputs "x0", "x1", .. or get their own names. Throws state inside another recording.
+  // `inputs` become the graph's inputs "x0", "x1", .. or get their own names; those that overlap share a buffer. Throws state inside
+  // another recording.
   explicit Recording(const Tensors& inputs);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
   void record(const Call& call) override;
-  // Ends the recording. `parameters`: whose .grad() are results of the step.
-  Graph finish(const Tensors& outputs, const Tensors& parameters);
+  // The leaves that backward() gave a gradient to, in that order, and what their .grad() was before; undefined if the step made that.
+  struct Reached {
+    Tensor leaf, before;
+  };
+  const std::vector<Reached>& reached() const { return reached_; }
+  RandomOpsOfStep::Draws draws() const { return random_ops_->draws(); }
+  // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are defined. `movable`: tensors that lived
+  // before the step and may lie elsewhere at the next call: those that the step uses become its last inputs, unless it uses more of their
+  // storage; the others become undefined.
+  Graph finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable = nullptr);
 
  private:
   using Key = std::tuple<uint64_t, int64_t, DType, std::string>;  // storage, offset, dtype, shape and strides
-  // An input's memory: a buffer of its own that begins with it, wherever it lies in its storage at this call.
-  struct Input {
+  // The memory of inputs that overlap, or of one: a buffer that begins where they do, wherever that is in the storage at this call.
+  struct Region {
     uint64_t storage;
-    int64_t begin, end;  // bytes
+    Extent extent;
     int buffer;
   };
   int value_of(const Tensor& t);
+  int value_in(const Tensor& t, int buffer, int64_t begin);
+  bool made_here(const Tensor& t) const;
   // The buffer of t, and where it begins in t's storage, in bytes.
   std::pair<int, int64_t> buffer_of(const Tensor& t);
 
   Graph graph_;
-  std::vector<Input> inputs_;
+  std::optional<RandomOpsOfStep> random_ops_;
+  std::vector<Region> regions_;
   std::map<uint64_t, int> buffers_;
   std::map<Key, int> values_;
+  std::vector<Reached> reached_;
   const char* reads_forbidden_before_;
 };
 

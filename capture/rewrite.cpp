@@ -1,32 +1,206 @@
 #include "capture/rewrite.h"
 
 #include <algorithm>
+#include <map>
 
 namespace sinter::capture {
 
+Rewriter::Rewriter(Graph graph, Device::Type device, Refused refused)
+    : graph(std::move(graph)), device(device), refused_(std::move(refused)), uses_(this->graph) {
+  index();
+}
+
+void Rewriter::index() {
+  uses_ = Uses(graph);
+  output_.assign(graph.values.size(), 0);
+  gradient_.assign(graph.values.size(), 0);
+  for (const int out : graph.outputs) output_[out] = 1;
+  for (const Graph::Gradient& g : graph.gradients) gradient_[g.grad] = 1;
+}
+
+std::vector<int> Rewriter::readers(int value) const {
+  std::vector<int> out;
+  for (const Uses::Use& use : uses_.nodes[graph.values[value].buffer]) {
+    if (alive(use.node) && graph.reads(node(use.node), value)) out.push_back(use.node);
+  }
+  return out;
+}
+
 int Rewriter::only_reader(int value) const {
-  const std::vector<int> readers = graph.readers(value);
-  return readers.size() == 1 && !graph.is_output(value) ? readers[0] : -1;
+  const std::vector<int> found = readers(value);
+  return found.size() == 1 && !is_output(value) ? found[0] : -1;
+}
+
+int Rewriter::producer(int value) const {
+  const std::vector<Uses::Use>& list = uses_.nodes[graph.values[value].buffer];
+  for (size_t i = list.size(); i-- > 0;) {
+    const std::vector<int>& out = node(list[i].node).out;
+    if (std::find(out.begin(), out.end(), value) != out.end()) return list[i].node;
+  }
+  return -1;
+}
+
+// Does `value` overlap a marked one?
+bool Rewriter::touches(const std::vector<char>& marked, int value) const {
+  const std::vector<int>& beside = uses_.values[graph.values[value].buffer];
+  return std::any_of(beside.begin(), beside.end(),
+                     [&](int v) { return marked[v] && graph.overlap(v, value); });
+}
+
+bool Rewriter::is_output(int value) const { return touches(output_, value); }
+bool Rewriter::is_gradient(int value) const { return touches(gradient_, value); }
+
+std::vector<int> Rewriter::values_beside(int value) const {
+  std::vector<int> out;
+  for (const int v : uses_.values[graph.values[value].buffer]) {
+    if (v != value && graph.values[v].buffer == graph.values[value].buffer) out.push_back(v);
+  }
+  return out;
+}
+
+void Rewriter::replace(int n, Node node) {
+  graph.nodes[n] = std::move(node);
+  uses_.add_node(graph, n);
+  changed_ = true;
+}
+
+void Rewriter::remove(int n) {
+  graph.nodes[n] = {};
+  changed_ = true;
+}
+
+int Rewriter::add_value(Value value) {
+  const int added = graph.add_value(std::move(value));
+  uses_.add_value(graph, added);
+  output_.push_back(0);
+  gradient_.push_back(0);
+  return added;
+}
+
+int Rewriter::add_local(const Shape& shape, DType dtype, Device where) {
+  const int added = graph.add_local(shape, dtype, where);
+  uses_.add_value(graph, added);
+  output_.push_back(0);
+  gradient_.push_back(0);
+  return added;
+}
+
+void Rewriter::move(int value, int buffer, const Strides& strides, int64_t offset) {
+  Value& v = graph.values[value];
+  if (v.buffer != buffer) uses_.merge(v.buffer, buffer);
+  v.buffer = buffer;
+  v.strides = strides;
+  v.offset = offset;
+  changed_ = true;
+}
+
+void Rewriter::take_gradient(int grad, const char* rule) {
+  gradient_[grad] = 0;
+  std::erase_if(graph.gradients, [&](const Graph::Gradient& g) {
+    if (g.grad != grad) return false;
+    graph.taken.emplace_back(g.param, rule);
+    return true;
+  });
+}
+
+void Rewriter::eliminate_dead() {
+  for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;) {
+    if (!alive(n) || node(n).op->in_place()) continue;
+    const bool used = std::any_of(node(n).out.begin(), node(n).out.end(), [&](int out) {
+      return is_gradient(out) || is_output(out) || !readers(out).empty();
+    });
+    if (!used) remove(n);
+  }
+}
+
+bool Rewriter::written_between(int value, int begin, int end) const {
+  if (value < 0) return false;
+  for (const Uses::Use& use : uses_.nodes[graph.values[value].buffer]) {
+    const bool inside = begin <= use.node && use.node < end && use.writes;
+    if (inside && alive(use.node) && graph.writes(node(use.node), value)) return true;
+  }
+  return false;
+}
+
+// Does the node `second` compute what `first`, before it, has computed, so that its readers may
+// read the first one's results?
+//   1. They are the same op of the same operands, and nobody writes those in between.
+//   2. Nobody writes either's results later: the two would change as one.
+//   3. The second one's results are read by nodes alone, not by the caller.
+bool Rewriter::is_duplicate(int first, int second) const {
+  const Node &a = node(first), &b = node(second);
+  const int end = static_cast<int>(graph.nodes.size());
+  if (a.op != b.op || a.in != b.in || !(a.attrs == b.attrs)) return false;
+  for (const int in : a.in) {
+    if (written_between(in, first + 1, second)) return false;
+  }
+  for (const int out : a.out) {
+    if (written_between(out, first + 1, end)) return false;
+  }
+  for (const int out : b.out) {
+    if (written_between(out, second + 1, end) || is_output(out) || is_gradient(out)) return false;
+  }
+  return true;
+}
+
+void Rewriter::eliminate_duplicates() {
+  std::map<std::pair<const OpDef*, std::vector<int>>, std::vector<int>> earlier;
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    if (!alive(n) || node(n).op->in_place()) continue;
+    std::vector<int>& candidates = earlier[{node(n).op, node(n).in}];
+    const auto first = std::find_if(candidates.begin(), candidates.end(),
+                                    [&](int c) { return is_duplicate(c, n); });
+    if (first == candidates.end()) {
+      candidates.push_back(n);
+      continue;
+    }
+    const std::vector<int> kept = node(*first).out, gone = node(n).out;
+    remove(n);
+    for (size_t o = 0; o < gone.size(); ++o) {
+      const int from = graph.values[gone[o]].buffer, to = graph.values[kept[o]].buffer;
+      for (const Uses::Use& use : uses_.nodes[from]) {
+        std::vector<int>& in = graph.nodes[use.node].in;
+        std::replace(in.begin(), in.end(), gone[o], kept[o]);
+      }
+      std::vector<int> moved = values_beside(gone[o]);
+      moved.push_back(gone[o]);
+      uses_.merge(from, to);
+      for (const int v : moved) graph.values[v].buffer = to;
+    }
+  }
+}
+
+void Rewriter::finish(const char* after) {
+  if (!changed_) return;
+  std::erase_if(graph.nodes, [](const Node& node) { return node.op == nullptr; });
+  index();
+  graph.verify(after);
+  changed_ = false;
 }
 
 std::string Rewriter::names(const std::vector<int>& members) const {
   std::string out;
   for (const int m : members) {
     const Node& n = graph.nodes[m];
-    out += (out.empty() ? "" : ", ") + (n.out.empty() ? std::string() : cat("%", n.out[0], " ")) + std::string(n.op->text());
-    if (n.op->in_place() && !n.in.empty() && !graph.values[n.in[0]].name.empty()) out += " of " + graph.values[n.in[0]].name;
+    out += (out.empty() ? "" : ", ") + (n.out.empty() ? std::string() : cat("%", n.out[0], " ")) +
+           std::string(n.op->text());
+    if (n.op->in_place() && !n.in.empty() && !graph.values[n.in[0]].name.empty())
+      out += " of " + graph.values[n.in[0]].name;
   }
   return out;
 }
 
 std::optional<size_t> Rewriter::place(const std::vector<int>& members, std::string* why) const {
-  const auto member = [&](int n) { return std::find(members.begin(), members.end(), n) != members.end(); };
   const int first = members.front(), last = members.back();
   const auto legal = [&](bool at_last) {
     for (const int m : members) {
-      for (int k = at_last ? m + 1 : first; k < (at_last ? last : m); ++k) {
-        if (member(k) || !graph.conflict(graph.nodes[m], graph.nodes[k])) continue;
-        if (why) *why = cat(print_node(graph, graph.nodes[k]), " stands between and needs ", graph.nodes[m].op->text(), " in its place");
+      const std::vector<int> passed =
+          at_last ? uses_.neighbours(graph, m, m + 1, last) : uses_.neighbours(graph, m, first, m);
+      for (const int k : passed) {
+        const bool member = std::binary_search(members.begin(), members.end(), k);
+        if (member || !alive(k) || !graph.conflict(node(m), node(k))) continue;
+        *why = cat(print_node(graph, node(k)), " stands between and needs ", node(m).op->text(),
+                   " in its place");
         return false;
       }
     }
@@ -37,50 +211,90 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, std::stri
   return std::nullopt;
 }
 
-void Rewriter::miss(const char* rule, const std::vector<int>& members, std::string why, int would_save) {
-  Miss m{rule, names(members), std::move(why), would_save};
-  for (const Miss& other : misses) {
-    if (other.what == m.what && std::string_view(other.rule) == rule) return;
+void Rewriter::miss(const char* rule, const std::vector<int>& members, std::string why,
+                    int would_save) {
+  std::string what = names(members);
+  if (told_.emplace(rule, what).second)
+    misses.push_back({rule, std::move(what), std::move(why), would_save});
+}
+
+std::string Rewriter::made_inside(const std::vector<int>& members, int value) const {
+  for (const int m : members) {
+    for (const int out : node(m).out) {
+      if (graph.overlap(out, value))
+        return cat("an operand, %", value, ", is a view of what ", node(m).op->text(),
+                   " of the group makes");
+    }
   }
-  misses.push_back(std::move(m));
+  return "";
+}
+
+// Why `fused` does not stand for `members`, or "". A rule sees to the values that it knows; this
+// holds for all of them.
+std::string Rewriter::unfit(const std::vector<int>& members, const Node& fused) const {
+  for (size_t i = 0; i < fused.in.size(); ++i) {
+    if (fused.in[i] < 0) continue;
+    const bool any_strides = fused.op->takes_strides(i, fused.in.size());
+    if (!any_strides && !graph.values[fused.in[i]].contiguous())
+      return cat("an operand, ", graph.meta(fused.in[i]).describe(),
+                 ", is a view whose elements do not lie together");
+    if (std::string why = made_inside(members, fused.in[i]); !why.empty()) return why;
+  }
+  if (!fused.op->infer) return "";
+  try {
+    const Tensors given = fused.op->infer(graph.metas(fused.in), fused.attrs);
+    for (size_t o = 0; o < given.size() && o < fused.out.size(); ++o) {
+      const Tensor wanted = graph.meta(fused.out[o]);
+      if (given[o].shape() != wanted.shape() || given[o].dtype() != wanted.dtype())
+        return cat(fused.op->text(), " gives ", given[o].describe(), " where ", wanted.describe(),
+                   " is read");
+    }
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
 }
 
 bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   std::sort(members.begin(), members.end());
   std::vector<int> origin;
-  for (const int m : members) origin.insert(origin.end(), graph.nodes[m].origin.begin(), graph.nodes[m].origin.end());
+  for (const int m : members)
+    origin.insert(origin.end(), graph.nodes[m].origin.begin(), graph.nodes[m].origin.end());
   std::sort(origin.begin(), origin.end());
   if (refused_.contains({rule, origin.front()})) return false;
-  std::string why;
-  for (size_t i = 0; i < fused.in.size(); ++i) {
-    const bool any_strides = fused.op->takes_strides(i, fused.in.size());
-    if (any_strides || fused.in[i] < 0 || graph.values[fused.in[i]].contiguous()) continue;
-    miss(rule, members, cat("an operand, ", graph.meta(fused.in[i]).describe(), ", is a view whose elements do not lie together"), static_cast<int>(members.size()) - 1);
-    return false;
-  }
-  const std::optional<size_t> at = place(members, &why);
+  std::string why = unfit(members, fused);
+  const std::optional<size_t> at = why.empty() ? place(members, &why) : std::nullopt;
   if (!at) {
     miss(rule, members, why, static_cast<int>(members.size()) - 1);
     return false;
   }
-  Group group{.rule = rule, .what = names(members), .launches_saved = static_cast<int>(members.size()) - 1, .origin = origin};
+  Group group{.rule = rule,
+              .what = names(members),
+              .launches_saved = static_cast<int>(members.size()) - 1,
+              .origin = origin};
   for (const int m : members) group.bytes_saved += graph.cost(graph.nodes[m]).bytes();
   group.bytes_saved -= graph.cost(fused).bytes();
   fused.rule = rule;
   fused.origin = std::move(origin);
+  bool of_earlier_groups = false;
   for (const int m : members) {
-    if (fused.module.empty()) fused.module = graph.nodes[m].module;
+    if (fused.module.empty()) fused.module = node(m).module;
+    of_earlier_groups = of_earlier_groups || node(m).rule;
   }
-  graph.nodes[*at] = std::move(fused);
-  for (size_t i = members.size(); i-- > 0;) {
-    if (static_cast<size_t>(members[i]) != *at) graph.nodes.erase(graph.nodes.begin() + members[i]);
-  }
+  for (const int m : members) remove(m);
+  replace(static_cast<int>(*at), std::move(fused));
   // A group that grows out of an earlier one stands for it.
-  std::erase_if(groups, [&](const Group& g) {
-    const bool inside = std::includes(group.origin.begin(), group.origin.end(), g.origin.begin(), g.origin.end());
-    if (inside) group.launches_saved += g.launches_saved, group.bytes_saved += g.bytes_saved;
-    return inside;
-  });
+  if (of_earlier_groups) {
+    std::erase_if(groups, [&](const Group& g) {
+      const bool inside =
+          std::includes(group.origin.begin(), group.origin.end(), g.origin.begin(), g.origin.end());
+      if (inside) {
+        group.launches_saved += g.launches_saved;
+        group.bytes_saved += g.bytes_saved;
+      }
+      return inside;
+    });
+  }
   groups.push_back(std::move(group));
   return true;
 }

@@ -35,15 +35,15 @@ const Activation* activation_of(const OpDef* op, bool backward) {
 }
 
 int find_reader(const Rewriter& r, int value, const OpDef* op) {
-  for (const int n : r.graph.readers(value)) {
+  for (const int n : r.readers(value)) {
     if (r.graph.nodes[n].op == op && r.graph.nodes[n].reads(value)) return n;
   }
   return -1;
 }
 
 std::string others(const Rewriter& r, int value, const std::vector<int>& expected) {
-  if (r.graph.is_output(value)) return "a result of the step";
-  for (const int n : r.graph.readers(value)) {
+  if (r.is_output(value)) return "a result of the step";
+  for (const int n : r.readers(value)) {
     if (std::find(expected.begin(), expected.end(), n) == expected.end()) return print_node(r.graph, r.graph.nodes[n]);
   }
   return "";

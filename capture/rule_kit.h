@@ -1,6 +1,9 @@
-// What the fusion rules share, and the rules themselves, by family: rules_linear.cpp, rules_loss.cpp, rules_glu.cpp, rules_narrow.cpp,
-// rules_update.cpp, rules_pointwise.cpp. Used by them and by the table in rules.cpp. A rule takes a graph and fuses every group that it finds.
+// What the fusion rules share, and the rules themselves, by family: rules_linear.cpp,
+// rules_loss.cpp, rules_glu.cpp, rules_narrow.cpp, rules_update.cpp, rules_pointwise.cpp. Used by
+// them and by the table in rules.cpp. A rule takes a graph and fuses every group that it finds.
 #pragma once
+
+#include <algorithm>
 
 #include "capture/rewrite.h"
 #include "ops/fused/fused.h"
@@ -19,14 +22,19 @@ struct Activation {
 // The activation whose forward or backward op this is, or null.
 const Activation* activation_of(const OpDef* op, bool backward);
 
-// Calls f(i) for every node, again from the start after each change, until f changes nothing.
+// Calls f(i) for every node in order, in passes, until a pass changes nothing: f is true if it
+// changed something. A change may make room for a group that begins before it, and groups are best
+// found from the front: so it goes on a little before the change. Going back to the beginning,
+// every time, takes as long as the square of the graph.
 template <class F>
 void each_node(Rewriter& r, F&& f) {
-  for (size_t i = 0; i < r.graph.nodes.size();) {
-    if (f(static_cast<int>(i))) {
-      i = 0;
-    } else {
-      ++i;
+  constexpr int kBack = 64;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int i = 0; i < static_cast<int>(r.graph.nodes.size()); ++i) {
+      if (!r.alive(i) || !f(i)) continue;
+      changed = true;
+      i = std::max(i - kBack, 0) - 1;
     }
   }
 }

@@ -84,14 +84,14 @@ bool RuleSet::has(std::string_view rule) const { return std::find(on_.begin(), o
 Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, std::set<std::pair<std::string, int>> refused) {
   Rewriter r(recorded, device, std::move(refused));
   if (set.text() == "none") return r;
-  r.graph.eliminate_dead();
-  r.graph.eliminate_duplicates();
-  r.graph.verify("eliminating dead and duplicate ops");
+  r.eliminate_dead();
+  r.eliminate_duplicates();
+  r.finish("eliminating dead and duplicate ops");
   for (const Rule& rule : rules()) {
     if (!set.has(rule.name) || !rule.on(device)) continue;
     rule.apply(r);
-    r.graph.eliminate_dead();
-    r.graph.verify(rule.name);
+    r.eliminate_dead();
+    r.finish(rule.name);
   }
   return r;
 }

@@ -11,44 +11,61 @@ const OpDef* mul_op() {
 }
 
 // `b` begins where `a` ends, row by row, in one buffer: the value that holds both, or -1.
-int joined_rows(Graph& g, int a, int b) {
-  const Value &x = g.values[a], &y = g.values[b];
-  if (x.buffer != y.buffer || x.dtype != y.dtype || x.shape != y.shape || x.shape.rank() != 2 || !x.contiguous() || !y.contiguous()) return -1;
-  if (y.offset != x.offset + x.shape.numel()) return -1;
-  const Value whole{.buffer = x.buffer, .dtype = x.dtype, .shape = {2 * x.shape[0], x.shape[1]}, .strides = x.strides, .offset = x.offset};
-  for (size_t v = 0; v < g.values.size(); ++v) {
-    Value other = g.values[v];
+int joined_rows(Rewriter& r, int a, int b) {
+  const Value &x = r.graph.values[a], &y = r.graph.values[b];
+  if (x.buffer != y.buffer || x.dtype != y.dtype || x.shape != y.shape || x.shape.rank() != 2) return -1;
+  if (!x.contiguous() || !y.contiguous() || y.offset != x.offset + x.shape.numel()) return -1;
+  const Value whole{.buffer = x.buffer,
+                    .dtype = x.dtype,
+                    .shape = {2 * x.shape[0], x.shape[1]},
+                    .strides = x.strides,
+                    .offset = x.offset};
+  for (const int v : r.values_beside(a)) {
+    Value other = r.graph.values[v];
     other.name.clear();
-    if (other == whole) return static_cast<int>(v);
+    if (other == whole) return v;
   }
-  return g.add_value(whole);
+  return r.add_value(whole);
 }
+
+// The value of which a and b are the column halves, or -1.
+int joined_cols(const Rewriter& r, int a, int b) {
+  const Value &x = r.graph.values[a], &y = r.graph.values[b];
+  if (x.buffer != y.buffer || x.shape != y.shape || x.shape.rank() != 2) return -1;
+  if (x.strides != y.strides || y.offset != x.offset + x.shape[1]) return -1;
+  for (const int v : r.values_beside(a)) {
+    const Value& w = r.graph.values[v];
+    const bool both = w.shape == Shape{x.shape[0], 2 * x.shape[1]} && w.offset == x.offset;
+    if (both && w.contiguous() && w.strides == x.strides) return v;
+  }
+  return -1;
+}
+
 // Makes a and b the column halves (dim 1) or row halves (dim 0) of `whole`.
-void place_halves(Graph& g, int whole, int a, int b, int dim) {
-  const Value w = g.values[whole];
+void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
+  const Value w = r.graph.values[whole];
   for (const int half : {0, 1}) {
-    Value& v = g.values[half ? b : a];
-    v.buffer = w.buffer;
-    v.strides = w.strides;
-    v.offset = w.offset + half * w.strides[dim] * v.shape[dim];
+    const int value = half ? b : a;
+    r.move(value, w.buffer, w.strides, w.offset + half * w.strides[dim] * r.graph.values[value].shape[dim]);
   }
 }
+
 // May `value` be moved to memory where its rows are not dense? `who` is the reader that forbids it.
 bool takes_strides(const Rewriter& r, int value, std::string* who) {
-  for (size_t v = 0; v < r.graph.values.size(); ++v) {
-    if (static_cast<int>(v) == value || r.graph.values[v].buffer != r.graph.values[value].buffer) continue;
+  if (!r.values_beside(value).empty()) {
     *who = "a view of it";
     return false;
   }
-  for (const int n : r.graph.readers(value)) {
-    for (size_t i = 0; i < r.graph.nodes[n].in.size(); ++i) {
-      if (r.graph.nodes[n].in[i] == value && !r.graph.nodes[n].op->takes_strides(i, r.graph.nodes[n].in.size())) {
-        *who = print_node(r.graph, r.graph.nodes[n]);
+  for (const int n : r.readers(value)) {
+    const Node& node = r.node(n);
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size())) {
+        *who = print_node(r.graph, node);
         return false;
       }
     }
   }
-  return !r.graph.is_output(value);
+  return !r.is_output(value);
 }
 
 }  // namespace
@@ -79,16 +96,16 @@ void glu_backward(Rewriter& r) {
     const Node back = r.node(i);
     const Activation* a = activation_of(back.op, true);
     if (!is_gate(a) || r.graph.values[back.in[1]].shape.rank() != 2) return false;
-    const int t = back.in[0], g = back.in[1], first = r.graph.producer(t);
+    const int t = back.in[0], g = back.in[1], first = r.producer(t);
     if (first < 0 || r.node(first).op != mul_op()) return false;
     // Which operand of t is dh? The one that is also multiplied by act(g).
     for (const int which : {0, 1}) {
       const int dh = r.node(first).in[which], u = r.node(first).in[1 - which];
-      for (const int n : r.graph.readers(dh)) {
+      for (const int n : r.readers(dh)) {
         const Node& second = r.node(n);
         if (n == first || second.op != mul_op() || !second.reads(dh)) continue;
         const int gated = second.in[0] == dh ? second.in[1] : second.in[0];
-        const int maker = r.graph.producer(gated);
+        const int maker = r.producer(gated);
         if (maker < 0 || r.node(maker).op != a->forward || r.node(maker).in[0] != g) continue;
         const Shape& shape = r.graph.values[g].shape;
         if (r.graph.values[u].shape != shape || r.graph.values[dh].shape != shape) continue;
@@ -109,11 +126,11 @@ void merge_linear(Rewriter& r) {
   each_node(r, [&](int i) {  // forward
     const Node first = r.node(i);
     if (first.op != &kLinearOp) return false;
-    for (const int n : r.graph.readers(first.in[0])) {
+    for (const int n : r.readers(first.in[0])) {
       const Node second = r.node(n);
       if (n == i || second.op != &kLinearOp || second.in[0] != first.in[0] || !(second.attrs == first.attrs)) continue;
       const bool bias = (first.in.size() > 2 && first.in[2] >= 0) || (second.in.size() > 2 && second.in[2] >= 0);
-      const int weight = bias ? -1 : joined_rows(r.graph, first.in[1], second.in[1]);
+      const int weight = bias ? -1 : joined_rows(r, first.in[1], second.in[1]);
       if (weight < 0) {
         if (i < n && r.graph.values[first.in[1]].shape == r.graph.values[second.in[1]].shape)
           r.miss("merge_linear", {i, n}, bias ? "they have biases" : "their weights are not neighbours in one storage", 1);
@@ -125,52 +142,43 @@ void merge_linear(Rewriter& r) {
         continue;
       }
       const Value y = r.graph.values[first.out[0]];
-      const int whole = r.graph.add_local({y.shape[0], 2 * y.shape[1]}, y.dtype, r.graph.device_of(first.out[0]));
+      const int whole = r.add_local({y.shape[0], 2 * y.shape[1]}, y.dtype, r.graph.device_of(first.out[0]));
       if (r.fuse("merge_linear", {i, n}, {.op = &op_named("merge_linear"), .attrs = first.attrs, .in = {first.in[0], weight}, .out = {whole}})) {
-        place_halves(r.graph, whole, first.out[0], second.out[0], 1);
+        place_halves(r, whole, first.out[0], second.out[0], 1);
         return true;
       }
     }
     return false;
   });
   each_node(r, [&](int i) {  // dg and du side by side, so that one product reads both
-    Node& node = r.node(i);
+    const Node& node = r.node(i);
     if (node.op->text() != "glu_backward" || node.attrs.as<GluAttrs>().merged) return false;
     const int dg = node.out[0], du = node.out[1];
     std::string who;
     if (!takes_strides(r, dg, &who) || !takes_strides(r, du, &who)) return false;
     const Value half = r.graph.values[dg];
-    const int whole = r.graph.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(dg));
+    const int whole = r.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(dg));
     GluAttrs attrs = node.attrs.as<GluAttrs>();
     attrs.merged = true;
-    node.attrs = attrs;
-    node.out = {whole};
-    place_halves(r.graph, whole, dg, du, 1);
+    Node merged = node;
+    merged.attrs = attrs;
+    merged.out = {whole};
+    r.replace(i, std::move(merged));
+    place_halves(r, whole, dg, du, 1);
     return true;
   });
-  // The value of which a and b are the column halves, or -1.
-  const auto joined_cols = [&](int a, int b) {
-    const Value &x = r.graph.values[a], &y = r.graph.values[b];
-    for (size_t v = 0; v < r.graph.values.size() && x.buffer == y.buffer; ++v) {
-      const Value& w = r.graph.values[v];
-      const bool fits = w.buffer == x.buffer && w.shape.rank() == 2 && w.contiguous() && w.shape[0] == x.shape[0] && w.shape[1] == 2 * x.shape[1] &&
-                        x.shape == y.shape && x.strides == w.strides && y.strides == w.strides && x.offset == w.offset && y.offset == x.offset + x.shape[1];
-      if (fits) return static_cast<int>(v);
-    }
-    return -1;
-  };
   each_node(r, [&](int i) {  // dW of both: matmul(dg^T, x), matmul(du^T, x)
     const Node first = r.node(i);
     if (!is_weight_grad(first)) return false;
-    for (const int n : r.graph.readers(first.in[1])) {
+    for (const int n : r.readers(first.in[1])) {
       const Node second = r.node(n);
       if (n == i || !is_weight_grad(second) || second.in[1] != first.in[1] || !(second.attrs == first.attrs)) continue;
-      const int whole_dy = joined_cols(first.in[0], second.in[0]);
-      if (whole_dy < 0 || r.graph.is_output(first.out[0]) || r.graph.is_output(second.out[0])) continue;
+      const int whole_dy = joined_cols(r, first.in[0], second.in[0]);
+      if (whole_dy < 0 || r.is_output(first.out[0]) || r.is_output(second.out[0])) continue;
       const Value dw = r.graph.values[first.out[0]];
-      const int whole = r.graph.add_local({2 * dw.shape[0], dw.shape[1]}, dw.dtype, r.graph.device_of(first.out[0]));
+      const int whole = r.add_local({2 * dw.shape[0], dw.shape[1]}, dw.dtype, r.graph.device_of(first.out[0]));
       if (r.fuse("merge_linear", {i, n}, {.op = &kMatmulOp, .attrs = first.attrs, .in = {whole_dy, first.in[1]}, .out = {whole}, .role = Role::wgrad})) {
-        place_halves(r.graph, whole, first.out[0], second.out[0], 0);
+        place_halves(r, whole, first.out[0], second.out[0], 0);
         return true;
       }
     }
@@ -180,12 +188,12 @@ void merge_linear(Rewriter& r) {
     const Node sum = r.node(i);
     if (sum.op->text() != "add") return false;
     for (const int which : {0, 1}) {
-      const int a = r.graph.producer(sum.in[which]), b = r.graph.producer(sum.in[1 - which]);
+      const int a = r.producer(sum.in[which]), b = r.producer(sum.in[1 - which]);
       if (a < 0 || b < 0 || a == b || r.node(a).op != &kMatmulOp || r.node(b).op != &kMatmulOp || !(r.node(a).attrs == r.node(b).attrs)) continue;
       const MatmulAttrs& m = r.node(a).attrs.as<MatmulAttrs>();
       if (m.trans_a || m.trans_b || r.only_reader(sum.in[0]) != i || r.only_reader(sum.in[1]) != i) continue;
-      const int dy = joined_cols(r.node(a).in[0], r.node(b).in[0]);
-      const int weight = dy < 0 ? -1 : joined_rows(r.graph, r.node(a).in[1], r.node(b).in[1]);
+      const int dy = joined_cols(r, r.node(a).in[0], r.node(b).in[0]);
+      const int weight = dy < 0 ? -1 : joined_rows(r, r.node(a).in[1], r.node(b).in[1]);
       if (weight < 0) continue;
       if (r.fuse("merge_linear", {a, b, i}, {.op = &kMatmulOp, .attrs = r.node(a).attrs, .in = {dy, weight}, .out = sum.out, .role = Role::dgrad})) return true;
     }
@@ -198,7 +206,7 @@ void gated_linear(Rewriter& r) {
   each_node(r, [&](int i) {
     const Node glu = r.node(i);
     if (glu.op != &kGluOp) return false;
-    const int g = glu.in[0], u = glu.in[1], a = r.graph.producer(g), b = r.graph.producer(u);
+    const int g = glu.in[0], u = glu.in[1], a = r.producer(g), b = r.producer(u);
     if (a < 0 || b < 0 || a == b || r.node(a).op != &kLinearOp || r.node(b).op != &kLinearOp || r.node(a).in[0] != r.node(b).in[0]) return false;
     const std::vector<int> members{std::min(a, b), std::max(a, b), i};
     const auto miss = [&](std::string why) {
@@ -215,10 +223,10 @@ void gated_linear(Rewriter& r) {
     if (keep) {
       std::string who = "the caller: a result of the step";
       if (!takes_strides(r, g, &who) || !takes_strides(r, u, &who)) return miss(cat("halves of a row cannot be read by ", who));
-      fused.out.push_back(r.graph.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(g)));
+      fused.out.push_back(r.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(g)));
     }
     if (!r.fuse("gated_linear", members, fused)) return false;
-    if (keep) place_halves(r.graph, fused.out[1], g, u, 1);
+    if (keep) place_halves(r, fused.out[1], g, u, 1);
     return true;
   });
 }
@@ -227,7 +235,7 @@ void gated_linear(Rewriter& r) {
 void gated_linear_backward(Rewriter& r) {
   each_node(r, [&](int i) {
     const Node glu = r.node(i);
-    const int product = glu.op == &kGluBackwardOp ? r.graph.producer(glu.in[0]) : -1;
+    const int product = glu.op == &kGluBackwardOp ? r.producer(glu.in[0]) : -1;
     if (product < 0 || r.node(product).op != &kMatmulOp) return false;
     const Node& made = r.node(product);
     const MatmulAttrs& m = made.attrs.as<MatmulAttrs>();

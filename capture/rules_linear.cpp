@@ -10,7 +10,7 @@ void linear_act(Rewriter& r) {
     const Node linear = r.node(i);
     if (linear.op != &kLinearOp) return false;
     const int y = linear.out[0];
-    for (const int n : r.graph.readers(y)) {
+    for (const int n : r.readers(y)) {
       const Node act = r.node(n);
       const Activation* a = activation_of(act.op, false);
       if (!a || act.in[0] != y) continue;
@@ -68,7 +68,7 @@ void input_grad_act(Rewriter& r) {
     const MatmulAttrs& m = product.attrs.as<MatmulAttrs>();
     if (m.trans_a || m.trans_b) return false;
     const int d = product.out[0];
-    for (const int n : r.graph.readers(d)) {
+    for (const int n : r.readers(d)) {
       const Node back = r.node(n);
       const Activation* a = activation_of(back.op, true);
       if (!a || back.in[0] != d) continue;

@@ -19,7 +19,7 @@ void softmax_xent(Rewriter& r) {
     SoftmaxXentAttrs attrs{.label_smoothing = smoothing, .grad = false};
     if (back >= 0) {
       const int dlogp = r.node(back).in[0];
-      const int nll_back = r.graph.producer(dlogp);
+      const int nll_back = r.producer(dlogp);
       if (nll_back < 0 || r.node(nll_back).op != &kNllBackwardOp || r.node(nll_back).in[1] != loss.in[1] ||
           r.node(nll_back).attrs.as<NllBackwardAttrs>().label_smoothing != smoothing) {
         r.miss("softmax_xent", {i, nll, back}, "the gradient of log_softmax does not come from this loss alone", 3);
@@ -48,7 +48,12 @@ void softmax_xent(Rewriter& r) {
       members.push_back(rounding);
       const int bias_sum = bias < 0 ? -1 : r.node(bias).out[0];
       if (!r.fuse("softmax_xent", members, fused)) return false;
-      if (bias >= 0) r.node(r.graph.producer(bias_sum)).in[0] = rounded;
+      if (bias >= 0) {
+        const int reader = r.producer(bias_sum);
+        Node sums = r.node(reader);
+        sums.in[0] = rounded;
+        r.replace(reader, std::move(sums));
+      }
       return true;
     }
     fused.attrs = attrs;
@@ -70,7 +75,7 @@ void classifier_head(Rewriter& r) {
       return node.op == &kInputGradActOp || (!node.attrs.as<MatmulAttrs>().trans_a && !node.attrs.as<MatmulAttrs>().trans_b);
     };
     int back = -1;
-    for (const int reader : r.graph.readers(dz)) back = gives_dh(r.node(reader)) ? reader : back;
+    for (const int reader : r.readers(dz)) back = gives_dh(r.node(reader)) ? reader : back;
     if (back < 0) return false;
     const Node& grad = r.node(back);
     const DType dtype = r.graph.values[linear.in[0]].dtype;

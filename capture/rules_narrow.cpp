@@ -14,7 +14,7 @@ struct Layer {
 
 // What narrow_mlp needs of the activation that made `value`: its node, or -1. Its backward reads the result, or a bit mask of it.
 int made_by_activation(const Rewriter& r, int value, Act act) {
-  const int n = r.graph.producer(value);
+  const int n = r.producer(value);
   if (n < 0 || r.graph.nodes[n].op != &kLinearActOp) return -1;
   const LinearActAttrs& a = r.graph.nodes[n].attrs.as<LinearActAttrs>();
   const bool of_result = a.act == Act::relu || a.act == Act::sigmoid || a.act == Act::tanh;
@@ -26,7 +26,7 @@ bool find_layer(const Rewriter& r, int forward, int dz, Layer& layer) {
   const Node& node = r.graph.nodes[forward];
   layer = {forward, -1, -1, -1, node.in[0], node.in[1], node.in.size() > 2 ? node.in[2] : -1, node.out[0], -1, -1};
   std::vector<int> known;
-  for (const int n : r.graph.readers(dz)) {
+  for (const int n : r.readers(dz)) {
     const Node& reader = r.graph.nodes[n];
     if (is_weight_grad(reader) && reader.in[0] == dz && reader.in[1] == layer.rows) {
       layer.weight_grad = n, layer.dw = reader.out[0];
@@ -76,7 +76,7 @@ void narrow_mlp(Rewriter& r) {
     const Node xent = r.node(i);
     if (xent.op != &kSoftmaxXentOp || !xent.attrs.as<SoftmaxXentAttrs>().grad) return false;
     std::vector<Layer> chain(1);
-    const int logits = r.graph.producer(xent.in[0]);
+    const int logits = r.producer(xent.in[0]);
     if (logits < 0 || r.node(logits).op != &kLinearOp || !find_layer(r, logits, xent.out[1], chain[0])) return false;
     // From the last layer to the front, as long as there is a gradient and one activation. Then the longest chain that fits.
     Act act = Act::none;
@@ -109,15 +109,16 @@ void narrow_mlp(Rewriter& r) {
           fused.out.push_back(layer.dw);
           if (layer.db >= 0) fused.out.push_back(layer.db);
         }
-        const int before = input_grad ? r.graph.producer(chain[0].rows) : -1,
+        const int before = input_grad ? r.producer(chain[0].rows) : -1,
                   mask = before >= 0 && r.node(before).out.size() > 1 ? r.node(before).out[1] : -1;
         if (!r.fuse("narrow_mlp", members, fused)) return false;
         if (mask >= 0 && others(r, mask, {}).empty()) {  // backward no longer reads it
-          Node& maker = r.node(r.graph.producer(mask));
+          Node maker = r.node(r.producer(mask));
           LinearActAttrs attrs = maker.attrs.as<LinearActAttrs>();
           attrs.keep = Keep::nothing;
           maker.attrs = attrs;
           maker.out.resize(1);
+          r.replace(r.producer(mask), std::move(maker));
         }
         return true;
       }

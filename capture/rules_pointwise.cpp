@@ -36,8 +36,7 @@ bool make_chain(const Rewriter& r, const std::vector<int>& members, Node& fused)
   fused = Node{.op = &op_named("pointwise_chain"), .in = std::vector<int>(known.begin(), known.begin() + c.n_inputs)};
   for (int s = 0; s < c.n_steps; ++s) {
     const int value = known[c.n_inputs + s];
-    const bool grad = std::any_of(r.graph.gradients.begin(), r.graph.gradients.end(), [&](const Graph::Gradient& g) { return r.graph.overlap(g.grad, value); });
-    if (!grad && others(r, value, members).empty()) continue;
+    if (!r.is_gradient(value) && others(r, value, members).empty()) continue;
     if (c.n_outputs == kChainOutputs) return false;
     c.outputs[c.n_outputs++] = static_cast<int8_t>(c.n_inputs + s);
     fused.out.push_back(value);
@@ -46,8 +45,17 @@ bool make_chain(const Rewriter& r, const std::vector<int>& members, Node& fused)
   return c.n_outputs > 0;
 }
 
-}  // namespace
+// What node n reads besides whole results of `members`, and may not as one of the chain: a view of one. In words, or "".
+std::string view_inside(const Rewriter& r, const std::vector<int>& members, int n) {
+  for (const int in : r.node(n).in) {
+    const bool whole = std::any_of(members.begin(), members.end(), [&](int m) { return r.node(m).out[0] == in; });
+    if (whole || in < 0) continue;
+    if (std::string why = r.made_inside(members, in); !why.empty()) return why;
+  }
+  return "";
+}
 
+}  // namespace
 
 // ---- pointwise_chain: neighbours among the pointwise ops, as one pass over tiles
 void pointwise_chain(Rewriter& r) {
@@ -57,10 +65,14 @@ void pointwise_chain(Rewriter& r) {
     std::vector<int> members{i};
     Node best;
     for (size_t k = 0; k < members.size(); ++k) {
-      for (const int n : r.graph.readers(r.node(members[k]).out[0])) {
+      for (const int n : r.readers(r.node(members[k]).out[0])) {
         if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(r.node(members[k]).out[0])) continue;
         std::vector<int> longer = members;
         longer.push_back(n);
+        if (std::string why = view_inside(r, members, n); !why.empty()) {
+          r.miss("pointwise_chain", longer, std::move(why), static_cast<int>(longer.size()) - 1);
+          continue;
+        }
         Node fused;
         if (make_chain(r, longer, fused)) members = std::move(longer), best = std::move(fused);
       }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace sinter::capture::rule {
 namespace {
@@ -33,15 +34,6 @@ struct UpdateOperands {
 bool same_but_tail(UpdateAttrs a, UpdateAttrs b) {
   a.tail = b.tail = false;
   return a == b;
-}
-
-// Parameters whose .grad() the fused node makes no more.
-void take_gradient(Rewriter& r, int grad, const char* rule) {
-  std::erase_if(r.graph.gradients, [&](const Graph::Gradient& g) {
-    if (g.grad != grad) return false;
-    r.graph.taken.emplace_back(g.param, rule);
-    return true;
-  });
 }
 
 // ---- weight_grad_update of all layers: one launch, as a list of tiles
@@ -77,22 +69,29 @@ void clip_norm(Rewriter& r) {
   each_node(r, [&](int i) {
     if (r.node(i).op != &kClipInPlaceOp) return false;
     const int total = r.node(i).in[1];
-    std::vector<int> members, grads;
-    for (size_t n = 0; n < r.graph.nodes.size(); ++n) {
-      const Node& node = r.graph.nodes[n];
-      if (node.op == &kClipInPlaceOp && node.in[1] == total && node.attrs == r.node(i).attrs) {
-        members.push_back(static_cast<int>(n));
-        grads.push_back(node.in[0]);
+    const auto clips = [&](const Node& node) {
+      return node.op == &kClipInPlaceOp && node.in[1] == total && node.attrs == r.node(i).attrs;
+    };
+    std::vector<int> members, grads, measured;
+    for (const int n : r.readers(total)) {
+      if (clips(r.node(n))) {
+        members.push_back(n);
+        grads.push_back(r.node(n).in[0]);
+      } else if (r.node(n).op == &kAccumulateOp && r.node(n).in[0] == total) {
+        measured.push_back(n);
       }
     }
+    if (members.front() != i) return false;  // tried at the first of them
     size_t norms = 0;
-    for (size_t n = 0; n < r.graph.nodes.size(); ++n) {
-      const Node& node = r.graph.nodes[n];
-      if (node.op == &kAccumulateOp && node.in[0] == total) members.push_back(static_cast<int>(n));
-      if (node.op != &kSquaredNormOp || std::find(grads.begin(), grads.end(), node.in[0]) == grads.end()) continue;
-      members.push_back(static_cast<int>(n));
-      ++norms;
+    for (const int grad : std::set<int>(grads.begin(), grads.end())) {
+      for (const int n : r.readers(grad)) {
+        if (r.node(n).op != &kSquaredNormOp || r.node(n).in[0] != grad) continue;
+        measured.push_back(n);
+        ++norms;
+      }
     }
+    std::sort(measured.begin(), measured.end());
+    members.insert(members.end(), measured.begin(), measured.end());
     if (norms != grads.size() || members.size() != 3 * grads.size() - 1) {
       r.miss("clip_norm", members, "the clipped gradients are not those whose norm was taken", static_cast<int>(members.size()) - 1);
       return false;
@@ -120,7 +119,7 @@ void weight_grad_update(Rewriter& r) {
     UpdateAttrs attrs;
     for (const int grad : made.out) {
       int update = -1;
-      for (const int n : r.graph.readers(grad)) {
+      for (const int n : r.readers(grad)) {
         if (is_update(r.node(n)) && r.node(n).in[1] == grad) update = n;
       }
       if (update < 0) return false;
@@ -151,7 +150,7 @@ void weight_grad_update(Rewriter& r) {
       if (o.rng >= 0) fused.in[12] = o.rng;
     }
     if (!r.fuse("weight_grad_update", members, fused)) return false;
-    for (const int grad : made.out) take_gradient(r, grad, "weight_grad_update");
+    for (const int grad : made.out) r.take_gradient(grad, "weight_grad_update");
     return true;
   });
   if (r.device != Device::Type::cpu) join_layers(r);  // there each layer is best updated while its gradient is in cache
@@ -163,10 +162,13 @@ void multi_tensor_update(Rewriter& r) {
     if (!is_update(r.node(i))) return false;
     const UpdateAttrs attrs = update_attrs(r.node(i));
     const int state = UpdateOperands(r.node(i)).step_state;
+    const DType dtype = r.graph.values[r.node(i).in[0]].dtype;  // one launch per element type
     std::vector<int> members;
     for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
       const Node& other = r.graph.nodes[n];
-      if (other.op == r.node(i).op && same_but_tail(update_attrs(other), attrs) && UpdateOperands(other).step_state == state) members.push_back(static_cast<int>(n));
+      if (other.op != r.node(i).op || r.graph.values[other.in[0]].dtype != dtype) continue;
+      if (same_but_tail(update_attrs(other), attrs) && UpdateOperands(other).step_state == state)
+        members.push_back(static_cast<int>(n));
     }
     if (members.size() < 2) return false;
     Node fused{.op = &op_named("multi_tensor_update"), .role = Role::update};

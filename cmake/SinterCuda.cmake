@@ -1,11 +1,16 @@
-# The CUDA toolkit, where SINTER_CUDA allows it and it is found: sets SINTER_HAS_CUDA, and compiles kernels (sinter_kernels). CMake's own
-# CUDA language is not used: it takes seconds of every configure, and an installed library would ask its users for nvcc.
+# The CUDA toolkit, where SINTER_CUDA allows it: sets SINTER_HAS_CUDA, and compiles kernels (sinter_kernels). CMake's own CUDA language
+# is not used: it takes seconds of every configure, and an installed library would ask its users for nvcc.
+# AUTO wants a card, too: nvcc takes a quarter of a build from scratch, for kernels that only a card can run.
 set(SINTER_CUDA_ARCHITECTURES "80;90a" CACHE STRING "Machine code for these compute capabilities; PTX, for later cards, of the first")
 if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "SINTER_CUDA=${SINTER_CUDA}: unknown; allowed AUTO, ON, OFF")
 endif()
 set(SINTER_HAS_CUDA OFF)
-if(NOT SINTER_CUDA STREQUAL "OFF")
+set(card OFF)
+if(SINTER_CUDA STREQUAL "AUTO" AND (EXISTS /dev/nvidia0 OR EXISTS /dev/dxg))  # dxg: Windows' subsystem for Linux
+  set(card ON)
+endif()
+if(SINTER_CUDA STREQUAL "ON" OR card)
   find_package(CUDAToolkit 12.8 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
   if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
     set(SINTER_HAS_CUDA ON)
@@ -17,8 +22,10 @@ if(SINTER_HAS_CUDA)
 elseif(SINTER_CUDA STREQUAL "ON")
   message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12.8 or later, with nvcc and cuBLASLt (PATH, /usr/local/cuda); "
                       "say where it is by -DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")
+elseif(card)
+  message(STATUS "CUDA kernels: left out, no toolkit 12.8 or later was found beside this card; devices are cpu and simt")
 elseif(SINTER_CUDA STREQUAL "AUTO")
-  message(STATUS "CUDA toolkit not found: devices are cpu and simt")
+  message(STATUS "CUDA kernels: left out, there is no card here; devices are cpu and simt (-DSINTER_CUDA=ON builds them all the same)")
 endif()
 
 # Same flags whatever the build type. nvcc's -O is the host's; code of the device is always optimised. --fmad: see SinterDependencies.

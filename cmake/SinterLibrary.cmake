@@ -6,28 +6,45 @@ add_library(sinter INTERFACE)
 add_library(sinter::sinter ALIAS sinter)
 set(sinter_libraries "")
 
-# sinter_library(FOLDER [USES TARGET...])
+# sinter_compile(TARGET [O1]): how a target of ours is compiled. O1 is for what parses, prints and commands: in a Release build it costs
+# half of -O3, and no training step waits for such code. With SINTER_UNITY the compiler takes eight files at a time, so a file-local name
+# must be free in its whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
+function(sinter_compile target)
+  if("O1" IN_LIST ARGN AND NOT SINTER_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+  if(SINTER_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
+# sinter_library(FOLDER [O1] [USES TARGET...])
 # The static library sinter_FOLDER (alias sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are
 # libraries of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition SINTER_HAS_OPENMP, and so on.
 # A folder without sources is no library yet.
 function(sinter_library folder)
-  cmake_parse_arguments(ARG "" "" "USES" ${ARGN})
+  cmake_parse_arguments(ARG "O1" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()
   # One kernel source, compiled twice: for the emulator as C++, by a file of one line, and by nvcc where there is one.
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
+  set(count 0)
   foreach(kernel ${kernels})
     file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${kernel})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/simt/${name}.cpp CONTENT "#include \"${name}\"\n")
     list(APPEND sources ${PROJECT_BINARY_DIR}/simt/${name}.cpp)
+    math(EXPR batch "${count} / 4")
+    math(EXPR count "${count} + 1")
+    set_source_files_properties(${PROJECT_BINARY_DIR}/simt/${name}.cpp PROPERTIES UNITY_GROUP kernels_${batch})
   endforeach()
   if(SINTER_FUZZ)
     # No fuzzer runs a kernel, and clang needs minutes for one that it instruments.
     set(emulated ${sources})
     list(FILTER emulated INCLUDE REGEX "\\.cu\\.cpp$")
-    set_source_files_properties(${emulated} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=all;-fno-sanitize=fuzzer-no-link")
+    set_source_files_properties(${emulated} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+                                COMPILE_OPTIONS "-O0;-fno-sanitize=all;-fno-sanitize=fuzzer-no-link")
   endif()
   if(SINTER_SANITIZE STREQUAL "thread")
     # The emulator moves between stacks and tells TSan of it by hand; its own bookkeeping must not look like an order or a race.
@@ -42,6 +59,7 @@ function(sinter_library folder)
   endif()
   add_library(${lib} STATIC ${sources})
   add_library(sinter::${folder} ALIAS ${lib})
+  sinter_compile(${lib} ${ARGN})
   set_target_properties(${lib} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${lib} PUBLIC cxx_std_20)
   target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/sinter>)

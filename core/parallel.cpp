@@ -1,10 +1,20 @@
 #include "core/parallel.h"
 
 #include <sched.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -17,18 +27,36 @@
 namespace sinter {
 namespace {
 
+// libgomp alone would count neither a cgroup's quota nor set_num_threads() of ours.
+int tell_openmp(int n) {
+#if SINTER_HAS_OPENMP
+  omp_set_num_threads(n);
+#endif
+  return n;
+}
+
 std::atomic<int>& thread_setting() {
-  static std::atomic<int> setting{available_cores()};
+  static std::atomic<int> setting{tell_openmp(available_cores())};
   return setting;
 }
 thread_local bool inside = false;
+
+// The quota of one cgroup, in cores; infinite without a limit. Version 2 has "QUOTA|max PERIOD" in one file, version 1
+// has two files, the quota being -1 without a limit.
+double quota_of(const std::filesystem::path& group) {
+  double quota = 0, period = 0;
+  std::ifstream both(group / "cpu.max"), first(group / "cpu.cfs_quota_us"), second(group / "cpu.cfs_period_us");
+  const bool is_limit = (both >> quota >> period) || (first >> quota && second >> period);
+  return is_limit && quota > 0 && period > 0 ? quota / period : std::numeric_limits<double>::infinity();
+}
 
 }  // namespace
 
 int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  const int by_affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  return std::min(by_affinity, detail::quota_cores(""));
 }
 
 int num_threads() { return thread_setting().load(std::memory_order_relaxed); }
@@ -36,14 +64,42 @@ int num_threads() { return thread_setting().load(std::memory_order_relaxed); }
 void set_num_threads(int n) {
   SINTER_CHECK(n >= 1, usage, cat("threads: out of range: ", n, "; at least 1"));
   thread_setting() = n;
+  tell_openmp(n);
+}
+
+void restart_with_short_spin([[maybe_unused]] char** argv) {
 #if SINTER_HAS_OPENMP
-  omp_set_num_threads(n);
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+  // A program that the dynamic loader was asked to run, by its name on the command line, is not what exe points to.
+  if (getauxval(AT_BASE) == 0) return;
+  if (setenv("GOMP_SPINCOUNT", "4000", 1) == 0) execv("/proc/self/exe", argv);
 #endif
 }
 
 namespace detail {
 
 bool in_parallel() { return inside; }
+
+int quota_cores(const std::string& root) {
+  double cores = std::numeric_limits<double>::infinity();
+  std::ifstream groups(root + "/proc/self/cgroup");
+  // A line is "0::/path" of version 2, or "4:cpu,cpuacct:/path" of version 1.
+  for (std::string line; std::getline(groups, line);) {
+    const size_t controllers = line.find(':') + 1, path = line.find(':', controllers) + 1;
+    if (controllers == 0 || path == 0) continue;
+    const std::string names = "," + line.substr(controllers, path - controllers - 1) + ",";
+    std::filesystem::path mounted = root + "/sys/fs/cgroup";
+    if (names.find(",cpu,") != std::string::npos)
+      mounted /= "cpu";
+    else if (names != ",,")
+      continue;
+    // A limit holds for all groups below. A container may see the path as the host has it, and its own limit on top.
+    std::filesystem::path group = std::filesystem::path(line.substr(path)).relative_path();
+    cores = std::min(cores, quota_of(mounted));
+    for (; !group.empty(); group = group.parent_path()) cores = std::min(cores, quota_of(mounted / group));
+  }
+  return cores < INT_MAX ? std::max(1, static_cast<int>(std::ceil(cores))) : INT_MAX;
+}
 
 void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
   std::exception_ptr error;
@@ -65,10 +121,19 @@ void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
     for (int t = omp_get_thread_num(); t < threads; t += omp_get_num_threads()) part(t);
   }
 #else
-  std::vector<std::thread> workers;
-  for (int t = 1; t < threads; ++t) workers.emplace_back(part, t);
-  part(0);
-  for (std::thread& worker : workers) worker.join();
+  std::atomic<int> next{0};
+  const auto work = [&] {
+    for (int t = next++; t < threads; t = next++) part(t);
+  };
+  {
+    std::vector<std::jthread> workers;  // joined when they leave the scope
+    workers.reserve(static_cast<size_t>(threads));
+    try {
+      for (int t = 1; t < threads; ++t) workers.emplace_back(work);
+    } catch (const std::system_error&) {  // no further thread can start: those there share the parts
+    }
+    work();
+  }
 #endif
   if (error) std::rethrow_exception(error);
 }

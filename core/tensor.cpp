@@ -201,10 +201,11 @@ Tensor& Tensor::set_requires_grad(bool on) {
 Tensor Tensor::grad() const {
   if (!has_autograd()) return {};
   const AutogradMeta& meta = *impl_->autograd;
-  SINTER_CHECK(!meta.grad_taken_by, state,
+  const bool taken = meta.grad.defined() && !meta.grad.storage();
+  SINTER_CHECK(!taken, state,
                cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ", meta.grad_taken_by ? meta.grad_taken_by : "",
                    " applies it to the weight as it is made"),
-               cat("--rules=-", meta.grad_taken_by ? meta.grad_taken_by : "", " keeps gradients"));
+               cat("capture::RuleSet(\"all,-", meta.grad_taken_by ? meta.grad_taken_by : "", "\") keeps gradients"));
   return meta.grad;
 }
 

@@ -13,6 +13,9 @@
 
 namespace sinter {
 
+// No file of data may promise more than this.
+inline constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
+
 class ByteSource {
  public:
   // Throws data if the file cannot be read, or is gzip and this build has no zlib.

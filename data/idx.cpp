@@ -10,8 +10,6 @@
 namespace sinter {
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
-
 std::string hex(uint32_t magic) {
   char text[11];
   std::snprintf(text, sizeof text, "0x%08x", magic);

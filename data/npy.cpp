@@ -13,7 +13,6 @@
 namespace sinter {
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
 constexpr uint32_t kMaxHeader = 64 << 10;
 constexpr size_t kMaxDims = 8;
 

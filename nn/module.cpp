@@ -103,7 +103,7 @@ std::vector<Module*> Module::modules() {
 }
 
 void Module::train(bool on) {
-  for (Module* module : modules()) module->training_ = on;
+  for (Module* module : modules()) module->training_.set(on);
 }
 
 EvalMode::EvalMode(Module& module) : modules_(module.modules()) {
@@ -111,7 +111,7 @@ EvalMode::EvalMode(Module& module) : modules_(module.modules()) {
   module.eval();
 }
 EvalMode::~EvalMode() {
-  for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->training_ = was_training_[i];
+  for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->training_.set(was_training_[i]);
 }
 
 void Module::zero_grad() {
@@ -140,7 +140,7 @@ void Module::to(Device device) {
   for (const auto& [_, tensor] : state_dict()) {
     tensor.storage()->move_to(device);
     const AutogradMeta& meta = tensor.autograd();
-    if (meta.grad.defined()) meta.grad.storage()->move_to(device);
+    if (meta.grad.defined() && meta.grad.storage()) meta.grad.storage()->move_to(device);
     if (meta.low.defined()) meta.low.storage()->move_to(device);
   }
 }

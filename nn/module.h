@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 
+#include "core/training_flag.h"
 #include "nn/init.h"
 #include "nn/named_tensor.h"
 #include "profiler/names.h"
@@ -112,7 +113,7 @@ class Module {
   std::vector<Child> children_;
   std::string path_, key_, label_;  // path_: in the nearest parent with a label; key_: before own keys; label_: made at the first call
   profiler::StaticName scope_name_;
-  bool training_ = true;
+  TrainingFlag training_;
 };
 
 // For capture::StepOptions::parameters. REQUIRES: the module outlives the step.

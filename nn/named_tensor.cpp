@@ -1,6 +1,7 @@
 #include "nn/named_tensor.h"
 
 #include "core/device/memory.h"
+#include "ops/step_state.h"
 
 namespace sinter::nn {
 namespace {
@@ -26,6 +27,7 @@ void write_values(const Tensor& to, const Tensor& from) {
 }  // namespace
 
 void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
+  check_outside_step(writer);
   SINTER_CHECK(to.shape() == from.shape(), shape, cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
   if (to.device() != kCpu || from.device() != kCpu) {
     const Tensor read = from.device() == kCpu ? from : from.to(kCpu),

@@ -60,6 +60,7 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::set_lr(double lr) {
+  check_outside_step("set_lr");
   check_option("optimizer", "lr", lr);
   if (lr == lr_) return;
   lr_ = lr;

@@ -45,7 +45,7 @@ const OpDef kAdamUpdateOp{.name = "adam_update",
 void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& low,
                  const Tensor& state, const AdamAttrs& attrs, const Tensor& losses, const Tensor& rng) {
   apply(kAdamUpdateOp, {param, grad, exp_avg, exp_avg_sq, low, state, losses, rng}, attrs);
-  if (attrs.tail) restart_random_ops();
+  if (attrs.tail && rng.defined()) restart_random_ops();
 }
 
 }  // namespace sinter

@@ -10,7 +10,7 @@ template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 dropout_philox(int64_t n, bool vec, int64_t op_id, uint32_t threshold, compute_t<T> scale, In<T> x, In<int64_t> rng, Out<T> y) {
   constexpr int kOwn = kVec<T> < 4 ? 4 : kVec<T>;
-  const DropoutMask mask(rng[0], rng[1], op_id, threshold);
+  const DropoutMask mask(rng[0], rng[1], rng[2] + op_id, threshold);
   const auto value = [&](T v, uint32_t word) { return mask.kept(word) ? T(compute_t<T>(v) * scale) : T(0); };
   for (int64_t i = first_item() * kOwn; i < n; i += item_step() * kOwn) {
     Vec<uint32_t, kOwn> words;

@@ -13,8 +13,10 @@ struct DropoutMask {
   uint32_t threshold;  // of the upper 24 bits: kept iff uniform_from_bits(word) >= p
   double scale;        // 1 / (1 - p); 0 for p = 1, where nothing is kept
 
-  // rng: (seed, offset, spare), see ops/step_state.h
-  DropoutMask(const int64_t* rng, int64_t op_id, double p) : DropoutMask(rng[0], rng[1], op_id, threshold_of(p)) { scale = scale_of(p); }
+  // rng: (seed, offset, first op id), see ops/step_state.h
+  DropoutMask(const int64_t* rng, int64_t op_id, double p) : DropoutMask(rng[0], rng[1], rng[2] + op_id, threshold_of(p)) {
+    scale = scale_of(p);
+  }
   // The mask alone, without the scale: for kernels, whose rng lies on the device.
   SINTER_FN DropoutMask(int64_t seed, int64_t offset, int64_t op_id, uint32_t threshold)
       : seed(static_cast<uint64_t>(seed)),

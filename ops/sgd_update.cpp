@@ -51,7 +51,7 @@ const OpDef kSgdUpdateOp{.name = "sgd_update",
 void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum, const Tensor& low, const Tensor& state,
                 const SgdAttrs& attrs, const Tensor& losses, const Tensor& rng) {
   apply(kSgdUpdateOp, {param, grad, momentum, low, state, losses, rng}, attrs);
-  if (attrs.tail) restart_random_ops();
+  if (attrs.tail && rng.defined()) restart_random_ops();
 }
 
 }  // namespace sinter

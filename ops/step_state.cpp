@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "core/context.h"
 #include "core/device/memory.h"
 #include "core/error.h"
 
@@ -21,6 +22,7 @@ void check_state(const Tensor& state) {
 }  // namespace
 
 StepState read_step_state(const Tensor& state) {
+  check_outside_step("read_step_state");
   check_state(state);
   StepState out;
   copy_to_host(&out, state.raw(), state.device(), sizeof out);
@@ -28,6 +30,7 @@ StepState read_step_state(const Tensor& state) {
 }
 
 void write_step_state(const Tensor& tensor, const StepState& state) {
+  check_outside_step("write_step_state");
   check_state(tensor);
   copy_to_device(tensor.raw(), tensor.device(), &state, sizeof state);
 }
@@ -50,12 +53,17 @@ void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rn
   };
   if (rows > 0) losses.dtype() == DType::f64 ? add(losses.data<double>()) : add(losses.data<float>());
   advance(state, sum, rows, beta1, beta2);
-  if (rng.defined()) ++rng.data<int64_t>()[1];
+  if (rng.defined()) {
+    ++rng.data<int64_t>()[1];
+    rng.data<int64_t>()[2] = 0;
+  }
 }
 
 namespace {
 
-thread_local int64_t random_ops = 0;
+// Since the last restart: those before the captured step that runs, if one does; then those since it began.
+thread_local int64_t random_ops_before = 0, random_ops = 0;
+thread_local int64_t random_restarts = 0;
 
 struct RngStates {
   uint64_t seed = 0;
@@ -66,8 +74,11 @@ struct RngStates {
     return states;
   }
   void write(const Tensor& state) const {
-    const int64_t fresh[3] = {static_cast<int64_t>(seed), 0, 0};
+    const int64_t fresh[3] = {static_cast<int64_t>(seed), 0, random_ops_before};
     copy_to_device(state.raw(), state.device(), fresh, sizeof fresh);
+  }
+  void write_first_op(int64_t id) const {
+    for (const auto& [device, state] : states) copy_to_device(state.data<int64_t>() + 2, device, &id, sizeof id);
   }
 };
 
@@ -86,6 +97,7 @@ Tensor rng_state(Device device) {
 }
 
 void manual_seed(uint64_t seed) {
+  check_outside_step("manual_seed");
   RngStates& rng = RngStates::of_thread();
   rng.seed = seed;
   for (const auto& [_, state] : rng.states) rng.write(state);
@@ -93,6 +105,39 @@ void manual_seed(uint64_t seed) {
 }
 
 int64_t next_random_op() { return random_ops++; }
-void restart_random_ops() { random_ops = 0; }
+void restart_random_ops() {
+  random_ops_before = random_ops = 0;
+  ++random_restarts;
+}
+
+RandomOpsOfStep::RandomOpsOfStep() : before_(random_ops), restarts_before_(random_restarts) {
+  random_ops_before = before_;
+  random_ops = 0;
+  if (before_ > 0) RngStates::of_thread().write_first_op(before_);
+}
+
+RandomOpsOfStep::~RandomOpsOfStep() {
+  random_ops += random_ops_before;
+  random_ops_before = 0;
+  try {
+    if (before_ > 0) RngStates::of_thread().write_first_op(0);
+  } catch (const Error&) {  // a device that failed; what is launched next reports it
+  }
+}
+
+RandomOpsOfStep::Draws RandomOpsOfStep::draws() const {
+  return {.ops = random_ops, .restarted = random_restarts != restarts_before_};
+}
+
+void RandomOpsOfStep::count(const Draws& draws) {
+  if (draws.restarted) restart_random_ops();
+  random_ops += draws.ops;
+}
+
+void check_outside_step(const char* what) {
+  const char* why = Context::current().host_reads_forbidden;
+  SINTER_CHECK(!why, state, cat(what, ": the host reads or writes memory inside ", why, "; a replay would not do it again"),
+               "do it before the step or after it");
+}
 
 }  // namespace sinter

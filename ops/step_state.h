@@ -54,12 +54,39 @@ void reset_step_state(StepState& state, double beta1, double beta2);
 // The tail on the CPU: sums `losses` (f32, f64 or undefined), advances the state and the dropout counter.
 void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2);
 
-// The thread's dropout counter on a device: i64[3] = (seed, offset, spare). Ops of one step differ by their op id, steps by the offset.
+// The thread's dropout counter on a device: i64[3] = (seed, offset, first op id). Ops of one step differ by their op id, steps by the
+// offset. The first op id is 0 but inside a captured step, where the ids of the ops themselves begin at 0: see RandomOpsOfStep.
 Tensor rng_state(Device device = kCpu);
 // Of every device, for this thread.
 void manual_seed(uint64_t seed);
-// Id of the next random op since the last step; starts at 0 again when a step ends or a capture begins.
+// Id of the next random op since the last step; starts at 0 again when an optimizer moves the offset on.
 int64_t next_random_op();
 void restart_random_ops();
+
+// While it lives, random ops of this thread count from 0, and the device adds how many came before: so the ids of a captured step are
+// the same at every call, and what is drawn is what an eager call would draw. Afterwards they count on.
+class RandomOpsOfStep {
+ public:
+  RandomOpsOfStep();
+  ~RandomOpsOfStep();
+  RandomOpsOfStep(const RandomOpsOfStep&) = delete;
+  RandomOpsOfStep& operator=(const RandomOpsOfStep&) = delete;
+
+  // What a step drew: ops since it began or, if it did, since it moved the offset on.
+  struct Draws {
+    int64_t ops = 0;
+    bool restarted = false;
+    bool operator==(const Draws&) const = default;
+  };
+  Draws draws() const;
+  // Counts as a step that drew so.
+  static void count(const Draws& draws);
+
+ private:
+  const int64_t before_, restarts_before_;
+};
+
+// Throws state inside a captured step, of which a replay would know nothing. `what` is called by the host.
+void check_outside_step(const char* what);
 
 }  // namespace sinter

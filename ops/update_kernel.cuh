@@ -114,7 +114,10 @@ SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double b
   StepState state = step.state[0];
   advance(state, sum, step.rows, beta1, beta2);
   step.state.put(0, state);
-  if (step.rng) step.rng.put(1, step.rng[1] + 1);
+  if (step.rng) {
+    step.rng.put(1, step.rng[1] + 1);
+    step.rng.put(2, 0);
+  }
 }
 
 // Elements per block for `total` of them: small enough that the machine is full, at most 64 Ki.

@@ -55,7 +55,7 @@ void fields(F& f, Profile& p) {
   f("kernels", p.kernels);
 }
 
-struct Writer {
+struct RecordWriter {
   Json json = Json::object();
   template <class T>
   void operator()(const char* key, T& value) {
@@ -63,8 +63,8 @@ struct Writer {
   }
   template <class T>
   static Json write(T& value) {
-    if constexpr (requires(Writer & w) { fields(w, value); }) {
-      Writer inner;
+    if constexpr (requires(RecordWriter & w) { fields(w, value); }) {
+      RecordWriter inner;
       fields(inner, value);
       return inner.json;
     } else {
@@ -127,7 +127,7 @@ std::string quoted(std::string text) {
 }  // namespace
 
 std::string to_json(const Profile& profile) {
-  Writer writer;
+  RecordWriter writer;
   writer.json["schema"] = kSchema;
   Profile copy = profile;  // fields() names what it may also read
   fields(writer, copy);

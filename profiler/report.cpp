@@ -1,15 +1,25 @@
 #include "profiler/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/error.h"
+#include "profiler/stats.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
 namespace {
 
 bool is_open(const Record& record) { return record.t1 == Record::kOpen; }
+
+std::vector<double> step_us(const std::vector<StepSample>& steps) {
+  std::vector<double> us;
+  for (const StepSample& step : steps) us.push_back(static_cast<double>(step.ns()) * 1e-3);
+  return us;
+}
 
 }  // namespace
 
@@ -29,6 +39,33 @@ double Report::launches_per_step() const {
   int64_t sum = 0;
   for (const StepSample& step : steps) sum += step.launches;
   return steps.empty() ? 0.0 : static_cast<double>(sum) / static_cast<double>(steps.size());
+}
+
+double Report::distortion() const {
+  const double drain = static_cast<double>(drain_ns) * 1e-3 / static_cast<double>(steps.size());
+  return 100 * ((median(step_us(steps)) + drain) / median(clean_us) - 1);
+}
+
+double Report::spread() const {
+  const std::vector<double> us = step_us(steps);
+  return (quantile(us, 0.75) - quantile(us, 0.25)) / median(us);
+}
+
+std::string Report::busy() const {
+  if (roofs && roofs->loaded) {
+    return fmt::format("machine busy: no verdict; other programs kept {:.1f} cores busy while the roofs were measured.",
+                       roofs->others_cores);
+  }
+  if (device != kCpu || steps.empty()) return "";
+  if (spread() > kBusySpread) {
+    return fmt::format("machine busy: no verdict; half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",
+                       100 * spread(), 100 * kBusySpread);
+  }
+  if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
+    return fmt::format("machine busy: no verdict; profiled steps take {:+.0f} % of the clean ones, {:.0f} % allowed.",
+                       distortion(), kBusyDistortion);
+  }
+  return "";
 }
 
 int64_t Report::step_index(uint32_t number) const {

@@ -90,6 +90,9 @@ struct Row {
   Cost cost{};
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // a row inside itself counts once in total
   std::vector<int64_t> samples{};                    // self ns of each active step; on a device, of its device time
+  // Sums as they would be if every step had taken the median: a stall is in the sums above and not in these. Shares
+  // and verdicts go by them. The first is of samples.
+  double typical_ns = 0, typical_total_ns = 0, typical_kernel_ns = 0;
   int64_t device_ns = 0, device_total_ns = 0;        // of its launches, and with those of its children; cpu: as kernel_ns and total_ns
   int64_t untimed = 0;                               // launches without a device time
   int64_t unproved = 0;                              // library calls that may have launched several kernels
@@ -160,6 +163,13 @@ struct Report {
   // by_module: rows begin with the path of at most so many modules they ran in, "MLP/Linear/linear".
   Rows rows(bool by_shape = false, int by_module = 0) const;
   double launches_per_step() const;
+  // By how many percent a profiled step, with its share of the drain, takes longer than a clean one: medians of both.
+  // NaN without clean steps.
+  double distortion() const;
+  // Of the steps: the width of their middle half, in parts of the median.
+  double spread() const;
+  // Why times of this report are too unsteady to judge by (cpu only): something else ran, too. "": they are not.
+  std::string busy() const;
   // Highest live bytes of the device in the active steps; 0: nothing was taken or given back.
   int64_t peak_bytes() const;
   bool throttled() const;
@@ -170,7 +180,7 @@ struct Report {
   // Pred: what the row's work should take under the roofs, over all its calls; 0 without roofs.
   double predicted_ns(const Row& row) const;
   // The time a row is judged by: device self; on cpu self.
-  double judged_ns(const Row& row) const { return static_cast<double>(device == kCpu ? row.self_ns : row.device_ns); }
+  double judged_ns(const Row& row) const { return row.typical_ns; }
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its statistics. Called once, by finish().
   void judge();
   // The windows of another report of the same work follow: one round more.

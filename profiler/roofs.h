@@ -1,9 +1,13 @@
-// Roofs: what this machine can do, measured by capture/calibrate.cpp, and what work should cost under them. Plain data, pure functions.
+// Roofs: what this machine can do, measured by capture/calibrate.cpp, and what work should cost under them. Plain data,
+// pure functions; and the file that keeps roofs in ${XDG_CACHE_HOME:-~/.cache}/sinter/ by CPU or card, threads, driver
+// and build, from which every session takes them (roofs_file.cpp).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "core/device/device.h"
 #include "profiler/cost.h"
 
 namespace sinter::profiler {
@@ -17,7 +21,20 @@ struct Roofs {
   double floor_ns = 0;                     // of an empty kernel; 0 on cpu, whose floor is op_ns
   double node_gap_ns = 0;                  // between two nodes of a CUDA graph; 0: not known, then the floor holds it
   double scope_ns = 0, event_ns = 0;       // what the profiler itself costs: a scope; on a card, a launch that is timed
+  double spread = 0;        // median over best run, less one, of the kind where it is largest; 0: not known
+  double others_cores = 0;  // that other programs kept busy meanwhile
+  double beaten = 0;        // how often a later run was faster, so that they were measured again
+  bool loaded = false;      // measured beside so much other work that they may be far too low: never kept
 };
+
+// What roofs of this device are filed under, now.
+std::string roofs_key(Device device);
+// The file of the cache; "" without a home.
+std::string roofs_file(Device device);
+// Nothing where there is no file, or it cannot be read. Of simt nothing.
+std::optional<Roofs> stored_roofs(Device device);
+// Error (untrusted): they were measured under load.
+void save_roofs(const Roofs& roofs, const std::string& file);
 
 // The roofs as one report uses them: the matrix rate of its dtype, the copy rate of its working set.
 struct Ceiling {

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "profiler/report.h"
+#include "profiler/stats.h"
 
 namespace sinter::profiler {
 namespace {
@@ -22,6 +23,15 @@ std::string module_path(const Trace& trace, const Record& record, int depth) {
   std::string out;
   for (auto it = path.rbegin(); it != path.rend() && depth > 0; ++it, --depth) out.append(*it).append("/");
   return out;
+}
+
+// The median over the steps that have any, for as many steps.
+double typical(const std::vector<int64_t>& samples) {
+  std::vector<double> present;
+  for (const int64_t ns : samples) {
+    if (ns != 0) present.push_back(static_cast<double>(ns));
+  }
+  return present.empty() ? 0 : median(present) * static_cast<double>(present.size());
 }
 
 class Gatherer {
@@ -56,9 +66,13 @@ class Gatherer {
       row.untimed += untimed[i];
       row.unproved += unproved[i];
       row.samples[step] += report_.device == kCpu ? self[i] : device[i];
+      steps_of_[row_index].kernel[step] += kernel[i];
       int32_t above = r.parent;
       while (above >= 0 && row_of_[above] != row_index) above = trace.records[above].parent;
-      if (above < 0) row.total_ns += total;
+      if (above < 0) {
+        row.total_ns += total;
+        steps_of_[row_index].total[step] += total;
+      }
       for (int32_t at = static_cast<int32_t>(i); at >= 0 && device[i] != 0; at = trace.records[at].parent)
         add_device_total(trace, at, device[i]);
       if (r.parent >= 0 && row_of_[r.parent] >= 0 && row_of_[r.parent] != row_index) child_ns_[{row_of_[r.parent], row_index}] += total;
@@ -73,6 +87,12 @@ class Gatherer {
   }
 
   Rows finish() {
+    for (size_t i = 0; i < out_.rows.size(); ++i) {
+      Row& row = out_.rows[i];
+      row.typical_ns = typical(row.samples);
+      row.typical_total_ns = typical(steps_of_[i].total);
+      row.typical_kernel_ns = typical(steps_of_[i].kernel);
+    }
     for (const auto& [pair, ns] : child_ns_) {
       Row& row = out_.rows[pair.first];
       if (ns > row.heaviest_child_ns) row.heaviest_child_ns = ns, row.heaviest_child = out_.rows[pair.second].name;
@@ -85,7 +105,9 @@ class Gatherer {
     const auto [found, is_new] = index_.try_emplace({kind, label, shape}, static_cast<int>(out_.rows.size()));
     if (is_new) {
       out_.rows.push_back({.name = label, .shapes = std::string(shape_text(shape)), .kind = kind, .role = role});
-      out_.rows.back().samples.resize(report_.steps.size());
+      const size_t steps = report_.steps.size();
+      out_.rows.back().samples.resize(steps);
+      steps_of_.push_back({std::vector<int64_t>(steps), std::vector<int64_t>(steps)});
     }
     return found->second;
   }
@@ -123,14 +145,19 @@ class Gatherer {
       row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0, .bytes_written = launch.bytes};
       row.self_ns += launch.api_t1 - launch.api_t0, row.total_ns += launch.api_t1 - launch.api_t0;
       row.device_ns += launch.device_ns(), row.device_total_ns += launch.device_ns();
-      row.samples[step] += launch.device_ns();
+      row.samples[step] += report_.device == kCpu ? launch.api_t1 - launch.api_t0 : launch.device_ns();
     }
   }
+
+  struct Steps {
+    std::vector<int64_t> total, kernel;  // ns
+  };
 
   const Report& report_;
   const bool by_shape_;
   const int by_module_;
   Rows out_;
+  std::vector<Steps> steps_of_;  // the rows
   std::vector<int> row_of_;  // of the trace at hand
   std::map<std::tuple<ScopeKind, std::string, uint32_t>, int> index_;
   std::map<std::pair<int, int>, int64_t> child_ns_;  // (row, row of the child)

@@ -44,6 +44,7 @@ Session::Session(Options options) : options_(std::move(options)) {
   detail::g_epoch.store(epoch_, std::memory_order_release);
   report_.title = options_.title, report_.threads = options_.threads, report_.schedule = s;
   report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules, report_.dtype = options_.dtype;
+  if (!options_.roofs && !options_.clock && !options_.timer) options_.roofs = stored_roofs(options_.device);
   report_.replayed = options_.replayed, report_.roofs = options_.roofs;
   if (options_.roofs) report_.overheads.scope_ns = options_.roofs->scope_ns, report_.overheads.event_ns = options_.roofs->event_ns;
   try {

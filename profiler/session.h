@@ -32,7 +32,7 @@ struct Options {
   Device device{};                  // whose launches, times and memory are recorded
   std::string mode{}, rules{}, dtype = "f32";
   bool replayed = false;               // the steps run as one CUDA graph each
-  std::optional<Roofs> roofs{};        // from capture/calibrate.h
+  std::optional<Roofs> roofs{};        // nothing: the stored ones (profiler/roofs.h), unless clock or timer are a test's
   int64_t resident_bytes = 0;          // parameters, gradients, state, batch: what a step touches besides what it allocates; 0: unknown
   DeviceTimer* timer = nullptr;        // null: one of the card on cuda, none elsewhere; else it outlives the session
   int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the footer. null: the device's allocator

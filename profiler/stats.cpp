@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
@@ -37,6 +36,8 @@ double quantile(std::span<const double> samples, double q) {
   return quantile_of_sorted(sorted, q);
 }
 
+bool Estimate::is_noisy() const { return has_interval && noise() > kNoisy; }
+
 Estimate median_interval(std::span<const double> samples) {
   Estimate estimate{.value = median(samples)};
   estimate.low = estimate.high = estimate.value;
@@ -69,6 +70,7 @@ Estimate paired_ratio(std::span<const double> before, std::span<const double> af
 
 std::string factor_text(const Estimate& ratio, size_t pairs) {
   if (!ratio.has_interval) return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
+  if (ratio.is_noisy()) return fmt::format("machine busy: no factor [{:.2f},{:.2f}]", ratio.low, ratio.high);
   if (ratio.contains(1.0)) return fmt::format("no difference shown [{:.2f},{:.2f}]", ratio.low, ratio.high);
   return fmt::format("{:.2f}x [{:.2f},{:.2f}]", ratio.value, ratio.low, ratio.high);
 }

@@ -4,6 +4,7 @@
 // against A is the inverse of A against B. Fixed seed: equal samples give equal intervals. Pure functions.
 #pragma once
 
+#include <cmath>
 #include <span>
 #include <string>
 
@@ -20,6 +21,12 @@ struct Estimate {
   bool has_interval = false;
 
   bool contains(double x) const { return has_interval && low <= x && x <= high; }
+  // Half the width of the interval, in parts of the value; equal for a ratio and its inverse.
+  double noise() const { return low > 0 ? std::sqrt(high / low) - 1 : 0; }
+  // Is the interval too wide to say anything (kNoisy)? Then the machine was busy with something else.
+  bool is_noisy() const;
+  // As a ratio: is there a difference?
+  bool is_shown() const { return has_interval && !is_noisy() && !contains(1); }
 };
 
 Estimate median_interval(std::span<const double> samples);
@@ -28,7 +35,8 @@ Estimate median_interval(std::span<const double> samples);
 // beside each other. Error (usage): unequal or no rounds, or a time that is not positive.
 Estimate paired_ratio(std::span<const double> before, std::span<const double> after);
 
-// "2.56x [2.49,2.62]"; "no difference shown [0.97,1.05]"; "no factor: 4 pairs, 6 are needed" - never a factor without its interval.
+// "2.56x [2.49,2.62]"; "no difference shown [0.97,1.05]"; "machine busy: no factor [0.61,2.70]"; "no factor: 4 pairs,
+// 6 are needed" - never a factor without its interval.
 std::string factor_text(const Estimate& ratio, size_t pairs);
 
 }  // namespace sinter::profiler

@@ -37,6 +37,7 @@ void add_to(Row& sum, const Row& row) {
   sum.calls += row.calls, sum.launches += row.launches, sum.cost += row.cost, sum.untimed += row.untimed, sum.unproved += row.unproved;
   sum.self_ns += row.self_ns, sum.total_ns += row.total_ns, sum.kernel_ns += row.kernel_ns;
   sum.device_ns += row.device_ns, sum.device_total_ns += row.device_total_ns;
+  sum.typical_ns += row.typical_ns;
 }
 
 using Key = std::function<double(const Report&, const Row&)>;
@@ -92,16 +93,16 @@ class Table {
         cpu_(report.device == kCpu),
         timed_(cpu_ || report.source == Source::cupti || report.source == Source::graph || report.source == Source::event),
         steps_(to_double(static_cast<int64_t>(report.steps.size()))),
+        busy_(!report.busy().empty()),
         ceiling_(report.ceiling()),
         all_(report.rows(options.group_by_input_shape, options.group_by_module)) {}
 
   std::string text() {
     check(options_);
     const bool simt = report_.device.type == Device::Type::simt;
-    const Key key = sort_key(!options_.sort_by.empty() ? options_.sort_by
-                             : cpu_                    ? "self_cpu_time_total"
-                             : simt                    ? "count"
-                                                       : "self_cuda_time_total");
+    const Key key = options_.sort_by.empty() && !simt
+                        ? [](const Report& report, const Row& row) { return report.judged_ns(row); }
+                        : sort_key(options_.sort_by.empty() ? "count" : options_.sort_by);
     const std::regex filter = filter_of(options_.filter);
     std::vector<Row> rows;
     for (const Row& row : all_.rows) {
@@ -168,8 +169,9 @@ class Table {
   double xpred(const Row& row) const { return judged(row) ? report_.judged_ns(row) / report_.predicted_ns(row) : 0; }
 
   std::string rate(const Row& row) const {
-    if (row.self_ns <= 0 || row.cost == Cost{}) return "-";
-    const double ns = to_double(row.self_ns), flops = to_double(row.cost.flops), bytes = to_double(row.cost.bytes());
+    const double ns = report_.judged_ns(row);
+    if (ns <= 0 || row.cost == Cost{}) return "-";
+    const double flops = to_double(row.cost.flops), bytes = to_double(row.cost.bytes());
     return flops >= kFlopRateFrom * bytes ? fmt::format("{:.1f} GF/s", flops / ns) : fmt::format("{:.1f} GB/s", bytes / ns);
   }
 
@@ -184,7 +186,7 @@ class Table {
     }
     if (!row.heaviest_child.empty() && to_double(row.total_ns) >= kDrillFactor * to_double(row.self_ns))
       flag("DRILL " + escaped(row.heaviest_child));
-    if (xpred(row) > kSurprise) flag("SURPRISE");
+    if (xpred(row) > kSurprise && !busy_) flag("SURPRISE");
     return out;
   }
 
@@ -267,7 +269,8 @@ class Table {
                            : fmt::format("{:.1f} MB {} {} {:.0f} MB", to_double(report_.working_set) / 1e6,
                                          ceiling_.in_cache ? "fits" : "over", cpu_ ? "LLC" : "L2", to_double(r.cache_bytes) / 1e6);
     const std::string dtype = cpu_ && report_.dtype == "f32" ? "" : " " + report_.dtype;
-    return fmt::format("  roofs: GEMM {}{}, copy {} ({}), {}", gemm, dtype, copy, fits,
+    const std::string spread = r.spread > 0 ? fmt::format(", spread {:.0f} %", 100 * r.spread) : "";
+    return fmt::format("  roofs: GEMM {}{}, copy {} ({}){}, {}", gemm, dtype, copy, fits, r.loaded ? ", under load" : spread,
                        cpu_ ? fmt::format("op {:.2f} us", r.op_ns / 1e3)
                             : fmt::format("floor {:.1f}us, host {:.1f}us/op{}", r.floor_ns / 1e3, r.op_ns / 1e3,
                                           r.node_gap_ns > 0 ? fmt::format(", node gap {:.1f}us", r.node_gap_ns / 1e3) : ""));
@@ -295,10 +298,7 @@ class Table {
   std::string clean() const {
     if (report_.clean_us.empty()) return "";
     const Estimate e = median_interval(report_.clean_us);
-    double profiled = 0;
-    for (const StepSample& step : report_.steps) profiled += to_double(step.ns());
-    profiled = (profiled + to_double(report_.drain_ns)) / steps_ / 1e3;
-    return fmt::format("   clean median {:.1f}us{}, distortion {:+.1f} %", e.value, interval(e), 100 * (profiled / e.value - 1));
+    return fmt::format("   clean median {:.1f}us{}, distortion {:+.1f} %", e.value, interval(e), report_.distortion());
   }
   std::string ok() const { return report_.incomplete.empty() ? "OK" : "INCOMPLETE"; }
 
@@ -377,9 +377,9 @@ class Table {
 
   std::string verdict_line() const {
     const StepVerdict v = report_.verdict();
-    if (v.code == StepCode::undecided && !report_.roofs && cpu_) return "";
+    if (v.code == StepCode::undecided && !report_.roofs && cpu_ && !busy_) return "";
     std::string advice = v.advice;
-    if (!report_.candidates.empty()) advice += (advice.empty() ? "" : "; ") + report_.candidates.front().text(report_);
+    if (!report_.candidates.empty() && !busy_) advice += (advice.empty() ? "" : "; ") + report_.candidates.front().text(report_);
     return fmt::format("STEP: {} - {}{}\n", name_of(v.code), v.evidence, advice.empty() ? "" : " Do: " + advice + ".");
   }
 
@@ -395,7 +395,8 @@ class Table {
     }
     if (slow == 0 || report_.device.type == Device::Type::simt) return "";
     if (slow > 5) out += fmt::format(" and {} more", slow - 5);
-    return fmt::format("slow steps (over {:.0f}x the median of {}):{}\n", kSlowStep, us(typical), out);
+    return fmt::format("stalls (steps over {:.0f}x the median of {}; in sums, not in shares and verdicts):{}\n",
+                       kSlowStep, us(typical), out);
   }
 
   std::string scope_block() {
@@ -415,6 +416,7 @@ class Table {
   const TableOptions& options_;
   const bool cpu_, timed_;
   const double steps_;
+  const bool busy_;
   const Ceiling ceiling_;
   Rows all_;
   Row sum_;

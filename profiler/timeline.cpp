@@ -129,9 +129,10 @@ RowVerdict Report::verdict(const Row& row) const {
                       .emulated = device.type == Device::Type::simt,
                       .replayed = replayed,
                       .on_cpu = cpu,
+                      .busy = !busy().empty(),
                       .launches = row.launches,
-                      .busy_ns = source == Source::event ? 0 : static_cast<double>(cpu ? row.kernel_ns : row.device_ns),
-                      .host_ns = static_cast<double>(cpu ? row.dispatch_ns() : row.self_ns),
+                      .busy_ns = source == Source::event ? 0 : cpu ? row.typical_kernel_ns : row.typical_ns,
+                      .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
                       .has_roofs = c.known(),
                       .compute_share = c.compute_share(row.cost, judged),
                       .memory_share = c.memory_share(row.cost, judged),
@@ -145,16 +146,22 @@ StepVerdict Report::verdict() const {
               .emulated = device.type == Device::Type::simt,
               .upper_bounds = source == Source::event,
               .on_cpu = cpu,
+              .busy = busy(),
               .has_roofs = ceiling().known(),
               .window_ns = static_cast<double>(t.window_ns),
               .data_ns = static_cast<double>(t.data_ns),
               .host_ns = static_cast<double>(t.host_ns),
               .busy_ns = static_cast<double>(t.busy_ns)};
-  if (cpu) f.data_ns = f.host_ns = f.busy_ns = 0;
+  if (cpu) {
+    f.data_ns = f.host_ns = f.busy_ns = 0;
+    std::vector<double> ns;
+    for (const StepSample& step : steps) ns.push_back(static_cast<double>(step.ns()));
+    f.window_ns = median(ns) * static_cast<double>(steps.size());
+  }
   for (const Row& row : rows().rows) {
-    if (cpu && row.kind == ScopeKind::data) f.data_ns += static_cast<double>(row.total_ns);
+    if (cpu && row.kind == ScopeKind::data) f.data_ns += row.typical_total_ns;
     if (row.kind != ScopeKind::op) continue;
-    if (cpu && row.launches > 0) f.host_ns += static_cast<double>(row.dispatch_ns());
+    if (cpu && row.launches > 0) f.host_ns += row.typical_ns - row.typical_kernel_ns;
     const double self = judged_ns(row);
     f.self_ns += self;
     const RowCode code = verdict(row).code;

@@ -92,9 +92,9 @@ class Events {
   std::string text_;
 };
 
-class Writer {
+class TraceWriter {
  public:
-  Writer(const Report& report, int steps)
+  TraceWriter(const Report& report, int steps)
       : report_(report),
         first_(report.steps.front().number),
         last_(report.steps[static_cast<size_t>(steps) - 1].number),
@@ -268,6 +268,6 @@ TracePlan plan_trace(const Report& report, const TraceLimits& limits) {
   return plan;
 }
 
-std::string chrome_trace(const Report& report, const TracePlan& plan) { return Writer(report, plan.steps).write(); }
+std::string chrome_trace(const Report& report, const TracePlan& plan) { return TraceWriter(report, plan.steps).write(); }
 
 }  // namespace sinter::profiler

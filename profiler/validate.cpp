@@ -11,7 +11,7 @@
 namespace sinter::profiler {
 namespace {
 
-using Json = nlohmann::json;
+using TraceJson = nlohmann::json;
 
 struct Slice {
   int64_t t0, t1;
@@ -26,14 +26,14 @@ struct FlowEnd {
 class Validator {
  public:
   TraceCheck check(const std::string& text) {
-    const Json trace = Json::parse(text, nullptr, false);
+    const TraceJson trace = TraceJson::parse(text, nullptr, false);
     if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {
       problem("schema", "no JSON object with an array traceEvents");
       return std::move(out_);
     }
     if (!trace.contains("schemaVersion")) problem("schema", "schemaVersion is missing");
     if (!trace.contains("baseTimeNanoseconds")) problem("schema", "baseTimeNanoseconds is missing");
-    for (const Json& event : trace["traceEvents"]) read(event);
+    for (const TraceJson& event : trace["traceEvents"]) read(event);
     nesting();
     flows();
     launches();
@@ -48,21 +48,21 @@ class Validator {
   void problem(const char* rule, std::string what) {
     out_.problems.size() < kShown ? out_.problems.push_back({rule, std::move(what)}) : void(++more_);
   }
-  static int64_t ns(const Json& us) { return std::llround(us.get<double>() * 1000); }
-  static int64_t id_of(const Json& event, const char* key) {
+  static int64_t ns(const TraceJson& us) { return std::llround(us.get<double>() * 1000); }
+  static int64_t id_of(const TraceJson& event, const char* key) {
     const auto args = event.find("args");
     if (args == event.end() || !args->is_object()) return -1;
     const auto found = args->find(key);
     return found != args->end() && found->is_number_integer() ? found->get<int64_t>() : -1;
   }
 
-  void read(const Json& event) {
+  void read(const TraceJson& event) {
     ++out_.events;
     const std::string place = cat("event ", out_.events);
     const auto has = [&](const char* key, auto&& is) { return event.contains(key) && is(event[key]); };
-    const auto text = [](const Json& j) { return j.is_string(); };
-    const auto number = [](const Json& j) { return j.is_number(); };
-    const auto integer = [](const Json& j) { return j.is_number_integer(); };
+    const auto text = [](const TraceJson& j) { return j.is_string(); };
+    const auto number = [](const TraceJson& j) { return j.is_number(); };
+    const auto integer = [](const TraceJson& j) { return j.is_number_integer(); };
     if (!event.is_object() || !has("ph", text) || !has("name", text) || !has("pid", integer) || !has("tid", integer) ||
         !has("ts", number)) {
       return problem("schema", place + " lacks one of ph, name, pid, tid, ts, or it is of another type");

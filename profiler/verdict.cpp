@@ -30,6 +30,7 @@ RowVerdict row_verdict(const RowFacts& f) {
   if (f.emulated) return {RowCode::emulated, "emulated time means nothing"};
   if (f.launches == 0) return {RowCode::meta, "it launches nothing"};
   if (f.busy_ns <= 0) return {RowCode::unknown, "its device time was not measured"};
+  if (f.busy) return {RowCode::unknown, "the machine was busy"};
   const double roof = std::max(f.compute_share, f.memory_share);
   const std::string share = fmt::format("{:.0f} % of the {} roof", 100 * roof, f.compute_is_nearer ? "compute" : "memory");
   if (f.has_roofs && roof > kAboveRoof) return {RowCode::above_roof, share + ": mnist calibrate, or its cost is counted too high"};
@@ -46,6 +47,7 @@ StepVerdict step_verdict(const StepFacts& f) {
   if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete.", ""};
   if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
   if (f.upper_bounds) return {StepCode::undecided, "source event gives upper bounds only.", "replay as a graph: --mode fused --rules none"};
+  if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
   if (f.data_ns >= kInputShare * f.window_ns) {
     return {StepCode::input_bound, fmt::format("{:.0f} % of the window waits for data.", percent(f.data_ns, f.window_ns)),
             "make batches ahead, or larger"};

@@ -26,6 +26,7 @@ std::string_view name_of(StepCode code);  // UNDECIDED, INPUT-BOUND, ..
 
 struct RowFacts {
   bool invalid = false, emulated = false, replayed = false, on_cpu = true;
+  bool busy = false;  // the machine, with something else
   int64_t launches = 0;
   double busy_ns = 0;      // device self; cpu: inside kernel calls. 0: not measured
   double host_ns = 0;      // self CPU; cpu: `Disp`
@@ -41,6 +42,7 @@ RowVerdict row_verdict(const RowFacts& facts);
 
 struct StepFacts {
   bool incomplete = false, emulated = false, upper_bounds = false, on_cpu = true;  // upper_bounds: source event
+  std::string busy{};  // why nothing can be said
   bool has_roofs = false;
   double window_ns = 0;
   double data_ns = 0;  // idle time that waits for data; cpu: time in data scopes

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "capture/explain.h"
+#include "capture/measure.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
 #include "core/parallel.h"
@@ -66,20 +67,17 @@ std::string proof(const char* what, const std::string& why, double predicted, do
 std::vector<std::string> proofs(const Contest& contest, const Outcome& o) {
   const profiler::Ceiling c = o.eager.ceiling();
   if (!o.ratio.has_interval || !c.known() || o.eager.incomplete.size() + o.fused.incomplete.size() > 0) return {};
+  if (o.ratio.is_noisy() || !o.eager.busy().empty() || !o.fused.busy().empty()) return {};
   const capture::Captured& captured = contest.captured();
-  const bool shown = !o.ratio.contains(1);
+  const bool shown = o.ratio.is_shown();
   const double e = profiler::median(o.eager_us), f = profiler::median(o.fused_us), host = o.eager.roofs->op_ns / 1e3;
   const double fewer = static_cast<double>(captured.recorded.nodes.size()) - static_cast<double>(captured.fused.graph.nodes.size());
   const double traffic = static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) / c.bytes_per_ns / 1e3;
-  const std::string hidden = fmt::format("traffic alone would save {:.1f}{}us", traffic, shown ? fmt::format(" of {:.1f}", e - f) : "");
-  // A core does not compute while it moves what a fused op no longer stores and loads between its parts: that time is saved, and no more.
   if (contest.device == kCpu) {
-    return {
-        proof("fusion",
-              fmt::format("{:+.0f} launches x {:.2f} us = {:.1f}us, and {:+.1f} kB at {:.0f} GB/s = {:.1f}us", -fewer, host, fewer * host,
-                          static_cast<double>(o.ledger.total.fused_bytes - o.ledger.total.eager_bytes) / 1e3, c.bytes_per_ns, traffic),
-              fewer * host + traffic, e - f, shown),
-        hidden};
+    std::vector<double> saved;
+    for (size_t i = 0; i < o.eager_us.size(); ++i) saved.push_back(o.eager_us[i] - o.fused_us[i]);
+    const double kilobytes = 1e-3 * static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
+    return {estimate_text({fewer, host, kilobytes, c.bytes_per_ns, c.in_cache}, profiler::median_interval(saved))};
   }
   if (o.listed_us.empty() || o.ledger.total.eager_us.empty()) return {};
   // A step takes the longer of what the host needs to issue it (H) and what the device needs to run it (D).
@@ -96,10 +94,25 @@ std::vector<std::string> proofs(const Contest& contest, const Outcome& o) {
                 std::max(he, de) - predicted_listed, e - listed, shown),
           proof("replay", fmt::format("{} {:.1f} -> {} {:.1f}us", bound(hf, df), predicted_listed, bound(host, df), predicted_graph),
                 predicted_listed - predicted_graph, listed - f, shown),
-          hidden};
+          fmt::format("the bytes alone would save {:.1f}us", traffic)};
 }
 
 }  // namespace
+
+std::string estimate_text(const Saving& expected, const profiler::Estimate& saved_us) {
+  const double low = expected.low_us(), high = expected.high_us();
+  const auto side = [](double us, bool is_low) {
+    return us * ((us > 0) == is_low ? profiler::kProofLow : profiler::kProofHigh);
+  };
+  const bool look = saved_us.high < side(low, true) || saved_us.low > side(high, false);
+  const std::string bytes = expected.in_cache ? fmt::format("0 to {:.1f}us, as they fit the cache", expected.bytes_us())
+                                              : fmt::format("{:.1f}us", expected.bytes_us());
+  const std::string sum = low == high ? fmt::format("{:.1f}", low) : fmt::format("{:.1f} to {:.1f}", low, high);
+  return fmt::format("estimate: {:+.0f} launches x {:.2f}us, and {:+.1f} kB at {:.0f} GB/s = {} | expected {}us, saved "
+                     "{:.1f} [{:.1f},{:.1f}]{}",
+                     -expected.launches, expected.launch_us, -expected.kilobytes, expected.copy_gbs, bytes, sum,
+                     saved_us.value, saved_us.low, saved_us.high, look ? "  LOOK" : "");
+}
 
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
   using Clock = std::chrono::steady_clock;
@@ -156,10 +169,10 @@ Measured Outcome::measured(const Contest& contest) const {
   Measured m{.only = &fused, .eager = &eager};
   if (!contest.timed()) return m;
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
-  if (contest.device == kCpu) m.distortion = std::max(std::abs(distortion(eager)), std::abs(distortion(fused)));
+  if (contest.device == kCpu) m.distortion = std::max(std::abs(eager.distortion()), std::abs(fused.distortion()));
   if (ratio.has_interval) {
-    m.speedup = ratio;
-    m.noise = 50 * (ratio.high - ratio.low) / ratio.value;
+    if (!ratio.is_noisy()) m.speedup = ratio;
+    m.noise = 100 * ratio.noise();
   }
   return m;
 }
@@ -214,9 +227,10 @@ Outcome run_contest(const Contest& contest, const ContestFlags& flags, Output& o
         o.listed_us.empty() ? "" : fmt::format("{:.1f} (fused, launched one by one) -> ", profiler::median(o.listed_us));
     o.headline =
         fmt::format("{:.1f} -> {}{:.1f} us{}{}", profiler::median(o.eager_us), middle, profiler::median(o.fused_us),
-                    o.ratio.has_interval && !o.ratio.contains(1) ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
+                    o.ratio.is_shown() ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
   }
   o.proof = proofs(contest, o);
+  if (contest.timed()) check_roofs(o.eager, out);
   return o;
 }
 
@@ -229,14 +243,17 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" + outcome.fused.table(flags.view.table) + grades);
   }
   out.result_text("\n" + outcome.ledger.table() + "\n");
-  const bool shown = outcome.ratio.has_interval && !outcome.ratio.contains(1);  // a difference
+  const bool shown = outcome.ratio.is_shown();
   out.result_text(fmt::format("step {}   launches: claimed {}, counted {:.0f}{}\n", outcome.headline, captured.executor->launches(),
                               outcome.fused.launches_per_step(),
                               outcome.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some"));
   if (contest.device == kCpu) {
     out.result_text(fmt::format("profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-                                distortion(outcome.eager), distortion(outcome.fused)));
+                                outcome.eager.distortion(), outcome.fused.distortion()));
   }
+  const std::string eager_busy = outcome.eager.busy(), fused_busy = outcome.fused.busy();
+  if (!eager_busy.empty()) out.result_text(fmt::format("eager: {}\n", eager_busy));
+  if (!fused_busy.empty() && fused_busy != eager_busy) out.result_text(fmt::format("fused: {}\n", fused_busy));
   for (const std::string& line : outcome.proof) out.result_text(line + "\n");
   const double capture_ms = contest.step->stats().capture_ms;
   out.result_text(
@@ -256,6 +273,8 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                                 count_of(static_cast<int64_t>(captured.fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
                                 contest.explain ? "" : " (--explain)"));
   }
+  if (const int64_t open = capture::not_judged(captured.fused); open > 0)
+    out.result_text(fmt::format("measure: the machine is too busy to judge {}: fused\n", count_of(open, "group")));
   if (contest.explain)
     out.result_text("\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(), outcome.eager.ceiling()));
 }

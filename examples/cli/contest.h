@@ -4,6 +4,7 @@
 // The caller brings the functions and judges parity itself, with Worst. On the emulator one step of each is counted and nothing is timed.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -60,6 +61,18 @@ struct Outcome {
 
   Measured measured(const Contest& contest) const;
 };
+
+// What fusing should save on the CPU, beside what it saved: launches cost what a launch costs here. Bytes that fusing
+// does not move cost what copying costs if they come from memory; from a cache they cost something between that and
+// nothing, as the core computes meanwhile. LOOK where the whole interval of what was saved lies outside.
+struct Saving {
+  double launches = 0, launch_us = 0, kilobytes = 0, copy_gbs = 0;
+  bool in_cache = false;
+  double bytes_us() const { return kilobytes / copy_gbs; }
+  double low_us() const { return launches * launch_us + (in_cache ? std::min(0.0, bytes_us()) : bytes_us()); }
+  double high_us() const { return launches * launch_us + (in_cache ? std::max(0.0, bytes_us()) : bytes_us()); }
+};
+std::string estimate_text(const Saving& expected, const profiler::Estimate& saved_us);
 
 // The median step of a round, after steps that warm up; each waits for the device.
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps);

@@ -11,7 +11,7 @@
 namespace sinter::cli {
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   return text.empty() ? "" : text.find('"') == std::string::npos ? '"' + text + '"' : '\'' + text + '\'';
 }
 
@@ -87,7 +87,7 @@ Flag& Flags::word(std::string_view names, std::string& target, std::string value
     target = text;
     if (check) check(text);
   };
-  flag.get = [&target] { return quoted(target); };
+  flag.get = [&target] { return in_quotes(target); };
   return flag;
 }
 
@@ -98,7 +98,7 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
     SINTER_CHECK(known, usage, cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed), where));
     target = text;
   };
-  flag.get = [&target] { return quoted(target); };
+  flag.get = [&target] { return in_quotes(target); };
   return flag;
 }
 

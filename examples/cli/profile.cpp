@@ -125,12 +125,6 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
              [](const std::string& text) { parse_distrust(text); });
 }
 
-double distortion(const Report& report) {
-  std::vector<double> us;
-  for (const StepSample& s : report.steps) us.push_back(static_cast<double>(s.ns()) * 1e-3);
-  return 100 * (profiler::median(us) / profiler::median(report.clean_us) - 1);
-}
-
 void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
   std::string failed, untrusted;
   const auto add = [](std::string& to, const std::string& what) { to += (to.empty() ? "" : "; ") + what; };
@@ -214,8 +208,17 @@ std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
   if (device.type == Device::Type::simt) return {};
   bool fresh = false;
   const profiler::Roofs roofs = capture::calibrated(device, &fresh);
-  if (fresh) out.note("roofs", fmt::format("measured once, kept in {}", escaped(capture::roofs_file(device))));
+  if (fresh) out.note("roofs", fmt::format("measured once, kept in {}", escaped(profiler::roofs_file(device))));
+  if (roofs.loaded) {
+    out.note("roofs", fmt::format("measured beside other programs, which kept {:.1f} cores busy: for this run only",
+                                  roofs.others_cores));
+  }
   return roofs;
+}
+
+void check_roofs(const Report& report, Output& out) {
+  if (const std::string row = capture::faster_than(report); !row.empty() && capture::calibrate_beaten(report))
+    out.note("roofs", fmt::format("{} ran above its roof: measured again, the better ones are kept for the next run", escaped(row)));
 }
 
 }  // namespace sinter::cli

@@ -15,7 +15,7 @@ void add_rules_flag(Flags& flags, std::string& rules) {
 
 void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   add_rules_flag(flags, fusion.rules);
-  flags.choice("measure", fusion.measure, {"on", "off"}, "keep a group unfused where its parts run faster here");
+  flags.choice("measure", fusion.measure, {"on", "off"}, "on: keep a group unfused where its parts are shown to run faster here");
   flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why").saved = false;
   // The folder is looked for now: the graph is written after all the work.
   const auto check_folder = [](const std::string& text) {

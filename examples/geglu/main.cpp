@@ -226,6 +226,7 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
 
 int main(int argc, char** argv) {
   using namespace sinter;
+  restart_with_short_spin(argv);
   cli::App app("geglu", "geglu: a gated block, forward and backward, eager and fused: what fusing changes where products take the time.");
   GegluFlags flags;
   cli::Command& command = app.add(

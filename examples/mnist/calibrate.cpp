@@ -18,8 +18,8 @@ void add_calibrate(cli::App& app) {
     const Device device = choose_device(common.device).first;
     if (device == kCpu && common.threads == 0) set_num_threads(available_cores());
     const profiler::Roofs r = capture::calibrate(device);
-    const std::string file = capture::roofs_file(device);
-    if (!file.empty()) capture::save_roofs(r, file);
+    const std::string file = r.loaded ? "" : profiler::roofs_file(device);
+    if (!file.empty()) profiler::save_roofs(r, file);
     out.result("on", r.key);
     out.result("GEMM", fmt::format("f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops));
     out.result("copy", fmt::format("{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs, cli::bytes(r.cache_bytes), r.dram_gbs));
@@ -27,7 +27,9 @@ void add_calibrate(cli::App& app) {
                fmt::format("{:.2f} us per op{}", r.op_ns / 1e3,
                            device == kCpu ? "" : fmt::format(", {:.2f} us per kernel of a graph, its gap included", r.floor_ns / 1e3)));
     out.result("profiler", fmt::format("{:.0f} ns per scope", r.scope_ns));
-    out.note("kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
+    out.result("spread", fmt::format("{:.0f} % between the best and the usual run; other programs kept {:.1f} cores busy",
+                                     100 * r.spread, r.others_cores));
+    if (!r.loaded) out.note("kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
     out.json({{"schema", "sinter.roofs/1"},
               {"key", r.key},
               {"f32_gflops", r.f32_gflops},
@@ -38,7 +40,10 @@ void add_calibrate(cli::App& app) {
               {"op_ns", r.op_ns},
               {"floor_ns", r.floor_ns},
               {"scope_ns", r.scope_ns},
+              {"spread", r.spread},
+              {"others_cores", r.others_cores},
               {"file", file}});
+    if (r.loaded) profiler::save_roofs(r, "");  // says why they are not kept
     return 0;
   };
 }

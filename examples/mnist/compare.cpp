@@ -205,7 +205,6 @@ void add_compare(cli::App& app) {
       "compare",
       "Runs the same training step eager and fused, interleaved: what became fewer, how long it takes, and that the numbers are the same.");
   compare.train.common = &app.common();
-  compare.train.mode.measure = "on";  // training takes the rules as they are, so that two runs are equal to the bit
   add_data_flags(command.flags, compare.train.data);
   add_model_flags(command.flags, compare.train.model);
   command.flags.word("from", compare.from, "RUN|FILE", "a run folder or a safetensors file").standard = "new weights";

@@ -1,7 +1,9 @@
 // mnist: learn to read handwritten digits, see how well it went, and read a drawing of one's own.
+#include "core/parallel.h"
 #include "examples/mnist/commands.h"
 
 int main(int argc, char** argv) {
+  sinter::restart_with_short_spin(argv);
   sinter::cli::App app("mnist", "mnist: train a small network to read handwritten digits, and look at what it does.");
   sinter::mnist::add_train(app);
   sinter::mnist::add_eval(app);

@@ -8,6 +8,7 @@
 #include "autograd/autograd.h"
 #include "capture/explain.h"
 #include "capture/ledger.h"
+#include "capture/measure.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/memory.h"
@@ -444,6 +445,7 @@ std::string Run::finish_profile() {
   report_->clean_us = clean_us_;
   const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
   if (captured && report_->replayed) report_->nodes = capture::describe_nodes(*captured);
+  cli::check_roofs(*report_, out_);
   const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
   const std::string table = report_->table(flags_.mode.view.table);
   const std::vector<std::string> said = files.write({&*report_, 1},
@@ -491,6 +493,8 @@ void Run::report_capture() {
                                   count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
                                   mode.explain ? "" : " (--explain; --measure off fuses all)"));
   }
+  if (const int64_t open = capture::not_judged(captured->fused); open > 0)
+    out_.note("note", fmt::format("measure: the machine is too busy to judge {}: fused", count_of(open, "group")));
   for (const std::string& miss : stats.misses) out_.note("note", miss);
 }
 
@@ -509,8 +513,8 @@ int Run::report() {
   if (report_) {
     cli::Measured measured{.only = &*report_};
     if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
-      measured.distortion = cli::distortion(*report_);
-      measured.noise = 50 * (clean.high - clean.low) / clean.value;
+      measured.distortion = report_->distortion();
+      measured.noise = 100 * clean.noise();
     }
     cli::judge("train", flags_.mode.view, measured);
   }

@@ -54,7 +54,6 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
   step_ = std::make_unique<capture::Step>([this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
                                           capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
                                                                .parameters = nn::parameter_visitor(*model_),
-                                                               .mode = [this] { return int64_t{model_->is_training()}; },
                                                                .measure = flags.mode.measures(),
                                                                .choices = std::move(choices),
                                                                .cuda_graph = flags.mode.cuda_graph});

@@ -10,12 +10,6 @@ namespace {
 
 using capture::Step;
 
-std::string ops_of(const capture::Graph& graph) {
-  std::string names;
-  for (const capture::Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
-  return names;
-}
-
 // Eager rounds the gradient of the logits by a cast of its own, one more than in f32; fused has none.
 TEST(Bf16, Launches) {
   for (const std::string optimizer : {"adam", "sgd"}) {

@@ -9,10 +9,10 @@
 namespace sinter::capture {
 namespace {
 
-struct Captured {
+struct CapturedTraining {
   Training training;
   Step step;
-  explicit Captured(const TrainOptions& options, const char* rules)
+  explicit CapturedTraining(const TrainOptions& options, const char* rules)
       : training(options), step(training.function(), training.step_options(rules)) {
     for (int i = 0; i < 2; ++i) step(batch_of(options, 16, 1));
   }
@@ -75,7 +75,7 @@ int unordered_pairs(const Graph& graph, const MemoryPlan& plan, const std::vecto
 TEST(Branches, OrderIsThatOfTheGraph) {
   for (const char* rules : {"none", "all,-weight_grad_update", "all"}) {
     for (const TrainOptions& options : {TrainOptions{}, TrainOptions{.clip = 1}, TrainOptions{.optimizer = "sgd", .dropout = 0.5}}) {
-      const Captured c(options, rules);
+      const CapturedTraining c(options, rules);
       const Graph& graph = c.graph();
       const Branches b = split_branches(graph);
       const auto before = order_of(b);
@@ -91,7 +91,7 @@ TEST(Branches, OrderIsThatOfTheGraph) {
           EXPECT_TRUE(b.join != Branches::kNone || before[j][graph.nodes.size() - 1]) << "node " << j << " is never joined";
         }
       }
-      const MemoryPlan plan = plan_memory(graph, [&](int x, int y) { return b.parallel(x, y); });
+      const MemoryPlan plan = plan_memory(graph, &b);
       EXPECT_EQ(unordered_pairs(graph, plan, before), 0) << rules;
       EXPECT_GE(plan.bytes, plan_memory(graph).bytes);
     }
@@ -99,7 +99,7 @@ TEST(Branches, OrderIsThatOfTheGraph) {
 }
 
 TEST(Branches, ParameterGradientsGoAside) {
-  const Captured eager({}, "none");
+  const CapturedTraining eager({}, "none");
   const Branches b = split_branches(eager.graph());
   // dW and db of layers 3 and 2, and db of layer 1 beside its dW; that dW has only its update behind it.
   std::string names;
@@ -108,7 +108,7 @@ TEST(Branches, ParameterGradientsGoAside) {
   // The check above can fail: a plan that takes the list for the order shares memory across branches.
   EXPECT_GT(unordered_pairs(eager.graph(), plan_memory(eager.graph()), order_of(b)), 0);
 
-  const Captured fused({}, "all,-weight_grad_update");
+  const CapturedTraining fused({}, "all,-weight_grad_update");
   const Branches f = split_branches(fused.graph());
   EXPECT_EQ(fused.graph().nodes.size(), 10u);
   ASSERT_EQ(side_nodes(fused.graph(), f).size(), 2u);

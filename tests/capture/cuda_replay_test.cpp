@@ -59,7 +59,7 @@ TEST(CudaReplay, NodesAndEdges) {
       EXPECT_TRUE(recorder.executed().empty());
       const cuda::Recorder::Graph captured = recorder.graphs().at(0);
       ASSERT_EQ(captured.nodes.size(), graph.nodes.size());
-      const MemoryPlan plan = plan_memory(graph, [&](int a, int b) { return branches.parallel(a, b); });
+      const MemoryPlan plan = plan_memory(graph, &branches);
       for (size_t j = 0; j < graph.nodes.size(); ++j) {
         EXPECT_EQ(captured.nodes[j].name, graph.nodes[j].op->text());
         EXPECT_EQ(captured.nodes[j].branch, branches.branch[j]);

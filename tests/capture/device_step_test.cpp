@@ -13,7 +13,6 @@
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
 using test::kCuda;
 
 void copy_all(const nn::NamedTensors& to, const nn::NamedTensors& from) {

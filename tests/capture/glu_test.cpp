@@ -51,12 +51,6 @@ struct Block {
   }
 };
 
-std::string ops_of(const capture::Graph& graph) {
-  std::string names;
-  for (const capture::Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
-  return names;
-}
-
 double distance(const Tensor& a, const Tensor& b) {
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
   double sum = 0;

@@ -22,11 +22,6 @@ struct Recorded {
     return rewrite(step.captured()->recorded, RuleSet(rules), device);
   }
 };
-std::string ops_of(const Graph& graph) {
-  std::string names;
-  for (const Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
-  return names;
-}
 std::string misses_of(const Rewriter& r, std::string_view rule) {
   std::string text;
   for (const Miss& miss : r.misses) {

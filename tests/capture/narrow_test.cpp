@@ -9,14 +9,6 @@
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
-
-std::string ops_of(const Graph& graph) {
-  std::string names;
-  for (const Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
-  return names;
-}
-
 TEST(NarrowMlpSimt, OneLaunchAndTheUpdate) {
   const auto list = [](const TrainOptions& options, const char* rules) {
     Training training(options);

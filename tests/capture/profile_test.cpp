@@ -17,11 +17,12 @@
 #include "profiler/trace.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
+#include "tests/profiler/scopes.h"
+#include "tests/test_util.h"
 
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
 using test::kCuda;
 
 struct Profiled {
@@ -157,26 +158,70 @@ TEST(Profile, EmulatedCountsAreThoseOfTheCardSimt) {
   }
 }
 
-TEST(Calibrate, KeepsWhatItMeasuredAndMeasuresAgainWhatItCannotRead) {
+class Calibrate : public testing::Test {
+ protected:
+  Calibrate() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
+  ~Calibrate() override { unsetenv("XDG_CACHE_HOME"); }
+  const test::TempDir folder_;
+};
+
+TEST_F(Calibrate, KeepsWhatItMeasuredOnAQuietMachineAndTakesWhatIsKept) {
   EXPECT_THROW(calibrate(kSimt), Error);
-  const std::string folder = std::filesystem::temp_directory_path() / cat("sinter-roofs-", getpid());
-  setenv("XDG_CACHE_HOME", folder.c_str(), 1);
-  const std::string file = roofs_file(kCpu);
-  EXPECT_TRUE(file.starts_with(folder + "/sinter/roofs-")) << file;
   bool fresh = false;
-  const profiler::Roofs first = calibrated(kCpu, &fresh);
-  EXPECT_TRUE(fresh);
+  profiler::Roofs first = calibrated(kCpu, &fresh);
+  EXPECT_EQ(fresh, !first.loaded);
+  EXPECT_EQ(profiler::stored_roofs(kCpu).has_value(), !first.loaded);
   for (const double n : {first.f32_gflops, first.bf16_gflops, first.cache_gbs, first.dram_gbs, first.op_ns, first.scope_ns})
     EXPECT_GT(n, 0);
   EXPECT_GT(first.cache_bytes, 0);
-  const profiler::Roofs again = calibrated(kCpu, &fresh);
+  EXPECT_GE(first.spread, 0);
+  first.loaded = false, first.f32_gflops = 95;
+  profiler::save_roofs(first, profiler::roofs_file(kCpu));
+  EXPECT_EQ(calibrated(kCpu, &fresh).f32_gflops, 95);
   EXPECT_FALSE(fresh);
-  EXPECT_NEAR(again.f32_gflops, first.f32_gflops, 1e-3 * first.f32_gflops);
-  EXPECT_NEAR(again.op_ns, first.op_ns, 1e-3 * first.op_ns);
-  std::ofstream(file) << first.key << "\ncache_bytes 1\nf32_gflops";
-  calibrated(kCpu, &fresh);
-  EXPECT_TRUE(fresh);
-  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Calibrate, SeesWhatOthersTakeOfTheCores) {
+  const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
+  EXPECT_DOUBLE_EQ(busy_seconds("cpu  1000 20 300 400000 5000 6 70 8 0 0\n"), 1404 / ticks);
+  EXPECT_FALSE(is_loaded(0.1, 2, 2));
+  EXPECT_TRUE(is_loaded(0.2, 2, 2)) << "two threads want both cores";
+  EXPECT_FALSE(is_loaded(1.1, 1, 2)) << "one core is left for one thread";
+  EXPECT_TRUE(is_loaded(1.2, 1, 2));
+  EXPECT_TRUE(is_loaded(0.2, 4, 2));
+}
+
+TEST_F(Calibrate, RoofsThatALaterRunBeatsAreMeasuredAgain) {
+  const auto report = [](int64_t stall_ns) {
+    profiler::FakeClock clock;
+    const profiler::Roofs roofs{.f32_gflops = 10, .cache_gbs = 10, .dram_gbs = 10, .op_ns = 100};
+    profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 8}, .roofs = roofs, .clock = &clock});
+    for (int step = 0; !session.done(); ++step) {
+      profiler::fake_op(clock, "matmul", 100, 10'000, {.cost = {200'000, 10, 10}});  // 20 GFLOP/s
+      clock.advance(step % 2 * stall_ns);
+      session.step();
+    }
+    return session.finish();
+  };
+  EXPECT_EQ(faster_than(report(0)), "matmul");
+  EXPECT_EQ(faster_than(report(50'000)), "") << "a busy machine proves nothing";
+  EXPECT_FALSE(calibrate_beaten(report(0))) << "nothing is kept";
+
+  profiler::Roofs stored{.key = profiler::roofs_key(kCpu), .f32_gflops = 10, .cache_gbs = 1e6, .cache_bytes = 1, .op_ns = 100};
+  const profiler::Roofs both = better(stored, {.f32_gflops = 30, .cache_gbs = 20, .op_ns = 200});
+  EXPECT_EQ(both.f32_gflops, 30);
+  EXPECT_EQ(both.cache_gbs, 1e6);
+  EXPECT_EQ(both.op_ns, 200);
+  EXPECT_EQ(both.beaten, 1);
+
+  const std::string file = profiler::roofs_file(kCpu);
+  profiler::save_roofs(stored, file);
+  const bool done = calibrate_beaten(report(0));  // not on a machine that is busy now
+  EXPECT_EQ(profiler::stored_roofs(kCpu)->beaten, done ? 1 : 0);
+  EXPECT_EQ(profiler::stored_roofs(kCpu)->cache_gbs, 1e6);
+  stored.beaten = 3;
+  profiler::save_roofs(stored, file);
+  EXPECT_FALSE(calibrate_beaten(report(0))) << "then the counted work is wrong, or the machine";
 }
 
 // ---- On a card ----------------------------------------------------------------------------------------------------------------------

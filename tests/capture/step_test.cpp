@@ -220,13 +220,6 @@ TEST(Step, ATensorMadeAnewIsAnError) {
   EXPECT_NE(message.find("no op produced"), std::string::npos) << message;
 }
 
-TEST(Step, CapturesDoNotNest) {
-  Step inner([](const Tensors& in) { return Tensors{neg(in[0])}; });
-  Step outer([&](const Tensors& in) { return inner(in); });
-  const std::string message = message_of([&] { outer({Tensor::ones({2, 2})}); });
-  EXPECT_NE(message.find("a captured step inside a captured step"), std::string::npos) << message;
-}
-
 TEST(Step, ChangedGuardsCaptureAgain) {
   Training training({.sizes = {20, 16, 10}});
   std::vector<Tensor> parameters = training.net.parameters();

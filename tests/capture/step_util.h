@@ -10,6 +10,15 @@
 
 namespace sinter {
 
+inline constexpr Device kSimt{Device::Type::simt, 0};
+
+// "linear_act matmul ..": the names of a graph's ops in order.
+inline std::string ops_of(const capture::Graph& graph) {
+  std::string names;
+  for (const capture::Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
+  return names;
+}
+
 struct TrainOptions {
   std::vector<int64_t> sizes{784, 256, 128, 10};
   std::string activation = "relu", optimizer = "adam";

@@ -1,14 +1,20 @@
 #include "core/parallel.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <climits>
+#include <filesystem>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -53,6 +59,67 @@ TEST_F(Parallel, ExceptionsReachTheCaller) {
   parallel_for(1, 1, [&](int64_t, int64_t) { sum = 1; });
   EXPECT_EQ(sum, 1);
   EXPECT_THROW(set_num_threads(0), Error);
+}
+
+TEST_F(Parallel, ThreadsThatCannotStartLeaveTheirPartsToTheOthers) {
+  if (dlsym(RTLD_DEFAULT, "GOMP_parallel")) GTEST_SKIP() << "OpenMP ends the process where it cannot start a thread";
+  const auto sum_without_threads = [] {
+    set_num_threads(3);
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_NPROC, &none);
+    if (geteuid() == 0 && setuid(65534) != 0) std::exit(2);  // no limit holds for root
+    std::atomic<int64_t> sum{0};
+    parallel_for(9, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    std::exit(sum == 9 ? 0 : 1);
+  };
+  EXPECT_EXIT(sum_without_threads(), testing::ExitedWithCode(0), "");
+}
+
+// A file system with what the kernel says of cgroups.
+class Quota : public testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(root_.file(name)).parent_path());
+    root_.write(name, text);
+  }
+  int cores() const { return detail::quota_cores(root_.path()); }
+  const test::TempDir root_;
+};
+
+TEST_F(Quota, NoneIsNoLimit) {
+  EXPECT_EQ(cores(), INT_MAX);
+  write("proc/self/cgroup", "not what the kernel writes\n:\n");
+  EXPECT_EQ(cores(), INT_MAX);
+  write("proc/self/cgroup", "0::/\n");
+  write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(cores(), INT_MAX);
+}
+
+TEST_F(Quota, OfVersion2IsTheLeastOnTheWayToTheRoot) {
+  write("proc/self/cgroup", "0::/user.slice/job\n");
+  write("sys/fs/cgroup/user.slice/cpu.max", "250000 100000\n");
+  EXPECT_EQ(cores(), 3) << "2.5 cores' worth of time keep three threads busy";
+  write("sys/fs/cgroup/user.slice/job/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cores(), 1);
+  write("sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n");
+  EXPECT_EQ(cores(), 3);
+}
+
+TEST_F(Quota, OfVersion1IsThatOfTheControllerCpu) {
+  write("proc/self/cgroup", "5:cpuset:/job\n3:cpu,cpuacct:/job\n0::/\n");
+  write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+  write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+  write("sys/fs/cgroup/cpuset/job/cpu.max", "1 100000\n");
+  EXPECT_EQ(cores(), INT_MAX);
+  write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "400000\n");
+  EXPECT_EQ(cores(), 4);
+}
+
+TEST_F(Quota, OfAContainerLiesOnTop) {
+  write("proc/self/cgroup", "3:cpu,cpuacct:/docker/4f1c\n");  // the host's path, which is not there
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
+  EXPECT_EQ(cores(), 2);
 }
 
 // Known answers of Philox4x32-10: counter and key all zero, all ones (the vectors of the Random123 distribution).

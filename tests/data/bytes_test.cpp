@@ -8,8 +8,6 @@ namespace {
 using test::Bytes;
 using test::expect_error;
 using test::operator+;
-constexpr auto kData = Error::Kind::data;
-
 TEST(Bytes, ReadsRawInPieces) {
   const test::TempDir dir;
   const Bytes content = test::pattern(1000);

@@ -6,6 +6,10 @@
 
 #include "tests/test_util.h"
 
+namespace sinter {
+inline constexpr auto kData = Error::Kind::data;
+}
+
 namespace sinter::test {
 
 using Bytes = std::vector<uint8_t>;

@@ -8,8 +8,6 @@ namespace {
 
 using test::Bytes;
 using test::expect_error;
-constexpr auto kData = Error::Kind::data;
-
 Bytes images_file(uint32_t n, unsigned salt = 0) { return test::idx({n, 28, 28}, test::pattern(n * 784, salt)); }
 Bytes labels_file(uint32_t n) {
   Bytes labels(n);

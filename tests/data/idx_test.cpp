@@ -8,8 +8,6 @@ namespace {
 using test::Bytes;
 using test::expect_error;
 using test::operator+;
-constexpr auto kData = Error::Kind::data;
-
 class IdxTest : public testing::Test {
  protected:
   IdxArray images(const Bytes& file) { return read_idx(dir_.write("images", file), IdxKind::images); }

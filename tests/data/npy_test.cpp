@@ -13,8 +13,6 @@ using test::expect_error;
 using test::npy;
 using test::npy_dict;
 using test::operator+;
-constexpr auto kData = Error::Kind::data;
-
 template <class T>
 Bytes little(const std::vector<T>& values) {
   Bytes out(values.size() * sizeof(T));

@@ -9,8 +9,6 @@ namespace {
 
 using test::Bytes;
 using test::expect_error;
-constexpr auto kData = Error::Kind::data;
-
 class PngTest : public testing::Test {
  protected:
   GreyImage read(const Bytes& file) { return read_png(dir_.write("x.png", file)); }

@@ -19,14 +19,8 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 const Words kSmall{"train", "--limit", "500", "--hidden", "16", "--threads", "1", "--batch", "32", "--lr", "0.005"};
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 json json_of(const Program& program, const Words& words, int status = 0) {
   const Result r = program.run(words + Words{"--json"});
   EXPECT_EQ(r.status, status) << r.err;
@@ -127,7 +121,7 @@ TEST(MnistModels, GegluTrainsSavesAndReads) {
   const json read = json_of(program, {"eval", "--limit", "1000"});
   EXPECT_EQ(read["loss"], eager["test"]["loss"]);
   EXPECT_EQ(program.run({"predict", "--index", "0"}).status, 0);
-  const json fused = json_of(program, train + Words{"--mode", "fused", "--measure", "off"});
+  const json fused = json_of(program, train + Words{"--mode", "fused"});
   EXPECT_NEAR(fused["test"]["accuracy"].get<double>(), eager["test"]["accuracy"].get<double>(), 0.05);
   const Result wide = program.run({"train", "--model", "geglu", "--hidden", "32,16"});
   EXPECT_EQ(wide.status, 2);
@@ -249,8 +243,6 @@ TEST(MnistRecipe, SchedulesHoldAtEveryStepInBothModes) {
                              std::to_string(kWarmup),
                              "--mode",
                              mode,
-                             "--measure",
-                             "off",
                              "--save-every",
                              "0"})["epochs"];
   };

@@ -10,15 +10,12 @@ namespace {
 
 using nlohmann::json;
 using test::Program;
+using test::operator+;
+using test::Words;
 using test::Result;
-using Words = std::vector<std::string>;
 
 const Words kTrain{"train", "--data",       "synthetic", "--limit", "64", "--epochs", "1", "--hidden",
                    "24,16", "--batch-size", "24",        "--val",   "0",  "--seed",   "3"};
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(MnistSimt, TrainsAsTheCpuDoes) {

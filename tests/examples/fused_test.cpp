@@ -1,5 +1,5 @@
 // Mode fused, compare and graph files of the `mnist` program, run as a subprocess: the same numbers, the counts of every rule set, and what
-// is said and refused. --measure off: which groups are kept unfused depends on the clock.
+// is said and refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,20 +10,14 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
-const Words kSmall{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
-const Words kFused{"--mode", "fused", "--measure", "off"};
-const Words kCompare{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+const Words kSmallFused{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
+const Words kFused{"--mode", "fused"};
+const Words kCompare{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
 TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;
-  const Words recipe = kSmall + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
+  const Words recipe = kSmallFused + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
   const Result eager = program.run(recipe), fused = program.run(recipe + kFused);
   ASSERT_EQ(eager.status, 0) << eager.err;
   ASSERT_EQ(fused.status, 0) << fused.err;
@@ -37,7 +31,7 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
 
 TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
   const Program program;
-  const Result r = program.run(kSmall + kFused + Words{"--epochs", "3", "--rules", "none"});
+  const Result r = program.run(kSmallFused + kFused + Words{"--epochs", "3", "--rules", "none"});
   ASSERT_EQ(r.status, 0) << r.err;
   expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ", ", 185 of 189 steps replayed, 0 allocations per replay\n"});
 }
@@ -101,6 +95,23 @@ TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
   }
 }
 
+// What compare shows is what train does: nothing is decided by the clock unless --measure on asks for it.
+TEST(MnistFused, CompareRunsThePlanOfTrain) {
+  const Program program;
+  for (const char* command : {"train", "compare"}) {
+    const Result config = program.run({command, "--print-config"});
+    expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"off\"\n"});
+  }
+  const Result trained = program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
+  expect_facts(trained.err, {"25 launches -> 9 (rules all)"});
+  for (int again = 0; again < 3; ++again) {
+    const Result compared = program.run(kCompare);
+    expect_facts(compared.out, {"launches: claimed 9, counted 9\n"});
+  }
+  const Result measured = program.run(kCompare + Words{"--measure", "on", "--explain"});
+  expect_facts(measured.out, {"choice   measured: a group goes where "});
+}
+
 TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
   const Program program;
   const Result r = program.run(kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
@@ -108,7 +119,7 @@ TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
   EXPECT_TRUE(
       r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread   rules all,-weight_grad_update   "));
   expect_facts(r.out, {"\nsoftmax_xent        <- log_softmax, nll, 2 backwards ", "  1942.1 ->  1740.3   -201.7  ", "  - unchanged\n",
-                       "11501.4 -> 10491.8  -1009.7  ", "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
+                       "11501.4 -> 10491.8  -1009.7\n", "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
                        "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches\n"});
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
   EXPECT_EQ(Program::text(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
@@ -128,7 +139,7 @@ TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
 
 TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
   const Program program;
-  ASSERT_EQ(program.run(kSmall + Words{"--steps", "2", "--out", "a"}).status, 0);
+  ASSERT_EQ(program.run(kSmallFused + Words{"--steps", "2", "--out", "a"}).status, 0);
   const Result from = program.run(kCompare + Words{"--from", "a"});
   EXPECT_EQ(from.status, 0) << from.err;
   EXPECT_TRUE(from.out.starts_with("compare mlp 784-32-10 relu   batch 128   ")) << from.out;
@@ -152,7 +163,7 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
   for (const char* dtype : {"f32", "bf16"}) {
     const Words train{"--steps",   "20",  "--force", "--out", "a",           "--dtype", dtype,
                       "--dropout", "0.1", "--act",   "gelu",  "--normalize", "mnist"};
-    ASSERT_EQ(program.run(kSmall + train).status, 0);
+    ASSERT_EQ(program.run(kSmallFused + train).status, 0);
     ASSERT_EQ(program.run({"predict", "--from", "a", "--dump-graph", "g.txt"}).status, 0);
     const Words predict{"predict", "--from", "a", "--json", "--index", "3"};
     const Result model = program.run(predict), graph = program.run(predict + Words{"--graph", "g.txt"});
@@ -245,7 +256,7 @@ TEST(MnistFused, OverfitsOneBatch) {
 
 TEST(MnistFused, Fast98RunsAndMissesItsTargetOnFewImages) {
   const Program program;
-  const Result r = program.run({"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--measure", "off", "--hidden", "32"});
+  const Result r = program.run({"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--hidden", "32"});
   EXPECT_EQ(r.status, 7);
   expect_facts(r.out, {"   target 98 %: missed\n", ", 6 steps     run "});
   expect_facts(r.err, {"epoch 3/3", "train: target missed: test accuracy ", ", --target-acc 98\n"});

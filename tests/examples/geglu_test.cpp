@@ -9,7 +9,6 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 Result geglu(const Words& more) {
   Program program;

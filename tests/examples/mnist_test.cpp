@@ -13,14 +13,9 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 const Words kQuick{"train", "--limit", "2000", "--epochs", "1", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
 
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(Mnist, TrainsAndSaysSo) {

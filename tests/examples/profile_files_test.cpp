@@ -16,10 +16,6 @@ const std::vector<std::string> kTrain = {
     "train",   "-q",           "--data", "synthetic",       "--limit", "256",      "--hidden", "16",    "--steps",
     "24",      "--batch-size", "32",     "--threads",       "1",       "--device", "cpu",      "--out", "run",
     "--force", "--val",        "0",      "--profile-steps", "1:1:6"};
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 // One run writes every format; the tests look at its files.
 class ProfileFiles : public testing::Test {

@@ -12,8 +12,9 @@ namespace sinter::cli {
 namespace {
 
 using test::Program;
+using test::with;
+using test::Words;
 using test::Result;
-using Words = std::vector<std::string>;
 
 template <class F>
 std::optional<Error> error_of(F&& f) {
@@ -117,8 +118,7 @@ TEST(FailOn, BeatsExpectations) {
   EXPECT_NE(slow->message().find("throttle; the SM clock was 1499 of 2000 MHz"), std::string::npos) << slow->message();
 }
 
-const Words kOne{"compare", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
-Words with(Words words, const Words& more) { return words.insert(words.end(), more.begin(), more.end()), words; }
+const Words kOne{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
 TEST(Expect, DecidesTheExitStatus) {
   const Program program;

@@ -11,6 +11,14 @@
 
 namespace sinter::test {
 
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+inline Words with(const Words& words, const Words& more) { return words + more; }
+
 struct Result {
   int status = -1;  // exit status, or 128 + signal
   std::string out, err;

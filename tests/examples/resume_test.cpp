@@ -13,16 +13,11 @@ namespace sinter::test {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
 // 10 batches an epoch, the last of 12.
-const Words kSmall{"train",     "--limit", "300",         "--batch", "32",        "--hidden", "16",    "--epochs", "3",
+const Words kThreeEpochs{"train",     "--limit", "300",         "--batch", "32",        "--hidden", "16",    "--epochs", "3",
                    "--threads", "1",       "--log-every", "4",       "--dropout", "0.2",      "--out", "r"};
 
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 std::string content(const Program& program, const std::string& name) { return Program::text(program.folder() / "r" / name); }
 
@@ -45,7 +40,7 @@ class MnistResume : public testing::TestWithParam<Case> {};
 TEST_P(MnistResume, EndsWithTheBytesOfAnUndisturbedRun) {
   const auto& [mode, optimizer, dtype] = GetParam();
   const Words train =
-      with(kSmall, {"--mode", mode, "--optimizer", optimizer, "--dtype", dtype, "--schedule", "onecycle", "--save-steps", "10"});
+      with(kThreeEpochs, {"--mode", mode, "--optimizer", optimizer, "--dtype", dtype, "--schedule", "onecycle", "--save-steps", "10"});
   const Program straight, stopped;
   ASSERT_EQ(straight.run(train).status, 0);
   // After the first step; within an epoch; at the end of one, where the evaluation is dropped; at the last step.
@@ -69,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(All, MnistResume,
 
 TEST(MnistResume, ARealSignalIsNoMoreThanAPause) {
   const Program straight, stopped;
-  const Words train = with(kSmall, {"--epochs", "60", "--mode", "fused"});
+  const Words train = with(kThreeEpochs, {"--epochs", "60", "--mode", "fused"});
   ASSERT_EQ(straight.run(train).status, 0);
   const auto rows = [&] {
     const std::string text = content(stopped, "metrics.csv");
@@ -92,8 +87,8 @@ TEST(MnistResume, ARealSignalIsNoMoreThanAPause) {
 
 TEST(MnistResume, MoreEpochsUnderAConstantRateAreAsIfPlanned) {
   const Program straight, longer;
-  ASSERT_EQ(straight.run(with(kSmall, {"--val", "0"})).status, 0);
-  ASSERT_EQ(longer.run(with(kSmall, {"--val", "0", "--epochs", "2"})).status, 0);
+  ASSERT_EQ(straight.run(with(kThreeEpochs, {"--val", "0"})).status, 0);
+  ASSERT_EQ(longer.run(with(kThreeEpochs, {"--val", "0", "--epochs", "2"})).status, 0);
   const Result r = longer.run({"train", "--resume", "r", "--epochs", "3"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_FALSE(has(r.err, "not bit-identical")) << r.err;
@@ -102,7 +97,7 @@ TEST(MnistResume, MoreEpochsUnderAConstantRateAreAsIfPlanned) {
 
   // Of a run that ended within an epoch the rest of it comes first.
   const Program cut;
-  Words steps = kSmall;
+  Words steps = kThreeEpochs;
   std::replace(steps.begin(), steps.end(), std::string("--epochs"), std::string("--steps"));
   std::replace(steps.begin(), steps.end(), std::string("3"), std::string("14"));
   ASSERT_EQ(cut.run(with(steps, {"--val", "0"})).status, 0);
@@ -113,7 +108,7 @@ TEST(MnistResume, MoreEpochsUnderAConstantRateAreAsIfPlanned) {
 
 TEST(MnistResume, SaysWhatIsFinishedWhatMustMatchAndWhatIsNotIdentical) {
   const Program program;
-  ASSERT_EQ(program.run(with(kSmall, {"--stop-after", "12"})).status, 130);
+  ASSERT_EQ(program.run(with(kThreeEpochs, {"--stop-after", "12"})).status, 130);
   struct Refusal {
     Words words;
     int status;
@@ -158,7 +153,7 @@ TEST(MnistResume, SaysWhatIsFinishedWhatMustMatchAndWhatIsNotIdentical) {
 
 TEST(MnistResume, OtherDataAndADamagedFileAreRefused) {
   const Program program;
-  ASSERT_EQ(program.run(with(kSmall, {"--stop-after", "2"})).status, 130);
+  ASSERT_EQ(program.run(with(kThreeEpochs, {"--stop-after", "2"})).status, 130);
   std::string bytes = content(program, "last.safetensors");
   bytes.back() ^= 1;
   program.write("r/last.safetensors", bytes);

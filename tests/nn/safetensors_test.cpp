@@ -25,7 +25,7 @@ Bytes with_header(const std::string& json, const Bytes& data) {
   out.insert(out.end(), data.begin(), data.end());
   return out;
 }
-Bytes content(const std::string& path) {
+Bytes bytes_of_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -56,12 +56,12 @@ TEST(Safetensors, WhatIsWrittenReadsBack) {
   EXPECT_EQ(order,
             (std::vector<std::string>{"strided", "t.f64", "t.i64", "empty", "scalar \"\xc3\xa9\"", "t.f32", "t.i32", "t.bf16", "t.u8"}));
   uint64_t length = 0;
-  const Bytes bytes = content(dir.file("a"));
+  const Bytes bytes = bytes_of_file(dir.file("a"));
   std::memcpy(&length, bytes.data(), 8);
   EXPECT_EQ((8 + length) % 64, 0u);
   std::swap(all[0], all[4]);
   write_safetensors(dir.file("b"), all, metadata);
-  EXPECT_EQ(content(dir.file("b")), bytes);  // the order given does not matter
+  EXPECT_EQ(bytes_of_file(dir.file("b")), bytes);  // the order given does not matter
 }
 
 TEST(Safetensors, AModelGoesThroughAFile) {
@@ -184,7 +184,7 @@ TEST(Safetensors, RefusesHostileHeaders) {
 TEST(Safetensors, DamagedDataIsFound) {
   const TempDir dir;
   write_safetensors(dir.file("f"), {{"w", Tensor::from({1, 2, 3}, {3})}});
-  Bytes bytes = content(dir.file("f"));
+  Bytes bytes = bytes_of_file(dir.file("f"));
   bytes.back() ^= 1;
   dir.write("f", bytes);
   expect_error(checkpoint, {"checkpoint: damaged: " + dir.file("f"), "crc32 of the data is ", "header says "},

@@ -57,6 +57,20 @@ TEST(Stats, NoFactorWithoutAnInterval) {
   EXPECT_EQ(factor_text(paired_ratio(std::vector<double>(6, 2.5), std::vector<double>(6, 1.0)), 6), "2.50x [2.50,2.50]");
 }
 
+// Two programs that are equal, on a machine that gives each round to one or to the other.
+TEST(Stats, ABusyMachineHasNoFactor) {
+  const std::vector<double> a{100, 900, 100, 120, 700, 110}, b{105, 100, 800, 115, 95, 100};
+  const Estimate forth = paired_ratio(a, b), back = paired_ratio(b, a);
+  EXPECT_TRUE(forth.is_noisy() && back.is_noisy());
+  EXPECT_NEAR(forth.noise(), back.noise(), 1e-12);
+  EXPECT_FALSE(forth.is_shown());
+  EXPECT_TRUE(factor_text(forth, 6).starts_with("machine busy: no factor [")) << factor_text(forth, 6);
+  std::vector<double> twice = b;
+  for (double& x : twice) x /= 2;
+  EXPECT_TRUE(paired_ratio(b, twice).is_shown());
+  EXPECT_FALSE(paired_ratio(b, b).is_shown());
+}
+
 TEST(Stats, BadRoundsAreErrors) {
   const std::vector<double> two(2, 1.0), three(3, 1.0), zero(2, 0.0);
   EXPECT_THROW(paired_ratio(two, three), Error);

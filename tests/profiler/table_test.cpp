@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 
 #include "core/error.h"
 #include "tests/profiler/scopes.h"
@@ -67,12 +68,59 @@ TEST(Table, Golden) {
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  %roof     Pred  xpred  Verdict        Name           Flags
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
- 40.1   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.5 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
+ 40.0   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.7 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
  15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17  17.8 GB/s     85  138.3us   1.1x  memory-bound   sgd_update     MANY -
   0.8     8.5us      8.5us        -        -   0.6      3   0.00     5.9       -          -      -    1.6us   5.4x  -              3 small rows
 ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs 0
 STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
 )");
+}
+
+// Twenty steps; `extra(step)` ns more in the first linear.
+Report steps_with(const std::function<int64_t(int)>& extra) {
+  FakeClock clock;
+  const Roofs roofs{.f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 20}, .roofs = roofs, .resident_bytes = 2'500'000, .clock = &clock});
+  for (int step = 0; !session.done(); ++step) {
+    mlp_step(clock, extra(step));
+    session.step();
+  }
+  return session.finish();
+}
+
+TEST(Table, AStallIsListedAndDecidesNothing) {
+  const Report quiet = steps_with([](int) { return 0; });
+  const Report stalled = steps_with([](int step) { return step == 7 ? 100'000'000 : 0; });
+  const std::vector<Row> rows = quiet.rows().rows, again = stalled.rows().rows;
+  ASSERT_EQ(rows.size(), again.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(stalled.judged_ns(again[i]), quiet.judged_ns(rows[i])) << rows[i].name;
+    EXPECT_EQ(stalled.verdict(again[i]).code, quiet.verdict(rows[i]).code) << rows[i].name;
+  }
+  EXPECT_EQ(quiet.verdict().code, StepCode::compute_bound);
+  EXPECT_EQ(stalled.verdict().evidence, quiet.verdict().evidence);
+  const std::string text = stalled.table();
+  EXPECT_LT(text.find("matmul(wgrad)"), text.find("linear")) << "the stalled row does not come first\n" << text;
+  EXPECT_NE(text.find("stalls (steps over 2x the median of 1055.9us; in sums, not in shares and verdicts): #7 101055.9us\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Table, ABusyMachineGetsNoVerdictAndNoAdvice) {
+  Report busy = steps_with([](int step) { return step % 2 * 900'000; });
+  busy.candidates = {{.rule = "linear_act", .ops = "linear + relu", .rows = {"linear"}, .times = 2, .launches_saved = 2}};
+  Report distorted = steps_with([](int) { return 0; });
+  distorted.candidates = busy.candidates;
+  EXPECT_NE(distorted.table().find(" Do: linear_act x2 "), std::string::npos);
+  distorted.clean_us = std::vector<double>(20, 1055.9 / 1.26);
+  for (const Report* report : {&busy, &distorted}) {
+    const std::string text = report->table();
+    EXPECT_NE(text.find("\nSTEP: UNDECIDED - machine busy: no verdict; "), std::string::npos) << text;
+    for (const char* advice : {" Do: ", "-bound", "SURPRISE"}) EXPECT_EQ(text.find(advice), std::string::npos) << text;
+  }
+  EXPECT_NE(busy.busy().find("half of the steps lie 60 % of the median apart, 25 % allowed."), std::string::npos) << busy.busy();
+  EXPECT_NE(distorted.busy().find("profiled steps take +26 % of the clean ones, 25 % allowed."), std::string::npos)
+      << distorted.busy();
 }
 
 TEST(Table, ByShapeAllRowsAndScopes) {
@@ -81,7 +129,7 @@ TEST(Table, ByShapeAllRowsAndScopes) {
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
- 13.4   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  182.6 GF/s    192  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
+ 13.3   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  183.9 GF/s    194  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
  13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   4.20   229.9   18.28   30.1 GF/s     32   44.9us   3.1x  mixed          linear         SURPRISE  f32[64, 256] f32[128, 256]
  15.1   158.7us    158.7us  158.7us  158.7us   3.9      6   0.47  2821.8    0.17   17.8 GB/s     85  138.3us   1.1x  memory-bound   sgd_update     MANY -
  13.3   139.8us    139.8us  139.8us  139.8us   0.5      1   0.16    40.5    4.06    1.2 GF/s      1    2.6us  54.2x  latency-bound  linear         SURPRISE  f32[64, 128] f32[10, 128]
@@ -134,7 +182,7 @@ TEST(Table, DrillLateStepsVaryingCountsAndOddNames) {
   const std::string text = session.finish().table();
   EXPECT_NE(text.find("DRILL in\"n\\x1ber"), std::string::npos) << text;
   EXPECT_NE(text.find("launches 1..2  allocs 0"), std::string::npos) << text;
-  EXPECT_NE(text.find("slow steps (over 2x the median of 9.0us): #3 102.0us\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("stalls (steps over 2x the median of 9.0us; in sums, not in shares and verdicts): #3 102.0us\n"), std::string::npos) << text;
   EXPECT_NE(text.find("   1.50  "), std::string::npos) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }

@@ -45,6 +45,8 @@ TEST(Verdict, RowsAtBothSidesOfEveryThreshold) {
 TEST(Verdict, RowsInTheOrderOfTheirReasons) {
   RowFacts f = row(2, 2);
   EXPECT_EQ(code(f), RowCode::above_roof);
+  f.busy = true;
+  EXPECT_EQ(code(f), RowCode::unknown);
   f.has_roofs = false;
   EXPECT_EQ(code(f), RowCode::unknown);
   f.busy_ns = 0;
@@ -88,6 +90,9 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
     undecided.*why = true;
     EXPECT_EQ(code(undecided), StepCode::undecided);
   }
+  f.busy = "machine busy: no verdict";
+  EXPECT_EQ(step_verdict(f).evidence, f.busy);
+  EXPECT_EQ(step_verdict(f).advice, "");
   f = step();
   f.has_roofs = false;
   EXPECT_EQ(code(f), StepCode::undecided);

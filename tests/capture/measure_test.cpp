@@ -1,0 +1,43 @@
+// What the planner's stopwatch decides by its times. The times here are made up.
+#include "capture/measure.h"
+
+#include <gtest/gtest.h>
+
+namespace sinter::capture {
+namespace {
+
+using Times = std::vector<double>;
+
+Times times(const Times& of, double factor) {
+  Times out;
+  for (const double t : of) out.push_back(t * factor);
+  return out;
+}
+
+const Times kQuiet{10.0, 10.2, 9.9, 10.1, 10.0, 10.3, 9.8, 10.1};
+
+TEST(Measure, AGroupGoesOnlyIfItIsShownToBeSlower) {
+  EXPECT_EQ(choose(kQuiet, times(kQuiet, 2)), GroupChoice::fuse);
+  EXPECT_EQ(choose(kQuiet, kQuiet), GroupChoice::fuse);
+  EXPECT_EQ(choose(times(kQuiet, 0.99 * kMargin), kQuiet), GroupChoice::fuse);
+  EXPECT_EQ(choose(times(kQuiet, 1.01 * kMargin), kQuiet), GroupChoice::unfuse);
+  // Most pairs say slower, but not so many that it cannot be chance.
+  EXPECT_EQ(choose(Times{12, 12, 10, 12, 10, 12, 10, 12}, Times(8, 10)), GroupChoice::fuse);
+}
+
+// One lucky run of the parts among slow ones: the best of a few runs would have decided by it.
+TEST(Measure, OneLuckyRunDecidesNothing) {
+  Times parts = times(kQuiet, 1.1);
+  parts[3] = 4;
+  EXPECT_EQ(choose(kQuiet, parts), GroupChoice::fuse);
+}
+
+TEST(Measure, ABusyMachineIsNotJudgedOn) {
+  const Times stalls{10, 400, 10, 350, 10, 500, 10, 380};  // each other run waits for somebody else
+  EXPECT_EQ(choose(stalls, kQuiet), GroupChoice::not_judged);
+  EXPECT_EQ(choose(kQuiet, stalls), GroupChoice::not_judged);
+  EXPECT_EQ(choose(Times(5, 20), Times(5, 10)), GroupChoice::not_judged) << "five pairs";
+}
+
+}  // namespace
+}  // namespace sinter::capture

@@ -1,0 +1,819 @@
+// Note [What a replay promises] of capture/step.h, a test per sentence: whatever the caller does between calls, a Step gives what its
+// function gives, or refuses by name.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "autograd/autograd.h"
+#include "capture/step.h"
+#include "core/context.h"
+#include "nn/named_tensor.h"
+#include "ops/structured.h"
+#include "tests/capture/step_util.h"
+#include "tests/test_util.h"
+
+namespace sinter::capture {
+namespace {
+
+constexpr Device kSimt{Device::Type::simt, 0};
+constexpr Device kBoth[] = {kCpu, kSimt};
+using Numbers = std::vector<double>;
+
+Tensor random_tensor(const Shape& shape, uint64_t seed, Device device = kCpu) {
+  return sample_tensor(shape, seed, -1, 1).to(device);
+}
+Tensor random_leaf(const Shape& shape, uint64_t seed, Device device = kCpu) {
+  return random_tensor(shape, seed, device).set_requires_grad(true);
+}
+Numbers numbers(const Tensor& t) { return t.defined() ? t.to_vector<double>() : Numbers{}; }
+StepOptions following(Tensors tensors) {
+  return {.parameters = [tensors = std::move(tensors)](const ParameterVisitor& visit) {
+    for (const Tensor& t : tensors) visit(t);
+  }};
+}
+void clear_gradient(const Tensor& t) { t.autograd().grad = {}; }
+void expect_refused(const std::vector<std::string>& facts, const std::function<void()>& call) {
+  test::expect_error(Error::Kind::state, facts, call);
+}
+
+// ---- gradients
+
+// mean(x * w) and its backward, from a weight of its own.
+struct Backward {
+  Tensor w;
+  explicit Backward(Device device) : w(random_leaf({3, 4}, 1, device)) {}
+  Tensors operator()(const Tensors& in) const {
+    const Tensor y = mul(in[0], w);
+    backward(y);
+    return {detach(y)};
+  }
+};
+
+TEST(Promises, GradientsPresentAtEntryAccumulate) {
+  for (const Device device : kBoth) {
+    const Backward eager(device), captured(device);
+    Step step(captured, following({captured.w}));
+    // Two calls from no gradient, a replay; micro-batches; then both in turn, by now all replayed.
+    const std::string calls = "cc" "c++" "c++" "c+c+" "c++c";
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const Tensor x = random_tensor({3, 4}, 10 + i, device);
+      if (calls[i] == 'c') {
+        clear_gradient(eager.w);
+        clear_gradient(captured.w);
+      }
+      const Tensor wanted = eager({x})[0];
+      EXPECT_EQ(numbers(step({x})[0]), numbers(wanted)) << "call " << i;
+      EXPECT_EQ(numbers(captured.w.grad()), numbers(eager.w.grad())) << "call " << i << " on " << device.str();
+    }
+    EXPECT_EQ(step.stats().captures, 2) << "one for a gradient that is there, one for none";
+    EXPECT_GE(step.stats().replays, 10);
+  }
+}
+
+TEST(Promises, AGradientOfTheCallersIsAddedToInPlace) {
+  const Backward f(kCpu);
+  Step step(f, following({f.w}));
+  for (int i = 0; i < 4; ++i) {
+    const Tensor x = random_tensor({3, 4}, 10), mine = Tensor::full({3, 4}, i, DType::f64);
+    f.w.autograd().grad = mine;
+    step({x});
+    EXPECT_TRUE(f.w.grad().is_same(mine));
+    Numbers wanted = numbers(x);
+    for (double& v : wanted) v = v * (1.0 / 12) + i;
+    const Numbers got = numbers(mine);
+    for (size_t k = 0; k < got.size(); ++k) EXPECT_NEAR(got[k], wanted[k], 1e-15) << "call " << i;
+  }
+  EXPECT_EQ(step.stats().replays, 2);
+}
+
+TEST(Promises, AStepThatClearsGradientsItselfKeepsReplaying) {
+  Training eager({.sizes = {6, 5, 3}, .dtype = DType::f64}), captured({.sizes = {6, 5, 3}, .dtype = DType::f64});
+  Step step(captured.function(), captured.step_options("all,-weight_grad_update"));
+  for (uint64_t i = 0; i < 8; ++i) {
+    if (i % 3 == 0) captured.optimizer->zero_grad();
+    if (i % 3 == 2) {
+      for (const Tensor& p : captured.net.parameters()) p.autograd().grad = Tensor::full(p.shape(), 7, DType::f64);
+    }
+    const Tensors in = batch_of(eager.options, 4, i);
+    eager(in);
+    step(in);
+    for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
+      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()), 1e-9);
+    }
+  }
+  EXPECT_EQ(step.stats().captures, 1);
+  EXPECT_EQ(step.stats().replays, 6);
+}
+
+TEST(Promises, GradientsOfInputsAreDelivered) {
+  for (const Device device : kBoth) {
+    const Tensor w = random_leaf({3, 4}, 1, device);
+    const auto f = [&](const Tensors& in) {
+      backward(mul(in[0], w));
+      return Tensors{};
+    };
+    Step step(f, following({w}));
+    Tensor x = random_leaf({3, 4}, 2, device);
+    for (uint64_t i = 0; i < 6; ++i) {
+      if (i != 3) x = random_leaf({3, 4}, 10 + i, device);  // call 3 finds the gradient of call 2
+      const Tensor twin = x.to(device).set_requires_grad(true);
+      twin.autograd().grad = x.grad().defined() ? copy(x.grad()) : Tensor();
+      clear_gradient(w);
+      step({x});
+      const Numbers got = numbers(x.grad());
+      clear_gradient(w);
+      f({twin});
+      EXPECT_EQ(got, numbers(twin.grad())) << "call " << i << " on " << device.str();
+      EXPECT_FALSE(got.empty());
+    }
+    EXPECT_GE(step.stats().replays, 2);
+  }
+}
+
+TEST(Promises, GradientsOfTensorsThatAreNotListedAreDelivered) {
+  const Backward eager(kCpu), captured(kCpu);
+  Step step(captured);
+  for (uint64_t i = 0; i < 8; ++i) {
+    if (i < 5) {
+      clear_gradient(eager.w);
+      clear_gradient(captured.w);
+    }
+    const Tensor x = random_tensor({3, 4}, 10 + i);
+    eager({x});
+    step({x});
+    EXPECT_EQ(numbers(captured.w.grad()), numbers(eager.w.grad())) << "call " << i;
+  }
+  EXPECT_GE(step.stats().replays, 4);
+}
+
+TEST(Promises, GradientsOfTensorsThatAreNotListedMayBeClearedInTheStep) {
+  const Backward f(kCpu);
+  Step step([&](const Tensors& in) {
+    clear_gradient(f.w);
+    return f(in);
+  });
+  for (uint64_t i = 0; i < 6; ++i) {
+    const Tensor x = random_tensor({3, 4}, i);
+    step({x});
+    EXPECT_EQ(numbers(f.w.grad()), numbers(scale(x, 1.0 / 12))) << "call " << i;
+  }
+  EXPECT_EQ(step.stats().captures, 1);
+  EXPECT_EQ(step.stats().replays, 4);
+}
+
+TEST(Promises, AGradientThatARuleTookIsNotAddedTo) {
+  Training training({.sizes = {6, 5, 3}});
+  const auto f = [&](const Tensors& in) {  // nobody clears the gradients in it
+    const Tensor losses = cross_entropy(training.net(in[0]), in[1]);
+    backward(losses);
+    training.optimizer->step(losses);
+    return Tensors{losses};
+  };
+  Step step(f, training.step_options());
+  const Tensors in = batch_of(training.options, 4, 1);
+  for (int i = 0; i < 3; ++i) {
+    training.optimizer->zero_grad();
+    step(in);
+  }
+  ASSERT_EQ(step.stats().replays, 1);
+  for (int i = 0; i < 2; ++i) expect_refused({"weight_grad_update", "hint"}, [&] { step(in); });
+  training.optimizer->zero_grad();
+  step(in);
+  EXPECT_EQ(step.stats().replays, 2);
+}
+
+TEST(Promises, GradientsThatTheStepClearsAreCleared) {
+  const Backward eager(kCpu), captured(kCpu);
+  const auto clearing = [](const Backward& f) {
+    return [&f](const Tensors& in) {
+      Tensors out = f(in);
+      out.push_back(copy(f.w.grad()));
+      clear_gradient(f.w);
+      return out;
+    };
+  };
+  Step step(clearing(captured), following({captured.w}));
+  for (uint64_t i = 0; i < 9; ++i) {
+    if (i % 4 == 3) {
+      for (const Backward* f : {&eager, &captured}) f->w.autograd().grad = Tensor::full({3, 4}, 2, DType::f64);
+    }
+    const Tensor x = random_tensor({3, 4}, 10 + i);
+    const Tensors wanted = clearing(eager)({x}), got = step({x});
+    for (size_t r = 0; r < 2; ++r) EXPECT_EQ(numbers(got[r]), numbers(wanted[r])) << "call " << i << " result " << r;
+    EXPECT_FALSE(captured.w.grad().defined()) << "call " << i;
+  }
+}
+
+TEST(Promises, AStepMayReadGradientsThatWereMadeOutside) {
+  for (const Device device : kBoth) {
+    const TrainOptions options{.sizes = {6, 5, 3}, .optimizer = "sgd", .clip = 0.1, .dtype = DType::f64, .device = device};
+    Training eager(options), captured(options);
+    const auto update = [](Training& t) {
+      nn::clip_grad_norm(t.net.parameters(), 0.1);
+      t.optimizer->step();
+      return Tensors{};
+    };
+    Step step([&](const Tensors&) { return update(captured); }, captured.step_options());
+    for (uint64_t i = 0; i < 5; ++i) {
+      const Tensors in = batch_of(options, 4, i);
+      for (Training* t : {&eager, &captured}) {
+        t->optimizer->zero_grad();
+        backward(cross_entropy(t->net(in[0]), in[1]));
+      }
+      update(eager);
+      step({});
+      for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
+        EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-12) << "call " << i;
+        EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()), 1e-12);
+      }
+    }
+    EXPECT_EQ(step.stats().replays, 3) << device.str();
+  }
+}
+
+TEST(Promises, GradientsMayBePiecesOfOneBucket) {
+  struct Bucket {
+    Tensor all = Tensor::zeros({8}, DType::f64), a = random_leaf({3}, 1), b = random_leaf({5}, 2);
+    Tensors operator()(const Tensors& in) const {
+      backward(add(mul(sum(a), in[0]), sum(b)));
+      const NoGrad no_grad;
+      return {scale(all, 0.5)};
+    }
+    void lay_out(const Tensor& bucket) const {
+      a.autograd().grad = slice(bucket, 0, 0, 3);
+      b.autograd().grad = slice(bucket, 0, 3, 8);
+    }
+  };
+  const Bucket eager, captured;
+  eager.lay_out(eager.all);
+  captured.lay_out(captured.all);
+  Step step([&](const Tensors& in) { return captured(in); }, following({captured.a, captured.b}));
+  for (int i = 0; i < 6; ++i) {
+    const Tensor x = Tensor::full({1}, i, DType::f64);
+    const Tensor mine = Tensor::zeros({8}, DType::f64);
+    if (i == 5) {  // elsewhere: captured anew, not added to the old place
+      eager.lay_out(mine);
+      captured.lay_out(copy(mine));
+    }
+    EXPECT_EQ(numbers(eager({x})[0]), numbers(step({x})[0])) << "call " << i;
+    EXPECT_EQ(numbers(eager.a.grad()), numbers(captured.a.grad())) << "call " << i;
+    EXPECT_EQ(numbers(eager.b.grad()), numbers(captured.b.grad())) << "call " << i;
+  }
+  EXPECT_EQ(step.stats().replays, 3);
+}
+
+TEST(Promises, GradientsThatTheStepDoesNotTouchStay) {
+  const Tensor w = random_leaf({3, 4}, 1), kept = Tensor::ones({3, 4}, DType::f64);
+  Step step(
+      [&](const Tensors& in) {
+        const NoGrad no_grad;
+        return Tensors{mul(in[0], w)};
+      },
+      following({w}));
+  w.autograd().grad = kept;
+  for (int i = 0; i < 4; ++i) step({random_tensor({3, 4}, 2)});
+  EXPECT_TRUE(w.grad().is_same(kept));
+  EXPECT_EQ(numbers(kept), Numbers(12, 1.0));
+  EXPECT_EQ(step.stats().replays, 2);
+}
+
+// ---- results
+
+TEST(Promises, AResultThatRequiresGradIsRefused) {
+  const Tensor w = random_leaf({3, 4}, 1), x = random_tensor({3, 4}, 2);
+  Step on_tape([&](const Tensors& in) { return Tensors{mul(in[0], w)}; });
+  for (int i = 0; i < 4; ++i) expect_refused({"result 0", "requires grad", "detach"}, [&] { on_tape({x}); });
+  Step leaf([&](const Tensors&) { return Tensors{w}; });
+  expect_refused({"result 0", "requires grad"}, [&] { leaf({x}); });
+  clear_tape();
+}
+
+TEST(Promises, AResultIsOffTheTapeAtEveryCall) {
+  const Tensor w = random_leaf({3, 4}, 1), x = random_tensor({3, 4}, 2);
+  Step step([&](const Tensors& in) {
+    Tensor y = mul(in[0], w);
+    backward(y);
+    return Tensors{y};
+  });
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(step({x})[0].requires_grad()) << "call " << i;
+}
+
+TEST(Promises, AnUndefinedResultIsRefused) {
+  Step step([](const Tensors& in) { return Tensors{neg(in[0]), Tensor()}; });
+  for (int i = 0; i < 3; ++i) expect_refused({"result 1", "undefined"}, [&] { step({Tensor::ones({2})}); });
+}
+
+TEST(Promises, AResultThatViewsAnInputKeepsItAlive) {
+  for (const Device device : kBoth) {
+    Step step([](const Tensors& in) { return Tensors{reshape(slice(in[0], 0, 1, 3), {8}), in[0]}; });
+    Tensors results;
+    for (uint64_t i = 0; i < 4; ++i) {
+      Tensor x = random_tensor({3, 4}, i, device);
+      const Numbers all = numbers(x);
+      results = step({x});
+      x = {};
+      const Tensor other = Tensor::full({3, 4}, 9, DType::f64, device);  // would get the memory of x
+      EXPECT_EQ(numbers(results[0]), Numbers(all.begin() + 4, all.end())) << "call " << i;
+      EXPECT_EQ(numbers(results[1]), all) << "call " << i;
+    }
+  }
+}
+
+TEST(Promises, WhatACallerDoesToAResultDoesNotStickToTheNext) {
+  Step step([](const Tensors& in) { return Tensors{neg(in[0])}; });
+  for (int i = 0; i < 5; ++i) {
+    Tensor y = step({Tensor::ones({2})})[0];
+    EXPECT_FALSE(y.requires_grad()) << "call " << i;
+    y.set_requires_grad(true);
+    backward(y);
+  }
+}
+
+TEST(Promises, AResultThatBackwardNeedsIsNotOverwrittenUnseen) {
+  const Tensor w = random_leaf({2}, 1), x = Tensor::ones({2}, DType::f64);
+  Step step([](const Tensors& in) { return Tensors{neg(in[0])}; });
+  for (int i = 0; i < 3; ++i) step({x});
+  const Tensor y = mul(step({x})[0], w);
+  step({x});
+  expect_refused({"mul", "changed it in place", "replay"}, [&] { backward(y); });
+  clear_tape();
+}
+
+// ---- inputs
+
+TEST(Promises, EqualInputsAndThenDifferentOnes) {
+  for (const Device device : kBoth) {
+    const auto f = [](const Tensors& in) { return Tensors{sub(in[0], scale(in[1], 0.5))}; };
+    Step step(f);
+    const Tensor x = random_tensor({3, 4}, 1, device), y = random_tensor({3, 4}, 2, device);
+    const std::vector<Tensors> calls{{x, x}, {x, y}, {y, x}, {y, y}};
+    for (int round = 0; round < 3; ++round) {
+      for (const int c : {0, 0, 1, 2, 3, 1}) EXPECT_EQ(numbers(step(calls[c])[0]), numbers(f(calls[c])[0])) << round << " " << c;
+    }
+    EXPECT_EQ(step.stats().captures, 2);
+  }
+}
+
+TEST(Promises, InputsMayOverlapInOneStorage) {
+  for (const Device device : kBoth) {
+    const Tensor sequence = random_tensor({40, 3}, 1, device);
+    const auto f = [](const Tensors& in) { return Tensors{sub(mul(in[0], in[0]), in[1])}; };
+    Step step(f);
+    for (int64_t t = 0; t < 6; ++t) {
+      const Tensors in{slice(sequence, 0, t, t + 8), slice(sequence, 0, t + 1, t + 9)};
+      EXPECT_EQ(numbers(step(in)[0]), numbers(f(in)[0])) << "call " << t;
+    }
+    EXPECT_EQ(step.stats().replays, 4);
+    EXPECT_NE(dump(step.captured()->fused.graph).find("offset=3"), std::string::npos) << dump(step.captured()->fused.graph);
+    const Tensors wider{slice(sequence, 0, 0, 8), slice(sequence, 0, 5, 13)}, apart{slice(sequence, 0, 0, 8), slice(sequence, 0, 20, 28)};
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(numbers(step(wider)[0]), numbers(f(wider)[0]));
+      EXPECT_EQ(numbers(step(apart)[0]), numbers(f(apart)[0]));
+    }
+  }
+}
+
+TEST(Promises, AnInputMayViewAParameter) {
+  for (const Device device : kBoth) {
+    const Tensor w = random_leaf({4, 4}, 1, device), other = random_tensor({4, 4}, 2, device);
+    const auto f = [&](const Tensors& in) {
+      const NoGrad no_grad;
+      return Tensors{sub(w, scale(in[0], 0.25))};
+    };
+    Step step(f, following({w}));
+    const std::vector<Tensor> calls{detach(w), detach(w), detach(w), other, other, other, detach(transpose(w)), other, detach(w)};
+    for (size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(numbers(step({calls[i]})[0]), numbers(f({calls[i]})[0])) << "call " << i;
+  }
+}
+
+TEST(Promises, AnInputThatSharesMemoryWithWhatTheStepWritesIsRefused) {
+  const Tensor total = Tensor::zeros({4, 3}, DType::f64);
+  Step step([&](const Tensors& in) {
+    const NoGrad no_grad;
+    accumulate(total, in[0]);
+    return Tensors{copy(in[0])};
+  });
+  const Tensor x = random_tensor({4, 3}, 1);
+  for (int i = 0; i < 3; ++i) step({x});
+  expect_refused({"input 0", "changes", "copy"}, [&] { step({total}); });
+}
+
+TEST(Promises, AResultMayBeTheNextInput) {
+  for (const Device device : kBoth) {
+    const Tensor w1 = random_tensor({8, 8}, 1, device), w2 = random_tensor({8, 8}, 2, device), bias;
+    const auto f = [&](const Tensors& in) {
+      const NoGrad no_grad;
+      return Tensors{add(relu(linear(relu(linear(in[0], w1, bias)), w2, bias)), in[0])};
+    };
+    Step step(f);
+    Tensor eager = random_tensor({5, 8}, 3, device), captured = eager;
+    for (int i = 0; i < 6; ++i) {
+      eager = f({eager})[0];
+      captured = step({captured})[0];
+      EXPECT_LE(relative_difference(captured, eager), 1e-12) << "call " << i << " on " << device.str();
+    }
+    EXPECT_EQ(step.stats().replays, 4);
+  }
+}
+
+TEST(Promises, AReplayThatWritesItsInputBumpsItsVersion) {
+  for (const Device device : kBoth) {
+    Step step([](const Tensors& in) {
+      accumulate(in[0], in[1]);
+      return Tensors{};
+    });
+    const Tensor x = Tensor::zeros({4}, DType::f64, device), one = Tensor::ones({4}, DType::f64, device);
+    for (int i = 1; i <= 4; ++i) {
+      const uint64_t before = x.storage()->version();
+      step({x, one});
+      EXPECT_GT(x.storage()->version(), before) << "call " << i;
+      EXPECT_STREQ(x.storage()->last_writer(), "accumulate");
+      EXPECT_EQ(numbers(x), Numbers(4, i));
+    }
+  }
+}
+
+TEST(Promises, AResultOfTheStepThatItWouldWriteIsRefusedAsInput) {
+  Step step([](const Tensors& in) {
+    const NoGrad no_grad;
+    accumulate(in[0], in[1]);
+    return Tensors{neg(in[0])};
+  });
+  const Tensor one = Tensor::ones({4});
+  Tensor y;
+  for (int i = 0; i < 3; ++i) y = step({Tensor::zeros({4}), one})[0];
+  expect_refused({"input 0", "result of this step", "copy"}, [&] { step({y, one}); });
+}
+
+TEST(Promises, InputsChangedInPlaceBetweenCallsAreReadAnew) {
+  const Tensor x = Tensor::zeros({4}, DType::f64), one = Tensor::ones({4}, DType::f64);
+  Step step([](const Tensors& in) { return Tensors{scale(in[0], 2)}; });
+  for (int i = 1; i <= 5; ++i) {
+    accumulate(x, one);
+    EXPECT_EQ(numbers(step({x})[0]), Numbers(4, 2.0 * i));
+  }
+}
+
+TEST(Promises, AnInputInsideTheCallersTapeIsRefused) {
+  const Tensor w = random_leaf({3}, 1), x = random_tensor({3}, 2);
+  Step step([](const Tensors& in) {
+    backward(mul(in[0], in[0]));
+    return Tensors{};
+  });
+  for (int i = 0; i < 3; ++i) expect_refused({"input 0", "requires grad", "detach"}, [&] { step({mul(w, x)}); });
+  clear_tape();
+}
+
+TEST(Promises, TheTrainingFlagBelongsToTheKey) {
+  manual_seed(3);
+  Training training({.sizes = {20, 16, 10}, .dropout = 0.5});
+  const auto f = [&](const Tensors& in) {
+    const NoGrad no_grad;
+    return Tensors{training.net(in[0])};
+  };
+  Step step(f);
+  const Tensors in{batch_of(training.options, 4, 1)[0]};
+  for (int i = 0; i < 4; ++i) step(in);
+  training.net.eval();
+  for (int i = 0; i < 4; ++i) EXPECT_LE(relative_difference(step(in)[0], f(in)[0]), 1e-6) << "evaluation " << i;
+  training.net.train();
+  EXPECT_GT(relative_difference(step(in)[0], step(in)[0]), -1.0);
+  EXPECT_EQ(step.stats().captures, 2) << "the first key is there still";
+}
+
+// ---- parameters and the closure
+
+TEST(Promises, OneModelUnderTwoSteps) {
+  const TrainOptions options{.sizes = {6, 5, 3}, .optimizer = "sgd", .dtype = DType::f64};
+  Training eager(options), captured(options);
+  const auto gradients = [](Training& t) {
+    return [&t](const Tensors& in) {
+      Tensor losses = cross_entropy(t.net(in[0]), in[1]);
+      backward(losses);
+      return Tensors{losses};
+    };
+  };
+  Step train(captured.function(), captured.step_options("all,-weight_grad_update")), add(gradients(captured), captured.step_options());
+  for (uint64_t i = 0; i < 12; ++i) {
+    const Tensors in = batch_of(options, 4, i);
+    if (i % 3 == 0) {
+      eager(in);
+      train(in);
+    } else {
+      gradients(eager)(in);
+      add(in);
+    }
+    for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
+      EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-9) << "call " << i;
+      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()), 1e-9) << "call " << i;
+    }
+  }
+  EXPECT_GE(add.stats().replays, 4);
+}
+
+TEST(Promises, AParameterReplacedBetweenCallsIsFollowed) {
+  Tensor w = random_leaf({3, 4}, 1);
+  Step step(
+      [&](const Tensors& in) {
+        clear_gradient(w);
+        backward(mul(in[0], w));
+        return Tensors{scale(detach(w), 1)};
+      },
+      {.parameters = [&](const ParameterVisitor& visit) { visit(w); }});
+  const Tensor x = random_tensor({3, 4}, 2);
+  for (int i = 0; i < 3; ++i) step({x});
+  const Tensor before = w;
+  w = detach(w).set_requires_grad(true);  // another tensor on the same memory: the gradient is this one's now
+  clear_gradient(before);
+  step({x});
+  EXPECT_TRUE(w.grad().defined());
+  EXPECT_FALSE(before.grad().defined());
+  w = random_leaf({3, 4}, 5);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step({x})[0]), numbers(w));
+  EXPECT_EQ(step.stats().misses.size(), 1u);
+  w = transpose(reshape(detach(w), {4, 3})).set_requires_grad(true);  // the same memory, laid out otherwise
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step({x})[0]), numbers(w));
+  EXPECT_EQ(step.stats().misses.size(), 2u);
+}
+
+TEST(Promises, AParameterMayBeAnInput) {
+  const Tensor w = random_leaf({3, 4}, 1), other = random_leaf({3, 4}, 2);
+  const auto f = [&](const Tensors& in) {
+    clear_gradient(w);
+    clear_gradient(in[0]);
+    backward(mul(in[0], w));
+    return Tensors{};
+  };
+  Step step(f, following({w}));
+  for (const Tensor& x : {w, w, w, w, other, other, other, w}) {
+    f({x});
+    const Numbers wanted = numbers(w.grad());
+    step({x});
+    EXPECT_EQ(numbers(w.grad()), wanted);
+  }
+  EXPECT_EQ(step.stats().replays, 4);
+}
+
+TEST(Promises, RecheckingFindsAChangedNumberOrTensorOfTheClosure) {
+  double factor = 2;
+  Tensor b = Tensor::ones({2});
+  const auto f = [&](const Tensors& in) { return Tensors{add(scale(in[0], factor), b)}; };
+  Step step(f, {.recheck_every = 4});
+  const Tensors in{Tensor::ones({2})};
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(numbers(step(in)[0]), Numbers(2, 3.0));
+  EXPECT_EQ(step.stats().replays, 5) << "calls 5 and 9 were rechecks";
+  const auto calls_until_refused = [&](const std::vector<std::string>& facts) {
+    for (int calls = 1; calls < 10; ++calls) {
+      const std::string message = test::message_of([&] { step(in); });
+      if (message.empty()) continue;
+      test::expect_facts(message, facts);
+      return calls;
+    }
+    return 10;
+  };
+  factor = 3;
+  EXPECT_EQ(calls_until_refused({"at call 13", "factor=2", "factor=3", "hint"}), 4);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step(in)[0]), Numbers(2, 4.0)) << "captured anew";
+  b = Tensor::zeros({2});
+  EXPECT_LE(calls_until_refused({"no op produced"}), 4);
+}
+
+TEST(Promises, WritesOfTheHostInsideAStepAreRefused) {
+  Training training({.sizes = {6, 5, 3}});
+  const Tensor p = detach(training.net.parameters()[0]), ones = Tensor::ones(p.shape());
+  const std::pair<const char*, std::function<void()>> writes[] = {
+      {"set_lr", [&] { training.optimizer->set_lr(training.optimizer->lr()); }},
+      {"write_step_state", [&] { training.optimizer->set_steps(3); }},
+      {"read_step_state", [&] { training.optimizer->steps(); }},
+      {"manual_seed", [] { manual_seed(1); }},
+      {"copy_values", [&] { nn::copy_values(p, ones, "copy_values"); }}};
+  for (const auto& [what, write] : writes) {
+    Step step([&](const Tensors& in) {
+      write();
+      return Tensors{neg(in[0])};
+    });
+    for (int i = 0; i < 2; ++i) expect_refused({what, "inside a captured step", "hint"}, [&] { step({ones}); });
+    write();
+  }
+}
+
+// ---- random numbers
+
+TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
+  for (const Device device : kBoth) {
+    const auto f = [](const Tensors& in) { return Tensors{dropout(dropout(in[0], 0.5), 0.25)}; };
+    const Tensor x = Tensor::ones({5, 40}, DType::f64, device);
+    const auto run = [&](const std::function<Tensors(const Tensors&)>& call) {
+      manual_seed(5);
+      std::vector<Numbers> all;
+      all.push_back(numbers(dropout(x, 0.5)));  // a draw before the first call, and one between calls
+      for (int i = 0; i < 6; ++i) {
+        all.push_back(numbers(call({x})[0]));
+        if (i % 2) all.push_back(numbers(dropout(x, 0.5)));
+      }
+      return all;
+    };
+    Step step(f);
+    const auto eager = run(f), captured = run([&](const Tensors& in) { return step(in); });
+    EXPECT_EQ(captured, eager) << device.str();
+    for (size_t i = 1; i < eager.size(); ++i) EXPECT_NE(captured[i], captured[i - 1]);
+    EXPECT_EQ(step.stats().replays, 4);
+    EXPECT_EQ(run([&](const Tensors& in) { return step(in); }), eager) << "from the same state again";
+  }
+}
+
+TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
+  for (const Device device : kBoth) {
+    const TrainOptions options{.sizes = {12, 10, 3}, .optimizer = "sgd", .dropout = 0.5, .dtype = DType::f64, .device = device};
+    Training eager(options), captured(options);
+    const auto micro = [](Training& t) {
+      return [&t](const Tensors& in) {
+        const Tensor losses = cross_entropy(t.net(in[0]), in[1]);
+        backward(losses);
+        return Tensors{losses};
+      };
+    };
+    Step train(captured.function(), captured.step_options("all,-weight_grad_update")), add(micro(captured), captured.step_options());
+    const auto run = [&](Training& t, const std::function<Tensors(const Tensors&)>& whole, const std::function<Tensors(const Tensors&)>& part) {
+      manual_seed(5);
+      std::vector<Tensor> losses;
+      for (uint64_t i = 0; i < 15; ++i) {
+        const Tensors in = batch_of(options, 4, i);
+        losses.push_back(copy((i % 5 < 2 ? whole : part)(in)[0]));
+        if (i % 5 == 4) t.optimizer->step();
+        if (i % 5 == 4) t.optimizer->zero_grad();
+      }
+      return losses;
+    };
+    const auto wanted = run(eager, eager.function(), micro(eager));
+    const auto got = run(captured, [&](const Tensors& in) { return train(in); }, [&](const Tensors& in) { return add(in); });
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_LE(relative_difference(got[i], wanted[i]), 1e-9) << "call " << i << device.str();
+  }
+}
+
+// ---- nesting, threads, anomaly mode
+
+TEST(Promises, AStepInsideAStepIsPartOfIt) {
+  Step inner([](const Tensors& in) { return Tensors{neg(in[0])}; });
+  const Tensor x = Tensor::full({2}, 3);
+  for (int i = 0; i < 3; ++i) inner({x});
+  Step outer([&](const Tensors& in) { return Tensors{scale(inner(in)[0], 2)}; });
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(numbers(outer({Tensor::full({2}, i)})[0]), Numbers(2, -2.0 * i)) << "call " << i;
+  EXPECT_EQ(outer.stats().replays, 3);
+  EXPECT_EQ(outer.captured()->recorded.nodes.size(), 2u);
+  EXPECT_EQ(numbers(inner({x})[0]), Numbers(2, -3.0));
+}
+
+TEST(Promises, EachThreadHasItsOwnCapture) {
+  const auto f = [](const Tensors& in) { return Tensors{dropout(in[0], 0.5)}; };
+  Step step(f);
+  const Tensor x = Tensor::ones({64}, DType::f64);
+  manual_seed(1);
+  for (int i = 0; i < 4; ++i) step({x});
+  for (int k = 0; k < 2; ++k) {  // the second thread may get the first one's id
+    std::thread([&] {
+      const auto run = [&](const std::function<Tensors(const Tensors&)>& call) {
+        manual_seed(20 + static_cast<uint64_t>(k));
+        std::vector<Numbers> all;
+        for (int i = 0; i < 4; ++i) all.push_back(numbers(call({x})[0]));
+        return all;
+      };
+      EXPECT_EQ(run([&](const Tensors& in) { return step(in); }), run(f)) << "thread " << k;
+    }).join();
+  }
+}
+
+TEST(Promises, TwoThreadsAtOnceAreRefused) {
+  Step* other = nullptr;
+  std::string message;
+  Step step([&](const Tensors& in) {
+    std::thread([&] { message = test::message_of([&] { (*other)(in); }, Error::Kind::usage); }).join();
+    return Tensors{neg(in[0])};
+  });
+  other = &step;
+  step({Tensor::ones({2})});
+  test::expect_facts(message, {"two threads at once", "hint"});
+}
+
+TEST(Promises, UnderAnomalyModeTheFunctionRunsOpByOp) {
+  const auto f = [](const Tensors& in) { return Tensors{log(in[0])}; };
+  Step step(f);
+  const Tensor good = Tensor::full({2}, 2), bad = Tensor::full({2}, -1);
+  for (int i = 0; i < 3; ++i) step({good});
+  {
+    const AnomalyMode anomaly;
+    EXPECT_EQ(numbers(step({good})[0]), numbers(f({good})[0]));
+    test::expect_error(Error::Kind::numeric, {"log", "nan"}, [&] { step({bad}); });
+  }
+  EXPECT_EQ(step.stats().replays, 1);
+  step({good});
+  EXPECT_EQ(step.stats().replays, 2);
+}
+
+// ---- failures and lifetimes
+
+int g_shapes_until_failure = -1;  // of tensors without storage; -1: none fails
+Tensors infer_failing(Operands in, const Attrs&) {
+  if (!in[0].storage() && g_shapes_until_failure >= 0 && g_shapes_until_failure-- == 0) throw Error(Error::Kind::memory, "failing: now");
+  return {meta_like(in[0])};
+}
+const OpDef kFailingOp{.name = "failing",
+                       .infer = infer_failing,
+                       .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); },
+                       .cpu = [](const Call& call) { std::memcpy(call.out[0].raw(), call.in[0].raw(), call.in[0].storage()->bytes()); }};
+
+TEST(Promises, AFailedCaptureLeavesTheStepAsItWas) {
+  Step step([](const Tensors& in) {
+    neg(in[0]);  // nobody reads it: the graph without it is checked again
+    return Tensors{apply1(kFailingOp, {in[0]})};
+  });
+  const Tensor x = random_tensor({3}, 1);
+  step({x});
+  for (int i = 0; i < 3; ++i) {
+    g_shapes_until_failure = 1;  // the recording's own check passes; the first one of the capture does not
+    test::expect_error(Error::Kind::memory, {"failing: now"}, [&] { step({x}); });
+    EXPECT_EQ(step.captured(), nullptr);
+  }
+  g_shapes_until_failure = -1;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step({x})[0]), numbers(x));
+  EXPECT_EQ(step.stats().replays, 2);
+}
+
+TEST(Promises, AnExceptionOfTheFunctionLeavesTheStepAsItWas) {
+  bool fail = false;
+  Step step([&](const Tensors& in) {
+    Tensor y = neg(in[0]);
+    if (fail) throw std::runtime_error("mine");
+    return Tensors{y};
+  });
+  const Tensor x = Tensor::ones({2});
+  for (int call = 0; call < 2; ++call) {
+    fail = true;
+    for (int i = 0; i < 2; ++i) EXPECT_THROW(step({x}), std::runtime_error);
+    EXPECT_TRUE(Context::current().host_reads_forbidden == nullptr);
+    fail = false;
+    EXPECT_EQ(numbers(step({x})[0]), Numbers(2, -1.0));
+  }
+  step({x});
+  EXPECT_EQ(step.stats().replays, 1);
+}
+
+TEST(Promises, RecordingsThatKeepDifferingSayItEachTime) {
+  double factor = 1;
+  Step step([&](const Tensors& in) { return Tensors{scale(in[0], factor *= 2)}; });
+  step({Tensor::ones({2})});
+  for (int i = 0; i < 3; ++i) expect_refused({"different graphs", "factor"}, [&] { step({Tensor::ones({2})}); });
+}
+
+TEST(Promises, AStepIsNotResetWhileItIsCalled) {
+  Step* self = nullptr;
+  Step step([&](const Tensors& in) {
+    self->reset();
+    return in;
+  });
+  self = &step;
+  test::expect_error(Error::Kind::usage, {"reset()"}, [&] { step({Tensor::ones({2})}); });
+}
+
+// Takes the memory that was given back, if any was, and spoils it.
+void spoil_free_memory(Device device) {
+  Tensors held;
+  for (int64_t n = 1; n <= 1 << 16; n *= 2) {
+    for (int k = 0; k < 4; ++k) held.push_back(Tensor::full({n}, 99, DType::f32, device));
+  }
+}
+
+TEST(Promises, ResultsAndGradientsOutliveTheirStep) {
+  for (const Device device : kBoth) {
+    for (const std::string how : {"destroyed", "reset", "evicted", "captured again"}) {
+      Tensor w = random_leaf({3, 4}, 1, device);
+      StepOptions options{.parameters = [&](const ParameterVisitor& visit) { visit(w); }, .cache_size = 1};
+      auto step = std::make_unique<Step>(
+          [&](const Tensors& in) {
+            clear_gradient(w);
+            const Tensor y = mul(in[0], w);
+            backward(y);
+            return Tensors{detach(y)};
+          },
+          options);
+      const Tensor x = random_tensor({3, 4}, 2, device);
+      Tensor y;
+      for (int i = 0; i < 3; ++i) y = (*step)({x})[0];
+      const Tensor gradient = w.grad();
+      const Numbers y_before = numbers(y), gradient_before = numbers(gradient);
+      if (how == "destroyed") step.reset();
+      if (how == "reset") step->reset();
+      if (how == "evicted") (*step)({random_tensor({1, 4}, 3, device)});
+      if (how == "captured again") {
+        w = random_leaf({3, 4}, 7, device);
+        (*step)({x});
+      }
+      spoil_free_memory(device);
+      EXPECT_EQ(numbers(y), y_before) << how;
+      EXPECT_EQ(numbers(gradient), gradient_before) << how;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter::capture

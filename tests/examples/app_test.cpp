@@ -1,0 +1,54 @@
+// What every command does before its own work: how threads wait, and how many there are.
+#include <gtest/gtest.h>
+
+#include "core/parallel.h"
+#include "tests/examples/program.h"
+
+namespace sinter {
+namespace {
+
+using test::Program;
+using test::Result;
+
+int times_in(const std::string& text, const std::string& part) {
+  int times = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;
+  return times;
+}
+
+// libgomp says what it has read, each time a program begins.
+TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
+  Program program;
+  const std::vector<std::string> plain{"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_DISPLAY_ENV=verbose"};
+  program.environment = plain;  // a name alone takes the variable away
+  const Result r = program.run({"--version"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::string begin = "OPENMP DISPLAY ENVIRONMENT BEGIN";
+  if (times_in(r.err, begin) == 0) GTEST_SKIP() << "this build has no libgomp";
+  EXPECT_EQ(times_in(r.err, begin), 2) << "once restarted\n" << r.err;
+  EXPECT_EQ(times_in(r.err, "GOMP_SPINCOUNT = '4000'"), 1) << r.err;
+  EXPECT_TRUE(r.out.starts_with("mnist ")) << r.out;
+
+  for (const char* said : {"OMP_WAIT_POLICY=active", "GOMP_SPINCOUNT=77"}) {
+    program.environment = plain;
+    program.environment.push_back(said);
+    const Result as_said = program.run({"--version"});
+    EXPECT_EQ(as_said.status, 0);
+    EXPECT_EQ(times_in(as_said.err, begin), 1) << as_said.err;
+    EXPECT_EQ(times_in(as_said.err, "'4000'"), 0) << as_said.err;
+  }
+}
+
+TEST(App, MoreThreadsThanCoresAreSaid) {
+  const Program program;
+  const std::string cores = std::to_string(available_cores()), more = std::to_string(available_cores() + 1);
+  for (const auto& [threads, times] : {std::pair{cores, 0}, std::pair{more, 1}}) {
+    const Result r = program.run({"train", "--data", "synthetic", "--limit", "64", "--dry-run", "--hidden", "8",
+                                  "--threads", threads});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(times_in(r.err, "threads " + more + " on " + cores + " core"), times) << r.err;
+  }
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,83 @@
+// Roofs in their file: what is kept, what is refused, and who reads it.
+#include "profiler/roofs.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "tests/profiler/scopes.h"
+#include "tests/test_util.h"
+
+namespace sinter::profiler {
+namespace {
+
+class StoredRoofs : public testing::Test {
+ protected:
+  StoredRoofs() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
+  ~StoredRoofs() override { unsetenv("XDG_CACHE_HOME"); }
+  static Roofs roofs() {
+    return {.key = roofs_key(kCpu), .f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000,
+            .op_ns = 650, .spread = 0.04, .others_cores = 0.02, .beaten = 1};
+  }
+  const test::TempDir folder_;
+};
+
+TEST_F(StoredRoofs, CarryTheirSpreadAndConditions) {
+  EXPECT_FALSE(stored_roofs(kCpu));
+  const std::string file = roofs_file(kCpu);
+  EXPECT_TRUE(file.starts_with(folder_.path() + "/sinter/roofs-")) << file;
+  save_roofs(roofs(), file);
+  const std::optional<Roofs> read = stored_roofs(kCpu);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->f32_gflops, 95);
+  EXPECT_EQ(read->spread, 0.04);
+  EXPECT_EQ(read->others_cores, 0.02);
+  EXPECT_EQ(read->beaten, 1);
+  Roofs other = roofs();
+  other.key += " of another machine";
+  save_roofs(other, file);
+  EXPECT_FALSE(stored_roofs(kCpu));
+  folder_.write("sinter/" + std::filesystem::path(file).filename().string(), roofs().key + "\ncache_bytes 1\nf32_gflops");
+  EXPECT_FALSE(stored_roofs(kCpu)) << "cut off";
+  EXPECT_FALSE(stored_roofs({Device::Type::simt, 0}));
+}
+
+TEST_F(StoredRoofs, MeasuredUnderLoadAreRefusedAndGiveNoVerdict) {
+  Roofs loaded = roofs();
+  loaded.loaded = true, loaded.others_cores = 1.3;
+  try {
+    save_roofs(loaded, roofs_file(kCpu));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::untrusted);
+    EXPECT_EQ(error.message(), "roofs: measured beside other programs, which kept 1.3 cores busy: not kept");
+  }
+  EXPECT_FALSE(stored_roofs(kCpu));
+  Report report;
+  report.roofs = loaded;
+  EXPECT_EQ(report.busy(),
+            "machine busy: no verdict; other programs kept 1.3 cores busy while the roofs were measured.");
+  EXPECT_EQ(report.verdict().evidence, report.busy());
+}
+
+// Not only `mnist`: a program of one's own that opens a session.
+TEST_F(StoredRoofs, AreTakenByEverySession) {
+  const auto table = [](Options options) {
+    options.schedule = {.wait = 0, .warmup = 0, .active = 1};
+    Session session(std::move(options));
+    for (; !session.done(); session.step()) Scope scope("work");
+    return session.finish().table();
+  };
+  EXPECT_NE(table({}).find("roofs: not measured"), std::string::npos);
+  save_roofs(roofs(), roofs_file(kCpu));
+  const std::string text = table({});
+  EXPECT_NE(text.find("roofs: GEMM 95 GFLOP/s, copy 10 GB/s (working set unknown: DRAM), spread 4 %, op 0.65 us"),
+            std::string::npos)
+      << text;
+  FakeClock clock;
+  EXPECT_NE(table({.clock = &clock}).find("roofs: not measured"), std::string::npos) << "no roof is of made-up times";
+}
+
+}  // namespace
+}  // namespace sinter::profiler

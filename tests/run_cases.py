@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Runs a group of GoogleTest cases in one process and says what became of each.
+
+usage: run_cases.py PROGRAM PREFIX FILTER SHARD SHARDS REPORT
+
+The group is every SHARDS-th case that FILTER lets through, from the SHARD-th on. Prints what failed, with its output, and what was skipped,
+with its reason; writes a line for each case, `STATE PREFIX.NAME MILLISECONDS`, to the file REPORT. STATE is passed, failed or skipped. A
+case that ends its process has failed; those behind it run in a new one. Exit status 0: none failed; 77: all were skipped.
+"""
+import re
+import subprocess
+import sys
+from collections import Counter
+
+program, prefix, filter, shard, shards, report = sys.argv[1:]
+
+
+def names():
+    listing = subprocess.run([program, f"--gtest_filter={filter}", "--gtest_list_tests"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, text=True, check=True).stdout
+    for line in listing.splitlines():
+        word = line.split("#")[0]
+        if word.startswith("  "):
+            yield suite + word.strip()
+        else:
+            suite = word.strip()
+
+
+def run(waiting):
+    """Runs one process over these cases; yields (name, state, milliseconds, output) of those that began."""
+    process = subprocess.Popen([program, f"--gtest_filter={':'.join(waiting)}"], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    name, output = None, []
+    for line in process.stdout:
+        begin = re.match(r"\[ RUN      \] (\S+)", line)
+        end = re.match(r"(.*)\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)$", line)
+        if begin:
+            name, output = begin[1], []
+        elif end and end[3] == name:
+            state = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[end[2]]
+            yield name, state, end[4], output + [end[1]]
+            name, output = None, []
+        else:
+            output.append(line)
+    process.wait()
+    if name:
+        yield name, "failed", 0, output + [f"the process ended with status {process.returncode}"]
+    elif process.returncode not in (0, 1):  # 1: a case failed, and is reported
+        yield "AfterTheLastCase", "failed", 0, output + [f"the process ended with status {process.returncode}"]
+
+
+waiting = list(names())[int(shard) - 1::int(shards)]
+if not waiting:
+    sys.exit(f"no case of {program} is named {filter}")
+states = Counter()
+with open(report, "w") as file:
+    while waiting:
+        began = list(run(waiting)) or [(waiting[0], "failed", 0, ["it did not begin"])]
+        for name, state, milliseconds, output in began:
+            states[state] += 1
+            file.write(f"{state} {prefix}.{name} {milliseconds}\n")
+            if state != "passed":
+                print(f"{state} {prefix}.{name}\n    {'    '.join(output).rstrip()}")
+        ended = {name for name, *_ in began}
+        waiting = [name for name in waiting if name not in ended]
+print(", ".join(f"{count} {state}" for state, count in states.items()))
+sys.exit(1 if states["failed"] else 77 if set(states) == {"skipped"} else 0)
