@@ -49,7 +49,7 @@ bool somebody_listens() {
 
 Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
 bool has_memory(const Tensor& gradient) { return gradient.defined() && gradient.storage(); }
-Tensor without_memory(const Tensor& t) { return Tensor::meta(t.shape(), t.dtype(), t.device()).with_strides(t.strides()); }
+Tensor without_memory(const Tensor& t) { return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0); }
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
