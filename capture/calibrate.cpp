@@ -151,7 +151,9 @@ double busy_seconds(const std::string& proc_stat) {
   return (user + nice + system + irq + softirq + stolen) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-bool is_loaded(double others_cores, int threads, int cores) { return others_cores > std::max(0, cores - threads) + kLoad; }
+bool is_loaded(double others_cores, int threads, int cores) {
+  return others_cores > std::max(0, cores - threads) + kLoad;
+}
 
 namespace {
 
@@ -159,7 +161,9 @@ namespace {
 std::pair<double, double> cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   std::ifstream stat("/proc/stat");
   std::string line;
   std::getline(stat, line);
@@ -184,7 +188,8 @@ Roofs calibrate_once(Device device) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   roofs.spread = worst_spread;
   roofs.others_cores = std::max(0.0, (all - all_before) - (own - own_before)) / seconds;
-  roofs.loaded = is_loaded(roofs.others_cores, cpu ? num_threads() : 1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  roofs.loaded = is_loaded(roofs.others_cores, cpu ? num_threads() : 1, cores);
   return roofs;
 }
 
@@ -204,7 +209,8 @@ Roofs calibrate(Device device) {
 std::string faster_than(const profiler::Report& report) {
   if (!report.roofs || !report.busy().empty()) return "";
   for (const profiler::Row& row : report.rows().rows) {
-    if (row.kind == profiler::ScopeKind::op && report.verdict(row).code == profiler::RowCode::above_roof) return row.name;
+    const bool is_above = report.verdict(row).code == profiler::RowCode::above_roof;
+    if (row.kind == profiler::ScopeKind::op && is_above) return row.name;
   }
   return "";
 }

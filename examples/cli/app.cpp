@@ -187,8 +187,8 @@ int App::run(int argc, char** argv) {
   Output out({.json = common_.json, .quiet = common_.quiet, .verbose = common_.verbose, .color = common_.color});
   if (common_.threads > 0) set_num_threads(static_cast<int>(common_.threads));
   if (common_.threads > available_cores()) {
-    out.note("threads", fmt::format("{} on {}: they take turns, which is slower than a thread for each core", common_.threads,
-                                    count_of(available_cores(), "core")));
+    out.note("threads", fmt::format("{} on {}: they take turns, which is slower than a thread for each core",
+                                    common_.threads, count_of(available_cores(), "core")));
   }
   return command.run(out);
 }

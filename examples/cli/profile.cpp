@@ -218,7 +218,8 @@ std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
 
 void check_roofs(const Report& report, Output& out) {
   if (const std::string row = capture::faster_than(report); !row.empty() && capture::calibrate_beaten(report))
-    out.note("roofs", fmt::format("{} ran above its roof: measured again, the better ones are kept for the next run", escaped(row)));
+    out.note("roofs", fmt::format("{} ran above its roof: measured again, the better ones are kept for the next run",
+                                  escaped(row)));
 }
 
 }  // namespace sinter::cli

@@ -153,7 +153,8 @@ std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
     out += "\n";
   }
   if (!bench.is_map()) return out + "a whole step, " + bench.mode + "; - left out\n";
-  return out + "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is too wide); - left out\n" + sweep.crossover + "\n";
+  return out + "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is too wide); "
+               "- left out\n" + sweep.crossover + "\n";
 }
 
 int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& out) {
