@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "ops/gather_batch.h"
+#include "profiler/scope.h"
 
 namespace sinter {
 namespace {
@@ -18,12 +19,14 @@ Tensor to_index(std::span<const int32_t> indices, Device device) {
   return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {static_cast<int64_t>(indices.size())}, device);
 }
 
-// The kernel alone: a batch is no op of the step that it is for, so neither profiles nor captures count it.
+// The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles count it for the data scope
+// that it is fetched in.
 Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize normalize) {
   const Tensors in{split.images, split.labels, index};
   const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
   Tensors out = kGatherBatchOp.infer(in, attrs);
   for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype(), t.device());
+  const profiler::KernelSpan span(split.images.device() == kCpu);
   kGatherBatchOp.kernel(split.images.device().type)({kGatherBatchOp, in, out, attrs});
   return {out[0], out[1]};
 }

@@ -156,7 +156,7 @@ Measured Outcome::measured(const Contest& contest) const {
   Measured m{.only = &fused, .eager = &eager};
   if (!contest.timed()) return m;
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
-  if (contest.device == kCpu) m.distortion = std::max(std::abs(distortion(eager)), std::abs(distortion(fused)));
+  if (contest.device == kCpu) m.distortion = std::max(std::abs(eager.distortion()), std::abs(fused.distortion()));
   if (ratio.has_interval) {
     m.speedup = ratio;
     m.noise = 50 * (ratio.high - ratio.low) / ratio.value;
@@ -235,7 +235,7 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                               outcome.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some"));
   if (contest.device == kCpu) {
     out.result_text(fmt::format("profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-                                distortion(outcome.eager), distortion(outcome.fused)));
+                                outcome.eager.distortion(), outcome.fused.distortion()));
   }
   for (const std::string& line : outcome.proof) out.result_text(line + "\n");
   const double capture_ms = contest.step->stats().capture_ms;

@@ -125,12 +125,6 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
              [](const std::string& text) { parse_distrust(text); });
 }
 
-double distortion(const Report& report) {
-  std::vector<double> us;
-  for (const StepSample& s : report.steps) us.push_back(static_cast<double>(s.ns()) * 1e-3);
-  return 100 * (profiler::median(us) / profiler::median(report.clean_us) - 1);
-}
-
 void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
   std::string failed, untrusted;
   const auto add = [](std::string& to, const std::string& what) { to += (to.empty() ? "" : "; ") + what; };

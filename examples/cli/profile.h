@@ -37,9 +37,6 @@ struct ViewFlags {
 // Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module --guess --expect --fail-on; all checked at once.
 void add_view_flags(Flags& flags, ViewFlags& view);
 
-// By how many percent the profiled steps of a report take longer than its clean ones.
-double distortion(const profiler::Report& report);
-
 // What was measured, for --expect and --fail-on. `only` is the run that plain keys speak of.
 struct Measured {
   const profiler::Report* only = nullptr;

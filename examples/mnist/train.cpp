@@ -235,6 +235,7 @@ void Run::train_steps() {
     if (!over && !save) continue;
     time_.stop();
     epoch_time_.stop();
+    const profiler::Pause no_step(session_.get());
     if (over) {
       end_epoch();
       epoch_time_ = {};
@@ -271,9 +272,13 @@ void Run::one_step() {
   const double minutes = epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_) / 60;
   if (at_.step == first_step_ + 1 && device_.type == Device::Type::simt && minutes > 1)
     out_.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(minutes)));
-  if (epoch_is_over() || at_.step % flags_.run.log_every == 0) look_at_loss();
+  if (epoch_is_over() || at_.step % flags_.run.log_every == 0) {
+    const profiler::Pause no_step(session_.get());
+    look_at_loss();
+  }
   if (at_.step == flags_.run.stop_after) cli::interrupt();
   if (epoch_is_over() || !progress_.due()) return;
+  const profiler::Pause no_step(session_.get());
   const StepState state = trainer_->state();
   const double seconds = time_.running_seconds(), done = static_cast<double>(at_.step - first_step_);
   progress_.show({.epoch = at_.epoch + 1,
@@ -509,7 +514,7 @@ int Run::report() {
   if (report_) {
     cli::Measured measured{.only = &*report_};
     if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
-      measured.distortion = cli::distortion(*report_);
+      measured.distortion = report_->distortion();
       measured.noise = 50 * (clean.high - clean.low) / clean.value;
     }
     cli::judge("train", flags_.mode.view, measured);

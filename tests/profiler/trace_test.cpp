@@ -198,5 +198,21 @@ TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
   EXPECT_EQ(rows, device);
 }
 
+TEST(ChromeTrace, AKernelThatEndsBeforeItsCallReturnsLeavesNoNegativeQueue) {
+  Report r = device_report();
+  r.traces[0].records.clear();
+  r.traces[0].launches = {{.api_t0 = 1'010'000,
+                           .api_t1 = 1'020'000,
+                           .dev_t0 = 1'012'000,
+                           .dev_t1 = 1'015'000,
+                           .source = Source::cupti}};
+  std::vector<int> depth;
+  const Json written = Json::parse(trace_of(r));
+  for (const Json& event : written["traceEvents"]) {
+    if (event["name"] == "queue depth") depth.push_back(event["args"]["launches"]);
+  }
+  EXPECT_EQ(depth, (std::vector<int>{1, 0}));
+}
+
 }  // namespace
 }  // namespace sinter::profiler
