@@ -2,6 +2,7 @@
 //
 // Tried in this order: the same keys; the same keys after dropping or adding one common prefix (layers., module., net.); by order, where
 // the keys are numbered otherwise (fc1, fc2, ..) and all shapes fit. What is left over is an error that lists the difference.
+// Of tied weights one name is enough: PyTorch's safetensors.torch.save_model() writes only one.
 // Used by the programs for checkpoints and by users for their own state dicts.
 #pragma once
 

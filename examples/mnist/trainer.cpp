@@ -23,7 +23,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const
   if (flags.optimizer == "sgd")
     return std::make_unique<nn::Sgd>(model.named_parameters(), nn::SgdOptions{.lr = lr, .momentum = flags.momentum, .weight_decay = decay});
   if (flags.optimizer == "adamw")
-    return std::make_unique<nn::AdamW>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
+    return std::make_unique<nn::AdamW>(model.named_parameters(), nn::AdamWOptions{.lr = lr, .weight_decay = decay});
   return std::make_unique<nn::Adam>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
 }
 
