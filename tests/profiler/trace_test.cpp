@@ -134,6 +134,8 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
        [&](Json& t) {
          t["traceEvents"].push_back({{"ph", "X"}, {"name", "x"}});
        }},
+      {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(1e300, 1)); }},
+      {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(9e14, 1e300)); }},
       {"duration", [&](Json& t) { t["traceEvents"].push_back(slice(1, -1)); }},
       {"nesting", [&](Json& t) { t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10)); }},
       {"flow-pairs", [&](Json& t) { find(t, "ac2g", "f")["ph"] = "s"; }},
