@@ -147,6 +147,14 @@ void add_contest_flags(Flags& flags, ContestFlags& contest) {
   add_view_flags(flags, contest.view);
 }
 
+void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
+  const auto all = static_cast<int64_t>(std::min(steps, 1e6));
+  if (!given.given("rounds")) contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
+  const int64_t of_a_round = std::max<int64_t>(all / contest.rounds, 1);
+  if (!given.given("warmup")) contest.warmup = std::min(contest.warmup, of_a_round / 4);
+  contest.steps = std::clamp<int64_t>(of_a_round - contest.warmup, 1, 20);
+}
+
 std::string Contest::rounds(const ContestFlags& flags) const {
   if (!timed()) return "one step of each";
   return fmt::format("{} of rounds x {}, {} warm-up", count_of(flags.rounds, "pair"), count_of(flags.steps, "step"), flags.warmup);

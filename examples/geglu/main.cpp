@@ -106,21 +106,6 @@ double seconds_per_flop(DType dtype, Device device) {
   return best / (2.0 * static_cast<double>(n * n * n));
 }
 
-// --steps 0: 20 steps a round; on the CPU as many as fit 20 s, but pairs enough for a factor and one step of each. A comparison runs each
-// round of both modes twice, clean and profiled.
-void choose_rounds(const cli::Flags& flags, cli::ContestFlags& contest, Device device, double step_seconds, bool both) {
-  if (contest.steps == 0 && device == kCpu) {
-    constexpr double kSeconds = 20;
-    const auto fit = static_cast<int64_t>(std::min(kSeconds / step_seconds / (both ? 4 : 1), 1e6));
-    const int64_t fewest = std::min<int64_t>(both ? profiler::kMinPairs : 3, contest.rounds);
-    if (!flags.given("rounds")) contest.rounds = std::clamp(fit, fewest, contest.rounds);
-    const int64_t of_a_round = std::max<int64_t>(fit / contest.rounds, 1);
-    if (!flags.given("warmup")) contest.warmup = std::min(contest.warmup, of_a_round / 4);
-    contest.steps = std::clamp<int64_t>(of_a_round - contest.warmup, 1, 20);
-  }
-  if (contest.steps == 0) contest.steps = 20;
-}
-
 nlohmann::ordered_json row(const GegluFlags& flags, const char* mode, DType dtype, Device device, double median_us, int64_t launches) {
   return {{"peer", "sinter"},         {"block", "geglu"},       {"mode", mode},          {"dtype", std::string(name_of(dtype))},
           {"dim", flags.dim},         {"hidden", flags.hidden}, {"batch", flags.rows()}, {"device", device.str()},
@@ -144,9 +129,17 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
                        device.str()));
   cli::note_emulator(device, out);
   if (!timed && seconds > 20) out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
-  choose_rounds(given, flags.contest, device, seconds, both);
-  const double all = seconds * static_cast<double>(flags.contest.rounds * (flags.contest.steps + flags.contest.warmup) * (both ? 4 : 1));
-  if (timed && all > 20) out.note("note", fmt::format("about {} in all; a smaller one: --batch {}", cli::seconds(all), std::max<int64_t>(flags.batch / 8, 1)));
+  const int passes = both ? 4 : 1;  // a comparison runs each round of both modes twice, clean and profiled
+  if (flags.contest.steps == 0 && device == kCpu) {
+    cli::fit_rounds(flags.contest, given, 20 / seconds / passes, both ? profiler::kMinPairs : 3);
+  } else if (flags.contest.steps == 0) {
+    flags.contest.steps = 20;
+  }
+  const int64_t steps = flags.contest.rounds * (flags.contest.steps + flags.contest.warmup) * passes;
+  if (const double all = seconds * static_cast<double>(steps); timed && all > 20) {
+    out.note("note", fmt::format("about {} in all; a smaller one: --batch {}", cli::seconds(all),
+                                 std::max<int64_t>(flags.batch / 8, 1)));
+  }
 
   const bool cuda = device.type == Device::Type::cuda, measure = flags.fusion.measures() || (cuda && !given.given("measure"));
   Block eager(flags, common.seed, dtype, device);
