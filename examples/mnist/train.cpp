@@ -148,9 +148,10 @@ void Run::set_up() {
   if (!flags_.run.preset.empty()) {
     std::string text = flags_.run.preset + ":";
     for (const cli::Flag& flag : all_flags_.all()) {
-      if (flag.source == cli::Source::preset) text += fmt::format(" {} {}", flag.shown(), flag.get());
+      std::string value = flag.source == cli::Source::preset ? flag.get() : flag.standard;
+      std::erase(value, '"');
+      if (value != flag.standard) text += fmt::format(" {} {}", flag.shown(), value);
     }
-    std::erase(text, '"');
     out_.note("preset", text);
   }
   config_ = all_flags_.config("train");
