@@ -50,7 +50,9 @@ int run(int argc, char** argv) {
   CLI::App app("Times one training step of an MLP 784-H..-10");
   app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
   app.add_option("--hidden", hidden, "hidden widths")->delimiter(',')->capture_default_str();
-  app.add_option("--dtype", dtype)->check(CLI::IsMember({"f32", "tf32", "bf16"}))->capture_default_str();
+  app.add_option("--dtype", dtype)
+      ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
+      ->capture_default_str();
   app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"adam", "sgd"}))->capture_default_str();
   app.add_option("--mode", modes, "eager, fused, or both")->delimiter(',')->check(CLI::IsMember({"eager", "fused"}))->capture_default_str();
   app.add_option("--rules", rules)->capture_default_str();

@@ -4,9 +4,9 @@
 #include <array>
 #include <future>
 #include <limits>
+#include <numeric>
 #include <semaphore>
 #include <thread>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/rng.h"
@@ -22,8 +22,8 @@ Tensor to_index(std::span<const int32_t> indices, Device device) {
   return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {static_cast<int64_t>(indices.size())}, device);
 }
 
-// The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles count it for the data scope
-// that it is fetched in.
+// The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
+// count it for the data scope that it is fetched in.
 Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize normalize) {
   const Tensors in{split.images, split.labels, index};
   const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
@@ -55,8 +55,8 @@ Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType d
   return gather(split, to_index(indices, split.images.device()), dtype, normalize);
 }
 
-// The one thread that makes batches ahead: it lives as long as the Batches, for a thread for each batch would bring a team of
-// threads of its own each time.
+// The one thread that makes batches ahead: it lives as long as the Batches, for a thread for each
+// batch would bring a team of threads of its own each time.
 class Batches::Maker {
  public:
   explicit Maker(Batches& batches) : batches_(batches), thread_([this] { work(); }) {}
@@ -78,7 +78,8 @@ class Batches::Maker {
  private:
   void work() {
     for (asked_.acquire(); !stop_; asked_.acquire()) {
-      std::packaged_task<Batch()> task = std::move(task_);  // the next one may be asked for before this one has returned
+      std::packaged_task<Batch()> task =
+          std::move(task_);  // the next one may be asked for before this one has returned
       task();
     }
   }

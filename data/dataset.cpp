@@ -116,7 +116,8 @@ std::vector<std::string> npy_files(const std::string& what) {
 
 // The rows in another order, in memory of their own.
 Split reordered(const Split& split, const std::vector<int32_t>& order) {
-  const Split out{Tensor::empty(split.images.shape(), DType::u8), Tensor::empty(split.labels.shape(), DType::i32)};
+  const Split out{Tensor::empty(split.images.shape(), DType::u8),
+                  Tensor::empty(split.labels.shape(), DType::i32)};
   for (size_t i = 0; i < order.size(); ++i) {
     const auto from = static_cast<size_t>(order[i]);
     std::copy_n(split.images.data<uint8_t>() + from * kImagePixels, kImagePixels,
@@ -128,7 +129,8 @@ Split reordered(const Split& split, const std::vector<int32_t>& order) {
 
 uint32_t crc_of(const Split& split) {
   const uint32_t images = nn::crc32(split.images.raw(), static_cast<size_t>(split.images.numel()));
-  return nn::crc32(split.labels.raw(), static_cast<size_t>(split.labels.numel()) * sizeof(int32_t), images);
+  return nn::crc32(split.labels.raw(), static_cast<size_t>(split.labels.numel()) * sizeof(int32_t),
+                   images);
 }
 
 // Each label in one run. Of a few items that may be chance.
@@ -179,7 +181,8 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     out.train = synthetic(options, 0, train);
     out.val = synthetic(options, static_cast<uint64_t>(train), val);
     out.test = synthetic(options, kFirstTestDigit, kSyntheticTest);
-    out.crc32 = crc_of(synthetic({.limit = 50, .classes = 10, .data_seed = options.data_seed}, 0, 50));
+    out.crc32 =
+        crc_of(synthetic({.limit = 50, .classes = 10, .data_seed = options.data_seed}, 0, 50));
     return out;
   }
   Split all, test;
@@ -200,10 +203,12 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   };
   for (std::string& file : out.files) file = absolute(file);
   out.place = absolute(what);
-  for (size_t i = 0; are_npy && i < out.files.size(); ++i) out.place = i ? out.place + "," + out.files[i] : out.files[0];
+  for (size_t i = 0; are_npy && i < out.files.size(); ++i)
+    out.place = i ? out.place + "," + out.files[i] : out.files[0];
   if (out.files.size() == 4) {
     test = read_split(out.files[2], out.files[3], options.classes);
-    if (out.sorted && options.val > 0) how += " (sorted by label: val, the last of train, has few of them)";
+    if (out.sorted && options.val > 0)
+      how += " (sorted by label: val, the last of train, has few of them)";
   } else if (options.pair_is_test) {
     how += " (all of it for the test)";
     test = all;

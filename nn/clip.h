@@ -7,8 +7,8 @@
 
 namespace sinter::nn {
 
-// The norm of all gradients as it was: a tensor of one element, made when it is asked for, so that a training step which
-// does not ask runs nothing for it. Undefined if there was no gradient.
+// The norm of all gradients as it was: a tensor of one element, made when it is asked for, so that
+// a training step which does not ask runs nothing for it. Undefined if there was no gradient.
 class GradNorm {
  public:
   explicit GradNorm(Tensor squared) : squared_(std::move(squared)) {}
@@ -21,8 +21,8 @@ class GradNorm {
   Tensor squared_;
 };
 
-// Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped. Returns the norm from
-// before. Throws usage unless max_norm > 0.
+// Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped.
+// Returns the norm from before. Throws usage unless max_norm > 0.
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
 // The norm, on the host.
 double grad_norm(const std::vector<Tensor>& params);

@@ -47,8 +47,9 @@ void Module::set_path(const std::string& path, const std::string& key) {
   label_.clear();
   // From the last to the first: what is tied keeps the first of its names.
   for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
-    child->module->set_path(is_container() && !path.empty() ? path + "." + child->name : child->name,
-                            child->own_keys ? key + child->name + "." : key);
+    child->module->set_path(
+        is_container() && !path.empty() ? path + "." + child->name : child->name,
+        child->own_keys ? key + child->name + "." : key);
   }
   for (auto entry = tensors_.rbegin(); entry != tensors_.rend(); ++entry)
     entry->tensor.autograd().name = key + entry->name;
@@ -69,7 +70,9 @@ NamedTensors Module::named_parameters() const {
   NamedTensors all, out;
   collect_into(all, "", false);
   for (NamedTensor& item : all) {
-    const auto tied = [&item](const NamedTensor& before) { return before.tensor.is_same(item.tensor); };
+    const auto tied = [&item](const NamedTensor& before) {
+      return before.tensor.is_same(item.tensor);
+    };
     if (std::none_of(out.begin(), out.end(), tied)) out.push_back(std::move(item));
   }
   return out;
@@ -155,7 +158,8 @@ void Module::to(DType dtype) {
       auto found = std::find_if(done.begin(), done.end(), tied);
       if (found == done.end()) {
         Tensor converted = convert(entry.tensor, dtype);
-        converted.set_requires_grad(entry.is_parameter).autograd().name = entry.tensor.autograd().name;
+        converted.set_requires_grad(entry.is_parameter).autograd().name =
+            entry.tensor.autograd().name;
         found = done.insert(done.end(), {entry.tensor, converted});
       }
       entry.tensor = found->second;

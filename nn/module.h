@@ -35,13 +35,15 @@ class Module {
   // One line: "Linear(784 -> 256)".
   virtual std::string describe() const = 0;
 
-  // Own ones first, then the children's, in the order of their making. Names are state-dict keys. A tied parameter, which
-  // several modules registered or whose module stands in several places, is listed once, by its first name.
+  // Own ones first, then the children's, in the order of their making. Names are state-dict keys. A
+  // tied parameter, which several modules registered or whose module stands in several places, is
+  // listed once, by its first name.
   NamedTensors named_parameters() const;
   // Parameters and buffers, the tied ones under every name; the tensors themselves, not copies.
   NamedTensors state_dict() const;
   std::vector<Tensor> parameters() const;
-  // Calls f for each of them, in that order, without allocating; for a tied one as often as it has names.
+  // Calls f for each of them, in that order, without allocating; for a tied one as often as it has
+  // names.
   void visit_parameters(const std::function<void(const Tensor&)>& f) const;
   int64_t num_parameters() const;
   // This module and all below it, parents first, each once.

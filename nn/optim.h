@@ -39,7 +39,8 @@ class Optimizer {
   void set_steps(int64_t steps);
 
  protected:
-  // Throws usage unless every parameter requires grad, stands there once, and there is one at least.
+  // Throws usage unless every parameter requires grad, stands there once, and there is one at
+  // least.
   Optimizer(NamedTensors params, double lr, double beta1, double beta2);
   // What the last update of a step does beyond its own parameter; empty for the others.
   struct Tail {

@@ -20,7 +20,9 @@ class ThreadBuffer {
   Record* push(StaticName name, ScopeKind kind) noexcept;
   void pop(Record* record) noexcept;
   // Is the innermost scope one that kernels are counted for?
-  bool counts_launches() const { return current_ >= 0 && profiler::counts_launches(records_[current_].kind); }
+  bool counts_launches() const {
+    return current_ >= 0 && profiler::counts_launches(records_[current_].kind);
+  }
   void add_launch(LaunchRecord launch) noexcept;  // fills in record and step
   void add_memory(int64_t live_bytes) noexcept;
   int depth() const { return depth_; }

@@ -105,8 +105,9 @@ namespace {
 
 // Of the turn in whose active steps a launch was made; null: in none.
 const Axis* axis_of(const LaunchRecord& launch, std::span<const Axis> turns) {
-  const auto behind = std::upper_bound(turns.begin(), turns.end(), int64_t{launch.step},
-                                       [](int64_t step, const Axis& axis) { return step < axis.first_step; });
+  const auto behind =
+      std::upper_bound(turns.begin(), turns.end(), int64_t{launch.step},
+                       [](int64_t step, const Axis& axis) { return step < axis.first_step; });
   return behind != turns.begin() && launch.step < behind[-1].end_step ? &behind[-1] : nullptr;
 }
 
@@ -129,7 +130,8 @@ void take_records(Trace& trace, std::span<const Axis> turns) {
       launch.dev_t0 = it->begin, launch.dev_t1 = it->end;
       if (launch.kind == LaunchKind::kernel) {
         Record* const op = launch.record >= 0 ? &trace.records[static_cast<size_t>(launch.record)] : nullptr;
-        if (op && counts_launches(op->kind)) op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
+        if (op && counts_launches(op->kind))
+          op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
         launch.launches = it->kernels;
       }
     } else {

@@ -1,7 +1,9 @@
-// What a session sees of a device: the hook that turns the device layer's calls into launch records and sync scopes, and the turning of
-// marks into device times on the host's axis. Behind Session; nobody else includes this.
+// What a session sees of a device: the hook that turns the device layer's calls into launch records
+// and sync scopes, and the turning of marks into device times on the host's axis. Behind Session;
+// nobody else includes this.
 //
-// Until a turn is resolved, a launch of source `event` holds the number of the mark behind it in dev_t1, one of source `cupti` its id.
+// Until a turn is resolved, a launch of source `event` holds the number of the mark behind it in
+// dev_t1, one of source `cupti` its id.
 #pragma once
 
 #include <span>
@@ -28,8 +30,8 @@ struct Axis {
   int64_t host_ns(int mark) const;  // DeviceTimer::kLost if it was lost
 };
 
-// Gives launches their device times, each by the axis of its turn (`turns`: in the order of their steps); what has none
-// stays without. Returns how many were impossible (end before begin).
+// Gives launches their device times, each by the axis of its turn (`turns`: in the order of their
+// steps); what has none stays without. Returns how many were impossible (end before begin).
 int64_t resolve(Trace& trace, std::span<const Axis> turns);
 
 }  // namespace sinter::profiler::detail

@@ -42,8 +42,8 @@ double Report::distortion() const {
   std::map<int64_t, double> share;  // of a window's drain, for each of its steps
   for (const StepSample& step : steps) share[step.window] += static_cast<double>(step.drain_ns);
   for (auto& [window, ns] : share) {
-    ns /= static_cast<double>(std::count_if(steps.begin(), steps.end(),
-                                            [&](const StepSample& s) { return s.window == window; }));
+    ns /= static_cast<double>(std::count_if(
+        steps.begin(), steps.end(), [&](const StepSample& s) { return s.window == window; }));
   }
   std::vector<double> us;
   for (const StepSample& step : steps)
@@ -140,7 +140,8 @@ void Report::judge() {
       unproved += launch.kind == LaunchKind::kernel && launch.launches == 0;
       replays[&step - steps.data()] += launch.kind == LaunchKind::graph;
       replayed_nodes[&step - steps.data()] += node;
-      if (!node && launch.kind == LaunchKind::kernel && launch.record >= 0 && counts_launches(trace.records[launch.record].kind))
+      if (!node && launch.kind == LaunchKind::kernel && launch.record >= 0 &&
+          counts_launches(trace.records[launch.record].kind))
         kernels += launch.at_least();
       if (device.type != Device::Type::cuda || launch.kind == LaunchKind::graph) continue;
       if (launch.source == Source::none) {
@@ -179,7 +180,8 @@ void Report::judge() {
     if (replays[i] > 0 && replayed_nodes[i] % replays[i] != 0) untimed += replays[i];
     if (replays[i] > 0 && replayed_nodes[i] == 0) untimed += replays[i];
   }
-  if (launched != kernels) incomplete.push_back(cat("launched ", launched, " in scopes, recorded ", kernels));
+  if (launched != kernels)
+    incomplete.push_back(cat("launched ", launched, " in scopes, recorded ", kernels));
   if (untimed > 0) incomplete.push_back(cat(untimed, " launches were not timed"));
   if (invalid > 0) incomplete.push_back(cat(invalid, " device times are zero or negative"));
   if (early > 0) notes.push_back(cat(early, " launches began on the device before the host asked for them, by the axis"));

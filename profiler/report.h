@@ -27,7 +27,8 @@ constexpr bool counts_launches(ScopeKind kind) {
   return kind == ScopeKind::op || kind == ScopeKind::data;
 }
 
-// What data scopes launch is not of the step, whatever the device: their rows have counts of their own.
+// What data scopes launch is not of the step, whatever the device: their rows have counts of their
+// own.
 struct StepSample {
   int64_t number, round;  // both from 0; a round is one turn of the schedule
   int64_t t0, t1;
@@ -156,7 +157,9 @@ struct Report {
   int64_t dropped = 0, invalid = 0;        // records lost to a full buffer; device times that cannot be
   int64_t lost_records = 0;                // of the device's own, in its buffers
   int64_t unproved = 0;                    // launches of which only "at least one kernel" is known
-  double sm_mhz = 0, sm_standard_mhz = 0;  // lowest clock at the windows' edges, and what the card should run at; 0: not read
+  double sm_mhz = 0,
+         sm_standard_mhz =
+             0;  // lowest clock at the windows' edges, and what the card should run at; 0: not read
   std::vector<double> clean_us;            // median steps of clean rounds, or clean steps: what a step takes without the profiler
   std::vector<GraphNode> nodes;            // of the replayed graph
   std::vector<Candidate> candidates;       // of an eager step, the one that saves most first
@@ -169,8 +172,8 @@ struct Report {
   Rows rows(bool by_shape = false, int by_module = 0) const;
   double launches_per_step() const;
   int64_t drain_ns() const;  // of all steps
-  // By how many percent a profiled step takes longer than a clean one: medians of both, a step's with its share
-  // of its window's drain. NaN where no clean step was measured.
+  // By how many percent a profiled step takes longer than a clean one: medians of both, a step's
+  // with its share of its window's drain. NaN where no clean step was measured.
   double distortion() const;
   // Highest live bytes of the device in the active steps; 0: nothing was taken or given back.
   int64_t peak_bytes() const;

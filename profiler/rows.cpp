@@ -104,8 +104,8 @@ class Gatherer {
     }
     out_.rows[row].device_total_ns += ns;
   }
-  // Nodes of a replayed graph are op rows of their own; copies and fills outside ops, whose time they would be, are
-  // rows too.
+  // Nodes of a replayed graph are op rows of their own; copies and fills outside ops, whose time
+  // they would be, are rows too.
   void add(const LaunchRecord& launch) {
     const int64_t step = report_.step_index(launch.step);
     if (launch.graph_node > 0) {

@@ -126,7 +126,8 @@ void Session::close_turn(int64_t end_step) {
     axis.marks = timer_->read();
   }
   if (records || axis.known())
-    report_.overheads.axis_ns = std::max({report_.overheads.axis_ns, axis.begin.half_ns, axis.end.half_ns});
+    report_.overheads.axis_ns =
+        std::max({report_.overheads.axis_ns, axis.begin.half_ns, axis.end.half_ns});
 }
 
 Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
@@ -158,7 +159,8 @@ void Session::enter(Phase next) {
 
 void Session::begin_step() {
   detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
-  if (phase_ == Phase::warmup || phase_ == Phase::active) detail::g_watchers.fetch_or(detail::kSession);
+  if (phase_ == Phase::warmup || phase_ == Phase::active)
+    detail::g_watchers.fetch_or(detail::kSession);
   step_allocs_ = allocations();
   step_t0_ = detail::now();
 }

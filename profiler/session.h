@@ -4,9 +4,11 @@
 //   for (auto& batch : loader) { { Scope s("train_step"); train_step(batch); }  session.step(); }
 //   std::string text = session.finish().table({.row_limit = 15});
 //
-// What a loop does between two steps and is part of none, an evaluation or a save, stands in the scope of a Pause.
-// One session per process; a second one is an error. A step lies between two step() calls (the first starts with the session); all of them
-// come from one thread, while any thread may record. finish() is the one drain; ~Session only drops. A forked child records nothing.
+// What a loop does between two steps and is part of none, an evaluation or a save, stands in the
+// scope of a Pause. One session per process; a second one is an error. A step lies between two
+// step() calls (the first starts with the session); all of them come from one thread, while any
+// thread may record. finish() is the one drain; ~Session only drops. A forked child records
+// nothing.
 #pragma once
 
 #include <cstddef>
@@ -77,19 +79,20 @@ class Session {
   const Allocator* allocator_ = nullptr;  // of the device; null for a device that only a test's timer stands for
   std::unique_ptr<DeviceTimer> own_timer_;
   DeviceTimer* timer_ = nullptr;
-  std::vector<detail::Axis> axes_;      // of each turn's active steps
-  int64_t live_before_ = 0;             // bytes, when the first active step began
+  std::vector<detail::Axis> axes_;  // of each turn's active steps
+  int64_t live_before_ = 0;         // bytes, when the first active step began
   Phase phase_ = Phase::done;
   uint32_t epoch_ = 0;  // this session's number; another one, or 0, is current after finish() and in a forked child
   int64_t seen_ = 0;    // step() calls
-  int64_t window_ = -1; // see StepSample
+  int64_t window_ = -1;  // see StepSample
   int64_t step_t0_ = 0, step_allocs_ = 0;
   detail::ThreadBuffer* step_buffer_ = nullptr;  // of the thread that calls step()
 };
 
-// Between two steps of a session, on the thread that calls step(): nothing is recorded, and the next step begins where
-// this ends. A device is waited for first, so that what it still does stays with the step that asked for it.
-// Without a session (null) it does nothing. REQUIRES: the session outlives it and is not finished meanwhile.
+// Between two steps of a session, on the thread that calls step(): nothing is recorded, and the
+// next step begins where this ends. A device is waited for first, so that what it still does stays
+// with the step that asked for it. Without a session (null) it does nothing. REQUIRES: the session
+// outlives it and is not finished meanwhile.
 class Pause {
  public:
   explicit Pause(Session* session) : session_(session) {

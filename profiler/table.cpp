@@ -106,7 +106,8 @@ class Table {
     std::vector<Row> rows;
     for (const Row& row : all_.rows) {
       if (row.kind == ScopeKind::op) add_to(sum_, row);
-      if (row.kind == ScopeKind::op || row.kind == ScopeKind::runtime) self_sum_ += report_.judged_ns(row);
+      if (row.kind == ScopeKind::op || row.kind == ScopeKind::runtime)
+        self_sum_ += report_.judged_ns(row);
       const bool shown = row.kind == ScopeKind::op ? !(options_.no_meta && row.launches == 0) : row.kind == ScopeKind::runtime;
       if (shown && std::regex_search(row.name, filter)) rows.push_back(row);
     }
@@ -361,8 +362,8 @@ class Table {
     second += emulated ? fmt::format("launched {}   ", launches)
               : report_.unproved > 0
                   ? fmt::format("launched >= {}, not proved   ", launches)
-                  : fmt::format("launched {} {} timed {}   ", launches, complete ? "=" : "!=",
-                                range(report_.steps, &StepSample::timed));
+                  : fmt::format("launched {} {} timed {}   ", launches,
+                                complete ? "=" : "!=", range(report_.steps, &StepSample::timed));
     second += fmt::format("memcpy {}   allocs {}", range(report_.steps, &StepSample::copies), range(report_.steps, &StepSample::allocs));
     if (report_.overheads.axis_ns >= 0) second += fmt::format("   axis +-{:.1f}us", to_double(report_.overheads.axis_ns) / 1e3);
     if (report_.sm_mhz > 0) {
@@ -404,8 +405,10 @@ class Table {
     std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.total_ns > b.total_ns; });
     Grid grid({"CPU total", "Self CPU", "Calls", "Launch", "<Kind", "<Scope"});
     for (const Row& row : rows) {
-      grid.add({us(to_double(row.total_ns) / steps_), us(to_double(row.self_ns) / steps_), per_step(row.calls, steps_),
-                row.launches == 0 ? "-" : per_step(row.launches, steps_), std::string(name_of(row.kind)), escaped(row.name)});
+      grid.add({us(to_double(row.total_ns) / steps_), us(to_double(row.self_ns) / steps_),
+                per_step(row.calls, steps_),
+                row.launches == 0 ? "-" : per_step(row.launches, steps_),
+                std::string(name_of(row.kind)), escaped(row.name)});
     }
     return grid.text();
   }

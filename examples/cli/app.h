@@ -43,7 +43,9 @@ class App {
  public:
   // `build`: what --version says behind the number, such as a git id.
   App(std::string name, std::string summary, const std::string& build = "")
-      : name_(std::move(name)), summary_(std::move(summary)), version_text_(cat(name_, " ", kVersion, build.empty() ? "" : ", " + build, "\n")) {}
+      : name_(std::move(name)),
+        summary_(std::move(summary)),
+        version_text_(cat(name_, " ", kVersion, build.empty() ? "" : ", " + build, "\n")) {}
   // A command with the flags of every command; add more, and run. The reference stays valid.
   Command& add(std::string name, std::string summary);
   CommonFlags& common() { return common_; }

@@ -149,7 +149,8 @@ void add_contest_flags(Flags& flags, ContestFlags& contest) {
 
 void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
   const auto all = static_cast<int64_t>(std::min(steps, 1e6));
-  if (!given.given("rounds")) contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
+  if (!given.given("rounds"))
+    contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
   const int64_t of_a_round = std::max<int64_t>(all / contest.rounds, 1);
   if (!given.given("warmup")) contest.warmup = std::min(contest.warmup, of_a_round / 4);
   contest.steps = std::clamp<int64_t>(of_a_round - contest.warmup, 1, 20);
@@ -164,7 +165,8 @@ Measured Outcome::measured(const Contest& contest) const {
   Measured m{.only = &fused, .eager = &eager};
   if (!contest.timed()) return m;
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
-  if (contest.device == kCpu) m.distortion = std::max(std::abs(eager.distortion()), std::abs(fused.distortion()));
+  if (contest.device == kCpu)
+    m.distortion = std::max(std::abs(eager.distortion()), std::abs(fused.distortion()));
   if (ratio.has_interval) {
     m.speedup = ratio;
     m.noise = 50 * (ratio.high - ratio.low) / ratio.value;
@@ -242,8 +244,9 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                               outcome.fused.launches_per_step(),
                               outcome.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some"));
   if (contest.device == kCpu) {
-    out.result_text(fmt::format("profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-                                outcome.eager.distortion(), outcome.fused.distortion()));
+    out.result_text(fmt::format(
+        "profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
+        outcome.eager.distortion(), outcome.fused.distortion()));
   }
   for (const std::string& line : outcome.proof) out.result_text(line + "\n");
   const double capture_ms = contest.step->stats().capture_ms;

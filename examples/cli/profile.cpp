@@ -199,8 +199,9 @@ std::string guess(const Report& report, Output& out) {
   std::transform(code.begin(), code.end(), code.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const std::string longest = slowest ? slowest->name : "none";
   if (launches == kNoAnswer && row == kNoAnswer && verdict == kNoAnswer) {
-    return fmt::format("no answers to grade: it ran {:.0f} launches, {} takes longest, the step is {}\n",
-                       report.launches_per_step(), longest, code);
+    return fmt::format(
+        "no answers to grade: it ran {:.0f} launches, {} takes longest, the step is {}\n",
+        report.launches_per_step(), longest, code);
   }
   const auto grade = [](bool right) { return right ? "right" : "wrong"; };
   return fmt::format("you said {} launches, it ran {:.0f}: {}\nyou said {} takes longest, it is {}: {}\nyou said {}, it is {}: {}\n",

@@ -129,13 +129,15 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
                        device.str()));
   cli::note_emulator(device, out);
   if (!timed && seconds > 20) out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
-  const int passes = both ? 4 : 1;  // a comparison runs each round of both modes twice, clean and profiled
+  const int passes =
+      both ? 4 : 1;  // a comparison runs each round of both modes twice, clean and profiled
   if (flags.contest.steps == 0 && device == kCpu) {
     cli::fit_rounds(flags.contest, given, 20 / seconds / passes, both ? profiler::kMinPairs : 3);
   } else if (flags.contest.steps == 0) {
     flags.contest.steps = 20;
   }
-  const int64_t steps = flags.contest.rounds * (flags.contest.steps + flags.contest.warmup) * passes;
+  const int64_t steps =
+      flags.contest.rounds * (flags.contest.steps + flags.contest.warmup) * passes;
   if (const double all = seconds * static_cast<double>(steps); timed && all > 20) {
     out.note("note", fmt::format("about {} in all; a smaller one: --batch {}", cli::seconds(all),
                                  std::max<int64_t>(flags.batch / 8, 1)));

@@ -216,7 +216,8 @@ void add_compare(cli::App& app) {
   cli::add_contest_flags(command.flags, compare.contest);
   cli::add_export_flags(command.flags, compare.files);
   command.check = [&command] {
-    if (!compare.from.empty()) adopt_model(command.flags, compare.train, compare.saved.emplace(read_model(compare.from)));
+    if (!compare.from.empty())
+      adopt_model(command.flags, compare.train, compare.saved.emplace(read_model(compare.from)));
     resolve_step(compare.train);
     compare.contest.tables = compare.files.exports("", true).has("table");
   };

@@ -126,7 +126,11 @@ void add_run_flags(cli::Flags& flags, RunFlags& run) {
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");
-  flags.toggle("dry-run", run.dry_run, "one step (fused: two to record, one to replay) and one evaluation batch, nothing is written").saved = false;
+  flags
+      .toggle("dry-run", run.dry_run,
+              "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
+              "written")
+      .saved = false;
   flags.toggle("overfit-batch", run.overfit_batch, "500 steps on one batch must reach loss < 0.01, else exit 7").saved = false;
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
 }
@@ -184,7 +188,9 @@ void resolve_step(TrainFlags& train) {
 }
 
 double default_lr(const std::string& optimizer) { return optimizer == "sgd" ? 0.1 : 0.001; }
-double default_weight_decay(const std::string& optimizer) { return optimizer == "adamw" ? 0.01 : 0; }
+double default_weight_decay(const std::string& optimizer) {
+  return optimizer == "adamw" ? 0.01 : 0;
+}
 
 bool cpu_has(std::string_view feature) {
   std::ifstream cpuinfo("/proc/cpuinfo");

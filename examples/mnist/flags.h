@@ -18,7 +18,8 @@ struct DataFlags {
   std::string what;
   int64_t val = 5000, limit = 0;
   std::string normalize = "none";
-  std::string crc32;          // of the data that a run was trained on, see Dataset; it writes it into its config
+  std::string
+      crc32;  // of the data that a run was trained on, see Dataset; it writes it into its config
   bool pair_is_test = false;  // see DataOptions
 
   DataOptions options(int64_t classes) const {

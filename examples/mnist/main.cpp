@@ -2,7 +2,9 @@
 #include "examples/mnist/commands.h"
 
 int main(int argc, char** argv) {
-  sinter::cli::App app("mnist", "mnist: train a small network to read handwritten digits, and look at what it does.", SINTER_GIT_ID);
+  sinter::cli::App app(
+      "mnist", "mnist: train a small network to read handwritten digits, and look at what it does.",
+      SINTER_GIT_ID);
   sinter::mnist::add_train(app);
   sinter::mnist::add_eval(app);
   sinter::mnist::add_predict(app);

@@ -128,8 +128,9 @@ void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& save
 void note_other_data(const SavedModel& saved, const Dataset& data, cli::Output& out) {
   const DataFlags& run = saved.flags.data;
   if (run.crc32.empty() || run.crc32 == fmt::format("{:08x}", data.crc32)) return;
-  out.note("note", fmt::format("the model was trained on other data: {} with crc32 {}, here it is {:08x}", escaped(run.what),
-                               escaped(run.crc32), data.crc32));
+  out.note("note",
+           fmt::format("the model was trained on other data: {} with crc32 {}, here it is {:08x}",
+                       escaped(run.what), escaped(run.crc32), data.crc32));
 }
 
 }  // namespace sinter::mnist

@@ -28,7 +28,8 @@ SavedModel read_model(const std::string& run_or_file);
 void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags);
 // A model with these weights on a device, in evaluation mode.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
-// Flags of the model and the normalization that were not given become the file's; then its weights, and how they were found.
+// Flags of the model and the normalization that were not given become the file's; then its weights,
+// and how they were found.
 void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& saved);
 std::string take_weights(nn::Module& model, const SavedModel& saved);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);

@@ -129,7 +129,11 @@ void Run::set_up() {
   note_sizes();
   flags_.data.what = data_.place;  // what was found is what the config remembers
   flags_.data.crc32 = fmt::format("{:08x}", data_.crc32);
-  at_ = {.data = data_.name, .data_crc = data_.crc32, .device = device_.str(), .mode = flags_.mode.mode, .build = build_id()};
+  at_ = {.data = data_.name,
+         .data_crc = data_.crc32,
+         .device = device_.str(),
+         .mode = flags_.mode.mode,
+         .build = build_id()};
   time_.start();
   if (!data_.to(device_)) {
     out_.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while the step before runs (see data-wait)",
@@ -157,7 +161,8 @@ void Run::set_up() {
   config_ = all_flags_.config("train");
   const auto model = make_model(flags_.model, flags_.common->seed, device_);
   if (init) {
-    out_.note("init", fmt::format("{} ({}), normalize {}", escaped(init->path), take_weights(*model, *init), flags_.data.normalize));
+    out_.note("init", fmt::format("{} ({}), normalize {}", escaped(init->path),
+                                  take_weights(*model, *init), flags_.data.normalize));
   }
   const int64_t parameters = model->num_parameters();
   out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
@@ -183,14 +188,17 @@ void Run::set_up() {
 
 // What was asked of the data and is not so.
 void Run::note_sizes() {
-  const int64_t n = data_.train.size(), rows = flags_.optimizer.rows_of_step(), val = data_.val.size();
+  const int64_t n = data_.train.size(), rows = flags_.optimizer.rows_of_step(),
+                val = data_.val.size();
   if (rows > n)
-    out_.note("note", fmt::format("a step of {} rows is more than the {} images for training: each step takes all of them",
+    out_.note("note", fmt::format("a step of {} rows is more than the {} images for training: each "
+                                  "step takes all of them",
                                   cli::grouped(rows), cli::grouped(n)));
   const bool limited = flags_.data.limit > 0 && val == flags_.data.limit;
   if (all_flags_.given("val") && val < flags_.data.val && !limited)
-    out_.note("note", fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
-                                  cli::grouped(flags_.data.val), cli::grouped(val)));
+    out_.note("note",
+              fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
+                          cli::grouped(flags_.data.val), cli::grouped(val)));
 }
 
 // The folder is locked before anything in it is believed.
@@ -206,16 +214,20 @@ void Run::take_folder() {
 void Run::go_on() {
   const nn::Checkpoint& checkpoint = resumed_->checkpoint;
   const nn::TrainingState now = std::exchange(at_, checkpoint.state);
-  const auto refuse = [&](const std::string& what, const std::string& facts, const std::string& hint = "") {
-    throw Error(Error::Kind::checkpoint, cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
+  const auto refuse = [&](const std::string& what, const std::string& facts,
+                          const std::string& hint = "") {
+    throw Error(Error::Kind::checkpoint,
+                cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
   };
   if (nn::to_json(nn::read_checkpoint(resumed_->file).state) != nn::to_json(at_))
     refuse("changed meanwhile", "another process went on with it");
   if (at_.data_crc != now.data_crc) {
     refuse("cannot resume with other data",
-           fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data), at_.data_crc, escaped(now.data), now.data_crc),
-           at_.data == now.data ? "the files have changed since; --init starts a new run from the weights"
-                                : "without --data and SINTER_DATA the run looks where it found its data");
+           fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data),
+                       at_.data_crc, escaped(now.data), now.data_crc),
+           at_.data == now.data
+               ? "the files have changed since; --init starts a new run from the weights"
+               : "without --data and SINTER_DATA the run looks where it found its data");
   }
   if (at_.batch > per_epoch_ || at_.epoch > at_.step || at_.epoch * per_epoch_ + at_.batch != at_.step)
     refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at_.step, at_.batch, at_.epoch, per_epoch_));
@@ -240,7 +252,8 @@ void Run::go_on() {
   at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
   first_step_ = saved_step_ = at_.step;
   if (at_.ended && at_.batch > 0 && at_.step < steps_) {
-    out_.note("note", fmt::format("the run had ended within epoch {}: what it looked at and saved there stays in its log, and "
+    out_.note("note", fmt::format("the run had ended within epoch {}: what it looked at and saved "
+                                  "there stays in its log, and "
                                   "counts for best and --patience",
                                   at_.epoch + 1));
   }
@@ -335,18 +348,23 @@ std::string Run::position(int64_t step) const {
 void Run::check_finite(const StepState& state) const {
   if (state.first_bad_step < 0) return;
   const std::string kept = saved_step_ >= 0 ? fmt::format("checkpoint of step {} kept", saved_step_) : "nothing was saved yet";
-  throw Error(Error::Kind::numeric,
-              fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}", std::isnan(state.last_loss) ? "nan" : "inf",
-                          position(state.first_bad_step + 1), state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
-              fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
-                          saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
-                          flags_.mode.mode == "fused" ? "--mode eager " : "", saved_step_ >= 0 ? "replays and " : ""));
+  throw Error(
+      Error::Kind::numeric,
+      fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}",
+                  std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
+                  state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
+      fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
+                  saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
+                  flags_.mode.mode == "fused" ? "--mode eager " : "",
+                  saved_step_ >= 0 ? "replays and " : ""));
 }
 
-// To be tried where the loss has run away: the optimizer's usual one, or less where it was no larger.
+// To be tried where the loss has run away: the optimizer's usual one, or less where it was no
+// larger.
 std::string Run::smaller_lr() const {
   const double lr = *flags_.optimizer.lr, usual = default_lr(flags_.optimizer.optimizer);
-  return lr > 2 * usual ? fmt::format("{} (the default of {})", usual, flags_.optimizer.optimizer) : fmt::format("{:.1g}", lr / 3);
+  return lr > 2 * usual ? fmt::format("{} (the default of {})", usual, flags_.optimizer.optimizer)
+                        : fmt::format("{:.1g}", lr / 3);
 }
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
@@ -434,9 +452,12 @@ void Run::end_epoch() {
   const bool ends = at_.step == steps_ || lost_patience();
   log_->add(row);
   log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
-  if (const double chance = std::log(static_cast<double>(flags_.model.classes)); row.loss > 10 * chance) {
-    warn(fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training diverges; try --lr {}", row.number,
-                     row.loss, flags_.model.classes, chance, smaller_lr()));
+  if (const double chance = std::log(static_cast<double>(flags_.model.classes));
+      row.loss > 10 * chance) {
+    warn(
+        fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
+                    "diverges; try --lr {}",
+                    row.number, row.loss, flags_.model.classes, chance, smaller_lr()));
   }
   if (ends) save_weights(kModel);
   at_.ended = ends;
@@ -459,10 +480,11 @@ void Run::end_epoch() {
 void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
   const auto [wait, warmup, active, repeat] = parse_profile_steps(flags_.mode.profile_steps);
-  SINTER_CHECK(steps_ - at_.step > wait + warmup, usage,
-               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_ - at_.step,
-                   " steps, wanted ", wait + warmup + 1, " at least"),
-               cat("--profile-steps 0:0:", steps_ - at_.step, " records them all"));
+  SINTER_CHECK(
+      steps_ - at_.step > wait + warmup, usage,
+      cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ",
+          steps_ - at_.step, " steps, wanted ", wait + warmup + 1, " at least"),
+      cat("--profile-steps 0:0:", steps_ - at_.step, " records them all"));
   const bool fused = flags_.mode.mode == "fused", cuda = device_.type == Device::Type::cuda;
   int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
   for (const auto& [name, p] : trainer_->model().named_parameters()) resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
@@ -553,8 +575,8 @@ int Run::report() {
   const std::optional<double> target = flags_.run.target_acc;
   const bool reached = !target || 100 * test.accuracy() >= *target;
   out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target, reached ? "reached" : "missed") : ""));
-  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()), count_of(at_.step, "step"),
-                                  escaped(folder_->name())));
+  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()),
+                                  count_of(at_.step, "step"), escaped(folder_->name())));
   report_json(&test);
   report_profile();
   report_capture();
@@ -576,7 +598,8 @@ int Run::report_interrupted() {
   end_session();
   out_.note("stop", fmt::format("interrupted after {}: {} saved; mnist train --resume {} goes on", position(std::max<int64_t>(at_.step, 1)),
                                 kLast, escaped(folder_->name())));
-  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(at_.step),
+  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}",
+                                  cli::seconds(time_.seconds()), cli::grouped(at_.step),
                                   cli::grouped(steps_), escaped(folder_->name())));
   report_json(nullptr);
   report_profile();

@@ -24,7 +24,8 @@ struct Autoencoder : nn::Module {
 TEST(TiedWeights, AReplayTrainsThemAsEagerDoes) {
   for (const char* rules : {"none", "all"}) {
     Autoencoder eager, fused;
-    nn::Adam eager_adam(eager.named_parameters(), {.lr = 0.01}), fused_adam(fused.named_parameters(), {.lr = 0.01});
+    nn::Adam eager_adam(eager.named_parameters(), {.lr = 0.01}),
+        fused_adam(fused.named_parameters(), {.lr = 0.01});
     const auto train = [](Autoencoder& net, nn::Optimizer& adam, const Tensor& x) {
       adam.zero_grad();
       const Tensor y = net(x) - x, loss = mean(y * y);
@@ -41,7 +42,8 @@ TEST(TiedWeights, AReplayTrainsThemAsEagerDoes) {
       const double loss = train(eager, eager_adam, x).item();
       EXPECT_NEAR(step({x})[0].item(), loss, 1e-5 * loss) << rules << " " << i;
     }
-    const auto want = eager.encoder->weight().to_vector<float>(), got = fused.encoder->weight().to_vector<float>();
+    const auto want = eager.encoder->weight().to_vector<float>(),
+               got = fused.encoder->weight().to_vector<float>();
     // Adam magnifies the rounding of small gradients: lr/20 a step.
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 6 * 0.01 / 20) << rules;
     EXPECT_GT(step.stats().replays, 0);

@@ -158,7 +158,8 @@ TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
 // The threads of this process, by their ids.
 std::set<std::string> threads_here() {
   std::set<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) out.insert(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    out.insert(entry.path().filename());
   return out;
 }
 

@@ -89,7 +89,8 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
 
   const Dataset data = load_dataset({.what = images + "," + classes});
   EXPECT_EQ(data.sizes(), "train 48  val 4  test 8  28x28");
-  EXPECT_NE(data.description.find("y.npy (1/7 of it, drawn, for the test)"), std::string::npos) << data.description;
+  EXPECT_NE(data.description.find("y.npy (1/7 of it, drawn, for the test)"), std::string::npos)
+      << data.description;
   EXPECT_EQ(data.files, (std::vector<std::string>{images, classes}));
   const Dataset whole = load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
   EXPECT_EQ(whole.sizes(), "train 0  val 0  test 50  28x28");
@@ -108,7 +109,8 @@ TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
     sorted[i] = static_cast<uint8_t>(i / 7);
     pixels[i * 784 + 3] = static_cast<uint8_t>(i);
   }
-  const std::string images = dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(70, 784)"), pixels));
+  const std::string images =
+      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(70, 784)"), pixels));
   const std::string labels = dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(70,)"), sorted));
   const Dataset data = load_dataset({.what = images + "," + labels});
   EXPECT_TRUE(data.sorted);
@@ -116,9 +118,11 @@ TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
     const auto here = split->labels.to_vector<int>();
     EXPECT_GT(std::set<int>(here.begin(), here.end()).size(), split == &data.test ? 4u : 9u);
     const Bytes images_here = split->images.to_vector<uint8_t>();
-    for (size_t i = 0; i < here.size(); ++i) EXPECT_EQ(here[i], images_here[i * 784 + 3] / 7) << "its label goes with it";
+    for (size_t i = 0; i < here.size(); ++i)
+      EXPECT_EQ(here[i], images_here[i * 784 + 3] / 7) << "its label goes with it";
   }
-  EXPECT_EQ(load_dataset({.what = images + "," + labels}).test.labels.to_vector<int>(), data.test.labels.to_vector<int>());
+  EXPECT_EQ(load_dataset({.what = images + "," + labels}).test.labels.to_vector<int>(),
+            data.test.labels.to_vector<int>());
   EXPECT_FALSE(load_dataset({.what = "synthetic", .limit = 1}).sorted);
 
   // Four files are taken as they are.
@@ -210,7 +214,8 @@ TEST_F(DatasetTest, WhereItLooks) {
     expect_error(kData, {"no MNIST files", home.file("data/mnist")}, [] { load_dataset(); });
 
     const test::ScopedEnv variable("SINTER_DATA", home.file("missing").c_str());
-    expect_error(kData, {"no such folder", home.file("missing"), "SINTER_DATA names it"}, [] { load_dataset(); });
+    expect_error(kData, {"no such folder", home.file("missing"), "SINTER_DATA names it"},
+                 [] { load_dataset(); });
     EXPECT_EQ(load_dataset({.what = "synthetic", .limit = 1}).name, "synthetic");
   }
   std::filesystem::current_path(back);

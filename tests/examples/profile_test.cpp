@@ -149,7 +149,9 @@ TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {
     for (int i = 0; i < 3000 && !std::filesystem::exists(program.folder() / "runs"); ++i) usleep(10'000);
     for (int i = 0; i < 3000; ++i, usleep(10'000)) {  // until the first epoch is saved
       const auto runs = std::filesystem::directory_iterator(program.folder() / "runs");
-      if (std::any_of(begin(runs), end(runs), [](const auto& run) { return exists(run.path() / "last.safetensors"); })) break;
+      if (std::any_of(begin(runs), end(runs),
+                      [](const auto& run) { return exists(run.path() / "last.safetensors"); }))
+        break;
     }
     kill(child, SIGINT);
   });
@@ -188,11 +190,15 @@ TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
 // Four steps an epoch, so that the window holds five evaluations and as many saves.
 TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
   const Program program;
-  const Words train{"train", "--data", "synthetic", "--limit", "256",       "--batch-size",  "64",        "--hidden", "16",
-                    "--log-every", "3", "--threads", "1", "--epochs", "8", "--profile=table,json", "--expect", "launches==17"};
+  const Words train{"train",    "--data",       "synthetic", "--limit",
+                    "256",      "--batch-size", "64",        "--hidden",
+                    "16",       "--log-every",  "3",         "--threads",
+                    "1",        "--epochs",     "8",         "--profile=table,json",
+                    "--expect", "launches==17"};
   const Result r = program.run(train);
   EXPECT_EQ(r.status, 0) << r.err;
-  const auto profile = nlohmann::json::parse(Program::text(program.folder() / "runs/last/profile.json"));
+  const auto profile =
+      nlohmann::json::parse(Program::text(program.folder() / "runs/last/profile.json"));
   for (const auto& row : profile["rows"]) {
     if (row["name"] == "linear") EXPECT_EQ(row["calls"], 2 * 20);
     EXPECT_NE(row["name"], "argmax");
@@ -202,13 +208,36 @@ TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
 TEST(ProfileTable, OnTheEmulatorSimtTheBatchIsNotCountedForTheStepEither) {
   const Program program;
   for (const char* device : {"cpu", "simt"}) {
-    const Result r = program.run({"train", "--data", "synthetic", "--device", device, "--limit", "64", "--batch-size", "8", "--hidden", "8",
-                                  "--threads", "1", "--val", "0", "--steps", "6", "--profile=table,json", "--profile-steps", "1:1:3",
-                                  "--out", device, "--expect", "launches==17,api_calls==17"});
+    const Result r = program.run({"train",
+                                  "--data",
+                                  "synthetic",
+                                  "--device",
+                                  device,
+                                  "--limit",
+                                  "64",
+                                  "--batch-size",
+                                  "8",
+                                  "--hidden",
+                                  "8",
+                                  "--threads",
+                                  "1",
+                                  "--val",
+                                  "0",
+                                  "--steps",
+                                  "6",
+                                  "--profile=table,json",
+                                  "--profile-steps",
+                                  "1:1:3",
+                                  "--out",
+                                  device,
+                                  "--expect",
+                                  "launches==17,api_calls==17"});
     EXPECT_EQ(r.status, 0) << device << r.err;
-    const auto profile = nlohmann::json::parse(Program::text(program.folder() / device / "profile.json"));
+    const auto profile =
+        nlohmann::json::parse(Program::text(program.folder() / device / "profile.json"));
     int64_t gathers = 0;
-    for (const auto& row : profile["rows"]) gathers += row["name"] == "next_batch" ? row["launches"].get<int64_t>() : 0;
+    for (const auto& row : profile["rows"])
+      gathers += row["name"] == "next_batch" ? row["launches"].get<int64_t>() : 0;
     EXPECT_EQ(gathers, 3) << device;
   }
 }

@@ -17,14 +17,22 @@ Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
-// The order in which the program's own hints bring a newcomer: train, then get other digits, then look at the run.
+// The order in which the program's own hints bring a newcomer: train, then get other digits, then
+// look at the run.
 TEST(MnistRun, RemembersTheDataItWasTrainedOn) {
   Program program;
   ASSERT_EQ(program.run(kTiny).status, 0);
-  EXPECT_TRUE(has(Program::text(program.folder() / "runs/last/config.toml"), "data = \"synthetic\"\n"));
-  ASSERT_EQ(program.run({"data", "make", "data/mnist", "--train", "600", "--test", "100", "--data-seed", "7"}).status, 0);
+  EXPECT_TRUE(
+      has(Program::text(program.folder() / "runs/last/config.toml"), "data = \"synthetic\"\n"));
+  ASSERT_EQ(program
+                .run({"data", "make", "data/mnist", "--train", "600", "--test", "100",
+                      "--data-seed", "7"})
+                .status,
+            0);
   Result r = program.run({"eval", "--json"});
   EXPECT_EQ(json::parse(r.out)["data"], "synthetic") << r.err;
   r = program.run({"predict", "--index", "3", "--no-art"});
@@ -32,7 +40,8 @@ TEST(MnistRun, RemembersTheDataItWasTrainedOn) {
   r = program.run({"train", "--resume", "--epochs", "2"});
   EXPECT_EQ(r.status, 0) << r.err;
 
-  // Other data are used where they are asked for, and said to be others; a run does not go on with them.
+  // Other data are used where they are asked for, and said to be others; a run does not go on with
+  // them.
   r = program.run({"eval", "--data", "data/mnist"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "the model was trained on other data: synthetic with crc32 ")) << r.err;
@@ -49,8 +58,13 @@ TEST(MnistRun, RemembersTheDataItWasTrainedOn) {
   EXPECT_TRUE(has(Program::text(program.folder() / "b/config.toml"), "data = \"" + place + "\"\n"));
   EXPECT_FALSE(has(program.run({"eval", "--from", "b"}).err, "other data"));
   std::filesystem::remove_all(program.folder() / "data/mnist");
-  ASSERT_EQ(program.run({"data", "make", "data/mnist", "--train", "600", "--test", "100", "--data-seed", "8"}).status, 0);
-  EXPECT_TRUE(has(program.run({"eval", "--from", "b"}).err, "the model was trained on other data: " + place));
+  ASSERT_EQ(program
+                .run({"data", "make", "data/mnist", "--train", "600", "--test", "100",
+                      "--data-seed", "8"})
+                .status,
+            0);
+  EXPECT_TRUE(has(program.run({"eval", "--from", "b"}).err,
+                  "the model was trained on other data: " + place));
   r = program.run({"train", "--resume", "b", "--epochs", "2"});
   EXPECT_EQ(r.status, 4);
   EXPECT_TRUE(has(r.err, "the files have changed since")) << r.err;
@@ -58,21 +72,28 @@ TEST(MnistRun, RemembersTheDataItWasTrainedOn) {
 
 TEST(MnistRun, InitTakesNormalizationAndClassesFromTheFile) {
   const Program program;
-  ASSERT_EQ(program.run(with(kTiny, {"--normalize", "mnist", "--classes", "12", "--out", "a"})).status, 0);
-  const Result r = program.run({"train", "--init", "a", "--limit", "200", "--epochs", "1", "--threads", "1", "--out", "b"});
+  ASSERT_EQ(
+      program.run(with(kTiny, {"--normalize", "mnist", "--classes", "12", "--out", "a"})).status,
+      0);
+  const Result r = program.run(
+      {"train", "--init", "a", "--limit", "200", "--epochs", "1", "--threads", "1", "--out", "b"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "normalize mnist")) << r.err;
   EXPECT_TRUE(has(r.err, "mlp 784-16-12")) << r.err;
   EXPECT_TRUE(has(Program::text(program.folder() / "b/config.toml"), "normalize = \"mnist\"\n"));
-  const Words compare{"compare", "--from", "a", "--threads", "1", "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+  const Words compare{"compare",  "--from", "a",       "--threads", "1",        "--measure", "off",
+                      "--rounds", "1",      "--steps", "1",         "--warmup", "0"};
   EXPECT_EQ(program.run(compare).status, 0);
-  const Result asked = program.run(with({"train", "--init", "a", "--dry-run", "--limit", "100"}, {"--normalize", "none"}));
+  const Result asked = program.run(
+      with({"train", "--init", "a", "--dry-run", "--limit", "100"}, {"--normalize", "none"}));
   EXPECT_TRUE(has(asked.err, "normalize none")) << asked.err;
 }
 
 TEST(MnistRun, AdamWDecaysAsInPyTorchUnlessTold) {
   const Program program;
-  const auto config = [&](const Words& words) { return program.run(with({"train", "--print-config"}, words)).out; };
+  const auto config = [&](const Words& words) {
+    return program.run(with({"train", "--print-config"}, words)).out;
+  };
   EXPECT_TRUE(has(config({"--optimizer", "adamw"}), "weight-decay = 0.01\n"));
   EXPECT_TRUE(has(config({"--optimizer", "adamw", "--weight-decay", "0"}), "weight-decay = 0\n"));
   EXPECT_TRUE(has(config({}), "weight-decay = 0\n"));
@@ -89,7 +110,8 @@ TEST(MnistRun, SaysWhatIsNotAsAsked) {
   r = program.run({"train", "--preset", "fast98", "--dry-run", "--limit", "300"});
   EXPECT_TRUE(has(r.err, "preset  fast98: ") && has(r.err, " --target-acc 98")) << r.err;
   r = program.run({"train", "--dtype", "fp16"});
-  EXPECT_TRUE(has(r.err, "unknown --dtype: fp16; nearest is bf16; allowed f32, tf32, bf16")) << r.err;
+  EXPECT_TRUE(has(r.err, "unknown --dtype: fp16; nearest is bf16; allowed f32, tf32, bf16"))
+      << r.err;
   r = program.run({"train", "--limit", "256", "--epochs", "1", "--profile"});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err, "hint: --profile-steps 0:0:2")) << r.err;
@@ -113,7 +135,8 @@ TEST(MnistRun, TheResultComesBeforeTheFilesOfAProfile) {
   const Words train = with(kTiny, {"--batch", "20", "--out", "r"});
   ASSERT_EQ(program.run(with(train, {"--stop-after", "2"})).status, 130);
   std::filesystem::create_directories(program.folder() / "r/profile.json/in the way");
-  const Result r = program.run({"train", "--resume", "r", "--profile=json", "--profile-steps", "0:0:3"});
+  const Result r =
+      program.run({"train", "--resume", "r", "--profile=json", "--profile-steps", "0:0:3"});
   EXPECT_NE(r.status, 0);
   EXPECT_TRUE(has(r.out, "test    ")) << r.out << r.err;
   EXPECT_TRUE(has(r.out, "time    ")) << r.out;
@@ -122,7 +145,11 @@ TEST(MnistRun, TheResultComesBeforeTheFilesOfAProfile) {
 // Its evaluation within an epoch is one that an undisturbed run does not make.
 TEST(MnistRun, GoingOnFromWithinAnEpochSaysWhatStays) {
   const Program program;
-  ASSERT_EQ(program.run({"train", "--limit", "200", "--batch", "20", "--steps", "14", "--hidden", "8", "--threads", "1"}).status, 0);
+  ASSERT_EQ(program
+                .run({"train", "--limit", "200", "--batch", "20", "--steps", "14", "--hidden", "8",
+                      "--threads", "1"})
+                .status,
+            0);
   const Result r = program.run({"train", "--resume", "--steps", "25"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "the run had ended within epoch 2: ")) << r.err;

@@ -161,7 +161,8 @@ TEST(Module, TiedWeightsAreOneParameterUnderEveryName) {
   Tied net;
   EXPECT_EQ(names(net.named_parameters()), (Names{"own", "encoder.bias"}));
   EXPECT_EQ(net.num_parameters(), 12 + 3);
-  EXPECT_EQ(names(net.state_dict()), (Names{"own", "encoder.weight", "encoder.bias", "again.weight", "again.bias"}));
+  EXPECT_EQ(names(net.state_dict()),
+            (Names{"own", "encoder.weight", "encoder.bias", "again.weight", "again.bias"}));
   EXPECT_EQ(net.modules().size(), 2u);
   EXPECT_EQ(net.encoder->weight().autograd().name, "own");
   EXPECT_EQ(net.encoder->bias().autograd().name, "encoder.bias");

@@ -76,7 +76,8 @@ void check_adam(const Options& o, bool decoupled) {
 
 TEST(Optim, AdamFollowsItsRecurrence) {
   check_adam<Adam>(AdamOptions{}, false);
-  check_adam<Adam>(AdamOptions{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}, false);
+  check_adam<Adam>(AdamOptions{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
+                   false);
   check_adam<AdamW>(AdamWOptions{.weight_decay = 0.1}, true);
 }
 
@@ -89,14 +90,18 @@ TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
     return params[0].tensor.template to_vector<double>();
   };
   const Vector standard = step([](const NamedTensors& p) { return std::make_unique<AdamW>(p); });
-  EXPECT_EQ(step([](const NamedTensors& p) { return std::make_unique<AdamW>(p, AdamWOptions{.lr = 0.001}); }), standard);
+  EXPECT_EQ(step([](const NamedTensors& p) {
+              return std::make_unique<AdamW>(p, AdamWOptions{.lr = 0.001});
+            }),
+            standard);
   EXPECT_NE(step([](const NamedTensors& p) { return std::make_unique<Adam>(p); }), standard);
 }
 
 TEST(Optim, OneParameterGivenTwiceIsRefused) {
   NamedTensors params = two_parameters();
   params.push_back({"c", params[0].tensor});
-  test::expect_error(Error::Kind::usage, {"given twice", "a and c are tied"}, [&] { Adam adam(params); });
+  test::expect_error(Error::Kind::usage, {"given twice", "a and c are tied"},
+                     [&] { Adam adam(params); });
 }
 
 TEST(Optim, TheLastParameterWithAGradientClosesTheStep) {

@@ -235,10 +235,12 @@ TEST(DeviceTime, APauseWaitsAndLeavesTheWaitToTheStepBefore) {
     EXPECT_EQ(step.launches, 1);
   }
   EXPECT_EQ(report.steps[0].drain_ns, 5000);
-  EXPECT_NEAR(find_row(report.rows(), "op")->device_ns, 2 * 5010, 2 * 100) << report.table();  // the axis is sure to 100 ns
+  EXPECT_NEAR(find_row(report.rows(), "op")->device_ns, 2 * 5010, 2 * 100)
+      << report.table();  // the axis is sure to 100 ns
 }
 
-// A thread of its own launches in both turns; its buffer is read at the end, when the device's marks of the first turn are gone.
+// A thread of its own launches in both turns; its buffer is read at the end, when the device's
+// marks of the first turn are gone.
 TEST(DeviceTime, ALaunchOfAnotherThreadIsTimedByItsOwnTurn) {
   Bench b({.schedule = {.wait = 0, .warmup = 1, .active = 1, .repeat = 2}});
   for (int step = 0; !b.session.done(); ++step, b.session.step()) {
@@ -270,7 +272,8 @@ TEST(DeviceTime, SharesOfTheDeviceAddUpToAll) {
   double sum = 0;
   std::istringstream lines(text);
   std::string line;
-  for (std::getline(lines, line), std::getline(lines, line); std::getline(lines, line) && line.front() == ' ';)
+  for (std::getline(lines, line), std::getline(lines, line);
+       std::getline(lines, line) && line.front() == ' ';)
     sum += std::stod(line);
   EXPECT_NEAR(sum, 100, 0.2) << text;
 }
@@ -348,7 +351,8 @@ TEST(Timeline, EveryKindOfIdleTime) {
 TEST(Timeline, EachWindowHasTheDrainOfItsOwn) {
   Report report = by_hand(100, {{0, 5, 5, 200}, {300, 305, 305, 410}});
   report.steps[0].drain_ns = 100;
-  report.steps.push_back({.number = 1, .round = 0, .t0 = 1300, .t1 = 1400, .allocs = 0, .window = 1, .drain_ns = 10});
+  report.steps.push_back(
+      {.number = 1, .round = 0, .t0 = 1300, .t1 = 1400, .allocs = 0, .window = 1, .drain_ns = 10});
   const Timeline t = report.timeline();
   EXPECT_EQ(t.window_ns, 200 + 110) << "what lies between them is in neither";
   EXPECT_EQ(t.busy_ns, 195 + 105);

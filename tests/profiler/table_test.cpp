@@ -77,7 +77,8 @@ STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
 
 TEST(Table, ByShapeAllRowsAndScopes) {
   EXPECT_EQ(
-      mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
+      mlp_report().table(
+          {.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT

@@ -137,20 +137,30 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
       {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(1e300, 1)); }},
       {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(9e14, 1e300)); }},
       {"duration", [&](Json& t) { t["traceEvents"].push_back(slice(1, -1)); }},
-      {"nesting", [&](Json& t) { t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10)); }},
+      {"nesting",
+       [&](Json& t) {
+         t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10));
+       }},
       {"flow-pairs", [&](Json& t) { find(t, "ac2g", "f")["ph"] = "s"; }},
       {"flow-ends", [&](Json& t) { find(t, "ac2g", "s")["ts"] = 1e8; }},
-      {"launch-order", [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
+      {"launch-order",
+       [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
       {"launch-order", [&](Json& t) { find(t, "kernel", "X")["args"]["correlation"] = 4711; }},
       {"unique-ids",
-       [&](Json& t) { find(t, "cpu_op", "X", "relu")["args"]["External id"] = find(t, "cpu_op", "X", "copy")["args"]["External id"]; }},
+       [&](Json& t) {
+         find(t, "cpu_op", "X", "relu")["args"]["External id"] =
+             find(t, "cpu_op", "X", "copy")["args"]["External id"];
+       }},
       {"unique-ids",
        [&](Json& t) {
          find(t, "cuda_runtime", "X", "cudaMemcpyAsync")["args"]["correlation"] = 1;
          find(t, "gpu_memcpy", "X")["args"]["correlation"] = 1;
        }},
       {"backward", [&](Json& t) { find(t, "cpu_op", "X", "matmul")["args"]["x_forward"] = 4711; }},
-      {"backward", [&](Json& t) { find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h"; }},
+      {"backward",
+       [&](Json& t) {
+         find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h";
+       }},
   };
   for (const auto& [rule, damage] : cases) {
     Json bad = good;
