@@ -17,6 +17,7 @@
 #include "nn/loss.h"
 #include "nn/mlp.h"
 #include "nn/optim.h"
+#include "ops/gemm_library.h"
 
 namespace sinter {
 namespace {
@@ -49,7 +50,9 @@ int run(int argc, char** argv) {
   CLI::App app("Times one training step of an MLP 784-H..-10");
   app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
   app.add_option("--hidden", hidden, "hidden widths")->delimiter(',')->capture_default_str();
-  app.add_option("--dtype", dtype)->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+  app.add_option("--dtype", dtype)
+      ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
+      ->capture_default_str();
   app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"adam", "sgd"}))->capture_default_str();
   app.add_option("--mode", modes, "eager, fused, or both")->delimiter(',')->check(CLI::IsMember({"eager", "fused"}))->capture_default_str();
   app.add_option("--rules", rules)->capture_default_str();
@@ -63,6 +66,7 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
   const Device device = Device::parse(where);
+  set_allow_tf32(dtype == "tf32");
   set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
   std::vector<int64_t> sizes{784};

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <limits>
 #include <numeric>
+#include <semaphore>
+#include <thread>
 
 #include "core/error.h"
 #include "core/rng.h"
 #include "ops/gather_batch.h"
+#include "profiler/scope.h"
 
 namespace sinter {
 namespace {
@@ -18,12 +22,14 @@ Tensor to_index(std::span<const int32_t> indices, Device device) {
   return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {static_cast<int64_t>(indices.size())}, device);
 }
 
-// The kernel alone: a batch is no op of the step that it is for, so neither profiles nor captures count it.
+// The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
+// count it for the data scope that it is fetched in.
 Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize normalize) {
   const Tensors in{split.images, split.labels, index};
   const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
   Tensors out = kGatherBatchOp.infer(in, attrs);
   for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype(), t.device());
+  const profiler::KernelSpan span(split.images.device() == kCpu);
   kGatherBatchOp.kernel(split.images.device().type)({kGatherBatchOp, in, out, attrs});
   return {out[0], out[1]};
 }
@@ -48,6 +54,45 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
 Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
   return gather(split, to_index(indices, split.images.device()), dtype, normalize);
 }
+
+// The one thread that makes batches ahead: it lives as long as the Batches, for a thread for each
+// batch would bring a team of threads of its own each time.
+class Batches::Maker {
+ public:
+  explicit Maker(Batches& batches) : batches_(batches), thread_([this] { work(); }) {}
+  ~Maker() {
+    if (begun()) made_.wait();
+    stop_ = true;
+    asked_.release();
+    thread_.join();
+  }
+  // REQUIRES: what was begun before was taken.
+  void begin(BatchPosition position) {
+    task_ = std::packaged_task<Batch()>([this, position] { return batches_.make(position); });
+    made_ = task_.get_future();
+    asked_.release();
+  }
+  bool begun() const { return made_.valid(); }
+  Batch take() { return made_.get(); }
+
+ private:
+  void work() {
+    for (asked_.acquire(); !stop_; asked_.acquire()) {
+      std::packaged_task<Batch()> task =
+          std::move(task_);  // the next one may be asked for before this one has returned
+      task();
+    }
+  }
+
+  Batches& batches_;
+  std::binary_semaphore asked_{0};
+  bool stop_ = false;
+  std::packaged_task<Batch()> task_;
+  std::future<Batch> made_;
+  std::thread thread_;  // last: it uses the rest
+};
+
+Batches::~Batches() = default;
 
 Batches::Batches(Split split, const BatchOptions& options) : split_(std::move(split)), options_(options) {
   SINTER_CHECK(options.size >= 1, usage, cat("usage: --batch-size out of range: ", options.size, "; at least 1"));
@@ -83,12 +128,13 @@ Batch Batches::make(BatchPosition position) {
 
 Batch Batches::next() {
   std::optional<Batch> batch;
-  if (ahead_.valid()) batch = ahead_.get();
+  if (ahead_ && ahead_->begun()) batch = ahead_->take();
   if (!batch || ahead_at_ != position_) batch = make(position_);
   if (++position_.batch == per_epoch()) position_ = {position_.epoch + 1, 0};
   if (*options_.device == split_.images.device()) return *batch;
   ahead_at_ = position_;
-  ahead_ = std::async(std::launch::async, [this, at = position_] { return make(at); });
+  if (!ahead_) ahead_ = std::make_unique<Maker>(*this);
+  ahead_->begin(position_);
   return {batch->images.to(*options_.device), batch->labels.to(*options_.device)};
 }
 

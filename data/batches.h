@@ -9,7 +9,7 @@
 #pragma once
 
 #include <cstdint>
-#include <future>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -43,6 +43,7 @@ class Batches {
  public:
   // Throws usage for a size below 1, data for an empty split, dtype for other dtypes.
   explicit Batches(Split split, const BatchOptions& options = {});
+  ~Batches();
   Batches(Batches&&) = delete;  // the thread that makes a batch knows where it is
 
   int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
@@ -59,8 +60,9 @@ class Batches {
   BatchPosition position_;
   Tensor order_;  // i64 [N], of order_epoch_, where the split is
   int64_t order_epoch_ = -1;
+  class Maker;
   BatchPosition ahead_at_;
-  std::future<Batch> ahead_;  // last: it is waited for before the rest goes
+  std::unique_ptr<Maker> ahead_;  // last: it is waited for before the rest goes
 };
 
 // The order of n items in an epoch: a Fisher-Yates shuffle drawn from the stream (seed, epoch).

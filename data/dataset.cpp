@@ -9,9 +9,11 @@
 #include "core/allocator.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "data/batches.h"
 #include "data/digits.h"
 #include "data/idx.h"
 #include "data/npy.h"
+#include "nn/crc32.h"
 
 namespace sinter {
 namespace {
@@ -96,14 +98,51 @@ Tensor read_labels(const std::string& path) {
   return Tensor::from(std::vector<int32_t>(labels.bytes.begin(), labels.bytes.end()), {labels.dims[0]});
 }
 
-// "a.npy,b.npy" -> the pair. A file's name has no comma.
-std::vector<std::string> npy_pair(const std::string& what) {
-  const size_t comma = what.find(',');
-  const std::string first = what.substr(0, comma), second = comma == std::string::npos ? "" : what.substr(comma + 1);
-  SINTER_CHECK(is_npy(first) && is_npy(second) && second.find(',') == std::string::npos, data,
-               cat("data: images and labels are wanted: ", escaped(what), "; two .npy files with a comma between"),
+// "a.npy,b.npy" -> the two, or four. A file's name has no comma.
+std::vector<std::string> npy_files(const std::string& what) {
+  std::vector<std::string> files;
+  for (size_t begin = 0; begin <= what.size();) {
+    const size_t end = std::min(what.find(',', begin), what.size());
+    files.push_back(what.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  const bool all_npy = std::all_of(files.begin(), files.end(), is_npy);
+  SINTER_CHECK(all_npy && (files.size() == 2 || files.size() == 4), data,
+               cat("data: images and labels are wanted: ", escaped(what),
+                   "; two .npy files with a comma between, or four: those of the test set follow"),
                "--data images.npy,labels.npy");
-  return {first, second};
+  return files;
+}
+
+// The rows in another order, in memory of their own.
+Split reordered(const Split& split, const std::vector<int32_t>& order) {
+  const Split out{Tensor::empty(split.images.shape(), DType::u8),
+                  Tensor::empty(split.labels.shape(), DType::i32)};
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto from = static_cast<size_t>(order[i]);
+    std::copy_n(split.images.data<uint8_t>() + from * kImagePixels, kImagePixels,
+                out.images.data<uint8_t>() + i * kImagePixels);
+    out.labels.data<int32_t>()[i] = split.labels.data<int32_t>()[from];
+  }
+  return out;
+}
+
+uint32_t crc_of(const Split& split) {
+  const uint32_t images = nn::crc32(split.images.raw(), static_cast<size_t>(split.images.numel()));
+  return nn::crc32(split.labels.raw(), static_cast<size_t>(split.labels.numel()) * sizeof(int32_t),
+                   images);
+}
+
+// Each label in one run. Of a few items that may be chance.
+bool is_sorted_by_label(const Split& split) {
+  const int32_t *labels = split.labels.data<int32_t>(), *const end = labels + split.size();
+  int64_t changes = 0;
+  for (int64_t i = 1; i < split.size(); ++i) changes += labels[i] != labels[i - 1];
+  std::vector<int32_t> distinct(labels, end);
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  const auto kinds = static_cast<int64_t>(distinct.size());
+  return kinds > 1 && changes == kinds - 1 && split.size() >= 4 * kinds;
 }
 
 Split empty_split(int64_t n) { return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)}; }
@@ -131,6 +170,64 @@ std::string grouped(int64_t n) {
   std::string digits = std::to_string(n);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
   return digits;
+}
+
+Dataset load_place(const std::string& what, std::string how, const DataOptions& options) {
+  Dataset out;
+  if (what == "synthetic") {
+    out.name = out.place = what;
+    out.description = "synthetic digits, built in" + how;
+    const int64_t val = std::min(options.val, kSyntheticTrain / 12), train = kSyntheticTrain - val;
+    out.train = synthetic(options, 0, train);
+    out.val = synthetic(options, static_cast<uint64_t>(train), val);
+    out.test = synthetic(options, kFirstTestDigit, kSyntheticTest);
+    out.crc32 =
+        crc_of(synthetic({.limit = 50, .classes = 10, .data_seed = options.data_seed}, 0, 50));
+    return out;
+  }
+  Split all, test;
+  std::error_code ignored;
+  const bool are_npy = is_npy(what.substr(0, what.find(','))) && !fs::is_directory(what, ignored);
+  if (are_npy) {
+    out.files = npy_files(what);
+  } else {
+    require_folder(what);
+    for (const Stem& stem : kStems) out.files.push_back(require_file(what, stem));
+  }
+  out.name = are_npy ? shown(out.files[0]) + "," + shown(out.files[1]) : shown(what);
+  all = read_split(out.files[0], out.files[1], options.classes);
+  out.crc32 = crc_of(all);
+  out.sorted = is_sorted_by_label(all);
+  const auto absolute = [&ignored](const std::string& path) {
+    return fs::absolute(path, ignored).lexically_normal().string();
+  };
+  for (std::string& file : out.files) file = absolute(file);
+  out.place = absolute(what);
+  for (size_t i = 0; are_npy && i < out.files.size(); ++i)
+    out.place = i ? out.place + "," + out.files[i] : out.files[0];
+  if (out.files.size() == 4) {
+    test = read_split(out.files[2], out.files[3], options.classes);
+    if (out.sorted && options.val > 0)
+      how += " (sorted by label: val, the last of train, has few of them)";
+  } else if (options.pair_is_test) {
+    how += " (all of it for the test)";
+    test = all;
+    all = slice(all, 0, 0);
+  } else {
+    how += " (1/7 of it, drawn, for the test)";
+    constexpr uint64_t kSplitSeed = 7;  // one split, whatever the run's seed is
+    all = reordered(all, epoch_order(all.size(), kSplitSeed, 0));
+    const int64_t train = all.size() - all.size() / 7;
+    test = slice(all, train, all.size());
+    all = slice(all, 0, train);
+  }
+  out.description = out.name + how;
+  const int64_t val = std::min(options.val, all.size() / 12), train = all.size() - val;
+  const auto first = [&](int64_t n) { return options.limit > 0 ? std::min(n, options.limit) : n; };
+  out.train = slice(all, 0, first(train));
+  out.val = slice(all, train, train + first(val));
+  out.test = slice(test, 0, first(test.size()));
+  return out;
 }
 
 }  // namespace
@@ -186,49 +283,22 @@ Dataset load_dataset(const DataOptions& options) {
   SINTER_CHECK(options.limit >= 0, usage, cat("usage: --limit out of range: ", options.limit, "; at least 0"));
   SINTER_CHECK(options.classes >= 1, usage, cat("usage: --classes out of range: ", options.classes, "; at least 1"));
   std::string what = options.what, how;
-  if (const char* variable = std::getenv("SINTER_DATA"); what.empty() && variable && *variable) what = variable, how = " (SINTER_DATA)";
+  const char* variable = std::getenv("SINTER_DATA");
+  if (what.empty() && variable) what = variable;
+  const bool by_variable = variable && !what.empty() && what == variable;
+  if (by_variable) how = " (SINTER_DATA)";
   if (what.empty()) {
     for (const std::string& place : {std::string("data/mnist"), mnist_cache_folder()}) {
       if (what.empty() && !place.empty() && holds_any(place)) what = place, how = " (found: no --data given)";
     }
   }
   if (what.empty()) what = "synthetic", how = " (no --data given, none found)";
-
-  Dataset out;
-  if (what == "synthetic") {
-    out.name = what;
-    out.description = "synthetic digits, built in" + how;
-    const int64_t val = std::min(options.val, kSyntheticTrain / 12), train = kSyntheticTrain - val;
-    out.train = synthetic(options, 0, train);
-    out.val = synthetic(options, static_cast<uint64_t>(train), val);
-    out.test = synthetic(options, kFirstTestDigit, kSyntheticTest);
-    return out;
+  try {
+    return load_place(what, how, options);
+  } catch (const Error& error) {
+    if (!by_variable) throw;
+    throw Error(error.kind(), cat(error.message(), "; SINTER_DATA names it"), error.hint());
   }
-  Split all, test;
-  std::error_code ignored;
-  if (is_npy(what.substr(0, what.find(','))) && !fs::is_directory(what, ignored)) {
-    out.files = npy_pair(what);
-    out.name = shown(out.files[0]) + "," + shown(out.files[1]);
-    all = read_split(out.files[0], out.files[1], options.classes);
-    const int64_t train = options.pair_is_test ? 0 : all.size() - all.size() / 7;
-    how += options.pair_is_test ? " (all of it for the test)" : " (the last 1/7 for the test)";
-    test = slice(all, train, all.size());
-    all = slice(all, 0, train);
-  } else {
-    require_folder(what);
-    for (const Stem& stem : kStems) out.files.push_back(require_file(what, stem));
-    out.name = shown(what);
-    all = read_split(out.files[0], out.files[1], options.classes);
-    test = read_split(out.files[2], out.files[3], options.classes);
-  }
-  for (std::string& file : out.files) file = fs::absolute(file, ignored).lexically_normal().string();
-  out.description = out.name + how;
-  const int64_t val = std::min(options.val, all.size() / 12), train = all.size() - val;
-  const auto first = [&](int64_t n) { return options.limit > 0 ? std::min(n, options.limit) : n; };
-  out.train = slice(all, 0, first(train));
-  out.val = slice(all, train, train + first(val));
-  out.test = slice(test, 0, first(test.size()));
-  return out;
 }
 
 }  // namespace sinter

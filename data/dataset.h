@@ -1,9 +1,12 @@
 // A data set of 28x28 grey digits: found, read, checked and split into train, val and test.
 //
-// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings); NumPy files `images.npy,labels.npy`; or the word
-// `synthetic`. A place that was given and fails is an error; only where nothing is given do ./data/mnist, the cache folder and then the
-// built-in digits stand in. Of one pair of NumPy files the last 1/7 is the test set, or, with `pair_is_test`, all of it.
-// Errors are data errors (exit code 3). Splits share the storage of the set they were cut from; nothing writes to it.
+// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings); NumPy files
+// `images.npy,labels.npy`, or four, those of the test set last; or the word `synthetic`. A place
+// that was given and fails is an error; only where nothing is given do ./data/mnist, the cache
+// folder and then the built-in digits stand in. Of one pair of NumPy files 1/7 is the test set,
+// drawn by a fixed permutation, for many are sorted by label; or, with `pair_is_test`, all of it in
+// the file's order. Errors are data errors (exit code 3). Splits share the storage of the set they
+// were cut from; nothing writes to it.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,10 @@ struct Split {
 struct Dataset {
   Split train, val, test;   // val is empty when nothing is held out
   std::string name;         // "synthetic" or the folder
+  std::string place;        // the same as WHAT, from any working folder
+  uint32_t crc32 = 0;   // of all images and labels for training, before val and limit are cut; of
+                        // some of the synthetic ones
+  bool sorted = false;  // by label, the ones for training, in their file
   std::string description;  // "synthetic digits, built in (no --data given, none found)"
   // Absolute paths: images and labels of train (and val), then of test; of one pair of NumPy files only those; none for synthetic.
   std::vector<std::string> files;

@@ -31,6 +31,7 @@ struct DataReport {
   std::vector<File> files;
   std::vector<Set> sets;
   int64_t shared = 0;  // test images that stand in train, too
+  bool sorted = false;  // by label, the training images in their file
   std::string failed;  // "data: labels do not belong to images: ..", or ""
 };
 

@@ -1,7 +1,5 @@
 #include "nn/clip.h"
 
-#include <cmath>
-
 #include "autograd/autograd.h"
 #include "ops/ops.h"
 
@@ -25,20 +23,25 @@ Tensor total_squared(const std::vector<Tensor>& params) {
 
 }  // namespace
 
-Tensor clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
+Tensor GradNorm::tensor() const {
+  const NoGrad no_grad;
+  return squared_.defined() ? sqrt(squared_) : Tensor();
+}
+
+GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
   SINTER_CHECK(max_norm > 0, usage, cat("clip_grad_norm: max_norm must be above 0: found ", max_norm));
   const NoGrad no_grad;
   const Tensor total = total_squared(params);
   for (const Tensor& param : params) {
     if (const Tensor grad = param.grad(); grad.defined()) clip_in_place(grad, total, max_norm);
   }
-  return total;
+  return GradNorm(total);
 }
 
 double grad_norm(const std::vector<Tensor>& params) {
   const NoGrad no_grad;
   const Tensor total = total_squared(params);
-  return total.defined() ? std::sqrt(total.item()) : 0;
+  return total.defined() ? GradNorm(total).item() : 0;
 }
 
 }  // namespace sinter::nn

@@ -7,9 +7,23 @@
 
 namespace sinter::nn {
 
-// Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped. Returns the squared norm from before,
-// a tensor of one element (undefined if there is no gradient). Throws usage unless max_norm > 0.
-Tensor clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
+// The norm of all gradients as it was: a tensor of one element, made when it is asked for, so that
+// a training step which does not ask runs nothing for it. Undefined if there was no gradient.
+class GradNorm {
+ public:
+  explicit GradNorm(Tensor squared) : squared_(std::move(squared)) {}
+  bool defined() const { return squared_.defined(); }
+  Tensor tensor() const;
+  operator Tensor() const { return tensor(); }
+  double item() const { return tensor().item(); }
+
+ private:
+  Tensor squared_;
+};
+
+// Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped.
+// Returns the norm from before. Throws usage unless max_norm > 0.
+GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
 // The norm, on the host.
 double grad_norm(const std::vector<Tensor>& params);
 

@@ -1,8 +1,9 @@
 #include "nn/module.h"
 
-#include <map>
-
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 
 #include "autograd/autograd.h"
 #include "core/context.h"
@@ -44,16 +45,20 @@ void Module::set_path(const std::string& path, const std::string& key) {
   path_ = path;
   key_ = key;
   label_.clear();
-  for (const Entry& entry : tensors_) entry.tensor.autograd().name = key + entry.name;
-  for (const Child& child : children_) {
-    child.module->set_path(is_container() && !path.empty() ? path + "." + child.name : child.name,
-                           child.own_keys ? key + child.name + "." : key);
+  // From the last to the first: what is tied keeps the first of its names.
+  for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
+    child->module->set_path(
+        is_container() && !path.empty() ? path + "." + child->name : child->name,
+        child->own_keys ? key + child->name + "." : key);
   }
+  for (auto entry = tensors_.rbegin(); entry != tensors_.rend(); ++entry)
+    entry->tensor.autograd().name = key + entry->name;
 }
 
 void Module::add_parameter(const std::string& name, Tensor value) {
-  value.set_requires_grad(true).autograd().name = key_ + name;
+  value.set_requires_grad(true);
   tensors_.push_back({name, std::move(value), true});
+  set_path(path_, key_);
 }
 
 void Module::add_buffer(const std::string& name, Tensor value) {
@@ -61,9 +66,21 @@ void Module::add_buffer(const std::string& name, Tensor value) {
   tensors_.push_back({name, std::move(value), false});
 }
 
-NamedTensors Module::collect(bool parameters, bool buffers) const {
+NamedTensors Module::named_parameters() const {
+  NamedTensors all, out;
+  collect_into(all, "", false);
+  for (NamedTensor& item : all) {
+    const auto tied = [&item](const NamedTensor& before) {
+      return before.tensor.is_same(item.tensor);
+    };
+    if (std::none_of(out.begin(), out.end(), tied)) out.push_back(std::move(item));
+  }
+  return out;
+}
+
+NamedTensors Module::state_dict() const {
   NamedTensors out;
-  collect_into(out, "", parameters, buffers);
+  collect_into(out, "", true);
   return out;
 }
 
@@ -74,12 +91,12 @@ void Module::visit_parameters(const std::function<void(const Tensor&)>& f) const
   for (const Child& child : children_) child.module->visit_parameters(f);
 }
 
-void Module::collect_into(NamedTensors& out, const std::string& prefix, bool parameters, bool buffers) const {
+void Module::collect_into(NamedTensors& out, const std::string& prefix, bool buffers) const {
   for (const Entry& entry : tensors_) {
-    if (entry.is_parameter ? parameters : buffers) out.push_back({prefix + entry.name, entry.tensor});
+    if (entry.is_parameter || buffers) out.push_back({prefix + entry.name, entry.tensor});
   }
   for (const Child& child : children_)
-    child.module->collect_into(out, child.own_keys ? prefix + child.name + "." : prefix, parameters, buffers);
+    child.module->collect_into(out, child.own_keys ? prefix + child.name + "." : prefix, buffers);
 }
 
 std::vector<Tensor> Module::parameters() const {
@@ -95,11 +112,15 @@ int64_t Module::num_parameters() const {
 }
 
 std::vector<Module*> Module::modules() {
-  std::vector<Module*> out{this};
-  for (const Child& child : children_) {
-    for (Module* module : child.module->modules()) out.push_back(module);
-  }
+  std::vector<Module*> out;
+  collect_modules(out);
   return out;
+}
+
+void Module::collect_modules(std::vector<Module*>& out) {
+  if (std::find(out.begin(), out.end(), this) != out.end()) return;
+  out.push_back(this);
+  for (const Child& child : children_) child.module->collect_modules(out);
 }
 
 void Module::train(bool on) {
@@ -115,7 +136,10 @@ EvalMode::~EvalMode() {
 }
 
 void Module::zero_grad() {
-  for (const Tensor& t : parameters()) t.autograd().grad = {};
+  for (const Tensor& t : parameters()) {
+    t.autograd().grad = {};
+    t.autograd().grad_taken_by = nullptr;
+  }
 }
 
 void Module::init_parameters(uint64_t seed) {
@@ -126,12 +150,19 @@ void Module::init_parameters(uint64_t seed) {
 void Module::to(DType dtype) {
   SINTER_CHECK(is_float(dtype), dtype, cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
   Converter convert;
+  std::vector<std::pair<Tensor, Tensor>> done;  // what is tied stays so
   for (Module* module : modules()) {
     for (Entry& entry : module->tensors_) {
       if (!is_float(entry.tensor.dtype()) || entry.tensor.dtype() == dtype) continue;
-      Tensor converted = convert(entry.tensor, dtype);
-      converted.set_requires_grad(entry.is_parameter).autograd().name = entry.tensor.autograd().name;
-      entry.tensor = std::move(converted);
+      const auto tied = [&entry](const auto& pair) { return pair.first.is_same(entry.tensor); };
+      auto found = std::find_if(done.begin(), done.end(), tied);
+      if (found == done.end()) {
+        Tensor converted = convert(entry.tensor, dtype);
+        converted.set_requires_grad(entry.is_parameter).autograd().name =
+            entry.tensor.autograd().name;
+        found = done.insert(done.end(), {entry.tensor, converted});
+      }
+      entry.tensor = found->second;
     }
   }
 }

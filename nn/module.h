@@ -36,14 +36,18 @@ class Module {
   // One line: "Linear(784 -> 256)".
   virtual std::string describe() const = 0;
 
-  // Own ones first, then the children's, in the order of their making. Names are state-dict keys.
-  NamedTensors named_parameters() const { return collect(true, false); }
-  NamedTensors state_dict() const { return collect(true, true); }  // parameters and buffers; the tensors themselves, not copies
+  // Own ones first, then the children's, in the order of their making. Names are state-dict keys. A
+  // tied parameter, which several modules registered or whose module stands in several places, is
+  // listed once, by its first name.
+  NamedTensors named_parameters() const;
+  // Parameters and buffers, the tied ones under every name; the tensors themselves, not copies.
+  NamedTensors state_dict() const;
   std::vector<Tensor> parameters() const;
-  // Calls f for each of them, in that order, without allocating.
+  // Calls f for each of them, in that order, without allocating; for a tied one as often as it has
+  // names.
   void visit_parameters(const std::function<void(const Tensor&)>& f) const;
   int64_t num_parameters() const;
-  // This module and all below it, parents first.
+  // This module and all below it, parents first, each once.
   std::vector<Module*> modules();
 
   // Training or evaluation: Dropout asks. A new module trains.
@@ -105,8 +109,8 @@ class Module {
   void add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys);
   void set_path(const std::string& path, const std::string& key);
   const std::string& label();
-  NamedTensors collect(bool parameters, bool buffers) const;
-  void collect_into(NamedTensors& out, const std::string& prefix, bool parameters, bool buffers) const;
+  void collect_modules(std::vector<Module*>& out);
+  void collect_into(NamedTensors& out, const std::string& prefix, bool buffers) const;
   void print(std::string& out, int depth) const;
 
   std::deque<Entry> tensors_;

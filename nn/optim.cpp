@@ -1,5 +1,6 @@
 #include "nn/optim.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -19,9 +20,17 @@ void check_option(const char* optimizer, const char* name, double value, double 
 Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
     : params_(std::move(params)), beta1_(beta1), beta2_(beta2) {
   SINTER_CHECK(!params_.empty(), usage, "optimizer: no parameters given: the list has 0");
-  for (const auto& [name, param] : params_) {
+  for (auto item = params_.begin(); item != params_.end(); ++item) {
+    const auto& [name, param] = *item;
     SINTER_CHECK(param.requires_grad(), usage,
                  cat("optimizer: not a parameter: ", name, " is ", param.describe(), "; it does not require grad"));
+    const auto first = std::find_if(params_.begin(), item, [&item](const NamedTensor& before) {
+      return before.tensor.is_same(item->tensor);
+    });
+    SINTER_CHECK(first == item, usage,
+                 cat("optimizer: one parameter given twice: ", first->name, " and ", name,
+                     " are tied; it would be updated twice a step"),
+                 "Module::named_parameters() lists it once");
   }
   state_ = make_step_state(params_[0].tensor.device());
   set_lr(lr);

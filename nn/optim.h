@@ -39,7 +39,8 @@ class Optimizer {
   void set_steps(int64_t steps);
 
  protected:
-  // Throws usage unless every parameter requires grad and there is one at least.
+  // Throws usage unless every parameter requires grad, stands there once, and there is one at
+  // least.
   Optimizer(NamedTensors params, double lr, double beta1, double beta2);
   // What the last update of a step does beyond its own parameter; empty for the others.
   struct Tail {
@@ -83,17 +84,27 @@ class Adam : public Optimizer {
   explicit Adam(NamedTensors params, const AdamOptions& options = {}) : Adam(std::move(params), options, false) {}
 
  protected:
-  Adam(NamedTensors params, const AdamOptions& options, bool decoupled);
+  Adam(NamedTensors params, const AdamOptions& options, bool decoupled);  // decoupled: AdamW
 
  private:
   void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) override;
   AdamOptions options_;
   bool decoupled_;
 };
+struct AdamWOptions {
+  double lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+};
 // Adam whose weight decay acts on the weight, not through the gradient (Loshchilov and Hutter 2019).
 class AdamW : public Adam {
  public:
-  explicit AdamW(NamedTensors params, const AdamOptions& options = {.weight_decay = 0.01}) : Adam(std::move(params), options, true) {}
+  explicit AdamW(NamedTensors params, const AdamWOptions& options = {})
+      : Adam(std::move(params),
+             {.lr = options.lr,
+              .beta1 = options.beta1,
+              .beta2 = options.beta2,
+              .eps = options.eps,
+              .weight_decay = options.weight_decay},
+             true) {}
 };
 
 }  // namespace sinter::nn

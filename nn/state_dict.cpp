@@ -45,6 +45,10 @@ Difference compare(const NamedTensors& to, const NamedTensors& from, const Names
   for (const auto& [name, tensor] : to) {
     const auto it = found.find(name);
     if (it == found.end()) {
+      const auto is_here = [&](const NamedTensor& other) {
+        return found.contains(other.name) && other.tensor.is_same(tensor);
+      };
+      if (std::ranges::any_of(to, is_here)) continue;
       diff.missing.push_back(cat("missing ", name, " ", brief(tensor)));
     } else if (++diff.matched; !fits(tensor, *it->second)) {
       diff.shape.push_back(cat("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
@@ -132,7 +136,9 @@ std::string load(const NamedTensors& to, const NamedTensors& from, const Renamin
   for (size_t i = 0; i < from.size(); ++i) found.emplace(renaming.names[i], &from[i].tensor);
   std::set<std::string> converted;
   for (const auto& [name, tensor] : to) {
-    const Tensor& source = *found.at(name);
+    const auto it = found.find(name);
+    if (it == found.end()) continue;  // tied to one that is there
+    const Tensor& source = *it->second;
     if (source.dtype() != tensor.dtype()) converted.insert(cat(name_of(source.dtype()), " to ", name_of(tensor.dtype())));
     copy_values(tensor, source, "load_state_dict");
   }

@@ -1,8 +1,11 @@
-// Loading weights by name: strict, all or nothing, in place (the parameters keep their storage, so a captured step stays valid).
+// Loading weights by name: strict, all or nothing, in place (the parameters keep their storage, so
+// a captured step stays valid).
 //
-// Tried in this order: the same keys; the same keys after dropping or adding one common prefix (layers., module., net.); by order, where
-// the keys are numbered otherwise (fc1, fc2, ..) and all shapes fit. What is left over is an error that lists the difference.
-// Used by the programs for checkpoints and by users for their own state dicts.
+// Tried in this order: the same keys; the same keys after dropping or adding one common prefix
+// (layers., module., net.); by order, where the keys are numbered otherwise (fc1, fc2, ..) and all
+// shapes fit. What is left over is an error that lists the difference. Of tied weights one name is
+// enough: PyTorch's safetensors.torch.save_model() writes only one. Used by the programs for
+// checkpoints and by users for their own state dicts.
 #pragma once
 
 #include <string>

@@ -121,7 +121,8 @@ void ThreadBuffer::add_launch(LaunchRecord launch) noexcept {
   launch.record = current_;
   launch.step = g_step.load(std::memory_order_relaxed);
   launches_[i] = launch;
-  if (in_op() && launch.kind == LaunchKind::kernel) records_[current_].n_launches += launch.at_least();
+  if (counts_launches() && launch.kind == LaunchKind::kernel)
+    records_[current_].n_launches += launch.at_least();
   n_launches_.store(i + 1, std::memory_order_release);
 }
 

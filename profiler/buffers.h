@@ -19,8 +19,11 @@ class ThreadBuffer {
   // Owner thread only.
   Record* push(StaticName name, ScopeKind kind) noexcept;
   void pop(Record* record) noexcept;
-  bool in_op() const { return current_ >= 0 && records_[current_].kind == ScopeKind::op; }
-  void add_launch(LaunchRecord launch) noexcept;  // fills in record and step; kernels count for the innermost scope if it is an op
+  // Is the innermost scope one that kernels are counted for?
+  bool counts_launches() const {
+    return current_ >= 0 && profiler::counts_launches(records_[current_].kind);
+  }
+  void add_launch(LaunchRecord launch) noexcept;  // fills in record and step
   void add_memory(int64_t live_bytes) noexcept;
   int depth() const { return depth_; }
   void clear() noexcept;

@@ -103,14 +103,25 @@ int64_t Axis::host_ns(int mark) const {
 
 namespace {
 
+// Of the turn in whose active steps a launch was made; null: in none.
+const Axis* axis_of(const LaunchRecord& launch, std::span<const Axis> turns) {
+  const auto behind =
+      std::upper_bound(turns.begin(), turns.end(), int64_t{launch.step},
+                       [](int64_t step, const Axis& axis) { return step < axis.first_step; });
+  return behind != turns.begin() && launch.step < behind[-1].end_step ? &behind[-1] : nullptr;
+}
+
 // Gives launches the records that the device kept of them; those of a graph's nodes follow its launch.
-void take_records(Trace& trace, const std::vector<DeviceTimer::Ran>& ran) {
+void take_records(Trace& trace, std::span<const Axis> turns) {
+  const std::vector<DeviceTimer::Ran> none;
   std::vector<LaunchRecord> out;
   for (LaunchRecord launch : trace.launches) {
     if (launch.source != Source::cupti) {
       out.push_back(launch);
       continue;
     }
+    const Axis* axis = axis_of(launch, turns);
+    const std::vector<DeviceTimer::Ran>& ran = axis ? axis->ran : none;
     const auto id = static_cast<uint64_t>(std::exchange(launch.dev_t1, 0));
     auto it = std::lower_bound(ran.begin(), ran.end(), id, [](const DeviceTimer::Ran& r, uint64_t n) { return r.launch < n; });
     const bool graph = launch.kind == LaunchKind::graph, found = it != ran.end() && it->launch == id;
@@ -119,7 +130,8 @@ void take_records(Trace& trace, const std::vector<DeviceTimer::Ran>& ran) {
       launch.dev_t0 = it->begin, launch.dev_t1 = it->end;
       if (launch.kind == LaunchKind::kernel) {
         Record* const op = launch.record >= 0 ? &trace.records[static_cast<size_t>(launch.record)] : nullptr;
-        if (op && op->kind == ScopeKind::op) op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
+        if (op && counts_launches(op->kind))
+          op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
         launch.launches = it->kernels;
       }
     } else {
@@ -144,20 +156,20 @@ void take_records(Trace& trace, const std::vector<DeviceTimer::Ran>& ran) {
 
 }  // namespace
 
-int64_t resolve(Trace& trace, const Axis& axis) {
-  take_records(trace, axis.ran);
-  std::vector<LaunchRecord>& launches = trace.launches;
-  if (!axis.known()) {
-    for (LaunchRecord& launch : launches) {
-      if (launch.source == Source::event) launch.dev_t1 = 0, launch.source = Source::none;
-    }
-    return 0;
-  }
-  int64_t before = axis.begin.host_ns, invalid = 0;
-  for (LaunchRecord& launch : launches) {
+int64_t resolve(Trace& trace, std::span<const Axis> turns) {
+  take_records(trace, turns);
+  const Axis* turn = nullptr;
+  int64_t before = 0, invalid = 0;
+  for (LaunchRecord& launch : trace.launches) {
     if (launch.source != Source::event) continue;
-    const int64_t end = axis.host_ns(static_cast<int>(launch.dev_t1));
+    const Axis* axis = axis_of(launch, turns);
+    const bool known = axis && axis->known();
+    const int64_t end = known ? axis->host_ns(static_cast<int>(launch.dev_t1)) : DeviceTimer::kLost;
     launch.dev_t1 = 0;
+    if (known && axis != turn) {
+      turn = axis;
+      before = axis->begin.host_ns;
+    }
     if (end == DeviceTimer::kLost) {
       launch.source = Source::none;
       continue;

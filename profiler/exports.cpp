@@ -53,7 +53,8 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
     if (std::find(std::begin(kFormats), std::end(kFormats), word) == std::end(kFormats)) {
       const std::string nearest = nearest_word(word, kFormats);
       throw Error(Error::Kind::usage, cat(what, ": unknown format: ", escaped(word),
-                                          nearest.empty() ? "; allowed table, json, csv, trace, stacks, html" : "; nearest is " + nearest));
+                                          nearest.empty() ? "" : "; nearest is " + nearest,
+                                          "; allowed table, json, csv, trace, stacks, html"));
     }
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage, cat(what, " names ", word, " twice: ", escaped(text)));
     out.push_back(word);

@@ -41,9 +41,23 @@ double Report::launches_per_step() const {
   return steps.empty() ? 0.0 : static_cast<double>(sum) / static_cast<double>(steps.size());
 }
 
+int64_t Report::drain_ns() const {
+  int64_t sum = 0;
+  for (const StepSample& step : steps) sum += step.drain_ns;
+  return sum;
+}
+
 double Report::distortion() const {
-  const double drain = static_cast<double>(drain_ns) * 1e-3 / static_cast<double>(steps.size());
-  return 100 * ((median(step_us(steps)) + drain) / median(clean_us) - 1);
+  std::map<int64_t, double> share;  // of a window's drain, for each of its steps
+  for (const StepSample& step : steps) share[step.window] += static_cast<double>(step.drain_ns);
+  for (auto& [window, ns] : share) {
+    ns /= static_cast<double>(std::count_if(
+        steps.begin(), steps.end(), [&](const StepSample& s) { return s.window == window; }));
+  }
+  std::vector<double> us;
+  for (const StepSample& step : steps)
+    us.push_back((static_cast<double>(step.ns()) + share[step.window]) * 1e-3);
+  return profiler::distortion(us, clean_us);
 }
 
 double Report::spread() const {
@@ -97,6 +111,7 @@ bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
 
 void Report::append(Report other) {
   const int64_t shift = steps.back().number + 1 - other.steps.front().number, round = steps.back().round + 1;
+  const int64_t window = steps.back().window + 1;
   constexpr uint32_t kNoStep = UINT32_MAX;
   const auto move = [&](auto& list) {
     for (auto& item : list) item.step = other.step_index(item.step) < 0 ? kNoStep : static_cast<uint32_t>(item.step + shift);
@@ -105,7 +120,11 @@ void Report::append(Report other) {
     move(trace.records), move(trace.launches), move(trace.memory);
     traces.push_back(std::move(trace));
   }
-  for (StepSample& step : other.steps) step.number += shift, step.round += round;
+  for (StepSample& step : other.steps) {
+    step.number += shift;
+    step.round += round;
+    step.window += window;
+  }
   steps.insert(steps.end(), other.steps.begin(), other.steps.end());
   for (auto [to, from] : {std::pair{&incomplete, &other.incomplete}, std::pair{&notes, &other.notes}}) {
     for (std::string& text : *from) {
@@ -113,7 +132,7 @@ void Report::append(Report other) {
     }
   }
   schedule.repeat += other.schedule.repeat;
-  drain_ns += other.drain_ns, dropped += other.dropped, invalid += other.invalid;
+  dropped += other.dropped, invalid += other.invalid;
   lost_records += other.lost_records, unproved += other.unproved;
   if (sm_mhz == 0 || (other.sm_mhz > 0 && other.sm_mhz < sm_mhz)) sm_mhz = other.sm_mhz, sm_standard_mhz = other.sm_standard_mhz;
   working_set = std::max(working_set, other.working_set);
@@ -132,17 +151,28 @@ void Report::judge() {
   for (Trace& trace : traces) {
     const std::vector<int64_t> self = self_times(trace);
     std::vector<int64_t> kernel(trace.records.size(), 0);
+    std::vector<bool> fetches(trace.records.size(), false);  // in a data scope
+    for (size_t i = 0; i < trace.records.size(); ++i) {
+      const Record& r = trace.records[i];
+      fetches[i] = r.kind == ScopeKind::data || (r.parent >= 0 && fetches[r.parent]);
+    }
     for (LaunchRecord& launch : trace.launches) {
       if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
       if (!counts(trace, launch)) continue;
       StepSample& step = steps[step_index(launch.step)];
       const bool node = launch.graph_node > 0, copies = launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset;
-      if (launch.kind == LaunchKind::kernel) step.launches += launch.at_least(), unproved += launch.launches == 0;
-      step.api_calls += !node;
-      step.copies += copies;
+      if (launch.record < 0 || !fetches[launch.record]) {
+        const int64_t kernels_here = launch.kind == LaunchKind::kernel ? launch.at_least() : 0;
+        step.launches += kernels_here;
+        if (launch.source != Source::none && launch.device_ns() > 0) step.timed += kernels_here;
+        step.api_calls += !node;
+        step.copies += copies;
+      }
+      unproved += launch.kind == LaunchKind::kernel && launch.launches == 0;
       replays[&step - steps.data()] += launch.kind == LaunchKind::graph;
       replayed_nodes[&step - steps.data()] += node;
-      if (!node && launch.kind == LaunchKind::kernel && launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op)
+      if (!node && launch.kind == LaunchKind::kernel && launch.record >= 0 &&
+          counts_launches(trace.records[launch.record].kind))
         kernels += launch.at_least();
       if (device.type != Device::Type::cuda || launch.kind == LaunchKind::graph) continue;
       if (launch.source == Source::none) {
@@ -181,7 +211,8 @@ void Report::judge() {
     if (replays[i] > 0 && replayed_nodes[i] % replays[i] != 0) untimed += replays[i];
     if (replays[i] > 0 && replayed_nodes[i] == 0) untimed += replays[i];
   }
-  if (launched != kernels) incomplete.push_back(cat("launched ", launched, " in ops, recorded ", kernels));
+  if (launched != kernels)
+    incomplete.push_back(cat("launched ", launched, " in scopes, recorded ", kernels));
   if (untimed > 0) incomplete.push_back(cat(untimed, " launches were not timed"));
   if (invalid > 0) incomplete.push_back(cat(invalid, " device times are zero or negative"));
   if (early > 0) notes.push_back(cat(early, " launches began on the device before the host asked for them, by the axis"));

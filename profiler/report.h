@@ -22,13 +22,23 @@ struct Schedule {
   int wait = 1, warmup = 3, active = 20, repeat = 1;
 };
 
+// Kernels are counted for the innermost scope if it is an op, or fetches data.
+constexpr bool counts_launches(ScopeKind kind) {
+  return kind == ScopeKind::op || kind == ScopeKind::data;
+}
+
+// What data scopes launch is not of the step, whatever the device: their rows have counts of their
+// own.
 struct StepSample {
   int64_t number, round;  // both from 0; a round is one turn of the schedule
   int64_t t0, t1;
   int64_t allocs;         // tensor memory asked of the device's allocator
   int64_t launches = 0;   // kernels of all threads, those of CUDA graphs too
+  int64_t timed = 0;      // of the launches, by the device
   int64_t api_calls = 0;  // host calls that submitted work; on cpu as launches
   int64_t copies = 0;     // memcpy and memset
+  int64_t window = 0;     // steps of one window follow each other without a pause
+  int64_t drain_ns = 0;   // waiting for the device behind it, at its window's end
 
   int64_t ns() const { return t1 - t0; }
 };
@@ -150,8 +160,9 @@ struct Report {
   int64_t dropped = 0, invalid = 0;        // records lost to a full buffer; device times that cannot be
   int64_t lost_records = 0;                // of the device's own, in its buffers
   int64_t unproved = 0;                    // launches of which only "at least one kernel" is known
-  double sm_mhz = 0, sm_standard_mhz = 0;  // lowest clock at the windows' edges, and what the card should run at; 0: not read
-  int64_t drain_ns = 0;                    // waiting for the device at the windows' ends
+  double sm_mhz = 0,
+         sm_standard_mhz =
+             0;  // lowest clock at the windows' edges, and what the card should run at; 0: not read
   std::vector<double> clean_us;            // median steps of clean rounds, or clean steps: what a step takes without the profiler
   std::vector<GraphNode> nodes;            // of the replayed graph
   std::vector<Candidate> candidates;       // of an eager step, the one that saves most first
@@ -163,8 +174,9 @@ struct Report {
   // by_module: rows begin with the path of at most so many modules they ran in, "MLP/Linear/linear".
   Rows rows(bool by_shape = false, int by_module = 0) const;
   double launches_per_step() const;
-  // By how many percent a profiled step, with its share of the drain, takes longer than a clean one: medians of both.
-  // NaN without clean steps.
+  int64_t drain_ns() const;  // of all steps
+  // By how many percent a profiled step takes longer than a clean one: medians of both, a step's
+  // with its share of its window's drain. NaN where no clean step was measured.
   double distortion() const;
   // Of the steps: the width of their middle half, in parts of the median.
   double spread() const;

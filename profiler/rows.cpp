@@ -82,7 +82,8 @@ class Gatherer {
       }
     }
     for (const LaunchRecord& launch : trace.launches) {
-      if (report_.counts(trace, launch)) add(launch);
+      const bool in_op = launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
+      if (report_.counts(trace, launch) && !in_op) add(launch);
     }
   }
 
@@ -125,7 +126,8 @@ class Gatherer {
     }
     out_.rows[row].device_total_ns += ns;
   }
-  // Nodes of a replayed graph are op rows of their own; copies and fills are rows too.
+  // Nodes of a replayed graph are op rows of their own; copies and fills outside ops, whose time
+  // they would be, are rows too.
   void add(const LaunchRecord& launch) {
     const int64_t step = report_.step_index(launch.step);
     if (launch.graph_node > 0) {

@@ -30,7 +30,7 @@ void Scope::end() noexcept {
 
 void KernelSpan::begin() noexcept {
   detail::ThreadBuffer* buffer = detail::ready_buffer();
-  if (!buffer || !buffer->in_op()) return;
+  if (!buffer || !buffer->counts_launches()) return;
   buffer_ = buffer;
   t0_ = detail::now();
 }

@@ -77,8 +77,8 @@ class Scope {
   const RangeCalls* ranges_ = nullptr;
 };
 
-// Stands tightly round the kernel call of an OpDef on the CPU: counts one launch for the innermost open op, whose time outside it is
-// `Disp`. Does nothing where no recorded op is open, and with `here` false: other devices tell their launches by core/device/launch_hook.h.
+// Stands tightly round a kernel call on the CPU: counts one launch for the innermost scope if that is an op, whose time outside it is `Disp`,
+// or fetches data; does nothing elsewhere, and with `here` false: other devices tell their launches by core/device/launch_hook.h.
 class KernelSpan {
  public:
   explicit KernelSpan(bool here = true) noexcept {

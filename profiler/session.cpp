@@ -55,7 +55,6 @@ Session::Session(Options options) : options_(std::move(options)) {
     }
     if (options_.device.type == Device::Type::cuda && !options_.timer) own_timer_ = cuda::make_timer(kMarks, report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
-    axis_ = std::make_unique<detail::Axis>();
     detail::install_hook(allocator_, timer_);
     detail::thread_buffer()->prepare(epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
     enter(phase_of(0));
@@ -88,13 +87,13 @@ int64_t Session::allocations() const {
   return options_.allocations ? options_.allocations() : allocator_ ? allocator_->stats().requests : 0;
 }
 
-void Session::open_window() {
+void Session::open_turn() {
   if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
   if (!timer_) return;
   read_clock();
   timer_->wait();
   timer_->read();  // the marks of warm-up
-  *axis_ = {.begin = timer_->edge(detail::now), .end = {}};
+  axes_.push_back({.first_step = seen_, .begin = timer_->edge(detail::now)});
 }
 
 void Session::read_clock() {
@@ -103,28 +102,38 @@ void Session::read_clock() {
   report_.sm_standard_mhz = clock.standard;
 }
 
-void Session::close_window() {
+// Waits for what the steps of the window have asked the device to do.
+void Session::drain() {
   if (!timer_) return;
-  read_clock();  // while the device works
   const int64_t t0 = detail::now();
   timer_->wait();
-  report_.drain_ns += detail::now() - t0;
-  axis_->end = timer_->edge(detail::now);
+  const bool any = !report_.steps.empty() && report_.steps.back().window == window_;
+  if (any) report_.steps.back().drain_ns += detail::now() - t0;
+}
+
+void Session::close_turn(int64_t end_step) {
+  if (!timer_) return;
+  read_clock();  // while the device works
+  drain();
+  detail::Axis& axis = axes_.back();
+  axis.end_step = end_step;
+  axis.end = timer_->edge(detail::now);
   const bool records = timer_->has_records();
   if (records) {
-    DeviceTimer::Records all = timer_->records(axis_->begin, axis_->end);
-    axis_->ran = std::move(all.ran);
+    DeviceTimer::Records all = timer_->records(axis.begin, axis.end);
+    axis.ran = std::move(all.ran);
     report_.lost_records += all.dropped;
   } else {
-    axis_->marks = timer_->read();
+    axis.marks = timer_->read();
   }
-  if (records || axis_->known())
-    report_.overheads.axis_ns = std::max({report_.overheads.axis_ns, axis_->begin.half_ns, axis_->end.half_ns});
+  if (records || axis.known())
+    report_.overheads.axis_ns =
+        std::max({report_.overheads.axis_ns, axis.begin.half_ns, axis.end.half_ns});
 }
 
 Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
   Trace trace = buffer.read(steps_here);
-  report_.invalid += detail::resolve(trace, *axis_);
+  report_.invalid += detail::resolve(trace, axes_);
   return trace;
 }
 
@@ -133,22 +142,40 @@ void Session::enter(Phase next) {
   const bool turn_ends = seen_ % (int64_t{s.wait} + s.warmup + s.active) == 0;
   if (next != phase_ || turn_ends) {
     detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
-    if (phase_ == Phase::active) close_window();
-    // Between windows the stepping thread's buffer is emptied, so that it need hold one turn only.
+    if (phase_ == Phase::active) close_turn(seen_);
+    // Between turns the stepping thread's buffer is emptied, so that it need hold one turn only.
     if (step_buffer_ && step_buffer_->epoch() == epoch_ && step_buffer_->depth() == 0) {
       if (phase_ == Phase::active) report_.traces.push_back(read(*step_buffer_, true));
       step_buffer_->clear();
     }
     if (next == Phase::active) {
       report_.steps.reserve(report_.steps.size() + static_cast<size_t>(s.active));
-      open_window();
+      open_turn();
+      ++window_;
     }
   }
   phase_ = next;
+  begin_step();
+}
+
+void Session::begin_step() {
   detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
-  if (next == Phase::warmup || next == Phase::active) detail::g_watchers.fetch_or(detail::kSession);
+  if (phase_ == Phase::warmup || phase_ == Phase::active)
+    detail::g_watchers.fetch_or(detail::kSession);
   step_allocs_ = allocations();
   step_t0_ = detail::now();
+}
+
+void Session::pause() {
+  if (epoch_ == 0 || epoch_ != detail::g_epoch.load()) return;  // over, or a forked child
+  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+  if (phase_ == Phase::active) drain();
+}
+
+void Session::resume() {
+  if (epoch_ == 0 || epoch_ != detail::g_epoch.load()) return;
+  ++window_;
+  begin_step();
 }
 
 void Session::step() {
@@ -161,7 +188,12 @@ void Session::step() {
   if (phase_ == Phase::active) {
     const Schedule& s = options_.schedule;
     const int64_t round = seen_ / (int64_t{s.wait} + s.warmup + s.active);
-    report_.steps.push_back({seen_, round, step_t0_, now, allocations() - step_allocs_});
+    report_.steps.push_back({.number = seen_,
+                             .round = round,
+                             .t0 = step_t0_,
+                             .t1 = now,
+                             .allocs = allocations() - step_allocs_,
+                             .window = window_});
   }
   ++seen_;
   enter(phase_of(seen_));
@@ -171,7 +203,7 @@ Report Session::finish() {
   SINTER_CHECK(epoch_ != 0 && epoch_ == detail::g_epoch.load(), state,
                "profiler: finish(): this session is over: finish() was called already, or this process is a forked child");
   detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
-  if (phase_ == Phase::active) close_window();
+  if (phase_ == Phase::active) close_turn(seen_ + 1);
   const Schedule& s = options_.schedule;
   const int64_t first = int64_t{s.wait} + s.warmup + 1;
   if (report_.steps.empty()) {

@@ -4,8 +4,11 @@
 //   for (auto& batch : loader) { { Scope s("train_step"); train_step(batch); }  session.step(); }
 //   std::string text = session.finish().table({.row_limit = 15});
 //
-// One session per process; a second one is an error. A step lies between two step() calls (the first starts with the session); all of them
-// come from one thread, while any thread may record. finish() is the one drain; ~Session only drops. A forked child records nothing.
+// What a loop does between two steps and is part of none, an evaluation or a save, stands in the
+// scope of a Pause. One session per process; a second one is an error. A step lies between two
+// step() calls (the first starts with the session); all of them come from one thread, while any
+// thread may record. finish() is the one drain; ~Session only drops. A forked child records
+// nothing.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +51,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Ends a step and begins the next. Its own work belongs to no step. Allocates only between windows.
+  // Ends a step and begins the next. Its own work belongs to no step. Allocates only between turns.
   void step();
   // Ends the session, early if need be: complete active steps count. Error (state): no step was recorded, or called twice.
   Report finish();
@@ -56,12 +59,17 @@ class Session {
   bool done() const { return phase_ == Phase::done; }
 
  private:
+  friend class Pause;
   enum class Phase { wait, warmup, active, done };
   Phase phase_of(int64_t step) const;
   void enter(Phase next);
-  void open_window();
+  void begin_step();
+  void pause();
+  void resume();
+  void drain();
+  void open_turn();
   void read_clock();
-  void close_window();
+  void close_turn(int64_t end_step);
   Trace read(const detail::ThreadBuffer& buffer, bool steps_here);
   int64_t allocations() const;
   void close() noexcept;
@@ -71,13 +79,33 @@ class Session {
   const Allocator* allocator_ = nullptr;  // of the device; null for a device that only a test's timer stands for
   std::unique_ptr<DeviceTimer> own_timer_;
   DeviceTimer* timer_ = nullptr;
-  std::unique_ptr<detail::Axis> axis_;  // of the last window
-  int64_t live_before_ = 0;             // bytes, when the first window began
+  std::vector<detail::Axis> axes_;  // of each turn's active steps
+  int64_t live_before_ = 0;         // bytes, when the first active step began
   Phase phase_ = Phase::done;
   uint32_t epoch_ = 0;  // this session's number; another one, or 0, is current after finish() and in a forked child
   int64_t seen_ = 0;    // step() calls
+  int64_t window_ = -1;  // see StepSample
   int64_t step_t0_ = 0, step_allocs_ = 0;
   detail::ThreadBuffer* step_buffer_ = nullptr;  // of the thread that calls step()
+};
+
+// Between two steps of a session, on the thread that calls step(): nothing is recorded, and the
+// next step begins where this ends. A device is waited for first, so that what it still does stays
+// with the step that asked for it. Without a session (null) it does nothing. REQUIRES: the session
+// outlives it and is not finished meanwhile.
+class Pause {
+ public:
+  explicit Pause(Session* session) : session_(session) {
+    if (session_) session_->pause();
+  }
+  ~Pause() {
+    if (session_) session_->resume();
+  }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+ private:
+  Session* session_;
 };
 
 }  // namespace sinter::profiler

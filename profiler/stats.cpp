@@ -68,6 +68,10 @@ Estimate paired_ratio(std::span<const double> before, std::span<const double> af
   return ratio;
 }
 
+double distortion(std::span<const double> profiled, std::span<const double> clean) {
+  return 100 * (median(profiled) / median(clean) - 1);
+}
+
 std::string factor_text(const Estimate& ratio, size_t pairs) {
   if (!ratio.has_interval) return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
   if (ratio.is_noisy()) return fmt::format("machine busy: no factor [{:.2f},{:.2f}]", ratio.low, ratio.high);

@@ -35,6 +35,10 @@ Estimate median_interval(std::span<const double> samples);
 // beside each other. Error (usage): unequal or no rounds, or a time that is not positive.
 Estimate paired_ratio(std::span<const double> before, std::span<const double> after);
 
+// How many percent longer the profiled steps took than the clean ones, by their medians: negative
+// if they took less; NaN if there are none of either.
+double distortion(std::span<const double> profiled, std::span<const double> clean);
+
 // "2.56x [2.49,2.62]"; "no difference shown [0.97,1.05]"; "machine busy: no factor [0.61,2.70]"; "no factor: 4 pairs,
 // 6 are needed" - never a factor without its interval.
 std::string factor_text(const Estimate& ratio, size_t pairs);

@@ -107,10 +107,11 @@ class Table {
     std::vector<Row> rows;
     for (const Row& row : all_.rows) {
       if (row.kind == ScopeKind::op) add_to(sum_, row);
+      if (row.kind == ScopeKind::op || row.kind == ScopeKind::runtime)
+        self_sum_ += report_.judged_ns(row);
       const bool shown = row.kind == ScopeKind::op ? !(options_.no_meta && row.launches == 0) : row.kind == ScopeKind::runtime;
       if (shown && std::regex_search(row.name, filter)) rows.push_back(row);
     }
-    self_sum_ = report_.judged_ns(sum_);
     std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return key(report_, a) > key(report_, b); });
 
     // Folded: small rows, and what the limit cuts off; but never a single small row.
@@ -298,7 +299,8 @@ class Table {
   std::string clean() const {
     if (report_.clean_us.empty()) return "";
     const Estimate e = median_interval(report_.clean_us);
-    return fmt::format("   clean median {:.1f}us{}, distortion {:+.1f} %", e.value, interval(e), report_.distortion());
+    return fmt::format("   clean median {:.1f}us{}, distortion {:+.1f} %", e.value, interval(e),
+                       report_.distortion());
   }
   std::string ok() const { return report_.incomplete.empty() ? "OK" : "INCOMPLETE"; }
 
@@ -327,7 +329,7 @@ class Table {
 
   std::string device_lines() const {
     const auto us1 = [this](int64_t ns) { return fmt::format("{:.1f}", to_double(ns) / steps_ / 1e3); };
-    const int64_t here = ops_here(), step_ns = step_sum(), drain = report_.drain_ns;
+    const int64_t here = ops_here(), step_ns = step_sum(), drain = report_.drain_ns();
     const std::string launches = range(report_.steps, &StepSample::launches);
     int64_t calls_ns = 0;
     for (const Trace& trace : report_.traces) {
@@ -363,7 +365,8 @@ class Table {
     second += emulated ? fmt::format("launched {}   ", launches)
               : report_.unproved > 0
                   ? fmt::format("launched >= {}, not proved   ", launches)
-                  : fmt::format("launched {} {} timed{}   ", launches, complete ? "=" : "!=", complete ? " " + launches : "");
+                  : fmt::format("launched {} {} timed {}   ", launches,
+                                complete ? "=" : "!=", range(report_.steps, &StepSample::timed));
     second += fmt::format("memcpy {}   allocs {}", range(report_.steps, &StepSample::copies), range(report_.steps, &StepSample::allocs));
     if (report_.overheads.axis_ns >= 0) second += fmt::format("   axis +-{:.1f}us", to_double(report_.overheads.axis_ns) / 1e3);
     if (report_.sm_mhz > 0) {
@@ -404,9 +407,11 @@ class Table {
     std::erase_if(rows, [](const Row& r) { return r.kind == ScopeKind::op || r.kind == ScopeKind::runtime; });
     if (rows.empty() || report_.device.type == Device::Type::simt) return "";
     std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.total_ns > b.total_ns; });
-    Grid grid({"CPU total", "Self CPU", "Calls", "<Kind", "<Scope"});
+    Grid grid({"CPU total", "Self CPU", "Calls", "Launch", "<Kind", "<Scope"});
     for (const Row& row : rows) {
-      grid.add({us(to_double(row.total_ns) / steps_), us(to_double(row.self_ns) / steps_), per_step(row.calls, steps_),
+      grid.add({us(to_double(row.total_ns) / steps_), us(to_double(row.self_ns) / steps_),
+                per_step(row.calls, steps_),
+                row.launches == 0 ? "-" : per_step(row.launches, steps_),
                 std::string(name_of(row.kind)), escaped(row.name)});
     }
     return grid.text();

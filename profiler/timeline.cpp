@@ -54,10 +54,15 @@ Timeline Report::timeline() const {
     out.host_ns = out.window_ns - out.busy_ns;
     return out;
   }
-  std::map<int64_t, Interval> windows;  // per round
+  struct Window {
+    Interval host{};
+    int64_t drain = 0;
+  };
+  std::map<int64_t, Window> windows;
   for (const StepSample& step : steps) {
-    Interval& w = windows.try_emplace(step.round, Interval{step.t0, step.t1}).first->second;
-    w.end = std::max(w.end, step.t1);
+    Window& w = windows.try_emplace(step.window, Window{{step.t0, step.t1}}).first->second;
+    w.host.end = step.t1;
+    w.drain += step.drain_ns;
   }
   std::vector<Interval> data, sync;
   std::vector<Work> work;
@@ -75,11 +80,10 @@ Timeline Report::timeline() const {
   data = merged(std::move(data));
   sync = merged(std::move(sync));
   std::sort(work.begin(), work.end(), [](const Work& a, const Work& b) { return a.device.begin < b.device.begin; });
-  // The wait of the host for what it has launched: the drain belongs to the window.
-  const int64_t drain = windows.empty() ? 0 : drain_ns / static_cast<int64_t>(windows.size());
-  for (auto& [round, window] : windows) {
-    const int64_t host_end = window.end;
-    if (out.known) window.end += drain;
+  for (const auto& [number, steps_here] : windows) {
+    const int64_t host_end = steps_here.host.end;
+    Interval window = steps_here.host;
+    if (out.known) window.end += steps_here.drain;  // the wait of the host for what it has launched
     out.window_ns += window.end - window.begin;
     int64_t at = window.begin;
     const auto idle = [&](int64_t end, int64_t api_t0, int64_t api_t1) {

@@ -200,7 +200,7 @@ class TraceWriter {
                       fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
-      depth_.emplace_back(l.api_t1, 1), depth_.emplace_back(l.dev_t1, -1);
+      depth_.emplace_back(l.api_t0, 1), depth_.emplace_back(l.dev_t1, -1);
       const bool is_node = l.graph_node > 0 && l.graph_node <= report_.nodes.size();
       const std::string_view name = !l.kernel.view().empty() ? l.kernel.view()
                                     : is_node                ? std::string_view(report_.nodes[l.graph_node - 1].name)

@@ -61,18 +61,25 @@ class Validator {
     const std::string place = cat("event ", out_.events);
     const auto has = [&](const char* key, auto&& is) { return event.contains(key) && is(event[key]); };
     const auto text = [](const TraceJson& j) { return j.is_string(); };
-    const auto number = [](const TraceJson& j) { return j.is_number(); };
+    constexpr double kLongest = 1e15;  // us, of a time or a duration: 31 years
+    const auto number = [](const TraceJson& j) {
+      return j.is_number() && std::abs(j.get<double>()) <= kLongest;
+    };
     const auto integer = [](const TraceJson& j) { return j.is_number_integer(); };
     if (!event.is_object() || !has("ph", text) || !has("name", text) || !has("pid", integer) || !has("tid", integer) ||
         !has("ts", number)) {
-      return problem("schema", place + " lacks one of ph, name, pid, tid, ts, or it is of another type");
+      return problem(
+          "schema",
+          place + " lacks one of ph, name, pid, tid, ts, or it is of another type or size");
     }
     const std::string ph = event["ph"];
     const std::pair<int64_t, int64_t> lane{event["pid"], event["tid"]};
     if (ph == "X") {
       static const std::set<std::string> kKnown = {"cpu_op", "user_annotation", "gpu_user_annotation", "cuda_runtime",
                                                    "kernel", "gpu_memcpy",      "gpu_memset",          "overhead"};
-      if (!has("cat", text) || !has("dur", number)) return problem("schema", place + " is a slice without cat and dur");
+      if (!has("cat", text) || !has("dur", number))
+        return problem("schema",
+                       place + " is a slice without cat and dur, or dur is of another size");
       if (!kKnown.contains(event["cat"])) return problem("schema", place + " has the unknown category " + event["cat"].get<std::string>());
       const int64_t t0 = ns(event["ts"]), dur = ns(event["dur"]);
       const Slice slice{
@@ -102,13 +109,19 @@ class Validator {
           problem("nesting", cat(s.name, " at ", s.t0, " ns ends behind ", open.back()->name, ", in which it began"));
         open.push_back(&s);
       }
+      std::vector<int64_t>& ends = furthest_[lane];
+      for (const Slice& s : slices)
+        ends.push_back(std::max(s.t1, ends.empty() ? s.t1 : ends.back()));
     }
   }
 
   bool in_slice(const FlowEnd& end) const {
     const auto lane = lanes_.find(end.lane);
-    return lane != lanes_.end() &&
-           std::any_of(lane->second.begin(), lane->second.end(), [&](const Slice& s) { return s.t0 <= end.t && end.t <= s.t1; });
+    if (lane == lanes_.end()) return false;
+    const auto later = std::upper_bound(lane->second.begin(), lane->second.end(), end.t,
+                                        [](int64_t t, const Slice& s) { return t < s.t0; });
+    const auto begun = static_cast<size_t>(later - lane->second.begin());
+    return begun > 0 && end.t <= furthest_.at(end.lane)[begun - 1];
   }
   void flows() {
     for (const auto& [id, flow] : flows_) {
@@ -173,7 +186,10 @@ class Validator {
 
   TraceCheck out_;
   int64_t more_ = 0;
-  std::map<std::pair<int64_t, int64_t>, std::vector<Slice>> lanes_;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Slice>>
+      lanes_;  // from nesting() on by their begin
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>>
+      furthest_;  // where the last of the slices up to each ends
   std::map<std::pair<std::string, int64_t>, std::pair<std::vector<FlowEnd>, std::vector<FlowEnd>>> flows_;
 };
 

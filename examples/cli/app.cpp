@@ -162,7 +162,7 @@ int App::run(int argc, char** argv) {
   const bool none = which == splitter.parts.end();
   const std::vector<std::string> words = splitter.root.remaining();
   if (none && splitter.help) return print(help()), 0;
-  if (none && splitter.version) return print(fmt::format("{} {}\n", name_, kVersion)), 0;
+  if (none && splitter.version) return print(version_text_), 0;
   SINTER_CHECK(!none || !words.empty(), usage, cat("usage: no command given; allowed ", join(command_names())),
                cat(name_, " --help says what each does"));
   SINTER_CHECK(words.empty() || !words[0].starts_with('-'), usage, cat("usage: flag before the command: ", escaped(words[0])),
@@ -180,7 +180,7 @@ int App::run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) common_.command += cat(" ", argv[i]);
   if (command.inputs) *command.inputs = which->inputs;
   if (help_) return print(help(command)), 0;
-  if (version_) return print(fmt::format("{} {}\n", name_, kVersion)), 0;
+  if (version_) return print(version_text_), 0;
   merge(command);
   if (command.check) command.check();
   if (print_config_) return print(command.flags.config(command.name)), 0;

@@ -41,7 +41,11 @@ struct Command {
 
 class App {
  public:
-  App(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
+  // `build`: what --version says behind the number, such as a git id.
+  App(std::string name, std::string summary, const std::string& build = "")
+      : name_(std::move(name)),
+        summary_(std::move(summary)),
+        version_text_(cat(name_, " ", kVersion, build.empty() ? "" : ", " + build, "\n")) {}
   // A command with the flags of every command; add more, and run. The reference stays valid.
   Command& add(std::string name, std::string summary);
   CommonFlags& common() { return common_; }
@@ -57,7 +61,7 @@ class App {
   bool is_one_command() const { return commands_.size() == 1 && commands_[0].name == name_; }
   std::string call_of(const Command& command) const { return is_one_command() ? name_ : name_ + " " + command.name; }
 
-  std::string name_, summary_;
+  std::string name_, summary_, version_text_;
   CommonFlags common_;
   bool help_ = false, version_ = false, print_config_ = false;
   std::string config_;

@@ -160,6 +160,15 @@ void add_contest_flags(Flags& flags, ContestFlags& contest) {
   add_view_flags(flags, contest.view);
 }
 
+void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
+  const auto all = static_cast<int64_t>(std::min(steps, 1e6));
+  if (!given.given("rounds"))
+    contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
+  const int64_t of_a_round = std::max<int64_t>(all / contest.rounds, 1);
+  if (!given.given("warmup")) contest.warmup = std::min(contest.warmup, of_a_round / 4);
+  contest.steps = std::clamp<int64_t>(of_a_round - contest.warmup, 1, 20);
+}
+
 std::string Contest::rounds(const ContestFlags& flags) const {
   if (!timed()) return "one step of each";
   return fmt::format("{} of rounds x {}, {} warm-up", count_of(flags.rounds, "pair"), count_of(flags.steps, "step"), flags.warmup);
@@ -169,7 +178,8 @@ Measured Outcome::measured(const Contest& contest) const {
   Measured m{.only = &fused, .eager = &eager};
   if (!contest.timed()) return m;
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
-  if (contest.device == kCpu) m.distortion = std::max(std::abs(eager.distortion()), std::abs(fused.distortion()));
+  if (contest.device == kCpu)
+    m.distortion = std::max(std::abs(eager.distortion()), std::abs(fused.distortion()));
   if (ratio.has_interval) {
     if (!ratio.is_noisy()) m.speedup = ratio;
     m.noise = 100 * ratio.noise();
@@ -248,8 +258,9 @@ void print_contest(const Contest& contest, const ContestFlags& flags, const Outc
                               outcome.fused.launches_per_step(),
                               outcome.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some"));
   if (contest.device == kCpu) {
-    out.result_text(fmt::format("profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-                                outcome.eager.distortion(), outcome.fused.distortion()));
+    out.result_text(fmt::format(
+        "profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
+        outcome.eager.distortion(), outcome.fused.distortion()));
   }
   const std::string eager_busy = outcome.eager.busy(), fused_busy = outcome.fused.busy();
   if (!eager_busy.empty()) out.result_text(fmt::format("eager: {}\n", eager_busy));

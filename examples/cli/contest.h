@@ -33,6 +33,11 @@ struct ContestFlags {
 // Topic "comparison": --steps --warmup --rounds --max-rel; topic "table": those of ViewFlags
 void add_contest_flags(Flags& flags, ContestFlags& contest);
 
+// Chooses the steps of a round and, where they were not given, rounds and warm-up, so that all
+// rounds of one mode have `steps` in all; but never fewer rounds than `fewest`, nor than one step
+// in each.
+void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest);
+
 struct Contest {
   Device device;
   std::string title;                    // "mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 2 threads   rules all"

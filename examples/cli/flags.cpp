@@ -51,8 +51,10 @@ double parse_number(const std::string& what, const std::string& text, double low
 }
 
 std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known) {
-  const std::string nearest = nearest_word(word, known);
-  return nearest.empty() ? "allowed " + join(known) : "nearest is " + nearest;
+  constexpr size_t kShort = 12;
+  const std::string nearest = nearest_word(word, known), allowed = "allowed " + join(known);
+  if (nearest.empty()) return allowed;
+  return "nearest is " + nearest + (known.size() <= kShort ? "; " + allowed : "");
 }
 
 Flag& Flags::add(std::string_view names, std::string value, std::string standard, std::string help) {

@@ -77,7 +77,8 @@ class Flags {
   bool global_ = false;
 };
 
-// "nearest is hidden", else "allowed a, b, c".
+// "nearest is bf16; allowed f32, tf32, bf16", of a long list the nearest alone; or all, if none is
+// near.
 std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known);
 // The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks before an item do not count.
 std::vector<std::string> split(const std::string& what, const std::string& text, const std::string& where = "");

@@ -187,17 +187,22 @@ std::string guess(const Report& report, Output& out) {
   for (const profiler::Row& row : rows.rows) {
     if (row.kind == profiler::ScopeKind::op && (!slowest || report.judged_ns(row) > report.judged_ns(*slowest))) slowest = &row;
   }
+  const std::string kNoAnswer = "nothing";  // the end of a pipe
   const auto ask = [&](const std::string& question) {
     out.note("guess", question);
     std::string answer;
-    std::getline(std::cin, answer);
-    return escaped(answer);
+    return std::getline(std::cin, answer) ? escaped(answer) : kNoAnswer;
   };
   const std::string launches = ask("how many launches has a step?"), row = ask("which row takes longest?"),
                     verdict = ask("what bounds the step: compute, memory, overhead, input, latency, mixed?");
   std::string code(profiler::name_of(report.verdict().code));
   std::transform(code.begin(), code.end(), code.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const std::string longest = slowest ? slowest->name : "none";
+  if (launches == kNoAnswer && row == kNoAnswer && verdict == kNoAnswer) {
+    return fmt::format(
+        "no answers to grade: it ran {:.0f} launches, {} takes longest, the step is {}\n",
+        report.launches_per_step(), longest, code);
+  }
   const auto grade = [](bool right) { return right ? "right" : "wrong"; };
   return fmt::format("you said {} launches, it ran {:.0f}: {}\nyou said {} takes longest, it is {}: {}\nyou said {}, it is {}: {}\n",
                      launches, report.launches_per_step(), grade(launches == fmt::format("{:.0f}", report.launches_per_step())), row,

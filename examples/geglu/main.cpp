@@ -20,6 +20,7 @@
 #include "examples/cli/text.h"
 #include "nn/glu.h"
 #include "nn/init.h"
+#include "profiler/thresholds.h"
 
 namespace sinter {
 namespace {
@@ -105,17 +106,6 @@ double seconds_per_flop(DType dtype, Device device) {
   return best / (2.0 * static_cast<double>(n * n * n));
 }
 
-// --steps 0: 20 steps a round; on the CPU the rounds and steps of both modes that fit 20 s, at least 3 of each.
-void choose_rounds(const cli::Flags& flags, cli::ContestFlags& contest, Device device, double step_seconds) {
-  if (contest.steps == 0 && device == kCpu) {
-    const double fit = 10 / step_seconds;
-    if (!flags.given("rounds")) contest.rounds = std::clamp<int64_t>(static_cast<int64_t>(fit), 3, contest.rounds);
-    contest.steps = std::clamp<int64_t>(static_cast<int64_t>(fit) / contest.rounds, 1, 20);
-    if (!flags.given("warmup")) contest.warmup = std::min(contest.warmup, contest.steps - 1);
-  }
-  if (contest.steps == 0) contest.steps = 20;
-}
-
 nlohmann::ordered_json row(const GegluFlags& flags, const char* mode, DType dtype, Device device, double median_us, int64_t launches) {
   return {{"peer", "sinter"},         {"block", "geglu"},       {"mode", mode},          {"dtype", std::string(name_of(dtype))},
           {"dim", flags.dim},         {"hidden", flags.hidden}, {"batch", flags.rows()}, {"device", device.str()},
@@ -139,7 +129,19 @@ int run(const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flag
                        device.str()));
   cli::note_emulator(device, out);
   if (!timed && seconds > 20) out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
-  choose_rounds(given, flags.contest, device, seconds);
+  const int passes =
+      both ? 4 : 1;  // a comparison runs each round of both modes twice, clean and profiled
+  if (flags.contest.steps == 0 && device == kCpu) {
+    cli::fit_rounds(flags.contest, given, 20 / seconds / passes, both ? profiler::kMinPairs : 3);
+  } else if (flags.contest.steps == 0) {
+    flags.contest.steps = 20;
+  }
+  const int64_t steps =
+      flags.contest.rounds * (flags.contest.steps + flags.contest.warmup) * passes;
+  if (const double all = seconds * static_cast<double>(steps); timed && all > 20) {
+    out.note("note", fmt::format("about {} in all; a smaller one: --batch {}", cli::seconds(all),
+                                 std::max<int64_t>(flags.batch / 8, 1)));
+  }
 
   const bool cuda = device.type == Device::Type::cuda, measure = flags.fusion.measures() || (cuda && !given.given("measure"));
   Block eager(flags, common.seed, dtype, device);
@@ -246,7 +248,7 @@ int main(int argc, char** argv) {
   cli::add_contest_flags(command.flags, flags.contest);
   cli::add_export_flags(command.flags, flags.files);
   cli::Flag& steps = *command.flags.find("steps");
-  steps.standard = "0: 20; on cpu what fits 20 s";
+  steps.standard = "0: 20; on cpu what fits 20 s, one at least";
   steps.set = [&](const std::string& text, const std::string& where) {
     flags.contest.steps = cli::parse_integer("usage: --steps", text, 0, 1'000'000, where);
   };

@@ -68,6 +68,7 @@ void copy_state(Trainer& to, Trainer& from) {
   copy_all(to.model().named_parameters(), from.model().named_parameters());
   copy_all(to.optimizer().state_tensors(), from.optimizer().state_tensors());
   to.optimizer().set_steps(from.optimizer().steps());
+  to.set_step(from.step_number());
 }
 
 Parity check_parity(Trainers& trainers, const Batch& batch) {
@@ -214,7 +215,8 @@ void add_compare(cli::App& app) {
   cli::add_contest_flags(command.flags, compare.contest);
   cli::add_export_flags(command.flags, compare.files);
   command.check = [&command] {
-    if (!compare.from.empty()) adopt_model(command.flags, compare.train.model, compare.saved.emplace(read_model(compare.from)));
+    if (!compare.from.empty())
+      adopt_model(command.flags, compare.train, compare.saved.emplace(read_model(compare.from)));
     resolve_step(compare.train);
     compare.contest.tables = compare.files.exports("", true).has("table");
   };

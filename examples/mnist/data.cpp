@@ -51,6 +51,8 @@ int verify(const DataCommandFlags& flags, cli::Output& out) {
                               {"class_means", set.class_means},
                               {"wanted", set.wanted}});
   }
+  if (report.sorted) text += "order   the training images are sorted by label\n";
+  object["sorted_by_label"] = report.sorted;
   text += fmt::format("shared  {} test images stand in train, too\n", report.shared);
   object["shared"] = report.shared;
   object["ok"] = report.failed.empty();

@@ -33,6 +33,7 @@ int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags&
   for (const std::string& note : saved.notes) out.note("note", note);
   note_emulator(device, out);
   out.note("data", fmt::format("{}: {} {} images", data.description, eval.set, cli::grouped(split.size())));
+  note_other_data(saved, data, out);
 
   const Evaluation e = evaluate(*model, split,
                                 {.batch = eval.batch,

@@ -48,6 +48,7 @@ void add_data_flags(cli::Flags& flags, DataFlags& data) {
   cli::Flag& what =
       flags.word("data", data.what, "WHAT",
                  "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else $SINTER_DATA, ./data/mnist, ..");
+  flags.word("data-crc32", data.crc32, "HEX", "of the data of a run: for its config").hidden = true;
   what.variable = "SINTER_DATA";
   flags.integer("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
   flags.integer("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
@@ -84,7 +85,7 @@ void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
   flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
   flags.number("lr", optimizer.lr, 0, 1e6, "adam 0.001, sgd 0.1", "learning rate; the peak of a schedule");
   flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
-  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "");
+  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "0, adamw 0.01", "");
   flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"}, "of the learning rate");
   flags
       .word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all",
@@ -125,7 +126,11 @@ void add_run_flags(cli::Flags& flags, RunFlags& run) {
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");
-  flags.toggle("dry-run", run.dry_run, "one step and one evaluation batch, nothing is written").saved = false;
+  flags
+      .toggle("dry-run", run.dry_run,
+              "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
+              "written")
+      .saved = false;
   flags.toggle("overfit-batch", run.overfit_batch, "500 steps on one batch must reach loss < 0.01, else exit 7").saved = false;
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
 }
@@ -172,13 +177,19 @@ void resolve_step(TrainFlags& train) {
     SINTER_CHECK(train.model.dropout == 0, usage,
                  cat("usage: --dropout needs --model mlp: the model is geglu, dropout ", train.model.dropout));
   }
-  if (!optimizer.lr) optimizer.lr = optimizer.optimizer == "sgd" ? 0.1 : 0.001;
+  if (!optimizer.lr) optimizer.lr = default_lr(optimizer.optimizer);
+  if (!optimizer.weight_decay) optimizer.weight_decay = default_weight_decay(optimizer.optimizer);
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
     SINTER_CHECK(device.type != Device::Type::cpu, usage, cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
                  "--dtype f32, or --dtype bf16");
   }
+}
+
+double default_lr(const std::string& optimizer) { return optimizer == "sgd" ? 0.1 : 0.001; }
+double default_weight_decay(const std::string& optimizer) {
+  return optimizer == "adamw" ? 0.01 : 0;
 }
 
 bool cpu_has(std::string_view feature) {

@@ -18,6 +18,8 @@ struct DataFlags {
   std::string what;
   int64_t val = 5000, limit = 0;
   std::string normalize = "none";
+  std::string
+      crc32;  // of the data that a run was trained on, see Dataset; it writes it into its config
   bool pair_is_test = false;  // see DataOptions
 
   DataOptions options(int64_t classes) const {
@@ -44,7 +46,8 @@ struct OptimizerFlags {
   int64_t batch = 128, eval_batch = 1000;
   std::string optimizer = "adam";
   std::optional<double> lr;
-  double momentum = 0.9, weight_decay = 0;
+  double momentum = 0.9;
+  std::optional<double> weight_decay;
   std::string schedule = "constant";
   std::string warmup = "";  // steps, or a share of all with %
   double clip = 0, label_smoothing = 0;
@@ -92,6 +95,8 @@ void resolve(const cli::Flags& flags, TrainFlags& train);
 void resolve_step(TrainFlags& train);  // the same without the flags of a whole run
 // The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the device multiplies it fast.
 cli::FlagValues fast98(const cli::CommonFlags& common);
+double default_lr(const std::string& optimizer);
+double default_weight_decay(const std::string& optimizer);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
 // --profile-steps

@@ -86,10 +86,13 @@ std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
   return model;
 }
 
-void adopt_model(const cli::Flags& flags, ModelFlags& model, const SavedModel& saved) {
+void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& saved) {
+  if (!flags.given("normalize")) train.data.normalize = saved.flags.data.normalize;
   if (flags.given("model") || flags.given("hidden")) return;
   const ModelFlags& there = saved.flags.model;
+  ModelFlags& model = train.model;
   model.model = there.model, model.hidden = there.hidden;
+  if (!flags.given("classes")) model.classes = there.classes;
   if (!flags.given("act")) model.act = there.act;
   if (!flags.given("dropout")) model.dropout = there.dropout;
 }
@@ -120,6 +123,14 @@ void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& save
   from.data.pair_is_test = flags.given("data");
   if (!flags.given("normalize")) from.data.normalize = run.normalize;
   from.data.val = run.val;
+}
+
+void note_other_data(const SavedModel& saved, const Dataset& data, cli::Output& out) {
+  const DataFlags& run = saved.flags.data;
+  if (run.crc32.empty() || run.crc32 == fmt::format("{:08x}", data.crc32)) return;
+  out.note("note",
+           fmt::format("the model was trained on other data: {} with crc32 {}, here it is {:08x}",
+                       escaped(run.what), escaped(run.crc32), data.crc32));
 }
 
 }  // namespace sinter::mnist

@@ -28,8 +28,9 @@ SavedModel read_model(const std::string& run_or_file);
 void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags);
 // A model with these weights on a device, in evaluation mode.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
-// Model flags that were not given become the file's; then its weights, and how they were found.
-void adopt_model(const cli::Flags& flags, ModelFlags& model, const SavedModel& saved);
+// Flags of the model and the normalization that were not given become the file's; then its weights,
+// and how they were found.
+void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& saved);
 std::string take_weights(nn::Module& model, const SavedModel& saved);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);
 
@@ -41,5 +42,7 @@ struct FromFlags {
 void add_from_flags(cli::Flags& flags, FromFlags& from);
 // Data flags that were not given become the checkpoint's.
 void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& saved);
+// Says so where the data are not those that the model was trained on.
+void note_other_data(const SavedModel& saved, const Dataset& data, cli::Output& out);
 
 }  // namespace sinter::mnist

@@ -76,6 +76,7 @@ class Predictor {
       DataOptions options = flags_.from.data.options(saved.flags.model.classes);
       if (options.limit == 0) options.limit = flags_.index + 1;  // no need to draw more
       const Dataset data = load_dataset(options);
+      note_other_data(saved, data, out_);
       SINTER_CHECK(flags_.index < data.test.size(), usage,
                    cat("usage: --index out of range: ", flags_.index, "; the test set of ", data.name, " has 0..", data.test.size() - 1));
       const Split one = slice(data.test, flags_.index, flags_.index + 1);

@@ -20,16 +20,6 @@ constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit
 
 }  // namespace
 
-uint32_t data_crc(const Dataset& data) {
-  uint32_t crc = 0;
-  for (const Split* split : {&data.train, &data.val}) {
-    if (split->size() == 0) continue;
-    crc = nn::crc32(split->images.raw(), static_cast<size_t>(split->images.numel()), crc);
-    crc = nn::crc32(split->labels.raw(), static_cast<size_t>(split->labels.numel()) * sizeof(int32_t), crc);
-  }
-  return crc;
-}
-
 std::string build_id() {
   std::ifstream self("/proc/self/exe", std::ios::binary);
   std::vector<char> buffer(1 << 20);

@@ -17,8 +17,6 @@ struct Resumed {
 // for; usage: a flag that does not go with --resume.
 Resumed open_resumed(cli::Flags& flags, TrainFlags& train);
 
-// Of the bytes that training reads, train and val. REQUIRES: they are on the CPU.
-uint32_t data_crc(const Dataset& data);
 // Of the running program: another one may round otherwise.
 std::string build_id();
 

@@ -55,6 +55,7 @@ class Run {
 
  private:
   void set_up();
+  void note_sizes();
   void take_folder();
   void go_on();
   bool epoch_is_over() const { return at_.batch == per_epoch_ || at_.step == steps_; }
@@ -63,6 +64,7 @@ class Run {
   void one_step();
   void end_epoch();
   void check_finite(const StepState& state) const;
+  std::string smaller_lr() const;
   void look_at_loss();
   void save_weights(const char* name);
   void save_all(bool planned);
@@ -74,7 +76,8 @@ class Run {
   std::string position(int64_t step) const;
   void start_profile();
   void profile_step(std::chrono::steady_clock::time_point begin);
-  std::string finish_profile();
+  void end_session();
+  void report_profile();
   void report_capture();
   int report();
   int report_interrupted();
@@ -117,9 +120,21 @@ int Run::train() {
 void Run::set_up() {
   std::string why;
   std::tie(device_, why) = choose_device(flags_.common->device);
+  std::optional<SavedModel> init;
+  if (!flags_.run.init.empty() && !resumed_) {
+    init = read_model(flags_.run.init);
+    adopt_model(all_flags_, flags_, *init);
+  }
   data_ = load_dataset(flags_.data.options(flags_.model.classes));
   out_.note("data", fmt::format("{}: {}", data_.description, data_.sizes()));
-  at_ = {.data = data_.name, .data_crc = data_crc(data_), .device = device_.str(), .mode = flags_.mode.mode, .build = build_id()};
+  note_sizes();
+  flags_.data.what = data_.place;  // what was found is what the config remembers
+  flags_.data.crc32 = fmt::format("{:08x}", data_.crc32);
+  at_ = {.data = data_.name,
+         .data_crc = data_.crc32,
+         .device = device_.str(),
+         .mode = flags_.mode.mode,
+         .build = build_id()};
   time_.start();
   if (!data_.to(device_)) {
     out_.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while the step before runs (see data-wait)",
@@ -136,19 +151,19 @@ void Run::set_up() {
   epochs_ = (steps_ + per_epoch_ - 1) / per_epoch_;
 
   if (!flags_.run.preset.empty()) {
-    out_.note("preset", fmt::format("{}: {}, {} lr {}, warm-up {}, batch {}, {} epochs, val {}, {}, {}", flags_.run.preset,
-                                    optimizer.optimizer, optimizer.schedule, *optimizer.lr, optimizer.warmup, optimizer.batch, epochs_,
-                                    flags_.data.val, flags_.mode.mode, flags_.model.dtype));
-  }
-  std::optional<SavedModel> init;
-  if (!flags_.run.init.empty() && !resumed_) {
-    init = read_model(flags_.run.init);
-    adopt_model(all_flags_, flags_.model, *init);
+    std::string text = flags_.run.preset + ":";
+    for (const cli::Flag& flag : all_flags_.all()) {
+      std::string value = flag.source == cli::Source::preset ? flag.get() : flag.standard;
+      std::erase(value, '"');
+      if (value != flag.standard) text += fmt::format(" {} {}", flag.shown(), value);
+    }
+    out_.note("preset", text);
   }
   config_ = all_flags_.config("train");
   const auto model = make_model(flags_.model, flags_.common->seed, device_);
   if (init) {
-    out_.note("init", fmt::format("{} ({})", escaped(init->path), take_weights(*model, *init)));
+    out_.note("init", fmt::format("{} ({}), normalize {}", escaped(init->path),
+                                  take_weights(*model, *init), flags_.data.normalize));
   }
   const int64_t parameters = model->num_parameters();
   out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
@@ -172,6 +187,21 @@ void Run::set_up() {
   time_.stop();
 }
 
+// What was asked of the data and is not so.
+void Run::note_sizes() {
+  const int64_t n = data_.train.size(), rows = flags_.optimizer.rows_of_step(),
+                val = data_.val.size();
+  if (rows > n)
+    out_.note("note", fmt::format("a step of {} rows is more than the {} images for training: each "
+                                  "step takes all of them",
+                                  cli::grouped(rows), cli::grouped(n)));
+  const bool limited = flags_.data.limit > 0 && val == flags_.data.limit;
+  if (all_flags_.given("val") && val < flags_.data.val && !limited)
+    out_.note("note",
+              fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
+                          cli::grouped(flags_.data.val), cli::grouped(val)));
+}
+
 // The folder is locked before anything in it is believed.
 void Run::take_folder() {
   using Take = RunFolder::Take;
@@ -185,14 +215,20 @@ void Run::take_folder() {
 void Run::go_on() {
   const nn::Checkpoint& checkpoint = resumed_->checkpoint;
   const nn::TrainingState now = std::exchange(at_, checkpoint.state);
-  const auto refuse = [&](const std::string& what, const std::string& facts) {
-    throw Error(Error::Kind::checkpoint, cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts));
+  const auto refuse = [&](const std::string& what, const std::string& facts,
+                          const std::string& hint = "") {
+    throw Error(Error::Kind::checkpoint,
+                cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
   };
   if (nn::to_json(nn::read_checkpoint(resumed_->file).state) != nn::to_json(at_))
     refuse("changed meanwhile", "another process went on with it");
   if (at_.data_crc != now.data_crc) {
     refuse("cannot resume with other data",
-           fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data), at_.data_crc, escaped(now.data), now.data_crc));
+           fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data),
+                       at_.data_crc, escaped(now.data), now.data_crc),
+           at_.data == now.data
+               ? "the files have changed since; --init starts a new run from the weights"
+               : "without --data and SINTER_DATA the run looks where it found its data");
   }
   if (at_.batch > per_epoch_ || at_.epoch > at_.step || at_.epoch * per_epoch_ + at_.batch != at_.step)
     refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at_.step, at_.batch, at_.epoch, per_epoch_));
@@ -216,6 +252,12 @@ void Run::go_on() {
   batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0} : BatchPosition{at_.epoch, at_.batch});
   at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
   first_step_ = saved_step_ = at_.step;
+  if (at_.ended && at_.batch > 0 && at_.step < steps_) {
+    out_.note("note", fmt::format("the run had ended within epoch {}: what it looked at and saved "
+                                  "there stays in its log, and "
+                                  "counts for best and --patience",
+                                  at_.epoch + 1));
+  }
   if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before, or more patience
   if (at_.step > steps_) at_.ended = true;
   out_.note("resume", at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on", escaped(folder_->name()),
@@ -236,6 +278,7 @@ void Run::train_steps() {
     if (!over && !save) continue;
     time_.stop();
     epoch_time_.stop();
+    const profiler::Pause no_step(session_.get());
     if (over) {
       end_epoch();
       epoch_time_ = {};
@@ -272,9 +315,13 @@ void Run::one_step() {
   const double minutes = epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_) / 60;
   if (at_.step == first_step_ + 1 && device_.type == Device::Type::simt && minutes > 1)
     out_.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(minutes)));
-  if (epoch_is_over() || at_.step % flags_.run.log_every == 0) look_at_loss();
+  if (epoch_is_over() || at_.step % flags_.run.log_every == 0) {
+    const profiler::Pause no_step(session_.get());
+    look_at_loss();
+  }
   if (at_.step == flags_.run.stop_after) cli::interrupt();
   if (epoch_is_over() || !progress_.due()) return;
+  const profiler::Pause no_step(session_.get());
   const StepState state = trainer_->state();
   const double seconds = time_.running_seconds(), done = static_cast<double>(at_.step - first_step_);
   progress_.show({.epoch = at_.epoch + 1,
@@ -302,12 +349,23 @@ std::string Run::position(int64_t step) const {
 void Run::check_finite(const StepState& state) const {
   if (state.first_bad_step < 0) return;
   const std::string kept = saved_step_ >= 0 ? fmt::format("checkpoint of step {} kept", saved_step_) : "nothing was saved yet";
-  throw Error(Error::Kind::numeric,
-              fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}", std::isnan(state.last_loss) ? "nan" : "inf",
-                          position(state.first_bad_step + 1), state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
-              fmt::format("--lr {:.1g} or --clip 1; {}{}--check-nan {}names the op", *flags_.optimizer.lr / 3,
-                          saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
-                          flags_.mode.mode == "fused" ? "--mode eager " : "", saved_step_ >= 0 ? "replays and " : ""));
+  throw Error(
+      Error::Kind::numeric,
+      fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}",
+                  std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
+                  state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
+      fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
+                  saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
+                  flags_.mode.mode == "fused" ? "--mode eager " : "",
+                  saved_step_ >= 0 ? "replays and " : ""));
+}
+
+// To be tried where the loss has run away: the optimizer's usual one, or less where it was no
+// larger.
+std::string Run::smaller_lr() const {
+  const double lr = *flags_.optimizer.lr, usual = default_lr(flags_.optimizer.optimizer);
+  return lr > 2 * usual ? fmt::format("{} (the default of {})", usual, flags_.optimizer.optimizer)
+                        : fmt::format("{:.1g}", lr / 3);
 }
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
@@ -395,6 +453,13 @@ void Run::end_epoch() {
   const bool ends = at_.step == steps_ || lost_patience();
   log_->add(row);
   log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
+  if (const double chance = std::log(static_cast<double>(flags_.model.classes));
+      row.loss > 10 * chance) {
+    warn(
+        fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
+                    "diverges; try --lr {}",
+                    row.number, row.loss, flags_.model.classes, chance, smaller_lr()));
+  }
   if (ends) save_weights(kModel);
   at_.ended = ends;
   if (at_.batch == per_epoch_) {  // else the run ends within an epoch, which more steps would go on with
@@ -416,9 +481,11 @@ void Run::end_epoch() {
 void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
   const auto [wait, warmup, active, repeat] = parse_profile_steps(flags_.mode.profile_steps);
-  SINTER_CHECK(steps_ - at_.step > wait + warmup, usage,
-               cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ", steps_ - at_.step,
-                   " steps, wanted ", wait + warmup + 1, " at least"));
+  SINTER_CHECK(
+      steps_ - at_.step > wait + warmup, usage,
+      cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ",
+          steps_ - at_.step, " steps, wanted ", wait + warmup + 1, " at least"),
+      cat("--profile-steps 0:0:", steps_ - at_.step, " records them all"));
   const bool fused = flags_.mode.mode == "fused", cuda = device_.type == Device::Type::cuda;
   int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
   for (const auto& [name, p] : trainer_->model().named_parameters()) resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
@@ -438,11 +505,17 @@ void Run::start_profile() {
                         .resident_bytes = resident});
 }
 
-std::string Run::finish_profile() {
+// What follows is no part of a step.
+void Run::end_session() {
   const ProfileSteps steps = parse_profile_steps(flags_.mode.profile_steps);
-  if (!session_ || at_.step - first_step_ <= steps.wait + steps.warmup) return "";
+  if (!session_ || report_ || at_.step - first_step_ <= steps.wait + steps.warmup) return;
   report_ = session_->finish();
   report_->clean_us = clean_us_;
+}
+
+// Files and table. After the results of the run: a full disk is not to cost them.
+void Run::report_profile() {
+  if (!report_) return;
   const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
   if (captured && report_->replayed) report_->nodes = capture::describe_nodes(*captured);
   cli::check_roofs(*report_, out_);
@@ -453,8 +526,9 @@ std::string Run::finish_profile() {
                                                      cli::build_name(), std::to_string(flags_.common->seed), flags_.optimizer.batch},
                                                     table);
   for (const std::string& text : said) out_.note("profile", text);
-  if (flags_.mode.view.guess) return cli::guess(*report_, out_) + "\n" + table;
-  return files.has("table") ? table : "";
+  std::string shown = files.has("table") || flags_.mode.view.guess ? "\n" + table : "";
+  if (flags_.mode.view.guess) shown = "\n" + cli::guess(*report_, out_) + shown;
+  if (!shown.empty()) out_.result_text(shown);
 }
 
 // Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the
@@ -499,17 +573,17 @@ void Run::report_capture() {
 }
 
 int Run::report() {
-  const std::string table = finish_profile();
+  end_session();
   const Evaluation test = evaluate_on(data_.test);
   if (!test.complete) return report_interrupted();
   const std::optional<double> target = flags_.run.target_acc;
   const bool reached = !target || 100 * test.accuracy() >= *target;
   out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target, reached ? "reached" : "missed") : ""));
-  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()), count_of(at_.step, "step"),
-                                  escaped(folder_->name())));
-  if (!table.empty()) out_.result_text("\n" + table);
-  report_capture();
+  out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()),
+                                  count_of(at_.step, "step"), escaped(folder_->name())));
   report_json(&test);
+  report_profile();
+  report_capture();
   if (report_) {
     cli::Measured measured{.only = &*report_};
     if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
@@ -525,13 +599,14 @@ int Run::report() {
 }
 
 int Run::report_interrupted() {
-  const std::string table = finish_profile();
+  end_session();
   out_.note("stop", fmt::format("interrupted after {}: {} saved; mnist train --resume {} goes on", position(std::max<int64_t>(at_.step, 1)),
                                 kLast, escaped(folder_->name())));
-  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()), cli::grouped(at_.step),
+  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}",
+                                  cli::seconds(time_.seconds()), cli::grouped(at_.step),
                                   cli::grouped(steps_), escaped(folder_->name())));
-  if (!table.empty()) out_.result_text("\n" + table);
   report_json(nullptr);
+  report_profile();
   return cli::exit_code(Error::Kind::interrupted);
 }
 

@@ -19,11 +19,13 @@ namespace sinter::mnist {
 namespace {
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const nn::Module& model) {
-  const double lr = flags.lr.value(), decay = flags.weight_decay;
+  const double lr = flags.lr.value(),
+               decay = flags.weight_decay.value_or(default_weight_decay(flags.optimizer));
   if (flags.optimizer == "sgd")
     return std::make_unique<nn::Sgd>(model.named_parameters(), nn::SgdOptions{.lr = lr, .momentum = flags.momentum, .weight_decay = decay});
   if (flags.optimizer == "adamw")
-    return std::make_unique<nn::AdamW>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
+    return std::make_unique<nn::AdamW>(model.named_parameters(),
+                                       nn::AdamWOptions{.lr = lr, .weight_decay = decay});
   return std::make_unique<nn::Adam>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
 }
 

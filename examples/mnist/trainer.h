@@ -39,6 +39,9 @@ class Trainer {
   const capture::Step* captured_step() const { return step_.get(); }
   // Tensor memory asked of the allocator by the replay that asked most.
   int64_t allocations_per_replay() const { return allocations_; }
+  // Where the run is, for the schedule.
+  int64_t step_number() const { return steps_; }
+  void set_step(int64_t number) { steps_ = number; }
   double lr_of(int64_t step) const { return nn::learning_rate(schedule_, step); }
 
  private:

@@ -43,7 +43,9 @@ struct Training {
     net.to(o.device);
     if (o.optimizer == "sgd") optimizer = std::make_unique<nn::Sgd>(net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = o.momentum});
     if (o.optimizer == "adam") optimizer = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.002});
-    if (o.optimizer == "adamw") optimizer = std::make_unique<nn::AdamW>(net.named_parameters(), nn::AdamOptions{.lr = 0.002, .weight_decay = 0.01});
+    if (o.optimizer == "adamw")
+      optimizer =
+          std::make_unique<nn::AdamW>(net.named_parameters(), nn::AdamWOptions{.lr = 0.002});
   }
 
   Tensors operator()(const Tensors& in) {

@@ -1,7 +1,9 @@
 #include "data/batches.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
+#include <set>
 
 #include "core/device/cuda_recorder.h"
 #include "data/digits.h"
@@ -150,6 +152,24 @@ TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
     EXPECT_EQ(b.position(), at);
     for (int i = 0; i < 2; ++i)
       EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>()) << at.epoch << " " << at.batch;
+  }
+}
+
+// The threads of this process, by their ids.
+std::set<std::string> threads_here() {
+  std::set<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    out.insert(entry.path().filename());
+  return out;
+}
+
+TEST(BatchesSimt, OneThreadMakesAllBatchesAhead) {
+  Batches batches(numbered(256), {.size = 8, .device = Device{Device::Type::simt, 0}});
+  batches.next();
+  const std::set<std::string> at_first = threads_here();
+  for (int i = 0; i < 40; ++i) {
+    batches.next();
+    ASSERT_EQ(threads_here(), at_first) << "at batch " << i;
   }
 }
 

@@ -1,5 +1,7 @@
 #include "data/dataset.h"
 
+#include <set>
+
 #include "data/digits.h"
 #include "tests/data/data_test_util.h"
 
@@ -85,9 +87,9 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
 
   const Dataset data = load_dataset({.what = images + "," + classes});
   EXPECT_EQ(data.sizes(), "train 48  val 4  test 8  28x28");
-  EXPECT_NE(data.description.find("y.npy (the last 1/7 for the test)"), std::string::npos) << data.description;
+  EXPECT_NE(data.description.find("y.npy (1/7 of it, drawn, for the test)"), std::string::npos)
+      << data.description;
   EXPECT_EQ(data.files, (std::vector<std::string>{images, classes}));
-  EXPECT_EQ(slice(data.test, 0, 1).labels.to_vector<int>(), std::vector<int>{52 % 10});
   const Dataset whole = load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
   EXPECT_EQ(whole.sizes(), "train 0  val 0  test 50  28x28");
 
@@ -96,6 +98,55 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
   dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(59,)"), Bytes(59)));
   expect_error(kData, {"counts differ", "60 images in " + images, "59 labels in " + classes},
                [&] { load_dataset({.what = images + "," + classes}); });
+}
+
+// As np.save of a folder per class gives it.
+TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
+  Bytes sorted(70), pixels(70 * 784);
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    sorted[i] = static_cast<uint8_t>(i / 7);
+    pixels[i * 784 + 3] = static_cast<uint8_t>(i);
+  }
+  const std::string images =
+      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(70, 784)"), pixels));
+  const std::string labels = dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(70,)"), sorted));
+  const Dataset data = load_dataset({.what = images + "," + labels});
+  EXPECT_TRUE(data.sorted);
+  for (const Split* split : {&data.train, &data.test}) {
+    const auto here = split->labels.to_vector<int>();
+    EXPECT_GT(std::set<int>(here.begin(), here.end()).size(), split == &data.test ? 4u : 9u);
+    const Bytes images_here = split->images.to_vector<uint8_t>();
+    for (size_t i = 0; i < here.size(); ++i)
+      EXPECT_EQ(here[i], images_here[i * 784 + 3] / 7) << "its label goes with it";
+  }
+  EXPECT_EQ(load_dataset({.what = images + "," + labels}).test.labels.to_vector<int>(),
+            data.test.labels.to_vector<int>());
+  EXPECT_FALSE(load_dataset({.what = "synthetic", .limit = 1}).sorted);
+
+  // Four files are taken as they are.
+  const std::string four = images + "," + labels + "," + images + "," + labels;
+  const Dataset pairs = load_dataset({.what = four});
+  EXPECT_EQ(pairs.sizes(), "train 65  val 5  test 70  28x28");
+  EXPECT_NE(pairs.description.find("sorted by label"), std::string::npos) << pairs.description;
+  EXPECT_EQ(pairs.val.labels.to_vector<int>(), std::vector<int>(5, 9));
+  EXPECT_EQ(pairs.test.labels.to_vector<int>()[69], 9);
+}
+
+TEST_F(DatasetTest, KnowsItsPlaceAndItsFingerprint) {
+  write_four();
+  const Dataset data = load();
+  EXPECT_EQ(data.place, dir_.path());
+  EXPECT_EQ(data.crc32, load({.val = 0, .limit = 2}).crc32) << "whatever is cut from it";
+  dir_.write("train-labels.idx1-ubyte", test::idx({60}, Bytes(60)));
+  EXPECT_NE(data.crc32, load().crc32);
+  const auto back = std::filesystem::current_path();
+  std::filesystem::current_path(std::filesystem::path(dir_.path()).parent_path());
+  const std::string name = std::filesystem::path(dir_.path()).filename();
+  EXPECT_EQ(load_dataset({.what = "./" + name}).place, dir_.path()) << "from any working folder";
+  std::filesystem::current_path(back);
+  const Dataset synthetic = load_dataset({.what = "synthetic", .limit = 1});
+  EXPECT_EQ(synthetic.place, "synthetic");
+  EXPECT_NE(synthetic.crc32, load_dataset({.what = "synthetic", .limit = 1, .data_seed = 2}).crc32);
 }
 
 TEST_F(DatasetTest, NothingFound) {
@@ -161,7 +212,8 @@ TEST_F(DatasetTest, WhereItLooks) {
     expect_error(kData, {"no MNIST files", home.file("data/mnist")}, [] { load_dataset(); });
 
     const test::ScopedEnv variable("SINTER_DATA", home.file("missing").c_str());
-    expect_error(kData, {"no such folder", home.file("missing")}, [] { load_dataset(); });
+    expect_error(kData, {"no such folder", home.file("missing"), "SINTER_DATA names it"},
+                 [] { load_dataset(); });
     EXPECT_EQ(load_dataset({.what = "synthetic", .limit = 1}).name, "synthetic");
   }
   std::filesystem::current_path(back);

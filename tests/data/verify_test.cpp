@@ -1,6 +1,7 @@
 #include "data/verify.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "data/bytes.h"
 #include "data/digits.h"
@@ -40,6 +41,7 @@ class VerifyTest : public testing::Test {
 
 TEST_F(VerifyTest, GoodDigitsPass) {
   const DataReport report = verify();
+  EXPECT_FALSE(report.sorted);
   EXPECT_EQ(report.failed, "");
   EXPECT_EQ(report.shared, 0);
   ASSERT_EQ(report.files.size(), 4u);
@@ -94,6 +96,30 @@ TEST_F(VerifyTest, OneLabelAloneIsNoProof) {
   const DataReport report = verify();
   EXPECT_DOUBLE_EQ(report.sets[0].wanted, 1);
   expect_facts(report.failed, {"class means are right for 100.0 % of train, wanted 100.0"});
+}
+
+TEST_F(VerifyTest, ASetSortedByLabelIsSaidToBe) {
+  std::vector<size_t> order(train_.labels.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const Digits drawn = train_;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return drawn.labels[a] < drawn.labels[b]; });
+  for (size_t i = 0; i < order.size(); ++i) {
+    train_.labels[i] = drawn.labels[order[i]];
+    std::copy_n(drawn.images.begin() + static_cast<ptrdiff_t>(order[i] * kImagePixels),
+                kImagePixels, train_.images.begin() + static_cast<ptrdiff_t>(i * kImagePixels));
+  }
+  const DataReport four = verify();
+  EXPECT_TRUE(four.sorted);
+  expect_facts(four.failed, {"data: sorted by label: ", "train-labels-idx1-ubyte", "val"});
+  // A pair is split by a draw: labels belong to images, and nothing is wrong.
+  const std::string images =
+      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(600, 784)"), train_.images));
+  const std::string labels =
+      dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(600,)"), train_.labels));
+  const DataReport pair = verify_dataset({.what = images + "," + labels});
+  EXPECT_TRUE(pair.sorted);
+  EXPECT_EQ(pair.failed, "");
 }
 
 TEST_F(VerifyTest, UnreadableFilesAreErrors) {

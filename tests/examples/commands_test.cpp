@@ -328,7 +328,8 @@ TEST(MnistStreams, PathsWithSpacesAndOtherLetters) {
     expect_facts(r.err, {data});
   }
   const Result again = program.run({"train", "--config", run + "/config.toml", "--print-config"});
-  expect_facts(again.out, {"out = \"" + run + "\"\n", "data = \"" + data + "\"\n"});
+  expect_facts(again.out, {"out = \"" + run + "\"\n",
+                           "data = \"" + (program.folder() / data).string() + "\"\n"});
 }
 
 TEST(MnistStreams, AFolderInUseNamesItsHolder) {

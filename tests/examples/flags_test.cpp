@@ -68,7 +68,8 @@ TEST_F(FlagsTest, RefusalsGiveTextAndRange) {
   EXPECT_EQ(refusal("seed", "-1").find("usage: --seed is not a whole number"), 0u);
   EXPECT_EQ(refusal("seed", "18446744073709551615"), "taken");
   EXPECT_EQ(refusal("on", "maybe"), "usage: --on is on or off: maybe; allowed true, false");
-  EXPECT_EQ(refusal("act", "rleu"), "usage: unknown --act: rleu; nearest is relu");
+  EXPECT_EQ(refusal("act", "rleu"),
+            "usage: unknown --act: rleu; nearest is relu; allowed relu, gelu");
   EXPECT_EQ(refusal("act", "swish"), "usage: unknown --act: swish; allowed relu, gelu");
   EXPECT_EQ(refusal("act", "re\x1blu").find("usage: unknown --act: re\\x1blu"), 0u);
 }
@@ -129,7 +130,8 @@ TEST_F(FlagsTest, ConfigIsReadBackAsItWasWritten) {
 
 TEST_F(FlagsTest, ConfigMistakesAreNamed) {
   EXPECT_EQ(config_refusal("[train]\nbatchsize = 3\n"), "usage: unknown key: batchsize under [train] in F; nearest is batch-size");
-  EXPECT_EQ(config_refusal("[tarin]\nrate = 3\n"), "usage: unknown section: [tarin] in F; nearest is train");
+  EXPECT_EQ(config_refusal("[tarin]\nrate = 3\n"),
+            "usage: unknown section: [tarin] in F; nearest is train; allowed train, eval");
   EXPECT_EQ(config_refusal("rate = 1\n"), "usage: key in the wrong place: rate in F; it belongs under [train]");
   EXPECT_EQ(config_refusal("[train]\nseed = 1\n"), "usage: key in the wrong place: seed under [train] in F; it belongs on top");
   EXPECT_EQ(config_refusal("[train]\nrate = 3\n"), "usage: --rate out of range: 3; allowed 0..1 in F");

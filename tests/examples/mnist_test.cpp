@@ -176,7 +176,8 @@ TEST(Mnist, ALossThatIsNotANumberEndsTheRun) {
   const Result r = program.run(with(train, {"--log-every", "5"}));
   EXPECT_EQ(r.status, 6) << r.err;
   EXPECT_EQ(r.out, "");
-  for (const char* fact : {"train: loss is ", "(epoch 1, batch ", "last good ", "lr 1e+06", "hint: --lr 3e+05 or --clip 1"})
+  for (const char* fact : {"train: loss is ", "(epoch 1, batch ", "last good ", "lr 1e+06",
+                           "hint: --lr 0.1 (the default of sgd) or --clip 1"})
     EXPECT_TRUE(has(r.err, fact)) << fact << "\n" << r.err;
   const Result named = program.run(with(train, {"--check-nan"}));
   EXPECT_EQ(named.status, 6) << named.err;

@@ -6,6 +6,7 @@
 #include "nn/glu.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
+#include "nn/optim.h"
 #include "tests/data/data_test_util.h"
 
 namespace sinter::nn {
@@ -110,6 +111,9 @@ TEST(Module, ZeroGradAndTrain) {
   EXPECT_TRUE(mlp.parameters()[0].grad().defined());
   mlp.zero_grad();
   for (const Tensor& p : mlp.parameters()) EXPECT_FALSE(p.grad().defined());
+  mlp.parameters()[0].autograd().grad_taken_by = "weight_grad_update";  // as a fused step leaves it
+  mlp.zero_grad();
+  EXPECT_FALSE(mlp.parameters()[0].grad().defined());
   mlp.eval();
   for (const Module* m : mlp.modules()) EXPECT_FALSE(m->is_training());
   mlp.train();
@@ -139,6 +143,41 @@ TEST(ModuleSimt, GoesToADeviceInPlace) {
   EXPECT_EQ(tensors[1].autograd().low.to_vector<float>()[5], float(bf16(here.parameters()[0].to_vector<float>()[5])));
   there.to(kCpu);
   EXPECT_EQ(tensors[1].data<float>()[7], here.parameters()[0].data<float>()[7]);
+}
+
+// An autoencoder whose decoder is the encoder's weight, and a module that stands in two places.
+struct Tied : Module {
+  std::shared_ptr<Linear> encoder = add("encoder", std::make_shared<Linear>(4, 3));
+  std::shared_ptr<Linear> again;
+  Tied() {
+    add_parameter("own", encoder->weight());
+    again = add("again", encoder);
+  }
+  Tensor forward(const Tensor& x) override { return (*again)(matmul((*encoder)(x), tensor(0))); }
+  std::string describe() const override { return "Tied"; }
+};
+
+TEST(Module, TiedWeightsAreOneParameterUnderEveryName) {
+  Tied net;
+  EXPECT_EQ(names(net.named_parameters()), (Names{"own", "encoder.bias"}));
+  EXPECT_EQ(net.num_parameters(), 12 + 3);
+  EXPECT_EQ(names(net.state_dict()),
+            (Names{"own", "encoder.weight", "encoder.bias", "again.weight", "again.bias"}));
+  EXPECT_EQ(net.modules().size(), 2u);
+  EXPECT_EQ(net.encoder->weight().autograd().name, "own");
+  EXPECT_EQ(net.encoder->bias().autograd().name, "encoder.bias");
+
+  // The optimizer sees it once: a step of plain SGD takes its gradient off once.
+  Sgd sgd(net.named_parameters(), {.lr = 0.5, .momentum = 0});
+  const auto before = net.encoder->weight().to_vector<float>();
+  backward(mean(net(Tensor::ones({2, 4}))));
+  const auto grad = net.encoder->weight().grad().to_vector<float>();
+  sgd.step();
+  const auto after = net.encoder->weight().to_vector<float>();
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_FLOAT_EQ(after[i], before[i] - 0.5f * grad[i]);
+
+  net.to(DType::f64);
+  EXPECT_EQ(names(net.named_parameters()), (Names{"own", "encoder.bias"})) << "they stay tied";
 }
 
 }  // namespace

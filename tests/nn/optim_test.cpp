@@ -59,8 +59,8 @@ TEST(Optim, SgdFollowsItsRecurrence) {
   }
 }
 
-template <class A>
-void check_adam(const AdamOptions& o, bool decoupled) {
+template <class A, class Options>
+void check_adam(const Options& o, bool decoupled) {
   A adam(two_parameters(), o);
   double m[2][12] = {}, v[2][12] = {};
   compare(adam, [&](int t, double lr, double p, double g, size_t i, size_t k) {
@@ -75,9 +75,33 @@ void check_adam(const AdamOptions& o, bool decoupled) {
 }
 
 TEST(Optim, AdamFollowsItsRecurrence) {
-  check_adam<Adam>({}, false);
-  check_adam<Adam>({.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}, false);
-  check_adam<AdamW>({.weight_decay = 0.1}, true);
+  check_adam<Adam>(AdamOptions{}, false);
+  check_adam<Adam>(AdamOptions{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
+                   false);
+  check_adam<AdamW>(AdamWOptions{.weight_decay = 0.1}, true);
+}
+
+TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
+  const auto step = [](auto&& make_optimizer) {
+    const NamedTensors params = two_parameters();
+    auto optimizer = make_optimizer(params);
+    params[0].tensor.autograd().grad = gradient(0, 1, {3, 4});
+    optimizer->step();
+    return params[0].tensor.template to_vector<double>();
+  };
+  const Vector standard = step([](const NamedTensors& p) { return std::make_unique<AdamW>(p); });
+  EXPECT_EQ(step([](const NamedTensors& p) {
+              return std::make_unique<AdamW>(p, AdamWOptions{.lr = 0.001});
+            }),
+            standard);
+  EXPECT_NE(step([](const NamedTensors& p) { return std::make_unique<Adam>(p); }), standard);
+}
+
+TEST(Optim, OneParameterGivenTwiceIsRefused) {
+  NamedTensors params = two_parameters();
+  params.push_back({"c", params[0].tensor});
+  test::expect_error(Error::Kind::usage, {"given twice", "a and c are tied"},
+                     [&] { Adam adam(params); });
 }
 
 TEST(Optim, TheLastParameterWithAGradientClosesTheStep) {
@@ -158,7 +182,7 @@ TEST(Clip, ScalesAllGradientsTogether) {
   }
   const double norm = std::sqrt(squared);
   EXPECT_NEAR(grad_norm(tensors), norm, 1e-12);
-  EXPECT_NEAR(clip_grad_norm(tensors, norm * 2).item(), squared, 1e-12);  // under the limit: as it is
+  EXPECT_NEAR(clip_grad_norm(tensors, norm * 2).item(), norm, 1e-12);  // under the limit: as it is
   EXPECT_EQ(tensors[0].grad().to_vector<double>()[0], before[0]);
   clip_grad_norm(tensors, 0.5);
   EXPECT_NEAR(grad_norm(tensors), 0.5, 1e-12);

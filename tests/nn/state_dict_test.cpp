@@ -142,5 +142,22 @@ TEST(StateDict, CopyValuesTakesAnyStrides) {
   expect_error(shape, {"test: ", "f64[2, 3]", "f32[3]"}, [&] { copy_values(to, Tensor::zeros({3}), "test"); });
 }
 
+// safetensors.torch.save_model() writes a tied weight under one of its names; a plain state dict
+// has it under all.
+TEST(StateDict, OfTiedWeightsOneNameIsEnough) {
+  const auto encoder = std::make_shared<Linear>(4, 4);
+  Sequential net;
+  net.append(encoder);
+  net.append(encoder);
+  const NamedTensors all = net.state_dict(), values = changed_copy(net, same);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(load_state_dict(net, {values[2], values[1]}), "same keys");
+  EXPECT_EQ(encoder->weight().to_vector<float>(), values[2].tensor.to_vector<float>());
+  EXPECT_EQ(encoder->bias().to_vector<float>(), values[1].tensor.to_vector<float>());
+  EXPECT_EQ(load_state_dict(net, {all[0], all[1], all[2], all[3]}), "same keys");
+  expect_error(checkpoint, {"2 missing", "missing 0.bias", "missing 1.bias"},
+               [&] { load_state_dict(net, {values[0]}); });
+}
+
 }  // namespace
 }  // namespace sinter::nn

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <sstream>
+#include <thread>
 
 #include "core/device/launch_hook.h"
 #include "core/device/timing.h"
@@ -206,6 +208,76 @@ TEST(DeviceTime, AReplayWithoutItsNodesIsIncomplete) {
   EXPECT_EQ(report.incomplete[0], "2 launches were not timed");
 }
 
+TEST(DeviceTime, WhatWasTimedOfALossyStepIsSaid) {
+  Bench b;
+  b.device.lose = 2;
+  for (; !b.session.done(); b.session.step()) {
+    b.device.op("op", 10, 10, 10);
+    b.device.op("op", 10, 10, 10);
+  }
+  const std::string text = b.session.finish().table();
+  EXPECT_NE(text.find("launched 2 != timed 1..2 "), std::string::npos) << text;
+}
+
+TEST(DeviceTime, APauseWaitsAndLeavesTheWaitToTheStepBefore) {
+  Bench b;
+  for (; !b.session.done();) {
+    b.device.op("op", 10, 10, 5000);
+    b.session.step();
+    const Pause evaluation(&b.session);
+    b.device.launch("kernel", 10, 100'000);
+    b.device.wait();
+  }
+  const Report report = b.session.finish();
+  ASSERT_EQ(report.steps.size(), 2u);
+  for (const StepSample& step : report.steps) {
+    EXPECT_EQ(step.ns(), 20);
+    EXPECT_EQ(step.launches, 1);
+  }
+  EXPECT_EQ(report.steps[0].drain_ns, 5000);
+  EXPECT_NEAR(find_row(report.rows(), "op")->device_ns, 2 * 5010, 2 * 100)
+      << report.table();  // the axis is sure to 100 ns
+}
+
+// A thread of its own launches in both turns; its buffer is read at the end, when the device's
+// marks of the first turn are gone.
+TEST(DeviceTime, ALaunchOfAnotherThreadIsTimedByItsOwnTurn) {
+  Bench b({.schedule = {.wait = 0, .warmup = 1, .active = 1, .repeat = 2}});
+  for (int step = 0; !b.session.done(); ++step, b.session.step()) {
+    b.clock.advance(1000);
+    std::thread([&] { b.device.op("op", 10, 10, step < 2 ? 5000 : 70'000); }).join();
+  }
+  const Report report = b.session.finish();
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  const Row row = *find_row(report.rows(), "op");
+  ASSERT_EQ(row.samples.size(), 2u);
+  EXPECT_NEAR(row.samples[0], 5010, 200);
+  EXPECT_NEAR(row.samples[1], 70'010, 200);
+}
+
+TEST(DeviceTime, SharesOfTheDeviceAddUpToAll) {
+  Bench b;
+  for (; !b.session.done(); b.session.step()) {
+    {
+      const Scope upload("upload", ScopeKind::op);
+      b.device.launch("memcpy", 10, 3000, DeviceWork::copy);
+    }
+    b.device.launch("memcpy", 10, 1000, DeviceWork::copy);
+    b.device.op("op", 10, 10, 4000);
+  }
+  Report report = b.session.finish();
+  const Rows rows = report.rows();
+  EXPECT_EQ(find_row(rows, "memcpy")->calls, 2) << "the one in an op is the op's";
+  const std::string text = report.table({.row_limit = -1});
+  double sum = 0;
+  std::istringstream lines(text);
+  std::string line;
+  for (std::getline(lines, line), std::getline(lines, line);
+       std::getline(lines, line) && line.front() == ' ';)
+    sum += std::stod(line);
+  EXPECT_NEAR(sum, 100, 0.2) << text;
+}
+
 TEST(DeviceTime, EmulatedLaunchesAreCountedAndNotTimed) {
   FakeClock clock;
   Session session({.schedule = kTwoSteps, .title = "simt eager", .device = {Device::Type::simt, 0}, .clock = &clock});
@@ -274,6 +346,16 @@ TEST(Timeline, EveryKindOfIdleTime) {
             (A{5, 45, 0, 0, 50}));
   // Two streams at once are busy once; what lies outside the window does not count.
   EXPECT_EQ(parts(by_hand(100, {{-9, -5, -5, 10}, {-5, -4, 5, 60}, {0, 1, 30, 50}, {60, 70, 70, 120}}).timeline()), (A{90, 10, 0, 0, 0}));
+}
+
+TEST(Timeline, EachWindowHasTheDrainOfItsOwn) {
+  Report report = by_hand(100, {{0, 5, 5, 200}, {300, 305, 305, 410}});
+  report.steps[0].drain_ns = 100;
+  report.steps.push_back(
+      {.number = 1, .round = 0, .t0 = 1300, .t1 = 1400, .allocs = 0, .window = 1, .drain_ns = 10});
+  const Timeline t = report.timeline();
+  EXPECT_EQ(t.window_ns, 200 + 110) << "what lies between them is in neither";
+  EXPECT_EQ(t.busy_ns, 195 + 105);
 }
 
 TEST(Timeline, IdlePartsAreExactlyWindowMinusBusyOnRandomTimelines) {
@@ -404,7 +486,7 @@ TEST(DeviceTable, ReplayGolden) {
     device += ns + 900;
   }
   report.steps = {{.number = 3, .round = 0, .t0 = t, .t1 = t + 10'400, .allocs = 0}};
-  report.drain_ns = device - (t + 10'400);
+  report.steps[0].drain_ns = device - (t + 10'400);
   report.traces = {trace};
   report.judge();
   EXPECT_EQ(

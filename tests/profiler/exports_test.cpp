@@ -248,7 +248,9 @@ TEST_F(Files, AreWrittenAsNamedAndNotOverOthers) {
 
 TEST(Formats, AreAListOfKnownWords) {
   EXPECT_EQ(parse_formats("json,table", "x"), (std::vector<std::string>{"json", "table"}));
-  EXPECT_EQ(refusal([] { parse_formats("jsn", "usage: --profile"); }), "usage: --profile: unknown format: jsn; nearest is json");
+  EXPECT_EQ(refusal([] { parse_formats("jsn", "usage: --profile"); }),
+            "usage: --profile: unknown format: jsn; nearest is json; allowed table, json, csv, "
+            "trace, stacks, html");
   EXPECT_NE(refusal([] { parse_formats("json,,csv", "x"); }).find("empty item"), std::string::npos);
   EXPECT_NE(refusal([] { parse_formats("json,json", "x"); }).find("json twice"), std::string::npos);
 }

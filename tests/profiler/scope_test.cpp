@@ -361,5 +361,22 @@ TEST(Scope, ThreadsRecordWhileTheSessionDrains) {
   }
 }
 
+TEST(Scope, WhatADataScopeLaunchesIsNotOfTheStep) {
+  FakeClock clock;
+  Session session({.schedule = kOneStep, .clock = &clock});
+  {
+    const Scope batch("next_batch", ScopeKind::data);
+    const KernelSpan gather;
+    clock.advance(2);
+  }
+  fake_op(clock, "op", 3, 5);
+  session.step();
+  const Report report = session.finish();
+  EXPECT_TRUE(report.incomplete.empty());
+  EXPECT_EQ(report.steps[0].launches, 1);
+  EXPECT_EQ(report.steps[0].api_calls, 1);
+  EXPECT_EQ(find_row(report.rows(), "next_batch")->launches, 1);
+}
+
 }  // namespace
 }  // namespace sinter::profiler

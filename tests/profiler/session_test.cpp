@@ -216,5 +216,27 @@ TEST(Session, TimesThatDoNotAddUpAreIncomplete) {
   EXPECT_NE(report.incomplete[0].find("times do not add up"), std::string::npos) << report.incomplete[0];
 }
 
+TEST(Session, APauseBelongsToNoStep) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 1, .warmup = 1, .active = 3}, .clock = &clock});
+  for (int step = 0; !session.done(); ++step) {
+    fake_op(clock, "op", 10, 90);
+    session.step();
+    const Pause evaluation(&session);
+    fake_op(clock, "evaluate", 1, 100'000);
+    if (step == 3) Pause(nullptr);
+  }
+  { const Pause after_the_last(&session); }
+  const Report report = session.finish();
+  ASSERT_EQ(report.steps.size(), 3u);
+  for (const StepSample& step : report.steps) {
+    EXPECT_EQ(step.ns(), 100);
+    EXPECT_EQ(step.launches, 1);
+  }
+  EXPECT_FALSE(find_row(report.rows(), "evaluate"));
+  EXPECT_LT(report.steps[0].window, report.steps[1].window) << "a pause lies between";
+  EXPECT_TRUE(report.incomplete.empty());
+}
+
 }  // namespace
 }  // namespace sinter::profiler

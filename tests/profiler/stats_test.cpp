@@ -78,5 +78,12 @@ TEST(Stats, BadRoundsAreErrors) {
   EXPECT_THROW(paired_ratio(two, zero), Error);
 }
 
+TEST(Stats, DistortionIsOfMedians) {
+  const std::vector<double> clean{10, 10, 11}, profiled{11, 11, 11, 11, 500};  // one stall
+  EXPECT_NEAR(distortion(profiled, clean), 10, 1e-9);
+  EXPECT_NEAR(distortion(clean, profiled), -100.0 / 11, 1e-9);
+  EXPECT_TRUE(std::isnan(distortion(profiled, {})));
+}
+
 }  // namespace
 }  // namespace sinter::profiler

@@ -125,7 +125,8 @@ TEST(Table, ABusyMachineGetsNoVerdictAndNoAdvice) {
 
 TEST(Table, ByShapeAllRowsAndScopes) {
   EXPECT_EQ(
-      mlp_report().table({.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
+      mlp_report().table(
+          {.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
@@ -138,8 +139,8 @@ Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B
   0.0     0.1us      0.1us    0.1us    0.1us     -      1      -       -       -           -      -        -      -  META           reshape
 ops 1049.0 + rest of step 7.9 = profiled step 1056.9us (OK)   60.595 MFLOP  5507.0 kB  launches 14  allocs 0
 STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
-CPU total  Self CPU  Calls  Kind    Scope
-  420.4us     0.0us      3  module  Linear
+CPU total  Self CPU  Calls  Launch  Kind    Scope
+  420.4us     0.0us      3       -  module  Linear
 )");
 }
 
@@ -193,6 +194,20 @@ TEST(Table, HeaderCountsTurns) {
   for (; !session.done(); session.step()) fake_op(clock, "op", 1, 1);
   EXPECT_TRUE(session.finish().table().starts_with(
       "CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist calibrate)  self excludes children\n"));
+}
+
+// --fail-on and the table speak of one number.
+TEST(Table, SaysTheDistortionThatIsJudged) {
+  FakeClock clock;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 20}, .clock = &clock});
+  for (int step = 0; !session.done(); ++step, session.step()) {
+    fake_op(clock, "op", 500, 500);
+    if (step == 3) clock.advance(90'000);  // a stall
+  }
+  Report report = session.finish();
+  report.clean_us = std::vector<double>(20, 0.8);
+  EXPECT_NEAR(report.distortion(), 25, 1e-9);
+  EXPECT_NE(report.table().find("distortion +25.0 %"), std::string::npos) << report.table();
 }
 
 }  // namespace

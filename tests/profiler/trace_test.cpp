@@ -134,21 +134,33 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
        [&](Json& t) {
          t["traceEvents"].push_back({{"ph", "X"}, {"name", "x"}});
        }},
+      {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(1e300, 1)); }},
+      {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(9e14, 1e300)); }},
       {"duration", [&](Json& t) { t["traceEvents"].push_back(slice(1, -1)); }},
-      {"nesting", [&](Json& t) { t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10)); }},
+      {"nesting",
+       [&](Json& t) {
+         t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10));
+       }},
       {"flow-pairs", [&](Json& t) { find(t, "ac2g", "f")["ph"] = "s"; }},
       {"flow-ends", [&](Json& t) { find(t, "ac2g", "s")["ts"] = 1e8; }},
-      {"launch-order", [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
+      {"launch-order",
+       [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
       {"launch-order", [&](Json& t) { find(t, "kernel", "X")["args"]["correlation"] = 4711; }},
       {"unique-ids",
-       [&](Json& t) { find(t, "cpu_op", "X", "relu")["args"]["External id"] = find(t, "cpu_op", "X", "copy")["args"]["External id"]; }},
+       [&](Json& t) {
+         find(t, "cpu_op", "X", "relu")["args"]["External id"] =
+             find(t, "cpu_op", "X", "copy")["args"]["External id"];
+       }},
       {"unique-ids",
        [&](Json& t) {
          find(t, "cuda_runtime", "X", "cudaMemcpyAsync")["args"]["correlation"] = 1;
          find(t, "gpu_memcpy", "X")["args"]["correlation"] = 1;
        }},
       {"backward", [&](Json& t) { find(t, "cpu_op", "X", "matmul")["args"]["x_forward"] = 4711; }},
-      {"backward", [&](Json& t) { find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h"; }},
+      {"backward",
+       [&](Json& t) {
+         find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h";
+       }},
   };
   for (const auto& [rule, damage] : cases) {
     Json bad = good;
@@ -196,6 +208,22 @@ TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
     EXPECT_EQ(hta["ops"].value(row.name.substr(0, row.name.find('(')), 0), row.calls) << row.name;
   }
   EXPECT_EQ(rows, device);
+}
+
+TEST(ChromeTrace, AKernelThatEndsBeforeItsCallReturnsLeavesNoNegativeQueue) {
+  Report r = device_report();
+  r.traces[0].records.clear();
+  r.traces[0].launches = {{.api_t0 = 1'010'000,
+                           .api_t1 = 1'020'000,
+                           .dev_t0 = 1'012'000,
+                           .dev_t1 = 1'015'000,
+                           .source = Source::cupti}};
+  std::vector<int> depth;
+  const Json written = Json::parse(trace_of(r));
+  for (const Json& event : written["traceEvents"]) {
+    if (event["name"] == "queue depth") depth.push_back(event["args"]["launches"]);
+  }
+  EXPECT_EQ(depth, (std::vector<int>{1, 0}));
 }
 
 }  // namespace
