@@ -12,7 +12,8 @@ namespace {
 
 // A piece of the arena. Whoever holds a tensor on it, a result or a .grad(), keeps the arena.
 struct Slot : Storage {
-  Slot(void* data, size_t bytes, std::shared_ptr<Storage> owner) : Storage(data, bytes, owner->device()), arena(std::move(owner)) {}
+  Slot(void* data, size_t bytes, std::shared_ptr<Storage> owner)
+      : Storage(data, bytes, owner->device()), arena(std::move(owner)) {}
   std::shared_ptr<Storage> arena;
 };
 
@@ -27,27 +28,36 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.kind == Buffer::Kind::local) {
-      char* at = plan_.offset[b] < 0 ? nullptr : static_cast<char*>(arena_->data()) + plan_.offset[b];
+      char* at =
+          plan_.offset[b] < 0 ? nullptr : static_cast<char*>(arena_->data()) + plan_.offset[b];
       storages_.push_back(std::make_shared<Slot>(at, buffer.bytes, arena_));
     } else if (buffer.kind == Buffer::Kind::input) {
-      storages_.push_back(cuda_graph_ ? std::make_shared<Storage>(buffer.bytes, buffer.device) : std::make_shared<Storage>(nullptr, buffer.bytes, buffer.device));
+      storages_.push_back(cuda_graph_
+                              ? std::make_shared<Storage>(buffer.bytes, buffer.device)
+                              : std::make_shared<Storage>(nullptr, buffer.bytes, buffer.device));
     } else {
       SINTER_ASSERT(buffer.storage, "buffer ", b, " is not bound");
       storages_.push_back(buffer.storage);
     }
   }
-  for (const Value& v : graph.values) tensors_.push_back(Tensor::view_of(storages_[v.buffer], v.dtype, v.shape, v.strides, v.offset));
+  for (const Value& v : graph.values)
+    tensors_.push_back(Tensor::view_of(storages_[v.buffer], v.dtype, v.shape, v.strides, v.offset));
   copies_.resize(storages_.size());
   for (const int in : graph.inputs) {
     const Value& v = graph.values[in];
     const Extent extent = extent_of(tensors_[in]);
-    inputs_.push_back({.tensor = tensors_[in], .offset = extent.begin, .bytes = extent.end - extent.begin, .buffer = v.buffer});
+    inputs_.push_back({.tensor = tensors_[in],
+                       .offset = extent.begin,
+                       .bytes = extent.end - extent.begin,
+                       .buffer = v.buffer});
   }
   for (const int out : graph.outputs) {
     const Value& v = graph.values[out];
-    const auto viewed = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& in) { return in.buffer == v.buffer; });
+    const auto viewed = std::find_if(inputs_.begin(), inputs_.end(),
+                                     [&](const Input& in) { return in.buffer == v.buffer; });
     if (viewed != inputs_.end()) {
-      input_views_.push_back({outputs_.size(), static_cast<size_t>(viewed - inputs_.begin()), v.offset - viewed->tensor.offset()});
+      input_views_.push_back({outputs_.size(), static_cast<size_t>(viewed - inputs_.begin()),
+                              v.offset - viewed->tensor.offset()});
     } else if (graph.buffers[v.buffer].kind == Buffer::Kind::local) {
       overwritten_.push_back(storages_[v.buffer].get());
     }
@@ -55,10 +65,17 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
   }
   for (const Graph::Gradient& g : graph.gradients) {
     const int buffer = graph.values[g.grad].buffer;
-    if (graph.buffers[buffer].kind == Buffer::Kind::local) overwritten_.push_back(storages_[buffer].get());
+    if (graph.buffers[buffer].kind == Buffer::Kind::local)
+      overwritten_.push_back(storages_[buffer].get());
   }
   for (const Node& node : graph.nodes) {
-    Instruction i{.op = node.op, .attrs = node.attrs, .in = {}, .out = {}, .role = node.role, .written = {}, .made_by = {}};
+    Instruction i{.op = node.op,
+                  .attrs = node.attrs,
+                  .in = {},
+                  .out = {},
+                  .role = node.role,
+                  .written = {},
+                  .made_by = {}};
     for (size_t n = 0; n < node.in.size(); ++n) {
       i.in.push_back(node.in[n] < 0 ? Tensor{} : tensors_[node.in[n]]);
       if (node.in[n] < 0 || !node.op->writes_input(n, node.in.size())) continue;
@@ -74,7 +91,8 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
   if (cuda_graph_ && !instructions_.empty()) {
     replay_ = std::make_unique<CudaReplay>(branches_, [this](size_t n) {
       run(instructions_[n]);
-      if (std::string made_by = take_gemm_choice(); !made_by.empty()) instructions_[n].made_by = std::move(made_by);
+      if (std::string made_by = take_gemm_choice(); !made_by.empty())
+        instructions_[n].made_by = std::move(made_by);
     });
   }
 }
@@ -92,8 +110,9 @@ void Executor::place(Input& input, const Tensor& given) {
   char* const from = static_cast<char*>(given.raw());
   if (in_arena(given) && input.writer) {
     throw Error(Error::Kind::state,
-                cat("capture: input ", &input - inputs_.data(), " is a result of this step, which ", input.writer,
-                    " changes in it: ", given.describe(), "; the next results lie in the same memory"),
+                cat("capture: input ", &input - inputs_.data(), " is a result of this step, which ",
+                    input.writer, " changes in it: ", given.describe(),
+                    "; the next results lie in the same memory"),
                 "give a copy(..) of it");
   }
   if (cuda_graph_) {
@@ -120,14 +139,15 @@ void Executor::run(const Tensors& inputs) {
     if (!replay_) run(i);
     for (Storage* storage : i.written) storage->bump_version(i.op->name.c_str());
   }
-  // What the caller holds of the last run has changed, and so have inputs that the graph writes: backward() must not take them for what
-  // they were.
+  // What the caller holds of the last run has changed, and so have inputs that the graph writes:
+  // backward() must not take them for what they were.
   for (Storage* storage : overwritten_) storage->bump_version("a replay of the captured step");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& in = inputs_[i];
     if (!in.writer) continue;
     if (cuda_graph_ && in.tensor.raw() != inputs[i].raw()) {
-      copy_on_device(inputs[i].raw(), in.tensor.raw(), inputs[i].device(), static_cast<size_t>(in.bytes));
+      copy_on_device(inputs[i].raw(), in.tensor.raw(), inputs[i].device(),
+                     static_cast<size_t>(in.bytes));
     }
     inputs[i].storage()->bump_version(in.writer);
   }
@@ -135,17 +155,20 @@ void Executor::run(const Tensors& inputs) {
     const Tensor &given = inputs[input], &seen = inputs_[input].tensor;
     Tensor& out = outputs_[output];
     if (in_arena(given)) {
-      out = Tensor::view_of(cuda_graph_ ? seen.storage() : copies_[inputs_[input].buffer], out.dtype(), out.shape(), out.strides(),
-                            seen.offset() + offset);
+      out = Tensor::view_of(cuda_graph_ ? seen.storage() : copies_[inputs_[input].buffer],
+                            out.dtype(), out.shape(), out.strides(), seen.offset() + offset);
     } else if (out.shape() == given.shape() && out.strides() == given.strides() && offset == 0) {
       out = given;
     } else {
-      out = Tensor::view_of(given.storage(), out.dtype(), out.shape(), out.strides(), given.offset() + offset);
+      out = Tensor::view_of(given.storage(), out.dtype(), out.shape(), out.strides(),
+                            given.offset() + offset);
     }
   }
-  // A result on which the caller has hung something of autograd's is his; the next one begins without.
+  // A result on which the caller has hung something of autograd's is his; the next one begins
+  // without.
   for (Tensor& out : outputs_) {
-    if (out.has_autograd()) out = Tensor::view_of(out.storage(), out.dtype(), out.shape(), out.strides(), out.offset());
+    if (out.has_autograd())
+      out = Tensor::view_of(out.storage(), out.dtype(), out.shape(), out.strides(), out.offset());
   }
 }
 

@@ -1,6 +1,8 @@
-// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run allocates nothing and checks nothing.
-// The graph's inputs may lie elsewhere at each run. On CUDA the whole list is one CUDA graph, and inputs are copied to where it reads them,
-// and back if it writes them. Results and gradients are memory of the arena, which they keep alive. Not thread-safe.
+// Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run
+// allocates nothing and checks nothing. The graph's inputs may lie elsewhere at each run. On CUDA
+// the whole list is one CUDA graph, and inputs are copied to where it reads them, and back if it
+// writes them. Results and gradients are memory of the arena, which they keep alive. Not
+// thread-safe.
 #pragma once
 
 #include <deque>
@@ -19,10 +21,11 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // REQUIRES: inputs have the recorded shapes, strides and types, and overlap as they did. Results: outputs(). Throws state if an input
-  // that the graph writes is a result of an earlier run.
+  // REQUIRES: inputs have the recorded shapes, strides and types, and overlap as they did. Results:
+  // outputs(). Throws state if an input that the graph writes is a result of an earlier run.
   void run(const Tensors& inputs);
-  // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not copied.
+  // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
+  // copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }
   // Memory of the arena, which the next run overwrites, or of an input.
   const Tensors& outputs() const { return outputs_; }
@@ -32,7 +35,8 @@ class Executor {
   size_t num_inputs() const { return inputs_.size(); }
   size_t launches() const { return instructions_.size(); }
   size_t calls() const { return replay_ ? 1 : launches(); }
-  // Of node n, where the own kernel and the library could both make it: which of them does, and why; else "".
+  // Of node n, where the own kernel and the library could both make it: which of them does, and
+  // why; else "".
   const std::string& made_by(size_t n) const { return instructions_[n].made_by; }
 
  private:
@@ -44,14 +48,16 @@ class Executor {
     std::vector<Storage*> written;
     std::string made_by;
   };
-  // An input of the graph. What the caller gives may lie in the arena, being a result of the last run: then its buffer is a copy.
+  // An input of the graph. What the caller gives may lie in the arena, being a result of the last
+  // run: then its buffer is a copy.
   struct Input {
-    Tensor tensor;           // as the instructions see it
-    int64_t offset, bytes;   // in its buffer
+    Tensor tensor;          // as the instructions see it
+    int64_t offset, bytes;  // in its buffer
     int buffer;
     const char* writer = nullptr;  // the op that changes it, if one does
   };
-  // A result that is no memory of the arena but of input `input`, `offset` elements behind its first.
+  // A result that is no memory of the arena but of input `input`, `offset` elements behind its
+  // first.
   struct InputView {
     size_t output, input;
     int64_t offset;
@@ -67,8 +73,8 @@ class Executor {
   std::vector<std::shared_ptr<Storage>> copies_;    // per buffer: of inputs that lay in the arena
   std::vector<Input> inputs_;
   std::vector<InputView> input_views_;
-  std::vector<Storage*> overwritten_;               // results and gradients
-  Tensors tensors_;                                 // per value
+  std::vector<Storage*> overwritten_;  // results and gradients
+  Tensors tensors_;                    // per value
   std::deque<Instruction> instructions_;
   Tensors outputs_;
   std::unique_ptr<CudaReplay> replay_;

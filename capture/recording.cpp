@@ -23,7 +23,8 @@ Extent extent_of(const Tensor& t) {
 }
 
 Recording::Recording(const Tensors& inputs) {
-  SINTER_CHECK(!recording_now, state, "capture: a recording inside a recording; ops go to one graph only",
+  SINTER_CHECK(!recording_now, state,
+               "capture: a recording inside a recording; ops go to one graph only",
                "end the outer one first");
   recording_now = true;
   random_ops_.emplace();
@@ -41,11 +42,13 @@ Recording::Recording(const Tensors& inputs) {
   std::vector<const Tensor*> sorted;
   for (const Tensor& t : inputs) sorted.push_back(&t);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Tensor* a, const Tensor* b) {
-    return std::pair(a->storage()->uid(), extent_of(*a).begin) < std::pair(b->storage()->uid(), extent_of(*b).begin);
+    return std::pair(a->storage()->uid(), extent_of(*a).begin) <
+           std::pair(b->storage()->uid(), extent_of(*b).begin);
   });
   for (const Tensor* t : sorted) {
     const Extent extent = extent_of(*t);
-    if (!regions_.empty() && regions_.back().storage == t->storage()->uid() && regions_.back().extent.overlaps(extent)) {
+    if (!regions_.empty() && regions_.back().storage == t->storage()->uid() &&
+        regions_.back().extent.overlaps(extent)) {
       regions_.back().extent.end = std::max(regions_.back().extent.end, extent.end);
     } else {
       regions_.push_back({t->storage()->uid(), extent, -1});
@@ -58,13 +61,17 @@ Recording::Recording(const Tensors& inputs) {
       return same_kind && r.storage == t.storage()->uid() && r.extent.holds(extent_of(t));
     });
     if (region->buffer < 0) {  // numbered in the order of the inputs
-      region->buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
-                                          .device = t.device(),
-                                          .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
+      region->buffer = graph_.add_buffer(
+          {.kind = Buffer::Kind::input,
+           .device = t.device(),
+           .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
     }
     const int value = value_in(t, region->buffer, region->extent.begin);
     Value& v = graph_.values[value];
-    if (v.name.empty()) v.name = t.has_autograd() && !t.autograd().name.empty() ? t.autograd().name : inputs.size() == 1 ? "x" : cat("x", i);
+    if (v.name.empty())
+      v.name = t.has_autograd() && !t.autograd().name.empty() ? t.autograd().name
+               : inputs.size() == 1                           ? "x"
+                                                              : cat("x", i);
     graph_.inputs.push_back(value);
   }
 }
@@ -86,11 +93,15 @@ bool Recording::made_here(const Tensor& t) const {
 std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   const uint64_t uid = t.storage()->uid();
   for (const Region& region : regions_) {
-    if (region.storage == uid && region.extent.holds(extent_of(t))) return {region.buffer, region.extent.begin};
+    if (region.storage == uid && region.extent.holds(extent_of(t)))
+      return {region.buffer, region.extent.begin};
   }
   const auto [it, fresh] = buffers_.try_emplace(uid, static_cast<int>(graph_.buffers.size()));
   if (!fresh) return {it->second, 0};
-  Buffer buffer{.kind = Buffer::Kind::external, .device = t.device(), .bytes = t.storage()->bytes(), .storage = t.storage()};
+  Buffer buffer{.kind = Buffer::Kind::external,
+                .device = t.device(),
+                .bytes = t.storage()->bytes(),
+                .storage = t.storage()};
   if (t.has_autograd() && t.autograd().name == kConstantName) {
     buffer.kind = Buffer::Kind::constant;
     buffer.value = Tensor::view_of(t.storage(), t.dtype(), {}, {}, 0).to_double();
@@ -122,10 +133,17 @@ int Recording::value_of(const Tensor& t) {
 
 void Recording::record(const Call& call) {
   if (call.op.view) return;  // views are values
-  Node node{.op = &call.op, .attrs = call.attrs, .in = {}, .out = {}, .role = call.role, .module = Context::current().module_path(), .origin = {}};
+  Node node{.op = &call.op,
+            .attrs = call.attrs,
+            .in = {},
+            .out = {},
+            .role = call.role,
+            .module = Context::current().module_path(),
+            .origin = {}};
   for (const Tensor& t : call.in) node.in.push_back(value_of(t));
   for (const Tensor& t : call.out) {
-    buffers_[t.storage()->uid()] = graph_.add_buffer({.device = t.device(), .bytes = t.storage()->bytes()});
+    buffers_[t.storage()->uid()] =
+        graph_.add_buffer({.device = t.device(), .bytes = t.storage()->bytes()});
     node.out.push_back(value_of(t));
   }
   node.origin.push_back(static_cast<int>(graph_.nodes.size()));
@@ -135,7 +153,8 @@ void Recording::record(const Call& call) {
 Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable) {
   for (const Tensor& t : outputs) graph_.outputs.push_back(value_of(t));
   for (const Tensor& t : parameters) {
-    if (t.has_autograd() && t.autograd().grad.defined()) graph_.gradients.push_back({value_of(t), value_of(t.autograd().grad)});
+    if (t.has_autograd() && t.autograd().grad.defined())
+      graph_.gradients.push_back({value_of(t), value_of(t.autograd().grad)});
   }
   for (size_t i = 0; movable && i < movable->size(); ++i) {
     Tensor& t = (*movable)[i];
@@ -149,7 +168,8 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
     const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
       const Value& used = graph_.values[v.second];
       if (used.buffer != known->second) return true;
-      return extent_of(t).holds(extent_of(Tensor::view_of(t.storage(), used.dtype, used.shape, used.strides, used.offset)));
+      return extent_of(t).holds(extent_of(
+          Tensor::view_of(t.storage(), used.dtype, used.shape, used.strides, used.offset)));
     });
     if (!all) continue;
     graph_.inputs.push_back(value);

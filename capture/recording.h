@@ -1,4 +1,5 @@
-// Records the ops of one eager run of a step as a Graph: a Recorder that hangs in the thread's Context while it lives.
+// Records the ops of one eager run of a step as a Graph: a Recorder that hangs in the thread's
+// Context while it lives.
 #pragma once
 
 #include <map>
@@ -24,28 +25,32 @@ Extent extent_of(const Tensor& t);
 
 class Recording final : public Recorder {
  public:
-  // `inputs` become the graph's inputs "x0", "x1", .. or get their own names; those that overlap share a buffer. Throws state inside
-  // another recording.
+  // `inputs` become the graph's inputs "x0", "x1", .. or get their own names; those that overlap
+  // share a buffer. Throws state inside another recording.
   explicit Recording(const Tensors& inputs);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
   void record(const Call& call) override;
-  // The leaves that backward() gave a gradient to, in that order, and what their .grad() was before; undefined if the step made that.
+  // The leaves that backward() gave a gradient to, in that order, and what their .grad() was
+  // before; undefined if the step made that.
   struct Reached {
     Tensor leaf, before;
   };
   const std::vector<Reached>& reached() const { return reached_; }
   RandomOpsOfStep::Draws draws() const { return random_ops_->draws(); }
-  // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are defined. `movable`: tensors that lived
-  // before the step and may lie elsewhere at the next call: those that the step uses become its last inputs, unless it uses more of their
-  // storage; the others become undefined.
+  // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are
+  // defined. `movable`: tensors that lived before the step and may lie elsewhere at the next call:
+  // those that the step uses become its last inputs, unless it uses more of their storage; the
+  // others become undefined.
   Graph finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable = nullptr);
 
  private:
-  using Key = std::tuple<uint64_t, int64_t, DType, std::string>;  // storage, offset, dtype, shape and strides
-  // The memory of inputs that overlap, or of one: a buffer that begins where they do, wherever that is in the storage at this call.
+  using Key = std::tuple<uint64_t, int64_t, DType,
+                         std::string>;  // storage, offset, dtype, shape and strides
+  // The memory of inputs that overlap, or of one: a buffer that begins where they do, wherever that
+  // is in the storage at this call.
   struct Region {
     uint64_t storage;
     Extent extent;

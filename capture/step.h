@@ -1,4 +1,5 @@
-// Step: a callable that does a whole training step (or a forward pass), recorded, fused and replayed.
+// Step: a callable that does a whole training step (or a forward pass), recorded, fused and
+// replayed.
 //
 //   capture::Step step([&](const Tensors& in) {
 //     opt.zero_grad();
@@ -9,30 +10,51 @@
 //   }, {.parameters = nn::parameter_visitor(net)});
 //   step({x, labels});
 //
-// A replay runs the ops that were recorded and nothing else of the function. Not guarded, because nobody sees it: a number of the closure
-// (a factor, a flag, a loop count), a tensor of the closure that is not in `parameters` and is assigned anew, memory written through a raw
-// pointer, variables that the function assigns, hooks and prints. What changes from call to call must be an input, a tensor changed by ops,
-// or part of `mode`. `recheck_every` finds the rest, at the price of an eager call now and then.
+// A replay runs the ops that were recorded and nothing else of the function. Not guarded, because
+// nobody sees it: a number of the closure (a factor, a flag, a loop count), a tensor of the closure
+// that is not in `parameters` and is assigned anew, memory written through a raw pointer, variables
+// that the function assigns, hooks and prints. What changes from call to call must be an input, a
+// tensor changed by ops, or part of `mode`. `recheck_every` finds the rest, at the price of an
+// eager call now and then.
 //
 // Note [What a replay promises]
-//   A step gives what its function would give at this call, or refuses with an Error that says why. A test of tests/capture/promises_test.cpp
-//   stands for each sentence.
-//   Calls. Per key, calls 1 and 2 run eagerly and are recorded; if both recordings agree, call 3 replays, else the difference is the error.
-//   The key: shapes, strides, types and devices of the inputs, which of them require grad, which overlap; the training flags of all modules,
-//   grad mode, `mode`, the thread.
-//   Inputs may lie elsewhere at each call, change in place between calls, overlap each other, view a parameter, be results of the last call.
-//   One that the step writes is written at each call and its version counted; it may not be a result of this step, or share memory with
+//   A step gives what its function would give at this call, or refuses with an Error that says
+//   why. A test of tests/capture/promises_test.cpp stands for each sentence.
+//
+//   Calls. Per key, calls 1 and 2 run eagerly and are recorded; if both recordings agree, call 3
+//   replays, else the difference is the error.
+//
+//   The key: shapes, strides, types and devices of the inputs, which of them require grad, which
+//   overlap; the training flags of all modules, grad mode, `mode`, the thread.
+//
+//   Inputs may lie elsewhere at each call, change in place between calls, overlap each other,
+//   view a parameter, be results of the last call. One that the step writes is written at each
+//   call and its version counted; it may not be a result of this step, or share memory with
 //   another tensor that the step uses. One that an op on the caller's tape made is refused.
-//   Results are off the tape and own their memory, which stays valid for good; the next call of the same key overwrites it, and backward()
-//   refuses what it would find overwritten. One that views an input keeps that alive. Refused: results that are undefined or on the tape.
-//   Gradients of parameters, of inputs and of other leaves that backward() reaches are set, added to what is there, or cleared, as the
-//   function does; where a gradient at entry matters, its presence belongs to the key. They own their memory as results do. One that a
-//   rule took (see rules.h) cannot be added to or read: that is refused.
-//   Parameters: another storage, layout, number or requires_grad is a guard miss, which is named, and the step is captured again.
+//
+//   Results are off the tape and own their memory, which stays valid for good; the next call of
+//   the same key overwrites it, and backward() refuses what it would find overwritten. One that
+//   views an input keeps that alive. Refused: results that are undefined or on the tape.
+//
+//   Gradients of parameters, of inputs and of other leaves that backward() reaches are set, added
+//   to what is there, or cleared, as the function does; where a gradient at entry matters, its
+//   presence belongs to the key. They own their memory as results do. One that a rule took (see
+//   rules.h) cannot be added to or read: that is refused.
+//
+//   Parameters: another storage, layout, number or requires_grad is a guard miss, which is named,
+//   and the step is captured again.
+//
 //   Random ops draw at each call what they would draw eagerly from the same state.
-//   Host writes and reads of step state inside the function (set_lr, copy_values, manual_seed, item()) are refused; between calls they act.
-//   Nesting: called inside a recording or under AnomalyMode, the function runs op by op, so the outer step records its ops.
-//   Threads: one call at a time, else refused. A step may move between threads; each has its own capture.
+//
+//   Host writes and reads of step state inside the function (set_lr, copy_values, manual_seed,
+//   item()) are refused; between calls they act.
+//
+//   Nesting: called inside a recording or under AnomalyMode, the function runs op by op, so the
+//   outer step records its ops.
+//
+//   Threads: one call at a time, else refused. A step may move between threads; each has its own
+//   capture.
+//
 //   Failures: if the function throws or the capture fails, the step is as before the call.
 #pragma once
 
@@ -50,18 +72,21 @@ using ParameterVisitor = std::function<void(const Tensor&)>;
 
 struct StepOptions {
   RuleSet rules;
-  // Calls the visitor for every parameter, always in one order. Guarded: their number, storage and requires_grad.
+  // Calls the visitor for every parameter, always in one order. Guarded: their number, storage and
+  // requires_grad.
   std::function<void(const ParameterVisitor&)> parameters;
   // Another key for another answer: a flag or a number of the closure.
   std::function<int64_t()> mode;
-  size_t cache_size = 8;   // keys kept; the one not used for longest goes
-  // Time each fused group against its parts and keep the parts where fusing is slower; on CUDA products by cuBLASLt against own kernels too.
+  size_t cache_size = 8;  // keys kept; the one not used for longest goes
+  // Time each fused group against its parts and keep the parts where fusing is slower; on CUDA
+  // products by cuBLASLt against own kernels too.
   bool measure = false;
   // What measuring kept unfused in an earlier run's first captures: taken, not measured again.
   std::vector<Refused> choices = {};
-  bool cuda_graph = true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into
-  // N > 0: every Nth call of a captured key runs the function again and compares the recording with the captured one; throws state if they
-  // differ, and forgets that key.
+  bool cuda_graph =
+      true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into
+  // N > 0: every Nth call of a captured key runs the function again and compares the recording with
+  // the captured one; throws state if they differ, and forgets that key.
   int64_t recheck_every = 0;
 };
 
@@ -72,13 +97,15 @@ struct StepStats {
   double capture_ms = 0;            // rewriting, planning, measuring
 };
 
-// A leaf tensor whose .grad a step may read and change: parameter number `parameter`, input number `input`, or a tensor of the closure.
+// A leaf tensor whose .grad a step may read and change: parameter number `parameter`, input number
+// `input`, or a tensor of the closure.
 struct Leaf {
   enum class After : uint8_t { kept, cleared, set };
   int parameter = -1, input = -1;
-  Tensor tensor;            // as it was recorded
-  Tensor before;            // its .grad when the recorded call began
-  bool read = false;        // ops use `before`: it is an input of the graph or, as a piece of larger memory, must stay where it is
+  Tensor tensor;      // as it was recorded
+  Tensor before;      // its .grad when the recorded call began
+  bool read = false;  // ops use `before`: it is an input of the graph or, as a piece of larger
+                      // memory, must stay where it is
   After after = After::kept;
   int value = -1, grad = -1;  // of the graph, if it is set
 };
@@ -96,17 +123,19 @@ struct Captured {
   Graph recorded;
   Rewriter fused;
   std::unique_ptr<Executor> executor;
-  // What a replay does to a leaf's .grad, and what it must be before: of the layout of leaf.before and, if that has memory, there.
+  // What a replay does to a leaf's .grad, and what it must be before: of the layout of leaf.before
+  // and, if that has memory, there.
   struct Gradient {
     Leaf leaf;
     enum class Need : uint8_t { any, absent, present } need;
-    Tensor grad;           // if it is set; without memory if a rule took it
+    Tensor grad;  // if it is set; without memory if a rule took it
     const char* taken_by;
   };
   std::vector<Gradient> gradients;
   RandomOpsOfStep::Draws draws;
   bool clears_tape = false;
-  std::vector<const Storage*> written;  // memory of the closure that the graph writes: inputs may not share it
+  std::vector<const Storage*>
+      written;  // memory of the closure that the graph writes: inputs may not share it
 };
 
 class Step {
@@ -117,7 +146,8 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Throws what the function throws, and state where Note [What a replay promises] says "refused". The list stays valid until the next call.
+  // Throws what the function throws, and state where Note [What a replay promises] says "refused".
+  // The list stays valid until the next call.
   const Tensors& operator()(const Tensors& inputs);
   const StepStats& stats() const { return stats_; }
   // The capture that was called most, or nullptr while there is none.
@@ -135,7 +165,8 @@ class Step {
     uint64_t storage;
     bool requires_grad;
   };
-  // Input `input` shares memory with input, parameter or gradient of parameter `other`, whose first byte lies `distance` before its own.
+  // Input `input` shares memory with input, parameter or gradient of parameter `other`, whose first
+  // byte lies `distance` before its own.
   struct Tie {
     enum class With : uint8_t { input, parameter, gradient } with;
     size_t input, other;
@@ -169,7 +200,8 @@ class Step {
   std::vector<Refused> choices_;
   std::vector<Tie> ties_;  // of this call
   Entry* last_ = nullptr;
-  Tensors results_, bound_;  // of this call; bound_: what the graph reads, where that is not just the inputs
+  Tensors results_,
+      bound_;  // of this call; bound_: what the graph reads, where that is not just the inputs
   std::atomic<uint64_t> caller_{0};  // the thread that is in a call
   uint64_t clock_ = 0;
 };

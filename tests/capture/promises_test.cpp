@@ -1,5 +1,5 @@
-// Note [What a replay promises] of capture/step.h, a test per sentence: whatever the caller does between calls, a Step gives what its
-// function gives, or refuses by name.
+// Note [What a replay promises] of capture/step.h, a test per sentence: whatever the caller does
+// between calls, a Step gives what its function gives, or refuses by name.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -54,7 +54,12 @@ TEST(Promises, GradientsPresentAtEntryAccumulate) {
     const Backward eager(device), captured(device);
     Step step(captured, following({captured.w}));
     // Two calls from no gradient, a replay; micro-batches; then both in turn, by now all replayed.
-    const std::string calls = "cc" "c++" "c++" "c+c+" "c++c";
+    const std::string calls =
+        "cc"
+        "c++"
+        "c++"
+        "c+c+"
+        "c++c";
     for (size_t i = 0; i < calls.size(); ++i) {
       const Tensor x = random_tensor({3, 4}, 10 + i, device);
       if (calls[i] == 'c') {
@@ -63,7 +68,8 @@ TEST(Promises, GradientsPresentAtEntryAccumulate) {
       }
       const Tensor wanted = eager({x})[0];
       EXPECT_EQ(numbers(step({x})[0]), numbers(wanted)) << "call " << i;
-      EXPECT_EQ(numbers(captured.w.grad()), numbers(eager.w.grad())) << "call " << i << " on " << device.str();
+      EXPECT_EQ(numbers(captured.w.grad()), numbers(eager.w.grad()))
+          << "call " << i << " on " << device.str();
     }
     EXPECT_EQ(step.stats().captures, 2) << "one for a gradient that is there, one for none";
     EXPECT_GE(step.stats().replays, 10);
@@ -87,18 +93,22 @@ TEST(Promises, AGradientOfTheCallersIsAddedToInPlace) {
 }
 
 TEST(Promises, AStepThatClearsGradientsItselfKeepsReplaying) {
-  Training eager({.sizes = {6, 5, 3}, .dtype = DType::f64}), captured({.sizes = {6, 5, 3}, .dtype = DType::f64});
+  Training eager({.sizes = {6, 5, 3}, .dtype = DType::f64}),
+      captured({.sizes = {6, 5, 3}, .dtype = DType::f64});
   Step step(captured.function(), captured.step_options("all,-weight_grad_update"));
   for (uint64_t i = 0; i < 8; ++i) {
     if (i % 3 == 0) captured.optimizer->zero_grad();
     if (i % 3 == 2) {
-      for (const Tensor& p : captured.net.parameters()) p.autograd().grad = Tensor::full(p.shape(), 7, DType::f64);
+      for (const Tensor& p : captured.net.parameters())
+        p.autograd().grad = Tensor::full(p.shape(), 7, DType::f64);
     }
     const Tensors in = batch_of(eager.options, 4, i);
     eager(in);
     step(in);
     for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()), 1e-9);
+      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(),
+                                    eager.net.parameters()[p].grad()),
+                1e-9);
     }
   }
   EXPECT_EQ(step.stats().captures, 1);
@@ -195,18 +205,21 @@ TEST(Promises, GradientsThatTheStepClearsAreCleared) {
   Step step(clearing(captured), following({captured.w}));
   for (uint64_t i = 0; i < 9; ++i) {
     if (i % 4 == 3) {
-      for (const Backward* f : {&eager, &captured}) f->w.autograd().grad = Tensor::full({3, 4}, 2, DType::f64);
+      for (const Backward* f : {&eager, &captured})
+        f->w.autograd().grad = Tensor::full({3, 4}, 2, DType::f64);
     }
     const Tensor x = random_tensor({3, 4}, 10 + i);
     const Tensors wanted = clearing(eager)({x}), got = step({x});
-    for (size_t r = 0; r < 2; ++r) EXPECT_EQ(numbers(got[r]), numbers(wanted[r])) << "call " << i << " result " << r;
+    for (size_t r = 0; r < 2; ++r)
+      EXPECT_EQ(numbers(got[r]), numbers(wanted[r])) << "call " << i << " result " << r;
     EXPECT_FALSE(captured.w.grad().defined()) << "call " << i;
   }
 }
 
 TEST(Promises, AStepMayReadGradientsThatWereMadeOutside) {
   for (const Device device : kBoth) {
-    const TrainOptions options{.sizes = {6, 5, 3}, .optimizer = "sgd", .clip = 0.1, .dtype = DType::f64, .device = device};
+    const TrainOptions options{
+        .sizes = {6, 5, 3}, .optimizer = "sgd", .clip = 0.1, .dtype = DType::f64, .device = device};
     Training eager(options), captured(options);
     const auto update = [](Training& t) {
       nn::clip_grad_norm(t.net.parameters(), 0.1);
@@ -223,8 +236,12 @@ TEST(Promises, AStepMayReadGradientsThatWereMadeOutside) {
       update(eager);
       step({});
       for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-        EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-12) << "call " << i;
-        EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()), 1e-12);
+        EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]),
+                  1e-12)
+            << "call " << i;
+        EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(),
+                                      eager.net.parameters()[p].grad()),
+                  1e-12);
       }
     }
     EXPECT_EQ(step.stats().replays, 3) << device.str();
@@ -282,7 +299,8 @@ TEST(Promises, GradientsThatTheStepDoesNotTouchStay) {
 TEST(Promises, AResultThatRequiresGradIsRefused) {
   const Tensor w = random_leaf({3, 4}, 1), x = random_tensor({3, 4}, 2);
   Step on_tape([&](const Tensors& in) { return Tensors{mul(in[0], w)}; });
-  for (int i = 0; i < 4; ++i) expect_refused({"result 0", "requires grad", "detach"}, [&] { on_tape({x}); });
+  for (int i = 0; i < 4; ++i)
+    expect_refused({"result 0", "requires grad", "detach"}, [&] { on_tape({x}); });
   Step leaf([&](const Tensors&) { return Tensors{w}; });
   expect_refused({"result 0", "requires grad"}, [&] { leaf({x}); });
   clear_tape();
@@ -300,19 +318,23 @@ TEST(Promises, AResultIsOffTheTapeAtEveryCall) {
 
 TEST(Promises, AnUndefinedResultIsRefused) {
   Step step([](const Tensors& in) { return Tensors{neg(in[0]), Tensor()}; });
-  for (int i = 0; i < 3; ++i) expect_refused({"result 1", "undefined"}, [&] { step({Tensor::ones({2})}); });
+  for (int i = 0; i < 3; ++i)
+    expect_refused({"result 1", "undefined"}, [&] { step({Tensor::ones({2})}); });
 }
 
 TEST(Promises, AResultThatViewsAnInputKeepsItAlive) {
   for (const Device device : kBoth) {
-    Step step([](const Tensors& in) { return Tensors{reshape(slice(in[0], 0, 1, 3), {8}), in[0]}; });
+    Step step([](const Tensors& in) {
+      return Tensors{reshape(slice(in[0], 0, 1, 3), {8}), in[0]};
+    });
     Tensors results;
     for (uint64_t i = 0; i < 4; ++i) {
       Tensor x = random_tensor({3, 4}, i, device);
       const Numbers all = numbers(x);
       results = step({x});
       x = {};
-      const Tensor other = Tensor::full({3, 4}, 9, DType::f64, device);  // would get the memory of x
+      const Tensor other =
+          Tensor::full({3, 4}, 9, DType::f64, device);  // would get the memory of x
       EXPECT_EQ(numbers(results[0]), Numbers(all.begin() + 4, all.end())) << "call " << i;
       EXPECT_EQ(numbers(results[1]), all) << "call " << i;
     }
@@ -348,7 +370,8 @@ TEST(Promises, EqualInputsAndThenDifferentOnes) {
     const Tensor x = random_tensor({3, 4}, 1, device), y = random_tensor({3, 4}, 2, device);
     const std::vector<Tensors> calls{{x, x}, {x, y}, {y, x}, {y, y}};
     for (int round = 0; round < 3; ++round) {
-      for (const int c : {0, 0, 1, 2, 3, 1}) EXPECT_EQ(numbers(step(calls[c])[0]), numbers(f(calls[c])[0])) << round << " " << c;
+      for (const int c : {0, 0, 1, 2, 3, 1})
+        EXPECT_EQ(numbers(step(calls[c])[0]), numbers(f(calls[c])[0])) << round << " " << c;
     }
     EXPECT_EQ(step.stats().captures, 2);
   }
@@ -364,8 +387,10 @@ TEST(Promises, InputsMayOverlapInOneStorage) {
       EXPECT_EQ(numbers(step(in)[0]), numbers(f(in)[0])) << "call " << t;
     }
     EXPECT_EQ(step.stats().replays, 4);
-    EXPECT_NE(dump(step.captured()->fused.graph).find("offset=3"), std::string::npos) << dump(step.captured()->fused.graph);
-    const Tensors wider{slice(sequence, 0, 0, 8), slice(sequence, 0, 5, 13)}, apart{slice(sequence, 0, 0, 8), slice(sequence, 0, 20, 28)};
+    EXPECT_NE(dump(step.captured()->fused.graph).find("offset=3"), std::string::npos)
+        << dump(step.captured()->fused.graph);
+    const Tensors wider{slice(sequence, 0, 0, 8), slice(sequence, 0, 5, 13)},
+        apart{slice(sequence, 0, 0, 8), slice(sequence, 0, 20, 28)};
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(numbers(step(wider)[0]), numbers(f(wider)[0]));
       EXPECT_EQ(numbers(step(apart)[0]), numbers(f(apart)[0]));
@@ -381,8 +406,11 @@ TEST(Promises, AnInputMayViewAParameter) {
       return Tensors{sub(w, scale(in[0], 0.25))};
     };
     Step step(f, following({w}));
-    const std::vector<Tensor> calls{detach(w), detach(w), detach(w), other, other, other, detach(transpose(w)), other, detach(w)};
-    for (size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(numbers(step({calls[i]})[0]), numbers(f({calls[i]})[0])) << "call " << i;
+    const std::vector<Tensor> calls{
+        detach(w), detach(w), detach(w), other, other, other, detach(transpose(w)),
+        other,     detach(w)};
+    for (size_t i = 0; i < calls.size(); ++i)
+      EXPECT_EQ(numbers(step({calls[i]})[0]), numbers(f({calls[i]})[0])) << "call " << i;
   }
 }
 
@@ -410,7 +438,8 @@ TEST(Promises, AResultMayBeTheNextInput) {
     for (int i = 0; i < 6; ++i) {
       eager = f({eager})[0];
       captured = step({captured})[0];
-      EXPECT_LE(relative_difference(captured, eager), 1e-12) << "call " << i << " on " << device.str();
+      EXPECT_LE(relative_difference(captured, eager), 1e-12)
+          << "call " << i << " on " << device.str();
     }
     EXPECT_EQ(step.stats().replays, 4);
   }
@@ -422,7 +451,8 @@ TEST(Promises, AReplayThatWritesItsInputBumpsItsVersion) {
       accumulate(in[0], in[1]);
       return Tensors{};
     });
-    const Tensor x = Tensor::zeros({4}, DType::f64, device), one = Tensor::ones({4}, DType::f64, device);
+    const Tensor x = Tensor::zeros({4}, DType::f64, device),
+                 one = Tensor::ones({4}, DType::f64, device);
     for (int i = 1; i <= 4; ++i) {
       const uint64_t before = x.storage()->version();
       step({x, one});
@@ -460,7 +490,8 @@ TEST(Promises, AnInputInsideTheCallersTapeIsRefused) {
     backward(mul(in[0], in[0]));
     return Tensors{};
   });
-  for (int i = 0; i < 3; ++i) expect_refused({"input 0", "requires grad", "detach"}, [&] { step({mul(w, x)}); });
+  for (int i = 0; i < 3; ++i)
+    expect_refused({"input 0", "requires grad", "detach"}, [&] { step({mul(w, x)}); });
   clear_tape();
 }
 
@@ -475,7 +506,8 @@ TEST(Promises, TheTrainingFlagBelongsToTheKey) {
   const Tensors in{batch_of(training.options, 4, 1)[0]};
   for (int i = 0; i < 4; ++i) step(in);
   training.net.eval();
-  for (int i = 0; i < 4; ++i) EXPECT_LE(relative_difference(step(in)[0], f(in)[0]), 1e-6) << "evaluation " << i;
+  for (int i = 0; i < 4; ++i)
+    EXPECT_LE(relative_difference(step(in)[0], f(in)[0]), 1e-6) << "evaluation " << i;
   training.net.train();
   EXPECT_GT(relative_difference(step(in)[0], step(in)[0]), -1.0);
   EXPECT_EQ(step.stats().captures, 2) << "the first key is there still";
@@ -493,7 +525,8 @@ TEST(Promises, OneModelUnderTwoSteps) {
       return Tensors{losses};
     };
   };
-  Step train(captured.function(), captured.step_options("all,-weight_grad_update")), add(gradients(captured), captured.step_options());
+  Step train(captured.function(), captured.step_options("all,-weight_grad_update")),
+      add(gradients(captured), captured.step_options());
   for (uint64_t i = 0; i < 12; ++i) {
     const Tensors in = batch_of(options, 4, i);
     if (i % 3 == 0) {
@@ -504,8 +537,12 @@ TEST(Promises, OneModelUnderTwoSteps) {
       add(in);
     }
     for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-      EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-9) << "call " << i;
-      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()), 1e-9) << "call " << i;
+      EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-9)
+          << "call " << i;
+      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(),
+                                    eager.net.parameters()[p].grad()),
+                1e-9)
+          << "call " << i;
     }
   }
   EXPECT_GE(add.stats().replays, 4);
@@ -523,7 +560,8 @@ TEST(Promises, AParameterReplacedBetweenCallsIsFollowed) {
   const Tensor x = random_tensor({3, 4}, 2);
   for (int i = 0; i < 3; ++i) step({x});
   const Tensor before = w;
-  w = detach(w).set_requires_grad(true);  // another tensor on the same memory: the gradient is this one's now
+  w = detach(w).set_requires_grad(
+      true);  // another tensor on the same memory: the gradient is this one's now
   clear_gradient(before);
   step({x});
   EXPECT_TRUE(w.grad().defined());
@@ -531,7 +569,8 @@ TEST(Promises, AParameterReplacedBetweenCallsIsFollowed) {
   w = random_leaf({3, 4}, 5);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step({x})[0]), numbers(w));
   EXPECT_EQ(step.stats().misses.size(), 1u);
-  w = transpose(reshape(detach(w), {4, 3})).set_requires_grad(true);  // the same memory, laid out otherwise
+  w = transpose(reshape(detach(w), {4, 3}))
+          .set_requires_grad(true);  // the same memory, laid out otherwise
   for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step({x})[0]), numbers(w));
   EXPECT_EQ(step.stats().misses.size(), 2u);
 }
@@ -592,7 +631,8 @@ TEST(Promises, WritesOfTheHostInsideAStepAreRefused) {
       write();
       return Tensors{neg(in[0])};
     });
-    for (int i = 0; i < 2; ++i) expect_refused({what, "inside a captured step", "hint"}, [&] { step({ones}); });
+    for (int i = 0; i < 2; ++i)
+      expect_refused({what, "inside a captured step", "hint"}, [&] { step({ones}); });
     write();
   }
 }
@@ -606,7 +646,8 @@ TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
     const auto run = [&](const std::function<Tensors(const Tensors&)>& call) {
       manual_seed(5);
       std::vector<Numbers> all;
-      all.push_back(numbers(dropout(x, 0.5)));  // a draw before the first call, and one between calls
+      all.push_back(
+          numbers(dropout(x, 0.5)));  // a draw before the first call, and one between calls
       for (int i = 0; i < 6; ++i) {
         all.push_back(numbers(call({x})[0]));
         if (i % 2) all.push_back(numbers(dropout(x, 0.5)));
@@ -614,17 +655,22 @@ TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
       return all;
     };
     Step step(f);
-    const auto eager = run(f), captured = run([&](const Tensors& in) { return step(in); });
+    const auto eager = run(f), captured = run([&](const Tensors&in) { return step(in); });
     EXPECT_EQ(captured, eager) << device.str();
     for (size_t i = 1; i < eager.size(); ++i) EXPECT_NE(captured[i], captured[i - 1]);
     EXPECT_EQ(step.stats().replays, 4);
-    EXPECT_EQ(run([&](const Tensors& in) { return step(in); }), eager) << "from the same state again";
+    EXPECT_EQ(run([&](const Tensors& in) { return step(in); }), eager)
+        << "from the same state again";
   }
 }
 
 TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
   for (const Device device : kBoth) {
-    const TrainOptions options{.sizes = {12, 10, 3}, .optimizer = "sgd", .dropout = 0.5, .dtype = DType::f64, .device = device};
+    const TrainOptions options{.sizes = {12, 10, 3},
+                               .optimizer = "sgd",
+                               .dropout = 0.5,
+                               .dtype = DType::f64,
+                               .device = device};
     Training eager(options), captured(options);
     const auto micro = [](Training& t) {
       return [&t](const Tensors& in) {
@@ -633,8 +679,10 @@ TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
         return Tensors{losses};
       };
     };
-    Step train(captured.function(), captured.step_options("all,-weight_grad_update")), add(micro(captured), captured.step_options());
-    const auto run = [&](Training& t, const std::function<Tensors(const Tensors&)>& whole, const std::function<Tensors(const Tensors&)>& part) {
+    Step train(captured.function(), captured.step_options("all,-weight_grad_update")),
+        add(micro(captured), captured.step_options());
+    const auto run = [&](Training& t, const std::function<Tensors(const Tensors&)>& whole,
+                         const std::function<Tensors(const Tensors&)>& part) {
       manual_seed(5);
       std::vector<Tensor> losses;
       for (uint64_t i = 0; i < 15; ++i) {
@@ -646,8 +694,11 @@ TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
       return losses;
     };
     const auto wanted = run(eager, eager.function(), micro(eager));
-    const auto got = run(captured, [&](const Tensors& in) { return train(in); }, [&](const Tensors& in) { return add(in); });
-    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_LE(relative_difference(got[i], wanted[i]), 1e-9) << "call " << i << device.str();
+    const auto got = run(
+        captured, [&](const Tensors& in) { return train(in); },
+        [&](const Tensors& in) { return add(in); });
+    for (size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_LE(relative_difference(got[i], wanted[i]), 1e-9) << "call " << i << device.str();
   }
 }
 
@@ -658,7 +709,8 @@ TEST(Promises, AStepInsideAStepIsPartOfIt) {
   const Tensor x = Tensor::full({2}, 3);
   for (int i = 0; i < 3; ++i) inner({x});
   Step outer([&](const Tensors& in) { return Tensors{scale(inner(in)[0], 2)}; });
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(numbers(outer({Tensor::full({2}, i)})[0]), Numbers(2, -2.0 * i)) << "call " << i;
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(numbers(outer({Tensor::full({2}, i)})[0]), Numbers(2, -2.0 * i)) << "call " << i;
   EXPECT_EQ(outer.stats().replays, 3);
   EXPECT_EQ(outer.captured()->recorded.nodes.size(), 2u);
   EXPECT_EQ(numbers(inner({x})[0]), Numbers(2, -3.0));
@@ -687,7 +739,9 @@ TEST(Promises, TwoThreadsAtOnceAreRefused) {
   Step* other = nullptr;
   std::string message;
   Step step([&](const Tensors& in) {
-    std::thread([&] { message = test::message_of([&] { (*other)(in); }, Error::Kind::usage); }).join();
+    std::thread([&] {
+      message = test::message_of([&] { (*other)(in); }, Error::Kind::usage);
+    }).join();
     return Tensors{neg(in[0])};
   });
   other = &step;
@@ -714,13 +768,18 @@ TEST(Promises, UnderAnomalyModeTheFunctionRunsOpByOp) {
 
 int g_shapes_until_failure = -1;  // of tensors without storage; -1: none fails
 Tensors infer_failing(Operands in, const Attrs&) {
-  if (!in[0].storage() && g_shapes_until_failure >= 0 && g_shapes_until_failure-- == 0) throw Error(Error::Kind::memory, "failing: now");
+  if (!in[0].storage() && g_shapes_until_failure >= 0 && g_shapes_until_failure-- == 0)
+    throw Error(Error::Kind::memory, "failing: now");
   return {meta_like(in[0])};
 }
-const OpDef kFailingOp{.name = "failing",
-                       .infer = infer_failing,
-                       .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); },
-                       .cpu = [](const Call& call) { std::memcpy(call.out[0].raw(), call.in[0].raw(), call.in[0].storage()->bytes()); }};
+const OpDef kFailingOp{
+    .name = "failing",
+    .infer = infer_failing,
+    .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); },
+    .cpu =
+        [](const Call& call) {
+          std::memcpy(call.out[0].raw(), call.in[0].raw(), call.in[0].storage()->bytes());
+        }};
 
 TEST(Promises, AFailedCaptureLeavesTheStepAsItWas) {
   Step step([](const Tensors& in) {
@@ -730,7 +789,8 @@ TEST(Promises, AFailedCaptureLeavesTheStepAsItWas) {
   const Tensor x = random_tensor({3}, 1);
   step({x});
   for (int i = 0; i < 3; ++i) {
-    g_shapes_until_failure = 1;  // the recording's own check passes; the first one of the capture does not
+    g_shapes_until_failure =
+        1;  // the recording's own check passes; the first one of the capture does not
     test::expect_error(Error::Kind::memory, {"failing: now"}, [&] { step({x}); });
     EXPECT_EQ(step.captured(), nullptr);
   }
@@ -762,7 +822,8 @@ TEST(Promises, RecordingsThatKeepDifferingSayItEachTime) {
   double factor = 1;
   Step step([&](const Tensors& in) { return Tensors{scale(in[0], factor *= 2)}; });
   step({Tensor::ones({2})});
-  for (int i = 0; i < 3; ++i) expect_refused({"different graphs", "factor"}, [&] { step({Tensor::ones({2})}); });
+  for (int i = 0; i < 3; ++i)
+    expect_refused({"different graphs", "factor"}, [&] { step({Tensor::ones({2})}); });
 }
 
 TEST(Promises, AStepIsNotResetWhileItIsCalled) {
@@ -787,7 +848,8 @@ TEST(Promises, ResultsAndGradientsOutliveTheirStep) {
   for (const Device device : kBoth) {
     for (const std::string how : {"destroyed", "reset", "evicted", "captured again"}) {
       Tensor w = random_leaf({3, 4}, 1, device);
-      StepOptions options{.parameters = [&](const ParameterVisitor& visit) { visit(w); }, .cache_size = 1};
+      StepOptions options{.parameters = [&](const ParameterVisitor& visit) { visit(w); },
+                          .cache_size = 1};
       auto step = std::make_unique<Step>(
           [&](const Tensors& in) {
             clear_gradient(w);
