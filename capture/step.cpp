@@ -51,13 +51,9 @@ bool somebody_listens() {
 
 Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
 bool has_memory(const Tensor& gradient) { return gradient.defined() && gradient.storage(); }
-<<<<<<< HEAD
-Tensor without_memory(const Tensor& t) { return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0); }
-=======
 Tensor without_memory(const Tensor& t) {
-  return Tensor::meta(t.shape(), t.dtype(), t.device()).with_strides(t.strides());
+  return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0);
 }
->>>>>>> h1
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
