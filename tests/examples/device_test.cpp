@@ -9,6 +9,7 @@ namespace sinter {
 namespace {
 
 using nlohmann::json;
+using test::has;
 using test::Program;
 using test::operator+;
 using test::Words;
@@ -16,7 +17,6 @@ using test::Result;
 
 const Words kTrain{"train", "--data",       "synthetic", "--limit", "64", "--epochs", "1", "--hidden",
                    "24,16", "--batch-size", "24",        "--val",   "0",  "--seed",   "3"};
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(MnistSimt, TrainsAsTheCpuDoes) {
   for (const char* mode : {"eager", "fused"}) {

@@ -16,8 +16,6 @@ using nlohmann::json;
 
 const Words kQuick{"train", "--limit", "2000", "--epochs", "1", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(Mnist, TrainsAndSaysSo) {
   const Program program;
   const Result r = program.run(kQuick);

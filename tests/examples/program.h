@@ -17,6 +17,7 @@ inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 inline Words with(const Words& words, const Words& more) { return words + more; }
 
 struct Result {

@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 const Words kThreeEpochs{"train",     "--limit", "300",         "--batch", "32",        "--hidden", "16",    "--epochs", "3",
                    "--threads", "1",       "--log-every", "4",       "--dropout", "0.2",      "--out", "r"};
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 std::string content(const Program& program, const std::string& name) { return Program::text(program.folder() / "r" / name); }
 
 // What two runs must have in common, byte for byte; metrics without the seconds, which end each row.

@@ -9,17 +9,8 @@ namespace sinter::test {
 namespace {
 
 using nlohmann::json;
-using Words = std::vector<std::string>;
 
 const Words kTiny{"train", "--limit", "200", "--epochs", "1", "--hidden", "16", "--threads", "1"};
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // The order in which the program's own hints bring a newcomer: train, then get other digits, then
 // look at the run.
