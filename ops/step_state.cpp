@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/context.h"
+#include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "core/error.h"
 
@@ -85,6 +86,17 @@ struct RngStates {
 }  // namespace
 
 Tensor rng_state(Device device) {
+#if SINTER_HAS_CUDA
+  // The card takes its memory back; what lies there must not be written again.
+  static const bool hooked = [] {
+    cuda::at_reset([] {
+      std::erase_if(RngStates::of_thread().states,
+                    [](const auto& entry) { return entry.first.type == Device::Type::cuda; });
+    });
+    return true;
+  }();
+  (void)hooked;
+#endif
   RngStates& rng = RngStates::of_thread();
   Tensor& state = rng.states[device];
   if (!state.defined()) {

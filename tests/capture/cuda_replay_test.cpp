@@ -6,6 +6,7 @@
 #include "capture/explain.h"
 #include "tests/capture/step_util.h"
 #include "tests/fake_nvrtc.h"
+#include "tests/gpu_test.h"
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
@@ -29,7 +30,7 @@ TEST(CudaReplay, NotInThisBuild) {
 
 #else
 
-constexpr Device kCuda{Device::Type::cuda, 0};
+using test::kCuda;
 
 void launch_named(std::string_view name) {
   static const char kernel = 0;  // its address stands for a kernel

@@ -10,6 +10,7 @@
 #include "ops/gemm_library.h"
 #include "ops/relu_mask.h"
 #include "ops/structured.h"
+#include "tests/gpu_test.h"
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
@@ -185,7 +186,7 @@ TEST(GemmPlans, InAGraph) {
 
 // ---- epilogues -------------------------------------------------------------------------------------------------------------------------
 
-constexpr Device kCuda{Device::Type::cuda, 0};
+using test::kCuda;
 
 struct Chosen {
   explicit Chosen(GemmChoice choice) { set_gemm_choice(choice); }
