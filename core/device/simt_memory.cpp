@@ -22,10 +22,7 @@ class SimtAllocator final : public CachingAllocator {
   void* allocate(size_t bytes) override {
     void* block = CachingAllocator::allocate(bytes);
     if (!block) return nullptr;
-    std::memset(block, 0xff, size_class(bytes));
-#if defined(__SANITIZE_ADDRESS__)
-    ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + bytes, size_class(bytes) - bytes);
-#endif
+    std::memset(block, 0xff, kCacheHostMemory ? size_class(bytes) : bytes);
     return block;
   }
   void release(void* block, size_t bytes) noexcept override {
