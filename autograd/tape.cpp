@@ -132,6 +132,7 @@ const char* Tape::used_hint() const {
 void Tape::clear() {
   cleared_ = true;
   nodes_.clear();
+  outside_ = 0;
   slots_.clear();
   leaves_.clear();
   generation_ = next_generation();
@@ -213,6 +214,10 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     bool wanted = false;
     for (const int64_t slot : node.out_slots) wanted = wanted || (slot >= 0 && reached[slot]);
     if (!wanted) continue;
+    SINTER_CHECK(i >= outside_, state,
+                 cat("backward: inside a captured step, through ", node.op->text(),
+                     ", which ran before the step began; a replay would not see it run again"),
+                 "run the whole forward pass inside the step, or backward() outside of it");
     check_usable(node);
     for (const int64_t slot : node.in_slots) {
       if (slot >= 0) reached[slot] = 1;

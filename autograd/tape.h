@@ -29,6 +29,8 @@ class Tape final : public Recorder {
   size_t size() const { return nodes_.size(); }
   // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
   std::function<void(const Tensor& leaf)> on_gradient;
+  // backward() refuses to go through the first n ops: a recorded step began behind them.
+  void keep_out_of(size_t n) { outside_ = n; }
   // What to do about a value whose tape is gone.
   const char* used_hint() const;
 
@@ -55,6 +57,7 @@ class Tape final : public Recorder {
   void deliver(Slot& slot, Tensor gradient) const;
 
   std::vector<Node> nodes_;
+  size_t outside_ = 0;  // the first of nodes_ that are no part of the step that is being recorded
   std::deque<Slot> slots_;
   std::unordered_map<const void*, int64_t> leaves_;  // slots by Tensor::id(); their slots keep them alive
   uint64_t generation_ = next_generation();

@@ -32,6 +32,7 @@ Recording::Recording(const Tensors& inputs) {
   reads_forbidden_before_ = context.host_reads_forbidden;
   context.host_reads_forbidden = "a captured step";
   context.recorders.push_back(this);
+  Tape::current().keep_out_of(Tape::current().size());
   Tape::current().on_gradient = [this](const Tensor& leaf) {
     const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
     if (std::any_of(reached_.begin(), reached_.end(), same)) return;
@@ -80,6 +81,7 @@ Recording::~Recording() {
   Context& context = Context::current();
   std::erase(context.recorders, this);
   Tape::current().on_gradient = nullptr;
+  Tape::current().keep_out_of(0);
   context.host_reads_forbidden = reads_forbidden_before_;
   recording_now = false;
 }

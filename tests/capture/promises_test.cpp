@@ -877,5 +877,21 @@ TEST(Promises, ResultsAndGradientsOutliveTheirStep) {
   }
 }
 
+// The forward pass would not run again in a replay, and a random op of it would find another state.
+TEST(Promises, BackwardThroughOpsBeforeTheStepIsRefused) {
+  const Tensor w = Tensor::full({4}, 2).set_requires_grad(true);
+  Tensor loss = sum(dropout(w, 0.5));
+  Step step([&](const Tensors&) {
+    backward(loss);
+    return Tensors{};
+  });
+  const std::string message = test::message_of([&] { step({}); }, Error::Kind::state);
+  EXPECT_NE(message.find("which ran before the step began"), std::string::npos) << message;
+  EXPECT_NE(message.find("hint:"), std::string::npos) << message;
+  EXPECT_FALSE(w.grad().defined());
+  backward(loss);  // outside it may
+  EXPECT_TRUE(w.grad().defined());
+}
+
 }  // namespace
 }  // namespace sinter::capture
