@@ -16,6 +16,13 @@
 
 namespace sinter::test {
 
+// The sanitizers make a test five to twenty times as slow: loops over random cases run fewer of them there.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 class TempDir {
  public:
   TempDir() {

@@ -17,6 +17,7 @@
 #include "nn/activations.h"
 #include "tests/capture/random_program.h"
 #include "tests/capture/step_util.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -429,8 +430,9 @@ std::string first_difference(const Trace& eager, const Trace& captured, bool exa
 
 TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
   const char *one = std::getenv("SINTER_FUZZ_SEED"), *many = std::getenv("SINTER_FUZZ_SEQUENCES");
+  constexpr uint64_t kUsual = test::kSanitized ? 400 : 2000;
   const uint64_t begin = one ? std::strtoull(one, nullptr, 10) : many ? 1000000 : 0;
-  const uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 10) : 2000;
+  const uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 10) : kUsual;
   int64_t events = 0, compared = 0, replays = 0, groups = 0, exact = 0, refused = 0,
           eager_threw = 0;
   std::map<std::string, int> refusals;

@@ -2,29 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "tests/capture/step_util.h"
+#include "tests/counting_new.h"
 #include "tests/test_util.h"
-
-namespace {
-std::atomic<int64_t> g_new_calls{0};
-}
-// Counts every allocation of the process, so that "a replay allocates nothing" is checked and not believed. AddressSanitizer has its own
-// operator new and wants it left alone: there only the tensors' allocator is counted.
-#if !defined(__SANITIZE_ADDRESS__)
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++g_new_calls;
-  if (void* p = std::malloc(bytes)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
-#endif
 
 namespace sinter {
 namespace {
@@ -90,10 +73,10 @@ TEST(Step, AReplayAllocatesNothing) {
   ASSERT_EQ(step.stats().replays, 2);
   const Tensors other = batch_of(training.options, 17, 2);
   step(other);
-  const int64_t requests = allocator(kCpu).stats().requests, calls = g_new_calls;
+  const int64_t requests = allocator(kCpu).stats().requests, calls = test::new_calls;
   step(other);
   EXPECT_EQ(allocator(kCpu).stats().requests, requests);
-  EXPECT_EQ(g_new_calls, calls);
+  EXPECT_EQ(test::new_calls, calls);
 }
 
 // Per step from equal weights: gradients with weight_grad_update off, weights with it on.

@@ -1,36 +1,18 @@
-// What ops allocate, by counting every operator new of this program: shape rules make no text unless they
-// refuse, and a kernel that has run once asks for no memory. AddressSanitizer wants its own operator new:
-// there these tests are left out.
-#if !defined(__SANITIZE_ADDRESS__)
+// What ops allocate: shape rules make no text unless they refuse, and a kernel that has run once asks for no memory.
 #include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "core/parallel.h"
 #include "ops/structured.h"
-
-namespace {
-std::atomic<int64_t> g_ops_test_news{0};
-}
-
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++g_ops_test_news;
-  if (void* p = std::malloc(bytes > 0 ? bytes : 1)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "tests/counting_new.h"
 
 namespace sinter {
 namespace {
 
 template <class F>
 int64_t news_of(F&& f) {
-  const int64_t before = g_ops_test_news;
+  const int64_t before = test::new_calls;
   f();
-  return g_ops_test_news - before;
+  return test::new_calls - before;
 }
 
 // f(op, sample) for every sample that is not refused.
@@ -49,6 +31,7 @@ void for_each_good_sample(F&& f) {
 // One for the list of results and one for each: there is no room for the text of an error that was not made.
 // Rules of lists, and rules that ask another's, make lists of their own.
 TEST(OpAllocations, ShapeRulesMakeNoText) {
+  if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   for_each_good_sample([](const OpDef& op, const Sample& sample) {
     if (op.reference || op.in_place()) return;
     size_t results = 1;
@@ -61,6 +44,7 @@ TEST(OpAllocations, ShapeRulesMakeNoText) {
 }
 
 TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
+  if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   const int threads = num_threads();
   set_num_threads(1);
   for_each_good_sample([](const OpDef& op, const Sample& sample) {
@@ -83,4 +67,3 @@ TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
 
 }  // namespace
 }  // namespace sinter
-#endif
