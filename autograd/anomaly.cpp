@@ -27,8 +27,10 @@ class AnomalyRecorder final : public Recorder {
     for (int d = 0; d < t.rank(); ++d) index.push_back(rest / steps[d]), rest %= steps[d];
     std::string operands;
     for (const Tensor& in : call.in) operands += (operands.empty() ? "" : ", ") + in.describe();
-    throw Error(Error::Kind::numeric, cat(call.op.text(), ": the result is nan: first at ", index.str(), " of ", t.describe(), "; operands ", operands),
-                "look at the operands of this op: a log of 0, a division by 0, an overflow before it");
+    throw Error(Error::Kind::numeric,
+        cat(call.op.text(), ": the result is nan: first at ", index.str(), " of ", t.describe(),
+            "; operands ", operands),
+        "look at the operands of this op: a log of 0, a division by 0, an overflow before it");
   }
 
   static int64_t first_nan(const Tensor& t) {

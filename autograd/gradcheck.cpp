@@ -7,12 +7,14 @@
 namespace sinter {
 namespace {
 
-// One scalar of everything that f gives: the sum of its outputs, each element with its own fixed random weight.
+// One scalar of everything that f gives: the sum of its outputs, each element with its own fixed
+// random weight.
 Tensor weighted_sum(const Tensors& outputs) {
   Tensor total;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_float(outputs[i].dtype())) continue;
-    const Tensor part = sum(mul(outputs[i], sample_tensor(outputs[i].shape(), 9000 + i, 0.5, 1.5).to(outputs[i].device())));
+    const Tensor part = sum(mul(
+        outputs[i], sample_tensor(outputs[i].shape(), 9000 + i, 0.5, 1.5).to(outputs[i].device())));
     total = total.defined() ? add(total, part) : part;
   }
   return total;
@@ -20,9 +22,11 @@ Tensor weighted_sum(const Tensors& outputs) {
 
 }  // namespace
 
-GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const Tensors& inputs, const GradcheckOptions& options) {
+GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const Tensors& inputs,
+    const GradcheckOptions& options) {
   for (const Tensor& in : inputs) {
-    SINTER_CHECK(!in.requires_grad() || in.dtype() == DType::f64, dtype, cat("gradcheck: inputs that require grad must be f64: found ", in.describe()));
+    SINTER_CHECK(!in.requires_grad() || in.dtype() == DType::f64, dtype,
+        cat("gradcheck: inputs that require grad must be f64: found ", in.describe()));
     if (in.requires_grad()) in.autograd().grad = {};
   }
   clear_tape();
@@ -34,12 +38,16 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
     const Tensor& in = inputs[n];
     if (!in.requires_grad()) continue;
     const std::vector<double> analytic =
-        in.grad().defined() ? in.grad().to_vector<double>() : std::vector<double>(static_cast<size_t>(in.numel()), 0.0);
+        in.grad().defined() ? in.grad().to_vector<double>()
+                            : std::vector<double>(static_cast<size_t>(in.numel()), 0.0);
     double* base = static_cast<double*>(in.storage()->data());
-    const auto set = [&](int64_t at, double value) { copy_to_device(base + at, in.device(), &value, sizeof value); };
+    const auto set = [&](int64_t at, double value) {
+      copy_to_device(base + at, in.device(), &value, sizeof value);
+    };
     for (int64_t i = 0; i < in.numel(); ++i) {
       int64_t at = in.offset(), rest = i;
-      for (int d = in.rank() - 1; d >= 0; --d) at += rest % in.size(d) * in.strides()[d], rest /= in.size(d);
+      for (int d = in.rank() - 1; d >= 0; --d)
+        at += rest % in.size(d) * in.strides()[d], rest /= in.size(d);
       double before;
       copy_to_host(&before, base + at, in.device(), sizeof before);
       set(at, before + options.step);
@@ -53,7 +61,8 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
       result.worst = error;
       if (!(error <= options.tolerance)) {
         result.ok = false;
-        result.message = cat("input ", n, " element ", i, ": backward gives ", analytic[i], ", central difference ", numeric);
+        result.message = cat("input ", n, " element ", i, ": backward gives ", analytic[i],
+            ", central difference ", numeric);
       }
     }
   }

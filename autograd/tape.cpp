@@ -16,9 +16,12 @@ Tensor saved_copy(const Tensor& t, bool whole) {
   return Tensor::meta(t.shape(), t.dtype(), t.device());
 }
 
-uint64_t version_of(const Tensor& t) { return t.defined() && t.storage() ? t.storage()->version() : 0; }
+uint64_t version_of(const Tensor& t) {
+  return t.defined() && t.storage() ? t.storage()->version() : 0;
+}
 
-// value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured step does not make it again.
+// value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured
+// step does not make it again.
 Tensor constant(double value, const Shape& shape, DType dtype, Device device) {
   static thread_local std::map<std::tuple<double, DType, Device>, Tensor> cache;
   Tensor& scalar = cache[{value, dtype, device}];
@@ -39,7 +42,9 @@ Tape& Tape::current() {
 
 namespace {
 [[maybe_unused]] const bool registered = [] {
-  Context::on_create([](Context& context) { context.recorders.insert(context.recorders.begin(), &Tape::current()); });
+  Context::on_create([](Context& context) {
+    context.recorders.insert(context.recorders.begin(), &Tape::current());
+  });
   return true;
 }();
 }  // namespace
@@ -78,9 +83,9 @@ bool any_requires_grad(Operands in) {
 
 void Tape::check_in_place(const OpDef& op, Operands in) const {
   SINTER_CHECK(!Context::current().grad_enabled || !any_requires_grad(in), state,
-               cat(op.text(), ": an operand that requires grad in an op that works in place: ", in[0].describe(),
-                   "; its gradient would be wrong"),
-               "do it inside NoGrad");
+      cat(op.text(), ": an operand that requires grad in an op that works in place: ",
+          in[0].describe(), "; its gradient would be wrong"),
+      "do it inside NoGrad");
 }
 
 void Tape::record(const Call& call) {
@@ -88,17 +93,18 @@ void Tape::record(const Call& call) {
   const char* name = call.op.name.c_str();
   SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
   uint32_t needs = 0;
-  for (size_t i = 0; i < call.in.size(); ++i) needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
+  for (size_t i = 0; i < call.in.size(); ++i)
+    needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
   Node node{.op = &call.op,
-            .attrs = call.attrs,
-            .in = {},
-            .out = {},
-            .versions = {},
-            .in_slots = {},
-            .out_slots = {},
-            .needs = needs,
-            .uid = profiler::last_op_uid(),
-            .path = {}};
+      .attrs = call.attrs,
+      .in = {},
+      .out = {},
+      .versions = {},
+      .in_slots = {},
+      .out_slots = {},
+      .needs = needs,
+      .uid = profiler::last_op_uid(),
+      .path = {}};
   for (size_t i = 0; i < call.in.size(); ++i) {
     node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));
     node.in_slots.push_back(needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);
@@ -141,9 +147,9 @@ void Tape::clear() {
 void Tape::check_usable(const Node& node) const {
   for (const int64_t slot : node.in_slots) {
     SINTER_CHECK(slot < 0 || !slots_[slot].used, state,
-                 cat("backward: this tensor's tape was already used: an input of ", node.op->text(),
-                     " comes from it"),
-                 used_hint());
+        cat("backward: this tensor's tape was already used: an input of ", node.op->text(),
+            " comes from it"),
+        used_hint());
   }
   for (size_t i = 0; i < node.in.size() + node.out.size(); ++i) {
     const bool input = i < node.in.size();
@@ -151,9 +157,11 @@ void Tape::check_usable(const Node& node) const {
     if (!t.defined() || !t.storage() || t.storage()->version() == node.versions[i]) continue;
     const char* writer = t.storage()->last_writer();
     throw Error(Error::Kind::state,
-                cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ", input ? i : i - node.in.size(), ", ", t.describe(), ", but ",
-                    writer ? writer : "something", " changed it in place since: version ", t.storage()->version(), ", saved at ", node.versions[i]),
-                "call backward before the change, or change a copy");
+        cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ",
+            input ? i : i - node.in.size(), ", ", t.describe(), ", but ",
+            writer ? writer : "something", " changed it in place since: version ",
+            t.storage()->version(), ", saved at ", node.versions[i]),
+        "call backward before the change, or change a copy");
   }
 }
 
@@ -179,7 +187,8 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
   if (meta.grad.defined()) {
     accumulate(meta.grad, gradient);
   } else {
-    // A gradient that shares its memory (the sum's dy goes to both operands) must be its owner's alone before anyone adds to it.
+    // A gradient that shares its memory (the sum's dy goes to both operands) must be its owner's
+    // alone before anyone adds to it.
     const bool own = gradient.is_sole_owner() && gradient.is_contiguous();
     meta.grad = own ? std::move(gradient) : copy(gradient);
   }
@@ -187,18 +196,21 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
 
 void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   SINTER_CHECK(root.defined() && root.requires_grad(), state,
-               cat("backward: nothing to differentiate: the root, ", root.describe(), ", does not depend on a tensor that requires grad"),
-               "set_requires_grad(true) on the parameters, outside NoGrad");
+      cat("backward: nothing to differentiate: the root, ", root.describe(),
+          ", does not depend on a tensor that requires grad"),
+      "set_requires_grad(true) on the parameters, outside NoGrad");
   const int64_t root_slot = slot_of(root);
-  SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state, "backward: this tensor's tape was already used",
-               used_hint());
+  SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state,
+      "backward: this tensor's tape was already used", used_hint());
   const NoGrad no_grad;
   Tensor seed = options.gradient;
   if (seed.defined()) {
     SINTER_CHECK(seed.shape() == root.shape() && seed.dtype() == root.dtype(), shape,
-                 cat("backward: the gradient does not fit the root: ", describe({{"gradient", &seed}, {"root", &root}})));
+        cat("backward: the gradient does not fit the root: ",
+            describe({{"gradient", &seed}, {"root", &root}})));
   } else {
-    seed = constant(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(), root.dtype(), root.device());
+    seed = constant(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(),
+        root.dtype(), root.device());
   }
   if (root_slot < 0) {  // a leaf that no op has used
     Slot slot;
@@ -206,7 +218,8 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     return deliver(slot, seed);
   }
 
-  // First find which slots are reached and check all they need, so that nothing is half done when a check fails.
+  // First find which slots are reached and check all they need, so that nothing is half done when a
+  // check fails.
   std::vector<char> reached(slots_.size(), 0);
   reached[root_slot] = 1;
   for (size_t i = nodes_.size(); i-- > 0;) {
@@ -215,9 +228,9 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     for (const int64_t slot : node.out_slots) wanted = wanted || (slot >= 0 && reached[slot]);
     if (!wanted) continue;
     SINTER_CHECK(i >= outside_, state,
-                 cat("backward: inside a captured step, through ", node.op->text(),
-                     ", which ran before the step began; a replay would not see it run again"),
-                 "run the whole forward pass inside the step, or backward() outside of it");
+        cat("backward: inside a captured step, through ", node.op->text(),
+            ", which ran before the step began; a replay would not see it run again"),
+        "run the whole forward pass inside the step, or backward() outside of it");
     check_usable(node);
     for (const int64_t slot : node.in_slots) {
       if (slot >= 0) reached[slot] = 1;
@@ -255,15 +268,18 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     if (!wanted) continue;
     for (size_t o = 0; o < out_grads.size(); ++o) {
       const Tensor& out = node.out[o];
-      if (!out_grads[o].defined() && node.out_slots[o] >= 0) out_grads[o] = constant(0, out.shape(), out.dtype(), out.device());
+      if (!out_grads[o].defined() && node.out_slots[o] >= 0)
+        out_grads[o] = constant(0, out.shape(), out.dtype(), out.device());
     }
     const Tensors in_grads = run_backward(node, out_grads);
     out_grads.clear();
-    SINTER_ASSERT(in_grads.size() == node.in.size(), node.op->text(), " gave ", in_grads.size(), " gradients for ", node.in.size(), " inputs");
+    SINTER_ASSERT(in_grads.size() == node.in.size(), node.op->text(), " gave ", in_grads.size(),
+        " gradients for ", node.in.size(), " inputs");
     for (size_t n = 0; n < node.in.size(); ++n) {
       const int64_t slot = node.in_slots[n];
       if (slot < 0 || !in_grads[n].defined()) continue;
-      SINTER_ASSERT(in_grads[n].shape() == node.in[n].shape(), node.op->text(), " gave input ", n, " a gradient of ", in_grads[n].describe());
+      SINTER_ASSERT(in_grads[n].shape() == node.in[n].shape(), node.op->text(), " gave input ", n,
+          " a gradient of ", in_grads[n].describe());
       grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : in_grads[n];
     }
   }
@@ -273,26 +289,32 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   if (!options.retain_tape) clear();
 }
 
-void backward(const Tensor& root, const BackwardOptions& options) { Tape::current().backward(root, options); }
+void backward(const Tensor& root, const BackwardOptions& options) {
+  Tape::current().backward(root, options);
+}
 void clear_tape() { Tape::current().clear(); }
 
-GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) { Context::current().grad_enabled = on; }
+GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) {
+  Context::current().grad_enabled = on;
+}
 GradMode::~GradMode() { Context::current().grad_enabled = before_; }
 
 void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
-  SINTER_CHECK(t.requires_grad(), state, cat("register_hook: the tensor does not require grad: ", t.describe()));
+  SINTER_CHECK(t.requires_grad(), state,
+      cat("register_hook: the tensor does not require grad: ", t.describe()));
   if (t.autograd().leaf) {
     t.autograd().hooks.push_back(std::move(hook));
   } else {
     const int64_t slot = Tape::current().slot_of(t);
     SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used",
-                 Tape::current().used_hint());
+        Tape::current().used_hint());
     Tape::current().add_hook(slot, std::move(hook));
   }
 }
 
 void retain_grad(const Tensor& t) {
-  SINTER_CHECK(t.requires_grad(), state, cat("retain_grad: the tensor does not require grad: ", t.describe()));
+  SINTER_CHECK(t.requires_grad(), state,
+      cat("retain_grad: the tensor does not require grad: ", t.describe()));
   const int64_t slot = Tape::current().slot_of(t);
   if (slot >= 0) Tape::current().retain(slot, t);
 }

@@ -1,10 +1,12 @@
-// The tape: ops in execution order, with what their backward needs. backward() reads it from the end: since every op stands behind the
-// ops that made its inputs, the reverse order is a valid order of differentiation, without recursion, sorting or reference cycles.
+// The tape: ops in execution order, with what their backward needs. backward() reads it from the
+// end: since every op stands behind the ops that made its inputs, the reverse order is a valid
+// order of differentiation, without recursion, sorting or reference cycles.
 //
-// A *slot* numbers a value on the tape that wants a gradient. A value that an op made knows its slot and the
-// tape's generation, a number that no other tape ever has; of leaves, which threads may share, the tape keeps
-// its own list and writes nothing into them. It holds no handle to intermediate results but those that
-// backward reads. One tape per thread; clear() starts a new generation.
+// A *slot* numbers a value on the tape that wants a gradient. A value that an op made knows its
+// slot and the tape's generation, a number that no other tape ever has; of leaves, which threads
+// may share, the tape keeps its own list and writes nothing into them. It holds no handle to
+// intermediate results but those that backward reads. One tape per thread; clear() starts a new
+// generation.
 #pragma once
 
 #include <deque>
@@ -24,7 +26,9 @@ class Tape final : public Recorder {
   void clear();
   // The slot of t on this tape, or -1.
   int64_t slot_of(const Tensor& t) const;
-  void add_hook(int64_t slot, std::function<Tensor(const Tensor&)> hook) { slots_[slot].hooks.push_back(std::move(hook)); }
+  void add_hook(int64_t slot, std::function<Tensor(const Tensor&)> hook) {
+    slots_[slot].hooks.push_back(std::move(hook));
+  }
   void retain(int64_t slot, const Tensor& t) { slots_[slot].keep = t; }
   size_t size() const { return nodes_.size(); }
   // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
@@ -36,14 +40,15 @@ class Tape final : public Recorder {
 
  private:
   struct Slot {
-    Tensor keep;             // whose .grad receives the gradient: a leaf, or a tensor that asked for it
-    const char* used = nullptr;  // the value comes from a tape that was used up, or from another thread's: the op that took it
+    Tensor keep;  // whose .grad receives the gradient: a leaf, or a tensor that asked for it
+    const char* used = nullptr;  // the value comes from a tape that was used up, or from another
+                                 // thread's: the op that took it
     std::vector<std::function<Tensor(const Tensor&)>> hooks;
   };
   struct Node {
     const OpDef* op;
     Attrs attrs;
-    Tensors in, out;  // saved ones whole, others without storage
+    Tensors in, out;                 // saved ones whole, others without storage
     std::vector<uint64_t> versions;  // of the storages of in, then out, at record time
     std::vector<int64_t> in_slots, out_slots;
     uint32_t needs;
@@ -59,7 +64,8 @@ class Tape final : public Recorder {
   std::vector<Node> nodes_;
   size_t outside_ = 0;  // the first of nodes_ that are no part of the step that is being recorded
   std::deque<Slot> slots_;
-  std::unordered_map<const void*, int64_t> leaves_;  // slots by Tensor::id(); their slots keep them alive
+  std::unordered_map<const void*, int64_t>
+      leaves_;  // slots by Tensor::id(); their slots keep them alive
   uint64_t generation_ = next_generation();
   bool cleared_ = false;  // ever
 };

@@ -20,8 +20,8 @@ struct Recorded {
   Graph first, second;
 };
 // Two recordings of a step.
-Recorded record_twice(const std::function<Tensors()>& step, const Tensors& inputs,
-                      const Tensors& parameters) {
+Recorded record_twice(
+    const std::function<Tensors()>& step, const Tensors& inputs, const Tensors& parameters) {
   const auto record = [&] {
     Recording recording(inputs);
     return recording.finish(step(), parameters);
@@ -50,7 +50,7 @@ void run_capture(benchmark::State& state, const Recorded& recorded) {
 // A training step of a deep MLP with clipping and Adam: 8 ops a layer, and 5 a parameter.
 void training_step(benchmark::State& state) {
   nn::Mlp net(std::vector<int64_t>(static_cast<size_t>(state.range(0)), 8),
-              {.activation = "gelu", .dropout = 0.1});
+      {.activation = "gelu", .dropout = 0.1});
   nn::Adam adam(net.named_parameters());
   const Tensor x = Tensor::ones({4, 8}), labels = Tensor::zeros({4}, DType::i32);
   const auto step = [&] {

@@ -1,6 +1,7 @@
-// What cuBLASLt's epilogues are worth on this card, for scripts/gpu_report: one JSON object on stdout, its rows and all plans. A row per
-// fused op, type and shape: what was measured and chosen (ops/gemm_plans.h), the time of what was chosen, and that of the plain ops it
-// stands for. Times are those of a captured graph of repetitions; data is random.
+// What cuBLASLt's epilogues are worth on this card, for scripts/gpu_report: one JSON object on
+// stdout, its rows and all plans. A row per fused op, type and shape: what was measured and chosen
+// (ops/gemm_plans.h), the time of what was chosen, and that of the plain ops it stands for. Times
+// are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +21,8 @@ constexpr int kRepetitions = 8, kRounds = 9;
 
 Tensor random(const Shape& shape, DType dtype, Device device) {
   Tensor t = Tensor::empty(shape);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = uniform_from_bits(philox_word(5, 0, static_cast<uint64_t>(i))) - 0.5f;
+  for (int64_t i = 0; i < t.numel(); ++i)
+    t.data<float>()[i] = uniform_from_bits(philox_word(5, 0, static_cast<uint64_t>(i))) - 0.5f;
   return cast(t, dtype).to(device);
 }
 
@@ -42,28 +44,26 @@ double time_of(F&& f, std::string& choice) {
 nlohmann::json rows(Device device) {
   nlohmann::json all = nlohmann::json::array();
   set_gemm_choice(GemmChoice::measured);
-  for (const auto& [dtype, tf32, name] : {std::tuple(DType::f32, false, "f32"), {DType::f32, true, "tf32"}, {DType::bf16, false, "bf16"}}) {
+  for (const auto& [dtype, tf32, name] : {std::tuple(DType::f32, false, "f32"),
+           {DType::f32, true, "tf32"}, {DType::bf16, false, "bf16"}}) {
     set_allow_tf32(tf32);
-    for (const auto& [b, i, o] :
-         {std::tuple<int64_t, int64_t, int64_t>(128, 784, 256), {1024, 784, 512}, {8192, 784, 512}, {8192, 768, 3072}}) {
-      const Tensor x = random({b, i}, dtype, device), w = random({o, i}, dtype, device), bias = random({o}, DType::f32, device),
-                   dy = random({b, o}, dtype, device), mask = Tensor::zeros({b, relu_mask_row(i)}, DType::u8).to(device);
-      const auto row = [&](const OpDef& op, const Tensors& in, const Attrs& attrs, const char* form) {
+    for (const auto& [b, i, o] : {std::tuple<int64_t, int64_t, int64_t>(128, 784, 256),
+             {1024, 784, 512}, {8192, 784, 512}, {8192, 768, 3072}}) {
+      const Tensor x = random({b, i}, dtype, device), w = random({o, i}, dtype, device),
+                   bias = random({o}, DType::f32, device), dy = random({b, o}, dtype, device),
+                   mask = Tensor::zeros({b, relu_mask_row(i)}, DType::u8).to(device);
+      const auto row = [&](const OpDef& op, const Tensors& in, const Attrs& attrs,
+                           const char* form) {
         std::string choice, none;
         const double us = time_of([&] { apply(op, in, attrs); }, choice);
         const double unfused = time_of([&] { op.reference(in, attrs); }, none);
-        all.push_back({{"op", op.text()},
-                       {"form", form},
-                       {"dtype", name},
-                       {"rows", b},
-                       {"in", i},
-                       {"out", o},
-                       {"us", us},
-                       {"unfused_us", unfused},
-                       {"choice", choice}});
+        all.push_back({{"op", op.text()}, {"form", form}, {"dtype", name}, {"rows", b}, {"in", i},
+            {"out", o}, {"us", us}, {"unfused_us", unfused}, {"choice", choice}});
       };
-      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype}, "relu and mask");
-      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::gelu_tanh, Keep::pre, dtype}, "gelu_tanh");
+      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype},
+          "relu and mask");
+      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::gelu_tanh, Keep::pre, dtype},
+          "gelu_tanh");
       row(kInputGradActOp, {dy, w, mask}, InputGradActAttrs{Act::relu}, "relu backward");
       row(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::gelu_tanh}, "gelu_tanh backward");
       row(kWeightBiasGradOp, {dy, x}, {}, "bias gradient");

@@ -1,4 +1,5 @@
-// What a captured step costs beside its kernels: key lookup and guards, and the dispatch of one replayed launch. Budget: guards < 1 us.
+// What a captured step costs beside its kernels: key lookup and guards, and the dispatch of one
+// replayed launch. Budget: guards < 1 us.
 #include <benchmark/benchmark.h>
 
 #include "capture/step.h"
@@ -11,7 +12,8 @@ namespace {
 // A step of no ops: what is left is the key and the guards of the default model's six parameters.
 void guards(benchmark::State& state) {
   nn::Mlp net({784, 256, 128, 10});
-  capture::Step step([](const Tensors& in) { return in; }, {.parameters = nn::parameter_visitor(net)});
+  capture::Step step(
+      [](const Tensors& in) { return in; }, {.parameters = nn::parameter_visitor(net)});
   const Tensors in{Tensor::ones({128, 784}), Tensor::zeros({128}, DType::i32)};
   for (int i = 0; i < 3; ++i) step(in);
   for (auto _ : state) benchmark::DoNotOptimize(step(in));

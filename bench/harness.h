@@ -1,4 +1,5 @@
-// What the programs of bench/ share: interleaved rounds of timed steps, their figures as JSON, and a main that reports an Error.
+// What the programs of bench/ share: interleaved rounds of timed steps, their figures as JSON, and
+// a main that reports an Error.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,11 +16,12 @@
 
 namespace sinter::bench {
 
-// Runs `steps` steps of each case in turn, `rounds` times, so that a slow moment of the machine hits all alike. A Case has run() and
-// `times`, which gets us per step, sorted at the end.
+// Runs `steps` steps of each case in turn, `rounds` times, so that a slow moment of the machine
+// hits all alike. A Case has run() and `times`, which gets us per step, sorted at the end.
 template <class Case>
 void time_rounds(std::vector<Case>& cases, int rounds, int steps, Device device) {
-  const int per_sample = device == kCpu ? 1 : steps;  // elsewhere waiting for the device is no part of a step
+  const int per_sample =
+      device == kCpu ? 1 : steps;  // elsewhere waiting for the device is no part of a step
   for (int round = 0; round < rounds; ++round) {
     for (Case& c : cases) {
       for (int i = 0; i < steps; i += per_sample) {
@@ -27,14 +29,18 @@ void time_rounds(std::vector<Case>& cases, int rounds, int steps, Device device)
         const auto start = std::chrono::steady_clock::now();
         for (int n = 0; n < per_sample; ++n) c.run();
         synchronize(device);
-        c.times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / per_sample);
+        c.times.push_back(
+            std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                .count() /
+            per_sample);
       }
     }
   }
   for (Case& c : cases) std::sort(c.times.begin(), c.times.end());
 }
 
-// One object, or an array of them if there are several; to a file, to stdout for "-", nowhere for "".
+// One object, or an array of them if there are several; to a file, to stdout for "-", nowhere for
+// "".
 inline void write_json(const nlohmann::ordered_json& rows, const std::string& file) {
   const std::string text = (rows.size() == 1 ? rows[0] : rows).dump(1) + "\n";
   if (file == "-") {

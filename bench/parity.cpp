@@ -1,9 +1,11 @@
-// One side of bench/torch_parity.py: trains an MLP from given weights on given batches and writes what came out.
+// One side of bench/torch_parity.py: trains an MLP from given weights on given batches and writes
+// what came out.
 //
-//   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N --device cpu
+//   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N
+//   --device cpu
 //
-// IN: "0.weight", "0.bias", .. (f32 or f64), "x" [N, B, I], "y" i32 [N, B]. OUT: the weights after N steps, "grad.NAME" of the first step,
-// "loss" f64 [N].
+// IN: "0.weight", "0.bias", .. (f32 or f64), "x" [N, B, I], "y" i32 [N, B]. OUT: the weights after
+// N steps, "grad.NAME" of the first step, "loss" f64 [N].
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -36,14 +38,17 @@ int run(int argc, char** argv) {
   const Tensor x = nn::find(weights, "x")->to(device), y = nn::find(weights, "y")->to(device);
   std::erase_if(weights, [](const nn::NamedTensor& t) { return t.name == "x" || t.name == "y"; });
   std::vector<int64_t> sizes{x.size(2)};
-  for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer)); layer += 2) sizes.push_back(w->size(0));
+  for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer));
+       layer += 2)
+    sizes.push_back(w->size(0));
   nn::Mlp net(sizes);
   net.to(x.dtype());
   net.to(device);
   nn::load_state_dict(net, weights);
   std::unique_ptr<nn::Optimizer> opt;
   if (optimizer == "sgd") {
-    opt = std::make_unique<nn::Sgd>(net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = 0.9});
+    opt = std::make_unique<nn::Sgd>(
+        net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = 0.9});
   } else {
     opt = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.001});
   }
@@ -58,7 +63,8 @@ int run(int argc, char** argv) {
   nn::NamedTensors results;
   std::vector<double> losses;
   for (int s = 0; s < steps; ++s) {
-    const Tensors batch{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})), contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
+    const Tensors batch{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})),
+        contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
     const NoGrad no_grad;
     const Tensor loss = [&] {
       const GradMode on(true);
@@ -66,7 +72,8 @@ int run(int argc, char** argv) {
     }();
     losses.push_back(mean(detach(loss)).item());
     if (s > 0) continue;
-    for (const auto& [name, p] : net.named_parameters()) results.push_back({"grad." + name, copy(p.grad())});
+    for (const auto& [name, p] : net.named_parameters())
+      results.push_back({"grad." + name, copy(p.grad())});
   }
   for (const auto& [name, p] : net.named_parameters()) results.push_back({name, p});
   results.push_back({"loss", Tensor::from(losses, {steps})});
@@ -77,4 +84,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace sinter
 
-int main(int argc, char** argv) { return sinter::bench::run_reporting_errors(sinter::run, argc, argv); }
+int main(int argc, char** argv) {
+  return sinter::bench::run_reporting_errors(sinter::run, argc, argv);
+}

@@ -1,8 +1,11 @@
-// What the profiler costs, and whether it tells the time: prints its figures and exits 1 if a budget is missed.
+// What the profiler costs, and whether it tells the time: prints its figures and exits 1 if a
+// budget is missed.
 //
-// Budgets: a disabled scope <= 3 ns and an enabled one <= 100 ns (medians of batches, less the empty loop); work of a known length, three
-// scopes deep, is reported within 2 %; two threads that record get 1.6 times as much done as one; the default training step at batch 128
-// takes at most 2 % longer. The cost of an op (scope, info with a cached shape, kernel span) is printed without a budget.
+// Budgets: a disabled scope <= 3 ns and an enabled one <= 100 ns (medians of batches, less the
+// empty loop); work of a known length, three scopes deep, is reported within 2 %; two threads that
+// record get 1.6 times as much done as one; the default training step at batch 128 takes at most 2
+// % longer. The cost of an op (scope, info with a cached shape, kernel span) is printed without a
+// budget.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -49,9 +52,11 @@ void spin(int64_t ns) {
   g_spun += t1 - t0;
 }
 
-bool verdict(const std::string& what, double value, double limit, const char* unit, bool at_least = false) {
+bool verdict(
+    const std::string& what, double value, double limit, const char* unit, bool at_least = false) {
   const bool ok = at_least ? value >= limit : value <= limit;
-  std::printf("%-44s %8.2f %s  (budget %s%.3g)  %s\n", what.c_str(), value, unit, at_least ? ">= " : "", limit, ok ? "ok" : "MISSED");
+  std::printf("%-44s %8.2f %s  (budget %s%.3g)  %s\n", what.c_str(), value, unit,
+      at_least ? ">= " : "", limit, ok ? "ok" : "MISSED");
   return ok;
 }
 
@@ -76,7 +81,8 @@ double op_cost() {
       Scope scope("bench", ScopeKind::op);
       scope.describe([] {
         ShapeKey key;
-        key.add("f32", std::array<int64_t, 2>{64, 784}).add("f32", std::array<int64_t, 2>{256, 784});
+        key.add("f32", std::array<int64_t, 2>{64, 784})
+            .add("f32", std::array<int64_t, 2>{256, 784});
         return OpInfo{.shape_key = key.intern()};
       });
       KernelSpan span;
@@ -86,7 +92,8 @@ double op_cost() {
   return median(samples);
 }
 
-// Largest relative error, in percent, of the three levels' self times against what their spins measured themselves.
+// Largest relative error, in percent, of the three levels' self times against what their spins
+// measured themselves.
 double spin_error() {
   constexpr int64_t kSpinNs[] = {400'000, 200'000, 100'000};
   double spun[3] = {};
@@ -131,16 +138,14 @@ double two_threads() {
       const auto work = [&] {
         scopes();  // its buffer is made
         --waiting;
-        while (waiting > 0) {
-        }
+        while (waiting > 0) {}
         scopes();
       };
       std::thread other;
       if (threads == 2) other = std::thread(work);
       scopes();
       --waiting;
-      while (waiting > 0) {
-      }
+      while (waiting > 0) {}
       const int64_t t0 = now();
       scopes();
       if (other.joinable()) other.join();
@@ -157,7 +162,8 @@ double step_cost() {
   set_num_threads(available_cores());
   nn::Mlp model({784, 256, 128, 10});
   nn::Adam optimizer(model.named_parameters());
-  const Tensor images = cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32), labels = sample_labels(128, 10, 1);
+  const Tensor images = cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32),
+               labels = sample_labels(128, 10, 1);
   const auto train_step = [&] {
     optimizer.zero_grad();
     const Tensor losses = cross_entropy(model(images), labels);
@@ -167,7 +173,9 @@ double step_cost() {
   constexpr int kSteps = 40;
   const auto round = [&](bool profiled) {
     std::unique_ptr<Session> session;
-    if (profiled) session = std::make_unique<Session>(Options{.schedule = {.wait = 0, .warmup = 5, .active = kSteps}});
+    if (profiled)
+      session = std::make_unique<Session>(
+          Options{.schedule = {.wait = 0, .warmup = 5, .active = kSteps}});
     std::vector<double> ns;
     for (int i = 0; i < kSteps + 5; ++i) {
       const int64_t t0 = now();
@@ -179,7 +187,8 @@ double step_cost() {
   };
   std::vector<double> profiled, clean;
   for (int pair = 0; pair < 15; ++pair) {
-    for (const bool first : {pair % 2 == 0, pair % 2 == 1}) (first ? profiled : clean).push_back(round(first));
+    for (const bool first : {pair % 2 == 0, pair % 2 == 1})
+      (first ? profiled : clean).push_back(round(first));
   }
   return 100 * (paired_ratio(profiled, clean).value - 1);
 }
@@ -190,8 +199,10 @@ int main() {
   bool ok = true;
   const double loop = ns_per_call(200, 10000, [] {});
   const double clock = ns_per_call(200, 1000, [] { now(); });
-  std::printf("%-44s %8.2f ns\n%-44s %8.2f ns\n", "empty loop", loop, "one reading of the clock", clock);
-  ok &= verdict("scope, disabled", ns_per_call(200, 10000, [] { Scope scope("bench"); }) - loop, 3, "ns");
+  std::printf(
+      "%-44s %8.2f ns\n%-44s %8.2f ns\n", "empty loop", loop, "one reading of the clock", clock);
+  ok &= verdict(
+      "scope, disabled", ns_per_call(200, 10000, [] { Scope scope("bench"); }) - loop, 3, "ns");
   ok &= verdict("scope, enabled", enabled_cost(), 100, "ns");
   std::printf("%-44s %8.2f ns\n", "op, enabled: scope + shape + kernel span", op_cost());
   ok &= verdict("known work, three deep: largest error", spin_error(), 2, "% ");

@@ -1,9 +1,11 @@
-// Times one training step of an MLP 784-H..-10, eager or fused, on a resident batch of random data: the figure that docs/results/ compare.
+// Times one training step of an MLP 784-H..-10, eager or fused, on a resident batch of random data:
+// the figure that docs/results/ compare.
 //
 //   step --batch 1,16,64,128,1024 --hidden 256,128 --mode fused --threads 2 --json out.json
 //
-// Rounds of every case run interleaved (all batches and modes in turn), so that a slow moment of the machine hits them alike; the figure is
-// the median over all steps. --json - prints one object (an array of them if there are several cases) with median_us.
+// Rounds of every case run interleaved (all batches and modes in turn), so that a slow moment of
+// the machine hits them alike; the figure is the median over all steps. --json - prints one object
+// (an array of them if there are several cases) with median_us.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -38,14 +40,16 @@ struct Case {
 
 Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
   Tensor x = Tensor::empty({rows, cols});
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = uniform_from_bits(philox_word(3, 0, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = uniform_from_bits(philox_word(3, 0, static_cast<uint64_t>(i)));
   return cast(x, dtype);
 }
 
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
   std::vector<std::string> modes{"eager"};
-  std::string dtype = "f32", optimizer = "adam", json, rules = "all", products = "onednn", where = "cpu";
+  std::string dtype = "f32", optimizer = "adam", json, rules = "all", products = "onednn",
+              where = "cpu";
   int threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   CLI::App app("Times one training step of an MLP 784-H..-10");
   app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
@@ -53,15 +57,24 @@ int run(int argc, char** argv) {
   app.add_option("--dtype", dtype)
       ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"adam", "sgd"}))->capture_default_str();
-  app.add_option("--mode", modes, "eager, fused, or both")->delimiter(',')->check(CLI::IsMember({"eager", "fused"}))->capture_default_str();
+  app.add_option("--optimizer", optimizer)
+      ->check(CLI::IsMember({"adam", "sgd"}))
+      ->capture_default_str();
+  app.add_option("--mode", modes, "eager, fused, or both")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"eager", "fused"}))
+      ->capture_default_str();
   app.add_option("--rules", rules)->capture_default_str();
-  app.add_option("--gemm", products, "who multiplies matrices")->check(CLI::IsMember({"onednn", "eigen"}))->capture_default_str();
+  app.add_option("--gemm", products, "who multiplies matrices")
+      ->check(CLI::IsMember({"onednn", "eigen"}))
+      ->capture_default_str();
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--rounds", rounds)->capture_default_str();
   app.add_option("--steps", steps, "steps of a round")->capture_default_str();
   app.add_option("--warmup", warmup)->capture_default_str();
-  app.add_option("--device", where, "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N")->capture_default_str();
+  app.add_option("--device", where,
+         "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N")
+      ->capture_default_str();
   app.add_option("--json", json, "file, or - for stdout");
   CLI11_PARSE(app, argc, argv);
   set_num_threads(threads);
@@ -83,7 +96,8 @@ int run(int argc, char** argv) {
       if (optimizer == "adam") {
         c.optimizer = std::make_unique<nn::Adam>(c.net->named_parameters());
       } else {
-        c.optimizer = std::make_unique<nn::Sgd>(c.net->named_parameters(), nn::SgdOptions{.lr = 0.01});
+        c.optimizer =
+            std::make_unique<nn::Sgd>(c.net->named_parameters(), nn::SgdOptions{.lr = 0.01});
       }
       nn::Mlp* net = c.net.get();
       nn::Optimizer* opt = c.optimizer.get();
@@ -95,10 +109,14 @@ int run(int argc, char** argv) {
         return Tensors{losses};
       };
       Tensor labels = Tensor::empty({batch}, DType::i32);
-      for (int64_t i = 0; i < batch; ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(philox_word(4, 0, static_cast<uint64_t>(i)) % 10);
-      c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32).to(device), labels.to(device)};
-      c.step = std::make_unique<capture::Step>(
-          c.function, capture::StepOptions{.rules = capture::RuleSet(mode == "fused" ? rules : "none"), .parameters = nn::parameter_visitor(*net)});
+      for (int64_t i = 0; i < batch; ++i)
+        labels.data<int32_t>()[i] =
+            static_cast<int32_t>(philox_word(4, 0, static_cast<uint64_t>(i)) % 10);
+      c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32).to(device),
+          labels.to(device)};
+      c.step = std::make_unique<capture::Step>(c.function,
+          capture::StepOptions{.rules = capture::RuleSet(mode == "fused" ? rules : "none"),
+              .parameters = nn::parameter_visitor(*net)});
       for (int i = 0; i < 2; ++i) (*c.step)(c.inputs);
       c.launches = static_cast<int64_t>(c.step->captured()->executor->launches());
       if (mode == "eager") c.step.reset();
@@ -112,21 +130,14 @@ int run(int argc, char** argv) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (Case& c : cases) {
     const double median = c.times[c.times.size() / 2];
-    out.push_back({{"peer", "sinter"},
-                   {"mode", c.mode},
-                   {"dtype", dtype},
-                   {"optim", optimizer},
-                   {"layers", sizes},
-                   {"batch", c.batch},
-                   {"device", device.str()},
-                   {"threads", threads},
-                   {"steps", c.times.size()},
-                   {"median_us", median},
-                   {"min_us", c.times.front()},
-                   {"launches", c.launches}});
+    out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
+        {"layers", sizes}, {"batch", c.batch}, {"device", device.str()}, {"threads", threads},
+        {"steps", c.times.size()}, {"median_us", median}, {"min_us", c.times.front()},
+        {"launches", c.launches}});
     if (json != "-") {
-      fmt::print("sinter {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n", dtype, optimizer, c.mode, c.batch, median, c.times.front(),
-                 1e6 * static_cast<double>(c.batch) / median);
+      fmt::print("sinter {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
+          dtype, optimizer, c.mode, c.batch, median, c.times.front(),
+          1e6 * static_cast<double>(c.batch) / median);
     }
   }
   bench::write_json(out, json);

@@ -29,20 +29,26 @@ struct Bound {
 bool written(const Graph& graph, int buffer) {
   for (const Node& node : graph.nodes) {
     for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] >= 0 && graph.values[node.in[i]].buffer == buffer && node.op->writes_input(i, node.in.size())) return true;
+      if (node.in[i] >= 0 && graph.values[node.in[i]].buffer == buffer &&
+          node.op->writes_input(i, node.in.size()))
+        return true;
     }
   }
   return false;
 }
 
-// By how many bytes the tensors lie further back in one storage than the values in their buffer; nothing if they lie otherwise.
+// By how many bytes the tensors lie further back in one storage than the values in their buffer;
+// nothing if they lie otherwise.
 std::optional<int64_t> shift_of(const Graph& graph, const std::vector<Bound>& parts) {
   std::optional<int64_t> shift;
   for (const auto& [value, tensor] : parts) {
     const Value& v = graph.values[value];
     const int64_t here = (tensor.offset() - v.offset) * static_cast<int64_t>(size_of(v.dtype));
-    const bool same_layout = (v.contiguous() && tensor.is_contiguous()) || tensor.strides() == v.strides;
-    if (!same_layout || here < 0 || tensor.storage() != parts[0].tensor.storage() || shift.value_or(here) != here) return std::nullopt;
+    const bool same_layout =
+        (v.contiguous() && tensor.is_contiguous()) || tensor.strides() == v.strides;
+    if (!same_layout || here < 0 || tensor.storage() != parts[0].tensor.storage() ||
+        shift.value_or(here) != here)
+      return std::nullopt;
     shift = here;
   }
   return shift;
@@ -55,15 +61,17 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
   std::shared_ptr<Storage> storage = parts[0].tensor.storage();
   if (!shift || *shift + b.bytes > storage->bytes()) {
     SINTER_CHECK(!written(graph, buffer), state,
-                 cat("graph: cannot bind: ", escaped(name), " ", parts[0].tensor.describe(),
-                     "; the graph changes it, and it must lie in one storage",
-                     parts.size() > 1 ? " with " + escaped(graph.values[parts[1].value].name) : "", " as it did when the graph was saved"));
-    storage = Tensor::zeros({static_cast<int64_t>(b.bytes)}, DType::u8, parts[0].tensor.device()).storage();
+        cat("graph: cannot bind: ", escaped(name), " ", parts[0].tensor.describe(),
+            "; the graph changes it, and it must lie in one storage",
+            parts.size() > 1 ? " with " + escaped(graph.values[parts[1].value].name) : "",
+            " as it did when the graph was saved"));
+    storage = Tensor::zeros({static_cast<int64_t>(b.bytes)}, DType::u8, parts[0].tensor.device())
+                  .storage();
     for (const Bound& part : parts) {
       const Value& v = graph.values[part.value];
-      SINTER_CHECK(
-          v.contiguous(), state,
-          cat("graph: cannot bind: ", escaped(v.name), " ", part.tensor.describe(), "; the graph wants strides ", v.strides.str()));
+      SINTER_CHECK(v.contiguous(), state,
+          cat("graph: cannot bind: ", escaped(v.name), " ", part.tensor.describe(),
+              "; the graph wants strides ", v.strides.str()));
       Tensor to = Tensor::view_of(storage, v.dtype, v.shape, v.strides, v.offset);
       launch_op({kCopyOp, {&part.tensor, 1}, {&to, 1}, Attrs(), Role::none});
     }
@@ -74,9 +82,11 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
   for (Value& v : graph.values) {
     if (v.buffer != buffer) continue;
     const int64_t size = static_cast<int64_t>(size_of(v.dtype));
-    const bool is_step_state = v.dtype == DType::u8 && written(graph, buffer);  // what else of bytes is changed in place
+    const bool is_step_state =
+        v.dtype == DType::u8 && written(graph, buffer);  // what else of bytes is changed in place
     SINTER_CHECK(*shift % (is_step_state ? int64_t{alignof(StepState)} : size) == 0, state,
-                 cat("graph: cannot bind: ", escaped(name), "; it begins between two elements of ", print_type(v)));
+        cat("graph: cannot bind: ", escaped(name), "; it begins between two elements of ",
+            print_type(v)));
     v.offset += *shift / size;
   }
 }
@@ -88,7 +98,8 @@ Graph load(const std::string& file) {
   SINTER_CHECK(in, data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
   std::string text(kMaxGraphBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  SINTER_CHECK(!in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
+  SINTER_CHECK(
+      !in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
   text.resize(static_cast<size_t>(in.gcount()));
   return parse(text, escaped(file));
 }
@@ -105,25 +116,29 @@ Graph bind(Graph graph, const FindTensor& find) {
     if (!t.defined()) {
       missing.push_back(cat("missing ", escaped(v.name), " ", print_type(v)));
     } else if (t.shape() != v.shape || t.dtype() != v.dtype) {
-      different.push_back(cat("shape ", escaped(v.name), ": found ", name_of(t.dtype()), t.shape().str(), ", graph ", print_type(v)));
+      different.push_back(cat("shape ", escaped(v.name), ": found ", name_of(t.dtype()),
+          t.shape().str(), ", graph ", print_type(v)));
     } else {
       SINTER_CHECK(!any || t.device() == device, device,
-                   cat("graph: cannot bind: ", escaped(v.name), " ", t.describe(), "; others are on ", device.str()));
+          cat("graph: cannot bind: ", escaped(v.name), " ", t.describe(), "; others are on ",
+              device.str()));
       device = t.device();
       any = true;
       parts[v.buffer].push_back({static_cast<int>(i), t});
     }
   }
   SINTER_CHECK(missing.empty() && different.empty(), checkpoint,
-               cat("graph: parameters do not match: ", missing.size(), " missing, ", different.size(), " of another shape or type",
-                   lines(missing), lines(different)));
+      cat("graph: parameters do not match: ", missing.size(), " missing, ", different.size(),
+          " of another shape or type", lines(missing), lines(different)));
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     Buffer& buffer = graph.buffers[b];
     buffer.device = device;
     if (buffer.kind == Buffer::Kind::constant) {
-      const auto v =
-          std::find_if(graph.values.begin(), graph.values.end(), [&](const Value& value) { return value.buffer == static_cast<int>(b); });
-      buffer.storage = Tensor::full({}, buffer.value, v == graph.values.end() ? DType::f32 : v->dtype, device).storage();
+      const auto v = std::find_if(graph.values.begin(), graph.values.end(),
+          [&](const Value& value) { return value.buffer == static_cast<int>(b); });
+      buffer.storage =
+          Tensor::full({}, buffer.value, v == graph.values.end() ? DType::f32 : v->dtype, device)
+              .storage();
     }
     if (!parts[b].empty()) bind_buffer(graph, static_cast<int>(b), parts[b]);
   }
@@ -132,7 +147,8 @@ Graph bind(Graph graph, const FindTensor& find) {
 
 void check_forward(const Graph& graph, const std::string& file) {
   const char* const hint = "mnist predict --dump-graph F writes one that fits";
-  // What it changes: parameters, and with them the optimizer's memory ("exp_avg/0.weight"), which goes without saying.
+  // What it changes: parameters, and with them the optimizer's memory ("exp_avg/0.weight"), which
+  // goes without saying.
   std::set<std::string> parameters;
   int others = 0;
   for (const Node& node : graph.nodes) {
@@ -140,25 +156,28 @@ void check_forward(const Graph& graph, const std::string& file) {
       if (node.in[i] < 0 || !node.op->writes_input(i, node.in.size())) continue;
       const Value& v = graph.values[node.in[i]];
       if (graph.buffers[v.buffer].kind == Buffer::Kind::local) continue;
-      const bool state =
-          v.name.find('/') != std::string::npos || v.name == "step_state" || v.name == "rng" || v.name.starts_with("external.");
+      const bool state = v.name.find('/') != std::string::npos || v.name == "step_state" ||
+                         v.name == "rng" || v.name.starts_with("external.");
       state ? void(++others) : void(parameters.insert(v.name));
     }
   }
   const auto refuse = [&](const std::string& what) {
-    throw Error(Error::Kind::data, cat("graph: not for predict: ", escaped(file), "; ", what), hint);
+    throw Error(
+        Error::Kind::data, cat("graph: not for predict: ", escaped(file), "; ", what), hint);
   };
   if (!parameters.empty()) refuse(cat("it updates ", parameters.size(), " parameters"));
   if (others) refuse(cat("it changes ", others, " tensors in place"));
   if (graph.inputs.size() != 1 || graph.outputs.size() != 1)
-    refuse(cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(), " outputs, wanted one of each"));
+    refuse(cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),
+        " outputs, wanted one of each"));
   const Value& input = graph.values[graph.inputs[0]];
-  if (!input.contiguous()) refuse(cat("its input has strides ", input.strides.str(), ", wanted a dense one"));
+  if (!input.contiguous())
+    refuse(cat("its input has strides ", input.strides.str(), ", wanted a dense one"));
   for (const int value : {graph.inputs[0], graph.outputs[0]}) {
     const Value& v = graph.values[value];
     if (v.dtype != DType::f32 || v.shape.rank() != 2 || v.shape[0] != 1) {
-      refuse(cat(value == graph.inputs[0] ? "its input is " : "its output is ", print_type(v), ", wanted f32[1, ",
-                 value == graph.inputs[0] ? "N]" : "C]"));
+      refuse(cat(value == graph.inputs[0] ? "its input is " : "its output is ", print_type(v),
+          ", wanted f32[1, ", value == graph.inputs[0] ? "N]" : "C]"));
     }
   }
 }

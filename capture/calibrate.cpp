@@ -29,7 +29,8 @@ using profiler::kLoad, profiler::Roofs;
 // Of the calibration that goes on: how unsteady its worst kind was.
 thread_local double worst_spread = 0;
 
-// ns of one call of work(): the best of what fits `ms`, at least three batches of `calls`; other load only ever adds.
+// ns of one call of work(): the best of what fits `ms`, at least three batches of `calls`; other
+// load only ever adds.
 template <class F>
 double best_ns(Device device, double ms, int calls, F&& work) {
   std::vector<double> batches;
@@ -40,7 +41,8 @@ double best_ns(Device device, double ms, int calls, F&& work) {
     const auto begin = Clock::now();
     for (int i = 0; i < calls; ++i) work();
     synchronize(device);
-    batches.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls);
+    batches.push_back(
+        std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls);
   }
   const double best = *std::min_element(batches.begin(), batches.end());
   worst_spread = std::max(worst_spread, profiler::median(batches) / best - 1);
@@ -49,7 +51,8 @@ double best_ns(Device device, double ms, int calls, F&& work) {
 
 // Uniform in [-1, 1): zeros cost less power, so that a card would not have to lower its clock.
 Tensor noise(const Shape& shape) {
-  constexpr int64_t kPeriod = 1 << 16;  // then it repeats: a tensor larger than the caches would take longer to draw than to measure
+  constexpr int64_t kPeriod = 1 << 16;  // then it repeats: a tensor larger than the caches would
+                                        // take longer to draw than to measure
   const Tensor t = Tensor::empty(shape, DType::f32);
   float* const out = t.data<float>();
   uint64_t state = 1;
@@ -65,8 +68,10 @@ Tensor noise(const Shape& shape) {
 double gemm_gflops(Device device, DType dtype, std::initializer_list<int64_t> sizes) {
   double best = 0;
   for (const int64_t n : sizes) {
-    const Tensor a = cast(noise({n, n}), dtype).to(device), b = cast(noise({n, n}), dtype).to(device);
-    best = std::max(best, 2 * static_cast<double>(n * n * n) / best_ns(device, 40, device == kCpu ? 1 : 8, [&] { matmul(a, b); }));
+    const Tensor a = cast(noise({n, n}), dtype).to(device),
+                 b = cast(noise({n, n}), dtype).to(device);
+    best = std::max(best, 2 * static_cast<double>(n * n * n) /
+                              best_ns(device, 40, device == kCpu ? 1 : 8, [&] { matmul(a, b); }));
   }
   return best;
 }
@@ -75,7 +80,8 @@ double gemm_gflops(Device device, DType dtype, std::initializer_list<int64_t> si
 double copy_gbs(Device device, int64_t bytes) {
   const Tensor x = noise({std::max<int64_t>(bytes / 8, 1)}).to(device);
   const int calls = bytes < int64_t{64} << 20 ? 8 : 1;
-  const double ns = std::min(best_ns(device, 20, calls, [&] { copy(x); }), best_ns(device, 20, calls, [&] { scale(x, 1.5); }));
+  const double ns = std::min(best_ns(device, 20, calls, [&] { copy(x); }),
+      best_ns(device, 20, calls, [&] { scale(x, 1.5); }));
   return static_cast<double>(8 * x.numel()) / ns;
 }
 
@@ -98,8 +104,8 @@ double op_ns(Device device) {
   return ns / (2 * kOps + 1);  // and the sum of the gradients
 }
 
-// A kernel that has next to nothing to do, and the gap between two nodes of a CUDA graph. Only where the device keeps records of its own
-// the two come apart.
+// A kernel that has next to nothing to do, and the gap between two nodes of a CUDA graph. Only
+// where the device keeps records of its own the two come apart.
 void measure_node(Device device, Roofs& roofs) {
   constexpr int kNodes = 64;
   const auto chain = [&](const Tensors& in) {
@@ -111,12 +117,14 @@ void measure_node(Device device, Roofs& roofs) {
   const Tensors in{Tensor::zeros({32}, DType::f32).to(device)};
   for (int i = 0; i < 3; ++i) step(in);
   roofs.floor_ns = best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
-  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 8}, .device = device, .replayed = true});
+  profiler::Session session(
+      {.schedule = {.wait = 0, .warmup = 1, .active = 8}, .device = device, .replayed = true});
   for (; !session.done(); session.step()) step(in);
   const profiler::Report report = session.finish();
   if (report.source != profiler::Source::cupti || !report.incomplete.empty()) return;
   double kernels = 0;
-  for (const profiler::OpCall& call : report.rows().calls) kernels += static_cast<double>(call.device_ns) / (8 * kNodes);
+  for (const profiler::OpCall& call : report.rows().calls)
+    kernels += static_cast<double>(call.device_ns) / (8 * kNodes);
   roofs.node_gap_ns = std::max(0.0, roofs.floor_ns - kernels);
   roofs.floor_ns -= roofs.node_gap_ns;
 }
@@ -127,8 +135,10 @@ double event_ns() {
   std::string why;
   const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(kLaunches, why);
   const auto begin = Clock::now();
-  for (int i = 0; i < kLaunches; ++i) timer->has_records() ? (timer->submitting(1), timer->submitted()) : void(timer->mark());
-  const double ns = std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kLaunches;
+  for (int i = 0; i < kLaunches; ++i)
+    timer->has_records() ? (timer->submitting(1), timer->submitted()) : void(timer->mark());
+  const double ns =
+      std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kLaunches;
   timer->wait();
   return ns;
 }
@@ -150,9 +160,11 @@ double scope_ns() {
 double busy_seconds(const std::string& proc_stat) {
   std::istringstream in(proc_stat);
   std::string cpu;
-  double user = 0, nice = 0, system = 0, idle = 0, waits_for_disk = 0, irq = 0, softirq = 0, stolen = 0;
+  double user = 0, nice = 0, system = 0, idle = 0, waits_for_disk = 0, irq = 0, softirq = 0,
+         stolen = 0;
   in >> cpu >> user >> nice >> system >> idle >> waits_for_disk >> irq >> softirq >> stolen;
-  return (user + nice + system + irq + softirq + stolen) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return (user + nice + system + irq + softirq + stolen) /
+         static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 bool is_loaded(double others_cores, int threads, int cores) {
@@ -181,10 +193,13 @@ Roofs calibrate_once(Device device) {
   const bool cpu = device == kCpu;
   Roofs roofs{.key = profiler::roofs_key(device)};
   roofs.cache_bytes = cpu ? cpu_cache_bytes() : cuda::card_facts().l2_bytes;
-  roofs.f32_gflops = cpu ? gemm_gflops(device, DType::f32, {384, 768}) : gemm_gflops(device, DType::f32, {4096});
-  roofs.bf16_gflops = cpu ? gemm_gflops(device, DType::bf16, {512}) : gemm_gflops(device, DType::bf16, {8192});
+  roofs.f32_gflops =
+      cpu ? gemm_gflops(device, DType::f32, {384, 768}) : gemm_gflops(device, DType::f32, {4096});
+  roofs.bf16_gflops =
+      cpu ? gemm_gflops(device, DType::bf16, {512}) : gemm_gflops(device, DType::bf16, {8192});
   roofs.cache_gbs = copy_gbs(device, std::min<int64_t>(roofs.cache_bytes / 4, 4 << 20));
-  roofs.dram_gbs = copy_gbs(device, std::clamp<int64_t>(4 * roofs.cache_bytes, int64_t{64} << 20, int64_t{512} << 20));
+  roofs.dram_gbs = copy_gbs(
+      device, std::clamp<int64_t>(4 * roofs.cache_bytes, int64_t{64} << 20, int64_t{512} << 20));
   roofs.op_ns = op_ns(device);
   if (!cpu) measure_node(device, roofs), roofs.event_ns = event_ns();
   roofs.scope_ns = scope_ns();
@@ -200,8 +215,8 @@ Roofs calibrate_once(Device device) {
 }  // namespace
 
 Roofs calibrate(Device device) {
-  SINTER_CHECK(device.type != Device::Type::simt, usage, "calibrate: simt emulates threads: its times mean nothing",
-               "--device cpu or cuda");
+  SINTER_CHECK(device.type != Device::Type::simt, usage,
+      "calibrate: simt emulates threads: its times mean nothing", "--device cpu or cuda");
   Roofs best = calibrate_once(device);
   for (int again = 0; again < 2 && best.loaded; ++again) {
     Roofs next = calibrate_once(device);
@@ -224,7 +239,8 @@ bool calibrate_beaten(const profiler::Report& report) {
   const std::optional<Roofs> stored = profiler::stored_roofs(report.device);
   if (!stored || stored->beaten >= kTimes || faster_than(report).empty()) return false;
   try {
-    profiler::save_roofs(better(*stored, calibrate(report.device)), profiler::roofs_file(report.device));
+    profiler::save_roofs(
+        better(*stored, calibrate(report.device)), profiler::roofs_file(report.device));
   } catch (const std::exception&) {  // a busy machine, or a full disk: the next run tries again
     return false;
   }
@@ -232,7 +248,8 @@ bool calibrate_beaten(const profiler::Report& report) {
 }
 
 Roofs better(const Roofs& stored, Roofs fresh) {
-  for (double Roofs::*rate : {&Roofs::f32_gflops, &Roofs::bf16_gflops, &Roofs::cache_gbs, &Roofs::dram_gbs})
+  for (double Roofs::*rate :
+      {&Roofs::f32_gflops, &Roofs::bf16_gflops, &Roofs::cache_gbs, &Roofs::dram_gbs})
     fresh.*rate = std::max(fresh.*rate, stored.*rate);
   fresh.beaten = stored.beaten + 1;
   return fresh;

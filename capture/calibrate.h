@@ -1,5 +1,6 @@
-// What this machine can do, measured: the roofs that the profiler's tables judge by. Takes about half a second on a CPU,
-// and is kept (profiler/roofs.h), so that it runs once by itself. It lives here since it needs ops.
+// What this machine can do, measured: the roofs that the profiler's tables judge by. Takes about
+// half a second on a CPU, and is kept (profiler/roofs.h), so that it runs once by itself. It lives
+// here since it needs ops.
 #pragma once
 
 #include "core/device/device.h"
@@ -7,16 +8,18 @@
 
 namespace sinter::capture {
 
-// Best rates over a few runs of each kind, now; beside other programs up to three times, the least disturbed counts.
-// REQUIRES: this thread's tape is not needed any more. Error (usage): simt, whose times mean nothing.
+// Best rates over a few runs of each kind, now; beside other programs up to three times, the least
+// disturbed counts. REQUIRES: this thread's tape is not needed any more. Error (usage): simt, whose
+// times mean nothing.
 profiler::Roofs calibrate(Device device);
 
-// From the file, else measured and, unless it was under load, kept; a file that cannot be read or written is passed
-// over. `fresh`: was it measured just now, and kept?
+// From the file, else measured and, unless it was under load, kept; a file that cannot be read or
+// written is passed over. `fresh`: was it measured just now, and kept?
 profiler::Roofs calibrated(Device device, bool* fresh = nullptr);
 
-// Where a row of a steady report ran above a stored roof, that was measured on a worse day: measures again and keeps the
-// better rates. At most three times for a file, as the counted work may be wrong, too. Was it done? REQUIRES as above.
+// Where a row of a steady report ran above a stored roof, that was measured on a worse day:
+// measures again and keeps the better rates. At most three times for a file, as the counted work
+// may be wrong, too. Was it done? REQUIRES as above.
 bool calibrate_beaten(const profiler::Report& report);
 // The row that ran above its roof, or "".
 std::string faster_than(const profiler::Report& report);

@@ -16,7 +16,8 @@ std::unique_ptr<cuda::Graph> CudaReplay::capture() const {
   for (const int wait : branches_.waits) {
     if (wait != Branches::kNone) events.emplace(wait, static_cast<int>(events.size()));
   }
-  if (branches_.join != Branches::kNone) events.emplace(branches_.join, static_cast<int>(events.size()));
+  if (branches_.join != Branches::kNone)
+    events.emplace(branches_.join, static_cast<int>(events.size()));
   cuda::GraphBuilder builder(static_cast<int>(events.size()), branches_.any_side());
   const auto record = [&](int node) {
     if (const auto it = events.find(node); it != events.end()) builder.record(it->second);
@@ -58,9 +59,12 @@ void CudaReplay::run_profiled() {
   }
   const int64_t begin = profiler::session_now();
   std::vector<int64_t> ends = instrumented_->launch_timed();
-  // The host had the answer right after the last node's end; before that nothing ties the two clocks together.
+  // The host had the answer right after the last node's end; before that nothing ties the two
+  // clocks together.
   const int64_t end = profiler::session_now(), last = ends.back();
-  for (int64_t& t : ends) t = t == DeviceTimer::kLost || last == DeviceTimer::kLost ? DeviceTimer::kLost : std::max(begin, end - last) + t;
+  for (int64_t& t : ends)
+    t = t == DeviceTimer::kLost || last == DeviceTimer::kLost ? DeviceTimer::kLost
+                                                              : std::max(begin, end - last) + t;
   profiler::record_replay(begin, end, ends);
 }
 

@@ -47,17 +47,17 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
     const Value& v = graph.values[in];
     const Extent extent = extent_of(tensors_[in]);
     inputs_.push_back({.tensor = tensors_[in],
-                       .offset = extent.begin,
-                       .bytes = extent.end - extent.begin,
-                       .buffer = v.buffer});
+        .offset = extent.begin,
+        .bytes = extent.end - extent.begin,
+        .buffer = v.buffer});
   }
   for (const int out : graph.outputs) {
     const Value& v = graph.values[out];
-    const auto viewed = std::find_if(inputs_.begin(), inputs_.end(),
-                                     [&](const Input& in) { return in.buffer == v.buffer; });
+    const auto viewed = std::find_if(
+        inputs_.begin(), inputs_.end(), [&](const Input& in) { return in.buffer == v.buffer; });
     if (viewed != inputs_.end()) {
       input_views_.push_back({outputs_.size(), static_cast<size_t>(viewed - inputs_.begin()),
-                              v.offset - viewed->tensor.offset()});
+          v.offset - viewed->tensor.offset()});
     } else if (graph.buffers[v.buffer].kind == Buffer::Kind::local) {
       overwritten_.push_back(storages_[v.buffer].get());
     }
@@ -70,12 +70,12 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
   }
   for (const Node& node : graph.nodes) {
     Instruction i{.op = node.op,
-                  .attrs = node.attrs,
-                  .in = {},
-                  .out = {},
-                  .role = node.role,
-                  .written = {},
-                  .made_by = {}};
+        .attrs = node.attrs,
+        .in = {},
+        .out = {},
+        .role = node.role,
+        .written = {},
+        .made_by = {}};
     for (size_t n = 0; n < node.in.size(); ++n) {
       i.in.push_back(node.in[n] < 0 ? Tensor{} : tensors_[node.in[n]]);
       if (node.in[n] < 0 || !node.op->writes_input(n, node.in.size())) continue;
@@ -110,10 +110,10 @@ void Executor::place(Input& input, const Tensor& given) {
   char* const from = static_cast<char*>(given.raw());
   if (in_arena(given) && input.writer) {
     throw Error(Error::Kind::state,
-                cat("capture: input ", &input - inputs_.data(), " is a result of this step, which ",
-                    input.writer, " changes in it: ", given.describe(),
-                    "; the next results lie in the same memory"),
-                "give a copy(..) of it");
+        cat("capture: input ", &input - inputs_.data(), " is a result of this step, which ",
+            input.writer, " changes in it: ", given.describe(),
+            "; the next results lie in the same memory"),
+        "give a copy(..) of it");
   }
   if (cuda_graph_) {
     void* const to = input.tensor.raw();
@@ -130,15 +130,17 @@ void Executor::place(Input& input, const Tensor& given) {
 
 void Executor::check_inputs(const Tensors& inputs) const {
   SINTER_CHECK(inputs.size() == inputs_.size(), shape,
-               cat("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
+      cat("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor &given = inputs[i], &wanted = inputs_[i].tensor;
     const bool dense = given.defined() && given.is_contiguous() && wanted.is_contiguous();
-    const bool same = given.defined() && given.dtype() == wanted.dtype() && given.shape() == wanted.shape() &&
-                      given.device() == wanted.device() && (dense || given.strides() == wanted.strides());
+    const bool same = given.defined() && given.dtype() == wanted.dtype() &&
+                      given.shape() == wanted.shape() && given.device() == wanted.device() &&
+                      (dense || given.strides() == wanted.strides());
     SINTER_CHECK(same, shape,
-                 cat("graph: input ", i, " does not fit: found ", given.describe(), given.defined() ? " strides " + given.strides().str() : "",
-                     "; it must be ", wanted.describe(), " strides ", wanted.strides().str()));
+        cat("graph: input ", i, " does not fit: found ", given.describe(),
+            given.defined() ? " strides " + given.strides().str() : "", "; it must be ",
+            wanted.describe(), " strides ", wanted.strides().str()));
   }
 }
 
@@ -161,8 +163,8 @@ void Executor::run(const Tensors& inputs) {
     const Input& in = inputs_[i];
     if (!in.writer) continue;
     if (cuda_graph_ && in.tensor.raw() != inputs[i].raw()) {
-      copy_on_device(inputs[i].raw(), in.tensor.raw(), inputs[i].device(),
-                     static_cast<size_t>(in.bytes));
+      copy_on_device(
+          inputs[i].raw(), in.tensor.raw(), inputs[i].device(), static_cast<size_t>(in.bytes));
     }
     inputs[i].storage()->bump_version(in.writer);
   }
@@ -171,12 +173,12 @@ void Executor::run(const Tensors& inputs) {
     Tensor& out = outputs_[output];
     if (in_arena(given)) {
       out = Tensor::view_of(cuda_graph_ ? seen.storage() : copies_[inputs_[input].buffer],
-                            out.dtype(), out.shape(), out.strides(), seen.offset() + offset);
+          out.dtype(), out.shape(), out.strides(), seen.offset() + offset);
     } else if (out.shape() == given.shape() && out.strides() == given.strides() && offset == 0) {
       out = given;
     } else {
-      out = Tensor::view_of(given.storage(), out.dtype(), out.shape(), out.strides(),
-                            given.offset() + offset);
+      out = Tensor::view_of(
+          given.storage(), out.dtype(), out.shape(), out.strides(), given.offset() + offset);
     }
   }
   // A result on which the caller has hung something of autograd's is his; the next one begins

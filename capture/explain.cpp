@@ -15,7 +15,9 @@
 namespace sinter::capture {
 namespace {
 
-std::string kilobytes(int64_t bytes) { return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1000); }
+std::string kilobytes(int64_t bytes) {
+  return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1000);
+}
 std::string name_of(Device::Type type) {
   const std::string name = Device{type, 0}.str();
   return name.substr(0, name.find(':'));
@@ -25,9 +27,12 @@ std::string launches(int n) { return cat(n, n == 1 ? " launch" : " launches"); }
 class Explainer {
  public:
   explicit Explainer(const Captured& captured)
-      : recorded_(captured.recorded), fused_(captured.fused.graph), numbers_(file_numbers(captured.recorded)) {}
+      : recorded_(captured.recorded),
+        fused_(captured.fused.graph),
+        numbers_(file_numbers(captured.recorded)) {}
 
-  // "%7 linear, %8 relu": the recorded ops that a group stands for; more than three alike as one, "adam_update x6".
+  // "%7 linear, %8 relu": the recorded ops that a group stands for; more than three alike as one,
+  // "adam_update x6".
   std::string names(const Group& group) const {
     std::map<const OpDef*, int> counts;
     for (const int o : group.origin) ++counts[recorded_.nodes[o].op];
@@ -43,22 +48,27 @@ class Explainer {
         out += fmt::format(" x{}", std::exchange(count, 0));
         continue;
       }
-      if (node.out.empty() && !recorded_.values[node.in[0]].name.empty()) out += " of " + recorded_.values[node.in[0]].name;
+      if (node.out.empty() && !recorded_.values[node.in[0]].name.empty())
+        out += " of " + recorded_.values[node.in[0]].name;
     }
     return out;
   }
 
-  // Text of a rewriter speaks of values of the graph: %N becomes the number in the file. Values that rules made keep theirs, which is
-  // higher.
+  // Text of a rewriter speaks of values of the graph: %N becomes the number in the file. Values
+  // that rules made keep theirs, which is higher.
   std::string renumbered(std::string_view text) const {
     std::string out;
     for (size_t i = 0; i < text.size();) {
       out += text[i];
-      if (text[i++] != '%' || i == text.size() || !std::isdigit(static_cast<unsigned char>(text[i]))) continue;
+      if (text[i++] != '%' || i == text.size() ||
+          !std::isdigit(static_cast<unsigned char>(text[i])))
+        continue;
       size_t value = 0;
       for (; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i)
         value = 10 * value + static_cast<size_t>(text[i] - '0');
-      out += std::to_string(value < numbers_.size() && numbers_[value] >= 0 ? numbers_[value] : static_cast<int>(value));
+      out +=
+          std::to_string(value < numbers_.size() && numbers_[value] >= 0 ? numbers_[value]
+                                                                         : static_cast<int>(value));
     }
     return out;
   }
@@ -70,8 +80,8 @@ class Explainer {
     std::vector<int> gone;
     for (const int o : group.origin) {
       for (const int out : recorded_.nodes[o].out) {
-        const bool moved =
-            std::any_of(made.begin(), made.end(), [&](int m) { return fused_.values[m].buffer == fused_.values[out].buffer; });
+        const bool moved = std::any_of(made.begin(), made.end(),
+            [&](int m) { return fused_.values[m].buffer == fused_.values[out].buffer; });
         if (!moved) gone.push_back(out);
       }
     }
@@ -87,7 +97,8 @@ class Explainer {
     for (const Node& node : fused_.nodes) {
       if (stands_for(node, group.origin)) fused += ceiling.predicted_ns(1, fused_.cost(node));
     }
-    for (const int o : group.origin) parts += ceiling.predicted_ns(1, recorded_.cost(recorded_.nodes[o]));
+    for (const int o : group.origin)
+      parts += ceiling.predicted_ns(1, recorded_.cost(recorded_.nodes[o]));
     return fmt::format("   predicted {:.1f} us, unfused {:.1f}", 1e-3 * fused, 1e-3 * parts);
   }
 
@@ -98,7 +109,8 @@ class Explainer {
 
 }  // namespace
 
-std::string explain(const Captured& captured, const RuleSet& set, std::span<const Rule> table, const profiler::Ceiling& ceiling) {
+std::string explain(const Captured& captured, const RuleSet& set, std::span<const Rule> table,
+    const profiler::Ceiling& ceiling) {
   const Explainer explainer(captured);
   const std::vector<Group>& groups = captured.fused.groups;
   size_t width = 0;
@@ -109,49 +121,62 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   bool measured = false;
   for (const Group& group : groups) {
     if (group.kept_unfused) {
-      fallbacks += fmt::format("fallback {} <- {}: fused {:.1f} us, {} {:.1f}: kept unfused     ({} not saved)\n", group.rule,
-                               explainer.names(group), group.fused_us, group.instead, group.parts_us, launches(group.launches_saved));
+      fallbacks += fmt::format(
+          "fallback {} <- {}: fused {:.1f} us, {} {:.1f}: kept unfused     ({} not saved)\n",
+          group.rule, explainer.names(group), group.fused_us, group.instead, group.parts_us,
+          launches(group.launches_saved));
       continue;
     }
-    out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width, explainer.names(group),
-                       launches(group.launches_saved), group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
-                       explainer.intermediates(group));
+    out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width,
+        explainer.names(group), launches(group.launches_saved),
+        group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
+        explainer.intermediates(group));
     out += explainer.predicted(group, ceiling);
     if (group.fused_us > 0) {
-      out += fmt::format("   measured {:.1f} us, {} {:.1f}{}", group.fused_us, group.instead, group.parts_us,
-                         group.not_judged ? "; the machine is too busy to judge" : "");
+      out += fmt::format("   measured {:.1f} us, {} {:.1f}{}", group.fused_us, group.instead,
+          group.parts_us, group.not_judged ? "; the machine is too busy to judge" : "");
     }
     out += '\n';
     measured = measured || group.fused_us > 0;
   }
   for (const Miss& miss : captured.fused.misses) {
-    out += fmt::format("miss     {}     rule {}: {}     would save {}\n", explainer.renumbered(miss.what), miss.rule,
-                       explainer.renumbered(miss.why), launches(miss.would_save));
+    out += fmt::format("miss     {}     rule {}: {}     would save {}\n",
+        explainer.renumbered(miss.what), miss.rule, explainer.renumbered(miss.why),
+        launches(miss.would_save));
   }
   for (size_t n = 0; n < captured.fused.graph.nodes.size(); ++n) {
     const Node& node = captured.fused.graph.nodes[n];
     const std::string& made_by = captured.executor->made_by(n);
-    if (!made_by.empty()) out += explainer.renumbered(cat("kernel   %", node.out[0], " ", node.op->text(), ": ")) + made_by + '\n';
+    if (!made_by.empty())
+      out += explainer.renumbered(cat("kernel   %", node.out[0], " ", node.op->text(), ": ")) +
+             made_by + '\n';
   }
   out += fallbacks;
-  const Device::Type device = captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
+  const Device::Type device =
+      captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
   for (const Rule& rule : table) {
-    if (!rule.on(device) && set.has(rule.name)) out += cat("off      rule ", rule.name, ": no ", name_of(device), " kernel\n");
+    if (!rule.on(device) && set.has(rule.name))
+      out += cat("off      rule ", rule.name, ": no ", name_of(device), " kernel\n");
   }
   for (const Node& node : captured.fused.graph.nodes) {
     if (node.op != &kPointwiseChainOp || device != Device::Type::cuda) continue;
     const Graph& graph = captured.fused.graph;
-    out += fmt::format("chain    {} pointwise_chain: {}\n", explainer.renumbered(cat("%", node.out[0])),
-                       chain_way(graph.metas(node.in), graph.meta(node.out[0]), node.attrs));
+    out += fmt::format("chain    {} pointwise_chain: {}\n",
+        explainer.renumbered(cat("%", node.out[0])),
+        chain_way(graph.metas(node.in), graph.meta(node.out[0]), node.attrs));
   }
   if (measured || !fallbacks.empty()) {
-    out += fmt::format("choice   measured: a group goes where what runs without it is faster by {:.0f} %\n", 100 * (kMargin - 1));
+    out += fmt::format(
+        "choice   measured: a group goes where what runs without it is faster by {:.0f} %\n",
+        100 * (kMargin - 1));
   } else if (!groups.empty()) {
     out += "choice   by the cost model: fewer launches and no more bytes are better\n";
   }
   const MemoryPlan& plan = captured.executor->plan();
-  out += fmt::format("memory   {} in one arena, {} if every buffer had its own\n", kilobytes(plan.bytes), kilobytes(plan.unshared_bytes));
-  return out + cat(captured.recorded.nodes.size(), " launches -> ", captured.fused.graph.nodes.size(), " (rules ", set.text(), ")\n");
+  out += fmt::format("memory   {} in one arena, {} if every buffer had its own\n",
+      kilobytes(plan.bytes), kilobytes(plan.unshared_bytes));
+  return out + cat(captured.recorded.nodes.size(), " launches -> ",
+                   captured.fused.graph.nodes.size(), " (rules ", set.text(), ")\n");
 }
 
 }  // namespace sinter::capture

@@ -16,7 +16,8 @@ std::pair<int64_t, int64_t> extent(const Value& v) {
   return {v.offset * size, (last + 1) * size};
 }
 
-// Where an update that is not the last of its step has the step's state, which it reads only; -1 for all other nodes.
+// Where an update that is not the last of its step has the step's state, which it reads only; -1
+// for all other nodes.
 int state_read_only(const Node& node) {
   if (node.op == &kSgdUpdateOp) return node.attrs.as<SgdAttrs>().tail ? -1 : 4;
   if (node.op == &kAdamUpdateOp) return node.attrs.as<AdamAttrs>().tail ? -1 : 5;
@@ -47,15 +48,19 @@ int Graph::add_value(Value value) {
 }
 
 int Graph::add_local(const Shape& shape, DType dtype, Device device) {
-  const int buffer = add_buffer({.device = device, .bytes = static_cast<size_t>(shape.numel()) * size_of(dtype)});
-  return add_value({.buffer = buffer, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape)});
+  const int buffer =
+      add_buffer({.device = device, .bytes = static_cast<size_t>(shape.numel()) * size_of(dtype)});
+  return add_value(
+      {.buffer = buffer, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape)});
 }
 
 Tensor Graph::meta(int value) const {
   if (value < 0) return {};
   const Value& v = values[value];
   Tensor t = Tensor::meta(v.shape, v.dtype, device_of(value));
-  return v.contiguous() && v.offset == 0 ? t : t.with_layout(v.contiguous() ? t.strides() : v.strides, v.offset);
+  return v.contiguous() && v.offset == 0
+             ? t
+             : t.with_layout(v.contiguous() ? t.strides() : v.strides, v.offset);
 }
 
 Tensors Graph::metas(const std::vector<int>& ids) const {
@@ -64,7 +69,9 @@ Tensors Graph::metas(const std::vector<int>& ids) const {
   return out;
 }
 
-Cost Graph::cost(const Node& node) const { return node.op->cost(metas(node.in), metas(node.out), node.attrs); }
+Cost Graph::cost(const Node& node) const {
+  return node.op->cost(metas(node.in), metas(node.out), node.attrs);
+}
 
 bool Graph::overlap(int a, int b) const {
   if (a < 0 || b < 0 || values[a].buffer != values[b].buffer) return false;
@@ -109,40 +116,53 @@ void Graph::verify(const char* after) const {
     for (const int in : node.in) {
       if (in < 0) continue;
       SINTER_ASSERT(static_cast<size_t>(in) < values.size(), after, ": no value %", in);
-      SINTER_ASSERT(written[values[in].buffer], after, ": ", print_node(*this, node), " reads %", in, " before it is made");
+      SINTER_ASSERT(written[values[in].buffer], after, ": ", print_node(*this, node), " reads %",
+          in, " before it is made");
     }
-    const Tensors inferred = node.op->infer ? node.op->infer(metas(node.in), node.attrs) : Tensors{};
-    SINTER_ASSERT(inferred.size() == node.out.size(), after, ": ", print_node(*this, node), " should have ", inferred.size(), " results");
+    const Tensors inferred =
+        node.op->infer ? node.op->infer(metas(node.in), node.attrs) : Tensors{};
+    SINTER_ASSERT(inferred.size() == node.out.size(), after, ": ", print_node(*this, node),
+        " should have ", inferred.size(), " results");
     for (size_t o = 0; o < node.out.size(); ++o) {
       const Value& v = values[node.out[o]];
-      SINTER_ASSERT(v.shape == inferred[o].shape() && v.dtype == inferred[o].dtype(), after, ": ", print_node(*this, node), " result ", o,
-                    " should be ", inferred[o].describe());
-      SINTER_ASSERT(v.contiguous(), after, ": ", print_node(*this, node), " result ", o, " is not dense");
+      SINTER_ASSERT(v.shape == inferred[o].shape() && v.dtype == inferred[o].dtype(), after, ": ",
+          print_node(*this, node), " result ", o, " should be ", inferred[o].describe());
+      SINTER_ASSERT(
+          v.contiguous(), after, ": ", print_node(*this, node), " result ", o, " is not dense");
       written[v.buffer] = 1;
     }
   }
-  for (const int out : outputs) SINTER_ASSERT(written[values[out].buffer], after, ": output %", out, " is never made");
+  for (const int out : outputs)
+    SINTER_ASSERT(written[values[out].buffer], after, ": output %", out, " is never made");
 }
 
 std::string difference(const Graph& a, const Graph& b) {
   const size_t n = std::min(a.nodes.size(), b.nodes.size());
   for (size_t i = 0; i < n; ++i) {
     const Node &x = a.nodes[i], &y = b.nodes[i];
-    const bool same = x.op == y.op && x.attrs == y.attrs && x.in == y.in && x.out == y.out && x.role == y.role;
-    if (!same) return cat("op ", i, " is ", print_node(a, x), " in the first recording, ", print_node(b, y), " in the second");
+    const bool same =
+        x.op == y.op && x.attrs == y.attrs && x.in == y.in && x.out == y.out && x.role == y.role;
+    if (!same)
+      return cat("op ", i, " is ", print_node(a, x), " in the first recording, ", print_node(b, y),
+          " in the second");
   }
   if (a.nodes.size() != b.nodes.size()) {
     const Graph& longer = a.nodes.size() > n ? a : b;
-    return cat("the first recording has ", a.nodes.size(), " ops, the second ", b.nodes.size(), "; the extra one is ", print_node(longer, longer.nodes[n]));
+    return cat("the first recording has ", a.nodes.size(), " ops, the second ", b.nodes.size(),
+        "; the extra one is ", print_node(longer, longer.nodes[n]));
   }
   for (size_t v = 0; v < std::min(a.values.size(), b.values.size()); ++v) {
     const Buffer &x = a.buffers[a.values[v].buffer], &y = b.buffers[b.values[v].buffer];
     if (!(a.values[v] == b.values[v]) || x.kind != y.kind) {
-      return cat("value %", v, " is ", a.meta(static_cast<int>(v)).describe(), " in the first recording, ", b.meta(static_cast<int>(v)).describe(), " in the second");
+      return cat("value %", v, " is ", a.meta(static_cast<int>(v)).describe(),
+          " in the first recording, ", b.meta(static_cast<int>(v)).describe(), " in the second");
     }
-    if (x.kind == Buffer::Kind::constant && x.value != y.value) return cat("a constant is ", print_value(x.value), " in the first recording, ", print_value(y.value), " in the second");
+    if (x.kind == Buffer::Kind::constant && x.value != y.value)
+      return cat("a constant is ", print_value(x.value), " in the first recording, ",
+          print_value(y.value), " in the second");
     if (x.kind == Buffer::Kind::external && x.storage != y.storage) {
-      return cat("the step makes a tensor that no op produced, anew each time: ", a.values[v].name, " ", a.meta(static_cast<int>(v)).describe());
+      return cat("the step makes a tensor that no op produced, anew each time: ", a.values[v].name,
+          " ", a.meta(static_cast<int>(v)).describe());
     }
   }
   if (a.values.size() != b.values.size() || a.outputs != b.outputs) return "the results differ";

@@ -1,8 +1,10 @@
-// A captured step as data: buffers (memory), values (views of buffers), nodes (ops in execution order). It knows no device and runs nothing:
-// rules rewrite it, plan.h lays out its memory, executor.h runs it, text.h prints and parses it.
+// A captured step as data: buffers (memory), values (views of buffers), nodes (ops in execution
+// order). It knows no device and runs nothing: rules rewrite it, plan.h lays out its memory,
+// executor.h runs it, text.h prints and parses it.
 //
-// Views are values, not nodes: they launch nothing. Ops that work in place name the same value as before, so order is told by reads and
-// writes of buffers (Graph::conflict), never by values alone. verify() holds after every pass.
+// Views are values, not nodes: they launch nothing. Ops that work in place name the same value as
+// before, so order is told by reads and writes of buffers (Graph::conflict), never by values alone.
+// verify() holds after every pass.
 #pragma once
 
 #include <memory>
@@ -23,17 +25,18 @@ struct Buffer {
   Kind kind = Kind::local;
   Device device;
   size_t bytes = 0;
-  std::shared_ptr<Storage> storage;  // external and constant: what it is bound to; null in a loaded graph until bind()
-  double value = 0;                  // constant
+  std::shared_ptr<Storage>
+      storage;  // external and constant: what it is bound to; null in a loaded graph until bind()
+  double value = 0;  // constant
 };
 
 struct Value {
   int buffer = -1;
   DType dtype = DType::f32;
   Shape shape;
-  Strides strides;      // elements
-  int64_t offset = 0;   // elements
-  std::string name;     // inputs and externals: "x", "0.weight"
+  Strides strides;     // elements
+  int64_t offset = 0;  // elements
+  std::string name;    // inputs and externals: "x", "0.weight"
   bool contiguous() const { return strides == contiguous_strides(shape) || shape.numel() <= 1; }
   bool operator==(const Value&) const = default;
 };
@@ -43,8 +46,8 @@ struct Node {
   Attrs attrs;
   std::vector<int> in, out;  // values; -1: an absent input
   Role role = Role::none;
-  std::string module;        // path of the module that ran it, for the reader
-  std::vector<int> origin;   // numbers of the recorded nodes that it stands for
+  std::string module;          // path of the module that ran it, for the reader
+  std::vector<int> origin;     // numbers of the recorded nodes that it stands for
   const char* rule = nullptr;  // the rule that made it
   bool reads(int value) const;
   // Does it write its operand i? Of a step's updates only the last one writes the step's state.
@@ -59,10 +62,14 @@ class Graph {
   std::vector<Buffer> buffers;
   std::vector<Value> values;
   std::vector<Node> nodes;
-  std::vector<int> inputs, outputs;              // values, in the order of the call
-  struct Gradient { int param, grad; };
-  std::vector<Gradient> gradients;               // what param.grad() was at the end of the step; a rule may take it
-  std::vector<std::pair<int, const char*>> taken;  // (param value, rule) whose gradient no longer exists
+  std::vector<int> inputs, outputs;  // values, in the order of the call
+  struct Gradient {
+    int param, grad;
+  };
+  std::vector<Gradient>
+      gradients;  // what param.grad() was at the end of the step; a rule may take it
+  std::vector<std::pair<int, const char*>>
+      taken;  // (param value, rule) whose gradient no longer exists
 
   int add_buffer(Buffer buffer);
   int add_value(Value value);
@@ -74,20 +81,23 @@ class Graph {
   Tensors metas(const std::vector<int>& ids) const;
   Cost cost(const Node& node) const;
 
-  // True if the memory of two values may overlap. An empty value overlaps all of its buffer: it has a producer and readers too.
+  // True if the memory of two values may overlap. An empty value overlaps all of its buffer: it has
+  // a producer and readers too.
   bool overlap(int a, int b) const;
-  bool writes(const Node& node, int value) const;      // writes memory of `value`
-  bool reads(const Node& node, int value) const;       // reads memory of `value`
+  bool writes(const Node& node, int value) const;  // writes memory of `value`
+  bool reads(const Node& node, int value) const;   // reads memory of `value`
   // True if a and b may not change places.
   bool conflict(const Node& a, const Node& b) const;
-  // Throws internal: every operand exists and was written before it is read; shapes are those of the ops' shape rules.
+  // Throws internal: every operand exists and was written before it is read; shapes are those of
+  // the ops' shape rules.
   void verify(const char* after) const;
 };
 
 // "" if the two recordings agree, else the first difference in words.
 std::string difference(const Graph& a, const Graph& b);
 
-// Text (text.cpp): one line per node; it parses back and is the format of a saved graph. After '#' for the reader only.
+// Text (text.cpp): one line per node; it parses back and is the format of a saved graph. After '#'
+// for the reader only.
 std::string dump(const Graph& graph);
 std::string dump_dot(const Graph& graph);
 // Throws data, naming line and token. `file` is for messages.

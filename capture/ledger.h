@@ -1,7 +1,9 @@
-// The comparison ledger: eager and fused side by side, row mapped to row by what each fused op stands for, never by name.
+// The comparison ledger: eager and fused side by side, row mapped to row by what each fused op
+// stands for, never by name.
 //
-// Times come from profiled rounds of both runs, in pairs; a row's ratio is the median over pairs of the ratio of its rounds
-// (profiler/stats.h). Counts, FLOPs and bytes come from the two graphs. Plain data in, text out; used by `mnist compare` and `geglu`.
+// Times come from profiled rounds of both runs, in pairs; a row's ratio is the median over pairs of
+// the ratio of its rounds (profiler/stats.h). Counts, FLOPs and bytes come from the two graphs.
+// Plain data in, text out; used by `mnist compare` and `geglu`.
 #pragma once
 
 #include "capture/step.h"
@@ -10,8 +12,9 @@
 
 namespace sinter::capture {
 
-// Self time in us (on a device its device time) of every launch of a step, in the order of the graph: the median over the steps of one
-// profiled round. Empty if a step does not have `nodes` launches.
+// Self time in us (on a device its device time) of every launch of a step, in the order of the
+// graph: the median over the steps of one profiled round. Empty if a step does not have `nodes`
+// launches.
 std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes);
 
 struct LedgerRow {
@@ -30,14 +33,18 @@ struct Ledger {
   std::string table() const;
 };
 
-// rounds: per pair, the launch times of the eager and of the fused step (launch_times_us); empty: no times.
-Ledger make_ledger(const Captured& captured, const std::vector<std::pair<std::vector<double>, std::vector<double>>>& rounds);
+// rounds: per pair, the launch times of the eager and of the fused step (launch_times_us); empty:
+// no times.
+Ledger make_ledger(const Captured& captured,
+    const std::vector<std::pair<std::vector<double>, std::vector<double>>>& rounds);
 
 // The nodes of the fused graph, for reports of its replays.
 std::vector<profiler::GraphNode> describe_nodes(const Captured& captured);
-// What each rule saved in this capture, the largest saving first: advice for reports of the eager step.
+// What each rule saved in this capture, the largest saving first: advice for reports of the eager
+// step.
 std::vector<profiler::Candidate> candidates(const Captured& captured);
-// Distinct bytes that a run of the graph touches: its external buffers and inputs, and `local` of its own.
+// Distinct bytes that a run of the graph touches: its external buffers and inputs, and `local` of
+// its own.
 int64_t touched_bytes(const Graph& graph, int64_t local);
 
 }  // namespace sinter::capture

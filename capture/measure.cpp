@@ -11,8 +11,8 @@
 namespace sinter::capture {
 namespace {
 
-// Copies of a graph's memory that may be spoiled: external buffers as they are, floating inputs and local
-// buffers random, whole numbers zero (so labels are valid).
+// Copies of a graph's memory that may be spoiled: external buffers as they are, floating inputs and
+// local buffers random, whole numbers zero (so labels are valid).
 class Scratch {
  public:
   explicit Scratch(const Graph& graph) : graph_(graph), storages_(graph.buffers.size()) {}
@@ -41,7 +41,8 @@ class Scratch {
   template <class T>
   static void fill(const Storage& storage) {
     std::vector<T> values(storage.bytes() / sizeof(T));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<T>(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
     copy_to_device(storage.data(), storage.device(), values.data(), values.size() * sizeof(T));
   }
   const Graph& graph_;
@@ -64,7 +65,8 @@ class Timed {
     const auto start = std::chrono::steady_clock::now();
     for (auto& [node, in, out] : calls_) launch_op({*node->op, in, out, node->attrs, node->role});
     synchronize(device);
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+        .count();
   }
 
  private:
@@ -77,7 +79,8 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
   for (const Node& node : graph.nodes) {
     if (stands_for(node, origin)) {
       nodes.push_back(&node);
-    } else if (std::any_of(node.origin.begin(), node.origin.end(), [&](int o) { return std::binary_search(origin.begin(), origin.end(), o); })) {
+    } else if (std::any_of(node.origin.begin(), node.origin.end(),
+                   [&](int o) { return std::binary_search(origin.begin(), origin.end(), o); })) {
       return {};
     }
   }
@@ -87,16 +90,18 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
 std::string names_of(const std::vector<const Node*>& nodes) {
   std::vector<std::pair<std::string_view, int>> counts;
   for (const Node* node : nodes) {
-    const auto it = std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == node->op->text(); });
+    const auto it = std::find_if(
+        counts.begin(), counts.end(), [&](const auto& c) { return c.first == node->op->text(); });
     it == counts.end() ? void(counts.emplace_back(node->op->text(), 1)) : void(++it->second);
   }
   std::string out;
-  for (const auto& [name, n] : counts) out += cat(out.empty() ? "" : " + ", name, n > 1 ? cat(" x", n) : "");
+  for (const auto& [name, n] : counts)
+    out += cat(out.empty() ? "" : " + ", name, n > 1 ? cat(" x", n) : "");
   return out;
 }
 
-// Runs in turn, A B B A, so that a slow moment of the machine hits both alike: as many pairs as fit the time, but
-// enough for an interval. The first run of each warms up.
+// Runs in turn, A B B A, so that a slow moment of the machine hits both alike: as many pairs as fit
+// the time, but enough for an interval. The first run of each warms up.
 GroupChoice time_both(Group& group, Timed& fused, Timed& parts, Device device) {
   constexpr size_t kPairs = 15;
   constexpr double kEnoughUs = 3e5;
@@ -123,7 +128,8 @@ GroupChoice choose(std::span<const double> fused_us, std::span<const double> par
 }
 
 int64_t not_judged(const Rewriter& rewritten) {
-  return std::count_if(rewritten.groups.begin(), rewritten.groups.end(), [](const Group& g) { return g.not_judged; });
+  return std::count_if(rewritten.groups.begin(), rewritten.groups.end(),
+      [](const Group& g) { return g.not_judged; });
 }
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
@@ -142,7 +148,8 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
       for (const int o : group.origin) {
         if (!other_rules) parts.push_back(&recorded.nodes[o]);
       }
-      Timed a(r.graph, nodes_of(r.graph, group.origin)), b(other_rules ? without.graph : recorded, parts);
+      Timed a(r.graph, nodes_of(r.graph, group.origin)),
+          b(other_rules ? without.graph : recorded, parts);
       const GroupChoice choice = time_both(group, a, b, where);
       group.instead = names_of(parts);
       group.not_judged = choice == GroupChoice::not_judged;

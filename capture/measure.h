@@ -1,5 +1,6 @@
-// The planner's stopwatch: each fused group against what would run without it (its parts, or what other rules make of
-// them), on copies of the real operands, in pairs of runs. A group stays unless it is shown to be slower.
+// The planner's stopwatch: each fused group against what would run without it (its parts, or what
+// other rules make of them), on copies of the real operands, in pairs of runs. A group stays unless
+// it is shown to be slower.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// Reads the text of text.h. Whatever the bytes are, the answer is a Graph that holds together or an Error of kind data with file and line:
-// sizes are bounded before they are multiplied, every op's own shape rule is asked, and nothing recurses.
+// Reads the text of text.h. Whatever the bytes are, the answer is a Graph that holds together or an
+// Error of kind data with file and line: sizes are bounded before they are multiplied, every op's
+// own shape rule is asked, and nothing recurses.
 #include <cctype>
 #include <charconv>
 #include <optional>
@@ -21,15 +22,22 @@ Buffer buffer_of(Buffer::Kind kind, size_t bytes = 0) {
   return buffer;
 }
 
-std::string shown(std::string_view token) { return token.empty() ? "the end of the line" : escaped(token.substr(0, 40)); }
+std::string shown(std::string_view token) {
+  return token.empty() ? "the end of the line" : escaped(token.substr(0, 40));
+}
 
 // One line, cut into tokens. What follows # outside quotes is not seen.
 class Line {
  public:
-  Line(std::string_view text, size_t number, const std::string& file) : rest_(text), number_(number), file_(file) { skip(); }
+  Line(std::string_view text, size_t number, const std::string& file)
+      : rest_(text), number_(number), file_(file) {
+    skip();
+  }
 
-  [[noreturn]] void fault(std::string_view what, std::string_view facts, std::string hint = "") const {
-    throw Error(Error::Kind::data, cat("graph: ", what, ": ", file_, " line ", number_, "; ", facts), std::move(hint));
+  [[noreturn]] void fault(
+      std::string_view what, std::string_view facts, std::string hint = "") const {
+    throw Error(Error::Kind::data,
+        cat("graph: ", what, ": ", file_, " line ", number_, "; ", facts), std::move(hint));
   }
   void check(bool condition, std::string_view what, std::string_view facts) const {
     if (!condition) fault(what, facts);
@@ -55,7 +63,9 @@ class Line {
   // Letters, digits, _ and . as far as they go; may be empty.
   std::string_view word() {
     size_t n = 0;
-    while (n < rest_.size() && (std::isalnum(static_cast<unsigned char>(rest_[n])) || rest_[n] == '_' || rest_[n] == '.')) ++n;
+    while (n < rest_.size() && (std::isalnum(static_cast<unsigned char>(rest_[n])) ||
+                                   rest_[n] == '_' || rest_[n] == '.'))
+      ++n;
     return cut(n);
   }
   // All up to the next blank.
@@ -63,7 +73,8 @@ class Line {
   int64_t integer(std::string_view what) {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (error != std::errc() || value < 0 || value > kMaxNumber) unexpected(cat(what, " (0..2^48)"));
+    if (error != std::errc() || value < 0 || value > kMaxNumber)
+      unexpected(cat(what, " (0..2^48)"));
     cut(static_cast<size_t>(end - rest_.data()));
     return value;
   }
@@ -72,7 +83,8 @@ class Line {
     std::string out;
     for (size_t i = 1; i < rest_.size(); ++i) {
       if (rest_[i] == '"') {
-        check(!out.empty() && out.size() <= 512, "name of a bad length", cat(out.size(), " bytes; allowed 1..512"));
+        check(!out.empty() && out.size() <= 512, "name of a bad length",
+            cat(out.size(), " bytes; allowed 1..512"));
         cut(i + 1);
         return out;
       }
@@ -80,7 +92,8 @@ class Line {
       if (byte == '\\') {
         const std::string_view digits = rest_.substr(i).substr(0, 4);
         if (digits.size() < 4 || digits[1] != 'x' ||
-            std::from_chars(digits.data() + 2, digits.data() + 4, byte, 16).ptr != digits.data() + 4)
+            std::from_chars(digits.data() + 2, digits.data() + 4, byte, 16).ptr !=
+                digits.data() + 4)
           fault("not understood", cat(shown(digits), " in a name; allowed \\x00..\\xff"));
         i += 3;
       }
@@ -151,7 +164,8 @@ class Parser {
 
 Graph Parser::run() {
   Line all("", 1, file_);
-  all.check(text_.size() <= kMaxGraphBytes, "too large", cat(text_.size(), " bytes, at most ", kMaxGraphBytes));
+  all.check(text_.size() <= kMaxGraphBytes, "too large",
+      cat(text_.size(), " bytes, at most ", kMaxGraphBytes));
   size_t number = 0;
   bool first = true;
   while (!text_.empty()) {
@@ -161,9 +175,11 @@ Graph Parser::run() {
     text_.remove_prefix(end + 1);
     if (first) {
       if (line.word() != "sinter" || !line.take('-') || line.word() != "graph")
-        line.fault("not a graph file", cat("it does not begin with \"sinter-graph ", kGraphVersion, "\""));
+        line.fault(
+            "not a graph file", cat("it does not begin with \"sinter-graph ", kGraphVersion, "\""));
       const int64_t version = line.integer("the version");
-      line.check(version == kGraphVersion, "another version", cat("sinter-graph ", version, "; this build reads ", kGraphVersion));
+      line.check(version == kGraphVersion, "another version",
+          cat("sinter-graph ", version, "; this build reads ", kGraphVersion));
       line.expect_end();
       first = false;
     } else if (!line.done()) {
@@ -184,7 +200,8 @@ void Parser::statement(Line& line) {
   if (word == "output") return results(line);
   if (word != "gradient") return node(line, word, {});
   const int param = defined(line), grad = defined(line);
-  line.check(graph_.buffers[graph_.values[param].buffer].kind == Buffer::Kind::external, "not a parameter", "gradient wants one");
+  line.check(graph_.buffers[graph_.values[param].buffer].kind == Buffer::Kind::external,
+      "not a parameter", "gradient wants one");
   graph_.gradients.push_back({param, grad});
   line.expect_end();
 }
@@ -197,12 +214,14 @@ int64_t Parser::number(Line& line) const {
 int Parser::defined(Line& line) const {
   const int64_t n = number(line);
   const auto it = values_.find(n);
-  line.check(it != values_.end(), "undefined value", cat("%", n, " is not defined before this line"));
+  line.check(
+      it != values_.end(), "undefined value", cat("%", n, " is not defined before this line"));
   return it->second;
 }
 
 void Parser::add(const Line& line, int64_t number, Value value) {
-  line.check(graph_.values.size() < kMaxGraphValues, "too many values", cat("at most ", kMaxGraphValues));
+  line.check(
+      graph_.values.size() < kMaxGraphValues, "too many values", cat("at most ", kMaxGraphValues));
   const bool fresh = values_.emplace(number, static_cast<int>(graph_.values.size())).second;
   line.check(fresh, "value defined twice", cat("%", number));
   graph_.add_value(std::move(value));
@@ -211,12 +230,13 @@ void Parser::add(const Line& line, int64_t number, Value value) {
 Value Parser::type(Line& line) const {
   Value value;
   const std::string_view dtype = line.word();
-  if (!parse_value(dtype, value.dtype)) line.fault("unknown element type", cat(shown(dtype), "; allowed f32, f64, bf16, i32, i64, u8"));
+  if (!parse_value(dtype, value.dtype))
+    line.fault("unknown element type", cat(shown(dtype), "; allowed f32, f64, bf16, i32, i64, u8"));
   value.shape = line.dims("a shape");
   int64_t n = 1;
   for (const int64_t dim : value.shape) {
-    line.check(!__builtin_mul_overflow(n, std::max<int64_t>(dim, 1), &n) && n <= kMaxNumber, "shape too large",
-               cat(value.shape.str(), "; at most 2^48 elements"));
+    line.check(!__builtin_mul_overflow(n, std::max<int64_t>(dim, 1), &n) && n <= kMaxNumber,
+        "shape too large", cat(value.shape.str(), "; at most 2^48 elements"));
   }
   value.strides = contiguous_strides(value.shape);
   return value;
@@ -229,7 +249,8 @@ std::optional<int64_t> Parser::layout(Line& line, Value& value) const {
     line.expect('=');
     if (key == "strides") {
       value.strides = line.dims("strides");
-      line.check(value.strides.rank() == value.shape.rank(), "strides do not fit", cat(value.strides.str(), " for ", print_type(value)));
+      line.check(value.strides.rank() == value.shape.rank(), "strides do not fit",
+          cat(value.strides.str(), " for ", print_type(value)));
     } else if (key == "offset") {
       value.offset = line.integer("an offset");
     } else if (key == "in") {
@@ -250,9 +271,10 @@ int64_t Parser::end_of(const Line& line, const Value& value) const {
   int64_t end = value.offset + 1;
   for (int d = 0; d < value.shape.rank(); ++d) {
     int64_t reach = 0;
-    const bool fits =
-        !__builtin_mul_overflow(value.shape[d] - 1, value.strides[d], &reach) && reach <= kMaxNumber && (end += reach) <= 2 * kMaxNumber;
-    line.check(fits, "layout too large", cat(print_type(value), " strides ", value.strides.str(), " offset ", value.offset));
+    const bool fits = !__builtin_mul_overflow(value.shape[d] - 1, value.strides[d], &reach) &&
+                      reach <= kMaxNumber && (end += reach) <= 2 * kMaxNumber;
+    line.check(fits, "layout too large",
+        cat(print_type(value), " strides ", value.strides.str(), " offset ", value.offset));
   }
   return end * static_cast<int64_t>(size_of(value.dtype));
 }
@@ -276,16 +298,20 @@ void Parser::define(Line& line) {
     line.check(!layout(line, value), "not understood", "in= of a view; it is where its operand is");
     Buffer& buffer = graph_.buffers[base];
     const int64_t end = end_of(line, value);
-    line.check(buffer.kind != Buffer::Kind::constant, "view of a constant", "give the constant another shape");
+    line.check(buffer.kind != Buffer::Kind::constant, "view of a constant",
+        "give the constant another shape");
     if (buffer.kind == Buffer::Kind::external)
-      buffer.bytes = std::max(buffer.bytes, static_cast<size_t>(end));  // how far it goes, bind() sees
-    line.check(static_cast<size_t>(end) <= buffer.bytes, "view out of range", cat("it ends at byte ", end, " of ", buffer.bytes));
+      buffer.bytes =
+          std::max(buffer.bytes, static_cast<size_t>(end));  // how far it goes, bind() sees
+    line.check(static_cast<size_t>(end) <= buffer.bytes, "view out of range",
+        cat("it ends at byte ", end, " of ", buffer.bytes));
   } else if (constant) {
     double number = 0;
     const std::string_view text = line.text();
     if (!parse_value(text, number)) line.fault("not a number", shown(text));
     value = type(line);
-    line.check(is_float(value.dtype), "unknown element type", cat(name_of(value.dtype), " for a constant; allowed f32, f64, bf16"));
+    line.check(is_float(value.dtype), "unknown element type",
+        cat(name_of(value.dtype), " for a constant; allowed f32, f64, bf16"));
     for (int d = 0; d < value.shape.rank(); ++d) value.strides[d] = 0;
     const Tensor cell = Tensor::full({}, number, value.dtype);
     Buffer buffer = buffer_of(Buffer::Kind::constant, cell.storage()->bytes());
@@ -299,15 +325,18 @@ void Parser::define(Line& line) {
     value = type(line);
     value.name = std::move(name);
     const std::optional<int64_t> shared = layout(line, value);
-    line.check(!input || !shared, "not understood", "in= of an input; only parameters share memory");
+    line.check(
+        !input || !shared, "not understood", "in= of an input; only parameters share memory");
     const auto known = shared ? storages_.find(*shared) : storages_.end();
     value.buffer =
-        known != storages_.end() ? known->second : graph_.add_buffer(buffer_of(input ? Buffer::Kind::input : Buffer::Kind::external));
+        known != storages_.end()
+            ? known->second
+            : graph_.add_buffer(buffer_of(input ? Buffer::Kind::input : Buffer::Kind::external));
     if (shared) storages_[*shared] = value.buffer;
     Buffer& buffer = graph_.buffers[value.buffer];
     buffer.bytes = std::max(buffer.bytes, static_cast<size_t>(end_of(line, value)));
     line.check(!input || value.offset == 0, "not understood",
-               "offset= of an input; an input begins where it is given");
+        "offset= of an input; an input begins where it is given");
     if (input) graph_.inputs.push_back(static_cast<int>(graph_.values.size()));
   }
   add(line, numbers[0], std::move(value));
@@ -328,11 +357,14 @@ void Parser::attribute(Line& line, Node& node) const {
   if (parse_value(text, whole)) dims.push_back(whole);
   if (dims.rank() || parse_value(text, dims)) {
     for (const int64_t n : dims)
-      line.check(n >= -kMaxNumber && n <= kMaxNumber, cat(key, " out of range"), cat(shown(text), "; at most 2^48"));
+      line.check(n >= -kMaxNumber && n <= kMaxNumber, cat(key, " out of range"),
+          cat(shown(text), "; at most 2^48"));
   }
   const int result = node.attrs.parse(key, text);
   const std::string known = node.op->attrs ? node.op->attrs->field_names() : "";
-  if (result == 1) line.fault("unknown attribute", cat(shown(key), " of ", node.op->text(), "; it has ", known.empty() ? "none" : known));
+  if (result == 1)
+    line.fault("unknown attribute",
+        cat(shown(key), " of ", node.op->text(), "; it has ", known.empty() ? "none" : known));
   if (result == 2) line.fault(cat("not a value of ", key), shown(text));
 }
 
@@ -348,7 +380,8 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
     const std::string nearest = nearest_word(op_name, names);
     line.fault("unknown op", shown(op_name) + (nearest.empty() ? "" : ", nearest is " + nearest));
   }
-  line.check(!node.op->view, "a view op", cat(op_name, "; a graph file has view(%n) with shape, strides and offset"));
+  line.check(!node.op->view, "a view op",
+      cat(op_name, "; a graph file has view(%n) with shape, strides and offset"));
   line.expect('(');
   while (!line.take(')')) {
     if (!node.in.empty()) line.expect(',');
@@ -367,7 +400,7 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
     const size_t bytes = static_cast<size_t>(values[i].shape.numel()) * size_of(values[i].dtype);
     local_bytes_ += static_cast<int64_t>(bytes);
     line.check(local_bytes_ <= kMaxLocalBytes, "too large",
-               cat("all results together take ", local_bytes_, " bytes; at most 2^52"));
+        cat("all results together take ", local_bytes_, " bytes; at most 2^52"));
     values[i].buffer = graph_.add_buffer(buffer_of(Buffer::Kind::local, bytes));
     node.out.push_back(static_cast<int>(graph_.values.size()));
     add(line, results[i], std::move(values[i]));
@@ -375,24 +408,29 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
   graph_.nodes.push_back(std::move(node));
 }
 
-void Parser::check_node(const Line& line, const Node& node, const std::vector<Value>& results) const {
+void Parser::check_node(
+    const Line& line, const Node& node, const std::vector<Value>& results) const {
   const OpDef& op = *node.op;
   const int n = static_cast<int>(node.in.size());
-  line.check(graph_.nodes.size() < kMaxGraphValues, "too many ops", cat("at most ", kMaxGraphValues));
+  line.check(
+      graph_.nodes.size() < kMaxGraphValues, "too many ops", cat("at most ", kMaxGraphValues));
   line.check(n >= op.min_inputs && n <= op.max_inputs, "operands do not fit",
-             cat(op.text(), " takes ", op.min_inputs, "..", op.max_inputs, ", found ", n));
+      cat(op.text(), " takes ", op.min_inputs, "..", op.max_inputs, ", found ", n));
   bool any = false;
   for (int i = 0; i < n; ++i) {
     const int in = node.in[i];
     if (in < 0) {
       // Of ops that work in place any operand may be absent, as far as their shape rule agrees.
-      line.check(op.in_place() || i >= op.min_inputs, "operands do not fit", cat("operand ", i, " of ", op.text(), " must not be absent"));
+      line.check(op.in_place() || i >= op.min_inputs, "operands do not fit",
+          cat("operand ", i, " of ", op.text(), " must not be absent"));
       continue;
     }
     any = true;
-    line.check(op.takes_strides(i, n) || graph_.meta(in).is_contiguous(), "operands do not fit", cat("operand ", i, " of ", op.text(), " must be dense"));
+    line.check(op.takes_strides(i, n) || graph_.meta(in).is_contiguous(), "operands do not fit",
+        cat("operand ", i, " of ", op.text(), " must be dense"));
     const bool constant = graph_.buffers[graph_.values[in].buffer].kind == Buffer::Kind::constant;
-    line.check(!constant || !op.writes_input(i, n), "operands do not fit", cat(op.text(), " changes operand ", i, ", which is a constant"));
+    line.check(!constant || !op.writes_input(i, n), "operands do not fit",
+        cat(op.text(), " changes operand ", i, ", which is a constant"));
   }
   line.check(any, "operands do not fit", cat(op.text(), " has none"));
   Tensors inferred;
@@ -402,11 +440,13 @@ void Parser::check_node(const Line& line, const Node& node, const std::vector<Va
     line.fault("operands do not fit", error.message(), error.hint());
   }
   line.check(inferred.size() == results.size(), "results do not fit",
-             cat(op.text(), " gives ", inferred.size(), ", found ", results.size()));
+      cat(op.text(), " gives ", inferred.size(), ", found ", results.size()));
   for (size_t i = 0; i < results.size(); ++i) {
-    const bool same = results[i].shape == inferred[i].shape() && results[i].dtype == inferred[i].dtype();
+    const bool same =
+        results[i].shape == inferred[i].shape() && results[i].dtype == inferred[i].dtype();
     line.check(same, "results do not fit",
-               cat(op.text(), " gives ", name_of(inferred[i].dtype()), inferred[i].shape().str(), ", found ", print_type(results[i])));
+        cat(op.text(), " gives ", name_of(inferred[i].dtype()), inferred[i].shape().str(),
+            ", found ", print_type(results[i])));
   }
 }
 
@@ -416,7 +456,8 @@ void Parser::results(Line& line) {
     const std::string name = line.name();
     const int value = defined(line);
     Value& v = graph_.values[value];
-    if (graph_.buffers[v.buffer].kind == Buffer::Kind::local) v.name = name;  // others have one or are views
+    if (graph_.buffers[v.buffer].kind == Buffer::Kind::local)
+      v.name = name;  // others have one or are views
     graph_.outputs.push_back(value);
   }
   finished_ = true;

@@ -68,8 +68,8 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
       order.push_back(life);
   }
   // Greedy by size: the largest first, each at the lowest offset that is free during its life.
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+  std::stable_sort(
+      order.begin(), order.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
   struct Placed {
     int64_t begin, end;
     const Life* life;
@@ -82,9 +82,8 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
       if (p.begin - at >= life.bytes) break;
       at = std::max(at, p.end);
     }
-    const auto where =
-        std::upper_bound(placed.begin(), placed.end(), at,
-                         [](int64_t begin, const Placed& p) { return begin < p.begin; });
+    const auto where = std::upper_bound(placed.begin(), placed.end(), at,
+        [](int64_t begin, const Placed& p) { return begin < p.begin; });
     placed.insert(where, {at, at + life.bytes, &life});
     plan.offset[life.buffer] = at;
     plan.bytes = std::max(plan.bytes, at + life.bytes);

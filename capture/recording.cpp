@@ -24,8 +24,8 @@ Extent extent_of(const Tensor& t) {
 
 Recording::Recording(const Tensors& inputs) {
   SINTER_CHECK(!recording_now, state,
-               "capture: a recording inside a recording; ops go to one graph only",
-               "end the outer one first");
+      "capture: a recording inside a recording; ops go to one graph only",
+      "end the outer one first");
   recording_now = true;
   random_ops_.emplace();
   Context& context = Context::current();
@@ -62,10 +62,9 @@ Recording::Recording(const Tensors& inputs) {
       return same_kind && r.storage == t.storage()->uid() && r.extent.holds(extent_of(t));
     });
     if (region->buffer < 0) {  // numbered in the order of the inputs
-      region->buffer = graph_.add_buffer(
-          {.kind = Buffer::Kind::input,
-           .device = t.device(),
-           .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
+      region->buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
+          .device = t.device(),
+          .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
     }
     const int value = value_in(t, region->buffer, region->extent.begin);
     Value& v = graph_.values[value];
@@ -101,9 +100,9 @@ std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   const auto [it, fresh] = buffers_.try_emplace(uid, static_cast<int>(graph_.buffers.size()));
   if (!fresh) return {it->second, 0};
   Buffer buffer{.kind = Buffer::Kind::external,
-                .device = t.device(),
-                .bytes = t.storage()->bytes(),
-                .storage = t.storage()};
+      .device = t.device(),
+      .bytes = t.storage()->bytes(),
+      .storage = t.storage()};
   if (t.has_autograd() && t.autograd().name == kConstantName) {
     buffer.kind = Buffer::Kind::constant;
     buffer.value = Tensor::view_of(t.storage(), t.dtype(), {}, {}, 0).to_double();
@@ -116,11 +115,11 @@ int Recording::value_in(const Tensor& t, int buffer, int64_t begin) {
   const auto [it, fresh] = values_.try_emplace(key, static_cast<int>(graph_.values.size()));
   if (fresh) {
     graph_.add_value({.buffer = buffer,
-                      .dtype = t.dtype(),
-                      .shape = t.shape(),
-                      .strides = t.strides(),
-                      .offset = t.offset() - begin / static_cast<int64_t>(size_of(t.dtype())),
-                      .name = t.has_autograd() ? t.autograd().name : ""});
+        .dtype = t.dtype(),
+        .shape = t.shape(),
+        .strides = t.strides(),
+        .offset = t.offset() - begin / static_cast<int64_t>(size_of(t.dtype())),
+        .name = t.has_autograd() ? t.autograd().name : ""});
   }
   return it->second;
 }
@@ -136,12 +135,12 @@ int Recording::value_of(const Tensor& t) {
 void Recording::record(const Call& call) {
   if (call.op.view) return;  // views are values
   Node node{.op = &call.op,
-            .attrs = call.attrs,
-            .in = {},
-            .out = {},
-            .role = call.role,
-            .module = Context::current().module_path(),
-            .origin = {}};
+      .attrs = call.attrs,
+      .in = {},
+      .out = {},
+      .role = call.role,
+      .module = Context::current().module_path(),
+      .origin = {}};
   for (const Tensor& t : call.in) node.in.push_back(value_of(t));
   for (const Tensor& t : call.out) {
     buffers_[t.storage()->uid()] =

@@ -48,7 +48,7 @@ class Recording final : public Recorder {
 
  private:
   using Key = std::tuple<uint64_t, int64_t, DType,
-                         std::string>;  // storage, offset, dtype, shape and strides
+      std::string>;  // storage, offset, dtype, shape and strides
   // The memory of inputs that overlap, or of one: a buffer that begins where they do, wherever that
   // is in the storage at this call.
   struct Region {

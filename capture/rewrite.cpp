@@ -43,8 +43,8 @@ int Rewriter::producer(int value) const {
 // Does `value` overlap a marked one?
 bool Rewriter::touches(const std::vector<char>& marked, int value) const {
   const std::vector<int>& beside = uses_.values[graph.values[value].buffer];
-  return std::any_of(beside.begin(), beside.end(),
-                     [&](int v) { return marked[v] && graph.overlap(v, value); });
+  return std::any_of(
+      beside.begin(), beside.end(), [&](int v) { return marked[v] && graph.overlap(v, value); });
 }
 
 bool Rewriter::is_output(int value) const { return touches(output_, value); }
@@ -106,9 +106,8 @@ void Rewriter::take_gradient(int grad, const char* rule) {
 void Rewriter::eliminate_dead() {
   for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;) {
     if (!alive(n) || node(n).op->in_place()) continue;
-    const bool used = std::any_of(node(n).out.begin(), node(n).out.end(), [&](int out) {
-      return is_gradient(out) || is_output(out) || !readers(out).empty();
-    });
+    const bool used = std::any_of(node(n).out.begin(), node(n).out.end(),
+        [&](int out) { return is_gradient(out) || is_output(out) || !readers(out).empty(); });
     if (!used) remove(n);
   }
 }
@@ -148,8 +147,8 @@ void Rewriter::eliminate_duplicates() {
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
     if (!alive(n) || node(n).op->in_place()) continue;
     std::vector<int>& candidates = earlier[{node(n).op, node(n).in}];
-    const auto first = std::find_if(candidates.begin(), candidates.end(),
-                                    [&](int c) { return is_duplicate(c, n); });
+    const auto first = std::find_if(
+        candidates.begin(), candidates.end(), [&](int c) { return is_duplicate(c, n); });
     if (first == candidates.end()) {
       candidates.push_back(n);
       continue;
@@ -200,7 +199,7 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, std::stri
         const bool member = std::binary_search(members.begin(), members.end(), k);
         if (member || !alive(k) || !graph.conflict(node(m), node(k))) continue;
         *why = cat(print_node(graph, node(k)), " stands between and needs ", node(m).op->text(),
-                   " in its place");
+            " in its place");
         return false;
       }
     }
@@ -211,8 +210,8 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, std::stri
   return std::nullopt;
 }
 
-void Rewriter::miss(const char* rule, const std::vector<int>& members, std::string why,
-                    int would_save) {
+void Rewriter::miss(
+    const char* rule, const std::vector<int>& members, std::string why, int would_save) {
   std::string what = names(members);
   if (told_.emplace(rule, what).second)
     misses.push_back({rule, std::move(what), std::move(why), would_save});
@@ -223,7 +222,7 @@ std::string Rewriter::made_inside(const std::vector<int>& members, int value) co
     for (const int out : node(m).out) {
       if (graph.overlap(out, value))
         return cat("an operand, %", value, ", is a view of what ", node(m).op->text(),
-                   " of the group makes");
+            " of the group makes");
     }
   }
   return "";
@@ -237,7 +236,7 @@ std::string Rewriter::unfit(const std::vector<int>& members, const Node& fused) 
     const bool any_strides = fused.op->takes_strides(i, fused.in.size());
     if (!any_strides && !graph.values[fused.in[i]].contiguous())
       return cat("an operand, ", graph.meta(fused.in[i]).describe(),
-                 ", is a view whose elements do not lie together");
+          ", is a view whose elements do not lie together");
     if (std::string why = made_inside(members, fused.in[i]); !why.empty()) return why;
   }
   if (!fused.op->infer) return "";
@@ -247,7 +246,7 @@ std::string Rewriter::unfit(const std::vector<int>& members, const Node& fused) 
       const Tensor wanted = graph.meta(fused.out[o]);
       if (given[o].shape() != wanted.shape() || given[o].dtype() != wanted.dtype())
         return cat(fused.op->text(), " gives ", given[o].describe(), " where ", wanted.describe(),
-                   " is read");
+            " is read");
     }
   } catch (const Error& error) {
     return error.message();
@@ -269,9 +268,9 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
     return false;
   }
   Group group{.rule = rule,
-              .what = names(members),
-              .launches_saved = static_cast<int>(members.size()) - 1,
-              .origin = origin};
+      .what = names(members),
+      .launches_saved = static_cast<int>(members.size()) - 1,
+      .origin = origin};
   for (const int m : members) group.bytes_saved += graph.cost(graph.nodes[m]).bytes();
   group.bytes_saved -= graph.cost(fused).bytes();
   fused.rule = rule;

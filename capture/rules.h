@@ -1,6 +1,6 @@
-// The fusion rules: one table. Each row names the pattern, the fused op (of the same name) and its conditions; the rule is on where the op
-// has a kernel.
-// Rules run in the order of the table; each finds all its groups. A rule fuses only where Rewriter::fuse proves the order legal.
+// The fusion rules: one table. Each row names the pattern, the fused op (of the same name) and its
+// conditions; the rule is on where the op has a kernel. Rules run in the order of the table; each
+// finds all its groups. A rule fuses only where Rewriter::fuse proves the order legal.
 #pragma once
 
 #include <span>
@@ -14,8 +14,8 @@ namespace sinter::capture {
 
 struct Rule {
   const char* name;
-  const char* pattern;      // "linear, activation"
-  const char* conditions;   // in words, for the documents
+  const char* pattern;     // "linear, activation"
+  const char* conditions;  // in words, for the documents
   const OpDef* op;
   void (*apply)(Rewriter&);
   bool on(Device::Type device) const { return op->kernel(device) != nullptr; }
@@ -23,7 +23,8 @@ struct Rule {
 
 std::span<const Rule> rules();
 
-// Which rules are on: `all`, `none`, or a list read from left to right: NAME adds, -NAME removes, from all if the first item is -NAME.
+// Which rules are on: `all`, `none`, or a list read from left to right: NAME adds, -NAME removes,
+// from all if the first item is -NAME.
 class RuleSet {
  public:
   RuleSet() : RuleSet("all") {}
@@ -37,7 +38,9 @@ class RuleSet {
   std::vector<std::string> on_;
 };
 
-// Rewrites a recorded graph for `device`: dead and duplicate nodes go, then the rules. Verified after each pass.
-Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
+// Rewrites a recorded graph for `device`: dead and duplicate nodes go, then the rules. Verified
+// after each pass.
+Rewriter rewrite(
+    const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
 
 }  // namespace sinter::capture

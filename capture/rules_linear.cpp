@@ -45,15 +45,16 @@ void gather_linear_act(Rewriter& r) {
     const GatherBatchAttrs& g = gather.attrs.as<GatherBatchAttrs>();
     const LinearActAttrs& a = layer.attrs.as<LinearActAttrs>();
     if (a.out != g.out) {
-      r.miss("gather_linear_act", {i, n}, cat("the batch is ", name_of(g.out), ", the layer's result ", name_of(a.out)), 1);
+      r.miss("gather_linear_act", {i, n},
+          cat("the batch is ", name_of(g.out), ", the layer's result ", name_of(a.out)), 1);
       return false;
     }
     Node fused{.op = &op_named("gather_linear_act"),
-               .attrs = GatherLinearActAttrs{g.mnist, a.act, a.keep, a.out},
-               .in = gather.in,
-               .out = gather.out,
-               .module = layer.module,
-               .origin = {}};
+        .attrs = GatherLinearActAttrs{g.mnist, a.act, a.keep, a.out},
+        .in = gather.in,
+        .out = gather.out,
+        .module = layer.module,
+        .origin = {}};
     fused.in.insert(fused.in.end(), layer.in.begin() + 1, layer.in.end());
     fused.out.insert(fused.out.end(), layer.out.begin(), layer.out.end());
     return r.fuse("gather_linear_act", {i, n}, fused);
@@ -73,11 +74,15 @@ void input_grad_act(Rewriter& r) {
       const Activation* a = activation_of(back.op, true);
       if (!a || back.in[0] != d) continue;
       if (const std::string other = others(r, d, {n}); !other.empty()) {
-        r.miss("input_grad_act", {i, n}, cat("the input gradient before the activation is read by ", other), 1);
+        r.miss("input_grad_act", {i, n},
+            cat("the input gradient before the activation is read by ", other), 1);
         continue;
       }
-      Node fused{.op = &op_named("input_grad_act"), .attrs = InputGradActAttrs{a->act}, .in = {product.in[0], product.in[1], back.in[1]}, .out = back.out,
-                 .role = Role::dgrad};
+      Node fused{.op = &op_named("input_grad_act"),
+          .attrs = InputGradActAttrs{a->act},
+          .in = {product.in[0], product.in[1], back.in[1]},
+          .out = back.out,
+          .role = Role::dgrad};
       if (r.fuse("input_grad_act", {i, n}, fused)) return true;
     }
     return false;
@@ -91,7 +96,10 @@ void weight_bias_grad(Rewriter& r) {
     if (!is_weight_grad(product)) return false;
     const int n = find_reader(r, product.in[0], &kSumRowsOp);
     if (n < 0) return false;
-    Node fused{.op = &op_named("weight_bias_grad"), .in = {product.in[0], product.in[1]}, .out = {product.out[0], r.node(n).out[0]}, .role = Role::wgrad};
+    Node fused{.op = &op_named("weight_bias_grad"),
+        .in = {product.in[0], product.in[1]},
+        .out = {product.out[0], r.node(n).out[0]},
+        .role = Role::wgrad};
     return r.fuse("weight_bias_grad", {i, n}, fused);
   });
 }

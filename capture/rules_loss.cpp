@@ -15,19 +15,24 @@ void softmax_xent(Rewriter& r) {
     const double smoothing = loss.attrs.as<NllAttrs>().label_smoothing;
     const int back = find_reader(r, logp, &kLogSoftmaxBackwardOp);
     std::vector<int> members{i, nll};
-    Node fused{.op = &op_named("softmax_xent"), .in = {log_softmax.in[0], loss.in[1], -1}, .out = loss.out};
+    Node fused{.op = &op_named("softmax_xent"),
+        .in = {log_softmax.in[0], loss.in[1], -1},
+        .out = loss.out};
     SoftmaxXentAttrs attrs{.label_smoothing = smoothing, .grad = false};
     if (back >= 0) {
       const int dlogp = r.node(back).in[0];
       const int nll_back = r.producer(dlogp);
-      if (nll_back < 0 || r.node(nll_back).op != &kNllBackwardOp || r.node(nll_back).in[1] != loss.in[1] ||
+      if (nll_back < 0 || r.node(nll_back).op != &kNllBackwardOp ||
+          r.node(nll_back).in[1] != loss.in[1] ||
           r.node(nll_back).attrs.as<NllBackwardAttrs>().label_smoothing != smoothing) {
-        r.miss("softmax_xent", {i, nll, back}, "the gradient of log_softmax does not come from this loss alone", 3);
+        r.miss("softmax_xent", {i, nll, back},
+            "the gradient of log_softmax does not come from this loss alone", 3);
         return false;
       }
       members.insert(members.end(), {nll_back, back});
       if (const std::string other = others(r, dlogp, {back}); !other.empty()) {
-        r.miss("softmax_xent", members, cat("the gradient of the log-probabilities is read by ", other), 3);
+        r.miss("softmax_xent", members,
+            cat("the gradient of the log-probabilities is read by ", other), 3);
         return false;
       }
       fused.in[2] = r.node(nll_back).in[0];
@@ -35,13 +40,17 @@ void softmax_xent(Rewriter& r) {
       attrs.grad = true;
     }
     if (const std::string other = others(r, logp, members); !other.empty()) {
-      r.miss("softmax_xent", members, cat("the log-probabilities are read by ", other), static_cast<int>(members.size()) - 1);
+      r.miss("softmax_xent", members, cat("the log-probabilities are read by ", other),
+          static_cast<int>(members.size()) - 1);
       return false;
     }
-    // Rounded for bf16 products, and read otherwise by the bias gradient alone: made bf16 at once, for both.
-    const int dz = attrs.grad ? fused.out[1] : -1, rounding = attrs.grad ? find_reader(r, dz, &kCastOp) : -1;
+    // Rounded for bf16 products, and read otherwise by the bias gradient alone: made bf16 at once,
+    // for both.
+    const int dz = attrs.grad ? fused.out[1] : -1,
+              rounding = attrs.grad ? find_reader(r, dz, &kCastOp) : -1;
     const int bias = rounding < 0 ? -1 : find_reader(r, dz, &kSumRowsOp);
-    if (rounding >= 0 && r.graph.values[r.node(rounding).out[0]].dtype == DType::bf16 && others(r, dz, {rounding, bias}).empty()) {
+    if (rounding >= 0 && r.graph.values[r.node(rounding).out[0]].dtype == DType::bf16 &&
+        others(r, dz, {rounding, bias}).empty()) {
       attrs.low = true;
       const int rounded = fused.out[1] = r.node(rounding).out[0];
       fused.attrs = attrs;
@@ -71,8 +80,11 @@ void classifier_head(Rewriter& r) {
     const Node loss = r.node(n);
     const int dz = loss.out[1];
     const auto gives_dh = [&](const Node& node) {
-      if ((node.op != &kInputGradActOp && node.op != &kMatmulOp) || node.in[0] != dz || node.in[1] != linear.in[1]) return false;
-      return node.op == &kInputGradActOp || (!node.attrs.as<MatmulAttrs>().trans_a && !node.attrs.as<MatmulAttrs>().trans_b);
+      if ((node.op != &kInputGradActOp && node.op != &kMatmulOp) || node.in[0] != dz ||
+          node.in[1] != linear.in[1])
+        return false;
+      return node.op == &kInputGradActOp ||
+             (!node.attrs.as<MatmulAttrs>().trans_a && !node.attrs.as<MatmulAttrs>().trans_b);
     };
     int back = -1;
     for (const int reader : r.readers(dz)) back = gives_dh(r.node(reader)) ? reader : back;
@@ -83,20 +95,23 @@ void classifier_head(Rewriter& r) {
     const std::string other = others(r, z, {n});
     std::string why;
     if (!other.empty()) why = cat("the logits are also read by ", other);
-    if (classes > kHeadClasses) why = cat("there are ", classes, " classes, more than ", kHeadClasses);
-    if (r.graph.values[z].dtype != wide(dtype) || r.graph.values[dz].dtype != dtype || r.graph.values[grad.out[0]].dtype != dtype)
-      why = cat("logits are ", name_of(r.graph.values[z].dtype), ", their gradient ", name_of(r.graph.values[dz].dtype), ", operands ",
-                name_of(dtype));
+    if (classes > kHeadClasses)
+      why = cat("there are ", classes, " classes, more than ", kHeadClasses);
+    if (r.graph.values[z].dtype != wide(dtype) || r.graph.values[dz].dtype != dtype ||
+        r.graph.values[grad.out[0]].dtype != dtype)
+      why = cat("logits are ", name_of(r.graph.values[z].dtype), ", their gradient ",
+          name_of(r.graph.values[dz].dtype), ", operands ", name_of(dtype));
     if (dtype == DType::f64) why = "f64 has no kernel";
     if (!why.empty()) {
       r.miss("classifier_head", {i, n, back}, why, 2);
       return false;
     }
     const bool act = grad.op == &kInputGradActOp;
-    Node fused{
-        .op = &op_named("classifier_head"),
-        .attrs = HeadAttrs{act ? grad.attrs.as<InputGradActAttrs>().act : Act::none, loss.attrs.as<SoftmaxXentAttrs>().label_smoothing},
-        .in = {linear.in[0], linear.in[1], loss.in[1], loss.in[2], linear.in.size() > 2 ? linear.in[2] : -1, act ? grad.in[2] : -1},
+    Node fused{.op = &op_named("classifier_head"),
+        .attrs = HeadAttrs{act ? grad.attrs.as<InputGradActAttrs>().act : Act::none,
+            loss.attrs.as<SoftmaxXentAttrs>().label_smoothing},
+        .in = {linear.in[0], linear.in[1], loss.in[1], loss.in[2],
+            linear.in.size() > 2 ? linear.in[2] : -1, act ? grad.in[2] : -1},
         .out = {loss.out[0], dz, grad.out[0]},
         .module = {},
         .origin = {}};

@@ -13,10 +13,20 @@ bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op ==
 UpdateAttrs update_attrs(const Node& node) {
   if (node.op == &kSgdUpdateOp) {
     const SgdAttrs& a = node.attrs.as<SgdAttrs>();
-    return {.adam = false, .momentum = a.momentum, .weight_decay = a.weight_decay, .nesterov = a.nesterov, .tail = a.tail};
+    return {.adam = false,
+        .momentum = a.momentum,
+        .weight_decay = a.weight_decay,
+        .nesterov = a.nesterov,
+        .tail = a.tail};
   }
   const AdamAttrs& a = node.attrs.as<AdamAttrs>();
-  return {.adam = true, .weight_decay = a.weight_decay, .beta1 = a.beta1, .beta2 = a.beta2, .eps = a.eps, .decoupled = a.decoupled, .tail = a.tail};
+  return {.adam = true,
+      .weight_decay = a.weight_decay,
+      .beta1 = a.beta1,
+      .beta2 = a.beta2,
+      .eps = a.eps,
+      .decoupled = a.decoupled,
+      .tail = a.tail};
 }
 
 // The operands of an update in one order, whatever the optimizer.
@@ -43,17 +53,25 @@ void join_layers(Rewriter& r) {
     if (first.op != &kWeightGradUpdateOp) return false;
     const auto attrs = [](const Node& n) { return n.attrs.as<UpdateAttrs>(); };
     const auto of_step = [](const Node& n) { return n.in.end() - kStepOperands; };
-    Node fused{.op = first.op, .attrs = first.attrs, .in = {}, .out = {}, .role = Role::update, .module = {}, .origin = {}};
+    Node fused{.op = first.op,
+        .attrs = first.attrs,
+        .in = {},
+        .out = {},
+        .role = Role::update,
+        .module = {},
+        .origin = {}};
     std::vector<int> members;
     std::array<int, kStepOperands> end{*of_step(first), -1, -1};
     for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
       const Node& layer = r.graph.nodes[n];
-      if (layer.op != first.op || !same_but_tail(attrs(layer), attrs(first)) || *of_step(layer) != end[0] ||
+      if (layer.op != first.op || !same_but_tail(attrs(layer), attrs(first)) ||
+          *of_step(layer) != end[0] ||
           r.graph.values[layer.in[0]].dtype != r.graph.values[first.in[0]].dtype)
         continue;
       members.push_back(static_cast<int>(n));
       fused.in.insert(fused.in.end(), layer.in.begin(), of_step(layer));
-      for (size_t e = 1; e < end.size(); ++e) end[e] = std::max(end[e], of_step(layer)[static_cast<std::ptrdiff_t>(e)]);
+      for (size_t e = 1; e < end.size(); ++e)
+        end[e] = std::max(end[e], of_step(layer)[static_cast<std::ptrdiff_t>(e)]);
       if (attrs(layer).tail) fused.attrs = layer.attrs;
     }
     fused.in.insert(fused.in.end(), end.begin(), end.end());
@@ -62,7 +80,6 @@ void join_layers(Rewriter& r) {
 }
 
 }  // namespace
-
 
 // ---- clip_norm: the squared norms of all gradients, their sum, and the scaling
 void clip_norm(Rewriter& r) {
@@ -93,18 +110,21 @@ void clip_norm(Rewriter& r) {
     std::sort(measured.begin(), measured.end());
     members.insert(members.end(), measured.begin(), measured.end());
     if (norms != grads.size() || members.size() != 3 * grads.size() - 1) {
-      r.miss("clip_norm", members, "the clipped gradients are not those whose norm was taken", static_cast<int>(members.size()) - 1);
+      r.miss("clip_norm", members, "the clipped gradients are not those whose norm was taken",
+          static_cast<int>(members.size()) - 1);
       return false;
     }
     for (const int m : members) {
       for (const int out : r.node(m).out) {
         if (const std::string other = others(r, out, members); !other.empty()) {
-          r.miss("clip_norm", members, cat("the norm is also read by ", other), static_cast<int>(members.size()) - 1);
+          r.miss("clip_norm", members, cat("the norm is also read by ", other),
+              static_cast<int>(members.size()) - 1);
           return false;
         }
       }
     }
-    return r.fuse("clip_norm", members, {.op = &op_named("clip_norm"), .attrs = r.node(i).attrs, .in = grads});
+    return r.fuse("clip_norm", members,
+        {.op = &op_named("clip_norm"), .attrs = r.node(i).attrs, .in = grads});
   });
 }
 
@@ -124,12 +144,16 @@ void weight_grad_update(Rewriter& r) {
       }
       if (update < 0) return false;
       if (const std::string other = others(r, grad, {update}); !other.empty()) {
-        r.miss("weight_grad_update", {i, update}, cat("the gradient of ", r.graph.values[r.node(update).in[0]].name, " is also read by ", other), 1);
+        r.miss("weight_grad_update", {i, update},
+            cat("the gradient of ", r.graph.values[r.node(update).in[0]].name, " is also read by ",
+                other),
+            1);
         return false;
       }
       const UpdateAttrs a = update_attrs(r.node(update));
       const UpdateOperands o(r.node(update));
-      if (!operands.empty() && (!same_but_tail(a, attrs) || o.step_state != operands[0].step_state)) {
+      if (!operands.empty() &&
+          (!same_but_tail(a, attrs) || o.step_state != operands[0].step_state)) {
         r.miss("weight_grad_update", {i, update}, "weight and bias have different optimizers", 2);
         return false;
       }
@@ -139,12 +163,16 @@ void weight_grad_update(Rewriter& r) {
       operands.push_back(o);
       members.push_back(update);
     }
-    Node fused{.op = &op_named("weight_grad_update"), .attrs = attrs, .in = std::vector<int>(kLayerOperands + kStepOperands, -1), .role = Role::update};
+    Node fused{.op = &op_named("weight_grad_update"),
+        .attrs = attrs,
+        .in = std::vector<int>(kLayerOperands + kStepOperands, -1),
+        .role = Role::update};
     fused.in[0] = made.in[0], fused.in[1] = made.in[1];
     for (size_t k = 0; k < operands.size(); ++k) {
       const UpdateOperands& o = operands[k];
       const size_t at = k == 0 ? 2 : 6;
-      fused.in[at] = o.param, fused.in[at + 1] = o.state1, fused.in[at + 2] = o.state2, fused.in[at + 3] = o.low;
+      fused.in[at] = o.param, fused.in[at + 1] = o.state1, fused.in[at + 2] = o.state2,
+      fused.in[at + 3] = o.low;
       fused.in[10] = o.step_state;
       if (o.losses >= 0) fused.in[11] = o.losses;
       if (o.rng >= 0) fused.in[12] = o.rng;
@@ -153,7 +181,8 @@ void weight_grad_update(Rewriter& r) {
     for (const int grad : made.out) r.take_gradient(grad, "weight_grad_update");
     return true;
   });
-  if (r.device != Device::Type::cpu) join_layers(r);  // there each layer is best updated while its gradient is in cache
+  if (r.device != Device::Type::cpu)
+    join_layers(r);  // there each layer is best updated while its gradient is in cache
 }
 
 // ---- multi_tensor_update: all that is left of the optimizer's updates

@@ -28,8 +28,8 @@ class OneCaller {
     uint64_t nobody = 0;
     outermost_ = caller.compare_exchange_strong(nobody, this_thread());
     SINTER_CHECK(outermost_ || nobody == this_thread(), usage,
-                 "capture: one step is called on two threads at once",
-                 "give each thread a step of its own, or lock around the call");
+        "capture: one step is called on two threads at once",
+        "give each thread a step of its own, or lock around the call");
   }
   ~OneCaller() {
     if (outermost_) caller_.store(0, std::memory_order_release);
@@ -45,8 +45,8 @@ class OneCaller {
 // An outer recording, anomaly mode: a replay would tell them nothing.
 bool somebody_listens() {
   const std::vector<Recorder*>& recorders = Context::current().recorders;
-  return std::any_of(recorders.begin(), recorders.end(),
-                     [](Recorder* r) { return r != &Tape::current(); });
+  return std::any_of(
+      recorders.begin(), recorders.end(), [](Recorder* r) { return r != &Tape::current(); });
 }
 
 Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
@@ -97,7 +97,7 @@ std::string gradient_difference(const Recorded& a, const Recorded& b) {
     if (x.before.defined() != y->before.defined() && !either_set) continue;
     if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
     return cat("the gradient of ", name_of_leaf(x), " is ", kWords[static_cast<int>(x.after)],
-               " in the first recording, ", kWords[static_cast<int>(y->after)], " in the second");
+        " in the first recording, ", kWords[static_cast<int>(y->after)], " in the second");
   }
   return "";
 }
@@ -114,9 +114,8 @@ bool writes_buffer(const Graph& graph, int buffer) {
 
 // External memory that no input may share: what the graph writes; if it writes an input, all.
 std::vector<const Storage*> written_memory(const Graph& graph) {
-  const bool writes_input = std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](int in) {
-    return writes_buffer(graph, graph.values[in].buffer);
-  });
+  const bool writes_input = std::any_of(graph.inputs.begin(), graph.inputs.end(),
+      [&](int in) { return writes_buffer(graph, graph.values[in].buffer); });
   std::vector<const Storage*> out;
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
@@ -127,11 +126,10 @@ std::vector<const Storage*> written_memory(const Graph& graph) {
   return out;
 }
 
-void check_shares_nothing(const std::vector<const Storage*>& written, const Tensors& inputs,
-                          size_t i) {
+void check_shares_nothing(
+    const std::vector<const Storage*>& written, const Tensors& inputs, size_t i) {
   for (const Storage* storage : written) {
-    SINTER_CHECK(
-        inputs[i].storage().get() != storage, state,
+    SINTER_CHECK(inputs[i].storage().get() != storage, state,
         cat("capture: input ", i, ", ", inputs[i].describe(),
             ", shares memory with a tensor of the closure, and the step changes one of them"),
         "give a copy(..) of it");
@@ -140,17 +138,17 @@ void check_shares_nothing(const std::vector<const Storage*>& written, const Tens
 
 void check_result(const Tensor& t, size_t i) {
   SINTER_CHECK(t.defined(), state, cat("capture: result ", i, " of the step is undefined"),
-               "return only what the step made");
+      "return only what the step made");
   if (!t.requires_grad()) return;
   const bool on_tape = t.autograd().leaf || Tape::current().slot_of(t) >= 0;
   SINTER_CHECK(!on_tape, state,
-               cat("capture: result ", i, " of the step requires grad: ", t.describe(),
-                   "; a replay is not on the tape, so no gradient would flow through it"),
-               "return detach(..), or call backward inside the step");
+      cat("capture: result ", i, " of the step requires grad: ", t.describe(),
+          "; a replay is not on the tape, so no gradient would flow through it"),
+      "return detach(..), or call backward inside the step");
   SINTER_CHECK(!t.autograd().grad.defined(), state,
-               cat("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
-                   "; a replay would not set it"),
-               "return its grad() as a result");
+      cat("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
+          "; a replay would not set it"),
+      "return its grad() as a result");
 }
 
 }  // namespace
@@ -188,7 +186,7 @@ Step::~Step() = default;
 
 void Step::reset() {
   SINTER_CHECK(caller_ == 0, usage, "capture: reset() of a step while it is called",
-               "reset it after the call");
+      "reset it after the call");
   forget_all();
 }
 
@@ -250,10 +248,9 @@ void Step::check_inputs(const Tensors& inputs) const {
     SINTER_CHECK(t.defined(), state, cat("capture: input ", i, " of the step is undefined"));
     const bool on_tape = t.requires_grad() && !t.autograd().leaf && Context::current().grad_enabled;
     SINTER_CHECK(!on_tape, state,
-                 cat("capture: input ", i,
-                     " of the step requires grad and is the result of an op: ", t.describe(),
-                     "; a replay could not pass its gradient on"),
-                 "give detach(..) of it; .set_requires_grad(true) on that to get its gradient");
+        cat("capture: input ", i, " of the step requires grad and is the result of an op: ",
+            t.describe(), "; a replay could not pass its gradient on"),
+        "give detach(..) of it; .set_requires_grad(true) on that to get its gradient");
   }
 }
 
@@ -282,9 +279,8 @@ void Step::find_ties(const Tensors& inputs) {
 }
 
 bool Step::is_parameter(size_t input) const {
-  return std::any_of(ties_.begin(), ties_.end(), [&](const Tie& tie) {
-    return tie.with == Tie::With::parameter && tie.input == input;
-  });
+  return std::any_of(ties_.begin(), ties_.end(),
+      [&](const Tie& tie) { return tie.with == Tie::With::parameter && tie.input == input; });
 }
 
 const Tensor& Step::tensor_of(const Leaf& leaf, const Tensors& inputs) const {
@@ -325,8 +321,7 @@ Step::Entry* Step::find(const Tensors& inputs, const Key& key) {
   for (const auto& entry : entries_) {
     if (!matches(*entry, inputs, key)) continue;
     if (entry->captured) return entry.get();
-    const bool alike = std::all_of(
-        entry->first->leaves.begin(), entry->first->leaves.end(),
+    const bool alike = std::all_of(entry->first->leaves.begin(), entry->first->leaves.end(),
         [&](const Leaf& leaf) { return same_before(leaf, gradient_of(tensor_of(leaf, inputs))); });
     if (alike || (!entry->strict && !recorded)) recorded = entry.get();
   }
@@ -341,7 +336,7 @@ void Step::forget(const Entry& entry) {
 Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
   if (entries_.size() >= options_.cache_size) {
     forget(**std::min_element(entries_.begin(), entries_.end(),
-                              [](const auto& a, const auto& b) { return a->used < b->used; }));
+        [](const auto& a, const auto& b) { return a->used < b->used; }));
     ++stats_.evictions;
   }
   auto entry = std::make_unique<Entry>(Entry{
@@ -370,10 +365,10 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   }
   find_ties(inputs);
   const Key key{.mode = options_.mode ? options_.mode() : 0,
-                .training_flags = TrainingFlag::all_off(),
-                .thread = this_thread(),
-                .grad_enabled = Context::current().grad_enabled,
-                .tf32 = allow_tf32()};
+      .training_flags = TrainingFlag::all_off(),
+      .thread = this_thread(),
+      .grad_enabled = Context::current().grad_enabled,
+      .tf32 = allow_tf32()};
   Entry* entry = find(inputs, key);
   if (!entry || !entry->captured) {
     entry = &run_recorded(entry, inputs, key);
@@ -413,8 +408,8 @@ void Step::replay(Captured& c, const Tensors& inputs) {
     if (g.leaf.after == Leaf::After::kept) continue;
     AutogradMeta& meta = tensor_of(g.leaf, inputs).autograd();
     if (g.grad.defined() && g.grad.has_autograd()) {
-      g.grad = Tensor::view_of(g.grad.storage(), g.grad.dtype(), g.grad.shape(), g.grad.strides(),
-                               g.grad.offset());
+      g.grad = Tensor::view_of(
+          g.grad.storage(), g.grad.dtype(), g.grad.shape(), g.grad.strides(), g.grad.offset());
     }
     meta.grad = g.grad;
     meta.grad_taken_by = g.taken_by;
@@ -426,8 +421,8 @@ void Step::replay(Captured& c, const Tensors& inputs) {
 Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves) {
   Recorded r;
   const auto follow = [&](const Tensor& t, int parameter, int input) {
-    const bool known = std::any_of(r.leaves.begin(), r.leaves.end(),
-                                   [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
+    const bool known = std::any_of(
+        r.leaves.begin(), r.leaves.end(), [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
     if (!known)
       r.leaves.push_back(
           {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});
@@ -502,9 +497,9 @@ Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& 
   if (!differs.empty()) {
     entry->first = std::move(recorded);
     throw Error(Error::Kind::state,
-                cat("capture: two runs of the step recorded different graphs: ", differs),
-                "a value that changes from call to call must be a tensor or an input, not a number "
-                "or a branch in the step");
+        cat("capture: two runs of the step recorded different graphs: ", differs),
+        "a value that changes from call to call must be a tensor or an input, not a number "
+        "or a branch in the step");
   }
   entry->captured = capture(*entry->first, std::move(recorded), inputs);
   entry->first.reset();
@@ -517,34 +512,33 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
   if (differs.empty()) return;
   forget(entry);
   throw Error(Error::Kind::state,
-              cat("capture: at call ", stats_.calls,
-                  " the step is another than the captured one: ", differs),
-              "results since the change are those of the old step; what changes from call to call "
-              "must be a tensor or an input");
+      cat("capture: at call ", stats_.calls,
+          " the step is another than the captured one: ", differs),
+      "results since the change are those of the old step; what changes from call to call "
+      "must be a tensor or an input");
 }
 
-std::unique_ptr<Captured> Step::capture(const Recorded& first, Recorded second,
-                                        const Tensors& inputs) {
+std::unique_ptr<Captured> Step::capture(
+    const Recorded& first, Recorded second, const Tensors& inputs) {
   const auto start = std::chrono::steady_clock::now();
   auto result = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
-                                                    .fused = Rewriter({}, {}, {}),
-                                                    .executor = nullptr,
-                                                    .gradients = {},
-                                                    .draws = second.draws,
-                                                    .clears_tape = second.clears_tape,
-                                                    .written = {}});
+      .fused = Rewriter({}, {}, {}),
+      .executor = nullptr,
+      .gradients = {},
+      .draws = second.draws,
+      .clears_tape = second.clears_tape,
+      .written = {}});
   Captured& c = *result;
   // Leaves that only one recording knows were made by the step itself, and nobody else sees their
   // gradients.
   for (const Leaf& leaf : second.leaves) {
     const Leaf* other = find_leaf(first, leaf);
     if (!other) {
-      SINTER_CHECK(
-          !leaf.read, state,
+      SINTER_CHECK(!leaf.read, state,
           cat("capture: a leaf made in the step has a gradient from outside: ", name_of_leaf(leaf)),
           "give it as an input");
-      std::erase_if(c.recorded.gradients,
-                    [&](const Graph::Gradient& g) { return g.param == leaf.value; });
+      std::erase_if(
+          c.recorded.gradients, [&](const Graph::Gradient& g) { return g.param == leaf.value; });
       continue;
     }
     const bool any =
@@ -564,9 +558,9 @@ std::unique_ptr<Captured> Step::capture(const Recorded& first, Recorded second,
   for (const Captured::Gradient& a : c.gradients) {
     for (const Captured::Gradient& b : c.gradients) {
       SINTER_CHECK(&a == &b || a.leaf.value < 0 || a.leaf.value != b.leaf.value, state,
-                   cat("capture: ", name_of_leaf(a.leaf), " and ", name_of_leaf(b.leaf),
-                       " lie in the same memory, and each gets a gradient"),
-                   "use one tensor for both");
+          cat("capture: ", name_of_leaf(a.leaf), " and ", name_of_leaf(b.leaf),
+              " lie in the same memory, and each gets a gradient"),
+          "use one tensor for both");
     }
   }
 
@@ -592,13 +586,13 @@ std::unique_ptr<Captured> Step::capture(const Recorded& first, Recorded second,
   std::erase_if(
       c.written, [&](const Storage* storage) {  // whether an input shares it belongs to the key
         return std::any_of(guarded_.begin(), guarded_.end(),
-                           [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
+            [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
       });
   for (Captured::Gradient& g : c.gradients) {
     if (g.leaf.after != Leaf::After::set) continue;
     SINTER_CHECK(graph.buffers[graph.values[g.leaf.grad].buffer].kind != Buffer::Kind::input, state,
-                 cat("capture: the gradient of ", name_of_leaf(g.leaf), " is set to an input"),
-                 "set it to a copy(..)");
+        cat("capture: the gradient of ", name_of_leaf(g.leaf), " is set to an input"),
+        "set it to a copy(..)");
     g.grad = c.executor->tensor(g.leaf.grad);
     for (const auto& [parameter, rule] : graph.taken) {
       if (parameter != g.leaf.value) continue;

@@ -46,7 +46,8 @@
 //
 //   Random ops draw at each call what they would draw eagerly from the same state.
 //
-//   backward() inside goes through ops of the step only; through ops that ran before, it is refused.
+//   backward() inside goes through ops of the step only; through ops that ran before, it is
+//   refused.
 //
 //   Host writes and reads of step state inside the function (set_lr, copy_values, manual_seed,
 //   item()) are refused; between calls they act.

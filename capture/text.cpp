@@ -22,7 +22,8 @@ std::string statement(const Graph& graph, const Node& node, Numbers&& number) {
     types += (types.empty() ? " " : ", ") + print_type(graph.values[o]);
   }
   out += cat(out.empty() ? "" : " = ", node.op->text(), "(");
-  for (size_t i = 0; i < node.in.size(); ++i) out += cat(i ? ", " : "", node.in[i] < 0 ? "-" : cat("%", number(node.in[i])));
+  for (size_t i = 0; i < node.in.size(); ++i)
+    out += cat(i ? ", " : "", node.in[i] < 0 ? "-" : cat("%", number(node.in[i])));
   out += ")" + types;
   if (const std::string attrs = node.attrs.str(); !attrs.empty()) out += " " + attrs;
   if (node.role != Role::none) out += cat(" role=", name_of(node.role));
@@ -41,7 +42,9 @@ class Writer {
     std::string body, comment;
   };
   void find_roots();
-  void write(std::string body, std::string comment = "") { lines_.push_back({std::move(body), std::move(comment)}); }
+  void write(std::string body, std::string comment = "") {
+    lines_.push_back({std::move(body), std::move(comment)});
+  }
   int define(int value) { return numbers_[value] = next_++; }
   // The number of a value; at its first use the line of a view.
   int use(int value);
@@ -84,22 +87,26 @@ void Writer::find_roots() {
   for (const int in : graph_.inputs) {
     if (std::find(roots_.begin(), roots_.end(), in) == roots_.end()) add_root(in);
   }
-  // In an external buffer the named values are parameters and the others views; where none has a name, the first dense one stands for it.
+  // In an external buffer the named values are parameters and the others views; where none has a
+  // name, the first dense one stands for it.
   std::vector<int> nameless(graph_.buffers.size(), -1);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
-    if (graph_.buffers[value.buffer].kind != Buffer::Kind::external || !used_buffer[value.buffer]) continue;
+    if (graph_.buffers[value.buffer].kind != Buffer::Kind::external || !used_buffer[value.buffer])
+      continue;
     int& best = nameless[value.buffer];
     if (!value.name.empty()) {
       add_root(static_cast<int>(v));
-    } else if (used_[v] && (best < 0 || (value.contiguous() && !graph_.values[best].contiguous()))) {
+    } else if (used_[v] &&
+               (best < 0 || (value.contiguous() && !graph_.values[best].contiguous()))) {
       best = static_cast<int>(v);
     }
   }
   for (const int value : nameless) {
     if (value >= 0 && roots_in_[graph_.values[value].buffer] == 0) add_root(value);
   }
-  // Where a storage begins and ends is no business of the file: offsets count from the first byte in use.
+  // Where a storage begins and ends is no business of the file: offsets count from the first byte
+  // in use.
   std::vector<int64_t> unit(graph_.buffers.size(), 0);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
@@ -116,7 +123,8 @@ void Writer::find_roots() {
 std::string Writer::layout(int value) const {
   const Value& v = graph_.values[value];
   const int64_t offset = v.offset - base_[v.buffer] / static_cast<int64_t>(size_of(v.dtype));
-  return cat(v.contiguous() ? "" : " strides=" + print_value(v.strides), offset ? cat(" offset=", offset) : "");
+  return cat(v.contiguous() ? "" : " strides=" + print_value(v.strides),
+      offset ? cat(" offset=", offset) : "");
 }
 
 std::string Writer::unique_name(const std::string& name, int number) {
@@ -155,19 +163,23 @@ Writer::Writer(const Graph& graph)
     const bool input = graph_.buffers[v.buffer].kind == Buffer::Kind::input;
     const int number = define(root);
     std::string tag;
-    if (roots_in_[v.buffer] > 1) tag = cat(" in=s", shared.try_emplace(v.buffer, static_cast<int>(shared.size())).first->second);
+    if (roots_in_[v.buffer] > 1)
+      tag =
+          cat(" in=s", shared.try_emplace(v.buffer, static_cast<int>(shared.size())).first->second);
     const std::string& name = root_names_[root] = unique_name(v.name, number);
-    write(cat("%", number, " = ", input ? "input " : "param ", quoted(name), " ", print_type(v), tag, layout(root)));
+    write(cat("%", number, " = ", input ? "input " : "param ", quoted(name), " ", print_type(v),
+        tag, layout(root)));
   }
   for (size_t v = 0; v < graph_.values.size(); ++v) {
-    if (used_[v] && graph_.buffers[graph_.values[v].buffer].kind == Buffer::Kind::constant) use(static_cast<int>(v));
+    if (used_[v] && graph_.buffers[graph_.values[v].buffer].kind == Buffer::Kind::constant)
+      use(static_cast<int>(v));
   }
   for (const Node& node : graph_.nodes) {
     for (const int in : node.in) in < 0 ? 0 : use(in);
     for (const int out : node.out) {
       const Value& v = graph_.values[out];
-      SINTER_ASSERT(numbers_[out] < 0 && root_of_[v.buffer] < 0 && v.offset == 0, node.op->text(), " writes its result %", out,
-                    " into other memory");
+      SINTER_ASSERT(numbers_[out] < 0 && root_of_[v.buffer] < 0 && v.offset == 0, node.op->text(),
+          " writes its result %", out, " into other memory");
       define(out);
       root_of_[v.buffer] = out;
     }
@@ -184,7 +196,9 @@ Writer::Writer(const Graph& graph)
     const int value = graph_.outputs[i], number = use(value);
     const Value& v = graph_.values[value];
     const auto root = root_names_.find(value);
-    std::string name = root != root_names_.end() ? root->second : graph_.buffers[v.buffer].kind == Buffer::Kind::local ? v.name : "";
+    std::string name = root != root_names_.end()                              ? root->second
+                       : graph_.buffers[v.buffer].kind == Buffer::Kind::local ? v.name
+                                                                              : "";
     if (name.empty()) name = cat("y", i);
     results += cat(i ? ", " : " ", quoted(name), " %", number);
   }
@@ -200,7 +214,9 @@ std::string Writer::text() const {
   std::string out = cat("sinter-graph ", kGraphVersion, "\n");
   for (const Line& line : lines_) {
     out += line.body;
-    if (!line.comment.empty()) out += std::string(std::max(column, line.body.size()) - line.body.size(), ' ') + "  # " + line.comment;
+    if (!line.comment.empty())
+      out += std::string(std::max(column, line.body.size()) - line.body.size(), ' ') + "  # " +
+             line.comment;
     out += "\n";
   }
   return out;
@@ -208,7 +224,8 @@ std::string Writer::text() const {
 
 std::string label(std::string_view text) {
   std::string out;
-  for (const char c : text) out += c == '"' || c == '\\' ? cat("\\", c) : c == '\n' ? "\\n" : escaped({&c, 1});
+  for (const char c : text)
+    out += c == '"' || c == '\\' ? cat("\\", c) : c == '\n' ? "\\n" : escaped({&c, 1});
   return "\"" + out + "\"";
 }
 
@@ -224,7 +241,9 @@ std::string dump_dot(const Graph& graph) { return dump_dot(graph, nullptr); }
 
 std::string dump_dot(const Graph& graph, const Graph* recorded) {
   const std::vector<int> numbers = file_numbers(graph);
-  std::string out = "digraph sinter {\n  node [shape=box, fontname=monospace];\n  edge [fontname=monospace, fontsize=9];\n";
+  std::string out =
+      "digraph sinter {\n  node [shape=box, fontname=monospace];\n  edge [fontname=monospace, "
+      "fontsize=9];\n";
   // Who wrote a buffer last; before any node did, the ellipse of the value itself.
   std::vector<int> writer(graph.buffers.size(), -1);
   std::set<int> drawn;
@@ -243,13 +262,15 @@ std::string dump_dot(const Graph& graph, const Graph* recorded) {
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    const std::string self = cat("n", n, " [label=", label(cat(node.op->text(), node.module.empty() ? "" : "\n" + node.module)), "];\n");
+    const std::string self = cat("n", n,
+        " [label=", label(cat(node.op->text(), node.module.empty() ? "" : "\n" + node.module)),
+        "];\n");
     if (node.rule) {
       out += cat("  subgraph cluster_", n, " {\n    label=", label(node.rule), ";\n    ", self);
       for (const int o : node.origin) {
         const bool known = recorded && o >= 0 && static_cast<size_t>(o) < recorded->nodes.size();
-        out += cat("    n", n, "_", o, " [style=dashed, label=", label(known ? std::string(recorded->nodes[o].op->text()) : cat("op ", o)),
-                   "];\n");
+        out += cat("    n", n, "_", o, " [style=dashed, label=",
+            label(known ? std::string(recorded->nodes[o].op->text()) : cat("op ", o)), "];\n");
         out += cat("    n", n, "_", o, " -> n", n, " [style=dotted, arrowhead=none];\n");
       }
       out += "  }\n";
@@ -262,14 +283,16 @@ std::string dump_dot(const Graph& graph, const Graph* recorded) {
       out += cat("  ", from, " -> n", n, " [label=", label(print_type(graph.values[in])), "];\n");
     }
     for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] >= 0 && node.op->writes_input(i, node.in.size())) writer[graph.values[node.in[i]].buffer] = static_cast<int>(n);
+      if (node.in[i] >= 0 && node.op->writes_input(i, node.in.size()))
+        writer[graph.values[node.in[i]].buffer] = static_cast<int>(n);
     }
     for (const int o : node.out) writer[graph.values[o].buffer] = static_cast<int>(n);
   }
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const Value& v = graph.values[graph.outputs[i]];
     const std::string from = source(graph.outputs[i]);
-    out += cat("  out", i, " [shape=ellipse, label=", label(v.name.empty() ? cat("y", i) : v.name), "];\n");
+    out += cat("  out", i, " [shape=ellipse, label=", label(v.name.empty() ? cat("y", i) : v.name),
+        "];\n");
     out += cat("  ", from, " -> out", i, " [label=", label(print_type(v)), "];\n");
   }
   return out + "}\n";

@@ -1,5 +1,6 @@
-// The caching allocator: freed blocks are kept by size and handed out again, so a steady training loop asks the system for nothing.
-// One per device; thread-safe. Under AddressSanitizer nothing is cached, so that every overrun is seen.
+// The caching allocator: freed blocks are kept by size and handed out again, so a steady training
+// loop asks the system for nothing. One per device; thread-safe. Under AddressSanitizer nothing is
+// cached, so that every overrun is seen.
 #pragma once
 
 #include <cstddef>

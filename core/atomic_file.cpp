@@ -20,12 +20,14 @@ constexpr std::string_view kMark = ".tmp-";
 }
 
 const FileCalls& FileCalls::system() {
-  static constexpr FileCalls calls{[](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); }, ::write, ::fsync,
-                                   ::close, std::rename};
+  static constexpr FileCalls calls{
+      [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); }, ::write,
+      ::fsync, ::close, std::rename};
   return calls;
 }
 
-AtomicFile::AtomicFile(const std::string& path, const char* subject, const FileCalls& calls) : calls_(calls), subject_(subject) {
+AtomicFile::AtomicFile(const std::string& path, const char* subject, const FileCalls& calls)
+    : calls_(calls), subject_(subject) {
   std::error_code error;
   const fs::path target = fs::absolute(path, error).lexically_normal();
   path_ = error ? path : target.string();
@@ -49,10 +51,11 @@ void AtomicFile::fail(int error) {
   const bool replaced = settled_;
   abandon();
   std::error_code ignored;
-  const char* state = replaced                     ? "the new file is in place, but may not survive a power cut"
+  const char* state = replaced ? "the new file is in place, but may not survive a power cut"
                       : fs::exists(path_, ignored) ? "the file that was there is intact"
                                                    : "nothing was left behind";
-  throw Error(Error::Kind::checkpoint, cat(subject_, ": cannot write: ", escaped(path_), "; ", std::strerror(error), "; ", state));
+  throw Error(Error::Kind::checkpoint,
+      cat(subject_, ": cannot write: ", escaped(path_), "; ", std::strerror(error), "; ", state));
 }
 
 void AtomicFile::write(const void* bytes, size_t n) {
@@ -99,7 +102,8 @@ int remove_stale_temporaries(const std::string& folder) {
     pid_t pid = 0;
     const char* last = name.data() + name.size();
     const auto [rest, bad] = std::from_chars(name.data() + mark + kMark.size(), last, pid);
-    if (bad != std::errc() || rest != last || pid <= 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
+    if (bad != std::errc() || rest != last || pid <= 0 || ::kill(pid, 0) == 0 || errno != ESRCH)
+      continue;
     std::error_code ignored;
     removed += fs::remove(it->path(), ignored);
   }

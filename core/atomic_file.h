@@ -1,7 +1,9 @@
-// AtomicFile: a file that is replaced whole or not at all. The bytes go to .NAME.tmp-PID in the same folder; commit() does fsync, close,
-// rename and fsync of the folder. Whatever fails before the rename removes the temporary and leaves the old file as it was.
-// Used by whoever saves a checkpoint or a report. Errors are of kind checkpoint and name the file and the system's reason.
-// One AtomicFile belongs to one thread; two processes may write the same name, the last rename wins.
+// AtomicFile: a file that is replaced whole or not at all. The bytes go to .NAME.tmp-PID in the
+// same folder; commit() does fsync, close, rename and fsync of the folder. Whatever fails before
+// the rename removes the temporary and leaves the old file as it was. Used by whoever saves a
+// checkpoint or a report. Errors are of kind checkpoint and name the file and the system's reason.
+// One AtomicFile belongs to one thread; two processes may write the same name, the last rename
+// wins.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +26,8 @@ struct FileCalls {
 class AtomicFile {
  public:
   // Opens the temporary. `subject` begins the messages: "checkpoint: cannot write: ..".
-  explicit AtomicFile(const std::string& path, const char* subject = "file", const FileCalls& calls = FileCalls::system());
+  explicit AtomicFile(const std::string& path, const char* subject = "file",
+      const FileCalls& calls = FileCalls::system());
   // Without commit() before it, nothing stays behind.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -45,7 +48,8 @@ class AtomicFile {
   bool settled_ = false;  // the temporary is gone: renamed or removed
 };
 
-// A file's name for messages: absolute and normal as far as there is such a thing, control bytes escaped.
+// A file's name for messages: absolute and normal as far as there is such a thing, control bytes
+// escaped.
 std::string shown(const std::string& path);
 // All of `text` as the file `path`.
 void write_file(const std::string& path, std::string_view text);

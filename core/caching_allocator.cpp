@@ -16,7 +16,8 @@ size_t CachingAllocator::size_class(size_t bytes) {
 }
 
 void CachingAllocator::tell() const noexcept {
-  if (LaunchHook* hook = g_launch_hook.load(std::memory_order_acquire)) hook->memory(this, stats_.live_bytes);
+  if (LaunchHook* hook = g_launch_hook.load(std::memory_order_acquire))
+    hook->memory(this, stats_.live_bytes);
 }
 
 void* CachingAllocator::allocate(size_t bytes) {
@@ -34,7 +35,9 @@ void* CachingAllocator::allocate(size_t bytes) {
       trim_locked();  // cached blocks of other sizes may make room
       block = system_allocate(size);
     }
-    SINTER_CHECK(block, memory, cat(name_, ": out of memory asking ", size >> 20, " MiB; ", stats_.live_bytes >> 20, " MiB in use by tensors"));
+    SINTER_CHECK(block, memory,
+        cat(name_, ": out of memory asking ", size >> 20, " MiB; ", stats_.live_bytes >> 20,
+            " MiB in use by tensors"));
     ++stats_.system_allocations;
     stats_.reserved_bytes += static_cast<int64_t>(size);
   }

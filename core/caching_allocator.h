@@ -1,4 +1,5 @@
-// The allocator behind every device: four size classes per power of two, freed blocks kept per class. A device gives the two system calls.
+// The allocator behind every device: four size classes per power of two, freed blocks kept per
+// class. A device gives the two system calls.
 #pragma once
 
 #include <mutex>
@@ -9,8 +10,8 @@
 
 namespace sinter {
 
-// Under AddressSanitizer every block of the host's memory goes back at once, and is as long as was asked for,
-// so that each use after release and beyond the end is seen.
+// Under AddressSanitizer every block of the host's memory goes back at once, and is as long as was
+// asked for, so that each use after release and beyond the end is seen.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kCacheHostMemory = false;
 #elif defined(__has_feature)
@@ -27,7 +28,8 @@ class CachingAllocator : public Allocator {
   void reset_peak() override;
   void trim() override;
 
-  // The bytes that a request of `bytes` really gets where blocks are kept; elsewhere, what it asks for.
+  // The bytes that a request of `bytes` really gets where blocks are kept; elsewhere, what it asks
+  // for.
   static size_t size_class(size_t bytes);
 
  protected:

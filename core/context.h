@@ -1,5 +1,6 @@
-// What a thread is doing: which recorders listen, where in the module tree it is, whether host reads are allowed.
-// One per thread, so nothing here is shared; the tape and the capture hang on it through ops::Recorder.
+// What a thread is doing: which recorders listen, where in the module tree it is, whether host
+// reads are allowed. One per thread, so nothing here is shared; the tape and the capture hang on it
+// through ops::Recorder.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,16 @@ enum class GemmBackend : uint8_t { onednn, eigen };
 
 struct Context {
   static Context& current();
-  // `setup` runs on the context of this thread now and on those of threads to come (autograd hangs its tape in).
+  // `setup` runs on the context of this thread now and on those of threads to come (autograd hangs
+  // its tape in).
   static void on_create(void (*setup)(Context&));
 
-  bool grad_enabled = true;                       // off inside no_grad
-  bool keep_paths = false;                        // anomaly mode: the tape remembers module paths
-  const char* host_reads_forbidden = nullptr;     // set to the reason inside a captured step
-  std::vector<Recorder*> recorders;               // told about every op, in this order (tape, capture, anomaly)
-  std::vector<const std::string*> module_labels;  // "MLP", "layers.2", "Linear(512 -> 256)": from the outside in
+  bool grad_enabled = true;                    // off inside no_grad
+  bool keep_paths = false;                     // anomaly mode: the tape remembers module paths
+  const char* host_reads_forbidden = nullptr;  // set to the reason inside a captured step
+  std::vector<Recorder*> recorders;  // told about every op, in this order (tape, capture, anomaly)
+  std::vector<const std::string*>
+      module_labels;  // "MLP", "layers.2", "Linear(512 -> 256)": from the outside in
 
   // "MLP / layers.2 / Linear(512 -> 256)", or "".
   std::string module_path() const;
@@ -31,7 +34,9 @@ struct Context {
 // Pushes a label for the scope of a Module's forward.
 class ModuleScope {
  public:
-  explicit ModuleScope(const std::string& label) { Context::current().module_labels.push_back(&label); }
+  explicit ModuleScope(const std::string& label) {
+    Context::current().module_labels.push_back(&label);
+  }
   ~ModuleScope() { Context::current().module_labels.pop_back(); }
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;

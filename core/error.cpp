@@ -27,14 +27,17 @@ struct Stack {
 
 std::string internal_error_stack() {
   const std::lock_guard lock(g_stack.mutex);
-  const std::unique_ptr<char*, void (*)(void*)> lines(backtrace_symbols(g_stack.frames.data(), g_stack.size), std::free);
+  const std::unique_ptr<char*, void (*)(void*)> lines(
+      backtrace_symbols(g_stack.frames.data(), g_stack.size), std::free);
   std::string out;
   for (int i = 0; lines && i < g_stack.size; ++i) {
     std::string line = lines.get()[i];  // "mnist(_ZN6sinter5ErrorC2E..+0x42) [0x5581]"
     const size_t begin = line.find('(') + 1, end = line.find('+', begin);
     int status = -1;
     const std::unique_ptr<char, void (*)(void*)> name(
-        end == std::string::npos ? nullptr : abi::__cxa_demangle(line.substr(begin, end - begin).c_str(), nullptr, nullptr, &status),
+        end == std::string::npos ? nullptr
+                                 : abi::__cxa_demangle(line.substr(begin, end - begin).c_str(),
+                                       nullptr, nullptr, &status),
         std::free);
     if (status == 0) line.replace(begin, end - begin, name.get());
     out += line + "\n";
@@ -42,7 +45,8 @@ std::string internal_error_stack() {
   return out;
 }
 
-Error::Error(Kind kind, std::string message, std::string hint) : kind_(kind), message_(std::move(message)), hint_(std::move(hint)) {
+Error::Error(Kind kind, std::string message, std::string hint)
+    : kind_(kind), message_(std::move(message)), hint_(std::move(hint)) {
   compose();
   if (kind != Kind::internal) return;
   const std::lock_guard lock(g_stack.mutex);
@@ -87,9 +91,12 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 namespace detail {
-void assertion_failed(const char* condition, const char* file, int line, const std::string& detail) {
-  throw Error(Error::Kind::internal, cat("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")", " at ",
-                                         file, ":", line, "; this is a bug in sinter, please report it with the command line"));
+void assertion_failed(
+    const char* condition, const char* file, int line, const std::string& detail) {
+  throw Error(Error::Kind::internal,
+      cat("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")",
+          " at ", file, ":", line,
+          "; this is a bug in sinter, please report it with the command line"));
 }
 }  // namespace detail
 

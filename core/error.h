@@ -4,7 +4,8 @@
 //       in MLP / layers.2 / Linear(512 -> 256)
 //       hint: something to type or to change
 //
-// SINTER_CHECK is for the caller's mistakes, SINTER_ASSERT for ours. Library code throws; it never prints and never exits.
+// SINTER_CHECK is for the caller's mistakes, SINTER_ASSERT for ours. Library code throws; it never
+// prints and never exits.
 #pragma once
 
 #include <exception>
@@ -16,7 +17,22 @@ namespace sinter {
 
 class Error : public std::exception {
  public:
-  enum class Kind { internal, shape, dtype, state, usage, data, checkpoint, device, memory, not_built, numeric, check, untrusted, interrupted };
+  enum class Kind {
+    internal,
+    shape,
+    dtype,
+    state,
+    usage,
+    data,
+    checkpoint,
+    device,
+    memory,
+    not_built,
+    numeric,
+    check,
+    untrusted,
+    interrupted
+  };
 
   // `message` is "op: what is wrong: facts"; `hint` may be empty.
   Error(Kind kind, std::string message, std::string hint = "");
@@ -64,20 +80,22 @@ std::string nearest_word(std::string_view word, const Range& candidates) {
 }
 
 namespace detail {
-[[noreturn]] void assertion_failed(const char* condition, const char* file, int line, const std::string& detail);
+[[noreturn]] void assertion_failed(
+    const char* condition, const char* file, int line, const std::string& detail);
 }
 
 }  // namespace sinter
 
 // SINTER_CHECK(x.rank() == 2, shape, sinter::cat("linear: ..."), "optional hint")
-#define SINTER_CHECK(condition, kind, ...) \
-  do {                                     \
-    if (!(condition)) [[unlikely]]         \
+#define SINTER_CHECK(condition, kind, ...)                             \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
       throw ::sinter::Error(::sinter::Error::Kind::kind, __VA_ARGS__); \
   } while (0)
 
-#define SINTER_ASSERT(condition, ...)  \
-  do {                                 \
-    if (!(condition)) [[unlikely]]     \
-      ::sinter::detail::assertion_failed(#condition, __FILE__, __LINE__, ::sinter::cat(__VA_ARGS__)); \
+#define SINTER_ASSERT(condition, ...)                                  \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
+      ::sinter::detail::assertion_failed(                              \
+          #condition, __FILE__, __LINE__, ::sinter::cat(__VA_ARGS__)); \
   } while (0)

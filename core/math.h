@@ -1,9 +1,11 @@
-// exp, log, tanh, erf of one scalar, for the CPU's loops and for CUDA kernels: the same bits on every device and in every loop.
-// The float forms are branch-free polynomials of + - * /, selects and bit casts (no libm, no fused multiply-add), so that a plain loop
-// over them vectorises; they are right for NaN, infinities, signed zeros and denormals. The double forms are the C library's.
+// exp, log, tanh, erf of one scalar, for the CPU's loops and for CUDA kernels: the same bits on
+// every device and in every loop. The float forms are branch-free polynomials of + - * /, selects
+// and bit casts (no libm, no fused multiply-add), so that a plain loop over them vectorises; they
+// are right for NaN, infinities, signed zeros and denormals. The double forms are the C library's.
 // Errors over all 2^32 floats against double, in ulp: exp 0.99, log 0.85, tanh 1.34, erf 1.37.
-// Coefficients: minimax fits (Lawson's reweighted least squares on 400 Chebyshev nodes), rounded to float from the lowest upwards, the
-// rest fitted again after each rounding. Needs contraction off: -ffp-contract=off, or --fmad=false for nvcc.
+// Coefficients: minimax fits (Lawson's reweighted least squares on 400 Chebyshev nodes), rounded to
+// float from the lowest upwards, the rest fitted again after each rounding. Needs contraction off:
+// -ffp-contract=off, or --fmad=false for nvcc.
 #pragma once
 
 #include <cmath>
@@ -20,7 +22,8 @@ namespace sinter::math {
 SINTER_FN uint32_t to_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
 SINTER_FN float from_bits(uint32_t u) { return __builtin_bit_cast(float, u); }
 
-// a * b + c with one rounding where the hardware has that, else with two: for sums whose bits need not agree between devices.
+// a * b + c with one rounding where the hardware has that, else with two: for sums whose bits need
+// not agree between devices.
 SINTER_FN float mul_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return ::fmaf(a, b, c);
@@ -45,7 +48,8 @@ SINTER_FN float sqrt(float x) { return std::sqrt(x); }
 SINTER_FN double sqrt(double x) { return std::sqrt(x); }
 
 inline constexpr float kLog2e = 1.44269504f;
-inline constexpr float kLn2High = 0.693145752f;  // 16 bits, so that its product with an exponent is exact
+inline constexpr float kLn2High =
+    0.693145752f;  // 16 bits, so that its product with an exponent is exact
 inline constexpr float kLn2Low = 1.42860677e-6f;
 
 SINTER_FN double exp(double x) { return std::exp(x); }
@@ -61,7 +65,8 @@ SINTER_FN float exp(float x) {
   const float shifted = x * kLog2e + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * kLn2High) - n * kLn2Low;
-  const float q = (((0.001382011f * r + 0.008368685f) * r + 0.041668274f) * r + 0.16666521f) * r + 0.49999994f;
+  const float q =
+      (((0.001382011f * r + 0.008368685f) * r + 0.041668274f) * r + 0.16666521f) * r + 0.49999994f;
   const float p = 1.0f + (r + r * r * q);
   // 2^n as a product of two normal numbers: the result alone overflows or becomes denormal.
   const uint32_t exponent = to_bits(shifted) - to_bits(kRound);
@@ -69,7 +74,8 @@ SINTER_FN float exp(float x) {
   return p * from_bits((half + 127u) << 23) * from_bits((exponent - half + 127u) << 23);
 }
 
-// x = 2^k m with sqrt(1/2) <= m < sqrt(2), f = m - 1, s = f / (2 + f): log m = f - (f^2/2 - s (f^2/2 + R(s^2))), |error| <= 2^-29 s.
+// x = 2^k m with sqrt(1/2) <= m < sqrt(2), f = m - 1, s = f / (2 + f): log m = f - (f^2/2 - s
+// (f^2/2 + R(s^2))), |error| <= 2^-29 s.
 SINTER_FN float log(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
   const bool denormal = x < 1.17549435e-38f;
@@ -91,22 +97,34 @@ SINTER_FN float log(float x) {
 SINTER_FN float tanh(float x) {
   const float a = abs(x);
   const float z = x * x;
-  const float p = (((-0.005896692f * z + 0.020797933f) * z - 0.053784627f) * z + 0.13331936f) * z - 0.333333f;
+  const float p =
+      (((-0.005896692f * z + 0.020797933f) * z - 0.053784627f) * z + 0.13331936f) * z - 0.333333f;
   const float small = a + a * z * p;
   const float large = 1.0f - 2.0f / (exp(a + a) + 1.0f);
   return copy_sign(a < 0.6f ? small : large, x);  // so that -0 stays -0
 }
 
-// Below 0.9 x + x P(x^2), |error| <= 2^-29.9; above 1 - exp(-Q(x)), Q a fit of -log(erfc(x)) up to 4, where erf rounds to 1.
+// Below 0.9 x + x P(x^2), |error| <= 2^-29.9; above 1 - exp(-Q(x)), Q a fit of -log(erfc(x)) up to
+// 4, where erf rounds to 1.
 SINTER_FN float erf(float x) {
   const float a = abs(x);
   const float z = x * x;
   const float p =
-      (((((7.910661e-05f * z - 0.0008032932f) * z + 0.00519125f) * z - 0.02685541f) * z + 0.11283623f) * z - 0.3761263f) * z + 0.12837917f;
+      (((((7.910661e-05f * z - 0.0008032932f) * z + 0.00519125f) * z - 0.02685541f) * z +
+           0.11283623f) *
+              z -
+          0.3761263f) *
+          z +
+      0.12837917f;
   const float small = a + a * p;
   const float t = a > 4.0f ? 4.0f : a;
-  const float q = (((((-0.00019718157f * t + 0.003055608f) * t - 0.02227709f) * t + 0.10403737f) * t + 0.63705975f) * t + 1.1277496f) * t +
-                  0.00017749575f;
+  const float q =
+      (((((-0.00019718157f * t + 0.003055608f) * t - 0.02227709f) * t + 0.10403737f) * t +
+           0.63705975f) *
+              t +
+          1.1277496f) *
+          t +
+      0.00017749575f;
   const float large = 1.0f - exp(-q);
   return copy_sign(a < 0.9f ? small : large, x);
 }

@@ -41,13 +41,15 @@ std::atomic<int>& thread_setting() {
 }
 thread_local bool inside = false;
 
-// The quota of one cgroup, in cores; infinite without a limit. Version 2 has "QUOTA|max PERIOD" in one file, version 1
-// has two files, the quota being -1 without a limit.
+// The quota of one cgroup, in cores; infinite without a limit. Version 2 has "QUOTA|max PERIOD" in
+// one file, version 1 has two files, the quota being -1 without a limit.
 double quota_of(const std::filesystem::path& group) {
   double quota = 0, period = 0;
-  std::ifstream both(group / "cpu.max"), first(group / "cpu.cfs_quota_us"), second(group / "cpu.cfs_period_us");
+  std::ifstream both(group / "cpu.max"), first(group / "cpu.cfs_quota_us"),
+      second(group / "cpu.cfs_period_us");
   const bool is_limit = (both >> quota >> period) || (first >> quota && second >> period);
-  return is_limit && quota > 0 && period > 0 ? quota / period : std::numeric_limits<double>::infinity();
+  return is_limit && quota > 0 && period > 0 ? quota / period
+                                             : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
@@ -55,7 +57,8 @@ double quota_of(const std::filesystem::path& group) {
 int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  const int by_affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  const int by_affinity =
+      sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
   return std::min(by_affinity, detail::quota_cores(""));
 }
 
@@ -70,7 +73,8 @@ void set_num_threads(int n) {
 void restart_with_short_spin([[maybe_unused]] char** argv) {
 #if SINTER_HAS_OPENMP
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
-  // A program that the dynamic loader was asked to run, by its name on the command line, is not what exe points to.
+  // A program that the dynamic loader was asked to run, by its name on the command line, is not
+  // what exe points to.
   if (getauxval(AT_BASE) == 0) return;
   if (setenv("GOMP_SPINCOUNT", "4000", 1) == 0) execv("/proc/self/exe", argv);
 #endif
@@ -93,10 +97,12 @@ int quota_cores(const std::string& root) {
       mounted /= "cpu";
     else if (names != ",,")
       continue;
-    // A limit holds for all groups below. A container may see the path as the host has it, and its own limit on top.
+    // A limit holds for all groups below. A container may see the path as the host has it, and its
+    // own limit on top.
     std::filesystem::path group = std::filesystem::path(line.substr(path)).relative_path();
     cores = std::min(cores, quota_of(mounted));
-    for (; !group.empty(); group = group.parent_path()) cores = std::min(cores, quota_of(mounted / group));
+    for (; !group.empty(); group = group.parent_path())
+      cores = std::min(cores, quota_of(mounted / group));
   }
   return cores < INT_MAX ? std::max(1, static_cast<int>(std::ceil(cores))) : INT_MAX;
 }
@@ -130,7 +136,8 @@ void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
     workers.reserve(static_cast<size_t>(threads));
     try {
       for (int t = 1; t < threads; ++t) workers.emplace_back(work);
-    } catch (const std::system_error&) {  // no further thread can start: those there share the parts
+    } catch (
+        const std::system_error&) {  // no further thread can start: those there share the parts
     }
     work();
   }

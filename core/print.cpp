@@ -28,7 +28,8 @@ struct Printer {
   const std::vector<double> values;
   const Strides steps = contiguous_strides(t.shape());
   int precision;
-  bool whole = std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e6; });
+  bool whole = std::all_of(values.begin(), values.end(),
+      [](double v) { return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e6; });
   size_t width = 0;
 
   // Calls f(index) for the items of dim d that are shown, f(-1) for the gap.
@@ -64,7 +65,9 @@ struct Printer {
     if (d == t.rank()) {
       width = std::max(width, number(values[static_cast<size_t>(at)], whole, precision).size());
     } else {
-      shown(d, [&](int64_t i) { if (i >= 0) measure(d + 1, at + i * steps[d]); });
+      shown(d, [&](int64_t i) {
+        if (i >= 0) measure(d + 1, at + i * steps[d]);
+      });
     }
   }
 };
@@ -72,7 +75,8 @@ struct Printer {
 }  // namespace
 
 std::string Tensor::values(int precision) const {
-  Printer printer{.t = *this, .values = to_vector<double>(), .precision = std::clamp(precision, 0, 17)};
+  Printer printer{
+      .t = *this, .values = to_vector<double>(), .precision = std::clamp(precision, 0, 17)};
   printer.measure(0, 0);
   std::string out;
   printer.print(out, 0, 0);

@@ -1,5 +1,6 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
-// The same counter and key give the same bits on every device and in every launch shape; there is no state to share between threads.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC11). The same counter and key give the same bits on every device and in every launch
+// shape; there is no state to share between threads.
 #pragma once
 
 #include <array>
@@ -10,24 +11,29 @@
 namespace sinter {
 
 // Ten rounds of Philox on a 128-bit counter and a 64-bit key.
-SINTER_FN constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+SINTER_FN constexpr std::array<uint32_t, 4> philox4x32(
+    std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0], p1 = uint64_t{0xCD9E8D57u} * counter[2];
     counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(p1),
-               static_cast<uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(p0)};
+        static_cast<uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(p0)};
     key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
   }
   return counter;
 }
 
-// Word `index` of the stream (seed, stream): element i of a tensor draws word i, whatever thread computes it.
+// Word `index` of the stream (seed, stream): element i of a tensor draws word i, whatever thread
+// computes it.
 SINTER_FN constexpr uint32_t philox_word(uint64_t seed, uint64_t stream, uint64_t index) {
   const uint64_t block = index / 4;
-  return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
-                    {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)})[index % 4];
+  return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                        static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)})[index % 4];
 }
 
 // 24 random bits -> a float in [0, 1), exactly.
-SINTER_FN constexpr float uniform_from_bits(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+SINTER_FN constexpr float uniform_from_bits(uint32_t bits) {
+  return static_cast<float>(bits >> 8) * 0x1p-24f;
+}
 
 }  // namespace sinter

@@ -1,4 +1,5 @@
-// Shape and strides: up to kMaxRank sizes held inline, so a copy allocates nothing. Sizes and strides count elements.
+// Shape and strides: up to kMaxRank sizes held inline, so a copy allocates nothing. Sizes and
+// strides count elements.
 #pragma once
 
 #include <array>

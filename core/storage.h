@@ -1,5 +1,6 @@
-// A block of device memory that tensors share. Counts its versions: whoever writes in place bumps the version and leaves its name,
-// so that autograd can say who changed what between forward and backward.
+// A block of device memory that tensors share. Counts its versions: whoever writes in place bumps
+// the version and leaves its name, so that autograd can say who changed what between forward and
+// backward.
 #pragma once
 
 #include <atomic>
@@ -12,9 +13,11 @@ namespace sinter {
 class Storage {
  public:
   // Uninitialised memory from the device's allocator.
-  Storage(size_t bytes, Device device) : bytes_(bytes), device_(device), data_(allocator(device).allocate(bytes)), owned_(true) {}
+  Storage(size_t bytes, Device device)
+      : bytes_(bytes), device_(device), data_(allocator(device).allocate(bytes)), owned_(true) {}
   // Memory that somebody else owns and keeps alive (a slot of a memory plan).
-  Storage(void* data, size_t bytes, Device device) : bytes_(bytes), device_(device), data_(data), owned_(false) {}
+  Storage(void* data, size_t bytes, Device device)
+      : bytes_(bytes), device_(device), data_(data), owned_(false) {}
   ~Storage() {
     if (owned_) allocator(device_).release(data_, bytes_);
   }
@@ -24,7 +27,8 @@ class Storage {
   void* data() const { return data_; }
   // Other memory, of somebody else's. REQUIRES: this storage owns none.
   void rebind(void* data) { data_ = data; }
-  // Takes the bytes to memory of its own on another device, under another uid; every tensor on the storage goes with it.
+  // Takes the bytes to memory of its own on another device, under another uid; every tensor on the
+  // storage goes with it.
   void move_to(Device device);
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }

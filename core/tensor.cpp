@@ -54,7 +54,8 @@ Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t = meta(shape, dtype, device);
-  t.impl_->storage = std::make_shared<Storage>(static_cast<size_t>(t.numel()) * size_of(dtype), device);
+  t.impl_->storage =
+      std::make_shared<Storage>(static_cast<size_t>(t.numel()) * size_of(dtype), device);
   return t;
 }
 
@@ -76,19 +77,25 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Device device) {
   SINTER_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), shape,
-               cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ", shape.numel()));
+      cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ",
+          shape.numel()));
   Tensor t = empty(shape, dtype_of<T>, device);
   copy_to_device(t.raw(), device, values.data(), values.size() * sizeof(T));
   return t;
 }
 
-Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, const Strides& strides, int64_t offset) {
+Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
+    const Strides& strides, int64_t offset) {
   Tensor t = meta(shape, dtype, storage->device());
-  SINTER_ASSERT(strides.rank() == shape.rank(), "strides ", strides.str(), " for shape ", shape.str());
+  SINTER_ASSERT(
+      strides.rank() == shape.rank(), "strides ", strides.str(), " for shape ", shape.str());
   int64_t last = offset;
   for (int i = 0; i < shape.rank(); ++i) last += (shape[i] - 1) * strides[i];
-  SINTER_ASSERT(t.numel() == 0 || (offset >= 0 && (last + 1) * static_cast<int64_t>(size_of(dtype)) <= static_cast<int64_t>(storage->bytes())),
-                "view ", shape.str(), " strides ", strides.str(), " offset ", offset, " of ", storage->bytes(), " bytes");
+  SINTER_ASSERT(
+      t.numel() == 0 || (offset >= 0 && (last + 1) * static_cast<int64_t>(size_of(dtype)) <=
+                                            static_cast<int64_t>(storage->bytes())),
+      "view ", shape.str(), " strides ", strides.str(), " offset ", offset, " of ",
+      storage->bytes(), " bytes");
   t.impl_->storage = std::move(storage);
   t.impl_->strides = strides;
   // An empty view begins with its storage, which may have no memory to be at an offset in.
@@ -99,7 +106,8 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
 
 Tensor Tensor::readable() const {
   if (device() == kCpu) return *this;
-  int64_t count = numel() == 0 ? 0 : 1;  // from the first element to the last that the strides reach
+  int64_t count =
+      numel() == 0 ? 0 : 1;  // from the first element to the last that the strides reach
   for (int d = 0; d < rank() && count > 0; ++d) count += (size(d) - 1) * strides()[d];
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype());
   const auto host = std::make_shared<Storage>(bytes, kCpu);
@@ -111,7 +119,8 @@ Tensor Tensor::to(Device device) const {
   SINTER_CHECK(defined(), state, "to: the tensor is undefined");
   Tensor out = empty(shape(), dtype(), device);
   const size_t bytes = out.storage()->bytes();
-  if (is_contiguous() && device == this->device()) return copy_on_device(out.raw(), raw(), device, bytes), out;
+  if (is_contiguous() && device == this->device())
+    return copy_on_device(out.raw(), raw(), device, bytes), out;
   Tensor host = readable();
   if (!host.is_contiguous()) {
     Tensor dense = empty(shape(), dtype());
@@ -136,19 +145,23 @@ Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
 }
 
 void Tensor::check_type(DType wanted) const {
-  SINTER_ASSERT(impl_ && impl_->dtype == wanted, "data<", name_of(wanted), "> of a tensor of ", impl_ ? name_of(impl_->dtype) : "nothing");
+  SINTER_ASSERT(impl_ && impl_->dtype == wanted, "data<", name_of(wanted), "> of a tensor of ",
+      impl_ ? name_of(impl_->dtype) : "nothing");
 }
 
 void Tensor::check_host_read(const char* what) const {
   SINTER_CHECK(defined(), state, cat(what, ": the tensor is undefined"));
   const char* why = Context::current().host_reads_forbidden;
-  SINTER_CHECK(!why, state, cat(what, ": a value is read on the host inside ", why, ": ", describe(), "; a replay would never see it"),
-               "read it after the step, or return it from the step");
+  SINTER_CHECK(!why, state,
+      cat(what, ": a value is read on the host inside ", why, ": ", describe(),
+          "; a replay would never see it"),
+      "read it after the step, or return it from the step");
 }
 
 double Tensor::item() const {
   check_host_read("item");
-  SINTER_CHECK(numel() == 1, shape, cat("item: one element is wanted: found ", describe(), "; it has ", numel()));
+  SINTER_CHECK(numel() == 1, shape,
+      cat("item: one element is wanted: found ", describe(), "; it has ", numel()));
   return to_double();
 }
 
@@ -167,7 +180,8 @@ std::vector<T> Tensor::to_vector() const {
 
 double Tensor::to_double() const {
   const Tensor host = readable();
-  return visit_all(dtype(), [&](auto zero) { return static_cast<double>(*host.data<decltype(zero)>()); });
+  return visit_all(
+      dtype(), [&](auto zero) { return static_cast<double>(*host.data<decltype(zero)>()); });
 }
 
 #define SINTER_INSTANTIATE(T)                                                \
@@ -190,10 +204,12 @@ AutogradMeta& Tensor::autograd() const {
 bool Tensor::requires_grad() const { return has_autograd() && impl_->autograd->requires_grad; }
 
 Tensor& Tensor::set_requires_grad(bool on) {
-  SINTER_CHECK(!on || is_float(dtype()), dtype, cat("set_requires_grad: only floating tensors have gradients: found ", describe()));
+  SINTER_CHECK(!on || is_float(dtype()), dtype,
+      cat("set_requires_grad: only floating tensors have gradients: found ", describe()));
   SINTER_CHECK(!has_autograd() || impl_->autograd->leaf, state,
-               cat("set_requires_grad: not a leaf: ", describe(), "; an op made it from tensors that require grad"),
-               "detach(x) gives its values as a leaf; retain_grad(x) keeps its gradient");
+      cat("set_requires_grad: not a leaf: ", describe(),
+          "; an op made it from tensors that require grad"),
+      "detach(x) gives its values as a leaf; retain_grad(x) keeps its gradient");
   autograd().requires_grad = on;
   return *this;
 }
@@ -203,9 +219,10 @@ Tensor Tensor::grad() const {
   const AutogradMeta& meta = *impl_->autograd;
   const bool taken = meta.grad.defined() && !meta.grad.storage();
   SINTER_CHECK(!taken, state,
-               cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ", meta.grad_taken_by ? meta.grad_taken_by : "",
-                   " applies it to the weight as it is made"),
-               cat("capture::RuleSet(\"all,-", meta.grad_taken_by ? meta.grad_taken_by : "", "\") keeps gradients"));
+      cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ",
+          meta.grad_taken_by ? meta.grad_taken_by : "", " applies it to the weight as it is made"),
+      cat("capture::RuleSet(\"all,-", meta.grad_taken_by ? meta.grad_taken_by : "",
+          "\") keeps gradients"));
   return meta.grad;
 }
 
@@ -216,7 +233,8 @@ std::string Tensor::describe() const {
 
 std::string describe(std::initializer_list<std::pair<const char*, const Tensor*>> named) {
   std::string out;
-  for (const auto& [name, tensor] : named) out += cat(out.empty() ? "" : ", ", name, " is ", tensor->describe());
+  for (const auto& [name, tensor] : named)
+    out += cat(out.empty() ? "" : ", ", name, " is ", tensor->describe());
   return out;
 }
 

@@ -1,9 +1,10 @@
-// Tensor: a handle to an array: shared storage, shape, strides, element type. Copying a Tensor copies the handle, as in PyTorch.
-// Views share the storage. Elements are reached through raw pointers by kernels only; arithmetic lives in ops/ops.h.
-// Autograd keeps its few facts about a tensor in `autograd()`.
-// Threads: many may read one tensor, and use it in ops, at once. Whoever changes it (its elements, its
-// gradient, set_requires_grad, hooks) must be alone with it, as with any value. The first autograd() of a
-// tensor is such a change; has_autograd(), requires_grad() and grad() are not.
+// Tensor: a handle to an array: shared storage, shape, strides, element type. Copying a Tensor
+// copies the handle, as in PyTorch. Views share the storage. Elements are reached through raw
+// pointers by kernels only; arithmetic lives in ops/ops.h. Autograd keeps its few facts about a
+// tensor in `autograd()`. Threads: many may read one tensor, and use it in ops, at once. Whoever
+// changes it (its elements, its gradient, set_requires_grad, hooks) must be alone with it, as with
+// any value. The first autograd() of a tensor is such a change; has_autograd(), requires_grad() and
+// grad() are not.
 #pragma once
 
 #include <functional>
@@ -28,23 +29,32 @@ class Tensor {
 
   // Uninitialised, zero, constant. Sizes >= 0; throws shape.
   static Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
-  static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = kCpu) { return full(shape, 0, dtype, device); }
-  static Tensor ones(const Shape& shape, DType dtype = DType::f32, Device device = kCpu) { return full(shape, 1, dtype, device); }
-  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = kCpu);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = kCpu) {
+    return full(shape, 0, dtype, device);
+  }
+  static Tensor ones(const Shape& shape, DType dtype = DType::f32, Device device = kCpu) {
+    return full(shape, 1, dtype, device);
+  }
+  static Tensor full(
+      const Shape& shape, double value, DType dtype = DType::f32, Device device = kCpu);
   // The values in row-major order; throws shape unless values.size() == shape.numel().
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape, Device device = kCpu);
-  static Tensor from(std::initializer_list<float> values, const Shape& shape, Device device = kCpu) {
+  static Tensor from(
+      std::initializer_list<float> values, const Shape& shape, Device device = kCpu) {
     return from(std::vector<float>(values), shape, device);
   }
   // A tensor without storage: shape, dtype and device only (for shape rules and plans).
   static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
-  // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage (checked).
-  static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, const Strides& strides, int64_t offset);
+  // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage
+  // (checked).
+  static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
+      const Strides& strides, int64_t offset);
 
   // A meta tensor that lies otherwise in its memory.
   Tensor with_layout(const Strides& strides, int64_t offset) const;
-  // A dense copy on a device (this one or another). Neither autograd nor a capture sees it; to the host it waits for the device.
+  // A dense copy on a device (this one or another). Neither autograd nor a capture sees it; to the
+  // host it waits for the device.
   Tensor to(Device device) const;
 
   bool defined() const { return impl_ != nullptr; }
@@ -71,10 +81,15 @@ class Tensor {
     check_type(dtype_of<T>);
     return static_cast<T*>(raw());
   }
-  // Memory of the device: on the host only core/device/memory.h may touch it unless that is the CPU.
-  void* raw() const { return static_cast<char*>(impl_->storage->data()) + impl_->offset * static_cast<int64_t>(size_of(impl_->dtype)); }
+  // Memory of the device: on the host only core/device/memory.h may touch it unless that is the
+  // CPU.
+  void* raw() const {
+    return static_cast<char*>(impl_->storage->data()) +
+           impl_->offset * static_cast<int64_t>(size_of(impl_->dtype));
+  }
 
-  // The one element, on the host. Throws shape unless numel() == 1, and state inside a captured step.
+  // The one element, on the host. Throws shape unless numel() == 1, and state inside a captured
+  // step.
   double item() const;
   // All elements in row-major order, on the host; converts. Throws state inside a captured step.
   template <class T>
@@ -87,13 +102,15 @@ class Tensor {
   AutogradMeta& autograd() const;
   bool has_autograd() const { return impl_ && impl_->autograd != nullptr; }
   bool requires_grad() const;
-  // Throws state unless this is a leaf: what an op made from others depends on them; dtype unless it is of a
-  // floating type. Returns *this for chaining.
+  // Throws state unless this is a leaf: what an op made from others depends on them; dtype unless
+  // it is of a floating type. Returns *this for chaining.
   Tensor& set_requires_grad(bool on);
-  // The gradient of the last backward(), or undefined. Throws state if a fused rule took it (the message names the rule).
+  // The gradient of the last backward(), or undefined. Throws state if a fused rule took it (the
+  // message names the rule).
   Tensor grad() const;
 
-  // "f32[64, 784] cpu": for messages. values(): numbers too, as nested brackets, long dims cut in the middle.
+  // "f32[64, 784] cpu": for messages. values(): numbers too, as nested brackets, long dims cut in
+  // the middle.
   std::string describe() const;
   std::string values(int precision = 4) const;
 
@@ -112,7 +129,8 @@ class Tensor {
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   void check_type(DType wanted) const;
   void check_host_read(const char* what) const;
-  // The tensor where the host may read it, with its strides: itself on the CPU, else a copy of the elements it reaches.
+  // The tensor where the host may read it, with its strides: itself on the CPU, else a copy of the
+  // elements it reaches.
   Tensor readable() const;
   std::shared_ptr<Impl> impl_;
 };
@@ -122,16 +140,18 @@ inline constexpr char kConstantName[] = "const";
 
 struct AutogradMeta {
   bool requires_grad = false;
-  bool leaf = true;                         // not made by an op on a tape
-  Tensor grad;                              // leaves, and tensors that asked for it (retain_grad)
-  const char* grad_taken_by = nullptr;      // a fused rule consumed the gradient: reading it is an error
-  std::vector<std::function<Tensor(const Tensor&)>> hooks;  // called with the gradient; a defined result replaces it
-  // Of a value that an op made: where it stands on the tape of its thread. Written once, by that thread,
-  // before anyone else can see the tensor. No two tapes of the process share a generation.
+  bool leaf = true;  // not made by an op on a tape
+  Tensor grad;       // leaves, and tensors that asked for it (retain_grad)
+  const char* grad_taken_by =
+      nullptr;  // a fused rule consumed the gradient: reading it is an error
+  std::vector<std::function<Tensor(const Tensor&)>>
+      hooks;  // called with the gradient; a defined result replaces it
+  // Of a value that an op made: where it stands on the tape of its thread. Written once, by that
+  // thread, before anyone else can see the tensor. No two tapes of the process share a generation.
   uint64_t tape_generation = 0;
   int64_t tape_slot = -1;
-  Tensor low;                               // bf16 copy of a master weight, kept equal by the optimizer's ops
-  std::string name;                         // "layers.0.weight", for messages and graphs
+  Tensor low;        // bf16 copy of a master weight, kept equal by the optimizer's ops
+  std::string name;  // "layers.0.weight", for messages and graphs
 };
 
 // "f32[64, 784] cpu, f32[10] cpu": the operands in a message.

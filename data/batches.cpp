@@ -16,10 +16,12 @@
 namespace sinter {
 namespace {
 
-constexpr uint32_t kShuffle = 0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
+constexpr uint32_t kShuffle =
+    0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
 
 Tensor to_index(std::span<const int32_t> indices, Device device) {
-  return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {static_cast<int64_t>(indices.size())}, device);
+  return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()),
+      {static_cast<int64_t>(indices.size())}, device);
 }
 
 // The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
@@ -42,8 +44,9 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
   std::array<uint32_t, 4> words{};
   for (int64_t i = n - 1, drawn = 0; i > 0; --i, ++drawn) {
     if (drawn % 4 == 0) {
-      words = philox4x32({static_cast<uint32_t>(drawn / 4), kShuffle, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
-                         {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+      words = philox4x32({static_cast<uint32_t>(drawn / 4), kShuffle, static_cast<uint32_t>(epoch),
+                             static_cast<uint32_t>(epoch >> 32)},
+          {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
     }
     const auto j = static_cast<int64_t>((words[drawn % 4] * static_cast<uint64_t>(i + 1)) >> 32);
     std::swap(order[i], order[j]);
@@ -51,7 +54,8 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
   return order;
 }
 
-Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
+Batch gather_batch(
+    const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
   return gather(split, to_index(indices, split.images.device()), dtype, normalize);
 }
 
@@ -94,15 +98,18 @@ class Batches::Maker {
 
 Batches::~Batches() = default;
 
-Batches::Batches(Split split, const BatchOptions& options) : split_(std::move(split)), options_(options) {
-  SINTER_CHECK(options.size >= 1, usage, cat("usage: --batch-size out of range: ", options.size, "; at least 1"));
+Batches::Batches(Split split, const BatchOptions& options)
+    : split_(std::move(split)), options_(options) {
+  SINTER_CHECK(options.size >= 1, usage,
+      cat("usage: --batch-size out of range: ", options.size, "; at least 1"));
   SINTER_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, dtype,
-               cat("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
+      cat("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
   SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
-               cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
+      cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
   if (!options_.device) options_.device = split_.images.device();
-  SINTER_ASSERT(split_.images.device() == *options_.device || split_.images.device() == kCpu, options_.device->str());
+  SINTER_ASSERT(split_.images.device() == *options_.device || split_.images.device() == kCpu,
+      options_.device->str());
   if (!options.shuffle) {
     std::vector<int32_t> order(static_cast<size_t>(split_.size()));
     std::iota(order.begin(), order.end(), 0);
@@ -111,17 +118,19 @@ Batches::Batches(Split split, const BatchOptions& options) : split_(std::move(sp
 }
 
 void Batches::seek(BatchPosition position) {
-  SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(), "epoch ", position.epoch, " batch ",
-                position.batch);
+  SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(),
+      "epoch ", position.epoch, " batch ", position.batch);
   position_ = position;
 }
 
 Batch Batches::make(BatchPosition position) {
   if (options_.shuffle && order_epoch_ != position.epoch) {
-    order_ = to_index(epoch_order(split_.size(), options_.seed, position.epoch), split_.images.device());
+    order_ =
+        to_index(epoch_order(split_.size(), options_.seed, position.epoch), split_.images.device());
     order_epoch_ = position.epoch;
   }
-  const int64_t first = position.batch * options_.size, count = std::min(options_.size, split_.size() - first);
+  const int64_t first = position.batch * options_.size,
+                count = std::min(options_.size, split_.size() - first);
   const Tensor index = Tensor::view_of(order_.storage(), DType::i64, {count}, {1}, first);
   return gather(split_, index, options_.dtype, options_.normalize);
 }

@@ -1,11 +1,13 @@
 // Batches of a split: the order of an epoch, and rows gathered and scaled into a dense batch.
 //
-// Used by training (shuffled) and evaluation (in file order). The order of an epoch is a pure function of (seed, epoch), so a position is
-// two integers: epoch and batch in epoch. The last batch of an epoch is smaller where the size does not divide; none is dropped.
-// The work is done where the split is (Dataset::to): there the order of an epoch goes as it begins, and a batch costs one kernel.
-// A split that its device cannot hold stays on the CPU: one thread gathers the next batch there while the caller works on this one, which
-// next() takes over; what is in the making is not counted in position().
-// One Batches belongs to one thread; a batch is a fresh tensor that the caller owns (the allocator recycles the memory).
+// Used by training (shuffled) and evaluation (in file order). The order of an epoch is a pure
+// function of (seed, epoch), so a position is two integers: epoch and batch in epoch. The last
+// batch of an epoch is smaller where the size does not divide; none is dropped. The work is done
+// where the split is (Dataset::to): there the order of an epoch goes as it begins, and a batch
+// costs one kernel. A split that its device cannot hold stays on the CPU: one thread gathers the
+// next batch there while the caller works on this one, which next() takes over; what is in the
+// making is not counted in position(). One Batches belongs to one thread; a batch is a fresh tensor
+// that the caller owns (the allocator recycles the memory).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,8 @@ struct BatchOptions {
   uint64_t seed = 1;
   DType dtype = DType::f32;  // or bf16
   Normalize normalize = Normalize::none;
-  std::optional<Device> device{};  // of the batches; that of the split if unset. Another one: the split is on the CPU
+  std::optional<Device>
+      device{};  // of the batches; that of the split if unset. Another one: the split is on the CPU
 };
 
 struct Batch {
@@ -50,7 +53,8 @@ class Batches {
   // The next batch; after the last one of an epoch the next epoch begins.
   Batch next();
   BatchPosition position() const { return position_; }
-  // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch < per_epoch().
+  // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
+  // per_epoch().
   void seek(BatchPosition position);
 
  private:
@@ -69,6 +73,7 @@ class Batches {
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch);
 
 // Rows `indices` of the split as one batch; what next() calls, and how single items are read.
-Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype = DType::f32, Normalize normalize = Normalize::none);
+Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype = DType::f32,
+    Normalize normalize = Normalize::none);
 
 }  // namespace sinter

@@ -65,18 +65,21 @@ struct ByteSource::Stream {
       const char* message = gzerror(gz, &code);
       if (code == Z_OK || code == Z_STREAM_END) break;
       const uint64_t unpacked = total + done;
-      SINTER_CHECK(code != Z_BUF_ERROR, data, cat("gzip: ends early: ", name, "; ", unpacked, " bytes unpacked, no end mark"),
-                   "copy or download it again");
+      SINTER_CHECK(code != Z_BUF_ERROR, data,
+          cat("gzip: ends early: ", name, "; ", unpacked, " bytes unpacked, no end mark"),
+          "copy or download it again");
       throw Error(Error::Kind::data,
-                  cat("gzip: damaged: ", name, "; ", unpacked, " bytes unpacked, then ", code == Z_ERRNO ? std::strerror(errno) : message),
-                  "copy or download it again");
+          cat("gzip: damaged: ", name, "; ", unpacked, " bytes unpacked, then ",
+              code == Z_ERRNO ? std::strerror(errno) : message),
+          "copy or download it again");
     }
     return done;
   }
 #endif
 };
 
-ByteSource::ByteSource(const std::string& path) : stream_(std::make_unique<Stream>()), name_(shown(path)) {
+ByteSource::ByteSource(const std::string& path)
+    : stream_(std::make_unique<Stream>()), name_(shown(path)) {
   Stream& s = *stream_;
   s.fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   SINTER_CHECK(s.fd >= 0, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));
@@ -91,13 +94,15 @@ ByteSource::ByteSource(const std::string& path) : stream_(std::make_unique<Strea
   }
 #ifdef SINTER_HAS_ZLIB
   // zlib wants to see the two bytes itself.
-  SINTER_CHECK(lseek(s.fd, 0, SEEK_SET) == 0, data, cat("data: cannot read: ", name_, "; gzip in a pipe; unpack it first"));
+  SINTER_CHECK(lseek(s.fd, 0, SEEK_SET) == 0, data,
+      cat("data: cannot read: ", name_, "; gzip in a pipe; unpack it first"));
   s.peeked.clear();
   s.gz = gzdopen(s.fd, "rb");
   SINTER_CHECK(s.gz, data, cat("data: cannot read: ", name_, "; zlib has no memory"));
   gzbuffer(s.gz, 128 * 1024);
 #else
-  throw Error(Error::Kind::not_built, cat("gzip: not in this build (zlib1g-dev): ", name_), "unpack it with gzip -d");
+  throw Error(Error::Kind::not_built, cat("gzip: not in this build (zlib1g-dev): ", name_),
+      "unpack it with gzip -d");
 #endif
 }
 
@@ -120,7 +125,9 @@ size_t ByteSource::read(std::span<uint8_t> to) {
 
 std::vector<uint8_t> ByteSource::read_up_to(uint64_t n) {
   std::vector<uint8_t> out;
-  const uint64_t first = raw_size() ? *raw_size() + 1 : kFirstBlock;  // + 1: see the end without growing, and grow from empty
+  const uint64_t first =
+      raw_size() ? *raw_size() + 1
+                 : kFirstBlock;  // + 1: see the end without growing, and grow from empty
   for (uint64_t have = 0; have < n;) {
     out.resize(std::min(n, std::max(first, 2 * have)));
     have += read(std::span(out).subspan(have));
@@ -139,24 +146,16 @@ std::string describe_start(std::span<const uint8_t> start) {
   const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
   static constexpr struct {
     std::string_view start, what;
-  } kFormats[] = {{"<!", "a web page"},
-                  {"<h", "a web page"},
-                  {"<H", "a web page"},
-                  {"<?xml", "an XML page"},
-                  {"\x89PNG", "a PNG image"},
-                  {"\xff\xd8\xff", "a JPEG image"},
-                  {"GIF8", "a GIF image"},
-                  {"BM", "a BMP image"},
-                  {"\x93NUMPY", "a NumPy array"},
-                  {"PK", "a zip archive"},
-                  {"BZh", "bzip2"},
-                  {"\xfd"
-                   "7zXZ",
-                   "xz"},
-                  {"\x28\xb5\x2f\xfd", "zstd"},
-                  {"version https://git-lfs", "a Git LFS pointer, not the file itself"},
-                  {"\x1f\x8b", "gzip"},
-                  {std::string_view("\0\0\x08", 3), "an IDX file"}};
+  } kFormats[] = {{"<!", "a web page"}, {"<h", "a web page"}, {"<H", "a web page"},
+      {"<?xml", "an XML page"}, {"\x89PNG", "a PNG image"}, {"\xff\xd8\xff", "a JPEG image"},
+      {"GIF8", "a GIF image"}, {"BM", "a BMP image"}, {"\x93NUMPY", "a NumPy array"},
+      {"PK", "a zip archive"}, {"BZh", "bzip2"},
+      {"\xfd"
+       "7zXZ",
+          "xz"},
+      {"\x28\xb5\x2f\xfd", "zstd"},
+      {"version https://git-lfs", "a Git LFS pointer, not the file itself"}, {"\x1f\x8b", "gzip"},
+      {std::string_view("\0\0\x08", 3), "an IDX file"}};
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out = "starts with \"";
   for (const unsigned char c : text.substr(0, 4)) {

@@ -1,7 +1,9 @@
-// The bytes of a file, whether it is stored raw or as gzip (told by its first two bytes, never by its name).
+// The bytes of a file, whether it is stored raw or as gzip (told by its first two bytes, never by
+// its name).
 //
-// Used by the IDX and PNG readers. Bytes come in order and only as asked for, so a reader unpacks no more than its header promises (and one
-// byte to see that the end is there). Errors are data errors; paths in them are absolute. One ByteSource belongs to one thread.
+// Used by the IDX and PNG readers. Bytes come in order and only as asked for, so a reader unpacks
+// no more than its header promises (and one byte to see that the end is there). Errors are data
+// errors; paths in them are absolute. One ByteSource belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +24,11 @@ class ByteSource {
   explicit ByteSource(const std::string& path);
   ~ByteSource();
 
-  // Fills `to` as far as the file reaches and returns the count. Throws data on a damaged or cut gzip stream.
+  // Fills `to` as far as the file reaches and returns the count. Throws data on a damaged or cut
+  // gzip stream.
   size_t read(std::span<uint8_t> to);
-  // As read, into a new vector of at most `n` bytes that grows with what is there: a false promise costs no memory.
+  // As read, into a new vector of at most `n` bytes that grows with what is there: a false promise
+  // costs no memory.
   std::vector<uint8_t> read_up_to(uint64_t n);
 
   bool is_gzip() const;
@@ -39,7 +43,8 @@ class ByteSource {
   std::string name_;
 };
 
-// What a file that is not of the wanted format is instead, by its first bytes: `starts with "<!DO", a web page`, or `is empty`.
+// What a file that is not of the wanted format is instead, by its first bytes: `starts with "<!DO",
+// a web page`, or `is empty`.
 std::string describe_start(std::span<const uint8_t> start);
 
 }  // namespace sinter

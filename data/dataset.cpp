@@ -26,7 +26,8 @@ constexpr const char* kWaysOut = "--data DIR, or --data synthetic, or scripts/do
 struct Stem {
   const char *set, *dims;
 };
-constexpr Stem kTrainImages{"train-images", "idx3-ubyte"}, kTrainLabels{"train-labels", "idx1-ubyte"};
+constexpr Stem kTrainImages{"train-images", "idx3-ubyte"},
+    kTrainLabels{"train-labels", "idx1-ubyte"};
 constexpr Stem kTestImages{"t10k-images", "idx3-ubyte"}, kTestLabels{"t10k-labels", "idx1-ubyte"};
 constexpr Stem kStems[] = {kTrainImages, kTrainLabels, kTestImages, kTestLabels};
 
@@ -53,15 +54,16 @@ std::string contents(const fs::path& folder) {
   if (error) return cat("the folder cannot be listed: ", error.message());
   if (names.empty()) return "the folder is empty";
   std::sort(names.begin(), names.end());
-  return cat("the folder holds ", escaped(names[0]), names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
+  return cat("the folder holds ", escaped(names[0]),
+      names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
 }
 
 std::string require_file(const fs::path& folder, const Stem& stem) {
   const std::string path = find_file(folder, stem);
   const auto names = spellings(stem);
-  SINTER_CHECK(
-      !path.empty(), data,
-      cat("data: no MNIST files: ", shown(folder), "; looked for ", names[0], " and ", names[2], ", each also .gz; ", contents(folder)),
+  SINTER_CHECK(!path.empty(), data,
+      cat("data: no MNIST files: ", shown(folder), "; looked for ", names[0], " and ", names[2],
+          ", each also .gz; ", contents(folder)),
       kWaysOut);
   return path;
 }
@@ -70,15 +72,16 @@ void require_folder(const std::string& what) {
   std::error_code error;
   const fs::file_status status = fs::status(what, error);
   SINTER_CHECK(fs::exists(status), data,
-               cat("data: no such folder: ", shown(what), "; ",
-                   error && status.type() == fs::file_type::none ? error.message() : "nothing is there"),
-               kWaysOut);
-  SINTER_CHECK(fs::is_directory(status), data, cat("data: not a folder: ", shown(what), "; a folder of four IDX files is wanted"),
-               kWaysOut);
+      cat("data: no such folder: ", shown(what), "; ",
+          error && status.type() == fs::file_type::none ? error.message() : "nothing is there"),
+      kWaysOut);
+  SINTER_CHECK(fs::is_directory(status), data,
+      cat("data: not a folder: ", shown(what), "; a folder of four IDX files is wanted"), kWaysOut);
 }
 
 bool holds_any(const fs::path& folder) {
-  return std::any_of(std::begin(kStems), std::end(kStems), [&](const Stem& stem) { return !find_file(folder, stem).empty(); });
+  return std::any_of(std::begin(kStems), std::end(kStems),
+      [&](const Stem& stem) { return !find_file(folder, stem).empty(); });
 }
 
 bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
@@ -87,15 +90,16 @@ Tensor read_images(const std::string& path) {
   if (is_npy(path)) return read_npy_images(path);
   const IdxArray images = read_idx(path, IdxKind::images);
   SINTER_CHECK(images.dims[1] == kImageSide && images.dims[2] == kImageSide, data,
-               cat("data: images of another size: ", images.name, "; ", images.dims[1], " x ", images.dims[2], ", wanted ", kImageSide,
-                   " x ", kImageSide));
+      cat("data: images of another size: ", images.name, "; ", images.dims[1], " x ",
+          images.dims[2], ", wanted ", kImageSide, " x ", kImageSide));
   return Tensor::from(images.bytes, Shape(images.dims));
 }
 
 Tensor read_labels(const std::string& path) {
   if (is_npy(path)) return read_npy_labels(path);
   const IdxArray labels = read_idx(path, IdxKind::labels);
-  return Tensor::from(std::vector<int32_t>(labels.bytes.begin(), labels.bytes.end()), {labels.dims[0]});
+  return Tensor::from(
+      std::vector<int32_t>(labels.bytes.begin(), labels.bytes.end()), {labels.dims[0]});
 }
 
 // "a.npy,b.npy" -> the two, or four. A file's name has no comma.
@@ -108,20 +112,20 @@ std::vector<std::string> npy_files(const std::string& what) {
   }
   const bool all_npy = std::all_of(files.begin(), files.end(), is_npy);
   SINTER_CHECK(all_npy && (files.size() == 2 || files.size() == 4), data,
-               cat("data: images and labels are wanted: ", escaped(what),
-                   "; two .npy files with a comma between, or four: those of the test set follow"),
-               "--data images.npy,labels.npy");
+      cat("data: images and labels are wanted: ", escaped(what),
+          "; two .npy files with a comma between, or four: those of the test set follow"),
+      "--data images.npy,labels.npy");
   return files;
 }
 
 // The rows in another order, in memory of their own.
 Split reordered(const Split& split, const std::vector<int32_t>& order) {
   const Split out{Tensor::empty(split.images.shape(), DType::u8),
-                  Tensor::empty(split.labels.shape(), DType::i32)};
+      Tensor::empty(split.labels.shape(), DType::i32)};
   for (size_t i = 0; i < order.size(); ++i) {
     const auto from = static_cast<size_t>(order[i]);
     std::copy_n(split.images.data<uint8_t>() + from * kImagePixels, kImagePixels,
-                out.images.data<uint8_t>() + i * kImagePixels);
+        out.images.data<uint8_t>() + i * kImagePixels);
     out.labels.data<int32_t>()[i] = split.labels.data<int32_t>()[from];
   }
   return out;
@@ -129,8 +133,8 @@ Split reordered(const Split& split, const std::vector<int32_t>& order) {
 
 uint32_t crc_of(const Split& split) {
   const uint32_t images = nn::crc32(split.images.raw(), static_cast<size_t>(split.images.numel()));
-  return nn::crc32(split.labels.raw(), static_cast<size_t>(split.labels.numel()) * sizeof(int32_t),
-                   images);
+  return nn::crc32(
+      split.labels.raw(), static_cast<size_t>(split.labels.numel()) * sizeof(int32_t), images);
 }
 
 // Each label in one run. Of a few items that may be chance.
@@ -145,30 +149,36 @@ bool is_sorted_by_label(const Split& split) {
   return kinds > 1 && changes == kinds - 1 && split.size() >= 4 * kinds;
 }
 
-Split empty_split(int64_t n) { return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)}; }
+Split empty_split(int64_t n) {
+  return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
+}
 
 void check_labels(const Split& split, int64_t classes, const std::string& name) {
   const int32_t* labels = split.labels.data<int32_t>();
   const int32_t* const end = labels + split.size();
-  const int32_t* const bad = std::find_if(labels, end, [classes](int32_t label) { return label >= classes; });
+  const int32_t* const bad =
+      std::find_if(labels, end, [classes](int32_t label) { return label >= classes; });
   if (bad == end) return;
   throw Error(Error::Kind::data,
-              cat("data: label out of range: ", *bad, " at item ", bad - labels, " of ", name, "; classes are 0..", classes - 1),
-              cat("--classes ", *std::max_element(labels, end) + 1));
+      cat("data: label out of range: ", *bad, " at item ", bad - labels, " of ", name,
+          "; classes are 0..", classes - 1),
+      cat("--classes ", *std::max_element(labels, end) + 1));
 }
 
 Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
   if (options.limit > 0) n = std::min(n, options.limit);
   Split split = empty_split(n);
-  draw_digits(options.data_seed, first, {split.images.data<uint8_t>(), static_cast<size_t>(split.images.numel())},
-              {split.labels.data<int32_t>(), static_cast<size_t>(n)});
+  draw_digits(options.data_seed, first,
+      {split.images.data<uint8_t>(), static_cast<size_t>(split.images.numel())},
+      {split.labels.data<int32_t>(), static_cast<size_t>(n)});
   check_labels(split, options.classes, "the synthetic digits");
   return split;
 }
 
 std::string grouped(int64_t n) {
   std::string digits = std::to_string(n);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), 1, ',');
   return digits;
 }
 
@@ -235,7 +245,8 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
 bool Dataset::to(Device device) {
   try {
     if (device.type == Device::Type::cuda) {
-      Tensor::empty({2 * (train.size() + val.size() + test.size()) * (kImagePixels + 4)}, DType::u8, device);
+      Tensor::empty(
+          {2 * (train.size() + val.size() + test.size()) * (kImagePixels + 4)}, DType::u8, device);
       allocator(device).trim();
     }
   } catch (const Error& error) {
@@ -250,7 +261,8 @@ bool Dataset::to(Device device) {
 }
 
 std::string Dataset::sizes() const {
-  return cat("train ", grouped(train.size()), "  val ", grouped(val.size()), "  test ", grouped(test.size()), "  28x28");
+  return cat("train ", grouped(train.size()), "  val ", grouped(val.size()), "  test ",
+      grouped(test.size()), "  28x28");
 }
 
 std::string mnist_cache_folder() {
@@ -260,10 +272,12 @@ std::string mnist_cache_folder() {
 }
 
 Split slice(const Split& split, int64_t begin, int64_t end) {
-  SINTER_ASSERT(0 <= begin && begin <= end && end <= split.size(), begin, "..", end, " of ", split.size());
+  SINTER_ASSERT(
+      0 <= begin && begin <= end && end <= split.size(), begin, "..", end, " of ", split.size());
   const auto rows = [&](const Tensor& t, Shape shape) {
     shape[0] = end - begin;
-    return Tensor::view_of(t.storage(), t.dtype(), shape, t.strides(), t.offset() + begin * t.strides()[0]);
+    return Tensor::view_of(
+        t.storage(), t.dtype(), shape, t.strides(), t.offset() + begin * t.strides()[0]);
   };
   return {rows(split.images, split.images.shape()), rows(split.labels, split.labels.shape())};
 }
@@ -272,16 +286,20 @@ Split read_split(const std::string& images_path, const std::string& labels_path,
   const Split split{read_images(images_path), read_labels(labels_path)};
   const int64_t n = split.images.size(0);
   SINTER_CHECK(n == split.size(), data,
-               cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(), " labels in ", shown(labels_path)),
-               "train images with t10k labels?");
+      cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(),
+          " labels in ", shown(labels_path)),
+      "train images with t10k labels?");
   check_labels(split, classes, shown(labels_path));
   return split;
 }
 
 Dataset load_dataset(const DataOptions& options) {
-  SINTER_CHECK(options.val >= 0, usage, cat("usage: --val out of range: ", options.val, "; at least 0"));
-  SINTER_CHECK(options.limit >= 0, usage, cat("usage: --limit out of range: ", options.limit, "; at least 0"));
-  SINTER_CHECK(options.classes >= 1, usage, cat("usage: --classes out of range: ", options.classes, "; at least 1"));
+  SINTER_CHECK(
+      options.val >= 0, usage, cat("usage: --val out of range: ", options.val, "; at least 0"));
+  SINTER_CHECK(options.limit >= 0, usage,
+      cat("usage: --limit out of range: ", options.limit, "; at least 0"));
+  SINTER_CHECK(options.classes >= 1, usage,
+      cat("usage: --classes out of range: ", options.classes, "; at least 1"));
   std::string what = options.what, how;
   const char* variable = std::getenv("SINTER_DATA");
   if (what.empty() && variable) what = variable;
@@ -289,7 +307,8 @@ Dataset load_dataset(const DataOptions& options) {
   if (by_variable) how = " (SINTER_DATA)";
   if (what.empty()) {
     for (const std::string& place : {std::string("data/mnist"), mnist_cache_folder()}) {
-      if (what.empty() && !place.empty() && holds_any(place)) what = place, how = " (found: no --data given)";
+      if (what.empty() && !place.empty() && holds_any(place))
+        what = place, how = " (found: no --data given)";
     }
   }
   if (what.empty()) what = "synthetic", how = " (no --data given, none found)";

@@ -33,28 +33,31 @@ struct Split {
 };
 
 struct Dataset {
-  Split train, val, test;   // val is empty when nothing is held out
-  std::string name;         // "synthetic" or the folder
-  std::string place;        // the same as WHAT, from any working folder
+  Split train, val, test;  // val is empty when nothing is held out
+  std::string name;        // "synthetic" or the folder
+  std::string place;       // the same as WHAT, from any working folder
   uint32_t crc32 = 0;   // of all images and labels for training, before val and limit are cut; of
                         // some of the synthetic ones
   bool sorted = false;  // by label, the ones for training, in their file
   std::string description;  // "synthetic digits, built in (no --data given, none found)"
-  // Absolute paths: images and labels of train (and val), then of test; of one pair of NumPy files only those; none for synthetic.
+  // Absolute paths: images and labels of train (and val), then of test; of one pair of NumPy files
+  // only those; none for synthetic.
   std::vector<std::string> files;
   // "train 55,000  val 5,000  test 10,000  28x28"
   std::string sizes() const;
-  // Takes all splits to a device, as bytes; what they share goes once. False: that would leave a card less than as much again, so they
-  // stay; BatchOptions::device then says where batches go.
+  // Takes all splits to a device, as bytes; what they share goes once. False: that would leave a
+  // card less than as much again, so they stay; BatchOptions::device then says where batches go.
   bool to(Device device);
 };
 
 Dataset load_dataset(const DataOptions& options = {});
 
-// Reads a pair of IDX (or, named .npy, NumPy) files and checks that they belong together: equal counts, 28x28, labels below `classes`.
+// Reads a pair of IDX (or, named .npy, NumPy) files and checks that they belong together: equal
+// counts, 28x28, labels below `classes`.
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes);
 
-// ${XDG_CACHE_HOME:-~/.cache}/sinter/mnist, where scripts/download_mnist puts the files; "" without a home.
+// ${XDG_CACHE_HOME:-~/.cache}/sinter/mnist, where scripts/download_mnist puts the files; "" without
+// a home.
 std::string mnist_cache_folder();
 
 // The rows [begin, end) of a split, without a copy.

@@ -23,19 +23,27 @@ struct Stroke {
 };
 using Variant = std::vector<Stroke>;
 
-// Per digit: '~' a Catmull-Rom curve, '-' straight lines; '/' next stroke, '|' next variant; hundredths of the glyph box, y down.
+// Per digit: '~' a Catmull-Rom curve, '-' straight lines; '/' next stroke, '|' next variant;
+// hundredths of the glyph box, y down.
 constexpr std::string_view kGlyphs[10] = {
-    "~50,2 20,15 12,50 22,87 50,98 78,87 88,50 80,15 50,2 | ~62,5 30,12 15,55 30,93 60,95 85,60 80,20 50,4 40,12",
+    "~50,2 20,15 12,50 22,87 50,98 78,87 88,50 80,15 50,2 | ~62,5 30,12 15,55 30,93 60,95 85,60 "
+    "80,20 50,4 40,12",
     "-50,2 50,98 | -30,25 53,2 53,98 | -30,25 53,2 53,96 / -25,96 80,96",
-    "~14,27 25,7 52,2 80,15 80,38 55,65 12,95 / -12,95 90,93 | ~15,22 40,3 75,12 78,40 50,75 20,95 12,80 30,74 60,90 92,92",
-    "~15,15 40,2 75,10 78,32 40,47 / ~40,47 80,57 85,80 55,98 10,87 | -15,5 82,5 42,42 / ~42,42 80,52 85,80 50,98 10,88",
-    "-28,4 12,58 90,56 / -68,25 64,98 | -66,98 68,3 10,66 93,64 | ~20,5 15,40 40,52 78,45 / -82,5 72,98",
-    "-82,5 28,6 22,45 / ~22,45 55,36 85,58 75,90 40,98 10,86 | ~25,8 22,42 60,42 80,70 50,98 12,88 / -25,8 88,4",
-    "~72,4 40,18 20,50 18,80 45,98 75,85 75,60 50,50 20,68 | ~45,2 25,40 18,78 48,97 80,80 68,55 40,55 20,75",
+    "~14,27 25,7 52,2 80,15 80,38 55,65 12,95 / -12,95 90,93 | ~15,22 40,3 75,12 78,40 50,75 20,95 "
+    "12,80 30,74 60,90 92,92",
+    "~15,15 40,2 75,10 78,32 40,47 / ~40,47 80,57 85,80 55,98 10,87 | -15,5 82,5 42,42 / ~42,42 "
+    "80,52 85,80 50,98 10,88",
+    "-28,4 12,58 90,56 / -68,25 64,98 | -66,98 68,3 10,66 93,64 | ~20,5 15,40 40,52 78,45 / -82,5 "
+    "72,98",
+    "-82,5 28,6 22,45 / ~22,45 55,36 85,58 75,90 40,98 10,86 | ~25,8 22,42 60,42 80,70 50,98 12,88 "
+    "/ -25,8 88,4",
+    "~72,4 40,18 20,50 18,80 45,98 75,85 75,60 50,50 20,68 | ~45,2 25,40 18,78 48,97 80,80 68,55 "
+    "40,55 20,75",
     "-10,7 88,6 42,98 | -10,7 88,6 42,98 / -32,50 82,48 | ~14,22 16,8 50,9 86,5 62,45 50,98",
     "~72,15 45,3 22,20 40,42 70,62 75,86 45,98 20,82 35,58 65,40 78,20 62,6"
     " | ~50,3 25,14 30,38 50,47 75,35 72,12 50,3 / ~50,47 20,62 20,88 50,98 82,86 80,62 50,47",
-    "~80,20 50,4 20,20 25,45 55,50 80,22 / ~80,20 78,60 60,98 | ~78,22 50,3 20,20 25,45 55,48 78,22 78,65 60,93 22,94"
+    "~80,20 50,4 20,20 25,45 55,50 80,22 / ~80,20 78,60 60,98 | ~78,22 50,3 20,20 25,45 55,48 "
+    "78,22 78,65 60,93 22,94"
     " | ~78,18 45,4 20,25 40,48 76,30 / -80,8 74,98"};
 
 std::vector<Variant> parse_variants(std::string_view text) {
@@ -76,8 +84,9 @@ class Stream {
   Stream(uint64_t seed, uint64_t item) : seed_(seed), item_(item) {}
   // Word block `block` of stream `kind` (0 shape, 1 noise) of this item.
   std::array<uint32_t, 4> words(uint32_t block, uint32_t kind) const {
-    return philox4x32({block, kind, static_cast<uint32_t>(item_), static_cast<uint32_t>(item_ >> 32)},
-                      {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+    return philox4x32(
+        {block, kind, static_cast<uint32_t>(item_), static_cast<uint32_t>(item_ >> 32)},
+        {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
   }
   uint32_t bits() {
     if (at_ == 4) words_ = words(block_++, 0), at_ = 0;
@@ -108,14 +117,16 @@ struct Corner {
 
 Point catmull_rom(Point p0, Point p1, Point p2, Point p3, float t) {
   const auto at = [t](float a, float b, float c, float d) {
-    return 0.5f * (2.0f * b + t * ((c - a) + t * ((2.0f * a - 5.0f * b + 4.0f * c - d) + t * (3.0f * (b - c) + d - a))));
+    return 0.5f * (2.0f * b + t * ((c - a) + t * ((2.0f * a - 5.0f * b + 4.0f * c - d) +
+                                                     t * (3.0f * (b - c) + d - a))));
   };
   return {at(p0.x, p1.x, p2.x, p3.x), at(p0.y, p1.y, p2.y, p3.y)};
 }
 
 // Jitters the stroke and cuts it into pieces, in glyph coordinates.
 void trace(const Stroke& stroke, Stream& random, std::vector<Corner>& line) {
-  const int n = static_cast<int>(stroke.points.size()), spans = n - 1, per_span = stroke.curved ? 8 : 6;
+  const int n = static_cast<int>(stroke.points.size()), spans = n - 1,
+            per_span = stroke.curved ? 8 : 6;
   const float shift_x = 0.02f * random.normal(), shift_y = 0.02f * random.normal();
   std::vector<Point> p(stroke.points);
   for (Point& point : p) {
@@ -132,8 +143,10 @@ void trace(const Stroke& stroke, Stream& random, std::vector<Corner>& line) {
   for (int s = 0; s < spans; ++s) {
     for (int k = 1; k <= per_span; ++k) {
       const float t = static_cast<float>(k) / static_cast<float>(per_span);
-      const Point to = stroke.curved ? catmull_rom(p[std::max(s - 1, 0)], p[s], p[s + 1], p[std::min(s + 2, spans)], t)
-                                     : Point{p[s].x + t * (p[s + 1].x - p[s].x), p[s].y + t * (p[s + 1].y - p[s].y)};
+      const Point to =
+          stroke.curved
+              ? catmull_rom(p[std::max(s - 1, 0)], p[s], p[s + 1], p[std::min(s + 2, spans)], t)
+              : Point{p[s].x + t * (p[s + 1].x - p[s].x), p[s].y + t * (p[s + 1].y - p[s].y)};
       const float middle = static_cast<float>(s) + t - 0.5f / static_cast<float>(per_span);
       line.push_back({to, middle < gap_begin || middle > gap_end || gap_end == 0});
     }
@@ -163,7 +176,8 @@ class Placement {
   Point centre_;
 };
 
-// A 4x4 grid of displacements over the image, smoothstep between. It moves points: strokes bend but keep their width.
+// A 4x4 grid of displacements over the image, smoothstep between. It moves points: strokes bend but
+// keep their width.
 class Elastic {
  public:
   explicit Elastic(Stream& random) {
@@ -194,7 +208,8 @@ class Elastic {
 constexpr int kRow = 32;  // an image row, padded to whole vectors
 using Plane = std::array<float, kImageSide * kRow>;
 
-// Lowers `squared` to the squared distance from each pixel centre to the piece a b, where that is less; exact within `reach`.
+// Lowers `squared` to the squared distance from each pixel centre to the piece a b, where that is
+// less; exact within `reach`.
 void add_distance(Point a, Point b, float reach, Plane& squared) {
   const float ux = b.x - a.x, uy = b.y - a.y;
   const float inverse = 1.0f / std::max(ux * ux + uy * uy, 1e-12f);
@@ -203,7 +218,8 @@ void add_distance(Point a, Point b, float reach, Plane& squared) {
   for (int y = first; y < end; ++y) {
     const float py = static_cast<float>(y) + 0.5f - a.y;
     float* out = &squared[y * kRow];
-    for (int x = 0; x < kRow; ++x) {  // whole rows: two vector steps cost less than finding the columns
+    for (int x = 0; x < kRow;
+         ++x) {  // whole rows: two vector steps cost less than finding the columns
       const float px = static_cast<float>(x) + 0.5f - a.x;
       float t = (px * ux + py * uy) * inverse;
       t = t > 0.0f ? t : 0.0f;
@@ -214,7 +230,8 @@ void add_distance(Point a, Point b, float reach, Plane& squared) {
   }
 }
 
-// Raises `ink` to what a pen of this width leaves along the line: 1 inside, falling to 0 over one pixel at the edge.
+// Raises `ink` to what a pen of this width leaves along the line: 1 inside, falling to 0 over one
+// pixel at the edge.
 void stroke_ink(std::span<const Corner> line, float width, Plane& ink) {
   const float edge = 0.5f + 0.5f * width;
   Plane squared;
@@ -246,14 +263,16 @@ int draw_digit(uint64_t data_seed, uint64_t index, std::span<uint8_t> image) {
   stroke_ink(line, width, ink);
   if (random.one_in_ten()) {
     const Point from{random.uniform(0, kImageSide), random.uniform(0, kImageSide)};
-    const Corner stray[] = {{from, false}, {{from.x + random.uniform(-9, 9), from.y + random.uniform(-9, 9)}, true}};
+    const Corner stray[] = {
+        {from, false}, {{from.x + random.uniform(-9, 9), from.y + random.uniform(-9, 9)}, true}};
     stroke_ink(stray, random.uniform(0.8f, 1.8f), ink);
   }
 
   std::array<uint16_t, kImageSide * kRow> noise;
   for (uint32_t block = 0; block < noise.size() / 8; ++block) {
     const auto words = random.words(block, 1);
-    for (int i = 0; i < 8; ++i) noise[8 * block + i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+    for (int i = 0; i < 8; ++i)
+      noise[8 * block + i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
   }
   std::array<uint8_t, kImageSide * kRow> padded;
   for (size_t i = 0; i < padded.size(); ++i) {
@@ -262,15 +281,19 @@ int draw_digit(uint64_t data_seed, uint64_t index, std::span<uint8_t> image) {
     value = value < 255.0f ? value : 255.0f;
     padded[i] = static_cast<uint8_t>(static_cast<int>(value + 0.5f));
   }
-  for (int y = 0; y < kImageSide; ++y) std::copy_n(&padded[y * kRow], kImageSide, &image[y * kImageSide]);
+  for (int y = 0; y < kImageSide; ++y)
+    std::copy_n(&padded[y * kRow], kImageSide, &image[y * kImageSide]);
   return label;
 }
 
-void draw_digits(uint64_t data_seed, uint64_t first, std::span<uint8_t> images, std::span<int32_t> labels) {
-  SINTER_ASSERT(images.size() == labels.size() * kImagePixels, images.size(), " bytes, ", labels.size(), " labels");
+void draw_digits(
+    uint64_t data_seed, uint64_t first, std::span<uint8_t> images, std::span<int32_t> labels) {
+  SINTER_ASSERT(images.size() == labels.size() * kImagePixels, images.size(), " bytes, ",
+      labels.size(), " labels");
   parallel_for(static_cast<int64_t>(labels.size()), 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      labels[i] = draw_digit(data_seed, first + static_cast<uint64_t>(i), images.subspan(i * kImagePixels, kImagePixels));
+      labels[i] = draw_digit(data_seed, first + static_cast<uint64_t>(i),
+          images.subspan(i * kImagePixels, kImagePixels));
   });
 }
 

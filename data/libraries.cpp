@@ -24,8 +24,8 @@ std::vector<OptionalLibrary> optional_libraries() {
   openssl = OpenSSL_version(OPENSSL_VERSION_STRING);
 #endif
   return {{"zlib", zlib, "gzip files", "zlib1g-dev"},
-          {"libpng", png, "PNG images in predict", "libpng-dev"},
-          {"OpenSSL", openssl, "SHA-256 of data files", "libssl-dev"}};
+      {"libpng", png, "PNG images in predict", "libpng-dev"},
+      {"OpenSSL", openssl, "SHA-256 of data files", "libssl-dev"}};
 }
 
 }  // namespace sinter

@@ -65,7 +65,8 @@ struct Decoder {
 // Grey and alpha onto the background that the ink stands out from.
 std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels) {
   uint64_t weight = 0, sum = 0;
-  for (size_t i = 0; i < pixels.size(); i += 2) weight += pixels[i + 1], sum += uint64_t{pixels[i]} * pixels[i + 1];
+  for (size_t i = 0; i < pixels.size(); i += 2)
+    weight += pixels[i + 1], sum += uint64_t{pixels[i]} * pixels[i + 1];
   const unsigned background = sum > weight * 127 ? 0 : 255;
   std::vector<uint8_t> out(pixels.size() / 2);
   for (size_t i = 0; i < out.size(); ++i) {
@@ -94,7 +95,8 @@ void average(const float* in, int length, int stride, float* out, int n, int out
   for (int i = 0; i < n; ++i) {
     const double begin = i * step, end = std::min<double>(begin + step, length);
     double sum = 0;
-    for (int k = static_cast<int>(begin); k < end; ++k) sum += in[size_t(k) * stride] * (std::min(end, k + 1.0) - std::max(begin, 1.0 * k));
+    for (int k = static_cast<int>(begin); k < end; ++k)
+      sum += in[size_t(k) * stride] * (std::min(end, k + 1.0) - std::max(begin, 1.0 * k));
     out[i * out_stride] = static_cast<float>(sum / (end - begin));
   }
 }
@@ -107,25 +109,31 @@ GreyImage read_png(const std::string& path) {
   const std::string& name = source.name();
   constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
-               cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
+      cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
   SINTER_CHECK(file.size() >= 33 && std::memcmp(&file[12], "IHDR", 4) == 0, data,
-               cat("png: damaged: ", name, "; ", file.size(), " bytes, no image header"));
+      cat("png: damaged: ", name, "; ", file.size(), " bytes, no image header"));
   const auto word = [&](int at) {
-    return uint32_t{file[at]} << 24 | uint32_t{file[at + 1]} << 16 | uint32_t{file[at + 2]} << 8 | file[at + 3];
+    return uint32_t{file[at]} << 24 | uint32_t{file[at + 1]} << 16 | uint32_t{file[at + 2]} << 8 |
+           file[at + 3];
   };
   const uint32_t width = word(16), height = word(20);
   SINTER_CHECK(width <= kMaxSide && height <= kMaxSide, data,
-               cat("png: too large: ", name, "; ", width, " x ", height, ", at most ", kMaxSide, " x ", kMaxSide));
+      cat("png: too large: ", name, "; ", width, " x ", height, ", at most ", kMaxSide, " x ",
+          kMaxSide));
 #ifdef SINTER_HAS_PNG
-  Decoder decoder{file, 0, std::vector<uint8_t>(size_t{2} * width * height), std::vector<png_bytep>(height), ""};
-  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &decoder, Decoder::on_error, Decoder::on_warning);
+  Decoder decoder{file, 0, std::vector<uint8_t>(size_t{2} * width * height),
+      std::vector<png_bytep>(height), ""};
+  png_structp png = png_create_read_struct(
+      PNG_LIBPNG_VER_STRING, &decoder, Decoder::on_error, Decoder::on_warning);
   png_infop info = png ? png_create_info_struct(png) : nullptr;
   const bool good = info && decoder.decode(png, info, width, height);
   png_destroy_read_struct(&png, &info, nullptr);
-  SINTER_CHECK(good, data, cat("png: damaged: ", name, "; ", escaped(decoder.message)), "save it again");
+  SINTER_CHECK(
+      good, data, cat("png: damaged: ", name, "; ", escaped(decoder.message)), "save it again");
   return {static_cast<int>(width), static_cast<int>(height), flatten(decoder.pixels), name};
 #else
-  throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name), "give --index N of the test set instead");
+  throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name),
+      "give --index N of the test set instead");
 #endif
 }
 
@@ -140,21 +148,25 @@ DigitImage prepare_digit(const GreyImage& image) {
   float peak = 0;
   for (float& x : v) peak = std::max(peak, x = std::max(x - ground, 0.0f));
   SINTER_CHECK(peak >= 24, data,
-               cat("png: no ink: ", image.name, "; ", width, " x ", height, ", the brightest pixel is ", static_cast<int>(peak),
-                   " of 255 above its border"));
+      cat("png: no ink: ", image.name, "; ", width, " x ", height, ", the brightest pixel is ",
+          static_cast<int>(peak), " of 255 above its border"));
 
   Box box{width, height, 0, 0};
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
       if (v[size_t(y) * width + x] < peak / 4) continue;
-      box = {std::min(box.x0, x), std::min(box.y0, y), std::max(box.x1, x + 1), std::max(box.y1, y + 1)};
+      box = {std::min(box.x0, x), std::min(box.y0, y), std::max(box.x1, x + 1),
+          std::max(box.y1, y + 1)};
     }
   }
   const int w = box.x1 - box.x0, h = box.y1 - box.y0, longer = std::max(w, h);
-  const auto scaled = [longer](int side) { return std::max(1, (side * kInkSide + longer / 2) / longer); };
+  const auto scaled = [longer](int side) {
+    return std::max(1, (side * kInkSide + longer / 2) / longer);
+  };
   const int sw = scaled(w), sh = scaled(h);
   std::vector<float> narrow(size_t(h) * sw), small(size_t(sh) * sw);
-  for (int y = 0; y < h; ++y) average(&v[size_t(box.y0 + y) * width + box.x0], w, 1, &narrow[size_t(y) * sw], sw, 1);
+  for (int y = 0; y < h; ++y)
+    average(&v[size_t(box.y0 + y) * width + box.x0], w, 1, &narrow[size_t(y) * sw], sw, 1);
   for (int x = 0; x < sw; ++x) average(&narrow[x], h, sw, &small[x], sh, sw);
 
   double mass = 0, mass_x = 0, mass_y = 0;
@@ -167,20 +179,23 @@ DigitImage prepare_digit(const GreyImage& image) {
     }
   }
   const auto offset = [mass](double moment, int side) {
-    return std::clamp(static_cast<int>(std::lround(kImageSide / 2.0 - moment / mass)), 0, kImageSide - side);
+    return std::clamp(
+        static_cast<int>(std::lround(kImageSide / 2.0 - moment / mass)), 0, kImageSide - side);
   };
   const int left = offset(mass_x, sw), top = offset(mass_y, sh);
   DigitImage out{};
   for (int y = 0; y < sh; ++y)
     for (int x = 0; x < sw; ++x)
-      out[(top + y) * kImageSide + left + x] = static_cast<uint8_t>(std::lround(small[size_t(y) * sw + x] * (255.0f / peak)));
+      out[(top + y) * kImageSide + left + x] =
+          static_cast<uint8_t>(std::lround(small[size_t(y) * sw + x] * (255.0f / peak)));
   return out;
 }
 
 DigitImage raw_digit(const GreyImage& image) {
   SINTER_CHECK(image.width == kImageSide && image.height == kImageSide, data,
-               cat("png: not ", kImageSide, " x ", kImageSide, ": ", image.name, "; ", image.width, " x ", image.height),
-               "leave out --raw to scale and centre it");
+      cat("png: not ", kImageSide, " x ", kImageSide, ": ", image.name, "; ", image.width, " x ",
+          image.height),
+      "leave out --raw to scale and centre it");
   DigitImage out;
   std::copy(image.pixels.begin(), image.pixels.end(), out.begin());
   return out;

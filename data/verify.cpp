@@ -32,7 +32,9 @@ struct Hashed {
   uint64_t hash;
   const uint8_t* image;
   bool test;
-  bool equals(const Hashed& other) const { return hash == other.hash && std::memcmp(image, other.image, kImagePixels) == 0; }
+  bool equals(const Hashed& other) const {
+    return hash == other.hash && std::memcmp(image, other.image, kImagePixels) == 0;
+  }
 };
 
 uint64_t hash_of(const uint8_t* image) {
@@ -59,7 +61,8 @@ void count_equals(const Pixels& train, const Pixels& test, DataReport& report) {
   for (size_t begin = 0, end; begin < all.size(); begin = end) {
     int64_t in[2] = {0, 0};
     for (end = begin; end < all.size() && all[end].equals(all[begin]); ++end) ++in[all[end].test];
-    for (DataReport::Set& set : report.sets) set.repeated += std::max<int64_t>(in[set.name == "test"] - 1, 0);
+    for (DataReport::Set& set : report.sets)
+      set.repeated += std::max<int64_t>(in[set.name == "test"] - 1, 0);
     if (in[0] > 0) report.shared += in[1];
   }
 }
@@ -78,11 +81,14 @@ void describe_set(const Split& split, DataReport::Set& set) {
     for (int k = 0; k < kImagePixels; ++k) sum += pixels[i][k];
   }
   set.mean = static_cast<double>(sum) / static_cast<double>(pixels.n * kImagePixels);
-  const double most = static_cast<double>(*std::max_element(set.counts.begin(), set.counts.end())) / static_cast<double>(pixels.n);
-  set.wanted = std::min(2 * most, (1 + most) / 2);  // where one label is more than a third of all, half way to all right
+  const double most = static_cast<double>(*std::max_element(set.counts.begin(), set.counts.end())) /
+                      static_cast<double>(pixels.n);
+  set.wanted = std::min(2 * most,
+      (1 + most) / 2);  // where one label is more than a third of all, half way to all right
 }
 
-// One row of kImagePixels floats per class: the mean image of its items; classes without items have an infinite first pixel.
+// One row of kImagePixels floats per class: the mean image of its items; classes without items have
+// an infinite first pixel.
 std::vector<float> class_means(const Split& train, size_t classes) {
   std::vector<double> sums(classes * kImagePixels);
   std::vector<int64_t> counts(classes);
@@ -100,8 +106,10 @@ std::vector<float> class_means(const Split& train, size_t classes) {
   return means;
 }
 
-// `own`: how many items of each class the means are of, where the split is part of them; then an item is not compared with itself.
-double share_nearest(const Split& split, const std::vector<float>& means, size_t classes, const std::vector<int64_t>* own) {
+// `own`: how many items of each class the means are of, where the split is part of them; then an
+// item is not compared with itself.
+double share_nearest(const Split& split, const std::vector<float>& means, size_t classes,
+    const std::vector<int64_t>* own) {
   const Pixels pixels = pixels_of(split);
   std::vector<uint8_t> right(static_cast<size_t>(pixels.n));
   parallel_for(pixels.n, 64, [&](int64_t begin, int64_t end) {
@@ -124,7 +132,8 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
       right[static_cast<size_t>(i)] = nearest == label;
     }
   });
-  return static_cast<double>(std::count(right.begin(), right.end(), 1)) / static_cast<double>(pixels.n);
+  return static_cast<double>(std::count(right.begin(), right.end(), 1)) /
+         static_cast<double>(pixels.n);
 }
 
 std::string percent(double share) {
@@ -143,16 +152,19 @@ int64_t DataReport::Set::size() const {
 std::string sha256([[maybe_unused]] const std::string& path) {
 #ifdef SINTER_HAS_OPENSSL
   ByteSource source(path);
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(
+      EVP_MD_CTX_new(), EVP_MD_CTX_free);
   std::vector<uint8_t> block(1 << 20);
   uint8_t digest[EVP_MAX_MD_SIZE];
   unsigned length = 0;
   bool good = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
-  for (size_t n; good && (n = source.read(block)) > 0;) good = EVP_DigestUpdate(context.get(), block.data(), n);
+  for (size_t n; good && (n = source.read(block)) > 0;)
+    good = EVP_DigestUpdate(context.get(), block.data(), n);
   good = good && EVP_DigestFinal_ex(context.get(), digest, &length);
   SINTER_ASSERT(good, "libcrypto gave no SHA-256");
   std::string hex;
-  for (unsigned i = 0; i < length; ++i) hex += {"0123456789abcdef"[digest[i] >> 4], "0123456789abcdef"[digest[i] & 15]};
+  for (unsigned i = 0; i < length; ++i)
+    hex += {"0123456789abcdef"[digest[i] >> 4], "0123456789abcdef"[digest[i] & 15]};
   return hex;
 #else
   return "";
@@ -160,12 +172,16 @@ std::string sha256([[maybe_unused]] const std::string& path) {
 }
 
 std::string check_sha256(const std::string& path, size_t which) {
-  // data/mnist_sha256.txt, which scripts/download_mnist reads too: "train-images ba89.. train-labels 65a5.. t10k-images .."
+  // data/mnist_sha256.txt, which scripts/download_mnist reads too: "train-images ba89..
+  // train-labels 65a5.. t10k-images .."
   constexpr std::string_view kPublished = SINTER_MNIST_SHA256;
-  constexpr std::string_view kNames[] = {"train-images ", "train-labels ", "t10k-images ", "t10k-labels "};
+  constexpr std::string_view kNames[] = {
+      "train-images ", "train-labels ", "t10k-images ", "t10k-labels "};
   const std::string hex = sha256(path);
   if (hex.empty()) return "not checked";
-  return kPublished.substr(kPublished.find(kNames[which]) + kNames[which].size(), hex.size()) == hex ? "published" : "differs";
+  return kPublished.substr(kPublished.find(kNames[which]) + kNames[which].size(), hex.size()) == hex
+             ? "published"
+             : "differs";
 }
 
 DataReport verify_dataset(DataOptions options) {
@@ -176,38 +192,43 @@ DataReport verify_dataset(DataOptions options) {
   const auto classes = static_cast<size_t>(options.classes);
   for (const auto& [name, split] : {std::pair("train", &data.train), {"test", &data.test}}) {
     if (split->size() == 0) continue;
-    DataReport::Set& set = report.sets.emplace_back(DataReport::Set{.name = name, .counts = std::vector<int64_t>(classes)});
+    DataReport::Set& set = report.sets.emplace_back(
+        DataReport::Set{.name = name, .counts = std::vector<int64_t>(classes)});
     describe_set(*split, set);
   }
   const bool of_four = data.files.size() == 4;
   for (size_t i = 0; i < data.files.size(); ++i) {
     const int64_t n = (i < 2 ? data.train.size() : 0) + (i < 2 && of_four ? 0 : data.test.size());
-    report.files.push_back(
-        {data.files[i],
-         i % 2 ? cat("labels ", n) : cat("images ", n, " x ", kImageSide, " x ", kImageSide),
-         of_four && !data.files[i].ends_with(".npy") ? check_sha256(data.files[i], i)
-                                                     : "not checked"});
+    report.files.push_back({data.files[i],
+        i % 2 ? cat("labels ", n) : cat("images ", n, " x ", kImageSide, " x ", kImageSide),
+        of_four && !data.files[i].ends_with(".npy") ? check_sha256(data.files[i], i)
+                                                    : "not checked"});
   }
   count_equals(pixels_of(data.train), pixels_of(data.test), report);
   const std::vector<float> means = class_means(data.train, classes);
   for (DataReport::Set& set : report.sets) {
     const bool test = set.name == "test";
-    set.class_means = share_nearest(test ? data.test : data.train, means, classes, test ? nullptr : &set.counts);
+    set.class_means =
+        share_nearest(test ? data.test : data.train, means, classes, test ? nullptr : &set.counts);
     if (set.class_means > set.wanted || !report.failed.empty()) continue;
     const size_t first = test && of_four ? 2 : 0;
-    const std::string files = data.files.empty() ? report.name : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
-    report.failed = cat("data: labels do not belong to images: ", files, "; class means are right for ", percent(set.class_means), " % of ",
-                        set.name, ", wanted ", percent(set.wanted));
+    const std::string files =
+        data.files.empty() ? report.name
+                           : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
+    report.failed =
+        cat("data: labels do not belong to images: ", files, "; class means are right for ",
+            percent(set.class_means), " % of ", set.name, ", wanted ", percent(set.wanted));
   }
-  if (report.failed.empty() && static_cast<double>(report.shared) > kMaxShared * static_cast<double>(data.test.size())) {
-    report.failed = cat("data: test images stand in train, too: ", report.name, "; ", report.shared, " of ", data.test.size(), ", allowed ",
-                        percent(kMaxShared), " %");
+  if (report.failed.empty() &&
+      static_cast<double>(report.shared) > kMaxShared * static_cast<double>(data.test.size())) {
+    report.failed = cat("data: test images stand in train, too: ", report.name, "; ", report.shared,
+        " of ", data.test.size(), ", allowed ", percent(kMaxShared), " %");
   }
   if (report.failed.empty() && report.sorted && of_four) {
     report.failed = cat("data: sorted by label: ", escaped(data.files[1]),
-                        "; the last of train are held out for val, which would have few labels: "
-                        "shuffle the files, or train ",
-                        "without a val set");
+        "; the last of train are held out for val, which would have few labels: "
+        "shuffle the files, or train ",
+        "without a val set");
   }
   return report;
 }

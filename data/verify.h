@@ -1,7 +1,9 @@
-// The data doctor: what is in a data set, and whether it can be right. Facts for a report, and the first check that failed.
+// The data doctor: what is in a data set, and whether it can be right. Facts for a report, and the
+// first check that failed.
 //
-// Used by `mnist data verify` and `mnist doctor`. Files that cannot be read are data errors, as in load_dataset; doubts about files that
-// can be read are in the report. SHA-256 is of the content without gzip, and needs OpenSSL in the build.
+// Used by `mnist data verify` and `mnist doctor`. Files that cannot be read are data errors, as in
+// load_dataset; doubts about files that can be read are in the report. SHA-256 is of the content
+// without gzip, and needs OpenSSL in the build.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +25,23 @@ struct DataReport {
     int darkest = 0, brightest = 0;
     double mean = 0;                  // of all pixels, 0..255
     int64_t blank = 0, repeated = 0;  // images of one grey; images equal to an earlier one
-    double class_means = 0;           // share of images nearest to the mean of their own class (of train)
-    double wanted = 0;                // more than this: twice the share of the most frequent label
+    double class_means = 0;  // share of images nearest to the mean of their own class (of train)
+    double wanted = 0;       // more than this: twice the share of the most frequent label
     int64_t size() const;
   };
   std::string name;
   std::vector<File> files;
   std::vector<Set> sets;
-  int64_t shared = 0;  // test images that stand in train, too
+  int64_t shared = 0;   // test images that stand in train, too
   bool sorted = false;  // by label, the training images in their file
-  std::string failed;  // "data: labels do not belong to images: ..", or ""
+  std::string failed;   // "data: labels do not belong to images: ..", or ""
 };
 
 // `options` as for load_dataset; val and limit do not count.
 DataReport verify_dataset(DataOptions options);
 
-// "published" where the file's content is MNIST's; `which`: 0..3, train images, train labels, test images, test labels.
+// "published" where the file's content is MNIST's; `which`: 0..3, train images, train labels, test
+// images, test labels.
 std::string check_sha256(const std::string& path, size_t which);
 // Lower-case hex of the content without gzip; "" without OpenSSL in this build.
 std::string sha256(const std::string& path);

@@ -1,6 +1,8 @@
-// 03_linear: the layer that all others build on: y = x W^T + b. One matrix product, its bias inside, and what backward makes of it.
+// 03_linear: the layer that all others build on: y = x W^T + b. One matrix product, its bias
+// inside, and what backward makes of it.
 //
-// This program fits a layer of 2 inputs and 1 output to points of the plane y = 3 a - 2 b + 0.5, by plain gradient descent.
+// This program fits a layer of 2 inputs and 1 output to points of the plane y = 3 a - 2 b + 0.5, by
+// plain gradient descent.
 #include <cmath>
 #include <iomanip>
 #include <iostream>
@@ -21,9 +23,9 @@ void show_ops(const char* title, F&& f) {
   std::cout << title << "\n";
   for (const profiler::Row& row : session.finish().rows().rows) {
     if (row.kind == profiler::ScopeKind::op && row.launches > 0)
-      std::cout << "  " << std::left << std::setw(16) << row.name << std::right << std::setw(3) << row.launches << " launch  "
-                << std::setw(6) << row.cost.flops << " FLOP  " << std::setw(6) << row.cost.bytes_read + row.cost.bytes_written
-                << " bytes\n";
+      std::cout << "  " << std::left << std::setw(16) << row.name << std::right << std::setw(3)
+                << row.launches << " launch  " << std::setw(6) << row.cost.flops << " FLOP  "
+                << std::setw(6) << row.cost.bytes_read + row.cost.bytes_written << " bytes\n";
   }
 }
 
@@ -33,10 +35,12 @@ int main() {
   const Tensor x = cast(sample_tensor({kPoints, 2}, 1), DType::f32);
   const Tensor y = add(matmul(x, Tensor::from({3, -2}, {2, 1})), Tensor::from({0.5}, {1}));
 
-  // ---- 2. The layer: weight [out, in] and bias [out], as in PyTorch. Its numbers are drawn from a seed, so every run is the same.
+  // ---- 2. The layer: weight [out, in] and bias [out], as in PyTorch. Its numbers are drawn from a
+  // seed, so every run is the same.
   nn::init::manual_seed(1);
   nn::Linear layer(2, 1);
-  std::cout << layer.describe() << ": weight " << layer.weight().describe() << ", bias " << layer.bias().describe() << "\n\n";
+  std::cout << layer.describe() << ": weight " << layer.weight().describe() << ", bias "
+            << layer.bias().describe() << "\n\n";
 
   // ---- 3. Forward is ONE launch: the bias is added inside the product, not by an op of its own.
   show_ops("forward:", [&] {
@@ -44,8 +48,9 @@ int main() {
     layer(x);
   });
 
-  // ---- 4. Backward from the mean squared error: the gradient of the layer's result, then that of the weight (a product too: dy^T x) and
-  // of the bias (the column sums of dy). The gradient of x is not computed: nobody asked for it.
+  // ---- 4. Backward from the mean squared error: the gradient of the layer's result, then that of
+  // the weight (a product too: dy^T x) and of the bias (the column sums of dy). The gradient of x
+  // is not computed: nobody asked for it.
   const Tensor losses = mse(layer(x), y);            // one per row
   show_ops("backward:", [&] { backward(losses); });  // of their mean
 
@@ -56,12 +61,14 @@ int main() {
     optimizer.zero_grad();
     const Tensor error = mse(layer(x), y);
     backward(error);
-    if (step % 40 == 0) std::cout << std::setw(4) << step << "   " << std::fixed << std::setprecision(4) << mean(error).item() << "\n";
+    if (step % 40 == 0)
+      std::cout << std::setw(4) << step << "   " << std::fixed << std::setprecision(4)
+                << mean(error).item() << "\n";
     optimizer.step();
   }
 
   // ---- 6. It has found the plane.
   const auto w = layer.weight().to_vector<double>();
-  std::cout << std::setprecision(2) << "\nfound    y = " << w[0] << " a + " << w[1] << " b + " << layer.bias().item()
-            << "\nwanted   y = 3.00 a + -2.00 b + 0.50\n";
+  std::cout << std::setprecision(2) << "\nfound    y = " << w[0] << " a + " << w[1] << " b + "
+            << layer.bias().item() << "\nwanted   y = 3.00 a + -2.00 b + 0.50\n";
 }

@@ -1,6 +1,8 @@
-// 04_train_digits: a network learns to read digits: everything that `mnist train` does, without its comforts.
+// 04_train_digits: a network learns to read digits: everything that `mnist train` does, without its
+// comforts.
 //
-// The data are the built-in synthetic digits, so no file is needed. 784 pixels go in, 64 hidden units look for strokes, 10 scores come out.
+// The data are the built-in synthetic digits, so no file is needed. 784 pixels go in, 64 hidden
+// units look for strokes, 10 scores come out.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -21,7 +23,8 @@ double accuracy(nn::Module& model, const Split& split) {
   int64_t right = 0;
   for (int64_t b = 0; b < batches.per_epoch(); ++b) {
     const Batch batch = batches.next();
-    const auto read = argmax(model(batch.images)).to_vector<int64_t>(), labels = batch.labels.to_vector<int64_t>();
+    const auto read = argmax(model(batch.images)).to_vector<int64_t>(),
+               labels = batch.labels.to_vector<int64_t>();
     for (size_t i = 0; i < labels.size(); ++i) right += read[i] == labels[i];
   }
   return static_cast<double>(right) / static_cast<double>(split.size());
@@ -32,7 +35,9 @@ void draw(const Split& split, int64_t item) {
   const uint8_t* pixels = split.images.data<uint8_t>() + item * kImagePixels;
   for (int y = 4; y < 24; y += 2) {
     std::cout << "    ";
-    for (int x = 4; x < 24; ++x) std::cout << " .:-=+*#%@"[(pixels[y * kImageSide + x] + pixels[(y + 1) * kImageSide + x]) * 9 / 510];
+    for (int x = 4; x < 24; ++x)
+      std::cout << " .:-=+*#%@"[(pixels[y * kImageSide + x] + pixels[(y + 1) * kImageSide + x]) *
+                                9 / 510];
     std::cout << "\n";
   }
 }
@@ -41,8 +46,9 @@ int main() {
   // ---- 1. Data: 6,000 digits to learn from, 1,000 others to be tested with.
   const Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = 6000});
   const Split test = slice(data.test, 0, 1000);
-  std::cout << "data: " << data.description << ", " << data.train.size() << " to learn from; the first is labelled "
-            << data.train.labels.to_vector<int32_t>()[0] << ":\n";
+  std::cout << "data: " << data.description << ", " << data.train.size()
+            << " to learn from; the first is labelled " << data.train.labels.to_vector<int32_t>()[0]
+            << ":\n";
   draw(data.train, 0);
 
   // ---- 2. Model and optimizer. Adam takes the parameters by name; it will change them in place.
@@ -50,20 +56,25 @@ int main() {
   nn::Adam optimizer(model.named_parameters(), {.lr = 0.003});
   std::cout << "\nmodel: " << model.str() << model.num_parameters() << " parameters\n\n";
 
-  // ---- 3. The loop. An epoch is one pass over the data in a new order; a step learns from one batch of 64 images.
+  // ---- 3. The loop. An epoch is one pass over the data in a new order; a step learns from one
+  // batch of 64 images.
   Batches batches(data.train, {.size = 64, .seed = 1});
-  std::cout << std::fixed << "before     test accuracy " << (accuracy(model, test) < 0.2 ? "that of guessing" : "surprising") << "\n";
+  std::cout << std::fixed << "before     test accuracy "
+            << (accuracy(model, test) < 0.2 ? "that of guessing" : "surprising") << "\n";
   for (int epoch = 1; epoch <= 5; ++epoch) {
     for (int64_t step = 0; step < batches.per_epoch(); ++step) {
       const Batch batch = batches.next();
       optimizer.zero_grad();
-      const Tensor losses = cross_entropy(model(batch.images), batch.labels);  // how surprised is it by each label?
+      const Tensor losses =
+          cross_entropy(model(batch.images), batch.labels);  // how surprised is it by each label?
       backward(losses);
       optimizer.step(losses);
     }
-    // The losses were summed on the device, by the step's last kernel. Reading the sum once an epoch costs nothing.
+    // The losses were summed on the device, by the step's last kernel. Reading the sum once an
+    // epoch costs nothing.
     StepState state = read_step_state(optimizer.state());
-    std::cout << "epoch " << epoch << "    loss " << std::setprecision(1) << state.loss_sum / static_cast<double>(state.loss_rows) << "\n";
+    std::cout << "epoch " << epoch << "    loss " << std::setprecision(1)
+              << state.loss_sum / static_cast<double>(state.loss_rows) << "\n";
     state.loss_sum = 0;
     state.loss_rows = 0;
     write_step_state(optimizer.state(), state);

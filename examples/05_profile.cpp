@@ -1,7 +1,8 @@
 // 05_profile: what does a training step consist of, and what does each part cost?
 //
-// Every op passes one place, and there a profiler scope stands around it. A Session lets some steps go by (wait), runs some warm, and then
-// records. `mnist train --profile` prints the table with times; here only counts, FLOPs and bytes are shown, which never vary.
+// Every op passes one place, and there a profiler scope stands around it. A Session lets some steps
+// go by (wait), runs some warm, and then records. `mnist train --profile` prints the table with
+// times; here only counts, FLOPs and bytes are shown, which never vary.
 #include <iomanip>
 #include <iostream>
 
@@ -16,7 +17,8 @@ int main() {
   // ---- 1. A step of the default model on one batch of 128 made-up images.
   nn::Mlp model({784, 256, 128, 10});
   nn::Adam optimizer(model.named_parameters());
-  const Tensor images = cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32), labels = sample_labels(128, 10, 1);
+  const Tensor images = cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32),
+               labels = sample_labels(128, 10, 1);
   const auto train_step = [&] {
     optimizer.zero_grad();
     const Tensor losses = cross_entropy(model(images), labels);
@@ -24,7 +26,8 @@ int main() {
     optimizer.step(losses);
   };
 
-  // ---- 2. Three steps warm up, five are recorded. step() tells the session where one ends. Your own scopes would show up too.
+  // ---- 2. Three steps warm up, five are recorded. step() tells the session where one ends. Your
+  // own scopes would show up too.
   profiler::Session session({.schedule = {.wait = 0, .warmup = 3, .active = 5}});
   while (!session.done()) {
     {
@@ -37,31 +40,36 @@ int main() {
 
   // ---- 3. The report is plain data: one row per op and role. Sums are over the five steps.
   const double steps = static_cast<double>(report.steps.size());
-  std::cout << "per step, of " << report.steps.size() << " recorded: " << report.launches_per_step() << " launches\n\n";
-  std::cout << std::left << std::setw(22) << "op" << std::right << std::setw(7) << "calls" << std::setw(11) << "kFLOP" << std::setw(11)
-            << "kB moved" << std::setw(12) << "FLOP/byte"
+  std::cout << "per step, of " << report.steps.size() << " recorded: " << report.launches_per_step()
+            << " launches\n\n";
+  std::cout << std::left << std::setw(22) << "op" << std::right << std::setw(7) << "calls"
+            << std::setw(11) << "kFLOP" << std::setw(11) << "kB moved" << std::setw(12)
+            << "FLOP/byte"
             << "\n";
   double all_flops = 0, all_bytes = 0;
   for (const profiler::Row& row : report.rows().rows) {
     if (row.kind != profiler::ScopeKind::op || row.launches == 0) continue;  // views launch nothing
     const double flops = static_cast<double>(row.cost.flops) / steps,
                  bytes = static_cast<double>(row.cost.bytes_read + row.cost.bytes_written) / steps;
-    std::cout << std::left << std::setw(22) << row.name << std::right << std::fixed << std::setprecision(0) << std::setw(7)
-              << static_cast<double>(row.calls) / steps << std::setprecision(1) << std::setw(11) << flops / 1e3 << std::setw(11)
+    std::cout << std::left << std::setw(22) << row.name << std::right << std::fixed
+              << std::setprecision(0) << std::setw(7) << static_cast<double>(row.calls) / steps
+              << std::setprecision(1) << std::setw(11) << flops / 1e3 << std::setw(11)
               << bytes / 1e3 << std::setw(12) << flops / bytes << "\n";
     all_flops += flops;
     all_bytes += bytes;
   }
-  std::cout << std::left << std::setw(29) << "TOTAL" << std::right << std::setw(11) << all_flops / 1e3 << std::setw(11) << all_bytes / 1e3
-            << "\n";
+  std::cout << std::left << std::setw(29) << "TOTAL" << std::right << std::setw(11)
+            << all_flops / 1e3 << std::setw(11) << all_bytes / 1e3 << "\n";
 
-  // ---- 4. How to read it. The products (linear, matmul) do nearly all arithmetic: many FLOPs per byte, so they are limited by how fast
-  // the processor multiplies. Everything else does about one FLOP per byte or less: it is limited by memory, and each op writes a result
-  // that the next one reads back. Those are the bytes and launches that fusing takes away (06_fuse).
+  // ---- 4. How to read it. The products (linear, matmul) do nearly all arithmetic: many FLOPs per
+  // byte, so they are limited by how fast the processor multiplies. Everything else does about one
+  // FLOP per byte or less: it is limited by memory, and each op writes a result that the next one
+  // reads back. Those are the bytes and launches that fusing takes away (06_fuse).
   std::cout << "\nlimited by arithmetic: ";
   const char* comma = "";
   for (const profiler::Row& row : report.rows().rows) {
-    if (row.kind == profiler::ScopeKind::op && row.cost.flops > 4 * (row.cost.bytes_read + row.cost.bytes_written))
+    if (row.kind == profiler::ScopeKind::op &&
+        row.cost.flops > 4 * (row.cost.bytes_read + row.cost.bytes_written))
       std::cout << comma << row.name, comma = ", ";
   }
   std::cout << "\nlimited by memory:     all others\n";

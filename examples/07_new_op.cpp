@@ -1,8 +1,10 @@
 // 07_new_op: an op of your own, from one struct.
 //
-// A pointwise op is a formula for one number, its derivative, and a few facts. From that the framework makes the kernel for tensors of any
-// shape and type, the backward op, the shape rule, the cost, the entry in the profile, and the test samples. This program defines softsign,
-// x / (1 + |x|), which Sinter does not have, and trains with it. In the library, the struct would stand in ops/pointwise.h.
+// A pointwise op is a formula for one number, its derivative, and a few facts. From that the
+// framework makes the kernel for tensors of any shape and type, the backward op, the shape rule,
+// the cost, the entry in the profile, and the test samples. This program defines softsign, x / (1 +
+// |x|), which Sinter does not have, and trains with it. In the library, the struct would stand in
+// ops/pointwise.h.
 #include <iomanip>
 #include <iostream>
 
@@ -15,10 +17,12 @@ using namespace sinter;
 
 struct Softsign : pointwise::Unary {
   static constexpr const char name[] = "softsign", backward_name[] = "softsign_backward";
-  static constexpr pointwise::Saves saves = pointwise::Saves::output;  // backward reads y: then x need not be kept
-  static constexpr int flops = 3, backward_flops = 3;                  // per element
+  static constexpr pointwise::Saves saves =
+      pointwise::Saves::output;                        // backward reads y: then x need not be kept
+  static constexpr int flops = 3, backward_flops = 3;  // per element
   bool operator==(const Softsign&) const = default;
-  // Written once for float and double; math.h has exp, log, tanh and erf with the same bits on every device.
+  // Written once for float and double; math.h has exp, log, tanh and erf with the same bits on
+  // every device.
   template <class T>
   SINTER_FN T forward(T x) const {
     return x / (T(1) + (x < 0 ? -x : x));
@@ -38,10 +42,12 @@ int main() {
   // ---- 1. It computes, for any shape, strides and floating type.
   const Tensor x = Tensor::from({-3, -1, 0, 1, 3, 9}, {2, 3});
   std::cout << "softsign of\n" << x.values() << "\nis\n" << softsign(x).values() << "\n";
-  std::cout << "of its transpose, in bf16: " << softsign(cast(transpose(x), DType::bf16)).describe() << "\n\n";
+  std::cout << "of its transpose, in bf16: " << softsign(cast(transpose(x), DType::bf16)).describe()
+            << "\n\n";
 
-  // ---- 2. The samples that came with it cover odd, empty, scalar and transposed shapes, and one input that must be refused. These are
-  // the loops that the test suite runs over every op: derivatives against differences, and a clear message for bad input.
+  // ---- 2. The samples that came with it cover odd, empty, scalar and transposed shapes, and one
+  // input that must be refused. These are the loops that the test suite runs over every op:
+  // derivatives against differences, and a clear message for bad input.
   const OpDef& op = pointwise_op<Softsign>();
   for (const Sample& sample : op.samples()) {
     std::cout << std::left << std::setw(12) << sample.what;
@@ -55,17 +61,19 @@ int main() {
     }
     Tensor input = copy(sample.in[0]);
     input.set_requires_grad(true);
-    const GradcheckResult check = gradcheck([](const Tensors& in) { return Tensors{softsign(in[0])}; }, {input});
+    const GradcheckResult check =
+        gradcheck([](const Tensors& in) { return Tensors{softsign(in[0])}; }, {input});
     const Cost cost = op.cost(std::array{input}, std::array{softsign(input)}, sample.attrs);
-    std::cout << "gradcheck " << (check.ok ? "ok" : check.message) << ", " << cost.flops << " FLOP, "
-              << cost.bytes_read + cost.bytes_written << " bytes\n";
+    std::cout << "gradcheck " << (check.ok ? "ok" : check.message) << ", " << cost.flops
+              << " FLOP, " << cost.bytes_read + cost.bytes_written << " bytes\n";
   }
 
   // ---- 3. And it trains: a small network with softsign between its layers learns y = |x|.
   nn::init::manual_seed(3);
   nn::Linear first(1, 16), second(16, 1);
   nn::NamedTensors parameters = first.named_parameters();
-  for (const auto& [name, tensor] : second.named_parameters()) parameters.push_back({"second." + name, tensor});
+  for (const auto& [name, tensor] : second.named_parameters())
+    parameters.push_back({"second." + name, tensor});
   nn::Adam optimizer(parameters, {.lr = 0.01});
   const Tensor points = cast(sample_tensor({256, 1}, 1), DType::f32), wanted = abs(points);
   double before = 0, after = 0;
@@ -76,5 +84,6 @@ int main() {
     optimizer.step();
     (step == 0 ? before : after) = mean(losses).item();
   }
-  std::cout << "\ntraining with it: the error fell " << (after < before / 100 ? "to less than a hundredth" : "too little") << "\n";
+  std::cout << "\ntraining with it: the error fell "
+            << (after < before / 100 ? "to less than a hundredth" : "too little") << "\n";
 }

@@ -1,8 +1,10 @@
-// 08_kernel_ladder: one matrix product as five CUDA kernels, and what makes each faster than the one before. No GPU needed.
+// 08_kernel_ladder: one matrix product as five CUDA kernels, and what makes each faster than the
+// one before. No GPU needed.
 //
-// The emulator runs a kernel's threads one by one and can count what they ask of the hardware. A GPU fetches memory in sectors of 32
-// bytes, for the 32 threads of a warp at a time: fewer sectors per request, and more arithmetic per byte, are what speed is made of.
-// The kernels are in 08_kernel_ladder.cu; read it next to this output.
+// The emulator runs a kernel's threads one by one and can count what they ask of the hardware. A
+// GPU fetches memory in sectors of 32 bytes, for the 32 threads of a warp at a time: fewer sectors
+// per request, and more arithmetic per byte, are what speed is made of. The kernels are in
+// 08_kernel_ladder.cu; read it next to this output.
 #define SINTER_COUNT_ACCESSES
 #include "examples/08_kernel_ladder.cu"
 
@@ -29,30 +31,39 @@ T* on_device(int count, int (*value)(int)) {
 struct Row {
   const char* name;
   simt::Counters counters;
-  double flops_per_byte() const { return kFlops / (32.0 * static_cast<double>(counters.request_sectors)); }
-  double sectors_per_request() const { return static_cast<double>(counters.request_sectors) / static_cast<double>(counters.requests); }
+  double flops_per_byte() const {
+    return kFlops / (32.0 * static_cast<double>(counters.request_sectors));
+  }
+  double sectors_per_request() const {
+    return static_cast<double>(counters.request_sectors) / static_cast<double>(counters.requests);
+  }
 };
 
 void print(const Row& row) {
   const simt::Counters& c = row.counters;
   const bool tensor = c.mma > 0;
-  std::printf("%-20s %8ld %8ld %6.1f %8ld %9ld %8ld %6ld %s %6.1f\n", row.name, long(c.requests), long(c.request_sectors),
-              row.sectors_per_request(), long(c.shared_accesses), long(c.bank_conflicts), long(c.barriers),
-              tensor ? long(c.mma) : long(kM) * kN * kK / 32, tensor ? "mma" : "fma", row.flops_per_byte());
+  std::printf("%-20s %8ld %8ld %6.1f %8ld %9ld %8ld %6ld %s %6.1f\n", row.name, long(c.requests),
+      long(c.request_sectors), row.sectors_per_request(), long(c.shared_accesses),
+      long(c.bank_conflicts), long(c.barriers), tensor ? long(c.mma) : long(kM) * kN * kK / 32,
+      tensor ? "mma" : "fma", row.flops_per_byte());
 }
 
 }  // namespace
 
 int main() {
-  // ---- 1. Two matrices of small whole numbers: bf16 holds them too, and sums are exact, so every kernel must give the same result.
+  // ---- 1. Two matrices of small whole numbers: bf16 holds them too, and sums are exact, so every
+  // kernel must give the same result.
   const auto value_a = [](int i) { return i * 7 % 11 - 5; };
   const auto value_b = [](int i) { return i * 5 % 13 - 6; };
-  const In<float> a(on_device<float>(kM * kK, value_a), kM * kK), b(on_device<float>(kK * kN, value_b), kK * kN);
-  const In<bf16> a16(on_device<bf16>(kM * kK, value_a), kM * kK), b16(on_device<bf16>(kK * kN, value_b), kK * kN);
+  const In<float> a(on_device<float>(kM * kK, value_a), kM * kK),
+      b(on_device<float>(kK * kN, value_b), kK * kN);
+  const In<bf16> a16(on_device<bf16>(kM * kK, value_a), kM * kK),
+      b16(on_device<bf16>(kK * kN, value_b), kK * kN);
   float* c = on_device<float>(kM * kN, [](int) { return 0; });
   const Out<float> out(c, kM * kN);
 
-  // ---- 2. Run each kernel and take what it did. A launch only queues the kernel; taking the counters waits for it.
+  // ---- 2. Run each kernel and take what it did. A launch only queues the kernel; taking the
+  // counters waits for it.
   bool equal = true;
   std::vector<Row> rows;
   const auto step = [&](const char* name, auto run, const auto& x, const auto& y) {
@@ -61,7 +72,8 @@ int main() {
     rows.push_back({name, simt::take_counters()});
     for (int i = 0; i < kM * kN; ++i) {
       float want = 0;
-      for (int j = 0; j < kK; ++j) want += static_cast<float>(value_a(i / kN * kK + j) * value_b(j * kN + i % kN));
+      for (int j = 0; j < kK; ++j)
+        want += static_cast<float>(value_a(i / kN * kK + j) * value_b(j * kN + i % kN));
       equal = equal && c[i] == want;
     }
   };
@@ -72,21 +84,28 @@ int main() {
   step("4 with padded rows", run_padded_tiles, a, b);
   step("5 tensor cores, bf16", run_mma, a16, b16);
 
-  // ---- 3. The table. What all warps did, together; an instruction of a warp is its 32 threads' at once.
-  std::printf("c [%d, %d] = a [%d, %d] b [%d, %d]: %.1f MFLOP, and the two matrices are %d KB in f32\n\n", kM, kN, kM, kK, kK, kN,
-              kFlops / 1e6, (kM * kK + kK * kN) * 4 / 1024);
-  std::printf("%-20s %17s %6s %18s %8s %10s %6s\n", "", "device memory", "per", "shared memory", "", "", "FLOP/");
-  std::printf("%-20s %8s %8s %6s %8s %9s %8s %10s %6s\n", "", "requests", "sectors", "req.", "accesses", "conflicts", "barriers",
-              "arithmetic", "byte");
+  // ---- 3. The table. What all warps did, together; an instruction of a warp is its 32 threads' at
+  // once.
+  std::printf(
+      "c [%d, %d] = a [%d, %d] b [%d, %d]: %.1f MFLOP, and the two matrices are %d KB in f32\n\n",
+      kM, kN, kM, kK, kK, kN, kFlops / 1e6, (kM * kK + kK * kN) * 4 / 1024);
+  std::printf("%-20s %17s %6s %18s %8s %10s %6s\n", "", "device memory", "per", "shared memory", "",
+      "", "FLOP/");
+  std::printf("%-20s %8s %8s %6s %8s %9s %8s %10s %6s\n", "", "requests", "sectors", "req.",
+      "accesses", "conflicts", "barriers", "arithmetic", "byte");
   for (const Row& row : rows) print(row);
   std::printf(
-      "\nThe least that a request can do with: 4 sectors for 4 bytes a thread, 16 for 16 bytes a thread, 1 if all threads read one "
+      "\nThe least that a request can do with: 4 sectors for 4 bytes a thread, 16 for 16 bytes a "
+      "thread, 1 if all threads read one "
       "value.\n");
   std::printf("Every result equals a plain loop's: %s\n", equal ? "yes" : "NO");
 
   // ---- 4. How to read it.
-  const Row &naive = rows[0], &coalesced = rows[1], &tiles = rows[2], &registers = rows[3], &padded = rows[4], &tensor = rows[5];
-  const auto times = [](int64_t before, int64_t after) { return static_cast<double>(before) / static_cast<double>(after); };
+  const Row &naive = rows[0], &coalesced = rows[1], &tiles = rows[2], &registers = rows[3],
+            &padded = rows[4], &tensor = rows[5];
+  const auto times = [](int64_t before, int64_t after) {
+    return static_cast<double>(before) / static_cast<double>(after);
+  };
   std::printf(R"(
 1 -> 2  The same reads, dealt out differently: a row's neighbours share a sector, a column's do not. Sectors per request fall
         from %.1f to %.1f, traffic to 1/%.1f, by swapping two indices.
@@ -98,11 +117,13 @@ int main() {
 4 -> 5  An mma is %d multiply-adds in one instruction of a warp, an fma is 32: %ld of one kind instead of %ld of the other.
         bf16 halves the bytes: %.1f FLOP per byte. cp_async has the next tile under way meanwhile, which no counter shows.
 )",
-              naive.sectors_per_request(), coalesced.sectors_per_request(),
-              times(naive.counters.request_sectors, coalesced.counters.request_sectors),
-              times(coalesced.counters.requests, tiles.counters.requests), long(tiles.counters.shared_accesses), long(kM) * kN * kK / 32,
-              times(tiles.counters.shared_accesses, padded.counters.shared_accesses), tiles.flops_per_byte(), registers.flops_per_byte(),
-              times(registers.counters.bank_conflicts, padded.counters.bank_conflicts), 16 * 8 * 16, long(tensor.counters.mma),
-              long(kM) * kN * kK / 32, tensor.flops_per_byte());
+      naive.sectors_per_request(), coalesced.sectors_per_request(),
+      times(naive.counters.request_sectors, coalesced.counters.request_sectors),
+      times(coalesced.counters.requests, tiles.counters.requests),
+      long(tiles.counters.shared_accesses), long(kM) * kN * kK / 32,
+      times(tiles.counters.shared_accesses, padded.counters.shared_accesses),
+      tiles.flops_per_byte(), registers.flops_per_byte(),
+      times(registers.counters.bank_conflicts, padded.counters.bank_conflicts), 16 * 8 * 16,
+      long(tensor.counters.mma), long(kM) * kN * kK / 32, tensor.flops_per_byte());
   return equal ? 0 : 1;
 }

@@ -14,7 +14,8 @@
 namespace sinter::nn {
 namespace {
 
-constexpr const char *kConfig = "sinter.config", *kState = "sinter.state", *kOptim = "sinter.optim/";
+constexpr const char *kConfig = "sinter.config", *kState = "sinter.state",
+                     *kOptim = "sinter.optim/";
 constexpr int kFormat = 1;
 constexpr size_t kMaxState = 1 << 16;
 constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
@@ -54,11 +55,16 @@ struct Writer {
   void operator()(const char* key, const T& value) const {
     json[key] = value;
   }
-  void operator()(const char* key, const uint64_t& value) const { json[key] = std::to_string(value); }
-  void operator()(const char* key, const double& value) const { json[key] = fmt::format("{:016x}", std::bit_cast<uint64_t>(value)); }
+  void operator()(const char* key, const uint64_t& value) const {
+    json[key] = std::to_string(value);
+  }
+  void operator()(const char* key, const double& value) const {
+    json[key] = fmt::format("{:016x}", std::bit_cast<uint64_t>(value));
+  }
 };
 
-// Takes what comes near enough: whatever is not as Writer has it shows when the state is written again.
+// Takes what comes near enough: whatever is not as Writer has it shows when the state is written
+// again.
 struct Reader {
   const nlohmann::json& json;
   template <class T>
@@ -66,7 +72,9 @@ struct Reader {
     json.at(key).get_to(value);
   }
   void operator()(const char* key, uint64_t& value) const { value = number(key, 10); }
-  void operator()(const char* key, double& value) const { value = std::bit_cast<double>(number(key, 16)); }
+  void operator()(const char* key, double& value) const {
+    value = std::bit_cast<double>(number(key, 16));
+  }
   uint64_t number(const char* key, int base) const {
     const auto text = json.at(key).get<std::string>();
     uint64_t value = 0;
@@ -106,36 +114,42 @@ std::string to_json(const TrainingState& state) {
 
 TrainingState parse_state(const std::string& text, const std::string& file) {
   const auto damaged = [&](const std::string& facts) {
-    return Error(Error::Kind::checkpoint, cat("checkpoint: damaged: ", file, "; its sinter.state ", facts));
+    return Error(
+        Error::Kind::checkpoint, cat("checkpoint: damaged: ", file, "; its sinter.state ", facts));
   };
-  if (text.size() > kMaxState) throw damaged(cat("has ", text.size(), " bytes, at most ", kMaxState));
+  if (text.size() > kMaxState)
+    throw damaged(cat("has ", text.size(), " bytes, at most ", kMaxState));
   TrainingState state;
   std::string wrong;
   try {
     bool fractions = false;  // we write none, and a huge one converted to an integer is undefined
-    const nlohmann::json json = nlohmann::json::parse(text, [&](int, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
-      fractions |= event == nlohmann::json::parse_event_t::value && value.is_number_float();
-      return true;
-    });
+    const nlohmann::json json = nlohmann::json::parse(
+        text, [&](int, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
+          fractions |= event == nlohmann::json::parse_event_t::value && value.is_number_float();
+          return true;
+        });
     if (fractions) throw damaged("is not as sinter writes it");
     const auto format = json.at("format").get<int64_t>();
     if (format > kFormat)
-      throw Error(Error::Kind::checkpoint, cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ", format,
-                                               ", this build reads up to ", kFormat));
+      throw Error(Error::Kind::checkpoint,
+          cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
+              format, ", this build reads up to ", kFormat));
     for_each_field(state, Reader{json});
   } catch (const nlohmann::json::exception& error) {
-    const std::string_view what = error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
+    const std::string_view what =
+        error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
     throw damaged(cat("is not one: ", escaped(what.substr(what.find(']') + 1, 200))));
   }
   for_each_field(state, Checker{wrong});
-  if (wrong.empty() && (state.threads < 1 || state.threads > 4096)) wrong = cat("threads is ", state.threads, ", allowed 1..4096");
+  if (wrong.empty() && (state.threads < 1 || state.threads > 4096))
+    wrong = cat("threads is ", state.threads, ", allowed 1..4096");
   if (!wrong.empty()) throw damaged("is out of range: " + wrong);
   if (to_json(state) != text) throw damaged("is not as sinter writes it");
   return state;
 }
 
-void save_checkpoint(const std::string& path, const Module& model, const Optimizer& optimizer, const std::string& config,
-                     TrainingState state, const FileCalls& calls) {
+void save_checkpoint(const std::string& path, const Module& model, const Optimizer& optimizer,
+    const std::string& config, TrainingState state, const FileCalls& calls) {
   const StepState step = read_step_state(optimizer.state());
   state.optimizer_step = step.step;
   state.loss_sum = step.loss_sum;
@@ -146,24 +160,27 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   copy_to_host(rng, rng_state(device_of(optimizer)).raw(), device_of(optimizer), sizeof rng);
   state.rng_seed = static_cast<uint64_t>(rng[0]);
   state.rng_offset = rng[1];
-  write_safetensors(path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
+  write_safetensors(
+      path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
 }
 
 Checkpoint read_checkpoint(const std::string& path) {
   SafetensorsFile file = read_safetensors(path);
   Checkpoint out{.path = shown(path),
-                 .tensors = std::move(file.tensors),
-                 .config = file.metadata[kConfig],
-                 .state = {}};
+      .tensors = std::move(file.tensors),
+      .config = file.metadata[kConfig],
+      .state = {}};
   SINTER_CHECK(file.metadata.contains(kState), checkpoint,
-               cat("checkpoint: weights only: ", out.path, "; optimizer state, RNG and data position are missing"),
-               cat("--init ", out.path, " starts a new run from these weights"));
+      cat("checkpoint: weights only: ", out.path,
+          "; optimizer state, RNG and data position are missing"),
+      cat("--init ", out.path, " starts a new run from these weights"));
   out.state = parse_state(file.metadata[kState], out.path);
   return out;
 }
 
 void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optimizer) {
-  load_state_dict(all_tensors(model, optimizer), checkpoint.tensors, {.same_keys_only = true, .source = checkpoint.path});
+  load_state_dict(all_tensors(model, optimizer), checkpoint.tensors,
+      {.same_keys_only = true, .source = checkpoint.path});
   const TrainingState& state = checkpoint.state;
   optimizer.set_steps(state.optimizer_step);
   StepState step = read_step_state(optimizer.state());

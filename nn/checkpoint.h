@@ -1,13 +1,14 @@
 // Checkpoints: all that a training run needs to go on to the bit, in one safetensors file.
 //
 //   weights                          as in the state dict, f32 masters            "0.weight"
-//   optimizer state                  under PyTorch's names                        "sinter.optim/exp_avg/0.weight"
-//   metadata sinter.config           the run's flags, as text that the caller reads
-//   metadata sinter.state            TrainingState as JSON: u64 as text, floats as hex bits, no time: the same state is the same bytes
-//   metadata sinter.crc32            of all data
+//   optimizer state                  under PyTorch's names "sinter.optim/exp_avg/0.weight" metadata
+//   sinter.config           the run's flags, as text that the caller reads metadata sinter.state
+//   TrainingState as JSON: u64 as text, floats as hex bits, no time: the same state is the same
+//   bytes metadata sinter.crc32            of all data
 //
-// A file without sinter.state is weights only. A file is input from a stranger: its state must be exactly what we would write for it.
-// Errors are of kind checkpoint. Used by the programs; not thread-safe.
+// A file without sinter.state is weights only. A file is input from a stranger: its state must be
+// exactly what we would write for it. Errors are of kind checkpoint. Used by the programs; not
+// thread-safe.
 #pragma once
 
 #include <set>
@@ -22,8 +23,9 @@
 namespace sinter::nn {
 
 struct TrainingState {
-  // Batches consumed, not prefetched. `epoch` epochs are closed (evaluated, reported), `batch` batches of the next one are done; batch may
-  // be all of them: then the epoch is still to be closed. `ended`: the run did all its steps, be the last epoch whole or not.
+  // Batches consumed, not prefetched. `epoch` epochs are closed (evaluated, reported), `batch`
+  // batches of the next one are done; batch may be all of them: then the epoch is still to be
+  // closed. `ended`: the run did all its steps, be the last epoch whole or not.
   int64_t step = 0, epoch = 0, batch = 0;
   bool ended = false;
   uint64_t rng_seed = 0;  // of Philox, and how often a step drew from it
@@ -31,9 +33,10 @@ struct TrainingState {
   int64_t optimizer_step = 0;
   double loss_sum = 0, last_loss = 0, last_good_loss = 0;  // of the epoch so far
   int64_t loss_rows = 0;
-  double best = -1;        // accuracy on val; -1: none yet
-  int64_t patience = 0;    // epochs since then
-  double window_loss = 0;  // sums at the last look at the loss, and for how many steps it has not moved
+  double best = -1;      // accuracy on val; -1: none yet
+  int64_t patience = 0;  // epochs since then
+  double window_loss =
+      0;  // sums at the last look at the loss, and for how many steps it has not moved
   int64_t window_rows = 0, flat_steps = 0;
   int64_t events = 0;  // lines of events.jsonl
   std::string data;
@@ -55,10 +58,11 @@ struct Checkpoint {
 };
 
 // `state` is the caller's part: what model, optimizer and RNG know themselves is filled in.
-void save_checkpoint(const std::string& path, const Module& model, const Optimizer& optimizer, const std::string& config,
-                     TrainingState state, const FileCalls& calls = FileCalls::system());
+void save_checkpoint(const std::string& path, const Module& model, const Optimizer& optimizer,
+    const std::string& config, TrainingState state, const FileCalls& calls = FileCalls::system());
 Checkpoint read_checkpoint(const std::string& path);
-// Weights, optimizer and the thread's RNG as they were at the save, in place; the same keys are wanted. All or nothing.
+// Weights, optimizer and the thread's RNG as they were at the save, in place; the same keys are
+// wanted. All or nothing.
 void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optimizer);
 
 }  // namespace sinter::nn

@@ -29,7 +29,8 @@ Tensor GradNorm::tensor() const {
 }
 
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
-  SINTER_CHECK(max_norm > 0, usage, cat("clip_grad_norm: max_norm must be above 0: found ", max_norm));
+  SINTER_CHECK(
+      max_norm > 0, usage, cat("clip_grad_norm: max_norm must be above 0: found ", max_norm));
   const NoGrad no_grad;
   const Tensor total = total_squared(params);
   for (const Tensor& param : params) {

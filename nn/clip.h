@@ -1,4 +1,5 @@
-// Gradient clipping by the norm of all gradients together, on the device: nothing is read on the host, so it may stand in a captured step.
+// Gradient clipping by the norm of all gradients together, on the device: nothing is read on the
+// host, so it may stand in a captured step.
 #pragma once
 
 #include <vector>

@@ -24,7 +24,8 @@ uint32_t crc32(const void* bytes, size_t n, uint32_t crc) {
     return table;
   }();
   crc = ~crc;
-  for (const auto* p = static_cast<const unsigned char*>(bytes); n > 0; --n, ++p) crc = crc >> 8 ^ kTable[(crc ^ *p) & 0xff];
+  for (const auto* p = static_cast<const unsigned char*>(bytes); n > 0; --n, ++p)
+    crc = crc >> 8 ^ kTable[(crc ^ *p) & 0xff];
   return ~crc;
 }
 #endif

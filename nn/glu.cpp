@@ -6,7 +6,8 @@ namespace sinter::nn {
 
 Glu::Glu(int64_t in_features, int64_t hidden, int64_t out_features, Gate gate) : gate_(gate) {
   SINTER_CHECK(in_features > 0 && hidden > 0 && out_features > 0, usage,
-               cat("Glu: sizes must be 1 or more: in ", in_features, ", hidden ", hidden, ", out ", out_features));
+      cat("Glu: sizes must be 1 or more: in ", in_features, ", hidden ", hidden, ", out ",
+          out_features));
   const Tensor both = Tensor::empty({2 * hidden, in_features});
   add_parameter("gate_proj.weight", slice(both, 0, 0, hidden));
   add_parameter("up_proj.weight", slice(both, 0, hidden, 2 * hidden));
@@ -27,15 +28,18 @@ bool Glu::enable_bf16_own(Converter& convert, DType out) {
 Tensor Glu::forward(const Tensor& x) {
   const bool mixed = gate_weight().autograd().low.defined();
   const Tensor in = mixed && x.dtype() != DType::bf16 ? cast(x, DType::bf16) : x;  // once for both
-  const Tensor gate = linear_mixed(in, gate_weight(), {}, DType::bf16), up = linear_mixed(in, up_weight(), {}, DType::bf16);
-  const Tensor open = gate_ == Gate::silu ? silu(gate) : gelu(gate, gate_ == Gate::gelu ? GeluForm::erf : GeluForm::tanh);
+  const Tensor gate = linear_mixed(in, gate_weight(), {}, DType::bf16),
+               up = linear_mixed(in, up_weight(), {}, DType::bf16);
+  const Tensor open = gate_ == Gate::silu
+                          ? silu(gate)
+                          : gelu(gate, gate_ == Gate::gelu ? GeluForm::erf : GeluForm::tanh);
   return linear_mixed(open * up, down_weight(), {}, result_);
 }
 
 std::string Glu::describe() const {
   constexpr const char* kName[] = {"gelu", "gelu tanh", "silu"};
-  return cat("GLU(", gate_weight().size(1), " -> ", gate_weight().size(0), " -> ", down_weight().size(0), ", ",
-             kName[static_cast<int>(gate_)], ")");
+  return cat("GLU(", gate_weight().size(1), " -> ", gate_weight().size(0), " -> ",
+      down_weight().size(0), ", ", kName[static_cast<int>(gate_)], ")");
 }
 
 }  // namespace sinter::nn

@@ -1,5 +1,6 @@
-// Glu: the gated block down(act(gate(x)) * up(x)), without biases (Shazeer, "GLU variants improve transformer", 2020): GeGLU, SwiGLU.
-// gate and up are the two row halves of one storage [2H, I], so a rule may run them as one product; the user sees two parameters.
+// Glu: the gated block down(act(gate(x)) * up(x)), without biases (Shazeer, "GLU variants improve
+// transformer", 2020): GeGLU, SwiGLU. gate and up are the two row halves of one storage [2H, I], so
+// a rule may run them as one product; the user sees two parameters.
 #pragma once
 
 #include "nn/activations.h"

@@ -26,11 +26,17 @@ void fill(const Tensor& t, F&& value) {
 }
 
 double fan(const Tensor& t, int dim) {
-  SINTER_CHECK(t.rank() == 2, shape, cat("init: a weight [out, in] is wanted: found ", t.describe(), "; it has ", t.rank(), " dims"));
+  SINTER_CHECK(t.rank() == 2, shape,
+      cat("init: a weight [out, in] is wanted: found ", t.describe(), "; it has ", t.rank(),
+          " dims"));
   return static_cast<double>(std::max<int64_t>(1, t.size(dim)));
 }
-double xavier_deviation(const Tensor& t, double gain) { return gain * std::sqrt(2 / (fan(t, 1) + fan(t, 0))); }
-double kaiming_deviation(const Tensor& t, double slope) { return std::sqrt(2 / (1 + slope * slope) / fan(t, 1)); }
+double xavier_deviation(const Tensor& t, double gain) {
+  return gain * std::sqrt(2 / (fan(t, 1) + fan(t, 0)));
+}
+double kaiming_deviation(const Tensor& t, double slope) {
+  return std::sqrt(2 / (1 + slope * slope) / fan(t, 1));
+}
 // A uniform distribution on [-b, b] has the deviation b / sqrt(3).
 void symmetric(const Tensor& t, double deviation, Stream& stream) {
   uniform(t, -deviation * std::sqrt(3.0), deviation * std::sqrt(3.0), stream);
@@ -50,7 +56,9 @@ void zeros(const Tensor& t) {
 
 void uniform(const Tensor& t, double low, double high, Stream& stream) {
   const auto [seed, index] = stream;
-  fill(t, [&, seed = seed, index = index](uint64_t i) { return low + (high - low) * uniform_from_bits(philox_word(seed, index, i)); });
+  fill(t, [&, seed = seed, index = index](uint64_t i) {
+    return low + (high - low) * uniform_from_bits(philox_word(seed, index, i));
+  });
   ++stream.index;
 }
 
@@ -58,16 +66,25 @@ void normal(const Tensor& t, double mean, double deviation, Stream& stream) {
   const auto [seed, index] = stream;
   // Box and Muller 1958, of which one of the two results is used; + 0.5 keeps the logarithm finite.
   fill(t, [&, seed = seed, index = index](uint64_t i) {
-    const double u = (philox_word(seed, index, 2 * i) + 0.5) * 0x1p-32, v = philox_word(seed, index, 2 * i + 1) * 0x1p-32;
+    const double u = (philox_word(seed, index, 2 * i) + 0.5) * 0x1p-32,
+                 v = philox_word(seed, index, 2 * i + 1) * 0x1p-32;
     return mean + deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
   });
   ++stream.index;
 }
 
-void xavier_uniform(const Tensor& t, Stream& stream, double gain) { symmetric(t, xavier_deviation(t, gain), stream); }
-void xavier_normal(const Tensor& t, Stream& stream, double gain) { normal(t, 0, xavier_deviation(t, gain), stream); }
-void kaiming_uniform(const Tensor& t, Stream& stream, double slope) { symmetric(t, kaiming_deviation(t, slope), stream); }
-void kaiming_normal(const Tensor& t, Stream& stream, double slope) { normal(t, 0, kaiming_deviation(t, slope), stream); }
+void xavier_uniform(const Tensor& t, Stream& stream, double gain) {
+  symmetric(t, xavier_deviation(t, gain), stream);
+}
+void xavier_normal(const Tensor& t, Stream& stream, double gain) {
+  normal(t, 0, xavier_deviation(t, gain), stream);
+}
+void kaiming_uniform(const Tensor& t, Stream& stream, double slope) {
+  symmetric(t, kaiming_deviation(t, slope), stream);
+}
+void kaiming_normal(const Tensor& t, Stream& stream, double slope) {
+  normal(t, 0, kaiming_deviation(t, slope), stream);
+}
 
 void linear_default(const Tensor& t, int64_t fan_in, Stream& stream) {
   const double bound = fan_in > 0 ? 1 / std::sqrt(static_cast<double>(fan_in)) : 0;

@@ -1,5 +1,6 @@
-// Losses as objects, with PyTorch's names. Each gives one value per row; backward() of that vector differentiates its mean, and an
-// optimizer's step(losses) sums it on the device (ops/ops.h has the functions). B batch, C classes.
+// Losses as objects, with PyTorch's names. Each gives one value per row; backward() of that vector
+// differentiates its mean, and an optimizer's step(losses) sums it on the device (ops/ops.h has the
+// functions). B batch, C classes.
 #pragma once
 
 #include "ops/ops.h"
@@ -9,7 +10,9 @@ namespace sinter::nn {
 struct CrossEntropyLoss {
   double label_smoothing = 0;  // 0 <= s < 1
   // logits[B, C], labels i32[B] -> [B]
-  Tensor operator()(const Tensor& logits, const Tensor& labels) const { return cross_entropy(logits, labels, label_smoothing); }
+  Tensor operator()(const Tensor& logits, const Tensor& labels) const {
+    return cross_entropy(logits, labels, label_smoothing);
+  }
 };
 
 struct MseLoss {

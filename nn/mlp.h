@@ -1,5 +1,6 @@
-// Mlp: linear layers with an activation (and dropout) between them, the model of the default training job.
-// In memory its Sequential is called `layers`; its state dict is the one of that Sequential: "0.weight", "0.bias", "2.weight", ..
+// Mlp: linear layers with an activation (and dropout) between them, the model of the default
+// training job. In memory its Sequential is called `layers`; its state dict is the one of that
+// Sequential: "0.weight", "0.bias", "2.weight", ..
 #pragma once
 
 #include <vector>

@@ -36,7 +36,8 @@ const std::string& Module::label() {
 void Module::add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys) {
   SINTER_CHECK(child, usage, cat("module: no module given for the child ", name));
   for (const Child& other : children_)
-    SINTER_CHECK(other.name != name, usage, cat("module: two children are called ", name, " in ", describe()));
+    SINTER_CHECK(other.name != name, usage,
+        cat("module: two children are called ", name, " in ", describe()));
   children_.push_back({name, std::move(child), own_keys});
   set_path(path_, key_);
 }
@@ -70,9 +71,8 @@ NamedTensors Module::named_parameters() const {
   NamedTensors all, out;
   collect_into(all, "", false);
   for (NamedTensor& item : all) {
-    const auto tied = [&item](const NamedTensor& before) {
-      return before.tensor.is_same(item.tensor);
-    };
+    const auto tied = [&item](
+                          const NamedTensor& before) { return before.tensor.is_same(item.tensor); };
     if (std::none_of(out.begin(), out.end(), tied)) out.push_back(std::move(item));
   }
   return out;
@@ -148,7 +148,8 @@ void Module::init_parameters(uint64_t seed) {
 }
 
 void Module::to(DType dtype) {
-  SINTER_CHECK(is_float(dtype), dtype, cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
+  SINTER_CHECK(is_float(dtype), dtype,
+      cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
   Converter convert;
   std::vector<std::pair<Tensor, Tensor>> done;  // what is tied stays so
   for (Module* module : modules()) {
@@ -220,7 +221,8 @@ struct CostRecorder : Recorder {
     const auto& labels = Context::current().module_labels;
     Row& row = rows[labels.empty() ? nullptr : labels.back()];
     if (!call.out.empty()) row.out = call.out[0].shape();
-    if (call.op.cost && !call.op.view) row.flops += call.op.cost(call.in, call.out, call.attrs).flops;
+    if (call.op.cost && !call.op.view)
+      row.flops += call.op.cost(call.in, call.out, call.attrs).flops;
   }
 };
 
@@ -233,21 +235,25 @@ std::string Module::summary(const Shape& input_shape) {
   {
     const NoGrad no_grad;
     const EvalMode evaluation(*this);
-    (*this)(params.empty() ? Tensor::zeros(input_shape) : Tensor::zeros(input_shape, params[0].dtype(), params[0].device()));
+    (*this)(params.empty() ? Tensor::zeros(input_shape)
+                           : Tensor::zeros(input_shape, params[0].dtype(), params[0].device()));
   }
-  std::string out = fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "module", "output", "parameters", "FLOPs");
+  std::string out =
+      fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "module", "output", "parameters", "FLOPs");
   int64_t total_flops = 0;
   for (Module* module : all) {
     const auto row = recorder.rows.find(&module->label());
     int64_t own = 0;
-    for (const Entry& entry : module->tensors_) own += entry.is_parameter ? entry.tensor.numel() : 0;
+    for (const Entry& entry : module->tensors_)
+      own += entry.is_parameter ? entry.tensor.numel() : 0;
     if (row == recorder.rows.end() && own == 0) continue;
     const bool ran = row != recorder.rows.end();
     total_flops += ran ? row->second.flops : 0;
-    out +=
-        fmt::format("{:<42} {:<16} {:>14} {:>18}\n", module->label(), ran ? row->second.out.str() : "-", own, ran ? row->second.flops : 0);
+    out += fmt::format("{:<42} {:<16} {:>14} {:>18}\n", module->label(),
+        ran ? row->second.out.str() : "-", own, ran ? row->second.flops : 0);
   }
-  return out + fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "total", "", num_parameters(), total_flops);
+  return out +
+         fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "total", "", num_parameters(), total_flops);
 }
 
 }  // namespace sinter::nn

@@ -1,5 +1,6 @@
-// Module: a function with parameters, the building block of models; a tree of them. Modules own their parameters and children, name both
-// as PyTorch does, and leave their path in errors, profiles and graphs: "MLP / layers.2 / Linear(512 -> 256)".
+// Module: a function with parameters, the building block of models; a tree of them. Modules own
+// their parameters and children, name both as PyTorch does, and leave their path in errors,
+// profiles and graphs: "MLP / layers.2 / Linear(512 -> 256)".
 //
 //   struct Net : nn::Module {
 //     std::shared_ptr<nn::Linear> fc1 = add("fc1", std::make_shared<nn::Linear>(784, 10));
@@ -7,8 +8,9 @@
 //     std::string describe() const override { return "Net"; }
 //   };
 //
-// Convert a module (to, enable_bf16) before its parameters are given to an optimizer: to(DType) replaces them, and an optimizer's memory
-// stays on the device where the parameters were. Not thread-safe.
+// Convert a module (to, enable_bf16) before its parameters are given to an optimizer: to(DType)
+// replaces them, and an optimizer's memory stays on the device where the parameters were. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +32,8 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // What the module computes. Call the module, not this: the call keeps the path for errors and profiles.
+  // What the module computes. Call the module, not this: the call keeps the path for errors and
+  // profiles.
   virtual Tensor forward(const Tensor& x) = 0;
   Tensor operator()(const Tensor& x);
   // One line: "Linear(784 -> 256)".
@@ -59,22 +62,26 @@ class Module {
   void init_parameters(uint64_t seed);
   // Parameters and buffers in another floating type.
   void to(DType dtype);
-  // Parameters, buffers, gradients and bf16 copies on another device, in place: the tensors stay the same.
+  // Parameters, buffers, gradients and bf16 copies on another device, in place: the tensors stay
+  // the same.
   void to(Device device);
-  // Activations and copies of the weights in bf16; parameters, biases and the output of the last product stay f32.
+  // Activations and copies of the weights in bf16; parameters, biases and the output of the last
+  // product stay f32.
   void enable_bf16();
 
   // The tree as text, a line per module.
   std::string str() const;
-  // The tree as a table: output shape, parameters and forward FLOPs per module for an input of `input_shape` (its first size is the
-  // batch), found by running it once on zeros without training.
+  // The tree as a table: output shape, parameters and forward FLOPs per module for an input of
+  // `input_shape` (its first size is the batch), found by running it once on zeros without
+  // training.
   std::string summary(const Shape& input_shape);
 
  protected:
   Module() = default;
   Module(Module&&) = default;
 
-  // Registration. A parameter requires grad. A child with `own_keys` false adds no "name." to the keys of what it holds.
+  // Registration. A parameter requires grad. A child with `own_keys` false adds no "name." to the
+  // keys of what it holds.
   void add_parameter(const std::string& name, Tensor value);
   void add_buffer(const std::string& name, Tensor value);
   template <class M>
@@ -115,13 +122,15 @@ class Module {
 
   std::deque<Entry> tensors_;
   std::vector<Child> children_;
-  std::string path_, key_, label_;  // path_: in the nearest parent with a label; key_: before own keys; label_: made at the first call
+  std::string path_, key_, label_;  // path_: in the nearest parent with a label; key_: before own
+                                    // keys; label_: made at the first call
   profiler::StaticName scope_name_;
   TrainingFlag training_;
 };
 
 // For capture::StepOptions::parameters. REQUIRES: the module outlives the step.
-inline std::function<void(const std::function<void(const Tensor&)>&)> parameter_visitor(const Module& module) {
+inline std::function<void(const std::function<void(const Tensor&)>&)> parameter_visitor(
+    const Module& module) {
   return [&module](const std::function<void(const Tensor&)>& f) { module.visit_parameters(f); };
 }
 

@@ -8,9 +8,11 @@ namespace {
 
 // Calls f(offset in a, offset in b) for every element of two equal shapes, in row-major order.
 template <class F>
-void for_each_pair(const Tensor& a, const Tensor& b, F&& f, int dim = 0, int64_t at_a = 0, int64_t at_b = 0) {
+void for_each_pair(
+    const Tensor& a, const Tensor& b, F&& f, int dim = 0, int64_t at_a = 0, int64_t at_b = 0) {
   if (dim == a.rank()) return f(at_a, at_b);
-  for (int64_t i = 0; i < a.size(dim); ++i) for_each_pair(a, b, f, dim + 1, at_a + i * a.strides()[dim], at_b + i * b.strides()[dim]);
+  for (int64_t i = 0; i < a.size(dim); ++i)
+    for_each_pair(a, b, f, dim + 1, at_a + i * a.strides()[dim], at_b + i * b.strides()[dim]);
 }
 
 void write_values(const Tensor& to, const Tensor& from) {
@@ -28,7 +30,8 @@ void write_values(const Tensor& to, const Tensor& from) {
 
 void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
   check_outside_step(writer);
-  SINTER_CHECK(to.shape() == from.shape(), shape, cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
+  SINTER_CHECK(to.shape() == from.shape(), shape,
+      cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
   if (to.device() != kCpu || from.device() != kCpu) {
     const Tensor read = from.device() == kCpu ? from : from.to(kCpu),
                  staged = to.device() == kCpu ? to : Tensor::empty(to.shape(), to.dtype());

@@ -1,4 +1,5 @@
-// A tensor and its name, and an ordered list of them: parameters, a state dict, optimizer state. Names in a list are unique. Values.
+// A tensor and its name, and an ordered list of them: parameters, a state dict, optimizer state.
+// Names in a list are unique. Values.
 #pragma once
 
 #include <string>
@@ -23,13 +24,15 @@ inline const Tensor* find(const NamedTensors& list, std::string_view name) {
   return nullptr;
 }
 
-// Writes the values of `from` over those of `to`, in place, converting between element types; `to` keeps its storage, and a bf16 copy
-// that it has (autograd().low) follows. Any devices, any strides (but `to` is dense unless it is on the CPU). Throws shape if the shapes
-// differ. `writer` is named by "changed in place" errors.
+// Writes the values of `from` over those of `to`, in place, converting between element types; `to`
+// keeps its storage, and a bf16 copy that it has (autograd().low) follows. Any devices, any strides
+// (but `to` is dense unless it is on the CPU). Throws shape if the shapes differ. `writer` is named
+// by "changed in place" errors.
 void copy_values(const Tensor& to, const Tensor& from, const char* writer);
 
-// Tensors of another element type that share storage as the originals do: two halves of one block stay halves of one block.
-// Remembers what it converted, so use one Converter for all tensors that may share.
+// Tensors of another element type that share storage as the originals do: two halves of one block
+// stay halves of one block. Remembers what it converted, so use one Converter for all tensors that
+// may share.
 class Converter {
  public:
   Tensor operator()(const Tensor& t, DType dtype);

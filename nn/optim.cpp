@@ -12,7 +12,7 @@ namespace {
 
 void check_option(const char* optimizer, const char* name, double value, double below = INFINITY) {
   SINTER_CHECK(std::isfinite(value) && value >= 0 && value < below, usage,
-               cat(optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
+      cat(optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
 }
 
 }  // namespace
@@ -23,14 +23,14 @@ Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
   for (auto item = params_.begin(); item != params_.end(); ++item) {
     const auto& [name, param] = *item;
     SINTER_CHECK(param.requires_grad(), usage,
-                 cat("optimizer: not a parameter: ", name, " is ", param.describe(), "; it does not require grad"));
-    const auto first = std::find_if(params_.begin(), item, [&item](const NamedTensor& before) {
-      return before.tensor.is_same(item->tensor);
-    });
+        cat("optimizer: not a parameter: ", name, " is ", param.describe(),
+            "; it does not require grad"));
+    const auto first = std::find_if(params_.begin(), item,
+        [&item](const NamedTensor& before) { return before.tensor.is_same(item->tensor); });
     SINTER_CHECK(first == item, usage,
-                 cat("optimizer: one parameter given twice: ", first->name, " and ", name,
-                     " are tied; it would be updated twice a step"),
-                 "Module::named_parameters() lists it once");
+        cat("optimizer: one parameter given twice: ", first->name, " and ", name,
+            " are tied; it would be updated twice a step"),
+        "Module::named_parameters() lists it once");
   }
   state_ = make_step_state(params_[0].tensor.device());
   set_lr(lr);
@@ -52,12 +52,14 @@ void Optimizer::step(const Tensor& losses) {
   for (size_t i = 0; i < params_.size(); ++i) {
     if (params_[i].tensor.grad().defined()) last = i;
   }
-  SINTER_CHECK(last < params_.size(), state, cat("step: no gradient: 0 of ", params_.size(), " parameters have one"),
-               "call backward(loss) first");
+  SINTER_CHECK(last < params_.size(), state,
+      cat("step: no gradient: 0 of ", params_.size(), " parameters have one"),
+      "call backward(loss) first");
   for (size_t i = 0; i <= last; ++i) {
     const Tensor& param = params_[i].tensor;
     const Tensor grad = param.grad();
-    if (grad.defined()) update(i, param, grad, i == last ? Tail{true, losses, rng_state(param.device())} : Tail{});
+    if (grad.defined())
+      update(i, param, grad, i == last ? Tail{true, losses, rng_state(param.device())} : Tail{});
   }
 }
 
@@ -73,13 +75,15 @@ void Optimizer::set_lr(double lr) {
   check_option("optimizer", "lr", lr);
   if (lr == lr_) return;
   lr_ = lr;
-  copy_to_device(static_cast<char*>(state_.raw()) + offsetof(StepState, lr), state_.device(), &lr, sizeof lr);
+  copy_to_device(
+      static_cast<char*>(state_.raw()) + offsetof(StepState, lr), state_.device(), &lr, sizeof lr);
 }
 
 NamedTensors Optimizer::state_tensors() const {
   NamedTensors out;
   for (const auto& [slot_name, tensors] : slots_) {
-    for (size_t i = 0; i < tensors.size(); ++i) out.push_back({slot_name + "/" + params_[i].name, tensors[i]});
+    for (size_t i = 0; i < tensors.size(); ++i)
+      out.push_back({slot_name + "/" + params_[i].name, tensors[i]});
   }
   return out;
 }
@@ -87,9 +91,11 @@ NamedTensors Optimizer::state_tensors() const {
 void Optimizer::set_steps(int64_t steps) {
   StepState state{.lr = lr_};
   reset_step_state(state, beta1_, beta2_);
-  // By the same recurrence as in training, so that the powers are the same bits; those that no longer move need no more of it.
+  // By the same recurrence as in training, so that the powers are the same bits; those that no
+  // longer move need no more of it.
   for (StepState before{.beta1_power = 2};
-       state.step < steps && (state.beta1_power != before.beta1_power || state.beta2_power != before.beta2_power);) {
+       state.step < steps &&
+       (state.beta1_power != before.beta1_power || state.beta2_power != before.beta2_power);) {
     before = state;
     advance(state, 0, 0, beta1_, beta2_);
   }
@@ -97,20 +103,25 @@ void Optimizer::set_steps(int64_t steps) {
   write_step_state(state_, state);
 }
 
-Sgd::Sgd(NamedTensors params, const SgdOptions& options) : Optimizer(std::move(params), options.lr, 0, 0), options_(options) {
+Sgd::Sgd(NamedTensors params, const SgdOptions& options)
+    : Optimizer(std::move(params), options.lr, 0, 0), options_(options) {
   check_option("Sgd", "momentum", options.momentum, 1);
   check_option("Sgd", "weight_decay", options.weight_decay);
-  SINTER_CHECK(!options.nesterov || options.momentum > 0, usage, "Sgd: nesterov without momentum: momentum is 0; it must be above 0");
+  SINTER_CHECK(!options.nesterov || options.momentum > 0, usage,
+      "Sgd: nesterov without momentum: momentum is 0; it must be above 0");
   if (options.momentum != 0) add_slot("momentum_buffer");
 }
 
 void Sgd::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
   const SgdAttrs attrs{options_.momentum, options_.weight_decay, options_.nesterov, tail.is_tail};
-  sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(), param.autograd().low, state(), attrs, tail.losses, tail.rng);
+  sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(), param.autograd().low,
+      state(), attrs, tail.losses, tail.rng);
 }
 
 Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
-    : Optimizer(std::move(params), options.lr, options.beta1, options.beta2), options_(options), decoupled_(decoupled) {
+    : Optimizer(std::move(params), options.lr, options.beta1, options.beta2),
+      options_(options),
+      decoupled_(decoupled) {
   const char* name = decoupled ? "AdamW" : "Adam";
   check_option(name, "beta1", options.beta1, 1);
   check_option(name, "beta2", options.beta2, 1);
@@ -121,8 +132,10 @@ Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
 }
 
 void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
-  const AdamAttrs attrs{options_.beta1, options_.beta2, options_.eps, options_.weight_decay, decoupled_, tail.is_tail};
-  adam_update(param, grad, slot(0, i), slot(1, i), param.autograd().low, state(), attrs, tail.losses, tail.rng);
+  const AdamAttrs attrs{options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
+      decoupled_, tail.is_tail};
+  adam_update(param, grad, slot(0, i), slot(1, i), param.autograd().low, state(), attrs,
+      tail.losses, tail.rng);
 }
 
 }  // namespace sinter::nn

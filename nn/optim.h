@@ -1,5 +1,6 @@
-// Optimizers: SGD with momentum, Adam, AdamW. The update of each parameter is one op; learning rate, step count and loss sums live in a
-// StepState on the device (ops/step_state.h), which the step's last update advances: nothing of them is baked into a captured step.
+// Optimizers: SGD with momentum, Adam, AdamW. The update of each parameter is one op; learning
+// rate, step count and loss sums live in a StepState on the device (ops/step_state.h), which the
+// step's last update advances: nothing of them is baked into a captured step.
 //
 //   nn::Adam adam(net.named_parameters(), {.lr = 0.001});
 //   adam.zero_grad();
@@ -21,7 +22,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Updates every parameter that has a gradient; `losses` (one per row) are added to the StepState. Throws state if none has one.
+  // Updates every parameter that has a gradient; `losses` (one per row) are added to the StepState.
+  // Throws state if none has one.
   void step(const Tensor& losses = {});
   // Makes all gradients undefined.
   void zero_grad();
@@ -34,7 +36,8 @@ class Optimizer {
   int64_t steps() const { return read_step_state(state_).step; }
   const NamedTensors& parameters() const { return params_; }
 
-  // For checkpoints: "exp_avg/0.weight", ..; the tensors themselves. Copy values into them, then tell how many steps were done.
+  // For checkpoints: "exp_avg/0.weight", ..; the tensors themselves. Copy values into them, then
+  // tell how many steps were done.
   NamedTensors state_tensors() const;
   void set_steps(int64_t steps);
 
@@ -81,7 +84,8 @@ struct AdamOptions {
 };
 class Adam : public Optimizer {
  public:
-  explicit Adam(NamedTensors params, const AdamOptions& options = {}) : Adam(std::move(params), options, false) {}
+  explicit Adam(NamedTensors params, const AdamOptions& options = {})
+      : Adam(std::move(params), options, false) {}
 
  protected:
   Adam(NamedTensors params, const AdamOptions& options, bool decoupled);  // decoupled: AdamW
@@ -94,17 +98,18 @@ class Adam : public Optimizer {
 struct AdamWOptions {
   double lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
 };
-// Adam whose weight decay acts on the weight, not through the gradient (Loshchilov and Hutter 2019).
+// Adam whose weight decay acts on the weight, not through the gradient (Loshchilov and Hutter
+// 2019).
 class AdamW : public Adam {
  public:
   explicit AdamW(NamedTensors params, const AdamWOptions& options = {})
       : Adam(std::move(params),
-             {.lr = options.lr,
-              .beta1 = options.beta1,
-              .beta2 = options.beta2,
-              .eps = options.eps,
-              .weight_decay = options.weight_decay},
-             true) {}
+            {.lr = options.lr,
+                .beta1 = options.beta1,
+                .beta2 = options.beta2,
+                .eps = options.eps,
+                .weight_decay = options.weight_decay},
+            true) {}
 };
 
 }  // namespace sinter::nn

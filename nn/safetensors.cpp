@@ -35,7 +35,8 @@ class InputFile {
     if (!readable || !S_ISREG(info.st_mode)) {
       if (fd_ >= 0) ::close(fd_);
       throw Error(Error::Kind::checkpoint,
-                  cat("checkpoint: cannot read: ", name_, "; ", readable && error != EISDIR ? "not a plain file" : std::strerror(error)));
+          cat("checkpoint: cannot read: ", name_, "; ",
+              readable && error != EISDIR ? "not a plain file" : std::strerror(error)));
     }
     size_ = static_cast<uint64_t>(info.st_size);
   }
@@ -50,8 +51,9 @@ class InputFile {
       const ssize_t got = ::pread(fd_, at, n, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       SINTER_CHECK(got > 0, checkpoint,
-                   cat("checkpoint: cannot read: ", name_, "; ", got < 0 ? std::strerror(errno) : "it became shorter meanwhile",
-                       ", at byte ", offset));
+          cat("checkpoint: cannot read: ", name_, "; ",
+              got < 0 ? std::strerror(errno) : "it became shorter meanwhile", ", at byte ",
+              offset));
       at += got;
       n -= static_cast<uint64_t>(got);
       offset += static_cast<uint64_t>(got);
@@ -70,31 +72,33 @@ class InputFile {
     std::string_view start, what, shown;
   };
   static constexpr Known kKnown[] = {{"PK", "a PyTorch pickle", "PK"},
-                                     {"\x80", "a pickle", "\\x80"},
-                                     {"\x89HDF", "an HDF5 file", "\\x89HDF"},
-                                     {"\x93NUMPY", "a NumPy array", "\\x93NUMPY"},
-                                     {"GGUF", "a GGUF file", "GGUF"},
-                                     {"\x1f\x8b", "a gzip file", "\\x1f\\x8b"},
-                                     {"<!", "a web page", "<!"},
-                                     {"<html", "a web page", "<html"},
-                                     {"version https://git", "a Git LFS pointer", "version https://git"}};
+      {"\x80", "a pickle", "\\x80"}, {"\x89HDF", "an HDF5 file", "\\x89HDF"},
+      {"\x93NUMPY", "a NumPy array", "\\x93NUMPY"}, {"GGUF", "a GGUF file", "GGUF"},
+      {"\x1f\x8b", "a gzip file", "\\x1f\\x8b"}, {"<!", "a web page", "<!"},
+      {"<html", "a web page", "<html"},
+      {"version https://git", "a Git LFS pointer", "version https://git"}};
   char bytes[24] = {};
   const size_t n = std::min<uint64_t>(sizeof bytes, file.size());
   file.read(bytes, n, 0);
   for (const Known& known : kKnown) {
     if (!std::string_view(bytes, n).starts_with(known.start)) continue;
     const bool pickle = known.what.find("pickle") != std::string_view::npos;
-    throw Error(Error::Kind::checkpoint, cat("checkpoint: ", known.what, ": ", file.name(), "; starts with \"", known.shown, "\""),
-                pickle ? "in Python: safetensors.torch.save_file(net.state_dict(), \"net.safetensors\")" : "");
+    throw Error(Error::Kind::checkpoint,
+        cat("checkpoint: ", known.what, ": ", file.name(), "; starts with \"", known.shown, "\""),
+        pickle ? "in Python: safetensors.torch.save_file(net.state_dict(), \"net.safetensors\")"
+               : "");
   }
-  throw Error(Error::Kind::checkpoint, cat("safetensors: not a safetensors file: ", file.name(), "; ", facts));
+  throw Error(Error::Kind::checkpoint,
+      cat("safetensors: not a safetensors file: ", file.name(), "; ", facts));
 }
 
 float from_half(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 31u, fraction = bits & 1023u;
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 31u,
+                 fraction = bits & 1023u;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  const float magnitude =
-      exponent == 0 ? static_cast<float>(fraction) * 0x1p-24f : std::bit_cast<float>((exponent + 112) << 23 | fraction << 13);
+  const float magnitude = exponent == 0
+                              ? static_cast<float>(fraction) * 0x1p-24f
+                              : std::bit_cast<float>((exponent + 112) << 23 | fraction << 13);
   return sign ? -magnitude : magnitude;
 }
 
@@ -111,22 +115,26 @@ void convert(const Tensor& to, const std::vector<char>& raw, F&& value) {
 
 SafetensorsFile read_safetensors(const std::string& path) {
   const InputFile file(path);
-  if (file.size() < 8) refuse_start(file, cat("it has ", file.size(), " bytes, the header length alone takes 8"));
+  if (file.size() < 8)
+    refuse_start(file, cat("it has ", file.size(), " bytes, the header length alone takes 8"));
   uint64_t length = 0;
   file.read(&length, 8, 0);
   const uint64_t longest = std::min(detail::kMaxHeader, file.size() - 8);
   if (length > longest)
-    refuse_start(file, cat("header length is ", length, ", at most ", longest, " in a file of ", file.size(), " bytes"));
+    refuse_start(file, cat("header length is ", length, ", at most ", longest, " in a file of ",
+                           file.size(), " bytes"));
   char first = 0;
   if (length > 0) file.read(&first, 1, 8);
-  if (first != '{') refuse_start(file, cat("the header of ", length, " bytes does not begin with {"));
+  if (first != '{')
+    refuse_start(file, cat("the header of ", length, " bytes does not begin with {"));
   std::string json(length, '\0');
   file.read(json.data(), length, 8);
   detail::Header header = detail::parse_header(json, file.size() - 8 - length, file.name());
 
   SafetensorsFile out;
   uint32_t crc = 0;
-  std::map<std::string, std::pair<std::string, int>> converted;  // "f16 to f32" -> first name, how many
+  std::map<std::string, std::pair<std::string, int>>
+      converted;  // "f16 to f32" -> first name, how many
   for (detail::HeaderEntry& e : header.entries) {
     const Tensor t = Tensor::empty(e.shape, e.type->loaded);
     const uint64_t bytes = e.end - e.begin, offset = 8 + length + e.begin;
@@ -146,26 +154,28 @@ SafetensorsFile read_safetensors(const std::string& path) {
     out.tensors.push_back({std::move(e.name), t});
   }
   for (const auto& [types, where] : converted) {
-    out.notes.push_back(
-        cat("converted ", types, ": ", escaped(where.first), where.second > 1 ? cat(" and ", where.second - 1, " more") : ""));
+    out.notes.push_back(cat("converted ", types, ": ", escaped(where.first),
+        where.second > 1 ? cat(" and ", where.second - 1, " more") : ""));
   }
   if (const auto found = header.metadata.find(kCrcKey); found != header.metadata.end()) {
     const std::string actual = fmt::format("{:08x}", crc);
     SINTER_CHECK(found->second == actual, checkpoint,
-                 cat("checkpoint: damaged: ", file.name(), "; crc32 of the data is ", actual, ", header says ",
-                     escaped(found->second.substr(0, 40))));
+        cat("checkpoint: damaged: ", file.name(), "; crc32 of the data is ", actual,
+            ", header says ", escaped(found->second.substr(0, 40))));
     out.crc_checked = true;
   }
   out.metadata = std::move(header.metadata);
   return out;
 }
 
-void write_safetensors(const std::string& path, const NamedTensors& tensors, Metadata metadata, const FileCalls& calls) {
+void write_safetensors(const std::string& path, const NamedTensors& tensors, Metadata metadata,
+    const FileCalls& calls) {
   const NoGrad no_grad;
   NamedTensors sorted;
   for (const auto& [name, tensor] : tensors) {
     SINTER_CHECK(!name.empty() && name.size() <= detail::kMaxName && name != "__metadata__", usage,
-                 cat("checkpoint: a name that the format refuses: ", escaped(name), "; 1..", detail::kMaxName, " bytes"));
+        cat("checkpoint: a name that the format refuses: ", escaped(name), "; 1..",
+            detail::kMaxName, " bytes"));
     sorted.push_back({name, tensor.device() == kCpu ? contiguous(tensor) : tensor.to(kCpu)});
   }
   std::ranges::sort(sorted, [](const NamedTensor& a, const NamedTensor& b) {
@@ -180,10 +190,11 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
   header["__metadata__"] = metadata;
   int64_t offset = 0;
   for (const auto& [name, t] : sorted) {
-    SINTER_CHECK(!header.contains(name), usage, cat("checkpoint: two tensors are called ", escaped(name)));
+    SINTER_CHECK(
+        !header.contains(name), usage, cat("checkpoint: two tensors are called ", escaped(name)));
     header[name] = {{"dtype", detail::file_type_name(t.dtype())},
-                    {"shape", std::vector<int64_t>(t.shape().begin(), t.shape().end())},
-                    {"data_offsets", {offset, offset + bytes_of(t)}}};
+        {"shape", std::vector<int64_t>(t.shape().begin(), t.shape().end())},
+        {"data_offsets", {offset, offset + bytes_of(t)}}};
     offset += bytes_of(t);
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

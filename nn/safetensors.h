@@ -1,7 +1,8 @@
-// The safetensors format: 8 bytes header length, a JSON header (name -> dtype, shape, byte range; "__metadata__": text -> text), data.
-// Files are input from strangers: everything is checked before anything is allocated for it, and read with pread (a file that is cut
-// meanwhile is an error, not a signal). Files are written whole or not at all, and the same content gives the same bytes.
-// Used for checkpoints. Errors are of kind checkpoint and name the file by its absolute path.
+// The safetensors format: 8 bytes header length, a JSON header (name -> dtype, shape, byte range;
+// "__metadata__": text -> text), data. Files are input from strangers: everything is checked before
+// anything is allocated for it, and read with pread (a file that is cut meanwhile is an error, not
+// a signal). Files are written whole or not at all, and the same content gives the same bytes. Used
+// for checkpoints. Errors are of kind checkpoint and name the file by its absolute path.
 #pragma once
 
 #include <map>
@@ -26,9 +27,10 @@ struct SafetensorsFile {
 // The types F64 F32 BF16 I64 I32 U8 as they are; F16 becomes f32, I16 and I8 i32, BOOL u8.
 SafetensorsFile read_safetensors(const std::string& path);
 
-// Tensors by falling element size, then name; data from a multiple of 64 on. Adds sinter.crc32, of all data bytes, to the metadata.
-// Throws usage unless names are unique, of 1 to 512 bytes. REQUIRES: they are valid UTF-8.
+// Tensors by falling element size, then name; data from a multiple of 64 on. Adds sinter.crc32, of
+// all data bytes, to the metadata. Throws usage unless names are unique, of 1 to 512 bytes.
+// REQUIRES: they are valid UTF-8.
 void write_safetensors(const std::string& path, const NamedTensors& tensors, Metadata metadata = {},
-                       const FileCalls& calls = FileCalls::system());
+    const FileCalls& calls = FileCalls::system());
 
 }  // namespace sinter::nn

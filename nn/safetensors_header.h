@@ -1,4 +1,5 @@
-// The header of a safetensors file, parsed and checked against the rules of the format, before any tensor is made. Internal to nn/.
+// The header of a safetensors file, parsed and checked against the rules of the format, before any
+// tensor is made. Internal to nn/.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ struct Header {
 inline constexpr uint64_t kMaxHeader = 100'000'000;
 inline constexpr size_t kMaxTensors = 65'536, kMaxName = 512;
 
-// `file` is the path, for messages. Throws checkpoint unless the ranges cover [0, data_bytes) exactly and all else is right.
+// `file` is the path, for messages. Throws checkpoint unless the ranges cover [0, data_bytes)
+// exactly and all else is right.
 Header parse_header(std::string_view json, uint64_t data_bytes, const std::string& file);
 
 }  // namespace sinter::nn::detail

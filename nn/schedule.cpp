@@ -12,15 +12,16 @@ double learning_rate(const Schedule& schedule, int64_t s) {
   using Kind = Schedule::Kind;
   const auto [kind, lr, steps, warmup] = schedule;
   const double w = static_cast<double>(warmup), at = static_cast<double>(s);
-  if (s < warmup) return kind == Kind::onecycle ? lr * (1 + 12 * (1 - std::cos(std::numbers::pi * at / w))) / 25 : lr * (at + 1) / w;
+  if (s < warmup)
+    return kind == Kind::onecycle ? lr * (1 + 12 * (1 - std::cos(std::numbers::pi * at / w))) / 25
+                                  : lr * (at + 1) / w;
   switch (kind) {
-    case Kind::constant:
-      return lr;
-    case Kind::step:
-      return s * 10 >= steps * 8 ? lr * 0.01 : s * 10 >= steps * 6 ? lr * 0.1 : lr;
+    case Kind::constant: return lr;
+    case Kind::step: return s * 10 >= steps * 8 ? lr * 0.01 : s * 10 >= steps * 6 ? lr * 0.1 : lr;
     case Kind::cosine:
     case Kind::onecycle: {
-      const double part = steps > warmup ? std::min(1.0, (at - w) / static_cast<double>(steps - warmup)) : 1;
+      const double part =
+          steps > warmup ? std::min(1.0, (at - w) / static_cast<double>(steps - warmup)) : 1;
       return lr * (1 + std::cos(std::numbers::pi * part)) / 2;
     }
   }
@@ -30,10 +31,12 @@ double learning_rate(const Schedule& schedule, int64_t s) {
 
 Schedule::Kind parse_schedule(std::string_view name) {
   const auto found = std::find(Schedule::kNames.begin(), Schedule::kNames.end(), name);
-  if (found != Schedule::kNames.end()) return static_cast<Schedule::Kind>(found - Schedule::kNames.begin());
+  if (found != Schedule::kNames.end())
+    return static_cast<Schedule::Kind>(found - Schedule::kNames.begin());
   const std::string nearest = nearest_word(name, Schedule::kNames);
-  throw Error(Error::Kind::usage, cat("schedule: unknown name: ", escaped(name), "; ",
-                                      nearest.empty() ? "allowed constant, cosine, step, onecycle" : "nearest is " + nearest));
+  throw Error(Error::Kind::usage,
+      cat("schedule: unknown name: ", escaped(name), "; ",
+          nearest.empty() ? "allowed constant, cosine, step, onecycle" : "nearest is " + nearest));
 }
 
 }  // namespace sinter::nn

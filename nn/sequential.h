@@ -2,7 +2,8 @@
 //
 //   Sequential net{Linear(784, 128), Relu(), Linear(128, 10)};
 //
-// Write braces: only there are the modules made from left to right, so that each gets its initial values with every compiler.
+// Write braces: only there are the modules made from left to right, so that each gets its initial
+// values with every compiler.
 #pragma once
 
 #include <concepts>
@@ -15,7 +16,10 @@ class Sequential : public Module {
  public:
   Sequential() = default;
   template <std::derived_from<Module>... Ms>
-  requires(sizeof...(Ms) > 0) explicit Sequential(Ms... modules) { (append(std::make_shared<Ms>(std::move(modules))), ...); }
+    requires(sizeof...(Ms) > 0)
+  explicit Sequential(Ms... modules) {
+    (append(std::make_shared<Ms>(std::move(modules))), ...);
+  }
   template <class M>
   std::shared_ptr<M> append(std::shared_ptr<M> module) {
     return add(std::to_string(num_children()), std::move(module));

@@ -16,7 +16,8 @@ constexpr std::string_view kPrefixes[] = {"layers.", "module.", "net."};
 constexpr size_t kLinesOfAKind = 10;
 
 bool fits(const Tensor& to, const Tensor& from) {
-  return to.shape() == from.shape() && (to.dtype() == from.dtype() || (is_float(to.dtype()) && is_float(from.dtype())));
+  return to.shape() == from.shape() &&
+         (to.dtype() == from.dtype() || (is_float(to.dtype()) && is_float(from.dtype())));
 }
 std::string brief(const Tensor& t) { return cat(name_of(t.dtype()), t.shape().str()); }
 
@@ -40,7 +41,9 @@ Difference compare(const NamedTensors& to, const NamedTensors& from, const Names
   for (const auto& [name, tensor] : to) wanted.emplace(name, &tensor);
   for (size_t i = 0; i < names.size(); ++i) {
     found.emplace(names[i], &from[i].tensor);
-    if (!wanted.contains(names[i])) diff.unexpected.push_back(cat("unexpected ", escaped(from[i].name), " ", brief(from[i].tensor)));
+    if (!wanted.contains(names[i]))
+      diff.unexpected.push_back(
+          cat("unexpected ", escaped(from[i].name), " ", brief(from[i].tensor)));
   }
   for (const auto& [name, tensor] : to) {
     const auto it = found.find(name);
@@ -51,7 +54,8 @@ Difference compare(const NamedTensors& to, const NamedTensors& from, const Names
       if (std::ranges::any_of(to, is_here)) continue;
       diff.missing.push_back(cat("missing ", name, " ", brief(tensor)));
     } else if (++diff.matched; !fits(tensor, *it->second)) {
-      diff.shape.push_back(cat("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
+      diff.shape.push_back(
+          cat("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
     }
   }
   return diff;
@@ -63,7 +67,8 @@ std::vector<Renaming> renamings(const NamedTensors& from, bool same_only) {
   std::vector<Renaming> all{{same, "same keys"}};
   if (same_only) return all;
   for (const std::string_view prefix : kPrefixes) {
-    if (std::ranges::all_of(same, [&](const std::string& name) { return name.starts_with(prefix); })) {
+    if (std::ranges::all_of(
+            same, [&](const std::string& name) { return name.starts_with(prefix); })) {
       Names names = same;
       for (std::string& name : names) name.erase(0, prefix.size());
       all.push_back({std::move(names), cat("dropped the prefix ", prefix)});
@@ -77,7 +82,8 @@ std::vector<Renaming> renamings(const NamedTensors& from, bool same_only) {
   return all;
 }
 
-// "fc2.weight" -> 2, "fc2", "weight"; nothing if the layer's name has no number, or the rest is not weight or bias.
+// "fc2.weight" -> 2, "fc2", "weight"; nothing if the layer's name has no number, or the rest is not
+// weight or bias.
 struct LayerKey {
   int64_t number;
   std::string_view layer, rest;
@@ -125,9 +131,11 @@ std::optional<Renaming> by_order(const NamedTensors& to, const NamedTensors& fro
 
 std::string lines(const std::vector<std::string>& of_a_kind) {
   std::string out;
-  for (size_t i = 0; i < std::min(of_a_kind.size(), kLinesOfAKind); ++i) out += "\n    " + of_a_kind[i];
+  for (size_t i = 0; i < std::min(of_a_kind.size(), kLinesOfAKind); ++i)
+    out += "\n    " + of_a_kind[i];
   if (of_a_kind.size() > kLinesOfAKind)
-    out += cat("\n    and ", of_a_kind.size() - kLinesOfAKind, " more ", of_a_kind[0].substr(0, of_a_kind[0].find(' ')));
+    out += cat("\n    and ", of_a_kind.size() - kLinesOfAKind, " more ",
+        of_a_kind[0].substr(0, of_a_kind[0].find(' ')));
   return out;
 }
 
@@ -139,7 +147,8 @@ std::string load(const NamedTensors& to, const NamedTensors& from, const Renamin
     const auto it = found.find(name);
     if (it == found.end()) continue;  // tied to one that is there
     const Tensor& source = *it->second;
-    if (source.dtype() != tensor.dtype()) converted.insert(cat(name_of(source.dtype()), " to ", name_of(tensor.dtype())));
+    if (source.dtype() != tensor.dtype())
+      converted.insert(cat(name_of(source.dtype()), " to ", name_of(tensor.dtype())));
     copy_values(tensor, source, "load_state_dict");
   }
   std::string note = renaming.note;
@@ -149,7 +158,8 @@ std::string load(const NamedTensors& to, const NamedTensors& from, const Renamin
 
 }  // namespace
 
-std::string load_state_dict(const NamedTensors& to, const NamedTensors& from, const LoadOptions& options) {
+std::string load_state_dict(
+    const NamedTensors& to, const NamedTensors& from, const LoadOptions& options) {
   Difference nearest;
   bool first = true;
   for (const Renaming& renaming : renamings(from, options.same_keys_only)) {
@@ -163,14 +173,16 @@ std::string load_state_dict(const NamedTensors& to, const NamedTensors& from, co
     if (ordered && compare(to, from, ordered->names).none()) return load(to, from, *ordered);
   }
   throw Error(Error::Kind::checkpoint,
-              cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from), ", asked for ", architecture(to),
-                  "; ", nearest.missing.size(), " missing, ", nearest.unexpected.size(), " unexpected, ", nearest.shape.size(),
-                  " of another shape", lines(nearest.missing), lines(nearest.unexpected), lines(nearest.shape)),
-              options.hint);
+      cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from),
+          ", asked for ", architecture(to), "; ", nearest.missing.size(), " missing, ",
+          nearest.unexpected.size(), " unexpected, ", nearest.shape.size(), " of another shape",
+          lines(nearest.missing), lines(nearest.unexpected), lines(nearest.shape)),
+      options.hint);
 }
 
 std::string architecture(const NamedTensors& state_dict) {
-  std::map<std::pair<int64_t, size_t>, const Tensor*> weights;  // by the layer's number, for "10.weight" comes before "2.weight" in a file
+  std::map<std::pair<int64_t, size_t>, const Tensor*>
+      weights;  // by the layer's number, for "10.weight" comes before "2.weight" in a file
   const Tensor *gate = nullptr, *down = nullptr;
   for (const auto& [name, tensor] : state_dict) {
     if (tensor.rank() != 2) continue;
@@ -179,7 +191,8 @@ std::string architecture(const NamedTensors& state_dict) {
     if (name.ends_with("gate_proj.weight")) gate = &tensor;
     if (name.ends_with("down_proj.weight")) down = &tensor;
   }
-  if (gate && down && weights.size() == 3) return cat("geglu ", gate->size(1), "-", gate->size(0), "-", down->size(0));
+  if (gate && down && weights.size() == 3)
+    return cat("geglu ", gate->size(1), "-", gate->size(0), "-", down->size(0));
   std::string sizes;
   const Tensor* before = nullptr;
   for (const auto& [_, weight] : weights) {

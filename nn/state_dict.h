@@ -21,14 +21,18 @@ struct LoadOptions {
   std::string hint = "";              // of the error
 };
 
-// Copies the values of `from` into `to`. Returns what happened in a line: "same keys", "dropped the prefix layers.",
-// "by order: fc1 is 0, fc2 is 2", each also with "; converted bf16 to f32". Throws checkpoint; then nothing was changed.
-std::string load_state_dict(const NamedTensors& to, const NamedTensors& from, const LoadOptions& options = {});
-inline std::string load_state_dict(const Module& to, const NamedTensors& from, const LoadOptions& options = {}) {
+// Copies the values of `from` into `to`. Returns what happened in a line: "same keys", "dropped the
+// prefix layers.", "by order: fc1 is 0, fc2 is 2", each also with "; converted bf16 to f32". Throws
+// checkpoint; then nothing was changed.
+std::string load_state_dict(
+    const NamedTensors& to, const NamedTensors& from, const LoadOptions& options = {});
+inline std::string load_state_dict(
+    const Module& to, const NamedTensors& from, const LoadOptions& options = {}) {
   return load_state_dict(to.state_dict(), from, options);
 }
 
-// What model a state dict is, by its shapes: "mlp 784-256-128-10", "linear 784-10", "geglu 784-512-10", or "12 tensors".
+// What model a state dict is, by its shapes: "mlp 784-256-128-10", "linear 784-10", "geglu
+// 784-512-10", or "12 tensors".
 std::string architecture(const NamedTensors& state_dict);
 
 }  // namespace sinter::nn

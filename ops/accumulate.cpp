@@ -1,4 +1,5 @@
-// accumulate: into += value, in place: the sum of gradients that reach one tensor on several ways. No gradient.
+// accumulate: into += value, in place: the sum of gradients that reach one tensor on several ways.
+// No gradient.
 #include "ops/kernels.h"
 #include "ops/pointwise_loops.h"
 #include "ops/structured.h"
@@ -10,13 +11,17 @@ Tensors infer(Operands in, const Attrs&) {
   check_floating("accumulate", "into", in[0]);
   check_floating("accumulate", "value", in[1]);
   check_writable("accumulate", "into", in[0]);
-  if (wide(in[1].dtype()) != in[0].dtype()) check_same_dtype("accumulate", "into", in[0], "value", in[1]);
+  if (wide(in[1].dtype()) != in[0].dtype())
+    check_same_dtype("accumulate", "into", in[0], "value", in[1]);
   SINTER_CHECK(in[0].shape() == in[1].shape(), shape,
-               cat("accumulate: shapes differ: ", describe({{"into", &in[0]}, {"value", &in[1]}}), "; they must be equal"));
+      cat("accumulate: shapes differ: ", describe({{"into", &in[0]}, {"value", &in[1]}}),
+          "; they must be equal"));
   return {};
 }
 
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out, &kAccumulateOp); }
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(in[0].numel(), in, out, &kAccumulateOp);
+}
 
 void cpu(const Call& call) {
   const Tensor &into = call.in[0], &value = call.in[1];
@@ -26,38 +31,44 @@ void cpu(const Call& call) {
       using From = decltype(value_zero);
       using V = compute_t<T>;
       pointwise_rows<From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
-                              [](const From* from, T* to, const std::array<int64_t, 2>& stride, int64_t n) {
-                                if (stride[0] == 1) {
-                                  for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + static_cast<V>(from[i]));
-                                } else {
-                                  for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + static_cast<V>(from[i * stride[0]]));
-                                }
-                              });
+          [](const From* from, T* to, const std::array<int64_t, 2>& stride, int64_t n) {
+            if (stride[0] == 1) {
+              for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + static_cast<V>(from[i]));
+            } else {
+              for (int64_t i = 0; i < n; ++i)
+                to[i] = T(V(to[i]) + static_cast<V>(from[i * stride[0]]));
+            }
+          });
     });
   });
 }
 
 std::vector<Sample> samples() {
   return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({4, 6}, 3), transpose(sample_tensor({6, 4}, 4))}, .attrs = {}, .what = "transposed value"},
-          {.in = {sample_tensor({0, 6}, 5), sample_tensor({0, 6}, 6)}, .attrs = {}, .what = "empty batch"},
-          bad_sample({sample_tensor({4, 6}, 7), sample_tensor({6}, 8)}, {}, "shapes differ"),
-          bad_sample({transpose(sample_tensor({4, 6}, 7)), sample_tensor({6, 4}, 8)}, {}, "strided target")};
+      {.in = {sample_tensor({4, 6}, 3), transpose(sample_tensor({6, 4}, 4))},
+          .attrs = {},
+          .what = "transposed value"},
+      {.in = {sample_tensor({0, 6}, 5), sample_tensor({0, 6}, 6)},
+          .attrs = {},
+          .what = "empty batch"},
+      bad_sample({sample_tensor({4, 6}, 7), sample_tensor({6}, 8)}, {}, "shapes differ"),
+      bad_sample(
+          {transpose(sample_tensor({4, 6}, 7)), sample_tensor({6, 4}, 8)}, {}, "strided target")};
 }
 
 }  // namespace
 
 const OpDef kAccumulateOp{.name = "accumulate",
-                          .min_inputs = 2,
-                          .max_inputs = 2,
-                          .infer = infer,
-                          .cost = cost,
-                          .cpu = cpu,
-                          .cuda = SINTER_IF_CUDA(on_cuda::accumulate),
-                          .simt = on_simt::accumulate,
-                          .writes = 0b01,
-                          .strided = 0b11,
-                          .samples = samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::accumulate),
+    .simt = on_simt::accumulate,
+    .writes = 0b01,
+    .strided = 0b11,
+    .samples = samples};
 
 void accumulate(const Tensor& into, const Tensor& value) { apply(kAccumulateOp, {into, value}); }
 

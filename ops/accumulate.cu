@@ -21,7 +21,8 @@ accumulate_vec(int64_t n, InOut<T> into, In<From> value) {
     into.store_vec(i, v);
   }
   SINTER_NO_UNROLL
-  for (int64_t i = n / N * N + first_item(); i < n; i += item_step()) into.put(i, sum_of(into[i], value[i]));
+  for (int64_t i = n / N * N + first_item(); i < n; i += item_step())
+    into.put(i, sum_of(into[i], value[i]));
 }
 
 // A thread owns one element.
@@ -29,7 +30,8 @@ template <class T, class From>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 accumulate_strided(int64_t n, const Walk<1> walk, InOut<T> into, In<From> value) {
   SINTER_NO_UNROLL
-  for (int64_t i = first_item(); i < n; i += item_step()) into.put(i, sum_of(into[i], value[offsets_of(walk, i).v[0]]));
+  for (int64_t i = first_item(); i < n; i += item_step())
+    into.put(i, sum_of(into[i], value[offsets_of(walk, i).v[0]]));
 }
 
 template <class T, class From>
@@ -37,17 +39,21 @@ void accumulate_as(const Tensor& into, const Tensor& value) {
   const int64_t n = into.numel();
   if (n == 0) return;
   const LoopPlan<1> plan(into.shape(), {&value});
-  if (plan.rank == 1 && plan.stride[0][0] == 1 && is_aligned<T, kVec<T>>(into) && is_aligned<From, kVec<T>>(value)) {
-    launch<accumulate_vec<T, From>>(item_grid(n / kVec<T>), kItemBlock, 0, n, in_out<T>(into), in<From>(value));
+  if (plan.rank == 1 && plan.stride[0][0] == 1 && is_aligned<T, kVec<T>>(into) &&
+      is_aligned<From, kVec<T>>(value)) {
+    launch<accumulate_vec<T, From>>(
+        item_grid(n / kVec<T>), kItemBlock, 0, n, in_out<T>(into), in<From>(value));
   } else {
-    launch<accumulate_strided<T, From>>(item_grid(n), kItemBlock, 0, n, Walk<1>(plan), in_out<T>(into), in<From>(value));
+    launch<accumulate_strided<T, From>>(
+        item_grid(n), kItemBlock, 0, n, Walk<1>(plan), in_out<T>(into), in<From>(value));
   }
 }
 
 void accumulate(const Call& call) {
   visit_float(call.in[0].dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if (call.in[0].dtype() != call.in[1].dtype()) return accumulate_as<float, bf16>(call.in[0], call.in[1]);  // the one pair allowed
+    if (call.in[0].dtype() != call.in[1].dtype())
+      return accumulate_as<float, bf16>(call.in[0], call.in[1]);  // the one pair allowed
     accumulate_as<T, T>(call.in[0], call.in[1]);
   });
 }

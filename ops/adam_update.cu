@@ -5,9 +5,11 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // A block owns `chunk` elements, a thread 16 bytes of each operand in turn.
 template <class V>
-SINTER_KERNEL adam_update_vec(UpdateOperands<V> t, UpdateStep step, AdamAttrs attrs, int64_t chunk) {
+SINTER_KERNEL adam_update_vec(
+    UpdateOperands<V> t, UpdateStep step, AdamAttrs attrs, int64_t chunk) {
   const int64_t begin = block_x() * chunk;
-  update_elements(AdamStep<V>(step_scalars(step), attrs), t, begin, begin + chunk < t.n ? begin + chunk : t.n);
+  update_elements(
+      AdamStep<V>(step_scalars(step), attrs), t, begin, begin + chunk < t.n ? begin + chunk : t.n);
   if (attrs.tail) finish_step(step, attrs.beta1, attrs.beta2);
 }
 
@@ -18,9 +20,10 @@ void adam_update(const Call& call) {
   const int64_t n = param.numel(), chunk = update_chunk(n);
   if (n == 0 && !attrs.tail) return;
   const auto run = [&]<class V>(V) {
-    launch<adam_update_vec<V>>({std::max<int64_t>(blocks_for(n, chunk), 1)}, kUpdateThreads, attrs.tail ? sizeof(TailShared) : 0,
-                               update_operands<V>(param, call.in[1], call.in[2], call.in[3], call.in[4]),
-                               update_step(call.in[5], operand(6), operand(7)), attrs, chunk);
+    launch<adam_update_vec<V>>({std::max<int64_t>(blocks_for(n, chunk), 1)}, kUpdateThreads,
+        attrs.tail ? sizeof(TailShared) : 0,
+        update_operands<V>(param, call.in[1], call.in[2], call.in[3], call.in[4]),
+        update_step(call.in[5], operand(6), operand(7)), attrs, chunk);
   };
   param.dtype() == DType::f64 ? run(double{}) : run(float{});
 }

@@ -1,5 +1,5 @@
-// The list of all ops. A new structured op gets its row here; pointwise ops come from the list in ops/pointwise.h, fused ones from
-// ops/fused/fused_ops.cpp.
+// The list of all ops. A new structured op gets its row here; pointwise ops come from the list in
+// ops/pointwise.h, fused ones from ops/fused/fused_ops.cpp.
 #include "ops/fused/fused.h"
 #include "ops/gather_batch.h"
 #include "ops/structured.h"

@@ -1,4 +1,5 @@
-// argmax over one dim: the index (i64) of the first maximum; a NaN counts as the largest. No gradient.
+// argmax over one dim: the index (i64) of the first maximum; a NaN counts as the largest. No
+// gradient.
 #include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/structured.h"
@@ -11,7 +12,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_floating("argmax", "x", x);
   const int dim = normalize_dim("argmax", attrs.as<DimAttrs>().dim, x.rank());
   SINTER_CHECK(x.size(dim) > 0, shape,
-               cat("argmax: nothing to compare: x is ", x.describe(), "; dim ", dim, " must have at least 1 element, it has 0"));
+      cat("argmax: nothing to compare: x is ", x.describe(), "; dim ", dim,
+          " must have at least 1 element, it has 0"));
   Shape shape;
   for (int d = 0; d < x.rank(); ++d) {
     if (d != dim) shape.push_back(x.size(d));
@@ -30,41 +32,42 @@ void cpu(const Call& call) {
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using V = compute_t<T>;
-    parallel_for(call.out[0].numel(), grain_of(2 * n * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* p = x.data<T>() + i / inner * n * inner + i % inner;
-        int64_t best = 0;
-        V m = V(p[0]);
-        for (int64_t j = 1; j < n; ++j) {
-          const V v = V(p[j * inner]);
-          if (v > m || (v != v && m == m)) best = j, m = v;
-        }
-        call.out[0].data<int64_t>()[i] = best;
-      }
-    });
+    parallel_for(call.out[0].numel(), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const T* p = x.data<T>() + i / inner * n * inner + i % inner;
+            int64_t best = 0;
+            V m = V(p[0]);
+            for (int64_t j = 1; j < n; ++j) {
+              const V v = V(p[j * inner]);
+              if (v > m || (v != v && m == m)) best = j, m = v;
+            }
+            call.out[0].data<int64_t>()[i] = best;
+          }
+        });
   });
 }
 
 std::vector<Sample> samples() {
   return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = DimAttrs{-1}, .what = "rows"},
-          {.in = {sample_tensor({1, 10}, 2)}, .attrs = DimAttrs{1}, .what = "one row"},
-          {.in = {sample_tensor({3, 4, 5}, 3)}, .attrs = DimAttrs{1}, .what = "the middle"},
-          {.in = {sample_tensor({0, 4}, 4)}, .attrs = DimAttrs{1}, .what = "empty batch"},
-          {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = DimAttrs{-1}, .what = "transposed"},
-          bad_sample({sample_tensor({3, 0}, 6)}, DimAttrs{1}, "nothing to compare"),
-          bad_sample({sample_tensor({3, 2}, 6)}, DimAttrs{2}, "no such dim")};
+      {.in = {sample_tensor({1, 10}, 2)}, .attrs = DimAttrs{1}, .what = "one row"},
+      {.in = {sample_tensor({3, 4, 5}, 3)}, .attrs = DimAttrs{1}, .what = "the middle"},
+      {.in = {sample_tensor({0, 4}, 4)}, .attrs = DimAttrs{1}, .what = "empty batch"},
+      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = DimAttrs{-1}, .what = "transposed"},
+      bad_sample({sample_tensor({3, 0}, 6)}, DimAttrs{1}, "nothing to compare"),
+      bad_sample({sample_tensor({3, 2}, 6)}, DimAttrs{2}, "no such dim")};
 }
 
 }  // namespace
 
 const OpDef kArgmaxOp{.name = "argmax",
-                      .attrs = attr_type<DimAttrs>(),
-                      .infer = infer,
-                      .cost = cost,
-                      .cpu = cpu,
-                      .cuda = SINTER_IF_CUDA(on_cuda::argmax),
-                      .simt = on_simt::argmax,
-                      .samples = samples};
+    .attrs = attr_type<DimAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::argmax),
+    .simt = on_simt::argmax,
+    .samples = samples};
 
 Tensor argmax(const Tensor& x, int64_t dim) { return apply1(kArgmaxOp, {x}, DimAttrs{dim}); }
 

@@ -11,15 +11,17 @@ SINTER_DEVICE_FN bool wins(V v, int64_t i, V w, int64_t j) {
   return v_nan || w_nan ? v_nan && (!w_nan || i < j) : v > w || (v == w && i < j);
 }
 
-// index[o, c] over x[o, 0..n, c]. kLanes threads own one result: a warp, each lane the elements lane, lane + 32, .. (inner = 1, so that
-// reads run together), or one thread (inner > 1: neighbours do). Reads x once.
+// index[o, c] over x[o, 0..n, c]. kLanes threads own one result: a warp, each lane the elements
+// lane, lane + 32, .. (inner = 1, so that reads run together), or one thread (inner > 1: neighbours
+// do). Reads x once.
 template <class T, int kLanes>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 argmax_lanes(int64_t results, int64_t n, int64_t inner, In<T> x, Out<int64_t> index) {
   using V = compute_t<T>;
   const int64_t task = first_item() / kLanes;
   if (task >= results) return;  // whole warps, if lanes meet
-  const int64_t o = task / inner, base = o * n * inner + task - o * inner, first = kLanes == 1 ? 0 : lane();
+  const int64_t o = task / inner, base = o * n * inner + task - o * inner,
+                first = kLanes == 1 ? 0 : lane();
   V best = V(x[base]);
   int64_t at = 0;
   for (int64_t j = first; j < n; j += kLanes) {
@@ -48,9 +50,11 @@ void argmax(const Call& call) {
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (inner == 1) {
-      launch<argmax_lanes<T, 32>>({blocks_for(results, kItemBlock / 32)}, kItemBlock, 0, results, n, inner, in<T>(x), out<int64_t>(index));
+      launch<argmax_lanes<T, 32>>({blocks_for(results, kItemBlock / 32)}, kItemBlock, 0, results, n,
+          inner, in<T>(x), out<int64_t>(index));
     } else {
-      launch<argmax_lanes<T, 1>>({blocks_for(results, kItemBlock)}, kItemBlock, 0, results, n, inner, in<T>(x), out<int64_t>(index));
+      launch<argmax_lanes<T, 1>>({blocks_for(results, kItemBlock)}, kItemBlock, 0, results, n,
+          inner, in<T>(x), out<int64_t>(index));
     }
   });
 }

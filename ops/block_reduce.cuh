@@ -1,6 +1,7 @@
-// For kernels that reduce: a join over a block, and the memory in which the blocks of one launch leave partial results for the block that
-// arrives last (ticket()). Joins are fixed trees, so results have the same bits from run to run and on every device.
-// The memory is the thread's, as its stream is: kernels that use it must not run side by side on branches of one graph.
+// For kernels that reduce: a join over a block, and the memory in which the blocks of one launch
+// leave partial results for the block that arrives last (ticket()). Joins are fixed trees, so
+// results have the same bits from run to run and on every device. The memory is the thread's, as
+// its stream is: kernels that use it must not run side by side on branches of one graph.
 #pragma once
 
 #include "core/device/memory.h"
@@ -8,7 +9,8 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// What R::join makes of the block's values, in every thread. `scratch` may be used again after the call.
+// What R::join makes of the block's values, in every thread. `scratch` may be used again after the
+// call.
 template <class R, class V>
 SINTER_DEVICE_FN V block_join(V v, Shared<V, 32>& scratch) {
   SINTER_UNROLL
@@ -76,9 +78,13 @@ Partials<V> partials(Device device) {
 }
 
 // Threads for a block that has work for n of them: whole warps, at most `most`.
-inline int block_for(int64_t n, int most) { return static_cast<int>(std::clamp<int64_t>((n + 31) / 32 * 32, 32, most)); }
+inline int block_for(int64_t n, int most) {
+  return static_cast<int>(std::clamp<int64_t>((n + 31) / 32 * 32, 32, most));
+}
 
 // Can 16 bytes be moved at once from the operand's first element on?
-inline bool is_aligned(const Tensor& t) { return !t.defined() || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
+inline bool is_aligned(const Tensor& t) {
+  return !t.defined() || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;
+}
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -1,4 +1,5 @@
-// Gradient clipping by the global norm: squared_norm of every gradient, then clip_in_place by their total, which stays on the device.
+// Gradient clipping by the global norm: squared_norm of every gradient, then clip_in_place by their
+// total, which stays on the device.
 #include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -6,13 +7,16 @@
 namespace sinter {
 namespace {
 
-constexpr int64_t kPiece = 8192;  // squares are summed in pieces of this size, whatever the number of threads
+constexpr int64_t kPiece =
+    8192;  // squares are summed in pieces of this size, whatever the number of threads
 
 Tensors norm_infer(Operands in, const Attrs&) {
   check_floating("squared_norm", "x", in[0]);
   return {Tensor::meta({1}, wide(in[0].dtype()), in[0].device())};
 }
-Cost norm_cost(Operands in, Operands out, const Attrs&) { return cost_of(2 * in[0].numel(), in, out); }
+Cost norm_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].numel(), in, out);
+}
 
 void norm_cpu(const Call& call) {
   const int64_t n = call.in[0].numel(), pieces = (n + kPiece - 1) / kPiece;
@@ -21,19 +25,21 @@ void norm_cpu(const Call& call) {
     using V = compute_t<T>;
     const T* x = call.in[0].data<T>();
     V* sums = scratch<V>(pieces);
-    parallel_for(pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        sums[i] = row_sum<V>(x + i * kPiece, std::min(kPiece, n - i * kPiece), [](V v) { return v * v; });
-    });
+    parallel_for(pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            sums[i] = row_sum<V>(
+                x + i * kPiece, std::min(kPiece, n - i * kPiece), [](V v) { return v * v; });
+        });
     call.out[0].data<V>()[0] = row_sum<V>(sums, pieces, [](V v) { return v; });
   });
 }
 
 std::vector<Sample> norm_samples() {
   return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({0, 3}, 2)}, .attrs = {}, .what = "no elements"},
-          {.in = {transpose(sample_tensor({6, 4}, 3))}, .attrs = {}, .what = "transposed"},
-          bad_sample({Tensor::zeros({3}, DType::i64)}, {}, "integers")};
+      {.in = {sample_tensor({0, 3}, 2)}, .attrs = {}, .what = "no elements"},
+      {.in = {transpose(sample_tensor({6, 4}, 3))}, .attrs = {}, .what = "transposed"},
+      bad_sample({Tensor::zeros({3}, DType::i64)}, {}, "integers")};
 }
 
 Tensors clip_infer(Operands in, const Attrs& attrs) {
@@ -41,19 +47,24 @@ Tensors clip_infer(Operands in, const Attrs& attrs) {
   check_floating("clip_in_place", "x", in[0]);
   check_writable("clip_in_place", "x", in[0]);
   SINTER_CHECK(in[1].defined() && in[1].numel() == 1, shape,
-               cat("clip_in_place: one total is wanted: ", describe({{"x", &in[0]}, {"total", &in[1]}}), "; total must have 1 element"));
+      cat("clip_in_place: one total is wanted: ", describe({{"x", &in[0]}, {"total", &in[1]}}),
+          "; total must have 1 element"));
   check_floating("clip_in_place", "total", in[1]);
-  SINTER_CHECK(max_norm > 0, usage, cat("clip_in_place: max_norm out of range: ", max_norm, "; it must be > 0"));
+  SINTER_CHECK(max_norm > 0, usage,
+      cat("clip_in_place: max_norm out of range: ", max_norm, "; it must be > 0"));
   return {};
 }
-Cost clip_cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out, &kClipInPlaceOp); }
+Cost clip_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(in[0].numel(), in, out, &kClipInPlaceOp);
+}
 
 void clip_cpu(const Call& call) {
   const Tensor& x = call.in[0];
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using V = compute_t<T>;
-    const V total = visit_float(call.in[1].dtype(), [&](auto w) { return static_cast<V>(*call.in[1].data<decltype(w)>()); });
+    const V total = visit_float(call.in[1].dtype(),
+        [&](auto w) { return static_cast<V>(*call.in[1].data<decltype(w)>()); });
     const V norm = math::sqrt(total), limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
     if (norm <= limit) return;
     const V factor = limit / norm;  // a NaN norm reaches the gradients, and so the loss
@@ -67,33 +78,33 @@ void clip_cpu(const Call& call) {
 std::vector<Sample> clip_samples() {
   const Tensor total = Tensor::full({1}, 25, DType::f64);
   return {{.in = {sample_tensor({5, 7}, 1), total}, .attrs = ClipAttrs{1}, .what = "clipped"},
-          {.in = {sample_tensor({5, 7}, 2), total}, .attrs = ClipAttrs{10}, .what = "within"},
-          {.in = {sample_tensor({0, 3}, 3), total}, .attrs = ClipAttrs{1}, .what = "no elements"},
-          bad_sample({sample_tensor({5}, 4), sample_tensor({2}, 5)}, ClipAttrs{1}, "two totals"),
-          bad_sample({transpose(sample_tensor({4, 6}, 4)), total}, ClipAttrs{1}, "strided")};
+      {.in = {sample_tensor({5, 7}, 2), total}, .attrs = ClipAttrs{10}, .what = "within"},
+      {.in = {sample_tensor({0, 3}, 3), total}, .attrs = ClipAttrs{1}, .what = "no elements"},
+      bad_sample({sample_tensor({5}, 4), sample_tensor({2}, 5)}, ClipAttrs{1}, "two totals"),
+      bad_sample({transpose(sample_tensor({4, 6}, 4)), total}, ClipAttrs{1}, "strided")};
 }
 
 }  // namespace
 
 const OpDef kSquaredNormOp{.name = "squared_norm",
-                           .infer = norm_infer,
-                           .cost = norm_cost,
-                           .cpu = norm_cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::squared_norm),
-                           .simt = on_simt::squared_norm,
-                           .samples = norm_samples};
+    .infer = norm_infer,
+    .cost = norm_cost,
+    .cpu = norm_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::squared_norm),
+    .simt = on_simt::squared_norm,
+    .samples = norm_samples};
 const OpDef kClipInPlaceOp{.name = "clip_in_place",
-                           .min_inputs = 2,
-                           .max_inputs = 2,
-                           .attrs = attr_type<ClipAttrs>(),
-                           .infer = clip_infer,
-                           .cost = clip_cost,
-                           .cpu = clip_cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::clip_in_place),
-                           .simt = on_simt::clip_in_place,
-                           .writes = 0b01,
-                           .strided = 0b01,
-                           .samples = clip_samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<ClipAttrs>(),
+    .infer = clip_infer,
+    .cost = clip_cost,
+    .cpu = clip_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::clip_in_place),
+    .simt = on_simt::clip_in_place,
+    .writes = 0b01,
+    .strided = 0b01,
+    .samples = clip_samples};
 
 Tensor squared_norm(const Tensor& x) { return apply1(kSquaredNormOp, {x}); }
 void clip_in_place(const Tensor& x, const Tensor& total_squared, double max_norm) {

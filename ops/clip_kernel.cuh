@@ -5,9 +5,11 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// x[i] *= factor for begin <= i < end, by all threads of the block. vec: begin is a multiple of 8, and x lies on 16 bytes.
+// x[i] *= factor for begin <= i < end, by all threads of the block. vec: begin is a multiple of 8,
+// and x lies on 16 bytes.
 template <class T, class V>
-SINTER_DEVICE_FN void scale_elements(const InOut<T>& x, int64_t begin, int64_t end, bool vec, V factor) {
+SINTER_DEVICE_FN void scale_elements(
+    const InOut<T>& x, int64_t begin, int64_t end, bool vec, V factor) {
   constexpr int N = kVec<T>;
   const int64_t dense = vec ? end - (end - begin) % N : begin;
   for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
@@ -17,7 +19,8 @@ SINTER_DEVICE_FN void scale_elements(const InOut<T>& x, int64_t begin, int64_t e
     x.store_vec(i, v);
   }
   SINTER_NO_UNROLL
-  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block()) x.put(i, T(V(x[i]) * factor));
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
+    x.put(i, T(V(x[i]) * factor));
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -1,4 +1,5 @@
-// copy and cast: y[i] = convert(x[i]) for x of any strides, y dense; the kernels are pointwise_vec and pointwise_strided.
+// copy and cast: y[i] = convert(x[i]) for x of any strides, y dense; the kernels are pointwise_vec
+// and pointwise_strided.
 #include "ops/copy.h"
 
 #include "ops/pointwise_kernels.cuh"

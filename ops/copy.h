@@ -8,14 +8,19 @@
 
 namespace sinter {
 
-// A float beyond the integer's range gives its nearest end, NaN gives 0 (the plain conversion is undefined).
+// A float beyond the integer's range gives its nearest end, NaN gives 0 (the plain conversion is
+// undefined).
 template <class To, class From>
 SINTER_FN To convert(From value) {
   if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
     using V = compute_t<From>;
     constexpr To kLow = std::numeric_limits<To>::lowest(), kHigh = std::numeric_limits<To>::max();
-    const V v = static_cast<V>(value);  // a kHigh that V cannot hold is rounded up: then no v lies between the two
-    return v != v ? To(0) : v <= static_cast<V>(kLow) ? kLow : v >= static_cast<V>(kHigh) ? kHigh : static_cast<To>(v);
+    const V v = static_cast<V>(
+        value);  // a kHigh that V cannot hold is rounded up: then no v lies between the two
+    return v != v                       ? To(0)
+           : v <= static_cast<V>(kLow)  ? kLow
+           : v >= static_cast<V>(kHigh) ? kHigh
+                                        : static_cast<To>(v);
   } else if constexpr (std::is_same_v<To, bf16>) {
     return To(static_cast<float>(value));
   } else {

@@ -44,7 +44,11 @@ struct Library {
   }
 };
 
-cudnnDataType_t type_of(DType t) { return t == DType::f64 ? CUDNN_DATA_DOUBLE : t == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT; }
+cudnnDataType_t type_of(DType t) {
+  return t == DType::f64    ? CUDNN_DATA_DOUBLE
+         : t == DType::bf16 ? CUDNN_DATA_BFLOAT16
+                            : CUDNN_DATA_FLOAT;
+}
 
 // run(library, algorithm, alpha, beta) for rows of call.out[0].
 template <class Run>
@@ -58,14 +62,15 @@ bool on_rows(const Call& call, bool log, const char* name, Run&& run) {
   library.open();
   if (cuda::rehearsing()) return true;
   log_launch({.kernel = name, .grid = {}, .block = 1, .shared_bytes = 0});
-  SINTER_CUDA_CALL(cudnnSetTensor4dDescriptor(library.rows, CUDNN_TENSOR_NCHW, type_of(y.dtype()), static_cast<int>(rows),
-                                              static_cast<int>(cols), 1, 1));
+  SINTER_CUDA_CALL(cudnnSetTensor4dDescriptor(library.rows, CUDNN_TENSOR_NCHW, type_of(y.dtype()),
+      static_cast<int>(rows), static_cast<int>(cols), 1, 1));
   // Scalars are doubles for double data, else floats.
   const float one = 1, zero = 0;
   const double one64 = 1, zero64 = 0;
   const bool f64 = y.dtype() == DType::f64;
   const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0, !cuda::capturing());
-  run(library, log ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE, f64 ? static_cast<const void*>(&one64) : &one,
+  run(library, log ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE,
+      f64 ? static_cast<const void*>(&one64) : &one,
       f64 ? static_cast<const void*>(&zero64) : &zero);
   return true;
 }
@@ -76,22 +81,24 @@ void use_cudnn_softmax(bool use) { in_use = use; }
 
 bool cudnn_softmax(const Call& call, bool log) {
   return on_rows(call, log, log ? "cudnn_log_softmax" : "cudnn_softmax",
-                 [&](Library& l, cudnnSoftmaxAlgorithm_t algorithm, const void* one, const void* zero) {
-                   SINTER_CUDA_CALL(cudnnSoftmaxForward(l.handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, one, l.rows, call.in[0].raw(),
-                                                        zero, l.rows, call.out[0].raw()));
-                 });
+      [&](Library& l, cudnnSoftmaxAlgorithm_t algorithm, const void* one, const void* zero) {
+        SINTER_CUDA_CALL(cudnnSoftmaxForward(l.handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, one,
+            l.rows, call.in[0].raw(), zero, l.rows, call.out[0].raw()));
+      });
 }
 
 bool cudnn_softmax_backward(const Call& call, bool log) {
   return on_rows(call, log, log ? "cudnn_log_softmax_backward" : "cudnn_softmax_backward",
-                 [&](Library& l, cudnnSoftmaxAlgorithm_t algorithm, const void* one, const void* zero) {
-                   SINTER_CUDA_CALL(cudnnSoftmaxBackward(l.handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, one, l.rows, call.in[1].raw(),
-                                                         l.rows, call.in[0].raw(), zero, l.rows, call.out[0].raw()));
-                 });
+      [&](Library& l, cudnnSoftmaxAlgorithm_t algorithm, const void* one, const void* zero) {
+        SINTER_CUDA_CALL(cudnnSoftmaxBackward(l.handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, one,
+            l.rows, call.in[1].raw(), l.rows, call.in[0].raw(), zero, l.rows, call.out[0].raw()));
+      });
 }
 #else
 
-void use_cudnn_softmax(bool use) { SINTER_CHECK(!use, not_built, "softmax: cuDNN is not in this build"); }
+void use_cudnn_softmax(bool use) {
+  SINTER_CHECK(!use, not_built, "softmax: cuDNN is not in this build");
+}
 bool cudnn_softmax(const Call&, bool) { return false; }
 bool cudnn_softmax_backward(const Call&, bool) { return false; }
 

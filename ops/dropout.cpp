@@ -1,4 +1,5 @@
-// dropout: y = x / (1 - p) where the mask keeps, else 0. Its own adjoint: backward applies it to dY with the same counter.
+// dropout: y = x / (1 - p) where the mask keeps, else 0. Its own adjoint: backward applies it to dY
+// with the same counter.
 #include "ops/dropout_mask.h"
 
 #include "core/parallel.h"
@@ -13,13 +14,16 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_floating("dropout", "x", in[0]);
   check_dtype("dropout", "rng", in[1], DType::i64);
   SINTER_CHECK(in[1].shape() == Shape{3}, shape,
-               cat("dropout: no rng state: ", describe({{"x", &in[0]}, {"rng", &in[1]}}), "; rng must be i64[3]"));
+      cat("dropout: no rng state: ", describe({{"x", &in[0]}, {"rng", &in[1]}}),
+          "; rng must be i64[3]"));
   SINTER_CHECK(p >= 0 && p <= 1, usage, cat("dropout: p out of range: ", p, "; allowed [0, 1]"));
   return {meta_like(in[0])};
 }
 
 // One comparison and one product an element; drawing the mask is no arithmetic on data.
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(2 * in[0].numel(), in.first(1), out); }
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].numel(), in.first(1), out);
+}
 
 void cpu(const Call& call) {
   const auto& attrs = call.as<DropoutAttrs>();
@@ -46,36 +50,42 @@ void cpu(const Call& call) {
   });
 }
 
-Tensors backward(const Saved& saved, Operands grads) { return {apply1(kDropoutOp, {grads[0], saved.in[1]}, saved.attrs), {}}; }
+Tensors backward(const Saved& saved, Operands grads) {
+  return {apply1(kDropoutOp, {grads[0], saved.in[1]}, saved.attrs), {}};
+}
 
 std::vector<Sample> samples() {
   const Tensor rng = Tensor::from<int64_t>({7, 3, 0}, {3});
   return {{.in = {sample_tensor({5, 27}, 1), rng}, .attrs = DropoutAttrs{0.5, 0}, .what = "odd"},
-          {.in = {sample_tensor({1, 17}, 2), rng}, .attrs = DropoutAttrs{0.1, 2}, .what = "one row"},
-          {.in = {sample_tensor({3, 4}, 3), rng}, .attrs = DropoutAttrs{1, 0}, .what = "nothing kept"},
-          {.in = {sample_tensor({0, 4}, 4), rng}, .attrs = DropoutAttrs{0.5, 1}, .what = "empty batch"},
-          {.in = {transpose(sample_tensor({6, 4}, 5)), rng}, .attrs = DropoutAttrs{0.3, 1}, .what = "transposed"},
-          bad_sample({sample_tensor({3, 4}, 6), Tensor::zeros({2}, DType::i64)}, DropoutAttrs{}, "short rng state"),
-          bad_sample({Tensor::zeros({3, 4}, DType::i32), rng}, DropoutAttrs{}, "integers")};
+      {.in = {sample_tensor({1, 17}, 2), rng}, .attrs = DropoutAttrs{0.1, 2}, .what = "one row"},
+      {.in = {sample_tensor({3, 4}, 3), rng}, .attrs = DropoutAttrs{1, 0}, .what = "nothing kept"},
+      {.in = {sample_tensor({0, 4}, 4), rng}, .attrs = DropoutAttrs{0.5, 1}, .what = "empty batch"},
+      {.in = {transpose(sample_tensor({6, 4}, 5)), rng},
+          .attrs = DropoutAttrs{0.3, 1},
+          .what = "transposed"},
+      bad_sample({sample_tensor({3, 4}, 6), Tensor::zeros({2}, DType::i64)}, DropoutAttrs{},
+          "short rng state"),
+      bad_sample({Tensor::zeros({3, 4}, DType::i32), rng}, DropoutAttrs{}, "integers")};
 }
 
 }  // namespace
 
 const OpDef kDropoutOp{.name = "dropout",
-                       .min_inputs = 2,
-                       .max_inputs = 2,
-                       .attrs = attr_type<DropoutAttrs>(),
-                       .infer = infer,
-                       .cost = cost,
-                       .cpu = cpu,
-                       .cuda = SINTER_IF_CUDA(on_cuda::dropout),
-                       .simt = on_simt::dropout,
-                       .backward = backward,
-                       .saves_in = 0b10,
-                       .samples = samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<DropoutAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::dropout),
+    .simt = on_simt::dropout,
+    .backward = backward,
+    .saves_in = 0b10,
+    .samples = samples};
 
 Tensor dropout(const Tensor& x, double p) {
-  return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)}, DropoutAttrs{p, next_random_op()});
+  return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)},
+      DropoutAttrs{p, next_random_op()});
 }
 
 }  // namespace sinter

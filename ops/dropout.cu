@@ -1,17 +1,22 @@
-// dropout: y = x * scale where the mask keeps, else 0. The mask is drawn from (seed, offset) in device memory, so a replay needs no update.
+// dropout: y = x * scale where the mask keeps, else 0. The mask is drawn from (seed, offset) in
+// device memory, so a replay needs no update.
 #include "ops/dropout_mask.h"
 #include "ops/pointwise_kernels.cuh"
 #include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// A thread owns one or two blocks of Philox, 4 elements each, at least 16 bytes. Reads x once, writes y once.
+// A thread owns one or two blocks of Philox, 4 elements each, at least 16 bytes. Reads x once,
+// writes y once.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-dropout_philox(int64_t n, bool vec, int64_t op_id, uint32_t threshold, compute_t<T> scale, In<T> x, In<int64_t> rng, Out<T> y) {
+dropout_philox(int64_t n, bool vec, int64_t op_id, uint32_t threshold, compute_t<T> scale, In<T> x,
+    In<int64_t> rng, Out<T> y) {
   constexpr int kOwn = kVec<T> < 4 ? 4 : kVec<T>;
   const DropoutMask mask(rng[0], rng[1], rng[2] + op_id, threshold);
-  const auto value = [&](T v, uint32_t word) { return mask.kept(word) ? T(compute_t<T>(v) * scale) : T(0); };
+  const auto value = [&](T v, uint32_t word) {
+    return mask.kept(word) ? T(compute_t<T>(v) * scale) : T(0);
+  };
   for (int64_t i = first_item() * kOwn; i < n; i += item_step() * kOwn) {
     Vec<uint32_t, kOwn> words;
     SINTER_UNROLL
@@ -44,9 +49,10 @@ void dropout(const Call& call) {
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int N = kVec<T>;
-    launch<dropout_philox<T>>(item_grid(blocks_for(n, std::max(4, N))), kItemBlock, 0, n, is_aligned<T, N>(x) && is_aligned<T, N>(y),
-                              attrs.op_id, DropoutMask::threshold_of(attrs.p), static_cast<compute_t<T>>(DropoutMask::scale_of(attrs.p)),
-                              in<T>(x), in<int64_t>(call.in[1]), out<T>(y));
+    launch<dropout_philox<T>>(item_grid(blocks_for(n, std::max(4, N))), kItemBlock, 0, n,
+        is_aligned<T, N>(x) && is_aligned<T, N>(y), attrs.op_id, DropoutMask::threshold_of(attrs.p),
+        static_cast<compute_t<T>>(DropoutMask::scale_of(attrs.p)), in<T>(x),
+        in<int64_t>(call.in[1]), out<T>(y));
   });
 }
 

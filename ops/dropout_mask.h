@@ -1,5 +1,5 @@
-// Which elements dropout keeps: a pure function of (seed, step offset, op id, element), so a mask is drawn again in backward and in fused
-// ops, on every device, and never stored.
+// Which elements dropout keeps: a pure function of (seed, step offset, op id, element), so a mask
+// is drawn again in backward and in fused ops, on every device, and never stored.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,8 @@ struct DropoutMask {
   double scale;        // 1 / (1 - p); 0 for p = 1, where nothing is kept
 
   // rng: (seed, offset, first op id), see ops/step_state.h
-  DropoutMask(const int64_t* rng, int64_t op_id, double p) : DropoutMask(rng[0], rng[1], rng[2] + op_id, threshold_of(p)) {
+  DropoutMask(const int64_t* rng, int64_t op_id, double p)
+      : DropoutMask(rng[0], rng[1], rng[2] + op_id, threshold_of(p)) {
     scale = scale_of(p);
   }
   // The mask alone, without the scale: for kernels, whose rng lies on the device.
@@ -49,13 +50,15 @@ struct DropoutMask {
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    for (int b = 0; b < kBlocks; ++b) words[4 * b] = c0[b], words[4 * b + 1] = c1[b], words[4 * b + 2] = c2[b], words[4 * b + 3] = c3[b];
+    for (int b = 0; b < kBlocks; ++b)
+      words[4 * b] = c0[b], words[4 * b + 1] = c1[b], words[4 * b + 2] = c2[b],
+                words[4 * b + 3] = c3[b];
   }
   // The words of elements [4 * block, 4 * block + 4).
   SINTER_FN std::array<uint32_t, 4> words_of(uint64_t block) const {
-    return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream),
-                       static_cast<uint32_t>(stream >> 32)},
-                      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+    return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                          static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+        {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
   SINTER_FN bool kept(uint32_t word) const { return (word >> 8) >= threshold; }
   bool kept_at(uint64_t element) const { return kept(philox_word(seed, stream, element)); }

@@ -23,19 +23,22 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("gather_batch", "labels", labels, 1);
   check_rank("gather_batch", "index", index, 1);
   SINTER_CHECK(images.rank() >= 1 && images.size(0) == labels.size(0), shape,
-               cat("gather_batch: one label per image is wanted: ", describe({{"images", &images}, {"labels", &labels}}), "; there are ",
-                   images.rank() ? images.size(0) : 0, " and ", labels.size(0)));
+      cat("gather_batch: one label per image is wanted: ",
+          describe({{"images", &images}, {"labels", &labels}}), "; there are ",
+          images.rank() ? images.size(0) : 0, " and ", labels.size(0)));
   SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
-               cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(), "; allowed f32, bf16"));
-  return {Tensor::meta({index.size(0), pixels_of(images)}, out, images.device()), Tensor::meta(index.shape(), DType::i32, images.device())};
+      cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(),
+          "; allowed f32, bf16"));
+  return {Tensor::meta({index.size(0), pixels_of(images)}, out, images.device()),
+      Tensor::meta(index.shape(), DType::i32, images.device())};
 }
 
 // The rows of the batch, not the whole set.
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const int64_t n = out[0].numel();
   return {.flops = n * (attrs.as<GatherBatchAttrs>().mnist ? 5 : 3),
-          .bytes_read = n + bytes_of(out[1]) + bytes_of(in[2]),
-          .bytes_written = bytes_of(out[0]) + bytes_of(out[1])};
+      .bytes_read = n + bytes_of(out[1]) + bytes_of(in[2]),
+      .bytes_written = bytes_of(out[0]) + bytes_of(out[1])};
 }
 
 // Rows of a shuffled epoch come from anywhere in memory: asking early hides most of the wait.
@@ -51,15 +54,16 @@ void gather(const Call& call) {
   const int64_t* index = call.in[2].data<int64_t>();
   T* to = call.out[0].data<T>();
   int32_t* labels = call.out[1].data<int32_t>();
-  parallel_for(call.in[2].numel(), grain_of((1 + static_cast<int64_t>(sizeof(T))) * d), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      if (b + 4 < end) prefetch_row(images + index[b + 4] * d, d);
-      const uint8_t* row = images + index[b] * d;
-      T* out = to + b * d;
-      for (int64_t i = 0; i < d; ++i) out[i] = T(pixel<kMnist>(row[i]));
-      labels[b] = from[index[b]];
-    }
-  });
+  parallel_for(call.in[2].numel(), grain_of((1 + static_cast<int64_t>(sizeof(T))) * d),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t b = begin; b < end; ++b) {
+          if (b + 4 < end) prefetch_row(images + index[b + 4] * d, d);
+          const uint8_t* row = images + index[b] * d;
+          T* out = to + b * d;
+          for (int64_t i = 0; i < d; ++i) out[i] = T(pixel<kMnist>(row[i]));
+          labels[b] = from[index[b]];
+        }
+      });
 }
 
 void cpu(const Call& call) {
@@ -67,7 +71,8 @@ void cpu(const Call& call) {
   const int64_t n = call.in[1].numel(), *index = call.in[2].data<int64_t>();
   for (int64_t b = 0; b < call.in[2].numel(); ++b) {
     SINTER_CHECK(index[b] >= 0 && index[b] < n, data,
-                 cat("gather_batch: index out of range: ", index[b], " at item ", b, "; ", n, " items are 0..", n - 1));
+        cat("gather_batch: index out of range: ", index[b], " at item ", b, "; ", n,
+            " items are 0..", n - 1));
   }
   if (out == DType::bf16) return mnist ? gather<true, bf16>(call) : gather<false, bf16>(call);
   mnist ? gather<true, float>(call) : gather<false, float>(call);
@@ -80,35 +85,35 @@ Tensor bytes(const Shape& shape) {
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](const Shape& images, const std::vector<int64_t>& index, bool mnist, const char* what) {
-    return Sample{.in = {bytes(images), sample_labels(images[0], 10, 3), Tensor::from(index, {static_cast<int64_t>(index.size())})},
-                  .attrs = GatherBatchAttrs{.mnist = mnist},
-                  .what = what,
-                  .differentiable = false};
+  const auto make = [](const Shape& images, const std::vector<int64_t>& index, bool mnist,
+                        const char* what) {
+    return Sample{.in = {bytes(images), sample_labels(images[0], 10, 3),
+                      Tensor::from(index, {static_cast<int64_t>(index.size())})},
+        .attrs = GatherBatchAttrs{.mnist = mnist},
+        .what = what,
+        .differentiable = false};
   };
-  Sample few = make({5, 4}, {1}, false, "a label is missing"), type = make({5, 4}, {1}, false, "f64 images");
+  Sample few = make({5, 4}, {1}, false, "a label is missing"),
+         type = make({5, 4}, {1}, false, "f64 images");
   few.in[1] = sample_labels(4, 10, 3);
   type.in[0] = sample_tensor({5, 4}, 1);
   few.bad = type.bad = true;
   return {make({9, 28, 28}, {3, 0, 3, 8}, false, "images, one twice"),
-          make({9, 28, 28}, {3, 0, 7}, true, "normalised"),
-          make({7, 5, 3}, {6, 2}, false, "odd size"),
-          make({4, 6}, {}, true, "empty batch"),
-          few,
-          type};
+      make({9, 28, 28}, {3, 0, 7}, true, "normalised"), make({7, 5, 3}, {6, 2}, false, "odd size"),
+      make({4, 6}, {}, true, "empty batch"), few, type};
 }
 
 }  // namespace
 
 const OpDef kGatherBatchOp{.name = "gather_batch",
-                           .min_inputs = 3,
-                           .max_inputs = 3,
-                           .attrs = attr_type<GatherBatchAttrs>(),
-                           .infer = infer,
-                           .cost = cost,
-                           .cpu = cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::gather_batch),
-                           .simt = on_simt::gather_batch,
-                           .samples = samples};
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .attrs = attr_type<GatherBatchAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::gather_batch),
+    .simt = on_simt::gather_batch,
+    .samples = samples};
 
 }  // namespace sinter

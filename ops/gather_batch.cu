@@ -1,14 +1,15 @@
-// gather_batch: y[b, i] = pixel(x[index[b], i]), label_out[b] = label[index[b]].   N items, B of the batch, D pixels of an image
-// Thread: 4 neighbouring pixels of one row, or 1 where D is odd; the thread of a row's first pixel owns its label. Reads BD + 12B bytes and
-// writes BDe + 4B, e bytes to an element.
+// gather_batch: y[b, i] = pixel(x[index[b], i]), label_out[b] = label[index[b]].   N items, B of
+// the batch, D pixels of an image Thread: 4 neighbouring pixels of one row, or 1 where D is odd;
+// the thread of a row's first pixel owns its label. Reads BD + 12B bytes and writes BDe + 4B, e
+// bytes to an element.
 #include "ops/gather_batch.h"
 #include "ops/kernel_args.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 template <bool kMnist, class T, int kPixels>
-SINTER_KERNEL gather_batch_rows(In<uint8_t> x, In<int32_t> label, In<int64_t> index, Out<T> y, Out<int32_t> label_out, int64_t N, int64_t D,
-                                int64_t count, uint32_t* flag) {
+SINTER_KERNEL gather_batch_rows(In<uint8_t> x, In<int32_t> label, In<int64_t> index, Out<T> y,
+    Out<int32_t> label_out, int64_t N, int64_t D, int64_t count, uint32_t* flag) {
   const int64_t at = (block_x() * threads_per_block() + thread_x()) * kPixels;
   if (at >= count) return;
   const int64_t b = at / D, i = at - b * D, row = index[b];
@@ -30,13 +31,14 @@ template <bool kMnist, class T, int kPixels>
 void run(const Call& call) {
   constexpr int kBlock = 256;
   const Tensor &images = call.in[0], &y = call.out[0];
-  launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(y.numel(), kBlock * kPixels)}, kBlock, 0, in<uint8_t>(images),
-                                                in<int32_t>(call.in[1]), in<int64_t>(call.in[2]), out<T>(y), out<int32_t>(call.out[1]),
-                                                images.size(0), y.size(1), y.numel(), fault_flag());
+  launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(y.numel(), kBlock * kPixels)},
+      kBlock, 0, in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(call.in[2]), out<T>(y),
+      out<int32_t>(call.out[1]), images.size(0), y.size(1), y.numel(), fault_flag());
 }
 template <bool kMnist, class T>
 void run_wide(const Call& call) {
-  const bool fours = call.out[0].size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(call.in[0].raw()) % 4 == 0;
+  const bool fours =
+      call.out[0].size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(call.in[0].raw()) % 4 == 0;
   fours ? run<kMnist, T, 4>(call) : run<kMnist, T, 1>(call);
 }
 
@@ -45,7 +47,8 @@ void run_wide(const Call& call) {
 void gather_batch(const Call& call) {
   const auto& attrs = call.as<GatherBatchAttrs>();
   if (call.out[0].numel() == 0) return;
-  if (attrs.out == DType::bf16) return attrs.mnist ? run_wide<true, bf16>(call) : run_wide<false, bf16>(call);
+  if (attrs.out == DType::bf16)
+    return attrs.mnist ? run_wide<true, bf16>(call) : run_wide<false, bf16>(call);
   attrs.mnist ? run_wide<true, float>(call) : run_wide<false, float>(call);
 }
 

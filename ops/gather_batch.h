@@ -1,5 +1,6 @@
-// gather_batch: images u8[N, ..], labels i32[N], index i64[B] -> images [B, D] as numbers, labels i32[B]: a batch, drawn from a data set
-// that lies on the device. For data/batches.h, and for the op's kernels, which share the formula of a pixel.
+// gather_batch: images u8[N, ..], labels i32[N], index i64[B] -> images [B, D] as numbers, labels
+// i32[B]: a batch, drawn from a data set that lies on the device. For data/batches.h, and for the
+// op's kernels, which share the formula of a pixel.
 #pragma once
 
 #include "ops/op.h"
@@ -10,13 +11,17 @@ struct GatherBatchAttrs {
   DType out = DType::f32;  // or bf16
   bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
   bool operator==(const GatherBatchAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("out", &GatherBatchAttrs::out), field("mnist", &GatherBatchAttrs::mnist)); }
+  static constexpr auto fields() {
+    return std::tuple(
+        field("out", &GatherBatchAttrs::out), field("mnist", &GatherBatchAttrs::mnist));
+  }
 };
 
 extern const OpDef kGatherBatchOp;
 
-// Note [x/255 without a division]: 1/255 = 2^-8 + 2^-16 + rest. x times the first two terms is exact (17 bits), so adding x times the rest
-// rounds once where it matters; a test finds all 256 results equal to x/255.0f.
+// Note [x/255 without a division]: 1/255 = 2^-8 + 2^-16 + rest. x times the first two terms is
+// exact (17 bits), so adding x times the rest rounds once where it matters; a test finds all 256
+// results equal to x/255.0f.
 template <bool kMnist>
 SINTER_FN float pixel(uint8_t byte) {
   constexpr float kHigh = 0x1.01p-8f, kRest = static_cast<float>(1.0 / 255 - 0x1.01p-8);

@@ -1,5 +1,6 @@
-// gather_rows: table [N, ..] and i64 index [B] to [B, ..], of any element type; batches are drawn with it. Its adjoint scatter_add_rows
-// adds rows into a table of zeros: each thread owns columns and goes through the rows in order, so the sums are the same in every run.
+// gather_rows: table [N, ..] and i64 index [B] to [B, ..], of any element type; batches are drawn
+// with it. Its adjoint scatter_add_rows adds rows into a table of zeros: each thread owns columns
+// and goes through the rows in order, so the sums are the same in every run.
 #include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/structured.h"
@@ -10,7 +11,8 @@ namespace {
 
 void check_index(const char* op, const char* name, const Tensor& rows, const Tensor& index) {
   SINTER_CHECK(rows.rank() >= 1, shape,
-               cat(op, ": no rows: ", describe({{name, &rows}, {"index", &index}}), "; ", name, " must have at least 1 dim, it has 0"));
+      cat(op, ": no rows: ", describe({{name, &rows}, {"index", &index}}), "; ", name,
+          " must have at least 1 dim, it has 0"));
   check_rank(op, "index", index, 1);
   check_dtype(op, "index", index, DType::i64);
 }
@@ -18,7 +20,8 @@ void check_range(const char* op, const Tensor& index, int64_t rows) {
   const int64_t* at = index.data<int64_t>();
   for (int64_t i = 0; i < index.numel(); ++i) {
     SINTER_CHECK(at[i] >= 0 && at[i] < rows, data,
-                 cat(op, ": index out of range: ", at[i], " at item ", i, " of ", index.describe(), "; ", rows, " rows are 0..", rows - 1));
+        cat(op, ": index out of range: ", at[i], " at item ", i, " of ", index.describe(), "; ",
+            rows, " rows are 0..", rows - 1));
   }
 }
 Shape with_rows(Shape shape, int64_t rows) { return shape[0] = rows, shape; }
@@ -33,7 +36,9 @@ Tensors infer(Operands in, const Attrs&) {
   return {Tensor::meta(with_rows(in[0].shape(), in[1].size(0)), in[0].dtype(), in[0].device())};
 }
 Cost cost(Operands in, Operands out, const Attrs&) {
-  return {.flops = 0, .bytes_read = bytes_of(out[0]) + bytes_of(in[1]), .bytes_written = bytes_of(out[0])};
+  return {.flops = 0,
+      .bytes_read = bytes_of(out[0]) + bytes_of(in[1]),
+      .bytes_written = bytes_of(out[0])};
 }
 
 void cpu(const Call& call) {
@@ -44,23 +49,30 @@ void cpu(const Call& call) {
   const char* from = static_cast<const char*>(table.raw());
   char* to = static_cast<char*>(call.out[0].raw());
   parallel_for(index.numel(), grain_of(2 * bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) std::memcpy(to + b * bytes, from + index.data<int64_t>()[b] * bytes, static_cast<size_t>(bytes));
+    for (int64_t b = begin; b < end; ++b)
+      std::memcpy(
+          to + b * bytes, from + index.data<int64_t>()[b] * bytes, static_cast<size_t>(bytes));
   });
 }
 
 Tensors backward(const Saved& saved, Operands grads) {
-  return {apply1(kScatterAddRowsOp, {grads[0], saved.in[1]}, ScatterAttrs{saved.in[0].size(0)}), {}};
+  return {
+      apply1(kScatterAddRowsOp, {grads[0], saved.in[1]}, ScatterAttrs{saved.in[0].size(0)}), {}};
 }
 
 Tensors scatter_infer(Operands in, const Attrs& attrs) {
   check_floating("scatter_add_rows", "rows", in[0]);
   check_index("scatter_add_rows", "rows", in[0], in[1]);
   SINTER_CHECK(in[0].size(0) == in[1].size(0), shape,
-               cat("scatter_add_rows: one index per row is wanted: ", describe({{"rows", &in[0]}, {"index", &in[1]}}),
-                   "; rows.shape[0] is ", in[0].size(0), ", index.shape[0] is ", in[1].size(0)));
-  return {Tensor::meta(with_rows(in[0].shape(), attrs.as<ScatterAttrs>().rows), in[0].dtype(), in[0].device())};
+      cat("scatter_add_rows: one index per row is wanted: ",
+          describe({{"rows", &in[0]}, {"index", &in[1]}}), "; rows.shape[0] is ", in[0].size(0),
+          ", index.shape[0] is ", in[1].size(0)));
+  return {Tensor::meta(
+      with_rows(in[0].shape(), attrs.as<ScatterAttrs>().rows), in[0].dtype(), in[0].device())};
 }
-Cost scatter_cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }
+Cost scatter_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(in[0].numel(), in, out);
+}
 
 void scatter_cpu(const Call& call) {
   const Tensor &rows = call.in[0], &index = call.in[1], &table = call.out[0];
@@ -69,62 +81,75 @@ void scatter_cpu(const Call& call) {
   visit_float(rows.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using V = compute_t<T>;
-    parallel_for(cols, grain_of((n + 2 * count) * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-      for (int64_t r = 0; r < n; ++r) std::fill(table.data<T>() + r * cols + begin, table.data<T>() + r * cols + end, T(0));
-      for (int64_t b = 0; b < count; ++b) {
-        const T* from = rows.data<T>() + b * cols;
-        T* to = table.data<T>() + index.data<int64_t>()[b] * cols;
-        for (int64_t c = begin; c < end; ++c) to[c] = T(V(to[c]) + V(from[c]));
-      }
-    });
+    parallel_for(cols, grain_of((n + 2 * count) * static_cast<int64_t>(sizeof(T))),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t r = 0; r < n; ++r)
+            std::fill(table.data<T>() + r * cols + begin, table.data<T>() + r * cols + end, T(0));
+          for (int64_t b = 0; b < count; ++b) {
+            const T* from = rows.data<T>() + b * cols;
+            T* to = table.data<T>() + index.data<int64_t>()[b] * cols;
+            for (int64_t c = begin; c < end; ++c) to[c] = T(V(to[c]) + V(from[c]));
+          }
+        });
   });
 }
-Tensors scatter_grad(const Saved& saved, Operands grads) { return {gather_rows(grads[0], saved.in[1]), {}}; }
+Tensors scatter_grad(const Saved& saved, Operands grads) {
+  return {gather_rows(grads[0], saved.in[1]), {}};
+}
 
-Tensor index(const std::vector<int64_t>& values) { return Tensor::from(values, {static_cast<int64_t>(values.size())}); }
+Tensor index(const std::vector<int64_t>& values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
 
 std::vector<Sample> samples() {
-  return {{.in = {sample_tensor({7, 5}, 1), index({3, 0, 3, 6})}, .attrs = {}, .what = "a row twice"},
-          {.in = {sample_tensor({4, 2, 3}, 2), index({1})}, .attrs = {}, .what = "one row, three dims"},
-          {.in = {sample_tensor({9}, 3), index({8, 2})}, .attrs = {}, .what = "one dim"},
-          {.in = {sample_tensor({4, 3}, 4), index({})}, .attrs = {}, .what = "empty batch"},
-          {.in = {transpose(sample_tensor({3, 4}, 5)), index({2, 1})}, .attrs = {}, .what = "transposed"},
-          bad_sample({sample_tensor({4, 3}, 6), sample_labels(2, 4, 7)}, {}, "i32 index"),
-          bad_sample({sample_tensor({}, 6), index({0})}, {}, "scalar")};
+  return {
+      {.in = {sample_tensor({7, 5}, 1), index({3, 0, 3, 6})}, .attrs = {}, .what = "a row twice"},
+      {.in = {sample_tensor({4, 2, 3}, 2), index({1})}, .attrs = {}, .what = "one row, three dims"},
+      {.in = {sample_tensor({9}, 3), index({8, 2})}, .attrs = {}, .what = "one dim"},
+      {.in = {sample_tensor({4, 3}, 4), index({})}, .attrs = {}, .what = "empty batch"},
+      {.in = {transpose(sample_tensor({3, 4}, 5)), index({2, 1})},
+          .attrs = {},
+          .what = "transposed"},
+      bad_sample({sample_tensor({4, 3}, 6), sample_labels(2, 4, 7)}, {}, "i32 index"),
+      bad_sample({sample_tensor({}, 6), index({0})}, {}, "scalar")};
 }
 std::vector<Sample> scatter_samples() {
   const ScatterAttrs seven{7};
-  return {{.in = {sample_tensor({4, 5}, 1), index({3, 0, 3, 6})}, .attrs = seven, .what = "a row twice"},
-          {.in = {sample_tensor({0, 5}, 2), index({})}, .attrs = seven, .what = "empty batch"},
-          bad_sample({sample_tensor({4, 5}, 3), index({1, 2})}, seven, "counts differ")};
+  return {{.in = {sample_tensor({4, 5}, 1), index({3, 0, 3, 6})},
+              .attrs = seven,
+              .what = "a row twice"},
+      {.in = {sample_tensor({0, 5}, 2), index({})}, .attrs = seven, .what = "empty batch"},
+      bad_sample({sample_tensor({4, 5}, 3), index({1, 2})}, seven, "counts differ")};
 }
 
 }  // namespace
 
 const OpDef kGatherRowsOp{.name = "gather_rows",
-                          .min_inputs = 2,
-                          .max_inputs = 2,
-                          .infer = infer,
-                          .cost = cost,
-                          .cpu = cpu,
-                          .cuda = SINTER_IF_CUDA(on_cuda::gather_rows),
-                          .simt = on_simt::gather_rows,
-                          .backward = backward,
-                          .saves_in = 0b10,
-                          .samples = samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::gather_rows),
+    .simt = on_simt::gather_rows,
+    .backward = backward,
+    .saves_in = 0b10,
+    .samples = samples};
 const OpDef kScatterAddRowsOp{.name = "scatter_add_rows",
-                              .min_inputs = 2,
-                              .max_inputs = 2,
-                              .attrs = attr_type<ScatterAttrs>(),
-                              .infer = scatter_infer,
-                              .cost = scatter_cost,
-                              .cpu = scatter_cpu,
-                              .cuda = SINTER_IF_CUDA(on_cuda::scatter_add_rows),
-                              .simt = on_simt::scatter_add_rows,
-                              .backward = scatter_grad,
-                              .saves_in = 0b10,
-                              .samples = scatter_samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<ScatterAttrs>(),
+    .infer = scatter_infer,
+    .cost = scatter_cost,
+    .cpu = scatter_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::scatter_add_rows),
+    .simt = on_simt::scatter_add_rows,
+    .backward = scatter_grad,
+    .saves_in = 0b10,
+    .samples = scatter_samples};
 
-Tensor gather_rows(const Tensor& table, const Tensor& index) { return apply1(kGatherRowsOp, {table, index}); }
+Tensor gather_rows(const Tensor& table, const Tensor& index) {
+  return apply1(kGatherRowsOp, {table, index});
+}
 
 }  // namespace sinter

@@ -1,6 +1,7 @@
-// The product core on ordinary fused multiply-adds: f32 and f64 (and bf16, summed in f32). A block of 64 threads makes 64 x 64 results,
-// a thread 8 x 8 of them in registers; k ascending, no split, so that the bits do not depend on the launch. Two tiles of depth 16: while
-// one is used the next is on its way through registers, so one barrier per tile suffices.
+// The product core on ordinary fused multiply-adds: f32 and f64 (and bf16, summed in f32). A block
+// of 64 threads makes 64 x 64 results, a thread 8 x 8 of them in registers; k ascending, no split,
+// so that the bits do not depend on the launch. Two tiles of depth 16: while one is used the next
+// is on its way through registers, so one barrier per tile suffices.
 #pragma once
 
 #include "ops/gemm_product.cuh"
@@ -13,7 +14,8 @@ inline constexpr int kFfmaDepth = 64 / static_cast<int>(sizeof(V));
 
 template <class V>
 struct FfmaShared {
-  // Columns from 32 on are moved by 16 bytes: then the threads of a warp read eight columns each without bank conflicts.
+  // Columns from 32 on are moved by 16 bytes: then the threads of a warp read eight columns each
+  // without bank conflicts.
   using Tile = SharedTile<V, kFfmaDepth<V>, kTile + kVec<V>>;
   static SINTER_DEVICE_FN int column(int c) { return c + c / 32 * kVec<V>; }
   struct Stage {
@@ -32,15 +34,20 @@ struct FfmaChunks {
   static constexpr int kDepth = kFfmaDepth<V>, kChunks = kTile * kDepth / kFfmaThreads / kVec<T>;
   Vec<T, kVec<T>> chunks[kChunks];
 
-  static SINTER_DEVICE_FN int outer_of(bool along_k, int e) { return along_k ? e / (kDepth / kVec<T>) : e % (kTile / kVec<T>)*kVec<T>; }
-  static SINTER_DEVICE_FN int k_of(bool along_k, int e) { return along_k ? e % (kDepth / kVec<T>)*kVec<T> : e / (kTile / kVec<T>); }
+  static SINTER_DEVICE_FN int outer_of(bool along_k, int e) {
+    return along_k ? e / (kDepth / kVec<T>) : e % (kTile / kVec<T>)*kVec<T>;
+  }
+  static SINTER_DEVICE_FN int k_of(bool along_k, int e) {
+    return along_k ? e % (kDepth / kVec<T>)*kVec<T> : e / (kTile / kVec<T>);
+  }
 
   template <class Side>
   SINTER_DEVICE_FN void load(const Side& side, int64_t outer, int64_t k) {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x();
-      const auto chunk = side.chunk(side.along_k, outer + outer_of(side.along_k, e), k + k_of(side.along_k, e));
+      const auto chunk =
+          side.chunk(side.along_k, outer + outer_of(side.along_k, e), k + k_of(side.along_k, e));
       chunks[c] = load_chunk<T>(side, chunk);
     }
   }
@@ -48,10 +55,12 @@ struct FfmaChunks {
   SINTER_DEVICE_FN void store(const Side& side, typename FfmaShared<V>::Tile& tile) const {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
-      const int e = c * kFfmaThreads + thread_x(), outer = outer_of(side.along_k, e), k = k_of(side.along_k, e);
+      const int e = c * kFfmaThreads + thread_x(), outer = outer_of(side.along_k, e),
+                k = k_of(side.along_k, e);
       if (side.along_k) {
         SINTER_UNROLL
-        for (int q = 0; q < kVec<T>; ++q) tile.put(k + q, FfmaShared<V>::column(outer), V(chunks[c].v[q]));
+        for (int q = 0; q < kVec<T>; ++q)
+          tile.put(k + q, FfmaShared<V>::column(outer), V(chunks[c].v[q]));
       } else {
         SINTER_UNROLL
         for (int q = 0; q < kVec<T>; q += kVec<V>) {
@@ -76,7 +85,8 @@ SINTER_DEVICE_FN void load_eight(const Tile& tile, int k, int column, V (&v)[8])
 }
 
 template <class T, class B, class A, class Epilogue>
-SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
+SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
+    const TileAt& tile = tile_of_block()) {
   using V = compute_t<T>;
   constexpr int kDepth = kFfmaDepth<V>;
   auto& s = shared<FfmaShared<V>>();
@@ -111,7 +121,8 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilog
     if constexpr (Epilogue::kSumsRows) {
       if (tile.col == 0) {
         V part = 0;
-        for (int p = 0; p < kDepth; ++p) part = part + stage.a(p, FfmaShared<V>::column(thread_x()));
+        for (int p = 0; p < kDepth; ++p)
+          part = part + stage.a(p, FfmaShared<V>::column(thread_x()));
         row_sum = row_sum + part;
       }
     }
@@ -131,7 +142,8 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilog
   block_sync();
   finish_tile(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (tile.col == 0 && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && row + thread_x() < product.a.outer)
+      epilogue.row_sum(row + thread_x(), row_sum);
   }
 }
 

@@ -10,23 +10,26 @@ std::atomic<GemmChoice> choice{GemmChoice::model};
 std::atomic<bool> tf32{false};
 }  // namespace
 
-bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias, const Tensor& c,
-                  const std::function<void()>& own, const GemmEpilogue& epilogue) {
+bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias,
+    const Tensor& c, const std::function<void()>& own, const GemmEpilogue& epilogue) {
   const int64_t k = a.size(trans_a ? 0 : 1);
-  if (choice == GemmChoice::own || k == 0 || c.numel() == 0 || !MatrixView::takes(a) || !MatrixView::takes(b)) return false;
+  if (choice == GemmChoice::own || k == 0 || c.numel() == 0 || !MatrixView::takes(a) ||
+      !MatrixView::takes(b))
+    return false;
   const MatrixView va(a), vb(b);
   const Gemm gemm{.m = c.size(0),
-                  .n = c.size(1),
-                  .k = k,
-                  .trans_a = va.trans != trans_a,
-                  .trans_b = vb.trans != trans_b,
-                  .lda = va.ld,
-                  .ldb = vb.ld,
-                  .ldc = c.size(1),
-                  .in = a.dtype(),
-                  .out = c.dtype(),
-                  .bias = bias.defined() ? bias.dtype() : DType::f32};
-  return cublaslt_gemm(gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), epilogue, own);
+      .n = c.size(1),
+      .k = k,
+      .trans_a = va.trans != trans_a,
+      .trans_b = vb.trans != trans_b,
+      .lda = va.ld,
+      .ldb = vb.ld,
+      .ldc = c.size(1),
+      .in = a.dtype(),
+      .out = c.dtype(),
+      .bias = bias.defined() ? bias.dtype() : DType::f32};
+  return cublaslt_gemm(
+      gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), epilogue, own);
 }
 
 void set_allow_tf32(bool allow) { tf32 = allow; }

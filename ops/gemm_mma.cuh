@@ -1,7 +1,8 @@
-// The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones of which the tensor core reads 19 bits (TF32). A block of
-// four warps makes 64 x 64 results, a warp 32 x 32 of them as 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8); k ascending, no split. Tiles
-// of 64 bytes of k come by cp_async into a ring of four, three on their way; whatever is not 16 whole aligned bytes goes element by
-// element.
+// The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones of which the tensor
+// core reads 19 bits (TF32). A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
+// 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8); k ascending, no split. Tiles of 64 bytes of k
+// come by cp_async into a ring of four, three on their way; whatever is not 16 whole aligned bytes
+// goes element by element.
 #pragma once
 
 #include "ops/gemm_library.h"
@@ -37,8 +38,10 @@ struct MmaTiles {
 using MmaShared = MmaTiles<bf16>;
 
 template <Lies kLies, class T = bf16, class Side>
-SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, typename MmaTiles<T>::Tile& tile) {
-  constexpr int kAlongK = MmaTiles<T>::kDepth / kVec<T>, kAlongOuter = kTile / kVec<T>;  // chunks of a row
+SINTER_DEVICE_FN void copy_tile(
+    const Side& side, int64_t outer, int64_t k, typename MmaTiles<T>::Tile& tile) {
+  constexpr int kAlongK = MmaTiles<T>::kDepth / kVec<T>,
+                kAlongOuter = kTile / kVec<T>;  // chunks of a row
   SINTER_UNROLL
   for (int e = thread_x(); e < kTile * kAlongK; e += kMmaThreads) {
     if (lies_along_k<kLies>(side)) {
@@ -51,28 +54,34 @@ SINTER_DEVICE_FN void copy_tile(const Side& side, int64_t outer, int64_t k, type
   }
 }
 
-// Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8), (8, 8) of (outer, k); B's in the order
-// (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
+// Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8),
+// (8, 8) of (outer, k); B's in the order (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
 template <Lies kLies, bool kIsA, class Side>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaTiles<bf16>::Tile& tile, int outer, int k) {
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
+    const Side& side, const MmaTiles<bf16>::Tile& tile, int outer, int k) {
   const int matrix = lane() / 8, row = lane() % 8;
-  const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8, p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
-  return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p) : ldmatrix_x4_trans(tile.along_outer, p + row, o);
+  const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8,
+            p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
+  return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p)
+                                   : ldmatrix_x4_trans(tile.along_outer, p + row, o);
 }
 
 // TF32: four matrices of 8 x 4.
 template <Lies kLies, bool kIsA, class Side>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side, const MmaTiles<float>::Tile& tile, int outer, int k) {
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
+    const Side& side, const MmaTiles<float>::Tile& tile, int outer, int k) {
   Vec<uint32_t, 4> f;
   SINTER_UNROLL
   for (int q = 0; q < 4; ++q) {
-    const int o = outer + (kIsA ? q % 2 : q / 2) * 8 + lane() / 4, p = k + (kIsA ? q / 2 : q % 2) * 4 + lane() % 4;
+    const int o = outer + (kIsA ? q % 2 : q / 2) * 8 + lane() / 4,
+              p = k + (kIsA ? q / 2 : q % 2) * 4 + lane() % 4;
     f.v[q] = math::to_bits(lies_along_k<kLies>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
   }
   return f;
 }
 template <class T>
-SINTER_DEVICE_FN void mma_of(Vec<float, 4>& sums, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+SINTER_DEVICE_FN void mma_of(
+    Vec<float, 4>& sums, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
   if constexpr (std::is_same_v<T, bf16>) {
     mma_bf16_m16n8k16(sums, a, b);
   } else {
@@ -81,7 +90,8 @@ SINTER_DEVICE_FN void mma_of(Vec<float, 4>& sums, const Vec<uint32_t, 4>& a, con
 }
 
 template <Lies kA, Lies kB, class T, class B, class A, class Epilogue>
-SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
+SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
+    const TileAt& tile = tile_of_block()) {
   constexpr int kDepth = MmaTiles<T>::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T));
   auto& s = shared<MmaTiles<T>>();
   const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
@@ -101,27 +111,33 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   SINTER_NO_UNROLL
   for (int64_t at = 0; at < k; at += kDepth, use = (use + 1) % kMmaStages) {
     cp_async_wait<kMmaStages - 2>();
-    block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is overwritten next
+    block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is
+                   // overwritten next
     copy(at + (kMmaStages - 1) * kDepth, (use + kMmaStages - 1) % kMmaStages);
     const auto& stage = s.stages[use];
     SINTER_UNROLL
     for (int p = 0; p < kDepth; p += kMmaK) {
       Vec<uint32_t, 4> x[2], y[2];
       SINTER_UNROLL
-      for (int i = 0; i < 2; ++i) x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
+      for (int i = 0; i < 2; ++i)
+        x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
       SINTER_UNROLL
-      for (int j = 0; j < 2; ++j) y[j] = fragments<kB, false>(product.b, stage.b, my_col + j * 16, p);
+      for (int j = 0; j < 2; ++j)
+        y[j] = fragments<kB, false>(product.b, stage.b, my_col + j * 16, p);
       SINTER_UNROLL
       for (int i = 0; i < 2; ++i) {
         SINTER_UNROLL
-        for (int j = 0; j < 4; ++j) mma_of<T>(sums[i][j], x[i], Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
+        for (int j = 0; j < 4; ++j)
+          mma_of<T>(sums[i][j], x[i],
+              Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
       }
     }
     if constexpr (Epilogue::kSumsRows) {
       if (tile.col == 0 && thread_x() < kTile) {
         float part = 0;
         for (int p = 0; p < kDepth; ++p) {
-          part = part + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p)) : float(stage.a.along_outer(p, thread_x())));
+          part = part + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
+                                                     : float(stage.a.along_outer(p, thread_x())));
         }
         row_sum = row_sum + part;
       }
@@ -141,11 +157,13 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   block_sync();
   finish_tile(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer) epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer)
+      epilogue.row_sum(row + thread_x(), row_sum);
   }
 }
 
-// Which cores the products of a type are compiled for; and do they run on this one? f32 does if cutting it to TF32 is allowed.
+// Which cores the products of a type are compiled for; and do they run on this one? f32 does if
+// cutting it to TF32 is allowed.
 template <class T>
 inline constexpr bool kHasMma = !std::is_same_v<T, double>;
 template <class T>
@@ -171,7 +189,8 @@ bool lies_so(const Product<T, B>& product) {
 // f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
 template <Lies kA, Lies kB, class T, class B, class F>
 void with_layout(const Product<T, B>& product, F&& f) {
-  lies_so<kA, kB>(product) ? f.template operator()<kA, kB>() : f.template operator()<Lies::either, Lies::either>();
+  lies_so<kA, kB>(product) ? f.template operator()<kA, kB>()
+                           : f.template operator()<Lies::either, Lies::either>();
 }
 template <auto kernel, class T, class B, class A, class Epilogue>
 void launch_mma(const Product<T, B, A>& product, const Epilogue& epilogue) {

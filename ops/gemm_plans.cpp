@@ -1,5 +1,6 @@
-// cuBLASLt is column-major: it sees each row-major matrix as its transpose. So it computes C^T = B^T A^T: its first operand is our B, its
-// rows are our columns (features), its columns our rows (samples), and a bias over its rows is ours over columns.
+// cuBLASLt is column-major: it sees each row-major matrix as its transpose. So it computes C^T =
+// B^T A^T: its first operand is our B, its rows are our columns (features), its columns our rows
+// (samples), and a bias over its rows is ours over columns.
 #include "ops/gemm_plans.h"
 
 #if SINTER_HAS_CUDA
@@ -31,10 +32,14 @@ constexpr size_t kWorkspace = 32 << 20;  // what the library wants on Hopper
 constexpr int kProposals = 8;
 constexpr int kRepetitions = 20, kRounds = 5;
 
-cudaDataType_t type_of(DType t) { return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(DType t) {
+  return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
 
 // The largest power of two, up to 256, that divides an address.
-int alignment_of(const void* p) { return 1 << std::min(8, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 256)); }
+int alignment_of(const void* p) {
+  return 1 << std::min(8, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 256));
+}
 
 // A descriptor of the library's, given back at the end.
 template <class T, auto destroy>
@@ -68,13 +73,13 @@ struct Form {
   const char* text;
 };
 constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, ""},
-                           {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS, ", relu"},
-                           {CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, ", relu and mask"},
-                           {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, ", gelu_tanh"},
-                           {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, ", gelu_tanh and pre-activation"},
-                           {CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU, ", relu backward"},
-                           {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU, ", gelu_tanh backward"},
-                           {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"}};
+    {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS, ", relu"},
+    {CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, ", relu and mask"},
+    {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, ", gelu_tanh"},
+    {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, ", gelu_tanh and pre-activation"},
+    {CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU, ", relu backward"},
+    {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU, ", gelu_tanh backward"},
+    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"}};
 
 struct Key {
   Gemm gemm;
@@ -87,10 +92,12 @@ struct Key {
   bool fused() const { return epilogue != GemmEpilogue::none; }
   size_t hash() const {
     uint64_t h = 0;
-    for (const int64_t v : {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, aux_ld, int64_t{align_a}, int64_t{align_b},
-                            int64_t{align_bias}, int64_t{align_c}, int64_t{align_aux}, int64_t{epilogue}})
+    for (const int64_t v : {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, aux_ld,
+             int64_t{align_a}, int64_t{align_b}, int64_t{align_bias}, int64_t{align_c},
+             int64_t{align_aux}, int64_t{epilogue}})
       h = (h ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15u;
-    return h ^ (gemm.trans_a | gemm.trans_b << 1 | gemm.accumulate << 2 | has_bias << 3 | tf32 << 4 | static_cast<int>(gemm.in) << 5);
+    return h ^ (gemm.trans_a | gemm.trans_b << 1 | gemm.accumulate << 2 | has_bias << 3 |
+                   tf32 << 4 | static_cast<int>(gemm.in) << 5);
   }
 };
 
@@ -126,36 +133,36 @@ class Plans {
     return plans;
   }
 
-  bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue, const std::function<void()>& own) {
+  bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue,
+      const std::function<void()>& own) {
     const std::lock_guard lock(mutex_);
     const GemmChoice rule = gemm_choice();
-    const Key key{gemm,
-                  epilogue.kind,
-                  epilogue.ld,
-                  p.bias != nullptr,
-                  allow_tf32(),
-                  alignment_of(p.a),
-                  alignment_of(p.b),
-                  alignment_of(p.bias),
-                  alignment_of(p.c),
-                  alignment_of(p.aux)};
+    const Key key{gemm, epilogue.kind, epilogue.ld, p.bias != nullptr, allow_tf32(),
+        alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c),
+        alignment_of(p.aux)};
     const bool tell = own && cuda::rehearsing();  // opens the card, or says why not
     auto found = plans_.find(key);
     if (own && key.fused() && rule == GemmChoice::model && found == plans_.end()) {
-      if (tell) choice_text = "own kernel, by the cost model: one launch, as cuBLASLt's would be at best";
+      if (tell)
+        choice_text = "own kernel, by the cost model: one launch, as cuBLASLt's would be at best";
       return false;
     }
     if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
     void* workspace = workspace_of(cuda::stream());
     if (found == plans_.end()) {
-      SINTER_CHECK(!cuda::capturing(), state, "cuda: a matrix product without a plan inside a captured step");
+      SINTER_CHECK(!cuda::capturing(), state,
+          "cuda: a matrix product without a plan inside a captured step");
       found = plans_.emplace(key, make(key, p, workspace)).first;
     }
     const std::unique_ptr<Plan>& plan = found->second;
-    if (rule == GemmChoice::measured && !plan->measured && !gemm.accumulate && !cuda::capturing()) measure(key, *plan, p, workspace, own);
-    // What was measured once stays: a step that is replayed as a list runs what it was planned with.
+    if (rule == GemmChoice::measured && !plan->measured && !gemm.accumulate && !cuda::capturing())
+      measure(key, *plan, p, workspace, own);
+    // What was measured once stays: a step that is replayed as a list runs what it was planned
+    // with.
     const bool by_time = plan->measured && rule != GemmChoice::library;
-    const int choice = by_time ? plan->fastest : own && key.fused() && rule == GemmChoice::model ? kOwn : plan->first;
+    const int choice = by_time                                           ? plan->fastest
+                       : own && key.fused() && rule == GemmChoice::model ? kOwn
+                                                                         : plan->first;
     if (tell && (key.fused() || by_time)) choice_text = plan->said(choice);
     if (choice == kOwn) return false;
     const Proposal& proposal = plan->proposals[static_cast<size_t>(choice)];
@@ -163,8 +170,8 @@ class Plans {
       for (int i = 0; i < std::max(proposal.launches, 1); ++i)
         log_launch({.kernel = "cublaslt_gemm", .grid = {}, .block = 1, .shared_bytes = 0});
     }
-    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, "cublaslt_gemm", 0, cuda::thread_state().mode == cuda::Mode::run,
-                            proposal.launches);
+    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, "cublaslt_gemm", 0,
+        cuda::thread_state().mode == cuda::Mode::run, proposal.launches);
     if (!cuda::rehearsing()) plan->run(gemm, p, proposal, workspace);
     return true;
   }
@@ -189,8 +196,10 @@ class Plans {
     return w->data();
   }
   std::unique_ptr<Plan> make(const Key& key, const Pointers& p, void* workspace);
-  void count(const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
-  void measure(const Key& key, Plan& plan, const Pointers& p, void* workspace, const std::function<void()>& own);
+  void count(
+      const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
+  void measure(const Key& key, Plan& plan, const Pointers& p, void* workspace,
+      const std::function<void()>& own);
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
@@ -203,28 +212,36 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, co
   SINTER_CUDA_CALL(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
 }
 template <class T>
-void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  SINTER_CUDA_CALL(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const T& value) {
+  SINTER_CUDA_CALL(
+      cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
 
-void Plan::run(const Gemm& gemm, const Pointers& p, const Proposal& proposal, void* workspace) const {
+void Plan::run(
+    const Gemm& gemm, const Pointers& p, const Proposal& proposal, void* workspace) const {
   if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (p.aux) set(matmul, aux_attribute, p.aux);
   // Scalars of the compute type.
   const float one = 1, beta = gemm.accumulate ? 1.f : 0.f;
   const double one64 = 1, beta64 = beta;
   const bool f64 = gemm.in == DType::f64;
-  const auto scalar = [&](const float& narrow, const double& wide) { return f64 ? static_cast<const void*>(&wide) : &narrow; };
-  SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b, scalar(beta, beta64), p.c, c, p.c, c,
-                                  &proposal.algo, workspace, kWorkspace, cuda::stream()));
+  const auto scalar = [&](const float& narrow, const double& wide) {
+    return f64 ? static_cast<const void*>(&wide) : &narrow;
+  };
+  SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b,
+      scalar(beta, beta64), p.c, c, p.c, c, &proposal.algo, workspace, kWorkspace, cuda::stream()));
 }
 
 // "cuBLASLt, measured 3.1 us, own kernel 4.2"
 std::string Plan::said(int choice) const {
   const auto text = [](double us) { return cat(std::round(us * 10) / 10, " us"); };
   const char* who = choice == kOwn ? "own kernel" : "cuBLASLt";
-  if (first == kOwn) return cat(who, proposals.empty() ? ": cuBLASLt offers none" : ": cuBLASLt offers none of one kernel");
-  if (!measured || own_us == 0) return cat(who, choice == kOwn ? ", by the cost model" : ", as was asked for");
+  if (first == kOwn)
+    return cat(
+        who, proposals.empty() ? ": cuBLASLt offers none" : ": cuBLASLt offers none of one kernel");
+  if (!measured || own_us == 0)
+    return cat(who, choice == kOwn ? ", by the cost model" : ", as was asked for");
   double best = std::numeric_limits<double>::infinity();
   for (const Proposal& proposal : proposals) {
     if (proposal.us > 0) best = std::min(best, proposal.us);
@@ -236,10 +253,12 @@ std::string Plan::said(int choice) const {
 std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* workspace) {
   const Gemm& g = key.gemm;
   auto plan = std::make_unique<Plan>();
-  const cublasComputeType_t compute = g.in == DType::f64               ? CUBLAS_COMPUTE_64F
-                                      : key.tf32 && g.in == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                       : CUBLAS_COMPUTE_32F;
-  SINTER_CUDA_CALL(cublasLtMatmulDescCreate(&plan->matmul, compute, g.in == DType::f64 ? CUDA_R_64F : CUDA_R_32F));
+  const cublasComputeType_t compute = g.in == DType::f64 ? CUBLAS_COMPUTE_64F
+                                      : key.tf32 && g.in == DType::f32
+                                          ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                          : CUBLAS_COMPUTE_32F;
+  SINTER_CUDA_CALL(cublasLtMatmulDescCreate(
+      &plan->matmul, compute, g.in == DType::f64 ? CUDA_R_64F : CUDA_R_32F));
   set(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   const Form& form = kForms[key.epilogue];
@@ -257,7 +276,8 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   }
   if (p.aux) set(plan->matmul, plan->aux_attribute, p.aux);
   const auto layout = [](Layout& to, DType type, int64_t rows, int64_t columns, int64_t ld) {
-    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(&to, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
+    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(
+        &to, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   };
   g.trans_b ? layout(plan->a, g.in, g.k, g.n, g.ldb) : layout(plan->a, g.in, g.n, g.k, g.ldb);
   g.trans_a ? layout(plan->b, g.in, g.m, g.k, g.lda) : layout(plan->b, g.in, g.k, g.m, g.lda);
@@ -267,21 +287,23 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   SINTER_CUDA_CALL(cublasLtMatmulPreferenceCreate(&preference));
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
   // Split-K that sums in the result's type would lose digits in bf16.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key.align_b));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key.align_a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key.align_c));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key.align_c));
   cublasLtMatmulHeuristicResult_t answers[kProposals] = {};
   int found = 0;
-  const cublasStatus_t answer = api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a, plan->b, plan->c, plan->c, preference,
-                                                                     kProposals, answers, &found);
+  const cublasStatus_t answer = api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a,
+      plan->b, plan->c, plan->c, preference, kProposals, answers, &found);
   if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
     found = 0;
   else
     cuda::check(answer, "cublasLtMatmulAlgoGetHeuristic");
   for (int i = 0; i < found; ++i) {
-    if (answers[i].state == CUBLAS_STATUS_SUCCESS) plan->proposals.push_back({.algo = answers[i].algo});
+    if (answers[i].state == CUBLAS_STATUS_SUCCESS)
+      plan->proposals.push_back({.algo = answers[i].algo});
   }
   for (size_t i = 0; i < plan->proposals.size() && plan->first == kOwn; ++i) {
     count(key, *plan, plan->proposals[i], p, workspace);
@@ -290,7 +312,8 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   return plan;
 }
 
-// Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a graph of its own.
+// Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a
+// graph of its own.
 struct Aside {
   Aside() { thread.mode = cuda::Mode::run, thread.kept = nullptr, thread.now = thread.main; }
   ~Aside() { thread = before; }
@@ -300,12 +323,14 @@ struct Aside {
   const cuda::ThreadState before = thread;
 };
 
-// A proposal that fails here is one of unknown launches. REQUIRES: what p names may be written; whoever asked makes the result afterwards
-// (so a product that adds to C is not run).
-void Plans::count(const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
+// A proposal that fails here is one of unknown launches. REQUIRES: what p names may be written;
+// whoever asked makes the result afterwards (so a product that adds to C is not run).
+void Plans::count(
+    const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
   const Aside aside;
   try {
-    if (!key.gemm.accumulate) plan.run(key.gemm, p, proposal, workspace);  // loads the kernels, which a capture must not
+    if (!key.gemm.accumulate)
+      plan.run(key.gemm, p, proposal, workspace);  // loads the kernels, which a capture must not
     cuda::GraphBuilder builder(0, false);
     builder.begin(cuda::Pass::capture);
     plan.run(key.gemm, p, proposal, workspace);
@@ -315,8 +340,10 @@ void Plans::count(const Key& key, const Plan& plan, Proposal& proposal, const Po
   }
 }
 
-// On the operands as they are: in a measured step these are the stopwatch's random copies (capture/measure.cpp).
-void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspace, const std::function<void()>& own) {
+// On the operands as they are: in a measured step these are the stopwatch's random copies
+// (capture/measure.cpp).
+void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspace,
+    const std::function<void()>& own) {
   const Aside aside;
   const auto microseconds = [](auto&& launch) {
     launch();
@@ -347,15 +374,17 @@ std::vector<std::string> Plans::lines() {
   std::vector<std::string> lines;
   for (const auto& [key, plan] : plans_) {
     const Gemm& g = key.gemm;
-    std::string line = cat("cublaslt_gemm ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ", g.k,
-                           g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", key.has_bias ? " + bias" : "", g.accumulate ? " + C" : "",
-                           kForms[key.epilogue].text, key.tf32 ? " tf32" : "", ": ", plan->proposals.size(), " proposals");
+    std::string line = cat("cublaslt_gemm ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m,
+        " n ", g.n, " k ", g.k, g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B",
+        key.has_bias ? " + bias" : "", g.accumulate ? " + C" : "", kForms[key.epilogue].text,
+        key.tf32 ? " tf32" : "", ": ", plan->proposals.size(), " proposals");
     const int choice = plan->measured ? plan->fastest : plan->first;
     line += choice == kOwn ? ", own kernel" : cat(", number ", choice + 1);
     line += plan->measured ? " (the fastest)" : " (the first, untimed)";
     for (const Proposal& proposal : plan->proposals) {
       if (proposal.launches >= 0)
-        line += cat(", ", proposal.launches ? cat(proposal.launches) : ">=1", proposal.launches == 1 ? " launch" : " launches");
+        line += cat(", ", proposal.launches ? cat(proposal.launches) : ">=1",
+            proposal.launches == 1 ? " launch" : " launches");
       if (proposal.us > 0) line += cat(" ", proposal.us, " us");
     }
     if (plan->own_us > 0) line += cat(", own kernel ", plan->own_us, " us");
@@ -367,8 +396,8 @@ std::vector<std::string> Plans::lines() {
 
 }  // namespace
 
-bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c, const GemmEpilogue& epilogue,
-                   const std::function<void()>& own) {
+bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
+    const GemmEpilogue& epilogue, const std::function<void()>& own) {
   return Plans::get().run(gemm, {a, b, bias, c, epilogue.aux}, epilogue, own);
 }
 std::string take_gemm_choice() { return std::exchange(choice_text, {}); }
@@ -379,7 +408,8 @@ std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
 #else
 
 namespace sinter {
-bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*, const GemmEpilogue&, const std::function<void()>&) {
+bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*, const GemmEpilogue&,
+    const std::function<void()>&) {
   return false;
 }
 std::string take_gemm_choice() { return {}; }

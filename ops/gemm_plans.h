@@ -1,9 +1,10 @@
-// Matrix products on the card by cuBLASLt, behind a cache of plans: which algorithm, with which workspace, how many kernels, for each
-// product that was asked for. For gemm_library.cpp and reports; in a build without the toolkit it declines everything. Thread-safe.
+// Matrix products on the card by cuBLASLt, behind a cache of plans: which algorithm, with which
+// workspace, how many kernels, for each product that was asked for. For gemm_library.cpp and
+// reports; in a build without the toolkit it declines everything. Thread-safe.
 //
-// A product that an own kernel makes too has two candidates; gemm_library.h says who chooses. Plans are made at the first call or in a
-// rehearsal, never inside a capture. Making one runs the product once, so that its kernels are loaded, and counts them in a throw-away
-// graph.
+// A product that an own kernel makes too has two candidates; gemm_library.h says who chooses. Plans
+// are made at the first call or in a rehearsal, never inside a capture. Making one runs the product
+// once, so that its kernels are loaded, and counts them in a throw-away graph.
 #pragma once
 
 #include <functional>
@@ -14,25 +15,28 @@
 
 namespace sinter {
 
-// What the kernel of a product does with the sums besides adding a bias. ReLU's bit mask is that of ops/relu_mask.h: row b of ours is
-// column b of cuBLASLt's, bits from the lowest up; its padding is not written. GELU is the tanh form. A NaN may leave the library's ReLU as
-// 0.
+// What the kernel of a product does with the sums besides adding a bias. ReLU's bit mask is that of
+// ops/relu_mask.h: row b of ours is column b of cuBLASLt's, bits from the lowest up; its padding is
+// not written. GELU is the tanh form. A NaN may leave the library's ReLU as 0.
 struct GemmEpilogue {
   enum Kind : uint8_t { none, relu, relu_mask, gelu, gelu_pre, relu_grad, gelu_grad, bias_grad };
   Kind kind = none;
-  // relu_mask, gelu_pre: the mask or the pre-activation (of C's type), written; relu_grad, gelu_grad: the same, read.
-  // bias_grad: of C's type, written: the sums of A over k.
+  // relu_mask, gelu_pre: the mask or the pre-activation (of C's type), written; relu_grad,
+  // gelu_grad: the same, read. bias_grad: of C's type, written: the sums of A over k.
   void* aux = nullptr;
-  int64_t ld = 0;  // of the mask: bits, a multiple of 128; of the pre-activation: elements, a multiple of 8
+  int64_t ld =
+      0;  // of the mask: bits, a multiple of 128; of the pre-activation: elements, a multiple of 8
 };
 
-// C[m, n] = A B (+ bias over columns) (+ C), row-major, as core/device/cpu_gemm.h has it: f32, f64, or bf16 with f32 accumulation and a
-// bf16 or f32 result. On the thread's stream. `own` launches the own kernel for the same work. False: nothing was done, because the library
-// has nothing for it (for an epilogue: nothing of one kernel), or the own kernel is chosen. REQUIRES: m, n, k >= 1.
-bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c, const GemmEpilogue& epilogue = {},
-                   const std::function<void()>& own = {});
+// C[m, n] = A B (+ bias over columns) (+ C), row-major, as core/device/cpu_gemm.h has it: f32, f64,
+// or bf16 with f32 accumulation and a bf16 or f32 result. On the thread's stream. `own` launches
+// the own kernel for the same work. False: nothing was done, because the library has nothing for it
+// (for an epilogue: nothing of one kernel), or the own kernel is chosen. REQUIRES: m, n, k >= 1.
+bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
+    const GemmEpilogue& epilogue = {}, const std::function<void()>& own = {});
 
-// Who makes the product with two candidates that the thread rehearsed last, and why, in words; then forgets it. For explain().
+// Who makes the product with two candidates that the thread rehearsed last, and why, in words; then
+// forgets it. For explain().
 std::string take_gemm_choice();
 
 // One line per plan: product, proposals, choice, launches, times. For reports.

@@ -1,10 +1,13 @@
-// What the cores of the matrix products (gemm_ffma.cuh, gemm_mma.cuh) share: operands of any strides, and how a block's 64 x 64 sums,
-// laid out in shared memory, reach an epilogue. An op is a core x an epilogue functor; the same functor serves both cores.
+// What the cores of the matrix products (gemm_ffma.cuh, gemm_mma.cuh) share: operands of any
+// strides, and how a block's 64 x 64 sums, laid out in shared memory, reach an epilogue. An op is a
+// core x an epilogue functor; the same functor serves both cores.
 //
-// An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of which `count` (0..8) exist; all eight
-//                       columns of a row meet in one thread, so a thread writes whole bytes of a bit mask;
-//                       kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once per row, by the blocks of column tile 0, summed
-//                       tile by tile: of many terms that is nearer than one after the other.
+// An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of
+// which `count` (0..8) exist; all eight
+//                       columns of a row meet in one thread, so a thread writes whole bytes of a
+//                       bit mask; kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once
+//                       per row, by the blocks of column tile 0, summed tile by tile: of many terms
+//                       that is nearer than one after the other.
 #pragma once
 
 #include "ops/kernel_args.h"
@@ -35,7 +38,9 @@ struct ProductSide {
     if (k_chunk) return {i * outer_stride + p * k_stride, k_stride, i < outer ? k - p : 0};
     return {i * outer_stride + p * k_stride, outer_stride, p < k ? outer - i : 0};
   }
-  SINTER_DEVICE_FN const In<T>& source(const Chunk&) const { return data; }  // where the chunk is read
+  SINTER_DEVICE_FN const In<T>& source(const Chunk&) const {
+    return data;
+  }  // where the chunk is read
 };
 
 // A chunk element by element, zeros where there are none.
@@ -49,11 +54,13 @@ SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Side& side, const typename Side::C
 // A chunk to registers, as one access if it is whole and aligned.
 template <class T, class Side>
 SINTER_DEVICE_FN Vec<T, kVec<T>> load_chunk(const Side& side, const typename Side::Chunk& c) {
-  return side.vec && c.left >= kVec<T> ? side.source(c).template load_vec<kVec<T>>(c.at) : gather<T>(side, c);
+  return side.vec && c.left >= kVec<T> ? side.source(c).template load_vec<kVec<T>>(c.at)
+                                       : gather<T>(side, c);
 }
 // A chunk on its way to shared memory, element by element if it is not whole and aligned.
 template <class T, class Side, class Tile>
-SINTER_DEVICE_FN void copy_chunk(const Side& side, const typename Side::Chunk& chunk, Tile& tile, int r, int c) {
+SINTER_DEVICE_FN void copy_chunk(
+    const Side& side, const typename Side::Chunk& chunk, Tile& tile, int r, int c) {
   if (side.vec && (chunk.left >= kVec<T> || chunk.left <= 0)) {
     cp_async16(tile, r, c, side.source(chunk), chunk.at, chunk.left > 0);
   } else {
@@ -61,15 +68,18 @@ SINTER_DEVICE_FN void copy_chunk(const Side& side, const typename Side::Chunk& c
   }
 }
 
-// C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer, along_k, vec, chunk() and source(). A: another
-// for A's rows; it has outer, k, along_k and chunk(), and load_chunk() and copy_chunk() of its own.
+// C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer,
+// along_k, vec, chunk() and source(). A: another for A's rows; it has outer, k, along_k and
+// chunk(), and load_chunk() and copy_chunk() of its own.
 template <class T, class B = ProductSide<T>, class A = ProductSide<T>>
 struct Product {
   A a;
   B b;
   int64_t m() const { return a.outer; }
   int64_t n() const { return b.outer; }
-  SINTER_FN int64_t column_tiles() const { return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1; }
+  SINTER_FN int64_t column_tiles() const {
+    return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
+  }
   Grid grid() const { return {std::max<int64_t>(blocks_for(a.outer, kTile), 1), column_tiles()}; }
 };
 
@@ -82,11 +92,13 @@ ProductSide<T> product_side(const Tensor& t, bool k_first) {
   s.outer_stride = s.outer > 1 ? t.strides()[k_first] : 0;  // of one element it could be anything
   s.k_stride = s.k > 1 ? t.strides()[!k_first] : 0;
   s.along_k = s.k_stride == 1 || s.outer_stride != 1;
-  s.vec = (s.along_k ? s.k_stride : s.outer_stride) == 1 && (s.along_k ? s.outer_stride : s.k_stride) % kVec<T> == 0 && is_aligned16(t);
+  s.vec = (s.along_k ? s.k_stride : s.outer_stride) == 1 &&
+          (s.along_k ? s.outer_stride : s.k_stride) % kVec<T> == 0 && is_aligned16(t);
   return s;
 }
 
-// Eight columns of a dense row-major matrix as 16-byte accesses, or one by one at ragged ends. Data: In, Out or InOut<T>.
+// Eight columns of a dense row-major matrix as 16-byte accesses, or one by one at ragged ends.
+// Data: In, Out or InOut<T>.
 template <class T, class Data>
 struct Columns {
   Data data;
@@ -151,9 +163,12 @@ struct Bias {
   In<T> same;
   In<compute_t<T>> wide;
   explicit Bias(const Tensor& t) {
-    if (t.defined()) t.dtype() == dtype_of<T> ? void(same = in<T>(t)) : void(wide = in<compute_t<T>>(t));
+    if (t.defined())
+      t.dtype() == dtype_of<T> ? void(same = in<T>(t)) : void(wide = in<compute_t<T>>(t));
   }
-  SINTER_DEVICE_FN compute_t<T> at(int64_t j) const { return same ? compute_t<T>(same[j]) : wide ? wide[j] : compute_t<T>(0); }
+  SINTER_DEVICE_FN compute_t<T> at(int64_t j) const {
+    return same ? compute_t<T>(same[j]) : wide ? wide[j] : compute_t<T>(0);
+  }
   SINTER_DEVICE_FN void add(int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) {
@@ -162,7 +177,9 @@ struct Bias {
     }
   }
 };
-inline Tensor optional_input(const Call& call, size_t i) { return i < call.in.size() ? call.in[i] : Tensor(); }
+inline Tensor optional_input(const Call& call, size_t i) {
+  return i < call.in.size() ? call.in[i] : Tensor();
+}
 
 // y = sums + bias
 template <class T, class Y>
@@ -170,7 +187,8 @@ struct StoreSums {
   static constexpr bool kSumsRows = false;
   Bias<T> bias;
   Columns<Y, Out<Y>> y;
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     bias.add(j, count, z);
     y.store(i, j, count, z);
   }
@@ -178,7 +196,8 @@ struct StoreSums {
 
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
 template <class T, class B, class A, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
+SINTER_DEVICE_FN void finish_tile(
+    const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   using V = compute_t<T>;
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kTile * kTile / kGroup; group += threads_per_block()) {

@@ -17,10 +17,16 @@ inline int64_t extent_of(const Tensor& t) {
 
 // An undefined tensor gives an operand that is not there.
 template <class T>
-In<T> in(const Tensor& t) { return t.defined() ? In<T>(t.data<T>(), extent_of(t)) : In<T>(); }
+In<T> in(const Tensor& t) {
+  return t.defined() ? In<T>(t.data<T>(), extent_of(t)) : In<T>();
+}
 template <class T>
-Out<T> out(const Tensor& t) { return t.defined() ? Out<T>(t.data<T>(), extent_of(t)) : Out<T>(); }
+Out<T> out(const Tensor& t) {
+  return t.defined() ? Out<T>(t.data<T>(), extent_of(t)) : Out<T>();
+}
 template <class T>
-InOut<T> in_out(const Tensor& t) { return t.defined() ? InOut<T>(t.data<T>(), extent_of(t)) : InOut<T>(); }
+InOut<T> in_out(const Tensor& t) {
+  return t.defined() ? InOut<T>(t.data<T>(), extent_of(t)) : InOut<T>();
+}
 
 }  // namespace sinter::SINTER_KERNEL_NS

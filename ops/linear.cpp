@@ -22,22 +22,24 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_same_dtype("linear", "x", x, "weight", weight);
   const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(x.rank() >= 1 && x.size(-1) == weight.size(1), shape,
-               x.rank() == 0 ? cat("linear: x has no features: ", facts(), "; x is a scalar, weight.shape[1] is ", weight.size(1))
-                             : cat("linear: input features differ: ", facts(), "; x.shape[", x.rank() - 1, "] is ", x.size(-1),
-                                   ", weight.shape[1] is ", weight.size(1)),
-               feature_hint(x, weight.size(1)));
+      x.rank() == 0 ? cat("linear: x has no features: ", facts(),
+                          "; x is a scalar, weight.shape[1] is ", weight.size(1))
+                    : cat("linear: input features differ: ", facts(), "; x.shape[", x.rank() - 1,
+                          "] is ", x.size(-1), ", weight.shape[1] is ", weight.size(1)),
+      feature_hint(x, weight.size(1)));
   check_rank("linear", "x", x, 2);
   if (in.size() > 2 && in[2].defined()) {
     const Tensor& bias = in[2];
     check_rank("linear", "bias", bias, 1);
     SINTER_CHECK(bias.size(0) == weight.size(0), shape,
-                 cat("linear: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}), "; bias.shape[0] is ", bias.size(0),
-                     ", weight.shape[0] is ", weight.size(0)));
-    if (bias.dtype() != wide(weight.dtype())) check_same_dtype("linear", "weight", weight, "bias", bias);
+        cat("linear: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
+            "; bias.shape[0] is ", bias.size(0), ", weight.shape[0] is ", weight.size(0)));
+    if (bias.dtype() != wide(weight.dtype()))
+      check_same_dtype("linear", "weight", weight, "bias", bias);
   }
   SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
-               cat("linear: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ", name_of(x.dtype()), " or ",
-                   name_of(wide(x.dtype()))));
+      cat("linear: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ",
+          name_of(x.dtype()), " or ", name_of(wide(x.dtype()))));
   return {Tensor::meta({x.size(0), weight.size(0)}, out, x.device())};
 }
 
@@ -50,24 +52,26 @@ void cpu(const Call& call) {
   const MatrixView x(call.in[0]), weight(call.in[1]);
   const Tensor &y = call.out[0], bias = call.in.size() > 2 ? call.in[2] : Tensor();
   const Gemm desc{.m = y.size(0),
-                  .n = y.size(1),
-                  .k = call.in[1].size(1),
-                  .trans_a = x.trans,
-                  .trans_b = !weight.trans,
-                  .lda = x.ld,
-                  .ldb = weight.ld,
-                  .ldc = std::max<int64_t>(y.size(1), 1),
-                  .in = call.in[0].dtype(),
-                  .out = y.dtype(),
-                  .bias = bias.defined() ? bias.dtype() : DType::f32};
+      .n = y.size(1),
+      .k = call.in[1].size(1),
+      .trans_a = x.trans,
+      .trans_b = !weight.trans,
+      .lda = x.ld,
+      .ldb = weight.ld,
+      .ldc = std::max<int64_t>(y.size(1), 1),
+      .in = call.in[0].dtype(),
+      .out = y.dtype(),
+      .bias = bias.defined() ? bias.dtype() : DType::f32};
   gemm(desc, x.data, weight.data, bias.defined() ? bias.raw() : nullptr, y.raw());
 }
 
 Tensors backward(const Saved& saved, Operands grads) {
   const Tensor &x = saved.in[0], &weight = saved.in[1];
   const Tensor dy = grads[0];
-  // f32 logits of bf16 operands: the products want one operand type, the bias gradient keeps the better one.
-  const Tensor dz = dy.dtype() != x.dtype() && (saved.wants(0) || saved.wants(1)) ? cast(dy, x.dtype()) : dy;
+  // f32 logits of bf16 operands: the products want one operand type, the bias gradient keeps the
+  // better one.
+  const Tensor dz =
+      dy.dtype() != x.dtype() && (saved.wants(0) || saved.wants(1)) ? cast(dy, x.dtype()) : dy;
   Tensors out(saved.in.size());
   if (saved.wants(1)) out[1] = matmul_as(dz, x, true, false, wide(x.dtype()), Role::wgrad);
   if (saved.wants(2)) out[2] = sum_rows(dy, Role::bgrad);
@@ -77,7 +81,9 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 std::vector<Sample> samples() {
   const auto make = [](int64_t b, int64_t i, int64_t o, bool bias, const char* what) {
-    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)}, .attrs = LinearAttrs{DType::f64}, .what = what};
+    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
+        .attrs = LinearAttrs{DType::f64},
+        .what = what};
     if (bias) s.in.push_back(sample_tensor({o}, 3));
     return s;
   };
@@ -85,37 +91,36 @@ std::vector<Sample> samples() {
   strided.in[0] = transpose(sample_tensor({5, 6}, 4));
   strided.in[1] = transpose(sample_tensor({5, 4}, 5));
   const LinearAttrs f64{DType::f64};
-  return {make(7, 13, 5, true, "odd"),
-          make(1, 17, 3, true, "one row"),
-          make(17, 9, 10, false, "ragged, no bias"),
-          make(0, 4, 3, true, "empty batch"),
-          strided,
-          bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
-          bad_sample({sample_tensor({4, 2, 3}, 1), sample_tensor({5, 6}, 2)}, f64, "not flattened"),
-          bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64, "bias of another length"),
-          bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
+  return {make(7, 13, 5, true, "odd"), make(1, 17, 3, true, "one row"),
+      make(17, 9, 10, false, "ragged, no bias"), make(0, 4, 3, true, "empty batch"), strided,
+      bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
+      bad_sample({sample_tensor({4, 2, 3}, 1), sample_tensor({5, 6}, 2)}, f64, "not flattened"),
+      bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,
+          "bias of another length"),
+      bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
 }
 
 }  // namespace
 
 const OpDef kLinearOp{.name = "linear",
-                      .min_inputs = 2,
-                      .max_inputs = 3,
-                      .attrs = attr_type<LinearAttrs>(),
-                      .infer = infer,
-                      .cost = cost,
-                      .cpu = cpu,
-                      .cuda = SINTER_IF_CUDA(on_cuda::linear),
-                      .simt = on_simt::linear,
-                      .backward = backward,
-                      .saves_in = 0b11,
-                      .strided = 0b11,
-                      .samples = samples};
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .attrs = attr_type<LinearAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::linear),
+    .simt = on_simt::linear,
+    .backward = backward,
+    .saves_in = 0b11,
+    .strided = 0b11,
+    .samples = samples};
 
 Tensor linear_to(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out) {
   Tensors in{x, weight};
   if (bias.defined()) in.push_back(bias);
-  const bool flat = x.defined() && weight.defined() && x.rank() != 2 && x.rank() > 0 && weight.rank() == 2 && x.size(-1) == weight.size(1);
+  const bool flat = x.defined() && weight.defined() && x.rank() != 2 && x.rank() > 0 &&
+                    weight.rank() == 2 && x.size(-1) == weight.size(1);
   if (!flat) return apply1(kLinearOp, std::move(in), LinearAttrs{out});
   Shape shape = x.shape();
   shape[-1] = 1;

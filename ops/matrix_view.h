@@ -1,5 +1,5 @@
-// A 2-D tensor as a GEMM operand: dense rows, or the transposed view of such, are taken as they are; other
-// strides are copied dense.
+// A 2-D tensor as a GEMM operand: dense rows, or the transposed view of such, are taken as they
+// are; other strides are copied dense.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,9 @@
 
 namespace sinter {
 
-// A dense copy of a matrix of the CPU, in memory that the thread keeps for its next copy: nothing is
-// allocated once it has grown. Copies of one thread must end in the reverse order of their making.
+// A dense copy of a matrix of the CPU, in memory that the thread keeps for its next copy: nothing
+// is allocated once it has grown. Copies of one thread must end in the reverse order of their
+// making.
 class DenseCopy {
  public:
   explicit DenseCopy(const Tensor& matrix);

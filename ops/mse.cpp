@@ -1,4 +1,5 @@
-// mse: x and target [B, ..] to one loss per row: the mean of (x - target)^2 over the row. dx = 2 dloss (x - target) / D; d target = -dx.
+// mse: x and target [B, ..] to one loss per row: the mean of (x - target)^2 over the row. dx = 2
+// dloss (x - target) / D; d target = -dx.
 #include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -11,7 +12,8 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   check_floating(op, "x", x);
   check_same_dtype(op, "x", x, "target", target);
   SINTER_CHECK(x.rank() >= 1 && x.shape() == target.shape(), shape,
-               cat(op, ": shapes differ: ", describe({{"x", &x}, {"target", &target}}), "; they must be equal, with at least 1 dim"));
+      cat(op, ": shapes differ: ", describe({{"x", &x}, {"target", &target}}),
+          "; they must be equal, with at least 1 dim"));
 }
 int64_t row_length(const Tensor& x) {
   int64_t n = 1;
@@ -23,7 +25,9 @@ Tensors infer(Operands in, const Attrs&) {
   check_pair("mse", in[0], in[1]);
   return {Tensor::meta({in[0].size(0)}, wide(in[0].dtype()), in[0].device())};
 }
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(3 * in[0].numel() + out[0].numel(), in, out); }
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(3 * in[0].numel() + out[0].numel(), in, out);
+}
 
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
@@ -31,14 +35,16 @@ void cpu(const Call& call) {
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using V = compute_t<T>;
-    parallel_for(x.size(0), grain_of(2 * n * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-      V* squares = scratch<V>(n);
-      for (int64_t b = begin; b < end; ++b) {
-        const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
-        for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));
-        call.out[0].data<V>()[b] = row_sum<V>(squares, n, [](V v) { return v; }) / static_cast<V>(n);
-      }
-    });
+    parallel_for(x.size(0), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
+        [&](int64_t begin, int64_t end) {
+          V* squares = scratch<V>(n);
+          for (int64_t b = begin; b < end; ++b) {
+            const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
+            for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));
+            call.out[0].data<V>()[b] =
+                row_sum<V>(squares, n, [](V v) { return v; }) / static_cast<V>(n);
+          }
+        });
   });
 }
 
@@ -55,8 +61,8 @@ Tensors infer_backward(Operands in, const Attrs&) {
   check_rank("mse_backward", "dloss", in[0], 1);
   check_pair("mse_backward", in[1], in[2]);
   SINTER_CHECK(in[0].size(0) == in[1].size(0), shape,
-               cat("mse_backward: row counts differ: ", describe({{"dloss", &in[0]}, {"x", &in[1]}}), "; dloss.shape[0] is ", in[0].size(0),
-                   ", x.shape[0] is ", in[1].size(0)));
+      cat("mse_backward: row counts differ: ", describe({{"dloss", &in[0]}, {"x", &in[1]}}),
+          "; dloss.shape[0] is ", in[0].size(0), ", x.shape[0] is ", in[1].size(0)));
   return {meta_like(in[1])};
 }
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
@@ -73,54 +79,64 @@ void backward_cpu(const Call& call) {
       using T = decltype(zero);
       using V = compute_t<T>;
       const auto* d = dloss.data<decltype(dloss_zero)>();
-      parallel_for(x.size(0), grain_of(3 * n * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-        for (int64_t b = begin; b < end; ++b) {
-          const V g = static_cast<V>(d[b * step]) * (V(2) / static_cast<V>(n));
-          const T *p = x.data<T>() + b * n, *q = call.in[2].data<T>() + b * n;
-          T* out = call.out[0].data<T>() + b * n;
-          for (int64_t i = 0; i < n; ++i) out[i] = T(g * (V(p[i]) - V(q[i])));
-        }
-      });
+      parallel_for(x.size(0), grain_of(3 * n * static_cast<int64_t>(sizeof(T))),
+          [&](int64_t begin, int64_t end) {
+            for (int64_t b = begin; b < end; ++b) {
+              const V g = static_cast<V>(d[b * step]) * (V(2) / static_cast<V>(n));
+              const T *p = x.data<T>() + b * n, *q = call.in[2].data<T>() + b * n;
+              T* out = call.out[0].data<T>() + b * n;
+              for (int64_t i = 0; i < n; ++i) out[i] = T(g * (V(p[i]) - V(q[i])));
+            }
+          });
     });
   });
 }
 
 std::vector<Sample> samples() {
   return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({1, 3, 4}, 3), sample_tensor({1, 3, 4}, 4)}, .attrs = {}, .what = "one row"},
-          {.in = {sample_tensor({17}, 5), sample_tensor({17}, 6)}, .attrs = {}, .what = "one dim"},
-          {.in = {sample_tensor({0, 4}, 7), sample_tensor({0, 4}, 8)}, .attrs = {}, .what = "empty batch"},
-          bad_sample({sample_tensor({5, 1}, 9), sample_tensor({5}, 10)}, {}, "shapes differ")};
+      {.in = {sample_tensor({1, 3, 4}, 3), sample_tensor({1, 3, 4}, 4)},
+          .attrs = {},
+          .what = "one row"},
+      {.in = {sample_tensor({17}, 5), sample_tensor({17}, 6)}, .attrs = {}, .what = "one dim"},
+      {.in = {sample_tensor({0, 4}, 7), sample_tensor({0, 4}, 8)},
+          .attrs = {},
+          .what = "empty batch"},
+      bad_sample({sample_tensor({5, 1}, 9), sample_tensor({5}, 10)}, {}, "shapes differ")};
 }
 std::vector<Sample> backward_samples() {
-  return {{.in = {sample_tensor({5}, 1), sample_tensor({5, 7}, 2), sample_tensor({5, 7}, 3)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({0}, 4), sample_tensor({0, 3}, 5), sample_tensor({0, 3}, 6)}, .attrs = {}, .what = "empty batch"},
-          bad_sample({sample_tensor({4}, 7), sample_tensor({5, 7}, 8), sample_tensor({5, 7}, 9)}, {}, "row counts differ")};
+  return {{.in = {sample_tensor({5}, 1), sample_tensor({5, 7}, 2), sample_tensor({5, 7}, 3)},
+              .attrs = {},
+              .what = "odd"},
+      {.in = {sample_tensor({0}, 4), sample_tensor({0, 3}, 5), sample_tensor({0, 3}, 6)},
+          .attrs = {},
+          .what = "empty batch"},
+      bad_sample({sample_tensor({4}, 7), sample_tensor({5, 7}, 8), sample_tensor({5, 7}, 9)}, {},
+          "row counts differ")};
 }
 
 }  // namespace
 
 const OpDef kMseOp{.name = "mse",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .infer = infer,
-                   .cost = cost,
-                   .cpu = cpu,
-                   .cuda = SINTER_IF_CUDA(on_cuda::mse),
-                   .simt = on_simt::mse,
-                   .backward = backward,
-                   .saves_in = 0b11,
-                   .samples = samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::mse),
+    .simt = on_simt::mse,
+    .backward = backward,
+    .saves_in = 0b11,
+    .samples = samples};
 const OpDef kMseBackwardOp{.name = "mse_backward",
-                           .min_inputs = 3,
-                           .max_inputs = 3,
-                           .infer = infer_backward,
-                           .cost = backward_cost,
-                           .cpu = backward_cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::mse_backward),
-                           .simt = on_simt::mse_backward,
-                           .strided = 0b001,
-                           .samples = backward_samples};
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .infer = infer_backward,
+    .cost = backward_cost,
+    .cpu = backward_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::mse_backward),
+    .simt = on_simt::mse_backward,
+    .strided = 0b001,
+    .samples = backward_samples};
 
 Tensor mse(const Tensor& x, const Tensor& target) { return apply1(kMseOp, {x, target}); }
 

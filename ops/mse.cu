@@ -4,7 +4,8 @@
 // B rows, D values per row
 namespace sinter::SINTER_KERNEL_NS {
 
-// loss[b] = sum_i (x[b, i] - target[b, i])^2 / n. Half a warp owns one row. Reads both once, writes one value a row.
+// loss[b] = sum_i (x[b, i] - target[b, i])^2 / n. Half a warp owns one row. Reads both once, writes
+// one value a row.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 mse_rows(int64_t rows, int64_t n, In<T> x, In<T> target, Out<compute_t<T>> loss) {
@@ -19,10 +20,12 @@ mse_rows(int64_t rows, int64_t n, In<T> x, In<T> target, Out<compute_t<T>> loss)
   if (here && (lane() & 15) == 0) loss.put(b, sum / static_cast<V>(n));
 }
 
-// dx[b, i] = dloss[b] factor (x[b, i] - target[b, i]), factor = 2 / n. A thread owns N elements of one row. Reads all once, writes dx once.
+// dx[b, i] = dloss[b] factor (x[b, i] - target[b, i]), factor = 2 / n. A thread owns N elements of
+// one row. Reads all once, writes dx once.
 template <class T, class D, int N>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-mse_gradient(int64_t units, int64_t units_per_row, int64_t step, compute_t<T> factor, In<D> dloss, In<T> x, In<T> target, Out<T> dx) {
+mse_gradient(int64_t units, int64_t units_per_row, int64_t step, compute_t<T> factor, In<D> dloss,
+    In<T> x, In<T> target, Out<T> dx) {
   using V = compute_t<T>;
   for (int64_t i = first_item(); i < units; i += item_step()) {
     const V g = static_cast<V>(dloss[i / units_per_row * step]) * factor;
@@ -40,7 +43,8 @@ void mse(const Call& call) {
   if (rows == 0) return;
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    launch<mse_rows<T>>(half_warp_grid(rows), kItemBlock, 0, rows, x.numel() / rows, in<T>(x), in<T>(target), out<compute_t<T>>(loss));
+    launch<mse_rows<T>>(half_warp_grid(rows), kItemBlock, 0, rows, x.numel() / rows, in<T>(x),
+        in<T>(target), out<compute_t<T>>(loss));
   });
 }
 
@@ -56,12 +60,13 @@ void mse_backward(const Call& call) {
       using V = compute_t<T>;
       constexpr int N = kVec<T>;
       const V factor = V(2) / static_cast<V>(cols);
-      if (cols % N == 0 && is_aligned<T, N>(x) && is_aligned<T, N>(target) && is_aligned<T, N>(dx)) {
-        launch<mse_gradient<T, D, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N, step, factor, in<D>(dloss), in<T>(x), in<T>(target),
-                                      out<T>(dx));
+      if (cols % N == 0 && is_aligned<T, N>(x) && is_aligned<T, N>(target) &&
+          is_aligned<T, N>(dx)) {
+        launch<mse_gradient<T, D, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N, step,
+            factor, in<D>(dloss), in<T>(x), in<T>(target), out<T>(dx));
       } else {
-        launch<mse_gradient<T, D, 1>>(item_grid(n), kItemBlock, 0, n, cols, step, factor, in<D>(dloss), in<T>(x), in<T>(target),
-                                      out<T>(dx));
+        launch<mse_gradient<T, D, 1>>(item_grid(n), kItemBlock, 0, n, cols, step, factor,
+            in<D>(dloss), in<T>(x), in<T>(target), out<T>(dx));
       }
     });
   });

@@ -1,5 +1,6 @@
-// nll: log-probabilities [B, C] and labels i32 [B] to one loss per row: -(1 - s) logp[y] - s/C sum_c logp[c], s the label smoothing.
-// Its backward needs only the labels: dlogp[b, c] = -dloss[b] ((1 - s) [c = y] + s/C).
+// nll: log-probabilities [B, C] and labels i32 [B] to one loss per row: -(1 - s) logp[y] - s/C
+// sum_c logp[c], s the label smoothing. Its backward needs only the labels: dlogp[b, c] = -dloss[b]
+// ((1 - s) [c = y] + s/C).
 #include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -9,15 +10,16 @@ namespace sinter {
 namespace {
 
 void check_smoothing(const char* op, double s) {
-  SINTER_CHECK(s >= 0 && s < 1, usage, cat(op, ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
+  SINTER_CHECK(
+      s >= 0 && s < 1, usage, cat(op, ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
 }
 
 void check_labels(const char* op, const Tensor& labels, int64_t classes) {
   const int32_t* y = labels.data<int32_t>();
   for (int64_t i = 0; i < labels.numel(); ++i) {
-    SINTER_CHECK(
-        y[i] >= 0 && y[i] < classes, data,
-        cat(op, ": label out of range: ", y[i], " in row ", i, " of ", labels.describe(), "; ", classes, " classes are 0..", classes - 1));
+    SINTER_CHECK(y[i] >= 0 && y[i] < classes, data,
+        cat(op, ": label out of range: ", y[i], " in row ", i, " of ", labels.describe(), "; ",
+            classes, " classes are 0..", classes - 1));
   }
 }
 
@@ -29,16 +31,20 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_dtype("nll", "labels", labels, DType::i32);
   check_smoothing("nll", attrs.as<NllAttrs>().label_smoothing);
   SINTER_CHECK(labels.size(0) == logp.size(0), shape,
-               cat("nll: one label per row is wanted: ", describe({{"logp", &logp}, {"labels", &labels}}), "; logp.shape[0] is ",
-                   logp.size(0), ", labels.shape[0] is ", labels.size(0)));
+      cat("nll: one label per row is wanted: ", describe({{"logp", &logp}, {"labels", &labels}}),
+          "; logp.shape[0] is ", logp.size(0), ", labels.shape[0] is ", labels.size(0)));
   return {Tensor::meta({logp.size(0)}, wide(logp.dtype()), logp.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const int64_t rows = in[0].size(0), cells = in[0].numel();
   const bool smooth = attrs.as<NllAttrs>().label_smoothing > 0;
-  Cost c{.flops = 2 * rows + (smooth ? cells + 2 * rows : 0), .bytes_read = bytes_of(in[1]), .bytes_written = bytes_of(out[0])};
-  c.bytes_read += (smooth ? cells : rows) * static_cast<int64_t>(size_of(in[0].dtype()));  // one picked value a row, or whole rows
+  Cost c{.flops = 2 * rows + (smooth ? cells + 2 * rows : 0),
+      .bytes_read = bytes_of(in[1]),
+      .bytes_written = bytes_of(out[0])};
+  c.bytes_read +=
+      (smooth ? cells : rows) *
+      static_cast<int64_t>(size_of(in[0].dtype()));  // one picked value a row, or whole rows
   return c;
 }
 
@@ -57,7 +63,9 @@ void cpu(const Call& call) {
     parallel_for(rows, grain_of(s > 0 ? cols * 4 : 64), [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const V picked = V(p[b * cols + y[b]]);
-        loss[b] = s > 0 ? -static_cast<V>(1 - s) * picked - share * row_sum<V>(p + b * cols, cols, [](V v) { return v; }) : -picked;
+        loss[b] = s > 0 ? -static_cast<V>(1 - s) * picked -
+                              share * row_sum<V>(p + b * cols, cols, [](V v) { return v; })
+                        : -picked;
       }
     });
   });
@@ -65,8 +73,8 @@ void cpu(const Call& call) {
 
 Tensors backward(const Saved& saved, Operands grads) {
   const Tensor& logp = saved.in[0];
-  return {
-      apply1(kNllBackwardOp, {grads[0], saved.in[1]}, NllBackwardAttrs{logp.size(1), saved.as<NllAttrs>().label_smoothing, logp.dtype()}),
+  return {apply1(kNllBackwardOp, {grads[0], saved.in[1]},
+              NllBackwardAttrs{logp.size(1), saved.as<NllAttrs>().label_smoothing, logp.dtype()}),
       {}};
 }
 
@@ -78,15 +86,19 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
   check_dtype("nll_backward", "labels", labels, DType::i32);
   check_smoothing("nll_backward", a.label_smoothing);
   SINTER_CHECK(is_float(a.out), dtype,
-               cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ", name_of(a.out), ", allowed f32, f64, bf16"));
+      cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ",
+          name_of(a.out), ", allowed f32, f64, bf16"));
   SINTER_CHECK(labels.shape() == dloss.shape(), shape,
-               cat("nll_backward: one label per row is wanted: ", describe({{"dloss", &dloss}, {"labels", &labels}}),
-                   "; dloss.shape[0] is ", dloss.size(0), ", labels.shape is ", labels.shape().str()));
+      cat("nll_backward: one label per row is wanted: ",
+          describe({{"dloss", &dloss}, {"labels", &labels}}), "; dloss.shape[0] is ", dloss.size(0),
+          ", labels.shape is ", labels.shape().str()));
   return {Tensor::meta({dloss.size(0), a.classes}, a.out, dloss.device())};
 }
 
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
-  return {.flops = 0, .bytes_read = bytes_unless_spread(in[0]) + bytes_of(in[1]), .bytes_written = bytes_of(out[0])};
+  return {.flops = 0,
+      .bytes_read = bytes_unless_spread(in[0]) + bytes_of(in[1]),
+      .bytes_written = bytes_of(out[0])};
 }
 
 void backward_cpu(const Call& call) {
@@ -101,65 +113,81 @@ void backward_cpu(const Call& call) {
       const auto* d = dloss.data<decltype(dloss_zero)>();
       const int32_t* y = labels.data<int32_t>();
       T* out = call.out[0].data<T>();
-      const V others = static_cast<V>(attrs.label_smoothing / static_cast<double>(std::max<int64_t>(cols, 1)));
+      const V others =
+          static_cast<V>(attrs.label_smoothing / static_cast<double>(std::max<int64_t>(cols, 1)));
       const V own = static_cast<V>(1 - attrs.label_smoothing) + others;
-      parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-        for (int64_t b = begin; b < end; ++b) {
-          const V g = static_cast<V>(d[b * step]);
-          std::fill_n(out + b * cols, cols, T(V(0) - g * others));
-          out[b * cols + y[b]] = T(-g * own);
-        }
-      });
+      parallel_for(
+          rows, grain_of(cols * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+            for (int64_t b = begin; b < end; ++b) {
+              const V g = static_cast<V>(d[b * step]);
+              std::fill_n(out + b * cols, cols, T(V(0) - g * others));
+              out[b * cols + y[b]] = T(-g * own);
+            }
+          });
     });
   });
 }
 
 std::vector<Sample> samples() {
   const NllAttrs plain, smooth{0.1};
-  return {{.in = {sample_tensor({7, 5}, 1, -3, 0), sample_labels(7, 5, 2)}, .attrs = plain, .what = "odd"},
-          {.in = {sample_tensor({1, 10}, 3, -3, 0), sample_labels(1, 10, 4)}, .attrs = plain, .what = "one row"},
-          {.in = {sample_tensor({17, 10}, 5, -3, 0), sample_labels(17, 10, 6)}, .attrs = smooth, .what = "smoothed"},
-          {.in = {sample_tensor({0, 10}, 7), sample_labels(0, 10, 8)}, .attrs = plain, .what = "empty batch"},
-          {.in = {transpose(sample_tensor({5, 3}, 9, -3, 0)), sample_labels(3, 5, 10)}, .attrs = plain, .what = "transposed"},
-          bad_sample({sample_tensor({4, 5}, 11), sample_labels(3, 5, 12)}, plain, "counts differ"),
-          bad_sample({sample_tensor({4, 5}, 11), sample_tensor({4}, 12)}, plain, "floating labels"),
-          bad_sample({sample_tensor({4}, 11), sample_labels(4, 5, 12)}, plain, "one dim")};
+  return {{.in = {sample_tensor({7, 5}, 1, -3, 0), sample_labels(7, 5, 2)},
+              .attrs = plain,
+              .what = "odd"},
+      {.in = {sample_tensor({1, 10}, 3, -3, 0), sample_labels(1, 10, 4)},
+          .attrs = plain,
+          .what = "one row"},
+      {.in = {sample_tensor({17, 10}, 5, -3, 0), sample_labels(17, 10, 6)},
+          .attrs = smooth,
+          .what = "smoothed"},
+      {.in = {sample_tensor({0, 10}, 7), sample_labels(0, 10, 8)},
+          .attrs = plain,
+          .what = "empty batch"},
+      {.in = {transpose(sample_tensor({5, 3}, 9, -3, 0)), sample_labels(3, 5, 10)},
+          .attrs = plain,
+          .what = "transposed"},
+      bad_sample({sample_tensor({4, 5}, 11), sample_labels(3, 5, 12)}, plain, "counts differ"),
+      bad_sample({sample_tensor({4, 5}, 11), sample_tensor({4}, 12)}, plain, "floating labels"),
+      bad_sample({sample_tensor({4}, 11), sample_labels(4, 5, 12)}, plain, "one dim")};
 }
 
 std::vector<Sample> backward_samples() {
   const NllBackwardAttrs five{5, 0, DType::f64}, smooth{5, 0.1, DType::f64};
   return {{.in = {sample_tensor({7}, 1), sample_labels(7, 5, 2)}, .attrs = five, .what = "odd"},
-          {.in = {sample_tensor({17}, 3), sample_labels(17, 5, 4)}, .attrs = smooth, .what = "smoothed"},
-          {.in = {broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)}, .attrs = five, .what = "spread seed"},
-          {.in = {sample_tensor({0}, 7), sample_labels(0, 5, 8)}, .attrs = five, .what = "empty batch"},
-          bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
+      {.in = {sample_tensor({17}, 3), sample_labels(17, 5, 4)},
+          .attrs = smooth,
+          .what = "smoothed"},
+      {.in = {broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)},
+          .attrs = five,
+          .what = "spread seed"},
+      {.in = {sample_tensor({0}, 7), sample_labels(0, 5, 8)}, .attrs = five, .what = "empty batch"},
+      bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
 }
 
 }  // namespace
 
 const OpDef kNllOp{.name = "nll",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = attr_type<NllAttrs>(),
-                   .infer = infer,
-                   .cost = cost,
-                   .cpu = cpu,
-                   .cuda = SINTER_IF_CUDA(on_cuda::nll),
-                   .simt = on_simt::nll,
-                   .backward = backward,
-                   .saves_in = 0b10,
-                   .samples = samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<NllAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::nll),
+    .simt = on_simt::nll,
+    .backward = backward,
+    .saves_in = 0b10,
+    .samples = samples};
 const OpDef kNllBackwardOp{.name = "nll_backward",
-                           .min_inputs = 2,
-                           .max_inputs = 2,
-                           .attrs = attr_type<NllBackwardAttrs>(),
-                           .infer = infer_backward,
-                           .cost = backward_cost,
-                           .cpu = backward_cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::nll_backward),
-                           .simt = on_simt::nll_backward,
-                           .strided = 0b01,
-                           .samples = backward_samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<NllBackwardAttrs>(),
+    .infer = infer_backward,
+    .cost = backward_cost,
+    .cpu = backward_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::nll_backward),
+    .simt = on_simt::nll_backward,
+    .strided = 0b01,
+    .samples = backward_samples};
 
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
   return apply1(kNllOp, {log_probabilities, labels}, NllAttrs{label_smoothing});

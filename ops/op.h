@@ -1,10 +1,12 @@
-// OpDef: everything the framework knows of an op, and apply(), the one path that every op takes on every device in every mode:
+// OpDef: everything the framework knows of an op, and apply(), the one path that every op takes on
+// every device in every mode:
 //
 //   infer shape -> allocate -> launch the kernel -> tell the recorders
 //
-// The tape (autograd) and the capture are recorders; the profiler's scope sits around the whole of it. ops/ knows them only by Recorder.
-// OpDefs are static and immutable. Threads may call apply() at once, on shared tensors too, as long as no op
-// changes in place what another reads (core/tensor.h); its own state is the thread's Context.
+// The tape (autograd) and the capture are recorders; the profiler's scope sits around the whole of
+// it. ops/ knows them only by Recorder. OpDefs are static and immutable. Threads may call apply()
+// at once, on shared tensors too, as long as no op changes in place what another reads
+// (core/tensor.h); its own state is the thread's Context.
 #pragma once
 
 #include <span>
@@ -32,7 +34,9 @@ struct Call {
   const Attrs& attrs;
   Role role = Role::none;
   template <class A>
-  const A& as() const { return attrs.as<A>(); }
+  const A& as() const {
+    return attrs.as<A>();
+  }
 };
 
 // What backward gets. Tensors that the op did not ask to save have shape, dtype and device only.
@@ -42,16 +46,19 @@ struct Saved {
   uint32_t needs;  // bit i: input i wants a gradient
   bool wants(int i) const { return needs >> i & 1; }
   template <class A>
-  const A& as() const { return attrs.as<A>(); }
+  const A& as() const {
+    return attrs.as<A>();
+  }
 };
 
 // Inputs for the test loops. Floating tensors are f64; loops convert them.
 struct Sample {
   Tensors in;
   Attrs attrs;
-  std::string what;         // "ragged", "empty batch", ..
+  std::string what;  // "ragged", "empty batch", ..
   bool differentiable = true;
-  bool bad = false;         // must be refused with an Error of Kind shape or dtype that begins with the op's name
+  bool bad =
+      false;  // must be refused with an Error of Kind shape or dtype that begins with the op's name
 };
 
 using Kernel = void (*)(const Call&);
@@ -60,31 +67,41 @@ struct OpDef {
   profiler::StaticName name;
   int min_inputs = 1, max_inputs = 1;
   const AttrType* attrs = nullptr;
-  // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give none.
+  // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give
+  // none.
   Tensors (*infer)(Operands in, const Attrs& attrs) = nullptr;
-  // FLOPs (FMA 2; add, multiply, compare, exp, log 1; copies 0) and minimum bytes, each operand once. Asked
-  // only while a profile is made; what it throws reaches the caller of apply().
+  // FLOPs (FMA 2; add, multiply, compare, exp, log 1; copies 0) and minimum bytes, each operand
+  // once. Asked only while a profile is made; what it throws reaches the caller of apply().
   Cost (*cost)(Operands in, Operands out, const Attrs& attrs) = nullptr;
   Kernel cpu = nullptr, cuda = nullptr, simt = nullptr;
   // A view op has this instead of kernels: the output, on the input's storage. It launches nothing.
   Tensor (*view)(Operands in, const Attrs& attrs) = nullptr;
-  // One gradient per input, undefined where not wanted; made by ops, so that it is timed and captured too. nullptr: no gradient.
+  // One gradient per input, undefined where not wanted; made by ops, so that it is timed and
+  // captured too. nullptr: no gradient.
   Tensors (*backward)(const Saved& saved, Operands grads) = nullptr;
   uint32_t saves_in = 0, saves_out = 0;  // bit i: backward reads input / output i
   uint32_t writes = 0;                   // bit i: input i is changed in place
   // For ops with a list of tensors, in place of `writes`: is input i of n changed?
   bool (*writes_of)(size_t i, size_t n) = nullptr;
-  uint32_t strided = 0;                  // bit i: the kernel takes input i with any strides; else apply() makes it dense
-  bool (*strided_of)(size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
+  uint32_t strided =
+      0;  // bit i: the kernel takes input i with any strides; else apply() makes it dense
+  bool (*strided_of)(
+      size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
   std::vector<Sample> (*samples)() = nullptr;
   // Fused ops: the same meaning in unfused ops (the reference of tests and rules).
   Tensors (*reference)(Operands in, const Attrs& attrs) = nullptr;
 
   std::string_view text() const { return name.view(); }
-  bool writes_input(size_t i, size_t n) const { return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1); }
-  bool takes_strides(size_t i, size_t n) const { return strided_of ? strided_of(i, n) : i < 32 && (strided >> i & 1); }
+  bool writes_input(size_t i, size_t n) const {
+    return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1);
+  }
+  bool takes_strides(size_t i, size_t n) const {
+    return strided_of ? strided_of(i, n) : i < 32 && (strided >> i & 1);
+  }
   bool in_place() const { return writes != 0 || writes_of != nullptr; }
-  Kernel kernel(Device::Type type) const { return type == Device::Type::cpu ? cpu : type == Device::Type::cuda ? cuda : simt; }
+  Kernel kernel(Device::Type type) const {
+    return type == Device::Type::cpu ? cpu : type == Device::Type::cuda ? cuda : simt;
+  }
 };
 
 // Told about every op after it ran. Hangs in Context::recorders.
@@ -93,7 +110,9 @@ class Recorder {
   virtual ~Recorder() = default;
   virtual void record(const Call& call) = 0;
   // Asked before `op` changes operands in place: throws where that must not be.
-  virtual void check_in_place(const OpDef& op, Operands in) const { static_cast<void>(op), static_cast<void>(in); }
+  virtual void check_in_place(const OpDef& op, Operands in) const {
+    static_cast<void>(op), static_cast<void>(in);
+  }
 };
 
 // Runs `op`. Throws shape, dtype, device, not_built, memory with the module path.
@@ -102,7 +121,8 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role role = 
 inline Tensor apply1(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role role = Role::none) {
   return std::move(apply(op, std::move(in), attrs, role)[0]);
 }
-// The part of apply() that a replay repeats: profile, launch. No checks, no recording, no allocation.
+// The part of apply() that a replay repeats: profile, launch. No checks, no recording, no
+// allocation.
 void launch_op(const Call& call);
 
 // All ops, in the order of the documents (ops/all_ops.cpp is the list).
@@ -110,16 +130,19 @@ std::span<const OpDef* const> all_ops();
 // By name, or nullptr.
 const OpDef* find_op(std::string_view name);
 
-// Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but for ops
-// that work in place, whose groups of operands have gaps.
+// Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but
+// for ops that work in place, whose groups of operands have gaps.
 void check_defined(const char* op, const char* name, const Tensor& t);
-void check_same_dtype(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
+void check_same_dtype(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
 void check_rank(const char* op, const char* name, const Tensor& t, int rank);
 void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted);
 void check_floating(const char* op, const char* name, const Tensor& t);
-// Distinct elements times their size: a broadcast (stride 0) dim counts once. 0 for an absent tensor.
+// Distinct elements times their size: a broadcast (stride 0) dim counts once. 0 for an absent
+// tensor.
 int64_t bytes_of(const Tensor& t);
-// Every defined input read once, every output written once; in-place inputs of `op` written once more.
+// Every defined input read once, every output written once; in-place inputs of `op` written once
+// more.
 Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op = nullptr);
 
 // Deterministic test data: uniform in [low, high], f64, a pure function of (shape, seed).

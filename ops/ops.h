@@ -1,7 +1,8 @@
-// The public functions: one per op, with PyTorch's names and meanings. Shapes: B batch, I in, O out, C classes.
-// All are differentiable unless said otherwise, broadcast by NumPy's rule where it says so, and throw Error (shape, dtype, device;
-// shape or dtype for an undefined tensor).
-// Losses give one value per row; backward() of such a vector differentiates its mean (autograd/autograd.h).
+// The public functions: one per op, with PyTorch's names and meanings. Shapes: B batch, I in, O
+// out, C classes. All are differentiable unless said otherwise, broadcast by NumPy's rule where it
+// says so, and throw Error (shape, dtype, device; shape or dtype for an undefined tensor). Losses
+// give one value per row; backward() of such a vector differentiates its mean
+// (autograd/autograd.h).
 #pragma once
 
 #include "ops/op.h"
@@ -9,13 +10,15 @@
 
 namespace sinter {
 
-// ---- pointwise (formulas: ops/pointwise.h). Two-operand forms broadcast; operands share one floating dtype.
+// ---- pointwise (formulas: ops/pointwise.h). Two-operand forms broadcast; operands share one
+// floating dtype.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  // at a tie the gradient goes half to each
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);  // condition u8, non-zero takes a
+Tensor where(
+    const Tensor& condition, const Tensor& a, const Tensor& b);  // condition u8, non-zero takes a
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -41,27 +44,32 @@ inline Tensor operator*(const Tensor& a, double factor) { return scale(a, factor
 inline Tensor operator*(double factor, const Tensor& a) { return scale(a, factor); }
 
 // ---- views: no copy, no launch
-Tensor reshape(const Tensor& x, const Shape& shape);  // one size may be -1; a non-contiguous x is copied first
+Tensor reshape(
+    const Tensor& x, const Shape& shape);  // one size may be -1; a non-contiguous x is copied first
 Tensor transpose(const Tensor& x, int64_t dim0 = -2, int64_t dim1 = -1);
-Tensor slice(const Tensor& x, int64_t dim, int64_t begin, int64_t end);  // [begin, end), negative counts from the end
+Tensor slice(const Tensor& x, int64_t dim, int64_t begin,
+    int64_t end);  // [begin, end), negative counts from the end
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 Tensor flatten(const Tensor& x, int64_t from_dim = 1);
 Tensor detach(const Tensor& x);  // the same values, outside the tape
 
 // ---- products
-// x[.., I] W[O, I]^T + b[O] -> [.., O]: one op, the bias is part of the product. bf16 operands may give f32 (out).
+// x[.., I] W[O, I]^T + b[O] -> [.., O]: one op, the bias is part of the product. bf16 operands may
+// give f32 (out).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 Tensor linear_to(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out);
 // op(a)[M, K] op(b)[K, N] -> [M, N]
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
-Tensor matmul_as(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role);
+Tensor matmul_as(
+    const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role);
 // sum over all but the last dim: [.., O] -> [O], f32 for bf16 input
 Tensor sum_rows(const Tensor& x, Role role = Role::none);
 
 // ---- reductions over `dims` (none: all)
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  // the gradient goes to the first maximum
+Tensor max(const Tensor& x, const Dims& dims = {},
+    bool keepdim = false);                         // the gradient goes to the first maximum
 Tensor argmax(const Tensor& x, int64_t dim = -1);  // i64, first maximum; no gradient
 // Sums x down to `shape` (the adjoint of broadcasting).
 Tensor sum_to(const Tensor& x, const Shape& shape);
@@ -69,30 +77,36 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // ---- rows of classes: over the last dim
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-// log-probabilities [B, C], labels i32 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c logp[c]
+// log-probabilities [B, C], labels i32 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
+// logp[c]
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0);
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0);  // nll(log_softmax(..))
-Tensor mse(const Tensor& x, const Tensor& target);  // [B, ..] -> one mean squared difference per row, [B]
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels,
+    double label_smoothing = 0);  // nll(log_softmax(..))
+Tensor mse(
+    const Tensor& x, const Tensor& target);  // [B, ..] -> one mean squared difference per row, [B]
 
 // ---- the rest
 Tensor dropout(const Tensor& x, double p);  // training form: keeps with 1 - p, scales by 1/(1 - p)
 Tensor gather_rows(const Tensor& table, const Tensor& index);  // [N, D], i64 [B] -> [B, D]
 Tensor cast(const Tensor& x, DType dtype);
-Tensor copy(const Tensor& x);        // a dense copy
-Tensor contiguous(const Tensor& x);  // x itself if it is dense
+Tensor copy(const Tensor& x);                              // a dense copy
+Tensor contiguous(const Tensor& x);                        // x itself if it is dense
 void accumulate(const Tensor& into, const Tensor& value);  // into += value, in place; no gradient
-// A weight for a product in another type: its bf16 copy that the optimizer keeps (autograd().low); a view, gradient passes through.
+// A weight for a product in another type: its bf16 copy that the optimizer keeps (autograd().low);
+// a view, gradient passes through.
 Tensor low_precision(const Tensor& weight);
 
-// ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor (ops/step_state.h).
+// ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
+// (ops/step_state.h).
 struct SgdAttrs {
   double momentum = 0, weight_decay = 0;
   bool nesterov = false;
   bool tail = false;  // the last update of a step: advances the StepState, sums the losses
   bool operator==(const SgdAttrs&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("momentum", &SgdAttrs::momentum), field("weight_decay", &SgdAttrs::weight_decay), field("nesterov", &SgdAttrs::nesterov),
-                      field("tail", &SgdAttrs::tail));
+    return std::tuple(field("momentum", &SgdAttrs::momentum),
+        field("weight_decay", &SgdAttrs::weight_decay), field("nesterov", &SgdAttrs::nesterov),
+        field("tail", &SgdAttrs::tail));
   }
 };
 struct AdamAttrs {
@@ -101,16 +115,20 @@ struct AdamAttrs {
   bool tail = false;
   bool operator==(const AdamAttrs&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("beta1", &AdamAttrs::beta1), field("beta2", &AdamAttrs::beta2), field("eps", &AdamAttrs::eps),
-                      field("weight_decay", &AdamAttrs::weight_decay), field("decoupled", &AdamAttrs::decoupled), field("tail", &AdamAttrs::tail));
+    return std::tuple(field("beta1", &AdamAttrs::beta1), field("beta2", &AdamAttrs::beta2),
+        field("eps", &AdamAttrs::eps), field("weight_decay", &AdamAttrs::weight_decay),
+        field("decoupled", &AdamAttrs::decoupled), field("tail", &AdamAttrs::tail));
   }
 };
-// losses and rng (the dropout counter) are given with tail only; low: bf16 copy of param, or undefined.
-void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum, const Tensor& low, const Tensor& state, const SgdAttrs& attrs,
-                const Tensor& losses = {}, const Tensor& rng = {});
-void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& low, const Tensor& state,
-                 const AdamAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {});
-// sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm / sqrt(total)) with total[1] on the device
+// losses and rng (the dropout counter) are given with tail only; low: bf16 copy of param, or
+// undefined.
+void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum, const Tensor& low,
+    const Tensor& state, const SgdAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {});
+void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
+    const Tensor& exp_avg_sq, const Tensor& low, const Tensor& state, const AdamAttrs& attrs,
+    const Tensor& losses = {}, const Tensor& rng = {});
+// sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm /
+// sqrt(total)) with total[1] on the device
 Tensor squared_norm(const Tensor& x);
 void clip_in_place(const Tensor& x, const Tensor& total_squared, double max_norm);
 

@@ -4,8 +4,8 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// dx[o, j] = dy[o, j - skip] for skip <= j < skip + part, else 0; o the dims before the padded one, j those from it on, in units of N
-// elements, one to a thread. Reads dy once, writes dx once.
+// dx[o, j] = dy[o, j - skip] for skip <= j < skip + part, else 0; o the dims before the padded one,
+// j those from it on, in units of N elements, one to a thread. Reads dy once, writes dx once.
 template <class T, int N>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 pad_slice_units(int64_t units, int64_t whole, int64_t skip, int64_t part, In<T> dy, Out<T> dx) {
@@ -29,10 +29,13 @@ void pad_slice(const Call& call) {
   visit_all(dx.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int N = kVec<T>;
-    if (whole % N == 0 && skip % N == 0 && part % N == 0 && is_aligned<T, N>(dx) && is_aligned<T, N>(dy)) {
-      launch<pad_slice_units<T, N>>(item_grid(n / N), kItemBlock, 0, n / N, whole / N, skip / N, part / N, in<T>(dy), out<T>(dx));
+    if (whole % N == 0 && skip % N == 0 && part % N == 0 && is_aligned<T, N>(dx) &&
+        is_aligned<T, N>(dy)) {
+      launch<pad_slice_units<T, N>>(item_grid(n / N), kItemBlock, 0, n / N, whole / N, skip / N,
+          part / N, in<T>(dy), out<T>(dx));
     } else {
-      launch<pad_slice_units<T, 1>>(item_grid(n), kItemBlock, 0, n, whole, skip, part, in<T>(dy), out<T>(dx));
+      launch<pad_slice_units<T, 1>>(
+          item_grid(n), kItemBlock, 0, n, whole, skip, part, in<T>(dy), out<T>(dx));
     }
   });
 }

@@ -1,14 +1,17 @@
-// Every pointwise op of Sinter: one struct each. From the list at the end follow the CPU loop, the backward kernel, the cost, the building
-// block of fused chains, gradcheck, device parity and the row in the documents. Adding an op here is all it takes (examples/07_new_op.cpp).
+// Every pointwise op of Sinter: one struct each. From the list at the end follow the CPU loop, the
+// backward kernel, the cost, the building block of fused chains, gradcheck, device parity and the
+// row in the documents. Adding an op here is all it takes (examples/07_new_op.cpp).
 //
 // A struct is also the op's attribute type: its data members are the attributes. It gives
 //   forward(x..)              the formula, once, for float and double (bf16 computes in float)
 //   saves, grad(dy, ..)       what backward reads, and one partial derivative per input times dy:
-//                               inputs: grad(dy, x..)   output: grad(dy, y)   mask: grad(dy, positive)   nothing: grad(dy)
+//                               inputs: grad(dy, x..)   output: grad(dy, y)   mask: grad(dy,
+//                               positive)   nothing: grad(dy)
 //   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
-// An op with a number is a template over the number's type (ScaleOf): attributes hold it as a double, kernels in the type they compute in.
-// Formulas use + - * / and core/math.h only, without contraction: the same bits on every device.
+// An op with a number is a template over the number's type (ScaleOf): attributes hold it as a
+// double, kernels in the type they compute in. Formulas use + - * / and core/math.h only, without
+// contraction: the same bits on every device.
 #pragma once
 
 #include <array>
@@ -35,10 +38,11 @@ struct Binary {
   static constexpr auto fields() { return std::tuple<>(); }
   bool operator==(const Binary&) const = default;
 };
-template <class T> using Two = std::array<T, 2>;
+template <class T>
+using Two = std::array<T, 2>;
 
-#define SINTER_NAME(text)                            \
-  static constexpr const char name[] = text;         \
+#define SINTER_NAME(text)                    \
+  static constexpr const char name[] = text; \
   static constexpr const char backward_name[] = text "_backward"
 
 struct Add : Binary {
@@ -46,8 +50,14 @@ struct Add : Binary {
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 0;
   bool operator==(const Add&) const = default;
-  template <class T> SINTER_FN T forward(T a, T b) const { return a + b; }
-  template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, dy}; }
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return a + b;
+  }
+  template <class T>
+  SINTER_FN Two<T> grad(T dy) const {
+    return {dy, dy};
+  }
 };
 
 struct Sub : Binary {
@@ -55,8 +65,14 @@ struct Sub : Binary {
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   bool operator==(const Sub&) const = default;
-  template <class T> SINTER_FN T forward(T a, T b) const { return a - b; }
-  template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, -dy}; }
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return a - b;
+  }
+  template <class T>
+  SINTER_FN Two<T> grad(T dy) const {
+    return {dy, -dy};
+  }
 };
 
 struct Mul : Binary {
@@ -64,8 +80,14 @@ struct Mul : Binary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   bool operator==(const Mul&) const = default;
-  template <class T> SINTER_FN T forward(T a, T b) const { return a * b; }
-  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const { return {dy * b, dy * a}; }
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return a * b;
+  }
+  template <class T>
+  SINTER_FN Two<T> grad(T dy, T a, T b) const {
+    return {dy * b, dy * a};
+  }
 };
 
 struct Div : Binary {
@@ -74,8 +96,12 @@ struct Div : Binary {
   static constexpr int flops = 1, backward_flops = 4;
   static constexpr double low = 0.5, high = 2;
   bool operator==(const Div&) const = default;
-  template <class T> SINTER_FN T forward(T a, T b) const { return a / b; }
-  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return a / b;
+  }
+  template <class T>
+  SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T da = dy / b;
     return {da, -da * (a / b)};
   }
@@ -86,8 +112,12 @@ struct Maximum : Binary {  // NaN in either operand gives NaN
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 3;
   bool operator==(const Maximum&) const = default;
-  template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
-  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return a != a ? a : (b <= a ? a : b);
+  }
+  template <class T>
+  SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T to_a = a > b ? T(1) : (a == b ? T(0.5) : T(0));
     return {dy * to_a, dy * (T(1) - to_a)};
   }
@@ -102,8 +132,12 @@ struct Where {  // condition, a, b; the condition is u8 and has no gradient
   static constexpr double low = -2, high = 2;
   static constexpr auto fields() { return std::tuple<>(); }
   bool operator==(const Where&) const = default;
-  template <class T> SINTER_FN T forward(T condition, T a, T b) const { return condition != T(0) ? a : b; }
-  template <class T> SINTER_FN std::array<T, 3> grad(T dy, T condition, T, T) const {
+  template <class T>
+  SINTER_FN T forward(T condition, T a, T b) const {
+    return condition != T(0) ? a : b;
+  }
+  template <class T>
+  SINTER_FN std::array<T, 3> grad(T dy, T condition, T, T) const {
     return {T(0), condition != T(0) ? dy : T(0), condition != T(0) ? T(0) : dy};
   }
 };
@@ -113,8 +147,14 @@ struct Neg : Unary {
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   bool operator==(const Neg&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return -x; }
-  template <class T> SINTER_FN T grad(T dy) const { return -dy; }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return -x;
+  }
+  template <class T>
+  SINTER_FN T grad(T dy) const {
+    return -dy;
+  }
 };
 
 template <class Number>
@@ -125,8 +165,14 @@ struct ScaleOf : Unary {
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   bool operator==(const ScaleOf&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x * T(factor); }
-  template <class T> SINTER_FN T grad(T dy) const { return dy * T(factor); }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x * T(factor);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy) const {
+    return dy * T(factor);
+  }
 };
 using Scale = ScaleOf<double>;
 
@@ -136,8 +182,14 @@ struct Abs : Unary {
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
   bool operator==(const Abs&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? T(0) - x : x; }  // 0 for -0
-  template <class T> SINTER_FN T grad(T dy, T x) const { return x < T(0) ? -dy : (x > T(0) ? dy : T(0)); }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x <= T(0) ? T(0) - x : x;
+  }  // 0 for -0
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    return x < T(0) ? -dy : (x > T(0) ? dy : T(0));
+  }
 };
 
 struct Exp : Unary {
@@ -145,8 +197,14 @@ struct Exp : Unary {
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 1;
   bool operator==(const Exp&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return math::exp(x); }
-  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y; }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return math::exp(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T y) const {
+    return dy * y;
+  }
 };
 
 struct Log : Unary {
@@ -155,8 +213,14 @@ struct Log : Unary {
   static constexpr int flops = 1, backward_flops = 1;
   static constexpr double low = 0.3, high = 3;
   bool operator==(const Log&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return math::log(x); }
-  template <class T> SINTER_FN T grad(T dy, T x) const { return dy / x; }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return math::log(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    return dy / x;
+  }
 };
 
 struct Sqrt : Unary {
@@ -165,8 +229,14 @@ struct Sqrt : Unary {
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.3, high = 3;
   bool operator==(const Sqrt&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return math::sqrt(x); }
-  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * T(0.5) / y; }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return math::sqrt(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T y) const {
+    return dy * T(0.5) / y;
+  }
 };
 
 template <class Number>
@@ -179,21 +249,35 @@ struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0
   static constexpr double low = 0.3;
   bool operator==(const PowOf&) const = default;
   // Beyond 2^52 (4.5e15) a double is always whole.
-  template <class T> static SINTER_FN bool is_whole(T e) { return !(e > T(-4e15) && e < T(4e15)) || e == T(static_cast<int64_t>(e)); }
-  template <class T> static SINTER_FN T power(T x, T e) {
+  template <class T>
+  static SINTER_FN bool is_whole(T e) {
+    return !(e > T(-4e15) && e < T(4e15)) || e == T(static_cast<int64_t>(e));
+  }
+  template <class T>
+  static SINTER_FN T power(T x, T e) {
     if (e == T(0)) return T(1);
     if (e == T(1)) return x;
     if (e == T(2)) return x * x;
     if (e == T(3)) return x * x * x;
     const T magnitude = math::exp(e * math::log(x < T(0) ? -x : x));
-    return x < T(0) ? (!is_whole(e) ? T(NAN) : is_whole(e * T(0.5)) ? magnitude : -magnitude) : magnitude;
+    return x < T(0) ? (!is_whole(e)              ? T(NAN)
+                          : is_whole(e * T(0.5)) ? magnitude
+                                                 : -magnitude)
+                    : magnitude;
   }
-  template <class T> SINTER_FN T forward(T x) const { return power(x, T(exponent)); }
-  template <class T> SINTER_FN T grad(T dy, T x) const { return T(exponent) == T(0) ? T(0) : dy * T(exponent) * power(x, T(exponent) - T(1)); }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return power(x, T(exponent));
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    return T(exponent) == T(0) ? T(0) : dy * T(exponent) * power(x, T(exponent) - T(1));
+  }
 };
 using Pow = PowOf<double>;
 
-// Saves one bit per element (ops/relu_mask.h) where a gradient is wanted. NaN stays NaN, as it does not compare <= 0.
+// Saves one bit per element (ops/relu_mask.h) where a gradient is wanted. NaN stays NaN, as it does
+// not compare <= 0.
 struct Relu : Unary {
   SINTER_NAME("relu");
   bool mask = false;
@@ -201,8 +285,14 @@ struct Relu : Unary {
   static constexpr Saves saves = Saves::mask;
   static constexpr int flops = 1, backward_flops = 1;
   bool operator==(const Relu&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? T(0) : x; }
-  template <class T> SINTER_FN T grad(T dy, bool positive) const { return positive ? dy : T(0); }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x <= T(0) ? T(0) : x;
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, bool positive) const {
+    return positive ? dy : T(0);
+  }
 };
 
 template <class Number>
@@ -213,8 +303,14 @@ struct LeakyReluOf : Unary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
   bool operator==(const LeakyReluOf&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? x * T(slope) : x; }
-  template <class T> SINTER_FN T grad(T dy, T x) const { return x <= T(0) ? dy * T(slope) : dy; }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x <= T(0) ? x * T(slope) : x;
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    return x <= T(0) ? dy * T(slope) : dy;
+  }
 };
 using LeakyRelu = LeakyReluOf<double>;
 
@@ -226,8 +322,14 @@ struct EluOf : Unary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
   bool operator==(const EluOf&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1)); }
-  template <class T> SINTER_FN T grad(T dy, T x) const { return x > T(0) ? dy : dy * T(alpha) * math::exp(x); }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1));
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    return x > T(0) ? dy : dy * T(alpha) * math::exp(x);
+  }
 };
 using Elu = EluOf<double>;
 
@@ -236,9 +338,18 @@ struct Sigmoid : Unary {
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 4, backward_flops = 3;
   bool operator==(const Sigmoid&) const = default;
-  template <class T> static SINTER_FN T value(T x) { return T(1) / (T(1) + math::exp(-x)); }
-  template <class T> SINTER_FN T forward(T x) const { return value(x); }
-  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y * (T(1) - y); }
+  template <class T>
+  static SINTER_FN T value(T x) {
+    return T(1) / (T(1) + math::exp(-x));
+  }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return value(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T y) const {
+    return dy * y * (T(1) - y);
+  }
 };
 
 struct Tanh : Unary {
@@ -246,8 +357,14 @@ struct Tanh : Unary {
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 5, backward_flops = 3;
   bool operator==(const Tanh&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return math::tanh(x); }
-  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * (T(1) - y * y); }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return math::tanh(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T y) const {
+    return dy * (T(1) - y * y);
+  }
 };
 
 struct Silu : Unary {  // x sigmoid(x)
@@ -255,8 +372,12 @@ struct Silu : Unary {  // x sigmoid(x)
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 8;
   bool operator==(const Silu&) const = default;
-  template <class T> SINTER_FN T forward(T x) const { return x * Sigmoid::value(x); }
-  template <class T> SINTER_FN T grad(T dy, T x) const {
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x * Sigmoid::value(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
     const T s = Sigmoid::value(x);
     return dy * s * (T(1) + x * (T(1) - s));
   }
@@ -267,23 +388,35 @@ struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 5;
   bool operator==(const Softplus&) const = default;
-  template <class T> SINTER_FN T forward(T x) const {
+  template <class T>
+  SINTER_FN T forward(T x) const {
     const T e = math::exp(x < T(0) ? x : -x);
     // log(1 + e) without losing a small e: scale by e / ((1 + e) - 1), Kahan's correction.
     const T u = T(1) + e, d = u - T(1);
     return (x > T(0) ? x : (x != x ? x : T(0))) + (d == T(0) ? e : math::log(u) * (e / d));
   }
-  template <class T> SINTER_FN T grad(T dy, T x) const { return dy * Sigmoid::value(x); }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    return dy * Sigmoid::value(x);
+  }
 };
 
-struct Gelu : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
+struct Gelu
+    : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
   SINTER_NAME("gelu");
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 8, backward_flops = 14;
   bool operator==(const Gelu&) const = default;
-  template <class T> static SINTER_FN T phi(T x) { return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440))); }
-  template <class T> SINTER_FN T forward(T x) const { return x * phi(x); }
-  template <class T> SINTER_FN T grad(T dy, T x) const {
+  template <class T>
+  static SINTER_FN T phi(T x) {
+    return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440)));
+  }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x * phi(x);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
     const T density = math::exp(T(-0.5) * x * x) * T(0.39894228040143267794);  // 1 / sqrt(2 pi)
     return dy * (phi(x) + x * density);
   }
@@ -294,9 +427,16 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 12, backward_flops = 20;
   bool operator==(const GeluTanh&) const = default;
-  template <class T> static SINTER_FN T inner(T x) { return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x); }
-  template <class T> SINTER_FN T forward(T x) const { return T(0.5) * x * (T(1) + math::tanh(inner(x))); }
-  template <class T> SINTER_FN T grad(T dy, T x) const {
+  template <class T>
+  static SINTER_FN T inner(T x) {
+    return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
+  }
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return T(0.5) * x * (T(1) + math::tanh(inner(x)));
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
     const T t = math::tanh(inner(x));
     const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
     return dy * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
@@ -305,13 +445,17 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
 
 #undef SINTER_NAME
 
-using Arithmetic = std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt, Pow>;
+using Arithmetic =
+    std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt, Pow>;
 using Activations = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, Softplus>;
 using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));
 
-// Facts that follow: values that backward reads beside dy, gradients that it gives, the element type of input i (a condition is u8).
+// Facts that follow: values that backward reads beside dy, gradients that it gives, the element
+// type of input i (a condition is u8).
 template <class Op>
-inline constexpr int kSavedValues = Op::saves == Saves::inputs ? Op::arity : Op::saves == Saves::nothing ? 0 : 1;
+inline constexpr int kSavedValues = Op::saves == Saves::inputs    ? Op::arity
+                                    : Op::saves == Saves::nothing ? 0
+                                                                  : 1;
 template <class Op>
 inline constexpr int kGrads = Op::arity - (Op::has_condition ? 1 : 0);
 template <class Op, class T, size_t I>
@@ -319,11 +463,14 @@ using Element = std::conditional_t<Op::has_condition && I == 0, uint8_t, T>;
 
 // The op with its number, if it has one, as a C.
 template <class C, class Op>
-Op with_number(const Op& op) { return op; }
+Op with_number(const Op& op) {
+  return op;
+}
 template <class C, template <class> class Op>
 Op<C> with_number(const Op<double>& op) {
   Op<C> converted;
-  converted.*std::get<0>(Op<C>::fields()).member = static_cast<C>(op.*std::get<0>(Op<double>::fields()).member);
+  converted.*std::get<0>(Op<C>::fields()).member =
+      static_cast<C>(op.*std::get<0>(Op<double>::fields()).member);
   return converted;
 }
 

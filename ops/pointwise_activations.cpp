@@ -1,4 +1,5 @@
-// The activations among the pointwise ops, and their public functions. A file of their own: they take long to compile.
+// The activations among the pointwise ops, and their public functions. A file of their own: they
+// take long to compile.
 #include "ops/pointwise_op.h"
 
 namespace sinter {
@@ -9,7 +10,9 @@ std::vector<const OpDef*> activation_ops() { return ops_of(pointwise::Activation
 
 namespace {
 template <class Op>
-Tensor run(Op op, const Tensor& a) { return apply1(pointwise_op<Op>(), {a}, op); }
+Tensor run(Op op, const Tensor& a) {
+  return apply1(pointwise_op<Op>(), {a}, op);
+}
 }  // namespace
 Tensor relu(const Tensor& x) {
   pointwise::Relu op;

@@ -9,9 +9,13 @@ std::vector<const OpDef*> arithmetic_ops() { return ops_of(pointwise::Arithmetic
 
 namespace {
 template <class Op>
-Tensor run(Op op, const Tensor& a) { return apply1(pointwise_op<Op>(), {a}, op); }
+Tensor run(Op op, const Tensor& a) {
+  return apply1(pointwise_op<Op>(), {a}, op);
+}
 template <class Op>
-Tensor run(Op op, const Tensor& a, const Tensor& b) { return apply1(pointwise_op<Op>(), {a, b}, op); }
+Tensor run(Op op, const Tensor& a, const Tensor& b) {
+  return apply1(pointwise_op<Op>(), {a, b}, op);
+}
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) { return run(pointwise::Add{}, a, b); }

@@ -2,5 +2,7 @@
 #include "ops/pointwise_ops.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
-PointwiseKernels arithmetic_kernels(size_t index) { return pointwise_table(pointwise::Arithmetic{}, index); }
+PointwiseKernels arithmetic_kernels(size_t index) {
+  return pointwise_table(pointwise::Arithmetic{}, index);
+}
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -1,5 +1,6 @@
-// Where pointwise_op.h finds the device kernels of an op: those of pointwise::List exist, in tables made from the list by
-// ops/pointwise_arithmetic.cu and ops/pointwise_activations.cu. A struct of a program's own has none (a null Kernel).
+// Where pointwise_op.h finds the device kernels of an op: those of pointwise::List exist, in tables
+// made from the list by ops/pointwise_arithmetic.cu and ops/pointwise_activations.cu. A struct of a
+// program's own has none (a null Kernel).
 #pragma once
 
 #include "ops/kernels.h"

@@ -1,15 +1,16 @@
-// From a pointwise struct (ops/pointwise.h) to its OpDefs: pointwise_op<Gelu>() and pointwise_backward_op<Gelu>(), with CPU kernels, shape
-// rule, cost, gradient and test samples. Instantiated for the lists in pointwise_arithmetic.cpp and
-// pointwise_activations.cpp; a program may instantiate it for a struct of its own.
+// From a pointwise struct (ops/pointwise.h) to its OpDefs: pointwise_op<Gelu>() and
+// pointwise_backward_op<Gelu>(), with CPU kernels, shape rule, cost, gradient and test samples.
+// Instantiated for the lists in pointwise_arithmetic.cpp and pointwise_activations.cpp; a program
+// may instantiate it for a struct of its own.
 #pragma once
 
 #include "core/context.h"
 #include "ops/op.h"
-#include "ops/structured.h"
 #include "ops/pointwise.h"
 #include "ops/pointwise_device.h"
 #include "ops/pointwise_loops.h"
 #include "ops/relu_mask.h"
+#include "ops/structured.h"
 
 namespace sinter {
 
@@ -24,7 +25,8 @@ using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise:
 
 // out[i] = f(in..[i]): dense operands, one scalar operand, any strides.
 template <class Out, class F, class... In>
-inline void map_row(Out* out, int64_t n, const std::array<int64_t, sizeof...(In) + 1>& stride, F&& f, const In*... in) {
+inline void map_row(Out* out, int64_t n, const std::array<int64_t, sizeof...(In) + 1>& stride,
+    F&& f, const In*... in) {
   using C = compute_t<Out>;
   constexpr size_t N = sizeof...(In);
   bool all_dense = true;
@@ -70,7 +72,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
   Tensors out{Tensor::meta(shape, in[Op::arity - 1].dtype(), in[0].device())};
   if constexpr (Op::saves == Saves::mask) {
     if (attrs.as<Op>().mask) {
-      SINTER_CHECK(shape.rank() >= 1, shape, cat(Op::name, ": a scalar has no rows: x is ", in[0].describe()), "reshape(x, {1})");
+      SINTER_CHECK(shape.rank() >= 1, shape,
+          cat(Op::name, ": a scalar has no rows: x is ", in[0].describe()), "reshape(x, {1})");
       out.push_back(Tensor::meta(relu_mask_shape(shape), DType::u8, in[0].device()));
     }
   }
@@ -91,27 +94,31 @@ void forward_typed(const Call& call) {
   if constexpr (Op::saves == Saves::mask) {
     const Tensor x = call.in[0];
     const bool masked = call.out.size() > 1;
-    const int64_t cols = masked ? x.size(-1) : std::max<int64_t>(x.numel(), 1), rows = cols ? x.numel() / cols : 0;
+    const int64_t cols = masked ? x.size(-1) : std::max<int64_t>(x.numel(), 1),
+                  rows = cols ? x.numel() / cols : 0;
     const auto run = [&](int64_t b, int64_t e) {
       for (int64_t r = b; r < e; ++r) {
-        uint8_t* mask = masked ? call.out[1].template data<uint8_t>() + r * relu_mask_row(cols) : nullptr;
+        uint8_t* mask =
+            masked ? call.out[1].template data<uint8_t>() + r * relu_mask_row(cols) : nullptr;
         relu_row(x.data<T>() + r * cols, y.data<T>() + r * cols, mask, cols);
       }
     };
-    if (masked) return parallel_for(rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), run);
-    return parallel_for(x.numel(), grain_of(2 * sizeof(T)), [&](int64_t b, int64_t e) {
-      relu_row(x.data<T>() + b, y.data<T>() + b, nullptr, e - b);
-    });
+    if (masked)
+      return parallel_for(rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), run);
+    return parallel_for(x.numel(), grain_of(2 * sizeof(T)),
+        [&](int64_t b, int64_t e) { relu_row(x.data<T>() + b, y.data<T>() + b, nullptr, e - b); });
   } else {
     std::array<const Tensor*, Op::arity + 1> operands;
     for (int i = 0; i < Op::arity; ++i) operands[i] = &call.in[i];
     operands[Op::arity] = &y;
     const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<Element<Op, T, I>..., T>(y.shape(), operands, (Op::arity + 1) * sizeof(T) + 2 * Op::flops,
-                                              [&](Element<Op, T, I>*... in, T* out, const std::array<int64_t, Op::arity + 1>& stride, int64_t n) {
-                                                map_row(out, n, stride, f, static_cast<const Element<Op, T, I>*>(in)...);
-                                              });
+      pointwise_rows<Element<Op, T, I>..., T>(y.shape(), operands,
+          (Op::arity + 1) * sizeof(T) + 2 * Op::flops,
+          [&](Element<Op, T, I>*... in, T* out, const std::array<int64_t, Op::arity + 1>& stride,
+              int64_t n) {
+            map_row(out, n, stride, f, static_cast<const Element<Op, T, I>*>(in)...);
+          });
     }(std::make_index_sequence<Op::arity>());
   }
 }
@@ -121,8 +128,8 @@ void forward(const Call& call) {
   visit_float(call.out[0].dtype(), [&](auto zero) { forward_typed<Op, decltype(zero)>(call); });
 }
 
-// Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of its own).
-// Outputs: one dense gradient of the full shape per differentiable input.
+// Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of
+// its own). Outputs: one dense gradient of the full shape per differentiable input.
 template <class Op>
 Tensors infer_backward(Operands in, const Attrs&) {
   const char* op = Op::backward_name;
@@ -132,12 +139,13 @@ Tensors infer_backward(Operands in, const Attrs&) {
     const Tensor& saved = in[i];
     const bool mask = Op::saves == Saves::mask, bytes = mask || (Op::has_condition && i == 1);
     check_dtype(op, "what was saved", saved, bytes ? DType::u8 : dy.dtype());
-    const bool fits = mask ? dy.rank() > 0 && saved.shape() == relu_mask_shape(dy.shape()) : broadcasts_to(saved.shape(), dy.shape());
+    const bool fits = mask ? dy.rank() > 0 && saved.shape() == relu_mask_shape(dy.shape())
+                           : broadcasts_to(saved.shape(), dy.shape());
     SINTER_CHECK(fits, shape,
-                 cat(op, ": what was saved does not fit: ", describe({{"dy", &dy}, {"saved", &saved}}),
-                     mask && dy.rank() > 0 ? "; it must be " + relu_mask_shape(dy.shape()).str()
-                     : mask                ? "; a scalar has no rows"
-                                           : "; it must broadcast to " + dy.shape().str()));
+        cat(op, ": what was saved does not fit: ", describe({{"dy", &dy}, {"saved", &saved}}),
+            mask && dy.rank() > 0 ? "; it must be " + relu_mask_shape(dy.shape()).str()
+            : mask                ? "; a scalar has no rows"
+                                  : "; it must broadcast to " + dy.shape().str()));
   }
   return Tensors(kGrads<Op>, Tensor::meta(in[0].shape(), in[0].dtype(), in[0].device()));
 }
@@ -160,10 +168,13 @@ void backward_typed(const Call& call) {
   const Tensor& dy = call.in[0];
   if constexpr (Op::saves == Saves::mask) {
     const int64_t cols = dy.size(-1), rows = cols ? dy.numel() / cols : 0;
-    parallel_for(rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t b, int64_t e) {
-      for (int64_t r = b; r < e; ++r)
-        relu_backward_row(dy.data<T>() + r * cols, call.in[1].data<uint8_t>() + r * relu_mask_row(cols), call.out[0].data<T>() + r * cols, cols);
-    });
+    parallel_for(
+        rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t b, int64_t e) {
+          for (int64_t r = b; r < e; ++r)
+            relu_backward_row(dy.data<T>() + r * cols,
+                call.in[1].data<uint8_t>() + r * relu_mask_row(cols),
+                call.out[0].data<T>() + r * cols, cols);
+        });
   } else if constexpr (kGrads<Op> == 1) {
     constexpr int N = 1 + kSavedValues<Op>;
     std::array<const Tensor*, N + 1> operands;
@@ -171,9 +182,11 @@ void backward_typed(const Call& call) {
     operands[N] = &call.out[0];
     const auto f = [op](auto... v) __attribute__((always_inline)) { return op.grad(v...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<std::enable_if_t<(I >= 0), T>..., T>(dy.shape(), operands, (N + 1) * sizeof(T) + 2 * Op::backward_flops,
-                                                          [&](std::enable_if_t<(I >= 0), T>*... in, T* out, const std::array<int64_t, N + 1>& stride,
-                                                              int64_t n) { map_row(out, n, stride, f, static_cast<const T*>(in)...); });
+      pointwise_rows<std::enable_if_t<(I >= 0), T>..., T>(dy.shape(), operands,
+          (N + 1) * sizeof(T) + 2 * Op::backward_flops,
+          [&](std::enable_if_t<(I >= 0), T>*... in, T* out,
+              const std::array<int64_t, N + 1>& stride,
+              int64_t n) { map_row(out, n, stride, f, static_cast<const T*>(in)...); });
     }(std::make_index_sequence<N>());
   } else {
     constexpr int S = kSavedValues<Op>;
@@ -181,9 +194,10 @@ void backward_typed(const Call& call) {
     for (int i = 0; i < 1 + S; ++i) operands[i] = &call.in[i];
     for (int i = 0; i < 2; ++i) operands[1 + S + i] = &call.out[i];
     [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<T, Element<Op, T, I>..., T, T>(
-          dy.shape(), operands, (S + 3) * sizeof(T) + 2 * Op::backward_flops,
-          [&](T* g, Element<Op, T, I>*... saved, T* da, T* db, const std::array<int64_t, S + 3>& stride, int64_t n) {
+      pointwise_rows<T, Element<Op, T, I>..., T, T>(dy.shape(), operands,
+          (S + 3) * sizeof(T) + 2 * Op::backward_flops,
+          [&](T* g, Element<Op, T, I>*... saved, T* da, T* db,
+              const std::array<int64_t, S + 3>& stride, int64_t n) {
             for (int64_t i = 0; i < n; ++i) {
               const auto grads = op.grad(C(g[i * stride[0]]), C(saved[i * stride[1 + I]])...);
               da[i] = grads[grads.size() - 2];
@@ -205,8 +219,10 @@ Tensors backward(const Saved& saved, Operands grads) {
   Tensors full;
   if constexpr (Op::backward_flops == 0) {
     full.assign(kGrads<Op>, grads[0]);
-  } else if constexpr (std::is_same_v<Op, pointwise::Mul>) {  // its derivatives are products again: only the wanted ones
-    full = {saved.wants(0) ? mul(grads[0], saved.in[1]) : Tensor{}, saved.wants(1) ? mul(grads[0], saved.in[0]) : Tensor{}};
+  } else if constexpr (std::is_same_v<Op, pointwise::Mul>) {  // its derivatives are products again:
+                                                              // only the wanted ones
+    full = {saved.wants(0) ? mul(grads[0], saved.in[1]) : Tensor{},
+        saved.wants(1) ? mul(grads[0], saved.in[0]) : Tensor{}};
   } else {
     Tensors in{grads[0]};
     if constexpr (Op::saves == Saves::inputs) in.insert(in.end(), saved.in.begin(), saved.in.end());
@@ -227,7 +243,8 @@ Tensors backward(const Saved& saved, Operands grads) {
 // Odd, ragged, broadcast, empty, non-contiguous, and bad.
 template <class Op>
 std::vector<Sample> samples() {
-  const auto make = [](const std::vector<Shape>& shapes, const char* what, bool transposed = false) {
+  const auto make = [](const std::vector<Shape>& shapes, const char* what,
+                        bool transposed = false) {
     Sample sample{.in = {}, .attrs = Op{}, .what = what};
     for (int i = 0; i < Op::arity; ++i) {
       const Shape& shape = shapes[i % shapes.size()];
@@ -239,7 +256,8 @@ std::vector<Sample> samples() {
     }
     return sample;
   };
-  std::vector<Sample> all{make({{5, 7}}, "odd"), make({{1, 33}}, "one row"), make({{0, 4}}, "empty batch"), make({{6, 4}}, "transposed", true)};
+  std::vector<Sample> all{make({{5, 7}}, "odd"), make({{1, 33}}, "one row"),
+      make({{0, 4}}, "empty batch"), make({{6, 4}}, "transposed", true)};
   if (Op::saves != Saves::mask) all.push_back(make({{}}, "scalar"));
   if constexpr (Op::arity > 1) {
     all.push_back(make({{3, 1}, {1, 4}}, "broadcast"));
@@ -282,7 +300,8 @@ std::vector<Sample> backward_samples() {
   };
   refuse(0, Tensor::zeros({5, 7}, DType::i32), "integers");
   if (kSavedValues<Op> > 0) {
-    refuse(kSavedValues<Op>, Tensor::zeros({5, 6}, odd.in.back().dtype()), "saved of another shape");
+    refuse(
+        kSavedValues<Op>, Tensor::zeros({5, 6}, odd.in.back().dtype()), "saved of another shape");
     refuse(kSavedValues<Op>, Tensor::zeros({2, 5, 7}, odd.in.back().dtype()), "saved of more dims");
     refuse(kSavedValues<Op>, Tensor::zeros({5, 7}, DType::i32), "saved of another type");
     if (Op::saves == Saves::mask) refuse(0, sample_tensor({}, 1), "a scalar, which has no rows");
@@ -297,19 +316,21 @@ const OpDef& pointwise_op() {
   namespace p = pointwise_detail;
   using p::Saves;
   static const OpDef def = {.name = profiler::StaticName(Op::name),
-                            .min_inputs = Op::arity,
-                            .max_inputs = Op::arity,
-                            .attrs = attr_type<Op>(),
-                            .infer = p::infer<Op>,
-                            .cost = p::cost<Op>,
-                            .cpu = p::forward<Op>,
-                            .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().forward),
-                            .simt = on_simt::pointwise_kernels<Op>().forward,
-                            .backward = p::backward<Op>,
-                            .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
-                            .saves_out = Op::saves == Saves::output ? 1u : Op::saves == Saves::mask ? 2u : 0,
-                            .strided = Op::saves == Saves::mask ? 0 : ~0u,
-                            .samples = p::samples<Op>};
+      .min_inputs = Op::arity,
+      .max_inputs = Op::arity,
+      .attrs = attr_type<Op>(),
+      .infer = p::infer<Op>,
+      .cost = p::cost<Op>,
+      .cpu = p::forward<Op>,
+      .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().forward),
+      .simt = on_simt::pointwise_kernels<Op>().forward,
+      .backward = p::backward<Op>,
+      .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
+      .saves_out = Op::saves == Saves::output ? 1u
+                   : Op::saves == Saves::mask ? 2u
+                                              : 0,
+      .strided = Op::saves == Saves::mask ? 0 : ~0u,
+      .samples = p::samples<Op>};
   return def;
 }
 
@@ -317,16 +338,16 @@ template <class Op>
 const OpDef& pointwise_backward_op() {
   namespace p = pointwise_detail;
   static const OpDef def = {.name = profiler::StaticName(Op::backward_name),
-                            .min_inputs = 1 + p::kSavedValues<Op>,
-                            .max_inputs = 1 + p::kSavedValues<Op>,
-                            .attrs = attr_type<Op>(),
-                            .infer = p::infer_backward<Op>,
-                            .cost = p::cost_backward<Op>,
-                            .cpu = p::backward_kernel<Op>,
-                            .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
-                            .simt = on_simt::pointwise_kernels<Op>().backward,
-                            .strided = Op::saves == p::Saves::mask ? 0 : ~0u,
-                            .samples = p::backward_samples<Op>};
+      .min_inputs = 1 + p::kSavedValues<Op>,
+      .max_inputs = 1 + p::kSavedValues<Op>,
+      .attrs = attr_type<Op>(),
+      .infer = p::infer_backward<Op>,
+      .cost = p::cost_backward<Op>,
+      .cpu = p::backward_kernel<Op>,
+      .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
+      .simt = on_simt::pointwise_kernels<Op>().backward,
+      .strided = Op::saves == p::Saves::mask ? 0 : ~0u,
+      .samples = p::backward_samples<Op>};
   return def;
 }
 

@@ -1,5 +1,6 @@
-// The tables of pointwise_device.h: host functions that run an op of pointwise::List, or its backward, by the kernels of
-// pointwise_kernels.cuh. Included by the .cu file of each half of the list; each compiles for itself.
+// The tables of pointwise_device.h: host functions that run an op of pointwise::List, or its
+// backward, by the kernels of pointwise_kernels.cuh. Included by the .cu file of each half of the
+// list; each compiles for itself.
 #pragma once
 
 #include "ops/pointwise_device.h"
@@ -36,13 +37,16 @@ struct Backward {
   }
 };
 
-// y = relu(x) and a bit per element (ops/relu_mask.h). A thread owns 8 elements of a row and their mask byte; threads beyond the row
-// write the zeros of its padding. Reads x once, writes y and the mask once. vec: every row is aligned for 16-byte accesses.
+// y = relu(x) and a bit per element (ops/relu_mask.h). A thread owns 8 elements of a row and their
+// mask byte; threads beyond the row write the zeros of its padding. Reads x once, writes y and the
+// mask once. vec: every row is aligned for 16-byte accesses.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-relu_masked(int64_t rows, int64_t cols, int64_t mask_row, bool vec, In<T> x, Out<T> y, Out<uint8_t> mask) {
+relu_masked(
+    int64_t rows, int64_t cols, int64_t mask_row, bool vec, In<T> x, Out<T> y, Out<uint8_t> mask) {
   for (int64_t i = first_item(); i < rows * mask_row; i += item_step()) {
-    const int64_t row = i / mask_row, begin = (i - row * mask_row) * 8, left = cols - begin, at = row * cols + begin;
+    const int64_t row = i / mask_row, begin = (i - row * mask_row) * 8, left = cols - begin,
+                  at = row * cols + begin;
     const auto keeps = [](T v) { return !(compute_t<T>(v) <= compute_t<T>(0)); };
     uint32_t bits = 0;
     if (vec && left >= 8) {
@@ -73,10 +77,12 @@ relu_masked(int64_t rows, int64_t cols, int64_t mask_row, bool vec, In<T> x, Out
 // dx = dy where the mask has a bit, else 0. Owners as in relu_masked.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-relu_masked_backward(int64_t rows, int64_t cols, int64_t mask_row, bool vec, In<T> dy, In<uint8_t> mask, Out<T> dx) {
+relu_masked_backward(
+    int64_t rows, int64_t cols, int64_t mask_row, bool vec, In<T> dy, In<uint8_t> mask, Out<T> dx) {
   const int64_t bytes = (cols + 7) / 8;  // of a mask row, less the padding
   for (int64_t i = first_item(); i < rows * bytes; i += item_step()) {
-    const int64_t row = i / bytes, begin = (i - row * bytes) * 8, left = cols - begin, at = row * cols + begin;
+    const int64_t row = i / bytes, begin = (i - row * bytes) * 8, left = cols - begin,
+                  at = row * cols + begin;
     const uint32_t bits = mask[row * mask_row + begin / 8];
     if (vec && left >= 8) {
       SINTER_UNROLL
@@ -108,15 +114,16 @@ void pointwise_forward_as(const Call& call) {
     if (call.out.size() > 1) {
       const int64_t items = call.out[1].numel(), cols = y.size(-1);
       if (y.numel() == 0) return;
-      return launch<relu_masked<T>>(item_grid(items), kItemBlock, 0, y.numel() / cols, cols, relu_mask_row(cols),
-                                    has_vec_rows<T>(call.in[0], y), in<T>(call.in[0]), out<T>(y), out<uint8_t>(call.out[1]));
+      return launch<relu_masked<T>>(item_grid(items), kItemBlock, 0, y.numel() / cols, cols,
+          relu_mask_row(cols), has_vec_rows<T>(call.in[0], y), in<T>(call.in[0]), out<T>(y),
+          out<uint8_t>(call.out[1]));
     }
   }
   const auto op = pointwise::with_number<compute_t<T>>(call.as<Op>());
   [&]<size_t... I>(std::index_sequence<I...>) {
-    launch_pointwise<T, pointwise::Element<Op, T, I>...>(Forward<std::remove_const_t<decltype(op)>, T>{op}, y, {}, {&call.in[I]...});
-  }
-  (std::make_index_sequence<Op::arity>());
+    launch_pointwise<T, pointwise::Element<Op, T, I>...>(
+        Forward<std::remove_const_t<decltype(op)>, T>{op}, y, {}, {&call.in[I]...});
+  }(std::make_index_sequence<Op::arity>());
 }
 
 template <class Op, class T>
@@ -125,26 +132,29 @@ void pointwise_backward_as(const Call& call) {
   if constexpr (Op::saves == Saves::mask) {
     if (dx.numel() == 0) return;
     const int64_t cols = dx.size(-1), rows = dx.numel() / cols;
-    launch<relu_masked_backward<T>>(item_grid(rows * ((cols + 7) / 8)), kItemBlock, 0, rows, cols, relu_mask_row(cols),
-                                    has_vec_rows<T>(dy, dx), in<T>(dy), in<uint8_t>(call.in[1]), out<T>(dx));
+    launch<relu_masked_backward<T>>(item_grid(rows * ((cols + 7) / 8)), kItemBlock, 0, rows, cols,
+        relu_mask_row(cols), has_vec_rows<T>(dy, dx), in<T>(dy), in<uint8_t>(call.in[1]),
+        out<T>(dx));
   } else {
     const auto op = pointwise::with_number<compute_t<T>>(call.as<Op>());
     const Tensor second = pointwise::kGrads<Op> == 2 ? call.out[1] : Tensor();
     [&]<size_t... I>(std::index_sequence<I...>) {
-      launch_pointwise<T, T, pointwise::Element<Op, T, I>...>(Backward<std::remove_const_t<decltype(op)>, T>{op}, dx, second,
-                                                              {&dy, &call.in[1 + I]...});
-    }
-    (std::make_index_sequence<pointwise::kSavedValues<Op>>());
+      launch_pointwise<T, T, pointwise::Element<Op, T, I>...>(
+          Backward<std::remove_const_t<decltype(op)>, T>{op}, dx, second,
+          {&dy, &call.in[1 + I]...});
+    }(std::make_index_sequence<pointwise::kSavedValues<Op>>());
   }
 }
 
 template <class Op>
 void pointwise_forward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { pointwise_forward_as<Op, decltype(zero)>(call); });
+  visit_float(
+      call.out[0].dtype(), [&](auto zero) { pointwise_forward_as<Op, decltype(zero)>(call); });
 }
 template <class Op>
 void pointwise_backward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { pointwise_backward_as<Op, decltype(zero)>(call); });
+  visit_float(
+      call.out[0].dtype(), [&](auto zero) { pointwise_backward_as<Op, decltype(zero)>(call); });
 }
 
 template <class... Op>

@@ -1,5 +1,6 @@
-// sum, mean and max over any dims, and sum_to, the adjoint of broadcasting. One pass per run of neighbouring reduced dims, the last first.
-// The gradient of sum and mean is a view; that of max goes to the first maximum.
+// sum, mean and max over any dims, and sum_to, the adjoint of broadcasting. One pass per run of
+// neighbouring reduced dims, the last first. The gradient of sum and mean is a view; that of max
+// goes to the first maximum.
 #include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -29,19 +30,23 @@ Shape reduced_shape(const Shape& x, uint32_t mask, bool keepdim) {
 Tensors infer(const char* op, Operands in, const Attrs& attrs) {
   check_floating(op, "x", in[0]);
   const auto& a = attrs.as<ReduceAttrs>();
-  return {Tensor::meta(reduced_shape(in[0].shape(), reduced_dims(op, a, in[0].rank()), a.keepdim), in[0].dtype(), in[0].device())};
+  return {Tensor::meta(reduced_shape(in[0].shape(), reduced_dims(op, a, in[0].rank()), a.keepdim),
+      in[0].dtype(), in[0].device())};
 }
 Tensors infer_sum(Operands in, const Attrs& attrs) { return infer("sum", in, attrs); }
 Tensors infer_mean(Operands in, const Attrs& attrs) { return infer("mean", in, attrs); }
 Tensors infer_max(Operands in, const Attrs& attrs) {
   Tensors out = infer("max", in, attrs);
   SINTER_CHECK(in[0].numel() > 0 || out[0].numel() == 0, shape,
-               cat("max: nothing to compare: x is ", in[0].describe(), "; every reduced dim must have at least 1 element"));
+      cat("max: nothing to compare: x is ", in[0].describe(),
+          "; every reduced dim must have at least 1 element"));
   return out;
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }
-Cost mean_cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel() + out[0].numel(), in, out); }
+Cost mean_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(in[0].numel() + out[0].numel(), in, out);
+}
 
 struct Sum {
   template <class V, class T>
@@ -82,10 +87,13 @@ void reduce_middle(const T* x, int64_t outer, int64_t n, int64_t inner, V* y) {
       for (int64_t o = begin; o < end; ++o) y[o] = R::template row<V>(x + o * n, n);
     });
   } else if (outer == 1) {
-    parallel_for(inner, grain_of(bytes), [&](int64_t begin, int64_t end) { R::columns(x + begin, n, inner, end - begin, y + begin); });
+    parallel_for(inner, grain_of(bytes), [&](int64_t begin, int64_t end) {
+      R::columns(x + begin, n, inner, end - begin, y + begin);
+    });
   } else {
     parallel_for(outer, grain_of(bytes * inner), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) R::columns(x + o * n * inner, n, inner, inner, y + o * inner);
+      for (int64_t o = begin; o < end; ++o)
+        R::columns(x + o * n * inner, n, inner, inner, y + o * inner);
     });
   }
 }
@@ -109,7 +117,8 @@ void reduce(const Call& call, bool mean) {
       for (; d > 0 && mask >> (d - 1) & 1; --d) n *= x.size(d - 1);
       int64_t outer = 1;
       for (int i = 0; i < d; ++i) outer *= x.size(i);
-      V* next = now && now == scratch<V, 4>(0) ? scratch<V, 5>(outer * inner) : scratch<V, 4>(outer * inner);
+      V* next = now && now == scratch<V, 4>(0) ? scratch<V, 5>(outer * inner)
+                                               : scratch<V, 4>(outer * inner);
       if (now) {
         reduce_middle<R>(now, outer, n, inner, next);
       } else {
@@ -119,7 +128,8 @@ void reduce(const Call& call, bool mean) {
     }
     const V factor = mean ? V(1) / static_cast<V>(x.numel() / y.numel()) : V(1);
     // A scalar has no dim to reduce, and no `now`.
-    for (int64_t i = 0; i < y.numel(); ++i) y.data<T>()[i] = T((now ? now[i] : V(x.data<T>()[i])) * factor);
+    for (int64_t i = 0; i < y.numel(); ++i)
+      y.data<T>()[i] = T((now ? now[i] : V(x.data<T>()[i])) * factor);
   });
 }
 void sum_cpu(const Call& call) { reduce<Sum>(call, false); }
@@ -129,11 +139,14 @@ void max_cpu(const Call& call) { reduce<Max>(call, false); }
 // The gradient of every output, spread over what it was reduced from.
 Tensor spread(const char* op, const Saved& saved, const Tensor& dy) {
   const Tensor& x = saved.in[0];
-  return broadcast_to(reshape(dy, reduced_shape(x.shape(), reduced_dims(op, saved.as<ReduceAttrs>(), x.rank()), true)), x.shape());
+  return broadcast_to(reshape(dy, reduced_shape(x.shape(),
+                                      reduced_dims(op, saved.as<ReduceAttrs>(), x.rank()), true)),
+      x.shape());
 }
 Tensors sum_grad(const Saved& saved, Operands grads) { return {spread("sum", saved, grads[0])}; }
 Tensors mean_grad(const Saved& saved, Operands grads) {
-  const double count = static_cast<double>(saved.in[0].numel()) / static_cast<double>(std::max<int64_t>(grads[0].numel(), 1));
+  const double count = static_cast<double>(saved.in[0].numel()) /
+                       static_cast<double>(std::max<int64_t>(grads[0].numel(), 1));
   return {spread("mean", saved, scale(grads[0], 1 / count))};
 }
 Tensors max_grad(const Saved& saved, Operands grads) {
@@ -145,10 +158,12 @@ Tensors infer_max_backward(Operands in, const Attrs& attrs) {
   check_same_dtype("max_backward", "dy", in[0], "x", in[1]);
   check_same_dtype("max_backward", "dy", in[0], "y", in[2]);
   const auto& a = attrs.as<ReduceAttrs>();
-  const Shape wanted = reduced_shape(in[1].shape(), reduced_dims("max_backward", a, in[1].rank()), a.keepdim);
+  const Shape wanted =
+      reduced_shape(in[1].shape(), reduced_dims("max_backward", a, in[1].rank()), a.keepdim);
   SINTER_CHECK(in[0].shape() == wanted && in[2].shape() == wanted, shape,
-               cat("max_backward: shapes do not fit: ", describe({{"dy", &in[0]}, {"x", &in[1]}, {"y", &in[2]}}), "; dy and y must be ",
-                   wanted.str()));
+      cat("max_backward: shapes do not fit: ",
+          describe({{"dy", &in[0]}, {"x", &in[1]}, {"y", &in[2]}}), "; dy and y must be ",
+          wanted.str()));
   return {meta_like(in[1])};
 }
 
@@ -184,75 +199,91 @@ void max_backward_cpu(const Call& call) {
 
 std::vector<Sample> samples() {
   return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = ReduceAttrs{}, .what = "all"},
-          {.in = {sample_tensor({}, 2)}, .attrs = ReduceAttrs{}, .what = "scalar"},
-          {.in = {sample_tensor({5, 17}, 3)}, .attrs = ReduceAttrs{{1}, false}, .what = "rows"},
-          {.in = {sample_tensor({17, 5}, 4)}, .attrs = ReduceAttrs{{0}, true}, .what = "columns, kept"},
-          {.in = {sample_tensor({2, 3, 4}, 5)}, .attrs = ReduceAttrs{{-2}, false}, .what = "the middle"},
-          {.in = {sample_tensor({3, 2, 4, 2}, 6)}, .attrs = ReduceAttrs{{0, 2}, false}, .what = "two apart"},
-          {.in = {sample_tensor({0, 4}, 7)}, .attrs = ReduceAttrs{{1}, false}, .what = "empty batch"},
-          {.in = {transpose(sample_tensor({6, 4}, 8))}, .attrs = ReduceAttrs{{1}, false}, .what = "transposed"},
-          bad_sample({sample_tensor({3, 4}, 9)}, ReduceAttrs{{2}, false}, "no such dim"),
-          bad_sample({Tensor::zeros({3, 4}, DType::i32)}, ReduceAttrs{}, "integers")};
+      {.in = {sample_tensor({}, 2)}, .attrs = ReduceAttrs{}, .what = "scalar"},
+      {.in = {sample_tensor({5, 17}, 3)}, .attrs = ReduceAttrs{{1}, false}, .what = "rows"},
+      {.in = {sample_tensor({17, 5}, 4)}, .attrs = ReduceAttrs{{0}, true}, .what = "columns, kept"},
+      {.in = {sample_tensor({2, 3, 4}, 5)},
+          .attrs = ReduceAttrs{{-2}, false},
+          .what = "the middle"},
+      {.in = {sample_tensor({3, 2, 4, 2}, 6)},
+          .attrs = ReduceAttrs{{0, 2}, false},
+          .what = "two apart"},
+      {.in = {sample_tensor({0, 4}, 7)}, .attrs = ReduceAttrs{{1}, false}, .what = "empty batch"},
+      {.in = {transpose(sample_tensor({6, 4}, 8))},
+          .attrs = ReduceAttrs{{1}, false},
+          .what = "transposed"},
+      bad_sample({sample_tensor({3, 4}, 9)}, ReduceAttrs{{2}, false}, "no such dim"),
+      bad_sample({Tensor::zeros({3, 4}, DType::i32)}, ReduceAttrs{}, "integers")};
 }
 std::vector<Sample> max_samples() {
   std::vector<Sample> all = samples();
-  all.push_back(bad_sample({sample_tensor({0, 4}, 10)}, ReduceAttrs{{0}, false}, "nothing to compare"));
+  all.push_back(
+      bad_sample({sample_tensor({0, 4}, 10)}, ReduceAttrs{{0}, false}, "nothing to compare"));
   return all;
 }
 std::vector<Sample> max_backward_samples() {
   const Tensor x = sample_tensor({5, 7}, 1);
-  return {{.in = {sample_tensor({5}, 2), x, max(x, {1})}, .attrs = ReduceAttrs{{1}, false}, .what = "rows"},
-          {.in = {sample_tensor({0}, 3), sample_tensor({0, 4}, 4), sample_tensor({0}, 5)},
-           .attrs = ReduceAttrs{{1}, false},
-           .what = "empty batch"},
-          bad_sample({sample_tensor({7}, 2), x, max(x, {1})}, ReduceAttrs{{1}, false}, "another gradient")};
+  return {{.in = {sample_tensor({5}, 2), x, max(x, {1})},
+              .attrs = ReduceAttrs{{1}, false},
+              .what = "rows"},
+      {.in = {sample_tensor({0}, 3), sample_tensor({0, 4}, 4), sample_tensor({0}, 5)},
+          .attrs = ReduceAttrs{{1}, false},
+          .what = "empty batch"},
+      bad_sample(
+          {sample_tensor({7}, 2), x, max(x, {1})}, ReduceAttrs{{1}, false}, "another gradient")};
 }
 
 }  // namespace
 
 const OpDef kSumOp{.name = "sum",
-                   .attrs = attr_type<ReduceAttrs>(),
-                   .infer = infer_sum,
-                   .cost = cost,
-                   .cpu = sum_cpu,
-                   .cuda = SINTER_IF_CUDA(on_cuda::sum),
-                   .simt = on_simt::sum,
-                   .backward = sum_grad,
-                   .samples = samples};
+    .attrs = attr_type<ReduceAttrs>(),
+    .infer = infer_sum,
+    .cost = cost,
+    .cpu = sum_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::sum),
+    .simt = on_simt::sum,
+    .backward = sum_grad,
+    .samples = samples};
 const OpDef kMeanOp{.name = "mean",
-                    .attrs = attr_type<ReduceAttrs>(),
-                    .infer = infer_mean,
-                    .cost = mean_cost,
-                    .cpu = mean_cpu,
-                    .cuda = SINTER_IF_CUDA(on_cuda::mean),
-                    .simt = on_simt::mean,
-                    .backward = mean_grad,
-                    .samples = samples};
+    .attrs = attr_type<ReduceAttrs>(),
+    .infer = infer_mean,
+    .cost = mean_cost,
+    .cpu = mean_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::mean),
+    .simt = on_simt::mean,
+    .backward = mean_grad,
+    .samples = samples};
 const OpDef kMaxOp{.name = "max",
-                   .attrs = attr_type<ReduceAttrs>(),
-                   .infer = infer_max,
-                   .cost = cost,
-                   .cpu = max_cpu,
-                   .cuda = SINTER_IF_CUDA(on_cuda::max),
-                   .simt = on_simt::max,
-                   .backward = max_grad,
-                   .saves_in = 1,
-                   .saves_out = 1,
-                   .samples = max_samples};
+    .attrs = attr_type<ReduceAttrs>(),
+    .infer = infer_max,
+    .cost = cost,
+    .cpu = max_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::max),
+    .simt = on_simt::max,
+    .backward = max_grad,
+    .saves_in = 1,
+    .saves_out = 1,
+    .samples = max_samples};
 const OpDef kMaxBackwardOp{.name = "max_backward",
-                           .min_inputs = 3,
-                           .max_inputs = 3,
-                           .attrs = attr_type<ReduceAttrs>(),
-                           .infer = infer_max_backward,
-                           .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
-                           .cpu = max_backward_cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::max_backward),
-                           .simt = on_simt::max_backward,
-                           .samples = max_backward_samples};
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .attrs = attr_type<ReduceAttrs>(),
+    .infer = infer_max_backward,
+    .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
+    .cpu = max_backward_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::max_backward),
+    .simt = on_simt::max_backward,
+    .samples = max_backward_samples};
 
-Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kSumOp, {x}, ReduceAttrs{dims, keepdim}); }
-Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kMeanOp, {x}, ReduceAttrs{dims, keepdim}); }
-Tensor max(const Tensor& x, const Dims& dims, bool keepdim) { return apply1(kMaxOp, {x}, ReduceAttrs{dims, keepdim}); }
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return apply1(kSumOp, {x}, ReduceAttrs{dims, keepdim});
+}
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  return apply1(kMeanOp, {x}, ReduceAttrs{dims, keepdim});
+}
+Tensor max(const Tensor& x, const Dims& dims, bool keepdim) {
+  return apply1(kMaxOp, {x}, ReduceAttrs{dims, keepdim});
+}
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   check_defined("sum_to", "x", x);
@@ -261,9 +292,9 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   Dims dims;
   for (int d = 0; d < x.rank(); ++d) {
     const int64_t wanted = d < extra ? 1 : shape[d - extra];
-    SINTER_CHECK(
-        extra >= 0 && (wanted == x.size(d) || wanted == 1), shape,
-        cat("sum_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(), "; at dim ", d, " ", x.size(d), " and ", wanted));
+    SINTER_CHECK(extra >= 0 && (wanted == x.size(d) || wanted == 1), shape,
+        cat("sum_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(), "; at dim ",
+            d, " ", x.size(d), " and ", wanted));
     if (wanted != x.size(d) || d < extra) dims.push_back(d);
   }
   const Tensor y = dims.rank() ? sum(x, dims) : x;

@@ -1,4 +1,5 @@
-// Reductions: sum, mean, max over any dims, sum_rows, squared_norm, and max_backward; one launch each.
+// Reductions: sum, mean, max over any dims, sum_rows, squared_norm, and max_backward; one launch
+// each.
 #include <algorithm>
 
 #include "ops/block_reduce.cuh"
@@ -22,13 +23,15 @@ struct Groups {
   }
 };
 
-// y[o] = factor * join over k of term(x[kept.offset(o) + reduced.offset(k)]),  o < outputs, k < terms
+// y[o] = factor * join over k of term(x[kept.offset(o) + reduced.offset(k)]),  o < outputs, k <
+// terms
 struct Reduction {
   Groups kept, reduced;
   int64_t outputs = 1, terms = 1;
 };
 
-// Joined in runs of 16 terms, and runs with one another, so that rounding errors grow with terms / 16.
+// Joined in runs of 16 terms, and runs with one another, so that rounding errors grow with terms
+// / 16.
 template <class R, class V, class Load>
 SINTER_DEVICE_FN V join_terms(int64_t begin, int64_t end, int64_t step, const Load& load) {
   V all = R::template start<V>();
@@ -42,7 +45,8 @@ SINTER_DEVICE_FN V join_terms(int64_t begin, int64_t end, int64_t step, const Lo
 
 // The last block to arrive joins the splits of every output, in order.
 template <class R, class U, class V>
-SINTER_DEVICE_FN void join_splits(const Partials<V>& partials, const Out<U>& y, int64_t outputs, V factor) {
+SINTER_DEVICE_FN void join_splits(
+    const Partials<V>& partials, const Out<U>& y, int64_t outputs, V factor) {
   const int64_t splits = grid_y();
   if (!ticket(partials.ticket, static_cast<uint32_t>(grid_x() * splits))) return;
   for (int64_t o = thread_x(); o < outputs; o += threads_per_block()) {
@@ -52,10 +56,12 @@ SINTER_DEVICE_FN void join_splits(const Partials<V>& partials, const Out<U>& y, 
   }
 }
 
-// Terms lie side by side. Block (o, s) owns split s of output o, its threads the terms in turn, N at once. Reads x once, writes y.
-// REQUIRES: N > 1 only if all terms of an output lie side by side, on 16 bytes, and splits are multiples of N.
+// Terms lie side by side. Block (o, s) owns split s of output o, its threads the terms in turn, N
+// at once. Reads x once, writes y. REQUIRES: N > 1 only if all terms of an output lie side by side,
+// on 16 bytes, and splits are multiples of N.
 template <class R, class T, class U, int N>
-SINTER_KERNEL reduce_rows(In<T> x, Out<U> y, Reduction r, int64_t per_split, compute_t<T> factor, Partials<compute_t<T>> partials) {
+SINTER_KERNEL reduce_rows(In<T> x, Out<U> y, Reduction r, int64_t per_split, compute_t<T> factor,
+    Partials<compute_t<T>> partials) {
   using V = compute_t<T>;
   const int64_t o = block_x(), first = r.kept.offset(o), begin = block_y() * per_split;
   const int64_t end = begin + per_split < r.terms ? begin + per_split : r.terms;
@@ -75,18 +81,20 @@ SINTER_KERNEL reduce_rows(In<T> x, Out<U> y, Reduction r, int64_t per_split, com
   join_splits<R>(partials, y, r.outputs, factor);
 }
 
-// Outputs lie side by side. A block owns 32 of them, a lane one, its warps the terms in turn, joined in order. Reads x once, writes y.
+// Outputs lie side by side. A block owns 32 of them, a lane one, its warps the terms in turn,
+// joined in order. Reads x once, writes y.
 template <class R, class T, class U>
-SINTER_KERNEL reduce_columns(In<T> x, Out<U> y, Reduction r, int64_t per_split, compute_t<T> factor, Partials<compute_t<T>> partials) {
+SINTER_KERNEL reduce_columns(In<T> x, Out<U> y, Reduction r, int64_t per_split, compute_t<T> factor,
+    Partials<compute_t<T>> partials) {
   using V = compute_t<T>;
   auto& tile = shared<SharedTile<V, 32, 32>>();
   const int64_t o = block_x() * 32 + lane(), begin = block_y() * per_split;
   const int64_t end = begin + per_split < r.terms ? begin + per_split : r.terms;
   if (o < r.outputs) {
     const int64_t first = r.kept.offset(o);
-    tile.put(warp(), lane(), join_terms<R, V>(begin + warp(), end, warps_per_block(), [&](int64_t k) {
-               return R::term(V(x[first + r.reduced.offset(k)]));
-             }));
+    tile.put(warp(), lane(),
+        join_terms<R, V>(begin + warp(), end, warps_per_block(),
+            [&](int64_t k) { return R::term(V(x[first + r.reduced.offset(k)])); }));
   }
   block_sync();
   if (warp() == 0 && o < r.outputs) {
@@ -101,8 +109,8 @@ SINTER_KERNEL reduce_columns(In<T> x, Out<U> y, Reduction r, int64_t per_split, 
   if (grid_y() > 1) join_splits<R>(partials, y, r.outputs, factor);
 }
 
-// dx = dy at the first term that equals the maximum y (the first NaN if it is NaN), else 0. A warp owns an output and all its terms.
-// Reads dy, y once and x up to once, writes dx.
+// dx = dy at the first term that equals the maximum y (the first NaN if it is NaN), else 0. A warp
+// owns an output and all its terms. Reads dy, y once and x up to once, writes dx.
 template <class T>
 SINTER_KERNEL max_backward_kernel(In<T> dy, In<T> x, In<T> y, Out<T> dx, Reduction r) {
   using V = compute_t<T>;
@@ -121,7 +129,8 @@ SINTER_KERNEL max_backward_kernel(In<T> dy, In<T> x, In<T> y, Out<T> dx, Reducti
     first = other < first ? other : first;
   }
   const T g = dy[o];
-  for (int64_t k = lane(); k < r.terms; k += 32) dx.put(at + r.reduced.offset(k), k == first ? g : T(V(0)));
+  for (int64_t k = lane(); k < r.terms; k += 32)
+    dx.put(at + r.reduced.offset(k), k == first ? g : T(V(0)));
 }
 
 namespace {
@@ -142,7 +151,8 @@ Reduction reduction_of(const Shape& x, uint32_t mask) {
       g.size[g.n] = x[d], g.stride[g.n] = stride, ++g.n, last = kind;
     }
   }
-  for (Groups* g : {&r.kept, &r.reduced}) std::reverse(g->size, g->size + g->n), std::reverse(g->stride, g->stride + g->n);
+  for (Groups* g : {&r.kept, &r.reduced})
+    std::reverse(g->size, g->size + g->n), std::reverse(g->stride, g->stride + g->n);
   return r;
 }
 
@@ -153,10 +163,12 @@ Reduction reduction_of(const Call& call, const Shape& x) {
   return reduction_of(x, mask);
 }
 
-// Terms per split: so many that each has `least`, that 128 blocks are busy, and that the partials have room.
+// Terms per split: so many that each has `least`, that 128 blocks are busy, and that the partials
+// have room.
 int64_t per_split_of(const Reduction& r, int64_t blocks, int64_t least) {
   const int64_t splits = std::min({128 / blocks, r.terms / least, kPartials / r.outputs});
-  return splits <= 1 ? std::max<int64_t>(r.terms, 1) : blocks_for(blocks_for(r.terms, splits), 64) * 64;
+  return splits <= 1 ? std::max<int64_t>(r.terms, 1)
+                     : blocks_for(blocks_for(r.terms, splits), 64) * 64;
 }
 
 template <class R, class T, class U>
@@ -167,15 +179,19 @@ void reduce(const Tensor& x, const Tensor& y, const Reduction& r, bool mean = fa
   if (r.kept.n > 0 && r.kept.stride[r.kept.n - 1] == 1) {
     if constexpr (!std::is_same_v<R, SumOfSquares>) {
       const int64_t blocks = blocks_for(r.outputs, 32), per_split = per_split_of(r, blocks, 512);
-      launch<reduce_columns<R, T, U>>({blocks, blocks_for(std::max<int64_t>(r.terms, 1), per_split)}, block_for(per_split * 4, 1024),
-                                      sizeof(SharedTile<V, 32, 32>), in<T>(x), out<U>(y), r, per_split, factor, operands);
+      launch<reduce_columns<R, T, U>>(
+          {blocks, blocks_for(std::max<int64_t>(r.terms, 1), per_split)},
+          block_for(per_split * 4, 1024), sizeof(SharedTile<V, 32, 32>), in<T>(x), out<U>(y), r,
+          per_split, factor, operands);
     }
     return;
   }
   const auto rows = [&]<int N>(std::integral_constant<int, N>) {
     const int64_t per_split = per_split_of(r, r.outputs, 16384);
-    launch<reduce_rows<R, T, U, N>>({r.outputs, blocks_for(std::max<int64_t>(r.terms, 1), per_split)}, block_for(per_split / (4 * N), 512),
-                                    sizeof(Shared<V, 32>), in<T>(x), out<U>(y), r, per_split, factor, operands);
+    launch<reduce_rows<R, T, U, N>>(
+        {r.outputs, blocks_for(std::max<int64_t>(r.terms, 1), per_split)},
+        block_for(per_split / (4 * N), 512), sizeof(Shared<V, 32>), in<T>(x), out<U>(y), r,
+        per_split, factor, operands);
   };
   if (r.reduced.n == 1 && r.terms % kVec<T> == 0 && is_aligned(x)) {
     rows(std::integral_constant<int, kVec<T>>());
@@ -188,7 +204,8 @@ template <class R>
 void reduce(const Call& call, bool mean = false) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
-  visit_float(x.dtype(), [&]<class T>(T) { reduce<R, T, T>(x, y, reduction_of(call, x.shape()), mean); });
+  visit_float(
+      x.dtype(), [&]<class T>(T) { reduce<R, T, T>(x, y, reduction_of(call, x.shape()), mean); });
 }
 
 }  // namespace
@@ -200,12 +217,16 @@ void max(const Call& call) { reduce<MaxOf>(call); }
 void sum_rows(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
-  visit_float(x.dtype(), [&]<class T>(T) { reduce<SumOf, T, compute_t<T>>(x, y, reduction_of(x.shape(), (1u << (x.rank() - 1)) - 1)); });
+  visit_float(x.dtype(), [&]<class T>(T) {
+    reduce<SumOf, T, compute_t<T>>(x, y, reduction_of(x.shape(), (1u << (x.rank() - 1)) - 1));
+  });
 }
 
 void squared_norm(const Call& call) {
   const Tensor& x = call.in[0];
-  visit_float(x.dtype(), [&]<class T>(T) { reduce<SumOfSquares, T, compute_t<T>>(x, call.out[0], reduction_of(x.shape(), ~0u)); });
+  visit_float(x.dtype(), [&]<class T>(T) {
+    reduce<SumOfSquares, T, compute_t<T>>(x, call.out[0], reduction_of(x.shape(), ~0u));
+  });
 }
 
 void max_backward(const Call& call) {
@@ -213,8 +234,8 @@ void max_backward(const Call& call) {
   if (x.numel() == 0) return;
   visit_float(x.dtype(), [&]<class T>(T) {
     const Reduction r = reduction_of(call, x.shape());
-    launch<max_backward_kernel<T>>({blocks_for(r.outputs, 4)}, 128, 0, in<T>(call.in[0]), in<T>(x), in<T>(call.in[2]), out<T>(call.out[0]),
-                                   r);
+    launch<max_backward_kernel<T>>({blocks_for(r.outputs, 4)}, 128, 0, in<T>(call.in[0]), in<T>(x),
+        in<T>(call.in[2]), out<T>(call.out[0]), r);
   });
 }
 

@@ -1,5 +1,6 @@
-// One bit per element of a ReLU's input, set where the gradient passes. Row b, feature o: byte b * (ld / 8) + o / 8, bit o % 8, where ld is
-// the row length rounded up to 128 bits: the layout that cuBLASLt's ReLU epilogues use, so own and library kernels mix.
+// One bit per element of a ReLU's input, set where the gradient passes. Row b, feature o: byte b *
+// (ld / 8) + o / 8, bit o % 8, where ld is the row length rounded up to 128 bits: the layout that
+// cuBLASLt's ReLU epilogues use, so own and library kernels mix.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ inline Shape relu_mask_shape(const Shape& x) {
   return mask;
 }
 
-// y = relu(x) over one row; mask (relu_mask_row(n) bytes) may be null. In place (y == x) is allowed.
+// y = relu(x) over one row; mask (relu_mask_row(n) bytes) may be null. In place (y == x) is
+// allowed.
 template <class T>
 inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
   int64_t i = 0;

@@ -1,5 +1,6 @@
-// Loops over rows and columns for the CPU kernels: tiles of kLanes rows side by side, and sums in a fixed order.
-// Sums are split at fixed places, never by the number of threads, so they are the same from run to run.
+// Loops over rows and columns for the CPU kernels: tiles of kLanes rows side by side, and sums in a
+// fixed order. Sums are split at fixed places, never by the number of threads, so they are the same
+// from run to run.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +12,12 @@
 
 namespace sinter {
 
-// tile[c * kLanes + l] is column c of row l: a loop over l is one vector, however short the rows are.
+// tile[c * kLanes + l] is column c of row l: a loop over l is one vector, however short the rows
+// are.
 inline constexpr int64_t kLanes = 16;
 
-// Memory of the calling thread that lives until its next call of the same kind: nothing is allocated once it has grown.
+// Memory of the calling thread that lives until its next call of the same kind: nothing is
+// allocated once it has grown.
 template <class V, int Slot = 0>
 V* scratch(int64_t n) {
   static thread_local std::vector<V> memory;
@@ -22,7 +25,8 @@ V* scratch(int64_t n) {
   return memory.data();
 }
 
-// Lanes beyond `rows` get zeros. Column by column: the rows are then kLanes streams, and the tile is written in order.
+// Lanes beyond `rows` get zeros. Column by column: the rows are then kLanes streams, and the tile
+// is written in order.
 template <class T, class V>
 void load_tile(const T* x, int64_t rows, int64_t cols, V* __restrict tile) {
   if (rows == kLanes) {
@@ -31,7 +35,8 @@ void load_tile(const T* x, int64_t rows, int64_t cols, V* __restrict tile) {
     }
   } else {
     for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t l = 0; l < kLanes; ++l) tile[c * kLanes + l] = l < rows ? V(x[l * cols + c]) : V(0);
+      for (int64_t l = 0; l < kLanes; ++l)
+        tile[c * kLanes + l] = l < rows ? V(x[l * cols + c]) : V(0);
     }
   }
 }
@@ -42,12 +47,14 @@ void store_tile(const V* tile, int64_t rows, int64_t cols, T* __restrict x) {
   }
 }
 
-// f(first row, rows <= kLanes) for tiles of all rows, on all threads. row_bytes: about the work of one row, as in grain_of.
+// f(first row, rows <= kLanes) for tiles of all rows, on all threads. row_bytes: about the work of
+// one row, as in grain_of.
 template <class F>
 void for_row_tiles(int64_t rows, int64_t row_bytes, F&& f) {
-  parallel_for((rows + kLanes - 1) / kLanes, grain_of(row_bytes * kLanes), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) f(t * kLanes, std::min(kLanes, rows - t * kLanes));
-  });
+  parallel_for(
+      (rows + kLanes - 1) / kLanes, grain_of(row_bytes * kLanes), [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) f(t * kLanes, std::min(kLanes, rows - t * kLanes));
+      });
 }
 
 // m[l] = the maximum of row l; NaN if the row holds one.
@@ -94,7 +101,8 @@ V row_sum(const T* x, int64_t n, F&& f) {
   return part[0];
 }
 
-// sums[c] = sum over r of x[r * stride + c]: 8 rows as a tree, blocks of 256 rows apart, so the error grows as rows / 256.
+// sums[c] = sum over r of x[r * stride + c]: 8 rows as a tree, blocks of 256 rows apart, so the
+// error grows as rows / 256.
 template <class V, class T>
 void column_sums(const T* x, int64_t rows, int64_t stride, int64_t cols, V* sums) {
   constexpr int64_t kCols = 256;

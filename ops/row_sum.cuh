@@ -1,5 +1,6 @@
-// The sum over a row by half a warp, so that a warp owns two rows: row_sum() of row_loops.h, which has 16 running sums too. The same bits
-// up to 6144 terms; beyond that pieces are added in order here, pairwise there. Included by .cu files only.
+// The sum over a row by half a warp, so that a warp owns two rows: row_sum() of row_loops.h, which
+// has 16 running sums too. The same bits up to 6144 terms; beyond that pieces are added in order
+// here, pairwise there. Included by .cu files only.
 #pragma once
 
 #include "ops/pointwise_kernels.cuh"

@@ -1,4 +1,5 @@
-// softmax and log_softmax over the last dim, and their backwards. The row maximum is subtracted first, so nothing overflows.
+// softmax and log_softmax over the last dim, and their backwards. The row maximum is subtracted
+// first, so nothing overflows.
 //   log_softmax   y = (x - max) - log(sum exp(x - max))        dx = dy - exp(y) sum(dy)
 //   softmax       y = exp(x - max) / sum exp(x - max)          dx = y (dy - sum(dy y))
 #include "core/math.h"
@@ -12,21 +13,25 @@ namespace {
 
 void check_rows(const char* op, const Tensor& x) {
   check_floating(op, "x", x);
-  SINTER_CHECK(x.rank() >= 1, shape, cat(op, ": no rows: x is ", x.describe(), "; x must have at least 1 dim, it has 0"));
+  SINTER_CHECK(x.rank() >= 1, shape,
+      cat(op, ": no rows: x is ", x.describe(), "; x must have at least 1 dim, it has 0"));
 }
 
 void check_grad(const char* op, Operands in) {
   check_floating(op, "dy", in[0]);
   check_same_dtype(op, "dy", in[0], "y", in[1]);
   SINTER_CHECK(in[0].rank() >= 1 && in[0].shape() == in[1].shape(), shape,
-               cat(op, ": shapes differ: ", describe({{"dy", &in[0]}, {"y", &in[1]}}), "; they must be equal"));
+      cat(op, ": shapes differ: ", describe({{"dy", &in[0]}, {"y", &in[1]}}),
+          "; they must be equal"));
 }
 
 Cost forward_cost(Operands in, Operands out, const Attrs&) {
   const int64_t n = in[0].numel();
   return cost_of(5 * n + (n ? n / in[0].size(-1) : 0), in, out);
 }
-Cost backward_cost(Operands in, Operands out, const Attrs&) { return cost_of(4 * in[0].numel(), in, out); }
+Cost backward_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(4 * in[0].numel(), in, out);
+}
 
 // row_op(tile pointers.., cols): on tiles of the inputs, the result in the first.
 template <class RowOp>
@@ -63,7 +68,9 @@ void softmax_cpu(const Call& call) {
   on_row_tiles(call, []<class V>(V* x, V*, int64_t cols) {
     alignas(64) V m[kLanes], s[kLanes];
     tile_max(x, cols, m);
-    tile_sum(cols, s, [&](int64_t c, int64_t l) { return x[c * kLanes + l] = math::exp(x[c * kLanes + l] - m[l]); });
+    tile_sum(cols, s, [&](int64_t c, int64_t l) {
+      return x[c * kLanes + l] = math::exp(x[c * kLanes + l] - m[l]);
+    });
     for (int64_t l = 0; l < kLanes; ++l) s[l] = V(1) / s[l];
     for (int64_t c = 0; c < cols; ++c) {
       for (int64_t l = 0; l < kLanes; ++l) x[c * kLanes + l] *= s[l];
@@ -76,7 +83,8 @@ void log_softmax_backward_cpu(const Call& call) {
     alignas(64) V s[kLanes];
     tile_sum(cols, s, [&](int64_t c, int64_t l) { return dy[c * kLanes + l]; });
     for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t l = 0; l < kLanes; ++l) dy[c * kLanes + l] -= math::exp(y[c * kLanes + l]) * s[l];
+      for (int64_t l = 0; l < kLanes; ++l)
+        dy[c * kLanes + l] -= math::exp(y[c * kLanes + l]) * s[l];
     }
   });
 }
@@ -86,79 +94,96 @@ void softmax_backward_cpu(const Call& call) {
     alignas(64) V s[kLanes];
     tile_sum(cols, s, [&](int64_t c, int64_t l) { return dy[c * kLanes + l] * y[c * kLanes + l]; });
     for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t l = 0; l < kLanes; ++l) dy[c * kLanes + l] = y[c * kLanes + l] * (dy[c * kLanes + l] - s[l]);
+      for (int64_t l = 0; l < kLanes; ++l)
+        dy[c * kLanes + l] = y[c * kLanes + l] * (dy[c * kLanes + l] - s[l]);
     }
   });
 }
 
-Tensors infer_log_softmax(Operands in, const Attrs&) { return check_rows("log_softmax", in[0]), Tensors{meta_like(in[0])}; }
-Tensors infer_softmax(Operands in, const Attrs&) { return check_rows("softmax", in[0]), Tensors{meta_like(in[0])}; }
-Tensors infer_log_softmax_backward(Operands in, const Attrs&) { return check_grad("log_softmax_backward", in), Tensors{meta_like(in[0])}; }
-Tensors infer_softmax_backward(Operands in, const Attrs&) { return check_grad("softmax_backward", in), Tensors{meta_like(in[0])}; }
+Tensors infer_log_softmax(Operands in, const Attrs&) {
+  return check_rows("log_softmax", in[0]), Tensors{meta_like(in[0])};
+}
+Tensors infer_softmax(Operands in, const Attrs&) {
+  return check_rows("softmax", in[0]), Tensors{meta_like(in[0])};
+}
+Tensors infer_log_softmax_backward(Operands in, const Attrs&) {
+  return check_grad("log_softmax_backward", in), Tensors{meta_like(in[0])};
+}
+Tensors infer_softmax_backward(Operands in, const Attrs&) {
+  return check_grad("softmax_backward", in), Tensors{meta_like(in[0])};
+}
 
-Tensors log_softmax_grad(const Saved& saved, Operands grads) { return {apply1(kLogSoftmaxBackwardOp, {grads[0], saved.out[0]})}; }
-Tensors softmax_grad(const Saved& saved, Operands grads) { return {apply1(kSoftmaxBackwardOp, {grads[0], saved.out[0]})}; }
+Tensors log_softmax_grad(const Saved& saved, Operands grads) {
+  return {apply1(kLogSoftmaxBackwardOp, {grads[0], saved.out[0]})};
+}
+Tensors softmax_grad(const Saved& saved, Operands grads) {
+  return {apply1(kSoftmaxBackwardOp, {grads[0], saved.out[0]})};
+}
 
 std::vector<Sample> samples() {
   Tensor large = sample_tensor({3, 5}, 6);
   large.data<double>()[2] = 1000;  // exp would overflow
   return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({17, 10}, 2)}, .attrs = {}, .what = "more than one tile"},
-          {.in = {sample_tensor({1, 37}, 3)}, .attrs = {}, .what = "one row"},
-          {.in = {sample_tensor({2, 3, 4}, 4)}, .attrs = {}, .what = "three dims"},
-          {.in = {sample_tensor({0, 4}, 5)}, .attrs = {}, .what = "empty batch"},
-          {.in = {large}, .attrs = {}, .what = "large value", .differentiable = false},
-          {.in = {transpose(sample_tensor({6, 4}, 7))}, .attrs = {}, .what = "transposed"},
-          bad_sample({sample_tensor({}, 8)}, {}, "scalar"),
-          bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
+      {.in = {sample_tensor({17, 10}, 2)}, .attrs = {}, .what = "more than one tile"},
+      {.in = {sample_tensor({1, 37}, 3)}, .attrs = {}, .what = "one row"},
+      {.in = {sample_tensor({2, 3, 4}, 4)}, .attrs = {}, .what = "three dims"},
+      {.in = {sample_tensor({0, 4}, 5)}, .attrs = {}, .what = "empty batch"},
+      {.in = {large}, .attrs = {}, .what = "large value", .differentiable = false},
+      {.in = {transpose(sample_tensor({6, 4}, 7))}, .attrs = {}, .what = "transposed"},
+      bad_sample({sample_tensor({}, 8)}, {}, "scalar"),
+      bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
 }
 
 std::vector<Sample> backward_samples() {
   return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({17, 3}, 1), sample_tensor({17, 3}, 2)}, .attrs = {}, .what = "ragged"},
-          {.in = {sample_tensor({0, 4}, 3), sample_tensor({0, 4}, 4)}, .attrs = {}, .what = "empty batch"},
-          {.in = {broadcast_to(sample_tensor({1, 1}, 5), {3, 4}), sample_tensor({3, 4}, 6)}, .attrs = {}, .what = "spread gradient"},
-          bad_sample({sample_tensor({2, 3}, 7), sample_tensor({2, 4}, 8)}, {}, "shapes differ")};
+      {.in = {sample_tensor({17, 3}, 1), sample_tensor({17, 3}, 2)}, .attrs = {}, .what = "ragged"},
+      {.in = {sample_tensor({0, 4}, 3), sample_tensor({0, 4}, 4)},
+          .attrs = {},
+          .what = "empty batch"},
+      {.in = {broadcast_to(sample_tensor({1, 1}, 5), {3, 4}), sample_tensor({3, 4}, 6)},
+          .attrs = {},
+          .what = "spread gradient"},
+      bad_sample({sample_tensor({2, 3}, 7), sample_tensor({2, 4}, 8)}, {}, "shapes differ")};
 }
 
 }  // namespace
 
 const OpDef kSoftmaxOp{.name = "softmax",
-                       .infer = infer_softmax,
-                       .cost = forward_cost,
-                       .cpu = softmax_cpu,
-                       .cuda = SINTER_IF_CUDA(on_cuda::softmax),
-                       .simt = on_simt::softmax,
-                       .backward = softmax_grad,
-                       .saves_out = 1,
-                       .samples = samples};
+    .infer = infer_softmax,
+    .cost = forward_cost,
+    .cpu = softmax_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::softmax),
+    .simt = on_simt::softmax,
+    .backward = softmax_grad,
+    .saves_out = 1,
+    .samples = samples};
 const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
-                               .min_inputs = 2,
-                               .max_inputs = 2,
-                               .infer = infer_softmax_backward,
-                               .cost = backward_cost,
-                               .cpu = softmax_backward_cpu,
-                               .cuda = SINTER_IF_CUDA(on_cuda::softmax_backward),
-                               .simt = on_simt::softmax_backward,
-                               .samples = backward_samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer_softmax_backward,
+    .cost = backward_cost,
+    .cpu = softmax_backward_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::softmax_backward),
+    .simt = on_simt::softmax_backward,
+    .samples = backward_samples};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
-                          .infer = infer_log_softmax,
-                          .cost = forward_cost,
-                          .cpu = log_softmax_cpu,
-                          .cuda = SINTER_IF_CUDA(on_cuda::log_softmax),
-                          .simt = on_simt::log_softmax,
-                          .backward = log_softmax_grad,
-                          .saves_out = 1,
-                          .samples = samples};
+    .infer = infer_log_softmax,
+    .cost = forward_cost,
+    .cpu = log_softmax_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::log_softmax),
+    .simt = on_simt::log_softmax,
+    .backward = log_softmax_grad,
+    .saves_out = 1,
+    .samples = samples};
 const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
-                                  .min_inputs = 2,
-                                  .max_inputs = 2,
-                                  .infer = infer_log_softmax_backward,
-                                  .cost = backward_cost,
-                                  .cpu = log_softmax_backward_cpu,
-                                  .cuda = SINTER_IF_CUDA(on_cuda::log_softmax_backward),
-                                  .simt = on_simt::log_softmax_backward,
-                                  .samples = backward_samples};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer_log_softmax_backward,
+    .cost = backward_cost,
+    .cpu = log_softmax_backward_cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::log_softmax_backward),
+    .simt = on_simt::log_softmax_backward,
+    .samples = backward_samples};
 
 Tensor softmax(const Tensor& x) { return apply1(kSoftmaxOp, {x}); }
 Tensor log_softmax(const Tensor& x) { return apply1(kLogSoftmaxOp, {x}); }

@@ -1,10 +1,12 @@
-// softmax, log_softmax over the last dim and their backwards: one kernel for rows that a warp holds in registers, one for longer rows.
+// softmax, log_softmax over the last dim and their backwards: one kernel for rows that a warp holds
+// in registers, one for longer rows.
 #include "ops/block_reduce.cuh"
 #include "ops/cudnn_softmax.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// s = finish(sum of term(a, b)), y = result(a, b, s), where a = prepare(x, m): forward m is the row's maximum; backward a is dy and b is y.
+// s = finish(sum of term(a, b)), y = result(a, b, s), where a = prepare(x, m): forward m is the
+// row's maximum; backward a is dy and b is y.
 struct LogSoftmax {
   static constexpr bool kBackward = false;
   template <class V>
@@ -73,8 +75,8 @@ struct SoftmaxBackward : LogSoftmaxBackward {
   }
 };
 
-// A warp owns a row, lane l its columns l, l + 32, .. in registers. Reads x (dy and y) once, writes the result.
-// REQUIRES: cols <= 32 kPerLane
+// A warp owns a row, lane l its columns l, l + 32, .. in registers. Reads x (dy and y) once, writes
+// the result. REQUIRES: cols <= 32 kPerLane
 template <class Op, class T, int kPerLane>
 SINTER_KERNEL softmax_warp_rows(In<T> x, In<T> y, Out<T> result, int64_t rows, int cols) {
   using V = compute_t<T>;
@@ -102,8 +104,8 @@ SINTER_KERNEL softmax_warp_rows(In<T> x, In<T> y, Out<T> result, int64_t rows, i
   }
 }
 
-// A block owns a row, thread t its columns t, t + threads, .. Reads x up to three times (from the cache), dy and y twice, writes the
-// result.
+// A block owns a row, thread t its columns t, t + threads, .. Reads x up to three times (from the
+// cache), dy and y twice, writes the result.
 template <class Op, class T>
 SINTER_KERNEL softmax_block_rows(In<T> x, In<T> y, Out<T> result, int64_t cols) {
   using V = compute_t<T>;
@@ -111,11 +113,13 @@ SINTER_KERNEL softmax_block_rows(In<T> x, In<T> y, Out<T> result, int64_t cols) 
   const int64_t first = block_x() * cols;
   V m = V(-INFINITY), s = 0;
   if (!Op::kBackward) {
-    for (int64_t c = thread_x(); c < cols; c += threads_per_block()) m = max_or_nan(m, V(x[first + c]));
+    for (int64_t c = thread_x(); c < cols; c += threads_per_block())
+      m = max_or_nan(m, V(x[first + c]));
     m = block_join<MaxOf>(m, scratch);
   }
   const auto b = [&](int64_t c) { return Op::kBackward ? V(y[first + c]) : V(0); };
-  for (int64_t c = thread_x(); c < cols; c += threads_per_block()) s = s + Op::term(Op::prepare(V(x[first + c]), m), b(c));
+  for (int64_t c = thread_x(); c < cols; c += threads_per_block())
+    s = s + Op::term(Op::prepare(V(x[first + c]), m), b(c));
   s = Op::finish(block_join<SumOf>(s, scratch));
   for (int64_t c = thread_x(); c < cols; c += threads_per_block()) {
     result.put(first + c, T(Op::result(Op::prepare(V(x[first + c]), m), b(c), s)));
@@ -131,10 +135,13 @@ void on_rows(const Call& call) {
   const int64_t cols = y.size(-1), rows = y.numel() / cols;
   visit_float(y.dtype(), [&]<class T>(T) {
     const In<T> x = in<T>(call.in[0]), second = Op::kBackward ? in<T>(call.in[1]) : In<T>();
-    if (cols > 1024) return launch<softmax_block_rows<Op, T>>({rows}, 512, sizeof(Shared<compute_t<T>, 32>), x, second, out<T>(y), cols);
+    if (cols > 1024)
+      return launch<softmax_block_rows<Op, T>>(
+          {rows}, 512, sizeof(Shared<compute_t<T>, 32>), x, second, out<T>(y), cols);
     constexpr int kWarps = 4;
     const auto warps = [&]<int N>(std::integral_constant<int, N>) {
-      launch<softmax_warp_rows<Op, T, N>>({blocks_for(rows, kWarps)}, kWarps * 32, 0, x, second, out<T>(y), rows, cols);
+      launch<softmax_warp_rows<Op, T, N>>(
+          {blocks_for(rows, kWarps)}, kWarps * 32, 0, x, second, out<T>(y), rows, cols);
     };
     cols <= 32    ? warps(std::integral_constant<int, 1>())
     : cols <= 128 ? warps(std::integral_constant<int, 4>())
@@ -143,7 +150,9 @@ void on_rows(const Call& call) {
 }
 
 #if defined(__CUDACC__)
-bool by_library(const Call& call, bool log, bool backward) { return backward ? cudnn_softmax_backward(call, log) : cudnn_softmax(call, log); }
+bool by_library(const Call& call, bool log, bool backward) {
+  return backward ? cudnn_softmax_backward(call, log) : cudnn_softmax(call, log);
+}
 #else
 bool by_library(const Call&, bool, bool) { return false; }
 #endif
@@ -151,8 +160,14 @@ bool by_library(const Call&, bool, bool) { return false; }
 }  // namespace
 
 void softmax(const Call& call) { by_library(call, false, false) ? void() : on_rows<Softmax>(call); }
-void log_softmax(const Call& call) { by_library(call, true, false) ? void() : on_rows<LogSoftmax>(call); }
-void softmax_backward(const Call& call) { by_library(call, false, true) ? void() : on_rows<SoftmaxBackward>(call); }
-void log_softmax_backward(const Call& call) { by_library(call, true, true) ? void() : on_rows<LogSoftmaxBackward>(call); }
+void log_softmax(const Call& call) {
+  by_library(call, true, false) ? void() : on_rows<LogSoftmax>(call);
+}
+void softmax_backward(const Call& call) {
+  by_library(call, false, true) ? void() : on_rows<SoftmaxBackward>(call);
+}
+void log_softmax_backward(const Call& call) {
+  by_library(call, true, true) ? void() : on_rows<LogSoftmaxBackward>(call);
+}
 
 }  // namespace sinter::SINTER_KERNEL_NS

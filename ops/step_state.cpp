@@ -18,7 +18,8 @@ Tensor make_step_state(Device device) {
 
 namespace {
 void check_state(const Tensor& state) {
-  SINTER_ASSERT(state.defined() && state.dtype() == DType::u8 && state.numel() == sizeof(StepState), state.describe());
+  SINTER_ASSERT(state.defined() && state.dtype() == DType::u8 && state.numel() == sizeof(StepState),
+      state.describe());
 }
 }  // namespace
 
@@ -46,13 +47,15 @@ void reset_step_state(StepState& state, double beta1, double beta2) {
   state = {.lr = state.lr, .bias_correction1 = 1 - beta1, .bias_correction2 = 1 - beta2};
 }
 
-void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2) {
+void advance_step_state(
+    StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2) {
   const int64_t rows = losses.defined() ? losses.numel() : 0;
   double sum = 0;
   const auto add = [&](const auto* p) {
     for (int64_t i = 0; i < rows; ++i) sum += static_cast<double>(p[i]);
   };
-  if (rows > 0) losses.dtype() == DType::f64 ? add(losses.data<double>()) : add(losses.data<float>());
+  if (rows > 0)
+    losses.dtype() == DType::f64 ? add(losses.data<double>()) : add(losses.data<float>());
   advance(state, sum, rows, beta1, beta2);
   if (rng.defined()) {
     ++rng.data<int64_t>()[1];
@@ -62,7 +65,8 @@ void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rn
 
 namespace {
 
-// Since the last restart: those before the captured step that runs, if one does; then those since it began.
+// Since the last restart: those before the captured step that runs, if one does; then those since
+// it began.
 thread_local int64_t random_ops_before = 0, random_ops = 0;
 thread_local int64_t random_restarts = 0;
 
@@ -79,7 +83,8 @@ struct RngStates {
     copy_to_device(state.raw(), state.device(), fresh, sizeof fresh);
   }
   void write_first_op(int64_t id) const {
-    for (const auto& [device, state] : states) copy_to_device(state.data<int64_t>() + 2, device, &id, sizeof id);
+    for (const auto& [device, state] : states)
+      copy_to_device(state.data<int64_t>() + 2, device, &id, sizeof id);
   }
 };
 
@@ -91,7 +96,7 @@ Tensor rng_state(Device device) {
   static const bool hooked = [] {
     cuda::at_reset([] {
       std::erase_if(RngStates::of_thread().states,
-                    [](const auto& entry) { return entry.first.type == Device::Type::cuda; });
+          [](const auto& entry) { return entry.first.type == Device::Type::cuda; });
     });
     return true;
   }();
@@ -148,8 +153,10 @@ void RandomOpsOfStep::count(const Draws& draws) {
 
 void check_outside_step(const char* what) {
   const char* why = Context::current().host_reads_forbidden;
-  SINTER_CHECK(!why, state, cat(what, ": the host reads or writes memory inside ", why, "; a replay would not do it again"),
-               "do it before the step or after it");
+  SINTER_CHECK(!why, state,
+      cat(what, ": the host reads or writes memory inside ", why,
+          "; a replay would not do it again"),
+      "do it before the step or after it");
 }
 
 }  // namespace sinter

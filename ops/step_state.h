@@ -1,6 +1,7 @@
-// The run-time scalars of a training step, in memory of the device: learning rate, step count, bias corrections, loss sums, the dropout
-// counter. Kernels take a pointer, so nothing of it is ever baked into a captured step. The last update op of a step advances it (tail).
-// The host reads and writes it between steps by copies, which wait for the device.
+// The run-time scalars of a training step, in memory of the device: learning rate, step count, bias
+// corrections, loss sums, the dropout counter. Kernels take a pointer, so nothing of it is ever
+// baked into a captured step. The last update op of a step advances it (tail). The host reads and
+// writes it between steps by copies, which wait for the device.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,25 @@
 namespace sinter {
 
 struct StepState {
-  double beta1_power = 1, beta2_power = 1;  // beta^t after t steps, by recurrence (f32 would lose 1 - beta2^t at small t)
-  double lr = 0;                            // of the next step
+  double beta1_power = 1,
+         beta2_power =
+             1;   // beta^t after t steps, by recurrence (f32 would lose 1 - beta2^t at small t)
+  double lr = 0;  // of the next step
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the next step
-  int64_t step = 0;                         // steps done
-  double loss_sum = 0;                      // of row losses since last_reset
+  int64_t step = 0;                                   // steps done
+  double loss_sum = 0;                                // of row losses since last_reset
   int64_t loss_rows = 0;
-  double last_loss = 0;                     // mean row loss of the last step
-  double last_good_loss = 0;                // the last finite one
-  int64_t first_bad_step = -1;              // first step with a non-finite loss, or -1
-  uint32_t ticket = 0;                      // of the kernel that advances it: blocks that have arrived; 0 between kernels
+  double last_loss = 0;         // mean row loss of the last step
+  double last_good_loss = 0;    // the last finite one
+  int64_t first_bad_step = -1;  // first step with a non-finite loss, or -1
+  uint32_t ticket =
+      0;  // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };
 
-// What a step's last kernel does to the state, on every device: `loss_sum` of `rows` row losses (0: the step has none), summed in index
-// order. The dropout counter moves on beside it.
-SINTER_FN void advance(StepState& state, double loss_sum, int64_t rows, double beta1, double beta2) {
+// What a step's last kernel does to the state, on every device: `loss_sum` of `rows` row losses (0:
+// the step has none), summed in index order. The dropout counter moves on beside it.
+SINTER_FN void advance(
+    StepState& state, double loss_sum, int64_t rows, double beta1, double beta2) {
   if (rows > 0) {
     state.loss_sum += loss_sum;
     state.loss_rows += rows;
@@ -49,22 +54,28 @@ StepState read_step_state(const Tensor& state);
 void write_step_state(const Tensor& tensor, const StepState& state);
 // The state itself, for the kernels and tests of the CPU. REQUIRES: it is there (checked).
 StepState& host_step_state(const Tensor& state);
-// Before the first step: everything as at the start but the learning rate; bias corrections of step 1.
+// Before the first step: everything as at the start but the learning rate; bias corrections of
+// step 1.
 void reset_step_state(StepState& state, double beta1, double beta2);
-// The tail on the CPU: sums `losses` (f32, f64 or undefined), advances the state and the dropout counter.
-void advance_step_state(StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2);
+// The tail on the CPU: sums `losses` (f32, f64 or undefined), advances the state and the dropout
+// counter.
+void advance_step_state(
+    StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2);
 
-// The thread's dropout counter on a device: i64[3] = (seed, offset, first op id). Ops of one step differ by their op id, steps by the
-// offset. The first op id is 0 but inside a captured step, where the ids of the ops themselves begin at 0: see RandomOpsOfStep.
+// The thread's dropout counter on a device: i64[3] = (seed, offset, first op id). Ops of one step
+// differ by their op id, steps by the offset. The first op id is 0 but inside a captured step,
+// where the ids of the ops themselves begin at 0: see RandomOpsOfStep.
 Tensor rng_state(Device device = kCpu);
 // Of every device, for this thread.
 void manual_seed(uint64_t seed);
-// Id of the next random op since the last step; starts at 0 again when an optimizer moves the offset on.
+// Id of the next random op since the last step; starts at 0 again when an optimizer moves the
+// offset on.
 int64_t next_random_op();
 void restart_random_ops();
 
-// While it lives, random ops of this thread count from 0, and the device adds how many came before: so the ids of a captured step are
-// the same at every call, and what is drawn is what an eager call would draw. Afterwards they count on.
+// While it lives, random ops of this thread count from 0, and the device adds how many came before:
+// so the ids of a captured step are the same at every call, and what is drawn is what an eager call
+// would draw. Afterwards they count on.
 class RandomOpsOfStep {
  public:
   RandomOpsOfStep();
@@ -86,7 +97,8 @@ class RandomOpsOfStep {
   const int64_t before_, restarts_before_;
 };
 
-// Throws state inside a captured step, of which a replay would know nothing. `what` is called by the host.
+// Throws state inside a captured step, of which a replay would know nothing. `what` is called by
+// the host.
 void check_outside_step(const char* what);
 
 }  // namespace sinter

@@ -8,7 +8,9 @@ namespace {
 
 Tensors infer(Operands in, const Attrs&) {
   check_floating("sum_rows", "x", in[0]);
-  SINTER_CHECK(in[0].rank() >= 1, shape, cat("sum_rows: no columns: x is ", in[0].describe(), "; x must have at least 1 dim, it has 0"));
+  SINTER_CHECK(in[0].rank() >= 1, shape,
+      cat("sum_rows: no columns: x is ", in[0].describe(),
+          "; x must have at least 1 dim, it has 0"));
   return {Tensor::meta({in[0].size(-1)}, wide(in[0].dtype()), in[0].device())};
 }
 
@@ -21,31 +23,41 @@ void cpu(const Call& call) {
     using T = decltype(zero);
     using V = compute_t<T>;
     // Whole cache lines of sums per thread.
-    parallel_for((cols + kLanes - 1) / kLanes, grain_of(rows * kLanes * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-      const int64_t c = begin * kLanes;
-      column_sums<V>(x.data<T>() + c, rows, cols, std::min(end * kLanes, cols) - c, call.out[0].data<V>() + c);
-    });
+    parallel_for((cols + kLanes - 1) / kLanes,
+        grain_of(rows * kLanes * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+          const int64_t c = begin * kLanes;
+          column_sums<V>(x.data<T>() + c, rows, cols, std::min(end * kLanes, cols) - c,
+              call.out[0].data<V>() + c);
+        });
   });
 }
 
 Tensors backward(const Saved& saved, Operands grads) {
   const Tensor& x = saved.in[0];
-  return {broadcast_to(grads[0].dtype() == x.dtype() ? grads[0] : cast(grads[0], x.dtype()), x.shape())};
+  return {broadcast_to(
+      grads[0].dtype() == x.dtype() ? grads[0] : cast(grads[0], x.dtype()), x.shape())};
 }
 
 std::vector<Sample> samples() {
   return {{.in = {sample_tensor({7, 19}, 1)}, .attrs = {}, .what = "odd"},
-          {.in = {sample_tensor({1, 33}, 2)}, .attrs = {}, .what = "one row"},
-          {.in = {sample_tensor({3, 2, 5}, 3)}, .attrs = {}, .what = "three dims"},
-          {.in = {sample_tensor({0, 4}, 4)}, .attrs = {}, .what = "empty batch"},
-          {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = {}, .what = "transposed"},
-          bad_sample({sample_tensor({}, 6)}, {}, "scalar"),
-          bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
+      {.in = {sample_tensor({1, 33}, 2)}, .attrs = {}, .what = "one row"},
+      {.in = {sample_tensor({3, 2, 5}, 3)}, .attrs = {}, .what = "three dims"},
+      {.in = {sample_tensor({0, 4}, 4)}, .attrs = {}, .what = "empty batch"},
+      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = {}, .what = "transposed"},
+      bad_sample({sample_tensor({}, 6)}, {}, "scalar"),
+      bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
 }
 
 }  // namespace
 
-const OpDef kSumRowsOp{.name = "sum_rows", .infer = infer, .cost = cost, .cpu = cpu, .cuda = SINTER_IF_CUDA(on_cuda::sum_rows), .simt = on_simt::sum_rows, .backward = backward, .samples = samples};
+const OpDef kSumRowsOp{.name = "sum_rows",
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::sum_rows),
+    .simt = on_simt::sum_rows,
+    .backward = backward,
+    .samples = samples};
 
 Tensor sum_rows(const Tensor& x, Role role) { return apply1(kSumRowsOp, {x}, {}, role); }
 

@@ -1,5 +1,6 @@
-// The optimizers' formulas for one element, as in torch.optim.SGD, Adam and AdamW. The update ops and every fused op that applies an
-// update call these very functions, so their weights agree to the bit. A step is a value: what the StepState and the attributes give.
+// The optimizers' formulas for one element, as in torch.optim.SGD, Adam and AdamW. The update ops
+// and every fused op that applies an update call these very functions, so their weights agree to
+// the bit. A step is a value: what the StepState and the attributes give.
 #pragma once
 
 #include "core/dtype.h"
@@ -8,7 +9,8 @@
 
 namespace sinter {
 
-// g += decay p;  buffer = momentum buffer + g;  p -= lr (nesterov: g + momentum buffer, else buffer; without momentum: g)
+// g += decay p;  buffer = momentum buffer + g;  p -= lr (nesterov: g + momentum buffer, else
+// buffer; without momentum: g)
 template <class V>
 struct SgdStep {
   V lr, momentum, decay;
@@ -28,8 +30,8 @@ struct SgdStep {
   }
 };
 
-// g += l2 p (Adam) or p *= 1 - lr decay (AdamW);  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g g;
-// p -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps), bc = 1 - beta^t
+// g += l2 p (Adam) or p *= 1 - lr decay (AdamW);  m += (1 - beta1) (g - m);  v = beta2 v + (1 -
+// beta2) g g; p -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps), bc = 1 - beta^t
 template <class V>
 struct AdamStep {
   V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
@@ -53,16 +55,20 @@ struct AdamStep {
   }
 };
 
-// FLOPs per parameter: sgd 2, weight decay 2 more, momentum 2 more, nesterov 2 more; adam 13, weight decay 2 more (decoupled 1).
+// FLOPs per parameter: sgd 2, weight decay 2 more, momentum 2 more, nesterov 2 more; adam 13,
+// weight decay 2 more (decoupled 1).
 constexpr int64_t update_flops(const SgdAttrs& a) {
-  return 2 + (a.weight_decay != 0 ? 2 : 0) + (a.momentum != 0 ? 2 : 0) + (a.momentum != 0 && a.nesterov ? 2 : 0);
+  return 2 + (a.weight_decay != 0 ? 2 : 0) + (a.momentum != 0 ? 2 : 0) +
+         (a.momentum != 0 && a.nesterov ? 2 : 0);
 }
-constexpr int64_t update_flops(const AdamAttrs& a) { return 13 + (a.weight_decay == 0 ? 0 : a.decoupled ? 1 : 2); }
+constexpr int64_t update_flops(const AdamAttrs& a) {
+  return 13 + (a.weight_decay == 0 ? 0 : a.decoupled ? 1 : 2);
+}
 
 // p[i] = step(p[i], g[i], ..) over a piece; low, a bf16 copy of p, may be null.
 template <class V>
-inline void sgd_piece(const SgdStep<V>& step, V* __restrict p, const V* __restrict g, V* __restrict buffer, bf16* __restrict low,
-                      int64_t n) {
+inline void sgd_piece(const SgdStep<V>& step, V* __restrict p, const V* __restrict g,
+    V* __restrict buffer, bf16* __restrict low, int64_t n) {
   if (buffer) {
     for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], buffer[i]);
   } else {
@@ -73,8 +79,8 @@ inline void sgd_piece(const SgdStep<V>& step, V* __restrict p, const V* __restri
   }
 }
 template <class V>
-inline void adam_piece(const AdamStep<V>& step, V* __restrict p, const V* __restrict g, V* __restrict m, V* __restrict v,
-                       bf16* __restrict low, int64_t n) {
+inline void adam_piece(const AdamStep<V>& step, V* __restrict p, const V* __restrict g,
+    V* __restrict m, V* __restrict v, bf16* __restrict low, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], m[i], v[i]);
   if (low) {
     for (int64_t i = 0; i < n; ++i) low[i] = bf16(static_cast<float>(p[i]));

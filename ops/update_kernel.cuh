@@ -1,6 +1,7 @@
-// What the kernels of optimizer updates share, plain and fused: operands, the walk over a block's elements with the formulas of
-// ops/update_formulas.h, and the tail of a step: the last block to arrive (ticket()) sums the row losses and advances the StepState.
-// Every element has one owner, so the weights have the same bits as the CPU's.
+// What the kernels of optimizer updates share, plain and fused: operands, the walk over a block's
+// elements with the formulas of ops/update_formulas.h, and the tail of a step: the last block to
+// arrive (ticket()) sums the row losses and advances the StepState. Every element has one owner, so
+// the weights have the same bits as the CPU's.
 #pragma once
 
 #include <cstddef>
@@ -58,10 +59,11 @@ SINTER_DEVICE_FN V update_one(const AdamStep<V>& step, V p, V g, V& m, V& v, boo
   return step(p, g, m, v);
 }
 
-// Elements begin <= i < end, by all threads of the block; begin is a multiple of 4. Per element SGD reads 8 (momentum 12) and writes
-// 4 (8) bytes in f32, Adam 16 and 12; the copy `low` is 2 more.
+// Elements begin <= i < end, by all threads of the block; begin is a multiple of 4. Per element SGD
+// reads 8 (momentum 12) and writes 4 (8) bytes in f32, Adam 16 and 12; the copy `low` is 2 more.
 template <class V, class Step>
-SINTER_DEVICE_FN void update_elements(const Step& step, const UpdateOperands<V>& t, int64_t begin, int64_t end) {
+SINTER_DEVICE_FN void update_elements(
+    const Step& step, const UpdateOperands<V>& t, int64_t begin, int64_t end) {
   constexpr int N = kVec<V>;
   constexpr bool kAdam = std::is_same_v<Step, AdamStep<V>>;
   const bool has_state = bool(t.state1);
@@ -94,7 +96,8 @@ SINTER_DEVICE_FN void update_elements(const Step& step, const UpdateOperands<V>&
   }
 }
 
-// The tail: one thread adds the losses in index order, which are fetched by all. Needs shared memory for a TailShared.
+// The tail: one thread adds the losses in index order, which are fetched by all. Needs shared
+// memory for a TailShared.
 SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double beta2) {
   if (!ticket(step.ticket, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
   auto& shared_tile = shared<TailShared>().losses;
@@ -102,7 +105,8 @@ SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double b
   for (int64_t at = 0; at < step.rows; at += kLossTile) {
     const int n = static_cast<int>(step.rows - at < kLossTile ? step.rows - at : kLossTile);
     for (int i = thread_x(); i < n; i += threads_per_block()) {
-      shared_tile.put(i, step.losses ? static_cast<double>(step.losses[at + i]) : step.losses64[at + i]);
+      shared_tile.put(
+          i, step.losses ? static_cast<double>(step.losses[at + i]) : step.losses64[at + i]);
     }
     block_sync();
     if (thread_x() == 0) {
@@ -121,29 +125,30 @@ SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double b
 }
 
 // Elements per block for `total` of them: small enough that the machine is full, at most 64 Ki.
-inline int64_t update_chunk(int64_t total) { return std::clamp<int64_t>(blocks_for(total, 264 * 1024) * 1024, 1024, 65536); }
+inline int64_t update_chunk(int64_t total) {
+  return std::clamp<int64_t>(blocks_for(total, 264 * 1024) * 1024, 1024, 65536);
+}
 
 inline bool can_vectorize(std::initializer_list<const Tensor*> tensors) {
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [](const Tensor* t) { return !t->defined() || reinterpret_cast<uintptr_t>(t->raw()) % 16 == 0; });
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor* t) {
+    return !t->defined() || reinterpret_cast<uintptr_t>(t->raw()) % 16 == 0;
+  });
 }
 template <class V>
-UpdateOperands<V> update_operands(const Tensor& param, const Tensor& grad, const Tensor& state1, const Tensor& state2, const Tensor& low) {
-  return {in_out<V>(param),
-          in<V>(grad),
-          in_out<V>(state1),
-          in_out<V>(state2),
-          out<bf16>(low),
-          param.numel(),
-          can_vectorize({&param, &grad, &state1, &state2, &low})};
+UpdateOperands<V> update_operands(const Tensor& param, const Tensor& grad, const Tensor& state1,
+    const Tensor& state2, const Tensor& low) {
+  return {in_out<V>(param), in<V>(grad), in_out<V>(state1), in_out<V>(state2), out<bf16>(low),
+      param.numel(), can_vectorize({&param, &grad, &state1, &state2, &low})};
 }
 inline UpdateStep update_step(const Tensor& state, const Tensor& losses, const Tensor& rng) {
   auto* s = static_cast<StepState*>(state.raw());
-  UpdateStep step{
-      .scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)}, .state = {s, 1}, .ticket = {&s->ticket, 1}};
+  UpdateStep step{.scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)},
+      .state = {s, 1},
+      .ticket = {&s->ticket, 1}};
   if (losses.defined()) {
     step.rows = losses.numel();
-    losses.dtype() == DType::f64 ? step.losses64 = in<double>(losses), 0 : (step.losses = in<float>(losses), 0);
+    losses.dtype() == DType::f64     ? step.losses64 = in<double>(losses),
+                                   0 : (step.losses = in<float>(losses), 0);
   }
   if (rng.defined()) step.rng = in_out<int64_t>(rng);
   return step;

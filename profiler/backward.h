@@ -1,5 +1,5 @@
-// Which op of the forward pass an op of the backward pass belongs to: the tape asks for the number of each op it records, and says it again
-// round that op's backward. Read by the Chrome trace.
+// Which op of the forward pass an op of the backward pass belongs to: the tape asks for the number
+// of each op it records, and says it again round that op's backward. Read by the Chrome trace.
 #pragma once
 
 #include <utility>
@@ -22,7 +22,8 @@ inline uint64_t last_op_uid() noexcept { return recording() ? detail::t_ops.last
 // What this thread runs while it lives is the backward of that op; 0: of none.
 class BackwardOf {
  public:
-  explicit BackwardOf(uint64_t forward_uid) noexcept : before_(std::exchange(detail::t_ops.forward, forward_uid)) {}
+  explicit BackwardOf(uint64_t forward_uid) noexcept
+      : before_(std::exchange(detail::t_ops.forward, forward_uid)) {}
   ~BackwardOf() { detail::t_ops.forward = before_; }
   BackwardOf(const BackwardOf&) = delete;
   BackwardOf& operator=(const BackwardOf&) = delete;

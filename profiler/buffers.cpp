@@ -26,7 +26,9 @@ namespace {
 AtThreadExit::~AtThreadExit() { release_thread_buffer(); }
 }  // namespace
 
-ThreadBuffer* next_buffer(ThreadBuffer* buffer) { return buffer ? buffer->next_ : g_head.load(std::memory_order_acquire); }
+ThreadBuffer* next_buffer(ThreadBuffer* buffer) {
+  return buffer ? buffer->next_ : g_head.load(std::memory_order_acquire);
+}
 
 ThreadBuffer* thread_buffer() {
   if (t_buffer) return t_buffer;
@@ -34,7 +36,9 @@ ThreadBuffer* thread_buffer() {
   const uint32_t epoch = g_epoch.load(std::memory_order_acquire);
   for (ThreadBuffer* b = next_buffer(nullptr); b; b = next_buffer(b)) {
     bool expected = false;
-    if (b->epoch() != epoch && b->owned_.compare_exchange_strong(expected, true, std::memory_order_acq_rel)) return t_buffer = b;
+    if (b->epoch() != epoch &&
+        b->owned_.compare_exchange_strong(expected, true, std::memory_order_acq_rel))
+      return t_buffer = b;
   }
   auto* fresh = new ThreadBuffer;
   fresh->next_ = g_head.load(std::memory_order_relaxed);
@@ -50,8 +54,7 @@ ThreadBuffer* ready_buffer() noexcept {
   try {
     ThreadBuffer* buffer = thread_buffer();
     if (buffer->prepare(epoch)) return buffer;
-  } catch (const std::bad_alloc&) {
-  }
+  } catch (const std::bad_alloc&) {}
   g_dropped.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
@@ -136,12 +139,14 @@ Trace ThreadBuffer::read(bool steps_here) const {
     if (std::atomic_ref(from.t1).load(std::memory_order_acquire) != Record::kOpen) {
       to = from;
     } else {
-      to.t0 = from.t0, to.name = from.name, to.parent = from.parent, to.step = from.step, to.depth = from.depth, to.kind = from.kind;
+      to.t0 = from.t0, to.name = from.name, to.parent = from.parent, to.step = from.step,
+      to.depth = from.depth, to.kind = from.kind;
     }
   }
   const size_t launches = n_launches_.load(std::memory_order_acquire);
   trace.launches.assign(launches_.get(), launches_.get() + launches);
-  std::erase_if(trace.launches, [n](const LaunchRecord& launch) { return launch.record >= static_cast<int64_t>(n); });
+  std::erase_if(trace.launches,
+      [n](const LaunchRecord& launch) { return launch.record >= static_cast<int64_t>(n); });
   trace.memory.assign(memory_.get(), memory_.get() + n_memory_.load(std::memory_order_acquire));
   return trace;
 }

@@ -1,9 +1,11 @@
 // The buffers behind Scope and Session; nobody else includes this.
 //
-// One ThreadBuffer per thread: fixed arrays, a single writer. A record's early fields are published by the release store of `count`, its
-// late ones (info, launches) by the release store of t1; so a reader takes of an open record the early fields only. Buffers stand in a list
-// that only grows and live until process exit; one whose thread is gone serves a later thread, but not within the same session.
-// `epoch` is the number of the session that a buffer's content belongs to: its own thread empties it when it first records in a new one.
+// One ThreadBuffer per thread: fixed arrays, a single writer. A record's early fields are published
+// by the release store of `count`, its late ones (info, launches) by the release store of t1; so a
+// reader takes of an open record the early fields only. Buffers stand in a list that only grows and
+// live until process exit; one whose thread is gone serves a later thread, but not within the same
+// session. `epoch` is the number of the session that a buffer's content belongs to: its own thread
+// empties it when it first records in a new one.
 #pragma once
 
 #include <atomic>
@@ -52,8 +54,10 @@ class ThreadBuffer {
 };
 
 ThreadBuffer* thread_buffer();          // of this thread; may allocate
-ThreadBuffer* ready_buffer() noexcept;  // the same, ready for the active session; null: none is, no memory, or older scopes are open
-ThreadBuffer* next_buffer(ThreadBuffer* buffer);  // walks the list; next_buffer(nullptr) is its head
+ThreadBuffer* ready_buffer() noexcept;  // the same, ready for the active session; null: none is, no
+                                        // memory, or older scopes are open
+ThreadBuffer* next_buffer(
+    ThreadBuffer* buffer);  // walks the list; next_buffer(nullptr) is its head
 
 // State of the active session, set before g_epoch. g_epoch 0: none.
 inline std::atomic<uint32_t> g_epoch{0}, g_step{0};

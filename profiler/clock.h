@@ -1,4 +1,5 @@
-// Where time comes from: the steady clock, or in tests a FakeClock that moves only when told. All are thread safe.
+// Where time comes from: the steady clock, or in tests a FakeClock that moves only when told. All
+// are thread safe.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,9 @@ class Clock {
 class SteadyClock final : public Clock {
  public:
   int64_t now() noexcept override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
 };
 

@@ -1,7 +1,8 @@
 // What an op costs by its definition, and what it is to the training step.
 //
-// Cost comes from OpDef::cost(shapes): FLOPs (FMA 2; add, multiply, compare, exp, log 1) and the minimum of bytes (each operand once).
-// Role tells the rows `matmul(wgrad)` and `matmul(dgrad)` apart; it is given by the caller of apply(). Plain values.
+// Cost comes from OpDef::cost(shapes): FLOPs (FMA 2; add, multiply, compare, exp, log 1) and the
+// minimum of bytes (each operand once). Role tells the rows `matmul(wgrad)` and `matmul(dgrad)`
+// apart; it is given by the caller of apply(). Plain values.
 #pragma once
 
 #include <cstdint>

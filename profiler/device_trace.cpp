@@ -15,8 +15,9 @@ namespace {
 
 StaticName footprint_of(const LaunchShape& s) {
   char text[128];
-  std::snprintf(text, sizeof text, "grid %lld x %lld x %lld, block %d, %zu B shared", static_cast<long long>(s.grid.x),
-                static_cast<long long>(s.grid.y), static_cast<long long>(s.grid.z), s.block, s.shared_bytes);
+  std::snprintf(text, sizeof text, "grid %lld x %lld x %lld, block %d, %zu B shared",
+      static_cast<long long>(s.grid.x), static_cast<long long>(s.grid.y),
+      static_cast<long long>(s.grid.z), s.block, s.shared_bytes);
   return intern(text);
 }
 
@@ -38,8 +39,10 @@ class Hook final : public LaunchHook {
 
   void after(DeviceCall& call) noexcept override {
     if (!call.token) return;
-    if (call.work == DeviceWork::wait) return thread_buffer()->pop(static_cast<Record*>(call.token));
-    LaunchRecord launch{.api_t0 = call.begin, .api_t1 = now(), .bytes = call.bytes, .launches = call.launches};
+    if (call.work == DeviceWork::wait)
+      return thread_buffer()->pop(static_cast<Record*>(call.token));
+    LaunchRecord launch{
+        .api_t0 = call.begin, .api_t1 = now(), .bytes = call.bytes, .launches = call.launches};
     launch.kind = call.work == DeviceWork::copy    ? LaunchKind::memcpy
                   : call.work == DeviceWork::fill  ? LaunchKind::memset
                   : call.work == DeviceWork::graph ? LaunchKind::graph
@@ -47,8 +50,7 @@ class Hook final : public LaunchHook {
     try {
       launch.kernel = intern(call.name);
       if (call.shape) launch.footprint = footprint_of(*call.shape);
-    } catch (const std::bad_alloc&) {
-    }
+    } catch (const std::bad_alloc&) {}
     if (call.device == Device::Type::simt) {
       launch.source = Source::emul;
     } else if (DeviceTimer* timer = timer_.load(std::memory_order_acquire); timer && call.id > 0) {
@@ -88,30 +90,36 @@ void remove_hook() noexcept {
 
 bool Axis::known() const {
   const auto ok = [this](const DeviceTimer::Edge& e) {
-    return e.mark >= 0 && static_cast<size_t>(e.mark) < marks.size() && marks[static_cast<size_t>(e.mark)] != DeviceTimer::kLost;
+    return e.mark >= 0 && static_cast<size_t>(e.mark) < marks.size() &&
+           marks[static_cast<size_t>(e.mark)] != DeviceTimer::kLost;
   };
-  return ok(begin) && ok(end) && marks[static_cast<size_t>(end.mark)] > marks[static_cast<size_t>(begin.mark)];
+  return ok(begin) && ok(end) &&
+         marks[static_cast<size_t>(end.mark)] > marks[static_cast<size_t>(begin.mark)];
 }
 
 int64_t Axis::host_ns(int mark) const {
-  if (mark < 0 || static_cast<size_t>(mark) >= marks.size() || marks[static_cast<size_t>(mark)] == DeviceTimer::kLost)
+  if (mark < 0 || static_cast<size_t>(mark) >= marks.size() ||
+      marks[static_cast<size_t>(mark)] == DeviceTimer::kLost)
     return DeviceTimer::kLost;
-  const int64_t d0 = marks[static_cast<size_t>(begin.mark)], d1 = marks[static_cast<size_t>(end.mark)];
-  const double scale = static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(d1 - d0);
-  return begin.host_ns + std::llround(static_cast<double>(marks[static_cast<size_t>(mark)] - d0) * scale);
+  const int64_t d0 = marks[static_cast<size_t>(begin.mark)],
+                d1 = marks[static_cast<size_t>(end.mark)];
+  const double scale =
+      static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(d1 - d0);
+  return begin.host_ns +
+         std::llround(static_cast<double>(marks[static_cast<size_t>(mark)] - d0) * scale);
 }
 
 namespace {
 
 // Of the turn in whose active steps a launch was made; null: in none.
 const Axis* axis_of(const LaunchRecord& launch, std::span<const Axis> turns) {
-  const auto behind =
-      std::upper_bound(turns.begin(), turns.end(), int64_t{launch.step},
-                       [](int64_t step, const Axis& axis) { return step < axis.first_step; });
+  const auto behind = std::upper_bound(turns.begin(), turns.end(), int64_t{launch.step},
+      [](int64_t step, const Axis& axis) { return step < axis.first_step; });
   return behind != turns.begin() && launch.step < behind[-1].end_step ? &behind[-1] : nullptr;
 }
 
-// Gives launches the records that the device kept of them; those of a graph's nodes follow its launch.
+// Gives launches the records that the device kept of them; those of a graph's nodes follow its
+// launch.
 void take_records(Trace& trace, std::span<const Axis> turns) {
   const std::vector<DeviceTimer::Ran> none;
   std::vector<LaunchRecord> out;
@@ -123,13 +131,16 @@ void take_records(Trace& trace, std::span<const Axis> turns) {
     const Axis* axis = axis_of(launch, turns);
     const std::vector<DeviceTimer::Ran>& ran = axis ? axis->ran : none;
     const auto id = static_cast<uint64_t>(std::exchange(launch.dev_t1, 0));
-    auto it = std::lower_bound(ran.begin(), ran.end(), id, [](const DeviceTimer::Ran& r, uint64_t n) { return r.launch < n; });
-    const bool graph = launch.kind == LaunchKind::graph, found = it != ran.end() && it->launch == id;
+    auto it = std::lower_bound(ran.begin(), ran.end(), id,
+        [](const DeviceTimer::Ran& r, uint64_t n) { return r.launch < n; });
+    const bool graph = launch.kind == LaunchKind::graph,
+               found = it != ran.end() && it->launch == id;
     // Fewer kernels than it stands for: some were lost. More: so many they are.
     if (!graph && found && it->kernels >= static_cast<int>(launch.at_least())) {
       launch.dev_t0 = it->begin, launch.dev_t1 = it->end;
       if (launch.kind == LaunchKind::kernel) {
-        Record* const op = launch.record >= 0 ? &trace.records[static_cast<size_t>(launch.record)] : nullptr;
+        Record* const op =
+            launch.record >= 0 ? &trace.records[static_cast<size_t>(launch.record)] : nullptr;
         if (op && counts_launches(op->kind))
           op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
         launch.launches = it->kernels;
@@ -138,14 +149,17 @@ void take_records(Trace& trace, std::span<const Axis> turns) {
       launch.source = Source::none;
     }
     out.push_back(launch);
-    std::vector<std::vector<const DeviceTimer::Ran*>> lanes;  // what ran side by side in a graph is shown as streams
+    std::vector<std::vector<const DeviceTimer::Ran*>>
+        lanes;  // what ran side by side in a graph is shown as streams
     for (; graph && it != ran.end() && it->launch == id; ++it) {
       if (it->node == 0) continue;
       LaunchRecord& node = out.emplace_back(launch);
-      node.kind = LaunchKind::kernel, node.kernel = {}, node.graph_node = it->node, node.dev_t0 = it->begin, node.dev_t1 = it->end;
+      node.kind = LaunchKind::kernel, node.kernel = {}, node.graph_node = it->node,
+      node.dev_t0 = it->begin, node.dev_t1 = it->end;
       if (it->kernels > 0) node.source = Source::cupti;
       const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const auto& others) {
-        return std::none_of(others.begin(), others.end(), [&](const auto* o) { return o->begin < it->end && it->begin < o->end; });
+        return std::none_of(others.begin(), others.end(),
+            [&](const auto* o) { return o->begin < it->end && it->begin < o->end; });
       });
       node.stream += static_cast<uint32_t>(lane - lanes.begin());
       (lane == lanes.end() ? lanes.emplace_back() : *lane).push_back(&*it);
@@ -174,7 +188,8 @@ int64_t resolve(Trace& trace, std::span<const Axis> turns) {
       launch.source = Source::none;
       continue;
     }
-    // Not before the launch before it ended, nor before the host asked for it: the better of two upper bounds.
+    // Not before the launch before it ended, nor before the host asked for it: the better of two
+    // upper bounds.
     const int64_t begin = launch.api_t0 < end ? std::max(before, launch.api_t0) : before;
     invalid += end <= begin;
     launch.dev_t0 = begin, launch.dev_t1 = end, before = end;
@@ -192,11 +207,11 @@ void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node
   for (size_t n = 1; n < node_ends.size(); ++n) {
     const bool lost = node_ends[n] == DeviceTimer::kLost || begin == DeviceTimer::kLost;
     buffer->add_launch({.api_t0 = api_t0,
-                        .api_t1 = api_t1,
-                        .dev_t0 = lost ? 0 : begin,
-                        .dev_t1 = lost ? 0 : node_ends[n],
-                        .graph_node = static_cast<uint32_t>(n),
-                        .source = lost ? Source::none : Source::graph});
+        .api_t1 = api_t1,
+        .dev_t0 = lost ? 0 : begin,
+        .dev_t1 = lost ? 0 : node_ends[n],
+        .graph_node = static_cast<uint32_t>(n),
+        .source = lost ? Source::none : Source::graph});
     begin = node_ends[n];
   }
 }

@@ -24,8 +24,10 @@ constexpr std::string_view kFormats[] = {"table", "json", "csv", "trace", "stack
 constexpr const char* kTraceEnding = ".trace.json.gz";
 std::string packed(const std::string& text) {
   z_stream stream{};
-  SINTER_CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, internal,
-               "gzip: cannot begin");  // + 16: with a gzip header, which has no time in it
+  SINTER_CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8,
+                   Z_DEFAULT_STRATEGY) == Z_OK,
+      internal,
+      "gzip: cannot begin");  // + 16: with a gzip header, which has no time in it
   std::string out(deflateBound(&stream, text.size()), '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
   stream.avail_in = static_cast<uInt>(text.size());
@@ -49,31 +51,36 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
-    SINTER_CHECK(!word.empty(), usage, cat(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
+    SINTER_CHECK(!word.empty(), usage,
+        cat(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
     if (std::find(std::begin(kFormats), std::end(kFormats), word) == std::end(kFormats)) {
       const std::string nearest = nearest_word(word, kFormats);
       throw Error(Error::Kind::usage, cat(what, ": unknown format: ", escaped(word),
                                           nearest.empty() ? "" : "; nearest is " + nearest,
                                           "; allowed table, json, csv, trace, stacks, html"));
     }
-    SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage, cat(what, " names ", word, " twice: ", escaped(text)));
+    SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
+        cat(what, " names ", word, " twice: ", escaped(text)));
     out.push_back(word);
     begin = end + 1;
   }
   return out;
 }
 
-bool Exports::has(std::string_view format) const { return std::find(formats.begin(), formats.end(), format) != formats.end(); }
+bool Exports::has(std::string_view format) const {
+  return std::find(formats.begin(), formats.end(), format) != formats.end();
+}
 
 std::vector<std::string> Exports::files() const {
   std::vector<std::string> out;
   if (has("table")) out.push_back(base + ".txt");
   if (has("html")) out.push_back(base + ".html");
-  const std::pair<std::string_view, std::vector<const char*>> endings[] = {
-      {"json", {".json"}}, {"csv", {".csv"}}, {"trace", {kTraceEnding}}, {"stacks", {".folded", ".svg"}}};
+  const std::pair<std::string_view, std::vector<const char*>> endings[] = {{"json", {".json"}},
+      {"csv", {".csv"}}, {"trace", {kTraceEnding}}, {"stacks", {".folded", ".svg"}}};
   for (const char* mode : pair ? std::vector{"_eager", "_fused"} : std::vector{""}) {
     for (const auto& [format, names] : endings) {
-      for (const char* name : has(format) ? names : std::vector<const char*>{}) out.push_back(base + mode + name);
+      for (const char* name : has(format) ? names : std::vector<const char*>{})
+        out.push_back(base + mode + name);
     }
   }
   return out;
@@ -83,17 +90,21 @@ void Exports::check(bool force) const {
   std::error_code error;
   const fs::path folder = fs::absolute(base, error).parent_path();
   const auto shown = [](const fs::path& path) { return escaped(path.lexically_normal().string()); };
-  SINTER_CHECK(fs::is_directory(folder, error), usage, cat("usage: -o: no such folder: ", shown(folder), "; wanted for ", escaped(base)));
-  SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage, cat("usage: -o: cannot write to ", shown(folder), "; wanted for ", escaped(base)));
+  SINTER_CHECK(fs::is_directory(folder, error), usage,
+      cat("usage: -o: no such folder: ", shown(folder), "; wanted for ", escaped(base)));
+  SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
+      cat("usage: -o: cannot write to ", shown(folder), "; wanted for ", escaped(base)));
   for (const std::string& file : files()) {
-    SINTER_CHECK(!fs::is_directory(file, error), usage, cat("usage: -o: a folder is there: ", shown(fs::absolute(file, error))));
-    SINTER_CHECK(force || !fs::exists(file, error), usage, cat("usage: -o: a file is there: ", shown(fs::absolute(file, error))),
-                 "--force writes over it, -o NAME takes another name");
+    SINTER_CHECK(!fs::is_directory(file, error), usage,
+        cat("usage: -o: a folder is there: ", shown(fs::absolute(file, error))));
+    SINTER_CHECK(force || !fs::exists(file, error), usage,
+        cat("usage: -o: a file is there: ", shown(fs::absolute(file, error))),
+        "--force writes over it, -o NAME takes another name");
   }
 }
 
-std::vector<std::string> Exports::write(std::span<const Report> reports, const RunFacts& run, const std::string& table,
-                                        const Comparison* comparison) const {
+std::vector<std::string> Exports::write(std::span<const Report> reports, const RunFacts& run,
+    const std::string& table, const Comparison* comparison) const {
   std::vector<std::string> said;
   if (has("table")) write_file(base + ".txt", table);
   for (const Report& report : reports) {
@@ -113,12 +124,13 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
     }
   }
   if (has("html")) {
-    write_file(base + ".html", html_report({.title = (run.workload.empty() ? "sinter" : run.workload) +
-                                                     (run.batch > 0 ? fmt::format(", batch {}", run.batch) : ""),
-                                            .command = run.command,
-                                            .reports = reports,
-                                            .run = run,
-                                            .comparison = comparison}));
+    write_file(base + ".html",
+        html_report({.title = (run.workload.empty() ? "sinter" : run.workload) +
+                              (run.batch > 0 ? fmt::format(", batch {}", run.batch) : ""),
+            .command = run.command,
+            .reports = reports,
+            .run = run,
+            .comparison = comparison}));
   }
   return said;
 }

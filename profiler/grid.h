@@ -1,4 +1,5 @@
-// Cells in columns, as text: numbers to the right, text to the left, two spaces between. For the tables of this folder.
+// Cells in columns, as text: numbers to the right, text to the left, two spaces between. For the
+// tables of this folder.
 #pragma once
 
 #include <algorithm>

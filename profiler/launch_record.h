@@ -1,4 +1,5 @@
-// One piece of device work as the profiler keeps it: when the host asked for it, when it ran, and who says so. Plain data.
+// One piece of device work as the profiler keeps it: when the host asked for it, when it ran, and
+// who says so. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,17 @@
 
 namespace sinter::profiler {
 
-// Who measured the device times, the best last but two: activity records, event nodes of an instrumented CUDA graph, boundary events on the
-// stream (upper bounds), the host (cpu: the kernel call itself). `emul`: counted, never timed. `none`: not measured.
+// Who measured the device times, the best last but two: activity records, event nodes of an
+// instrumented CUDA graph, boundary events on the stream (upper bounds), the host (cpu: the kernel
+// call itself). `emul`: counted, never timed. `none`: not measured.
 enum class Source : uint8_t { none, host, cupti, graph, event, emul };
 constexpr std::string_view name_of(Source source) {
   constexpr std::string_view kNames[] = {"none", "host", "cupti", "graph", "event", "emul"};
   return kNames[static_cast<int>(source)];
 }
 
-// graph: the launch of a whole CUDA graph; its nodes are records of their own, of the same API times and with a graph_node.
+// graph: the launch of a whole CUDA graph; its nodes are records of their own, of the same API
+// times and with a graph_node.
 enum class LaunchKind : uint8_t { kernel, memcpy, memset, graph };
 constexpr std::string_view name_of(LaunchKind kind) {
   constexpr std::string_view kNames[] = {"kernel", "memcpy", "memset", "graph"};
@@ -25,15 +28,19 @@ constexpr std::string_view name_of(LaunchKind kind) {
 
 struct LaunchRecord {
   int64_t api_t0 = 0, api_t1 = 0;  // the host's call
-  int64_t dev_t0 = 0, dev_t1 = 0;  // on the device, on the host's axis; cpu: the call itself. Both 0: not measured
-  StaticName kernel;               // cpu: empty
-  StaticName footprint;            // how it lies on the device: "grid 12 x 1 x 1, block 256, 4096 B shared"; of kernels of ours only
-  int32_t record = -1;             // innermost open scope, an index into the same piece of the same thread's records; -1: none
-  uint32_t step = 0;               // number of the step that was going on
-  uint32_t stream = 0;             // 0: the main stream of the thread
-  uint32_t graph_node = 0;         // from 1; 0: not of a graph
-  int64_t bytes = 0;               // of a copy or a fill
-  int32_t launches = 1;            // kernels it stands for; 0: a library's, unknown, at least one
+  int64_t dev_t0 = 0,
+          dev_t1 =
+              0;  // on the device, on the host's axis; cpu: the call itself. Both 0: not measured
+  StaticName kernel;     // cpu: empty
+  StaticName footprint;  // how it lies on the device: "grid 12 x 1 x 1, block 256, 4096 B shared";
+                         // of kernels of ours only
+  int32_t record = -1;   // innermost open scope, an index into the same piece of the same thread's
+                         // records; -1: none
+  uint32_t step = 0;     // number of the step that was going on
+  uint32_t stream = 0;   // 0: the main stream of the thread
+  uint32_t graph_node = 0;  // from 1; 0: not of a graph
+  int64_t bytes = 0;        // of a copy or a fill
+  int32_t launches = 1;     // kernels it stands for; 0: a library's, unknown, at least one
   LaunchKind kind = LaunchKind::kernel;
   Source source = Source::none;
 

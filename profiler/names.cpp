@@ -9,7 +9,8 @@
 namespace sinter::profiler {
 namespace {
 
-// Texts at addresses that stay (a deque never moves its elements), numbered in the order of first sight.
+// Texts at addresses that stay (a deque never moves its elements), numbered in the order of first
+// sight.
 class Interner {
  public:
   uint32_t number(std::string_view text) {
@@ -61,7 +62,8 @@ ShapeKey& ShapeKey::add(std::string_view dtype, std::span<const int64_t> dims) {
   for (size_t i = 0; i < dims.size(); ++i) {
     char digits[24];
     if (i > 0) put(", ");
-    put({digits, static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, dims[i]).ptr - digits)});
+    put({digits,
+        static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, dims[i]).ptr - digits)});
   }
   put("]");
   return *this;

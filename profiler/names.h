@@ -1,7 +1,8 @@
 // Names that records can hold as one pointer for the life of the process, and text keys for shapes.
 //
-// StaticName is built at compile time from a literal, so an OpDef with static storage may hold it; any other text goes through intern().
-// ShapeKey builds "f32[64, 784] f32[256, 784]" on the stack: no allocation once a text has been seen. All functions are thread safe.
+// StaticName is built at compile time from a literal, so an OpDef with static storage may hold it;
+// any other text goes through intern(). ShapeKey builds "f32[64, 784] f32[256, 784]" on the stack:
+// no allocation once a text has been seen. All functions are thread safe.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,15 @@ class StaticName {
  public:
   constexpr StaticName() = default;
   template <size_t N>
-  consteval StaticName(const char (&literal)[N]) : text_(literal) {}  // NOLINT: implicit, so that Scope s("name") reads well
+  consteval StaticName(const char (&literal)[N])
+      : text_(literal) {}  // NOLINT: implicit, so that Scope s("name") reads well
 
   constexpr const char* c_str() const { return text_; }
   constexpr std::string_view view() const { return text_; }
   constexpr operator std::string_view() const { return text_; }
-  friend bool operator==(StaticName a, StaticName b) { return a.text_ == b.text_ || std::strcmp(a.text_, b.text_) == 0; }
+  friend bool operator==(StaticName a, StaticName b) {
+    return a.text_ == b.text_ || std::strcmp(a.text_, b.text_) == 0;
+  }
   friend std::ostream& operator<<(std::ostream& out, StaticName name) { return out << name.text_; }
 
  private:
@@ -31,14 +35,16 @@ class StaticName {
   const char* text_ = "";
 };
 
-// The same text gives the same pointer. Allocates at first sight of a text only; keeps it until process exit.
+// The same text gives the same pointer. Allocates at first sight of a text only; keeps it until
+// process exit.
 StaticName intern(std::string_view text);
 
 // Numbers for OpInfo::shape_key; 0 is "". Allocates at first sight only.
 uint32_t intern_shape(std::string_view text);
 std::string_view shape_text(uint32_t shape_key);
 
-// ShapeKey key; key.add("f32", dims_of_x); key.add("f32", dims_of_w); info.shape_key = key.intern();
+// ShapeKey key; key.add("f32", dims_of_x); key.add("f32", dims_of_w); info.shape_key =
+// key.intern();
 class ShapeKey {
  public:
   ShapeKey& add(std::string_view dtype, std::span<const int64_t> dims);

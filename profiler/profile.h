@@ -1,5 +1,6 @@
-// Profile: what the exports keep of a Report: plain numbers and names, no records. The JSON file is exactly this, written and read back;
-// `diff` reads nothing else. Times are sums over the active steps in integer ns, as in Row; on the emulator, whose times mean nothing, 0.
+// Profile: what the exports keep of a Report: plain numbers and names, no records. The JSON file is
+// exactly this, written and read back; `diff` reads nothing else. Times are sums over the active
+// steps in integer ns, as in Row; on the emulator, whose times mean nothing, 0.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,8 @@ namespace sinter::profiler {
 
 // What a report does not know of its run.
 struct RunFacts {
-  std::string workload{};  // "mlp 784-256-128-10 relu, adam": what was run; equal text, comparable runs
+  std::string
+      workload{};  // "mlp 784-256-128-10 relu, adam": what was run; equal text, comparable runs
   std::string command{}, build{}, seed{};
   int64_t batch = 0;  // 0: not said
 };
@@ -21,11 +23,13 @@ struct RunFacts {
 struct ProfileRow {
   std::string name{}, shapes{}, kind{}, role{}, made_of{}, verdict{}, evidence{};
   int64_t calls = 0, launches = 0, flops = 0, bytes_read = 0, bytes_written = 0;
-  int64_t unproved = 0;                              // of the launches: library calls that may run several kernels
+  int64_t unproved = 0;  // of the launches: library calls that may run several kernels
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // on the host
   std::optional<int64_t> device_ns{};                // empty on cpu, and where nothing was timed
-  std::optional<double> pred_ns{}, roof{};           // roof: the larger share of the two roofs, 1 = all of it
-  std::vector<int64_t> samples{};                    // self ns of each active step: on the device if device_ns is there
+  std::optional<double> pred_ns{},
+      roof{};  // roof: the larger share of the two roofs, 1 = all of it
+  std::vector<int64_t>
+      samples{};  // self ns of each active step: on the device if device_ns is there
 
   int64_t bytes() const { return bytes_read + bytes_written; }
   int64_t judged_ns() const { return device_ns.value_or(self_ns); }
@@ -63,7 +67,8 @@ struct ProfileIdle {
 
 struct Profile {
   std::string title{};
-  std::string workload{}, command{}, build{}, seed{}, device{}, mode{}, rules{}, dtype{}, source{}, source_why{};
+  std::string workload{}, command{}, build{}, seed{}, device{}, mode{}, rules{}, dtype{}, source{},
+      source_why{};
   int64_t batch = 0, threads = 0;
   int64_t wait = 0, warmup = 0, active = 0, repeat = 0;
   std::optional<ProfileRoofs> roofs{};
@@ -73,7 +78,8 @@ struct Profile {
   ProfileVerdict verdict{};
   std::optional<ProfileIdle> idle{};
   int64_t memory_peak = 0;
-  std::string memory_peak_op{};  // the innermost op that was going on when memory in use was highest
+  std::string
+      memory_peak_op{};  // the innermost op that was going on when memory in use was highest
   std::vector<double> clean_us{};
   std::vector<ProfileStep> steps{};
   std::vector<ProfileRow> rows{};
@@ -87,7 +93,8 @@ Profile make_profile(const Report& report, const RunFacts& run);
 
 // Eager and fused side by side, as capture's ledger has them; the exports cannot see capture.
 struct ComparedRow {
-  std::string fused{}, row{}, eager{}, ratio{};  // "linear_act x2", "linear_act", "linear x2, relu x2", "1.45x [1.41,1.49]" or ""
+  std::string fused{}, row{}, eager{},
+      ratio{};  // "linear_act x2", "linear_act", "linear x2, relu x2", "1.45x [1.41,1.49]" or ""
   std::vector<std::string> from{};               // names of the eager rows: "linear", "relu"
   std::optional<double> eager_us{}, fused_us{};  // of a step
   int64_t eager_launches = 0, fused_launches = 0, eager_bytes = 0, fused_bytes = 0;
@@ -110,13 +117,14 @@ struct Sweep {
   std::vector<SweepCell> cells{};
 };
 
-// sinter.profile/1 (docs/profile.schema.json), and back. Error (data) where the text is no profile; `file` is for the message.
+// sinter.profile/1 (docs/profile.schema.json), and back. Error (data) where the text is no profile;
+// `file` is for the message.
 std::string to_json(const Profile& profile);
 Profile read_profile(const std::string& text, const std::string& file);
 // A line of titles, then a line for each row; the last columns are the samples of the active steps.
 std::string to_csv(const Profile& profile);
-// What B changed against A: headline and rows, with the one statistic of stats.h. Rounds are paired with rounds where both have several,
-// else steps with steps.
+// What B changed against A: headline and rows, with the one statistic of stats.h. Rounds are paired
+// with rounds where both have several, else steps with steps.
 std::string diff(const Profile& a, const Profile& b);
 
 }  // namespace sinter::profiler

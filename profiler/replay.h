@@ -1,4 +1,5 @@
-// How the executor of a captured step tells a session of a CUDA graph's replay whose nodes were timed one by one.
+// How the executor of a captured step tells a session of a CUDA graph's replay whose nodes were
+// timed one by one.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,9 @@
 
 namespace sinter::profiler {
 
-// One launch record per node. `node_ends`: on the host's axis, the begin of the first node and then the end of each, in the order of the
-// graph; DeviceTimer::kLost where a reading failed. Does nothing while no session records.
+// One launch record per node. `node_ends`: on the host's axis, the begin of the first node and then
+// the end of each, in the order of the graph; DeviceTimer::kLost where a reading failed. Does
+// nothing while no session records.
 void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node_ends) noexcept;
 
 // The session's clock. REQUIRES: recording().

@@ -67,24 +67,30 @@ double Report::spread() const {
 
 std::string Report::busy() const {
   if (roofs && roofs->loaded) {
-    return fmt::format("machine busy: no verdict; other programs kept {:.1f} cores busy while the roofs were measured.",
-                       roofs->others_cores);
+    return fmt::format(
+        "machine busy: no verdict; other programs kept {:.1f} cores busy while the roofs were "
+        "measured.",
+        roofs->others_cores);
   }
   if (device != kCpu || steps.empty()) return "";
   if (spread() > kBusySpread) {
-    return fmt::format("machine busy: no verdict; half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",
-                       100 * spread(), 100 * kBusySpread);
+    return fmt::format(
+        "machine busy: no verdict; half of the steps lie {:.0f} % of the median apart, {:.0f} % "
+        "allowed.",
+        100 * spread(), 100 * kBusySpread);
   }
   if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
-    return fmt::format("machine busy: no verdict; profiled steps take {:+.0f} % of the clean ones, {:.0f} % allowed.",
-                       distortion(), kBusyDistortion);
+    return fmt::format(
+        "machine busy: no verdict; profiled steps take {:+.0f} % of the clean ones, {:.0f} % "
+        "allowed.",
+        distortion(), kBusyDistortion);
   }
   return "";
 }
 
 int64_t Report::step_index(uint32_t number) const {
-  const auto found =
-      std::lower_bound(steps.begin(), steps.end(), int64_t{number}, [](const StepSample& s, int64_t n) { return s.number < n; });
+  const auto found = std::lower_bound(steps.begin(), steps.end(), int64_t{number},
+      [](const StepSample& s, int64_t n) { return s.number < n; });
   return found != steps.end() && found->number == number ? found - steps.begin() : -1;
 }
 
@@ -106,15 +112,19 @@ int64_t Report::peak_bytes() const {
 bool Report::throttled() const { return sm_mhz > 0 && sm_mhz < kThrottled * sm_standard_mhz; }
 
 bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
-  return step_index(launch.step) >= 0 && (launch.record < 0 || counts(trace, trace.records[launch.record]));
+  return step_index(launch.step) >= 0 &&
+         (launch.record < 0 || counts(trace, trace.records[launch.record]));
 }
 
 void Report::append(Report other) {
-  const int64_t shift = steps.back().number + 1 - other.steps.front().number, round = steps.back().round + 1;
+  const int64_t shift = steps.back().number + 1 - other.steps.front().number,
+                round = steps.back().round + 1;
   const int64_t window = steps.back().window + 1;
   constexpr uint32_t kNoStep = UINT32_MAX;
   const auto move = [&](auto& list) {
-    for (auto& item : list) item.step = other.step_index(item.step) < 0 ? kNoStep : static_cast<uint32_t>(item.step + shift);
+    for (auto& item : list)
+      item.step =
+          other.step_index(item.step) < 0 ? kNoStep : static_cast<uint32_t>(item.step + shift);
   };
   for (Trace& trace : other.traces) {
     move(trace.records), move(trace.launches), move(trace.memory);
@@ -126,7 +136,8 @@ void Report::append(Report other) {
     step.window += window;
   }
   steps.insert(steps.end(), other.steps.begin(), other.steps.end());
-  for (auto [to, from] : {std::pair{&incomplete, &other.incomplete}, std::pair{&notes, &other.notes}}) {
+  for (auto [to, from] :
+      {std::pair{&incomplete, &other.incomplete}, std::pair{&notes, &other.notes}}) {
     for (std::string& text : *from) {
       if (std::find(to->begin(), to->end(), text) == to->end()) to->push_back(std::move(text));
     }
@@ -134,7 +145,8 @@ void Report::append(Report other) {
   schedule.repeat += other.schedule.repeat;
   dropped += other.dropped, invalid += other.invalid;
   lost_records += other.lost_records, unproved += other.unproved;
-  if (sm_mhz == 0 || (other.sm_mhz > 0 && other.sm_mhz < sm_mhz)) sm_mhz = other.sm_mhz, sm_standard_mhz = other.sm_standard_mhz;
+  if (sm_mhz == 0 || (other.sm_mhz > 0 && other.sm_mhz < sm_mhz))
+    sm_mhz = other.sm_mhz, sm_standard_mhz = other.sm_standard_mhz;
   working_set = std::max(working_set, other.working_set);
   overheads.axis_ns = std::max(overheads.axis_ns, other.overheads.axis_ns);
 }
@@ -160,7 +172,8 @@ void Report::judge() {
       if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
       if (!counts(trace, launch)) continue;
       StepSample& step = steps[step_index(launch.step)];
-      const bool node = launch.graph_node > 0, copies = launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset;
+      const bool node = launch.graph_node > 0,
+                 copies = launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset;
       if (launch.record < 0 || !fetches[launch.record]) {
         const int64_t kernels_here = launch.kind == LaunchKind::kernel ? launch.at_least() : 0;
         step.launches += kernels_here;
@@ -179,13 +192,16 @@ void Report::judge() {
         ++untimed;
       } else {
         if (launch.device_ns() <= 0 || launch.dev_t0 == 0) ++invalid;
-        if (launch.dev_t0 < launch.api_t0 && launch.api_t0 < launch.dev_t1) ++early, launch.dev_t0 = launch.api_t0;
+        if (launch.dev_t0 < launch.api_t0 && launch.api_t0 < launch.dev_t1)
+          ++early, launch.dev_t0 = launch.api_t0;
         if (launch.source != Source::event || source == Source::host) source = launch.source;
       }
     }
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
-      if (is_open(r)) incomplete.push_back(cat("a scope was still open at the end: ", escaped(r.name), ", begun in step ", r.step));
+      if (is_open(r))
+        incomplete.push_back(cat(
+            "a scope was still open at the end: ", escaped(r.name), ", begun in step ", r.step));
       const int64_t step = step_index(r.step);
       if (step < 0 || is_open(r)) continue;
       if (!counts(trace, r)) {
@@ -202,7 +218,9 @@ void Report::judge() {
     }
   }
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (roots[i] > steps[i].ns()) violated(cat("scopes fill ", roots[i], " ns of the ", steps[i].ns(), " ns of step ", steps[i].number));
+    if (roots[i] > steps[i].ns())
+      violated(cat(
+          "scopes fill ", roots[i], " ns of the ", steps[i].ns(), " ns of step ", steps[i].number));
   }
   if (device.type == Device::Type::simt) source = Source::emul;
   if (device.type == Device::Type::cuda && source == Source::host) source = Source::none;
@@ -215,9 +233,14 @@ void Report::judge() {
     incomplete.push_back(cat("launched ", launched, " in scopes, recorded ", kernels));
   if (untimed > 0) incomplete.push_back(cat(untimed, " launches were not timed"));
   if (invalid > 0) incomplete.push_back(cat(invalid, " device times are zero or negative"));
-  if (early > 0) notes.push_back(cat(early, " launches began on the device before the host asked for them, by the axis"));
-  for (const auto& [name, times] : crossing) notes.push_back(cat("open across step(), so left out: ", name, ", ", times, " times"));
-  if (violations > 0) incomplete.push_back(cat("times do not add up, ", violations, " times; the first: ", first_violation));
+  if (early > 0)
+    notes.push_back(
+        cat(early, " launches began on the device before the host asked for them, by the axis"));
+  for (const auto& [name, times] : crossing)
+    notes.push_back(cat("open across step(), so left out: ", name, ", ", times, " times"));
+  if (violations > 0)
+    incomplete.push_back(
+        cat("times do not add up, ", violations, " times; the first: ", first_violation));
 }
 
 }  // namespace sinter::profiler

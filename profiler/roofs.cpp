@@ -7,7 +7,8 @@ namespace sinter::profiler {
 double Ceiling::predicted_ns(int64_t launches, const Cost& cost) const {
   if (!known()) return 0;
   return static_cast<double>(launches) * floor_ns +
-         std::max(static_cast<double>(cost.flops) / flops_per_ns, static_cast<double>(cost.bytes()) / bytes_per_ns);
+         std::max(static_cast<double>(cost.flops) / flops_per_ns,
+             static_cast<double>(cost.bytes()) / bytes_per_ns);
 }
 
 double Ceiling::compute_share(const Cost& cost, double ns) const {
@@ -19,7 +20,8 @@ double Ceiling::memory_share(const Cost& cost, double ns) const {
 }
 
 bool Ceiling::compute_is_nearer(const Cost& cost) const {
-  return known() && static_cast<double>(cost.flops) / flops_per_ns >= static_cast<double>(cost.bytes()) / bytes_per_ns;
+  return known() && static_cast<double>(cost.flops) / flops_per_ns >=
+                        static_cast<double>(cost.bytes()) / bytes_per_ns;
 }
 
 }  // namespace sinter::profiler

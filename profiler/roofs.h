@@ -1,6 +1,7 @@
-// Roofs: what this machine can do, measured by capture/calibrate.cpp, and what work should cost under them. Plain data,
-// pure functions; and the file that keeps roofs in ${XDG_CACHE_HOME:-~/.cache}/sinter/ by CPU or card, threads, driver
-// and build, from which every session takes them (roofs_file.cpp).
+// Roofs: what this machine can do, measured by capture/calibrate.cpp, and what work should cost
+// under them. Plain data, pure functions; and the file that keeps roofs in
+// ${XDG_CACHE_HOME:-~/.cache}/sinter/ by CPU or card, threads, driver and build, from which every
+// session takes them (roofs_file.cpp).
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,25 @@
 namespace sinter::profiler {
 
 struct Roofs {
-  std::string key;                         // what they were measured on: CPU or GPU, threads, driver, build
-  double f32_gflops = 0, bf16_gflops = 0;  // best matrix product, GFLOP/s = FLOP/ns; 0: not measured
-  double cache_gbs = 0, dram_gbs = 0;      // copy rate within the cache and beyond it, read + written, GB/s = B/ns
-  int64_t cache_bytes = 0;                 // LLC, or L2 of a card
-  double op_ns = 0;                        // host time of one op without work
-  double floor_ns = 0;                     // of an empty kernel; 0 on cpu, whose floor is op_ns
-  double node_gap_ns = 0;                  // between two nodes of a CUDA graph; 0: not known, then the floor holds it
-  double scope_ns = 0, event_ns = 0;       // what the profiler itself costs: a scope; on a card, a launch that is timed
-  double spread = 0;        // median over best run, less one, of the kind where it is largest; 0: not known
+  std::string key;  // what they were measured on: CPU or GPU, threads, driver, build
+  double f32_gflops = 0,
+         bf16_gflops = 0;  // best matrix product, GFLOP/s = FLOP/ns; 0: not measured
+  double cache_gbs = 0,
+         dram_gbs = 0;      // copy rate within the cache and beyond it, read + written, GB/s = B/ns
+  int64_t cache_bytes = 0;  // LLC, or L2 of a card
+  double op_ns = 0;         // host time of one op without work
+  double floor_ns = 0;      // of an empty kernel; 0 on cpu, whose floor is op_ns
+  double node_gap_ns =
+      0;  // between two nodes of a CUDA graph; 0: not known, then the floor holds it
+  double scope_ns = 0,
+         event_ns =
+             0;  // what the profiler itself costs: a scope; on a card, a launch that is timed
+  double spread =
+      0;  // median over best run, less one, of the kind where it is largest; 0: not known
   double others_cores = 0;  // that other programs kept busy meanwhile
   double beaten = 0;        // how often a later run was faster, so that they were measured again
-  bool loaded = false;      // measured beside so much other work that they may be far too low: never kept
+  bool loaded =
+      false;  // measured beside so much other work that they may be far too low: never kept
 };
 
 // What roofs of this device are filed under, now.
@@ -36,7 +44,8 @@ std::optional<Roofs> stored_roofs(Device device);
 // Error (untrusted): they were measured under load.
 void save_roofs(const Roofs& roofs, const std::string& file);
 
-// The roofs as one report uses them: the matrix rate of its dtype, the copy rate of its working set.
+// The roofs as one report uses them: the matrix rate of its dtype, the copy rate of its working
+// set.
 struct Ceiling {
   double flops_per_ns = 0, bytes_per_ns = 0, floor_ns = 0;  // floor: of one launch
   bool in_cache = false;

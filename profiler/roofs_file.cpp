@@ -46,16 +46,21 @@ std::string roofs_key(Device device) {
 #else
   const char* build = "debug";
 #endif
-  const std::string where = device == kCpu ? cat(num_threads(), " threads, ", gemm_backend_name()) : cuda::card_facts().text;
-  return cat("roofs/3 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
+  const std::string where = device == kCpu ? cat(num_threads(), " threads, ", gemm_backend_name())
+                                           : cuda::card_facts().text;
+  return cat(
+      "roofs/3 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
 }
 
 std::string roofs_file(Device device) {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  const std::string root = cache && *cache ? cache : home && *home ? std::string(home) + "/.cache" : "";
+  const std::string root = cache && *cache ? cache
+                           : home && *home ? std::string(home) + "/.cache"
+                                           : "";
   if (root.empty()) return "";
   uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const char c : roofs_key(device)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  for (const char c : roofs_key(device))
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return root + "/sinter/roofs-" + std::to_string(hash) + ".txt";
 }
 
@@ -75,8 +80,9 @@ std::optional<Roofs> stored_roofs(Device device) {
 
 void save_roofs(const Roofs& roofs, const std::string& file) {
   SINTER_CHECK(!roofs.loaded, untrusted,
-               fmt::format("roofs: measured beside other programs, which kept {:.1f} cores busy: not kept", roofs.others_cores),
-               "again when nothing else runs");
+      fmt::format("roofs: measured beside other programs, which kept {:.1f} cores busy: not kept",
+          roofs.others_cores),
+      "again when nothing else runs");
   std::string text = roofs.key + "\ncache_bytes " + std::to_string(roofs.cache_bytes) + "\n";
   for (const auto& [name, member] : kNumbers) text += cat(name, " ", roofs.*member, "\n");
   std::filesystem::create_directories(std::filesystem::path(file).parent_path());

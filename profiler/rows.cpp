@@ -10,7 +10,8 @@ namespace {
 
 std::string label_of(std::string_view name, Role role) {
   std::string label(name);
-  if (role == Role::wgrad || role == Role::dgrad || role == Role::bgrad) label.append("(").append(name_of(role)).append(")");
+  if (role == Role::wgrad || role == Role::dgrad || role == Role::bgrad)
+    label.append("(").append(name_of(role)).append(")");
   return label;
 }
 
@@ -21,7 +22,8 @@ std::string module_path(const Trace& trace, const Record& record, int depth) {
     if (trace.records[at].kind == ScopeKind::module) path.push_back(trace.records[at].name);
   }
   std::string out;
-  for (auto it = path.rbegin(); it != path.rend() && depth > 0; ++it, --depth) out.append(*it).append("/");
+  for (auto it = path.rbegin(); it != path.rend() && depth > 0; ++it, --depth)
+    out.append(*it).append("/");
   return out;
 }
 
@@ -36,12 +38,13 @@ double typical(const std::vector<int64_t>& samples) {
 
 class Gatherer {
  public:
-  Gatherer(const Report& report, bool by_shape, int by_module) : report_(report), by_shape_(by_shape), by_module_(by_module) {}
+  Gatherer(const Report& report, bool by_shape, int by_module)
+      : report_(report), by_shape_(by_shape), by_module_(by_module) {}
 
   void add(const Trace& trace) {
     const std::vector<int64_t> self = self_times(trace);
-    std::vector<int64_t> kernel(trace.records.size(), 0), device(trace.records.size(), 0), untimed(trace.records.size(), 0),
-        unproved(trace.records.size(), 0);
+    std::vector<int64_t> kernel(trace.records.size(), 0), device(trace.records.size(), 0),
+        untimed(trace.records.size(), 0), unproved(trace.records.size(), 0);
     for (const LaunchRecord& launch : trace.launches) {
       if (launch.graph_node == 0 && launch.kind != LaunchKind::graph && launch.record >= 0) {
         if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
@@ -73,12 +76,14 @@ class Gatherer {
         row.total_ns += total;
         steps_of_[row_index].total[step] += total;
       }
-      for (int32_t at = static_cast<int32_t>(i); at >= 0 && device[i] != 0; at = trace.records[at].parent)
+      for (int32_t at = static_cast<int32_t>(i); at >= 0 && device[i] != 0;
+           at = trace.records[at].parent)
         add_device_total(trace, at, device[i]);
-      if (r.parent >= 0 && row_of_[r.parent] >= 0 && row_of_[r.parent] != row_index) child_ns_[{row_of_[r.parent], row_index}] += total;
+      if (r.parent >= 0 && row_of_[r.parent] >= 0 && row_of_[r.parent] != row_index)
+        child_ns_[{row_of_[r.parent], row_index}] += total;
       if (r.kind == ScopeKind::op) {
-        out_.calls.push_back(
-            {r.info.uid, r.info.forward_uid, r.info.graph_node, row_index, step, trace.steps_here, self[i], kernel[i], device[i]});
+        out_.calls.push_back({r.info.uid, r.info.forward_uid, r.info.graph_node, row_index, step,
+            trace.steps_here, self[i], kernel[i], device[i]});
       }
     }
     for (const LaunchRecord& launch : trace.launches) {
@@ -96,16 +101,19 @@ class Gatherer {
     }
     for (const auto& [pair, ns] : child_ns_) {
       Row& row = out_.rows[pair.first];
-      if (ns > row.heaviest_child_ns) row.heaviest_child_ns = ns, row.heaviest_child = out_.rows[pair.second].name;
+      if (ns > row.heaviest_child_ns)
+        row.heaviest_child_ns = ns, row.heaviest_child = out_.rows[pair.second].name;
     }
     return std::move(out_);
   }
 
  private:
   int index_of(ScopeKind kind, const std::string& label, uint32_t shape, Role role) {
-    const auto [found, is_new] = index_.try_emplace({kind, label, shape}, static_cast<int>(out_.rows.size()));
+    const auto [found, is_new] =
+        index_.try_emplace({kind, label, shape}, static_cast<int>(out_.rows.size()));
     if (is_new) {
-      out_.rows.push_back({.name = label, .shapes = std::string(shape_text(shape)), .kind = kind, .role = role});
+      out_.rows.push_back(
+          {.name = label, .shapes = std::string(shape_text(shape)), .kind = kind, .role = role});
       const size_t steps = report_.steps.size();
       out_.rows.back().samples.resize(steps);
       steps_of_.push_back({std::vector<int64_t>(steps), std::vector<int64_t>(steps)});
@@ -114,14 +122,17 @@ class Gatherer {
   }
   int row_of(const Trace& trace, const Record& r) {
     std::string label = label_of(r.name, r.info.role);
-    if (by_module_ > 0 && r.kind == ScopeKind::op) label = module_path(trace, r, by_module_) + label;
+    if (by_module_ > 0 && r.kind == ScopeKind::op)
+      label = module_path(trace, r, by_module_) + label;
     return index_of(r.kind, label, by_shape_ ? r.info.shape_key : 0, r.info.role);
   }
-  // A row inside itself counts once: a record adds to the total of its own row, and not again to one above of the same row.
+  // A row inside itself counts once: a record adds to the total of its own row, and not again to
+  // one above of the same row.
   void add_device_total(const Trace& trace, int32_t at, int64_t ns) {
     const int row = row_of_[at];
     if (row < 0) return;
-    for (int32_t above = trace.records[at].parent; above >= 0; above = trace.records[above].parent) {
+    for (int32_t above = trace.records[at].parent; above >= 0;
+         above = trace.records[above].parent) {
       if (row_of_[above] == row) return;
     }
     out_.rows[row].device_total_ns += ns;
@@ -132,7 +143,8 @@ class Gatherer {
     const int64_t step = report_.step_index(launch.step);
     if (launch.graph_node > 0) {
       const bool known = launch.graph_node <= report_.nodes.size();
-      const GraphNode node = known ? report_.nodes[launch.graph_node - 1] : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
+      const GraphNode node = known ? report_.nodes[launch.graph_node - 1]
+                                   : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
       Row& row = out_.rows[index_of(ScopeKind::op, label_of(node.name, node.role), 0, node.role)];
       ++row.calls, ++row.launches;
       row.cost += node.cost;
@@ -140,14 +152,18 @@ class Gatherer {
       row.untimed += launch.source == Source::none;
       row.device_ns += launch.device_ns(), row.device_total_ns += launch.device_ns();
       row.samples[step] += launch.device_ns();
-      out_.calls.push_back({0, 0, launch.graph_node, static_cast<int>(&row - out_.rows.data()), step, true, 0, 0, launch.device_ns()});
+      out_.calls.push_back({0, 0, launch.graph_node, static_cast<int>(&row - out_.rows.data()),
+          step, true, 0, 0, launch.device_ns()});
     } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
-      Row& row = out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), 0, Role::none)];
+      Row& row =
+          out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), 0, Role::none)];
       ++row.calls;
-      row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0, .bytes_written = launch.bytes};
+      row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
+          .bytes_written = launch.bytes};
       row.self_ns += launch.api_t1 - launch.api_t0, row.total_ns += launch.api_t1 - launch.api_t0;
       row.device_ns += launch.device_ns(), row.device_total_ns += launch.device_ns();
-      row.samples[step] += report_.device == kCpu ? launch.api_t1 - launch.api_t0 : launch.device_ns();
+      row.samples[step] +=
+          report_.device == kCpu ? launch.api_t1 - launch.api_t0 : launch.device_ns();
     }
   }
 
@@ -160,7 +176,7 @@ class Gatherer {
   const int by_module_;
   Rows out_;
   std::vector<Steps> steps_of_;  // the rows
-  std::vector<int> row_of_;  // of the trace at hand
+  std::vector<int> row_of_;      // of the trace at hand
   std::map<std::tuple<ScopeKind, std::string, uint32_t>, int> index_;
   std::map<std::pair<int, int>, int64_t> child_ns_;  // (row, row of the child)
 };

@@ -8,13 +8,15 @@ std::atomic<const RangeCalls*> g_ranges{nullptr};
 [[maybe_unused]] const bool g_asked = (set_ranges(attached_ranges()), true);
 }  // namespace
 std::string_view name_of(ScopeKind kind) {
-  constexpr std::string_view kNames[] = {"step", "annotation", "module", "op", "runtime", "sync", "memory", "data", "profiler"};
+  constexpr std::string_view kNames[] = {
+      "step", "annotation", "module", "op", "runtime", "sync", "memory", "data", "profiler"};
   return kNames[static_cast<int>(kind)];
 }
 
 void set_ranges(const RangeCalls* calls) noexcept {
   g_ranges.store(calls, std::memory_order_release);
-  calls ? detail::g_watchers.fetch_or(detail::kRanges) : detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
+  calls ? detail::g_watchers.fetch_or(detail::kRanges)
+        : detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
 }
 
 void Scope::begin(StaticName name, ScopeKind kind) noexcept {
@@ -37,7 +39,8 @@ void KernelSpan::begin() noexcept {
 
 void KernelSpan::end() noexcept {
   const int64_t t1 = detail::now();
-  buffer_->add_launch({.api_t0 = t0_, .api_t1 = t1, .dev_t0 = t0_, .dev_t1 = t1, .source = Source::host});
+  buffer_->add_launch(
+      {.api_t0 = t0_, .api_t1 = t1, .dev_t0 = t0_, .dev_t1 = t1, .source = Source::host});
 }
 
 }  // namespace sinter::profiler

@@ -1,8 +1,10 @@
-// Scope: the RAII span that apply(), modules and users open; KernelSpan: the kernel call inside an op's scope (= one launch on `cpu`).
+// Scope: the RAII span that apply(), modules and users open; KernelSpan: the kernel call inside an
+// op's scope (= one launch on `cpu`).
 //
-// While no session records, a Scope costs one relaxed load. While one records, it writes to a fixed buffer of its own thread: no locks, no
-// allocation, never an exception; a full buffer drops and counts. Scopes live on the stack only, so nesting is strict by construction;
-// parent and depth are stored at push. Times are integer ns of the session's clock. Any thread may open scopes.
+// While no session records, a Scope costs one relaxed load. While one records, it writes to a fixed
+// buffer of its own thread: no locks, no allocation, never an exception; a full buffer drops and
+// counts. Scopes live on the stack only, so nesting is strict by construction; parent and depth are
+// stored at push. Times are integer ns of the session's clock. Any thread may open scopes.
 #pragma once
 
 #include <atomic>
@@ -16,7 +18,17 @@
 
 namespace sinter::profiler {
 
-enum class ScopeKind : uint8_t { step, annotation, module, op, runtime, sync, memory, data, profiler };
+enum class ScopeKind : uint8_t {
+  step,
+  annotation,
+  module,
+  op,
+  runtime,
+  sync,
+  memory,
+  data,
+  profiler
+};
 std::string_view name_of(ScopeKind kind);
 
 // What apply() knows of one op; made only while recording.
@@ -46,8 +58,11 @@ inline std::atomic<uint8_t> g_watchers{0};
 class ThreadBuffer;
 }  // namespace detail
 
-inline bool recording() noexcept { return detail::g_watchers.load(std::memory_order_relaxed) & detail::kSession; }
-// From now on every scope is a range of a tool outside too, session or not; null: no longer. At start-up: attached_ranges().
+inline bool recording() noexcept {
+  return detail::g_watchers.load(std::memory_order_relaxed) & detail::kSession;
+}
+// From now on every scope is a range of a tool outside too, session or not; null: no longer. At
+// start-up: attached_ranges().
 void set_ranges(const RangeCalls* calls) noexcept;
 
 class Scope {
@@ -77,8 +92,9 @@ class Scope {
   const RangeCalls* ranges_ = nullptr;
 };
 
-// Stands tightly round a kernel call on the CPU: counts one launch for the innermost scope if that is an op, whose time outside it is `Disp`,
-// or fetches data; does nothing elsewhere, and with `here` false: other devices tell their launches by core/device/launch_hook.h.
+// Stands tightly round a kernel call on the CPU: counts one launch for the innermost scope if that
+// is an op, whose time outside it is `Disp`, or fetches data; does nothing elsewhere, and with
+// `here` false: other devices tell their launches by core/device/launch_hook.h.
 class KernelSpan {
  public:
   explicit KernelSpan(bool here = true) noexcept {

@@ -31,32 +31,41 @@ void forget_session() {
 Session::Session(Options options) : options_(std::move(options)) {
   const Schedule& s = options_.schedule;
   SINTER_CHECK(s.wait >= 0 && s.warmup >= 0 && s.active >= 1 && s.repeat >= 0, usage,
-               cat("profiler: the schedule records nothing: wait ", s.wait, ", warmup ", s.warmup, ", active ", s.active, ", repeat ",
-                   s.repeat, "; active must be at least 1, the others at least 0"));
+      cat("profiler: the schedule records nothing: wait ", s.wait, ", warmup ", s.warmup,
+          ", active ", s.active, ", repeat ", s.repeat,
+          "; active must be at least 1, the others at least 0"));
   static const int at_fork = pthread_atfork(nullptr, nullptr, forget_session);
   SINTER_ASSERT(at_fork == 0, "pthread_atfork gave ", at_fork);
-  SINTER_CHECK(!g_active.exchange(true), state, "profiler: a session is active already; there is one per process",
-               "call finish() on it, or let it end, before the next");
-  detail::g_clock.store(options_.clock ? options_.clock : &g_steady_clock, std::memory_order_release);
+  SINTER_CHECK(!g_active.exchange(true), state,
+      "profiler: a session is active already; there is one per process",
+      "call finish() on it, or let it end, before the next");
+  detail::g_clock.store(
+      options_.clock ? options_.clock : &g_steady_clock, std::memory_order_release);
   detail::g_capacity.store(options_.records_per_thread, std::memory_order_relaxed);
   detail::g_dropped.store(0, std::memory_order_relaxed);
   epoch_ = ++g_last_epoch;
   detail::g_epoch.store(epoch_, std::memory_order_release);
   report_.title = options_.title, report_.threads = options_.threads, report_.schedule = s;
-  report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules, report_.dtype = options_.dtype;
-  if (!options_.roofs && !options_.clock && !options_.timer) options_.roofs = stored_roofs(options_.device);
+  report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules,
+  report_.dtype = options_.dtype;
+  if (!options_.roofs && !options_.clock && !options_.timer)
+    options_.roofs = stored_roofs(options_.device);
   report_.replayed = options_.replayed, report_.roofs = options_.roofs;
-  if (options_.roofs) report_.overheads.scope_ns = options_.roofs->scope_ns, report_.overheads.event_ns = options_.roofs->event_ns;
+  if (options_.roofs)
+    report_.overheads.scope_ns = options_.roofs->scope_ns,
+    report_.overheads.event_ns = options_.roofs->event_ns;
   try {
     try {
       allocator_ = &allocator(options_.device);
     } catch (const Error&) {
       if (!options_.timer) throw;
     }
-    if (options_.device.type == Device::Type::cuda && !options_.timer) own_timer_ = cuda::make_timer(kMarks, report_.source_why);
+    if (options_.device.type == Device::Type::cuda && !options_.timer)
+      own_timer_ = cuda::make_timer(kMarks, report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
     detail::install_hook(allocator_, timer_);
-    detail::thread_buffer()->prepare(epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
+    detail::thread_buffer()->prepare(
+        epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
     enter(phase_of(0));
   } catch (...) {
     close();
@@ -68,7 +77,8 @@ Session::~Session() { close(); }
 
 void Session::close() noexcept {
   if (epoch_ != 0 && epoch_ == detail::g_epoch.load()) {
-    detail::g_clock.store(&g_steady_clock, std::memory_order_release);  // scopes that are still open will ask it for their end
+    detail::g_clock.store(&g_steady_clock,
+        std::memory_order_release);  // scopes that are still open will ask it for their end
     forget_session();
   }
   epoch_ = 0;
@@ -84,7 +94,9 @@ Session::Phase Session::phase_of(int64_t step) const {
 }
 
 int64_t Session::allocations() const {
-  return options_.allocations ? options_.allocations() : allocator_ ? allocator_->stats().requests : 0;
+  return options_.allocations ? options_.allocations()
+         : allocator_         ? allocator_->stats().requests
+                              : 0;
 }
 
 void Session::open_turn() {
@@ -98,7 +110,8 @@ void Session::open_turn() {
 
 void Session::read_clock() {
   const DeviceTimer::SmClock clock = timer_->sm_clock();
-  if (clock.now > 0 && (report_.sm_mhz == 0 || clock.now < report_.sm_mhz)) report_.sm_mhz = clock.now;
+  if (clock.now > 0 && (report_.sm_mhz == 0 || clock.now < report_.sm_mhz))
+    report_.sm_mhz = clock.now;
   report_.sm_standard_mhz = clock.standard;
 }
 
@@ -183,17 +196,18 @@ void Session::step() {
   if (epoch_ != detail::g_epoch.load()) return;  // a forked child
   const int64_t now = detail::now();
   detail::ThreadBuffer* const mine = detail::thread_buffer();
-  SINTER_CHECK(!step_buffer_ || step_buffer_ == mine, state, "profiler: step() was called by two threads; steps belong to one");
+  SINTER_CHECK(!step_buffer_ || step_buffer_ == mine, state,
+      "profiler: step() was called by two threads; steps belong to one");
   step_buffer_ = mine;
   if (phase_ == Phase::active) {
     const Schedule& s = options_.schedule;
     const int64_t round = seen_ / (int64_t{s.wait} + s.warmup + s.active);
     report_.steps.push_back({.number = seen_,
-                             .round = round,
-                             .t0 = step_t0_,
-                             .t1 = now,
-                             .allocs = allocations() - step_allocs_,
-                             .window = window_});
+        .round = round,
+        .t0 = step_t0_,
+        .t1 = now,
+        .allocs = allocations() - step_allocs_,
+        .window = window_});
   }
   ++seen_;
   enter(phase_of(seen_));
@@ -201,7 +215,8 @@ void Session::step() {
 
 Report Session::finish() {
   SINTER_CHECK(epoch_ != 0 && epoch_ == detail::g_epoch.load(), state,
-               "profiler: finish(): this session is over: finish() was called already, or this process is a forked child");
+      "profiler: finish(): this session is over: finish() was called already, or this process is a "
+      "forked child");
   detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
   if (phase_ == Phase::active) close_turn(seen_ + 1);
   const Schedule& s = options_.schedule;
@@ -209,23 +224,27 @@ Report Session::finish() {
   if (report_.steps.empty()) {
     close();
     throw Error(Error::Kind::state,
-                cat("profiler: no step was recorded: wait ", s.wait, ", warmup ", s.warmup, ", active ", s.active, " needs ", first,
-                    " steps for a first sample and ", first + s.active - 1, " for all; step() was called ", seen_, " times"),
-                "call step() at the end of every step, or shorten the schedule");
+        cat("profiler: no step was recorded: wait ", s.wait, ", warmup ", s.warmup, ", active ",
+            s.active, " needs ", first, " steps for a first sample and ", first + s.active - 1,
+            " for all; step() was called ", seen_, " times"),
+        "call step() at the end of every step, or shorten the schedule");
   }
   for (detail::ThreadBuffer* b = detail::next_buffer(nullptr); b; b = detail::next_buffer(b)) {
     if (b->epoch() == epoch_) report_.traces.push_back(read(*b, b == step_buffer_));
   }
-  std::erase_if(report_.traces, [](const Trace& trace) { return trace.records.empty() && trace.launches.empty(); });
+  std::erase_if(report_.traces,
+      [](const Trace& trace) { return trace.records.empty() && trace.launches.empty(); });
   report_.dropped = detail::g_dropped.load();
   close();
   if (report_.lost_records > 0)
-    report_.incomplete.push_back(cat(report_.lost_records, " records dropped by CUPTI, whose buffers were full"));
+    report_.incomplete.push_back(
+        cat(report_.lost_records, " records dropped by CUPTI, whose buffers were full"));
   if (options_.resident_bytes > 0)
-    report_.working_set = options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
+    report_.working_set =
+        options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
   if (report_.dropped > 0) {
-    report_.incomplete.push_back(cat(report_.dropped, " records dropped (a buffer holds ", options_.records_per_thread,
-                                     " per thread, for one turn of the schedule)"));
+    report_.incomplete.push_back(cat(report_.dropped, " records dropped (a buffer holds ",
+        options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
   report_.judge();
   return std::move(report_);

@@ -34,12 +34,17 @@ struct Options {
   int threads = 0;                  // of the op kernels, for the header; 0: not said
   Device device{};                  // whose launches, times and memory are recorded
   std::string mode{}, rules{}, dtype = "f32";
-  bool replayed = false;               // the steps run as one CUDA graph each
-  std::optional<Roofs> roofs{};        // nothing: the stored ones (profiler/roofs.h), unless clock or timer are a test's
-  int64_t resident_bytes = 0;          // parameters, gradients, state, batch: what a step touches besides what it allocates; 0: unknown
-  DeviceTimer* timer = nullptr;        // null: one of the card on cuda, none elsewhere; else it outlives the session
-  int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the footer. null: the device's allocator
-  Clock* clock = nullptr;              // null: the steady clock; else it outlives every scope that began in the session
+  bool replayed = false;  // the steps run as one CUDA graph each
+  std::optional<Roofs>
+      roofs{};  // nothing: the stored ones (profiler/roofs.h), unless clock or timer are a test's
+  int64_t resident_bytes = 0;  // parameters, gradients, state, batch: what a step touches besides
+                               // what it allocates; 0: unknown
+  DeviceTimer* timer =
+      nullptr;  // null: one of the card on cuda, none elsewhere; else it outlives the session
+  int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the
+                                       // footer. null: the device's allocator
+  Clock* clock =
+      nullptr;  // null: the steady clock; else it outlives every scope that began in the session
   size_t records_per_thread = size_t{1} << 16;
 };
 
@@ -53,7 +58,8 @@ class Session {
 
   // Ends a step and begins the next. Its own work belongs to no step. Allocates only between turns.
   void step();
-  // Ends the session, early if need be: complete active steps count. Error (state): no step was recorded, or called twice.
+  // Ends the session, early if need be: complete active steps count. Error (state): no step was
+  // recorded, or called twice.
   Report finish();
   // True once the schedule has nothing more to record (never with repeat 0).
   bool done() const { return phase_ == Phase::done; }
@@ -76,14 +82,16 @@ class Session {
 
   Options options_;
   Report report_;
-  const Allocator* allocator_ = nullptr;  // of the device; null for a device that only a test's timer stands for
+  const Allocator* allocator_ =
+      nullptr;  // of the device; null for a device that only a test's timer stands for
   std::unique_ptr<DeviceTimer> own_timer_;
   DeviceTimer* timer_ = nullptr;
   std::vector<detail::Axis> axes_;  // of each turn's active steps
   int64_t live_before_ = 0;         // bytes, when the first active step began
   Phase phase_ = Phase::done;
-  uint32_t epoch_ = 0;  // this session's number; another one, or 0, is current after finish() and in a forked child
-  int64_t seen_ = 0;    // step() calls
+  uint32_t epoch_ = 0;   // this session's number; another one, or 0, is current after finish() and
+                         // in a forked child
+  int64_t seen_ = 0;     // step() calls
   int64_t window_ = -1;  // see StepSample
   int64_t step_t0_ = 0, step_allocs_ = 0;
   detail::ThreadBuffer* step_buffer_ = nullptr;  // of the thread that calls step()

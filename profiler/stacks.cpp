@@ -20,7 +20,11 @@ std::string frame(std::string_view name) {
 std::string xml(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    const char* entity = c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : nullptr;
+    const char* entity = c == '<'   ? "&lt;"
+                         : c == '>' ? "&gt;"
+                         : c == '&' ? "&amp;"
+                         : c == '"' ? "&quot;"
+                                    : nullptr;
     entity ? out += entity : out += c;
   }
   return out;
@@ -48,12 +52,15 @@ class Picture {
     uint32_t hash = 2166136261u;  // FNV-1a: a colour that stays with the name
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
     const size_t fits = static_cast<size_t>(std::max(0.0, (w - 6) / 7));
-    text += fmt::format(R"svg(<g><title>{} {:.1f} us, {:.2f} %</title><rect x="{:.1f}" y="{:.0f}" width="{:.1f}" height="{:.0f}" fill="hsl({} 55% 68%)"/>)svg",
-                        xml(name), static_cast<double>(node.value) / 1e3, 100 * static_cast<double>(node.value) / static_cast<double>(all_), x,
-                        kTop + level * kRow, std::max(w - 0.5, 0.3), kRow - 1, hash % 360);
+    text += fmt::format(
+        R"svg(<g><title>{} {:.1f} us, {:.2f} %</title><rect x="{:.1f}" y="{:.0f}" width="{:.1f}" height="{:.0f}" fill="hsl({} 55% 68%)"/>)svg",
+        xml(name), static_cast<double>(node.value) / 1e3,
+        100 * static_cast<double>(node.value) / static_cast<double>(all_), x, kTop + level * kRow,
+        std::max(w - 0.5, 0.3), kRow - 1, hash % 360);
     if (fits >= 3)
-      text += fmt::format(R"(<text x="{:.1f}" y="{:.0f}">{}</text>)", x + 3, kTop + level * kRow + 14,
-                          xml(name.size() <= fits ? name : name.substr(0, fits - 2) + ".."));
+      text +=
+          fmt::format(R"(<text x="{:.1f}" y="{:.0f}">{}</text>)", x + 3, kTop + level * kRow + 14,
+              xml(name.size() <= fits ? name : name.substr(0, fits - 2) + ".."));
     text += "</g>\n";
     for (const auto& [kid_name, kid] : node.kids) {
       put(kid_name, kid, x, level + 1);
@@ -81,13 +88,14 @@ std::string folded_stacks(const Report& report) {
       path[i] = (r.parent < 0 ? root : path[static_cast<size_t>(r.parent)]) + ";" + frame(r.name);
     }
     for (const LaunchRecord& l : trace.launches) {
-      const bool scoped = l.record >= 0 && report.counts(trace, trace.records[static_cast<size_t>(l.record)]);
+      const bool scoped =
+          l.record >= 0 && report.counts(trace, trace.records[static_cast<size_t>(l.record)]);
       if (!scoped && (l.record >= 0 || report.step_index(l.step) < 0)) continue;
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
       const bool is_node = l.graph_node > 0 && l.graph_node <= report.nodes.size();
       const std::string kernel = !l.kernel.view().empty() ? frame(l.kernel)
-                                 : is_node                ? frame(report.nodes[l.graph_node - 1].name)
-                                                          : "kernel";
+                                 : is_node ? frame(report.nodes[l.graph_node - 1].name)
+                                           : "kernel";
       paths[(scoped ? path[static_cast<size_t>(l.record)] : root) + ";" + kernel] += l.device_ns();
       if (scoped) own[static_cast<size_t>(l.record)] -= l.device_ns();
     }
@@ -96,9 +104,11 @@ std::string folded_stacks(const Report& report) {
       if (report.counts(trace, trace.records[i]) && own[i] > 0) paths[path[i]] += own[i];
     }
     if (!trace.steps_here) continue;
-    for (size_t i = 0; i < trace.records.size(); ++i) {  // the rest of the step: what no scope holds
+    for (size_t i = 0; i < trace.records.size();
+         ++i) {  // the rest of the step: what no scope holds
       const Record& r = trace.records[i];
-      if (report.counts(trace, r) && (r.parent < 0 || !report.counts(trace, trace.records[static_cast<size_t>(r.parent)])))
+      if (report.counts(trace, r) &&
+          (r.parent < 0 || !report.counts(trace, trace.records[static_cast<size_t>(r.parent)])))
         paths[root] -= r.t1 - r.t0;
     }
   }
@@ -130,11 +140,15 @@ std::string flame_svg(const std::string& folded, const std::string& title) {
   Picture picture(std::max<int64_t>(all.value, 1));
   picture.put("all", all, 0, 0);
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\">\n"
-      "<style>text {{ font: 12px sans-serif; }}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-      "<text x=\"4\" y=\"18\" style=\"font-size: 15px\">{2}</text><text x=\"4\" y=\"36\">self time over the active steps; point at a "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 "
+      "0 {0:.0f} {1:.0f}\">\n"
+      "<style>text {{ font: 12px sans-serif; }}</style><rect width=\"100%\" height=\"100%\" "
+      "fill=\"#fff\"/>\n"
+      "<text x=\"4\" y=\"18\" style=\"font-size: 15px\">{2}</text><text x=\"4\" y=\"36\">self time "
+      "over the active steps; point at a "
       "frame for its name and time</text>\n{3}</svg>\n",
-      Picture::kWidth, Picture::kTop + all.depth() * Picture::kRow + 6, xml(escaped(title)), picture.text);
+      Picture::kWidth, Picture::kTop + all.depth() * Picture::kRow + 6, xml(escaped(title)),
+      picture.text);
 }
 
 }  // namespace sinter::profiler

@@ -42,29 +42,35 @@ Estimate median_interval(std::span<const double> samples) {
   Estimate estimate{.value = median(samples)};
   estimate.low = estimate.high = estimate.value;
   if (samples.size() < static_cast<size_t>(kMinPairs)) return estimate;
-  std::mt19937_64 engine(20240607);  // its bits are the standard's, and so is the modulo: the same on every machine
+  std::mt19937_64 engine(
+      20240607);  // its bits are the standard's, and so is the modulo: the same on every machine
   std::vector<double> medians(kResamples), draw(samples.size());
   for (double& m : medians) {
     for (double& x : draw) x = samples[engine() % samples.size()];
     m = median_in_place(draw);
   }
   std::sort(medians.begin(), medians.end());
-  constexpr size_t kTail = kResamples / 40;  // 2.5 %; the same count at both ends keeps the inverse exact
-  estimate.low = medians[kTail], estimate.high = medians[kResamples - 1 - kTail], estimate.has_interval = true;
+  constexpr size_t kTail =
+      kResamples / 40;  // 2.5 %; the same count at both ends keeps the inverse exact
+  estimate.low = medians[kTail], estimate.high = medians[kResamples - 1 - kTail],
+  estimate.has_interval = true;
   return estimate;
 }
 
 Estimate paired_ratio(std::span<const double> before, std::span<const double> after) {
   SINTER_CHECK(before.size() == after.size() && !before.empty(), usage,
-               cat("paired_ratio: rounds must come in pairs: ", before.size(), " before, ", after.size(), " after"));
+      cat("paired_ratio: rounds must come in pairs: ", before.size(), " before, ", after.size(),
+          " after"));
   std::vector<double> logs(before.size());
   for (size_t i = 0; i < logs.size(); ++i) {
     SINTER_CHECK(before[i] > 0 && after[i] > 0, usage,
-                 cat("paired_ratio: times must be positive: round ", i, " took ", before[i], " and ", after[i]));
+        cat("paired_ratio: times must be positive: round ", i, " took ", before[i], " and ",
+            after[i]));
     logs[i] = std::log(before[i]) - std::log(after[i]);
   }
   Estimate ratio = median_interval(logs);
-  ratio.value = std::exp(ratio.value), ratio.low = std::exp(ratio.low), ratio.high = std::exp(ratio.high);
+  ratio.value = std::exp(ratio.value), ratio.low = std::exp(ratio.low),
+  ratio.high = std::exp(ratio.high);
   return ratio;
 }
 
@@ -73,9 +79,12 @@ double distortion(std::span<const double> profiled, std::span<const double> clea
 }
 
 std::string factor_text(const Estimate& ratio, size_t pairs) {
-  if (!ratio.has_interval) return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
-  if (ratio.is_noisy()) return fmt::format("machine busy: no factor [{:.2f},{:.2f}]", ratio.low, ratio.high);
-  if (ratio.contains(1.0)) return fmt::format("no difference shown [{:.2f},{:.2f}]", ratio.low, ratio.high);
+  if (!ratio.has_interval)
+    return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
+  if (ratio.is_noisy())
+    return fmt::format("machine busy: no factor [{:.2f},{:.2f}]", ratio.low, ratio.high);
+  if (ratio.contains(1.0))
+    return fmt::format("no difference shown [{:.2f},{:.2f}]", ratio.low, ratio.high);
   return fmt::format("{:.2f}x [{:.2f},{:.2f}]", ratio.value, ratio.low, ratio.high);
 }
 

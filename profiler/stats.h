@@ -1,7 +1,9 @@
-// The statistics of tables and comparisons: quantiles, medians with a bootstrap 95 % interval, ratios of paired rounds.
+// The statistics of tables and comparisons: quantiles, medians with a bootstrap 95 % interval,
+// ratios of paired rounds.
 //
-// The one statistic for "how much faster" is the median over pairs of the ratio of a pair's rounds; it is taken of logarithms, so that B
-// against A is the inverse of A against B. Fixed seed: equal samples give equal intervals. Pure functions.
+// The one statistic for "how much faster" is the median over pairs of the ratio of a pair's rounds;
+// it is taken of logarithms, so that B against A is the inverse of A against B. Fixed seed: equal
+// samples give equal intervals. Pure functions.
 #pragma once
 
 #include <cmath>
@@ -23,7 +25,8 @@ struct Estimate {
   bool contains(double x) const { return has_interval && low <= x && x <= high; }
   // Half the width of the interval, in parts of the value; equal for a ratio and its inverse.
   double noise() const { return low > 0 ? std::sqrt(high / low) - 1 : 0; }
-  // Is the interval too wide to say anything (kNoisy)? Then the machine was busy with something else.
+  // Is the interval too wide to say anything (kNoisy)? Then the machine was busy with something
+  // else.
   bool is_noisy() const;
   // As a ratio: is there a difference?
   bool is_shown() const { return has_interval && !is_noisy() && !contains(1); }
@@ -31,16 +34,17 @@ struct Estimate {
 
 Estimate median_interval(std::span<const double> samples);
 
-// How many times faster `after` is than `before`: median of before[i] / after[i]. One value per round: its median step; round i of both ran
-// beside each other. Error (usage): unequal or no rounds, or a time that is not positive.
+// How many times faster `after` is than `before`: median of before[i] / after[i]. One value per
+// round: its median step; round i of both ran beside each other. Error (usage): unequal or no
+// rounds, or a time that is not positive.
 Estimate paired_ratio(std::span<const double> before, std::span<const double> after);
 
 // How many percent longer the profiled steps took than the clean ones, by their medians: negative
 // if they took less; NaN if there are none of either.
 double distortion(std::span<const double> profiled, std::span<const double> clean);
 
-// "2.56x [2.49,2.62]"; "no difference shown [0.97,1.05]"; "machine busy: no factor [0.61,2.70]"; "no factor: 4 pairs,
-// 6 are needed" - never a factor without its interval.
+// "2.56x [2.49,2.62]"; "no difference shown [0.97,1.05]"; "machine busy: no factor [0.61,2.70]";
+// "no factor: 4 pairs, 6 are needed" - never a factor without its interval.
 std::string factor_text(const Estimate& ratio, size_t pairs);
 
 }  // namespace sinter::profiler

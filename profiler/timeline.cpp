@@ -1,7 +1,9 @@
-// Report::timeline() and what else is judged by roofs: where the window went on the device, and what its idle time waited for.
+// Report::timeline() and what else is judged by roofs: where the window went on the device, and
+// what its idle time waited for.
 //
-// An idle interval ends where a launch starts. Its part before that launch's API call is `data` or `sync` while the host was in such a
-// scope, else `host`; its part inside the call is `host`; its part after it is `gap`. So the four and `busy` add up to the window exactly.
+// An idle interval ends where a launch starts. Its part before that launch's API call is `data` or
+// `sync` while the host was in such a scope, else `host`; its part inside the call is `host`; its
+// part after it is `gap`. So the four and `busy` add up to the window exactly.
 #include <algorithm>
 #include <map>
 
@@ -17,7 +19,8 @@ struct Interval {
 
 // Sorted, disjoint.
 std::vector<Interval> merged(std::vector<Interval> all) {
-  std::sort(all.begin(), all.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::sort(all.begin(), all.end(),
+      [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<Interval> out;
   for (const Interval& i : all) {
     if (!out.empty() && i.begin <= out.back().end)
@@ -30,8 +33,10 @@ std::vector<Interval> merged(std::vector<Interval> all) {
 
 int64_t overlap(const std::vector<Interval>& sorted, int64_t begin, int64_t end) {
   int64_t sum = 0;
-  auto it = std::lower_bound(sorted.begin(), sorted.end(), begin, [](const Interval& i, int64_t t) { return i.end <= t; });
-  for (; it != sorted.end() && it->begin < end; ++it) sum += std::min(end, it->end) - std::max(begin, it->begin);
+  auto it = std::lower_bound(
+      sorted.begin(), sorted.end(), begin, [](const Interval& i, int64_t t) { return i.end <= t; });
+  for (; it != sorted.end() && it->begin < end; ++it)
+    sum += std::min(end, it->end) - std::max(begin, it->begin);
   return sum;
 }
 
@@ -45,12 +50,16 @@ struct Work {
 Timeline Report::timeline() const {
   Timeline out;
   out.known = device.type == Device::Type::cuda && source == Source::cupti;
-  if (source == Source::graph && !clean_us.empty()) {  // the instrumented replays are no window: only their sum means something
+  if (source == Source::graph &&
+      !clean_us
+           .empty()) {  // the instrumented replays are no window: only their sum means something
     out.estimated = true;
     for (const Trace& trace : traces) {
-      for (const LaunchRecord& l : trace.launches) out.busy_ns += step_index(l.step) >= 0 ? l.device_ns() : 0;
+      for (const LaunchRecord& l : trace.launches)
+        out.busy_ns += step_index(l.step) >= 0 ? l.device_ns() : 0;
     }
-    out.window_ns = std::max(out.busy_ns, static_cast<int64_t>(median(clean_us) * 1e3) * static_cast<int64_t>(steps.size()));
+    out.window_ns = std::max(out.busy_ns,
+        static_cast<int64_t>(median(clean_us) * 1e3) * static_cast<int64_t>(steps.size()));
     out.host_ns = out.window_ns - out.busy_ns;
     return out;
   }
@@ -74,12 +83,14 @@ Timeline Report::timeline() const {
       if (trace.steps_here && !open && r.kind == ScopeKind::sync) sync.push_back({r.t0, r.t1});
     }
     for (const LaunchRecord& l : trace.launches) {
-      if (step_index(l.step) >= 0 && l.device_ns() > 0) work.push_back({{l.dev_t0, l.dev_t1}, l.api_t0, l.api_t1});
+      if (step_index(l.step) >= 0 && l.device_ns() > 0)
+        work.push_back({{l.dev_t0, l.dev_t1}, l.api_t0, l.api_t1});
     }
   }
   data = merged(std::move(data));
   sync = merged(std::move(sync));
-  std::sort(work.begin(), work.end(), [](const Work& a, const Work& b) { return a.device.begin < b.device.begin; });
+  std::sort(work.begin(), work.end(),
+      [](const Work& a, const Work& b) { return a.device.begin < b.device.begin; });
   for (const auto& [number, steps_here] : windows) {
     const int64_t host_end = steps_here.host.end;
     Interval window = steps_here.host;
@@ -90,7 +101,8 @@ Timeline Report::timeline() const {
       const int64_t before = std::clamp(api_t0, at, end), inside = std::clamp(api_t1, before, end);
       const int64_t in_data = overlap(data, at, before);
       int64_t in_sync = 0;  // outside data scopes
-      for (auto it = std::lower_bound(sync.begin(), sync.end(), at, [](const Interval&i, int64_t t) { return i.end <= t; });
+      for (auto it = std::lower_bound(sync.begin(), sync.end(), at,
+               [](const Interval& i, int64_t t) { return i.end <= t; });
            it != sync.end() && it->begin < before; ++it) {
         const int64_t a = std::max(at, it->begin), b = std::min(before, it->end);
         in_sync += b - a - overlap(data, a, b);
@@ -102,7 +114,8 @@ Timeline Report::timeline() const {
       at = end;
     };
     for (const Work& w : work) {
-      const int64_t begin = std::clamp(w.device.begin, window.begin, window.end), end = std::clamp(w.device.end, window.begin, window.end);
+      const int64_t begin = std::clamp(w.device.begin, window.begin, window.end),
+                    end = std::clamp(w.device.end, window.begin, window.end);
       if (w.device.end <= window.begin || w.device.begin >= window.end) continue;
       if (begin > at) idle(begin, w.api_t0, w.api_t1);
       if (end > at) out.busy_ns += end - at, at = end;
@@ -115,47 +128,54 @@ Timeline Report::timeline() const {
 
 Ceiling Report::ceiling() const {
   if (!roofs || device.type == Device::Type::simt) return {};
-  Ceiling c{.flops_per_ns = dtype == "bf16" && roofs->bf16_gflops > 0 ? roofs->bf16_gflops : roofs->f32_gflops};
+  Ceiling c{.flops_per_ns =
+                dtype == "bf16" && roofs->bf16_gflops > 0 ? roofs->bf16_gflops : roofs->f32_gflops};
   c.in_cache = working_set > 0 && working_set <= roofs->cache_bytes;
   c.bytes_per_ns = c.in_cache ? roofs->cache_gbs : roofs->dram_gbs;
   // Only the device's own records leave the gap behind a kernel out.
-  c.floor_ns = device == kCpu ? roofs->op_ns : roofs->floor_ns + (source == Source::cupti ? 0 : roofs->node_gap_ns);
+  c.floor_ns = device == kCpu
+                   ? roofs->op_ns
+                   : roofs->floor_ns + (source == Source::cupti ? 0 : roofs->node_gap_ns);
   return c;
 }
 
-double Report::predicted_ns(const Row& row) const { return row.launches == 0 ? 0 : ceiling().predicted_ns(row.launches, row.cost); }
+double Report::predicted_ns(const Row& row) const {
+  return row.launches == 0 ? 0 : ceiling().predicted_ns(row.launches, row.cost);
+}
 
 RowVerdict Report::verdict(const Row& row) const {
   const Ceiling c = ceiling();
   const bool cpu = device == kCpu;
   const double judged = judged_ns(row);
   return row_verdict({.invalid = row.untimed > 0,
-                      .emulated = device.type == Device::Type::simt,
-                      .replayed = replayed,
-                      .on_cpu = cpu,
-                      .busy = !busy().empty(),
-                      .launches = row.launches,
-                      .busy_ns = source == Source::event ? 0 : cpu ? row.typical_kernel_ns : row.typical_ns,
-                      .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
-                      .has_roofs = c.known(),
-                      .compute_share = c.compute_share(row.cost, judged),
-                      .memory_share = c.memory_share(row.cost, judged),
-                      .compute_is_nearer = c.compute_is_nearer(row.cost)});
+      .emulated = device.type == Device::Type::simt,
+      .replayed = replayed,
+      .on_cpu = cpu,
+      .busy = !busy().empty(),
+      .launches = row.launches,
+      .busy_ns = source == Source::event ? 0
+                 : cpu                   ? row.typical_kernel_ns
+                                         : row.typical_ns,
+      .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
+      .has_roofs = c.known(),
+      .compute_share = c.compute_share(row.cost, judged),
+      .memory_share = c.memory_share(row.cost, judged),
+      .compute_is_nearer = c.compute_is_nearer(row.cost)});
 }
 
 StepVerdict Report::verdict() const {
   const bool cpu = device == kCpu;
   const Timeline t = timeline();
   StepFacts f{.incomplete = !incomplete.empty(),
-              .emulated = device.type == Device::Type::simt,
-              .upper_bounds = source == Source::event,
-              .on_cpu = cpu,
-              .busy = busy(),
-              .has_roofs = ceiling().known(),
-              .window_ns = static_cast<double>(t.window_ns),
-              .data_ns = static_cast<double>(t.data_ns),
-              .host_ns = static_cast<double>(t.host_ns),
-              .busy_ns = static_cast<double>(t.busy_ns)};
+      .emulated = device.type == Device::Type::simt,
+      .upper_bounds = source == Source::event,
+      .on_cpu = cpu,
+      .busy = busy(),
+      .has_roofs = ceiling().known(),
+      .window_ns = static_cast<double>(t.window_ns),
+      .data_ns = static_cast<double>(t.data_ns),
+      .host_ns = static_cast<double>(t.host_ns),
+      .busy_ns = static_cast<double>(t.busy_ns)};
   if (cpu) {
     f.data_ns = f.host_ns = f.busy_ns = 0;
     std::vector<double> ns;
@@ -169,10 +189,13 @@ StepVerdict Report::verdict() const {
     const double self = judged_ns(row);
     f.self_ns += self;
     const RowCode code = verdict(row).code;
-    (code == RowCode::compute_bound  ? f.compute_ns
-     : code == RowCode::memory_bound ? f.memory_ns
-                                     : f.latency_ns) +=
-        code == RowCode::compute_bound || code == RowCode::memory_bound || code == RowCode::latency_bound ? self : 0;
+    (code == RowCode::compute_bound     ? f.compute_ns
+        : code == RowCode::memory_bound ? f.memory_ns
+                                        : f.latency_ns) += code == RowCode::compute_bound ||
+                                                                   code == RowCode::memory_bound ||
+                                                                   code == RowCode::latency_bound
+                                                               ? self
+                                                               : 0;
   }
   return step_verdict(f);
 }

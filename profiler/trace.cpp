@@ -10,38 +10,35 @@ namespace sinter::profiler {
 namespace {
 
 constexpr int kHost = 1, kDevice = 0;  // pids
-constexpr int kStreamBase = 7;         // CUPTI's number of the default stream; readers take 0 for "no stream"
+constexpr int kStreamBase =
+    7;  // CUPTI's number of the default stream; readers take 0 for "no stream"
 
 // As a JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(std::string_view text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
-bool on_device(const LaunchRecord& l) { return l.source == Source::cupti || l.source == Source::graph || l.source == Source::event; }
+bool on_device(const LaunchRecord& l) {
+  return l.source == Source::cupti || l.source == Source::graph || l.source == Source::event;
+}
 
 const char* category(ScopeKind kind) {
   switch (kind) {
-    case ScopeKind::op:
-      return "cpu_op";
+    case ScopeKind::op: return "cpu_op";
     case ScopeKind::runtime:
-    case ScopeKind::sync:
-      return "cuda_runtime";
-    case ScopeKind::profiler:
-      return "overhead";
-    default:
-      return "user_annotation";
+    case ScopeKind::sync: return "cuda_runtime";
+    case ScopeKind::profiler: return "overhead";
+    default: return "user_annotation";
   }
 }
 
 const char* api_name(const LaunchRecord& l) {
   if (l.graph_node > 0) return "cudaGraphLaunch";
   switch (l.kind) {
-    case LaunchKind::memcpy:
-      return "cudaMemcpyAsync";
-    case LaunchKind::memset:
-      return "cudaMemsetAsync";
-    case LaunchKind::graph:
-      return "cudaGraphLaunch";
-    default:
-      return "cudaLaunchKernel";
+    case LaunchKind::memcpy: return "cudaMemcpyAsync";
+    case LaunchKind::memset: return "cudaMemsetAsync";
+    case LaunchKind::graph: return "cudaGraphLaunch";
+    default: return "cudaLaunchKernel";
   }
 }
 
@@ -62,22 +59,29 @@ class Events {
  public:
   explicit Events(int64_t base) : base_(base) {}
 
-  static std::string us(int64_t ns) { return fmt::format("{}{}.{:03d}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000); }
-  // `rest`: ", .." members of the event
-  void slice(const char* cat, std::string_view name, int pid, int64_t tid, int64_t t0, int64_t t1, const std::string& args) {
-    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}})", cat, json_text(name), pid, tid,
-        us(t0 - base_), us(t1 - t0), args);
+  static std::string us(int64_t ns) {
+    return fmt::format("{}{}.{:03d}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
   }
-  void flow(const char* cat, int64_t id, int pid0, int64_t tid0, int64_t t0, int pid1, int64_t tid1, int64_t t1) {
-    add(R"("ph": "s", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})", cat, id, pid0, tid0, us(t0 - base_));
-    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})", cat, id, pid1, tid1,
-        us(t1 - base_));
+  // `rest`: ", .." members of the event
+  void slice(const char* cat, std::string_view name, int pid, int64_t tid, int64_t t0, int64_t t1,
+      const std::string& args) {
+    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}})",
+        cat, json_text(name), pid, tid, us(t0 - base_), us(t1 - t0), args);
+  }
+  void flow(const char* cat, int64_t id, int pid0, int64_t tid0, int64_t t0, int pid1, int64_t tid1,
+      int64_t t1) {
+    add(R"("ph": "s", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
+        cat, id, pid0, tid0, us(t0 - base_));
+    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
+        cat, id, pid1, tid1, us(t1 - base_));
   }
   void counter(const char* name, int pid, int64_t t, const std::string& args) {
-    add(R"("ph": "C", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "args": {{{}}})", name, pid, us(t - base_), args);
+    add(R"("ph": "C", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "args": {{{}}})", name, pid,
+        us(t - base_), args);
   }
   void meta(const char* what, int pid, int64_t tid, const std::string& args) {
-    add(R"("ph": "M", "name": "{}", "pid": {}, "tid": {}, "ts": 0, "args": {{{}}})", what, pid, tid, args);
+    add(R"("ph": "M", "name": "{}", "pid": {}, "tid": {}, "ts": 0, "args": {{{}}})", what, pid, tid,
+        args);
   }
   std::string take() { return std::move(text_); }
 
@@ -104,7 +108,8 @@ class TraceWriter {
     lanes();
     for (const StepSample& s : report_.steps) {
       if (s.number > last_) break;
-      events_.counter("step ms", kHost, s.t0, fmt::format(R"("ms": {})", Events::us(s.ns() / 1000)));
+      events_.counter(
+          "step ms", kHost, s.t0, fmt::format(R"("ms": {})", Events::us(s.ns() / 1000)));
     }
     for (const Trace& trace : report_.traces) {
       if (trace.steps_here) continue;
@@ -116,8 +121,9 @@ class TraceWriter {
       if (!std::exchange(steps_written, true)) {
         for (const StepSample& s : report_.steps) {
           if (s.number > last_) break;
-          events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), kHost, trace.thread, s.t0, s.t1,
-                        fmt::format(R"("External id": {}, "x_launches": {})", ++external_, s.launches));
+          events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), kHost,
+              trace.thread, s.t0, s.t1,
+              fmt::format(R"("External id": {}, "x_launches": {})", ++external_, s.launches));
         }
       }
       thread(trace);
@@ -127,9 +133,12 @@ class TraceWriter {
         R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": 0}}, )",
         report_.steps.front().t0, json_text(report_.title));
     head += fmt::format(R"("deviceProperties": [{}], )",
-                        report_.device == kCpu ? "" : fmt::format(R"({{"id": 0, "name": {}}})", json_text(report_.device.str())));
-    head += fmt::format(R"("x_schema": "sinter.trace/1", "x_source": "{}", "x_incomplete": {}, "traceEvents": [)", name_of(report_.source),
-                        report_.incomplete.empty() ? "false" : "true");
+        report_.device == kCpu
+            ? ""
+            : fmt::format(R"({{"id": 0, "name": {}}})", json_text(report_.device.str())));
+    head += fmt::format(
+        R"("x_schema": "sinter.trace/1", "x_source": "{}", "x_incomplete": {}, "traceEvents": [)",
+        name_of(report_.source), report_.incomplete.empty() ? "false" : "true");
     return head + "\n" + events_.take() + "\n]}\n";
   }
 
@@ -147,11 +156,14 @@ class TraceWriter {
     }
     events_.meta("process_name", kHost, 0, R"("name": "host")");
     for (const auto& [thread, steps] : threads)
-      events_.meta("thread_name", kHost, thread, fmt::format(R"("name": "thread {}{}")", thread, steps ? " (steps)" : ""));
+      events_.meta("thread_name", kHost, thread,
+          fmt::format(R"("name": "thread {}{}")", thread, steps ? " (steps)" : ""));
     if (streams.empty()) return;
-    events_.meta("process_name", kDevice, 0, fmt::format(R"("name": {})", json_text(report_.device.str())));
+    events_.meta(
+        "process_name", kDevice, 0, fmt::format(R"("name": {})", json_text(report_.device.str())));
     for (const auto& [stream, launches] : streams)
-      events_.meta("thread_name", kDevice, stream + kStreamBase, fmt::format(R"("name": "stream {}")", stream + kStreamBase));
+      events_.meta("thread_name", kDevice, stream + kStreamBase,
+          fmt::format(R"("name": "stream {}")", stream + kStreamBase));
   }
 
   void thread(const Trace& trace) {
@@ -166,51 +178,61 @@ class TraceWriter {
       if (!wanted(r.step) || !report_.counts(trace, r)) continue;
       if (r.step != step) forward.clear(), step = r.step;
       id[i] = ++external_;
-      std::string args = fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
+      std::string args =
+          fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
         const std::string_view shapes = shape_text(info.shape_key);
         args += fmt::format(
             R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, "x_bytes_read": {}, "x_bytes_written": {})",
-            dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops, info.cost.bytes_read, info.cost.bytes_written);
+            dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,
+            info.cost.bytes_read, info.cost.bytes_written);
         args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", r.n_launches, kernel_ns[i]);
         if (info.uid != 0) forward[info.uid] = i;
         if (const auto from = forward.find(info.forward_uid);
             info.forward_uid != 0 && info.forward_uid != info.uid && from != forward.end()) {
           args += fmt::format(R"(, "x_forward": {})", id[from->second]);
-          events_.flow("fwdbwd", ++flow_, kHost, trace.thread, trace.records[from->second].t0, kHost, trace.thread, r.t0);
+          events_.flow("fwdbwd", ++flow_, kHost, trace.thread, trace.records[from->second].t0,
+              kHost, trace.thread, r.t0);
         }
       }
       events_.slice(category(r.kind), r.name.view(), kHost, trace.thread, r.t0, r.t1, args);
     }
     launches(trace, id);
     for (const MemorySample& m : trace.memory) {
-      if (wanted(m.step)) events_.counter("memory in use", kHost, m.t, fmt::format(R"("bytes": {})", m.live_bytes));
+      if (wanted(m.step))
+        events_.counter("memory in use", kHost, m.t, fmt::format(R"("bytes": {})", m.live_bytes));
     }
   }
 
   void launches(const Trace& trace, const std::vector<int64_t>& id) {
-    const LaunchRecord* call = nullptr;  // of the API call that is written already; a graph's launches share one
+    const LaunchRecord* call =
+        nullptr;  // of the API call that is written already; a graph's launches share one
     for (const LaunchRecord& l : trace.launches) {
       if (!on_device(l) || !wanted(l.step)) continue;
       const int64_t external = l.record >= 0 ? id[static_cast<size_t>(l.record)] : 0;
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
         events_.slice("cuda_runtime", api_name(l), kHost, trace.thread, l.api_t0, l.api_t1,
-                      fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
+            fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
       depth_.emplace_back(l.api_t0, 1), depth_.emplace_back(l.dev_t1, -1);
       const bool is_node = l.graph_node > 0 && l.graph_node <= report_.nodes.size();
       const std::string_view name = !l.kernel.view().empty() ? l.kernel.view()
-                                    : is_node                ? std::string_view(report_.nodes[l.graph_node - 1].name)
-                                                             : name_of(l.kind);
+                                    : is_node
+                                        ? std::string_view(report_.nodes[l.graph_node - 1].name)
+                                        : name_of(l.kind);
       const int64_t tid = int64_t{l.stream} + kStreamBase;
-      std::string args = fmt::format(R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
-                                     external, correlation_, tid, name_of(l.source));
+      std::string args = fmt::format(
+          R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
+          external, correlation_, tid, name_of(l.source));
       if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
-      if (is_node) args += fmt::format(R"(, "x_op": {})", json_text(report_.nodes[l.graph_node - 1].name));
-      const char* cat = l.kind == LaunchKind::memcpy ? "gpu_memcpy" : l.kind == LaunchKind::memset ? "gpu_memset" : "kernel";
+      if (is_node)
+        args += fmt::format(R"(, "x_op": {})", json_text(report_.nodes[l.graph_node - 1].name));
+      const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
+                        : l.kind == LaunchKind::memset ? "gpu_memset"
+                                                       : "kernel";
       events_.slice(cat, name, kDevice, tid, l.dev_t0, l.dev_t1, args);
       events_.flow("ac2g", ++flow_, kHost, trace.thread, l.api_t0, kDevice, tid, l.dev_t0);
     }
@@ -219,7 +241,8 @@ class TraceWriter {
   void queue_depth() {
     std::sort(depth_.begin(), depth_.end());
     int64_t depth = 0;
-    for (const auto& [t, change] : depth_) events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth += change));
+    for (const auto& [t, change] : depth_)
+      events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth += change));
   }
 
   const Report& report_;
@@ -230,23 +253,29 @@ class TraceWriter {
 };
 
 // At most what one event of such a name takes; a byte can become six (\u001b).
-int64_t room(size_t fixed, std::string_view name) { return static_cast<int64_t>(fixed + 6 * name.size()); }
+int64_t room(size_t fixed, std::string_view name) {
+  return static_cast<int64_t>(fixed + 6 * name.size());
+}
 
 }  // namespace
 
 TracePlan plan_trace(const Report& report, const TraceLimits& limits) {
   std::vector<int64_t> need(std::min(report.steps.size(), static_cast<size_t>(limits.steps)), 600);
   const auto add = [&](uint32_t step, int64_t bytes) {
-    if (const int64_t i = report.step_index(step); i >= 0 && i < static_cast<int64_t>(need.size())) need[static_cast<size_t>(i)] += bytes;
+    if (const int64_t i = report.step_index(step); i >= 0 && i < static_cast<int64_t>(need.size()))
+      need[static_cast<size_t>(i)] += bytes;
   };
   int64_t lanes = 1000 + room(0, report.title);
   for (const Trace& trace : report.traces) {
     lanes += 300;
     for (const Record& r : trace.records)
-      add(r.step, room(1100, r.name.view()) + 3 * static_cast<int64_t>(shape_text(r.info.shape_key).size()));
+      add(r.step, room(1100, r.name.view()) +
+                      3 * static_cast<int64_t>(shape_text(r.info.shape_key).size()));
     for (const LaunchRecord& l : trace.launches) {
       const bool is_node = l.graph_node > 0 && l.graph_node <= report.nodes.size();
-      if (on_device(l)) add(l.step, room(1900, l.kernel.view()) + (is_node ? room(0, report.nodes[l.graph_node - 1].name) * 2 : 0));
+      if (on_device(l))
+        add(l.step, room(1900, l.kernel.view()) +
+                        (is_node ? room(0, report.nodes[l.graph_node - 1].name) * 2 : 0));
     }
     for (const MemorySample& m : trace.memory) add(m.step, 160);
   }
@@ -256,18 +285,24 @@ TracePlan plan_trace(const Report& report, const TraceLimits& limits) {
     plan.bytes += bytes;
     ++plan.steps;
   }
-  const auto mib = [](int64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); };
+  const auto mib = [](int64_t bytes) {
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  };
   const int64_t first = report.steps.front().number;
   if (plan.steps == 0) {
-    plan.note = fmt::format("no trace: step {} alone may need {}, at most {}", first, mib(lanes + need[0]), mib(limits.bytes));
+    plan.note = fmt::format("no trace: step {} alone may need {}, at most {}", first,
+        mib(lanes + need[0]), mib(limits.bytes));
   } else if (static_cast<size_t>(plan.steps) < report.steps.size()) {
-    plan.note =
-        fmt::format("the trace holds steps {}..{} of {} active ones{}", first, report.steps[static_cast<size_t>(plan.steps) - 1].number,
-                    report.steps.size(), static_cast<size_t>(plan.steps) < need.size() ? ": more may need over " + mib(limits.bytes) : "");
+    plan.note = fmt::format("the trace holds steps {}..{} of {} active ones{}", first,
+        report.steps[static_cast<size_t>(plan.steps) - 1].number, report.steps.size(),
+        static_cast<size_t>(plan.steps) < need.size() ? ": more may need over " + mib(limits.bytes)
+                                                      : "");
   }
   return plan;
 }
 
-std::string chrome_trace(const Report& report, const TracePlan& plan) { return TraceWriter(report, plan.steps).write(); }
+std::string chrome_trace(const Report& report, const TracePlan& plan) {
+  return TraceWriter(report, plan.steps).write();
+}
 
 }  // namespace sinter::profiler

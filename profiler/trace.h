@@ -1,7 +1,8 @@
-// The Chrome trace of a Report, in the keys that PyTorch's profiler (Kineto) writes, so that its readers and viewers take ours; keys of our
-// own begin with x_. One lane per thread of the host (pid 1) and per stream of the device (pid 0), counters, and flows: `ac2g` from an API
-// call to its kernel, `fwdbwd` from an op to those of its backward pass. A kernel on `cpu` is the host's own work: it stands in
-// x_kernel_ns.
+// The Chrome trace of a Report, in the keys that PyTorch's profiler (Kineto) writes, so that its
+// readers and viewers take ours; keys of our own begin with x_. One lane per thread of the host
+// (pid 1) and per stream of the device (pid 0), counters, and flows: `ac2g` from an API call to its
+// kernel, `fwdbwd` from an op to those of its backward pass. A kernel on `cpu` is the host's own
+// work: it stands in x_kernel_ns.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct TraceLimits {
   int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
 };
 
-// How many of the first steps fit: decided from an estimate that is never too low, before anything is written.
+// How many of the first steps fit: decided from an estimate that is never too low, before anything
+// is written.
 struct TracePlan {
   int steps = 0;
   int64_t bytes = 0;   // at most what the text will have
@@ -25,7 +27,8 @@ struct TracePlan {
 TracePlan plan_trace(const Report& report, const TraceLimits& limits = {});
 std::string chrome_trace(const Report& report, const TracePlan& plan);
 
-// What is wrong with a trace: rule and place. Rules: schema, duration, nesting, flow-pairs, flow-ends, launch-order, unique-ids, backward.
+// What is wrong with a trace: rule and place. Rules: schema, duration, nesting, flow-pairs,
+// flow-ends, launch-order, unique-ids, backward.
 struct TraceProblem {
   std::string rule, what;
 };
@@ -35,8 +38,8 @@ struct TraceCheck {
 };
 TraceCheck validate_trace(const std::string& text);
 
-// "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on the device where the report has device
-// times, else on the host. And the same as a picture.
+// "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on
+// the device where the report has device times, else on the host. And the same as a picture.
 std::string folded_stacks(const Report& report);
 std::string flame_svg(const std::string& folded, const std::string& title);
 

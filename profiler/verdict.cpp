@@ -14,14 +14,14 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 }  // namespace
 
 std::string_view name_of(RowCode code) {
-  constexpr std::string_view kNames[] = {
-      "-", "INVALID", "EMULATED", "META", "ROOF?", "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"};
+  constexpr std::string_view kNames[] = {"-", "INVALID", "EMULATED", "META", "ROOF?",
+      "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"};
   return kNames[static_cast<int>(code)];
 }
 
 std::string_view name_of(StepCode code) {
-  constexpr std::string_view kNames[] = {"UNDECIDED",    "INPUT-BOUND",   "OVERHEAD-BOUND", "COMPUTE-BOUND",
-                                         "MEMORY-BOUND", "LATENCY-BOUND", "MIXED"};
+  constexpr std::string_view kNames[] = {"UNDECIDED", "INPUT-BOUND", "OVERHEAD-BOUND",
+      "COMPUTE-BOUND", "MEMORY-BOUND", "LATENCY-BOUND", "MIXED"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -32,13 +32,17 @@ RowVerdict row_verdict(const RowFacts& f) {
   if (f.busy_ns <= 0) return {RowCode::unknown, "its device time was not measured"};
   if (f.busy) return {RowCode::unknown, "the machine was busy"};
   const double roof = std::max(f.compute_share, f.memory_share);
-  const std::string share = fmt::format("{:.0f} % of the {} roof", 100 * roof, f.compute_is_nearer ? "compute" : "memory");
-  if (f.has_roofs && roof > kAboveRoof) return {RowCode::above_roof, share + ": mnist calibrate, or its cost is counted too high"};
+  const std::string share = fmt::format(
+      "{:.0f} % of the {} roof", 100 * roof, f.compute_is_nearer ? "compute" : "memory");
+  if (f.has_roofs && roof > kAboveRoof)
+    return {RowCode::above_roof, share + ": mnist calibrate, or its cost is counted too high"};
   if (!f.replayed && f.busy_ns < f.host_ns) {
-    return {RowCode::launch_bound, fmt::format("{:.1f} us of work for {:.1f} us of the host", f.busy_ns / 1e3, f.host_ns / 1e3)};
+    return {RowCode::launch_bound, fmt::format("{:.1f} us of work for {:.1f} us of the host",
+                                       f.busy_ns / 1e3, f.host_ns / 1e3)};
   }
   if (!f.has_roofs) return {RowCode::unknown, "no roofs"};
-  if (roof >= kNearRoof) return {f.compute_is_nearer ? RowCode::compute_bound : RowCode::memory_bound, share};
+  if (roof >= kNearRoof)
+    return {f.compute_is_nearer ? RowCode::compute_bound : RowCode::memory_bound, share};
   if (roof < kFarFromRoof) return {RowCode::latency_bound, share + ": too little work in flight"};
   return {RowCode::mixed, share};
 }
@@ -46,33 +50,44 @@ RowVerdict row_verdict(const RowFacts& f) {
 StepVerdict step_verdict(const StepFacts& f) {
   if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete.", ""};
   if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
-  if (f.upper_bounds) return {StepCode::undecided, "source event gives upper bounds only.", "replay as a graph: --mode fused --rules none"};
+  if (f.upper_bounds)
+    return {StepCode::undecided, "source event gives upper bounds only.",
+        "replay as a graph: --mode fused --rules none"};
   if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
   if (f.data_ns >= kInputShare * f.window_ns) {
-    return {StepCode::input_bound, fmt::format("{:.0f} % of the window waits for data.", percent(f.data_ns, f.window_ns)),
-            "make batches ahead, or larger"};
+    return {StepCode::input_bound,
+        fmt::format("{:.0f} % of the window waits for data.", percent(f.data_ns, f.window_ns)),
+        "make batches ahead, or larger"};
   }
   if (f.host_ns >= kHostShare * f.window_ns) {
     return {StepCode::overhead_bound,
-            f.on_cpu ? fmt::format("{:.0f} % of the step is dispatch.", percent(f.host_ns, f.window_ns))
-                     : fmt::format("host idle is {:.0f} % of the window: the host needs {:.0f}us to issue {:.0f}us of work.",
-                                   percent(f.host_ns, f.window_ns), (f.host_ns + f.busy_ns) / 1e3, f.busy_ns / 1e3),
-            f.on_cpu ? "fuse, or raise the batch" : "fuse, replay as a graph, or raise the batch"};
+        f.on_cpu
+            ? fmt::format("{:.0f} % of the step is dispatch.", percent(f.host_ns, f.window_ns))
+            : fmt::format("host idle is {:.0f} % of the window: the host needs {:.0f}us to issue "
+                          "{:.0f}us of work.",
+                  percent(f.host_ns, f.window_ns), (f.host_ns + f.busy_ns) / 1e3, f.busy_ns / 1e3),
+        f.on_cpu ? "fuse, or raise the batch" : "fuse, replay as a graph, or raise the batch"};
   }
   if (!f.has_roofs) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
   const auto most = [&](double part) { return f.self_ns > 0 && part >= kClassShare * f.self_ns; };
   const std::string of = f.on_cpu ? "% of op time is in rows at" : "% of self time is at";
   if (most(f.compute_ns)) {
     return {StepCode::compute_bound,
-            fmt::format("{:.0f} {} >= {:.0f} % of the GEMM roof.", percent(f.compute_ns, f.self_ns), of, 100 * kNearRoof), ""};
+        fmt::format("{:.0f} {} >= {:.0f} % of the GEMM roof.", percent(f.compute_ns, f.self_ns), of,
+            100 * kNearRoof),
+        ""};
   }
   if (most(f.memory_ns)) {
     return {StepCode::memory_bound,
-            fmt::format("{:.0f} {} >= {:.0f} % of the copy roof.", percent(f.memory_ns, f.self_ns), of, 100 * kNearRoof), "fuse"};
+        fmt::format("{:.0f} {} >= {:.0f} % of the copy roof.", percent(f.memory_ns, f.self_ns), of,
+            100 * kNearRoof),
+        "fuse"};
   }
   if (most(f.latency_ns)) {
-    return {StepCode::latency_bound, fmt::format("{:.0f} % of self time is far below both roofs.", percent(f.latency_ns, f.self_ns)),
-            "raise the batch, or fuse across layers"};
+    return {StepCode::latency_bound,
+        fmt::format(
+            "{:.0f} % of self time is far below both roofs.", percent(f.latency_ns, f.self_ns)),
+        "raise the batch, or fuse across layers"};
   }
   return {StepCode::mixed, "no class of rows has half of self time.", ""};
 }

@@ -1,5 +1,6 @@
-// Verdicts: what bounds a row and a step, by the thresholds of thresholds.h. Pure functions: numbers in, code and evidence out; the first
-// that matches wins. The codes' names are stable in exports.
+// Verdicts: what bounds a row and a step, by the thresholds of thresholds.h. Pure functions:
+// numbers in, code and evidence out; the first that matches wins. The codes' names are stable in
+// exports.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,15 @@ enum class RowCode : uint8_t {
   latency_bound,
   mixed
 };
-enum class StepCode : uint8_t { undecided, input_bound, overhead_bound, compute_bound, memory_bound, latency_bound, mixed };
+enum class StepCode : uint8_t {
+  undecided,
+  input_bound,
+  overhead_bound,
+  compute_bound,
+  memory_bound,
+  latency_bound,
+  mixed
+};
 std::string_view name_of(RowCode code);   // "-", INVALID, EMULATED, META, ROOF?, launch-bound, ..
 std::string_view name_of(StepCode code);  // UNDECIDED, INPUT-BOUND, ..
 
@@ -41,7 +50,8 @@ struct RowVerdict {
 RowVerdict row_verdict(const RowFacts& facts);
 
 struct StepFacts {
-  bool incomplete = false, emulated = false, upper_bounds = false, on_cpu = true;  // upper_bounds: source event
+  bool incomplete = false, emulated = false, upper_bounds = false,
+       on_cpu = true;  // upper_bounds: source event
   std::string busy{};  // why nothing can be said
   bool has_roofs = false;
   double window_ns = 0;

@@ -1,6 +1,7 @@
-// Replaces operator new for a test program, so that "allocates nothing" is counted and not believed, and so that
-// it can refuse. Include it in one source of a program. The sanitizers bring an operator new of their own and want
-// it left alone: there kCountsNew is false, and the tests that need it are left out or skip.
+// Replaces operator new for a test program, so that "allocates nothing" is counted and not
+// believed, and so that it can refuse. Include it in one source of a program. The sanitizers bring
+// an operator new of their own and want it left alone: there kCountsNew is false, and the tests
+// that need it are left out or skip.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// NVRTC without its library: programs "compile" to four bytes, are counted, and can be told to fail. One at a time.
+// NVRTC without its library: programs "compile" to four bytes, are counted, and can be told to
+// fail. One at a time.
 #pragma once
 
 #include <cstring>
@@ -25,7 +26,8 @@ class FakeNvrtc {
 
  private:
   static constexpr const char* kLog = "generated.cu(3): error: what is wrong\nmore\n";
-  static int create(void** program, const char* source, const char*, int, const char* const*, const char* const*) {
+  static int create(void** program, const char* source, const char*, int, const char* const*,
+      const char* const*) {
     sources.emplace_back(source);
     *program = &programs;
     return ++programs, 0;

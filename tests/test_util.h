@@ -1,4 +1,5 @@
-// What many tests need: a temporary folder, an environment variable for a scope, and checks of an Error's kind and facts.
+// What many tests need: a temporary folder, an environment variable for a scope, and checks of an
+// Error's kind and facts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +17,8 @@
 
 namespace sinter::test {
 
-// The sanitizers make a test five to twenty times as slow: loops over random cases run fewer of them there.
+// The sanitizers make a test five to twenty times as slow: loops over random cases run fewer of
+// them there.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
@@ -43,7 +45,8 @@ class TempDir {
   template <class Content = std::vector<uint8_t>>
   std::string write(const std::string& name, const Content& content) const {
     std::ofstream(path_ / name, std::ios::binary)
-        .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
+        .write(reinterpret_cast<const char*>(content.data()),
+            static_cast<std::streamsize>(content.size()));
     return file(name);
   }
 
@@ -77,22 +80,26 @@ class ScopedEnv {
 };
 
 // what() of the Error that f throws, which must be of this kind if one is given; "" without one.
-inline std::string message_of(const std::function<void()>& f, std::optional<Error::Kind> kind = {}) {
+inline std::string message_of(
+    const std::function<void()>& f, std::optional<Error::Kind> kind = {}) {
   try {
     f();
   } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind.value_or(error.kind()))) << error.what();
+    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind.value_or(error.kind())))
+        << error.what();
     return error.what();
   }
   return "";
 }
 
 inline void expect_facts(const std::string& text, const std::vector<std::string>& facts) {
-  for (const std::string& fact : facts) EXPECT_NE(text.find(fact), std::string::npos) << "no \"" << fact << "\" in\n" << text;
+  for (const std::string& fact : facts)
+    EXPECT_NE(text.find(fact), std::string::npos) << "no \"" << fact << "\" in\n" << text;
 }
 
 // f must throw an Error of this kind whose what() holds every fact.
-inline void expect_error(Error::Kind kind, const std::vector<std::string>& facts, const std::function<void()>& f) {
+inline void expect_error(
+    Error::Kind kind, const std::vector<std::string>& facts, const std::function<void()>& f) {
   const std::string message = message_of(f, kind);
   EXPECT_NE(message, "") << "no error";
   expect_facts(message, facts);
@@ -106,6 +113,7 @@ inline std::string mnist_folder() {
 
 }  // namespace sinter::test
 
-#define SKIP_WITHOUT_MNIST()                          \
-  if (!std::filesystem::exists(test::mnist_folder())) \
-  GTEST_SKIP() << "no MNIST in " << test::mnist_folder() << " (SINTER_TEST_MNIST names another place)"
+#define SKIP_WITHOUT_MNIST()                             \
+  if (!std::filesystem::exists(test::mnist_folder()))    \
+  GTEST_SKIP() << "no MNIST in " << test::mnist_folder() \
+               << " (SINTER_TEST_MNIST names another place)"

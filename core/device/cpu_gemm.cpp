@@ -19,25 +19,31 @@ template <class Src, class Dst>
 void convert(int64_t rows, int64_t cols, const Src* src, int64_t ld_src, Dst* dst, int64_t ld_dst) {
   parallel_for(rows, grain_of(cols * 4), [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t j = 0; j < cols; ++j) dst[i * ld_dst + j] = static_cast<float>(src[i * ld_src + j]);
+      for (int64_t j = 0; j < cols; ++j)
+        dst[i * ld_dst + j] = static_cast<float>(src[i * ld_src + j]);
   });
 }
 
-// bf16 operands where no library multiplies them: the product in f32 on converted copies, rounded once at the end.
+// bf16 operands where no library multiplies them: the product in f32 on converted copies, rounded
+// once at the end.
 void gemm_through_f32(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
   static thread_local std::vector<float> scratch;
   const int64_t a_rows = desc.trans_a ? desc.k : desc.m, a_cols = desc.trans_a ? desc.m : desc.k;
   const int64_t b_rows = desc.trans_b ? desc.n : desc.k, b_cols = desc.trans_b ? desc.k : desc.n;
   const bool own_c = desc.out == DType::bf16, own_bias = bias && desc.bias == DType::bf16;
   const auto line = [](int64_t count) { return (count + 15) / 16 * 16; };  // of the cache: 64 bytes
-  const int64_t a_size = line(a_rows * a_cols), b_size = line(b_rows * b_cols), c_size = own_c ? line(desc.m * desc.n) : 0;
+  const int64_t a_size = line(a_rows * a_cols), b_size = line(b_rows * b_cols),
+                c_size = own_c ? line(desc.m * desc.n) : 0;
   scratch.resize(std::max<size_t>(scratch.size(), 16 + a_size + b_size + c_size + desc.n));
-  float* const fa = scratch.data() + 15 - (reinterpret_cast<uintptr_t>(scratch.data()) / sizeof(float) + 15) % 16;
-  float *const fb = fa + a_size, *const fc = own_c ? fb + b_size : static_cast<float*>(c), *const fbias = fb + b_size + c_size;
+  float* const fa =
+      scratch.data() + 15 - (reinterpret_cast<uintptr_t>(scratch.data()) / sizeof(float) + 15) % 16;
+  float *const fb = fa + a_size, *const fc = own_c ? fb + b_size : static_cast<float*>(c),
+               *const fbias = fb + b_size + c_size;
   convert(a_rows, a_cols, static_cast<const bf16*>(a), desc.lda, fa, a_cols);
   convert(b_rows, b_cols, static_cast<const bf16*>(b), desc.ldb, fb, b_cols);
   if (own_bias) convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, fbias, desc.n);
-  if (own_c && desc.accumulate) convert(desc.m, desc.n, static_cast<const bf16*>(c), desc.ldc, fc, desc.n);
+  if (own_c && desc.accumulate)
+    convert(desc.m, desc.n, static_cast<const bf16*>(c), desc.ldc, fc, desc.n);
   Gemm f32 = desc;
   f32.in = f32.out = f32.bias = DType::f32;
   f32.lda = a_cols, f32.ldb = b_cols, f32.ldc = own_c ? desc.n : desc.ldc;
@@ -66,22 +72,24 @@ void bias_only(const Gemm& desc, const void* bias, void* c) {
 
 void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
   const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, accumulate, bias_type] = desc;
-  SINTER_ASSERT(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldc >= n, "gemm: leading dims ", lda, ", ", ldb, ", ", ldc,
-                " for m, n, k of ", m, ", ", n, ", ", k);
-  SINTER_ASSERT((in == DType::f32 && out == DType::f32) || (in == DType::f64 && out == DType::f64) ||
+  SINTER_ASSERT(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldc >= n,
+      "gemm: leading dims ", lda, ", ", ldb, ", ", ldc, " for m, n, k of ", m, ", ", n, ", ", k);
+  SINTER_ASSERT((in == DType::f32 && out == DType::f32) ||
+                    (in == DType::f64 && out == DType::f64) ||
                     (in == DType::bf16 && (out == DType::bf16 || out == DType::f32)),
-                "gemm: ", name_of(in), " to ", name_of(out));
-  SINTER_ASSERT(!bias || bias_type == in || (in == DType::bf16 && bias_type == DType::f32), "gemm: bias ", name_of(bias_type), " on ",
-                name_of(in));
+      "gemm: ", name_of(in), " to ", name_of(out));
+  SINTER_ASSERT(!bias || bias_type == in || (in == DType::bf16 && bias_type == DType::f32),
+      "gemm: bias ", name_of(bias_type), " on ", name_of(in));
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return bias_only(desc, bias, c);
   if (gemm_backend() == GemmBackend::onednn && in != DType::f64) {
     if (detail::gemm_small_fits(desc))
-      return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<const float*>(bias),
-                                static_cast<float*>(c));
+      return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
+          static_cast<const float*>(bias), static_cast<float*>(c));
     if (detail::gemm_onednn(desc, a, b, bias, c)) return;
   }
-  in == DType::bf16 ? gemm_through_f32(desc, a, b, bias, c) : detail::gemm_eigen(desc, a, b, bias, c);
+  in == DType::bf16 ? gemm_through_f32(desc, a, b, bias, c)
+                    : detail::gemm_eigen(desc, a, b, bias, c);
 }
 
 bool has_onednn() { return detail::onednn_name() != nullptr; }
@@ -89,11 +97,14 @@ bool has_onednn() { return detail::onednn_name() != nullptr; }
 GemmBackend gemm_backend() { return backend_setting().load(std::memory_order_relaxed); }
 
 void set_gemm_backend(GemmBackend backend) {
-  SINTER_CHECK(backend != GemmBackend::onednn || has_onednn(), not_built, "gemm: not in this build: oneDNN is off",
-               "install oneDNN's headers and configure with -DSINTER_ONEDNN=ON");
+  SINTER_CHECK(backend != GemmBackend::onednn || has_onednn(), not_built,
+      "gemm: not in this build: oneDNN is off",
+      "install oneDNN's headers and configure with -DSINTER_ONEDNN=ON");
   backend_setting() = backend;
 }
 
-const char* gemm_backend_name() { return gemm_backend() == GemmBackend::onednn ? detail::onednn_name() : detail::eigen_name(); }
+const char* gemm_backend_name() {
+  return gemm_backend() == GemmBackend::onednn ? detail::onednn_name() : detail::eigen_name();
+}
 
 }  // namespace sinter

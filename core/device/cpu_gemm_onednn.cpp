@@ -1,5 +1,6 @@
-// Matrix products by oneDNN. A primitive and the memory objects that carry its operands' addresses serve one call at a time, and its
-// scratch memory belongs to the thread that made it: so each thread keeps its own cache, and a call allocates nothing here.
+// Matrix products by oneDNN. A primitive and the memory objects that carry its operands' addresses
+// serve one call at a time, and its scratch memory belongs to the thread that made it: so each
+// thread keeps its own cache, and a call allocates nothing here.
 #include "core/device/cpu_gemm_backends.h"
 #include "core/parallel.h"
 
@@ -25,8 +26,8 @@ struct KeyHash {
   size_t operator()(const Key& key) const {
     const Gemm& d = key.desc;
     size_t hash = static_cast<size_t>(key.threads);
-    for (const int64_t part :
-         {d.m, d.n, d.k, d.lda, d.ldb, d.ldc, int64_t{d.trans_a} << 4 | int64_t{d.trans_b} << 3 | int64_t{d.accumulate} << 2})
+    for (const int64_t part : {d.m, d.n, d.k, d.lda, d.ldb, d.ldc,
+             int64_t{d.trans_a} << 4 | int64_t{d.trans_b} << 3 | int64_t{d.accumulate} << 2})
       hash = (hash ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 32;
   }
@@ -42,7 +43,9 @@ const dnnl::engine& cpu() {
   return engine;
 }
 
-dnnl::memory::data_type type_of(DType dtype) { return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32; }
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
 
 // Whether this processor (as far as DNNL_MAX_CPU_ISA lets it) multiplies bf16 itself.
 bool bf16_is_fast() {
@@ -57,40 +60,50 @@ bool bf16_is_fast() {
 std::optional<Product> plan(const Key& key) {
   const Gemm& d = key.desc;
   using Strides = dnnl::memory::dims;
-  const dnnl::memory::desc a({d.m, d.k}, type_of(d.in), d.trans_a ? Strides{1, d.lda} : Strides{d.lda, 1});
-  const dnnl::memory::desc b({d.k, d.n}, type_of(d.in), d.trans_b ? Strides{1, d.ldb} : Strides{d.ldb, 1});
+  const dnnl::memory::desc a(
+      {d.m, d.k}, type_of(d.in), d.trans_a ? Strides{1, d.lda} : Strides{d.lda, 1});
+  const dnnl::memory::desc b(
+      {d.k, d.n}, type_of(d.in), d.trans_b ? Strides{1, d.ldb} : Strides{d.ldb, 1});
   const dnnl::memory::desc c({d.m, d.n}, type_of(d.out), Strides{d.ldc, 1});
-  const dnnl::memory::desc bias = key.has_bias ? dnnl::memory::desc({1, d.n}, type_of(d.bias), Strides{d.n, 1}) : dnnl::memory::desc();
+  const dnnl::memory::desc bias =
+      key.has_bias ? dnnl::memory::desc({1, d.n}, type_of(d.bias), Strides{d.n, 1})
+                   : dnnl::memory::desc();
   dnnl::primitive_attr attr;
   if (d.accumulate) {
     dnnl::post_ops sum;
     sum.append_sum();
     attr.set_post_ops(sum);
   }
-  const dnnl::matmul::desc op = key.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+  const dnnl::matmul::desc op =
+      key.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
   const dnnl::matmul::primitive_desc pd(op, attr, cpu(), /*allow_empty=*/true);
   if (!pd || std::string_view(pd.impl_info_str()).starts_with("ref")) return std::nullopt;
-  const auto memory = [](const dnnl::memory::desc& desc) { return dnnl::memory(desc, cpu(), nullptr); };
+  const auto memory = [](const dnnl::memory::desc& desc) {
+    return dnnl::memory(desc, cpu(), nullptr);
+  };
   return Product{dnnl::matmul(pd), memory(a), memory(b), memory(bias), memory(c)};
 }
 
-// Where oneDNN's BLAS kernel beats its matmul: large products whose B lies in long rows (Ice Lake, 2 threads, 2048 x 3072 x 768: 100
-// GFLOP/s by matmul, 210 by sgemm).
+// Where oneDNN's BLAS kernel beats its matmul: large products whose B lies in long rows (Ice Lake,
+// 2 threads, 2048 x 3072 x 768: 100 GFLOP/s by matmul, 210 by sgemm).
 bool sgemm_fits(const Gemm& d, bool has_bias) {
   if (d.in != DType::f32 || has_bias) return false;
-  const double products = static_cast<double>(d.m) * static_cast<double>(d.n) * static_cast<double>(d.k);
+  const double products =
+      static_cast<double>(d.m) * static_cast<double>(d.n) * static_cast<double>(d.k);
   return d.trans_b ? products >= 0x1p33 : products >= 0x1p29 && std::max({d.m, d.n, d.k}) >= 3072;
 }
 
 }  // namespace
 
 bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
-  // Inside parallel_for its plan, which is for all threads, does not fit; and its emulation of bf16 is slower than conversion to f32.
+  // Inside parallel_for its plan, which is for all threads, does not fit; and its emulation of bf16
+  // is slower than conversion to f32.
   if (in_parallel() || (desc.in == DType::bf16 && !bf16_is_fast())) return false;
   if (sgemm_fits(desc, bias != nullptr)) {
     const auto letter = [](bool trans) { return trans ? 'T' : 'N'; };
-    return dnnl_sgemm(letter(desc.trans_a), letter(desc.trans_b), desc.m, desc.n, desc.k, 1, static_cast<const float*>(a), desc.lda,
-                      static_cast<const float*>(b), desc.ldb, desc.accumulate ? 1 : 0, static_cast<float*>(c), desc.ldc) == dnnl_success;
+    return dnnl_sgemm(letter(desc.trans_a), letter(desc.trans_b), desc.m, desc.n, desc.k, 1,
+               static_cast<const float*>(a), desc.lda, static_cast<const float*>(b), desc.ldb,
+               desc.accumulate ? 1 : 0, static_cast<float*>(c), desc.ldc) == dnnl_success;
   }
   static thread_local dnnl::stream stream(cpu());
   static thread_local std::unordered_map<Key, std::optional<Product>, KeyHash> cache;
@@ -109,16 +122,17 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
   if (bias) product.bias.set_data_handle(const_cast<void*>(bias));
   // The C call: the C++ one builds a hash map and a vector for each call.
   const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, product.a.get()},
-                                  {DNNL_ARG_WEIGHTS, product.b.get()},
-                                  {DNNL_ARG_DST, product.c.get()},
-                                  {DNNL_ARG_BIAS, product.bias.get()}};
-  const dnnl_status_t status = dnnl_primitive_execute(product.primitive.get(), stream.get(), bias ? 4 : 3, args);
+      {DNNL_ARG_WEIGHTS, product.b.get()}, {DNNL_ARG_DST, product.c.get()},
+      {DNNL_ARG_BIAS, product.bias.get()}};
+  const dnnl_status_t status =
+      dnnl_primitive_execute(product.primitive.get(), stream.get(), bias ? 4 : 3, args);
   SINTER_ASSERT(status == dnnl_success, "gemm: oneDNN status ", static_cast<int>(status));
   return true;
 }
 
 const char* onednn_name() {
-  static const std::string name = cat("oneDNN ", dnnl_version()->major, ".", dnnl_version()->minor, ".", dnnl_version()->patch);
+  static const std::string name =
+      cat("oneDNN ", dnnl_version()->major, ".", dnnl_version()->minor, ".", dnnl_version()->patch);
   return name.c_str();
 }
 

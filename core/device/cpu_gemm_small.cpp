@@ -1,7 +1,8 @@
-// f32 products of small batches and thin layers: no packing, and threads only where the work pays the fork. Two kernels, each a register
-// tile of C with the sum over k inside (sizes for AVX-512):
-//   rows:  C += a column of A x a row of B (B not transposed): 6 x 64 of C; a[i, p] is broadcast, B's row is loaded.
-//   dots:  C = rows of A . rows of B (B transposed, A not):    6 x 4 of C; one accumulator of many lanes each, added up at the end.
+// f32 products of small batches and thin layers: no packing, and threads only where the work pays
+// the fork. Two kernels, each a register tile of C with the sum over k inside (sizes for AVX-512):
+//   rows:  C += a column of A x a row of B (B not transposed): 6 x 64 of C; a[i, p] is broadcast,
+//   B's row is loaded. dots:  C = rows of A . rows of B (B transposed, A not):    6 x 4 of C; one
+//   accumulator of many lanes each, added up at the end.
 // The order of each sum depends on the shape alone, never on the number of threads.
 #include <algorithm>
 #include <type_traits>
@@ -69,7 +70,8 @@ inline void store_part(float* p, Vec v, int count) {
 template <class V>
 Vec4 fold(V v) {
   if constexpr (sizeof v == 64) {
-    return fold(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+    return fold(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
   } else if constexpr (sizeof v == 32) {
     return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
   } else {
@@ -77,20 +79,25 @@ Vec4 fold(V v) {
   }
 }
 
-// In each group of four lanes: the lower two of a and b (From 0) or the upper two (From 2), alternating (By 1) or pairwise (By 2).
+// In each group of four lanes: the lower two of a and b (From 0) or the upper two (From 2),
+// alternating (By 1) or pairwise (By 2).
 template <int By, int From, int... L>
 inline Vec mix(Vec a, Vec b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, (L / 4 * 4 + From + (By == 1 ? L % 4 / 2 : L % 2) + (By == 1 ? L % 2 : L % 4 / 2) * kLanes)...);
+  return __builtin_shufflevector(a, b,
+      (L / 4 * 4 + From + (By == 1 ? L % 4 / 2 : L % 2) +
+          (By == 1 ? L % 2 : L % 4 / 2) * kLanes)...);
 }
 
 // The four sums over the lanes of a, b, c and d.
 inline Vec4 lane_sums(Vec a, Vec b, Vec c, Vec d) {
   constexpr auto lanes = std::make_integer_sequence<int, kLanes>();
-  const Vec ab = mix<1, 0>(a, b, lanes) + mix<1, 2>(a, b, lanes), cd = mix<1, 0>(c, d, lanes) + mix<1, 2>(c, d, lanes);
+  const Vec ab = mix<1, 0>(a, b, lanes) + mix<1, 2>(a, b, lanes),
+            cd = mix<1, 0>(c, d, lanes) + mix<1, 2>(c, d, lanes);
   return fold(mix<2, 0>(ab, cd, lanes) + mix<2, 2>(ab, cd, lanes));
 }
 
-// A tile's operands: a[i * a_row + p * a_step], b at the tile's first column (rows) or first row (dots), c at its corner.
+// A tile's operands: a[i * a_row + p * a_step], b at the tile's first column (rows) or first row
+// (dots), c at its corner.
 struct Tile {
   const float *a, *b, *bias;
   float* c;
@@ -107,7 +114,9 @@ void rows_tile(const Tile t, Load load_b, int count) {
     UNROLLED for (int i = 0; i < R; ++i) sum[i][v] = start;
   }
   if (t.accumulate) {
-    UNROLLED for (int i = 0; i < R; ++i) { UNROLLED for (int v = 0; v < V; ++v) sum[i][v] += load_b(t.c + i * t.ldc + v * kLanes); }
+    UNROLLED for (int i = 0; i < R; ++i) {
+      UNROLLED for (int v = 0; v < V; ++v) sum[i][v] += load_b(t.c + i * t.ldc + v * kLanes);
+    }
   }
   const float *a = t.a, *b = t.b;
   for (int64_t p = 0; p < t.k; ++p, a += t.a_step, b += t.ldb) {
@@ -131,7 +140,8 @@ void rows_tiles(Tile t, int64_t cols) {
   if (cols >= kTileCols)
     return rows_tile<R, kTileVectors>(
         t, [](const float* p) { return load(p); }, kLanes);
-  for (int64_t j = 0; j < cols; j += kLanes, t.b += kLanes, t.c += kLanes, t.bias += t.bias ? kLanes : 0) {
+  for (int64_t j = 0; j < cols;
+       j += kLanes, t.b += kLanes, t.c += kLanes, t.bias += t.bias ? kLanes : 0) {
     const int count = static_cast<int>(std::min<int64_t>(kLanes, cols - j));
     rows_tile<R, 1>(
         t, [count](const float* p) { return load_part(p, count); }, count);
@@ -153,7 +163,9 @@ void dots_tile(const Tile t, int64_t cols) {
   };
   const int64_t whole = t.k / kLanes * kLanes;
   for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const float* p) { return load(p); });
-  if (whole < t.k) step(whole, [count = static_cast<int>(t.k - whole)](const float* p) { return load_part(p, count); });
+  if (whole < t.k)
+    step(whole,
+        [count = static_cast<int>(t.k - whole)](const float* p) { return load_part(p, count); });
   UNROLLED for (int i = 0; i < R; ++i) {
     Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
     float* c = t.c + i * t.ldc;
@@ -162,7 +174,8 @@ void dots_tile(const Tile t, int64_t cols) {
       if (t.accumulate) out += load<Vec4>(c);
       store(c, out);
     } else {
-      for (int j = 0; j < cols; ++j) c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f) + (t.accumulate ? c[j] : 0.0f);
+      for (int j = 0; j < cols; ++j)
+        c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f) + (t.accumulate ? c[j] : 0.0f);
     }
   }
 }
@@ -178,37 +191,35 @@ void with_rows(int64_t rows, const Kernel& kernel) {
 
 }  // namespace
 
-// Where these kernels beat oneDNN on an Ice Lake, whose calls cost 1 us, a fork, and the packing of a transposed B.
+// Where these kernels beat oneDNN on an Ice Lake, whose calls cost 1 us, a fork, and the packing of
+// a transposed B.
 bool gemm_small_fits(const Gemm& desc) {
   const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, accumulate, bias] = desc;
   if (in != DType::f32 || bias != DType::f32 || (trans_a && trans_b)) return false;
   const int64_t products = m * n * k, thin = std::min(m, n);
-  return trans_b ? products <= 100'000 || thin <= 16 || (thin <= 32 && k >= 256) : products <= 2'500'000 || m <= 12;
+  return trans_b ? products <= 100'000 || thin <= 16 || (thin <= 32 && k >= 256)
+                 : products <= 2'500'000 || m <= 12;
 }
 
 void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c) {
-  const int64_t rows = desc.trans_b ? kDotRows : kTileRows, cols = desc.trans_b ? kDotCols : kTileCols;
+  const int64_t rows = desc.trans_b ? kDotRows : kTileRows,
+                cols = desc.trans_b ? kDotCols : kTileCols;
   const int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
   // In units of about 15 ps on Ice Lake: loads and stores by bytes, products by a quarter.
   const int64_t high = std::min(rows, desc.m), wide = std::min(cols, desc.n);
-  const int64_t cost = 2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
-  // The inner loop passes over the smaller operand, while the tile of the larger one stays in the cache.
+  const int64_t cost =
+      2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
+  // The inner loop passes over the smaller operand, while the tile of the larger one stays in the
+  // cache.
   const bool down = desc.m <= desc.n;
   const int64_t inner_tiles = down ? row_tiles : col_tiles;
   parallel_for(row_tiles * col_tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
     int64_t outer = begin / inner_tiles, inner = begin % inner_tiles;
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
-      const Tile t{a + (desc.trans_a ? i : i * desc.lda),
-                   b + (desc.trans_b ? j * desc.ldb : j),
-                   bias ? bias + j : nullptr,
-                   c + i * desc.ldc + j,
-                   desc.k,
-                   desc.trans_a ? 1 : desc.lda,
-                   desc.trans_a ? desc.lda : 1,
-                   desc.ldb,
-                   desc.ldc,
-                   desc.accumulate};
+      const Tile t{a + (desc.trans_a ? i : i * desc.lda), b + (desc.trans_b ? j * desc.ldb : j),
+          bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
+          desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc, desc.accumulate};
       if (desc.trans_b) {
         with_rows<kDotRows>(desc.m - i, [&](auto r) { dots_tile<r()>(t, desc.n - j); });
       } else {

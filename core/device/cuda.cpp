@@ -26,7 +26,8 @@ struct Owners {
   Stream* released_by = nullptr;
 };
 
-// Memory of the card. A block serves its own stream again at once; another thread's stream waits for those that used it.
+// Memory of the card. A block serves its own stream again at once; another thread's stream waits
+// for those that used it.
 class CudaAllocator final : public CachingAllocator {
  public:
   CudaAllocator() : CachingAllocator("cuda", true) {}
@@ -44,7 +45,8 @@ class CudaAllocator final : public CachingAllocator {
     const std::lock_guard lock(owners_mutex_);
     Owners& owners = owners_[block];
     for (Stream* other : std::set{owners.allocated_by, owners.released_by}) {
-      if (other && other != mine) api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
+      if (other && other != mine)
+        api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
     }
     owners = {.allocated_by = mine};
     return block;
@@ -65,14 +67,16 @@ class CudaAllocator final : public CachingAllocator {
     api().cudaMemGetInfo(&free, &total);
     const MemoryStats now = stats();
     return Error(Error::Kind::memory,
-                 cat("cuda: out of memory asking ", (bytes + (1 << 20) - 1) >> 20, " MiB; ", gib(static_cast<double>(total - free)), " of ",
-                     gib(static_cast<double>(total)), " GiB in use (ours ", gib(static_cast<double>(now.live_bytes)), ")"),
-                 "a smaller --batch-size takes less");
+        cat("cuda: out of memory asking ", (bytes + (1 << 20) - 1) >> 20, " MiB; ",
+            gib(static_cast<double>(total - free)), " of ", gib(static_cast<double>(total)),
+            " GiB in use (ours ", gib(static_cast<double>(now.live_bytes)), ")"),
+        "a smaller --batch-size takes less");
   }
 
   void* system_allocate(size_t bytes) override {
     SINTER_CHECK(!capturing(), state,
-                 cat("cuda: ", bytes, " bytes asked from the card while a step is captured; the rehearsal asked for less"));
+        cat("cuda: ", bytes,
+            " bytes asked from the card while a step is captured; the rehearsal asked for less"));
     void* block = nullptr;
     const cudaError_t answer = api().cudaMalloc(&block, bytes);
     if (answer == cudaErrorMemoryAllocation) return api().cudaGetLastError(), nullptr;
@@ -95,7 +99,8 @@ struct Runtime {
   std::vector<std::unique_ptr<Stream>> streams;
   std::vector<Stream*> idle;
   std::vector<std::function<void()>> at_reset;
-  std::unordered_map<const void*, size_t> shared_limits;  // kernels that asked for more shared memory
+  std::unordered_map<const void*, size_t>
+      shared_limits;  // kernels that asked for more shared memory
 };
 
 // Never destroyed: tensors in static storage may outlive any order of destruction.
@@ -116,26 +121,32 @@ void check_card(int device) {
   if (answer == cudaErrorInsufficientDriver) {
     api().cudaGetLastError();
     api().cudaDriverGetVersion(&driver);
-    SINTER_CHECK(driver != 0, device, cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer), ")"),
-                 "--device cpu or --device simt");
+    SINTER_CHECK(driver != 0, device,
+        cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
+            ")"),
+        "--device cpu or --device simt");
     throw Error(Error::Kind::device,
-                cat("cuda: the driver is too old: it is for CUDA ", version_text(driver), ", this build needs ",
-                    version_text(CUDART_VERSION), " (cudaGetDeviceCount says ", static_cast<int>(answer), ")"),
-                "update the driver, or build with the toolkit of its version");
+        cat("cuda: the driver is too old: it is for CUDA ", version_text(driver),
+            ", this build needs ", version_text(CUDART_VERSION), " (cudaGetDeviceCount says ",
+            static_cast<int>(answer), ")"),
+        "update the driver, or build with the toolkit of its version");
   }
   if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count == 0)) {
     throw Error(Error::Kind::device,
-                cat("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ", static_cast<int>(answer), ")"),
-                "CUDA_VISIBLE_DEVICES may hide it");
+        cat("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ",
+            static_cast<int>(answer), ")"),
+        "CUDA_VISIBLE_DEVICES may hide it");
   }
   check(answer, "cudaGetDeviceCount");
-  SINTER_CHECK(device < count, device, cat("cuda:", device, ": no such card: there are ", count, "; allowed cuda:0..cuda:", count - 1));
+  SINTER_CHECK(device < count, device,
+      cat("cuda:", device, ": no such card: there are ", count,
+          "; allowed cuda:0..cuda:", count - 1));
   int major = 0, minor = 0;
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   SINTER_CHECK(10 * major + minor >= kMinCapability, device,
-               cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor, ", this build needs ",
-                   kMinCapability / 10, ".", kMinCapability % 10, " or newer"));
+      cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
+          ", this build needs ", kMinCapability / 10, ".", kMinCapability % 10, " or newer"));
 }
 
 void destroy(Stream& s) noexcept {
@@ -246,7 +257,8 @@ std::string_view last_kernel() { return slot.current() ? slot.state.now->last_ke
 int device_count() {
   int count = 0;
   const cudaError_t answer = api().cudaGetDeviceCount(&count);
-  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice) return api().cudaGetLastError(), 0;
+  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice)
+    return api().cudaGetLastError(), 0;
   check(answer, "cudaGetDeviceCount");
   return count;
 }
@@ -261,16 +273,18 @@ CardFacts card_facts() {
   int driver = 0;
   SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
   return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
-          .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".", attribute(cudaDevAttrComputeCapabilityMinor), ", ",
-                      attribute(cudaDevAttrMultiProcessorCount), " SMs, driver ", version_text(driver))};
+      .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
+          attribute(cudaDevAttrComputeCapabilityMinor), ", ",
+          attribute(cudaDevAttrMultiProcessorCount), " SMs, driver ", version_text(driver))};
 }
 
 Allocator& allocator(int device) {
   Runtime& r = runtime();
   const std::lock_guard lock(r.mutex);
   if (r.device < 0) r.device = device;
-  SINTER_CHECK(r.device == device, usage, cat("cuda:", device, ": a process uses one card, and it uses cuda:", r.device, " already"),
-               "CUDA_VISIBLE_DEVICES chooses cards");
+  SINTER_CHECK(r.device == device, usage,
+      cat("cuda:", device, ": a process uses one card, and it uses cuda:", r.device, " already"),
+      "CUDA_VISIBLE_DEVICES chooses cards");
   return memory();
 }
 
@@ -280,10 +294,11 @@ bool rehearsing() { return thread_state().mode == Mode::rehearse; }
 
 namespace {
 
-// True if the work is to be put on the stream; `what` may not happen inside a captured step if it `reads_host`.
+// True if the work is to be put on the stream; `what` may not happen inside a captured step if it
+// `reads_host`.
 bool runs(const char* what, bool touches_host) {
   SINTER_CHECK(!touches_host || !capturing(), state, cat("cuda: ", what, " inside a captured step"),
-               "let the step return the tensor, and copy it afterwards");
+      "let the step return the tensor, and copy it afterwards");
   return !rehearsing();
 }
 
@@ -317,15 +332,16 @@ void synchronize() {
   if (!runs("waiting for the card", true)) return;
   const cudaError_t answer = api().cudaStreamSynchronize(s.handle);
   SINTER_CHECK(answer == cudaSuccess, device,
-               cat("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"), "; launched last: ", s.last_kernel),
-               "--device simt names the access");
+      cat("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"),
+          "; launched last: ", s.last_kernel),
+      "--device simt names the access");
   volatile uint32_t& flag = *s.fault_host;
   const auto fault = static_cast<Fault>(flag);
   flag = 0;
   SINTER_CHECK(fault == Fault::none, data,
-               cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
-                   " out of range: met by a kernel since the last wait; launched last: ", s.last_kernel),
-               "--device cpu or --device simt names the row");
+      cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
+          " out of range: met by a kernel since the last wait; launched last: ", s.last_kernel),
+      "--device cpu or --device simt names the row");
 }
 
 void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
@@ -337,8 +353,8 @@ void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
     const std::lock_guard lock(r.mutex);
     size_t& limit = r.shared_limits[kernel];
     if (limit < shape.shared_bytes) {
-      const auto answer =
-          api().cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+      const auto answer = api().cudaFuncSetAttribute(kernel,
+          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
       check(answer, "cudaFuncSetAttribute", shape.kernel);
       limit = shape.shared_bytes;
     }
@@ -346,10 +362,12 @@ void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
   if (t.mode == Mode::rehearse) {
     // Loads the kernel: the first launch of one may synchronize, which a capture must not.
     cudaFuncAttributes attributes{};
-    return check(api().cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes", shape.kernel);
+    return check(
+        api().cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes", shape.kernel);
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y), static_cast<unsigned>(shape.grid.z));
+  config.gridDim = dim3(static_cast<unsigned>(shape.grid.x), static_cast<unsigned>(shape.grid.y),
+      static_cast<unsigned>(shape.grid.z));
   config.blockDim = dim3(static_cast<unsigned>(shape.block));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = s.handle;

@@ -1,6 +1,7 @@
-// The CUDA device as the rest of the framework sees it: memory, copies, launches. No header of the toolkit is needed to include this, and
-// all of it is there in every build: without the toolkit, or without a driver, calls throw not_built or device and say which of the two.
-// Work goes to one stream per thread; copies to the host wait for it, nothing else does. Thread-safe.
+// The CUDA device as the rest of the framework sees it: memory, copies, launches. No header of the
+// toolkit is needed to include this, and all of it is there in every build: without the toolkit, or
+// without a driver, calls throw not_built or device and say which of the two. Work goes to one
+// stream per thread; copies to the host wait for it, nothing else does. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +21,14 @@ struct CardFacts {
   std::string text{};
 };
 CardFacts card_facts();
-// Throws device if kernels cannot run on that card: no driver, an old one, no such card, no code for it.
+// Throws device if kernels cannot run on that card: no driver, an old one, no such card, no code
+// for it.
 void check_device(int device);
 // A process uses one card: the first that is asked for here.
 Allocator& allocator(int device);
 
 void copy_to_device(void* to, const void* from, size_t bytes);  // `from` may be changed on return
-void copy_to_host(void* to, const void* from, size_t bytes);    // after all that was launched before
+void copy_to_host(void* to, const void* from, size_t bytes);  // after all that was launched before
 void copy_on_device(void* to, const void* from, size_t bytes);
 void fill(void* to, uint8_t byte, size_t bytes);
 // Waits for the thread's stream. Throws what kernels reported (fault()) and how they failed.

@@ -1,5 +1,6 @@
-// The function table through which everything of the CUDA toolkit is called: runtime, graphs, cuBLASLt, cuDNN. One is the real one; tests
-// put a recorder in its place (cuda_recorder.h). For .cpp files that drive the card; empty in a build without the toolkit.
+// The function table through which everything of the CUDA toolkit is called: runtime, graphs,
+// cuBLASLt, cuDNN. One is the real one; tests put a recorder in its place (cuda_recorder.h). For
+// .cpp files that drive the card; empty in a build without the toolkit.
 #pragma once
 
 #if SINTER_HAS_CUDA
@@ -54,13 +55,15 @@ struct Api {
 // The table in use.
 const Api& api();
 const Api& real_api();
-// Gives back all that was made on the card (caches, streams, handles), then uses `table`. REQUIRES: no tensor and no graph on the card, and
-// no other thread that uses it.
+// Gives back all that was made on the card (caches, streams, handles), then uses `table`. REQUIRES:
+// no tensor and no graph on the card, and no other thread that uses it.
 void set_api(const Api& table);
 
-// "an illegal memory access was encountered (cudaStreamSynchronize says 700)"; forgets the error, or the next call would answer it again.
+// "an illegal memory access was encountered (cudaStreamSynchronize says 700)"; forgets the error,
+// or the next call would answer it again.
 std::string explain(cudaError_t answer, std::string_view call);
-// Throws what a call answered, in words. `call`: "cudaFree(p)", of which the name is told; `who` begins the message.
+// Throws what a call answered, in words. `call`: "cudaFree(p)", of which the name is told; `who`
+// begins the message.
 void check(cudaError_t answer, std::string_view call, std::string_view who = "cuda");
 void check(cublasStatus_t answer, std::string_view call, std::string_view who = "cuda");
 #if SINTER_HAS_CUDNN

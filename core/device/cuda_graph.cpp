@@ -50,7 +50,8 @@ Graph::~Graph() {
 }
 
 void Graph::launch() {
-  SINTER_CHECK(stream() == stream_, state, "cuda: a captured step was run by another thread than the one that captured it");
+  SINTER_CHECK(stream() == stream_, state,
+      "cuda: a captured step was run by another thread than the one that captured it");
   const HookedCall hooked(DeviceWork::graph, Device::Type::cuda, "cuda_graph");
   SINTER_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream()));
 }
@@ -85,7 +86,8 @@ double Graph::milliseconds(int rounds) {
 
 GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {
   const ThreadState& t = thread_state();
-  SINTER_CHECK(t.mode != Mode::capture && !t.kept, state, "cuda: a step was captured inside another captured step");
+  SINTER_CHECK(t.mode != Mode::capture && !t.kept, state,
+      "cuda: a step was captured inside another captured step");
   if (side_branch) side_stream(*t.main);
   try {
     for (int e = 0; e < events; ++e) {
@@ -143,16 +145,20 @@ void GraphBuilder::switch_to(int branch) {
 }
 
 void GraphBuilder::record(int event) {
-  if (!rehearsing()) SINTER_CUDA_CALL(cudaEventRecord(event_of(events_[static_cast<size_t>(event)]), stream()));
+  if (!rehearsing())
+    SINTER_CUDA_CALL(cudaEventRecord(event_of(events_[static_cast<size_t>(event)]), stream()));
 }
 
 void GraphBuilder::wait(int event) {
-  if (!rehearsing()) SINTER_CUDA_CALL(cudaStreamWaitEvent(stream(), event_of(events_[static_cast<size_t>(event)]), 0));
+  if (!rehearsing())
+    SINTER_CUDA_CALL(
+        cudaStreamWaitEvent(stream(), event_of(events_[static_cast<size_t>(event)]), 0));
 }
 
 void GraphBuilder::mark(int mark) {
   if (!rehearsing())
-    SINTER_CUDA_CALL(cudaEventRecordWithFlags(event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
+    SINTER_CUDA_CALL(cudaEventRecordWithFlags(
+        event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
 }
 
 void GraphBuilder::captured(int op) {
@@ -161,7 +167,8 @@ void GraphBuilder::captured(int op) {
   cudaGraph_t graph = nullptr;
   const cudaStream_t on = thread_state().main->handle;
 #if CUDART_VERSION >= 13000
-  SINTER_CUDA_CALL(cudaStreamGetCaptureInfo(on, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+  SINTER_CUDA_CALL(
+      cudaStreamGetCaptureInfo(on, &status, nullptr, &graph, nullptr, nullptr, nullptr));
 #else
   SINTER_CUDA_CALL(cudaStreamGetCaptureInfo_v2(on, &status, nullptr, &graph, nullptr, nullptr));
 #endif
@@ -170,7 +177,8 @@ void GraphBuilder::captured(int op) {
   if (n == op_of_node_.size()) return;
   std::vector<cudaGraphNode_t> nodes(n);
   SINTER_CUDA_CALL(cudaGraphGetNodes(graph, nodes.data(), &n));
-  for (const cudaGraphNode_t node : nodes) op_of_node_.try_emplace(node, op);  // those before have theirs
+  for (const cudaGraphNode_t node : nodes)
+    op_of_node_.try_emplace(node, op);  // those before have theirs
 }
 
 void* GraphBuilder::end_pass() {

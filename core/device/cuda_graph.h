@@ -1,12 +1,13 @@
-// A CUDA graph made by stream capture: what a thread launches between begin() and end() becomes the graph's nodes and runs as one call.
-// No header of the toolkit is needed; in a build without it every function throws not_built.
+// A CUDA graph made by stream capture: what a thread launches between begin() and end() becomes the
+// graph's nodes and runs as one call. No header of the toolkit is needed; in a build without it
+// every function throws not_built.
 //
 //   GraphBuilder builder(events);
-//   builder.begin(Pass::rehearsal); work(); builder.end();       loads kernels, makes GEMM plans, asks for memory; runs nothing
-//   builder.begin(Pass::capture);   work(); graph = builder.end();
+//   builder.begin(Pass::rehearsal); work(); builder.end();       loads kernels, makes GEMM plans,
+//   asks for memory; runs nothing builder.begin(Pass::capture);   work(); graph = builder.end();
 //
-// Branch 0 is the thread's stream, branch 1 runs beside it; events order them: a node launched after wait(e) follows those before
-// record(e).
+// Branch 0 is the thread's stream, branch 1 runs beside it; events order them: a node launched
+// after wait(e) follows those before record(e).
 #pragma once
 
 #include <cstddef>
@@ -23,11 +24,12 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its kernels name is still there.
+  // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its
+  // kernels name is still there.
   void launch();
   size_t nodes() const { return nodes_; }
-  // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since the first of them, DeviceTimer::kLost
-  // where a reading failed.
+  // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since
+  // the first of them, DeviceTimer::kLost where a reading failed.
   std::vector<int64_t> launch_timed();
   // Device time of a launch: the median of `rounds`. Synchronizes.
   double milliseconds(int rounds);
@@ -56,11 +58,14 @@ class GraphBuilder {
   void switch_to(int branch);
   void record(int event);  // on the current branch
   void wait(int event);    // the current branch waits
-  // An event node: when the graph runs, the mark gets the time at which all before it on this branch has ended.
+  // An event node: when the graph runs, the mark gets the time at which all before it on this
+  // branch has ended.
   void mark(int mark);
-  // What was captured since the last call is op `op`'s, for who reads the device's records of replays.
+  // What was captured since the last call is op `op`'s, for who reads the device's records of
+  // replays.
   void captured(int op);
-  // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of branch 1.
+  // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of
+  // branch 1.
   std::unique_ptr<Graph> end();
   // Ends a capture and throws it away: how many nodes it has.
   size_t count();

@@ -33,11 +33,15 @@ constexpr const char* kNames[] = {
 template <Id id>
 using Call = std::integral_constant<Id, id>;
 
-bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
-bool releases(std::string_view name) { return has(name, "Destroy") || has(name, "Free") || has(name, "Unload"); }
+bool has(std::string_view name, std::string_view part) {
+  return name.find(part) != std::string_view::npos;
+}
+bool releases(std::string_view name) {
+  return has(name, "Destroy") || has(name, "Free") || has(name, "Unload");
+}
 bool makes(std::string_view name) {
-  return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") || has(name, "FuncGet") || has(name, "FuncSet") ||
-         has(name, "Library");
+  return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") ||
+         has(name, "FuncGet") || has(name, "FuncSet") || has(name, "Library");
 }
 
 struct Capture {
@@ -112,11 +116,13 @@ struct State {
   // A kernel, copy or product: runs, or becomes a node. Returns whether it runs.
   bool put(cudaStream_t stream, std::string name) {
     const auto it = capturing.find(stream);
-    if (it == capturing.end()) return device_ns += ns_of(name), executed.push_back(std::move(name)), true;
+    if (it == capturing.end())
+      return device_ns += ns_of(name), executed.push_back(std::move(name)), true;
     Capture& c = *it->second;
     std::set<int>& last = c.last[stream];
     const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
-    c.graph.nodes.push_back({std::move(name), {last.begin(), last.end()}, static_cast<int>(branch)});
+    c.graph.nodes.push_back(
+        {std::move(name), {last.begin(), last.end()}, static_cast<int>(branch)});
     last = {static_cast<int>(c.graph.nodes.size()) - 1};
     return false;
   }
@@ -141,7 +147,8 @@ struct State {
 };
 State* state = nullptr;
 
-// ---- what calls do; the others only succeed --------------------------------------------------------------------------------------------
+// ---- what calls do; the others only succeed
+// --------------------------------------------------------------------------------------------
 
 template <Id id, class... A>
 int on(Call<id>, State&, A&&...) {
@@ -152,19 +159,26 @@ int on(Call<Id::cudaGetDeviceCount>, State& s, int* count) {
   *count = s.machine.cards;
   return s.machine.cards ? 0 : static_cast<int>(cudaErrorNoDevice);
 }
-int on(Call<Id::cudaDriverGetVersion>, State& s, int* version) { return *version = s.machine.driver, 0; }
+int on(Call<Id::cudaDriverGetVersion>, State& s, int* version) {
+  return *version = s.machine.driver, 0;
+}
 int on(Call<Id::cudaDeviceGetAttribute>, State& s, int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? s.machine.capability / 10 : s.machine.capability % 10;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? s.machine.capability / 10
+                                                          : s.machine.capability % 10;
   return 0;
 }
-int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) { return s.allocate(p, bytes, "cudaMalloc"); }
+int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) {
+  return s.allocate(p, bytes, "cudaMalloc");
+}
 int on(Call<Id::cudaFree>, State& s, void* p) { return s.free(p); }
 int on(Call<Id::cudaHostAlloc>, State& s, void** p, size_t bytes, unsigned) {
   const int answer = s.allocate(p, bytes, "cudaHostAlloc");
   if (answer == 0) *p = Recorder::host(*p);
   return answer;
 }
-int on(Call<Id::cudaFreeHost>, State& s, void* p) { return s.free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag)); }
+int on(Call<Id::cudaFreeHost>, State& s, void* p) {
+  return s.free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag));
+}
 int on(Call<Id::cudaHostGetDevicePointer>, State&, void** to, void* p, unsigned) {
   *to = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag);
   return 0;
@@ -174,30 +188,40 @@ int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
   for (const auto& [address, bytes] : s.blocks) *free -= bytes;
   return 0;
 }
-int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
+    cudaMemcpyKind, cudaStream_t stream) {
   if (!s.reachable(to, bytes) || !s.reachable(from, bytes)) return cudaErrorInvalidValue;
   if (s.put(stream, "memcpy")) std::memmove(Recorder::host(to), Recorder::host(from), bytes);
   return 0;
 }
-int on(Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
+int on(
+    Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
   if (s.put(stream, "memset")) std::memset(Recorder::host(to), value, bytes);
   return 0;
 }
-int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) { return s.make(stream, "stream"); }
+int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) {
+  return s.make(stream, "stream");
+}
 int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
 int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
   return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureUnsupported) : 0;
 }
-int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) { return s.make(event, "event"); }
-int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) { return s.events.erase(event), s.give_back(event); }
+int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) {
+  return s.make(event, "event");
+}
+int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) {
+  return s.events.erase(event), s.give_back(event);
+}
 int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stream) {
   s.events.erase(event);
   s.stamps[event] = s.device_ns;
-  if (const auto it = s.capturing.find(stream); it != s.capturing.end()) s.events[event] = {it->second, it->second->last[stream]};
+  if (const auto it = s.capturing.find(stream); it != s.capturing.end())
+    s.events[event] = {it->second, it->second->last[stream]};
   return 0;
 }
-int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStream_t stream,
+    unsigned flags) {
   const auto it = s.capturing.find(stream);
   if (flags != cudaEventRecordExternal || it == s.capturing.end()) return cudaErrorIllegalState;
   s.put(stream, "event");
@@ -211,7 +235,8 @@ int on(Call<Id::cudaEventElapsedTime>, State& s, float* ms, cudaEvent_t begin, c
 }
 int on(Call<Id::cudaStreamWaitEvent>, State& s, cudaStream_t stream, cudaEvent_t event, unsigned) {
   const auto it = s.events.find(event);
-  if (it == s.events.end()) return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureIsolation) : 0;
+  if (it == s.events.end())
+    return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureIsolation) : 0;
   const CapturePtr& capture = it->second.first;
   if (!s.capturing.contains(stream)) {
     s.capturing[stream] = capture;
@@ -237,7 +262,8 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
   for (const auto& [other, last] : capture->last) {
     for (const int n : last) {
       const std::set<int>& ends = capture->last[stream];
-      const bool joined = std::any_of(ends.begin(), ends.end(), [&](int end) { return end == n || g.precedes(n, end); });
+      const bool joined = std::any_of(
+          ends.begin(), ends.end(), [&](int end) { return end == n || g.precedes(n, end); });
       if (!joined) return *graph = nullptr, cudaErrorStreamCaptureUnjoined;
     }
   }
@@ -246,31 +272,39 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
   return 0;
 }
 // Of a graph, or of a capture that is going on. Node i is the handle i + 1.
-int on(Call<Id::cudaGraphGetNodes>, State& s, cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+int on(Call<Id::cudaGraphGetNodes>, State& s, cudaGraph_t graph, cudaGraphNode_t* nodes,
+    size_t* count) {
   const Capture* capture = s.capture_of_thread();
   const bool open = capture == static_cast<void*>(graph);
-  *count = open ? capture->graph.nodes.size() : s.graphs[reinterpret_cast<uintptr_t>(graph)].nodes.size();
-  for (uintptr_t i = 0; nodes && i < *count; ++i) nodes[i] = reinterpret_cast<cudaGraphNode_t>(i + 1);
+  *count = open ? capture->graph.nodes.size()
+                : s.graphs[reinterpret_cast<uintptr_t>(graph)].nodes.size();
+  for (uintptr_t i = 0; nodes && i < *count; ++i)
+    nodes[i] = reinterpret_cast<cudaGraphNode_t>(i + 1);
   return 0;
 }
-int capture_info(State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, cudaGraph_t* graph) {
+int capture_info(
+    State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, cudaGraph_t* graph) {
   const auto it = s.capturing.find(stream);
   *status = it == s.capturing.end() ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
-  if (it != s.capturing.end()) *graph = static_cast<cudaGraph_t>(static_cast<void*>(it->second.get()));
+  if (it != s.capturing.end())
+    *graph = static_cast<cudaGraph_t>(static_cast<void*>(it->second.get()));
   return 0;
 }
 #if CUDART_VERSION >= 13000
-int on(Call<Id::cudaStreamGetCaptureInfo>, State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
-       cudaGraph_t* graph, const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
+int on(Call<Id::cudaStreamGetCaptureInfo>, State& s, cudaStream_t stream,
+    cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t* graph,
+    const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
   return capture_info(s, stream, status, graph);
 }
 #else
-int on(Call<Id::cudaStreamGetCaptureInfo_v2>, State& s, cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
-       cudaGraph_t* graph, const cudaGraphNode_t**, size_t*) {
+int on(Call<Id::cudaStreamGetCaptureInfo_v2>, State& s, cudaStream_t stream,
+    cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t* graph,
+    const cudaGraphNode_t**, size_t*) {
   return capture_info(s, stream, status, graph);
 }
 #endif
-int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cudaGraph_t graph,
+    unsigned long long) {
   s.make(executable, "executable graph");
   s.executable_of[reinterpret_cast<uintptr_t>(*executable)] = s.executables.size();
   s.executables.push_back(s.graphs[reinterpret_cast<uintptr_t>(graph)]);
@@ -295,80 +329,104 @@ int on(Call<Id::cudaGraphDestroy>, State& s, cudaGraph_t graph) {
 int on(Call<Id::cudaGraphExecDestroy>, State& s, cudaGraphExec_t executable) {
   return s.executable_of.erase(reinterpret_cast<uintptr_t>(executable)), s.give_back(executable);
 }
-int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config, const void*, void**) {
+int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config, const void*,
+    void**) {
   return s.put(config->stream, std::string(last_kernel())), 0;
 }
-int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const void*, cudaJitOption*, void**, unsigned, cudaLibraryOption*,
-       void**, unsigned) {
+int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const void*, cudaJitOption*,
+    void**, unsigned, cudaLibraryOption*, void**, unsigned) {
   return s.make(library, "library");
 }
-int on(Call<Id::cudaLibraryGetKernel>, State& s, cudaKernel_t* kernel, cudaLibrary_t library, const char*) {
-  return *kernel = reinterpret_cast<cudaKernel_t>(library), s.handles.contains(reinterpret_cast<uintptr_t>(library)) ? 0 : 1;
+int on(Call<Id::cudaLibraryGetKernel>, State& s, cudaKernel_t* kernel, cudaLibrary_t library,
+    const char*) {
+  return *kernel = reinterpret_cast<cudaKernel_t>(library),
+         s.handles.contains(reinterpret_cast<uintptr_t>(library)) ? 0 : 1;
 }
-int on(Call<Id::cudaLibraryUnload>, State& s, cudaLibrary_t library) { return s.give_back(library); }
-int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) { return s.make(handle, "cublasLt"); }
+int on(Call<Id::cudaLibraryUnload>, State& s, cudaLibrary_t library) {
+  return s.give_back(library);
+}
+int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) {
+  return s.make(handle, "cublasLt");
+}
 int on(Call<Id::cublasLtDestroy>, State& s, cublasLtHandle_t handle) { return s.give_back(handle); }
-int on(Call<Id::cublasLtMatmulDescCreate>, State& s, cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
+int on(Call<Id::cublasLtMatmulDescCreate>, State& s, cublasLtMatmulDesc_t* desc,
+    cublasComputeType_t, cudaDataType_t) {
   return s.make(desc, "matmul");
 }
-int on(Call<Id::cublasLtMatmulDescDestroy>, State& s, cublasLtMatmulDesc_t desc) { return s.give_back(desc); }
-int on(Call<Id::cublasLtMatmulDescSetAttribute>, State& s, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t name,
-       const void* value, size_t bytes) {
-  s.attributes[reinterpret_cast<uintptr_t>(desc)][name].assign(static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
+int on(Call<Id::cublasLtMatmulDescDestroy>, State& s, cublasLtMatmulDesc_t desc) {
+  return s.give_back(desc);
+}
+int on(Call<Id::cublasLtMatmulDescSetAttribute>, State& s, cublasLtMatmulDesc_t desc,
+    cublasLtMatmulDescAttributes_t name, const void* value, size_t bytes) {
+  s.attributes[reinterpret_cast<uintptr_t>(desc)][name].assign(
+      static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
   return 0;
 }
-int on(Call<Id::cublasLtMatrixLayoutCreate>, State& s, cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows, uint64_t columns,
-       int64_t ld) {
+int on(Call<Id::cublasLtMatrixLayoutCreate>, State& s, cublasLtMatrixLayout_t* layout,
+    cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld) {
   s.make(layout, "layout");
-  s.layouts[reinterpret_cast<uintptr_t>(*layout)] = {type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld};
+  s.layouts[reinterpret_cast<uintptr_t>(*layout)] = {
+      type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld};
   return 0;
 }
-int on(Call<Id::cublasLtMatrixLayoutDestroy>, State& s, cublasLtMatrixLayout_t layout) { return s.give_back(layout); }
+int on(Call<Id::cublasLtMatrixLayoutDestroy>, State& s, cublasLtMatrixLayout_t layout) {
+  return s.give_back(layout);
+}
 int on(Call<Id::cublasLtMatmulPreferenceCreate>, State& s, cublasLtMatmulPreference_t* preference) {
   return s.make(preference, "preference");
 }
-int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPreference_t preference) { return s.give_back(preference); }
-int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int wanted,
-       cublasLtMatmulHeuristicResult_t* results, int* count) {
+int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPreference_t preference) {
+  return s.give_back(preference);
+}
+int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+    cublasLtMatmulPreference_t, int wanted, cublasLtMatmulHeuristicResult_t* results, int* count) {
   *count = std::min(wanted, s.machine.proposals);
   for (int i = 0; i < *count; ++i) results[i].state = CUBLAS_STATUS_SUCCESS;
   return *count ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
 }
-int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*, const void* a,
-       cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void*,
-       cublasLtMatrixLayout_t, void* c, cublasLtMatrixLayout_t c_layout, const cublasLtMatmulAlgo_t*, void* workspace, size_t,
-       cudaStream_t stream) {
-  const auto layout = [&](cublasLtMatrixLayout_t l) { return s.layouts[reinterpret_cast<uintptr_t>(l)]; };
+int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*,
+    const void* a, cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+    const void* beta, const void*, cublasLtMatrixLayout_t, void* c, cublasLtMatrixLayout_t c_layout,
+    const cublasLtMatmulAlgo_t*, void* workspace, size_t, cudaStream_t stream) {
+  const auto layout = [&](cublasLtMatrixLayout_t l) {
+    return s.layouts[reinterpret_cast<uintptr_t>(l)];
+  };
   const Recorder::Matrix result = layout(c_layout);
-  s.matmuls.push_back(
-      {.a = layout(a_layout),
-       .b = layout(b_layout),
-       .c = result,
-       .transpose_a = s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T,
-       .transpose_b = s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T,
-       .epilogue = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE),
-       .bias_type = s.attribute<cudaDataType>(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE),
-       .pa = a,
-       .pb = b,
-       .bias = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER),
-       .aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER),
-       .aux_ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
-       .pc = c,
-       .beta = result.type == CUDA_R_64F ? static_cast<float>(*static_cast<const double*>(beta)) : *static_cast<const float*>(beta),
-       .workspace = workspace,
-       .stream = stream});
+  s.matmuls.push_back({.a = layout(a_layout),
+      .b = layout(b_layout),
+      .c = result,
+      .transpose_a =
+          s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T,
+      .transpose_b =
+          s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T,
+      .epilogue = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE),
+      .bias_type = s.attribute<cudaDataType>(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE),
+      .pa = a,
+      .pb = b,
+      .bias = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER),
+      .aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER),
+      .aux_ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
+      .pc = c,
+      .beta = result.type == CUDA_R_64F ? static_cast<float>(*static_cast<const double*>(beta))
+                                        : *static_cast<const float*>(beta),
+      .workspace = workspace,
+      .stream = stream});
   for (int i = 0; i < s.machine.gemm_kernels; ++i) s.put(stream, kGemm);
   return 0;
 }
 #if SINTER_HAS_CUDNN
 int on(Call<Id::cudnnCreate>, State& s, cudnnHandle_t* handle) { return s.make(handle, "cudnn"); }
 int on(Call<Id::cudnnDestroy>, State& s, cudnnHandle_t handle) { return s.give_back(handle); }
-int on(Call<Id::cudnnCreateTensorDescriptor>, State& s, cudnnTensorDescriptor_t* desc) { return s.make(desc, "tensor"); }
-int on(Call<Id::cudnnDestroyTensorDescriptor>, State& s, cudnnTensorDescriptor_t desc) { return s.give_back(desc); }
+int on(Call<Id::cudnnCreateTensorDescriptor>, State& s, cudnnTensorDescriptor_t* desc) {
+  return s.make(desc, "tensor");
+}
+int on(Call<Id::cudnnDestroyTensorDescriptor>, State& s, cudnnTensorDescriptor_t desc) {
+  return s.give_back(desc);
+}
 int on(Call<Id::cudnnSetStream>, State& s, cudnnHandle_t handle, cudaStream_t stream) {
-  s.attributes[reinterpret_cast<uintptr_t>(handle)][0].assign(reinterpret_cast<const char*>(&stream),
-                                                              reinterpret_cast<const char*>(&stream + 1));
+  s.attributes[reinterpret_cast<uintptr_t>(handle)][0].assign(
+      reinterpret_cast<const char*>(&stream), reinterpret_cast<const char*>(&stream + 1));
   return 0;
 }
 int cudnn_work(State& s, cudnnHandle_t handle, const char* name) {
@@ -377,21 +435,25 @@ int cudnn_work(State& s, cudnnHandle_t handle, const char* name) {
   if (bytes.size() == sizeof stream) std::memcpy(&stream, bytes.data(), sizeof stream);
   return s.put(stream, name), 0;
 }
-int on(Call<Id::cudnnSoftmaxForward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, const void*,
-       cudnnTensorDescriptor_t, const void*, const void*, cudnnTensorDescriptor_t, void*) {
+int on(Call<Id::cudnnSoftmaxForward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t,
+    cudnnSoftmaxMode_t, const void*, cudnnTensorDescriptor_t, const void*, const void*,
+    cudnnTensorDescriptor_t, void*) {
   return cudnn_work(s, handle, "cudnn_softmax");
 }
-int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, const void*,
-       cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t, const void*, const void*, cudnnTensorDescriptor_t, void*) {
+int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t,
+    cudnnSoftmaxMode_t, const void*, cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t,
+    const void*, const void*, cudnnTensorDescriptor_t, void*) {
   return cudnn_work(s, handle, "cudnn_softmax_backward");
 }
 #endif
 
-// ---- the table ------------------------------------------------------------------------------------------------------------------------
+// ---- the table
+// ------------------------------------------------------------------------------------------------------------------------
 
 template <class R>
-constexpr int kUnknown = std::is_same_v<R, cudaError_t> ? static_cast<int>(cudaErrorUnknown)
-                                                        : static_cast<int>(CUBLAS_STATUS_INTERNAL_ERROR);
+constexpr int kUnknown =
+    std::is_same_v<R, cudaError_t> ? static_cast<int>(cudaErrorUnknown)
+                                   : static_cast<int>(CUBLAS_STATUS_INTERNAL_ERROR);
 
 template <class F>
 struct Stub;
@@ -451,7 +513,8 @@ Recorder::Recorder() {
 
 Recorder::~Recorder() {
   set_api(real_api());
-  for (const auto& [address, bytes] : state->blocks) std::free(host(reinterpret_cast<void*>(address)));
+  for (const auto& [address, bytes] : state->blocks)
+    std::free(host(reinterpret_cast<void*>(address)));
   delete std::exchange(state, nullptr);
 }
 
@@ -513,11 +576,14 @@ std::vector<std::string> Recorder::leaks() {
   return alive();
 }
 
-void* Recorder::host(const void* address) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kTag); }
+void* Recorder::host(const void* address) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kTag);
+}
 
 bool Recorder::Graph::precedes(int a, int b) const {
   const std::vector<int>& after = nodes[static_cast<size_t>(b)].after;
-  return std::any_of(after.begin(), after.end(), [&](int n) { return n == a || (n > a && precedes(a, n)); });
+  return std::any_of(
+      after.begin(), after.end(), [&](int n) { return n == a || (n > a && precedes(a, n)); });
 }
 std::vector<std::string> Recorder::Graph::names() const {
   std::vector<std::string> names;

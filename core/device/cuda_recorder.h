@@ -1,7 +1,9 @@
-// A CUDA toolkit without a card, for tests: a function table whose calls succeed, are logged, and can be told to fail. Memory is the host's
-// under addresses that nothing may touch, so copies work and a stray host access crashes; kernels and matrix products do nothing.
-// Time on the card passes by 2 us per kernel or copy, by the machine's figure per product, and events tell it.
-// It is stricter than the toolkit: inside a capture nothing may be made, freed, loaded or waited for. One at a time; thread-safe.
+// A CUDA toolkit without a card, for tests: a function table whose calls succeed, are logged, and
+// can be told to fail. Memory is the host's under addresses that nothing may touch, so copies work
+// and a stray host access crashes; kernels and matrix products do nothing. Time on the card passes
+// by 2 us per kernel or copy, by the machine's figure per product, and events tell it. It is
+// stricter than the toolkit: inside a capture nothing may be made, freed, loaded or waited for. One
+// at a time; thread-safe.
 #pragma once
 
 #include "core/device/cuda_api.h"
@@ -32,13 +34,15 @@ class Recorder {
   };
   void set(const Machine& machine);
 
-  // Names of the calls so far, in order; of kernels, copies and products that ran outside graphs too.
+  // Names of the calls so far, in order; of kernels, copies and products that ran outside graphs
+  // too.
   std::vector<std::string> calls() const;
   int64_t count(const std::string& name) const;
   std::vector<std::string> executed() const;
   void clear_log();
 
-  // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the answer "unknown" of its library.
+  // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the
+  // answer "unknown" of its library.
   void fail(const std::string& name, int n, int answer);
   void fail_any(int64_t n);
   // The name of the call that fail_any() made fail, or "".
@@ -80,7 +84,8 @@ class Recorder {
 
   // What was made and not given back: "cudaMalloc 1024", "stream", ..
   std::vector<std::string> alive() const;
-  // Lets the CUDA device give back all it has, as at the end of a program, and lists what is still there. REQUIRES: that of set_api().
+  // Lets the CUDA device give back all it has, as at the end of a program, and lists what is still
+  // there. REQUIRES: that of set_api().
   std::vector<std::string> leaks();
   // The host memory behind an address.
   static void* host(const void* address);

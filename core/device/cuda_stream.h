@@ -1,6 +1,7 @@
-// What a thread is doing on the card: its stream, and whether launches run, are rehearsed or become nodes of a graph. For the .cpp files
-// that call the toolkit on a stream (cuda.cpp, cuda_graph.cpp, the library ops); empty in a build without the toolkit.
-// Streams are never given back while the process uses the card: a thread that ends leaves its own to the next, so work stays in order.
+// What a thread is doing on the card: its stream, and whether launches run, are rehearsed or become
+// nodes of a graph. For the .cpp files that call the toolkit on a stream (cuda.cpp, cuda_graph.cpp,
+// the library ops); empty in a build without the toolkit. Streams are never given back while the
+// process uses the card: a thread that ends leaves its own to the next, so work stays in order.
 #pragma once
 
 #if SINTER_HAS_CUDA
@@ -17,7 +18,8 @@ namespace sinter::cuda {
 
 enum class Mode : uint8_t {
   run,
-  rehearse,  // nothing runs; kernels are loaded, plans made, memory asked for: all that a capture may not do
+  rehearse,  // nothing runs; kernels are loaded, plans made, memory asked for: all that a capture
+             // may not do
   capture,   // launches become nodes of a graph
 };
 
@@ -33,11 +35,13 @@ struct ThreadState {
   Stream* main = nullptr;
   Stream* now = nullptr;  // main, or its side stream inside a branch
   Mode mode = Mode::run;
-  // During rehearsal and capture: blocks that were released, (block, bytes). The graph goes on using them.
+  // During rehearsal and capture: blocks that were released, (block, bytes). The graph goes on
+  // using them.
   std::vector<std::pair<void*, size_t>>* kept = nullptr;
 };
 
-// Opens the card and makes the thread's stream at the first call. Throws device: no driver, no card, no code for the card.
+// Opens the card and makes the thread's stream at the first call. Throws device: no driver, no
+// card, no code for the card.
 ThreadState& thread_state();
 inline cudaStream_t stream() { return thread_state().now->handle; }
 inline bool capturing() { return thread_state().mode == Mode::capture; }

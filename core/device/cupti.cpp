@@ -21,14 +21,11 @@ namespace {
 constexpr size_t kBuffer = size_t{4} << 20;
 constexpr size_t kMostBuffers = 32;  // 128 MiB
 constexpr int kBrackets = 64;
-// Records of API calls carry an id of ours to those of the kernels; libraries may launch by either API. Not GRAPH_TRACE: a graph would be
-// one record.
+// Records of API calls carry an id of ours to those of the kernels; libraries may launch by either
+// API. Not GRAPH_TRACE: a graph would be one record.
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
-                                         CUPTI_ACTIVITY_KIND_RUNTIME,
-                                         CUPTI_ACTIVITY_KIND_DRIVER,
-                                         CUPTI_ACTIVITY_KIND_MEMCPY,
-                                         CUPTI_ACTIVITY_KIND_MEMSET,
-                                         CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
+    CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
 
 // The library's callbacks have no pointer for us, so there is one.
 struct Cupti {
@@ -52,7 +49,8 @@ void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size, size_t* most) {
   const std::lock_guard lock(c.mutex);
   *most = 0;
   // None: the library drops records, and counts them.
-  *buffer = c.buffers < kMostBuffers ? static_cast<uint8_t*>(std::aligned_alloc(64, kBuffer)) : nullptr;
+  *buffer =
+      c.buffers < kMostBuffers ? static_cast<uint8_t*>(std::aligned_alloc(64, kBuffer)) : nullptr;
   *size = *buffer ? kBuffer : 0;
   c.buffers += *buffer != nullptr;
 }
@@ -87,7 +85,8 @@ class CuptiTimer final : public DeviceTimer {
       uint64_t device = 0;
       if (calls_.cuptiGetTimestamp(&device) != CUPTI_SUCCESS) break;
       const int64_t half = (host_now() - before) / 2;
-      if (best.mark < 0 || half < best.half_ns) best = {0, before + half, half, static_cast<int64_t>(device)};
+      if (best.mark < 0 || half < best.half_ns)
+        best = {0, before + half, half, static_cast<int64_t>(device)};
     }
     return best;
   }
@@ -109,20 +108,30 @@ class CuptiTimer final : public DeviceTimer {
   Records records(const Edge& begin, const Edge& end) override {
     std::map<uint32_t, uint64_t> launch_of;
     std::vector<Span> spans;
-    const auto add = [&](const auto& r) { spans.push_back({r.correlationId, r.start, r.end, r.graphNodeId}); };
-    Records out{.ran = {}, .dropped = flush([&](const CUpti_Activity& r) {  // later versions of a record only append to it
-                             if (r.kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
-                               const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(r);
-                               launch_of[link.correlationId] = link.externalId;
-                             }
-                             if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) add(reinterpret_cast<const CUpti_ActivityKernel9&>(r));
-                             if (r.kind == CUPTI_ACTIVITY_KIND_MEMCPY) add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(r));
-                             if (r.kind == CUPTI_ACTIVITY_KIND_MEMSET) add(reinterpret_cast<const CUpti_ActivityMemset4&>(r));
-                           })};
+    const auto add = [&](const auto& r) {
+      spans.push_back({r.correlationId, r.start, r.end, r.graphNodeId});
+    };
+    Records out{.ran = {},
+        .dropped =
+            flush([&](const CUpti_Activity& r) {  // later versions of a record only append to it
+              if (r.kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+                const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(r);
+                launch_of[link.correlationId] = link.externalId;
+              }
+              if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
+                add(reinterpret_cast<const CUpti_ActivityKernel9&>(r));
+              if (r.kind == CUPTI_ACTIVITY_KIND_MEMCPY)
+                add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(r));
+              if (r.kind == CUPTI_ACTIVITY_KIND_MEMSET)
+                add(reinterpret_cast<const CUpti_ActivityMemset4&>(r));
+            })};
     if (begin.mark < 0 || end.mark < 0 || end.device_ns <= begin.device_ns) return out;
-    const double scale = static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(end.device_ns - begin.device_ns);
+    const double scale = static_cast<double>(end.host_ns - begin.host_ns) /
+                         static_cast<double>(end.device_ns - begin.device_ns);
     const auto host = [&](uint64_t t) {
-      return begin.host_ns + static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(t) - begin.device_ns) * scale);
+      return begin.host_ns +
+             static_cast<int64_t>(
+                 static_cast<double>(static_cast<int64_t>(t) - begin.device_ns) * scale);
     };
     Cupti& c = cupti();
     const std::lock_guard lock(c.mutex);
@@ -137,10 +146,10 @@ class CuptiTimer final : public DeviceTimer {
       Ran& r = ran[{launch->second, node}];
       const bool stamped = (s.begin != 0 || s.end != 0) && (r.kernels == 0 || r.begin != 0);
       r = {launch->second, node, r.kernels + 1,
-           !stamped    ? 0
-           : r.kernels ? std::min(r.begin, host(s.begin))
-                       : host(s.begin),
-           !stamped ? 0 : std::max(r.end, host(s.end))};
+          !stamped    ? 0
+          : r.kernels ? std::min(r.begin, host(s.begin))
+                      : host(s.begin),
+          !stamped ? 0 : std::max(r.end, host(s.end))};
     }
     // A graph says how many nodes each op has; one that does not have them all was not timed.
     for (const auto& [launch, executable] : executables) {
@@ -157,14 +166,18 @@ class CuptiTimer final : public DeviceTimer {
   // Reads and gives up all records so far; how many were dropped.
   template <class F>
   int64_t flush(F&& take) {
-    calls_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);  // else one record of another thread's work holds back its buffer
+    calls_.cuptiActivityFlushAll(
+        CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);  // else one record of another thread's work holds back
+                                            // its buffer
     size_t dropped = 0;
     calls_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped);
     Cupti& c = cupti();
     const std::lock_guard lock(c.mutex);
     for (const auto& [buffer, valid] : c.full) {
       CUpti_Activity* record = nullptr;
-      while (valid > 0 && calls_.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) take(*record);
+      while (
+          valid > 0 && calls_.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
+        take(*record);
       std::free(buffer);
     }
     c.buffers -= c.full.size();
@@ -178,13 +191,15 @@ const CuptiCalls* load(std::string& why) {
   static std::string problem;
   static const CuptiCalls* const loaded = []() -> const CuptiCalls* {
     void* library = nullptr;
-    for (const char* name : {"libcupti.so.13", "libcupti.so.12", SINTER_CUDA_LIBRARY_DIR "/libcupti.so"}) {
+    for (const char* name :
+        {"libcupti.so.13", "libcupti.so.12", SINTER_CUDA_LIBRARY_DIR "/libcupti.so"}) {
       if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     }
     if (!library) return problem = "no libcupti", nullptr;
     static CuptiCalls calls;
     bool all = true;
-#define SINTER_LOAD(name) all = (calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, #name))) && all;
+#define SINTER_LOAD(name) \
+  all = (calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, #name))) && all;
     SINTER_CUPTI_CALLS(SINTER_LOAD)
 #undef SINTER_LOAD
     return all ? &calls : (problem = "libcupti lacks calls", nullptr);
@@ -208,20 +223,25 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
   if (!calls) return nullptr;
   uint32_t version = 0;
   if (calls->cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION)
-    return why = cat("libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION), nullptr;
+    return why = cat(
+               "libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION),
+           nullptr;
   Cupti& c = cupti();
   if (c.turn != 0) return why = "CUPTI serves another session", nullptr;
   thread_state();  // opens the card
-  CUptiResult answer = c.calls == calls ? CUPTI_SUCCESS : calls->cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
+  CUptiResult answer = c.calls == calls
+                           ? CUPTI_SUCCESS
+                           : calls->cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   if (answer == CUPTI_SUCCESS) c.calls = calls;
   for (const CUpti_ActivityKind kind : kKinds) {
     if (answer == CUPTI_SUCCESS) answer = calls->cuptiActivityEnable(kind);
   }
   if (answer == CUPTI_SUCCESS) return why.clear(), std::make_unique<CuptiTimer>(*calls);
   for (const CUpti_ActivityKind kind : kKinds) calls->cuptiActivityDisable(kind);
-  const char* reason = answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES              ? ": no privilege"
-                       : answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? ": another tool is attached"
-                                                                                  : "";
+  const char* reason = answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ? ": no privilege"
+                       : answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+                           ? ": another tool is attached"
+                           : "";
   return why = cat("CUPTI refuses (", static_cast<int>(answer), ")", reason), nullptr;
 }
 
@@ -230,12 +250,15 @@ int records_turn() noexcept { return cupti().turn; }
 void remember_nodes(cudaGraphExec_t executable, const std::map<void*, int>& op_of_node) {
   Cupti& c = cupti();
   uint32_t number = 0;
-  if (op_of_node.empty() || !c.calls || c.calls->cuptiGetGraphExecId(executable, &number) != CUPTI_SUCCESS) return;
+  if (op_of_node.empty() || !c.calls ||
+      c.calls->cuptiGetGraphExecId(executable, &number) != CUPTI_SUCCESS)
+    return;
   const std::lock_guard lock(c.mutex);
   for (const auto& [node, op] : op_of_node) {
     uint64_t id = 0;
     ++c.nodes[number][static_cast<uint32_t>(op)];
-    if (c.calls->cuptiGetGraphNodeId(static_cast<cudaGraphNode_t>(node), &id) == CUPTI_SUCCESS)  // else its records will be missing
+    if (c.calls->cuptiGetGraphNodeId(static_cast<cudaGraphNode_t>(node), &id) ==
+        CUPTI_SUCCESS)  // else its records will be missing
       c.op_of[uint64_t{number} << 32 | (id & UINT32_MAX)] = static_cast<uint32_t>(op);
   }
 }
@@ -245,7 +268,9 @@ void remember_nodes(cudaGraphExec_t executable, const std::map<void*, int>& op_o
 #else
 
 namespace sinter::cuda {
-std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) { return why = "built without cupti.h", nullptr; }
+std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
+  return why = "built without cupti.h", nullptr;
+}
 int records_turn() noexcept { return 0; }
 void remember_nodes(cudaGraphExec_t, const std::map<void*, int>&) {}
 }  // namespace sinter::cuda

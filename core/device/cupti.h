@@ -1,11 +1,14 @@
-// CUPTI's activity records: what the card itself says of when each kernel, copy and fill ran, in ns. libcupti is looked for at run time and
-// never linked; where it is not there, too old, or refuses (another tool is attached, a container without the privilege), events serve
-// instead and the table says why.
+// CUPTI's activity records: what the card itself says of when each kernel, copy and fill ran, in
+// ns. libcupti is looked for at run time and never linked; where it is not there, too old, or
+// refuses (another tool is attached, a container without the privilege), events serve instead and
+// the table says why.
 //
-// The records are kept while a timer lives, one at a time. Launches outside graphs are known by an external correlation id; the nodes of a
-// replay by the executable's number and the node's, which a graph must tell when it is captured, and only one that was captured while a
-// timer lived has records at all. No timestamp callback is registered: from CUDA 12.6 U2 until 13.1 that yields stamps of zero. The library
-// is never finalised: before 13.1 U1 it mixes up the launches of graphs when it begins anew.
+// The records are kept while a timer lives, one at a time. Launches outside graphs are known by an
+// external correlation id; the nodes of a replay by the executable's number and the node's, which a
+// graph must tell when it is captured, and only one that was captured while a timer lived has
+// records at all. No timestamp callback is registered: from CUDA 12.6 U2 until 13.1 that yields
+// stamps of zero. The library is never finalised: before 13.1 U1 it mixes up the launches of graphs
+// when it begins anew.
 #pragma once
 
 #if SINTER_HAS_CUDA
@@ -35,7 +38,8 @@ struct CuptiCalls {
   SINTER_CUPTI_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
 };
-// For tests: a table that stands in for the library; null: the library again. REQUIRES: no timer lives.
+// For tests: a table that stands in for the library; null: the library again. REQUIRES: no timer
+// lives.
 void set_cupti(const CuptiCalls* calls);
 }  // namespace sinter::cuda
 #endif

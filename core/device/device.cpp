@@ -10,12 +10,9 @@ namespace sinter {
 
 std::string Device::str() const {
   switch (type) {
-    case Type::cpu:
-      return "cpu";
-    case Type::simt:
-      return "simt";
-    case Type::cuda:
-      return "cuda:" + std::to_string(index);
+    case Type::cpu: return "cpu";
+    case Type::simt: return "simt";
+    case Type::cuda: return "cuda:" + std::to_string(index);
   }
   return "?";
 }
@@ -26,9 +23,10 @@ Device Device::parse(std::string_view text) {
   int index = 0;
   const std::string_view number = text.substr(std::min<size_t>(5, text.size()));
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
-  const bool numbered =
-      text.starts_with("cuda:") && error == std::errc() && end == number.data() + number.size() && index >= 0 && index < 128;
-  SINTER_CHECK(text == "cuda" || numbered, usage, cat("device: unknown: ", escaped(text), "; allowed cpu, cuda, cuda:N, simt"));
+  const bool numbered = text.starts_with("cuda:") && error == std::errc() &&
+                        end == number.data() + number.size() && index >= 0 && index < 128;
+  SINTER_CHECK(text == "cuda" || numbered, usage,
+      cat("device: unknown: ", escaped(text), "; allowed cpu, cuda, cuda:N, simt"));
   cuda::check_device(index);
   return {Type::cuda, static_cast<int8_t>(index)};
 }

@@ -1,4 +1,5 @@
-// Which device a tensor lives on. A value; what the device can do is behind core/allocator.h and the kernels of an OpDef.
+// Which device a tensor lives on. A value; what the device can do is behind core/allocator.h and
+// the kernels of an OpDef.
 #pragma once
 
 #include <compare>

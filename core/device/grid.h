@@ -8,7 +8,8 @@
 namespace sinter {
 
 inline constexpr int kMaxBlockThreads = 1024;
-inline constexpr size_t kMaxSharedBytes = 227 << 10;  // of a block on sm_90; less elsewhere, which the driver checks
+inline constexpr size_t kMaxSharedBytes =
+    227 << 10;  // of a block on sm_90; less elsewhere, which the driver checks
 
 struct Grid {
   int64_t x = 1, y = 1, z = 1;

@@ -1,23 +1,32 @@
-// What a kernel may use, and nothing else: a .cu file includes this, puts its kernels in namespace sinter::SINTER_KERNEL_NS, and is
-// compiled by nvcc (on_cuda), by the host compiler for the emulator (on_simt) and, in tests, once more with counters (on_simt_counted).
-// The device half is kernel_cuda.h, the host half kernel_simt.h; both offer, with the same meaning:
+// What a kernel may use, and nothing else: a .cu file includes this, puts its kernels in namespace
+// sinter::SINTER_KERNEL_NS, and is compiled by nvcc (on_cuda), by the host compiler for the
+// emulator (on_simt) and, in tests, once more with counters (on_simt_counted). The device half is
+// kernel_cuda.h, the host half kernel_simt.h; both offer, with the same meaning:
 //
-//   thread_x() lane() warp() warps_per_block() threads_per_block()   blocks are one-dimensional, a multiple of 32 threads is customary
-//   block_x() block_y() block_z() grid_x() grid_y() grid_z()         int64_t
-//   In<T> Out<T> InOut<T>     operands in device memory: x[i], x.load_vec<N>(i); y.put(i, v), y.store_vec(i, vec); bool(x): is it there?
-//                             On the host every access is checked against the operand's extent, reads also against poison.
-//   shared<S>()               the block's shared memory as the struct S, of Shared<T, n> and SharedTile<T, rows, columns, pad> members:
-//                             s[i] s.put(i, v); t(r, c) t.put(r, c, v), t.load_vec<N>(r, c), t.store_vec(r, c, vec). It begins as NaN.
-//   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)      by all threads that have not left,
+//   thread_x() lane() warp() warps_per_block() threads_per_block()   blocks are one-dimensional, a
+//   multiple of 32 threads is customary block_x() block_y() block_z() grid_x() grid_y() grid_z()
+//   int64_t In<T> Out<T> InOut<T>     operands in device memory: x[i], x.load_vec<N>(i); y.put(i,
+//   v), y.store_vec(i, vec); bool(x): is it there?
+//                             On the host every access is checked against the operand's extent,
+//                             reads also against poison.
+//   shared<S>()               the block's shared memory as the struct S, of Shared<T, n> and
+//   SharedTile<T, rows, columns, pad> members:
+//                             s[i] s.put(i, v); t(r, c) t.put(r, c, v), t.load_vec<N>(r, c),
+//                             t.store_vec(r, c, vec). It begins as NaN.
+//   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)      by
+//   all threads that have not left,
 //                             and from the same place in the source
-//   ticket(counter, n)        true in all threads of the last of n blocks to arrive; the counter is 0 before and after. Never waits.
-//   cp_async16(tile, r, c, in, i, valid)  cp_async_commit()  cp_async_wait<N>()   16 bytes to shared memory; zeros if not valid
-//   ldmatrix_x4(tile, r, c) ldmatrix_x4_trans(tile, r, c)   four 8x8 matrices of 16-bit values; this lane's row begins at (r, c)
-//   mma_bf16_m16n8k16(d, a, b)  mma_tf32_m16n8k8(d, a, b)   d += a b on fragments in the PTX layout; f32 accumulators
-//   fault(flag, Fault, i, value, n)   reports bad data: item i holds `value`, allowed 0..n-1. The host half throws, the device half sets
+//   ticket(counter, n)        true in all threads of the last of n blocks to arrive; the counter is
+//   0 before and after. Never waits. cp_async16(tile, r, c, in, i, valid)  cp_async_commit()
+//   cp_async_wait<N>()   16 bytes to shared memory; zeros if not valid ldmatrix_x4(tile, r, c)
+//   ldmatrix_x4_trans(tile, r, c)   four 8x8 matrices of 16-bit values; this lane's row begins at
+//   (r, c) mma_bf16_m16n8k16(d, a, b)  mma_tf32_m16n8k8(d, a, b)   d += a b on fragments in the PTX
+//   layout; f32 accumulators fault(flag, Fault, i, value, n)   reports bad data: item i holds
+//   `value`, allowed 0..n-1. The host half throws, the device half sets
 //                             the flag
 //
-// Kernels are written SINTER_KERNEL name(args); helpers SINTER_DEVICE_FN. mul_add and the functions are those of core/math.h. No float atomics.
+// Kernels are written SINTER_KERNEL name(args); helpers SINTER_DEVICE_FN. mul_add and the functions
+// are those of core/math.h. No float atomics.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +69,9 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // NaN in either operand gives NaN, unlike fmaxf.
 template <class T>
-SINTER_DEVICE_FN T max_or_nan(T a, T b) { return b > a || b != b ? b : a; }
+SINTER_DEVICE_FN T max_or_nan(T a, T b) {
+  return b > a || b != b ? b : a;
+}
 
 // Over a warp, by a fixed xor tree: the same bits in every lane and on every device.
 template <class T>
@@ -75,7 +86,8 @@ SINTER_DEVICE_FN T warp_max(T v) {
   for (int mask = 16; mask > 0; mask >>= 1) v = max_or_nan(v, shfl_xor(v, mask));
   return v;
 }
-// Over a block, warps in order; the result in every thread. `scratch` holds one value per warp and may be used again after the call.
+// Over a block, warps in order; the result in every thread. `scratch` holds one value per warp and
+// may be used again after the call.
 template <class T, int N>
 SINTER_DEVICE_FN T block_sum(T v, Shared<T, N>& scratch) {
   v = warp_sum(v);

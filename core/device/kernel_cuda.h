@@ -1,4 +1,5 @@
-// The device half of kernel.h: what nvcc compiles. Every construct is one or a few instructions; operands are bare pointers.
+// The device half of kernel.h: what nvcc compiles. Every construct is one or a few instructions;
+// operands are bare pointers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -51,12 +52,16 @@ SINTER_DEVICE_FN void store_global(T* p, const Vec<T, N>& v) {
   if constexpr (sizeof(v) == 16) {
     uint4 raw;
     memcpy(&raw, &v, 16);
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w) : "memory");
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
+                 "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w)
+                 : "memory");
   } else {
     store(p, v);
   }
 }
-SINTER_DEVICE_FN uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+SINTER_DEVICE_FN uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 }  // namespace detail
 
 template <class T>
@@ -66,7 +71,9 @@ class In {
   __host__ In(const T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
   template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const { return detail::load<N>(data_ + i); }
+  SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
+    return detail::load<N>(data_ + i);
+  }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN const T* data() const { return data_; }
 
@@ -81,7 +88,9 @@ class Out {
   __host__ Out(T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
   template <int N>
-  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const { detail::store_global<N>(data_ + i, v); }
+  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
+    detail::store_global<N>(data_ + i, v);
+  }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
 
  private:
@@ -97,9 +106,13 @@ class InOut {
   SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
   SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
   template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const { return detail::load<N>(data_ + i); }
+  SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
+    return detail::load<N>(data_ + i);
+  }
   template <int N>
-  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const { detail::store_global<N>(data_ + i, v); }
+  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
+    detail::store_global<N>(data_ + i, v);
+  }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN T* data() const { return data_; }
 
@@ -124,9 +137,13 @@ class SharedTile {
   SINTER_DEVICE_FN T operator()(int r, int c) const { return values_[r * kStride + c]; }
   SINTER_DEVICE_FN void put(int r, int c, T v) { values_[r * kStride + c] = v; }
   template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(int r, int c) const { return detail::load<N>(values_ + r * kStride + c); }
+  SINTER_DEVICE_FN Vec<T, N> load_vec(int r, int c) const {
+    return detail::load<N>(values_ + r * kStride + c);
+  }
   template <int N>
-  SINTER_DEVICE_FN void store_vec(int r, int c, const Vec<T, N>& v) { detail::store<N>(values_ + r * kStride + c, v); }
+  SINTER_DEVICE_FN void store_vec(int r, int c, const Vec<T, N>& v) {
+    detail::store<N>(values_ + r * kStride + c, v);
+  }
   SINTER_DEVICE_FN const T* at(int r, int c) const { return values_ + r * kStride + c; }
 
  private:
@@ -142,16 +159,23 @@ SINTER_DEVICE_FN S& shared() {
 SINTER_DEVICE_FN void block_sync() { __syncthreads(); }
 SINTER_DEVICE_FN void warp_sync() { __syncwarp(); }
 template <class T>
-SINTER_DEVICE_FN T shfl(T v, int source) { return __shfl_sync(0xffffffffu, v, source); }
+SINTER_DEVICE_FN T shfl(T v, int source) {
+  return __shfl_sync(0xffffffffu, v, source);
+}
 template <class T>
-SINTER_DEVICE_FN T shfl_xor(T v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+SINTER_DEVICE_FN T shfl_xor(T v, int mask) {
+  return __shfl_xor_sync(0xffffffffu, v, mask);
+}
 template <class T>
-SINTER_DEVICE_FN T shfl_down(T v, int n) { return __shfl_down_sync(0xffffffffu, v, n); }
+SINTER_DEVICE_FN T shfl_down(T v, int n) {
+  return __shfl_down_sync(0xffffffffu, v, n);
+}
 SINTER_DEVICE_FN uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
 SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n) {
   __threadfence();
-  __syncthreads();  // what the block's other threads wrote, or still had to read, precedes its arrival
+  __syncthreads();  // what the block's other threads wrote, or still had to read, precedes its
+                    // arrival
   bool last = false;
   if (threadIdx.x == 0) {
     last = atomicAdd(counter.data(), 1u) == n - 1;
@@ -163,15 +187,19 @@ SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n) {
 }
 
 template <class T, int R, int C, int P>
-SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const In<T>& in, int64_t i, bool valid) {
+SINTER_DEVICE_FN void cp_async16(
+    SharedTile<T, R, C, P>& tile, int r, int c, const In<T>& in, int64_t i, bool valid) {
   // Not valid: 0 of the 16 bytes are read, so the address only has to be one.
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(detail::shared_address(tile.at(r, c))), "l"(in.data() + (valid ? i : 0)),
-               "r"(valid ? 16 : 0)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(detail::shared_address(tile.at(r, c))),
+      "l"(in.data() + (valid ? i : 0)), "r"(valid ? 16 : 0)
+      : "memory");
 }
 SINTER_DEVICE_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kLeft>
-SINTER_DEVICE_FN void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory"); }
+SINTER_DEVICE_FN void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
 
 template <class T, int R, int C, int P>
 SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4(const SharedTile<T, R, C, P>& tile, int r, int c) {
@@ -184,7 +212,8 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4(const SharedTile<T, R, C, P>& tile
   return d;
 }
 template <class T, int R, int C, int P>
-SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(const SharedTile<T, R, C, P>& tile, int r, int c) {
+SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(
+    const SharedTile<T, R, C, P>& tile, int r, int c) {
   static_assert(sizeof(T) == 2);
   Vec<uint32_t, 4> d;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -194,18 +223,26 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(const SharedTile<T, R, C, P>
   return d;
 }
 
-SINTER_DEVICE_FN void mma_bf16_m16n8k16(Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
-               : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
+SINTER_DEVICE_FN void mma_bf16_m16n8k16(
+    Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
+      : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
 }
-SINTER_DEVICE_FN void mma_tf32_m16n8k8(Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
-               : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
+SINTER_DEVICE_FN void mma_tf32_m16n8k8(
+    Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, {%0, %1, %2, %3};"
+      : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
+      : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
 }
 
 // The first fault stays until the host has read it (cuda::synchronize).
-SINTER_DEVICE_FN void fault(uint32_t* flag, Fault fault, int64_t, int64_t, int64_t) { *flag = static_cast<uint32_t>(fault); }
+SINTER_DEVICE_FN void fault(uint32_t* flag, Fault fault, int64_t, int64_t, int64_t) {
+  *flag = static_cast<uint32_t>(fault);
+}
 
 }  // namespace sinter::on_cuda

@@ -1,4 +1,5 @@
-// The host half of kernel.h: every construct as plain C++ on the emulator (simt.h), which checks what a GPU would not.
+// The host half of kernel.h: every construct as plain C++ on the emulator (simt.h), which checks
+// what a GPU would not.
 #pragma once
 
 #include <type_traits>
@@ -27,13 +28,15 @@ SINTER_DEVICE_FN int64_t grid_x() { return simt::current->grid[0]; }
 SINTER_DEVICE_FN int64_t grid_y() { return simt::current->grid[1]; }
 SINTER_DEVICE_FN int64_t grid_z() { return simt::current->grid[2]; }
 
-// An index that knows where in the source it was written: the counted build groups a warp's accesses by it.
+// An index that knows where in the source it was written: the counted build groups a warp's
+// accesses by it.
 #if defined(SINTER_COUNT_ACCESSES)
 struct At {
   int64_t i;
   Where where;
   template <class I>
-  requires std::is_integral_v<I> SINTER_DEVICE_FN At(I i, const Where& where = Where::current()) : i(i), where(where) {}
+    requires std::is_integral_v<I>
+  SINTER_DEVICE_FN At(I i, const Where& where = Where::current()) : i(i), where(where) {}
 };
 #else
 using At = int64_t;
@@ -77,7 +80,8 @@ SINTER_DEVICE_FN void count(simt::Access access, const void* address, size_t byt
 #if defined(SINTER_COUNT_ACCESSES)
   simt::count_device(access, address, bytes, at.where);
 #else
-  static_cast<void>(access), static_cast<void>(address), static_cast<void>(bytes), static_cast<void>(at);
+  static_cast<void>(access), static_cast<void>(address), static_cast<void>(bytes),
+      static_cast<void>(at);
 #endif
 }
 
@@ -109,7 +113,8 @@ struct Operand {
   template <int N>
   SINTER_DEVICE_FN void check_vec(const char* what, int64_t i) const {
     if (i < 0 || i + N > n) simt::fail_bounds(what, i < 0 ? i : i + N - 1, n);
-    if (reinterpret_cast<uintptr_t>(data + i) % (sizeof(T) * N)) simt::fail_alignment(what, i, sizeof(T) * N);
+    if (reinterpret_cast<uintptr_t>(data + i) % (sizeof(T) * N))
+      simt::fail_alignment(what, i, sizeof(T) * N);
   }
   template <int N>
   SINTER_DEVICE_FN Vec<std::remove_const_t<T>, N> get_vec(const At& at) const {
@@ -215,7 +220,8 @@ class SharedTile {
     return v;
   }
   template <int N>
-  SINTER_DEVICE_FN void store_vec(int r, int c, const Vec<T, N>& v, const Where& where = Where::current()) {
+  SINTER_DEVICE_FN void store_vec(
+      int r, int c, const Vec<T, N>& v, const Where& where = Where::current()) {
     check(r, c, N, where);
     for (int k = 0; k < N; ++k) values_[r * kStride + c + k] = v.v[k];
   }
@@ -227,9 +233,12 @@ class SharedTile {
 
  private:
   SINTER_DEVICE_FN void check(int r, int c, int n, [[maybe_unused]] const Where& where) const {
-    if (static_cast<unsigned>(r) >= static_cast<unsigned>(kRows)) simt::fail_bounds("shared tile row", r, kRows);
-    if (c < 0 || c + n > kCols) simt::fail_bounds("shared tile column", c < 0 ? c : c + n - 1, kCols);
-    if ((r * kStride + c) & (n - 1)) simt::fail_alignment("shared tile", r * kStride + c, sizeof(T) * n);
+    if (static_cast<unsigned>(r) >= static_cast<unsigned>(kRows))
+      simt::fail_bounds("shared tile row", r, kRows);
+    if (c < 0 || c + n > kCols)
+      simt::fail_bounds("shared tile column", c < 0 ? c : c + n - 1, kCols);
+    if ((r * kStride + c) & (n - 1))
+      simt::fail_alignment("shared tile", r * kStride + c, sizeof(T) * n);
 #if defined(SINTER_COUNT_ACCESSES)
     simt::count_shared(values_ + r * kStride + c, sizeof(T) * n, where);
 #endif
@@ -299,7 +308,8 @@ SINTER_DEVICE_FN T exchange(Operation operation, T v, int source, const Where& w
   return out;
 }
 // An operation that takes all 32 lanes.
-SINTER_DEVICE_FN const LaneSlot* meet_all(Operation operation, const LaneSlot& mine, const Where& where) {
+SINTER_DEVICE_FN const LaneSlot* meet_all(
+    Operation operation, const LaneSlot& mine, const Where& where) {
   uint32_t present;
   const LaneSlot* slots = simt::warp_meet(operation, mine, present, where);
   if (present != 0xffffffffu) simt::fail_absent(__builtin_ctz(~present), where);
@@ -319,24 +329,29 @@ SINTER_DEVICE_FN T shfl_xor(T v, int mask, const Where& where = Where::current()
 // The upper lanes, which have no source, keep their own value.
 template <class T>
 SINTER_DEVICE_FN T shfl_down(T v, int n, const Where& where = Where::current()) {
-  return detail::exchange(simt::Operation::shfl_down, v, lane() + n < 32 ? lane() + n : lane(), where);
+  return detail::exchange(
+      simt::Operation::shfl_down, v, lane() + n < 32 ? lane() + n : lane(), where);
 }
 SINTER_DEVICE_FN uint32_t ballot(bool v, const Where& where = Where::current()) {
   uint32_t present, bits = 0;
-  const simt::LaneSlot* slots = simt::warp_meet(simt::Operation::ballot, detail::slot_of(v), present, where);
-  for (int l = 0; l < 32; ++l) bits |= (present >> l & 1) && slots[l].data[0] != std::byte{} ? 1u << l : 0u;
+  const simt::LaneSlot* slots =
+      simt::warp_meet(simt::Operation::ballot, detail::slot_of(v), present, where);
+  for (int l = 0; l < 32; ++l)
+    bits |= (present >> l & 1) && slots[l].data[0] != std::byte{} ? 1u << l : 0u;
   return bits;
 }
 
-SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n, const Where& where = Where::current()) {
+SINTER_DEVICE_FN bool ticket(
+    InOut<uint32_t> counter, uint32_t n, const Where& where = Where::current()) {
   if (!counter) simt::fail("ticket without a counter");
   return simt::ticket(counter.data(), n, where);
 }
 
-// The target holds poison until the copy lands: whoever reads it before, even the data of the stage before, is told.
+// The target holds poison until the copy lands: whoever reads it before, even the data of the stage
+// before, is told.
 template <class T, int R, int C, int P>
-SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const In<T>& in, const At& i, bool valid,
-                                 const Where& where = Where::current()) {
+SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const In<T>& in,
+    const At& i, bool valid, const Where& where = Where::current()) {
   T* to = const_cast<T*>(tile.at(r, c, kVec<T>, where));
   simt::cp_async16({to, valid ? in.vec_address(i) : nullptr});
   std::memset(static_cast<void*>(to), 0xff, 16);
@@ -344,24 +359,29 @@ SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, con
 SINTER_DEVICE_FN void cp_async_commit() { simt::cp_async_commit(); }
 template <int kLeft>
 SINTER_DEVICE_FN void cp_async_wait() {
-  for (const auto& [to, from] : simt::cp_async_landing(kLeft)) from ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
+  for (const auto& [to, from] : simt::cp_async_landing(kLeft))
+    from ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
 }
 
 namespace detail {
-// Lane l gave the address of row l % 8 of matrix l / 8. Register j of lane l holds elements 2 (l % 4), + 1 of row l / 4 of matrix j.
+// Lane l gave the address of row l % 8 of matrix l / 8. Register j of lane l holds elements 2 (l %
+// 4), + 1 of row l / 4 of matrix j.
 template <bool kTransposed, class Tile>
 Vec<uint32_t, 4> ldmatrix(const Tile& tile, int r, int c, const Where& where) {
-  const auto* slots =
-      meet_all(kTransposed ? Operation::ldmatrix_x4_trans : Operation::ldmatrix_x4, slot_of(tile.at(r, c, 8, where)), where);
+  const auto* slots = meet_all(kTransposed ? Operation::ldmatrix_x4_trans : Operation::ldmatrix_x4,
+      slot_of(tile.at(r, c, 8, where)), where);
   Vec<uint32_t, 4> d;
   for (int j = 0; j < 4; ++j) {
     uint32_t half[2];
     for (int k = 0; k < 2; ++k) {
-      const int of_row = kTransposed ? 2 * (lane() % 4) + k : lane() / 4, of_column = kTransposed ? lane() / 4 : 2 * (lane() % 4) + k;
+      const int of_row = kTransposed ? 2 * (lane() % 4) + k : lane() / 4,
+                of_column = kTransposed ? lane() / 4 : 2 * (lane() % 4) + k;
       const uint16_t* from;
       std::memcpy(&from, slots[j * 8 + of_row].data, sizeof from);
       half[k] = from[of_column];
-      if (half[k] == 0xffffu) simt::fail_poison("shared memory by ldmatrix", from + of_column - reinterpret_cast<const uint16_t*>(&tile));
+      if (half[k] == 0xffffu)
+        simt::fail_poison("shared memory by ldmatrix",
+            from + of_column - reinterpret_cast<const uint16_t*>(&tile));
     }
     d.v[j] = half[0] | half[1] << 16;
   }
@@ -371,22 +391,29 @@ Vec<uint32_t, 4> ldmatrix(const Tile& tile, int r, int c, const Where& where) {
 struct Fragments {
   uint32_t a[4], b[2];
 };
-// d[row, column] += sum_k a[row, k] b[k, column] for this lane's four of the 16 x 8 results: rows g and g + 8, columns 2t and 2t + 1 with
-// g = lane / 4, t = lane % 4. kHalves values to a register (bf16: 2, tf32: 1); k runs over 2 register columns of 4 kHalves values each.
+// d[row, column] += sum_k a[row, k] b[k, column] for this lane's four of the 16 x 8 results: rows g
+// and g + 8, columns 2t and 2t + 1 with g = lane / 4, t = lane % 4. kHalves values to a register
+// (bf16: 2, tf32: 1); k runs over 2 register columns of 4 kHalves values each.
 template <int kHalves>
-void mma(Operation operation, Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b, const Where& where) {
-  const auto* slots = meet_all(operation, slot_of(Fragments{{a.v[0], a.v[1], a.v[2], a.v[3]}, {b.v[0], b.v[1]}}), where);
+void mma(Operation operation, Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
+    const Vec<uint32_t, 2>& b, const Where& where) {
+  const auto* slots = meet_all(
+      operation, slot_of(Fragments{{a.v[0], a.v[1], a.v[2], a.v[3]}, {b.v[0], b.v[1]}}), where);
   const auto lane_of = [&](int row, int k) {
     return reinterpret_cast<const Fragments*>(slots[row * 4 + k % (4 * kHalves) / kHalves].data);
   };
   const auto value = [](uint32_t bits, int half) {  // tf32: the low 13 bits are not read
-    return __builtin_bit_cast(float, kHalves == 1 ? bits & 0xffffe000u : half ? bits & 0xffff0000u : bits << 16);
+    return __builtin_bit_cast(float, kHalves == 1 ? bits & 0xffffe000u
+                                     : half       ? bits & 0xffff0000u
+                                                  : bits << 16);
   };
   const int g = lane() / 4, t = lane() % 4;
   for (int k = 0; k < 8 * kHalves; ++k) {
     const int column = k / (4 * kHalves), half = k % kHalves;  // of the registers
-    const float upper = value(lane_of(g, k)->a[column * 2], half), lower = value(lane_of(g, k)->a[column * 2 + 1], half);
-    const float left = value(lane_of(2 * t, k)->b[column], half), right = value(lane_of(2 * t + 1, k)->b[column], half);
+    const float upper = value(lane_of(g, k)->a[column * 2], half),
+                lower = value(lane_of(g, k)->a[column * 2 + 1], half);
+    const float left = value(lane_of(2 * t, k)->b[column], half),
+                right = value(lane_of(2 * t + 1, k)->b[column], half);
     d.v[0] = math::mul_add(upper, left, d.v[0]);
     d.v[1] = math::mul_add(upper, right, d.v[1]);
     d.v[2] = math::mul_add(lower, left, d.v[2]);
@@ -396,22 +423,23 @@ void mma(Operation operation, Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const
 }  // namespace detail
 
 template <class T, int R, int C, int P>
-SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4(const SharedTile<T, R, C, P>& tile, int r, int c, const Where& where = Where::current()) {
+SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4(
+    const SharedTile<T, R, C, P>& tile, int r, int c, const Where& where = Where::current()) {
   static_assert(sizeof(T) == 2);
   return detail::ldmatrix<false>(tile, r, c, where);
 }
 template <class T, int R, int C, int P>
-SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(const SharedTile<T, R, C, P>& tile, int r, int c,
-                                                    const Where& where = Where::current()) {
+SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(
+    const SharedTile<T, R, C, P>& tile, int r, int c, const Where& where = Where::current()) {
   static_assert(sizeof(T) == 2);
   return detail::ldmatrix<true>(tile, r, c, where);
 }
-SINTER_DEVICE_FN void mma_bf16_m16n8k16(Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b,
-                                        const Where& where = Where::current()) {
+SINTER_DEVICE_FN void mma_bf16_m16n8k16(Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
+    const Vec<uint32_t, 2>& b, const Where& where = Where::current()) {
   detail::mma<2>(simt::Operation::mma_bf16_m16n8k16, d, a, b, where);
 }
-SINTER_DEVICE_FN void mma_tf32_m16n8k8(Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b,
-                                       const Where& where = Where::current()) {
+SINTER_DEVICE_FN void mma_tf32_m16n8k8(Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
+    const Vec<uint32_t, 2>& b, const Where& where = Where::current()) {
   detail::mma<1>(simt::Operation::mma_tf32_m16n8k8, d, a, b, where);
 }
 

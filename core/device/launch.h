@@ -1,5 +1,6 @@
-// launch<kernel>(grid, block, shared_bytes, args...): the only way to start a kernel, for the emulator and for CUDA alike. Checks the
-// shape, counts, logs, and hands the kernel to the device's queue; it returns before the kernel has run. Included by .cu files only.
+// launch<kernel>(grid, block, shared_bytes, args...): the only way to start a kernel, for the
+// emulator and for CUDA alike. Checks the shape, counts, logs, and hands the kernel to the device's
+// queue; it returns before the kernel has run. Included by .cu files only.
 #pragma once
 
 #include <tuple>
@@ -19,7 +20,8 @@ const LaunchedKernel& launched_kernel(void (*)(P...)) {
   return name;
 }
 
-// Arguments are converted to the kernel's parameters. REQUIRES: at least one block; block <= 1024 (checked).
+// Arguments are converted to the kernel's parameters. REQUIRES: at least one block; block <= 1024
+// (checked).
 template <auto kernel, class... P, class... A>
 void launch_as(void (*)(P...), const Grid& grid, int block, size_t shared_bytes, A&&... args) {
   const LaunchShape shape{launched_kernel<kernel>(kernel).name(), grid, block, shared_bytes};
@@ -30,12 +32,15 @@ void launch_as(void (*)(P...), const Grid& grid, int block, size_t shared_bytes,
 #endif
 #if defined(__CUDACC__)
   std::tuple<P...> values(static_cast<P>(args)...);
-  std::apply([&](P&... p) {
-    void* pointers[] = {static_cast<void*>(&p)..., nullptr};
-    cuda::launch(reinterpret_cast<const void*>(kernel), shape, pointers);
-  }, values);
+  std::apply(
+      [&](P&... p) {
+        void* pointers[] = {static_cast<void*>(&p)..., nullptr};
+        cuda::launch(reinterpret_cast<const void*>(kernel), shape, pointers);
+      },
+      values);
 #else
-  simt::enqueue(shape, [values = std::tuple<P...>(static_cast<P>(args)...)] { std::apply(kernel, values); });
+  simt::enqueue(
+      shape, [values = std::tuple<P...>(static_cast<P>(args)...)] { std::apply(kernel, values); });
 #endif
 }
 template <auto kernel, class... A>
@@ -53,6 +58,8 @@ inline uint32_t* fault_flag() {
 }
 
 // Blocks of `per_block` items for n of them.
-constexpr int64_t blocks_for(int64_t n, int64_t per_block) { return (n + per_block - 1) / per_block; }
+constexpr int64_t blocks_for(int64_t n, int64_t per_block) {
+  return (n + per_block - 1) / per_block;
+}
 
 }  // namespace sinter::SINTER_KERNEL_NS

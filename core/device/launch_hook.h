@@ -1,6 +1,7 @@
-// Where a profiler hangs itself into the device layer: told before and after every host call that submits work to a device (kernels,
-// library calls, copies, fills, launches of CUDA graphs), every wait, and every block of memory taken or given back. One atomic load while
-// nobody listens. What is rehearsed or captured into a graph is not told: nothing runs.
+// Where a profiler hangs itself into the device layer: told before and after every host call that
+// submits work to a device (kernels, library calls, copies, fills, launches of CUDA graphs), every
+// wait, and every block of memory taken or given back. One atomic load while nobody listens. What
+// is rehearsed or captured into a graph is not told: nothing runs.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,16 @@ struct DeviceCall {
   Device::Type device;
   std::string_view name;  // of the kernel; lives as long as the process
   int64_t bytes = 0;      // of a copy or a fill
-  int launches = 1;       // kernels that it stands for: of a library call, as many as were counted; 0: not known, at least one
+  int launches = 1;  // kernels that it stands for: of a library call, as many as were counted; 0:
+                     // not known, at least one
   int64_t begin = 0;
   const LaunchShape* shape = nullptr;  // of a kernel of ours
   uint64_t id = 0;                     // of the launch, for a timer with records
   void* token = nullptr;
 };
 
-// All on the calling thread. REQUIRES: a listener lives until process exit; calls that have begun still end in it.
+// All on the calling thread. REQUIRES: a listener lives until process exit; calls that have begun
+// still end in it.
 struct LaunchHook {
   virtual void before(DeviceCall& call) noexcept = 0;
   virtual void after(DeviceCall& call) noexcept = 0;
@@ -40,7 +43,8 @@ inline std::atomic<LaunchHook*> g_launch_hook{nullptr};
 
 class HookedCall {
  public:
-  HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0, bool on = true, int launches = 1) noexcept
+  HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0,
+      bool on = true, int launches = 1) noexcept
       : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
         call_{work, device, name, static_cast<int64_t>(bytes), launches} {
     if (hook_) hook_->before(call_);

@@ -28,20 +28,23 @@ LaunchedKernel::LaunchedKernel(std::string_view pretty) {
   for (; end < pretty.size() && (depth > 0 || (pretty[end] != ';' && pretty[end] != ']')); ++end)
     depth += pretty[end] == '<' ? 1 : pretty[end] == '>' ? -1 : 0;
   name_ = pretty.substr(begin, end - begin);
-  for (const char* space :
-       {"sinter::on_simt_counted::", "sinter::on_simt::", "sinter::on_cuda::", "sinter::", "{anonymous}::", "(anonymous namespace)::"})
+  for (const char* space : {"sinter::on_simt_counted::", "sinter::on_simt::", "sinter::on_cuda::",
+           "sinter::", "{anonymous}::", "(anonymous namespace)::"})
     erase_all(name_, space);
 }
 
 void log_launch(const LaunchShape& shape) {
   const auto& [kernel, grid, block, shared_bytes] = shape;
   SINTER_CHECK(block >= 1 && block <= kMaxBlockThreads, state,
-               cat(kernel, ": threads per block out of range: ", block, "; allowed 1..", kMaxBlockThreads));
+      cat(kernel, ": threads per block out of range: ", block, "; allowed 1..", kMaxBlockThreads));
   SINTER_CHECK(shared_bytes <= kMaxSharedBytes, state,
-               cat(kernel, ": too much shared memory: ", shared_bytes, " bytes; a block has at most ", kMaxSharedBytes));
-  SINTER_CHECK(grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= kMaxGridX && grid.y <= kMaxGridYZ && grid.z <= kMaxGridYZ, state,
-               cat(kernel, ": grid out of range: (", grid.x, ", ", grid.y, ", ", grid.z, "); allowed 1..", kMaxGridX, ", 1..", kMaxGridYZ,
-                   ", 1..", kMaxGridYZ));
+      cat(kernel, ": too much shared memory: ", shared_bytes, " bytes; a block has at most ",
+          kMaxSharedBytes));
+  SINTER_CHECK(grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= kMaxGridX &&
+                   grid.y <= kMaxGridYZ && grid.z <= kMaxGridYZ,
+      state,
+      cat(kernel, ": grid out of range: (", grid.x, ", ", grid.y, ", ", grid.z, "); allowed 1..",
+          kMaxGridX, ", 1..", kMaxGridYZ, ", 1..", kMaxGridYZ));
   ++count;
   const std::lock_guard lock(mutex);
   if (log_of_all) log_of_all->push_back(shape);

@@ -8,7 +8,8 @@
 
 namespace sinter {
 
-// A kernel's name from the compiler's spelling of its address: without namespaces of ours. One static object per kernel.
+// A kernel's name from the compiler's spelling of its address: without namespaces of ours. One
+// static object per kernel.
 class LaunchedKernel {
  public:
   explicit LaunchedKernel(std::string_view pretty_function);

@@ -11,7 +11,8 @@ namespace {
 
 // The emulator's memory is the host's; what was launched before comes first.
 void host_copy(void* to, const void* from, Device device, size_t bytes) {
-  const HookedCall hooked(DeviceWork::copy, device.type, "memcpy", bytes, device.type == Device::Type::simt && bytes > 0);
+  const HookedCall hooked(DeviceWork::copy, device.type, "memcpy", bytes,
+      device.type == Device::Type::simt && bytes > 0);
   if (device.type == Device::Type::simt) simt::synchronize();
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -35,7 +36,8 @@ void copy_on_device(void* to, const void* from, Device device, size_t bytes) {
 
 void fill_bytes(void* to, Device device, uint8_t byte, size_t bytes) {
   if (device.type == Device::Type::cuda) return cuda::fill(to, byte, bytes);
-  const HookedCall hooked(DeviceWork::fill, device.type, "memset", bytes, device.type == Device::Type::simt && bytes > 0);
+  const HookedCall hooked(DeviceWork::fill, device.type, "memset", bytes,
+      device.type == Device::Type::simt && bytes > 0);
   if (device.type == Device::Type::simt) simt::synchronize();
   if (bytes > 0) std::memset(to, byte, bytes);
 }

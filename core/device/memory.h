@@ -1,4 +1,5 @@
-// Moving bytes between the host and a device, and waiting for a device; a switch over the three kinds of device.
+// Moving bytes between the host and a device, and waiting for a device; a switch over the three
+// kinds of device.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace sinter {
 
-// In order with the kernels launched before. The host's buffer may be used again on return; only copy_to_host waits for the device.
+// In order with the kernels launched before. The host's buffer may be used again on return; only
+// copy_to_host waits for the device.
 void copy_to_device(void* to, Device device, const void* from_host, size_t bytes);
 void copy_to_host(void* to_host, const void* from, Device device, size_t bytes);
 void copy_on_device(void* to, const void* from, Device device, size_t bytes);

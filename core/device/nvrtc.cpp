@@ -47,13 +47,17 @@ Loaded load(const std::string& source, const char* name, std::span<const SourceH
   const Nvrtc* nvrtc = nvrtc_in_use(&why);
   if (!nvrtc) return why = "no NVRTC: " + why, loaded;
   int major = 0, minor = 0;
-  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device().index));
-  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device().index));
+  SINTER_CUDA_CALL(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device().index));
+  SINTER_CUDA_CALL(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device().index));
   const CompiledSource compiled = compile_source(*nvrtc, source, headers, cat("sm_", major, minor));
   if (!compiled.error.empty()) return why = "NVRTC: " + compiled.error, loaded;
   cudaKernel_t kernel = nullptr;
-  cudaError_t answer = api().cudaLibraryLoadData(&loaded.library, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (answer != cudaSuccess) return why = explain(answer, "cudaLibraryLoadData"), Loaded{.kernel = loaded.kernel};
+  cudaError_t answer = api().cudaLibraryLoadData(
+      &loaded.library, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  if (answer != cudaSuccess)
+    return why = explain(answer, "cudaLibraryLoadData"), Loaded{.kernel = loaded.kernel};
   answer = api().cudaLibraryGetKernel(&kernel, loaded.library, name);
   if (answer != cudaSuccess) {
     why = explain(answer, "cudaLibraryGetKernel");
@@ -75,10 +79,12 @@ const Nvrtc* load_nvrtc(std::string* why) {
     Library l;
     const std::string name = cat("libnvrtc.so.", CUDART_VERSION / 1000);
     void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle) handle = dlopen(cat(SINTER_CUDA_LIBRARY_DIR "/", name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+      handle = dlopen(cat(SINTER_CUDA_LIBRARY_DIR "/", name).c_str(), RTLD_NOW | RTLD_LOCAL);
     const char* missing = nullptr;
-#define SINTER_FIND(name, ...)                                                                      \
-  l.table.name = reinterpret_cast<decltype(l.table.name)>(handle ? dlsym(handle, #name) : nullptr); \
+#define SINTER_FIND(name, ...)                                                           \
+  l.table.name =                                                                         \
+      reinterpret_cast<decltype(l.table.name)>(handle ? dlsym(handle, #name) : nullptr); \
   if (!l.table.name) missing = #name;
     SINTER_NVRTC_CALLS(SINTER_FIND)
 #undef SINTER_FIND
@@ -94,13 +100,14 @@ const Nvrtc* load_nvrtc(std::string* why) {
 
 void set_nvrtc(const Nvrtc* table) { table_of_test = table; }
 
-CompiledSource compile_source(const Nvrtc& nvrtc, const std::string& source, std::span<const SourceHeader> headers,
-                              const std::string& arch) {
+CompiledSource compile_source(const Nvrtc& nvrtc, const std::string& source,
+    std::span<const SourceHeader> headers, const std::string& arch) {
   std::vector<const char*> names, texts;
-  for (const SourceHeader& header : headers) names.push_back(header.name), texts.push_back(header.text);
+  for (const SourceHeader& header : headers)
+    names.push_back(header.name), texts.push_back(header.text);
   void* program = nullptr;
-  if (const int answer =
-          nvrtc.nvrtcCreateProgram(&program, source.c_str(), "generated.cu", static_cast<int>(names.size()), texts.data(), names.data()))
+  if (const int answer = nvrtc.nvrtcCreateProgram(&program, source.c_str(), "generated.cu",
+          static_cast<int>(names.size()), texts.data(), names.data()))
     return {.code = "", .error = cat("nvrtcCreateProgram says ", answer)};
   const std::string target = "--gpu-architecture=" + arch;
   const char* const options[] = {"--std=c++20", "--fmad=false", "-default-device", target.c_str()};
@@ -113,22 +120,27 @@ CompiledSource compile_source(const Nvrtc& nvrtc, const std::string& source, std
   CompiledSource compiled;
   if (const int answer = nvrtc.nvrtcCompileProgram(program, 4, options)) {
     const std::string log = text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog);
-    compiled.error = cat(log.substr(0, log.find_first_of(std::string("\n\0", 2))), " (nvrtcCompileProgram says ", answer, ")");
+    compiled.error = cat(log.substr(0, log.find_first_of(std::string("\n\0", 2))),
+        " (nvrtcCompileProgram says ", answer, ")");
   } else {
-    compiled.code =
-        arch.starts_with("sm_") ? text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) : text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX);
+    compiled.code = arch.starts_with("sm_") ? text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+                                            : text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX);
     if (compiled.code.empty()) compiled.error = "it gives no code";
   }
   nvrtc.nvrtcDestroyProgram(&program);
   return compiled;
 }
 
-const SourceKernel& kernel_of_source(const std::string& source, const char* name, std::span<const SourceHeader> headers) {
+const SourceKernel& kernel_of_source(
+    const std::string& source, const char* name, std::span<const SourceHeader> headers) {
   thread_state();  // opens the card
   static Cache& cache = *new Cache;
   const std::lock_guard lock(cache.mutex);
   const auto it = cache.by_source.find(source);
-  return (it != cache.by_source.end() ? it : cache.by_source.emplace(source, load(source, name, headers)).first)->second.kernel;
+  return (it != cache.by_source.end()
+              ? it
+              : cache.by_source.emplace(source, load(source, name, headers)).first)
+      ->second.kernel;
 }
 
 }  // namespace sinter::cuda

@@ -9,7 +9,8 @@
 namespace sinter {
 
 const RangeCalls* attached_ranges() noexcept {
-  static const RangeCalls calls{[](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); }};
+  static const RangeCalls calls{
+      [](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); }};
   return std::getenv("NVTX_INJECTION64_PATH") ? &calls : nullptr;
 }
 

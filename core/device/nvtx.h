@@ -1,4 +1,5 @@
-// Named ranges for a tool that watches the process from outside (nsys): the calls of NVTX, or of a test that stands in for them.
+// Named ranges for a tool that watches the process from outside (nsys): the calls of NVTX, or of a
+// test that stands in for them.
 #pragma once
 
 namespace sinter {
@@ -7,7 +8,8 @@ struct RangeCalls {
   void (*push)(const char* name);
   void (*pop)();
 };
-// nullptr unless a tool is attached (it says so in NVTX_INJECTION64_PATH) and the build has the toolkit.
+// nullptr unless a tool is attached (it says so in NVTX_INJECTION64_PATH) and the build has the
+// toolkit.
 const RangeCalls* attached_ranges() noexcept;
 
 }  // namespace sinter

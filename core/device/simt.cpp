@@ -17,7 +17,8 @@ namespace sinter::simt {
 namespace {
 
 constexpr size_t kLongQueue = 256;  // launches that wait at most
-constexpr int kMaxWorkers = 16;     // a stack is two mappings of the 65530 that a process may have; a worker may have 1024 stacks
+constexpr int kMaxWorkers = 16;  // a stack is two mappings of the 65530 that a process may have; a
+                                 // worker may have 1024 stacks
 
 // Kept for ever: fibers never end.
 class WorkerPool {
@@ -105,7 +106,8 @@ class Queue {
     if (schedule.order == Schedule::Order::reversed) std::reverse(order.begin(), order.end());
     if (schedule.order == Schedule::Order::shuffled) {
       uint64_t random = mix(schedule.seed + 1);
-      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[(random = mix(random + i)) % i]);
+      for (size_t i = order.size(); i > 1; --i)
+        std::swap(order[i - 1], order[(random = mix(random + i)) % i]);
     }
     return order;
   }
@@ -115,17 +117,21 @@ class Queue {
     const int64_t blocks = grid.blocks();
     const std::vector<int64_t> order = order_of(blocks, schedule_);
     std::atomic<int64_t> next{0};  // blocks take unequal time: each worker asks for the next
-    // Of several failures the first in the order of blocks is thrown: all before it have been begun, and end.
+    // Of several failures the first in the order of blocks is thrown: all before it have been
+    // begun, and end.
     std::mutex error_mutex;
     std::exception_ptr error;
     int64_t failed = blocks;
-    const int64_t workers = blocks * launch.shape.block >= 512 ? std::min<int64_t>({num_threads(), blocks, kMaxWorkers}) : 1;
+    const int64_t workers = blocks * launch.shape.block >= 512
+                                ? std::min<int64_t>({num_threads(), blocks, kMaxWorkers})
+                                : 1;
     parallel_for(workers, 1, [&](int64_t, int64_t) {
       Worker* worker = pool_.take();
       for (int64_t i; (i = next++) < blocks;) {
         try {
           const int64_t b = order[static_cast<size_t>(i)];
-          worker->run_block(launch, {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y}, schedule_);
+          worker->run_block(
+              launch, {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y}, schedule_);
         } catch (...) {
           const std::lock_guard lock(error_mutex);
           next = blocks;
@@ -160,6 +166,8 @@ void enqueue(const LaunchShape& shape, std::function<void()> thread) {
 }
 void synchronize() { queue().run(); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
-void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t)) { queue().release(block, bytes, free); }
+void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t)) {
+  queue().release(block, bytes, free);
+}
 
 }  // namespace sinter::simt

@@ -1,9 +1,12 @@
-// The SIMT emulator: the device on which CUDA kernels run as ordinary C++. One fiber per CUDA thread, all of a block on one OS thread;
-// blocks run to completion, spread over cores by parallel_for. Memory is the host's, so a debugger, ASan and TSan see everything.
+// The SIMT emulator: the device on which CUDA kernels run as ordinary C++. One fiber per CUDA
+// thread, all of a block on one OS thread; blocks run to completion, spread over cores by
+// parallel_for. Memory is the host's, so a debugger, ASan and TSan see everything.
 //
-// It is stricter than a GPU: launches wait in a queue until somebody synchronizes, fresh and shared memory reads as NaN and reading it is
-// an error, copies by cp_async land at their wait, a barrier that cannot be passed is an error that says who waits where, and the order
-// of threads, warps and blocks can be turned round (Schedule). Used through kernel.h (by kernels) and launch.h (by their callers).
+// It is stricter than a GPU: launches wait in a queue until somebody synchronizes, fresh and shared
+// memory reads as NaN and reading it is an error, copies by cp_async land at their wait, a barrier
+// that cannot be passed is an error that says who waits where, and the order of threads, warps and
+// blocks can be turned round (Schedule). Used through kernel.h (by kernels) and launch.h (by their
+// callers).
 #pragma once
 
 #include <cstddef>
@@ -27,30 +30,36 @@ struct Schedule {
 // For what is launched from here on; synchronizes first.
 void set_schedule(Schedule schedule);
 
-// Puts a kernel in the queue; `thread` is the body of one CUDA thread. Runs it, and all before it, when the queue is long.
+// Puts a kernel in the queue; `thread` is the body of one CUDA thread. Runs it, and all before it,
+// when the queue is long.
 void enqueue(const LaunchShape& shape, std::function<void()> thread);
-// Runs what is queued. Throws what the first block that failed threw, with the kernel, block and thread; the rest of the queue is dropped,
-// and the emulator is as before.
+// Runs what is queued. Throws what the first block that failed threw, with the kernel, block and
+// thread; the rest of the queue is dropped, and the emulator is as before.
 void synchronize();
-// Blocks begin as 0xFF bytes (NaN) and have gaps of 4 KiB between them; released ones stay untouched until the queue is empty.
+// Blocks begin as 0xFF bytes (NaN) and have gaps of 4 KiB between them; released ones stay
+// untouched until the queue is empty.
 Allocator& allocator();
 void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t));
 
 // What the kernels did, for tests. Those of on_simt_counted fill the memory part too.
 struct Counters {
   int64_t blocks = 0, threads = 0;
-  int64_t barriers = 0;                             // times that a block met
-  int64_t shuffles = 0, mma = 0, ldmatrix = 0;      // warp-wide instructions; ballots are shuffles
-  int64_t cp_async = 0;                             // 16-byte copies
-  int64_t bytes_read = 0, bytes_written = 0;        // requested, device memory
-  int64_t sectors_read = 0, sectors_written = 0;    // distinct 32-byte sectors of device memory, per kernel
-  int64_t requests = 0, request_sectors = 0;        // warp-wide accesses of device memory, and the sectors they touched
-  int64_t shared_accesses = 0, bank_conflicts = 0;  // warp-wide accesses of shared memory, and the extra turns they took
+  int64_t barriers = 0;                         // times that a block met
+  int64_t shuffles = 0, mma = 0, ldmatrix = 0;  // warp-wide instructions; ballots are shuffles
+  int64_t cp_async = 0;                         // 16-byte copies
+  int64_t bytes_read = 0, bytes_written = 0;    // requested, device memory
+  int64_t sectors_read = 0,
+          sectors_written = 0;  // distinct 32-byte sectors of device memory, per kernel
+  int64_t requests = 0,
+          request_sectors = 0;  // warp-wide accesses of device memory, and the sectors they touched
+  int64_t shared_accesses = 0,
+          bank_conflicts = 0;  // warp-wide accesses of shared memory, and the extra turns they took
 };
 // Counts from here on to the next call; synchronizes first.
 Counters take_counters();
 
-// ---- for kernel_simt.h -------------------------------------------------------------------------------------------------------------
+// ---- for kernel_simt.h
+// -------------------------------------------------------------------------------------------------------------
 
 using Where = std::source_location;
 
@@ -83,11 +92,13 @@ struct alignas(16) LaneSlot {
   std::byte data[32];
 };
 
-// Threads of a block must come from the same place in the source, lanes of a warp too (but not to warp_sync).
+// Threads of a block must come from the same place in the source, lanes of a warp too (but not to
+// warp_sync).
 void block_sync(const Where& where);
-// All lanes of the warp that have not left meet here; gives the 32 slots, valid until this lane's next but one meeting. `present` gets a
-// bit per lane that took part.
-const LaneSlot* warp_meet(Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where);
+// All lanes of the warp that have not left meet here; gives the 32 slots, valid until this lane's
+// next but one meeting. `present` gets a bit per lane that took part.
+const LaneSlot* warp_meet(
+    Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where);
 // Meets, then: true in all threads of the last of n blocks. Orders memory like the device's fences.
 bool ticket(uint32_t* counter, uint32_t n, const Where& where);
 
@@ -97,7 +108,8 @@ struct AsyncCopy {
 };
 void cp_async16(const AsyncCopy& copy);
 void cp_async_commit();
-// The copies of this thread's groups but the last `groups_left`, once: the kernel's own code carries them out, where TSan sees it.
+// The copies of this thread's groups but the last `groups_left`, once: the kernel's own code
+// carries them out, where TSan sees it.
 std::span<const AsyncCopy> cp_async_landing(int groups_left);
 
 enum class Access : uint8_t { read, write };

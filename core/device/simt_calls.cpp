@@ -18,7 +18,8 @@ void block_sync(const Where& where) {
   me.worker->block_sync(me, Operation::block_sync, where);
 }
 
-const LaneSlot* warp_meet(Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where) {
+const LaneSlot* warp_meet(
+    Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where) {
   FiberThread& me = running();
   return me.worker->warp_meet(me, operation, mine, present, where);
 }
@@ -44,7 +45,8 @@ std::span<const AsyncCopy> cp_async_landing(int groups_left) {
   me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<ptrdiff_t>(me.landed));
   for (size_t& end : me.group_ends) end -= me.landed;
   me.landed = 0;
-  if (const auto landing = static_cast<ptrdiff_t>(me.group_ends.size()) - groups_left; landing > 0) {
+  if (const auto landing = static_cast<ptrdiff_t>(me.group_ends.size()) - groups_left;
+      landing > 0) {
     me.landed = me.group_ends[static_cast<size_t>(landing - 1)];
     me.group_ends.erase(me.group_ends.begin(), me.group_ends.begin() + landing);
   }
@@ -53,7 +55,8 @@ std::span<const AsyncCopy> cp_async_landing(int groups_left) {
 
 void count_device(Access access, const void* address, size_t bytes, const Where& where) {
   FiberThread& me = running();
-  me.worker->counts.access(access == Access::write ? Space::device_write : Space::device_read, me.view, address, bytes, where);
+  me.worker->counts.access(access == Access::write ? Space::device_write : Space::device_read,
+      me.view, address, bytes, where);
 }
 void count_shared(const void* address, size_t bytes, const Where& where) {
   FiberThread& me = running();
@@ -63,22 +66,28 @@ void count_shared(const void* address, size_t bytes, const Where& where) {
 void fail(std::string_view message) { throw Error(Error::Kind::state, std::string(message)); }
 void fail_bounds(const char* what, int64_t index, int64_t count) {
   fail(cat(what, " out of bounds: element ", index, " of ", count,
-           count > 0 ? cat("; allowed 0..", count - 1) : "; the operand is empty or absent"));
+      count > 0 ? cat("; allowed 0..", count - 1) : "; the operand is empty or absent"));
 }
-void fail_shared(size_t wanted) { fail(cat("shared() too large: ", wanted, " bytes; launched with ", current->shared_bytes)); }
+void fail_shared(size_t wanted) {
+  fail(cat("shared() too large: ", wanted, " bytes; launched with ", current->shared_bytes));
+}
 void fail_absent(int lane, const Where& where) {
-  fail(cat("lane ", lane, ", which has left the kernel or never was, is needed at ", where.file_name(), ":", where.line()));
+  fail(cat("lane ", lane, ", which has left the kernel or never was, is needed at ",
+      where.file_name(), ":", where.line()));
 }
 void fail_poison(const char* what, int64_t index) {
-  throw Error(Error::Kind::state, cat("read of ", what, " that was never written: element ", index), "a missing barrier, wait or store");
+  throw Error(Error::Kind::state, cat("read of ", what, " that was never written: element ", index),
+      "a missing barrier, wait or store");
 }
 void fail_alignment(const char* what, int64_t index, size_t bytes) {
-  fail(cat(what, " not aligned: element ", index, "; a vector access needs a multiple of ", bytes, " bytes"));
+  fail(cat(what, " not aligned: element ", index, "; a vector access needs a multiple of ", bytes,
+      " bytes"));
 }
 void fail_fault(uint32_t fault, int64_t index, int64_t value, int64_t count) {
   const bool label = fault == static_cast<uint32_t>(Fault::label_out_of_range);
-  throw Error(Error::Kind::data, cat(label ? "label out of range: " : "index out of range: ", value, label ? " in row " : " at item ",
-                                     index, "; ", count, label ? " classes" : " rows", " are 0..", count - 1));
+  throw Error(Error::Kind::data, cat(label ? "label out of range: " : "index out of range: ", value,
+                                     label ? " in row " : " at item ", index, "; ", count,
+                                     label ? " classes" : " rows", " are 0..", count - 1));
 }
 
 }  // namespace sinter::simt

@@ -13,7 +13,8 @@ constexpr uintptr_t kSector = 32, kBanks = 32, kWord = 4;
 
 std::mutex mutex;
 Counters totals;
-std::vector<uintptr_t> kernel_sectors[2];  // blocks of a kernel touch the same ones: distinct per kernel
+std::vector<uintptr_t>
+    kernel_sectors[2];  // blocks of a kernel touch the same ones: distinct per kernel
 
 void add_parts(std::vector<uintptr_t>& parts, uintptr_t address, size_t bytes, uintptr_t part) {
   for (uintptr_t p = address / part; p * part < address + bytes; ++p) parts.push_back(p);
@@ -26,15 +27,19 @@ void make_distinct(std::vector<uintptr_t>& values) {
 
 }  // namespace
 
-void WorkerCounts::access(Space space, const Thread& thread, const void* address, size_t bytes, const Where& where) {
+void WorkerCounts::access(
+    Space space, const Thread& thread, const void* address, size_t bytes, const Where& where) {
   const Unseen unseen;
-  const int place =
-      places_.try_emplace({space, where.file_name(), where.line(), where.column()}, static_cast<int>(places_.size())).first->second;
+  const int place = places_
+                        .try_emplace({space, where.file_name(), where.line(), where.column()},
+                            static_cast<int>(places_.size()))
+                        .first->second;
   if (static_cast<size_t>(place) >= visits_.size()) visits_.resize(static_cast<size_t>(place) + 1);
   std::vector<uint32_t>& visits = visits_[static_cast<size_t>(place)];
   visits.resize(std::max(visits.size(), static_cast<size_t>(thread.threads)));
   const uint32_t visit = visits[static_cast<size_t>(thread.index)]++;
-  accesses_.push_back({thread.warp, place, visit, thread.lane, reinterpret_cast<uintptr_t>(address), static_cast<uint32_t>(bytes), space});
+  accesses_.push_back({thread.warp, place, visit, thread.lane, reinterpret_cast<uintptr_t>(address),
+      static_cast<uint32_t>(bytes), space});
   if (space == Space::device_read) sum.bytes_read += static_cast<int64_t>(bytes);
   if (space == Space::device_write) sum.bytes_written += static_cast<int64_t>(bytes);
 }
@@ -42,19 +47,16 @@ void WorkerCounts::access(Space space, const Thread& thread, const void* address
 int64_t& WorkerCounts::warp_wide(Operation operation) {
   switch (operation) {
     case Operation::mma_bf16_m16n8k16:
-    case Operation::mma_tf32_m16n8k8:
-      return sum.mma;
+    case Operation::mma_tf32_m16n8k8: return sum.mma;
     case Operation::ldmatrix_x4:
-    case Operation::ldmatrix_x4_trans:
-      return sum.ldmatrix;
-    case Operation::warp_sync:
-      return uncounted_;
-    default:
-      return sum.shuffles;
+    case Operation::ldmatrix_x4_trans: return sum.ldmatrix;
+    case Operation::warp_sync: return uncounted_;
+    default: return sum.shuffles;
   }
 }
 
-// Turns beyond the first that 32 banks need. 16 bytes a lane are served for a quarter of the warp at a time, 8 for a half.
+// Turns beyond the first that 32 banks need. 16 bytes a lane are served for a quarter of the warp
+// at a time, 8 for a half.
 int64_t WorkerCounts::conflicts(const Access* begin, const Access* end) {
   const int lanes = begin->bytes >= 16 ? 8 : begin->bytes >= 8 ? 16 : 32;
   int64_t extra = 0;
@@ -75,7 +77,8 @@ void WorkerCounts::block_ended(int threads) {
   ++sum.blocks;
   sum.threads += threads;
   if (accesses_.empty()) return;
-  std::sort(accesses_.begin(), accesses_.end(), [](const Access& a, const Access& b) { return a.key() < b.key(); });
+  std::sort(accesses_.begin(), accesses_.end(),
+      [](const Access& a, const Access& b) { return a.key() < b.key(); });
   std::vector<uintptr_t> sectors;
   const Access* const end = accesses_.data() + accesses_.size();
   for (const Access *request = accesses_.data(), *next; request < end; request = next) {
@@ -85,7 +88,8 @@ void WorkerCounts::block_ended(int threads) {
       sum.bank_conflicts += conflicts(request, next);
     } else {
       sectors.clear();
-      for (const Access* a = request; a < next; ++a) add_parts(sectors, a->address, a->bytes, kSector);
+      for (const Access* a = request; a < next; ++a)
+        add_parts(sectors, a->address, a->bytes, kSector);
       make_distinct(sectors);
       ++sum.requests;
       sum.request_sectors += static_cast<int64_t>(sectors.size());
@@ -100,14 +104,15 @@ void WorkerCounts::block_ended(int threads) {
 
 void WorkerCounts::merge() {
   const std::lock_guard lock(mutex);
-  for (int64_t Counters::*field :
-       {&Counters::blocks, &Counters::threads, &Counters::barriers, &Counters::shuffles, &Counters::mma, &Counters::ldmatrix,
-        &Counters::cp_async, &Counters::bytes_read, &Counters::bytes_written, &Counters::requests, &Counters::request_sectors,
-        &Counters::shared_accesses, &Counters::bank_conflicts}) {
+  for (int64_t Counters::*field : {&Counters::blocks, &Counters::threads, &Counters::barriers,
+           &Counters::shuffles, &Counters::mma, &Counters::ldmatrix, &Counters::cp_async,
+           &Counters::bytes_read, &Counters::bytes_written, &Counters::requests,
+           &Counters::request_sectors, &Counters::shared_accesses, &Counters::bank_conflicts}) {
     totals.*field += sum.*field;
   }
   for (int write = 0; write < 2; ++write) {
-    kernel_sectors[write].insert(kernel_sectors[write].end(), sectors_[write].begin(), sectors_[write].end());
+    kernel_sectors[write].insert(
+        kernel_sectors[write].end(), sectors_[write].begin(), sectors_[write].end());
     sectors_[write].clear();
   }
   sum = {};

@@ -15,12 +15,14 @@ class WorkerCounts {
  public:
   Counters sum;  // not merged yet
 
-  void access(Space space, const Thread& thread, const void* address, size_t bytes, const Where& where);
+  void access(
+      Space space, const Thread& thread, const void* address, size_t bytes, const Where& where);
   // The counter of a warp-wide operation.
   int64_t& warp_wide(Operation operation);
   // Turns the block's accesses into requests.
   void block_ended(int threads);
-  // Adds all to the totals and begins anew. Not per block: its lock would give TSan an order between blocks that is none.
+  // Adds all to the totals and begins anew. Not per block: its lock would give TSan an order
+  // between blocks that is none.
   void merge();
 
  private:
@@ -38,8 +40,8 @@ class WorkerCounts {
   static int64_t conflicts(const Access* begin, const Access* end);
   std::map<std::tuple<Space, const char*, uint32_t, uint32_t>, int> places_;  // file, line, column
   std::vector<std::vector<uint32_t>> visits_;                                 // by place and thread
-  std::vector<Access> accesses_;                                              // of the running block
-  std::vector<uintptr_t> sectors_[2];                                         // read, written
+  std::vector<Access> accesses_;       // of the running block
+  std::vector<uintptr_t> sectors_[2];  // read, written
   int64_t uncounted_ = 0;
 };
 

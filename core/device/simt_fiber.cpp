@@ -9,7 +9,8 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
-// This file is compiled without -fsanitize=thread even in the tsan build, so a macro of our own tells (cmake/SinterLibrary.cmake).
+// This file is compiled without -fsanitize=thread even in the tsan build, so a macro of our own
+// tells (cmake/SinterLibrary.cmake).
 #if defined(SINTER_TSAN)
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -28,7 +29,8 @@ constexpr size_t kPage = 4096, kHotBytes = 1024;  // about what a waiting kernel
 
 // Mapped, so pages that no kernel touches cost nothing; the lowest page is a guard.
 char* map_stack() {
-  void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   SINTER_CHECK(stack != MAP_FAILED, memory, "simt: no memory for the stack of a thread");
   mprotect(stack, kPage, PROT_NONE);
   return static_cast<char*>(stack);
@@ -46,12 +48,13 @@ Fiber::Fiber(void (*body)(void*), void* argument, int index) : body_(body), argu
   char* stack = map_stack();
   stack_ = stack;
   stack_bytes_ = kStackBytes - static_cast<size_t>(index) % (kPage / kHotBytes) * kHotBytes;
-  context_ = context::make_fcontext(stack + stack_bytes_, stack_bytes_ - kPage, [](context::transfer_t from) {
-    auto* previous = static_cast<Fiber**>(from.data);
-    Fiber* self = previous[1];
-    self->arrived(previous[0], from.fctx);
-    self->body_(self->argument_);
-  });
+  context_ = context::make_fcontext(
+      stack + stack_bytes_, stack_bytes_ - kPage, [](context::transfer_t from) {
+        auto* previous = static_cast<Fiber**>(from.data);
+        Fiber* self = previous[1];
+        self->arrived(previous[0], from.fctx);
+        self->body_(self->argument_);
+      });
 #if defined(SINTER_TSAN)
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif

@@ -1,6 +1,8 @@
-// A fiber: a function with a stack of its own that can stop in the middle and go on later. The emulator runs one per CUDA thread and
-// keeps them for the next block. Tells AddressSanitizer and ThreadSanitizer of each switch, which otherwise would see one wild stack.
-// Fibers switch to each other directly, on one OS thread at a time. One with a stack is never destroyed: its body does not end.
+// A fiber: a function with a stack of its own that can stop in the middle and go on later. The
+// emulator runs one per CUDA thread and keeps them for the next block. Tells AddressSanitizer and
+// ThreadSanitizer of each switch, which otherwise would see one wild stack. Fibers switch to each
+// other directly, on one OS thread at a time. One with a stack is never destroyed: its body does
+// not end.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +13,14 @@ class Fiber {
  public:
   // The OS thread that constructs it, as a fiber to switch from and back to.
   Fiber();
-  // body(argument) must not return and must not throw. `index` moves the top of the stack a little: tops that are whole pages apart would
-  // compete for the same lines of the cache.
+  // body(argument) must not return and must not throw. `index` moves the top of the stack a little:
+  // tops that are whole pages apart would compete for the same lines of the cache.
   Fiber(void (*body)(void*), void* argument, int index);
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Stops here, goes on there; returns when somebody switches to this fiber, which must be the running one. Not within a catch block: the
-  // exception being handled belongs to the OS thread.
+  // Stops here, goes on there; returns when somebody switches to this fiber, which must be the
+  // running one. Not within a catch block: the exception being handled belongs to the OS thread.
   void switch_to(Fiber& next);
 
  private:

@@ -12,7 +12,8 @@
 namespace sinter::simt {
 namespace {
 
-// Behind each block: an access past the end must not land in a live neighbour, where AddressSanitizer would be silent.
+// Behind each block: an access past the end must not land in a live neighbour, where
+// AddressSanitizer would be silent.
 constexpr size_t kGap = 4096;
 
 class SimtAllocator final : public CachingAllocator {
@@ -26,15 +27,19 @@ class SimtAllocator final : public CachingAllocator {
     return block;
   }
   void release(void* block, size_t bytes) noexcept override {
-    if (block) release_when_idle(block, bytes, [](void* b, size_t n) { static_cast<SimtAllocator&>(allocator()).release_now(b, n); });
+    if (block)
+      release_when_idle(block, bytes,
+          [](void* b, size_t n) { static_cast<SimtAllocator&>(allocator()).release_now(b, n); });
   }
 
  private:
   void release_now(void* block, size_t bytes) noexcept { CachingAllocator::release(block, bytes); }
   void* system_allocate(size_t bytes) override {
-    auto* block = static_cast<char*>(std::aligned_alloc(kGap, (bytes + 2 * kGap - 1) / kGap * kGap));
+    auto* block =
+        static_cast<char*>(std::aligned_alloc(kGap, (bytes + 2 * kGap - 1) / kGap * kGap));
 #if defined(__SANITIZE_ADDRESS__)
-    if (block) ASAN_POISON_MEMORY_REGION(block + bytes, (bytes + 2 * kGap - 1) / kGap * kGap - bytes);
+    if (block)
+      ASAN_POISON_MEMORY_REGION(block + bytes, (bytes + 2 * kGap - 1) / kGap * kGap - bytes);
 #endif
     return block;
   }

@@ -1,5 +1,5 @@
-// What the emulator tells ThreadSanitizer, in files that are themselves compiled without -fsanitize=thread but with SINTER_TSAN; else
-// nothing.
+// What the emulator tells ThreadSanitizer, in files that are themselves compiled without
+// -fsanitize=thread but with SINTER_TSAN; else nothing.
 #pragma once
 
 #if defined(SINTER_TSAN)
@@ -14,7 +14,8 @@ namespace sinter::simt {
 inline void publish(void* address) { __tsan_release(address); }
 inline void observe(void* address) { __tsan_acquire(address); }
 
-// While it lives: bookkeeping that the threads of a block share. Its memmove, which TSan intercepts, is no race.
+// While it lives: bookkeeping that the threads of a block share. Its memmove, which TSan
+// intercepts, is no race.
 struct Unseen {
   Unseen() { __tsan_ignore_thread_begin(); }
   ~Unseen() { __tsan_ignore_thread_end(); }

@@ -21,9 +21,9 @@ constexpr uint32_t kMaxThreads = kMaxBlockThreads;
 struct Cancelled {};
 
 std::string describe(Operation operation, const Where& where) {
-  constexpr const char* kNames[] = {
-      "block_sync",        "ticket",          "warp_sync", "shfl", "shfl_xor", "shfl_down", "ballot", "ldmatrix_x4", "ldmatrix_x4_trans",
-      "mma_bf16_m16n8k16", "mma_tf32_m16n8k8"};
+  constexpr const char* kNames[] = {"block_sync", "ticket", "warp_sync", "shfl", "shfl_xor",
+      "shfl_down", "ballot", "ldmatrix_x4", "ldmatrix_x4_trans", "mma_bf16_m16n8k16",
+      "mma_tf32_m16n8k8"};
   return cat(kNames[static_cast<int>(operation)], " (", where.file_name(), ":", where.line(), ")");
 }
 
@@ -59,7 +59,8 @@ Worker::~Worker() = default;
 void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Schedule& schedule) {
   launch_ = &launch;
   schedule_ = schedule;
-  random_ = mix(schedule.seed ^ mix(static_cast<uint64_t>(block[0] + 7919 * block[1] + 104729 * block[2])));
+  random_ = mix(
+      schedule.seed ^ mix(static_cast<uint64_t>(block[0] + 7919 * block[1] + 104729 * block[2])));
   prepare(block);
   Fiber scheduler;
   scheduler_ = &scheduler;
@@ -70,8 +71,8 @@ void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Sc
     scheduler.switch_to(first.fiber);  // comes back when no thread can go on, or one has failed
   }
   if (!error_ && alive_ > 0)
-    error_ = std::make_exception_ptr(
-        Error(Error::Kind::state, deadlock_message(), "every thread of a block or warp that has not left must come"));
+    error_ = std::make_exception_ptr(Error(Error::Kind::state, deadlock_message(),
+        "every thread of a block or warp that has not left must come"));
   if (alive_ > 0) cancel_all();
   current = nullptr;
   observe(this);
@@ -84,7 +85,8 @@ void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Sc
 
 void Worker::prepare(const int64_t (&block)[3]) {
   const auto& [kernel, grid, n, shared_bytes] = launch_->shape;
-  while (static_cast<int>(threads_.size()) < n) threads_.push_back(std::make_unique<FiberThread>(*this, static_cast<int>(threads_.size())));
+  while (static_cast<int>(threads_.size()) < n)
+    threads_.push_back(std::make_unique<FiberThread>(*this, static_cast<int>(threads_.size())));
   warps_.resize(static_cast<size_t>((n + 31) / 32));
   std::fill_n(shared_, shared_bytes, std::byte{0xff});
 #if defined(__SANITIZE_ADDRESS__)
@@ -127,12 +129,14 @@ void Worker::run_thread(FiberThread& me) {
   } catch (const Cancelled&) {
   } catch (Error& error) {
     if (!error_)
-      error_ = std::make_exception_ptr(Error(error.kind(), cat("simt: ", here(me.view.index), ": ", error.message()), error.hint()));
+      error_ = std::make_exception_ptr(Error(
+          error.kind(), cat("simt: ", here(me.view.index), ": ", error.message()), error.hint()));
   } catch (...) {
     if (!error_) error_ = std::current_exception();
   }
   me.done = true;
-  // A thread that has left no longer counts at the barriers of its block and warp, as on the device.
+  // A thread that has left no longer counts at the barriers of its block and warp, as on the
+  // device.
   --alive_;
   Warp& warp = warps_[me.view.warp];
   --warp.alive;
@@ -147,7 +151,8 @@ void Worker::block_sync(FiberThread& me, Operation operation, const Where& where
   meet(me, barrier_, alive_, operation, where);
 }
 
-const LaneSlot* Worker::warp_meet(FiberThread& me, Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where) {
+const LaneSlot* Worker::warp_meet(FiberThread& me, Operation operation, const LaneSlot& mine,
+    uint32_t& present, const Where& where) {
   Warp& warp = warps_[me.view.warp];
   const uint64_t parity = warp.meeting.generation & 1;
   if (warp.meeting.waiting.empty()) {
@@ -175,12 +180,15 @@ bool Worker::ticket(FiberThread& me, uint32_t* counter, uint32_t n, const Where&
   return last_;
 }
 
-void Worker::meet(FiberThread& me, Meeting& meeting, int expected, Operation operation, const Where& where) {
+void Worker::meet(
+    FiberThread& me, Meeting& meeting, int expected, Operation operation, const Where& where) {
   if (meeting.waiting.empty()) {
     meeting.operation = operation, meeting.where = where;
-  } else if (meeting.operation != operation || (!same_place(meeting.where, where) && operation != Operation::warp_sync)) {
-    fail(cat("is at ", describe(operation, where), " while others of its ", &meeting == &barrier_ ? "block" : "warp", " wait at ",
-             describe(meeting.operation, meeting.where)));
+  } else if (meeting.operation != operation ||
+             (!same_place(meeting.where, where) && operation != Operation::warp_sync)) {
+    fail(cat("is at ", describe(operation, where), " while others of its ",
+        &meeting == &barrier_ ? "block" : "warp", " wait at ",
+        describe(meeting.operation, meeting.where)));
   }
   char* sync = &meeting.sync[meeting.generation & 1];
   publish(sync);
@@ -198,7 +206,8 @@ void Worker::meet(FiberThread& me, Meeting& meeting, int expected, Operation ope
 }
 
 void Worker::release_if_complete(Meeting& meeting, int expected) {
-  if (!meeting.waiting.empty() && static_cast<int>(meeting.waiting.size()) >= expected) release(meeting);
+  if (!meeting.waiting.empty() && static_cast<int>(meeting.waiting.size()) >= expected)
+    release(meeting);
 }
 
 void Worker::release(Meeting& meeting) {
@@ -212,10 +221,12 @@ void Worker::release(Meeting& meeting) {
 void Worker::make_ready(std::vector<FiberThread*>& batch) {
   using Order = Schedule::Order;
   if (schedule_.order == Order::reversed) {
-    std::sort(batch.begin(), batch.end(), [](const FiberThread* a, const FiberThread* b) { return a->view.index > b->view.index; });
+    std::sort(batch.begin(), batch.end(),
+        [](const FiberThread* a, const FiberThread* b) { return a->view.index > b->view.index; });
   }
   if (schedule_.order == Order::shuffled) {
-    for (size_t i = batch.size(); i > 1; --i) std::swap(batch[i - 1], batch[(random_ = mix(random_ + i)) % i]);
+    for (size_t i = batch.size(); i > 1; --i)
+      std::swap(batch[i - 1], batch[(random_ = mix(random_ + i)) % i]);
   }
   for (FiberThread* thread : batch) {
     const bool first = schedule_.order == Order::one_warp_ahead && thread->view.warp == ahead_;
@@ -244,14 +255,16 @@ void Worker::cancel_all() {
 
 std::string Worker::here(int thread) const {
   const int64_t(&b)[3] = threads_[0]->view.block;
-  return cat(launch_->shape.kernel, ", block (", b[0], ", ", b[1], ", ", b[2], ")", thread >= 0 ? cat(", thread ", thread) : "");
+  return cat(launch_->shape.kernel, ", block (", b[0], ", ", b[1], ", ", b[2], ")",
+      thread >= 0 ? cat(", thread ", thread) : "");
 }
 
 // "thread 0..39 wait at block_sync (linear.cu:80), 40..63 at shfl_xor (linear.cu:92)"
 std::string Worker::deadlock_message() const {
   std::map<std::string, std::vector<int>> groups;
   for (int t = 0; t < launch_->shape.block; ++t) {
-    if (!threads_[t]->done) groups[describe(threads_[t]->operation, threads_[t]->where)].push_back(t);
+    if (!threads_[t]->done)
+      groups[describe(threads_[t]->operation, threads_[t]->where)].push_back(t);
   }
   std::string text = cat("simt: ", here(-1), ": deadlock: thread ");
   const char* separator = "";

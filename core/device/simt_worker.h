@@ -1,5 +1,6 @@
-// Runs the blocks of kernels, one at a time, as fibers of the OS thread that calls: the scheduler, the barriers, the deadlock detector.
-// Behind simt.h. A worker belongs to one OS thread at a time and is kept for the next launch, for its stacks.
+// Runs the blocks of kernels, one at a time, as fibers of the OS thread that calls: the scheduler,
+// the barriers, the deadlock detector. Behind simt.h. A worker belongs to one OS thread at a time
+// and is kept for the next launch, for its stacks.
 #pragma once
 
 #include <exception>
@@ -21,8 +22,9 @@ struct Launch {
 
 struct FiberThread;
 
-// A place where threads meet: who waits, for what, how often all came. TSan learns the order that this makes; with one address a fast
-// thread's next arrival would hide a race: hence two, by parity.
+// A place where threads meet: who waits, for what, how often all came. TSan learns the order that
+// this makes; with one address a fast thread's next arrival would hide a race: hence two, by
+// parity.
 struct Meeting {
   std::vector<FiberThread*> waiting;
   Operation operation = Operation::block_sync;
@@ -48,7 +50,8 @@ class Worker {
 
   // Called by the running thread.
   void block_sync(FiberThread& me, Operation operation, const Where& where);
-  const LaneSlot* warp_meet(FiberThread& me, Operation operation, const LaneSlot& mine, uint32_t& present, const Where& where);
+  const LaneSlot* warp_meet(FiberThread& me, Operation operation, const LaneSlot& mine,
+      uint32_t& present, const Where& where);
   bool ticket(FiberThread& me, uint32_t* counter, uint32_t n, const Where& where);
 
   WorkerCounts counts;
@@ -57,7 +60,8 @@ class Worker {
   friend struct FiberThread;
   void prepare(const int64_t (&block)[3]);
   void run_thread(FiberThread& me);
-  void meet(FiberThread& me, Meeting& meeting, int expected, Operation operation, const Where& where);
+  void meet(
+      FiberThread& me, Meeting& meeting, int expected, Operation operation, const Where& where);
   void release_if_complete(Meeting& meeting, int expected);
   void release(Meeting& meeting);
   void make_ready(std::vector<FiberThread*>& batch);
@@ -91,7 +95,8 @@ struct FiberThread {
   bool started = false, done = false;
   Operation operation = Operation::block_sync;  // that it waits for
   Where where;
-  std::vector<AsyncCopy> copies;   // by cp_async: the landed ones, those of committed groups, those of the open group
+  std::vector<AsyncCopy>
+      copies;  // by cp_async: the landed ones, those of committed groups, those of the open group
   std::vector<size_t> group_ends;  // of the committed groups, in copies
   size_t landed = 0;
 };

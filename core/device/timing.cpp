@@ -38,7 +38,8 @@ class EventTimer final : public DeviceTimer {
 
   int mark() noexcept override {
     const size_t i = used_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= events_.size() || api().cudaEventRecord(events_[i], stream()) != cudaSuccess) return -1;
+    if (i >= events_.size() || api().cudaEventRecord(events_[i], stream()) != cudaSuccess)
+      return -1;
     return static_cast<int>(i);
   }
 
@@ -104,7 +105,8 @@ DeviceTimer::SmClock sm_clock() noexcept {
     void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) return n;
     n.init = reinterpret_cast<decltype(n.init)>(dlsym(library, "nvmlInit_v2"));
-    n.device = reinterpret_cast<decltype(n.device)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+    n.device =
+        reinterpret_cast<decltype(n.device)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
     n.clock = reinterpret_cast<decltype(n.clock)>(dlsym(library, "nvmlDeviceGetClockInfo"));
     return n.init && n.device && n.clock && n.init() == 0 ? n : Nvml{};
   }();
@@ -114,10 +116,12 @@ DeviceTimer::SmClock sm_clock() noexcept {
     return api().cudaDeviceGetAttribute(&value, what, device().index) == cudaSuccess ? value : 0;
   };
   char bus[32];
-  std::snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", ask(cudaDevAttrPciDomainId), ask(cudaDevAttrPciBusId), ask(cudaDevAttrPciDeviceId));
+  std::snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", ask(cudaDevAttrPciDomainId),
+      ask(cudaDevAttrPciBusId), ask(cudaDevAttrPciDeviceId));
   void* card = nullptr;
   unsigned mhz = 0;
-  if (!nvml.clock || nvml.device(bus, &card) != 0 || nvml.clock(card, kSmDomain, &mhz) != 0) return {};
+  if (!nvml.clock || nvml.device(bus, &card) != 0 || nvml.clock(card, kSmDomain, &mhz) != 0)
+    return {};
   return {static_cast<double>(mhz), ask(cudaDevAttrClockRate) * 1e-3};
 }
 

@@ -1,5 +1,7 @@
-// A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu [flags]`. Reads the command line (by CLI11), config file, environment and preset into each
-// command's Flags, answers --help, --version and --print-config, runs the command, and turns errors into messages and exit statuses.
+// A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu
+// [flags]`. Reads the command line (by CLI11), config file, environment and preset into each
+// command's Flags, answers --help, --version and --print-config, runs the command, and turns errors
+// into messages and exit statuses.
 #pragma once
 
 #include <deque>
@@ -31,12 +33,13 @@ using FlagValues = std::vector<std::pair<std::string, std::string>>;
 struct Command {
   std::string name, summary;
   Flags flags{};
-  std::vector<std::string>* inputs = nullptr;                    // words that are no flags; null: there may be none
-  std::string inputs_name{};                                     // "INPUT.." in the help
-  const std::string* preset = nullptr;                           // the name of one of `presets`, or empty
-  std::map<std::string, std::function<FlagValues()>> presets{};  // by name; asked once the other flags have their values
-  std::function<void()> check{};                                 // after all values are there: what goes together
-  std::function<int(Output&)> run{};                             // -> exit status
+  std::vector<std::string>* inputs = nullptr;  // words that are no flags; null: there may be none
+  std::string inputs_name{};                   // "INPUT.." in the help
+  const std::string* preset = nullptr;         // the name of one of `presets`, or empty
+  std::map<std::string, std::function<FlagValues()>>
+      presets{};                      // by name; asked once the other flags have their values
+  std::function<void()> check{};      // after all values are there: what goes together
+  std::function<int(Output&)> run{};  // -> exit status
 };
 
 class App {
@@ -59,7 +62,9 @@ class App {
   std::string help(const Command& command) const;
   std::vector<std::string> command_names() const;
   bool is_one_command() const { return commands_.size() == 1 && commands_[0].name == name_; }
-  std::string call_of(const Command& command) const { return is_one_command() ? name_ : name_ + " " + command.name; }
+  std::string call_of(const Command& command) const {
+    return is_one_command() ? name_ : name_ + " " + command.name;
+  }
 
   std::string name_, summary_, version_text_;
   CommonFlags common_;
@@ -68,10 +73,12 @@ class App {
   std::deque<Command> commands_;
 };
 
-// The entries of a config text (TOML as CLI11 reads it) into the flags: global keys on top, the rest under [section]; other sections must
-// be in `sections` and are passed over. They have the rank `source`. `file` is for messages. Throws usage for an unknown key or section,
-// and for a repeated key.
-void apply_config(const std::string& text, const std::string& file, Flags& flags, const std::string& section,
-                  const std::vector<std::string>& sections, Source source = Source::file);
+// The entries of a config text (TOML as CLI11 reads it) into the flags: global keys on top, the
+// rest under [section]; other sections must be in `sections` and are passed over. They have the
+// rank `source`. `file` is for messages. Throws usage for an unknown key or section, and for a
+// repeated key.
+void apply_config(const std::string& text, const std::string& file, Flags& flags,
+    const std::string& section, const std::vector<std::string>& sections,
+    Source source = Source::file);
 
 }  // namespace sinter::cli

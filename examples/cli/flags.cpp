@@ -12,7 +12,9 @@ namespace sinter::cli {
 namespace {
 
 std::string in_quotes(const std::string& text) {
-  return text.empty() ? "" : text.find('"') == std::string::npos ? '"' + text + '"' : '\'' + text + '\'';
+  return text.empty()                          ? ""
+         : text.find('"') == std::string::npos ? '"' + text + '"'
+                                               : '\'' + text + '\'';
 }
 
 // The whole text as a T; what is wrong with it otherwise.
@@ -21,9 +23,11 @@ T parse(const std::string& what, const std::string& text, T low, T high, const s
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string allowed = fmt::format("; allowed {}..{}{}", low, high, where);
-  const bool whole = !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
+  const bool whole =
+      !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
   SINTER_CHECK(whole, usage,
-               cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ", escaped(text), allowed));
+      cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
+          escaped(text), allowed));
   bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
   SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
   return value;
@@ -31,22 +35,26 @@ T parse(const std::string& what, const std::string& text, T low, T high, const s
 
 }  // namespace
 
-std::vector<std::string> split(const std::string& what, const std::string& text, const std::string& where) {
+std::vector<std::string> split(
+    const std::string& what, const std::string& text, const std::string& where) {
   std::vector<std::string> items;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     begin = std::min(text.find_first_not_of(' ', begin), end);
     items.push_back(text.substr(begin, end - begin));
-    SINTER_CHECK(!items.back().empty(), usage, cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
+    SINTER_CHECK(!items.back().empty(), usage,
+        cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
     begin = end + 1;
   }
   return items;
 }
 
-int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high, const std::string& where) {
+int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high,
+    const std::string& where) {
   return parse<int64_t>(what, text, low, high, where);
 }
-double parse_number(const std::string& what, const std::string& text, double low, double high, const std::string& where) {
+double parse_number(const std::string& what, const std::string& text, double low, double high,
+    const std::string& where) {
   return parse<double>(what, text, low, high, where);
 }
 
@@ -57,13 +65,14 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
   return "nearest is " + nearest + (known.size() <= kShort ? "; " + allowed : "");
 }
 
-Flag& Flags::add(std::string_view names, std::string value, std::string standard, std::string help) {
+Flag& Flags::add(
+    std::string_view names, std::string value, std::string standard, std::string help) {
   Flag flag{.name = std::string(names.substr(0, names.find(','))),
-            .topic = topic_,
-            .value = std::move(value),
-            .help = std::move(help),
-            .standard = std::move(standard),
-            .global = global_};
+      .topic = topic_,
+      .value = std::move(value),
+      .help = std::move(help),
+      .standard = std::move(standard),
+      .global = global_};
   while (names.find(',') != std::string_view::npos) {
     names.remove_prefix(names.find(',') + 1);
     const std::string_view name = names.substr(0, names.find(','));
@@ -76,14 +85,15 @@ Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
   Flag& flag = add(names, "", "", std::move(help));
   flag.set = [&target, name = flag.shown()](const std::string& text, const std::string& where) {
     SINTER_CHECK(text == "true" || text == "false", usage,
-                 cat("usage: ", name, " is on or off: ", escaped(text), "; allowed true, false", where));
+        cat("usage: ", name, " is on or off: ", escaped(text), "; allowed true, false", where));
     target = text == "true";
   };
   flag.get = [&target] { return target ? "true" : "false"; };
   return flag;
 }
 
-Flag& Flags::word(std::string_view names, std::string& target, std::string value, std::string help, Check check) {
+Flag& Flags::word(
+    std::string_view names, std::string& target, std::string value, std::string help, Check check) {
   Flag& flag = add(names, std::move(value), target, std::move(help));
   flag.set = [&target, check = std::move(check)](const std::string& text, const std::string&) {
     target = text;
@@ -93,11 +103,15 @@ Flag& Flags::word(std::string_view names, std::string& target, std::string value
   return flag;
 }
 
-Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std::string> allowed, std::string help) {
+Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
+    std::string help) {
   Flag& flag = add(names, join(allowed, "|"), target, std::move(help));
-  flag.set = [&target, allowed, name = flag.shown()](const std::string& text, const std::string& where) {
+  flag.set = [&target, allowed, name = flag.shown()](
+                 const std::string& text, const std::string& where) {
     const bool known = std::find(allowed.begin(), allowed.end(), text) != allowed.end();
-    SINTER_CHECK(known, usage, cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed), where));
+    SINTER_CHECK(known, usage,
+        cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed),
+            where));
     target = text;
   };
   flag.get = [&target] { return in_quotes(target); };
@@ -105,10 +119,12 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
 }
 
 template <class T, class Target>
-Flag& Flags::numeric(std::string_view names, Target& target, T low, T high, std::string standard, std::string help, Check check) {
-  Flag& flag = add(names, std::is_floating_point_v<T> ? "X" : "N", std::move(standard), std::move(help));
-  flag.set = [&target, low, high, what = "usage: " + flag.shown(), check = std::move(check)](const std::string& text,
-                                                                                             const std::string& where) {
+Flag& Flags::numeric(std::string_view names, Target& target, T low, T high, std::string standard,
+    std::string help, Check check) {
+  Flag& flag =
+      add(names, std::is_floating_point_v<T> ? "X" : "N", std::move(standard), std::move(help));
+  flag.set = [&target, low, high, what = "usage: " + flag.shown(), check = std::move(check)](
+                 const std::string& text, const std::string& where) {
     target = parse<T>(what, text, low, high, where);
     if (check) check(text);
   };
@@ -121,26 +137,32 @@ Flag& Flags::numeric(std::string_view names, Target& target, T low, T high, std:
   return flag;
 }
 
-Flag& Flags::integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help, Check check) {
-  return numeric(names, target, low, high, std::to_string(target), std::move(help), std::move(check));
+Flag& Flags::integer(std::string_view names, int64_t& target, int64_t low, int64_t high,
+    std::string help, Check check) {
+  return numeric(
+      names, target, low, high, std::to_string(target), std::move(help), std::move(check));
 }
 Flag& Flags::seed(std::string_view names, uint64_t& target, std::string help) {
   return numeric(names, target, uint64_t{0}, UINT64_MAX, std::to_string(target), std::move(help));
 }
-Flag& Flags::number(std::string_view names, double& target, double low, double high, std::string help) {
+Flag& Flags::number(
+    std::string_view names, double& target, double low, double high, std::string help) {
   return numeric(names, target, low, high, fmt::format("{}", target), std::move(help));
 }
-Flag& Flags::number(std::string_view names, std::optional<double>& target, double low, double high, std::string standard,
-                    std::string help) {
+Flag& Flags::number(std::string_view names, std::optional<double>& target, double low, double high,
+    std::string standard, std::string help) {
   return numeric(names, target, low, high, std::move(standard), std::move(help));
 }
 
-Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high, std::string help) {
+Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low,
+    int64_t high, std::string help) {
   Flag& flag = add(names, "N,N,..", fmt::format("{}", fmt::join(target, ",")), std::move(help));
   flag.once = true;
-  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text, const std::string& where) {
+  flag.set = [&target, low, high, what = "usage: " + flag.shown()](
+                 const std::string& text, const std::string& where) {
     std::vector<int64_t> values;
-    for (const std::string& item : split(what, text, where)) values.push_back(parse<int64_t>(what, item, low, high, where));
+    for (const std::string& item : split(what, text, where))
+      values.push_back(parse<int64_t>(what, item, low, high, where));
     target = std::move(values);
   };
   flag.get = [&target] { return fmt::format("\"{}\"", fmt::join(target, ",")); };
@@ -148,7 +170,8 @@ Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int6
 }
 
 Flag* Flags::find(std::string_view name) {
-  const auto it = std::find_if(flags_.begin(), flags_.end(), [name](const Flag& flag) { return flag.name == name; });
+  const auto it = std::find_if(
+      flags_.begin(), flags_.end(), [name](const Flag& flag) { return flag.name == name; });
   return it == flags_.end() ? nullptr : &*it;
 }
 
@@ -173,8 +196,8 @@ void Flags::set(Flag& flag, const std::string& text, Source source, const std::s
 bool Flags::first_wins(std::string_view a, std::string_view b) const {
   const Flag &first = (*this)[a], &second = (*this)[b];
   SINTER_CHECK(first.source != second.source || first.source == Source::standard, usage,
-               cat("usage: ", first.shown(), " and ", second.shown(), " exclude each other: ", a, " is ", first.get(), ", ", b, " is ",
-                   second.get()));
+      cat("usage: ", first.shown(), " and ", second.shown(), " exclude each other: ", a, " is ",
+          first.get(), ", ", b, " is ", second.get()));
   return first.source >= second.source;
 }
 
@@ -183,7 +206,8 @@ std::string Flags::config(std::string_view section) const {
   for (const bool global : {true, false}) {
     if (!global) out += fmt::format("[{}]\n", section);
     for (const Flag& flag : flags_) {
-      if (const std::string value = flag.saved && flag.global == global ? flag.get() : ""; !value.empty())
+      if (const std::string value = flag.saved && flag.global == global ? flag.get() : "";
+          !value.empty())
         out += fmt::format("{} = {}\n", flag.name, value);
     }
   }

@@ -1,7 +1,8 @@
-// The flags of a command: declared once, each with its target variable, range, topic and help; then given values from a preset, a config
-// file, the environment and the command line, in rising rank. Values are checked by us, with messages that give flag, text and range.
-// Help, --print-config and the config saved with a run come from the same list. Lists are one string ("256,128"), split here.
-// Targets outlive the Flags. Errors are of kind usage.
+// The flags of a command: declared once, each with its target variable, range, topic and help; then
+// given values from a preset, a config file, the environment and the command line, in rising rank.
+// Values are checked by us, with messages that give flag, text and range. Help, --print-config and
+// the config saved with a run come from the same list. Lists are one string ("256,128"), split
+// here. Targets outlive the Flags. Errors are of kind usage.
 #pragma once
 
 #include <deque>
@@ -43,16 +44,21 @@ class Flags {
 
   // Called with the text once the target has it, to refuse it or to make more of it.
   using Check = std::function<void(const std::string& text)>;
-  // `names`: "batch-size,batch" or "quiet,q", the first one counts. Ranges are inclusive. An optional target is unset by default, and
-  // `standard` says in the help what that means.
+  // `names`: "batch-size,batch" or "quiet,q", the first one counts. Ranges are inclusive. An
+  // optional target is unset by default, and `standard` says in the help what that means.
   Flag& toggle(std::string_view names, bool& target, std::string help);
-  Flag& word(std::string_view names, std::string& target, std::string value, std::string help, Check check = {});
-  Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed, std::string help);
-  Flag& integer(std::string_view names, int64_t& target, int64_t low, int64_t high, std::string help, Check check = {});
+  Flag& word(std::string_view names, std::string& target, std::string value, std::string help,
+      Check check = {});
+  Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
+      std::string help);
+  Flag& integer(std::string_view names, int64_t& target, int64_t low, int64_t high,
+      std::string help, Check check = {});
   Flag& seed(std::string_view names, uint64_t& target, std::string help);
   Flag& number(std::string_view names, double& target, double low, double high, std::string help);
-  Flag& number(std::string_view names, std::optional<double>& target, double low, double high, std::string standard, std::string help);
-  Flag& integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high, std::string help);
+  Flag& number(std::string_view names, std::optional<double>& target, double low, double high,
+      std::string standard, std::string help);
+  Flag& integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high,
+      std::string help);
 
   const std::deque<Flag>& all() const { return flags_; }
   std::deque<Flag>& all() { return flags_; }
@@ -62,8 +68,10 @@ class Flags {
   std::vector<std::string> names() const;
 
   // Sets the value unless one of a higher rank is there. `where`: " in /tmp/a.toml", for messages.
-  static void set(Flag& flag, const std::string& text, Source source, const std::string& where = "");
-  // Of two flags that exclude each other, the one of higher rank wins (true: `a`); throws if both have the same one.
+  static void set(
+      Flag& flag, const std::string& text, Source source, const std::string& where = "");
+  // Of two flags that exclude each other, the one of higher rank wins (true: `a`); throws if both
+  // have the same one.
   bool first_wins(std::string_view a, std::string_view b) const;
   // All saved flags as TOML: global ones, then [section] and the rest.
   std::string config(std::string_view section) const;
@@ -71,7 +79,8 @@ class Flags {
  private:
   Flag& add(std::string_view names, std::string value, std::string standard, std::string help);
   template <class T, class Target>
-  Flag& numeric(std::string_view names, Target& target, T low, T high, std::string standard, std::string help, Check check = {});
+  Flag& numeric(std::string_view names, Target& target, T low, T high, std::string standard,
+      std::string help, Check check = {});
   std::deque<Flag> flags_;  // references stay valid
   std::string topic_;
   bool global_ = false;
@@ -80,10 +89,14 @@ class Flags {
 // "nearest is bf16; allowed f32, tf32, bf16", of a long list the nearest alone; or all, if none is
 // near.
 std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known);
-// The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks before an item do not count.
-std::vector<std::string> split(const std::string& what, const std::string& text, const std::string& where = "");
+// The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks
+// before an item do not count.
+std::vector<std::string> split(
+    const std::string& what, const std::string& text, const std::string& where = "");
 // The whole text as a number in the range; throws usage beginning with `what` ("usage: --lr").
-int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high, const std::string& where = "");
-double parse_number(const std::string& what, const std::string& text, double low, double high, const std::string& where = "");
+int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high,
+    const std::string& where = "");
+double parse_number(const std::string& what, const std::string& text, double low, double high,
+    const std::string& where = "");
 
 }  // namespace sinter::cli

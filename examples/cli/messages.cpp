@@ -18,26 +18,17 @@ int exit_code(Error::Kind kind) {
     case Kind::internal:
     case Kind::shape:
     case Kind::dtype:
-    case Kind::state:
-      return 1;
-    case Kind::usage:
-      return 2;
-    case Kind::data:
-      return 3;
-    case Kind::checkpoint:
-      return 4;
+    case Kind::state: return 1;
+    case Kind::usage: return 2;
+    case Kind::data: return 3;
+    case Kind::checkpoint: return 4;
     case Kind::device:
     case Kind::memory:
-    case Kind::not_built:
-      return 5;
-    case Kind::numeric:
-      return 6;
-    case Kind::check:
-      return 7;
-    case Kind::untrusted:
-      return 8;
-    case Kind::interrupted:
-      return 130;
+    case Kind::not_built: return 5;
+    case Kind::numeric: return 6;
+    case Kind::check: return 7;
+    case Kind::untrusted: return 8;
+    case Kind::interrupted: return 130;
   }
   return 1;
 }
@@ -50,13 +41,16 @@ int report_current_exception(std::string_view color, bool stack) {
     throw;
   } catch (const Error& error) {
     print(error.what());
-    if (stack && error.kind() == Error::Kind::internal) say("calls, innermost first:\n" + internal_error_stack());
+    if (stack && error.kind() == Error::Kind::internal)
+      say("calls, innermost first:\n" + internal_error_stack());
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     print("cpu: out of memory: the system gives no more");
     return exit_code(Error::Kind::memory);
   } catch (const std::exception& error) {
-    print(fmt::format("internal: {}; this is a bug in sinter, please report it with the command line", escaped(error.what())));
+    print(
+        fmt::format("internal: {}; this is a bug in sinter, please report it with the command line",
+            escaped(error.what())));
     return exit_code(Error::Kind::internal);
   }
 }

@@ -9,8 +9,8 @@
 namespace sinter::cli {
 
 int exit_code(Error::Kind kind);
-// Prints "error: .." for the exception being handled, with `stack` also the calls to an internal one; returns the exit status. REQUIRES:
-// called inside a catch block.
+// Prints "error: .." for the exception being handled, with `stack` also the calls to an internal
+// one; returns the exit status. REQUIRES: called inside a catch block.
 int report_current_exception(std::string_view color = "auto", bool stack = false);
 
 }  // namespace sinter::cli

@@ -18,7 +18,8 @@ namespace {
 constexpr const char *kBold = "1", *kYellow = "33";
 
 std::string line(std::string_view label, std::string_view text, bool painted) {
-  return fmt::format("{}{}\n", paint(fmt::format("{:<7}", label), kBold, painted), fmt::format(" {}", text));
+  return fmt::format(
+      "{}{}\n", paint(fmt::format("{:<7}", label), kBold, painted), fmt::format(" {}", text));
 }
 
 }  // namespace
@@ -68,7 +69,8 @@ void Output::result_text(std::string_view text) {
   if (!options_.json) put(text);
 }
 void Output::json(const nlohmann::ordered_json& object) {
-  if (options_.json) put(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  if (options_.json)
+    put(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 void Output::note(std::string_view label, std::string_view text) {
@@ -77,6 +79,8 @@ void Output::note(std::string_view label, std::string_view text) {
 void Output::detail(std::string_view text) {
   if (options_.verbose && !options_.quiet) say(cat(text, text.ends_with('\n') ? "" : "\n"));
 }
-void Output::warning(std::string_view text) { say(cat(paint("warning: ", kYellow, paint_err_), text, "\n")); }
+void Output::warning(std::string_view text) {
+  say(cat(paint("warning: ", kYellow, paint_err_), text, "\n"));
+}
 
 }  // namespace sinter::cli

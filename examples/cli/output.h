@@ -1,6 +1,7 @@
-// Where a program's words go: results to stdout, everything else (notes, warnings, progress) to stderr. With --json stdout is one JSON
-// object and nothing else. Colour only on a terminal, and it never carries meaning alone. A reader that closed stdout ends the report
-// quietly; any other failure to write is an error. One Output per run, used by one thread.
+// Where a program's words go: results to stdout, everything else (notes, warnings, progress) to
+// stderr. With --json stdout is one JSON object and nothing else. Colour only on a terminal, and it
+// never carries meaning alone. A reader that closed stdout ends the report quietly; any other
+// failure to write is an error. One Output per run, used by one thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

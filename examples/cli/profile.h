@@ -1,5 +1,5 @@
-// The profiler's flags, shared by train, compare and geglu: which rows a table shows, what is expected of the counts, and which conditions
-// make a measurement one that is not to be trusted.
+// The profiler's flags, shared by train, compare and geglu: which rows a table shows, what is
+// expected of the counts, and which conditions make a measurement one that is not to be trusted.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,8 @@ struct ViewFlags {
   bool guess = false;
   std::string expect, fail_on;
 };
-// Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module --guess --expect --fail-on; all checked at once.
+// Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module --guess
+// --expect --fail-on; all checked at once.
 void add_view_flags(Flags& flags, ViewFlags& view);
 
 // What was measured, for --expect and --fail-on. `only` is the run that plain keys speak of.
@@ -44,16 +45,19 @@ struct Measured {
   std::optional<profiler::Estimate> speedup{};  // with its interval, or nothing
   std::optional<double> distortion, noise;      // percent; nothing: not measured
 };
-// Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else check (an expectation is not met).
-// `who` begins the message: "compare".
+// Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else
+// check (an expectation is not met). `who` begins the message: "compare".
 void judge(const std::string& who, const ViewFlags& view, const Measured& measured);
 
-// --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the grades: "you said 12 launches, it ran 10".
+// --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
+// grades: "you said 12 launches, it ran 10".
 std::string guess(const profiler::Report& report, Output& out);
 
-// The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on simt.
+// The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on
+// simt.
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out);
-// Measures the roofs again where the report has a row above them, and says so. Call it when all has been measured.
+// Measures the roofs again where the report has a row above them, and says so. Call it when all has
+// been measured.
 void check_roofs(const profiler::Report& report, Output& out);
 
 }  // namespace sinter::cli

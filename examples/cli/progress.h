@@ -1,6 +1,8 @@
-// The progress of a training run on stderr. On a terminal one line, written anew at most ten times a second:
+// The progress of a training run on stderr. On a terminal one line, written anew at most ten times
+// a second:
 //   epoch 2/5 [####----] 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s
-// elsewhere a whole line every ten seconds. Ask due() after each step: only if it says so, read the loss and call show().
+// elsewhere a whole line every ten seconds. Ask due() after each step: only if it says so, read the
+// loss and call show().
 #pragma once
 
 #include <chrono>
@@ -25,7 +27,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  bool due() const { return on_ && Clock::now() - last_ >= (terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10)); }
+  bool due() const {
+    return on_ && Clock::now() - last_ >=
+                      (terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10));
+  }
   void show(const ProgressView& view);
   // Takes the line away, so that another line can be written.
   void clear();

@@ -9,22 +9,28 @@ namespace sinter::cli {
 void add_rules_flag(Flags& flags, std::string& rules) {
   flags
       .word("rules", rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right",
-            [&rules](const std::string& text) { rules = capture::RuleSet(text).text(); })
+          [&rules](const std::string& text) { rules = capture::RuleSet(text).text(); })
       .once = true;
 }
 
 void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   add_rules_flag(flags, fusion.rules);
-  flags.choice("measure", fusion.measure, {"on", "off"}, "on: keep a group unfused where its parts are shown to run faster here");
-  flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why").saved = false;
+  flags.choice("measure", fusion.measure, {"on", "off"},
+      "on: keep a group unfused where its parts are shown to run faster here");
+  flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why").saved =
+      false;
   // The folder is looked for now: the graph is written after all the work.
   const auto check_folder = [](const std::string& text) {
     std::error_code error;  // such as of a working folder that is gone
     const std::filesystem::path folder = std::filesystem::absolute(text, error).parent_path();
     SINTER_CHECK(std::filesystem::is_directory(folder, error), usage,
-                 cat("usage: --dump-graph: no such folder: ", escaped(folder.string()), "; wanted for ", escaped(text)));
+        cat("usage: --dump-graph: no such folder: ", escaped(folder.string()), "; wanted for ",
+            escaped(text)));
   };
-  flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as text, or for Graphviz (.dot)", check_folder).saved = false;
+  flags
+      .word("dump-graph", fusion.dump_graph, "FILE",
+          "write the step's graph as text, or for Graphviz (.dot)", check_folder)
+      .saved = false;
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -32,12 +38,14 @@ std::pair<Device, std::string> choose_device(const std::string& name) {
   try {
     return {Device::parse("cuda"), "auto"};
   } catch (const Error& error) {
-    return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA" : error.message())};
+    return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA"
+                                                                       : error.message())};
   }
 }
 
 void note_emulator(Device device, Output& out) {
-  if (device.type == Device::Type::simt) out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
+  if (device.type == Device::Type::simt)
+    out.note("note", "simt runs CUDA kernels thread by thread on the CPU: its times mean nothing");
 }
 
 void write_graph(const std::string& path, const capture::Graph& graph) {
@@ -46,7 +54,9 @@ void write_graph(const std::string& path, const capture::Graph& graph) {
 
 void write_graphs(const std::string& path, const capture::Captured& captured) {
   const std::filesystem::path p(path);
-  const auto named = [&](const char* suffix) { return (p.parent_path() / (p.stem().string() + suffix + p.extension().string())).string(); };
+  const auto named = [&](const char* suffix) {
+    return (p.parent_path() / (p.stem().string() + suffix + p.extension().string())).string();
+  };
   write_graph(named("_eager"), captured.recorded);
   write_graph(named("_fused"), captured.fused.graph);
 }

@@ -1,4 +1,5 @@
-// What the programs that run a training step share: the device it runs on, the flags of fusing, and the files of --dump-graph.
+// What the programs that run a training step share: the device it runs on, the flags of fusing, and
+// the files of --dump-graph.
 #pragma once
 
 #include "capture/step.h"
@@ -19,12 +20,14 @@ void add_rules_flag(Flags& flags, std::string& rules);
 // --rules, --measure, --explain, --dump-graph: what fusing does and shows.
 void add_fusion_flags(Flags& flags, FusionFlags& fusion);
 
-// The device of --device; the second value says why auto chose it. Throws device or not_built where it cannot be used.
+// The device of --device; the second value says why auto chose it. Throws device or not_built where
+// it cannot be used.
 std::pair<Device, std::string> choose_device(const std::string& name);
 // Of the emulator it is said once that its times are not those of any device.
 void note_emulator(Device device, Output& out);
 
-// Text, or Graphviz where the name ends in .dot; written whole or not at all. Throws checkpoint where the file cannot be written.
+// Text, or Graphviz where the name ends in .dot; written whole or not at all. Throws checkpoint
+// where the file cannot be written.
 void write_graph(const std::string& path, const capture::Graph& graph);
 // Both graphs of a capture: step.txt gives step_eager.txt and step_fused.txt.
 void write_graphs(const std::string& path, const capture::Captured& captured);

@@ -9,11 +9,14 @@ namespace sinter::cli {
 std::string grouped(int64_t n) {
   std::string text = std::to_string(n);
   const int first = n < 0 ? 1 : 0;
-  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3) text.insert(static_cast<size_t>(at), 1, ',');
+  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3)
+    text.insert(static_cast<size_t>(at), 1, ',');
   return text;
 }
 
-std::string count_of(int64_t n, const std::string& thing, const char* plural) { return grouped(n) + " " + thing + (n == 1 ? "" : plural); }
+std::string count_of(int64_t n, const std::string& thing, const char* plural) {
+  return grouped(n) + " " + thing + (n == 1 ? "" : plural);
+}
 
 std::string seconds(double s) {
   if (s < 1e-4) return fmt::format("{:.0f} us", s * 1e6);
@@ -37,7 +40,9 @@ std::string bytes(int64_t n) {
   return fmt::format("{:.1f} KiB", b / 1024);
 }
 
-std::string join(const std::vector<std::string>& parts, const char* separator) { return fmt::format("{}", fmt::join(parts, separator)); }
+std::string join(const std::vector<std::string>& parts, const char* separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
 
 double wilson_half_width(int64_t k, int64_t n) {
   if (n == 0) return 0;

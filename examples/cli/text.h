@@ -1,4 +1,5 @@
-// Numbers as people read them, for the programs' output: "55,000", "1.4 ms", "0.90 MiB", "98.2 % +-0.3". ASCII only. Pure functions.
+// Numbers as people read them, for the programs' output: "55,000", "1.4 ms", "0.90 MiB", "98.2 %
+// +-0.3". ASCII only. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,12 @@
 
 namespace sinter::cli {
 
-std::string grouped(int64_t n);                                                       // 55,000
-std::string count_of(int64_t n, const std::string& thing, const char* plural = "s");  // "1 step", "2,150 steps"
-std::string seconds(double s);                                                        // 12 us, 1.4 ms, 0.60 s, 12.3 s, 3 min 05 s
-std::string rate(double per_second);                                                  // 1.1 M, 420 k, 88
-std::string bytes(int64_t n);                                                         // 0.90 MiB
+std::string grouped(int64_t n);  // 55,000
+std::string count_of(
+    int64_t n, const std::string& thing, const char* plural = "s");  // "1 step", "2,150 steps"
+std::string seconds(double s);        // 12 us, 1.4 ms, 0.60 s, 12.3 s, 3 min 05 s
+std::string rate(double per_second);  // 1.1 M, 420 k, 88
+std::string bytes(int64_t n);         // 0.90 MiB
 std::string join(const std::vector<std::string>& parts, const char* separator = ", ");
 // Half the width of the 95 % interval of a proportion k of n (Wilson's), in 0..1; 0 for n = 0.
 double wilson_half_width(int64_t k, int64_t n);

@@ -1,5 +1,6 @@
-// mnist bench: the whole training step of an MLP 784-H-H-10, eager and fused, over batch x hidden: a map of the factor, and where it ends.
-// The rounds of a cell run in pairs in one process, A B B A as in compare, so that a slow moment of the machine hits both alike.
+// mnist bench: the whole training step of an MLP 784-H-H-10, eager and fused, over batch x hidden:
+// a map of the factor, and where it ends. The rounds of a cell run in pairs in one process, A B B A
+// as in compare, so that a slow moment of the machine hits both alike.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,14 +44,16 @@ std::vector<int64_t> parse_sizes(const std::string& what, const std::string& tex
     for (int64_t n = low; n <= high; n *= 2) out.push_back(n);
     return out;
   }
-  for (const std::string& item : cli::split(what, text)) out.push_back(cli::parse_integer(what, item, kLow, kHigh));
+  for (const std::string& item : cli::split(what, text))
+    out.push_back(cli::parse_integer(what, item, kLow, kHigh));
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
 constexpr int64_t kPairs = 9;
-constexpr double kRoundSeconds = 3e-3;  // at least: shorter rounds are the clock's and the scheduler's
+constexpr double kRoundSeconds =
+    3e-3;  // at least: shorter rounds are the clock's and the scheduler's
 
 struct Cell {
   profiler::SweepCell map;
@@ -66,22 +69,27 @@ Cell measure(const BenchFlags& bench, Device device, const Batch& batch, int64_t
   for (const bool fused : {false, true}) {
     const int64_t before = allocator(device).stats().live_bytes;
     flags.mode.mode = modes[fused];
-    trainers[fused] = std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
+    trainers[fused] =
+        std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
     for (int i = 0; i < 4; ++i) {  // two are recorded
       allocator(device).reset_peak();
       trainers[fused]->step(batch);
     }
     peak[fused] = allocator(device).stats().peak_bytes - before;
   }
-  const auto round = [&](bool fused, int64_t steps) { return cli::round_us([&] { trainers[fused]->step(batch); }, device, 1, steps); };
-  const int64_t steps = std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / round(false, 1)), 1, 40);
+  const auto round = [&](bool fused, int64_t steps) {
+    return cli::round_us([&] { trainers[fused]->step(batch); }, device, 1, steps);
+  };
+  const int64_t steps =
+      std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / round(false, 1)), 1, 40);
   std::vector<double> us[2];
   for (int64_t pair = 0; pair < kPairs && !cli::interrupted(); ++pair) {
     for (const bool fused : {pair % 2 == 1, pair % 2 == 0}) {
       if (bench.times(modes[fused])) us[fused].push_back(round(fused, steps));
     }
   }
-  if (us[0].size() + us[1].size() != static_cast<size_t>(bench.is_map() ? 2 * kPairs : kPairs)) return {};  // interrupted
+  if (us[0].size() + us[1].size() != static_cast<size_t>(bench.is_map() ? 2 * kPairs : kPairs))
+    return {};  // interrupted
   Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
   if (!us[0].empty()) cell.map.eager_us = profiler::median(us[0]);
   if (!us[1].empty()) cell.map.fused_us = profiler::median(us[1]);
@@ -93,8 +101,9 @@ Cell measure(const BenchFlags& bench, Device device, const Batch& batch, int64_t
     Cost cost;
     for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
     const profiler::Estimate median = profiler::median_interval(us[fused]);
-    cell.csv += fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.map.batch, hidden, modes[fused], median.value, median.low,
-                            median.high, us[fused].size(), graph.nodes.size(), cost.bytes(), peak[fused]);
+    cell.csv += fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.map.batch, hidden,
+        modes[fused], median.value, median.low, median.high, us[fused].size(), graph.nodes.size(),
+        cost.bytes(), peak[fused]);
   }
   return cell;
 }
@@ -106,14 +115,17 @@ const profiler::SweepCell* find(const profiler::Sweep& sweep, int64_t batch, int
   return nullptr;
 }
 
-// Per hidden size the ranges of batches, of those measured, at which fusing is shown faster: it may start to win at small or at large ones.
+// Per hidden size the ranges of batches, of those measured, at which fusing is shown faster: it may
+// start to win at small or at large ones.
 std::string crossover(const profiler::Sweep& sweep) {
   std::string out = "crossover (batches at which fused is shown faster):";
   for (const int64_t hidden : sweep.hidden) {
     std::string ranges;
     int64_t from = 0, last = 0;
     const auto close = [&] {
-      if (from > 0) ranges += fmt::format("{}{}", ranges.empty() ? "" : " and ", from == last ? cat(from) : cat(from, "..", last));
+      if (from > 0)
+        ranges += fmt::format("{}{}", ranges.empty() ? "" : " and ",
+            from == last ? cat(from) : cat(from, "..", last));
       from = 0;
     };
     for (const int64_t batch : sweep.batch) {
@@ -127,22 +139,24 @@ std::string crossover(const profiler::Sweep& sweep) {
     }
     close();
     out += fmt::format("{} hidden {}: {}", hidden == sweep.hidden.front() ? "" : ",", hidden,
-                       last == 0        ? "not measured"
-                       : ranges.empty() ? "none"
-                                        : ranges);
+        last == 0        ? "not measured"
+        : ranges.empty() ? "none"
+                         : ranges);
   }
   return out;
 }
 
 // Of both modes the factor, of one its time.
 std::string cell_text(const profiler::SweepCell& c) {
-  if (c.eager_us > 0 && c.fused_us > 0) return c.ratio.is_shown() ? fmt::format("{:.2f}x", c.ratio.value) : ".";
+  if (c.eager_us > 0 && c.fused_us > 0)
+    return c.ratio.is_shown() ? fmt::format("{:.2f}x", c.ratio.value) : ".";
   return cli::seconds(1e-6 * std::max(c.eager_us, c.fused_us));
 }
 
 std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
   std::string out = fmt::format("{:>6}", "batch");
-  for (const int64_t hidden : sweep.hidden) out += fmt::format("  {:>12}", fmt::format("hidden {}", hidden));
+  for (const int64_t hidden : sweep.hidden)
+    out += fmt::format("  {:>12}", fmt::format("hidden {}", hidden));
   out += "\n";
   for (const int64_t batch : sweep.batch) {
     out += fmt::format("{:>6}", batch);
@@ -153,14 +167,18 @@ std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
     out += "\n";
   }
   if (!bench.is_map()) return out + "a whole step, " + bench.mode + "; - left out\n";
-  return out + "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is too wide); "
-               "- left out\n" + sweep.crossover + "\n";
+  return out +
+         "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is "
+         "too wide); "
+         "- left out\n" +
+         sweep.crossover + "\n";
 }
 
 int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& out) {
   const Device device = choose_device(common.device).first;
-  SINTER_CHECK(device.type != Device::Type::simt, usage, "usage: bench needs a device whose times mean something: the device is simt",
-               "mnist compare --device simt counts launches and bytes");
+  SINTER_CHECK(device.type != Device::Type::simt, usage,
+      "usage: bench needs a device whose times mean something: the device is simt",
+      "mnist compare --device simt counts launches and bytes");
   const profiler::Exports files = bench.files.exports("bench", false);
   if (!files.formats.empty()) files.check(bench.files.force);
   if (!bench.csv.empty()) cli::check_writable(bench.csv, "--csv", bench.files.force);
@@ -168,35 +186,43 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
   const int64_t largest = bench.batch.back();
   Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = largest});
   SINTER_CHECK(data.train.size() >= largest, usage,
-               cat("usage: --batch out of range: ", largest, "; the synthetic digits are ", data.train.size()));
+      cat("usage: --batch out of range: ", largest, "; the synthetic digits are ",
+          data.train.size()));
   data.to(device);
 
-  profiler::Sweep sweep{.title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} pairs of rounds", bench.train.model.dtype,
-                                             bench.train.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
-                                             bench.train.mode.rules, kPairs),
-                        .batch = bench.batch,
-                        .hidden = bench.hidden};
+  profiler::Sweep sweep{
+      .title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} pairs of rounds",
+          bench.train.model.dtype, bench.train.optimizer.optimizer, device.str(),
+          count_of(num_threads(), "thread"), bench.train.mode.rules, kPairs),
+      .batch = bench.batch,
+      .hidden = bench.hidden};
   const auto flops = [](int64_t batch, int64_t hidden) {
     return 6.0 * static_cast<double>(batch * hidden) * static_cast<double>(794 + hidden);
   };
-  std::vector<std::pair<int64_t, int64_t>> order;  // the cheap cells first, so that what the budget leaves out are few and large
+  std::vector<std::pair<int64_t, int64_t>>
+      order;  // the cheap cells first, so that what the budget leaves out are few and large
   for (const int64_t b : bench.batch) {
     for (const int64_t h : bench.hidden) order.emplace_back(b, h);
   }
-  std::stable_sort(order.begin(), order.end(), [&](auto x, auto y) { return flops(x.first, x.second) < flops(y.first, y.second); });
+  std::stable_sort(order.begin(), order.end(),
+      [&](auto x, auto y) { return flops(x.first, x.second) < flops(y.first, y.second); });
   const auto seconds = [begin = std::chrono::steady_clock::now()] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   double seconds_per_flop = 0;
   int64_t left_out = 0;
-  std::string no_memory, csv = "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n";
+  std::string no_memory,
+      csv = "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n";
   for (const auto& [size, hidden] : order) {
     if (cli::interrupted()) break;
     if (seconds() + (4 * kPairs + 16) * seconds_per_flop * flops(size, hidden) > bench.budget) {
       ++left_out;
       continue;
     }
-    Batches batches(data.train, {.size = size, .seed = common.seed, .dtype = bench.train.model.batch_dtype(), .device = device});
+    Batches batches(data.train, {.size = size,
+                                    .seed = common.seed,
+                                    .dtype = bench.train.model.batch_dtype(),
+                                    .device = device});
     const std::string where = fmt::format("batch {} hidden {}", size, hidden);
     Cell cell;
     try {
@@ -208,46 +234,53 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
     }
     const profiler::SweepCell& map = cell.map;
     if (map.batch == 0) break;
-    out.note("cell", fmt::format("{}: {}", where,
-                                 bench.is_map() ? fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us, map.fused_us,
-                                                              profiler::factor_text(map.ratio, kPairs))
-                                                : cell_text(map)));
+    out.note(
+        "cell", fmt::format("{}: {}", where,
+                    bench.is_map() ? fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us,
+                                         map.fused_us, profiler::factor_text(map.ratio, kPairs))
+                                   : cell_text(map)));
     seconds_per_flop = std::max(map.eager_us, map.fused_us) * 1e-6 / flops(size, hidden);
     sweep.cells.push_back(map);
     csv += cell.csv;
   }
   sweep.crossover = crossover(sweep);
   if (left_out > 0) {
-    out.note("bench", fmt::format("{} of {} left out, the largest: --budget {} s is used up", count_of(left_out, "cell"), order.size(),
-                                  bench.budget));
+    out.note("bench", fmt::format("{} of {} left out, the largest: --budget {} s is used up",
+                          count_of(left_out, "cell"), order.size(), bench.budget));
   }
   out.result("bench", sweep.title);
   if (!no_memory.empty()) out.note("bench", "memory limit reached: " + no_memory);
   out.result_text("\n" + map_text(sweep, bench));
   nlohmann::ordered_json cells = nlohmann::ordered_json::array();
   for (const profiler::SweepCell& c : sweep.cells) {
-    const auto number = [](double x, bool known) { return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json(); };
-    cells.push_back({{"batch", c.batch},
-                     {"hidden", c.hidden},
-                     {"eager_us", number(c.eager_us, bench.times("eager"))},
-                     {"fused_us", number(c.fused_us, bench.times("fused"))},
-                     {"ratio", number(c.ratio.value, c.ratio.has_interval)},
-                     {"low", number(c.ratio.low, c.ratio.has_interval)},
-                     {"high", number(c.ratio.high, c.ratio.has_interval)}});
+    const auto number = [](double x, bool known) {
+      return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
+    };
+    cells.push_back({{"batch", c.batch}, {"hidden", c.hidden},
+        {"eager_us", number(c.eager_us, bench.times("eager"))},
+        {"fused_us", number(c.fused_us, bench.times("fused"))},
+        {"ratio", number(c.ratio.value, c.ratio.has_interval)},
+        {"low", number(c.ratio.low, c.ratio.has_interval)},
+        {"high", number(c.ratio.high, c.ratio.has_interval)}});
   }
   if (!bench.csv.empty()) write_file(bench.csv, csv);
   if (files.has("html"))
-    write_file(files.base + ".html", profiler::html_report({.title = "mnist bench", .command = common.command, .sweep = &sweep}));
-  out.json({{"schema", "sinter.bench/1"}, {"title", sweep.title}, {"left_out", left_out}, {"cells", std::move(cells)}});
+    write_file(files.base + ".html",
+        profiler::html_report(
+            {.title = "mnist bench", .command = common.command, .sweep = &sweep}));
+  out.json({{"schema", "sinter.bench/1"}, {"title", sweep.title}, {"left_out", left_out},
+      {"cells", std::move(cells)}});
   return cli::interrupted() ? cli::exit_code(Error::Kind::interrupted) : 0;
 }
 
-void add_sizes(cli::Flags& flags, const char* name, std::vector<int64_t>& target, const std::string& standard, const std::string& help) {
+void add_sizes(cli::Flags& flags, const char* name, std::vector<int64_t>& target,
+    const std::string& standard, const std::string& help) {
   static std::deque<std::string> texts;  // a flag's own text, as it was given
   target = parse_sizes("", standard);
   flags
       .word(name, texts.emplace_back(standard), "SIZES", help,
-            [&target, name](const std::string& text) { target = parse_sizes(cat("usage: --", name), text); })
+          [&target, name](
+              const std::string& text) { target = parse_sizes(cat("usage: --", name), text); })
       .once = true;
 }
 
@@ -255,24 +288,29 @@ void add_sizes(cli::Flags& flags, const char* name, std::vector<int64_t>& target
 
 void add_bench(cli::App& app) {
   static BenchFlags bench;
-  cli::Command& command = app.add(
-      "bench", "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden sizes, and draws a map of it.");
+  cli::Command& command = app.add("bench",
+      "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden "
+      "sizes, and draws a map of it.");
   bench.train.common = &app.common();
   cli::Flags& flags = command.flags;
   flags.topic("sweep");
   add_sizes(flags, "batch", bench.batch, "1..1024", "by doubling, or a list 1,100,4096");
   add_sizes(flags, "hidden", bench.hidden, "64..1024", "widths H, alike");
-  flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"}, "bf16: activations and copies of the weights");
+  flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"},
+      "bf16: activations and copies of the weights");
   flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
-  flags.choice("mode", bench.mode, {"eager,fused", "eager", "fused"}, "what is timed; both give the map");
+  flags.choice(
+      "mode", bench.mode, {"eager,fused", "eager", "fused"}, "what is timed; both give the map");
   cli::add_rules_flag(flags, bench.train.mode.rules);
-  flags.number("budget", bench.budget, 1, 1e6, "seconds; what does not fit is left out, the largest cells first, and said");
+  flags.number("budget", bench.budget, 1, 1e6,
+      "seconds; what does not fit is left out, the largest cells first, and said");
   flags.word("csv", bench.csv, "FILE", "write the cells as a table for other programs");
   cli::add_export_flags(flags, bench.files, {"html"}, "the map as a page: html");
   command.check = [] {
     resolve_step(bench.train);
     SINTER_CHECK(bench.is_map() || bench.files.formats.empty(), usage,
-                 cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode), "--mode eager,fused");
+        cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode),
+        "--mode eager,fused");
   };
   command.run = [&app](cli::Output& out) { return run_bench(app.common(), bench, out); };
 }

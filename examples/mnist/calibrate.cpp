@@ -12,7 +12,8 @@
 namespace sinter::mnist {
 
 void add_calibrate(cli::App& app) {
-  cli::Command& command = app.add("calibrate", "Measures the roofs that the profiler's tables judge by, and keeps them.");
+  cli::Command& command = app.add(
+      "calibrate", "Measures the roofs that the profiler's tables judge by, and keeps them.");
   command.run = [&app](cli::Output& out) {
     const cli::CommonFlags& common = app.common();
     const Device device = choose_device(common.device).first;
@@ -21,28 +22,28 @@ void add_calibrate(cli::App& app) {
     const std::string file = r.loaded ? "" : profiler::roofs_file(device);
     if (!file.empty()) profiler::save_roofs(r, file);
     out.result("on", r.key);
-    out.result("GEMM", fmt::format("f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops));
-    out.result("copy", fmt::format("{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs, cli::bytes(r.cache_bytes), r.dram_gbs));
+    out.result(
+        "GEMM", fmt::format("f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops));
+    out.result("copy", fmt::format("{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs,
+                           cli::bytes(r.cache_bytes), r.dram_gbs));
     out.result("host",
-               fmt::format("{:.2f} us per op{}", r.op_ns / 1e3,
-                           device == kCpu ? "" : fmt::format(", {:.2f} us per kernel of a graph, its gap included", r.floor_ns / 1e3)));
+        fmt::format("{:.2f} us per op{}", r.op_ns / 1e3,
+            device == kCpu ? ""
+                           : fmt::format(", {:.2f} us per kernel of a graph, its gap included",
+                                 r.floor_ns / 1e3)));
     out.result("profiler", fmt::format("{:.0f} ns per scope", r.scope_ns));
-    out.result("spread", fmt::format("{:.0f} % between the best and the usual run; other programs kept {:.1f} cores busy",
-                                     100 * r.spread, r.others_cores));
-    if (!r.loaded) out.note("kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
-    out.json({{"schema", "sinter.roofs/1"},
-              {"key", r.key},
-              {"f32_gflops", r.f32_gflops},
-              {"bf16_gflops", r.bf16_gflops},
-              {"cache_gbs", r.cache_gbs},
-              {"dram_gbs", r.dram_gbs},
-              {"cache_bytes", r.cache_bytes},
-              {"op_ns", r.op_ns},
-              {"floor_ns", r.floor_ns},
-              {"scope_ns", r.scope_ns},
-              {"spread", r.spread},
-              {"others_cores", r.others_cores},
-              {"file", file}});
+    out.result("spread",
+        fmt::format(
+            "{:.0f} % between the best and the usual run; other programs kept {:.1f} cores busy",
+            100 * r.spread, r.others_cores));
+    if (!r.loaded)
+      out.note(
+          "kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
+    out.json({{"schema", "sinter.roofs/1"}, {"key", r.key}, {"f32_gflops", r.f32_gflops},
+        {"bf16_gflops", r.bf16_gflops}, {"cache_gbs", r.cache_gbs}, {"dram_gbs", r.dram_gbs},
+        {"cache_bytes", r.cache_bytes}, {"op_ns", r.op_ns}, {"floor_ns", r.floor_ns},
+        {"scope_ns", r.scope_ns}, {"spread", r.spread}, {"others_cores", r.others_cores},
+        {"file", file}});
     if (r.loaded) profiler::save_roofs(r, "");  // says why they are not kept
     return 0;
   };

@@ -1,4 +1,5 @@
-// The commands of `mnist`, one file each. The functions add the command to the program; what it needs lives as long as the program.
+// The commands of `mnist`, one file each. The functions add the command to the program; what it
+// needs lives as long as the program.
 #pragma once
 
 #include "examples/cli/app.h"

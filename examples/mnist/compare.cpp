@@ -1,5 +1,6 @@
-// mnist compare: the same step eager and fused: are the numbers the same, what became fewer, and how much time does it take.
-// Parity is judged on one step from equal weights; what follows is the contest of examples/cli/contest.h.
+// mnist compare: the same step eager and fused: are the numbers the same, what became fewer, and
+// how much time does it take. Parity is judged on one step from equal weights; what follows is the
+// contest of examples/cli/contest.h.
 #include <fmt/format.h>
 
 #include "core/device/memory.h"
@@ -29,11 +30,13 @@ struct CompareFlags {
 
 struct Parity {
   Worst loss, gradients, state, weights;
-  double in_lr(double lr) const { return weights.absolute == 0 ? 0 : weights.absolute / lr; }  // the weights' difference
+  double in_lr(double lr) const {
+    return weights.absolute == 0 ? 0 : weights.absolute / lr;
+  }  // the weights' difference
 };
 
-// The trainers of a comparison: eager; fused; fused without weight_grad_update, which leaves no gradient to look at; and on cuda those of
-// the middle run and of the unfused replay.
+// The trainers of a comparison: eager; fused; fused without weight_grad_update, which leaves no
+// gradient to look at; and on cuda those of the middle run and of the unfused replay.
 struct Trainers {
   Trainer eager, fused, gradients;
   std::unique_ptr<Trainer> listed, replayed;
@@ -41,9 +44,11 @@ struct Trainers {
   Trainers(const TrainFlags& flags, Device device, int64_t steps)
       : eager(make(flags, device, steps, "eager", "none")),
         fused(make(flags, device, steps, "fused", flags.mode.rules)),
-        gradients(make(flags, device, steps, "fused", flags.mode.rules + (flags.mode.rules == "none" ? "" : ",-weight_grad_update"))) {
+        gradients(make(flags, device, steps, "fused",
+            flags.mode.rules + (flags.mode.rules == "none" ? "" : ",-weight_grad_update"))) {
     if (device.type != Device::Type::cuda) return;
-    listed.reset(new Trainer(make(flags, device, steps, "fused", flags.mode.rules, false)));  // a Trainer cannot move
+    listed.reset(new Trainer(
+        make(flags, device, steps, "fused", flags.mode.rules, false)));  // a Trainer cannot move
     replayed.reset(new Trainer(make(flags, device, steps, "fused", "none")));
   }
   std::string take_weights(const SavedModel& saved) {
@@ -55,7 +60,8 @@ struct Trainers {
   }
 
  private:
-  static Trainer make(TrainFlags flags, Device device, int64_t steps, const char* mode, const std::string& rules, bool cuda_graph = true) {
+  static Trainer make(TrainFlags flags, Device device, int64_t steps, const char* mode,
+      const std::string& rules, bool cuda_graph = true) {
     flags.mode.mode = mode, flags.mode.rules = rules, flags.mode.cuda_graph = cuda_graph;
     return Trainer(flags, make_model(flags.model, flags.common->seed, device), steps);
   }
@@ -72,7 +78,8 @@ void copy_state(Trainer& to, Trainer& from) {
 }
 
 Parity check_parity(Trainers& trainers, const Batch& batch) {
-  // Two recorded steps, then all three start the judged step from the state of the eager one and from the same draws.
+  // Two recorded steps, then all three start the judged step from the state of the eager one and
+  // from the same draws.
   for (int i = 0; i < 2; ++i) trainers.fused.step(batch), trainers.gradients.step(batch);
   copy_state(trainers.fused, trainers.eager);
   copy_state(trainers.gradients, trainers.eager);
@@ -87,35 +94,45 @@ Parity check_parity(Trainers& trainers, const Batch& batch) {
   parity.loss.see("loss", step(trainers.fused), loss);
   step(trainers.gradients);
   const auto each = [](Worst& worst, const nn::NamedTensors& fused, const nn::NamedTensors& eager) {
-    for (size_t i = 0; i < eager.size(); ++i) worst.see(eager[i].name, fused[i].tensor, eager[i].tensor);
+    for (size_t i = 0; i < eager.size(); ++i)
+      worst.see(eager[i].name, fused[i].tensor, eager[i].tensor);
   };
   const auto grads = [](Trainer& trainer) {
     nn::NamedTensors out;
-    for (const auto& [name, p] : trainer.model().named_parameters()) out.push_back({name, p.grad()});
+    for (const auto& [name, p] : trainer.model().named_parameters())
+      out.push_back({name, p.grad()});
     return out;
   };
   each(parity.gradients, grads(trainers.gradients), grads(trainers.eager));
-  each(parity.state, trainers.fused.optimizer().state_tensors(), trainers.eager.optimizer().state_tensors());
-  each(parity.weights, trainers.fused.model().named_parameters(), trainers.eager.model().named_parameters());
+  each(parity.state, trainers.fused.optimizer().state_tensors(),
+      trainers.eager.optimizer().state_tensors());
+  each(parity.weights, trainers.fused.model().named_parameters(),
+      trainers.eager.model().named_parameters());
   return parity;
 }
 
 void judge(const Parity& parity, const CompareFlags& flags, Device device, double lr) {
   const std::string& dtype = flags.train.model.dtype;
-  const double allowed = flags.contest.max_rel.value_or(dtype == "f32" ? 1e-5 : dtype == "tf32" ? 2e-3 : 2e-2);
+  const double allowed = flags.contest.max_rel.value_or(dtype == "f32"    ? 1e-5
+                                                        : dtype == "tf32" ? 2e-3
+                                                                          : 2e-2);
   const bool adam = flags.train.optimizer.optimizer != "sgd";
   for (const Worst* w : {&parity.loss, &parity.gradients, &parity.state}) {
     SINTER_CHECK(w->relative <= allowed, check,
-                 cat("compare: results differ: ", w == &parity.gradients ? "grad of " : "", w->where, ", max rel ",
-                     fmt::format("{:.1e}", w->relative), "; allowed ", allowed));
+        cat("compare: results differ: ", w == &parity.gradients ? "grad of " : "", w->where,
+            ", max rel ", fmt::format("{:.1e}", w->relative), "; allowed ", allowed));
   }
-  // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights may differ by lr/20 more, and by both
-  // signs of a step where a library, on one side, may cut operands to TF32 in a way of its own.
+  // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights
+  // may differ by lr/20 more, and by both signs of a step where a library, on one side, may cut
+  // operands to TF32 in a way of its own.
   const double magnified = dtype == "tf32" && device.type == Device::Type::cuda ? 2.01 : 0.05;
-  const bool close = parity.weights.relative <= allowed || (adam && parity.weights.absolute <= magnified * lr);
+  const bool close =
+      parity.weights.relative <= allowed || (adam && parity.weights.absolute <= magnified * lr);
   SINTER_CHECK(close, check,
-               cat("compare: results differ: ", parity.weights.where, ", max rel ", fmt::format("{:.1e}", parity.weights.relative), ", ",
-                   fmt::format("{:.1e}", parity.in_lr(lr)), " lr; allowed ", allowed, adam ? cat(" or ", magnified, " lr") : ""));
+      cat("compare: results differ: ", parity.weights.where, ", max rel ",
+          fmt::format("{:.1e}", parity.weights.relative), ", ",
+          fmt::format("{:.1e}", parity.in_lr(lr)), " lr; allowed ", allowed,
+          adam ? cat(" or ", magnified, " lr") : ""));
 }
 
 int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Output& out) {
@@ -123,7 +140,9 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   const Device device = choose_device(common.device).first;
   const char* type = device.type == Device::Type::cuda ? "cuda" : device == kCpu ? "cpu" : "simt";
   const profiler::Exports files =
-      compare.files.exports(fmt::format("{}_b{}_{}_{}", flags.model.model, flags.optimizer.batch, flags.model.dtype, type), true);
+      compare.files.exports(fmt::format("{}_b{}_{}_{}", flags.model.model, flags.optimizer.batch,
+                                flags.model.dtype, type),
+          true);
   if (!files.formats.empty()) files.check(compare.files.force);
   manual_seed(common.seed);
   DataOptions wanted = flags.data.options(flags.model.classes);
@@ -132,67 +151,67 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   Dataset data = load_dataset(wanted);
   data.to(device);
   Batches batches(data.train, {.size = rows,
-                               .shuffle = true,
-                               .seed = common.seed,
-                               .dtype = flags.model.batch_dtype(),
-                               .normalize = flags.data.normalization(),
-                               .device = device});
+                                  .shuffle = true,
+                                  .seed = common.seed,
+                                  .dtype = flags.model.batch_dtype(),
+                                  .normalize = flags.data.normalization(),
+                                  .device = device});
   const Batch batch = batches.next();
-  const std::string title =
-      fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}", flags.model.describe(), batch.labels.numel(),
-                  flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "", flags.model.dtype,
-                  flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"), flags.mode.rules);
+  const std::string title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
+      flags.model.describe(), batch.labels.numel(),
+      flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
+      flags.model.dtype, flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
+      flags.mode.rules);
   out.note("data", fmt::format("{}: one batch of {}", data.description, batch.labels.numel()));
 
   const cli::ContestFlags& rounds = compare.contest;
   Trainers trainers(flags, device, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup));
-  if (compare.saved) out.note("model", fmt::format("{} ({})", escaped(compare.saved->path), trainers.take_weights(*compare.saved)));
+  if (compare.saved)
+    out.note("model", fmt::format("{} ({})", escaped(compare.saved->path),
+                          trainers.take_weights(*compare.saved)));
   const Parity parity = check_parity(trainers, batch);
   cli::Contest contest{.device = device,
-                       .title = title,
-                       .eager = [&] { trainers.eager.step(batch); },
-                       .fused = [&] { trainers.fused.step(batch); },
-                       .step = trainers.fused.captured_step(),
-                       .rules = flags.mode.rules,
-                       .dtype = flags.model.dtype,
-                       .explain = flags.mode.explain};
+      .title = title,
+      .eager = [&] { trainers.eager.step(batch); },
+      .fused = [&] { trainers.fused.step(batch); },
+      .step = trainers.fused.captured_step(),
+      .rules = flags.mode.rules,
+      .dtype = flags.model.dtype,
+      .explain = flags.mode.explain};
   if (trainers.listed) {
     contest.listed = [&] { trainers.listed->step(batch); };
     contest.eager_replayed = [&] { trainers.replayed->step(batch); };
     contest.eager_step = trainers.replayed->captured_step();
     for (int i = 0; i < 3; ++i) contest.listed(), contest.eager_replayed();
   }
-  if (contest.timed()) out.note("rounds", fmt::format("{}; as many again under the profiler", contest.rounds(rounds)));
+  if (contest.timed())
+    out.note("rounds", fmt::format("{}; as many again under the profiler", contest.rounds(rounds)));
   note_emulator(device, out);
   cli::catch_signals();
   const cli::Outcome outcome = cli::run_contest(contest, rounds, out);
   const double lr = trainers.eager.lr_of(0);
-  const std::string worst = parity.gradients.name.empty() ? "" : fmt::format(" ({})", parity.gradients.name);
+  const std::string worst =
+      parity.gradients.name.empty() ? "" : fmt::format(" ({})", parity.gradients.name);
   cli::print_contest(contest, rounds, outcome,
-                     fmt::format("parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr", parity.loss.relative,
-                                 parity.gradients.relative, worst, parity.state.relative, parity.in_lr(lr)),
-                     out);
+      fmt::format("parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr",
+          parity.loss.relative, parity.gradients.relative, worst, parity.state.relative,
+          parity.in_lr(lr)),
+      out);
   cli::write_files(files, outcome, rounds,
-                   {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command, cli::build_name(),
-                    std::to_string(common.seed), flags.optimizer.batch},
-                   out);
+      {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command, cli::build_name(),
+          std::to_string(common.seed), flags.optimizer.batch},
+      out);
   if (!flags.mode.dump_graph.empty()) cli::write_graphs(flags.mode.dump_graph, contest.captured());
   nlohmann::ordered_json object = {{"schema", "sinter.compare/1"},
-                                   {"model", flags.model.describe()},
-                                   {"batch", batch.labels.numel()},
-                                   {"dtype", flags.model.dtype},
-                                   {"optimizer", flags.optimizer.optimizer},
-                                   {"device", device.str()},
-                                   {"threads", num_threads()},
-                                   {"rules", flags.mode.rules},
-                                   {"parity",
-                                    {{"loss", parity.loss.relative},
-                                     {"gradients", parity.gradients.relative},
-                                     {"state", parity.state.relative},
-                                     {"weights_lr", parity.in_lr(lr)}}}};
+      {"model", flags.model.describe()}, {"batch", batch.labels.numel()},
+      {"dtype", flags.model.dtype}, {"optimizer", flags.optimizer.optimizer},
+      {"device", device.str()}, {"threads", num_threads()}, {"rules", flags.mode.rules},
+      {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
+                     {"state", parity.state.relative}, {"weights_lr", parity.in_lr(lr)}}}};
   cli::add_json(object, contest, outcome);
   out.json(object);
-  if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
+  if (cli::interrupted())
+    return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
   judge(parity, compare, device, lr);
   cli::judge("compare", rounds.view, outcome.measured(contest));
   return 0;
@@ -202,13 +221,14 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
 
 void add_compare(cli::App& app) {
   static CompareFlags compare;
-  cli::Command& command = app.add(
-      "compare",
-      "Runs the same training step eager and fused, interleaved: what became fewer, how long it takes, and that the numbers are the same.");
+  cli::Command& command = app.add("compare",
+      "Runs the same training step eager and fused, interleaved: what became fewer, how long it "
+      "takes, and that the numbers are the same.");
   compare.train.common = &app.common();
   add_data_flags(command.flags, compare.train.data);
   add_model_flags(command.flags, compare.train.model);
-  command.flags.word("from", compare.from, "RUN|FILE", "a run folder or a safetensors file").standard = "new weights";
+  command.flags.word("from", compare.from, "RUN|FILE", "a run folder or a safetensors file")
+      .standard = "new weights";
   add_step_flags(command.flags, compare.train.optimizer);
   command.flags.topic("comparison");
   cli::add_fusion_flags(command.flags, compare.train.mode);

@@ -1,4 +1,5 @@
-// mnist data: `verify [WHAT]`, the data doctor; `make DIR`, the synthetic digits as the four files of MNIST.
+// mnist data: `verify [WHAT]`, the data doctor; `make DIR`, the synthetic digits as the four files
+// of MNIST.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,23 +34,19 @@ int verify(const DataCommandFlags& flags, cli::Output& out) {
     object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"sha256", file.sha}});
   }
   for (const DataReport::Set& set : report.sets) {
-    text += fmt::format("{:<7} {} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}\n", set.name, cli::grouped(set.size()),
-                        set.darkest, set.brightest, set.mean, set.blank, set.repeated);
+    text += fmt::format("{:<7} {} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}\n",
+        set.name, cli::grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank,
+        set.repeated);
     std::vector<std::string> counts;
-    for (size_t label = 0; label < set.counts.size(); ++label) counts.push_back(fmt::format("{}: {}", label, set.counts[label]));
+    for (size_t label = 0; label < set.counts.size(); ++label)
+      counts.push_back(fmt::format("{}: {}", label, set.counts[label]));
     text += fmt::format("labels  {}\n", cli::join(counts, "  "));
-    text +=
-        fmt::format("means   class means are right for {:.1f} % of {}, wanted {:.1f}\n", 100 * set.class_means, set.name, 100 * set.wanted);
-    object["sets"].push_back({{"set", set.name},
-                              {"images", set.size()},
-                              {"labels", set.counts},
-                              {"pixel_min", set.darkest},
-                              {"pixel_mean", set.mean},
-                              {"pixel_max", set.brightest},
-                              {"blank", set.blank},
-                              {"repeated", set.repeated},
-                              {"class_means", set.class_means},
-                              {"wanted", set.wanted}});
+    text += fmt::format("means   class means are right for {:.1f} % of {}, wanted {:.1f}\n",
+        100 * set.class_means, set.name, 100 * set.wanted);
+    object["sets"].push_back({{"set", set.name}, {"images", set.size()}, {"labels", set.counts},
+        {"pixel_min", set.darkest}, {"pixel_mean", set.mean}, {"pixel_max", set.brightest},
+        {"blank", set.blank}, {"repeated", set.repeated}, {"class_means", set.class_means},
+        {"wanted", set.wanted}});
   }
   if (report.sorted) text += "order   the training images are sorted by label\n";
   object["sorted_by_label"] = report.sorted;
@@ -63,14 +60,16 @@ int verify(const DataCommandFlags& flags, cli::Output& out) {
   return 0;
 }
 
-void write_set(const fs::path& folder, const char* set, uint64_t seed, uint64_t first, int64_t n, cli::Output& out) {
+void write_set(const fs::path& folder, const char* set, uint64_t seed, uint64_t first, int64_t n,
+    cli::Output& out) {
   std::vector<uint8_t> images(static_cast<size_t>(n) * kImagePixels);
   std::vector<int32_t> labels(static_cast<size_t>(n));
   draw_digits(seed, first, images, labels);
   const std::string stem = (folder / set).string();
   write_idx(stem + "-images-idx3-ubyte", {n, kImageSide, kImageSide}, images);
   write_idx(stem + "-labels-idx1-ubyte", {n}, std::vector<uint8_t>(labels.begin(), labels.end()));
-  out.result("wrote", fmt::format("{}-images-idx3-ubyte, {}-labels-idx1-ubyte: {} digits", escaped(stem), set, cli::grouped(n)));
+  out.result("wrote", fmt::format("{}-images-idx3-ubyte, {}-labels-idx1-ubyte: {} digits",
+                          escaped(stem), set, cli::grouped(n)));
 }
 
 int make(const DataCommandFlags& flags, cli::Output& out) {
@@ -79,15 +78,14 @@ int make(const DataCommandFlags& flags, cli::Output& out) {
   fs::create_directories(folder, error);
   const std::string shown = sinter::shown(flags.what);
   SINTER_CHECK(fs::is_directory(folder, error), checkpoint,
-               cat("data: cannot make the folder: ", shown, "; ", error ? error.message() : "a file is there"));
-  SINTER_CHECK(fs::is_empty(folder, error), usage, cat("usage: folder is not empty: ", shown), "mnist data make ANOTHER");
+      cat("data: cannot make the folder: ", shown, "; ",
+          error ? error.message() : "a file is there"));
+  SINTER_CHECK(fs::is_empty(folder, error), usage, cat("usage: folder is not empty: ", shown),
+      "mnist data make ANOTHER");
   write_set(folder, "train", flags.data_seed, 0, flags.train, out);
   write_set(folder, "t10k", flags.data_seed, kFirstTestDigit, flags.test, out);
-  out.json({{"schema", "sinter.data-make/1"},
-            {"folder", flags.what},
-            {"train", flags.train},
-            {"test", flags.test},
-            {"data_seed", std::to_string(flags.data_seed)}});
+  out.json({{"schema", "sinter.data-make/1"}, {"folder", flags.what}, {"train", flags.train},
+      {"test", flags.test}, {"data_seed", std::to_string(flags.data_seed)}});
   out.note("next", fmt::format("mnist train --data {}", escaped(flags.what)));
   return 0;
 }
@@ -97,8 +95,9 @@ int make(const DataCommandFlags& flags, cli::Output& out) {
 void add_data(cli::App& app) {
   static DataCommandFlags flags;
   cli::Command& command = app.add("data",
-                                  "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits as four "
-                                  "MNIST files.");
+      "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
+      "as four "
+      "MNIST files.");
   command.inputs = &flags.words;
   command.inputs_name = "verify [WHAT] | make DIR";
   command.flags.topic("verify");
@@ -106,26 +105,34 @@ void add_data(cli::App& app) {
   command.flags.topic("make");
   command.flags.integer("train", flags.train, 1, 10'000'000, "digits for training");
   command.flags.integer("test", flags.test, 1, 10'000'000, "digits for the test");
-  command.flags.seed("data-seed", flags.data_seed, "other digits; 1 are those that train draws itself");
+  command.flags.seed(
+      "data-seed", flags.data_seed, "other digits; 1 are those that train draws itself");
   command.check = [&command] {
     if (command.flags.given("print-config")) return;
     const std::vector<std::string>& words = flags.words;
     const std::vector<std::string> known{"verify", "make"};
-    SINTER_CHECK(!words.empty(), usage, "usage: data: what to do is missing; allowed verify, make", "mnist data verify");
+    SINTER_CHECK(!words.empty(), usage, "usage: data: what to do is missing; allowed verify, make",
+        "mnist data verify");
     SINTER_CHECK(words[0] == "verify" || words[0] == "make", usage,
-                 cat("usage: unknown word: ", escaped(words[0]), " for data; ", cli::nearest_or_all(words[0], known)), "mnist data --help");
+        cat("usage: unknown word: ", escaped(words[0]), " for data; ",
+            cli::nearest_or_all(words[0], known)),
+        "mnist data --help");
     const bool makes = words[0] == "make";
     SINTER_CHECK(words.size() <= 2 && (words.size() == 2 || !makes), usage,
-                 cat("usage: data ", words[0], ": ", words.size() - 1, " places given, wanted ", makes ? "1" : "at most 1"),
-                 makes ? "mnist data make DIR" : "mnist data verify DIR");
+        cat("usage: data ", words[0], ": ", words.size() - 1, " places given, wanted ",
+            makes ? "1" : "at most 1"),
+        makes ? "mnist data make DIR" : "mnist data verify DIR");
     for (const char* name : {"train", "test", "data-seed", "classes"}) {
       const bool fits = (std::string_view(name) != "classes") == makes;
       SINTER_CHECK(fits || command.flags[name].source != cli::Source::command_line, usage,
-                   cat("usage: --", name, " is a flag of data ", makes ? "verify" : "make", ": given for data ", words[0]));
+          cat("usage: --", name, " is a flag of data ", makes ? "verify" : "make",
+              ": given for data ", words[0]));
     }
     if (words.size() == 2) flags.what = words[1];
   };
-  command.run = [](cli::Output& out) { return flags.words[0] == "verify" ? verify(flags, out) : make(flags, out); };
+  command.run = [](cli::Output& out) {
+    return flags.words[0] == "verify" ? verify(flags, out) : make(flags, out);
+  };
 }
 
 }  // namespace sinter::mnist

@@ -1,5 +1,5 @@
-// mnist doctor: what this build is, what this machine has, and whether each device computes what it should. With a FILE: is the checkpoint
-// whole, and what is in it.
+// mnist doctor: what this build is, what this machine has, and whether each device computes what it
+// should. With a FILE: is the checkpoint whole, and what is in it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -44,14 +44,17 @@ class Doctor {
       return true;
     } catch (const Error& error) {
       line("FAIL", what, error.message());
-      if (first_.empty()) first_ = cat(what, ": ", error.hint().empty() ? error.message() : error.hint());
+      if (first_.empty())
+        first_ = cat(what, ": ", error.hint().empty() ? error.message() : error.hint());
       return false;
     }
   }
   int finish(const std::vector<std::string>& devices) {
     const bool good = first_.empty();
-    out_.result_text(good ? fmt::format("ready: {}\n", cli::join(devices)) : fmt::format("fix first: {}\n", first_));
-    out_.json({{"schema", "sinter.doctor/1"}, {"ready", good}, {"devices", devices}, {"checks", checks_}});
+    out_.result_text(good ? fmt::format("ready: {}\n", cli::join(devices))
+                          : fmt::format("fix first: {}\n", first_));
+    out_.json({{"schema", "sinter.doctor/1"}, {"ready", good}, {"devices", devices},
+        {"checks", checks_}});
     return good ? 0 : cli::exit_code(Error::Kind::check);
   }
 
@@ -62,11 +65,14 @@ class Doctor {
 };
 
 void look_at_build(Doctor& doctor, std::string_view git_id) {
-  doctor.ok("version", fmt::format("sinter {}, {}", cli::kVersion, git_id.empty() ? "not from git" : git_id));
+  doctor.ok("version",
+      fmt::format("sinter {}, {}", cli::kVersion, git_id.empty() ? "not from git" : git_id));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  doctor.note("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ", with sanitizers: times mean little"));
+  doctor.note("build",
+      cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ", with sanitizers: times mean little"));
 #elif !defined(NDEBUG)
-  doctor.note("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ": made to find errors, times mean little"));
+  doctor.note("build",
+      cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ": made to find errors, times mean little"));
 #else
   doctor.ok("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE));
 #endif
@@ -74,14 +80,19 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
   for (const char* name : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
     if (cpu_has(name)) sets.push_back(name);
   }
-  doctor.ok("isa", fmt::format("{}; {}", sets.empty() ? "no vector extensions known" : cli::join(sets),
-                               cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time"));
+  doctor.ok(
+      "isa", fmt::format("{}; {}", sets.empty() ? "no vector extensions known" : cli::join(sets),
+                 cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time"));
   doctor.line(has_onednn() ? "ok" : "note", "products",
-              cat(gemm_backend_name(), has_onednn() ? "" : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
+      cat(gemm_backend_name(),
+          has_onednn()
+              ? ""
+              : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
   for (const OptionalLibrary& library : optional_libraries()) {
     const bool there = !library.version.empty();
     doctor.line(there ? "ok" : "note", library.name,
-                there ? library.version : fmt::format("not in this build ({}): no {}", library.package, library.lost));
+        there ? library.version
+              : fmt::format("not in this build ({}): no {}", library.package, library.lost));
   }
 }
 
@@ -104,7 +115,8 @@ Batch first_batch(int64_t size, Device device) {
 
 void look_at_threads(Doctor& doctor, cli::CommonFlags& common) {
   const TrainFlags flags = job(common, {256, 128}, "eager");
-  doctor.ok("threads", fmt::format("{} cores; {}", available_cores(), choose_threads(flags, first_batch(flags.optimizer.batch, kCpu))));
+  doctor.ok("threads", fmt::format("{} cores; {}", available_cores(),
+                           choose_threads(flags, first_batch(flags.optimizer.batch, kCpu))));
 }
 
 // Is there a card; and what it is, or why not.
@@ -125,9 +137,10 @@ bool look_at_cuda(Doctor& doctor) {
     SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
     SINTER_CUDA_CALL(cudaMemGetInfo(&free, &total));
     const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
-    return fmt::format("driver for CUDA {}, runtime {}, code for {}; {} card(s), first sm_{}{}, {} of {} free", version(driver),
-                       version(CUDART_VERSION), SINTER_CUDA_CODE, count, major, minor, cli::bytes(static_cast<int64_t>(free)),
-                       cli::bytes(static_cast<int64_t>(total)));
+    return fmt::format(
+        "driver for CUDA {}, runtime {}, code for {}; {} card(s), first sm_{}{}, {} of {} free",
+        version(driver), version(CUDART_VERSION), SINTER_CUDA_CODE, count, major, minor,
+        cli::bytes(static_cast<int64_t>(free)), cli::bytes(static_cast<int64_t>(total)));
   });
 #else
   return true;
@@ -138,25 +151,30 @@ void look_at_data(Doctor& doctor) {
   doctor.check("data", [] {
     const Dataset data = load_dataset({.val = 0});
     std::vector<std::string> sums;
-    for (size_t i = 0; i < data.files.size(); ++i) sums.push_back(data.files.size() == 4 ? check_sha256(data.files[i], i) : "not checked");
-    return cat(data.description, data.files.empty() ? "; scripts/download_mnist fetches MNIST" : "; sha256 " + cli::join(sums));
+    for (size_t i = 0; i < data.files.size(); ++i)
+      sums.push_back(data.files.size() == 4 ? check_sha256(data.files[i], i) : "not checked");
+    return cat(data.description, data.files.empty() ? "; scripts/download_mnist fetches MNIST"
+                                                    : "; sha256 " + cli::join(sums));
   });
 }
 
 void look_at_disk(Doctor& doctor) {
   doctor.check("disk", [] {
     std::error_code none;
-    const fs::path folder = fs::is_directory("runs", none) ? fs::current_path() / "runs" : fs::current_path();
-    AtomicFile((folder / "doctor").string(), "disk").write("can this be written?");  // never committed: nothing stays
+    const fs::path folder =
+        fs::is_directory("runs", none) ? fs::current_path() / "runs" : fs::current_path();
+    AtomicFile((folder / "doctor").string(), "disk")
+        .write("can this be written?");  // never committed: nothing stays
     return fmt::format("{} can be written, {} free", escaped(folder.string()),
-                       cli::bytes(static_cast<int64_t>(fs::space(folder).available)));
+        cli::bytes(static_cast<int64_t>(fs::space(folder).available)));
   });
 }
 
 void look_at_terminal(Doctor& doctor) {
   const auto kind = [](int fd) { return cli::is_terminal(fd) ? "a terminal" : "no terminal"; };
-  doctor.ok("terminal", fmt::format("stdout {}, stderr {}, {} columns, colour {}", kind(STDOUT_FILENO), kind(STDERR_FILENO),
-                                    cli::terminal_width(), cli::wants_color(STDOUT_FILENO, "auto") ? "on" : "off"));
+  doctor.ok("terminal", fmt::format("stdout {}, stderr {}, {} columns, colour {}",
+                            kind(STDOUT_FILENO), kind(STDERR_FILENO), cli::terminal_width(),
+                            cli::wants_color(STDOUT_FILENO, "auto") ? "on" : "off"));
 }
 
 // Largest difference, over the largest value of `b`.
@@ -166,31 +184,41 @@ double difference(const Tensor& a, const Tensor& b) {
   return worst.relative;
 }
 
-// One product against f64, 20 training steps, and a fused step against an eager one from equal weights.
+// One product against f64, 20 training steps, and a fused step against an eager one from equal
+// weights.
 std::string self_test(Device device, cli::CommonFlags& common) {
   constexpr double kAllowed = 1e-5;
   constexpr int kSteps = 20;
   const Batch batch = first_batch(32, device);
-  const TrainFlags eager_flags = job(common, {24, 16}, "eager"), fused_flags = job(common, {24, 16}, "fused");
+  const TrainFlags eager_flags = job(common, {24, 16}, "eager"),
+                   fused_flags = job(common, {24, 16}, "fused");
   const auto model = make_model(eager_flags.model, 1, device);
   const auto as_f64 = [](const Tensor& t) { return cast(detach(t).to(kCpu), DType::f64); };
   const Tensor weight = detach(model->parameters()[0]);
-  const double product = difference(linear(batch.images, weight), linear(as_f64(batch.images), as_f64(weight)));
+  const double product =
+      difference(linear(batch.images, weight), linear(as_f64(batch.images), as_f64(weight)));
   SINTER_CHECK(product <= kAllowed, check,
-               fmt::format("{}: linear differs from f64 on the cpu by {:.1e}, allowed {:.0e}", device.str(), product, kAllowed));
+      fmt::format("{}: linear differs from f64 on the cpu by {:.1e}, allowed {:.0e}", device.str(),
+          product, kAllowed));
 
-  Trainer eager(eager_flags, model, kSteps), fused(fused_flags, make_model(fused_flags.model, 1, device), kSteps);
-  for (int i = 0; i < 2; ++i) eager.step(batch), fused.step(batch);  // recorded as they run eagerly: the weights stay equal
+  Trainer eager(eager_flags, model, kSteps),
+      fused(fused_flags, make_model(fused_flags.model, 1, device), kSteps);
+  for (int i = 0; i < 2; ++i)
+    eager.step(batch), fused.step(batch);  // recorded as they run eagerly: the weights stay equal
   const double step = difference(fused.step(batch), eager.step(batch));
   SINTER_CHECK(step <= kAllowed, check,
-               fmt::format("{}: the losses of a fused step differ by {:.1e}, allowed {:.0e}", device.str(), step, kAllowed));
+      fmt::format("{}: the losses of a fused step differ by {:.1e}, allowed {:.0e}", device.str(),
+          step, kAllowed));
   const double first = fused.state().last_loss;
   for (int i = 3; i < kSteps; ++i) fused.step(batch);
   const double last = fused.state().last_loss;
   SINTER_CHECK(last < first, check,
-               fmt::format("{}: {} steps on one batch do not lower the loss: {:.4f}, then {:.4f}", device.str(), kSteps, first, last));
-  return fmt::format("linear is right to {:.0e}, a fused step to {:.0e}; {} steps take the loss from {:.2f} to {:.2f}", product, step,
-                     kSteps, first, last);
+      fmt::format("{}: {} steps on one batch do not lower the loss: {:.4f}, then {:.4f}",
+          device.str(), kSteps, first, last));
+  return fmt::format(
+      "linear is right to {:.0e}, a fused step to {:.0e}; {} steps take the loss from {:.2f} to "
+      "{:.2f}",
+      product, step, kSteps, first, last);
 }
 
 int look_at_file(const std::string& path, cli::Output& out) {
@@ -203,16 +231,17 @@ int look_at_file(const std::string& path, cli::Output& out) {
     const int64_t size = tensor.numel() * static_cast<int64_t>(size_of(tensor.dtype()));
     bytes += size;
     if (!name.starts_with("sinter.")) weights.push_back({name, tensor});
-    text += fmt::format("  {:<40} {}{}\n", escaped(name), name_of(tensor.dtype()), tensor.shape().str());
-    object["tensors"].push_back({{"name", name},
-                                 {"dtype", name_of(tensor.dtype())},
-                                 {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
+    text += fmt::format(
+        "  {:<40} {}{}\n", escaped(name), name_of(tensor.dtype()), tensor.shape().str());
+    object["tensors"].push_back({{"name", name}, {"dtype", name_of(tensor.dtype())},
+        {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
   }
-  out.result("ok", fmt::format("{}: {} tensors, {}, crc32 {}", escaped(path), file.tensors.size(), cli::bytes(bytes),
-                               file.crc_checked ? "agrees" : "is not in the file"));
+  out.result("ok", fmt::format("{}: {} tensors, {}, crc32 {}", escaped(path), file.tensors.size(),
+                       cli::bytes(bytes), file.crc_checked ? "agrees" : "is not in the file"));
   out.result("model", nn::architecture(weights));
   for (const std::string& note : file.notes) out.result("note", note);
-  for (const auto& [key, value] : file.metadata) out.result("holds", fmt::format("{}, {} characters", escaped(key), value.size()));
+  for (const auto& [key, value] : file.metadata)
+    out.result("holds", fmt::format("{}, {} characters", escaped(key), value.size()));
   out.result_text(text);
   object["bytes"] = bytes;
   object["crc_checked"] = file.crc_checked;
@@ -225,13 +254,15 @@ int look_at_file(const std::string& path, cli::Output& out) {
 
 void add_doctor(cli::App& app, const char* git_id) {
   static std::vector<std::string> files;
-  cli::Command& command =
-      app.add("doctor", "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a checkpoint.");
+  cli::Command& command = app.add("doctor",
+      "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
+      "checkpoint.");
   command.inputs = &files;
   command.inputs_name = "[FILE]";
   command.check = [] {
     SINTER_CHECK(files.size() <= 1, usage,
-                 cat("usage: doctor: ", files.size(), " files given, at most 1: the second is ", escaped(files.back())));
+        cat("usage: doctor: ", files.size(), " files given, at most 1: the second is ",
+            escaped(files.back())));
   };
   command.run = [&app, git_id](cli::Output& out) {
     if (!files.empty()) return look_at_file(files[0], out);

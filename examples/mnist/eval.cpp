@@ -20,7 +20,8 @@ struct EvalFlags {
   bool confusion = false;
 };
 
-int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags& eval, cli::Output& out) {
+int run_eval(
+    const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags& eval, cli::Output& out) {
   const Device device = choose_device(common.device).first;
   SavedModel saved = read_model(eval.from.from);
   const auto model = build_model(saved, device);
@@ -28,28 +29,32 @@ int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags&
   Dataset data = load_dataset(eval.from.data.options(saved.flags.model.classes));
   data.to(device);
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
-  SINTER_CHECK(split.size() > 0, data, cat("data: the set is empty: --set ", eval.set, " of ", data.name, " has 0 images"));
+  SINTER_CHECK(split.size() > 0, data,
+      cat("data: the set is empty: --set ", eval.set, " of ", data.name, " has 0 images"));
   out.note("model", fmt::format("{}   {}", saved.flags.model.describe(), escaped(saved.path)));
   for (const std::string& note : saved.notes) out.note("note", note);
   note_emulator(device, out);
-  out.note("data", fmt::format("{}: {} {} images", data.description, eval.set, cli::grouped(split.size())));
+  out.note("data",
+      fmt::format("{}: {} {} images", data.description, eval.set, cli::grouped(split.size())));
   note_other_data(saved, data, out);
 
   const Evaluation e = evaluate(*model, split,
-                                {.batch = eval.batch,
-                                 .dtype = saved.flags.model.batch_dtype(),
-                                 .normalize = eval.from.data.normalization(),
-                                 .classes = saved.flags.model.classes,
-                                 .worst = eval.worst});
+      {.batch = eval.batch,
+          .dtype = saved.flags.model.batch_dtype(),
+          .normalize = eval.from.data.normalization(),
+          .classes = saved.flags.model.classes,
+          .worst = eval.worst});
   if (!e.complete) return cli::exit_code(Error::Kind::interrupted);
   out.result(eval.set, e.summary());
   out.result_text("\n" + class_table(e));
   if (eval.confusion) out.result_text("\n" + confusion_table(e));
   if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
-  nlohmann::ordered_json object = {{"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
+  nlohmann::ordered_json object = {
+      {"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
   add_json(object, e);
   for (const auto& item : e.worst)
-    object["worst"].push_back({{"item", item.index}, {"label", item.label}, {"read_as", item.read_as}, {"loss", item.loss}});
+    object["worst"].push_back({{"item", item.index}, {"label", item.label},
+        {"read_as", item.read_as}, {"loss", item.loss}});
   out.json(object);
   return 0;
 }
@@ -58,12 +63,14 @@ int run_eval(const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags&
 
 void add_eval(cli::App& app) {
   static EvalFlags eval;
-  cli::Command& command = app.add("eval", "Reads a set of digits with a saved model: loss, accuracy, and where it errs.");
+  cli::Command& command = app.add(
+      "eval", "Reads a set of digits with a saved model: loss, accuracy, and where it errs.");
   add_from_flags(command.flags, eval.from);
   command.flags.choice("set", eval.set, {"test", "val", "train"}, "");
   command.flags.integer("eval-batch-size", eval.batch, 1, 1'000'000, "");
   command.flags.topic("report");
-  command.flags.toggle("confusion", eval.confusion, "the table of labels and what they were read as");
+  command.flags.toggle(
+      "confusion", eval.confusion, "the table of labels and what they were read as");
   command.flags.integer("worst", eval.worst, 0, 1'000'000, "items read worst");
   command.run = [&app, &command](cli::Output& out) {
     cli::catch_signals();

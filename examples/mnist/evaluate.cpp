@@ -17,14 +17,18 @@ std::vector<Evaluation::Item> confusions_by_count(const Evaluation& e) {
   std::vector<Evaluation::Item> out;  // index is the count
   for (int64_t label = 0; label < e.classes; ++label) {
     for (int64_t read = 0; read < e.classes; ++read) {
-      if (label != read && e.count(label, read) > 0) out.push_back({e.count(label, read), label, read, 0});
+      if (label != read && e.count(label, read) > 0)
+        out.push_back({e.count(label, read), label, read, 0});
     }
   }
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.index > b.index; });
+  std::stable_sort(
+      out.begin(), out.end(), [](const auto& a, const auto& b) { return a.index > b.index; });
   return out;
 }
 
-double ratio(int64_t a, int64_t b) { return b ? static_cast<double>(a) / static_cast<double>(b) : 0; }
+double ratio(int64_t a, int64_t b) {
+  return b ? static_cast<double>(a) / static_cast<double>(b) : 0;
+}
 
 struct ClassRow {
   int64_t label, images;
@@ -36,7 +40,8 @@ std::vector<ClassRow> class_rows(const Evaluation& e) {
     int64_t images = 0, read = 0;
     for (int64_t k = 0; k < e.classes; ++k) images += e.count(c, k), read += e.count(k, c);
     const int64_t right = e.count(c, c);
-    rows.push_back({c, images, ratio(right, read), ratio(right, images), ratio(2 * right, images + read)});
+    rows.push_back(
+        {c, images, ratio(right, read), ratio(right, images), ratio(2 * right, images + read)});
   }
   return rows;
 }
@@ -47,11 +52,12 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
   const NoGrad no_grad;
   const nn::EvalMode evaluation_mode(model);
   Batches batches(split, {.size = options.batch,
-                          .shuffle = false,
-                          .dtype = options.dtype,
-                          .normalize = options.normalize,
-                          .device = model.parameters()[0].device()});
-  Evaluation e{.classes = options.classes, .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
+                             .shuffle = false,
+                             .dtype = options.dtype,
+                             .normalize = options.normalize,
+                             .device = model.parameters()[0].device()});
+  Evaluation e{.classes = options.classes,
+      .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
   const auto worse = [](const Evaluation::Item& a, const Evaluation::Item& b) {
     return a.loss > b.loss;
   };  // the heap's top is the least bad
@@ -86,12 +92,14 @@ std::string Evaluation::confused_most() const {
   std::string text;
   const auto list = confusions_by_count(*this);
   for (size_t i = 0; i < std::min<size_t>(list.size(), 3); ++i)
-    text += fmt::format("{}{}->{} ({})", i ? "  " : "", list[i].label, list[i].read_as, list[i].index);
+    text +=
+        fmt::format("{}{}->{} ({})", i ? "  " : "", list[i].label, list[i].read_as, list[i].index);
   return text.empty() ? "none" : text;
 }
 
 std::string Evaluation::summary() const {
-  return fmt::format("{}  loss {:.4f}   confused most: {}", cli::proportion(correct, images), loss(), confused_most());
+  return fmt::format("{}  loss {:.4f}   confused most: {}", cli::proportion(correct, images),
+      loss(), confused_most());
 }
 
 void add_json(nlohmann::ordered_json& object, const Evaluation& e) {
@@ -100,17 +108,19 @@ void add_json(nlohmann::ordered_json& object, const Evaluation& e) {
   object["accuracy_half_width"] = cli::wilson_half_width(e.correct, e.images);
   object["loss"] = e.loss();
   for (const ClassRow& row : class_rows(e))
-    object["classes"].push_back(
-        {{"label", row.label}, {"images", row.images}, {"precision", row.precision}, {"recall", row.recall}, {"f1", row.f1}});
+    object["classes"].push_back({{"label", row.label}, {"images", row.images},
+        {"precision", row.precision}, {"recall", row.recall}, {"f1", row.f1}});
   for (int64_t c = 0; c < e.classes; ++c)
-    object["confusion"].push_back(std::vector<int64_t>(e.confusion.begin() + c * e.classes, e.confusion.begin() + (c + 1) * e.classes));
+    object["confusion"].push_back(std::vector<int64_t>(
+        e.confusion.begin() + c * e.classes, e.confusion.begin() + (c + 1) * e.classes));
 }
 
 std::string class_table(const Evaluation& e) {
-  std::string out = fmt::format("{:<7} {:>9} {:>9} {:>7} {:>8}\n", "class", "precision", "recall", "F1", "images");
+  std::string out = fmt::format(
+      "{:<7} {:>9} {:>9} {:>7} {:>8}\n", "class", "precision", "recall", "F1", "images");
   for (const ClassRow& row : class_rows(e))
-    out += fmt::format("{:<7} {:>7.1f} % {:>7.1f} % {:>7.3f} {:>8}\n", row.label, 100 * row.precision, 100 * row.recall, row.f1,
-                       cli::grouped(row.images));
+    out += fmt::format("{:<7} {:>7.1f} % {:>7.1f} % {:>7.3f} {:>8}\n", row.label,
+        100 * row.precision, 100 * row.recall, row.f1, cli::grouped(row.images));
   return out;
 }
 
@@ -119,7 +129,8 @@ std::string confusion_table(const Evaluation& e) {
   for (int64_t c = 0; c < e.classes; ++c) out += fmt::format("{:>6}", c);
   for (int64_t label = 0; label < e.classes; ++label) {
     out += fmt::format("\n{:<8}", label);
-    for (int64_t read = 0; read < e.classes; ++read) out += e.count(label, read) ? fmt::format("{:>6}", e.count(label, read)) : "     .";
+    for (int64_t read = 0; read < e.classes; ++read)
+      out += e.count(label, read) ? fmt::format("{:>6}", e.count(label, read)) : "     .";
   }
   return out + "\n";
 }
@@ -127,7 +138,8 @@ std::string confusion_table(const Evaluation& e) {
 std::string worst_lines(const Evaluation& e) {
   std::string out;
   for (const auto& item : e.worst)
-    out += fmt::format("{:<7} item {:>5}  label {}  read as {}  loss {:.2f}\n", "worst", item.index, item.label, item.read_as, item.loss);
+    out += fmt::format("{:<7} item {:>5}  label {}  read as {}  loss {:.2f}\n", "worst", item.index,
+        item.label, item.read_as, item.loss);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// How well a model reads a set of digits: loss, accuracy with its interval, the table of confusions, the items read worst.
+// How well a model reads a set of digits: loss, accuracy with its interval, the table of
+// confusions, the items read worst.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -27,9 +28,13 @@ struct Evaluation {
   std::vector<Item> worst;         // by falling loss
   bool complete = true;            // false: a signal came
 
-  double accuracy() const { return images ? static_cast<double>(correct) / static_cast<double>(images) : 0; }
+  double accuracy() const {
+    return images ? static_cast<double>(correct) / static_cast<double>(images) : 0;
+  }
   double loss() const { return images ? loss_sum / static_cast<double>(images) : 0; }
-  int64_t count(int64_t label, int64_t read_as) const { return confusion[static_cast<size_t>(label * classes + read_as)]; }
+  int64_t count(int64_t label, int64_t read_as) const {
+    return confusion[static_cast<size_t>(label * classes + read_as)];
+  }
   // "7->1 (21)  9->4 (17)  3->5 (14)": label -> read as
   std::string confused_most() const;
   // "98.2 % +-0.3  loss 0.0614   confused most: .."

@@ -1,5 +1,5 @@
-// The flags of `mnist`, a struct and a function per topic, shared by the commands that have it. The structs hold checked values; resolve()
-// fills in what depends on other flags.
+// The flags of `mnist`, a struct and a function per topic, shared by the commands that have it. The
+// structs hold checked values; resolve() fills in what depends on other flags.
 #pragma once
 
 #include "data/batches.h"
@@ -23,9 +23,12 @@ struct DataFlags {
   bool pair_is_test = false;  // see DataOptions
 
   DataOptions options(int64_t classes) const {
-    return {.what = what, .val = val, .limit = limit, .classes = classes, .pair_is_test = pair_is_test};
+    return {
+        .what = what, .val = val, .limit = limit, .classes = classes, .pair_is_test = pair_is_test};
   }
-  Normalize normalization() const { return normalize == "mnist" ? Normalize::mnist : Normalize::none; }
+  Normalize normalization() const {
+    return normalize == "mnist" ? Normalize::mnist : Normalize::none;
+  }
 };
 
 struct ModelFlags {
@@ -85,15 +88,18 @@ struct TrainFlags {
 void add_data_flags(cli::Flags& flags, DataFlags& data);
 void add_model_flags(cli::Flags& flags, ModelFlags& model);
 void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer);
-void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
+void add_step_flags(cli::Flags& flags,
+    OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
 void add_mode_flags(cli::Flags& flags, ModeFlags& mode);
 void add_run_flags(cli::Flags& flags, RunFlags& run);
 void add_train_flags(cli::Flags& flags, TrainFlags& train);
 
-// Checks what goes together, and gives --lr and --lr-warmup their values where they depend on the optimizer and the schedule.
+// Checks what goes together, and gives --lr and --lr-warmup their values where they depend on the
+// optimizer and the schedule.
 void resolve(const cli::Flags& flags, TrainFlags& train);
 void resolve_step(TrainFlags& train);  // the same without the flags of a whole run
-// The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the device multiplies it fast.
+// The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the device
+// multiplies it fast.
 cli::FlagValues fast98(const cli::CommonFlags& common);
 double default_lr(const std::string& optimizer);
 double default_weight_decay(const std::string& optimizer);

@@ -4,8 +4,8 @@
 
 int main(int argc, char** argv) {
   sinter::restart_with_short_spin(argv);
-  sinter::cli::App app(
-      "mnist", "mnist: train a small network to read handwritten digits, and look at what it does.",
+  sinter::cli::App app("mnist",
+      "mnist: train a small network to read handwritten digits, and look at what it does.",
       SINTER_GIT_ID);
   sinter::mnist::add_train(app);
   sinter::mnist::add_eval(app);

@@ -17,19 +17,22 @@ namespace fs = std::filesystem;
 // The widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" -> 784, 256, 10.
 std::vector<int64_t> sizes_of(const nn::NamedTensors& tensors, const std::string& file) {
   const std::string text = nn::architecture(tensors);
-  SINTER_CHECK(text.starts_with("mlp ") || text.starts_with("linear ") || text.starts_with("geglu "), checkpoint,
-               cat("checkpoint: not a model of mnist: ", file, "; it is ", text));
-  std::vector<int64_t> sizes;
-  for (size_t at = text.find(' '); at != std::string::npos; at = text.find('-', at + 1)) sizes.push_back(std::stoll(text.substr(at + 1)));
   SINTER_CHECK(
-      sizes.front() == kImagePixels, checkpoint,
-      cat("checkpoint: not a model of mnist: ", file, " is ", text, "; it takes ", sizes.front(), " inputs, an image has ", kImagePixels));
+      text.starts_with("mlp ") || text.starts_with("linear ") || text.starts_with("geglu "),
+      checkpoint, cat("checkpoint: not a model of mnist: ", file, "; it is ", text));
+  std::vector<int64_t> sizes;
+  for (size_t at = text.find(' '); at != std::string::npos; at = text.find('-', at + 1))
+    sizes.push_back(std::stoll(text.substr(at + 1)));
+  SINTER_CHECK(sizes.front() == kImagePixels, checkpoint,
+      cat("checkpoint: not a model of mnist: ", file, " is ", text, "; it takes ", sizes.front(),
+          " inputs, an image has ", kImagePixels));
   return sizes;
 }
 
 }  // namespace
 
-std::string find_checkpoint(const std::string& run_or_file, std::initializer_list<const char*> names) {
+std::string find_checkpoint(
+    const std::string& run_or_file, std::initializer_list<const char*> names) {
   std::error_code error;
   const std::string shown = sinter::shown(run_or_file);
   const char* hint = "mnist train makes one; another RUN or FILE.safetensors can be named";
@@ -37,25 +40,31 @@ std::string find_checkpoint(const std::string& run_or_file, std::initializer_lis
   SINTER_CHECK(fs::exists(status), checkpoint, cat("checkpoint: nothing there: ", shown), hint);
   if (!fs::is_directory(status)) return run_or_file;
   for (const char* name : names) {
-    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error)) return path.string();
+    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error))
+      return path.string();
   }
   throw Error(Error::Kind::checkpoint,
-              cat("checkpoint: no model in the folder: ", shown, "; looked for ", fmt::format("{}", fmt::join(names, ", "))), hint);
+      cat("checkpoint: no model in the folder: ", shown, "; looked for ",
+          fmt::format("{}", fmt::join(names, ", "))),
+      hint);
 }
 
 void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags) {
   constexpr size_t kMaxConfig = 1 << 16;
   try {
-    SINTER_CHECK(config.size() <= kMaxConfig, usage, cat("it has ", config.size(), " bytes, at most ", kMaxConfig));
+    SINTER_CHECK(config.size() <= kMaxConfig, usage,
+        cat("it has ", config.size(), " bytes, at most ", kMaxConfig));
     cli::apply_config(config, "sinter.config", flags, "train", {"train"}, cli::Source::checkpoint);
   } catch (const Error& error) {
-    throw Error(Error::Kind::checkpoint, cat("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
+    throw Error(Error::Kind::checkpoint,
+        cat("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
   }
 }
 
 SavedModel read_model(const std::string& run_or_file) {
   SavedModel saved;
-  saved.path = find_checkpoint(run_or_file, {"model.safetensors", "best.safetensors", "last.safetensors"});
+  saved.path =
+      find_checkpoint(run_or_file, {"model.safetensors", "best.safetensors", "last.safetensors"});
   const std::string shown = sinter::shown(saved.path);
   nn::SafetensorsFile file = nn::read_safetensors(saved.path);
   saved.notes = std::move(file.notes);
@@ -72,7 +81,9 @@ SavedModel read_model(const std::string& run_or_file) {
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
   }
-  saved.flags.model.model = sizes.size() == 2 ? "linear" : nn::architecture(saved.tensors).starts_with("geglu") ? "geglu" : "mlp";
+  saved.flags.model.model = sizes.size() == 2                                      ? "linear"
+                            : nn::architecture(saved.tensors).starts_with("geglu") ? "geglu"
+                                                                                   : "mlp";
   saved.flags.model.hidden.assign(sizes.begin() + 1, sizes.end() - 1);
   saved.flags.model.classes = sizes.back();
   return saved;
@@ -99,7 +110,7 @@ void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& s
 
 std::string take_weights(nn::Module& model, const SavedModel& saved) {
   return nn::load_state_dict(model, saved.tensors,
-                             {.source = saved.path, .hint = "leave out --model and --hidden to take them from the file"});
+      {.source = saved.path, .hint = "leave out --model and --hidden to take them from the file"});
 }
 
 void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
@@ -111,9 +122,11 @@ void add_from_flags(cli::Flags& flags, FromFlags& from) {
   flags.word("from", from.from, "RUN|FILE", "a run folder or a safetensors file");
   flags
       .word("data", from.data.what, "WHAT",
-            "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else what the model was trained on")
+          "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else what the "
+          "model was trained on")
       .variable = "SINTER_DATA";
-  flags.integer("limit", from.data.limit, 0, 1'000'000'000'000, "only the first N of the set; 0 all");
+  flags.integer(
+      "limit", from.data.limit, 0, 1'000'000'000'000, "only the first N of the set; 0 all");
   flags.choice("normalize", from.data.normalize, {"none", "mnist"}, "as in training unless given");
 }
 
@@ -129,8 +142,8 @@ void note_other_data(const SavedModel& saved, const Dataset& data, cli::Output& 
   const DataFlags& run = saved.flags.data;
   if (run.crc32.empty() || run.crc32 == fmt::format("{:08x}", data.crc32)) return;
   out.note("note",
-           fmt::format("the model was trained on other data: {} with crc32 {}, here it is {:08x}",
-                       escaped(run.what), escaped(run.crc32), data.crc32));
+      fmt::format("the model was trained on other data: {} with crc32 {}, here it is {:08x}",
+          escaped(run.what), escaped(run.crc32), data.crc32));
 }
 
 }  // namespace sinter::mnist

@@ -1,7 +1,9 @@
-// Model files of the command line: where --from looks, what a file says of its model, and how one is written.
+// Model files of the command line: where --from looks, what a file says of its model, and how one
+// is written.
 //
-// A file of ours carries the run's flags as metadata `sinter.config`, so that the activation, the type and the normalization come back; a
-// file of others is a chain of linear layers whose sizes its tensors give, taken with relu. Widths are always those of the tensors.
+// A file of ours carries the run's flags as metadata `sinter.config`, so that the activation, the
+// type and the normalization come back; a file of others is a chain of linear layers whose sizes
+// its tensors give, taken with relu. Widths are always those of the tensors.
 #pragma once
 
 #include <memory>
@@ -16,12 +18,13 @@ struct SavedModel {
   std::string path;
   nn::NamedTensors tensors;  // weights only
   cli::CommonFlags common;
-  TrainFlags flags;                // model, data and normalization of the run that made it; else defaults
+  TrainFlags flags;  // model, data and normalization of the run that made it; else defaults
   std::vector<std::string> notes;  // for the user
 };
 
 // The file itself, or the first of `names` in a run folder. Throws checkpoint if there is none.
-std::string find_checkpoint(const std::string& run_or_file, std::initializer_list<const char*> names);
+std::string find_checkpoint(
+    const std::string& run_or_file, std::initializer_list<const char*> names);
 // A run folder means its model, else best, else last. Throws checkpoint.
 SavedModel read_model(const std::string& run_or_file);
 // The sinter.config of `file` into the flags of train. Throws checkpoint.

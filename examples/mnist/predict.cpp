@@ -38,7 +38,9 @@ std::string picture(const Tensor& image) {
   for (int y = 0; y < kImageSide; y += 2) {
     std::string line;
     for (int x = 0; x < kImageSide; ++x) {
-      const size_t ink = (static_cast<size_t>(p[y * kImageSide + x]) + p[(y + 1) * kImageSide + x]) * kInk.size() / 511;
+      const size_t ink =
+          (static_cast<size_t>(p[y * kImageSide + x]) + p[(y + 1) * kImageSide + x]) * kInk.size() /
+          511;
       line += kInk[std::min(ink, kInk.size() - 1)];
     }
     out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
@@ -47,7 +49,8 @@ std::string picture(const Tensor& image) {
 }
 
 Split single(const DigitImage& image) {
-  Split split{Tensor::empty({1, kImageSide, kImageSide}, DType::u8), Tensor::zeros({1}, DType::i32)};
+  Split split{
+      Tensor::empty({1, kImageSide, kImageSide}, DType::u8), Tensor::zeros({1}, DType::i32)};
   std::memcpy(split.images.raw(), image.data(), image.size());
   return split;
 }
@@ -60,7 +63,8 @@ struct Input {
 
 class Predictor {
  public:
-  Predictor(PredictFlags& flags, Device device, cli::Output& out) : flags_(flags), device_(device), out_(out) {}
+  Predictor(PredictFlags& flags, Device device, cli::Output& out)
+      : flags_(flags), device_(device), out_(out) {}
 
   void run(const cli::Flags& all_flags) {
     SavedModel saved = read_model(flags_.from.from);
@@ -78,21 +82,25 @@ class Predictor {
       const Dataset data = load_dataset(options);
       note_other_data(saved, data, out_);
       SINTER_CHECK(flags_.index < data.test.size(), usage,
-                   cat("usage: --index out of range: ", flags_.index, "; the test set of ", data.name, " has 0..", data.test.size() - 1));
+          cat("usage: --index out of range: ", flags_.index, "; the test set of ", data.name,
+              " has 0..", data.test.size() - 1));
       const Split one = slice(data.test, flags_.index, flags_.index + 1);
       predict({cat("test image ", flags_.index), one, one.labels.to_vector<int64_t>()[0]});
     }
-    std::vector<Input> inputs;  // all of them before the first result: an error leaves stdout as it was
+    std::vector<Input>
+        inputs;  // all of them before the first result: an error leaves stdout as it was
     for (const std::string& input : flags_.inputs) {
       if (input.ends_with(".npy")) {
         const Tensor images = read_npy_images(input);
         const int64_t n = images.size(0);
         const Split all{images, Tensor::zeros({n}, DType::i32)};
         for (int64_t i = 0; i < n; ++i)
-          inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i), sinter::slice(all, i, i + 1), {}});
+          inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i),
+              sinter::slice(all, i, i + 1), {}});
       } else {
         const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
-        inputs.push_back({escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
+        inputs.push_back(
+            {escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
       }
     }
     for (const Input& input : inputs) predict(input);
@@ -100,7 +108,8 @@ class Predictor {
   }
 
  private:
-  // The forward pass at batch 1 as a graph file, of f32 and of the names in the weights' file alone: the bf16 copies are made in the graph.
+  // The forward pass at batch 1 as a graph file, of f32 and of the names in the weights' file
+  // alone: the bf16 copies are made in the graph.
   void dump_graph() {
     const NoGrad no_grad;
     const Tensor x = Tensor::zeros({1, kImagePixels}, DType::f32, device_);
@@ -113,9 +122,11 @@ class Predictor {
     graph.values[graph.outputs[0]].name = "logits";
     cli::write_graph(flags_.dump_graph, graph);
     const std::string file = escaped(flags_.dump_graph);
-    out_.note("graph", fmt::format("{}: the forward pass at batch 1; ", file) +
-                           (file.ends_with(".dot") ? fmt::format("dot -Tsvg {} draws it", file)
-                                                   : fmt::format("mnist predict --graph {} --from {} runs it", file, escaped(path_))));
+    out_.note("graph",
+        fmt::format("{}: the forward pass at batch 1; ", file) +
+            (file.ends_with(".dot") ? fmt::format("dot -Tsvg {} draws it", file)
+                                    : fmt::format("mnist predict --graph {} --from {} runs it",
+                                          file, escaped(path_))));
   }
 
   // Runs the graph of a file in place of the model, on the model's weights.
@@ -124,16 +135,17 @@ class Predictor {
     capture::check_forward(graph, flags_.graph);
     const capture::Value& x = graph.values[graph.inputs[0]];
     SINTER_CHECK(x.shape[1] == kImagePixels, data,
-                 cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(), ", an image is f32[1, ",
-                     kImagePixels, "]"),
-                 "mnist predict --dump-graph F writes one that fits");
+        cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(),
+            ", an image is f32[1, ", kImagePixels, "]"),
+        "mnist predict --dump-graph F writes one that fits");
     graph = capture::bind(std::move(graph), [&](const std::string& name) {
       const Tensor* t = nn::find(weights, name);
       return t ? t->to(device_) : Tensor();
     });
     executor_ = std::make_unique<capture::Executor>(graph);
     dtype_ = DType::f32;  // what a graph takes
-    out_.note("graph", fmt::format("{}: launches {}", escaped(flags_.graph), executor_->launches()));
+    out_.note(
+        "graph", fmt::format("{}: launches {}", escaped(flags_.graph), executor_->launches()));
   }
 
   Tensor logits(const Tensor& images) {
@@ -150,7 +162,8 @@ class Predictor {
     const auto begin = std::chrono::steady_clock::now();
     const Tensor out = logits(batch.images);
     const auto p = softmax(out).to_vector<double>();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::vector<size_t> order(p.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
@@ -158,11 +171,14 @@ class Predictor {
 
     if (!flags_.no_art) out_.result_text(picture(input.split.images));
     std::string text = fmt::format("{:.1f} %", 100 * p[order[0]]);
-    for (size_t i = 1; i < order.size(); ++i) text += fmt::format("{}{} {:.1f} %", i == 1 ? "   then " : ", ", order[i], 100 * p[order[i]]);
-    text += fmt::format("     ({}{}, model {}, {})", input.name, input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
-                        cli::seconds(seconds));
+    for (size_t i = 1; i < order.size(); ++i)
+      text += fmt::format("{}{} {:.1f} %", i == 1 ? "   then " : ", ", order[i], 100 * p[order[i]]);
+    text += fmt::format("     ({}{}, model {}, {})", input.name,
+        input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
+        cli::seconds(seconds));
     out_.result(std::to_string(order[0]), text);
-    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]}, {"probabilities", p}, {"logits", out.to_vector<double>()}};
+    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]},
+        {"probabilities", p}, {"logits", out.to_vector<double>()}};
     if (input.label) object["label"] = *input.label;
     predictions_.push_back(std::move(object));
   }
@@ -181,29 +197,38 @@ class Predictor {
 
 void add_predict(cli::App& app) {
   static PredictFlags predict;
-  cli::Command& command = app.add(
-      "predict",
-      "Says which digit is on a picture: a PNG file, or - for one on stdin; the images of a .npy file; or an image of the test set.");
+  cli::Command& command = app.add("predict",
+      "Says which digit is on a picture: a PNG file, or - for one on stdin; the images of a .npy "
+      "file; or an image of the test set.");
   command.inputs = &predict.inputs;
   command.inputs_name = "INPUT..";
   add_from_flags(command.flags, predict.from);
-  cli::Flag& index = command.flags.integer("index", predict.index, 0, 1'000'000'000'000, "image N of the test set, in place of INPUT");
+  cli::Flag& index = command.flags.integer(
+      "index", predict.index, 0, 1'000'000'000'000, "image N of the test set, in place of INPUT");
   index.standard = "";
   index.get = [] { return predict.index < 0 ? "" : std::to_string(predict.index); };
   command.flags.topic("report");
   command.flags.integer("top", predict.top, 1, 1000, "how many digits to name");
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
-  command.flags.toggle("raw", predict.raw, "take the 28x28 pixels of a PNG as they are: no cropping, no centring");
-  command.flags.word("dump-graph", predict.dump_graph, "FILE", "write the model's forward pass as a graph; needs no INPUT").saved = false;
-  command.flags.word("graph", predict.graph, "FILE", "run this saved graph in place of the model, on the weights of --from").saved = false;
+  command.flags.toggle(
+      "raw", predict.raw, "take the 28x28 pixels of a PNG as they are: no cropping, no centring");
+  command.flags
+      .word("dump-graph", predict.dump_graph, "FILE",
+          "write the model's forward pass as a graph; needs no INPUT")
+      .saved = false;
+  command.flags
+      .word("graph", predict.graph, "FILE",
+          "run this saved graph in place of the model, on the weights of --from")
+      .saved = false;
   command.check = [&command] {
     const bool index_given = predict.index >= 0;
     SINTER_CHECK(!index_given || predict.inputs.empty(), usage,
-                 cat("usage: INPUT and --index exclude each other: ", escaped(predict.inputs.empty() ? "" : predict.inputs[0]), ", ",
-                     predict.index));
+        cat("usage: INPUT and --index exclude each other: ",
+            escaped(predict.inputs.empty() ? "" : predict.inputs[0]), ", ", predict.index));
     SINTER_CHECK(index_given || !predict.inputs.empty() || !predict.dump_graph.empty() ||
                      command.flags["print-config"].source != cli::Source::standard,
-                 usage, "usage: nothing to predict: no INPUT and no --index", "mnist predict FILE.png, or mnist predict --index 0");
+        usage, "usage: nothing to predict: no INPUT and no --index",
+        "mnist predict FILE.png, or mnist predict --index 0");
   };
   command.run = [&app, &command](cli::Output& out) {
     const Device device = choose_device(app.common().device).first;

@@ -12,10 +12,10 @@
 namespace sinter::mnist {
 namespace {
 
-constexpr const char* kFixed[] = {"model", "hidden",    "act",        "dropout", "classes",   "dtype", "val",
-                                  "limit", "normalize", "batch-size", "accum",   "optimizer", "seed"};
-constexpr const char* kSaid[] = {"lr",   "momentum", "weight-decay", "schedule", "lr-warmup", "clip", "label-smoothing", "eval-batch-size",
-                                 "mode", "rules",    "measure"};
+constexpr const char* kFixed[] = {"model", "hidden", "act", "dropout", "classes", "dtype", "val",
+    "limit", "normalize", "batch-size", "accum", "optimizer", "seed"};
+constexpr const char* kSaid[] = {"lr", "momentum", "weight-decay", "schedule", "lr-warmup", "clip",
+    "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
 constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};
 
 }  // namespace
@@ -32,16 +32,17 @@ std::string build_id() {
 Resumed open_resumed(cli::Flags& flags, TrainFlags& train) {
   for (const char* name : kExcluded) {
     SINTER_CHECK(flags[name].source != cli::Source::command_line, usage,
-                 cat("usage: --resume and --", name, " exclude each other: both are given"));
+        cat("usage: --resume and --", name, " exclude each other: both are given"));
   }
   namespace fs = std::filesystem;
   // Of a run without last.safetensors the others are looked at, to say that they are weights only.
-  const std::string file = find_checkpoint(train.run.resume, {"last.safetensors", "model.safetensors", "best.safetensors"});
+  const std::string file = find_checkpoint(
+      train.run.resume, {"last.safetensors", "model.safetensors", "best.safetensors"});
   const fs::path real = fs::canonical(file);  // runs/last is to name the run, not itself
   Resumed out{.folder = fs::proximate(real.parent_path()).string(),
-              .file = fs::proximate(real).string(),
-              .checkpoint = nn::read_checkpoint(file),
-              .differences = {}};
+      .file = fs::proximate(real).string(),
+      .checkpoint = nn::read_checkpoint(file),
+      .differences = {}};
   const nn::Checkpoint& checkpoint = out.checkpoint;
 
   cli::CommonFlags common;
@@ -54,16 +55,17 @@ Resumed open_resumed(cli::Flags& flags, TrainFlags& train) {
   resolve(flags, train);
   for (const char* name : kFixed) {
     const std::string was = saved[name].get(), now = flags[name].get();
-    SINTER_CHECK(
-        was == now, checkpoint,
-        cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", escaped(was), ", asked ", escaped(now)));
+    SINTER_CHECK(was == now, checkpoint,
+        cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ",
+            escaped(was), ", asked ", escaped(now)));
   }
   std::vector<std::string> said(std::begin(kSaid), std::end(kSaid));
   if (train.optimizer.schedule != "constant") said.insert(said.end(), {"epochs", "steps"});
   for (const std::string& name : said) {
     const std::string was = saved[name].get(), now = flags[name].get();
     if (was != now)
-      out.differences.push_back(cat("--", name, " was ", was.empty() ? "not given" : was, ", now ", now.empty() ? "not given" : now));
+      out.differences.push_back(cat("--", name, " was ", was.empty() ? "not given" : was, ", now ",
+          now.empty() ? "not given" : now));
   }
   return out;
 }

@@ -23,16 +23,17 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
-constexpr const char* kFiles[] = {"config.toml",      "metrics.csv", "events.jsonl", "last.safetensors", "model.safetensors",
-                                  "best.safetensors", "profile.txt", "profile.json", "profile.csv",      "profile.trace.json.gz",
-                                  "profile.folded",   "profile.svg", "profile.html"};
+constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", "last.safetensors",
+    "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.csv",
+    "profile.trace.json.gz", "profile.folded", "profile.svg", "profile.html"};
 
 // "step 2150" of the last row of metrics.csv, else names of what is there; "" for an empty folder.
 std::string contents(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (const std::string name = it->path().filename().string(); name != kHolder) names.push_back(name);
+    if (const std::string name = it->path().filename().string(); name != kHolder)
+      names.push_back(name);
   }
   if (names.empty()) return "";
   std::sort(names.begin(), names.end());
@@ -48,8 +49,9 @@ void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   SINTER_CHECK(fs::is_directory(folder), checkpoint,
-               cat("checkpoint: cannot make the run folder: ", shown(folder), "; ", error ? error.message() : "a file is there"),
-               "--out DIR takes another place");
+      cat("checkpoint: cannot make the run folder: ", shown(folder), "; ",
+          error ? error.message() : "a file is there"),
+      "--out DIR takes another place");
 }
 
 }  // namespace
@@ -62,22 +64,27 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
     // Two runs in one second: the first to make a folder has it.
     const std::string base = name_;
     std::error_code error;
-    for (int n = 2; !fs::create_directory(name_, error) && !error; ++n) name_ = fmt::format("{}-{}", base, n);
+    for (int n = 2; !fs::create_directory(name_, error) && !error; ++n)
+      name_ = fmt::format("{}-{}", base, n);
   }
   make_folder(name_);
   lock_ = open(name_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  SINTER_CHECK(lock_ >= 0, checkpoint, cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", std::strerror(errno)));
+  SINTER_CHECK(lock_ >= 0, checkpoint,
+      cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", std::strerror(errno)));
   try {
     if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       std::ifstream in(file(kHolder));
       std::string holder;
       std::getline(in, holder);
-      throw Error(Error::Kind::usage, cat("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
-                  "--out DIR takes another place");
+      throw Error(Error::Kind::usage,
+          cat("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
+          "--out DIR takes another place");
     }
     const std::string held = take == Take::fresh ? contents(name_) : "";
-    SINTER_CHECK(held.empty(), usage, cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
-                 cat("--resume ", escaped(name_), " goes on, --force starts over, --out DIR takes another place"));
+    SINTER_CHECK(held.empty(), usage,
+        cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
+        cat("--resume ", escaped(name_),
+            " goes on, --force starts over, --out DIR takes another place"));
     write_file(file(kHolder), std::to_string(getpid()) + "\n");
   } catch (...) {
     close(lock_);
@@ -99,7 +106,8 @@ std::string RunFolder::link_last() const {
   fs::create_directories("runs", error);
   remove_stale_temporaries("runs");
   const fs::path temporary = fmt::format("runs/.last.tmp-{}", getpid());
-  const fs::path target = name_.starts_with("runs/") ? fs::path(name_.substr(5)) : fs::absolute(name_, error);
+  const fs::path target =
+      name_.starts_with("runs/") ? fs::path(name_.substr(5)) : fs::absolute(name_, error);
   fs::remove(temporary, error);
   fs::create_directory_symlink(target, temporary, error);
   if (!error) fs::rename(temporary, "runs/last", error);

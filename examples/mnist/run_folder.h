@@ -1,5 +1,6 @@
-// The folder of a training run: made (taken over with --force, or again with --resume), held by a lock while the run lasts, and shown as
-// runs/last once it holds something. Errors are usage for a folder in use or not empty, checkpoint where writing fails. One per run.
+// The folder of a training run: made (taken over with --force, or again with --resume), held by a
+// lock while the run lasts, and shown as runs/last once it holds something. Errors are usage for a
+// folder in use or not empty, checkpoint where writing fails. One per run.
 #pragma once
 
 #include <string>

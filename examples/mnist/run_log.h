@@ -1,6 +1,7 @@
-// What a run writes down as it goes: metrics.csv, a row per epoch, and events.jsonl, a line per look at the loss, per epoch, save and
-// warning. No line holds a time but the seconds of a row, so a resumed run ends with the lines of an undisturbed one. Errors are of kind
-// checkpoint. One per run.
+// What a run writes down as it goes: metrics.csv, a row per epoch, and events.jsonl, a line per
+// look at the loss, per epoch, save and warning. No line holds a time but the seconds of a row, so
+// a resumed run ends with the lines of an undisturbed one. Errors are of kind checkpoint. One per
+// run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

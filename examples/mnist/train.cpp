@@ -1,4 +1,5 @@
-// mnist train: the run around the training step: data, model, threads, epochs, saving, signals, and the report.
+// mnist train: the run around the training step: data, model, threads, epochs, saving, signals, and
+// the report.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -31,7 +32,8 @@
 namespace sinter::mnist {
 namespace {
 
-constexpr const char *kModel = "model.safetensors", *kBest = "best.safetensors", *kLast = "last.safetensors";
+constexpr const char *kModel = "model.safetensors", *kBest = "best.safetensors",
+                     *kLast = "last.safetensors";
 
 // Runs while training does: not during evaluation and saving.
 class Stopwatch {
@@ -39,7 +41,9 @@ class Stopwatch {
   void start() { begin_ = Clock::now(); }
   void stop() { sum_ += Clock::now() - begin_; }
   double seconds() const { return std::chrono::duration<double>(sum_).count(); }
-  double running_seconds() const { return std::chrono::duration<double>(sum_ + (Clock::now() - begin_)).count(); }
+  double running_seconds() const {
+    return std::chrono::duration<double>(sum_ + (Clock::now() - begin_)).count();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -59,7 +63,9 @@ class Run {
   void take_folder();
   void go_on();
   bool epoch_is_over() const { return at_.batch == per_epoch_ || at_.step == steps_; }
-  bool lost_patience() const { return flags_.optimizer.patience > 0 && at_.patience >= flags_.optimizer.patience; }
+  bool lost_patience() const {
+    return flags_.optimizer.patience > 0 && at_.patience >= flags_.optimizer.patience;
+  }
   void train_steps();
   void one_step();
   void end_epoch();
@@ -131,21 +137,22 @@ void Run::set_up() {
   flags_.data.what = data_.place;  // what was found is what the config remembers
   flags_.data.crc32 = fmt::format("{:08x}", data_.crc32);
   at_ = {.data = data_.name,
-         .data_crc = data_.crc32,
-         .device = device_.str(),
-         .mode = flags_.mode.mode,
-         .build = build_id()};
+      .data_crc = data_.crc32,
+      .device = device_.str(),
+      .mode = flags_.mode.mode,
+      .build = build_id()};
   time_.start();
   if (!data_.to(device_)) {
-    out_.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while the step before runs (see data-wait)",
-                                  device_.str()));
+    out_.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while "
+                                  "the step before runs (see data-wait)",
+                          device_.str()));
   }
   const OptimizerFlags& optimizer = flags_.optimizer;
   batches_.emplace(data_.train, BatchOptions{.size = optimizer.rows_of_step(),
-                                             .seed = flags_.common->seed,
-                                             .dtype = flags_.model.batch_dtype(),
-                                             .normalize = flags_.data.normalization(),
-                                             .device = device_});
+                                    .seed = flags_.common->seed,
+                                    .dtype = flags_.model.batch_dtype(),
+                                    .normalize = flags_.data.normalization(),
+                                    .device = device_});
   per_epoch_ = batches_->per_epoch();
   steps_ = optimizer.steps ? optimizer.steps : optimizer.epochs * per_epoch_;
   epochs_ = (steps_ + per_epoch_ - 1) / per_epoch_;
@@ -163,27 +170,31 @@ void Run::set_up() {
   const auto model = make_model(flags_.model, flags_.common->seed, device_);
   if (init) {
     out_.note("init", fmt::format("{} ({}), normalize {}", escaped(init->path),
-                                  take_weights(*model, *init), flags_.data.normalize));
+                          take_weights(*model, *init), flags_.data.normalize));
   }
   const int64_t parameters = model->num_parameters();
-  out_.note("model", fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", flags_.model.describe(),
-                                 cli::grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr, optimizer.batch,
-                                 optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags_.common->seed));
+  out_.note("model",
+      fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}",
+          flags_.model.describe(), cli::grouped(parameters), cli::bytes(parameters * 4),
+          optimizer.optimizer, *optimizer.lr, optimizer.batch,
+          optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags_.common->seed));
   out_.detail(model->summary({optimizer.batch, kImagePixels}));
-  if (resumed_ && flags_.common->threads == 0) flags_.common->threads = resumed_->checkpoint.state.threads;  // after the config was taken
+  if (resumed_ && flags_.common->threads == 0)
+    flags_.common->threads = resumed_->checkpoint.state.threads;  // after the config was taken
   const std::string threads = choose_threads(flags_, batches_->next());
   at_.threads = num_threads();
   batches_->seek({});
   manual_seed(flags_.common->seed);
-  out_.note("device", fmt::format("{}{}, {}   {}   mode {}", device_.str(), why.empty() ? "" : " (" + why + ")", threads,
-                                  flags_.model.dtype, flags_.mode.mode));
+  out_.note("device",
+      fmt::format("{}{}, {}   {}   mode {}", device_.str(), why.empty() ? "" : " (" + why + ")",
+          threads, flags_.model.dtype, flags_.mode.mode));
   out_.detail(fmt::format("matrix products by {}", gemm_backend_name()));
   note_emulator(device_, out_);
 #ifndef NDEBUG
   out_.note("note", "this build is made to find errors: times mean little");
 #endif
-  trainer_ =
-      std::make_unique<Trainer>(flags_, model, steps_, resumed_ ? resumed_->checkpoint.state.unfused : std::vector<capture::Refused>{});
+  trainer_ = std::make_unique<Trainer>(flags_, model, steps_,
+      resumed_ ? resumed_->checkpoint.state.unfused : std::vector<capture::Refused>{});
   time_.stop();
 }
 
@@ -194,19 +205,20 @@ void Run::note_sizes() {
   if (rows > n)
     out_.note("note", fmt::format("a step of {} rows is more than the {} images for training: each "
                                   "step takes all of them",
-                                  cli::grouped(rows), cli::grouped(n)));
+                          cli::grouped(rows), cli::grouped(n)));
   const bool limited = flags_.data.limit > 0 && val == flags_.data.limit;
   if (all_flags_.given("val") && val < flags_.data.val && !limited)
-    out_.note("note",
-              fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
-                          cli::grouped(flags_.data.val), cli::grouped(val)));
+    out_.note(
+        "note", fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
+                    cli::grouped(flags_.data.val), cli::grouped(val)));
 }
 
 // The folder is locked before anything in it is believed.
 void Run::take_folder() {
   using Take = RunFolder::Take;
   folder_ = resumed_ ? std::make_unique<RunFolder>(resumed_->folder, Take::resume)
-                     : std::make_unique<RunFolder>(flags_.run.out, flags_.run.force ? Take::force : Take::fresh);
+                     : std::make_unique<RunFolder>(
+                           flags_.run.out, flags_.run.force ? Take::force : Take::fresh);
   if (resumed_) go_on();
   write_file(folder_->file("config.toml"), config_);
   log_.emplace(folder_->name(), at_.epoch + (at_.ended && at_.batch > 0), at_.events);
@@ -218,20 +230,22 @@ void Run::go_on() {
   const auto refuse = [&](const std::string& what, const std::string& facts,
                           const std::string& hint = "") {
     throw Error(Error::Kind::checkpoint,
-                cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
+        cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
   };
   if (nn::to_json(nn::read_checkpoint(resumed_->file).state) != nn::to_json(at_))
     refuse("changed meanwhile", "another process went on with it");
   if (at_.data_crc != now.data_crc) {
     refuse("cannot resume with other data",
-           fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data),
-                       at_.data_crc, escaped(now.data), now.data_crc),
-           at_.data == now.data
-               ? "the files have changed since; --init starts a new run from the weights"
-               : "without --data and SINTER_DATA the run looks where it found its data");
+        fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at_.data), at_.data_crc,
+            escaped(now.data), now.data_crc),
+        at_.data == now.data
+            ? "the files have changed since; --init starts a new run from the weights"
+            : "without --data and SINTER_DATA the run looks where it found its data");
   }
-  if (at_.batch > per_epoch_ || at_.epoch > at_.step || at_.epoch * per_epoch_ + at_.batch != at_.step)
-    refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at_.step, at_.batch, at_.epoch, per_epoch_));
+  if (at_.batch > per_epoch_ || at_.epoch > at_.step ||
+      at_.epoch * per_epoch_ + at_.batch != at_.step)
+    refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at_.step,
+                          at_.batch, at_.epoch, per_epoch_));
 
   std::vector<std::string> differences = resumed_->differences;
   const auto compare = [&](const char* what, const auto& was, const auto& is) {
@@ -240,30 +254,35 @@ void Run::go_on() {
   compare("device", escaped(at_.device), now.device);
   compare("--threads", at_.threads, now.threads);
   compare("the build", escaped(at_.build), now.build);
-  for (const std::string& difference : differences) out_.note("note", "not bit-identical: " + difference);
+  for (const std::string& difference : differences)
+    out_.note("note", "not bit-identical: " + difference);
 
   const bool ragged = data_.train.size() % flags_.optimizer.rows_of_step() != 0;
   const int64_t last_batches = ragged ? at_.epoch + (at_.batch == per_epoch_) : 0;
-  for (const auto& [batch, calls] : {std::pair{int64_t{0}, at_.step - last_batches}, std::pair{per_epoch_ - 1, last_batches}}) {
+  for (const auto& [batch, calls] :
+      {std::pair{int64_t{0}, at_.step - last_batches}, std::pair{per_epoch_ - 1, last_batches}}) {
     batches_->seek({0, batch});
     if (calls > 0) trainer_->rehearse(batches_->next(), calls);
   }
   trainer_->restore(checkpoint);
-  batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0} : BatchPosition{at_.epoch, at_.batch});
+  batches_->seek(at_.batch == per_epoch_ ? BatchPosition{at_.epoch + 1, 0}
+                                         : BatchPosition{at_.epoch, at_.batch});
   at_.device = now.device, at_.mode = now.mode, at_.threads = now.threads, at_.build = now.build;
   first_step_ = saved_step_ = at_.step;
   if (at_.ended && at_.batch > 0 && at_.step < steps_) {
     out_.note("note", fmt::format("the run had ended within epoch {}: what it looked at and saved "
                                   "there stays in its log, and "
                                   "counts for best and --patience",
-                                  at_.epoch + 1));
+                          at_.epoch + 1));
   }
-  if (at_.step < steps_ && !lost_patience()) at_.ended = false;  // more steps than before, or more patience
+  if (at_.step < steps_ && !lost_patience())
+    at_.ended = false;  // more steps than before, or more patience
   if (at_.step > steps_) at_.ended = true;
-  out_.note("resume", at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on", escaped(folder_->name()),
-                                              count_of(at_.step, "step"))
-                                : fmt::format("{} after step {} of {} (epoch {}, batch {})", escaped(folder_->name()), at_.step, steps_,
-                                              at_.epoch + 1, at_.batch));
+  out_.note("resume",
+      at_.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on",
+                      escaped(folder_->name()), count_of(at_.step, "step"))
+                : fmt::format("{} after step {} of {} (epoch {}, batch {})",
+                      escaped(folder_->name()), at_.step, steps_, at_.epoch + 1, at_.batch));
 }
 
 void Run::train_steps() {
@@ -274,7 +293,8 @@ void Run::train_steps() {
   epoch_time_.start();
   while (!at_.ended && !cli::interrupted()) {
     if (!epoch_is_over()) one_step();
-    const bool over = epoch_is_over(), save = flags_.run.save_steps && at_.step % flags_.run.save_steps == 0;
+    const bool over = epoch_is_over(),
+               save = flags_.run.save_steps && at_.step % flags_.run.save_steps == 0;
     if (!over && !save) continue;
     time_.stop();
     epoch_time_.stop();
@@ -292,8 +312,8 @@ void Run::train_steps() {
   progress_.clear();
   if (!at_.ended) return save_all(false);
   if (at_.step < steps_) {
-    out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %", count_of(flags_.optimizer.patience, "epoch"),
-                                  100 * at_.best));
+    out_.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %",
+                          count_of(flags_.optimizer.patience, "epoch"), 100 * at_.best));
   }
 }
 
@@ -312,9 +332,12 @@ void Run::one_step() {
   if (session_) profile_step(step_begin);
   ++at_.step;
   ++at_.batch;
-  const double minutes = epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_) / 60;
+  const double minutes =
+      epoch_time_.running_seconds() * static_cast<double>(steps_ - first_step_) / 60;
   if (at_.step == first_step_ + 1 && device_.type == Device::Type::simt && minutes > 1)
-    out_.note("note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1", std::ceil(minutes)));
+    out_.note(
+        "note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
+                    std::ceil(minutes)));
   if (epoch_is_over() || at_.step % flags_.run.log_every == 0) {
     const profiler::Pause no_step(session_.get());
     look_at_loss();
@@ -323,14 +346,15 @@ void Run::one_step() {
   if (epoch_is_over() || !progress_.due()) return;
   const profiler::Pause no_step(session_.get());
   const StepState state = trainer_->state();
-  const double seconds = time_.running_seconds(), done = static_cast<double>(at_.step - first_step_);
+  const double seconds = time_.running_seconds(),
+               done = static_cast<double>(at_.step - first_step_);
   progress_.show({.epoch = at_.epoch + 1,
-                  .epochs = epochs_,
-                  .done = static_cast<double>(at_.batch) / static_cast<double>(per_epoch_),
-                  .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-                  .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
-                  .data_wait = data_wait_.seconds() / seconds,
-                  .eta_seconds = seconds / done * static_cast<double>(steps_ - at_.step)});
+      .epochs = epochs_,
+      .done = static_cast<double>(at_.batch) / static_cast<double>(per_epoch_),
+      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+      .images_per_second = done * static_cast<double>(flags_.optimizer.rows_of_step()) / seconds,
+      .data_wait = data_wait_.seconds() / seconds,
+      .eta_seconds = seconds / done * static_cast<double>(steps_ - at_.step)});
 }
 
 void Run::profile_step(std::chrono::steady_clock::time_point begin) {
@@ -339,25 +363,27 @@ void Run::profile_step(std::chrono::steady_clock::time_point begin) {
   // The first is left out: on a device it waits for the window's work.
   if (++after_window_ == 1 || static_cast<int>(clean_us_.size()) >= active) return;
   if (device_ != kCpu) synchronize(device_);
-  clean_us_.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+  clean_us_.push_back(
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
 }
 
 std::string Run::position(int64_t step) const {
-  return fmt::format("step {} (epoch {}, batch {})", step, (step - 1) / per_epoch_ + 1, (step - 1) % per_epoch_ + 1);
+  return fmt::format("step {} (epoch {}, batch {})", step, (step - 1) / per_epoch_ + 1,
+      (step - 1) % per_epoch_ + 1);
 }
 
 void Run::check_finite(const StepState& state) const {
   if (state.first_bad_step < 0) return;
-  const std::string kept = saved_step_ >= 0 ? fmt::format("checkpoint of step {} kept", saved_step_) : "nothing was saved yet";
-  throw Error(
-      Error::Kind::numeric,
+  const std::string kept = saved_step_ >= 0 ? fmt::format("checkpoint of step {} kept", saved_step_)
+                                            : "nothing was saved yet";
+  throw Error(Error::Kind::numeric,
       fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}",
-                  std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
-                  state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
+          std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
+          state.last_good_loss, trainer_->lr_of(state.first_bad_step), kept),
       fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
-                  saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
-                  flags_.mode.mode == "fused" ? "--mode eager " : "",
-                  saved_step_ >= 0 ? "replays and " : ""));
+          saved_step_ >= 0 ? cat("--resume ", escaped(folder_->name()), " ") : "",
+          flags_.mode.mode == "fused" ? "--mode eager " : "",
+          saved_step_ >= 0 ? "replays and " : ""));
 }
 
 // To be tried where the loss has run away: the optimizer's usual one, or less where it was no
@@ -373,17 +399,20 @@ void Run::look_at_loss() {
   const StepState state = trainer_->state();
   check_finite(state);
   const double rows = static_cast<double>(state.loss_rows - at_.window_rows);
-  const double window = (state.loss_sum - at_.window_loss) / rows, chance = std::log(static_cast<double>(flags_.model.classes));
+  const double window = (state.loss_sum - at_.window_loss) / rows,
+               chance = std::log(static_cast<double>(flags_.model.classes));
   log_->add({{"step", at_.step}, {"loss", window}, {"lr", trainer_->lr_of(at_.step - 1)}});
   const int64_t before = at_.flat_steps;
-  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch began.
+  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch
+  // began.
   const int64_t steps = std::min(at_.batch, (at_.step - 1) % flags_.run.log_every + 1);
   at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
   at_.window_loss = state.loss_sum;
   at_.window_rows = state.loss_rows;
   if (before >= 200 || at_.flat_steps < 200) return;
-  warn(fmt::format("loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images", window,
-                   flags_.model.classes, at_.flat_steps));
+  warn(fmt::format(
+      "loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images",
+      window, flags_.model.classes, at_.flat_steps));
 }
 
 void Run::warn(const std::string& text) {
@@ -394,14 +423,15 @@ void Run::warn(const std::string& text) {
 
 Evaluation Run::evaluate_on(const Split& split) {
   return evaluate(trainer_->model(), split,
-                  {.batch = flags_.optimizer.eval_batch,
-                   .dtype = flags_.model.batch_dtype(),
-                   .normalize = flags_.data.normalization(),
-                   .classes = flags_.model.classes});
+      {.batch = flags_.optimizer.eval_batch,
+          .dtype = flags_.model.batch_dtype(),
+          .normalize = flags_.data.normalization(),
+          .classes = flags_.model.classes});
 }
 
-// A save is noted before it is done, and the checkpoint says how many notes there are: so a run that was cut off between goes on with
-// the lines it should have. What no plan asked for, a save on a signal, is not noted.
+// A save is noted before it is done, and the checkpoint says how many notes there are: so a run
+// that was cut off between goes on with the lines it should have. What no plan asked for, a save on
+// a signal, is not noted.
 void Run::save_weights(const char* name) {
   log_->add({{"step", at_.step}, {"saved", name}});
   save_model(folder_->file(name), trainer_->model(), config_);
@@ -423,16 +453,17 @@ void Run::link_once() {
   if (const std::string problem = folder_->link_last(); !problem.empty()) out_.warning(problem);
 }
 
-// Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run that goes on.
+// Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run
+// that goes on.
 void Run::end_epoch() {
   const StepState state = trainer_->state();
   EpochRow row{.number = at_.epoch + 1,
-               .step = at_.step,
-               .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-               .val_accuracy = NAN,
-               .val_loss = NAN,
-               .lr = trainer_->lr_of(at_.step - 1),
-               .seconds = epoch_time_.seconds()};
+      .step = at_.step,
+      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+      .val_accuracy = NAN,
+      .val_loss = NAN,
+      .lr = trainer_->lr_of(at_.step - 1),
+      .seconds = epoch_time_.seconds()};
   std::string val;
   bool best = false;
   const int64_t every = flags_.run.save_every;
@@ -452,57 +483,63 @@ void Run::end_epoch() {
   }
   const bool ends = at_.step == steps_ || lost_patience();
   log_->add(row);
-  log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss}, {"val_accuracy", row.val_accuracy}});
+  log_->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss},
+      {"val_accuracy", row.val_accuracy}});
   if (const double chance = std::log(static_cast<double>(flags_.model.classes));
       row.loss > 10 * chance) {
     warn(
         fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
                     "diverges; try --lr {}",
-                    row.number, row.loss, flags_.model.classes, chance, smaller_lr()));
+            row.number, row.loss, flags_.model.classes, chance, smaller_lr()));
   }
   if (ends) save_weights(kModel);
   at_.ended = ends;
-  if (at_.batch == per_epoch_) {  // else the run ends within an epoch, which more steps would go on with
+  if (at_.batch ==
+      per_epoch_) {  // else the run ends within an epoch, which more steps would go on with
     ++at_.epoch;
     at_.batch = 0;
     at_.window_loss = 0;
     at_.window_rows = 0;
     trainer_->reset_loss();
   }
-  const bool planned = ends || (every > 0 && row.number % every == 0) || (flags_.run.save_steps && at_.step % flags_.run.save_steps == 0);
+  const bool planned = ends || (every > 0 && row.number % every == 0) ||
+                       (flags_.run.save_steps && at_.step % flags_.run.save_steps == 0);
   if (planned) save_all(true);
   progress_.clear();
-  out_.note(fmt::format("epoch {}/{}", row.number, epochs_), fmt::format(" loss {:.4f}{}  {}{}", row.loss, val, cli::seconds(row.seconds),
-                                                                         planned ? best ? "  saved, best" : "  saved"
-                                                                         : best  ? "  best"
-                                                                                 : ""));
+  out_.note(fmt::format("epoch {}/{}", row.number, epochs_),
+      fmt::format(" loss {:.4f}{}  {}{}", row.loss, val, cli::seconds(row.seconds),
+          planned ? best ? "  saved, best" : "  saved"
+          : best  ? "  best"
+                  : ""));
 }
 
 void Run::start_profile() {
   if (flags_.mode.profile.empty()) return;
   const auto [wait, warmup, active, repeat] = parse_profile_steps(flags_.mode.profile_steps);
-  SINTER_CHECK(
-      steps_ - at_.step > wait + warmup, usage,
+  SINTER_CHECK(steps_ - at_.step > wait + warmup, usage,
       cat("usage: --profile-steps ", flags_.mode.profile_steps, " records nothing: the run has ",
           steps_ - at_.step, " steps, wanted ", wait + warmup + 1, " at least"),
       cat("--profile-steps 0:0:", steps_ - at_.step, " records them all"));
   const bool fused = flags_.mode.mode == "fused", cuda = device_.type == Device::Type::cuda;
   int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
-  for (const auto& [name, p] : trainer_->model().named_parameters()) resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
-  for (const auto& [name, t] : trainer_->optimizer().state_tensors()) resident += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
-  resident += flags_.optimizer.batch * kImagePixels * static_cast<int64_t>(size_of(flags_.model.batch_dtype()));
+  for (const auto& [name, p] : trainer_->model().named_parameters())
+    resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
+  for (const auto& [name, t] : trainer_->optimizer().state_tensors())
+    resident += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
+  resident += flags_.optimizer.batch * kImagePixels *
+              static_cast<int64_t>(size_of(flags_.model.batch_dtype()));
   const std::string type = cuda ? "CUDA" : device_ == kCpu ? "CPU" : device_.str();
-  session_ = std::make_unique<profiler::Session>(
-      profiler::Options{.schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
-                        .title = type + " " + flags_.mode.mode,
-                        .threads = num_threads(),
-                        .device = device_,
-                        .mode = flags_.mode.mode,
-                        .rules = fused ? flags_.mode.rules : "",
-                        .dtype = flags_.model.dtype,
-                        .replayed = fused && cuda,
-                        .roofs = cli::roofs_for(device_, out_),
-                        .resident_bytes = resident});
+  session_ = std::make_unique<profiler::Session>(profiler::Options{
+      .schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
+      .title = type + " " + flags_.mode.mode,
+      .threads = num_threads(),
+      .device = device_,
+      .mode = flags_.mode.mode,
+      .rules = fused ? flags_.mode.rules : "",
+      .dtype = flags_.model.dtype,
+      .replayed = fused && cuda,
+      .roofs = cli::roofs_for(device_, out_),
+      .resident_bytes = resident});
 }
 
 // What follows is no part of a step.
@@ -516,30 +553,34 @@ void Run::end_session() {
 // Files and table. After the results of the run: a full disk is not to cost them.
 void Run::report_profile() {
   if (!report_) return;
-  const capture::Captured* captured = trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
+  const capture::Captured* captured =
+      trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
   if (captured && report_->replayed) report_->nodes = capture::describe_nodes(*captured);
   cli::check_roofs(*report_, out_);
-  const profiler::Exports files{folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
+  const profiler::Exports files{
+      folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};
   const std::string table = report_->table(flags_.mode.view.table);
   const std::vector<std::string> said = files.write({&*report_, 1},
-                                                    {flags_.model.describe() + ", " + flags_.optimizer.optimizer, flags_.common->command,
-                                                     cli::build_name(), std::to_string(flags_.common->seed), flags_.optimizer.batch},
-                                                    table);
+      {flags_.model.describe() + ", " + flags_.optimizer.optimizer, flags_.common->command,
+          cli::build_name(), std::to_string(flags_.common->seed), flags_.optimizer.batch},
+      table);
   for (const std::string& text : said) out_.note("profile", text);
   std::string shown = files.has("table") || flags_.mode.view.guess ? "\n" + table : "";
   if (flags_.mode.view.guess) shown = "\n" + cli::guess(*report_, out_) + shown;
   if (!shown.empty()) out_.result_text(shown);
 }
 
-// Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a capture, by a scratch capture of the
-// same step.
+// Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a
+// capture, by a scratch capture of the same step.
 void Run::report_capture() {
   const ModeFlags& mode = flags_.mode;
   std::optional<Trainer> scratch;
-  const bool fused = trainer_->captured_step() != nullptr, captured_one = fused && trainer_->captured_step()->captured();
+  const bool fused = trainer_->captured_step() != nullptr,
+             captured_one = fused && trainer_->captured_step()->captured();
   if (fused && !captured_one) {
-    out_.note("capture", fmt::format("none: the first two steps of a shape are recorded as they run eagerly; this run had {}",
-                                     count_of(at_.step, "step")));
+    out_.note("capture", fmt::format("none: the first two steps of a shape are recorded as they "
+                                     "run eagerly; this run had {}",
+                             count_of(at_.step, "step")));
   }
   if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
     TrainFlags flags = flags_;
@@ -553,22 +594,27 @@ void Run::report_capture() {
   const capture::Captured* captured = step ? step->captured() : nullptr;
   if (!captured) return;
   if (!mode.dump_graph.empty()) cli::write_graph(mode.dump_graph, captured->fused.graph);
-  if (mode.explain) out_.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
+  if (mode.explain)
+    out_.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
   if (scratch) return;
-  const auto kept =
-      std::count_if(captured->fused.groups.begin(), captured->fused.groups.end(), [](const capture::Group& g) { return g.kept_unfused; });
+  const auto kept = std::count_if(captured->fused.groups.begin(), captured->fused.groups.end(),
+      [](const capture::Group& g) { return g.kept_unfused; });
   const capture::StepStats& stats = step->stats();
-  out_.note("capture", fmt::format("{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} replayed, {} per replay",
-                                   captured->recorded.nodes.size(), captured->executor->launches(), mode.rules,
-                                   count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3), cli::grouped(stats.replays),
-                                   count_of(stats.calls, "step"), count_of(trainer_->allocations_per_replay(), "allocation")));
+  out_.note(
+      "capture", fmt::format("{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} "
+                             "replayed, {} per replay",
+                     captured->recorded.nodes.size(), captured->executor->launches(), mode.rules,
+                     count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
+                     cli::grouped(stats.replays), count_of(stats.calls, "step"),
+                     count_of(trainer_->allocations_per_replay(), "allocation")));
   if (kept) {
     out_.note("note", fmt::format("fused: {} of {} kept unfused, not faster here{}", kept,
-                                  count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
-                                  mode.explain ? "" : " (--explain; --measure off fuses all)"));
+                          count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
+                          mode.explain ? "" : " (--explain; --measure off fuses all)"));
   }
   if (const int64_t open = capture::not_judged(captured->fused); open > 0)
-    out_.note("note", fmt::format("measure: the machine is too busy to judge {}: fused", count_of(open, "group")));
+    out_.note("note", fmt::format("measure: the machine is too busy to judge {}: fused",
+                          count_of(open, "group")));
   for (const std::string& miss : stats.misses) out_.note("note", miss);
 }
 
@@ -578,40 +624,46 @@ int Run::report() {
   if (!test.complete) return report_interrupted();
   const std::optional<double> target = flags_.run.target_acc;
   const bool reached = !target || 100 * test.accuracy() >= *target;
-  out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target, reached ? "reached" : "missed") : ""));
+  out_.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target,
+                                                     reached ? "reached" : "missed")
+                                               : ""));
   out_.result("time", fmt::format("{} of training, {}     run {}", cli::seconds(time_.seconds()),
-                                  count_of(at_.step, "step"), escaped(folder_->name())));
+                          count_of(at_.step, "step"), escaped(folder_->name())));
   report_json(&test);
   report_profile();
   report_capture();
   if (report_) {
     cli::Measured measured{.only = &*report_};
-    if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us); clean.has_interval) {
+    if (const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
+        clean.has_interval) {
       measured.distortion = report_->distortion();
       measured.noise = 100 * clean.noise();
     }
     cli::judge("train", flags_.mode.view, measured);
   }
   SINTER_CHECK(reached, check,
-               fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}", 100 * test.accuracy(), *target));
-  out_.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train --mode fused");
+      fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}",
+          100 * test.accuracy(), *target));
+  out_.note("next",
+      "mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train --mode fused");
   return 0;
 }
 
 int Run::report_interrupted() {
   end_session();
-  out_.note("stop", fmt::format("interrupted after {}: {} saved; mnist train --resume {} goes on", position(std::max<int64_t>(at_.step, 1)),
-                                kLast, escaped(folder_->name())));
-  out_.result("time", fmt::format("{} of training, {} of {} steps     run {}",
-                                  cli::seconds(time_.seconds()), cli::grouped(at_.step),
-                                  cli::grouped(steps_), escaped(folder_->name())));
+  out_.note("stop", fmt::format("interrupted after {}: {} saved; mnist train --resume {} goes on",
+                        position(std::max<int64_t>(at_.step, 1)), kLast, escaped(folder_->name())));
+  out_.result("time",
+      fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(time_.seconds()),
+          cli::grouped(at_.step), cli::grouped(steps_), escaped(folder_->name())));
   report_json(nullptr);
   report_profile();
   return cli::exit_code(Error::Kind::interrupted);
 }
 
 void Run::report_json(const Evaluation* test) const {
-  nlohmann::ordered_json object = {{"schema", "sinter.train/1"}, {"run", folder_->name()}, {"interrupted", test == nullptr}};
+  nlohmann::ordered_json object = {
+      {"schema", "sinter.train/1"}, {"run", folder_->name()}, {"interrupted", test == nullptr}};
   if (test) {
     object["test"] = nlohmann::ordered_json::object();
     add_json(object["test"], *test);
@@ -619,22 +671,21 @@ void Run::report_json(const Evaluation* test) const {
   object["train_seconds"] = time_.seconds();
   object["data_wait_seconds"] = data_wait_.seconds();
   object["steps"] = at_.step;
-  object["data"] = {{"name", data_.name}, {"train", data_.train.size()}, {"val", data_.val.size()}, {"test", data_.test.size()}};
-  object["model"] = {{"name", flags_.model.describe()}, {"parameters", trainer_->model().num_parameters()}, {"dtype", flags_.model.dtype}};
-  object["optimizer"] = {{"name", flags_.optimizer.optimizer}, {"lr", *flags_.optimizer.lr}, {"batch_size", flags_.optimizer.batch}};
+  object["data"] = {{"name", data_.name}, {"train", data_.train.size()}, {"val", data_.val.size()},
+      {"test", data_.test.size()}};
+  object["model"] = {{"name", flags_.model.describe()},
+      {"parameters", trainer_->model().num_parameters()}, {"dtype", flags_.model.dtype}};
+  object["optimizer"] = {{"name", flags_.optimizer.optimizer}, {"lr", *flags_.optimizer.lr},
+      {"batch_size", flags_.optimizer.batch}};
   object["seed"] = std::to_string(flags_.common->seed);
   object["device"] = device_.str();
   object["threads"] = num_threads();
   object["mode"] = flags_.mode.mode;
   object["epochs"] = nlohmann::ordered_json::array();
   for (const EpochRow& e : log_->rows())
-    object["epochs"].push_back({{"epoch", e.number},
-                                {"step", e.step},
-                                {"loss", e.loss},
-                                {"val_accuracy", e.val_accuracy},
-                                {"val_loss", e.val_loss},
-                                {"lr", e.lr},
-                                {"seconds", e.seconds}});
+    object["epochs"].push_back(
+        {{"epoch", e.number}, {"step", e.step}, {"loss", e.loss}, {"val_accuracy", e.val_accuracy},
+            {"val_loss", e.val_loss}, {"lr", e.lr}, {"seconds", e.seconds}});
   out_.json(object);
 }
 
@@ -645,10 +696,13 @@ int Run::dry_run() {
   for (int64_t i = 0; i < steps; ++i) trainer_->step(batch);
   const int64_t n = std::min(flags_.optimizer.eval_batch, data_.test.size());
   const Evaluation e = evaluate_on(slice(data_.test, 0, n));
-  out_.result("dry run", fmt::format("{}: loss {:.4f}; {} test images: accuracy {}; nothing was written", count_of(steps, "step"),
-                                     trainer_->state().last_loss, n, cli::proportion(e.correct, e.images)));
+  out_.result(
+      "dry run", fmt::format("{}: loss {:.4f}; {} test images: accuracy {}; nothing was written",
+                     count_of(steps, "step"), trainer_->state().last_loss, n,
+                     cli::proportion(e.correct, e.images)));
   report_capture();
-  out_.json({{"schema", "sinter.dry-run/1"}, {"loss", trainer_->state().last_loss}, {"images", n}, {"accuracy", e.accuracy()}});
+  out_.json({{"schema", "sinter.dry-run/1"}, {"loss", trainer_->state().last_loss}, {"images", n},
+      {"accuracy", e.accuracy()}});
   return 0;
 }
 
@@ -662,12 +716,14 @@ int Run::overfit_batch() {
     trainer_->step(batch);
     state = trainer_->state();
   } while (++steps < kSteps && !(state.last_loss < kWanted) && !cli::interrupted());
-  out_.result("overfit", fmt::format("loss {:.4f} on one batch of {} after {} steps", state.last_loss, batch.labels.numel(), steps));
+  out_.result("overfit", fmt::format("loss {:.4f} on one batch of {} after {} steps",
+                             state.last_loss, batch.labels.numel(), steps));
   out_.json({{"schema", "sinter.overfit-batch/1"}, {"loss", state.last_loss}, {"steps", steps}});
   if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
   SINTER_CHECK(state.last_loss < kWanted, check,
-               fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}", state.last_loss, steps, kWanted),
-               "another --lr, or a mistake in the model");
+      fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}",
+          state.last_loss, steps, kWanted),
+      "another --lr, or a mistake in the model");
   return 0;
 }
 
@@ -676,13 +732,15 @@ int Run::overfit_batch() {
 void add_train(cli::App& app) {
   static TrainFlags flags;
   flags.common = &app.common();
-  cli::Command& command = app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
+  cli::Command& command = app.add(
+      "train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   add_train_flags(command.flags, flags);
   command.preset = &flags.run.preset;
   command.presets["fast98"] = [&app] { return fast98(app.common()); };
   static std::optional<Resumed> resumed;
   command.check = [&command] {
-    flags.run.resume.empty() ? resolve(command.flags, flags) : void(resumed = open_resumed(command.flags, flags));
+    flags.run.resume.empty() ? resolve(command.flags, flags)
+                             : void(resumed = open_resumed(command.flags, flags));
   };
   command.run = [&command](cli::Output& out) {
     cli::catch_signals();

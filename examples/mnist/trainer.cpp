@@ -18,15 +18,18 @@
 namespace sinter::mnist {
 namespace {
 
-std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerFlags& flags, const nn::Module& model) {
+std::unique_ptr<nn::Optimizer> make_optimizer(
+    const OptimizerFlags& flags, const nn::Module& model) {
   const double lr = flags.lr.value(),
                decay = flags.weight_decay.value_or(default_weight_decay(flags.optimizer));
   if (flags.optimizer == "sgd")
-    return std::make_unique<nn::Sgd>(model.named_parameters(), nn::SgdOptions{.lr = lr, .momentum = flags.momentum, .weight_decay = decay});
+    return std::make_unique<nn::Sgd>(model.named_parameters(),
+        nn::SgdOptions{.lr = lr, .momentum = flags.momentum, .weight_decay = decay});
   if (flags.optimizer == "adamw")
-    return std::make_unique<nn::AdamW>(model.named_parameters(),
-                                       nn::AdamWOptions{.lr = lr, .weight_decay = decay});
-  return std::make_unique<nn::Adam>(model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
+    return std::make_unique<nn::AdamW>(
+        model.named_parameters(), nn::AdamWOptions{.lr = lr, .weight_decay = decay});
+  return std::make_unique<nn::Adam>(
+      model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
 }
 
 }  // namespace
@@ -37,14 +40,16 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
     model = std::make_shared<nn::Glu>(sizes[0], sizes[1], sizes[2]);
     model->init_parameters(seed);
   } else {
-    model = std::make_shared<nn::Mlp>(sizes, nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
+    model = std::make_shared<nn::Mlp>(
+        sizes, nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
   }
   if (flags.dtype == "bf16") model->enable_bf16();
   model->to(device);
   return model;
 }
 
-Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices)
+Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps,
+    std::vector<capture::Refused> choices)
     : flags_(flags.optimizer),
       model_(std::move(model)),
       parameters_(model_->parameters()),
@@ -53,12 +58,13 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
       device_(parameters_[0].device()) {
   set_allow_tf32(flags.model.dtype == "tf32");
   if (flags.mode.mode == "eager") return;
-  step_ = std::make_unique<capture::Step>([this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
-                                          capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
-                                                               .parameters = nn::parameter_visitor(*model_),
-                                                               .measure = flags.mode.measures(),
-                                                               .choices = std::move(choices),
-                                                               .cuda_graph = flags.mode.cuda_graph});
+  step_ = std::make_unique<capture::Step>(
+      [this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
+      capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
+          .parameters = nn::parameter_visitor(*model_),
+          .measure = flags.mode.measures(),
+          .choices = std::move(choices),
+          .cuda_graph = flags.mode.cuda_graph});
 }
 
 Tensor Trainer::step(const Batch& batch) {
@@ -98,7 +104,8 @@ Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
   // In parts that add up their gradients; the loss is then one number, the mean.
   for (int64_t rows = labels.numel(), at = 0; flags_.accum > 1 && at < rows; at += flags_.batch) {
     const int64_t end = std::min(rows, at + flags_.batch);
-    const Tensor part = cross_entropy((*model_)(slice(images, 0, at, end)), slice(labels, 0, at, end), flags_.label_smoothing);
+    const Tensor part = cross_entropy(
+        (*model_)(slice(images, 0, at, end)), slice(labels, 0, at, end), flags_.label_smoothing);
     const Tensor share = scale(sum(part), 1.0 / static_cast<double>(rows));
     backward(share);
     losses = losses.defined() ? detach(losses) + detach(share) : share;
@@ -113,7 +120,9 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
   const auto say = [] { return count_of(num_threads(), "thread"); };
   const Device device = batch.images.device();
   if (flags.common->threads > 0 || available_cores() == 1 || device != kCpu) {
-    set_num_threads(flags.common->threads > 0 ? static_cast<int>(flags.common->threads) : device == kCpu ? 1 : available_cores());
+    set_num_threads(flags.common->threads > 0 ? static_cast<int>(flags.common->threads)
+                    : device == kCpu          ? 1
+                                              : available_cores());
     return say();
   }
   Trainer scratch(flags, make_model(flags.model, flags.common->seed, device), 1000);
@@ -128,13 +137,15 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
     for (int i = 0; i < 2; ++i) scratch.step(batch);
     std::vector<double> times;
     const auto begin = Clock::now();
-    while (times.size() < 3 || (times.size() < 15 && Clock::now() - begin < std::chrono::milliseconds(60))) {
+    while (times.size() < 3 ||
+           (times.size() < 15 && Clock::now() - begin < std::chrono::milliseconds(60))) {
       const auto before = Clock::now();
       scratch.step(batch);
       times.push_back(std::chrono::duration<double>(Clock::now() - before).count());
     }
     const double median = profiler::median(times);
-    tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median), tried.empty() ? "/step" : "");
+    tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median),
+        tried.empty() ? "/step" : "");
     if (n == 1 || median < best) best = median, chosen = n;
   }
   set_num_threads(chosen);

@@ -1,5 +1,6 @@
-// Trainer: a model, its optimizer, and the training step: forward, loss, backward, clipping, update. The step is a pure function of the
-// batch and of state that stays on the device: it reads nothing on the host, so it can be captured. The learning rate is written before it.
+// Trainer: a model, its optimizer, and the training step: forward, loss, backward, clipping,
+// update. The step is a pure function of the batch and of state that stays on the device: it reads
+// nothing on the host, so it can be captured. The learning rate is written before it.
 #pragma once
 
 #include <memory>
@@ -20,8 +21,10 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
 
 class Trainer {
  public:
-  // `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see capture::StepOptions.
-  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps, std::vector<capture::Refused> choices = {});
+  // `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see
+  // capture::StepOptions.
+  Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps,
+      std::vector<capture::Refused> choices = {});
 
   // The losses of the rows; in mode fused the next step overwrites them.
   Tensor step(const Batch& batch);
@@ -29,8 +32,9 @@ class Trainer {
   StepState state() const { return read_step_state(optimizer_->state()); }
   // The sums of loss begin anew.
   void reset_loss();
-  // Before restore(): the undisturbed run had done `calls` steps with batches of this shape. In mode fused the first two of a shape run as
-  // they are recorded, so as many are spent here, that none runs eagerly which was a replay there.
+  // Before restore(): the undisturbed run had done `calls` steps with batches of this shape. In
+  // mode fused the first two of a shape run as they are recorded, so as many are spent here, that
+  // none runs eagerly which was a replay there.
   void rehearse(const Batch& batch, int64_t calls);
   void restore(const nn::Checkpoint& checkpoint);
   nn::Module& model() { return *model_; }
@@ -58,8 +62,8 @@ class Trainer {
   int64_t steps_ = 0, allocations_ = 0;
 };
 
-// Sets the number of threads: --threads, or by a short trial of the step on a scratch model. Says what it did: "2 threads (tried 1: 2.1
-// ms/step, 2: 1.4)".
+// Sets the number of threads: --threads, or by a short trial of the step on a scratch model. Says
+// what it did: "2 threads (tried 1: 2.1 ms/step, 2: 1.4)".
 std::string choose_threads(const TrainFlags& flags, const Batch& batch);
 
 }  // namespace sinter::mnist

@@ -1,4 +1,5 @@
-// The activations that fused ops apply: from an Act to its struct in ops/pointwise.h, and the same meaning in plain ops for references.
+// The activations that fused ops apply: from an Act to its struct in ops/pointwise.h, and the same
+// meaning in plain ops for references.
 #pragma once
 
 #include "ops/fused/fused.h"
@@ -26,20 +27,13 @@ struct Identity : pointwise::Unary {
 template <class F>
 decltype(auto) visit_act(Act act, F&& f) {
   switch (act) {
-    case Act::none:
-      return f(Identity{});
-    case Act::relu:
-      return f(pointwise::Relu{});
-    case Act::gelu:
-      return f(pointwise::Gelu{});
-    case Act::gelu_tanh:
-      return f(pointwise::GeluTanh{});
-    case Act::silu:
-      return f(pointwise::Silu{});
-    case Act::sigmoid:
-      return f(pointwise::Sigmoid{});
-    case Act::tanh:
-      break;
+    case Act::none: return f(Identity{});
+    case Act::relu: return f(pointwise::Relu{});
+    case Act::gelu: return f(pointwise::Gelu{});
+    case Act::gelu_tanh: return f(pointwise::GeluTanh{});
+    case Act::silu: return f(pointwise::Silu{});
+    case Act::sigmoid: return f(pointwise::Sigmoid{});
+    case Act::tanh: break;
   }
   return f(pointwise::Tanh{});
 }

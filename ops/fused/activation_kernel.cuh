@@ -10,20 +10,13 @@ namespace sinter::SINTER_KERNEL_NS {
 template <class F>
 SINTER_DEVICE_FN void in_kernel_visit(Act act, const F& f) {
   switch (act) {
-    case Act::none:
-      return f(Identity{});
-    case Act::relu:
-      return f(pointwise::Relu{});
-    case Act::gelu:
-      return f(pointwise::Gelu{});
-    case Act::gelu_tanh:
-      return f(pointwise::GeluTanh{});
-    case Act::silu:
-      return f(pointwise::Silu{});
-    case Act::sigmoid:
-      return f(pointwise::Sigmoid{});
-    case Act::tanh:
-      return f(pointwise::Tanh{});
+    case Act::none: return f(Identity{});
+    case Act::relu: return f(pointwise::Relu{});
+    case Act::gelu: return f(pointwise::Gelu{});
+    case Act::gelu_tanh: return f(pointwise::GeluTanh{});
+    case Act::silu: return f(pointwise::Silu{});
+    case Act::sigmoid: return f(pointwise::Sigmoid{});
+    case Act::tanh: return f(pointwise::Tanh{});
   }
 }
 

@@ -1,7 +1,9 @@
-// classifier_head: the end of a classifier and the beginning of its backward in one pass over the rows:
+// classifier_head: the end of a classifier and the beginning of its backward in one pass over the
+// rows:
 //   z[B, C] = h W^T + b;   loss and dz as in softmax_xent;   dh[B, H] = (dz W) * act'(saved)
-// z lives in registers, f32 for bf16 operands. saved is what h's activation kept (see input_grad_act). Devices with kernels only: on the
-// CPU the three ops it stands for keep their operands in cache anyway.
+// z lives in registers, f32 for bf16 operands. saved is what h's activation kept (see
+// input_grad_act). Devices with kernels only: on the CPU the three ops it stands for keep their
+// operands in cache anyway.
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/structured.h"
@@ -28,29 +30,38 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_dtype(kName, "labels", labels, DType::i32);
   check_rank(kName, "seed", seed, 1);
   check_dtype(kName, "seed", seed, wide(h.dtype()));
-  SINTER_CHECK(h.dtype() != DType::f64, dtype, cat(kName, ": unsupported dtype: h is ", h.describe(), "; allowed f32, bf16"));
+  SINTER_CHECK(h.dtype() != DType::f64, dtype,
+      cat(kName, ": unsupported dtype: h is ", h.describe(), "; allowed f32, bf16"));
   const int64_t rows = h.size(0), classes = weight.size(0);
-  const auto facts = [&] { return describe({{"h", &h}, {"weight", &weight}, {"labels", &labels}, {"seed", &seed}}); };
+  const auto facts = [&] {
+    return describe({{"h", &h}, {"weight", &weight}, {"labels", &labels}, {"seed", &seed}});
+  };
   SINTER_CHECK(h.size(1) == weight.size(1), shape,
-               cat(kName, ": features differ: ", facts(), "; h.shape[1] is ", h.size(1), ", weight.shape[1] is ", weight.size(1)));
-  SINTER_CHECK(classes <= kHeadClasses, shape, cat(kName, ": too many classes: ", facts(), "; ", classes, ", at most ", kHeadClasses));
+      cat(kName, ": features differ: ", facts(), "; h.shape[1] is ", h.size(1),
+          ", weight.shape[1] is ", weight.size(1)));
+  SINTER_CHECK(classes <= kHeadClasses, shape,
+      cat(kName, ": too many classes: ", facts(), "; ", classes, ", at most ", kHeadClasses));
   SINTER_CHECK(labels.size(0) == rows && seed.size(0) == rows, shape,
-               cat(kName, ": a label and a seed per row are wanted: ", facts(), "; h.shape[0] is ", rows));
-  SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
+      cat(kName, ": a label and a seed per row are wanted: ", facts(), "; h.shape[0] is ", rows));
+  SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage,
+      cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
   if (bias.defined()) {
     check_rank(kName, "bias", bias, 1);
     SINTER_CHECK(bias.size(0) == classes, shape,
-                 cat(kName, ": bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}), "; it must be [", classes, "]"));
+        cat(kName, ": bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
+            "; it must be [", classes, "]"));
     if (bias.dtype() != wide(h.dtype())) check_same_dtype(kName, "h", h, "bias", bias);
   }
   if (act != Act::none) {
     const Shape kept = act == Act::relu ? relu_mask_shape(h.shape()) : h.shape();
     check_dtype(kName, "saved", saved, act == Act::relu ? DType::u8 : h.dtype());
     SINTER_CHECK(saved.shape() == kept, shape,
-                 cat(kName, ": what was saved does not fit: ", describe({{"h", &h}, {"saved", &saved}}), "; saved must be ", kept.str()));
+        cat(kName, ": what was saved does not fit: ", describe({{"h", &h}, {"saved", &saved}}),
+            "; saved must be ", kept.str()));
   }
-  return {Tensor::meta({rows}, wide(h.dtype()), h.device()), Tensor::meta({rows, classes}, h.dtype(), h.device()),
-          Tensor::meta(h.shape(), h.dtype(), h.device())};
+  return {Tensor::meta({rows}, wide(h.dtype()), h.device()),
+      Tensor::meta({rows, classes}, h.dtype(), h.device()),
+      Tensor::meta(h.shape(), h.dtype(), h.device())};
 }
 
 // The sum of linear's, softmax_xent's and input_grad_act's, without z.
@@ -58,10 +69,12 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const auto& [act, smoothing] = attrs.as<HeadAttrs>();
   const int64_t rows = in[kH].size(0), cells = out[1].numel(), hidden = in[kH].numel();
   const int64_t product = 2 * hidden * in[kWeight].size(0);
-  Cost c = cost_of(2 * product + (optional(in, kBias).defined() ? cells : 0) + 9 * cells + 3 * rows +
-                       (smoothing > 0 ? cells + 2 * rows : 0) + hidden * act_backward_flops(act),
-                   in.first(kSeed), out);
-  c.bytes_read += bytes_of(optional(in, kBias)) + bytes_unless_spread(in[kSeed]) + (act == Act::relu ? (hidden + 7) / 8 : bytes_of(optional(in, kSaved)));
+  Cost c =
+      cost_of(2 * product + (optional(in, kBias).defined() ? cells : 0) + 9 * cells + 3 * rows +
+                  (smoothing > 0 ? cells + 2 * rows : 0) + hidden * act_backward_flops(act),
+          in.first(kSeed), out);
+  c.bytes_read += bytes_of(optional(in, kBias)) + bytes_unless_spread(in[kSeed]) +
+                  (act == Act::relu ? (hidden + 7) / 8 : bytes_of(optional(in, kSaved)));
   return c;
 }
 
@@ -70,25 +83,31 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const DType dtype = in[kH].dtype();
   const Tensor z = linear_to(in[kH], in[kWeight], optional(in, kBias), wide(dtype));
   const Tensors z_in{z, in[kLabels], in[kSeed]};
-  Tensors out = kSoftmaxXentOp.reference(z_in, SoftmaxXentAttrs{smoothing, true, dtype == DType::bf16});
+  Tensors out =
+      kSoftmaxXentOp.reference(z_in, SoftmaxXentAttrs{smoothing, true, dtype == DType::bf16});
   const Tensors back_in{out[1], in[kWeight], optional(in, kSaved)};
   out.push_back(kInputGradActOp.reference(back_in, InputGradActAttrs{act})[0]);
   return out;
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](int64_t b, int64_t c, int64_t h, Act act, const char* what, double smoothing = 0, bool bias = true) {
+  const auto make = [](int64_t b, int64_t c, int64_t h, Act act, const char* what,
+                        double smoothing = 0, bool bias = true) {
     Tensor saved = sample_tensor({b, h}, 3, act == Act::sigmoid ? 0.1 : -0.9, 0.9);
     if (act == Act::relu) saved = act_reference(act, saved, true)[1];
-    const Tensor seed = broadcast_to(Tensor::full({1}, b ? 1.0 / static_cast<double>(b) : 1, DType::f64), {b});
-    return Sample{.in = {sample_tensor({b, h}, 1, 0, 1), sample_tensor({c, h}, 2, -1, 1), sample_labels(b, c, 5), seed,
-                         bias ? sample_tensor({c}, 4) : Tensor(), act == Act::none ? Tensor() : saved},
-                  .attrs = HeadAttrs{act, smoothing},
-                  .what = what,
-                  .differentiable = false};
+    const Tensor seed =
+        broadcast_to(Tensor::full({1}, b ? 1.0 / static_cast<double>(b) : 1, DType::f64), {b});
+    return Sample{.in = {sample_tensor({b, h}, 1, 0, 1), sample_tensor({c, h}, 2, -1, 1),
+                      sample_labels(b, c, 5), seed, bias ? sample_tensor({c}, 4) : Tensor(),
+                      act == Act::none ? Tensor() : saved},
+        .attrs = HeadAttrs{act, smoothing},
+        .what = what,
+        .differentiable = false};
   };
-  Sample per_row = make(33, 10, 40, Act::relu, "a seed of its own per row"), wide = make(4, 65, 6, Act::relu, "too many classes"),
-         mask = make(4, 5, 6, Act::relu, "mask of another shape"), labels = make(4, 5, 6, Act::relu, "labels differ");
+  Sample per_row = make(33, 10, 40, Act::relu, "a seed of its own per row"),
+         wide = make(4, 65, 6, Act::relu, "too many classes"),
+         mask = make(4, 5, 6, Act::relu, "mask of another shape"),
+         labels = make(4, 5, 6, Act::relu, "labels differ");
   per_row.in[kSeed] = sample_tensor({33}, 6);
   Sample extreme = make(5, 10, 24, Act::relu, "extreme logits");
   extreme.in[kBias].data<double>()[2] = 120;
@@ -100,34 +119,27 @@ std::vector<Sample> samples() {
     s->bad = true;
   }
   return {make(17, 10, 333, Act::relu, "odd"),
-          make(97, 33, 77, Act::relu, "ragged, many classes", 0.1),
-          make(1, 10, 128, Act::relu, "one row"),
-          make(0, 10, 128, Act::relu, "empty batch"),
-          make(64, 16, 128, Act::relu, "whole tiles"),
-          make(15, 17, 256, Act::relu, "two chunks, no bias", 0, false),
-          make(16, 1, 40, Act::relu, "one class"),
-          make(17, 64, 300, Act::gelu, "gelu"),
-          make(31, 10, 64, Act::tanh, "tanh"),
-          make(31, 10, 65, Act::none, "no activation"),
-          per_row,
-          extreme,
-          wide,
-          mask,
-          labels};
+      make(97, 33, 77, Act::relu, "ragged, many classes", 0.1),
+      make(1, 10, 128, Act::relu, "one row"), make(0, 10, 128, Act::relu, "empty batch"),
+      make(64, 16, 128, Act::relu, "whole tiles"),
+      make(15, 17, 256, Act::relu, "two chunks, no bias", 0, false),
+      make(16, 1, 40, Act::relu, "one class"), make(17, 64, 300, Act::gelu, "gelu"),
+      make(31, 10, 64, Act::tanh, "tanh"), make(31, 10, 65, Act::none, "no activation"), per_row,
+      extreme, wide, mask, labels};
 }
 
 }  // namespace
 
 const OpDef kClassifierHeadOp{.name = "classifier_head",
-                              .min_inputs = 4,
-                              .max_inputs = 6,
-                              .attrs = attr_type<HeadAttrs>(),
-                              .infer = infer,
-                              .cost = cost,
-                              .cuda = SINTER_IF_CUDA(on_cuda::classifier_head),
-                              .simt = on_simt::classifier_head,
-                              .strided = 0b1000,
-                              .samples = samples,
-                              .reference = reference};
+    .min_inputs = 4,
+    .max_inputs = 6,
+    .attrs = attr_type<HeadAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cuda = SINTER_IF_CUDA(on_cuda::classifier_head),
+    .simt = on_simt::classifier_head,
+    .strided = 0b1000,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

@@ -1,6 +1,8 @@
-// classifier_head: z = h W^T + b, its cross entropy, dz and dh = (dz W) * act'(saved); see classifier_head.cpp. A block owns 16 rows, whole:
-// C is padded to 16 or 64. h and W come in chunks of 256 bytes of each row by cp_async, the next while one is used; two chunks stay for dh,
-// of longer rows W is read again. Reads h, labels, seed and saved once, W once or twice per block; writes a loss a row, dz and dh.
+// classifier_head: z = h W^T + b, its cross entropy, dz and dh = (dz W) * act'(saved); see
+// classifier_head.cpp. A block owns 16 rows, whole: C is padded to 16 or 64. h and W come in chunks
+// of 256 bytes of each row by cp_async, the next while one is used; two chunks stay for dh, of
+// longer rows W is read again. Reads h, labels, seed and saved once, W once or twice per block;
+// writes a loss a row, dz and dh.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/fused/xent_row.cuh"
 #include "ops/gemm_mma.cuh"
@@ -51,11 +53,13 @@ SINTER_DEVICE_FN void copy_rows(const ProductSide<T>& side, int64_t row, int64_t
   constexpr int kChunks = kHeadDepth<T> / kVec<T>;
   SINTER_UNROLL
   for (int e = thread_x(); e < kRows * kChunks; e += kHeadThreads)
-    copy_chunk<T>(side, side.chunk(true, row + e / kChunks, k + e % kChunks * kVec<T>), tile, e / kChunks, e % kChunks * kVec<T>);
+    copy_chunk<T>(side, side.chunk(true, row + e / kChunks, k + e % kChunks * kVec<T>), tile,
+        e / kChunks, e % kChunks * kVec<T>);
 }
 
-// The three products' inner parts differ by core; everything else is here. Core gives: add(stage), one chunk of z; logits(z), of row
-// thread / 16, columns thread % 16, + 16, ..; back(stage, f), f(r, group, sums[8]) for one chunk of dh.
+// The three products' inner parts differ by core; everything else is here. Core gives: add(stage),
+// one chunk of z; logits(z), of row thread / 16, columns thread % 16, + 16, ..; back(stage, f),
+// f(r, group, sums[8]) for one chunk of dh.
 template <class T, int kC, class Core, class Shared>
 SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& core) {
   using V = compute_t<T>;
@@ -64,7 +68,8 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
   const int chunks = static_cast<int>((hidden + kDepth - 1) / kDepth);
   const auto copy = [&](int chunk, bool with_h) {
     if (chunk < chunks) {
-      if (with_h) copy_rows<T, kHeadRows>(x.h, first, int64_t{chunk} * kDepth, s.stages[chunk % 2].h);
+      if (with_h)
+        copy_rows<T, kHeadRows>(x.h, first, int64_t{chunk} * kDepth, s.stages[chunk % 2].h);
       copy_rows<T, kC>(x.w, 0, int64_t{chunk} * kDepth, s.stages[chunk % 2].w);
     }
     cp_async_commit();
@@ -85,7 +90,8 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
   const int64_t row = first + r;
   const bool real = row < rows;
   SINTER_UNROLL
-  for (int j = 0; j < kC / 16; ++j) z[j] = c0 + 16 * j < classes ? z[j] + x.bias.at(c0 + 16 * j) : V(-INFINITY);
+  for (int j = 0; j < kC / 16; ++j)
+    z[j] = c0 + 16 * j < classes ? z[j] + x.bias.at(c0 + 16 * j) : V(-INFINITY);
   const int label = real ? x.labels[row] : 0;
   if ((label < 0 || label >= classes) && c0 == 0) {
     x.loss.put(row, V(NAN));
@@ -117,7 +123,8 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
     }
     core.back(s.stages[chunk % 2], [&](int of_row, int group, V(&sums)[kGroup]) {
       const int64_t column = int64_t{chunk} * kDepth + group * kGroup, left = hidden - column;
-      if (first + of_row < rows && left > 0) x.dh(first + of_row, column, left < kGroup ? static_cast<int>(left) : kGroup, sums);
+      if (first + of_row < rows && left > 0)
+        x.dh(first + of_row, column, left < kGroup ? static_cast<int>(left) : kGroup, sums);
     });
     block_sync();
   }
@@ -165,8 +172,8 @@ struct FfmaHead {
   }
 };
 
-// Of a chunk, warp w has kColumns columns from w kColumns on, as many as an mma takes: of z a part of every sum, added in warp order, of dh
-// its own columns.
+// Of a chunk, warp w has kColumns columns from w kColumns on, as many as an mma takes: of z a part
+// of every sum, added in warp order, of dh its own columns.
 template <class T, int kC>
 struct MmaHead {
   static constexpr int kColumns = kHeadDepth<T> / kHeadWarps;  // bf16 16, TF32 8
@@ -193,11 +200,13 @@ struct MmaHead {
   }
   // TF32: register q holds rows from 8 (q / down % 2) on, columns from 4 (q / right % 2) on.
   template <class Tile>
-  static SINTER_DEVICE_FN Vec<uint32_t, 4> words(const Tile& tile, int r, int c, int down, int right) {
+  static SINTER_DEVICE_FN Vec<uint32_t, 4> words(
+      const Tile& tile, int r, int c, int down, int right) {
     Vec<uint32_t, 4> f;
     SINTER_UNROLL
     for (int q = 0; q < 4; ++q)
-      f.v[q] = math::to_bits(tile(r + q / down % 2 * 8 + lane() / 4, c + q / right % 2 * 4 + lane() % 4));
+      f.v[q] = math::to_bits(
+          tile(r + q / down % 2 * 8 + lane() / 4, c + q / right % 2 * 4 + lane() % 4));
     return f;
   }
 
@@ -225,7 +234,8 @@ struct MmaHead {
     SINTER_UNROLL
     for (int j = 0; j < kC / 16; ++j) {
       out[j] = 0;
-      for (int w = 0; w < kHeadWarps; ++w) out[j] = out[j] + s.parts(w * kHeadRows + thread_x() / 16, thread_x() % 16 + 16 * j);
+      for (int w = 0; w < kHeadWarps; ++w)
+        out[j] = out[j] + s.parts(w * kHeadRows + thread_x() / 16, thread_x() % 16 + 16 * j);
     }
   }
   template <class F>
@@ -242,7 +252,9 @@ struct MmaHead {
         mma_of<T>(sums[1], dz, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
       } else {
         const int r = c + lane() % 4, column = mine + lane() / 4;
-        mma_of<T>(sums[0], dz, Vec<uint32_t, 2>{{math::to_bits(stage.w(r, column)), math::to_bits(stage.w(r + 4, column))}});
+        mma_of<T>(sums[0], dz,
+            Vec<uint32_t, 2>{
+                {math::to_bits(stage.w(r, column)), math::to_bits(stage.w(r + 4, column))}});
       }
     }
     SINTER_UNROLL
@@ -285,24 +297,20 @@ void classifier_head(const Call& call) {
   const auto run = [&]<class T>(T) {
     using V = compute_t<T>;
     const double classes = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
-    const HeadOperands<T> x{product_side<T>(h, false),
-                            product_side<T>(weight, false),
-                            Bias<T>(optional(4)),
-                            in<int32_t>(call.in[2]),
-                            in<V>(seed),
-                            seed.strides()[0],
-                            static_cast<V>(1 - smoothing),
-                            static_cast<V>(smoothing / classes),
-                            out<V>(call.out[0]),
-                            out<T>(call.out[1]),
-                            grad_of_act<T>(act, optional(5), call.out[2]),
-                            fault_flag()};
+    const HeadOperands<T> x{product_side<T>(h, false), product_side<T>(weight, false),
+        Bias<T>(optional(4)), in<int32_t>(call.in[2]), in<V>(seed), seed.strides()[0],
+        static_cast<V>(1 - smoothing), static_cast<V>(smoothing / classes), out<V>(call.out[0]),
+        out<T>(call.out[1]), grad_of_act<T>(act, optional(5), call.out[2]), fault_flag()};
     const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};
-      if (on_tensor_cores<T>()) return launch<classifier_head_mma_16<T, kC>>(grid, kHeadThreads, sizeof(MmaHeadShared<T, kC>), x);
-      if constexpr (kHasFfma<T>) launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
+      if (on_tensor_cores<T>())
+        return launch<classifier_head_mma_16<T, kC>>(
+            grid, kHeadThreads, sizeof(MmaHeadShared<T, kC>), x);
+      if constexpr (kHasFfma<T>)
+        launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
     };
-    weight.size(0) <= 16 ? launch_for(std::integral_constant<int, 16>()) : launch_for(std::integral_constant<int, 64>());
+    weight.size(0) <= 16 ? launch_for(std::integral_constant<int, 16>())
+                         : launch_for(std::integral_constant<int, 64>());
   };
   h.dtype() == DType::bf16 ? run(bf16{}) : run(float{});
 }

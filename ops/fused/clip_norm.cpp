@@ -1,5 +1,6 @@
-// clip_norm: n gradients, all scaled in place by min(1, max_norm / norm of all): the norm is taken in one pass over every tensor, then the
-// scaling in another, if any is needed. Squares are summed in pieces of fixed size: the same bits for any number of threads.
+// clip_norm: n gradients, all scaled in place by min(1, max_norm / norm of all): the norm is taken
+// in one pass over every tensor, then the scaling in another, if any is needed. Squares are summed
+// in pieces of fixed size: the same bits for any number of threads.
 #include "core/math.h"
 #include "ops/fused/fused.h"
 #include "ops/kernels.h"
@@ -18,7 +19,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
     check_writable("clip_norm", "a gradient", t);
     check_same_dtype("clip_norm", "the first gradient", in[0], "a later one", t);
   }
-  SINTER_CHECK(max_norm > 0, usage, cat("clip_norm: max_norm out of range: ", max_norm, "; it must be > 0"));
+  SINTER_CHECK(
+      max_norm > 0, usage, cat("clip_norm: max_norm out of range: ", max_norm, "; it must be > 0"));
   return {};
 }
 
@@ -28,17 +30,20 @@ Cost cost(Operands in, Operands out, const Attrs&) {
   return cost_of(3 * n, in, out, &kClipNormOp);
 }
 
-// f(tensor, first element, elements, number of the piece) for the pieces of all tensors, on all threads.
+// f(tensor, first element, elements, number of the piece) for the pieces of all tensors, on all
+// threads.
 template <class T, class F>
 void for_pieces(Operands in, int64_t pieces, const F& f) {
-  parallel_for(pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-    int64_t piece = 0;
-    for (const Tensor& t : in) {
-      for (int64_t at = 0; at < t.numel(); at += kPiece, ++piece) {
-        if (piece >= begin && piece < end) f(t.data<T>() + at, std::min(kPiece, t.numel() - at), piece);
-      }
-    }
-  });
+  parallel_for(
+      pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+        int64_t piece = 0;
+        for (const Tensor& t : in) {
+          for (int64_t at = 0; at < t.numel(); at += kPiece, ++piece) {
+            if (piece >= begin && piece < end)
+              f(t.data<T>() + at, std::min(kPiece, t.numel() - at), piece);
+          }
+        }
+      });
 }
 
 void cpu(const Call& call) {
@@ -48,9 +53,11 @@ void cpu(const Call& call) {
     using T = decltype(zero);
     using V = compute_t<T>;
     V* sums = scratch<V>(pieces);
-    for_pieces<T>(call.in, pieces,
-                  [&](const T* p, int64_t n, int64_t piece) { sums[piece] = row_sum<V>(p, n, [](V v) { return v * v; }); });
-    const V norm = math::sqrt(row_sum<V>(sums, pieces, [](V v) { return v; })), limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
+    for_pieces<T>(call.in, pieces, [&](const T* p, int64_t n, int64_t piece) {
+      sums[piece] = row_sum<V>(p, n, [](V v) { return v * v; });
+    });
+    const V norm = math::sqrt(row_sum<V>(sums, pieces, [](V v) { return v; })),
+            limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
     if (norm <= limit) return;
     const V factor = limit / norm;  // NaN norms reach the gradients and so the loss
     for_pieces<T>(call.in, pieces, [&](T* p, int64_t n, int64_t) {
@@ -75,23 +82,23 @@ std::vector<Sample> samples() {
   Sample strided = make({{4, 6}}, 1, "strided");
   strided.in[0] = transpose(sample_tensor({6, 4}, 1));
   strided.bad = true;
-  return {make({{77, 333}, {77}, {0, 3}, {1}}, 1, "odd, clipped"), make({{17, 33}, {33}}, 1e6, "within"), make({{5}}, 0.5, "one gradient"),
-          strided};
+  return {make({{77, 333}, {77}, {0, 3}, {1}}, 1, "odd, clipped"),
+      make({{17, 33}, {33}}, 1e6, "within"), make({{5}}, 0.5, "one gradient"), strided};
 }
 
 }  // namespace
 
 const OpDef kClipNormOp{.name = "clip_norm",
-                        .min_inputs = 1,
-                        .max_inputs = 1 << 20,
-                        .attrs = attr_type<ClipAttrs>(),
-                        .infer = infer,
-                        .cost = cost,
-                        .cpu = cpu,
-                        .cuda = SINTER_IF_CUDA(on_cuda::clip_norm),
-                        .simt = on_simt::clip_norm,
-                        .writes_of = [](size_t, size_t) { return true; },
-                        .samples = samples,
-                        .reference = reference};
+    .min_inputs = 1,
+    .max_inputs = 1 << 20,
+    .attrs = attr_type<ClipAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::clip_norm),
+    .simt = on_simt::clip_norm,
+    .writes_of = [](size_t, size_t) { return true; },
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

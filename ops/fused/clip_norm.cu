@@ -1,6 +1,7 @@
-// clip_norm: the squares of all gradients, and the scaling, in one launch; the block that arrives last knows the norm and scales alone, for
-// no block may wait for another. Where that is too much for one block, or the gradients do not fit one table, the scaling is launches
-// of its own: one per table for the norm, one per table for the scaling.
+// clip_norm: the squares of all gradients, and the scaling, in one launch; the block that arrives
+// last knows the norm and scales alone, for no block may wait for another. Where that is too much
+// for one block, or the gradients do not fit one table, the scaling is launches of its own: one per
+// table for the norm, one per table for the scaling.
 #include <numeric>
 
 #include "ops/clip_kernel.cuh"
@@ -41,9 +42,11 @@ SINTER_DEVICE_FN Piece<T> piece_of_block(const Gradients<T>& table) {
   return {table.of[i], begin, begin + table.chunk < n ? begin + table.chunk : n};
 }
 
-// partials.total carries the sum of squares from table to table. Reads every gradient once; scaling reads and writes it again.
+// partials.total carries the sum of squares from table to table. Reads every gradient once; scaling
+// reads and writes it again.
 template <class T>
-SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> partials, bool first, bool scale, compute_t<T> limit) {
+SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> partials, bool first,
+    bool scale, compute_t<T> limit) {
   using V = compute_t<T>;
   constexpr int N = kVec<T>;
   auto& scratch = shared<Shared<V, 32>>();
@@ -58,13 +61,15 @@ SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> parti
     sum = sum + part;
   }
   SINTER_NO_UNROLL
-  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block()) sum = sum + V(entry.values[i]) * V(entry.values[i]);
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
+    sum = sum + V(entry.values[i]) * V(entry.values[i]);
   sum = block_join<SumOf>(sum, scratch);
   if (thread_x() == 0) partials.values.put(block_x(), sum);
   if (!ticket(partials.ticket, static_cast<uint32_t>(grid_x()))) return;
 
   V all = 0;
-  for (int64_t i = thread_x(); i < grid_x(); i += threads_per_block()) all = all + partials.values[i];
+  for (int64_t i = thread_x(); i < grid_x(); i += threads_per_block())
+    all = all + partials.values[i];
   all = block_join<SumOf>(all, scratch);
   if (!first) all = all + partials.total[0];
   if (!scale) {
@@ -75,7 +80,8 @@ SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> parti
   const V norm = math::sqrt(all);
   if (norm <= limit) return;
   SINTER_NO_UNROLL
-  for (int i = 0; i < table.count; ++i) scale_elements(table.of[i].values, 0, table.of[i].n, table.of[i].vec, limit / norm);
+  for (int i = 0; i < table.count; ++i)
+    scale_elements(table.of[i].values, 0, table.of[i].n, table.of[i].vec, limit / norm);
 }
 
 template <class T>
@@ -101,12 +107,15 @@ void clip_norm(const Call& call) {
     std::vector<Part> parts;
     for (size_t at = 0; at < tensors.size(); at += kGradients) {
       Part& part = parts.emplace_back();
-      const auto group = std::span(tensors).subspan(at, std::min<size_t>(kGradients, tensors.size() - at));
-      const int64_t total =
-          std::accumulate(group.begin(), group.end(), int64_t{0}, [](int64_t n, const Tensor& t) { return n + t.numel(); });
-      part.table.chunk = blocks_for(blocks_for(total, 512), 2048) * 2048;  // 512 + kGradients blocks at most: they fit the partials
+      const auto group =
+          std::span(tensors).subspan(at, std::min<size_t>(kGradients, tensors.size() - at));
+      const int64_t total = std::accumulate(group.begin(), group.end(), int64_t{0},
+          [](int64_t n, const Tensor& t) { return n + t.numel(); });
+      part.table.chunk = blocks_for(blocks_for(total, 512), 2048) *
+                         2048;  // 512 + kGradients blocks at most: they fit the partials
       for (const Tensor& t : group) {
-        part.table.of[part.table.count++] = {in_out<T>(t), t.numel(), static_cast<int32_t>(part.blocks), is_aligned(t)};
+        part.table.of[part.table.count++] = {
+            in_out<T>(t), t.numel(), static_cast<int32_t>(part.blocks), is_aligned(t)};
         part.blocks += blocks_for(t.numel(), part.table.chunk);
       }
     }
@@ -114,11 +123,13 @@ void clip_norm(const Call& call) {
     const V limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
     const bool at_once = parts.size() == 1 && elements <= kScaledByOne;
     for (const Part& part : parts) {
-      launch<clip_norm_squares<T>>({part.blocks}, kClipThreads, sizeof(Shared<V, 32>), part.table, operands, &part == &parts[0], at_once,
-                                   limit);
+      launch<clip_norm_squares<T>>({part.blocks}, kClipThreads, sizeof(Shared<V, 32>), part.table,
+          operands, &part == &parts[0], at_once, limit);
     }
     for (const Part& part : parts) {
-      if (!at_once) launch<clip_norm_scale<T>>({part.blocks}, kClipThreads, 0, part.table, operands.total, limit);
+      if (!at_once)
+        launch<clip_norm_scale<T>>(
+            {part.blocks}, kClipThreads, 0, part.table, operands.total, limit);
     }
   });
 }

@@ -31,13 +31,16 @@ inline Vec fma(float a, Vec b, Vec c) {
 
 // R rows x V vectors.
 template <int R, int V>
-void tile_of(const float* a, int64_t a_row, int64_t a_step, const float* panel, int64_t k, float* c) {
+void tile_of(
+    const float* a, int64_t a_row, int64_t a_step, const float* panel, int64_t k, float* c) {
   for (int64_t begin = 0; begin < k || begin == 0; begin += kChunk) {
     Vec sum[R][V] = {};
     const int64_t end = std::min(k, begin + kChunk);
     for (int64_t p = begin; p < end; ++p, a += a_step) {
       const Vec* row = reinterpret_cast<const Vec*>(panel + p * kCols);
-      UNROLLED for (int i = 0; i < R; ++i) { UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(a[i * a_row], row[v], sum[i][v]); }
+      UNROLLED for (int i = 0; i < R; ++i) {
+        UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(a[i * a_row], row[v], sum[i][v]);
+      }
     }
     UNROLLED for (int i = 0; i < R; ++i) {
       Vec* out = reinterpret_cast<Vec*>(c + i * kCols);
@@ -46,7 +49,8 @@ void tile_of(const float* a, int64_t a_row, int64_t a_step, const float* panel, 
   }
 }
 template <int R>
-void columns_of(const float* a, int64_t a_row, int64_t a_step, const float* panel, int cols, int64_t k, float* c) {
+void columns_of(const float* a, int64_t a_row, int64_t a_step, const float* panel, int cols,
+    int64_t k, float* c) {
   for (; cols > 0; cols -= kVectors * kLanes, panel += kVectors * kLanes, c += kVectors * kLanes) {
     cols <= kLanes                 ? tile_of<R, 1>(a, a_row, a_step, panel, k, c)
     : cols <= kLanes* kVectors / 2 ? tile_of<R, kVectors / 2>(a, a_row, a_step, panel, k, c)
@@ -56,9 +60,11 @@ void columns_of(const float* a, int64_t a_row, int64_t a_step, const float* pane
 
 }  // namespace
 
-void tile(const float* a, int64_t a_row, int64_t a_step, int rows, const float* panel, int cols, int64_t k, float* c) {
+void tile(const float* a, int64_t a_row, int64_t a_step, int rows, const float* panel, int cols,
+    int64_t k, float* c) {
   using Kernel = void (*)(const float*, int64_t, int64_t, const float*, int, int64_t, float*);
-  static constexpr Kernel kKernels[kRows] = {columns_of<1>, columns_of<2>, columns_of<3>, columns_of<4>, columns_of<5>, columns_of<6>};
+  static constexpr Kernel kKernels[kRows] = {
+      columns_of<1>, columns_of<2>, columns_of<3>, columns_of<4>, columns_of<5>, columns_of<6>};
   kKernels[rows - 1](a, a_row, a_step, panel, cols, k, c);
 }
 
@@ -71,11 +77,13 @@ void pack_panel(const Product& product, int64_t column, float* panel) {
 }
 
 void pack_rows(const Product& product, int64_t begin, int64_t end, float* packed) {
-  const int64_t tile = product.k * kRows, tail = end * kRows > product.m ? product.m - (end - 1) * kRows : 0;
+  const int64_t tile = product.k * kRows,
+                tail = end * kRows > product.m ? product.m - (end - 1) * kRows : 0;
   for (int64_t p = 0; p < product.k; ++p) {
     const float* from = product.a + begin * kRows + p * product.lda;
     float* to = packed + p * kRows;
-    for (int64_t t = begin; t < end - (tail ? 1 : 0); ++t, from += kRows, to += tile) __builtin_memcpy(to, from, kRows * sizeof(float));
+    for (int64_t t = begin; t < end - (tail ? 1 : 0); ++t, from += kRows, to += tile)
+      __builtin_memcpy(to, from, kRows * sizeof(float));
     std::copy_n(from, tail, to);
   }
 }

@@ -1,5 +1,6 @@
-// The f32 product of weight_grad_update: C = A^T B, handed out in tiles while they are in the L1 cache, so that the optimizer's update
-// happens there and C, the gradient, need not exist. Thread-safe; threads by parallel_for; sums do not depend on the number of threads.
+// The f32 product of weight_grad_update: C = A^T B, handed out in tiles while they are in the L1
+// cache, so that the optimizer's update happens there and C, the gradient, need not exist.
+// Thread-safe; threads by parallel_for; sums do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +21,15 @@ struct Product {
 
 namespace product_detail {
 
-inline constexpr int kRows = 6, kCols = 64;  // of a tile: 24 accumulators of 16 lanes where there are such
-inline constexpr int64_t kChunk = 64;        // terms summed in registers; sums of chunks are added in memory, which keeps rounding low
+inline constexpr int kRows = 6,
+                     kCols = 64;  // of a tile: 24 accumulators of 16 lanes where there are such
+inline constexpr int64_t kChunk =
+    64;  // terms summed in registers; sums of chunks are added in memory, which keeps rounding low
 
-// c[rows][kCols] = rows of A (element (i, p) at a[i * a_row + p * a_step]) x the first `cols` columns of panel[k][kCols].
-void tile(const float* a, int64_t a_row, int64_t a_step, int rows, const float* panel, int cols, int64_t k, float* c);
+// c[rows][kCols] = rows of A (element (i, p) at a[i * a_row + p * a_step]) x the first `cols`
+// columns of panel[k][kCols].
+void tile(const float* a, int64_t a_row, int64_t a_step, int rows, const float* panel, int cols,
+    int64_t k, float* c);
 // panel[p][j] = B[p, column + j], zero beyond n.
 void pack_panel(const Product& product, int64_t column, float* panel);
 // packed[t][p][i] = A[t * kRows + i, p] for the row tiles begin <= t < end of a transposed A.
@@ -38,40 +43,45 @@ inline float* aligned_scratch(int64_t n) {
 
 }  // namespace product_detail
 
-// Measured on two cores with AVX-512: up to this many terms the tiles beat gemm() and a pass over its result; beyond, the library's product
-// is the better one and the pass no longer counts.
+// Measured on two cores with AVX-512: up to this many terms the tiles beat gemm() and a pass over
+// its result; beyond, the library's product is the better one and the pass no longer counts.
 inline constexpr int64_t kTileTerms = 64;
 
-// done(i, j, rows, cols, c): c[r * kCols + q] is C[i + r, j + q] for r < rows <= 6, q < cols <= 64. Disjoint tiles; threads share out rows of C, so that a thread meets the same rows of a weight
-// step after step. bytes: what done() moves per element of C. each(begin, end): once per thread, on disjoint ranges of rows that cover
-// [0, m), for work that rides along.
+// done(i, j, rows, cols, c): c[r * kCols + q] is C[i + r, j + q] for r < rows <= 6, q < cols <= 64.
+// Disjoint tiles; threads share out rows of C, so that a thread meets the same rows of a weight
+// step after step. bytes: what done() moves per element of C. each(begin, end): once per thread, on
+// disjoint ranges of rows that cover [0, m), for work that rides along.
 template <class Done, class Each>
 void for_product_tiles(const Product& product, int64_t bytes, const Done& done, const Each& each) {
   using namespace product_detail;
-  constexpr int64_t kStreamed = 1 << 16;  // a B of that many elements stays in the L2 cache: then C's rows are made one after the other
-  const int64_t row_tiles = (product.m + kRows - 1) / kRows, panels = (product.n + kCols - 1) / kCols, k = product.k;
+  constexpr int64_t kStreamed = 1 << 16;  // a B of that many elements stays in the L2 cache: then
+                                          // C's rows are made one after the other
+  const int64_t row_tiles = (product.m + kRows - 1) / kRows,
+                panels = (product.n + kCols - 1) / kCols, k = product.k;
   const bool by_rows = k * product.n <= kStreamed;
-  parallel_for(row_tiles, grain_of(panels * (k * 64 + kRows * kCols * bytes)), [&](int64_t begin, int64_t end) {
-    each(begin * kRows, std::min(end * kRows, product.m));
-    const int64_t panel_size = k * kCols;
-    float* panel = aligned_scratch((by_rows ? panels : 1) * panel_size + kRows * kCols + (end - begin) * k * kRows);
-    float *c = panel + (by_rows ? panels : 1) * panel_size, *packed = c + kRows * kCols;
-    pack_rows(product, begin, end, packed);
-    const auto one = [&](int64_t t, int64_t j, const float* of_b) {
-      const int64_t i = t * kRows;
-      const int rows = static_cast<int>(std::min<int64_t>(kRows, product.m - i)),
-                cols = static_cast<int>(std::min<int64_t>(kCols, product.n - j));
-      tile(packed + (t - begin) * k * kRows, 1, kRows, rows, of_b, cols, k, c);
-      done(i, j, rows, cols, c);
-    };
-    for (int64_t p = 0; p < panels; ++p) {
-      pack_panel(product, p * kCols, panel + (by_rows ? p * panel_size : 0));
-      for (int64_t t = begin; t < end && !by_rows; ++t) one(t, p * kCols, panel);
-    }
-    for (int64_t t = begin; t < end && by_rows; ++t) {
-      for (int64_t p = 0; p < panels; ++p) one(t, p * kCols, panel + p * panel_size);
-    }
-  });
+  parallel_for(row_tiles, grain_of(panels * (k * 64 + kRows * kCols * bytes)),
+      [&](int64_t begin, int64_t end) {
+        each(begin * kRows, std::min(end * kRows, product.m));
+        const int64_t panel_size = k * kCols;
+        float* panel = aligned_scratch(
+            (by_rows ? panels : 1) * panel_size + kRows * kCols + (end - begin) * k * kRows);
+        float *c = panel + (by_rows ? panels : 1) * panel_size, *packed = c + kRows * kCols;
+        pack_rows(product, begin, end, packed);
+        const auto one = [&](int64_t t, int64_t j, const float* of_b) {
+          const int64_t i = t * kRows;
+          const int rows = static_cast<int>(std::min<int64_t>(kRows, product.m - i)),
+                    cols = static_cast<int>(std::min<int64_t>(kCols, product.n - j));
+          tile(packed + (t - begin) * k * kRows, 1, kRows, rows, of_b, cols, k, c);
+          done(i, j, rows, cols, c);
+        };
+        for (int64_t p = 0; p < panels; ++p) {
+          pack_panel(product, p * kCols, panel + (by_rows ? p * panel_size : 0));
+          for (int64_t t = begin; t < end && !by_rows; ++t) one(t, p * kCols, panel);
+        }
+        for (int64_t t = begin; t < end && by_rows; ++t) {
+          for (int64_t p = 0; p < panels; ++p) one(t, p * kCols, panel + p * panel_size);
+        }
+      });
 }
 
 }  // namespace sinter

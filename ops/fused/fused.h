@@ -1,5 +1,6 @@
-// The fused ops: what each takes and gives. Users do not call them; the rules of capture/rules.h put them in place of groups of plain ops.
-// Each has `.reference`: the same meaning in plain ops, which tests compare it with. Letters: B batch, I in, O out, C classes, H hidden.
+// The fused ops: what each takes and gives. Users do not call them; the rules of capture/rules.h
+// put them in place of groups of plain ops. Each has `.reference`: the same meaning in plain ops,
+// which tests compare it with. Letters: B batch, I in, O out, C classes, H hidden.
 #pragma once
 
 #include <array>
@@ -10,27 +11,32 @@
 namespace sinter {
 
 enum class Act : uint8_t { none, relu, gelu, gelu_tanh, silu, sigmoid, tanh };
-inline constexpr std::array<std::string_view, 7> kActNames{"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+inline constexpr std::array<std::string_view, 7> kActNames{
+    "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
 constexpr const auto& enum_names(Act) { return kActNames; }
 
-// What linear_act keeps for backward: the ReLU bit mask, the pre-activation (gelu, gelu_tanh, silu), or nothing (sigmoid and tanh read y).
+// What linear_act keeps for backward: the ReLU bit mask, the pre-activation (gelu, gelu_tanh,
+// silu), or nothing (sigmoid and tanh read y).
 enum class Keep : uint8_t { nothing, mask, pre };
 inline constexpr std::array<std::string_view, 3> kKeepNames{"nothing", "mask", "pre"};
 constexpr const auto& enum_names(Keep) { return kKeepNames; }
 
-// linear_act: x[B, I], W[O, I], b[O] or absent -> y[B, O] = act(x W^T + b), then mask u8[B, relu_mask_row(O)] or pre[B, O] by `keep`.
+// linear_act: x[B, I], W[O, I], b[O] or absent -> y[B, O] = act(x W^T + b), then mask u8[B,
+// relu_mask_row(O)] or pre[B, O] by `keep`.
 struct LinearActAttrs {
   Act act = Act::relu;
   Keep keep = Keep::nothing;
   DType out = DType::f32;  // of y; bf16 operands may give f32
   bool operator==(const LinearActAttrs&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("act", &LinearActAttrs::act), field("keep", &LinearActAttrs::keep), field("out", &LinearActAttrs::out));
+    return std::tuple(field("act", &LinearActAttrs::act), field("keep", &LinearActAttrs::keep),
+        field("out", &LinearActAttrs::out));
   }
 };
 
-// gather_linear_act: images u8[N, ..], labels i32[N], index i64[B], W[O, I], b[O] or absent -> x[B, I] of the drawn images, their labels
-// i32[B], then what linear_act of x gives. I pixels of an image; x, W and y are of type `out`, f32 or bf16.
+// gather_linear_act: images u8[N, ..], labels i32[N], index i64[B], W[O, I], b[O] or absent -> x[B,
+// I] of the drawn images, their labels i32[B], then what linear_act of x gives. I pixels of an
+// image; x, W and y are of type `out`, f32 or bf16.
 struct GatherLinearActAttrs {
   bool mnist = false;  // see GatherBatchAttrs
   Act act = Act::relu;
@@ -39,20 +45,24 @@ struct GatherLinearActAttrs {
   bool operator==(const GatherLinearActAttrs&) const = default;
   static constexpr auto fields() {
     using A = GatherLinearActAttrs;
-    return std::tuple(field("mnist", &A::mnist), field("act", &A::act), field("keep", &A::keep), field("out", &A::out));
+    return std::tuple(field("mnist", &A::mnist), field("act", &A::act), field("keep", &A::keep),
+        field("out", &A::out));
   }
 };
 
-// input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] = (dy W) * act'(saved)
+// input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] =
+// (dy W) * act'(saved)
 struct InputGradActAttrs {
   Act act = Act::relu;
   bool operator==(const InputGradActAttrs&) const = default;
   static constexpr auto fields() { return std::tuple(field("act", &InputGradActAttrs::act)); }
 };
 
-// weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32 from bf16.
+// weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32
+// from bf16.
 
-// The optimizer's formula with its constants; one struct for both families (ops/update_formulas.h has the formulas).
+// The optimizer's formula with its constants; one struct for both families (ops/update_formulas.h
+// has the formulas).
 struct UpdateAttrs {
   bool adam = false;
   double momentum = 0, weight_decay = 0;
@@ -62,61 +72,80 @@ struct UpdateAttrs {
   bool operator==(const UpdateAttrs&) const = default;
   static constexpr auto fields() {
     using A = UpdateAttrs;
-    return std::tuple(field("adam", &A::adam), field("momentum", &A::momentum), field("weight_decay", &A::weight_decay), field("nesterov", &A::nesterov),
-                      field("beta1", &A::beta1), field("beta2", &A::beta2), field("eps", &A::eps), field("decoupled", &A::decoupled),
-                      field("tail", &A::tail));
+    return std::tuple(field("adam", &A::adam), field("momentum", &A::momentum),
+        field("weight_decay", &A::weight_decay), field("nesterov", &A::nesterov),
+        field("beta1", &A::beta1), field("beta2", &A::beta2), field("eps", &A::eps),
+        field("decoupled", &A::decoupled), field("tail", &A::tail));
   }
 };
 
-// weight_grad_update: weight and bias gradients applied as they are made, no gradient in memory. In place; no outputs. Of each layer 10 inputs:
-//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)  5 its bf16 copy
-//   6 b[O]  7, 8 its state  9 its bf16 copy;      then, of the step, StepState, losses, rng (these two with tail).   Absent ones are undefined.
+// weight_grad_update: weight and bias gradients applied as they are made, no gradient in memory. In
+// place; no outputs. Of each layer 10 inputs:
+//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)  5 its bf16
+//   copy 6 b[O]  7, 8 its state  9 its bf16 copy;      then, of the step, StepState, losses, rng
+//   (these two with tail).   Absent ones are undefined.
 inline constexpr size_t kLayerOperands = 10, kStepOperands = 3;
 
-// multi_tensor_update: n groups of (param, grad, state1, state2, low), then StepState, losses, rng. In place; no outputs. Attributes: UpdateAttrs.
+// multi_tensor_update: n groups of (param, grad, state1, state2, low), then StepState, losses, rng.
+// In place; no outputs. Attributes: UpdateAttrs.
 
-// softmax_xent: logits[B, C], labels i32[B], seed[B] (gradient of each row's loss, any strides; absent without grad)
-//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * seed, rounded to bf16 if `low` (the products that read it are bf16)
+// softmax_xent: logits[B, C], labels i32[B], seed[B] (gradient of each row's loss, any strides;
+// absent without grad)
+//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * seed, rounded to bf16 if `low`
+//   (the products that read it are bf16)
 struct SoftmaxXentAttrs {
   double label_smoothing = 0;
   bool grad = true, low = false;
   bool operator==(const SoftmaxXentAttrs&) const = default;
   static constexpr auto fields() {
     using A = SoftmaxXentAttrs;
-    return std::tuple(field("label_smoothing", &A::label_smoothing), field("grad", &A::grad), field("low", &A::low));
+    return std::tuple(field("label_smoothing", &A::label_smoothing), field("grad", &A::grad),
+        field("low", &A::low));
   }
 };
 
-// classifier_head: h[B, H], W[C, H], labels i32[B], seed[B] (any strides), b[C] or absent, saved (of h's activation, as for input_grad_act; absent
-// for none) -> losses[B], dlogits[B, C] of h's type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
+// classifier_head: h[B, H], W[C, H], labels i32[B], seed[B] (any strides), b[C] or absent, saved
+// (of h's activation, as for input_grad_act; absent for none) -> losses[B], dlogits[B, C] of h's
+// type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
 inline constexpr int64_t kHeadClasses = 64;
 struct HeadAttrs {
   Act act = Act::relu;
   double label_smoothing = 0;
   bool operator==(const HeadAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("act", &HeadAttrs::act), field("label_smoothing", &HeadAttrs::label_smoothing)); }
+  static constexpr auto fields() {
+    return std::tuple(
+        field("act", &HeadAttrs::act), field("label_smoothing", &HeadAttrs::label_smoothing));
+  }
 };
 
-// glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg, du; merged: one [B, 2H] = (dg | du)
+// glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg,
+// du; merged: one [B, 2H] = (dg | du)
 struct GluAttrs {
   Act act = Act::gelu_tanh;
   bool merged = false;
   bool operator==(const GluAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("act", &GluAttrs::act), field("merged", &GluAttrs::merged)); }
+  static constexpr auto fields() {
+    return std::tuple(field("act", &GluAttrs::act), field("merged", &GluAttrs::merged));
+  }
 };
 
-// gated_linear: x[B, I], Wg[H, I], Wu[H, I] -> h[B, H] = act(g) * u, g = x Wg^T, u = x Wu^T, and with keep (g | u)[B, 2H].
-// gated_linear_backward: dy[B, O], Wd[O, H], g[B, H], u[B, H] (rows may be strided) -> what glu_backward gives for dh = dy Wd. GluAttrs.
+// gated_linear: x[B, I], Wg[H, I], Wu[H, I] -> h[B, H] = act(g) * u, g = x Wg^T, u = x Wu^T, and
+// with keep (g | u)[B, 2H]. gated_linear_backward: dy[B, O], Wd[O, H], g[B, H], u[B, H] (rows may
+// be strided) -> what glu_backward gives for dh = dy Wd. GluAttrs.
 struct GatedLinearAttrs {
   Act act = Act::gelu_tanh;
   bool keep = false;
   bool operator==(const GatedLinearAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("act", &GatedLinearAttrs::act), field("keep", &GatedLinearAttrs::keep)); }
+  static constexpr auto fields() {
+    return std::tuple(field("act", &GatedLinearAttrs::act), field("keep", &GatedLinearAttrs::keep));
+  }
 };
 
-// narrow_mlp: the training step of a small chain of layers but for its update: x[B, w0], labels i32[B], seed[B], then W[w1, w0], b[w1] or
-// absent, .. of 2 to 4 layers with `act` between them -> losses[B], with input_grad dx[B, w0] = (dz1 W1) * act'(x), x being what act gave;
-// then dW and, where there is a bias, db of each layer. act: one whose backward reads its result (relu, sigmoid, tanh), or none.
+// narrow_mlp: the training step of a small chain of layers but for its update: x[B, w0], labels
+// i32[B], seed[B], then W[w1, w0], b[w1] or absent, .. of 2 to 4 layers with `act` between them ->
+// losses[B], with input_grad dx[B, w0] = (dz1 W1) * act'(x), x being what act gave; then dW and,
+// where there is a bias, db of each layer. act: one whose backward reads its result (relu, sigmoid,
+// tanh), or none.
 struct NarrowMlpAttrs {
   Act act = Act::relu;
   double label_smoothing = 0;
@@ -124,17 +153,20 @@ struct NarrowMlpAttrs {
   bool operator==(const NarrowMlpAttrs&) const = default;
   static constexpr auto fields() {
     using A = NarrowMlpAttrs;
-    return std::tuple(field("act", &A::act), field("label_smoothing", &A::label_smoothing), field("input_grad", &A::input_grad));
+    return std::tuple(field("act", &A::act), field("label_smoothing", &A::label_smoothing),
+        field("input_grad", &A::input_grad));
   }
 };
 inline constexpr size_t kNarrowLayers = 4;
 // Why the kernel cannot take a chain of these widths (w0, w1, ..) and this type, or "".
 std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype);
 
-// merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B, I], W[n O, I], b[n O] or absent -> [B, n O].
+// merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B,
+// I], W[n O, I], b[n O] or absent -> [B, n O].
 
-// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that stay in cache. Value v < n_inputs is input v,
-// value n_inputs + s the result of step s. Operands are dense and of one shape, or broadcast over rows. (pointwise_chain.cpp)
+// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that
+// stay in cache. Value v < n_inputs is input v, value n_inputs + s the result of step s. Operands
+// are dense and of one shape, or broadcast over rows. (pointwise_chain.cpp)
 inline constexpr int kChainSteps = 10, kChainOutputs = 3, kChainInputs = 8;
 struct ChainProgram {
   struct Step {
@@ -157,17 +189,19 @@ struct ChainAttrs {
   static constexpr auto fields() { return std::tuple(field("program", &ChainAttrs::program)); }
 };
 
-// What the chain rule asks: the number of a pointwise op as a step, or -1 (a step has floating operands, one result, no mask); does an
-// operand fit a chain of `shape`; the step's parameter.
+// What the chain rule asks: the number of a pointwise op as a step, or -1 (a step has floating
+// operands, one result, no mask); does an operand fit a chain of `shape`; the step's parameter.
 int chain_op_number(const OpDef* op);
 bool chain_takes(const Shape& shape, const Tensor& operand);
 double chain_param(const OpDef* op, const Attrs& attrs);
 
-// clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling in one launch. Attribute max_norm.
+// clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
+// in one launch. Attribute max_norm.
 
-extern const OpDef kLinearActOp, kGatherLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp, kMultiTensorUpdateOp,
-    kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp, kGluOp, kGluBackwardOp, kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp,
-    kPointwiseChainOp, kClipNormOp;
+extern const OpDef kLinearActOp, kGatherLinearActOp, kInputGradActOp, kWeightBiasGradOp,
+    kWeightGradUpdateOp, kMultiTensorUpdateOp, kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp,
+    kGluOp, kGluBackwardOp, kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp, kPointwiseChainOp,
+    kClipNormOp;
 // All of them (ops/fused/fused_ops.cpp).
 std::span<const OpDef* const> fused_ops();
 

@@ -1,6 +1,7 @@
-// gated_linear: h = act(x Wg^T) * (x Wu^T) and, to be kept for backward, g and u; its backward: dg and du from dy Wd, g and u.
-// On the CPU g and u are one product where the weights are neighbours. What need not be kept (dh; without backward, or of bf16 operands,
-// whose sums stay f32, g and u too) is made for some rows at a time and never leaves the cache for memory.
+// gated_linear: h = act(x Wg^T) * (x Wu^T) and, to be kept for backward, g and u; its backward: dg
+// and du from dy Wd, g and u. On the CPU g and u are one product where the weights are neighbours.
+// What need not be kept (dh; without backward, or of bf16 operands, whose sums stay f32, g and u
+// too) is made for some rows at a time and never leaves the cache for memory.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/glu.h"
 #include "ops/kernels.h"
@@ -25,36 +26,46 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor &x = in[0], &gate = in[1], &up = in[2];
   check_operands(kForward, in, {"x", "gate", "up"});
   const auto facts = [&] { return describe({{"x", &x}, {"gate", &gate}, {"up", &up}}); };
-  SINTER_CHECK(gate.shape() == up.shape(), shape, cat(kForward, ": weights differ: ", facts(), "; gate and up must be of one shape"));
+  SINTER_CHECK(gate.shape() == up.shape(), shape,
+      cat(kForward, ": weights differ: ", facts(), "; gate and up must be of one shape"));
   SINTER_CHECK(x.size(1) == gate.size(1), shape,
-               cat(kForward, ": input features differ: ", facts(), "; x.shape[1] is ", x.size(1), ", gate.shape[1] is ", gate.size(1)));
+      cat(kForward, ": input features differ: ", facts(), "; x.shape[1] is ", x.size(1),
+          ", gate.shape[1] is ", gate.size(1)));
   const int64_t rows = x.size(0), hidden = gate.size(0);
   Tensors out{Tensor::meta({rows, hidden}, x.dtype(), x.device())};
-  if (attrs.as<GatedLinearAttrs>().keep) out.push_back(Tensor::meta({rows, 2 * hidden}, x.dtype(), x.device()));
+  if (attrs.as<GatedLinearAttrs>().keep)
+    out.push_back(Tensor::meta({rows, 2 * hidden}, x.dtype(), x.device()));
   return out;
 }
 Tensors infer_backward(Operands in, const Attrs& attrs) {
   const Tensor &dy = in[0], &weight = in[1], &g = in[2], &u = in[3];
   check_operands(kBackward, in, {"dy", "weight", "g", "u"});
   const Shape shape{dy.size(0), weight.size(1)};
-  const auto facts = [&] { return describe({{"dy", &dy}, {"weight", &weight}, {"g", &g}, {"u", &u}}); };
-  SINTER_CHECK(
-      dy.size(1) == weight.size(0), shape,
-      cat(kBackward, ": output features differ: ", facts(), "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
+  const auto facts = [&] {
+    return describe({{"dy", &dy}, {"weight", &weight}, {"g", &g}, {"u", &u}});
+  };
+  SINTER_CHECK(dy.size(1) == weight.size(0), shape,
+      cat(kBackward, ": output features differ: ", facts(), "; dy.shape[1] is ", dy.size(1),
+          ", weight.shape[0] is ", weight.size(0)));
   SINTER_CHECK(g.shape() == shape && u.shape() == shape, shape,
-               cat(kBackward, ": g and u do not fit: ", facts(), "; they must be ", shape.str()));
+      cat(kBackward, ": g and u do not fit: ", facts(), "; they must be ", shape.str()));
   if (!attrs.as<GluAttrs>().merged) return {meta_like(g), meta_like(g)};
   return {Tensor::meta({shape[0], 2 * shape[1]}, dy.dtype(), dy.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(out[0].numel() * (4 * in[0].size(1) + act_flops(attrs.as<GatedLinearAttrs>().act) + 1), in, out);
+  return cost_of(
+      out[0].numel() * (4 * in[0].size(1) + act_flops(attrs.as<GatedLinearAttrs>().act) + 1), in,
+      out);
 }
 Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(in[2].numel() * (2 * in[0].size(1) + act_backward_flops(attrs.as<GluAttrs>().act) + 2), in, out);
+  return cost_of(
+      in[2].numel() * (2 * in[0].size(1) + act_backward_flops(attrs.as<GluAttrs>().act) + 2), in,
+      out);
 }
 
-// f(first row, rows) on blocks of rows whose sums, `bytes` a row, go through the cache; of so many that each product is worth its setup.
+// f(first row, rows) on blocks of rows whose sums, `bytes` a row, go through the cache; of so many
+// that each product is worth its setup.
 template <class F>
 void for_cached_rows(int64_t rows, int64_t bytes, const F& f) {
   const int64_t block = std::max<int64_t>(1024, (4 << 20) / std::max<int64_t>(bytes, 1));
@@ -65,9 +76,12 @@ template <class T, class V = compute_t<T>>
 void run(const Call& call) {
   const auto& [act, keep] = call.as<GatedLinearAttrs>();
   const MatrixView x(call.in[0]);
-  const int64_t rows = call.out[0].size(0), hidden = call.out[0].size(1), ins = call.in[1].size(1), both = 2 * hidden;
-  T *h_out = call.out[0].template data<T>(), *kept = keep ? call.out[1].template data<T>() : nullptr;
-  const T *x_at = static_cast<const T*>(x.data), *gate = call.in[1].template data<T>(), *up = call.in[2].template data<T>();
+  const int64_t rows = call.out[0].size(0), hidden = call.out[0].size(1), ins = call.in[1].size(1),
+                both = 2 * hidden;
+  T *h_out = call.out[0].template data<T>(),
+    *kept = keep ? call.out[1].template data<T>() : nullptr;
+  const T *x_at = static_cast<const T*>(x.data), *gate = call.in[1].template data<T>(),
+          *up = call.in[2].template data<T>();
   const bool neighbours = up == gate + hidden * ins;
   visit_act(act, [&](const auto& op) {
     const auto some_rows = [&](int64_t first, int64_t n) {
@@ -79,15 +93,15 @@ void run(const Call& call) {
       }
       const T* from = x_at + first * (x.trans ? 1 : x.ld);
       const Gemm desc{.m = n,
-                      .n = neighbours ? both : hidden,
-                      .k = ins,
-                      .trans_a = x.trans,
-                      .trans_b = true,
-                      .lda = x.ld,
-                      .ldb = ins,
-                      .ldc = both,
-                      .in = dtype_of<T>,
-                      .out = dtype_of<V>};
+          .n = neighbours ? both : hidden,
+          .k = ins,
+          .trans_a = x.trans,
+          .trans_b = true,
+          .lda = x.ld,
+          .ldb = ins,
+          .ldc = both,
+          .in = dtype_of<T>,
+          .out = dtype_of<V>};
       gemm(desc, from, gate, nullptr, sums);
       if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
       for_row_blocks(n, hidden, 3 * sizeof(V) + op.flops, [&](int64_t b, int64_t at, int64_t cols) {
@@ -103,7 +117,8 @@ void run(const Call& call) {
       });
     };
     const bool in_place = kept && std::is_same_v<T, V>;  // the sums are what is kept
-    in_place ? some_rows(0, rows) : for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
+    in_place ? some_rows(0, rows)
+             : for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
   });
 }
 
@@ -118,26 +133,31 @@ void run_backward(const Call& call) {
     for_cached_rows(rows, hidden * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
       V* sums = scratch<V, 1>(n * hidden);
       const Gemm desc{.m = n,
-                      .n = hidden,
-                      .k = call.in[0].size(1),
-                      .trans_a = dy.trans,
-                      .trans_b = weight.trans,
-                      .lda = dy.ld,
-                      .ldb = weight.ld,
-                      .ldc = std::max<int64_t>(hidden, 1),
-                      .in = dtype_of<T>,
-                      .out = dtype_of<V>};
-      gemm(desc, static_cast<const T*>(dy.data) + first * (dy.trans ? 1 : dy.ld), weight.data, nullptr, sums);
-      for_row_blocks(n, hidden, 5 * sizeof(V) + op.backward_flops, [&](int64_t b, int64_t at, int64_t cols) {
-        const T* __restrict g = gate[first + b] + at, * __restrict u = up[first + b] + at;
-        const V* __restrict dh = sums + b * hidden + at;
-        T* __restrict dg = out.dg + (first + b) * out.step + at, * __restrict du = out.du + (first + b) * out.step + at;
-        for (int64_t i = 0; i < cols; ++i) {
-          const GluGrads<V> d = glu_grads(op, dh[i], V(g[i]), V(u[i]));
-          dg[i] = d.dg;
-          du[i] = d.du;
-        }
-      });
+          .n = hidden,
+          .k = call.in[0].size(1),
+          .trans_a = dy.trans,
+          .trans_b = weight.trans,
+          .lda = dy.ld,
+          .ldb = weight.ld,
+          .ldc = std::max<int64_t>(hidden, 1),
+          .in = dtype_of<T>,
+          .out = dtype_of<V>};
+      gemm(desc, static_cast<const T*>(dy.data) + first * (dy.trans ? 1 : dy.ld), weight.data,
+          nullptr, sums);
+      for_row_blocks(
+          n, hidden, 5 * sizeof(V) + op.backward_flops, [&](int64_t b, int64_t at, int64_t cols) {
+            const T* __restrict g = gate[first + b] + at, * __restrict u = up[first + b] + at;
+            const V* __restrict dh = sums + b * hidden + at;
+            T* __restrict dg = out.dg + (first + b) * out.step + at, * __restrict du =
+                                                                         out.du +
+                                                                         (first + b) * out.step +
+                                                                         at;
+            for (int64_t i = 0; i < cols; ++i) {
+              const GluGrads<V> d = glu_grads(op, dh[i], V(g[i]), V(u[i]));
+              dg[i] = d.dg;
+              du[i] = d.du;
+            }
+          });
     });
   });
 }
@@ -156,10 +176,11 @@ Tensors reference_backward(Operands in, const Attrs& attrs) {
 
 std::vector<Sample> samples() {
   const auto make = [](int64_t b, int64_t i, int64_t h, Act act, bool keep, const char* what) {
-    return Sample{.in = {sample_tensor({b, i}, 1), sample_tensor({h, i}, 2), sample_tensor({h, i}, 3)},
-                  .attrs = GatedLinearAttrs{act, keep},
-                  .what = what,
-                  .differentiable = false};
+    return Sample{
+        .in = {sample_tensor({b, i}, 1), sample_tensor({h, i}, 2), sample_tensor({h, i}, 3)},
+        .attrs = GatedLinearAttrs{act, keep},
+        .what = what,
+        .differentiable = false};
   };
   Sample halves = make(97, 64, 96, Act::gelu_tanh, true, "neighbours in one storage");
   const Tensor both = sample_tensor({192, 64}, 4);
@@ -168,27 +189,28 @@ std::vector<Sample> samples() {
   for (Tensor& t : turned.in) t = transpose(contiguous(transpose(t)));
   const GatedLinearAttrs attrs{};
   return {make(17, 333, 77, Act::gelu_tanh, true, "odd"),
-          make(97, 77, 333, Act::silu, false, "ragged"),
-          make(1, 77, 130, Act::gelu, true, "one row"),
-          make(0, 7, 5, Act::silu, true, "empty batch"),
-          make(64, 64, 64, Act::gelu_tanh, true, "whole tiles"),
-          make(63, 40, 33, Act::relu, true, "relu, a row less than a tile"),
-          make(65, 33, 31, Act::sigmoid, true, "sigmoid, a row more"),
-          make(17, 40, 33, Act::tanh, false, "tanh"),
-          make(17, 40, 33, Act::none, true, "bilinear"),
-          halves,
-          turned,
-          bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 7}, 2), sample_tensor({6, 7}, 3)}, attrs, "weights differ"),
-          bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2), sample_tensor({5, 6}, 3)}, attrs, "features differ"),
-          bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), Tensor::zeros({5, 6})}, attrs, "types differ")};
+      make(97, 77, 333, Act::silu, false, "ragged"), make(1, 77, 130, Act::gelu, true, "one row"),
+      make(0, 7, 5, Act::silu, true, "empty batch"),
+      make(64, 64, 64, Act::gelu_tanh, true, "whole tiles"),
+      make(63, 40, 33, Act::relu, true, "relu, a row less than a tile"),
+      make(65, 33, 31, Act::sigmoid, true, "sigmoid, a row more"),
+      make(17, 40, 33, Act::tanh, false, "tanh"), make(17, 40, 33, Act::none, true, "bilinear"),
+      halves, turned,
+      bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 7}, 2), sample_tensor({6, 7}, 3)},
+          attrs, "weights differ"),
+      bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2), sample_tensor({5, 6}, 3)},
+          attrs, "features differ"),
+      bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), Tensor::zeros({5, 6})}, attrs,
+          "types differ")};
 }
 
 std::vector<Sample> samples_backward() {
   const auto make = [](int64_t b, int64_t o, int64_t h, Act act, bool merged, const char* what) {
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({o, h}, 2), sample_tensor({b, h}, 3), sample_tensor({b, h}, 4)},
-                  .attrs = GluAttrs{act, merged},
-                  .what = what,
-                  .differentiable = false};
+    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({o, h}, 2),
+                      sample_tensor({b, h}, 3), sample_tensor({b, h}, 4)},
+        .attrs = GluAttrs{act, merged},
+        .what = what,
+        .differentiable = false};
   };
   Sample halves = make(97, 40, 96, Act::gelu_tanh, true, "halves of one tensor"),
          turned = make(33, 24, 40, Act::silu, false, "transposed operands");
@@ -199,43 +221,45 @@ std::vector<Sample> samples_backward() {
   small.in[2] = sample_tensor({4, 5}, 3);
   small.bad = true;
   return {make(17, 333, 77, Act::gelu_tanh, true, "odd"),
-          make(97, 77, 333, Act::silu, false, "ragged"),
-          make(1, 10, 130, Act::gelu, true, "one row"),
-          make(0, 7, 5, Act::silu, true, "empty batch"),
-          make(64, 64, 128, Act::gelu_tanh, true, "whole tiles"),
-          make(63, 40, 33, Act::relu, false, "relu, a row less than a tile"),
-          make(65, 33, 31, Act::sigmoid, false, "sigmoid, a row more"),
-          make(17, 40, 33, Act::tanh, true, "tanh"),
-          make(17, 40, 33, Act::none, false, "bilinear"),
-          halves,
-          turned,
-          small,
-          bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3), sample_tensor({4, 7}, 4)}, GluAttrs{},
-                     "features differ")};
+      make(97, 77, 333, Act::silu, false, "ragged"), make(1, 10, 130, Act::gelu, true, "one row"),
+      make(0, 7, 5, Act::silu, true, "empty batch"),
+      make(64, 64, 128, Act::gelu_tanh, true, "whole tiles"),
+      make(63, 40, 33, Act::relu, false, "relu, a row less than a tile"),
+      make(65, 33, 31, Act::sigmoid, false, "sigmoid, a row more"),
+      make(17, 40, 33, Act::tanh, true, "tanh"), make(17, 40, 33, Act::none, false, "bilinear"),
+      halves, turned, small,
+      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3),
+                     sample_tensor({4, 7}, 4)},
+          GluAttrs{}, "features differ")};
 }
 
 }  // namespace
 
 const OpDef kGatedLinearOp{.name = "gated_linear",
-                           .min_inputs = 3,
-                           .max_inputs = 3,
-                           .attrs = attr_type<GatedLinearAttrs>(),
-                           .infer = infer,
-                           .cost = cost,
-                           .cpu = [](const Call& call) { visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); }); },
-                           .cuda = SINTER_IF_CUDA(on_cuda::gated_linear),
-                           .simt = on_simt::gated_linear,
-                           .strided = 0b1,
-                           .samples = samples,
-                           .reference = reference};
-const OpDef kGatedLinearBackwardOp{
-    .name = "gated_linear_backward",
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .attrs = attr_type<GatedLinearAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu =
+        [](const Call& call) {
+          visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+        },
+    .cuda = SINTER_IF_CUDA(on_cuda::gated_linear),
+    .simt = on_simt::gated_linear,
+    .strided = 0b1,
+    .samples = samples,
+    .reference = reference};
+const OpDef kGatedLinearBackwardOp{.name = "gated_linear_backward",
     .min_inputs = 4,
     .max_inputs = 4,
     .attrs = attr_type<GluAttrs>(),
     .infer = infer_backward,
     .cost = cost_backward,
-    .cpu = [](const Call& call) { visit_float(call.out[0].dtype(), [&](auto zero) { run_backward<decltype(zero)>(call); }); },
+    .cpu =
+        [](const Call& call) {
+          visit_float(call.out[0].dtype(), [&](auto zero) { run_backward<decltype(zero)>(call); });
+        },
     .cuda = SINTER_IF_CUDA(on_cuda::gated_linear_backward),
     .simt = on_simt::gated_linear_backward,
     .strided = 0b1111,

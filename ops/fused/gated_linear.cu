@@ -1,7 +1,8 @@
-// gated_linear: h[b, j] = act(g) u, g = sum_i x[b, i] Wg[j, i], u = sum_i x[b, i] Wu[j, i]. A block owns 64 rows of 32 columns of h: its
-// tile of 64 columns of B is 32 rows of Wg and the same 32 of Wu, so both sums of an element end in one shared tile. Reads x and the
-// weights once per tile that needs them; writes h and, for backward, g and u.
-// gated_linear_backward: dh = sum_o dy[b, o] Wd[o, j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
+// gated_linear: h[b, j] = act(g) u, g = sum_i x[b, i] Wg[j, i], u = sum_i x[b, i] Wu[j, i]. A block
+// owns 64 rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32 of
+// Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile that
+// needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o] Wd[o,
+// j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
 #include "ops/fused/activation_kernel.cuh"
 #include "ops/fused/glu.h"
 #include "ops/gemm_ffma.cuh"
@@ -12,7 +13,8 @@ namespace sinter::SINTER_KERNEL_NS {
 
 inline constexpr int kHalf = kTile / 2;
 
-// The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu. Both are dense.
+// The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu. Both are
+// dense.
 template <class T>
 struct GatedSide : ProductSide<T> {
   static constexpr bool along_k = true;
@@ -38,7 +40,8 @@ struct GateOfSums {
   static constexpr bool kSumsRows = false;
   Columns<T, Out<T>> h, g, u;
   Act act;
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&gate)[kGroup], const compute_t<T> (&up)[kGroup]) const {
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&gate)[kGroup],
+      const compute_t<T> (&up)[kGroup]) const {
     if (g) g.store(i, j, count, gate), u.store(i, j, count, up);
     in_kernel_visit(act, [&](const auto& op) {
       SINTER_UNROLL
@@ -50,7 +53,8 @@ struct GateOfSums {
 
 // Hands both sums of eight columns of h to the epilogue.
 template <class T, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(const GatedProduct<T>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
+SINTER_DEVICE_FN void finish_tile(
+    const GatedProduct<T>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kTile * kHalf / kGroup; group += threads_per_block()) {
     const int r = group / (kHalf / kGroup), c = group % (kHalf / kGroup) * kGroup;
@@ -80,11 +84,14 @@ struct StridedColumns {
   Columns<T, In<T>> rows;
   int64_t step = 1;
   explicit StridedColumns(const Tensor& t)
-      : rows{in<T>(t), t.strides()[0], t.strides()[1] == 1 && t.strides()[0] % kGroup == 0 && is_aligned16(t)}, step(t.strides()[1]) {}
+      : rows{in<T>(t), t.strides()[0],
+            t.strides()[1] == 1 && t.strides()[0] % kGroup == 0 && is_aligned16(t)},
+        step(t.strides()[1]) {}
   SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, compute_t<T> (&v)[kGroup]) const {
     if (step == 1) return rows.load(i, j, count, v);
     SINTER_UNROLL
-    for (int q = 0; q < kGroup; ++q) v[q] = q < count ? compute_t<T>(rows.data[i * rows.cols + (j + q) * step]) : compute_t<T>(0);
+    for (int q = 0; q < kGroup; ++q)
+      v[q] = q < count ? compute_t<T>(rows.data[i * rows.cols + (j + q) * step]) : compute_t<T>(0);
   }
 };
 
@@ -94,7 +101,8 @@ struct GluGradsOfSums {
   StridedColumns<T> g, u;
   Columns<T, Out<T>> dg, du;
   Act act;
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&dh)[kGroup]) const {
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&dh)[kGroup]) const {
     if (count == 0) return;
     compute_t<T> gate[kGroup], up[kGroup];
     g.load(i, j, count, gate);
@@ -128,7 +136,8 @@ namespace {
 template <class T>
 Columns<T, Out<T>> columns_from(const Tensor& t, int64_t first) {
   const int64_t cols = t.size(1);
-  return {Out<T>(t.data<T>() + first, t.numel() - first), cols, cols % kGroup == 0 && first % kGroup == 0 && is_aligned16(t)};
+  return {Out<T>(t.data<T>() + first, t.numel() - first), cols,
+      cols % kGroup == 0 && first % kGroup == 0 && is_aligned16(t)};
 }
 
 }  // namespace
@@ -139,14 +148,17 @@ void gated_linear(const Call& call) {
   if (h.numel() == 0) return;
   const int64_t hidden = h.size(1);
   visit_float(h.dtype(), [&]<class T>(T) {
-    GatedProduct<T> product{product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
+    GatedProduct<T> product{
+        product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
     product.b.outer = blocks_for(hidden, kHalf) * kTile;
     product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned16(gate) && is_aligned16(up);
-    const GateOfSums<T> epilogue{columns_out<T>(h), keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
-                                 keep ? columns_from<T>(call.out[1], hidden) : Columns<T, Out<T>>(), act};
+    const GateOfSums<T> epilogue{columns_out<T>(h),
+        keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
+        keep ? columns_from<T>(call.out[1], hidden) : Columns<T, Out<T>>(), act};
     if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_k, Lies::along_k>(product,
-                                                [&]<Lies kX, Lies kW>() { launch_mma<gated_linear_mma_64x64<kX, kW>>(product, epilogue); });
+      with_layout<Lies::along_k, Lies::along_k>(product, [&]<Lies kX, Lies kW>() {
+        launch_mma<gated_linear_mma_64x64<kX, kW>>(product, epilogue);
+      });
     } else {
       launch_ffma<gated_linear_ffma_64x64<T>>(product, epilogue);
     }
@@ -159,11 +171,13 @@ void gated_linear_backward(const Call& call) {
   if (first.numel() == 0) return;
   visit_float(first.dtype(), [&]<class T>(T) {
     const Product<T> product{product_side<T>(dy, false), product_side<T>(weight, true)};
-    const GluGradsOfSums<T> grads{StridedColumns<T>(call.in[2]), StridedColumns<T>(call.in[3]), columns_out<T>(first),
-                                  merged ? columns_from<T>(first, weight.size(1)) : columns_out<T>(call.out[1]), act};
+    const GluGradsOfSums<T> grads{StridedColumns<T>(call.in[2]), StridedColumns<T>(call.in[3]),
+        columns_out<T>(first),
+        merged ? columns_from<T>(first, weight.size(1)) : columns_out<T>(call.out[1]), act};
     if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_k, Lies::along_outer>(
-          product, [&]<Lies kDy, Lies kW>() { launch_mma<gated_linear_backward_mma_64x64<kDy, kW>>(product, grads); });
+      with_layout<Lies::along_k, Lies::along_outer>(product, [&]<Lies kDy, Lies kW>() {
+        launch_mma<gated_linear_backward_mma_64x64<kDy, kW>>(product, grads);
+      });
     } else {
       launch_ffma<gated_linear_backward_ffma_64x64<T>>(product, grads);
     }

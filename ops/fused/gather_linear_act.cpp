@@ -1,5 +1,5 @@
-// gather_linear_act: gather_batch and the first layer as one: y = act(x W^T + b), x the drawn rows as numbers, which are written too: the
-// weight gradient reads them. Devices with kernels only.
+// gather_linear_act: gather_batch and the first layer as one: y = act(x W^T + b), x the drawn rows
+// as numbers, which are written too: the weight gradient reads them. Devices with kernels only.
 #include "ops/fused/fused.h"
 #include "ops/gather_batch.h"
 #include "ops/kernels.h"
@@ -11,9 +11,13 @@ namespace {
 
 constexpr size_t kGather = 3;  // operands of gather_batch, and its two results
 
-GatherBatchAttrs gather_attrs(const GatherLinearActAttrs& a) { return {.out = a.out, .mnist = a.mnist}; }
+GatherBatchAttrs gather_attrs(const GatherLinearActAttrs& a) {
+  return {.out = a.out, .mnist = a.mnist};
+}
 LinearActAttrs linear_attrs(const GatherLinearActAttrs& a) { return {a.act, a.keep, a.out}; }
-Tensors layer_of(const Tensor& x, Operands in) { return {x, in[kGather], in.size() > kGather + 1 ? in[kGather + 1] : Tensor()}; }
+Tensors layer_of(const Tensor& x, Operands in) {
+  return {x, in[kGather], in.size() > kGather + 1 ? in[kGather + 1] : Tensor()};
+}
 
 Tensors infer(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<GatherLinearActAttrs>();
@@ -21,8 +25,9 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor& weight = in[kGather];
   check_rank("gather_linear_act", "weight", weight, 2);
   SINTER_CHECK(weight.size(1) == out[0].size(1) && weight.size(0) > 0, shape,
-               cat("gather_linear_act: features differ: ", describe({{"images", &in[0]}, {"weight", &weight}}), "; an image has ",
-                   out[0].size(1), " pixels, weight.shape is ", weight.shape().str()));
+      cat("gather_linear_act: features differ: ",
+          describe({{"images", &in[0]}, {"weight", &weight}}), "; an image has ", out[0].size(1),
+          " pixels, weight.shape is ", weight.shape().str()));
   const Tensors layer = kLinearActOp.infer(layer_of(out[0], in), linear_attrs(a));
   out.insert(out.end(), layer.begin(), layer.end());
   return out;
@@ -47,15 +52,17 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](int64_t b, int64_t o, const Shape& image, bool mnist, Act act, Keep keep, const char* what, bool bias = true) {
+  const auto make = [](int64_t b, int64_t o, const Shape& image, bool mnist, Act act, Keep keep,
+                        const char* what, bool bias = true) {
     Shape set = image;
     int64_t pixels = 1;
     for (int d = 1; d < set.rank(); ++d) pixels *= set[d];
     Tensor images = Tensor::empty(set, DType::u8), index = Tensor::empty({b}, DType::i64);
-    for (int64_t i = 0; i < images.numel(); ++i) images.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+    for (int64_t i = 0; i < images.numel(); ++i)
+      images.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
     for (int64_t i = 0; i < b; ++i) index.data<int64_t>()[i] = (i * 5 + 2) % set[0];
-    return Sample{
-        .in = {images, sample_labels(set[0], 10, 3), index, sample_tensor({o, pixels}, 1), bias ? sample_tensor({o}, 2) : Tensor()},
+    return Sample{.in = {images, sample_labels(set[0], 10, 3), index, sample_tensor({o, pixels}, 1),
+                      bias ? sample_tensor({o}, 2) : Tensor()},
         .attrs = GatherLinearActAttrs{mnist, act, keep},
         .what = what,
         .differentiable = false};
@@ -65,25 +72,24 @@ std::vector<Sample> samples() {
   bad.attrs = GatherLinearActAttrs{};
   bad.bad = true;
   return {make(17, 77, {9, 28, 28}, true, Act::relu, Keep::mask, "mnist, odd"),
-          make(97, 333, {11, 7, 11}, false, Act::relu, Keep::mask, "ragged, 77 pixels"),
-          make(65, 129, {9, 8, 8}, true, Act::gelu, Keep::pre, "gelu, two tiles"),
-          make(1, 10, {3, 5, 1}, false, Act::sigmoid, Keep::nothing, "one row, no bias", false),
-          make(64, 64, {7, 4, 16}, false, Act::relu, Keep::mask, "whole tiles"),
-          make(0, 7, {5, 4}, true, Act::relu, Keep::mask, "empty batch"),
-          bad};
+      make(97, 333, {11, 7, 11}, false, Act::relu, Keep::mask, "ragged, 77 pixels"),
+      make(65, 129, {9, 8, 8}, true, Act::gelu, Keep::pre, "gelu, two tiles"),
+      make(1, 10, {3, 5, 1}, false, Act::sigmoid, Keep::nothing, "one row, no bias", false),
+      make(64, 64, {7, 4, 16}, false, Act::relu, Keep::mask, "whole tiles"),
+      make(0, 7, {5, 4}, true, Act::relu, Keep::mask, "empty batch"), bad};
 }
 
 }  // namespace
 
 const OpDef kGatherLinearActOp{.name = "gather_linear_act",
-                               .min_inputs = 4,
-                               .max_inputs = 5,
-                               .attrs = attr_type<GatherLinearActAttrs>(),
-                               .infer = infer,
-                               .cost = cost,
-                               .cuda = SINTER_IF_CUDA(on_cuda::gather_linear_act),
-                               .simt = on_simt::gather_linear_act,
-                               .samples = samples,
-                               .reference = reference};
+    .min_inputs = 4,
+    .max_inputs = 5,
+    .attrs = attr_type<GatherLinearActAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cuda = SINTER_IF_CUDA(on_cuda::gather_linear_act),
+    .simt = on_simt::gather_linear_act,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

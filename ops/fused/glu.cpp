@@ -1,5 +1,6 @@
-// glu: h = act(g) * u, and its backward: du = dh act(g), dg = (dh u) act'(g), act(g) made again instead of read. One pass each: glu reads
-// two tensors and writes one, glu_backward reads three and writes two. Element by element the plain ops' arithmetic: the same bits in f32.
+// glu: h = act(g) * u, and its backward: du = dh act(g), dg = (dh u) act'(g), act(g) made again
+// instead of read. One pass each: glu reads two tensors and writes one, glu_backward reads three
+// and writes two. Element by element the plain ops' arithmetic: the same bits in f32.
 #include "ops/fused/glu.h"
 #include "ops/kernels.h"
 
@@ -13,7 +14,8 @@ void check(const char* op, Operands in, const char* const* names) {
     check_rank(op, names[i], in[i], 2);
     check_same_dtype(op, names[0], in[0], names[i], in[i]);
     SINTER_CHECK(in[i].shape() == in[0].shape(), shape,
-                 cat(op, ": shapes differ: ", describe({{names[0], &in[0]}, {names[i], &in[i]}}), "; they must be equal"));
+        cat(op, ": shapes differ: ", describe({{names[0], &in[0]}, {names[i], &in[i]}}),
+            "; they must be equal"));
   }
 }
 
@@ -75,11 +77,14 @@ void cpu_backward(const Call& call) {
   });
 }
 
-Tensors reference(Operands in, const Attrs& attrs) { return {mul(act_reference(attrs.as<GluAttrs>().act, in[0])[0], in[1])}; }
+Tensors reference(Operands in, const Attrs& attrs) {
+  return {mul(act_reference(attrs.as<GluAttrs>().act, in[0])[0], in[1])};
+}
 Tensors reference_backward(Operands in, const Attrs& attrs) {
   const auto& [act, merged] = attrs.as<GluAttrs>();
   const Tensor &dh = in[0], &g = in[1];
-  const Tensor dg = act_backward_of_input(act, mul(dh, in[2]), g), du = mul(dh, act_reference(act, g)[0]);
+  const Tensor dg = act_backward_of_input(act, mul(dh, in[2]), g),
+               du = mul(dh, act_reference(act, g)[0]);
   if (!merged) return {dg, du};
   return {side_by_side(dg, du)};
 }
@@ -98,42 +103,37 @@ std::vector<Sample> samples() {
   bad.in[1] = sample_tensor({5, 4}, 2);
   bad.bad = true;
   return {make({17, 333}, Act::gelu_tanh, false, "odd"),
-          make({97, 77}, Act::silu, N == 3, "ragged"),
-          make({1, 2077}, Act::gelu, false, "one row"),
-          make({0, 5}, Act::silu, N == 3, "empty batch"),
-          make({17, 33}, Act::relu, false, "relu"),
-          make({17, 33}, Act::sigmoid, false, "sigmoid"),
-          make({17, 33}, Act::tanh, N == 3, "tanh"),
-          make({17, 33}, Act::none, false, "bilinear"),
-          halves,
-          bad};
+      make({97, 77}, Act::silu, N == 3, "ragged"), make({1, 2077}, Act::gelu, false, "one row"),
+      make({0, 5}, Act::silu, N == 3, "empty batch"), make({17, 33}, Act::relu, false, "relu"),
+      make({17, 33}, Act::sigmoid, false, "sigmoid"), make({17, 33}, Act::tanh, N == 3, "tanh"),
+      make({17, 33}, Act::none, false, "bilinear"), halves, bad};
 }
 
 }  // namespace
 
 const OpDef kGluOp{.name = "glu",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = attr_type<GluAttrs>(),
-                   .infer = infer,
-                   .cost = cost,
-                   .cpu = cpu,
-                   .cuda = SINTER_IF_CUDA(on_cuda::glu),
-                   .simt = on_simt::glu,
-                   .strided = 0b11,
-                   .samples = samples<2>,
-                   .reference = reference};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<GluAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::glu),
+    .simt = on_simt::glu,
+    .strided = 0b11,
+    .samples = samples<2>,
+    .reference = reference};
 const OpDef kGluBackwardOp{.name = "glu_backward",
-                           .min_inputs = 3,
-                           .max_inputs = 3,
-                           .attrs = attr_type<GluAttrs>(),
-                           .infer = infer_backward,
-                           .cost = cost_backward,
-                           .cpu = cpu_backward,
-                           .cuda = SINTER_IF_CUDA(on_cuda::glu_backward),
-                           .simt = on_simt::glu_backward,
-                           .strided = 0b111,
-                           .samples = samples<3>,
-                           .reference = reference_backward};
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .attrs = attr_type<GluAttrs>(),
+    .infer = infer_backward,
+    .cost = cost_backward,
+    .cpu = cpu_backward,
+    .cuda = SINTER_IF_CUDA(on_cuda::glu_backward),
+    .simt = on_simt::glu_backward,
+    .strided = 0b111,
+    .samples = samples<3>,
+    .reference = reference_backward};
 
 }  // namespace sinter

@@ -1,4 +1,5 @@
-// What the gated ops (glu, gated_linear) share: the gradients of one element, for loops on the CPU and for kernels, and rows on the CPU.
+// What the gated ops (glu, gated_linear) share: the gradients of one element, for loops on the CPU
+// and for kernels, and rows on the CPU.
 #pragma once
 
 #include "ops/fused/activation.h"
@@ -23,11 +24,11 @@ SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
   }
 }
 
-// Rows of a [B, H] tensor on the CPU, taken where they lie if their elements are neighbours, else copied.
+// Rows of a [B, H] tensor on the CPU, taken where they lie if their elements are neighbours, else
+// copied.
 template <class T>
 struct Rows {
-  explicit Rows(const Tensor& t)
-      : data(t.data<T>()), step(t.strides()[0]) {
+  explicit Rows(const Tensor& t) : data(t.data<T>()), step(t.strides()[0]) {
     if (t.size(1) <= 1 || t.strides()[1] == 1) return;
     data = static_cast<const T*>(copy.emplace(t).data());
     step = t.size(1);
@@ -47,20 +48,24 @@ struct GluGradRows {
   T *dg, *du;
 };
 
-// f(row, first column, columns) on blocks of rows, on all threads; bytes: what an element costs, as in grain_of.
+// f(row, first column, columns) on blocks of rows, on all threads; bytes: what an element costs, as
+// in grain_of.
 template <class F>
 void for_row_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
   constexpr int64_t kBlock = 1024;
   const int64_t blocks = (cols + kBlock - 1) / kBlock;
-  parallel_for(rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
-  });
+  parallel_for(
+      rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
+      });
 }
 
 // (a | b), in plain ops.
 inline Tensor side_by_side(const Tensor& a, const Tensor& b) {
   const int64_t cols = a.size(1), all = cols + b.size(1);
-  return add(apply1(kPadSliceOp, {a}, PadSliceAttrs{1, 0, all}), apply1(kPadSliceOp, {b}, PadSliceAttrs{1, cols, all}));
+  return add(apply1(kPadSliceOp, {a}, PadSliceAttrs{1, 0, all}),
+      apply1(kPadSliceOp, {b}, PadSliceAttrs{1, cols, all}));
 }
 
 }  // namespace sinter

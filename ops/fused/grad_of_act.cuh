@@ -1,4 +1,5 @@
-// The epilogue of products that give an input gradient: dx = sums * act'(saved), for input_grad_act and classifier_head.
+// The epilogue of products that give an input gradient: dx = sums * act'(saved), for input_grad_act
+// and classifier_head.
 #pragma once
 
 #include "ops/fused/activation_kernel.cuh"
@@ -16,7 +17,8 @@ struct GradOfAct {
   Columns<T, Out<T>> dx;
   Act act;
 
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     if (count == 0) return;
     if (mask) {
       const uint32_t bits = mask[i * mask_row + j / 8];
@@ -38,7 +40,8 @@ struct GradOfAct {
 template <class T>
 GradOfAct<T> grad_of_act(Act act, const Tensor& saved, const Tensor& dx) {
   const bool relu = act == Act::relu;
-  return {columns_in<T>(relu ? Tensor() : saved), in<uint8_t>(relu ? saved : Tensor()), relu_mask_row(dx.size(1)), columns_out<T>(dx), act};
+  return {columns_in<T>(relu ? Tensor() : saved), in<uint8_t>(relu ? saved : Tensor()),
+      relu_mask_row(dx.size(1)), columns_out<T>(dx), act};
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

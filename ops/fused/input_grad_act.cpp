@@ -1,5 +1,6 @@
-// input_grad_act: dx[B, I] = (dy[B, O] W[O, I]) * act'(saved): the gradient through a linear and the activation before it.
-// saved is what linear_act or the activation kept: relu's mask of [B, I], sigmoid's and tanh's result, else the pre-activation.
+// input_grad_act: dx[B, I] = (dy[B, O] W[O, I]) * act'(saved): the gradient through a linear and
+// the activation before it. saved is what linear_act or the activation kept: relu's mask of [B, I],
+// sigmoid's and tanh's result, else the pre-activation.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
@@ -18,26 +19,29 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("input_grad_act", "weight", weight, 2);
   check_same_dtype("input_grad_act", "dy", dy, "weight", weight);
   SINTER_CHECK(dy.size(1) == weight.size(0), shape,
-               cat("input_grad_act: output features differ: ", describe({{"dy", &dy}, {"weight", &weight}}), "; dy.shape[1] is ",
-                   dy.size(1), ", weight.shape[0] is ", weight.size(0)));
+      cat("input_grad_act: output features differ: ", describe({{"dy", &dy}, {"weight", &weight}}),
+          "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
   const Shape shape{dy.size(0), weight.size(1)};
   const bool mask = attrs.as<InputGradActAttrs>().act == Act::relu;
   check_dtype("input_grad_act", "saved", saved, mask ? DType::u8 : dy.dtype());
   SINTER_CHECK(saved.shape() == (mask ? relu_mask_shape(shape) : shape), shape,
-               cat("input_grad_act: what was saved does not fit: ", describe({{"dy", &dy}, {"weight", &weight}, {"saved", &saved}}),
-                   "; saved must be ", (mask ? relu_mask_shape(shape) : shape).str()));
+      cat("input_grad_act: what was saved does not fit: ",
+          describe({{"dy", &dy}, {"weight", &weight}, {"saved", &saved}}), "; saved must be ",
+          (mask ? relu_mask_shape(shape) : shape).str()));
   return {Tensor::meta(shape, dy.dtype(), dy.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const Act act = attrs.as<InputGradActAttrs>().act;
   const int64_t n = out[0].numel();
-  Cost c = cost_of(n * (2 * in[1].size(0) + act_backward_flops(act)), act == Act::relu ? in.first(2) : in, out);
+  Cost c = cost_of(
+      n * (2 * in[1].size(0) + act_backward_flops(act)), act == Act::relu ? in.first(2) : in, out);
   if (act == Act::relu) c.bytes_read += (n + 7) / 8;
   return c;
 }
 
-// dx[i] = z[i] * act'(saved[i]) over a part of a row that begins at a whole mask byte; z is f32 where dx is bf16.
+// dx[i] = z[i] * act'(saved[i]) over a part of a row that begins at a whole mask byte; z is f32
+// where dx is bf16.
 template <class Op, class T, class Z>
 inline void act_backward_row(const Op& op, const Z* z, const void* saved, T* dx, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
@@ -48,7 +52,8 @@ inline void act_backward_row(const Op& op, const Z* z, const void* saved, T* dx,
     }
   }
 }
-inline void act_backward_row(const pointwise::Relu&, const float* z, const void* saved, float* dx, int64_t n) {
+inline void act_backward_row(
+    const pointwise::Relu&, const float* z, const void* saved, float* dx, int64_t n) {
   relu_backward_row(z, static_cast<const uint8_t*>(saved), dx, n);
 }
 
@@ -59,9 +64,11 @@ void run(const Call& call) {
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1), sums = call.in[1].size(0);
   T* dx = call.out[0].template data<T>();
   visit_act(call.as<InputGradActAttrs>().act, [&]<class Op>(const Op& op) {
-    const auto finish = [&](int64_t b, int64_t i, const Z* z, int64_t n) {  // row b from column i on
+    const auto finish = [&](int64_t b, int64_t i, const Z* z,
+                            int64_t n) {  // row b from column i on
       constexpr bool mask = Op::saves == pointwise::Saves::mask;
-      const int64_t offset = mask ? b * relu_mask_row(cols) + i / 8 : (b * cols + i) * static_cast<int64_t>(sizeof(T));
+      const int64_t offset =
+          mask ? b * relu_mask_row(cols) + i / 8 : (b * cols + i) * static_cast<int64_t>(sizeof(T));
       act_backward_row(op, z, static_cast<const char*>(saved.raw()) + offset, dx + b * cols + i, n);
     };
     Z* z = nullptr;
@@ -71,19 +78,21 @@ void run(const Call& call) {
       z = scratch<Z, 1>(rows * cols);
     }
     const Gemm desc{.m = rows,
-                    .n = cols,
-                    .k = sums,
-                    .trans_a = dy.trans,
-                    .trans_b = weight.trans,
-                    .lda = dy.ld,
-                    .ldb = weight.ld,
-                    .ldc = std::max<int64_t>(cols, 1),
-                    .in = call.in[0].dtype(),
-                    .out = dtype_of<Z>};
+        .n = cols,
+        .k = sums,
+        .trans_a = dy.trans,
+        .trans_b = weight.trans,
+        .lda = dy.ld,
+        .ldb = weight.ld,
+        .ldc = std::max<int64_t>(cols, 1),
+        .in = call.in[0].dtype(),
+        .out = dtype_of<Z>};
     gemm(desc, dy.data, weight.data, nullptr, z);
-    parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(T) + op.backward_flops)), [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) finish(b, 0, z + b * cols, cols);
-    });
+    parallel_for(rows,
+        grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(T) + op.backward_flops)),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t b = begin; b < end; ++b) finish(b, 0, z + b * cols, cols);
+        });
   });
 }
 
@@ -101,42 +110,36 @@ std::vector<Sample> samples() {
     Tensor saved = sample_tensor({b, i}, 3, act == Act::sigmoid ? 0.1 : -0.9, 0.9);
     if (act == Act::relu) saved = act_reference(act, saved, true)[1];
     return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({o, i}, 2), saved},
-                  .attrs = InputGradActAttrs{act},
-                  .what = what,
-                  .differentiable = false};
+        .attrs = InputGradActAttrs{act},
+        .what = what,
+        .differentiable = false};
   };
   Sample bad_saved = make(4, 5, 6, Act::relu, "mask of another shape");
   bad_saved.in[2] = Tensor::zeros({5, 16}, DType::u8);
   bad_saved.bad = true;
-  return {make(17, 77, 333, Act::relu, "odd"),
-          make(97, 333, 77, Act::relu, "ragged"),
-          make(1, 10, 130, Act::relu, "one row"),
-          make(0, 7, 5, Act::relu, "empty batch"),
-          make(64, 128, 256, Act::relu, "whole tiles"),
-          make(97, 49, 33, Act::gelu, "gelu"),
-          make(17, 33, 40, Act::gelu_tanh, "gelu_tanh"),
-          make(97, 33, 40, Act::silu, "silu"),
-          make(17, 33, 40, Act::sigmoid, "sigmoid"),
-          make(17, 33, 40, Act::tanh, "tanh"),
-          make(17, 33, 40, Act::none, "no activation"),
-          bad_saved,
-          bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3)}, InputGradActAttrs{Act::silu},
-                     "features differ")};
+  return {make(17, 77, 333, Act::relu, "odd"), make(97, 333, 77, Act::relu, "ragged"),
+      make(1, 10, 130, Act::relu, "one row"), make(0, 7, 5, Act::relu, "empty batch"),
+      make(64, 128, 256, Act::relu, "whole tiles"), make(97, 49, 33, Act::gelu, "gelu"),
+      make(17, 33, 40, Act::gelu_tanh, "gelu_tanh"), make(97, 33, 40, Act::silu, "silu"),
+      make(17, 33, 40, Act::sigmoid, "sigmoid"), make(17, 33, 40, Act::tanh, "tanh"),
+      make(17, 33, 40, Act::none, "no activation"), bad_saved,
+      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3)},
+          InputGradActAttrs{Act::silu}, "features differ")};
 }
 
 }  // namespace
 
 const OpDef kInputGradActOp{.name = "input_grad_act",
-                            .min_inputs = 3,
-                            .max_inputs = 3,
-                            .attrs = attr_type<InputGradActAttrs>(),
-                            .infer = infer,
-                            .cost = cost,
-                            .cpu = cpu,
-                            .cuda = SINTER_IF_CUDA(on_cuda::input_grad_act),
-                            .simt = on_simt::input_grad_act,
-                            .strided = 0b11,
-                            .samples = samples,
-                            .reference = reference};
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .attrs = attr_type<InputGradActAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::input_grad_act),
+    .simt = on_simt::input_grad_act,
+    .strided = 0b11,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

@@ -1,5 +1,6 @@
-// input_grad_act: dx[b, i] = (sum_o dy[b, o] W[o, i]) * act'(saved[b, i]). A block owns 64 x 64 of dx. Reads dy and W once per tile that
-// needs them and what was saved (a bit or an element per element of dx); writes dx.
+// input_grad_act: dx[b, i] = (sum_o dy[b, o] W[o, i]) * act'(saved[b, i]). A block owns 64 x 64 of
+// dx. Reads dy and W once per tile that needs them and what was saved (a bit or an element per
+// element of dx); writes dx.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_library.h"
@@ -29,8 +30,9 @@ static void own_input_grad_act(const Call& call) {
     const GradOfAct<T> grad = grad_of_act<T>(act, saved, dx);
     if constexpr (kHasMma<T>) {
       if (on_tensor_cores<T>())
-        return with_layout<Lies::along_k, Lies::along_outer>(
-            product, [&]<Lies kDy, Lies kW>() { launch_mma<input_grad_act_mma_64x64<T, kDy, kW>>(product, grad); });
+        return with_layout<Lies::along_k, Lies::along_outer>(product, [&]<Lies kDy, Lies kW>() {
+          launch_mma<input_grad_act_mma_64x64<T, kDy, kW>>(product, grad);
+        });
     }
     if constexpr (kHasFfma<T>) launch_ffma<input_grad_act_ffma_64x64<T>>(product, grad);
   });
@@ -42,10 +44,12 @@ void input_grad_act(const Call& call) {
   const Tensor& dx = call.out[0];
   const int64_t cols = dx.size(1);
   const bool relu = act == Act::relu;
-  const GemmEpilogue epilogue{relu ? GemmEpilogue::relu_grad : GemmEpilogue::gelu_grad, const_cast<void*>(call.in[2].raw()),
-                              relu ? 8 * relu_mask_row(cols) : cols};
+  const GemmEpilogue epilogue{relu ? GemmEpilogue::relu_grad : GemmEpilogue::gelu_grad,
+      const_cast<void*>(call.in[2].raw()), relu ? 8 * relu_mask_row(cols) : cols};
   if ((relu || (act == Act::gelu_tanh && cols % 8 == 0)) &&
-      library_gemm(call.in[0], false, call.in[1], false, Tensor(), dx, [&] { own_input_grad_act(call); }, epilogue))
+      library_gemm(
+          call.in[0], false, call.in[1], false, Tensor(), dx, [&] { own_input_grad_act(call); },
+          epilogue))
     return;
 #endif
   own_input_grad_act(call);

@@ -1,5 +1,6 @@
-// linear_act: y[B, O] = act(x[B, I] W[O, I]^T + b[O]), and what act's backward reads: relu's bit mask, or the pre-activation.
-// Reads x, W, b once, writes y and what is kept; the sums z = x W^T + b live in cache only (in f32 for bf16 operands: one rounding less).
+// linear_act: y[B, O] = act(x[B, I] W[O, I]^T + b[O]), and what act's backward reads: relu's bit
+// mask, or the pre-activation. Reads x, W, b once, writes y and what is kept; the sums z = x W^T +
+// b live in cache only (in f32 for bf16 operands: one rounding less).
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
@@ -22,23 +23,27 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_same_dtype("linear_act", "x", x, "weight", weight);
   const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(x.size(1) == weight.size(1), shape,
-               cat("linear_act: input features differ: ", facts(), "; x.shape[1] is ", x.size(1), ", weight.shape[1] is ", weight.size(1)));
+      cat("linear_act: input features differ: ", facts(), "; x.shape[1] is ", x.size(1),
+          ", weight.shape[1] is ", weight.size(1)));
   if (has_bias(in)) {
     const Tensor& bias = in[2];
     check_rank("linear_act", "bias", bias, 1);
     SINTER_CHECK(bias.size(0) == weight.size(0), shape,
-                 cat("linear_act: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}), "; bias.shape[0] is ",
-                     bias.size(0), ", weight.shape[0] is ", weight.size(0)));
-    if (bias.dtype() != wide(weight.dtype())) check_same_dtype("linear_act", "weight", weight, "bias", bias);
+        cat("linear_act: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
+            "; bias.shape[0] is ", bias.size(0), ", weight.shape[0] is ", weight.size(0)));
+    if (bias.dtype() != wide(weight.dtype()))
+      check_same_dtype("linear_act", "weight", weight, "bias", bias);
   }
   SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
-               cat("linear_act: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ", name_of(x.dtype()), " or ",
-                   name_of(wide(x.dtype()))));
+      cat("linear_act: output type does not fit: ", facts(), "; out is ", name_of(out),
+          ", allowed ", name_of(x.dtype()), " or ", name_of(wide(x.dtype()))));
   SINTER_CHECK(keep != Keep::mask || act == Act::relu, usage,
-               cat("linear_act: only relu has a mask: act is ", kActNames[static_cast<size_t>(act)], ", keep is mask"));
+      cat("linear_act: only relu has a mask: act is ", kActNames[static_cast<size_t>(act)],
+          ", keep is mask"));
   const Shape shape{x.size(0), weight.size(0)};
   Tensors result{Tensor::meta(shape, out, x.device())};
-  if (keep == Keep::mask) result.push_back(Tensor::meta(relu_mask_shape(shape), DType::u8, x.device()));
+  if (keep == Keep::mask)
+    result.push_back(Tensor::meta(relu_mask_shape(shape), DType::u8, x.device()));
   if (keep == Keep::pre) result.push_back(Tensor::meta(shape, out, x.device()));
   return result;
 }
@@ -46,7 +51,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const auto& a = attrs.as<LinearActAttrs>();
   const int64_t n = out[0].numel();
-  Cost c = cost_of(n * (2 * in[1].size(1) + (has_bias(in) ? 1 : 0) + act_flops(a.act)), in, a.keep == Keep::mask ? out.first(1) : out);
+  Cost c = cost_of(n * (2 * in[1].size(1) + (has_bias(in) ? 1 : 0) + act_flops(a.act)), in,
+      a.keep == Keep::mask ? out.first(1) : out);
   if (a.keep == Keep::mask) c.bytes_written += (n + 7) / 8;
   return c;
 }
@@ -69,27 +75,29 @@ void run(const Call& call) {
       z = scratch<Z, 1>(rows * cols);
     }
     const Gemm desc{.m = rows,
-                    .n = cols,
-                    .k = ins,
-                    .trans_a = x.trans,
-                    .trans_b = !weight.trans,
-                    .lda = x.ld,
-                    .ldb = weight.ld,
-                    .ldc = std::max<int64_t>(cols, 1),
-                    .in = call.in[0].dtype(),
-                    .out = dtype_of<Z>,
-                    .bias = bias.defined() ? bias.dtype() : DType::f32};
+        .n = cols,
+        .k = ins,
+        .trans_a = x.trans,
+        .trans_b = !weight.trans,
+        .lda = x.ld,
+        .ldb = weight.ld,
+        .ldc = std::max<int64_t>(cols, 1),
+        .in = call.in[0].dtype(),
+        .out = dtype_of<Z>,
+        .bias = bias.defined() ? bias.dtype() : DType::f32};
     gemm(desc, x.data, weight.data, bias.defined() ? bias.raw() : nullptr, z);
-    parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(Y) + op.flops)), [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        Z* sums = z + b * cols;
-        if constexpr (!std::is_same_v<Y, Z>) {
-          if (pre) std::copy_n(sums, cols, pre + b * cols);
-        }
-        if (mask) relu_row(sums, sums, mask + b * relu_mask_row(cols), cols);
-        if (!mask || !std::is_same_v<Y, Z>) act_row(op, sums, y + b * cols, cols);  // else y is there already
-      }
-    });
+    parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(Y) + op.flops)),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t b = begin; b < end; ++b) {
+            Z* sums = z + b * cols;
+            if constexpr (!std::is_same_v<Y, Z>) {
+              if (pre) std::copy_n(sums, cols, pre + b * cols);
+            }
+            if (mask) relu_row(sums, sums, mask + b * relu_mask_row(cols), cols);
+            if (!mask || !std::is_same_v<Y, Z>)
+              act_row(op, sums, y + b * cols, cols);  // else y is there already
+          }
+        });
   });
 }
 
@@ -106,43 +114,47 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](int64_t b, int64_t i, int64_t o, Act act, Keep keep, bool bias, const char* what) {
-    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)}, .attrs = LinearActAttrs{act, keep, DType::f64}, .what = what};
+  const auto make = [](int64_t b, int64_t i, int64_t o, Act act, Keep keep, bool bias,
+                        const char* what) {
+    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
+        .attrs = LinearActAttrs{act, keep, DType::f64},
+        .what = what};
     if (bias) s.in.push_back(sample_tensor({o}, 3));
     s.differentiable = false;
     return s;
   };
   const LinearActAttrs f64{Act::relu, Keep::nothing, DType::f64};
   return {make(17, 333, 77, Act::relu, Keep::mask, true, "odd, relu and mask"),
-          make(97, 77, 333, Act::relu, Keep::mask, false, "ragged, no bias"),
-          make(1, 77, 130, Act::relu, Keep::mask, true, "one row"),
-          make(1, 9, 1, Act::relu, Keep::nothing, true, "one element"),
-          make(0, 7, 5, Act::relu, Keep::mask, true, "empty batch"),
-          make(97, 33, 49, Act::gelu, Keep::pre, true, "gelu"),
-          make(17, 40, 33, Act::gelu_tanh, Keep::pre, true, "gelu_tanh"),
-          make(97, 40, 33, Act::silu, Keep::pre, false, "silu"),
-          make(17, 40, 33, Act::sigmoid, Keep::nothing, true, "sigmoid"),
-          make(17, 40, 33, Act::tanh, Keep::nothing, true, "tanh"),
-          make(97, 40, 33, Act::none, Keep::nothing, true, "no activation"),
-          make(64, 256, 128, Act::relu, Keep::mask, true, "whole tiles"),
-          bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
-          bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64, "bias of another length"),
-          bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
+      make(97, 77, 333, Act::relu, Keep::mask, false, "ragged, no bias"),
+      make(1, 77, 130, Act::relu, Keep::mask, true, "one row"),
+      make(1, 9, 1, Act::relu, Keep::nothing, true, "one element"),
+      make(0, 7, 5, Act::relu, Keep::mask, true, "empty batch"),
+      make(97, 33, 49, Act::gelu, Keep::pre, true, "gelu"),
+      make(17, 40, 33, Act::gelu_tanh, Keep::pre, true, "gelu_tanh"),
+      make(97, 40, 33, Act::silu, Keep::pre, false, "silu"),
+      make(17, 40, 33, Act::sigmoid, Keep::nothing, true, "sigmoid"),
+      make(17, 40, 33, Act::tanh, Keep::nothing, true, "tanh"),
+      make(97, 40, 33, Act::none, Keep::nothing, true, "no activation"),
+      make(64, 256, 128, Act::relu, Keep::mask, true, "whole tiles"),
+      bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
+      bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,
+          "bias of another length"),
+      bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
 }
 
 }  // namespace
 
 const OpDef kLinearActOp{.name = "linear_act",
-                         .min_inputs = 2,
-                         .max_inputs = 3,
-                         .attrs = attr_type<LinearActAttrs>(),
-                         .infer = infer,
-                         .cost = cost,
-                         .cpu = cpu,
-                         .cuda = SINTER_IF_CUDA(on_cuda::linear_act),
-                         .simt = on_simt::linear_act,
-                         .strided = 0b11,
-                         .samples = samples,
-                         .reference = reference};
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .attrs = attr_type<LinearActAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::linear_act),
+    .simt = on_simt::linear_act,
+    .strided = 0b11,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

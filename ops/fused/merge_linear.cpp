@@ -1,5 +1,6 @@
-// merge_linear: `linear` under its own name: the weights of several linears of one input are row blocks of one storage, W[n O, I], and
-// their outputs column blocks of one result, so one GEMM makes them all.
+// merge_linear: `linear` under its own name: the weights of several linears of one input are row
+// blocks of one storage, W[n O, I], and their outputs column blocks of one result, so one GEMM
+// makes them all.
 #include "ops/fused/fused.h"
 #include "ops/kernels.h"
 #include "ops/structured.h"
@@ -15,18 +16,21 @@ std::vector<Sample> samples() {
 
 }  // namespace
 
-const OpDef kMergeLinearOp{
-    .name = "merge_linear",
+const OpDef kMergeLinearOp{.name = "merge_linear",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearAttrs>(),
     .infer = [](Operands in, const Attrs& attrs) { return kLinearOp.infer(in, attrs); },
-    .cost = [](Operands in, Operands out, const Attrs& attrs) { return kLinearOp.cost(in, out, attrs); },
+    .cost = [](Operands in, Operands out,
+                const Attrs& attrs) { return kLinearOp.cost(in, out, attrs); },
     .cpu = [](const Call& call) { kLinearOp.cpu(call); },
     .cuda = SINTER_IF_CUDA(on_cuda::merge_linear),
     .simt = on_simt::merge_linear,
     .strided = 0b11,
     .samples = samples,
-    .reference = [](Operands in, const Attrs& attrs) { return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs); }};
+    .reference =
+        [](Operands in, const Attrs& attrs) {
+          return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs);
+        }};
 
 }  // namespace sinter

@@ -1,4 +1,5 @@
-// multi_tensor_update: one launch for up to kTensors parameters, whose operands travel as an argument (ops/update_kernel.cuh).
+// multi_tensor_update: one launch for up to kTensors parameters, whose operands travel as an
+// argument (ops/update_kernel.cuh).
 #include "ops/fused/update.h"
 #include "ops/update_kernel.cuh"
 
@@ -42,7 +43,8 @@ void multi_tensor_update(const Call& call) {
     int64_t elements = 0;
     for (size_t i = 0; i + 5 < call.in.size(); i += 5) {
       if (call.in[i].numel() == 0) continue;
-      parameters.push_back(update_operands<V>(call.in[i], call.in[i + 1], call.in[i + 2], call.in[i + 3], call.in[i + 4]));
+      parameters.push_back(update_operands<V>(
+          call.in[i], call.in[i + 1], call.in[i + 2], call.in[i + 3], call.in[i + 4]));
       elements += parameters.back().n;
     }
     UpdateAttrs attrs = call.as<UpdateAttrs>();
@@ -62,8 +64,10 @@ void multi_tensor_update(const Call& call) {
       const Grid grid{std::max<int64_t>(blocks, 1)};
       const size_t bytes = attrs.tail ? sizeof(TailShared) : 0;
       const UpdateStep step = update_step(end.state, end.losses, end.rng);
-      attrs.adam ? launch<multi_tensor_update_adam<V>>(grid, kUpdateThreads, bytes, table, step, adam_attrs(attrs))
-                 : launch<multi_tensor_update_sgd<V>>(grid, kUpdateThreads, bytes, table, step, sgd_attrs(attrs));
+      attrs.adam ? launch<multi_tensor_update_adam<V>>(
+                       grid, kUpdateThreads, bytes, table, step, adam_attrs(attrs))
+                 : launch<multi_tensor_update_sgd<V>>(
+                       grid, kUpdateThreads, bytes, table, step, sgd_attrs(attrs));
     } while (at < parameters.size());
   };
   call.in[0].dtype() == DType::f64 ? run(double{}) : run(float{});

@@ -1,5 +1,6 @@
-// How a chain of narrow layers lies in a block's shared memory: the rows that each layer reads, two turns of gradients, weights, biases.
-// Rows are an odd number of elements long, so that neighbouring rows lie in different banks.
+// How a chain of narrow layers lies in a block's shared memory: the rows that each layer reads, two
+// turns of gradients, weights, biases. Rows are an odd number of elements long, so that
+// neighbouring rows lie in different banks.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +11,13 @@
 
 namespace sinter {
 
-inline constexpr int64_t kNarrowRows = 64, kNarrowWidth = 128, kNarrowWeights = 16 << 10, kNarrowBytes = 160 << 10;  // sm_80 has 163 KB
+inline constexpr int64_t kNarrowRows = 64, kNarrowWidth = 128, kNarrowWeights = 16 << 10,
+                         kNarrowBytes = 160 << 10;  // sm_80 has 163 KB
 
 struct NarrowLayout {
   struct Layer {
-    int64_t rows = 0, weight = 0, bias = 0, gradients = 0;  // gradients: where dW, then db begin among all gradients
+    int64_t rows = 0, weight = 0, bias = 0,
+            gradients = 0;  // gradients: where dW, then db begin among all gradients
   };
   Layer layer[kNarrowLayers];
   int64_t turn[2] = {}, turn_row = 1, size = 0, gradients = 0, weights = 0;  // elements
@@ -26,7 +29,8 @@ struct NarrowLayout {
     for (size_t l = 0; l < layers; ++l) {
       const int64_t ins = widths[l], outs = widths[l + 1];
       const auto take = [&](int64_t n) { return std::exchange(size, size + n); };
-      layer[l] = {take(kNarrowRows * row(ins)), take(outs * row(ins)), take(outs), std::exchange(gradients, gradients + outs * (ins + 1))};
+      layer[l] = {take(kNarrowRows * row(ins)), take(outs * row(ins)), take(outs),
+          std::exchange(gradients, gradients + outs * (ins + 1))};
       weights += outs * ins;
     }
     for (int64_t& t : turn) t = std::exchange(size, size + kNarrowRows * turn_row);

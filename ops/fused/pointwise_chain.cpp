@@ -1,6 +1,8 @@
-// pointwise_chain: a program of pointwise ops run over tiles of kTile elements, so that the values between steps stay in the L1 cache:
-// every input is read once and every output written once. A step is a loop over the op's own formula (ops/pointwise.h), chosen from a
-// table by the op's index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its outputs only.
+// pointwise_chain: a program of pointwise ops run over tiles of kTile elements, so that the values
+// between steps stay in the L1 cache: every input is read once and every output written once. A
+// step is a loop over the op's own formula (ops/pointwise.h), chosen from a table by the op's
+// index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its outputs
+// only.
 #include <charconv>
 
 #include "ops/fused/pointwise_chain.h"
@@ -30,8 +32,9 @@ inline void row(T number, int64_t n, T* __restrict out, const In* __restrict... 
 }
 template <class Op, bool Backward, int Arity, class T>
 void run_step(double param, const T* const* in, T* out, int64_t n) {
-  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(static_cast<T>(param), n, out, in[I]...); }
-  (std::make_index_sequence<Arity>());
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    row<Op, Backward>(static_cast<T>(param), n, out, in[I]...);
+  }(std::make_index_sequence<Arity>());
 }
 
 template <class Op, bool Backward>
@@ -41,14 +44,14 @@ StepOp step_op() {
     return {};
   } else {
     return {.arity = kArity,
-            .flops = Backward ? Op::backward_flops : Op::flops,
-            .f32 = run_step<Op, Backward, kArity, float>,
-            .f64 = run_step<Op, Backward, kArity, double>,
-            .attrs = [](double param) { return Attrs(op_with_number<Op>(param)); },
-            .param = [](const Attrs& attrs) -> double {
-              if constexpr (kHasNumber<Op>) return attrs.as<Op>().*std::get<0>(Op::fields()).member;
-              return 0;
-            }};
+        .flops = Backward ? Op::backward_flops : Op::flops,
+        .f32 = run_step<Op, Backward, kArity, float>,
+        .f64 = run_step<Op, Backward, kArity, double>,
+        .attrs = [](double param) { return Attrs(op_with_number<Op>(param)); },
+        .param = [](const Attrs& attrs) -> double {
+          if constexpr (kHasNumber<Op>) return attrs.as<Op>().*std::get<0>(Op::fields()).member;
+          return 0;
+        }};
   }
 }
 
@@ -56,8 +59,13 @@ StepOp step_op() {
 const std::vector<StepOp>& step_ops() {
   static const std::vector<StepOp> ops = [] {
     std::vector<StepOp> list;
-    std::apply([&](auto... op) { ((list.push_back(step_op<decltype(op), false>()), list.push_back(step_op<decltype(op), true>())), ...); },
-               pointwise::List{});
+    std::apply(
+        [&](auto... op) {
+          ((list.push_back(step_op<decltype(op), false>()),
+               list.push_back(step_op<decltype(op), true>())),
+              ...);
+        },
+        pointwise::List{});
     return list;
   }();
   return ops;
@@ -71,26 +79,29 @@ const StepOp* find_step(const OpDef* op) {
 
 // Values are defined before they are used, steps are steps, results exist.
 bool is_valid(const ChainProgram& p) {
-  if (p.n_inputs < 1 || p.n_inputs > kChainInputs || p.n_steps < 1 || p.n_steps > kChainSteps || p.n_outputs < 1 ||
-      p.n_outputs > kChainOutputs)
+  if (p.n_inputs < 1 || p.n_inputs > kChainInputs || p.n_steps < 1 || p.n_steps > kChainSteps ||
+      p.n_outputs < 1 || p.n_outputs > kChainOutputs)
     return false;
   for (int s = 0; s < p.n_steps; ++s) {
     const auto& step = p.steps[s];
-    if (step.op < 0 || static_cast<size_t>(step.op) >= step_ops().size() || step_ops()[step.op].arity == 0) return false;
+    if (step.op < 0 || static_cast<size_t>(step.op) >= step_ops().size() ||
+        step_ops()[step.op].arity == 0)
+      return false;
     for (int i = 0; i < step_ops()[step.op].arity; ++i) {
       if (step.in[i] < 0 || step.in[i] >= p.n_inputs + s) return false;
     }
   }
   return std::all_of(p.outputs.begin(), p.outputs.begin() + p.n_outputs,
-                     [&](int v) { return v >= p.n_inputs && v < p.n_inputs + p.n_steps; });
+      [&](int v) { return v >= p.n_inputs && v < p.n_inputs + p.n_steps; });
 }
 
 Tensors infer(Operands in, const Attrs& attrs) {
   const ChainProgram& p = attrs.as<ChainAttrs>().program;
-  SINTER_CHECK(
-      is_valid(p) && p.n_inputs == static_cast<int>(in.size()), shape,
-      cat("pointwise_chain: ", in.size(), " inputs given; not a program for them: it has ", p.n_inputs, " inputs, ", p.n_steps, " steps, ", p.n_outputs,
-          " results; allowed 1..", kChainInputs, ", 1..", kChainSteps, ", 1..", kChainOutputs, ", each value made before it is read"));
+  SINTER_CHECK(is_valid(p) && p.n_inputs == static_cast<int>(in.size()), shape,
+      cat("pointwise_chain: ", in.size(), " inputs given; not a program for them: it has ",
+          p.n_inputs, " inputs, ", p.n_steps, " steps, ", p.n_outputs, " results; allowed 1..",
+          kChainInputs, ", 1..", kChainSteps, ", 1..", kChainOutputs,
+          ", each value made before it is read"));
   check_floating("pointwise_chain", "the first operand", in[0]);
   Shape shape;
   for (const Tensor& t : in) {
@@ -100,10 +111,11 @@ Tensors infer(Operands in, const Attrs& attrs) {
   for (const Tensor& t : in) {
     check_same_dtype("pointwise_chain", "the first operand", in[0], "a later one", t);
     SINTER_CHECK(chain_takes(shape, t), shape,
-                 cat("pointwise_chain: an operand does not fit: it is ", t.describe(), ", the result is ", shape.str(),
-                     "; it must equal its last dims"));
+        cat("pointwise_chain: an operand does not fit: it is ", t.describe(), ", the result is ",
+            shape.str(), "; it must equal its last dims"));
   }
-  return Tensors(static_cast<size_t>(p.n_outputs), Tensor::meta(shape, in[0].dtype(), in[0].device()));
+  return Tensors(
+      static_cast<size_t>(p.n_outputs), Tensor::meta(shape, in[0].dtype(), in[0].device()));
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
@@ -127,48 +139,53 @@ template <class T, class V = compute_t<T>>
 void run(const Call& call) {
   const ChainProgram& p = call.as<ChainAttrs>().program;
   const int64_t total = call.out[0].numel();
-  constexpr bool direct = std::is_same_v<T, V>;  // steps read inputs and write outputs where they lie
+  constexpr bool direct =
+      std::is_same_v<T, V>;  // steps read inputs and write outputs where they lie
   const int values = p.n_inputs + p.n_steps;
-  parallel_for((total + kTile - 1) / kTile, grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * static_cast<int64_t>(sizeof(V))),
-               [&](int64_t first, int64_t last) {
-                 V* buffers = scratch<V, 3>(values * kTile);
-                 for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
-                   const int64_t n = std::min(kTile, total - begin);
-                   const V* value[kChainInputs + kChainSteps];
-                   for (int i = 0; i < p.n_inputs; ++i) {
-                     const T* x = call.in[i].data<T>();
-                     const int64_t period = call.in[i].numel();
-                     value[i] = buffers + i * kTile;
-                     if constexpr (direct) {
-                       if (period == total) {
-                         value[i] = x + begin;
-                         continue;
-                       }
-                     }
-                     load_values(x, period, begin, n, buffers + i * kTile);
-                   }
-                   for (int s = 0; s < p.n_steps; ++s) {
-                     V* out = buffers + (p.n_inputs + s) * kTile;
-                     const auto at = std::find(p.outputs.begin(), p.outputs.begin() + p.n_outputs, p.n_inputs + s) - p.outputs.begin();
-                     if constexpr (direct) {
-                       if (at < p.n_outputs) out = call.out[at].template data<T>() + begin;
-                     }
-                     const StepOp& op = step_ops()[p.steps[s].op];
-                     const V* in[3];
-                     for (int i = 0; i < op.arity; ++i) in[i] = value[p.steps[s].in[i]];
-                     if constexpr (std::is_same_v<V, float>) {
-                       op.f32(p.steps[s].param, in, out, n);
-                     } else {
-                       op.f64(p.steps[s].param, in, out, n);
-                     }
-                     value[p.n_inputs + s] = out;
-                   }
-                   for (int o = 0; o < p.n_outputs; ++o) {
-                     T* to = call.out[o].template data<T>() + begin;
-                     if (static_cast<const void*>(to) != value[p.outputs[o]]) std::copy_n(value[p.outputs[o]], n, to);
-                   }
-                 }
-               });
+  parallel_for((total + kTile - 1) / kTile,
+      grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * static_cast<int64_t>(sizeof(V))),
+      [&](int64_t first, int64_t last) {
+        V* buffers = scratch<V, 3>(values * kTile);
+        for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
+          const int64_t n = std::min(kTile, total - begin);
+          const V* value[kChainInputs + kChainSteps];
+          for (int i = 0; i < p.n_inputs; ++i) {
+            const T* x = call.in[i].data<T>();
+            const int64_t period = call.in[i].numel();
+            value[i] = buffers + i * kTile;
+            if constexpr (direct) {
+              if (period == total) {
+                value[i] = x + begin;
+                continue;
+              }
+            }
+            load_values(x, period, begin, n, buffers + i * kTile);
+          }
+          for (int s = 0; s < p.n_steps; ++s) {
+            V* out = buffers + (p.n_inputs + s) * kTile;
+            const auto at =
+                std::find(p.outputs.begin(), p.outputs.begin() + p.n_outputs, p.n_inputs + s) -
+                p.outputs.begin();
+            if constexpr (direct) {
+              if (at < p.n_outputs) out = call.out[at].template data<T>() + begin;
+            }
+            const StepOp& op = step_ops()[p.steps[s].op];
+            const V* in[3];
+            for (int i = 0; i < op.arity; ++i) in[i] = value[p.steps[s].in[i]];
+            if constexpr (std::is_same_v<V, float>) {
+              op.f32(p.steps[s].param, in, out, n);
+            } else {
+              op.f64(p.steps[s].param, in, out, n);
+            }
+            value[p.n_inputs + s] = out;
+          }
+          for (int o = 0; o < p.n_outputs; ++o) {
+            T* to = call.out[o].template data<T>() + begin;
+            if (static_cast<const void*>(to) != value[p.outputs[o]])
+              std::copy_n(value[p.outputs[o]], n, to);
+          }
+        }
+      });
 }
 
 void cpu(const Call& call) {
@@ -189,7 +206,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](std::initializer_list<Shape> shapes, std::string_view program, const char* what) {
+  const auto make = [](std::initializer_list<Shape> shapes, std::string_view program,
+                        const char* what) {
     ChainAttrs attrs;
     SINTER_ASSERT(parse_value(program, attrs.program), program);
     Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
@@ -202,14 +220,18 @@ std::vector<Sample> samples() {
   count.in.pop_back();
   column.bad = count.bad = true;
   return {make({{17, 333}, {17, 333}}, "2;mul(0,1);silu(2);sub(3,0);4", "odd"),
-          make({{97, 77}, {77}, {1}}, "3;add(0,1);gelu_tanh(3);mul(4,2);scale:0.5(5);4,6", "row and scalar broadcast, two results"),
-          make({{1, 2077}}, "1;neg(0);exp(1);add(2,0);log(3);sqrt(0);maximum(4,5);2,6", "one row"),
-          make({{3, 5, 7}, {3, 5, 7}}, "2;silu_backward(0,1);tanh_backward(2,0);pow:3(3);leaky_relu:0.1(4);relu(5);6",
-               "backward ops and numbers"),
-          make({{0, 7}, {0, 7}}, "2;div(0,1);abs(2);3", "empty batch"),
-          make({{40}}, "1;mul(0,0);mul(1,1);mul(2,2);softplus(3);elu:1(4);sigmoid(5);gelu(6);add(7,0);sub(8,1);div(9,0);10", "ten steps"),
-          column,
-          count};
+      make({{97, 77}, {77}, {1}}, "3;add(0,1);gelu_tanh(3);mul(4,2);scale:0.5(5);4,6",
+          "row and scalar broadcast, two results"),
+      make({{1, 2077}}, "1;neg(0);exp(1);add(2,0);log(3);sqrt(0);maximum(4,5);2,6", "one row"),
+      make({{3, 5, 7}, {3, 5, 7}},
+          "2;silu_backward(0,1);tanh_backward(2,0);pow:3(3);leaky_relu:0.1(4);relu(5);6",
+          "backward ops and numbers"),
+      make({{0, 7}, {0, 7}}, "2;div(0,1);abs(2);3", "empty batch"),
+      make({{40}},
+          "1;mul(0,0);mul(1,1);mul(2,2);softplus(3);elu:1(4);sigmoid(5);gelu(6);add(7,0);sub(8,1);"
+          "div(9,0);10",
+          "ten steps"),
+      column, count};
 }
 
 template <class T>
@@ -258,12 +280,13 @@ std::string print_value(const ChainProgram& program) {
   for (int s = 0; s < program.n_steps; ++s) {
     const auto& step = program.steps[s];
     const StepOp& op = step_ops()[step.op];
-    text +=
-        cat(";", pointwise_ops()[step.op]->text(), op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
+    text += cat(";", pointwise_ops()[step.op]->text(),
+        op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
     for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", static_cast<int>(step.in[i]));
     text += ")";
   }
-  for (int o = 0; o < program.n_outputs; ++o) text += cat(o ? "," : ";", static_cast<int>(program.outputs[o]));
+  for (int o = 0; o < program.n_outputs; ++o)
+    text += cat(o ? "," : ";", static_cast<int>(program.outputs[o]));
   return text;
 }
 
@@ -281,10 +304,13 @@ bool parse_value(std::string_view text, ChainProgram& program) {
     std::string_view head = cut(part, '(');
     const std::string_view name = cut(head, ':');
     const auto list = pointwise_ops();
-    const auto op = std::find_if(list.begin(), list.end(), [&](const OpDef* o) { return o->text() == name; });
+    const auto op =
+        std::find_if(list.begin(), list.end(), [&](const OpDef* o) { return o->text() == name; });
     if (op == list.end()) return false;
     step.op = static_cast<int16_t>(op - list.begin());
-    if ((!head.empty() && !parse_all(head, step.param)) || parse_numbers(part, step.in) != step_ops()[step.op].arity) return false;
+    if ((!head.empty() && !parse_all(head, step.param)) ||
+        parse_numbers(part, step.in) != step_ops()[step.op].arity)
+      return false;
   }
   if (!is_valid(p)) return false;
   program = p;
@@ -292,15 +318,15 @@ bool parse_value(std::string_view text, ChainProgram& program) {
 }
 
 const OpDef kPointwiseChainOp{.name = "pointwise_chain",
-                              .min_inputs = 1,
-                              .max_inputs = kChainInputs,
-                              .attrs = attr_type<ChainAttrs>(),
-                              .infer = infer,
-                              .cost = cost,
-                              .cpu = cpu,
-                              .cuda = SINTER_IF_CUDA(on_cuda::generated_pointwise_chain),
-                              .simt = on_simt::pointwise_chain,
-                              .samples = samples,
-                              .reference = reference};
+    .min_inputs = 1,
+    .max_inputs = kChainInputs,
+    .attrs = attr_type<ChainAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::generated_pointwise_chain),
+    .simt = on_simt::pointwise_chain,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

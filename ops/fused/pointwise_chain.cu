@@ -1,5 +1,6 @@
-// pointwise_chain: the program is interpreted, its values in shared memory, where a thread keeps those of its own 16 bytes of elements; so
-// any program runs, and registers hold the operands of one step only. The steps' formulas are those of the plain ops: the same bits in f32.
+// pointwise_chain: the program is interpreted, its values in shared memory, where a thread keeps
+// those of its own 16 bytes of elements; so any program runs, and registers hold the operands of
+// one step only. The steps' formulas are those of the plain ops: the same bits in f32.
 #include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
 #include "ops/fused/pointwise_chain.h"
@@ -32,7 +33,8 @@ struct ChainOperands {
 template <class T, int kValues>
 using ChainValues = SharedTile<compute_t<T>, kValues, kChainElements>;
 
-// Where the values of a thread's own element k lie: 16 bytes of each thread side by side, so that a warp's accesses meet no bank twice.
+// Where the values of a thread's own element k lie: 16 bytes of each thread side by side, so that a
+// warp's accesses meet no bank twice.
 template <class T>
 SINTER_DEVICE_FN int column_of(int k) {
   constexpr int kPart = kVec<compute_t<T>>;
@@ -62,15 +64,17 @@ SINTER_DEVICE_FN void store_values(Values& values, int v, const Vec<compute_t<T>
   }
 }
 
-// A thread owns 16 bytes of elements in each turn. Reads every input once (those that are spread, from the cache), writes every output.
-// REQUIRES: no more inputs and steps than kValues, of which shared memory holds so many
+// A thread owns 16 bytes of elements in each turn. Reads every input once (those that are spread,
+// from the cache), writes every output. REQUIRES: no more inputs and steps than kValues, of which
+// shared memory holds so many
 template <class T, int kValues>
 SINTER_KERNEL_BOUNDS(kChainElements / kVec<T>)
 pointwise_chain_vec(ChainOperands<T> chain) {
   using V = compute_t<T>;
   constexpr int N = kVec<T>;
   auto& values = shared<ChainValues<T, kValues>>();
-  for (int64_t at = block_x() * kChainElements + thread_x() * N; at < chain.total; at += grid_x() * kChainElements) {
+  for (int64_t at = block_x() * kChainElements + thread_x() * N; at < chain.total;
+       at += grid_x() * kChainElements) {
     const bool whole = at + N <= chain.total;
     SINTER_NO_UNROLL
     for (int v = 0; v < chain.n_inputs; ++v) {
@@ -123,7 +127,8 @@ pointwise_chain_vec(ChainOperands<T> chain) {
         chain.outputs[o].store_vec(at, rounded);
       } else {
         SINTER_NO_UNROLL
-        for (int k = 0; at + k < chain.total; ++k) chain.outputs[o].put(at + k, T(values(v, column_of<T>(k))));
+        for (int k = 0; at + k < chain.total; ++k)
+          chain.outputs[o].put(at + k, T(values(v, column_of<T>(k))));
       }
     }
   }
@@ -135,22 +140,29 @@ void pointwise_chain(const Call& call) {
   if (total == 0) return;
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
     ChainOperands<T> chain;
-    chain.n_inputs = p.n_inputs, chain.n_steps = p.n_steps, chain.n_outputs = p.n_outputs, chain.total = total;
+    chain.n_inputs = p.n_inputs, chain.n_steps = p.n_steps, chain.n_outputs = p.n_outputs,
+    chain.total = total;
     for (int i = 0; i < p.n_inputs; ++i) {
       const int64_t period = call.in[i].numel();
-      chain.inputs[i] = {in<T>(call.in[i]), period, is_aligned(call.in[i]) && (period == total || period % kVec<T> == 0)};
+      chain.inputs[i] = {in<T>(call.in[i]), period,
+          is_aligned(call.in[i]) && (period == total || period % kVec<T> == 0)};
     }
     for (int s = 0; s < p.n_steps; ++s) {
       auto& step = chain.steps[s];
-      step = {static_cast<compute_t<T>>(p.steps[s].param), p.steps[s].op, 0, p.steps[s].in[0], p.steps[s].in[1]};
-      visit_step(step.op, [&]<class Op, bool Backward>() { step.arity = kStepArity<Op, Backward>; });
+      step = {static_cast<compute_t<T>>(p.steps[s].param), p.steps[s].op, 0, p.steps[s].in[0],
+          p.steps[s].in[1]};
+      visit_step(
+          step.op, [&]<class Op, bool Backward>() { step.arity = kStepArity<Op, Backward>; });
     }
-    for (int o = 0; o < p.n_outputs; ++o) chain.outputs[o] = out<T>(call.out[o]), chain.results[o] = p.outputs[o];
+    for (int o = 0; o < p.n_outputs; ++o)
+      chain.outputs[o] = out<T>(call.out[o]), chain.results[o] = p.outputs[o];
     const auto run = [&]<int N>(std::integral_constant<int, N>) {
-      launch<pointwise_chain_vec<T, N>>({std::min<int64_t>(blocks_for(total, kChainElements), 132 * 8)}, kChainElements / kVec<T>,
-                                        sizeof(ChainValues<T, N>), chain);
+      launch<pointwise_chain_vec<T, N>>(
+          {std::min<int64_t>(blocks_for(total, kChainElements), 132 * 8)}, kChainElements / kVec<T>,
+          sizeof(ChainValues<T, N>), chain);
     };
-    p.n_inputs + p.n_steps <= 8 ? run(std::integral_constant<int, 8>()) : run(std::integral_constant<int, kChainInputs + kChainSteps>());
+    p.n_inputs + p.n_steps <= 8 ? run(std::integral_constant<int, 8>())
+                                : run(std::integral_constant<int, kChainInputs + kChainSteps>());
   });
 }
 

@@ -1,5 +1,6 @@
-// The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters and for the kernels that are generated of
-// chains, which include this text: one formula for all (ops/pointwise.h), and one way to it (step_value).
+// The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters and
+// for the kernels that are generated of chains, which include this text: one formula for all
+// (ops/pointwise.h), and one way to it (step_value).
 #pragma once
 
 #include "ops/pointwise.h"
@@ -26,11 +27,13 @@ SINTER_FN auto op_with_number(C number) {
   return op;
 }
 
-// Operands of Op, or of its backward, as a step; 0: it cannot be one. A step has floating operands and one result.
+// Operands of Op, or of its backward, as a step; 0: it cannot be one. A step has floating operands
+// and one result.
 template <class Op, bool Backward>
-constexpr int kStepArity = Op::has_condition || (Backward && (Op::arity != 1 || Op::saves == pointwise::Saves::mask)) ? 0
-                           : Backward ? 1 + pointwise::kSavedValues<Op>
-                                      : Op::arity;
+constexpr int kStepArity =
+    Op::has_condition || (Backward && (Op::arity != 1 || Op::saves == pointwise::Saves::mask)) ? 0
+    : Backward ? 1 + pointwise::kSavedValues<Op>
+               : Op::arity;
 
 // The value of a step.
 template <class Op, bool Backward, class V, class... X>
@@ -42,7 +45,8 @@ SINTER_FN V step_value(V number, X... x) {
     return op.forward(x...);
   }
 }
-// Of step number kStep as chain_op_number() gives it: the place in pointwise::List times two, + 1 for the backward.
+// Of step number kStep as chain_op_number() gives it: the place in pointwise::List times two, + 1
+// for the backward.
 template <int kStep, class V, class... X>
 SINTER_FN V step_value(V number, X... x) {
   return step_value<std::tuple_element_t<kStep / 2, pointwise::List>, kStep % 2 == 1>(number, x...);
@@ -53,9 +57,11 @@ template <class F>
 SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     static_cast<void>(
-        ((op == static_cast<int>(I) && (f.template operator()<std::tuple_element_t<I / 2, pointwise::List>, I % 2 == 1>(), true)) || ...));
-  }
-  (std::make_index_sequence<2 * std::tuple_size_v<pointwise::List>>());
+        ((op == static_cast<int>(I) &&
+             (f.template operator()<std::tuple_element_t<I / 2, pointwise::List>, I % 2 == 1>(),
+                 true)) ||
+            ...));
+  }(std::make_index_sequence<2 * std::tuple_size_v<pointwise::List>>());
 }
 
 }  // namespace sinter

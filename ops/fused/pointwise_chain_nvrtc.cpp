@@ -25,9 +25,11 @@ cuda::SourceKernel kernel_for(Operands in, const Tensor& out, const Attrs& attrs
     const int64_t period = t.numel();
     periods.push_back(period == out.numel() ? 0 : period);
     if (periods.back() > 1 && period % elements != 0)
-      return {.function = nullptr, .why = cat("rows of ", period, " are not whole vectors of ", elements)};
+      return {.function = nullptr,
+          .why = cat("rows of ", period, " are not whole vectors of ", elements)};
   }
-  return cuda::kernel_of_source(chain_source(attrs.as<ChainAttrs>().program, out.dtype(), periods), kChainKernel, chain_headers());
+  return cuda::kernel_of_source(chain_source(attrs.as<ChainAttrs>().program, out.dtype(), periods),
+      kChainKernel, chain_headers());
 }
 #endif
 
@@ -41,15 +43,18 @@ std::string chain_source(const ChainProgram& p, DType dtype, std::span<const int
     for (int i = 0; i < n; ++i) all += (i ? ", " : "") + f(i);
     return all;
   };
-  const auto at = [&](int i) { return periods[i] ? fmt::format("i % {}", periods[i]) : std::string("i"); };
+  const auto at = [&](int i) {
+    return periods[i] ? fmt::format("i % {}", periods[i]) : std::string("i");
+  };
   const auto value = [](int v) { return fmt::format("v{}", v); };
   std::string steps, scalars, loads, puts, stores, rounds;
   for (int s = 0; s < p.n_steps; ++s) {
     const auto& step = p.steps[s];
     int operands = 0;
     visit_step(step.op, [&]<class Op, bool Backward>() { operands = kStepArity<Op, Backward>; });
-    steps += fmt::format("  const V v{} = step_value<{}>(V({:a}), {});  // {}\n", p.n_inputs + s, step.op, step.param,
-                         list(operands, [&](int i) { return value(step.in[i]); }), pointwise_ops()[step.op]->text());
+    steps += fmt::format("  const V v{} = step_value<{}>(V({:a}), {});  // {}\n", p.n_inputs + s,
+        step.op, step.param, list(operands, [&](int i) { return value(step.in[i]); }),
+        pointwise_ops()[step.op]->text());
   }
   for (int i = 0; i < p.n_inputs; ++i) {
     if (periods[i] == 1)
@@ -63,7 +68,9 @@ std::string chain_source(const ChainProgram& p, DType dtype, std::span<const int
     puts += fmt::format("    y{}.put(i, T(r.v{}));\n", o, p.outputs[o]);
   }
   const auto operands = [&](auto&& element) {
-    return list(p.n_inputs, [&](int i) { return periods[i] == 1 ? fmt::format("s{}", i) : fmt::format("V({})", element(i)); });
+    return list(p.n_inputs, [&](int i) {
+      return periods[i] == 1 ? fmt::format("s{}", i) : fmt::format("V({})", element(i));
+    });
   };
   return fmt::format(R"(#include "core/device/kernel.h"
 #include "ops/fused/pointwise_chain.h"
@@ -100,19 +107,23 @@ extern "C" SINTER_KERNEL_BOUNDS({threads})
 
 }}  // namespace sinter::on_cuda
 )",
-                     fmt::arg("program", print_value(p)), fmt::arg("type", type), fmt::arg("threads", kThreads),
-                     fmt::arg("name", kChainKernel), fmt::arg("results", list(p.n_outputs, [&](int o) { return value(p.outputs[o]); })),
-                     fmt::arg("values", list(p.n_inputs, [&](int i) { return "V " + value(i); })), fmt::arg("steps", steps),
-                     fmt::arg("inputs", list(p.n_inputs, [](int i) { return fmt::format("In<T> x{}", i); })),
-                     fmt::arg("outputs", list(p.n_outputs, [](int o) { return fmt::format("Out<T> y{}", o); })),
-                     fmt::arg("scalars", scalars), fmt::arg("loads", loads),
-                     fmt::arg("vectors", list(p.n_outputs, [](int o) { return fmt::format("b{}", o); })),
-                     fmt::arg("of_vectors", operands([](int i) { return fmt::format("a{}[k]", i); })), fmt::arg("rounds", rounds),
-                     fmt::arg("stores", stores), fmt::arg("of_elements", operands([&](int i) { return fmt::format("x{}[{}]", i, at(i)); })),
-                     fmt::arg("puts", puts));
+      fmt::arg("program", print_value(p)), fmt::arg("type", type), fmt::arg("threads", kThreads),
+      fmt::arg("name", kChainKernel),
+      fmt::arg("results", list(p.n_outputs, [&](int o) { return value(p.outputs[o]); })),
+      fmt::arg("values", list(p.n_inputs, [&](int i) { return "V " + value(i); })),
+      fmt::arg("steps", steps),
+      fmt::arg("inputs", list(p.n_inputs, [](int i) { return fmt::format("In<T> x{}", i); })),
+      fmt::arg("outputs", list(p.n_outputs, [](int o) { return fmt::format("Out<T> y{}", o); })),
+      fmt::arg("scalars", scalars), fmt::arg("loads", loads),
+      fmt::arg("vectors", list(p.n_outputs, [](int o) { return fmt::format("b{}", o); })),
+      fmt::arg("of_vectors", operands([](int i) { return fmt::format("a{}[k]", i); })),
+      fmt::arg("rounds", rounds), fmt::arg("stores", stores),
+      fmt::arg("of_elements", operands([&](int i) { return fmt::format("x{}[{}]", i, at(i)); })),
+      fmt::arg("puts", puts));
 }
 
-std::string chain_way([[maybe_unused]] Operands in, [[maybe_unused]] const Tensor& out, [[maybe_unused]] const Attrs& attrs) {
+std::string chain_way([[maybe_unused]] Operands in, [[maybe_unused]] const Tensor& out,
+    [[maybe_unused]] const Attrs& attrs) {
 #if SINTER_HAS_CUDA
   const cuda::SourceKernel kernel = kernel_for(in, out, attrs);
   return kernel.function ? "compiled by NVRTC" : "interpreted: " + kernel.why;
@@ -125,8 +136,11 @@ std::string chain_way([[maybe_unused]] Operands in, [[maybe_unused]] const Tenso
 void on_cuda::generated_pointwise_chain(const Call& call) {
   const Tensor& y = call.out[0];
   if (y.numel() == 0) return;
-  const auto aligned = [](const Tensor& t) { return t.numel() == 1 || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; };
-  if (!std::all_of(call.in.begin(), call.in.end(), aligned) || !std::all_of(call.out.begin(), call.out.end(), aligned))
+  const auto aligned = [](const Tensor& t) {
+    return t.numel() == 1 || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;
+  };
+  if (!std::all_of(call.in.begin(), call.in.end(), aligned) ||
+      !std::all_of(call.out.begin(), call.out.end(), aligned))
     return pointwise_chain(call);
   const void* kernel = kernel_for(call.in, y, call.attrs).function;
   if (!kernel) return pointwise_chain(call);
@@ -141,7 +155,8 @@ void on_cuda::generated_pointwise_chain(const Call& call) {
     }
   }
   const int64_t vectors = n / static_cast<int64_t>(16 / size_of(y.dtype()));
-  const LaunchShape shape{kChainKernel, Grid{std::clamp<int64_t>((vectors + kThreads - 1) / kThreads, 1, kMaxBlocks)}, kThreads, 0};
+  const LaunchShape shape{kChainKernel,
+      Grid{std::clamp<int64_t>((vectors + kThreads - 1) / kThreads, 1, kMaxBlocks)}, kThreads, 0};
   if (!cuda::rehearsing()) log_launch(shape);
   cuda::launch(kernel, shape, arguments.data());
 }

@@ -1,5 +1,6 @@
-// What the headers of a generated kernel use of headers that are not for NVRTC: the standard library, and our own that only the host needs.
-// Stands for each of them (pointwise_chain_nvrtc.cpp).
+// What the headers of a generated kernel use of headers that are not for NVRTC: the standard
+// library, and our own that only the host needs. Stands for each of them
+// (pointwise_chain_nvrtc.cpp).
 #ifndef SINTER_POINTWISE_CHAIN_STD
 #define SINTER_POINTWISE_CHAIN_STD
 
@@ -27,15 +28,21 @@ using ::sqrt;
 using ::tanh;
 
 template <class T>
-T&& forward(T& t) { return static_cast<T&&>(t); }
+T&& forward(T& t) {
+  return static_cast<T&&>(t);
+}
 template <class T, class U>
 inline constexpr bool is_same_v = false;
 template <class T>
 inline constexpr bool is_same_v<T, T> = true;
 template <bool, class A, class>
-struct choice { using type = A; };
+struct choice {
+  using type = A;
+};
 template <class A, class B>
-struct choice<false, A, B> { using type = B; };
+struct choice<false, A, B> {
+  using type = B;
+};
 template <bool kFirst, class A, class B>
 using conditional_t = typename choice<kFirst, A, B>::type;
 
@@ -56,7 +63,9 @@ struct tuple<T> {
 template <class T>
 tuple(T) -> tuple<T>;
 template <int>
-constexpr auto get(const auto& tuple) { return tuple.value; }
+constexpr auto get(const auto& tuple) {
+  return tuple.value;
+}
 template <class T>
 inline constexpr size_t tuple_size_v = 0;
 template <class... T>
@@ -68,14 +77,18 @@ struct element;
 template <size_t N, class T, class... More>
 struct element<N, tuple<T, More...>> : element<N - 1, tuple<More...>> {};
 template <class T, class... More>
-struct element<0, tuple<T, More...>> { using type = T; };
+struct element<0, tuple<T, More...>> {
+  using type = T;
+};
 template <size_t N, class T>
 using tuple_element_t = typename element<N, T>::type;
 
 template <size_t...>
 struct index_sequence {};
 template <size_t N>
-index_sequence<N> make_index_sequence() { return {}; }
+index_sequence<N> make_index_sequence() {
+  return {};
+}
 
 }  // namespace std
 
@@ -94,7 +107,9 @@ struct AttrField {
   T Struct::*member;
 };
 template <class Struct, class T>
-constexpr AttrField<Struct, T> field(const char* name, T Struct::*member) { return {name, member}; }
+constexpr AttrField<Struct, T> field(const char* name, T Struct::*member) {
+  return {name, member};
+}
 
 }  // namespace sinter
 

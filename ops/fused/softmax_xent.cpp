@@ -1,4 +1,5 @@
-// softmax_xent: a row's cross entropy and its gradient in one pass over the logits z[B, C] (f32 inside):
+// softmax_xent: a row's cross entropy and its gradient in one pass over the logits z[B, C] (f32
+// inside):
 //   loss = log sum exp(z - max) - (1 - s) (z[y] - max) - s/C sum_c (z[c] - max)
 //   dz[c] = (softmax(z)[c] - (1 - s) [c = y] - s/C) * seed, s the label smoothing
 // Reads z, labels and the seed, writes a loss a row and dz. 16 rows are worked on side by side.
@@ -21,21 +22,25 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("softmax_xent", "logits", logits, 2);
   check_rank("softmax_xent", "labels", labels, 1);
   check_dtype("softmax_xent", "labels", labels, DType::i32);
-  SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage, cat("softmax_xent: label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
+  SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage,
+      cat("softmax_xent: label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
   const auto facts = [&] { return describe({{"logits", &logits}, {"labels", &labels}}); };
   SINTER_CHECK(labels.size(0) == logits.size(0), shape,
-               cat("softmax_xent: one label per row is wanted: ", facts(), "; logits.shape[0] is ", logits.size(0), ", labels.shape[0] is ",
-                   labels.size(0)));
+      cat("softmax_xent: one label per row is wanted: ", facts(), "; logits.shape[0] is ",
+          logits.size(0), ", labels.shape[0] is ", labels.size(0)));
   SINTER_CHECK(grad == has_seed(in), shape,
-               cat("softmax_xent: grad and seed go together: ", facts(), "; grad is ", grad, ", seed is ", has_seed(in)));
+      cat("softmax_xent: grad and seed go together: ", facts(), "; grad is ", grad, ", seed is ",
+          has_seed(in)));
   Tensors out{Tensor::meta({logits.size(0)}, wide(logits.dtype()), logits.device())};
   if (grad) {
     check_rank("softmax_xent", "seed", in[2], 1);
     check_dtype("softmax_xent", "seed", in[2], wide(logits.dtype()));
     SINTER_CHECK(in[2].size(0) == logits.size(0), shape,
-                 cat("softmax_xent: one seed per row is wanted: ", describe({{"logits", &logits}, {"seed", &in[2]}}),
-                     "; logits.shape[0] is ", logits.size(0), ", seed.shape[0] is ", in[2].size(0)));
-    out.push_back(Tensor::meta(logits.shape(), low ? DType::bf16 : logits.dtype(), logits.device()));
+        cat("softmax_xent: one seed per row is wanted: ",
+            describe({{"logits", &logits}, {"seed", &in[2]}}), "; logits.shape[0] is ",
+            logits.size(0), ", seed.shape[0] is ", in[2].size(0)));
+    out.push_back(
+        Tensor::meta(logits.shape(), low ? DType::bf16 : logits.dtype(), logits.device()));
   }
   return out;
 }
@@ -43,7 +48,9 @@ Tensors infer(Operands in, const Attrs& attrs) {
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const auto& [smoothing, grad, low] = attrs.as<SoftmaxXentAttrs>();
   const int64_t rows = in[0].size(0), cells = in[0].numel();
-  Cost c = cost_of(5 * cells + 3 * rows + (smoothing > 0 ? cells + 2 * rows : 0) + (grad ? 4 * cells : 0), in.first(2), out);
+  Cost c = cost_of(
+      5 * cells + 3 * rows + (smoothing > 0 ? cells + 2 * rows : 0) + (grad ? 4 * cells : 0),
+      in.first(2), out);
   if (grad) c.bytes_read += bytes_unless_spread(in[2]);
   return c;
 }
@@ -52,8 +59,8 @@ void check_labels(const Tensor& labels, int64_t classes) {
   const int32_t* y = labels.data<int32_t>();
   for (int64_t i = 0; i < labels.numel(); ++i) {
     SINTER_CHECK(y[i] >= 0 && y[i] < classes, data,
-                 cat("softmax_xent: label out of range: ", y[i], " in row ", i, " of ", labels.describe(), "; ", classes,
-                     " classes are 0..", classes - 1));
+        cat("softmax_xent: label out of range: ", y[i], " in row ", i, " of ", labels.describe(),
+            "; ", classes, " classes are 0..", classes - 1));
   }
 }
 
@@ -61,28 +68,35 @@ template <class T, class V = compute_t<T>>
 void run(const Call& call) {
   const Tensor& logits = call.in[0];
   const auto& [smoothing, grad, low] = call.as<SoftmaxXentAttrs>();
-  const int64_t rows = logits.size(0), cols = logits.size(1), seed_step = grad ? call.in[2].strides()[0] : 0;
+  const int64_t rows = logits.size(0), cols = logits.size(1),
+                seed_step = grad ? call.in[2].strides()[0] : 0;
   const int32_t* y = call.in[1].data<int32_t>();
   const V* seed = grad ? call.in[2].data<V>() : nullptr;
   V* losses = call.out[0].data<V>();
-  const V others = static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(cols, 1))), own = static_cast<V>(1 - smoothing);
+  const V others = static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(cols, 1))),
+          own = static_cast<V>(1 - smoothing);
   for_row_tiles(rows, cols * 8 * static_cast<int64_t>(sizeof(V)), [&](int64_t row, int64_t n) {
     alignas(64) V m[kLanes], sum[kLanes], shifted[kLanes] = {}, factor[kLanes] = {};
     V* z = scratch<V>(2 * cols * kLanes);
     V* e = z + cols * kLanes;
     load_tile(logits.data<T>() + row * cols, n, cols, z);
     tile_max(z, cols, m);
-    tile_sum(cols, sum, [&](int64_t c, int64_t l) { return e[c * kLanes + l] = math::exp(z[c * kLanes + l] -= m[l]); });
-    if (smoothing > 0) tile_sum(cols, shifted, [&](int64_t c, int64_t l) { return z[c * kLanes + l]; });
+    tile_sum(cols, sum, [&](int64_t c, int64_t l) {
+      return e[c * kLanes + l] = math::exp(z[c * kLanes + l] -= m[l]);
+    });
+    if (smoothing > 0)
+      tile_sum(cols, shifted, [&](int64_t c, int64_t l) { return z[c * kLanes + l]; });
     for (int64_t l = 0; l < kLanes; ++l) shifted[l] = math::log(sum[l]) - others * shifted[l];
     for (int64_t l = 0; l < n; ++l) losses[row + l] = shifted[l] - own * z[y[row + l] * kLanes + l];
     if (!grad) return;
     for (int64_t l = 0; l < n; ++l) factor[l] = seed[(row + l) * seed_step];
     for (int64_t l = 0; l < kLanes; ++l) sum[l] = V(1) / sum[l];
     V at_label[kLanes];
-    for (int64_t l = 0; l < n; ++l) at_label[l] = (e[y[row + l] * kLanes + l] * sum[l] - others - own) * factor[l];
+    for (int64_t l = 0; l < n; ++l)
+      at_label[l] = (e[y[row + l] * kLanes + l] * sum[l] - others - own) * factor[l];
     for (int64_t c = 0; c < cols; ++c) {
-      for (int64_t l = 0; l < kLanes; ++l) e[c * kLanes + l] = (e[c * kLanes + l] * sum[l] - others) * factor[l];
+      for (int64_t l = 0; l < kLanes; ++l)
+        e[c * kLanes + l] = (e[c * kLanes + l] * sum[l] - others) * factor[l];
     }
     for (int64_t l = 0; l < n; ++l) e[y[row + l] * kLanes + l] = at_label[l];
     low ? store_tile(e, n, cols, call.out[1].template data<bf16>() + row * cols)
@@ -100,7 +114,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const Tensor logp = log_softmax(in[0]);
   Tensors out{nll(logp, in[1], smoothing)};
   if (grad) {
-    const Tensor dlogp = apply1(kNllBackwardOp, {in[2], in[1]}, NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
+    const Tensor dlogp = apply1(
+        kNllBackwardOp, {in[2], in[1]}, NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
     out.push_back(apply1(kLogSoftmaxBackwardOp, {dlogp, logp}));
     if (low) out[1] = cast(out[1], DType::bf16);
   }
@@ -111,10 +126,12 @@ std::vector<Sample> samples() {
   const auto make = [](Tensor logits, double smoothing, bool grad, const char* what) {
     const int64_t rows = logits.size(0), classes = logits.size(1);
     Sample s{.in = {std::move(logits), sample_labels(rows, classes, 2)},
-             .attrs = SoftmaxXentAttrs{smoothing, grad},
-             .what = what,
-             .differentiable = false};
-    if (grad) s.in.push_back(broadcast_to(Tensor::full({1}, rows ? 1.0 / static_cast<double>(rows) : 1, DType::f64), {rows}));
+        .attrs = SoftmaxXentAttrs{smoothing, grad},
+        .what = what,
+        .differentiable = false};
+    if (grad)
+      s.in.push_back(broadcast_to(
+          Tensor::full({1}, rows ? 1.0 / static_cast<double>(rows) : 1, DType::f64), {rows}));
     return s;
   };
   Tensor extreme = sample_tensor({5, 10}, 3);
@@ -126,35 +143,33 @@ std::vector<Sample> samples() {
   std::fill_n(z + 40, 10, -std::numeric_limits<double>::infinity());
   Sample per_row = make(sample_tensor({17, 77}, 4), 0.1, true, "a seed of its own per row");
   per_row.in[2] = sample_tensor({17}, 5);
-  Sample counts = make(sample_tensor({4, 5}, 1), 0, true, "counts differ"), no_seed = make(sample_tensor({4, 5}, 1), 0, true, "no seed");
+  Sample counts = make(sample_tensor({4, 5}, 1), 0, true, "counts differ"),
+         no_seed = make(sample_tensor({4, 5}, 1), 0, true, "no seed");
   counts.in[1] = sample_labels(3, 5, 2);
   no_seed.in.pop_back();
   counts.bad = no_seed.bad = true;
   return {make(sample_tensor({97, 10}, 1), 0, true, "odd"),
-          make(sample_tensor({1, 333}, 1), 0, true, "one row"),
-          make(sample_tensor({17, 77}, 1), 0.1, true, "smoothed"),
-          make(sample_tensor({0, 10}, 1), 0, true, "empty batch"),
-          make(sample_tensor({17, 10}, 1), 0, false, "loss only"),
-          make(sample_tensor({16, 1}, 1), 0, true, "one class"),
-          make(extreme, 0, true, "extreme rows"),
-          per_row,
-          counts,
-          no_seed};
+      make(sample_tensor({1, 333}, 1), 0, true, "one row"),
+      make(sample_tensor({17, 77}, 1), 0.1, true, "smoothed"),
+      make(sample_tensor({0, 10}, 1), 0, true, "empty batch"),
+      make(sample_tensor({17, 10}, 1), 0, false, "loss only"),
+      make(sample_tensor({16, 1}, 1), 0, true, "one class"), make(extreme, 0, true, "extreme rows"),
+      per_row, counts, no_seed};
 }
 
 }  // namespace
 
 const OpDef kSoftmaxXentOp{.name = "softmax_xent",
-                           .min_inputs = 2,
-                           .max_inputs = 3,
-                           .attrs = attr_type<SoftmaxXentAttrs>(),
-                           .infer = infer,
-                           .cost = cost,
-                           .cpu = cpu,
-                           .cuda = SINTER_IF_CUDA(on_cuda::softmax_xent),
-                           .simt = on_simt::softmax_xent,
-                           .strided = 0b100,
-                           .samples = samples,
-                           .reference = reference};
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .attrs = attr_type<SoftmaxXentAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::softmax_xent),
+    .simt = on_simt::softmax_xent,
+    .strided = 0b100,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

@@ -1,4 +1,5 @@
-// softmax_xent: formula in ops/fused/softmax_xent.cpp. One kernel for rows that a warp holds in registers, one for longer rows.
+// softmax_xent: formula in ops/fused/softmax_xent.cpp. One kernel for rows that a warp holds in
+// registers, one for longer rows.
 #include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
 #include "ops/fused/xent_row.cuh"
@@ -7,7 +8,8 @@
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {
 
-// own: what a loss takes of its label's logit, others: of every logit. seed and dz are not there without the gradient.
+// own: what a loss takes of its label's logit, others: of every logit. seed and dz are not there
+// without the gradient.
 template <class T, class D>
 struct XentOperands {
   using V = compute_t<T>;
@@ -42,18 +44,21 @@ SINTER_KERNEL softmax_xent_forward_backward(XentOperands<T, D> x) {
   const int cols = static_cast<int>(x.cols), label = static_cast<int>(label_of(x, row, lane()));
   const bool grad = bool(x.dz);
   xent_row<kPerLane>(
-      cols, label, x.own, x.others, [&](int c) { return V(x.z[row * x.z_row + c]); }, [&](V loss) { x.loss.put(row, loss); }, grad,
-      grad ? x.seed[row * x.seed_step] : V(0), [&](int c, V dz) { x.dz.put(row * cols + c, D(dz)); });
+      cols, label, x.own, x.others, [&](int c) { return V(x.z[row * x.z_row + c]); },
+      [&](V loss) { x.loss.put(row, loss); }, grad, grad ? x.seed[row * x.seed_step] : V(0),
+      [&](int c, V dz) { x.dz.put(row * cols + c, D(dz)); });
 }
 
-// The same for a row per block, thread t owning columns t, t + threads, ..; z is read three times, from the cache.
+// The same for a row per block, thread t owning columns t, t + threads, ..; z is read three times,
+// from the cache.
 template <class T, class D>
 SINTER_KERNEL softmax_xent_block_rows(XentOperands<T, D> x) {
   using V = compute_t<T>;
   auto& scratch = shared<Shared<V, 32>>();
   const int64_t row = block_x(), first = row * x.z_row, label = label_of(x, row, thread_x());
   V m = V(-INFINITY), sum = 0, all = 0, at_label = 0;
-  for (int64_t c = thread_x(); c < x.cols; c += threads_per_block()) m = max_or_nan(m, V(x.z[first + c]));
+  for (int64_t c = thread_x(); c < x.cols; c += threads_per_block())
+    m = max_or_nan(m, V(x.z[first + c]));
   m = block_join<MaxOf>(m, scratch);
   for (int64_t c = thread_x(); c < x.cols; c += threads_per_block()) {
     const V shifted = V(x.z[first + c]) - m;
@@ -64,7 +69,8 @@ SINTER_KERNEL softmax_xent_block_rows(XentOperands<T, D> x) {
   sum = block_join<SumOf>(sum, scratch);
   V loss = math::log(sum);
   if (x.others > V(0)) loss = loss - x.others * block_join<SumOf>(all, scratch);
-  if (label >= 0 && label < x.cols && thread_x() == label % threads_per_block()) x.loss.put(row, loss - x.own * at_label);
+  if (label >= 0 && label < x.cols && thread_x() == label % threads_per_block())
+    x.loss.put(row, loss - x.own * at_label);
   if (!x.dz) return;
   const V scale = x.seed[row * x.seed_step], inverse = V(1) / sum;
   for (int64_t c = thread_x(); c < x.cols; c += threads_per_block()) {
@@ -81,19 +87,12 @@ void run(const Call& call) {
   const auto& [smoothing, grad, low] = call.as<SoftmaxXentAttrs>();
   const Tensor& z = call.in[0];
   const int64_t rows = z.size(0), cols = z.size(1);
-  const XentOperands<T, D> x{in<T>(z),
-                             in<int32_t>(call.in[1]),
-                             grad ? in<V>(call.in[2]) : In<V>(),
-                             out<V>(call.out[0]),
-                             grad ? out<D>(call.out[1]) : Out<D>(),
-                             rows,
-                             cols,
-                             z.strides()[0],
-                             grad ? call.in[2].strides()[0] : 0,
-                             static_cast<V>(1 - smoothing),
-                             static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(cols, 1))),
-                             fault_flag()};
-  if (cols > 1024) return launch<softmax_xent_block_rows<T, D>>({rows}, 512, sizeof(Shared<V, 32>), x);
+  const XentOperands<T, D> x{in<T>(z), in<int32_t>(call.in[1]), grad ? in<V>(call.in[2]) : In<V>(),
+      out<V>(call.out[0]), grad ? out<D>(call.out[1]) : Out<D>(), rows, cols, z.strides()[0],
+      grad ? call.in[2].strides()[0] : 0, static_cast<V>(1 - smoothing),
+      static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(cols, 1))), fault_flag()};
+  if (cols > 1024)
+    return launch<softmax_xent_block_rows<T, D>>({rows}, 512, sizeof(Shared<V, 32>), x);
   constexpr int kWarps = 4;
   const auto warps = [&]<int N>(std::integral_constant<int, N>) {
     launch<softmax_xent_forward_backward<T, D, N>>({blocks_for(rows, kWarps)}, kWarps * 32, 0, x);
@@ -107,7 +106,8 @@ void run(const Call& call) {
 
 void softmax_xent(const Call& call) {
   if (call.in[0].size(0) == 0) return;
-  visit_float(call.in[0].dtype(), [&]<class T>(T) { call.as<SoftmaxXentAttrs>().low ? run<T, bf16>(call) : run<T, T>(call); });
+  visit_float(call.in[0].dtype(),
+      [&]<class T>(T) { call.as<SoftmaxXentAttrs>().low ? run<T, bf16>(call) : run<T, T>(call); });
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

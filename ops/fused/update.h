@@ -1,4 +1,5 @@
-// What the fused updates share: groups of (param, its state, low), checks, cost, and the optimizers' formulas chosen by UpdateAttrs.
+// What the fused updates share: groups of (param, its state, low), checks, cost, and the
+// optimizers' formulas chosen by UpdateAttrs.
 #pragma once
 
 #include "ops/fused/fused.h"
@@ -6,8 +7,12 @@
 
 namespace sinter {
 
-inline SgdAttrs sgd_attrs(const UpdateAttrs& a) { return {a.momentum, a.weight_decay, a.nesterov, a.tail}; }
-inline AdamAttrs adam_attrs(const UpdateAttrs& a) { return {a.beta1, a.beta2, a.eps, a.weight_decay, a.decoupled, a.tail}; }
+inline SgdAttrs sgd_attrs(const UpdateAttrs& a) {
+  return {a.momentum, a.weight_decay, a.nesterov, a.tail};
+}
+inline AdamAttrs adam_attrs(const UpdateAttrs& a) {
+  return {a.beta1, a.beta2, a.eps, a.weight_decay, a.decoupled, a.tail};
+}
 
 // One parameter's operands; grad is undefined where the op makes it.
 struct UpdateGroup {
@@ -20,28 +25,30 @@ struct UpdateEnd {
   // The tail of a step, if attrs say so.
   void finish(const UpdateAttrs& attrs) const {
     if (attrs.tail)
-      advance_step_state(*static_cast<StepState*>(state.raw()), losses, rng, attrs.adam ? attrs.beta1 : 0, attrs.adam ? attrs.beta2 : 0);
+      advance_step_state(*static_cast<StepState*>(state.raw()), losses, rng,
+          attrs.adam ? attrs.beta1 : 0, attrs.adam ? attrs.beta2 : 0);
   }
   const Tensor &state, &losses, &rng;
 };
 
-void check_group(const char* op, const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs);
+void check_group(
+    const char* op, const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs);
 // FLOPs and bytes of the update alone.
 Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs);
 // The plain op.
-void reference_update(const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs, bool tail);
+void reference_update(
+    const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs, bool tail);
 
-// f(piece), piece(p, g, state1, state2, low, n): p -= .. over a piece; state1, state2 and low may be null.
+// f(piece), piece(p, g, state1, state2, low, n): p -= .. over a piece; state1, state2 and low may
+// be null.
 template <class V, class F>
 void with_update(const UpdateAttrs& attrs, const StepState& state, F&& f) {
   if (attrs.adam) {
-    f([step = AdamStep<V>(state, adam_attrs(attrs))](V* p, const V* g, V* m, V* v, bf16* low, int64_t n) {
-      adam_piece(step, p, g, m, v, low, n);
-    });
+    f([step = AdamStep<V>(state, adam_attrs(attrs))](V* p, const V* g, V* m, V* v, bf16* low,
+          int64_t n) { adam_piece(step, p, g, m, v, low, n); });
   } else {
-    f([step = SgdStep<V>(state, sgd_attrs(attrs))](V* p, const V* g, V* buffer, V*, bf16* low, int64_t n) {
-      sgd_piece(step, p, g, buffer, low, n);
-    });
+    f([step = SgdStep<V>(state, sgd_attrs(attrs))](V* p, const V* g, V* buffer, V*, bf16* low,
+          int64_t n) { sgd_piece(step, p, g, buffer, low, n); });
   }
 }
 
@@ -49,12 +56,16 @@ void with_update(const UpdateAttrs& attrs, const StepState& state, F&& f) {
 template <class V>
 struct UpdatePointers {
   explicit UpdatePointers(const UpdateGroup& g)
-      : p(data(g.param)), state1(data(g.state1)), state2(data(g.state2)), low(g.low.defined() ? g.low.data<bf16>() : nullptr) {}
+      : p(data(g.param)),
+        state1(data(g.state1)),
+        state2(data(g.state2)),
+        low(g.low.defined() ? g.low.data<bf16>() : nullptr) {}
   static V* data(const Tensor& t) { return t.defined() ? t.data<V>() : nullptr; }
   // piece over n elements from `at`, with their gradient.
   template <class Piece>
   void apply(const Piece& piece, int64_t at, const V* grad, int64_t n) const {
-    piece(p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr, low ? low + at : nullptr, n);
+    piece(p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr,
+        low ? low + at : nullptr, n);
   }
   V *p, *state1, *state2;
   bf16* low;

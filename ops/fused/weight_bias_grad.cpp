@@ -1,4 +1,5 @@
-// weight_bias_grad: dW[O, I] = dy[B, O]^T x[B, I] and db[O] = sum_b dy[b, o], both read from one pass over dy. f32 from bf16 operands.
+// weight_bias_grad: dW[O, I] = dy[B, O]^T x[B, I] and db[O] = sum_b dy[b, o], both read from one
+// pass over dy. f32 from bf16 operands.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/fused.h"
 #include "ops/kernels.h"
@@ -17,27 +18,30 @@ Tensors infer(Operands in, const Attrs&) {
   check_rank("weight_bias_grad", "x", x, 2);
   check_same_dtype("weight_bias_grad", "dy", dy, "x", x);
   SINTER_CHECK(dy.size(0) == x.size(0), shape,
-               cat("weight_bias_grad: rows differ: ", describe({{"dy", &dy}, {"x", &x}}), "; dy.shape[0] is ", dy.size(0),
-                   ", x.shape[0] is ", x.size(0)));
-  return {Tensor::meta({dy.size(1), x.size(1)}, wide(dy.dtype()), dy.device()), Tensor::meta({dy.size(1)}, wide(dy.dtype()), dy.device())};
+      cat("weight_bias_grad: rows differ: ", describe({{"dy", &dy}, {"x", &x}}),
+          "; dy.shape[0] is ", dy.size(0), ", x.shape[0] is ", x.size(0)));
+  return {Tensor::meta({dy.size(1), x.size(1)}, wide(dy.dtype()), dy.device()),
+      Tensor::meta({dy.size(1)}, wide(dy.dtype()), dy.device())};
 }
 
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(2 * in[0].size(0) * out[0].numel() + in[0].numel(), in, out); }
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].size(0) * out[0].numel() + in[0].numel(), in, out);
+}
 
 void cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dw = call.out[0], &db = call.out[1];
   const MatrixView x(call.in[1]);
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = dw.size(1);
   const Gemm desc{.m = outs,
-                  .n = ins,
-                  .k = batch,
-                  .trans_a = true,
-                  .trans_b = x.trans,
-                  .lda = std::max<int64_t>(outs, 1),
-                  .ldb = x.ld,
-                  .ldc = std::max<int64_t>(ins, 1),
-                  .in = dy.dtype(),
-                  .out = dw.dtype()};
+      .n = ins,
+      .k = batch,
+      .trans_a = true,
+      .trans_b = x.trans,
+      .lda = std::max<int64_t>(outs, 1),
+      .ldb = x.ld,
+      .ldc = std::max<int64_t>(ins, 1),
+      .in = dy.dtype(),
+      .out = dw.dtype()};
   gemm(desc, dy.raw(), x.data, nullptr, dw.raw());
   visit_float(dy.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -47,36 +51,36 @@ void cpu(const Call& call) {
 }
 
 Tensors reference(Operands in, const Attrs&) {
-  return {matmul_as(in[0], in[1], true, false, wide(in[0].dtype()), Role::wgrad), sum_rows(in[0], Role::bgrad)};
+  return {matmul_as(in[0], in[1], true, false, wide(in[0].dtype()), Role::wgrad),
+      sum_rows(in[0], Role::bgrad)};
 }
 
 std::vector<Sample> samples() {
   const auto make = [](int64_t b, int64_t o, int64_t i, const char* what) {
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({b, i}, 2)}, .attrs = {}, .what = what, .differentiable = false};
+    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({b, i}, 2)},
+        .attrs = {},
+        .what = what,
+        .differentiable = false};
   };
-  return {make(17, 77, 333, "odd"),
-          make(97, 333, 77, "ragged"),
-          make(1, 77, 333, "one row"),
-          make(0, 5, 7, "empty batch"),
-          make(97, 10, 1, "one input"),
-          make(64, 128, 256, "whole tiles"),
-          make(600, 33, 65, "large batch"),
-          bad_sample({sample_tensor({4, 5}, 1), sample_tensor({3, 7}, 2)}, {}, "rows differ"),
-          bad_sample({sample_tensor({4, 5}, 1), sample_tensor({4}, 2)}, {}, "one dim")};
+  return {make(17, 77, 333, "odd"), make(97, 333, 77, "ragged"), make(1, 77, 333, "one row"),
+      make(0, 5, 7, "empty batch"), make(97, 10, 1, "one input"), make(64, 128, 256, "whole tiles"),
+      make(600, 33, 65, "large batch"),
+      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({3, 7}, 2)}, {}, "rows differ"),
+      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({4}, 2)}, {}, "one dim")};
 }
 
 }  // namespace
 
 const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
-                              .min_inputs = 2,
-                              .max_inputs = 2,
-                              .infer = infer,
-                              .cost = cost,
-                              .cpu = cpu,
-                              .cuda = SINTER_IF_CUDA(on_cuda::weight_bias_grad),
-                              .simt = on_simt::weight_bias_grad,
-                              .strided = 0b10,
-                              .samples = samples,
-                              .reference = reference};
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::weight_bias_grad),
+    .simt = on_simt::weight_bias_grad,
+    .strided = 0b10,
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

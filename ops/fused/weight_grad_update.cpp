@@ -1,5 +1,6 @@
-// weight_grad_update: of one or more layers, dW = dy^T x and db = sum_b dy applied by the optimizer's formula as they are made; no gradient
-// in memory. In place. Reads dy[B, O], x[B, I] and the parameters with their state once, writes parameters, state and bf16 copies.
+// weight_grad_update: of one or more layers, dW = dy^T x and db = sum_b dy applied by the
+// optimizer's formula as they are made; no gradient in memory. In place. Reads dy[B, O], x[B, I]
+// and the parameters with their state once, writes parameters, state and bf16 copies.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/cpu_product.h"
 #include "ops/fused/update.h"
@@ -16,10 +17,16 @@ enum : size_t { kDy, kX, kWeight, kBias = 6 };  // of a layer's operands; see op
 size_t layers_in(Operands in) { return in.size() / kLayerOperands; }
 Operands layer_at(Operands in, size_t l) { return in.subspan(l * kLayerOperands, kLayerOperands); }
 UpdateEnd end_of(Operands in) { return {in, in.size() - kStepOperands}; }
-UpdateGroup weight_of(Operands layer) { return {layer[kWeight], {}, layer[kWeight + 1], layer[kWeight + 2], layer[kWeight + 3]}; }
-UpdateGroup bias_of(Operands layer) { return {layer[kBias], {}, layer[kBias + 1], layer[kBias + 2], layer[kBias + 3]}; }
+UpdateGroup weight_of(Operands layer) {
+  return {layer[kWeight], {}, layer[kWeight + 1], layer[kWeight + 2], layer[kWeight + 3]};
+}
+UpdateGroup bias_of(Operands layer) {
+  return {layer[kBias], {}, layer[kBias + 1], layer[kBias + 2], layer[kBias + 3]};
+}
 
-bool writes_of(size_t i, size_t n) { return i < n - kStepOperands ? i % kLayerOperands >= kWeight : i != n - 2; }
+bool writes_of(size_t i, size_t n) {
+  return i < n - kStepOperands ? i % kLayerOperands >= kWeight : i != n - 2;
+}
 
 void check_layer(Operands layer, const UpdateEnd& end, const UpdateAttrs& attrs) {
   const Tensor &dy = layer[kDy], &x = layer[kX], &weight = layer[kWeight], &bias = layer[kBias];
@@ -29,31 +36,36 @@ void check_layer(Operands layer, const UpdateEnd& end, const UpdateAttrs& attrs)
   check_same_dtype("weight_grad_update", "dy", dy, "x", x);
   const auto facts = [&] { return describe({{"dy", &dy}, {"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(dy.size(0) == x.size(0), shape,
-               cat("weight_grad_update: rows differ: ", facts(), "; dy.shape[0] is ", dy.size(0), ", x.shape[0] is ", x.size(0)));
+      cat("weight_grad_update: rows differ: ", facts(), "; dy.shape[0] is ", dy.size(0),
+          ", x.shape[0] is ", x.size(0)));
   check_dtype("weight_grad_update", "weight", weight, wide(dy.dtype()));
   SINTER_CHECK(weight.shape() == Shape({dy.size(1), x.size(1)}), shape,
-               cat("weight_grad_update: the gradient does not fit: ", facts(), "; it is ", Shape({dy.size(1), x.size(1)}).str()));
+      cat("weight_grad_update: the gradient does not fit: ", facts(), "; it is ",
+          Shape({dy.size(1), x.size(1)}).str()));
   check_group("weight_grad_update", weight_of(layer), end, attrs);
   if (!bias.defined()) {
     for (size_t i = kBias; i < kLayerOperands; ++i) {
       SINTER_CHECK(!layer[i].defined(), shape,
-                   cat("weight_grad_update: the state of a bias without the bias: ", facts(), "; operand ", i, " is ", layer[i].describe()));
+          cat("weight_grad_update: the state of a bias without the bias: ", facts(), "; operand ",
+              i, " is ", layer[i].describe()));
     }
     return;
   }
   check_dtype("weight_grad_update", "bias", bias, wide(dy.dtype()));
   SINTER_CHECK(bias.shape() == Shape({dy.size(1)}), shape,
-               cat("weight_grad_update: the bias gradient does not fit: ", describe({{"dy", &dy}, {"bias", &bias}}), "; it is [",
-                   dy.size(1), "]"));
+      cat("weight_grad_update: the bias gradient does not fit: ",
+          describe({{"dy", &dy}, {"bias", &bias}}), "; it is [", dy.size(1), "]"));
   check_group("weight_grad_update", bias_of(layer), end, attrs);
 }
 
 Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(in.size() % kLayerOperands == kStepOperands, shape,
-               cat("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands, " per layer and ", kStepOperands, " more"));
+      cat("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands,
+          " per layer and ", kStepOperands, " more"));
   for (size_t l = 0; l < layers_in(in); ++l) {
     check_layer(layer_at(in, l), end_of(in), attrs.as<UpdateAttrs>());
-    check_same_dtype("weight_grad_update", "the first dy", in[kDy], "a later one", layer_at(in, l)[kDy]);
+    check_same_dtype(
+        "weight_grad_update", "the first dy", in[kDy], "a later one", layer_at(in, l)[kDy]);
   }
   return {};
 }
@@ -63,29 +75,34 @@ Cost cost(Operands in, Operands, const Attrs& attrs) {
   Cost c;
   for (size_t l = 0; l < layers_in(in); ++l) {
     const Operands layer = layer_at(in, l);
-    c += cost_of(2 * layer[kDy].size(0) * layer[kWeight].numel(), layer.first(2), {}) + group_cost(weight_of(layer), a);
-    if (layer[kBias].defined()) c += Cost{.flops = layer[kDy].numel()} + group_cost(bias_of(layer), a);
+    c += cost_of(2 * layer[kDy].size(0) * layer[kWeight].numel(), layer.first(2), {}) +
+         group_cost(weight_of(layer), a);
+    if (layer[kBias].defined())
+      c += Cost{.flops = layer[kDy].numel()} + group_cost(bias_of(layer), a);
   }
   return c;
 }
 
-// f32: each tile of the gradient is applied while it is in cache; a thread owns whole rows of W, so the same ones step after step.
-void run_tiles(Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
+// f32: each tile of the gradient is applied while it is in cache; a thread owns whole rows of W, so
+// the same ones step after step.
+void run_tiles(
+    Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   const UpdatePointers<float> w(weight_of(layer)), bias(bias_of(layer));
   with_update<float>(attrs, state, [&](const auto& piece) {
     for_product_tiles(
         {.m = outs,
-         .n = ins,
-         .k = batch,
-         .a = dy.data<float>(),
-         .lda = outs,
-         .b = static_cast<const float*>(x.data),
-         .ldb = x.ld},
+            .n = ins,
+            .k = batch,
+            .a = dy.data<float>(),
+            .lda = outs,
+            .b = static_cast<const float*>(x.data),
+            .ldb = x.ld},
         28,
         [&](int64_t i, int64_t j, int rows, int cols, const float* grad) {
-          for (int r = 0; r < rows; ++r) w.apply(piece, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
+          for (int r = 0; r < rows; ++r)
+            w.apply(piece, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
         },
         [&](int64_t begin, int64_t end) {
           if (!bias.p) return;
@@ -98,27 +115,29 @@ void run_tiles(Operands layer, const MatrixView& x, const UpdateAttrs& attrs, co
 
 // Other types: the gradient by gemm(), then one pass.
 template <class T, class V = compute_t<T>>
-void run_whole(Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
+void run_whole(
+    Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   const Gemm desc{.m = outs,
-                  .n = ins,
-                  .k = batch,
-                  .trans_a = true,
-                  .trans_b = x.trans,
-                  .lda = std::max<int64_t>(outs, 1),
-                  .ldb = x.ld,
-                  .ldc = std::max<int64_t>(ins, 1),
-                  .in = dy.dtype(),
-                  .out = weight.dtype()};
+      .n = ins,
+      .k = batch,
+      .trans_a = true,
+      .trans_b = x.trans,
+      .lda = std::max<int64_t>(outs, 1),
+      .ldb = x.ld,
+      .ldc = std::max<int64_t>(ins, 1),
+      .in = dy.dtype(),
+      .out = weight.dtype()};
   V* grad = scratch<V, 1>(outs * ins + outs);
   gemm(desc, dy.raw(), x.data, nullptr, grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
   with_update<V>(attrs, state, [&](const auto& piece) {
     const UpdatePointers<V> w(weight_of(layer));
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
-                 [&](int64_t begin, int64_t end) { w.apply(piece, begin, grad + begin, end - begin); });
-    if (layer[kBias].defined()) UpdatePointers<V>(bias_of(layer)).apply(piece, 0, grad + outs * ins, outs);
+        [&](int64_t begin, int64_t end) { w.apply(piece, begin, grad + begin, end - begin); });
+    if (layer[kBias].defined())
+      UpdatePointers<V>(bias_of(layer)).apply(piece, 0, grad + outs * ins, outs);
   });
 }
 
@@ -130,14 +149,12 @@ void cpu(const Call& call) {
     const MatrixView x(layer[kX]);
     switch (layer[kDy].dtype()) {
       case DType::f32:
-        layer[kDy].size(0) <= kTileTerms && !x.trans ? run_tiles(layer, x, attrs, end.step())
-                                                     : run_whole<float>(layer, x, attrs, end.step());
+        layer[kDy].size(0) <= kTileTerms && !x.trans
+            ? run_tiles(layer, x, attrs, end.step())
+            : run_whole<float>(layer, x, attrs, end.step());
         break;
-      case DType::f64:
-        run_whole<double>(layer, x, attrs, end.step());
-        break;
-      default:
-        run_whole<bf16>(layer, x, attrs, end.step());
+      case DType::f64: run_whole<double>(layer, x, attrs, end.step()); break;
+      default: run_whole<bf16>(layer, x, attrs, end.step());
     }
   }
   end.finish(attrs);
@@ -150,7 +167,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
     const Operands layer = layer_at(in, l);
     const bool tail = a.tail && l + 1 == layers_in(in);
     UpdateGroup weight = weight_of(layer), bias = bias_of(layer);
-    weight.grad = matmul_as(layer[kDy], layer[kX], true, false, wide(layer[kDy].dtype()), Role::wgrad);
+    weight.grad =
+        matmul_as(layer[kDy], layer[kX], true, false, wide(layer[kDy].dtype()), Role::wgrad);
     reference_update(weight, end, a, tail && !bias.param.defined());
     if (!bias.param.defined()) continue;
     bias.grad = sum_rows(layer[kDy], Role::bgrad);
@@ -160,58 +178,64 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::vector<Sample> samples() {
-  const auto make = [](int64_t batch, const std::vector<std::pair<int64_t, int64_t>>& layers, const UpdateAttrs& attrs, bool bias, bool low,
-                       const char* what) {
+  const auto make = [](int64_t batch, const std::vector<std::pair<int64_t, int64_t>>& layers,
+                        const UpdateAttrs& attrs, bool bias, bool low, const char* what) {
     Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
     uint64_t seed = 1;
     for (const auto& [o, i] : layers) {
-      const UpdateGroup w = sample_group({o, i}, attrs, low, seed + 10), c = bias ? sample_group({o}, attrs, low, seed + 20) : UpdateGroup{};
-      s.in.insert(s.in.end(), {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1), w.param, w.state1, w.state2, w.low,
-                               c.param, c.state1, c.state2, c.low});
+      const UpdateGroup w = sample_group({o, i}, attrs, low, seed + 10),
+                        c = bias ? sample_group({o}, attrs, low, seed + 20) : UpdateGroup{};
+      s.in.insert(
+          s.in.end(), {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1),
+                          w.param, w.state1, w.state2, w.low, c.param, c.state1, c.state2, c.low});
       seed += 100;
     }
     s.in.insert(s.in.end(), {sample_step_state(attrs), Tensor(), Tensor()});
-    if (attrs.tail) s.in[s.in.size() - 2] = sample_tensor({batch}, 5), s.in.back() = Tensor::zeros({3}, DType::i64);
+    if (attrs.tail)
+      s.in[s.in.size() - 2] = sample_tensor({batch}, 5),
+                         s.in.back() = Tensor::zeros({3}, DType::i64);
     return s;
   };
-  const UpdateAttrs adam{.adam = true, .tail = true}, adamw{.adam = true, .weight_decay = 0.01, .decoupled = true}, sgd{},
+  const UpdateAttrs adam{.adam = true, .tail = true},
+      adamw{.adam = true, .weight_decay = 0.01, .decoupled = true}, sgd{},
       momentum{.momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
-  Sample rows = make(4, {{5, 7}}, sgd, true, false, "rows differ"), weight = make(4, {{5, 7}}, sgd, true, false, "weight of another shape");
+  Sample rows = make(4, {{5, 7}}, sgd, true, false, "rows differ"),
+         weight = make(4, {{5, 7}}, sgd, true, false, "weight of another shape");
   rows.in[kX] = sample_tensor({3, 7}, 2);
   weight.in[kWeight] = sample_tensor({7, 5}, 2);
   Sample missing = make(4, {{5, 7}, {3, 5}}, sgd, true, false, "an operand is missing");
   missing.in.pop_back();
   rows.bad = weight.bad = missing.bad = true;
   return {make(17, {{77, 333}}, adam, true, false, "odd, adam"),
-          make(97, {{333, 77}}, adamw, true, true, "ragged, adamw with copies"),
-          make(1, {{77, 333}}, adam, true, false, "one row"),
-          make(0, {{5, 7}}, adam, true, false, "empty batch"),
-          make(97, {{77, 33}}, sgd, false, false, "sgd, no bias"),
-          make(7, {{77, 333}}, momentum, true, true, "sgd, nesterov"),
-          make(600, {{33, 65}}, momentum, true, false, "large batch"),
-          make(64, {{128, 256}}, adam, true, false, "whole tiles"),
-          make(17, {{10, 65}, {65, 77}, {77, 333}}, adam, true, false, "three layers, adam"),
-          make(97, {{1, 64}, {64, 63}, {63, 40}, {40, 5}}, momentum, true, true, "four layers, nesterov with copies"),
-          make(33, {{10, 65}, {65, 72}}, sgd, false, false, "two layers, sgd, no bias"),
-          rows,
-          weight,
-          missing};
+      make(97, {{333, 77}}, adamw, true, true, "ragged, adamw with copies"),
+      make(1, {{77, 333}}, adam, true, false, "one row"),
+      make(0, {{5, 7}}, adam, true, false, "empty batch"),
+      make(97, {{77, 33}}, sgd, false, false, "sgd, no bias"),
+      make(7, {{77, 333}}, momentum, true, true, "sgd, nesterov"),
+      make(600, {{33, 65}}, momentum, true, false, "large batch"),
+      make(64, {{128, 256}}, adam, true, false, "whole tiles"),
+      make(17, {{10, 65}, {65, 77}, {77, 333}}, adam, true, false, "three layers, adam"),
+      make(97, {{1, 64}, {64, 63}, {63, 40}, {40, 5}}, momentum, true, true,
+          "four layers, nesterov with copies"),
+      make(33, {{10, 65}, {65, 72}}, sgd, false, false, "two layers, sgd, no bias"), rows, weight,
+      missing};
 }
 
 }  // namespace
 
 const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
-                                .min_inputs = kLayerOperands + kStepOperands,
-                                .max_inputs = 1 << 20,
-                                .attrs = attr_type<UpdateAttrs>(),
-                                .infer = infer,
-                                .cost = cost,
-                                .cpu = cpu,
-                                .cuda = SINTER_IF_CUDA(on_cuda::weight_grad_update),
-                                .simt = on_simt::weight_grad_update,
-                                .writes_of = writes_of,
-                                .strided_of = [](size_t i, size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
-                                .samples = samples,
-                                .reference = reference};
+    .min_inputs = kLayerOperands + kStepOperands,
+    .max_inputs = 1 << 20,
+    .attrs = attr_type<UpdateAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    .cuda = SINTER_IF_CUDA(on_cuda::weight_grad_update),
+    .simt = on_simt::weight_grad_update,
+    .writes_of = writes_of,
+    .strided_of = [](size_t i,
+                      size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
+    .samples = samples,
+    .reference = reference};
 
 }  // namespace sinter

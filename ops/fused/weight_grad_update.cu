@@ -1,8 +1,10 @@
-// weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in batch order, applied by the optimizer's formula
-// (ops/update_formulas.h) as they are made: no gradient in memory. One launch for all layers, whose operands travel as an argument: the blocks
-// are a list of tiles, layer after layer. A block owns 64 x 64 of W and its state, those of column tile 0 the bias and its state, so every
-// parameter has one owner. Reads dy and x once per tile that needs them, parameters and state once; writes
-// parameters, state and bf16 copies once. The last block to arrive does the tail of a step.
+// weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in batch order,
+// applied by the optimizer's formula (ops/update_formulas.h) as they are made: no gradient in
+// memory. One launch for all layers, whose operands travel as an argument: the blocks are a list of
+// tiles, layer after layer. A block owns 64 x 64 of W and its state, those of column tile 0 the
+// bias and its state, so every parameter has one owner. Reads dy and x once per tile that needs
+// them, parameters and state once; writes parameters, state and bf16 copies once. The last block to
+// arrive does the tail of a step.
 #include "ops/fused/update.h"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_mma.cuh"
@@ -31,7 +33,8 @@ struct UpdateFromSums {
     if (to.state1) to.state1.load(i, j, count, s1);
     if (kAdam) to.state2.load(i, j, count, s2);
     SINTER_UNROLL
-    for (int q = 0; q < kGroup; ++q) p[q] = update_one(step, p[q], grad[q], s1[q], s2[q], bool(to.state1));
+    for (int q = 0; q < kGroup; ++q)
+      p[q] = update_one(step, p[q], grad[q], s1[q], s2[q], bool(to.state1));
     to.weight.store(i, j, count, p);
     if (to.state1) to.state1.store(i, j, count, s1);
     if (kAdam) to.state2.store(i, j, count, s2);
@@ -81,7 +84,8 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   int i = 0;
   SINTER_NO_UNROLL
   while (i + 1 < layers.count && block_x() >= layers.first_block[i + 1]) ++i;
-  const int64_t tile = block_x() - layers.first_block[i], columns = layers.product[i].column_tiles();
+  const int64_t tile = block_x() - layers.first_block[i],
+                columns = layers.product[i].column_tiles();
   f(i, TileAt{tile / columns, tile % columns});
 }
 
@@ -90,7 +94,8 @@ SINTER_KERNEL_BOUNDS(kFfmaThreads)
 weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, A attrs) {
   const auto apply = formula<V>(step, attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    ffma_product(layers.product[i], UpdateFromSums<V, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
+    ffma_product(layers.product[i],
+        UpdateFromSums<V, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
   });
   tail(step, attrs);
 }
@@ -100,7 +105,8 @@ SINTER_KERNEL_BOUNDS(kMmaThreads)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, A attrs) {
   const auto apply = formula<float>(step, attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    mma_product<kDy, kX>(layers.product[i], UpdateFromSums<float, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
+    mma_product<kDy, kX>(layers.product[i],
+        UpdateFromSums<float, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
   });
   tail(step, attrs);
 }
@@ -110,22 +116,28 @@ namespace {
 template <class T>
 UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
   using V = compute_t<T>;
-  return {columns_in_out<V>(layer[2]), columns_in_out<V>(layer[3]), columns_in_out<V>(layer[4]), columns_out<bf16>(layer[5]),
-          layer[6].defined() ? update_operands<V>(layer[6], Tensor(), layer[7], layer[8], layer[9]) : UpdateOperands<V>{}};
+  return {columns_in_out<V>(layer[2]), columns_in_out<V>(layer[3]), columns_in_out<V>(layer[4]),
+      columns_out<bf16>(layer[5]),
+      layer[6].defined() ? update_operands<V>(layer[6], Tensor(), layer[7], layer[8], layer[9])
+                         : UpdateOperands<V>{}};
 }
 
 template <class T, class A>
-void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step, const A& attrs) {
+void launch_layers(
+    const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step, const A& attrs) {
   if constexpr (kHasMma<T>) {
     constexpr Lies kOuter = Lies::along_outer, kEither = Lies::either;
-    const bool usual =
-        std::all_of(layers.product, layers.product + layers.count, [](const Product<T>& p) { return lies_so<kOuter, kOuter>(p); });
+    const bool usual = std::all_of(layers.product, layers.product + layers.count,
+        [](const Product<T>& p) { return lies_so<kOuter, kOuter>(p); });
     if (on_tensor_cores<T>())
-      return usual ? launch<weight_grad_update_mma_64x64<T, A, kOuter, kOuter>>(grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs)
-                   : launch<weight_grad_update_mma_64x64<T, A, kEither, kEither>>(grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step,
-                                                                                  attrs);
+      return usual ? launch<weight_grad_update_mma_64x64<T, A, kOuter, kOuter>>(
+                         grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs)
+                   : launch<weight_grad_update_mma_64x64<T, A, kEither, kEither>>(
+                         grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
   }
-  if constexpr (kHasFfma<T>) launch<weight_grad_update_ffma_64x64<T, A>>(grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
+  if constexpr (kHasFfma<T>)
+    launch<weight_grad_update_ffma_64x64<T, A>>(
+        grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
 }
 
 }  // namespace
@@ -153,7 +165,8 @@ void weight_grad_update(const Call& call) {
       if (blocks == 0 && !attrs.tail) return;
       const Grid grid{std::max<int64_t>(blocks, 1)};
       const UpdateStep step = update_step(end.state, end.losses, end.rng);
-      attrs.adam ? launch_layers(layers, grid, step, adam_attrs(attrs)) : launch_layers(layers, grid, step, sgd_attrs(attrs));
+      attrs.adam ? launch_layers(layers, grid, step, adam_attrs(attrs))
+                 : launch_layers(layers, grid, step, sgd_attrs(attrs));
     } while (at < count);
   });
 }

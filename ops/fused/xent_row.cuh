@@ -1,15 +1,17 @@
-// Cross entropy and its gradient of one row, by kLanes neighbouring lanes of a warp: lane l owns columns l, l + kLanes, .. in registers. For
-// softmax_xent, classifier_head and narrow_mlp.
+// Cross entropy and its gradient of one row, by kLanes neighbouring lanes of a warp: lane l owns
+// columns l, l + kLanes, .. in registers. For softmax_xent, classifier_head and narrow_mlp.
 #pragma once
 
 #include "core/device/kernel.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// z(c): the logits. put_loss(loss), once. With `grad` put(c, (softmax - target) * scale), target: own at the label, others everywhere.
-// REQUIRES: cols <= kLanes kPerLane; all lanes of the warp are here; a label out of range has been reported, and gets no loss here.
+// z(c): the logits. put_loss(loss), once. With `grad` put(c, (softmax - target) * scale), target:
+// own at the label, others everywhere. REQUIRES: cols <= kLanes kPerLane; all lanes of the warp are
+// here; a label out of range has been reported, and gets no loss here.
 template <int kPerLane, int kLanes = 32, class V, class Z, class PutLoss, class Put>
-SINTER_DEVICE_FN void xent_row(int cols, int label, V own, V others, const Z& z, const PutLoss& put_loss, bool grad, V scale, const Put& put) {
+SINTER_DEVICE_FN void xent_row(int cols, int label, V own, V others, const Z& z,
+    const PutLoss& put_loss, bool grad, V scale, const Put& put) {
   const int first = lane() % kLanes;
   const auto join = [](V v, const auto& f) {  // a fixed xor tree
     SINTER_UNROLL

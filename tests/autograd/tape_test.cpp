@@ -12,9 +12,13 @@
 namespace sinter {
 namespace {
 
-Tensor leaf(std::initializer_list<float> values) { return Tensor::from(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
+Tensor leaf(std::initializer_list<float> values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
+}
 
-std::string message_of(const std::function<void()>& f, Error::Kind kind = Error::Kind::state) { return test::message_of(f, kind); }
+std::string message_of(const std::function<void()>& f, Error::Kind kind = Error::Kind::state) {
+  return test::message_of(f, kind);
+}
 
 TEST(Backward, GradientsAccumulateUntilCleared) {
   Tensor x = leaf({1, 2, 3});
@@ -35,7 +39,8 @@ TEST(Backward, AGradientMayBeGiven) {
   Tensor x = leaf({1, 2});
   backward(mul(x, x), {.gradient = Tensor::from({10.f, 100.f}, {2})});
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{20, 400}));
-  const std::string message = message_of([&] { backward(mul(x, x), {.gradient = Tensor::ones({3})}); }, Error::Kind::shape);
+  const std::string message =
+      message_of([&] { backward(mul(x, x), {.gradient = Tensor::ones({3})}); }, Error::Kind::shape);
   EXPECT_NE(message.find("gradient is f32[3]"), std::string::npos) << message;
 }
 
@@ -77,7 +82,8 @@ TEST(Tape, SecondBackwardNeedsRetain) {
   EXPECT_EQ(x.grad().item(), 8);
   const std::string message = message_of([&] { backward(y); });
   EXPECT_NE(message.find("tape was already used"), std::string::npos) << message;
-  EXPECT_NE(message.find("hint: call backward(loss, {.retain_tape = true})"), std::string::npos) << message;
+  EXPECT_NE(message.find("hint: call backward(loss, {.retain_tape = true})"), std::string::npos)
+      << message;
 }
 
 TEST(Tape, AValueOfAUsedTapeMayBeReadButNotDifferentiated) {
@@ -108,7 +114,8 @@ TEST(Tape, ChangeInPlaceNamesBothOps) {
 
 TEST(Tape, ChangeInPlaceOfAParameterNeedsNoGrad) {
   Tensor w = leaf({3, 4});
-  EXPECT_NE(message_of([&] { accumulate(w, Tensor::ones({2})); }).find("hint: do it inside NoGrad"), std::string::npos);
+  EXPECT_NE(message_of([&] { accumulate(w, Tensor::ones({2})); }).find("hint: do it inside NoGrad"),
+      std::string::npos);
 }
 
 TEST(Tape, NothingIsRecordedWithoutNeed) {
@@ -127,7 +134,9 @@ TEST(Tape, NothingIsRecordedWithoutNeed) {
   EXPECT_FALSE(argmax(x).requires_grad());
   EXPECT_FALSE(mul(detach(x), a).requires_grad());
   EXPECT_EQ(Tape::current().size(), 0u);
-  EXPECT_NE(message_of([&] { backward(sum(a)); }).find("does not depend on a tensor that requires grad"), std::string::npos);
+  EXPECT_NE(
+      message_of([&] { backward(sum(a)); }).find("does not depend on a tensor that requires grad"),
+      std::string::npos);
 }
 
 TEST(Tape, EachThreadHasItsOwn) {
@@ -219,7 +228,10 @@ TEST(Hooks, SeeAndReplaceGradients) {
   backward(y);
   EXPECT_EQ(seen, 1);
   EXPECT_EQ(x.grad().item(), -40);
-  EXPECT_NE(message_of([&] { register_hook(Tensor::ones({1}), [](const Tensor& g) { return g; }); }).find("does not require grad"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+    register_hook(Tensor::ones({1}), [](const Tensor& g) { return g; });
+  }).find("does not require grad"),
+      std::string::npos);
 }
 
 TEST(Anomaly, NamesTheFirstNan) {
@@ -228,7 +240,8 @@ TEST(Anomaly, NamesTheFirstNan) {
   const std::string forward = message_of([&] { log(x); }, Error::Kind::numeric);
   EXPECT_NE(forward.find("log: the result is nan: first at [1]"), std::string::npos) << forward;
   clear_tape();
-  const Tensor y = sum(mul(sqrt(abs(x)), Tensor::zeros({3})));  // 0 / 0 in the backward of sqrt at 0
+  const Tensor y =
+      sum(mul(sqrt(abs(x)), Tensor::zeros({3})));  // 0 / 0 in the backward of sqrt at 0
   const std::string back = message_of([&] { backward(y); }, Error::Kind::numeric);
   EXPECT_NE(back.find("sqrt_backward: the result is nan: first at [2]"), std::string::npos) << back;
   clear_tape();
@@ -236,8 +249,10 @@ TEST(Anomaly, NamesTheFirstNan) {
 
 TEST(Gradcheck, FindsAWrongDerivative) {
   Tensor x = sample_tensor({3, 2}, 1).set_requires_grad(true);
-  EXPECT_TRUE(gradcheck([](const Tensors& in) { return Tensors{mul(in[0], tanh(in[0]))}; }, {x}).ok);
-  const GradcheckResult wrong = gradcheck([](const Tensors& in) { return Tensors{mul(in[0], detach(in[0]))}; }, {x});
+  EXPECT_TRUE(
+      gradcheck([](const Tensors& in) { return Tensors{mul(in[0], tanh(in[0]))}; }, {x}).ok);
+  const GradcheckResult wrong =
+      gradcheck([](const Tensors& in) { return Tensors{mul(in[0], detach(in[0]))}; }, {x});
   EXPECT_FALSE(wrong.ok);
   EXPECT_NE(wrong.message.find("input 0 element"), std::string::npos) << wrong.message;
 }

@@ -1,4 +1,5 @@
-// Kernels that scripts/check_kernels must report, for its self-test; bad_kernels.json says with which words. Each does one thing wrong.
+// Kernels that scripts/check_kernels must report, for its self-test; bad_kernels.json says with
+// which words. Each does one thing wrong.
 template <class T>
 struct In {
   const T* __restrict__ p;
@@ -55,21 +56,28 @@ KERNEL atomic_shared(float* y) {
   __syncthreads();
   y[INDEX] = atomicAdd(&s, 1.0f);
 }
-KERNEL reduce_float(float* y) { asm volatile("{ .reg .pred p; L: red.global.add.f32 [%0], 0f3f800000; }" ::"l"(y) : "memory"); }
+KERNEL reduce_float(float* y) {
+  asm volatile("{ .reg .pred p; L: red.global.add.f32 [%0], 0f3f800000; }" ::"l"(y) : "memory");
+}
 KERNEL swaps(unsigned* y) { atomicCAS(y, 1u, 2u); }
 KERNEL ticket(unsigned* y) { y[1] = atomicAdd(y, 1u); }
 KERNEL no_mma(float* y) { y[INDEX] = 1; }
 KERNEL half_accumulator(unsigned* y) {
   unsigned a = y[0], b = y[1];
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%0, %1, %0, %1}, {%0, %1}, {%0, %1};" : "+r"(a), "+r"(b));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%0, %1, %0, %1}, {%0, %1}, "
+      "{%0, %1};"
+      : "+r"(a), "+r"(b));
   y[INDEX] = a + b;
 }
 KERNEL float_accumulator(unsigned* y) {
   unsigned a = y[0], b = y[1];
   float d[4] = {};
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %4, %5}, {%4, %5}, {%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a), "r"(b));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %4, %5}, "
+      "{%4, %5}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a), "r"(b));
   y[INDEX] = __float_as_uint(d[0] + d[1] + d[2] + d[3]);
 }
 KERNEL scalar_pointwise(In<float> x, Out<float> y) { y.p[INDEX] = x.p[INDEX] + 1; }
@@ -89,7 +97,9 @@ KERNEL double_literal(const float* x, float* y) { y[INDEX] = static_cast<float>(
 KERNEL approximates(const float* x, float* y) { y[INDEX] = rsqrtf(x[INDEX]); }
 KERNEL flushes(const float* x, float* y) {
   float v;
-  asm("{ .reg .pred p; setp.gt.f32 p, %1, %1;\n @!p mul.ftz.f32 %0, %1, %1; }" : "=f"(v) : "f"(x[INDEX]));
+  asm("{ .reg .pred p; setp.gt.f32 p, %1, %1;\n @!p mul.ftz.f32 %0, %1, %1; }"
+      : "=f"(v)
+      : "f"(x[INDEX]));
   y[INDEX] = v;
 }
 __noinline__ __device__ float hidden(float x) { return rsqrtf(x); }

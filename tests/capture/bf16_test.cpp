@@ -1,4 +1,5 @@
-// Training with bf16 copies of the weights: launches, one step fused against eager, and copies that always equal the rounded masters.
+// Training with bf16 copies of the weights: launches, one step fused against eager, and copies that
+// always equal the rounded masters.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,15 +11,18 @@ namespace {
 
 using capture::Step;
 
-// Eager rounds the gradient of the logits by a cast of its own, one more than in f32; fused has none.
+// Eager rounds the gradient of the logits by a cast of its own, one more than in f32; fused has
+// none.
 TEST(Bf16, Launches) {
   for (const std::string optimizer : {"adam", "sgd"}) {
-    for (const auto& [rules, launches] : {std::pair{"none", 26u}, {"all,-weight_grad_update", 10u}, {"all", 9u}}) {
+    for (const auto& [rules, launches] :
+        {std::pair{"none", 26u}, {"all,-weight_grad_update", 10u}, {"all", 9u}}) {
       Training training({.optimizer = optimizer, .dtype = DType::bf16});
       Step step(training.function(), training.step_options(rules));
       for (int i = 0; i < 2; ++i) step(batch_of(training.options, 128, 1));
       const std::string ops = ops_of(step.captured()->fused.graph);
-      EXPECT_EQ(step.captured()->executor->launches(), launches) << optimizer << " " << rules << ": " << ops;
+      EXPECT_EQ(step.captured()->executor->launches(), launches)
+          << optimizer << " " << rules << ": " << ops;
       EXPECT_EQ(ops.find("cast") == std::string::npos, rules != std::string("none")) << ops;
     }
   }
@@ -32,9 +36,10 @@ double norm(const Tensor& a, const Tensor& b) {
 }
 double norm(const Tensor& a) { return norm(a, Tensor::zeros(a.shape())); }
 
-// bf16 rounds by at most u = 2^-8 of a value. On the way to the first layer's gradient lie 5 rounded intermediates (both hidden layers, the
-// gradients of the logits and of both hidden layers); where fused and eager round one differently, or only one of them rounds, each
-// moves the result by u of its norm.
+// bf16 rounds by at most u = 2^-8 of a value. On the way to the first layer's gradient lie 5
+// rounded intermediates (both hidden layers, the gradients of the logits and of both hidden
+// layers); where fused and eager round one differently, or only one of them rounds, each moves the
+// result by u of its norm.
 constexpr double kGradientBound = 5 * 0x1p-8;
 
 TEST(Bf16, OneStepAgreesWithEager) {
@@ -42,9 +47,13 @@ TEST(Bf16, OneStepAgreesWithEager) {
     for (const char* activation : {"relu", "gelu", "tanh"}) {
       for (const int64_t rows : {1, 17, 97}) {
         SCOPED_TRACE(cat(optimizer, " ", activation, " rows ", rows));
-        const TrainOptions options{.sizes = {77, 333, 61, 10}, .activation = activation, .optimizer = optimizer, .dtype = DType::bf16};
+        const TrainOptions options{.sizes = {77, 333, 61, 10},
+            .activation = activation,
+            .optimizer = optimizer,
+            .dtype = DType::bf16};
         Training eager(options), fused(options), grads(options);
-        Step step(fused.function(), fused.step_options()), grad_step(grads.function(), grads.step_options("all,-weight_grad_update"));
+        Step step(fused.function(), fused.step_options()),
+            grad_step(grads.function(), grads.step_options("all,-weight_grad_update"));
         const auto run = [&](uint64_t seed) {
           const Tensors in = batch_of(options, rows, seed);
           const Tensor loss = eager(in)[0];
@@ -56,22 +65,29 @@ TEST(Bf16, OneStepAgreesWithEager) {
           for (size_t p = 0; p < eager.net.parameters().size(); ++p) {  // equal weights and state
             const Tensor e = eager.net.parameters()[p];
             before.push_back(copy(detach(e)));
-            for (Training* t : {&fused, &grads}) nn::copy_values(t->net.parameters()[p], detach(e), "test");
+            for (Training* t : {&fused, &grads})
+              nn::copy_values(t->net.parameters()[p], detach(e), "test");
           }
           for (size_t s = 0; s < eager.optimizer->state_tensors().size(); ++s) {
             for (Training* t : {&fused, &grads})
-              nn::copy_values(t->optimizer->state_tensors()[s].tensor, eager.optimizer->state_tensors()[s].tensor, "test");
+              nn::copy_values(t->optimizer->state_tensors()[s].tensor,
+                  eager.optimizer->state_tensors()[s].tensor, "test");
           }
           run(20 + i);
           for (size_t p = 0; p < before.size(); ++p) {
-            const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p], g = grads.net.parameters()[p];
-            EXPECT_LE(norm(g.grad(), e.grad()), kGradientBound * norm(e.grad())) << "gradient " << p << " step " << i;
-            // SGD's step is linear in the gradient; Adam's is below lr / sqrt(1 - beta2) of an element, and near lr whatever its gradient.
+            const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p],
+                         g = grads.net.parameters()[p];
+            EXPECT_LE(norm(g.grad(), e.grad()), kGradientBound * norm(e.grad()))
+                << "gradient " << p << " step " << i;
+            // SGD's step is linear in the gradient; Adam's is below lr / sqrt(1 - beta2) of an
+            // element, and near lr whatever its gradient.
             if (optimizer == "sgd") {
-              EXPECT_LE(norm(f, e), kGradientBound * norm(e, before[p]) + 1e-6 * norm(e)) << "weight " << p << " step " << i;
+              EXPECT_LE(norm(f, e), kGradientBound * norm(e, before[p]) + 1e-6 * norm(e))
+                  << "weight " << p << " step " << i;
             } else {
               const std::vector<double> a = f.to_vector<double>(), b = e.to_vector<double>();
-              for (size_t k = 0; k < a.size(); ++k) ASSERT_LE(std::abs(a[k] - b[k]), 2 * 0.002) << "weight " << p << " step " << i;
+              for (size_t k = 0; k < a.size(); ++k)
+                ASSERT_LE(std::abs(a[k] - b[k]), 2 * 0.002) << "weight " << p << " step " << i;
             }
           }
         }
@@ -83,9 +99,11 @@ TEST(Bf16, OneStepAgreesWithEager) {
 
 TEST(Bf16, CopiesEqualTheRoundedMasters) {
   for (const std::string optimizer : {"adam", "sgd", "adamw"}) {
-    for (const char* rules : {"eager", "none", "all,-weight_grad_update", "all,-weight_grad_update,-multi_tensor_update", "all"}) {
+    for (const char* rules : {"eager", "none", "all,-weight_grad_update",
+             "all,-weight_grad_update,-multi_tensor_update", "all"}) {
       Training training({.sizes = {77, 333, 61, 10}, .optimizer = optimizer, .dtype = DType::bf16});
-      Step step(training.function(), training.step_options(rules == std::string("eager") ? "none" : rules));
+      Step step(training.function(),
+          training.step_options(rules == std::string("eager") ? "none" : rules));
       const std::vector<float> start = training.net.parameters()[0].to_vector<float>();
       for (uint64_t i = 0; i < 4; ++i) {
         const Tensors in = batch_of(training.options, 33, 40 + i);

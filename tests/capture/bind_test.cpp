@@ -16,7 +16,8 @@ namespace {
 void expect_same_bits(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.describe(), b.describe());
   const Tensor x = contiguous(a), y = contiguous(b);
-  EXPECT_EQ(std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.numel()) * size_of(x.dtype())), 0) << a.describe();
+  EXPECT_EQ(std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.numel()) * size_of(x.dtype())), 0)
+      << a.describe();
 }
 
 // Parsed from its text: no memory, no code of the model.
@@ -34,13 +35,15 @@ Error error_of(const std::function<void()>& f) {
 void expect_parts(const Error& error, Error::Kind kind, const std::vector<std::string>& parts) {
   EXPECT_EQ(error.kind(), kind) << error.what();
   for (const std::string& part : parts)
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "wanted: " << part << "\nfound: " << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+        << "wanted: " << part << "\nfound: " << error.what();
 }
 
 TEST(GraphBind, SavedForwardPassGivesTheNumbersOfTheModel) {
   for (const bool bias : {true, false}) {
     const SmallMlp mlp(bias);
-    const Graph graph = bind(saved(mlp.forward_graph()), [&](const std::string& name) { return mlp.find(name); });
+    const Graph graph =
+        bind(saved(mlp.forward_graph()), [&](const std::string& name) { return mlp.find(name); });
     Executor executor(graph);
     for (const uint64_t seed : {9, 10}) {
       const Tensor x = cast(sample_tensor({4, 6}, seed), DType::f32);
@@ -66,7 +69,8 @@ TEST(GraphBind, SavedTrainingStepUpdatesTheTensorsThatWereBound) {
     }
     for (size_t i = 0; i < mlp.params.size(); ++i) {
       if (std::string_view(rules) == "none") expect_same_bits(mlp.params[i], eager.params[i]);
-      const std::vector<double> a = mlp.params[i].to_vector<double>(), b = eager.params[i].to_vector<double>(),
+      const std::vector<double> a = mlp.params[i].to_vector<double>(),
+                                b = eager.params[i].to_vector<double>(),
                                 before = twin.params[i].to_vector<double>();
       for (size_t k = 0; k < a.size(); ++k) {
         EXPECT_NEAR(a[k], b[k], 1e-5);
@@ -89,7 +93,9 @@ TEST(GraphBind, TensorsMayLieAnywhereInTheirStorage) {
     parts.emplace_back(p.autograd().name, part);
   }
   const Graph graph = bind(saved(mlp.forward_graph()), [&](const std::string& name) {
-    return std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == name; })->second;
+    return std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
+      return part.first == name;
+    })->second;
   });
   Executor executor(graph);
   executor.run({mlp.x});
@@ -108,11 +114,14 @@ output "y" %4
 )";
 
 TEST(GraphBind, ParametersOfOneStorageAreJoinedAgain) {
-  const auto sample = [](const Shape& shape, uint64_t seed) { return cast(sample_tensor(shape, seed), DType::f32); };
+  const auto sample = [](const Shape& shape, uint64_t seed) {
+    return cast(sample_tensor(shape, seed), DType::f32);
+  };
   const Tensor whole = sample({6, 4}, 1), x = sample({2, 4}, 2), expected = linear(x, whole);
   const Tensor gate = slice(whole, 0, 0, 3), up = slice(whole, 0, 3, 6);
   const auto run = [&](const Tensor& g, const Tensor& u) {
-    const Graph graph = bind(parse(kJoined, "F"), [&](const std::string& name) { return name == "gate" ? g : u; });
+    const Graph graph =
+        bind(parse(kJoined, "F"), [&](const std::string& name) { return name == "gate" ? g : u; });
     Executor executor(graph);
     executor.run({x});
     expect_same_bits(executor.outputs()[0], expected);
@@ -122,27 +131,32 @@ TEST(GraphBind, ParametersOfOneStorageAreJoinedAgain) {
   EXPECT_FALSE(run(copy(gate), copy(up)));                  // copied together
   EXPECT_FALSE(run(transpose(copy(transpose(gate))), up));  // not dense
   // A graph that writes them must not write copies.
-  const std::string updates = std::string(kJoined).replace(std::string(kJoined).find("output"), 0, "accumulate(%1, %2)\n");
+  const std::string updates =
+      std::string(kJoined).replace(std::string(kJoined).find("output"), 0, "accumulate(%1, %2)\n");
   const auto find = [&](const std::string& name) { return name == "gate" ? copy(gate) : copy(up); };
-  expect_parts(error_of([&] { bind(parse(updates, "F"), find); }), Error::Kind::state, {"cannot bind", "gate", "up", "one storage"});
+  expect_parts(error_of([&] { bind(parse(updates, "F"), find); }), Error::Kind::state,
+      {"cannot bind", "gate", "up", "one storage"});
 }
 
-// A gated unit in f64 with its gradients, and a chain of pointwise ops behind it: views, shared weights and merged results.
+// A gated unit in f64 with its gradients, and a chain of pointwise ops behind it: views, shared
+// weights and merged results.
 TEST(GraphBind, SavedFusedGatedUnitGivesTheNumbersOfTheFusedGraph) {
   const Tensor whole = sample_tensor({10, 6}, 1), x = sample_tensor({4, 6}, 2);
   Tensor gate = slice(whole, 0, 0, 5), up = slice(whole, 0, 5, 10);
   gate.set_requires_grad(true).autograd().name = "gate_proj.weight";
   up.set_requires_grad(true).autograd().name = "up_proj.weight";
   Recording recording({x});
-  const Tensor h = mul(silu(linear(x, gate)), linear(x, up)), y = sum(tanh(scale(exp(neg(h)), 0.5)), {1});
+  const Tensor h = mul(silu(linear(x, gate)), linear(x, up)),
+               y = sum(tanh(scale(exp(neg(h)), 0.5)), {1});
   backward(y);
   const Graph recorded = recording.finish({y, gate.autograd().grad, up.autograd().grad}, {});
   const Graph fused = rewrite(recorded, RuleSet("all,-gated_linear"), Device::Type::cpu).graph;
   const std::string text = dump(fused);
   for (const char* op : {"merge_linear(", "glu(", "glu_backward(", "pointwise_chain("})
     EXPECT_NE(text.find(op), std::string::npos) << op << " in\n" << text;
-  Executor direct(fused),
-      loaded(bind(saved(fused), [&](const std::string&name) { return copy(detach(name == "up_proj.weight" ? up : gate)); }));
+  Executor direct(fused), loaded(bind(saved(fused), [&](const std::string& name) {
+    return copy(detach(name == "up_proj.weight" ? up : gate));
+  }));
   direct.run({x});
   loaded.run({x});
   for (size_t i = 0; i < 3; ++i) expect_same_bits(direct.outputs()[i], loaded.outputs()[i]);
@@ -152,49 +166,66 @@ TEST(GraphBind, SaysAllThatDoesNotFit) {
   const SmallMlp mlp;
   const Graph graph = saved(mlp.forward_graph());
   const auto find = [&](const std::string& name) {
-    return name == "0.weight" ? Tensor::zeros({5, 7}) : name == "2.bias" ? Tensor() : mlp.find(name);
+    return name == "0.weight" ? Tensor::zeros({5, 7})
+           : name == "2.bias" ? Tensor()
+                              : mlp.find(name);
   };
   expect_parts(error_of([&] { bind(graph, find); }), Error::Kind::checkpoint,
-               {"1 missing, 1 of another shape", "missing 2.bias f32[3]", "shape 0.weight: found f32[5, 7], graph f32[5, 6]"});
+      {"1 missing, 1 of another shape", "missing 2.bias f32[3]",
+          "shape 0.weight: found f32[5, 7], graph f32[5, 6]"});
   const auto f64 = [&](const std::string& name) { return cast(mlp.find(name), DType::f64); };
-  expect_parts(error_of([&] { bind(graph, f64); }), Error::Kind::checkpoint, {"0 missing, 4 of another", "found f64[5, 6]"});
+  expect_parts(error_of([&] { bind(graph, f64); }), Error::Kind::checkpoint,
+      {"0 missing, 4 of another", "found f64[5, 6]"});
   std::string many = "sinter-graph 1\n";
   for (int i = 0; i < 13; ++i) many += cat("%", i, " = param \"p", i, "\" f32[2]\n");
   for (int i = 0; i < 13; ++i) many += cat("%", 20 + i, " = exp(%", i, ") f32[2]\n");
-  const Error error = error_of([&] { bind(parse(many + "output\n", "F"), [](const std::string&) { return Tensor(); }); });
+  const Error error = error_of(
+      [&] { bind(parse(many + "output\n", "F"), [](const std::string&) { return Tensor(); }); });
   expect_parts(error, Error::Kind::checkpoint, {"13 missing", "missing p9 f32[2]", "and 3 more"});
   EXPECT_EQ(error.message().find("p10"), std::string::npos);
 }
 
 TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
   const auto forward = [](const std::string& in, const std::string& out) {
-    return parse("sinter-graph 1\n%0 = input \"x\" " + in + "\n%1 = exp(%0) " + out + "\noutput \"y\" %1\n", "F");
+    return parse(
+        "sinter-graph 1\n%0 = input \"x\" " + in + "\n%1 = exp(%0) " + out + "\noutput \"y\" %1\n",
+        "F");
   };
   EXPECT_NO_THROW(check_forward(forward("f32[1, 6]", "f32[1, 6]"), "F"));
   const auto refused = [](const Graph& graph, const std::vector<std::string>& parts) {
     const Error error = error_of([&] { check_forward(graph, "F"); });
-    expect_parts(error, Error::Kind::data, {"graph: not for predict: F; ", "mnist predict --dump-graph"});
+    expect_parts(
+        error, Error::Kind::data, {"graph: not for predict: F; ", "mnist predict --dump-graph"});
     expect_parts(error, Error::Kind::data, parts);
   };
   refused(saved(SmallMlp().training_graph()), {"it updates 4 parameters"});
-  refused(rewrite(SmallMlp().training_graph(), RuleSet("all"), Device::Type::cpu).graph, {"it updates 4 parameters"});
+  refused(rewrite(SmallMlp().training_graph(), RuleSet("all"), Device::Type::cpu).graph,
+      {"it updates 4 parameters"});
   refused(forward("f32[4, 6]", "f32[4, 6]"), {"its input is f32[4, 6], wanted f32[1, N]"});
   refused(forward("f64[1, 6]", "f64[1, 6]"), {"f64[1, 6]"});
-  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\n%1 = sum(%0) f32[]\noutput \"y\" %1\n", "F"),
-          {"its output is f32[], wanted f32[1, C]"});
-  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\noutput\n", "F"), {"1 inputs and 0 outputs"});
-  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\naccumulate(%0, %0)\noutput \"y\" %0\n", "F"), {"updates 1 parameters"});
+  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\n%1 = sum(%0) f32[]\noutput \"y\" %1\n",
+              "F"),
+      {"its output is f32[], wanted f32[1, C]"});
+  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\noutput\n", "F"),
+      {"1 inputs and 0 outputs"});
+  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\naccumulate(%0, %0)\noutput \"y\" %0\n",
+              "F"),
+      {"updates 1 parameters"});
 }
 
 TEST(GraphBind, LoadReadsAFileAndNamesIt) {
-  const std::string file = (std::filesystem::temp_directory_path() / cat("sinter_graph_", ::getpid(), ".txt")).string();
+  const std::string file =
+      (std::filesystem::temp_directory_path() / cat("sinter_graph_", ::getpid(), ".txt")).string();
   std::ofstream(file) << kJoined;
   EXPECT_EQ(dump(load(file)), kJoined);
   std::ofstream(file) << "sinter-graph 1\n%0 = relu(%1) f32[2]\n";
-  expect_parts(error_of([&] { load(file); }), Error::Kind::data, {"undefined value", file + " line 2"});
+  expect_parts(
+      error_of([&] { load(file); }), Error::Kind::data, {"undefined value", file + " line 2"});
   std::filesystem::remove(file);
-  expect_parts(error_of([&] { load(file); }), Error::Kind::data, {"cannot read", file, "No such file"});
-  expect_parts(error_of([&] { load(std::filesystem::temp_directory_path().string()); }), Error::Kind::data, {"cannot read"});
+  expect_parts(
+      error_of([&] { load(file); }), Error::Kind::data, {"cannot read", file, "No such file"});
+  expect_parts(error_of([&] { load(std::filesystem::temp_directory_path().string()); }),
+      Error::Kind::data, {"cannot read"});
 }
 
 }  // namespace

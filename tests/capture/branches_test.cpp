@@ -1,4 +1,5 @@
-// Two branches of a step: what may run side by side, and that memory is shared only along the edges. Needs no device.
+// Two branches of a step: what may run side by side, and that memory is shared only along the
+// edges. Needs no device.
 #include "capture/branches.h"
 
 #include <gtest/gtest.h>
@@ -19,12 +20,14 @@ struct CapturedTraining {
   const Graph& graph() const { return step.captured()->fused.graph; }
 };
 
-// [a][b]: a is done before b starts. From the branches' own order and the waits alone, closed by hand.
+// [a][b]: a is done before b starts. From the branches' own order and the waits alone, closed by
+// hand.
 std::vector<std::vector<char>> order_of(const Branches& b) {
   const size_t n = b.branch.size();
   std::vector<std::vector<char>> before(n, std::vector<char>(n, 0));
   for (size_t j = 0; j < n; ++j) {
-    for (size_t i = 0; i < j; ++i) before[i][j] = b.branch[i] == b.branch[j] || static_cast<int>(i) == b.waits[j];
+    for (size_t i = 0; i < j; ++i)
+      before[i][j] = b.branch[i] == b.branch[j] || static_cast<int>(i) == b.waits[j];
   }
   for (size_t k = 0; k < n; ++k) {
     for (size_t i = 0; i < n; ++i) {
@@ -43,7 +46,8 @@ std::vector<std::string> side_nodes(const Graph& graph, const Branches& b) {
 }
 
 // Pairs of local buffers in the same memory whose uses are not in order.
-int unordered_pairs(const Graph& graph, const MemoryPlan& plan, const std::vector<std::vector<char>>& before) {
+int unordered_pairs(
+    const Graph& graph, const MemoryPlan& plan, const std::vector<std::vector<char>>& before) {
   std::vector<std::vector<size_t>> uses(graph.buffers.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const auto* list : {&graph.nodes[n].in, &graph.nodes[n].out}) {
@@ -64,8 +68,9 @@ int unordered_pairs(const Graph& graph, const MemoryPlan& plan, const std::vecto
   for (size_t a = 0; a < uses.size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
       if (plan.offset[a] < 0 || plan.offset[b] < 0) continue;
-      const bool apart = plan.offset[a] + static_cast<int64_t>(graph.buffers[a].bytes) <= plan.offset[b] ||
-                         plan.offset[b] + static_cast<int64_t>(graph.buffers[b].bytes) <= plan.offset[a];
+      const bool apart =
+          plan.offset[a] + static_cast<int64_t>(graph.buffers[a].bytes) <= plan.offset[b] ||
+          plan.offset[b] + static_cast<int64_t>(graph.buffers[b].bytes) <= plan.offset[a];
       pairs += !apart && !all_before(a, b) && !all_before(b, a);
     }
   }
@@ -74,7 +79,8 @@ int unordered_pairs(const Graph& graph, const MemoryPlan& plan, const std::vecto
 
 TEST(Branches, OrderIsThatOfTheGraph) {
   for (const char* rules : {"none", "all,-weight_grad_update", "all"}) {
-    for (const TrainOptions& options : {TrainOptions{}, TrainOptions{.clip = 1}, TrainOptions{.optimizer = "sgd", .dropout = 0.5}}) {
+    for (const TrainOptions& options : {TrainOptions{}, TrainOptions{.clip = 1},
+             TrainOptions{.optimizer = "sgd", .dropout = 0.5}}) {
       const CapturedTraining c(options, rules);
       const Graph& graph = c.graph();
       const Branches b = split_branches(graph);
@@ -84,11 +90,14 @@ TEST(Branches, OrderIsThatOfTheGraph) {
           if (graph.conflict(graph.nodes[i], graph.nodes[j])) {
             EXPECT_TRUE(before[i][j]) << rules << ": node " << i << " is not before " << j;
           }
-          EXPECT_EQ(b.parallel(static_cast<int>(i), static_cast<int>(j)), !before[i][j]) << i << ", " << j;
-          EXPECT_EQ(b.parallel(static_cast<int>(j), static_cast<int>(i)), !before[i][j]) << i << ", " << j;
+          EXPECT_EQ(b.parallel(static_cast<int>(i), static_cast<int>(j)), !before[i][j])
+              << i << ", " << j;
+          EXPECT_EQ(b.parallel(static_cast<int>(j), static_cast<int>(i)), !before[i][j])
+              << i << ", " << j;
         }
         if (b.branch[j] == 1) {
-          EXPECT_TRUE(b.join != Branches::kNone || before[j][graph.nodes.size() - 1]) << "node " << j << " is never joined";
+          EXPECT_TRUE(b.join != Branches::kNone || before[j][graph.nodes.size() - 1])
+              << "node " << j << " is never joined";
         }
       }
       const MemoryPlan plan = plan_memory(graph, &b);
@@ -101,11 +110,14 @@ TEST(Branches, OrderIsThatOfTheGraph) {
 TEST(Branches, ParameterGradientsGoAside) {
   const CapturedTraining eager({}, "none");
   const Branches b = split_branches(eager.graph());
-  // dW and db of layers 3 and 2, and db of layer 1 beside its dW; that dW has only its update behind it.
+  // dW and db of layers 3 and 2, and db of layer 1 beside its dW; that dW has only its update
+  // behind it.
   std::string names;
-  for (const std::string& name : side_nodes(eager.graph(), b)) names += name.substr(0, name.find(' ')) + " ";
+  for (const std::string& name : side_nodes(eager.graph(), b))
+    names += name.substr(0, name.find(' ')) + " ";
   EXPECT_EQ(names, "matmul sum_rows matmul sum_rows sum_rows ");
-  // The check above can fail: a plan that takes the list for the order shares memory across branches.
+  // The check above can fail: a plan that takes the list for the order shares memory across
+  // branches.
   EXPECT_GT(unordered_pairs(eager.graph(), plan_memory(eager.graph()), order_of(b)), 0);
 
   const CapturedTraining fused({}, "all,-weight_grad_update");

@@ -37,8 +37,8 @@ constexpr const char* kKindNames[] = {"train", "accumulate", "eval", "feedback",
 
 // Where an input comes from.
 enum class Source { fresh, same, window, other_input, last_result };
-constexpr const char* kSourceNames[] = {"fresh", "the last one", "a window of one sequence",
-                                        "the other input", "the last result"};
+constexpr const char* kSourceNames[] = {
+    "fresh", "the last one", "a window of one sequence", "the other input", "the last result"};
 
 struct Event {
   enum What {
@@ -61,14 +61,13 @@ struct Event {
   double number = 0;
 
   std::string text() const {
-    static constexpr const char* kNames[] = {"call",          "set_lr",          "clear gradients",
-                                             "flip training", "scale parameter", "change input",
-                                             "destroy step",  "reset step",      "new optimizer",
-                                             "reseed",        "draw outside"};
+    static constexpr const char* kNames[] = {"call", "set_lr", "clear gradients", "flip training",
+        "scale parameter", "change input", "destroy step", "reset step", "new optimizer", "reseed",
+        "draw outside"};
     if (what != call) return cat(kNames[what], " step ", step, " at ", at, " number ", number);
     return cat("call step ", step, " rows ", rows,
-               ", x: ", kSourceNames[static_cast<int>(sources[0])],
-               ", z: ", kSourceNames[static_cast<int>(sources[1])], ", at ", at);
+        ", x: ", kSourceNames[static_cast<int>(sources[0])],
+        ", z: ", kSourceNames[static_cast<int>(sources[1])], ", at ", at);
   }
 };
 
@@ -122,10 +121,10 @@ struct Sequence {
   }
   std::string text() const {
     std::string out = cat("steps ", kKindNames[static_cast<int>(steps[0])], ", ",
-                          kKindNames[static_cast<int>(steps[1])], "; rules ", rules,
-                          clears_inside ? ", clears gradients itself" : "",
-                          drops ? ", dropout" : "", returns_view ? ", returns a view of x" : "",
-                          keeps_statistic ? ", keeps a statistic" : "", "\n");
+        kKindNames[static_cast<int>(steps[1])], "; rules ", rules,
+        clears_inside ? ", clears gradients itself" : "", drops ? ", dropout" : "",
+        returns_view ? ", returns a view of x" : "", keeps_statistic ? ", keeps a statistic" : "",
+        "\n");
     for (size_t i = 0; i < events.size(); ++i) out += cat("  ", i, ": ", events[i].text(), "\n");
     return out;
   }
@@ -287,7 +286,7 @@ class World {
             in[0].set_requires_grad(true);
           }
           const bool lasting = std::none_of(results_.begin(), results_.end(),
-                                            [&](const Tensor& r) { return r.is_same(in[which]); });
+              [&](const Tensor& r) { return r.is_same(in[which]); });
           last_inputs_[which] =
               lasting ? in[which] : Tensor();  // the next call may overwrite a result
         }
@@ -297,15 +296,9 @@ class World {
         if (captured_) look_at_groups(*steps_[e.step]);
         break;
       }
-      case Event::set_lr:
-        optimizer_->set_lr(0.01 * e.number);
-        break;
-      case Event::clear_gradients:
-        optimizer_->zero_grad();
-        break;
-      case Event::flip_training:
-        drop_.train(!drop_.is_training());
-        break;
+      case Event::set_lr: optimizer_->set_lr(0.01 * e.number); break;
+      case Event::clear_gradients: optimizer_->zero_grad(); break;
+      case Event::flip_training: drop_.train(!drop_.is_training()); break;
       case Event::scale_parameter: {
         const Tensor& p = parameters_[static_cast<size_t>(e.at) % parameters_.size()];
         const NoGrad no_grad;
@@ -315,9 +308,7 @@ class World {
       case Event::change_input:
         nn::copy_values(sequence_data_, scale(sequence_data_, e.number), "test");
         break;
-      case Event::destroy_step:
-        make_step(e.step);
-        break;
+      case Event::destroy_step: make_step(e.step); break;
       case Event::reset_step:
         if (captured_) steps_[e.step]->reset();
         break;
@@ -325,18 +316,13 @@ class World {
         weight_decay_ = 0.05 * e.number;
         make_optimizer();
         for (const auto& step :
-             steps_) {  // the optimizer is no parameter: its replacement is not guarded
+            steps_) {  // the optimizer is no parameter: its replacement is not guarded
           if (step) step->reset();
         }
         break;
-      case Event::reseed:
-        manual_seed(s_.seed + event);
-        break;
-      case Event::draw_outside:
-        results_ = {dropout(Tensor::ones({8}, DType::f64), 0.5)};
-        break;
-      case Event::kinds:
-        break;
+      case Event::reseed: manual_seed(s_.seed + event); break;
+      case Event::draw_outside: results_ = {dropout(Tensor::ones({8}, DType::f64), 0.5)}; break;
+      case Event::kinds: break;
     }
   }
 
@@ -410,7 +396,7 @@ std::string first_difference(const Trace& eager, const Trace& captured, bool exa
       const auto &x = want[p].values, &y = got[p].values;
       if (x.size() != y.size())
         return cat("event ", e, ", ", want[p].name, ": eager has ", x.size(),
-                   " elements, captured ", y.size());
+            " elements, captured ", y.size());
       for (size_t i = 0; i < x.size(); ++i) {
         const double bound = exact ? 0 : kBound * std::max(1.0, std::abs(x[i]));
         const bool same = std::abs(x[i] - y[i]) <= bound ||

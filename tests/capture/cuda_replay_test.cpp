@@ -42,8 +42,14 @@ void launch_named(std::string_view name) {
 void launch_op_name(const Call& call) { launch_named(call.op.text()); }
 Tensors like_first(Operands in, const Attrs&) { return {meta_like(in[0])}; }
 Cost no_flops(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }
-const OpDef kDouble{.name = "fake_double", .infer = like_first, .cost = no_flops, .cuda = launch_op_name};
-const OpDef kDecay{.name = "fake_decay", .min_inputs = 2, .max_inputs = 2, .cost = no_flops, .cuda = launch_op_name, .writes = 1};
+const OpDef kDouble{
+    .name = "fake_double", .infer = like_first, .cost = no_flops, .cuda = launch_op_name};
+const OpDef kDecay{.name = "fake_decay",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .cost = no_flops,
+    .cuda = launch_op_name,
+    .writes = 1};
 
 // Any recorded step, with fake kernels for its nodes.
 TEST(CudaReplay, NodesAndEdges) {
@@ -66,7 +72,8 @@ TEST(CudaReplay, NodesAndEdges) {
         EXPECT_EQ(captured.nodes[j].branch, branches.branch[j]);
         for (size_t i = 0; i < j; ++i) {
           const bool ordered = captured.precedes(static_cast<int>(i), static_cast<int>(j));
-          EXPECT_EQ(ordered, !branches.parallel(static_cast<int>(i), static_cast<int>(j))) << i << ", " << j;
+          EXPECT_EQ(ordered, !branches.parallel(static_cast<int>(i), static_cast<int>(j)))
+              << i << ", " << j;
           if (graph.conflict(graph.nodes[i], graph.nodes[j])) {
             EXPECT_TRUE(ordered) << i << ", " << j;
           }
@@ -90,7 +97,8 @@ TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
   cuda::Recorder recorder;
   for (const bool spoil : {false, true}) {
     CudaReplay replay(split_branches(graph), run);
-    profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true});
+    profiler::Session session(
+        {.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true});
     for (int i = 0; !session.done(); session.step(), ++i) {
       if (spoil && i == 2) recorder.fail("cudaEventElapsedTime", 5, cudaErrorNotReady);
       replay.run_profiled();
@@ -101,7 +109,8 @@ TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
       EXPECT_EQ(s.launches, 25);
       EXPECT_EQ(s.api_calls, 1);
     }
-    // The clean graph, then the instrumented one: a chain with an event before the first node and behind each.
+    // The clean graph, then the instrumented one: a chain with an event before the first node and
+    // behind each.
     const cuda::Recorder::Graph instrumented = recorder.graphs().back();
     EXPECT_EQ(instrumented.nodes.size(), 25u + 26u);
     EXPECT_EQ(instrumented.launches, 4);
@@ -126,10 +135,13 @@ TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
   const Graph& graph = step.captured()->fused.graph;
   test::FakeCupti card;
   {
-    CudaReplay replay(split_branches(graph), [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
+    CudaReplay replay(
+        split_branches(graph), [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
     for (const size_t turn : {1, 2}) {
-      profiler::Session session(
-          {.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true, .clock = &card.state.clock});
+      profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 3},
+          .device = kCuda,
+          .replayed = true,
+          .clock = &card.state.clock});
       for (; !session.done(); session.step()) replay.run_profiled(), synchronize(kCuda);
       const profiler::Report report = session.finish();
       EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
@@ -137,7 +149,8 @@ TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
       EXPECT_EQ(report.steps[0].launches, 25);
       EXPECT_EQ(report.steps[0].api_calls, 1);
       std::vector<int64_t> calls(25);
-      for (const profiler::OpCall& call : report.rows().calls) calls.at(call.graph_node - 1) += call.device_ns;
+      for (const profiler::OpCall& call : report.rows().calls)
+        calls.at(call.graph_node - 1) += call.device_ns;
       EXPECT_EQ(calls, std::vector<int64_t>(25, 3 * 2000));
       ASSERT_EQ(card.recorder.graphs().size(), 1 + turn);
       EXPECT_EQ(card.recorder.graphs().back().nodes.size(), 25u);
@@ -175,7 +188,8 @@ TEST(CudaReplay, EagerLaunchesAreBoundedByEvents) {
 }
 
 struct FakeStep {
-  Tensor rate = Tensor::empty({1}, DType::f32, kCuda), weight = Tensor::empty({8}, DType::f32, kCuda);
+  Tensor rate = Tensor::empty({1}, DType::f32, kCuda),
+         weight = Tensor::empty({8}, DType::f32, kCuda);
   Step step;
   explicit FakeStep(bool cuda_graph = true)
       : step(
@@ -191,9 +205,11 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
   cuda::Recorder recorder;
   {
     FakeStep fake;
-    const Tensor x = Tensor::from(std::vector<float>(12, 5), {3, 4}, kCuda), ragged = Tensor::empty({2, 4}, DType::f32, kCuda);
+    const Tensor x = Tensor::from(std::vector<float>(12, 5), {3, 4}, kCuda),
+                 ragged = Tensor::empty({2, 4}, DType::f32, kCuda);
     for (int i = 0; i < 2; ++i) fake.step({x});
-    EXPECT_EQ(recorder.executed().size(), 7u) << "one copy from the host; two eager runs of three kernels";
+    EXPECT_EQ(recorder.executed().size(), 7u)
+        << "one copy from the host; two eager runs of three kernels";
     Executor& executor = *fake.step.captured()->executor;
     EXPECT_EQ(executor.launches(), 3u);
     EXPECT_EQ(executor.calls(), 1u);
@@ -206,7 +222,8 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
     EXPECT_EQ(cuda::allocator(0).stats().requests, requests) << "a replay asks for no memory";
     EXPECT_EQ(recorder.graphs().at(0).launches, 5);
 
-    // A batch that lies in place, and a learning rate that changes between replays: no new capture, no other call.
+    // A batch that lies in place, and a learning rate that changes between replays: no new capture,
+    // no other call.
     recorder.clear_log();
     const float rate = 0.5f;
     copy_to_device(fake.rate.raw(), kCuda, &rate, sizeof rate);
@@ -216,7 +233,8 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
     for (int i = 0; i < 3; ++i) fake.step({ragged});
     ASSERT_EQ(recorder.graphs().size(), 2u) << "another shape is another graph";
     EXPECT_EQ(recorder.graphs()[1].launches, 1);
-    EXPECT_EQ(recorder.graphs()[1].names(), (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
+    EXPECT_EQ(recorder.graphs()[1].names(),
+        (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
   }
   EXPECT_TRUE(recorder.leaks().empty());
 }
@@ -228,7 +246,8 @@ TEST(CudaReplay, AsAListWhereThatIsAsked) {
   for (int i = 0; i < 2; ++i) fake.step({x});
   recorder.clear_log();
   fake.step({x});
-  EXPECT_EQ(recorder.executed(), (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
+  EXPECT_EQ(
+      recorder.executed(), (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
   EXPECT_EQ(recorder.calls().size(), 3u);
   EXPECT_EQ(fake.step.captured()->executor->calls(), 3u);
 }
@@ -256,20 +275,23 @@ TEST(CudaReplay, EveryCallFailsInTurn) {
     const bool clean = recorder.leaks().empty();
     const std::string failed = recorder.failed();
     EXPECT_TRUE(clean) << "call " << n << ", " << failed;
-    const bool told =
-        failed.find("Destroy") == std::string::npos && failed.find("Free") == std::string::npos && failed != "cudaGetLastError";
-    EXPECT_EQ(message.find(failed + " says ") != std::string::npos, told) << "call " << n << ", " << failed << ": " << message;
+    const bool told = failed.find("Destroy") == std::string::npos &&
+                      failed.find("Free") == std::string::npos && failed != "cudaGetLastError";
+    EXPECT_EQ(message.find(failed + " says ") != std::string::npos, told)
+        << "call " << n << ", " << failed << ": " << message;
   }
 }
 
 // The default step with the true kernels and cuBLASLt, eager and as a graph.
 TEST(CudaReplay, TheMnistStep) {
-  if (!kLinearOp.cuda || !kMatmulOp.cuda || !kLogSoftmaxOp.cuda || !kAdamUpdateOp.cuda) GTEST_SKIP() << "not all ops have CUDA kernels";
+  if (!kLinearOp.cuda || !kMatmulOp.cuda || !kLogSoftmaxOp.cuda || !kAdamUpdateOp.cuda)
+    GTEST_SKIP() << "not all ops have CUDA kernels";
   cuda::Recorder recorder;
   {
     Training training;
     training.net.to(kCuda);
-    training.optimizer = std::make_unique<nn::Adam>(training.net.named_parameters(), nn::AdamOptions{});
+    training.optimizer =
+        std::make_unique<nn::Adam>(training.net.named_parameters(), nn::AdamOptions{});
     Tensors batch = batch_of(training.options, 128, 1);
     for (Tensor& t : batch) t = t.to(kCuda);
     training.function()(batch);
@@ -278,40 +300,50 @@ TEST(CudaReplay, TheMnistStep) {
     EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0) << "no wait inside an eager step";
     const auto lists = std::vector<std::pair<const char*, std::vector<std::string> > >{
         {"all,-weight_grad_update,-classifier_head",
-         {"linear_act_", "linear_act_", "cublaslt_", "softmax_xent_", "weight_bias_grad_", "input_grad_act_", "weight_bias_grad_",
-          "input_grad_act_", "weight_bias_grad_", "multi_tensor_update_"}},
-        {"all", {"linear_act_", "linear_act_", "classifier_head_", "input_grad_act_", "weight_grad_update_"}}};
-    for (const auto& [rules, wanted] : lists) {  // one graph each, of these kernels and nothing else
+            {"linear_act_", "linear_act_", "cublaslt_", "softmax_xent_", "weight_bias_grad_",
+                "input_grad_act_", "weight_bias_grad_", "input_grad_act_", "weight_bias_grad_",
+                "multi_tensor_update_"}},
+        {"all", {"linear_act_", "linear_act_", "classifier_head_", "input_grad_act_",
+                    "weight_grad_update_"}}};
+    for (const auto& [rules, wanted] :
+        lists) {  // one graph each, of these kernels and nothing else
       Step fused(training.function(), training.step_options(rules));
       for (int call = 0; call < 2; ++call) fused(batch);
       const std::vector<std::string> names = recorder.graphs().back().names();
       EXPECT_EQ(fused.captured()->executor->launches(), wanted.size());
       const std::string text = explain(*fused.captured(), RuleSet(rules));
-      EXPECT_NE(text.find(" linear_act: own kernel, by the cost model: "), std::string::npos) << text;
+      EXPECT_NE(text.find(" linear_act: own kernel, by the cost model: "), std::string::npos)
+          << text;
       ASSERT_EQ(names.size(), wanted.size()) << rules;
       for (size_t i = 0; i < names.size(); ++i)
-        EXPECT_TRUE(names[i].starts_with(wanted[i])) << names[i] << " in place " << i << ", " << rules;
+        EXPECT_TRUE(names[i].starts_with(wanted[i]))
+            << names[i] << " in place " << i << ", " << rules;
       recorder.clear_log();
       fused(batch);
       EXPECT_EQ(recorder.count("cudaGraphLaunch"), 1);
       EXPECT_EQ(recorder.count("cudaLaunchKernelExC"), 0);
     }
-    // Where cuBLASLt's epilogues are measured faster they take the places of own kernels, one for one.
+    // Where cuBLASLt's epilogues are measured faster they take the places of own kernels, one for
+    // one.
     recorder.set({.gemm_ns = 1000});
     set_gemm_choice(GemmChoice::measured);
-    for (const auto& [rules, nodes, library] : {std::tuple("all,-weight_grad_update,-classifier_head", 10u, 8), {"all", 5u, 3}}) {
+    for (const auto& [rules, nodes, library] :
+        {std::tuple("all,-weight_grad_update,-classifier_head", 10u, 8), {"all", 5u, 3}}) {
       Step fused(training.function(), training.step_options(rules));
       for (int call = 0; call < 2; ++call) fused(batch);
       const std::vector<std::string> names = recorder.graphs().back().names();
       EXPECT_EQ(names.size(), nodes) << rules;
       EXPECT_EQ(std::count(names.begin(), names.end(), "cublaslt_gemm"), library) << rules;
       const std::string text = explain(*fused.captured(), RuleSet(rules));
-      EXPECT_NE(text.find(" linear_act: cuBLASLt, measured 1 us, own kernel 2 us\n"), std::string::npos) << text;
+      EXPECT_NE(
+          text.find(" linear_act: cuBLASLt, measured 1 us, own kernel 2 us\n"), std::string::npos)
+          << text;
     }
     set_gemm_choice(GemmChoice::model);
     Step step(training.function(), training.step_options("none"));
     const size_t before = recorder.graphs().size();
-    for (int call = 0; call < 2; ++call) step(batch);  // recorded: that reads the values of resident constants, so it waits
+    for (int call = 0; call < 2; ++call)
+      step(batch);  // recorded: that reads the values of resident constants, so it waits
     ASSERT_EQ(recorder.graphs().size(), before + 1);
     const cuda::Recorder::Graph graph = recorder.graphs().back();
     EXPECT_EQ(graph.nodes.size(), 25u);
@@ -323,7 +355,9 @@ TEST(CudaReplay, TheMnistStep) {
     }
     EXPECT_EQ(recorder.count("cudaGraphLaunch"), 2);
     EXPECT_EQ(recorder.graphs().size(), before + 1) << "another learning rate is no other graph";
-    EXPECT_EQ(recorder.count("cudaMalloc") + recorder.count("cudaStreamSynchronize") + recorder.count("cudaLaunchKernelExC"), 0);
+    EXPECT_EQ(recorder.count("cudaMalloc") + recorder.count("cudaStreamSynchronize") +
+                  recorder.count("cudaLaunchKernelExC"),
+        0);
   }
 }
 
@@ -338,7 +372,8 @@ TEST(CudaReplay, AGeneratedChainIsANodeLikeAnyOther) {
   EXPECT_EQ(recorder.graphs().back().names(), std::vector<std::string>{"pointwise_chain_nvrtc"});
   EXPECT_EQ(nvrtc.sources.size(), 1u);
   const std::string text = explain(*step.captured(), rules);
-  EXPECT_NE(text.find("\nchain    %2 pointwise_chain: compiled by NVRTC\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nchain    %2 pointwise_chain: compiled by NVRTC\n"), std::string::npos)
+      << text;
 }
 
 #endif

@@ -1,5 +1,6 @@
-// Whole training steps on the emulator, and on a card where there is one, against the CPU: per step from equal weights, as two right
-// programs part by more over many steps; and their launches, counted one by one.
+// Whole training steps on the emulator, and on a card where there is one, against the CPU: per step
+// from equal weights, as two right programs part by more over many steps; and their launches,
+// counted one by one.
 #include <gtest/gtest.h>
 
 #include "core/device/launch_log.h"
@@ -41,7 +42,11 @@ Tensors digits_of(const TrainOptions& o, int64_t rows, int step) {
 // <= 1e-5 of the largest value in f32, 1e-11 in f64; bf16 activations may round to either side.
 void compare_steps(Device device, const Case& c, int steps) {
   manual_seed(11);  // of both devices
-  TrainOptions options{.sizes = c.sizes, .optimizer = c.optimizer, .dropout = c.dropout, .clip = c.clip, .dtype = c.dtype};
+  TrainOptions options{.sizes = c.sizes,
+      .optimizer = c.optimizer,
+      .dropout = c.dropout,
+      .clip = c.clip,
+      .dtype = c.dtype};
   Training cpu(options);
   options.device = device;
   Training other(options);
@@ -55,7 +60,8 @@ void compare_steps(Device device, const Case& c, int steps) {
     SCOPED_TRACE(cat(c.what, ", step ", s));
     const int64_t rows = s % 5 == 4 ? 3 : 13;  // the last batch of an epoch is ragged
     const auto draw = [&](const TrainOptions& o) {
-      return c.digits ? digits_of(o, rows, s) : batch_of(o, rows, 100 + 2 * static_cast<uint64_t>(s));
+      return c.digits ? digits_of(o, rows, s)
+                      : batch_of(o, rows, 100 + 2 * static_cast<uint64_t>(s));
     };
     const Tensors batch = draw(cpu.options), there = draw(options);
     copy_all(other.net.named_parameters(), cpu.net.named_parameters());
@@ -69,16 +75,23 @@ void compare_steps(Device device, const Case& c, int steps) {
     const auto mine = cpu.net.named_parameters(), theirs = other.net.named_parameters();
     for (size_t i = 0; i < mine.size(); ++i) {
       const std::string_view rules = c.rules ? c.rules : "";
-      const bool taken = rules.starts_with("all") && rules.find("-weight_grad_update") == rules.npos && s >= 2;  // no gradient is left to look at
+      const bool taken = rules.starts_with("all") &&
+                         rules.find("-weight_grad_update") == rules.npos &&
+                         s >= 2;  // no gradient is left to look at
       if (!taken) {
-        EXPECT_LE(relative_difference(theirs[i].tensor.grad(), mine[i].tensor.grad()), allowed) << "gradient of " << mine[i].name;
+        EXPECT_LE(relative_difference(theirs[i].tensor.grad(), mine[i].tensor.grad()), allowed)
+            << "gradient of " << mine[i].name;
       }
-      const double adam = c.optimizer[0] == 'a' ? 0.002 / 20 : 0;  // Adam's first steps magnify the rounding of tiny gradients
+      const double adam = c.optimizer[0] == 'a'
+                              ? 0.002 / 20
+                              : 0;  // Adam's first steps magnify the rounding of tiny gradients
       const auto a = theirs[i].tensor.to_vector<double>(), b = mine[i].tensor.to_vector<double>();
       for (size_t k = 0; k < a.size(); ++k)
-        ASSERT_NEAR(a[k], b[k], allowed * std::max(1.0, std::abs(b[k])) + adam) << mine[i].name << " at " << k;
+        ASSERT_NEAR(a[k], b[k], allowed * std::max(1.0, std::abs(b[k])) + adam)
+            << mine[i].name << " at " << k;
     }
-    const StepState x = read_step_state(other.optimizer->state()), y = read_step_state(cpu.optimizer->state());
+    const StepState x = read_step_state(other.optimizer->state()),
+                    y = read_step_state(cpu.optimizer->state());
     EXPECT_EQ(x.step, y.step);
     EXPECT_EQ(x.beta1_power, y.beta1_power);
     EXPECT_EQ(x.bias_correction2, y.bias_correction2);
@@ -90,28 +103,54 @@ void compare_steps(Device device, const Case& c, int steps) {
 
 void eager_steps(Device device) {
   compare_steps(device, {.what = "adam", .optimizer = "adam", .rules = nullptr}, 20);
-  compare_steps(device, {.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = nullptr, .dropout = 0.3, .clip = 0.1}, 6);
-  compare_steps(device, {.what = "f64", .optimizer = "adamw", .rules = nullptr, .dtype = DType::f64}, 6);
-  compare_steps(device, {.what = "bf16", .optimizer = "sgd", .rules = nullptr, .dtype = DType::bf16}, 6);
+  compare_steps(device,
+      {.what = "sgd, dropout, clipping",
+          .optimizer = "sgd",
+          .rules = nullptr,
+          .dropout = 0.3,
+          .clip = 0.1},
+      6);
+  compare_steps(
+      device, {.what = "f64", .optimizer = "adamw", .rules = nullptr, .dtype = DType::f64}, 6);
+  compare_steps(
+      device, {.what = "bf16", .optimizer = "sgd", .rules = nullptr, .dtype = DType::bf16}, 6);
 }
 void captured_steps(Device device) {
   compare_steps(device, {.what = "replay", .optimizer = "adam", .rules = "none"}, 6);
-  compare_steps(device, {.what = "gradients kept", .optimizer = "adam", .rules = "all,-weight_grad_update,-narrow_mlp"}, 20);
+  compare_steps(device,
+      {.what = "gradients kept",
+          .optimizer = "adam",
+          .rules = "all,-weight_grad_update,-narrow_mlp"},
+      20);
   compare_steps(device, {.what = "all rules", .optimizer = "adam", .rules = "all,-narrow_mlp"}, 20);
-  compare_steps(device, {.what = "sgd, dropout, clipping", .optimizer = "sgd", .rules = "all,-narrow_mlp", .dropout = 0.3, .clip = 0.1}, 6);
-  compare_steps(device, {.what = "f64", .optimizer = "sgd", .rules = "all,-narrow_mlp", .dtype = DType::f64}, 6);
-  compare_steps(device, {.what = "bf16", .optimizer = "adam", .rules = "all,-narrow_mlp", .dtype = DType::bf16}, 6);
+  compare_steps(device,
+      {.what = "sgd, dropout, clipping",
+          .optimizer = "sgd",
+          .rules = "all,-narrow_mlp",
+          .dropout = 0.3,
+          .clip = 0.1},
+      6);
+  compare_steps(device,
+      {.what = "f64", .optimizer = "sgd", .rules = "all,-narrow_mlp", .dtype = DType::f64}, 6);
+  compare_steps(device,
+      {.what = "bf16", .optimizer = "adam", .rules = "all,-narrow_mlp", .dtype = DType::bf16}, 6);
 }
 
 TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) { eager_steps(kSimt); }
 TEST(DeviceStepSimt, ReplaysAndFusedStepsAreThoseOfTheCpu) { captured_steps(kSimt); }
 
-// The mnist program's step, on a small model, for as long as three epochs of 1000 digits in batches of 16.
-// The sanitizers see all there is to see in the first forty.
+// The mnist program's step, on a small model, for as long as three epochs of 1000 digits in batches
+// of 16. The sanitizers see all there is to see in the first forty.
 void two_hundred_steps(Device device) {
   for (const char* optimizer : {"sgd", "adam"}) {
     for (const char* rules : {static_cast<const char*>(nullptr), "all,-narrow_mlp"})
-      compare_steps(device, {.what = optimizer, .optimizer = optimizer, .rules = rules, .sizes = {784, 16, 16, 10}, .digits = true}, test::kSanitized ? 40 : 200);
+      compare_steps(device,
+          {.what = optimizer,
+              .optimizer = optimizer,
+              .rules = rules,
+              .sizes = {784, 16, 16, 10},
+              .digits = true},
+          test::kSanitized ? 40 : 200);
   }
 }
 TEST(DeviceStepSimt, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_steps(kSimt); }
@@ -123,9 +162,9 @@ TEST_F(DeviceStepGpu, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_ste
 
 // The lists of the design: one kernel per op, nothing beside them.
 TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
-  for (const auto& [rules, launches] :
-       {std::pair<const char*, int64_t>{nullptr, 25}, {"none", 25}, {"all,-weight_grad_update,-classifier_head,-narrow_mlp", 10},
-        {"all,-weight_grad_update,-narrow_mlp", 8}, {"all,-narrow_mlp", 5}, {"all", 2}}) {
+  for (const auto& [rules, launches] : {std::pair<const char*, int64_t>{nullptr, 25}, {"none", 25},
+           {"all,-weight_grad_update,-classifier_head,-narrow_mlp", 10},
+           {"all,-weight_grad_update,-narrow_mlp", 8}, {"all,-narrow_mlp", 5}, {"all", 2}}) {
     const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
     Training training(options);
     std::unique_ptr<Step> step;
@@ -137,7 +176,8 @@ TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
       const auto list = log.launches();
       std::string names;
       for (const LaunchShape& launch : list) names += cat("\n  ", launch.kernel);
-      EXPECT_EQ(static_cast<int64_t>(list.size()), step && i >= 2 ? launches : 25) << (rules ? rules : "eager") << ", call " << i << names;
+      EXPECT_EQ(static_cast<int64_t>(list.size()), step && i >= 2 ? launches : 25)
+          << (rules ? rules : "eager") << ", call " << i << names;
     }
     if (step) {
       EXPECT_EQ(step->captured()->executor->launches(), static_cast<size_t>(launches));
@@ -156,8 +196,10 @@ TEST(DeviceStepSimt, TheFiveKernelsInTf32RunOnTensorCores) {
   step(batch);
   set_allow_tf32(false);
   ASSERT_EQ(log.launches().size(), 5u);
-  for (const LaunchShape& launch : log.launches()) EXPECT_NE(launch.kernel.find("_mma_"), std::string::npos) << launch.kernel;
-  EXPECT_TRUE(log.launches()[2].kernel.starts_with("classifier_head_mma_16<float")) << log.launches()[2].kernel;
+  for (const LaunchShape& launch : log.launches())
+    EXPECT_NE(launch.kernel.find("_mma_"), std::string::npos) << launch.kernel;
+  EXPECT_TRUE(log.launches()[2].kernel.starts_with("classifier_head_mma_16<float"))
+      << log.launches()[2].kernel;
 }
 
 }  // namespace

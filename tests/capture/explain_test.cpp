@@ -9,21 +9,29 @@ namespace sinter::capture {
 namespace {
 
 Captured captured(const Graph& recorded, const RuleSet& rules) {
-  Captured c{.recorded = recorded, .fused = rewrite(recorded, rules, Device::Type::cpu), .executor = nullptr, .gradients = {}};
+  Captured c{.recorded = recorded,
+      .fused = rewrite(recorded, rules, Device::Type::cpu),
+      .executor = nullptr,
+      .gradients = {}};
   c.executor = std::make_unique<Executor>(c.fused.graph);
   return c;
 }
 void expect_line(const std::string& text, const std::string& line) {
-  EXPECT_NE(("\n" + text).find("\n" + line + "\n"), std::string::npos) << "wanted: " << line << "\nfound:\n" << text;
+  EXPECT_NE(("\n" + text).find("\n" + line + "\n"), std::string::npos)
+      << "wanted: " << line << "\nfound:\n"
+      << text;
 }
 
 TEST(Explain, NamesGroupsByTheNumbersOfTheRecordedGraph) {
   const RuleSet all("all");
   const std::string text = explain(captured(SmallMlp().training_graph(), all), all);
-  expect_line(text, "group 2  linear_act          <- %16 linear, %17 relu     saves 1 launch, 0.2 kB (one [4, 5] intermediate)");
   expect_line(text,
-              "group 5  weight_grad_update  <- %28 matmul, %29 sum_rows, adam_update of 0.weight, adam_update of 0.bias     "
-              "saves 3 launches, 0.4 kB (2 intermediates)");
+      "group 2  linear_act          <- %16 linear, %17 relu     saves 1 launch, 0.2 kB (one [4, 5] "
+      "intermediate)");
+  expect_line(text,
+      "group 5  weight_grad_update  <- %28 matmul, %29 sum_rows, adam_update of 0.weight, "
+      "adam_update of 0.bias     "
+      "saves 3 launches, 0.4 kB (2 intermediates)");
   EXPECT_TRUE(text.ends_with("\n17 launches -> 6 (rules all)\n")) << text;
   EXPECT_EQ(text.find("measured"), std::string::npos) << "nothing was";
   expect_line(text, "choice   by the cost model: fewer launches and no more bytes are better");
@@ -34,8 +42,9 @@ TEST(Explain, RulesNoneSavesNothing) {
   const Captured c = captured(SmallMlp().training_graph(), none);
   const MemoryPlan& plan = c.executor->plan();
   EXPECT_EQ(explain(c, none),
-            fmt::format("memory   {:.1f} kB in one arena, {:.1f} kB if every buffer had its own\n17 launches -> 17 (rules none)\n",
-                        static_cast<double>(plan.bytes) / 1000, static_cast<double>(plan.unshared_bytes) / 1000));
+      fmt::format("memory   {:.1f} kB in one arena, {:.1f} kB if every buffer had its own\n17 "
+                  "launches -> 17 (rules none)\n",
+          static_cast<double>(plan.bytes) / 1000, static_cast<double>(plan.unshared_bytes) / 1000));
   EXPECT_EQ(c.executor->launches(), 17u);
 }
 
@@ -43,7 +52,8 @@ TEST(Explain, NearMissNamesTheRuleAndTheReader) {
   const SmallMlp mlp;
   Recording recording({mlp.x, mlp.labels});
   const Tensor before = linear(mlp.x, mlp.params[0], mlp.params[1]), kept = exp(detach(before));
-  const Tensor losses = cross_entropy(linear(relu(before), mlp.params[2], mlp.params[3]), mlp.labels);
+  const Tensor losses =
+      cross_entropy(linear(relu(before), mlp.params[2], mlp.params[3]), mlp.labels);
   backward(losses);
   const Graph recorded = recording.finish({losses, kept}, mlp.params);
   for (const Tensor& p : mlp.params) p.autograd().grad = {};
@@ -51,9 +61,10 @@ TEST(Explain, NearMissNamesTheRuleAndTheReader) {
   const std::string text = explain(captured(recorded, all), all);
   const std::string numbers = dump(recorded);
   EXPECT_NE(numbers.find("%9, %10 = relu(%7)"), std::string::npos) << numbers;
-  EXPECT_NE(text.find("miss     %7 linear, %9 relu     rule linear_act: the pre-activation is read by %8 = exp(%7) f32[4, 5]     would "
+  EXPECT_NE(text.find("miss     %7 linear, %9 relu     rule linear_act: the pre-activation is read "
+                      "by %8 = exp(%7) f32[4, 5]     would "
                       "save 1 launch\n"),
-            std::string::npos)
+      std::string::npos)
       << text << numbers;
 }
 
@@ -73,16 +84,20 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   rule.op = &elsewhere;
   const std::string text = explain(c, rules, {&rule, 1});
   EXPECT_TRUE(
-      text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one [4, 5] intermediate)   measured 9.1 us, "
+      text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one "
+                       "[4, 5] intermediate)   measured 9.1 us, "
                        "linear + relu 12.3\n"))
       << text;
-  expect_line(text, "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, linear + relu 8.7: kept unfused     (1 launch not saved)");
+  expect_line(text,
+      "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, linear + relu 8.7: kept unfused    "
+      " (1 launch not saved)");
   expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
   expect_line(text, cat("off      rule ", rule.name, ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
   c.fused.groups[0].not_judged = true;
   const std::string busy = explain(c, rules, {&rule, 1});
-  EXPECT_NE(busy.find("linear + relu 12.3; the machine is too busy to judge\n"), std::string::npos) << busy;
+  EXPECT_NE(busy.find("linear + relu 12.3; the machine is too busy to judge\n"), std::string::npos)
+      << busy;
 }
 
 TEST(Explain, PredictsEachGroupUnderTheCeiling) {
@@ -90,11 +105,18 @@ TEST(Explain, PredictsEachGroupUnderTheCeiling) {
   const Captured c = captured(SmallMlp().forward_graph(), rules);
   const profiler::Ceiling ceiling{.flops_per_ns = 1e9, .bytes_per_ns = 0.1, .floor_ns = 1000};
   const Node& fused = c.fused.graph.nodes[0];
-  const auto us = [&](int64_t launches, int64_t bytes) { return 1e-3 * (1000 * static_cast<double>(launches) + static_cast<double>(bytes) / 0.1); };
-  const int64_t bytes = c.fused.graph.cost(fused).bytes(), parts = c.recorded.cost(c.recorded.nodes[0]).bytes() + c.recorded.cost(c.recorded.nodes[1]).bytes();
+  const auto us = [&](int64_t launches, int64_t bytes) {
+    return 1e-3 * (1000 * static_cast<double>(launches) + static_cast<double>(bytes) / 0.1);
+  };
+  const int64_t bytes = c.fused.graph.cost(fused).bytes(),
+                parts = c.recorded.cost(c.recorded.nodes[0]).bytes() +
+                        c.recorded.cost(c.recorded.nodes[1]).bytes();
   EXPECT_EQ(parts - bytes, c.fused.groups[0].bytes_saved);
   const std::string text = explain(c, rules, capture::rules(), ceiling);
-  EXPECT_NE(text.find(fmt::format("   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))), std::string::npos) << text;
+  EXPECT_NE(text.find(fmt::format(
+                "   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))),
+      std::string::npos)
+      << text;
 }
 
 }  // namespace

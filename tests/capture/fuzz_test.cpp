@@ -78,7 +78,8 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
       values.insert(values.end(), shape_run.parameters.begin(), shape_run.parameters.end());
       for (const auto& line : program.lines) values.push_back(run_line(line, values, nullptr));
       return values.back().size(0);
-    }() : 1;
+    }()
+                                         : 1;
     in.push_back(sample_labels(rows, std::max<int64_t>(program.classes, 1), seed));
 
     const auto weights_after = [&](auto&& step, Replica& run,
@@ -94,8 +95,8 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
     std::vector<std::vector<double>> eager, fused, again;
     capture::Graph recorded, rewritten;  // what to look at when the assertion fails
     Replica eager_run(program, seed);
-    weights_after([&](const Tensors& x, double* m) { return eager_run(x, m); }, eager_run, eager,
-                  &margin);
+    weights_after(
+        [&](const Tensors& x, double* m) { return eager_run(x, m); }, eager_run, eager, &margin);
     if (!(margin >= kMargin)) {
       ++skipped;
       continue;
@@ -103,9 +104,9 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
     for (auto* trace : {&fused, &again}) {
       Replica run(program, seed);
       capture::Step step([&](const Tensors& x) { return run(x); },
-                         {.parameters = [&](const capture::ParameterVisitor& visit) {
-                           for (const Tensor& p : run.parameters) visit(p);
-                         }});
+          {.parameters = [&](const capture::ParameterVisitor& visit) {
+            for (const Tensor& p : run.parameters) visit(p);
+          }});
       weights_after([&](const Tensors& x, double*) { return step(x); }, run, *trace, nullptr);
       ASSERT_EQ(step.stats().replays, 2) << "graph " << seed;
       recorded = step.captured()->recorded;
@@ -128,7 +129,7 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
   }
   RecordProperty("skipped", skipped);
   std::printf("%d graphs, %d skipped for a branch margin below 1e-9, %d fused groups\n", graphs,
-              skipped, fused_groups);
+      skipped, fused_groups);
   EXPECT_LT(skipped, graphs / 4);
   EXPECT_GT(fused_groups, graphs) << "the graphs give the rules too little to do";
 }

@@ -1,4 +1,5 @@
-// The gated block captured: launches per rule set as planned, values and all four gradients equal to eager, per gate, type and batch.
+// The gated block captured: launches per rule set as planned, values and all four gradients equal
+// to eager, per gate, type and batch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,13 +16,14 @@ using nn::Gate;
 
 constexpr int64_t kRows = 17, kDim = 33, kHidden = 77;
 
-// Forward and backward of a block from a given output gradient. The gradient of x is a result of the step: a replay runs no autograd, and
-// a Step sets .grad() of parameters only.
+// Forward and backward of a block from a given output gradient. The gradient of x is a result of
+// the step: a replay runs no autograd, and a Step sets .grad() of parameters only.
 struct Block {
   nn::Glu glu;
   DType dtype;
 
-  explicit Block(Gate gate = Gate::gelu_tanh, DType type = DType::f32) : glu(kDim, kHidden, kDim, gate), dtype(type) {
+  explicit Block(Gate gate = Gate::gelu_tanh, DType type = DType::f32)
+      : glu(kDim, kHidden, kDim, gate), dtype(type) {
     glu.init_parameters(11);
     glu.to(type);
   }
@@ -33,7 +35,8 @@ struct Block {
     return {y, in[0].grad()};
   }
   Tensors inputs(uint64_t seed, int64_t rows = kRows) const {
-    const Tensors in{cast(sample_tensor({rows, kDim}, seed), dtype), cast(sample_tensor({rows, kDim}, seed + 1), dtype)};
+    const Tensors in{cast(sample_tensor({rows, kDim}, seed), dtype),
+        cast(sample_tensor({rows, kDim}, seed + 1), dtype)};
     in[0].autograd().requires_grad = true;
     return in;
   }
@@ -63,8 +66,8 @@ struct Rules {
   size_t launches;
   bool same_order;  // every product as in eager: the same bits
 };
-constexpr Rules kRuleSets[] = {
-    {"none", 15, true}, {"glu,glu_backward", 12, true}, {"merge_linear,glu,glu_backward", 8, false}, {"all", 6, false}};
+constexpr Rules kRuleSets[] = {{"none", 15, true}, {"glu,glu_backward", 12, true},
+    {"merge_linear,glu,glu_backward", 8, false}, {"all", 6, false}};
 
 TEST(GluBlock, LaunchesAreThoseOfThePlan) {
   for (const Rules& rules : kRuleSets) {
@@ -73,11 +76,14 @@ TEST(GluBlock, LaunchesAreThoseOfThePlan) {
     for (int i = 0; i < 2; ++i) step(block.inputs(1));
     const capture::Captured& c = *step.captured();
     EXPECT_EQ(ops_of(c.recorded),
-              "linear linear gelu_tanh mul linear matmul matmul mul mul gelu_tanh_backward matmul matmul matmul matmul add");
-    EXPECT_EQ(c.executor->launches(), rules.launches) << rules.name << ": " << ops_of(c.fused.graph);
+        "linear linear gelu_tanh mul linear matmul matmul mul mul gelu_tanh_backward matmul matmul "
+        "matmul matmul add");
+    EXPECT_EQ(c.executor->launches(), rules.launches)
+        << rules.name << ": " << ops_of(c.fused.graph);
     if (rules.launches <= 8) {
-      EXPECT_EQ(ops_of(c.fused.graph), rules.launches == 8 ? "merge_linear glu linear matmul matmul glu_backward matmul matmul"
-                                                           : "gated_linear linear matmul gated_linear_backward matmul matmul");
+      EXPECT_EQ(ops_of(c.fused.graph),
+          rules.launches == 8 ? "merge_linear glu linear matmul matmul glu_backward matmul matmul"
+                              : "gated_linear linear matmul gated_linear_backward matmul matmul");
     }
   }
 }
@@ -85,7 +91,8 @@ TEST(GluBlock, LaunchesAreThoseOfThePlan) {
 // Elements of a tensor of x's shape, of a weight, of one of the hidden shape.
 TEST(GluBlock, BytesAreThoseOfThePlan) {
   const int64_t x = kRows * kDim, w = kHidden * kDim, g = kRows * kHidden;
-  const int64_t wanted[] = {12 * x + 9 * w + 23 * g, 12 * x + 9 * w + 17 * g, 6 * x + 9 * w + 17 * g, 6 * x + 9 * w + 13 * g};
+  const int64_t wanted[] = {12 * x + 9 * w + 23 * g, 12 * x + 9 * w + 17 * g,
+      6 * x + 9 * w + 17 * g, 6 * x + 9 * w + 13 * g};
   for (size_t i = 0; i < std::size(kRuleSets); ++i) {
     Block block;
     Step step(block.function(), block.options(kRuleSets[i].name));
@@ -107,7 +114,8 @@ TEST(GluBlock, MeasuresAgainstTheOtherRules) {
   Step step(block.function(), options);
   for (int i = 0; i < 2; ++i) step(block.inputs(1));
   const auto& groups = step.captured()->fused.groups;
-  const auto gated = std::find_if(groups.begin(), groups.end(), [](const capture::Group& g) { return std::string_view(g.rule) == "gated_linear"; });
+  const auto gated = std::find_if(groups.begin(), groups.end(),
+      [](const capture::Group& g) { return std::string_view(g.rule) == "gated_linear"; });
   ASSERT_NE(gated, groups.end());
   EXPECT_EQ(gated->instead, "merge_linear + glu");
   EXPECT_GT(gated->fused_us, 0);
@@ -128,32 +136,50 @@ TEST(GluBlock, ForwardAloneTakesTwoLaunches) {
 }
 
 // The op list and the first near miss of a gated unit under `rules`.
-std::pair<std::string, std::string> gated(const char* rules, const std::function<Tensors(const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor& bias)>& f) {
-  const Tensor x = sample_tensor({kRows, kDim}, 1), gate = sample_tensor({kHidden, kDim}, 2), up = sample_tensor({kHidden, kDim}, 3), bias = sample_tensor({kHidden}, 4);
-  Step step([&](const Tensors& in) { return f(in[0], gate, up, bias); }, {.rules = capture::RuleSet(rules)});
+std::pair<std::string, std::string> gated(
+    const char* rules, const std::function<Tensors(const Tensor& x, const Tensor& gate,
+                           const Tensor& up, const Tensor& bias)>& f) {
+  const Tensor x = sample_tensor({kRows, kDim}, 1), gate = sample_tensor({kHidden, kDim}, 2),
+               up = sample_tensor({kHidden, kDim}, 3), bias = sample_tensor({kHidden}, 4);
+  Step step([&](const Tensors& in) { return f(in[0], gate, up, bias); },
+      {.rules = capture::RuleSet(rules)});
   for (int i = 0; i < 2; ++i) step({x});
   const auto& misses = step.captured()->fused.misses;
-  return {ops_of(step.captured()->fused.graph), misses.empty() ? "" : cat(misses[0].rule, ": ", misses[0].why)};
+  return {ops_of(step.captured()->fused.graph),
+      misses.empty() ? "" : cat(misses[0].rule, ": ", misses[0].why)};
 }
 
 TEST(GluBlock, NearMissesNameTheCondition) {
-  const auto plain = [](const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor&) { return Tensors{gelu_tanh(linear(x, gate)) * linear(x, up)}; };
+  const auto plain = [](const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor&) {
+    return Tensors{gelu_tanh(linear(x, gate)) * linear(x, up)};
+  };
   EXPECT_EQ(gated("all", plain).first, "gated_linear") << "the weights may lie anywhere";
-  EXPECT_EQ(gated("all,-gated_linear", plain), (std::pair<std::string, std::string>("linear linear glu", "merge_linear: their weights are not neighbours in one storage")));
-  EXPECT_EQ(gated("all", [](const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor& bias) { return Tensors{silu(linear(x, gate, bias)) * linear(x, up)}; }),
-            (std::pair<std::string, std::string>("linear linear glu", "gated_linear: the linears have biases")));
-  const auto seen = gated("all", [](const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor&) {
-    const Tensor g = linear(x, gate);
-    return Tensors{silu(g) * linear(x, up), g};
-  });
+  EXPECT_EQ(gated("all,-gated_linear", plain),
+      (std::pair<std::string, std::string>(
+          "linear linear glu", "merge_linear: their weights are not neighbours in one storage")));
+  EXPECT_EQ(gated("all",
+                [](const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor& bias) {
+                  return Tensors{silu(linear(x, gate, bias)) * linear(x, up)};
+                }),
+      (std::pair<std::string, std::string>(
+          "linear linear glu", "gated_linear: the linears have biases")));
+  const auto seen =
+      gated("all", [](const Tensor& x, const Tensor& gate, const Tensor& up, const Tensor&) {
+        const Tensor g = linear(x, gate);
+        return Tensors{silu(g) * linear(x, up), g};
+      });
   EXPECT_EQ(seen.first, "linear linear glu");
-  EXPECT_EQ(seen.second, "gated_linear: halves of a row cannot be read by the caller: a result of the step");
+  EXPECT_EQ(seen.second,
+      "gated_linear: halves of a row cannot be read by the caller: a result of the step");
 }
 
-// The longest path from an operand to a gradient of the block goes through products of kDim (forward), kDim (dh) and 2 kHidden terms (dx
-// in one product). Another order of K terms may move a result by 4 sqrt(K) u S, S the sum of their magnitudes; of zero-mean terms S is
-// below sqrt(K) / 4 of the largest result, so a product adds K u of that.
-double bound(DType dtype) { return (kDim + kDim + 2 * kHidden) * (dtype == DType::f64 ? 0x1p-53 : 0x1p-24); }
+// The longest path from an operand to a gradient of the block goes through products of kDim
+// (forward), kDim (dh) and 2 kHidden terms (dx in one product). Another order of K terms may move a
+// result by 4 sqrt(K) u S, S the sum of their magnitudes; of zero-mean terms S is below sqrt(K) / 4
+// of the largest result, so a product adds K u of that.
+double bound(DType dtype) {
+  return (kDim + kDim + 2 * kHidden) * (dtype == DType::f64 ? 0x1p-53 : 0x1p-24);
+}
 
 class GluParity : public testing::TestWithParam<std::tuple<Gate, DType>> {};
 
@@ -184,7 +210,8 @@ TEST_P(GluParity, ValuesAndGradientsEqualEager) {
           }
           if (dtype == DType::f32) {  // no less accurate than eager
             EXPECT_LE(distance(got[r], truth[r]),
-                      1.25 * distance(want[r], truth[r]) + u * distance(truth[r], Tensor::zeros(truth[r].shape())));
+                1.25 * distance(want[r], truth[r]) +
+                    u * distance(truth[r], Tensor::zeros(truth[r].shape())));
           }
         }
       }
@@ -194,8 +221,8 @@ TEST_P(GluParity, ValuesAndGradientsEqualEager) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gates, GluParity,
-                         testing::Combine(testing::Values(Gate::gelu_tanh, Gate::gelu, Gate::silu),
-                                          testing::Values(DType::f32, DType::f64)));
+    testing::Combine(testing::Values(Gate::gelu_tanh, Gate::gelu, Gate::silu),
+        testing::Values(DType::f32, DType::f64)));
 
 TEST(GluBlock, RaggedRowsHaveTheirOwnCaptureAndReplaysAllocateNothing) {
   Block block, eager;
@@ -215,14 +242,16 @@ TEST(GluBlock, RaggedRowsHaveTheirOwnCaptureAndReplaysAllocateNothing) {
   EXPECT_EQ(allocator(kCpu).stats().requests, before);
   EXPECT_EQ(block.glu.gate_weight().grad().raw(), at) << "each key's gradients stay where they are";
   const Tensors ragged = block.results(step(batches[1])), want = eager.results(eager(batches[1]));
-  for (size_t r = 0; r < want.size(); ++r) EXPECT_LE(relative_difference(ragged[r], want[r]), bound(DType::f32)) << r;
+  for (size_t r = 0; r < want.size(); ++r)
+    EXPECT_LE(relative_difference(ragged[r], want[r]), bound(DType::f32)) << r;
 }
 
 // The halves of the merged weight gradient reach the optimizer as the gradients of two parameters.
 TEST(GluBlock, TrainsAsEager) {
   for (const char* rules : {"all", "all,-weight_grad_update"}) {
     Block eager(Gate::silu, DType::f64), fused(Gate::silu, DType::f64);
-    nn::Sgd eager_sgd(eager.glu.named_parameters(), {.lr = 0.05}), fused_sgd(fused.glu.named_parameters(), {.lr = 0.05});
+    nn::Sgd eager_sgd(eager.glu.named_parameters(), {.lr = 0.05}),
+        fused_sgd(fused.glu.named_parameters(), {.lr = 0.05});
     const auto train = [](Block& block, nn::Sgd& sgd, const Tensors& in) {
       const Tensors results = block(in);
       sgd.step();
@@ -236,7 +265,8 @@ TEST(GluBlock, TrainsAsEager) {
     }
     EXPECT_EQ(step.stats().replays, 3);
     for (size_t p = 0; p < 3; ++p)
-      EXPECT_LE(relative_difference(fused.glu.parameters()[p], eager.glu.parameters()[p]), 1e-12) << rules << " " << p;
+      EXPECT_LE(relative_difference(fused.glu.parameters()[p], eager.glu.parameters()[p]), 1e-12)
+          << rules << " " << p;
   }
 }
 

@@ -1,4 +1,5 @@
-// The rules of the MNIST ladder, asked for the emulator's kernels: which ops a step becomes, and what keeps it from becoming so.
+// The rules of the MNIST ladder, asked for the emulator's kernels: which ops a step becomes, and
+// what keeps it from becoming so.
 #include <gtest/gtest.h>
 
 #include "capture/explain.h"
@@ -14,8 +15,10 @@ namespace {
 struct Recorded {
   Training training;
   Step step;
-  explicit Recorded(const TrainOptions& options = {.sizes = {20, 16, 12, 10}}, Step::Function function = {})
-      : training(options), step(function ? std::move(function) : training.function(), training.step_options("none")) {
+  explicit Recorded(
+      const TrainOptions& options = {.sizes = {20, 16, 12, 10}}, Step::Function function = {})
+      : training(options),
+        step(function ? std::move(function) : training.function(), training.step_options("none")) {
     for (int i = 0; i < 2; ++i) step(batch_of(options, 8, 1));
   }
   Rewriter with(const char* rules, Device::Type device = Device::Type::simt) const {
@@ -35,9 +38,13 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const double momentum : {0.0, 0.9}) {
         SCOPED_TRACE(cat(optimizer, " ", name_of(dtype), " ", momentum));
-        const Recorded recorded({.sizes = {20, 16, 12, 10}, .optimizer = optimizer, .momentum = momentum, .dtype = dtype});
+        const Recorded recorded({.sizes = {20, 16, 12, 10},
+            .optimizer = optimizer,
+            .momentum = momentum,
+            .dtype = dtype});
         const Rewriter all = recorded.with("all,-narrow_mlp");
-        EXPECT_EQ(ops_of(all.graph), "linear_act linear_act classifier_head input_grad_act weight_grad_update");
+        EXPECT_EQ(ops_of(all.graph),
+            "linear_act linear_act classifier_head input_grad_act weight_grad_update");
         const Node& update = all.graph.nodes.back();
         EXPECT_EQ(update.in.size(), 3 * kLayerOperands + kStepOperands);
         EXPECT_TRUE(update.attrs.as<UpdateAttrs>().tail);
@@ -46,9 +53,11 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
         int launches = 0;
         for (const Group& group : all.groups) launches += group.launches_saved;
         EXPECT_EQ(launches + 5, static_cast<int>(recorded.step.captured()->recorded.nodes.size()));
-        EXPECT_EQ(ops_of(recorded.with("all,-weight_grad_update,-classifier_head,-narrow_mlp").graph),
-                  "linear_act linear_act linear softmax_xent weight_bias_grad input_grad_act weight_bias_grad input_grad_act weight_bias_grad "
-                  "multi_tensor_update");
+        EXPECT_EQ(
+            ops_of(recorded.with("all,-weight_grad_update,-classifier_head,-narrow_mlp").graph),
+            "linear_act linear_act linear softmax_xent weight_bias_grad input_grad_act "
+            "weight_bias_grad input_grad_act weight_bias_grad "
+            "multi_tensor_update");
         const Rewriter cpu = recorded.with("all", Device::Type::cpu);
         EXPECT_EQ(cpu.graph.nodes.size(), 9u) << ops_of(cpu.graph);
       }
@@ -59,7 +68,8 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
 TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
   const Recorded recorded({.sizes = {20, 16, 10}, .dropout = 0.5});
   const Graph graph = recorded.with("all,-narrow_mlp").graph;
-  const auto head = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.op == &kClassifierHeadOp; });
+  const auto head = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+      [](const Node& n) { return n.op == &kClassifierHeadOp; });
   ASSERT_NE(head, graph.nodes.end()) << ops_of(graph);
   EXPECT_EQ(head->attrs.as<HeadAttrs>().act, Act::none);
   EXPECT_EQ(head->in[5], -1);
@@ -67,7 +77,9 @@ TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
 
 TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   const Recorded many({.sizes = {20, 16, 65}});
-  EXPECT_NE(misses_of(many.with("all,-narrow_mlp"), "classifier_head").find("there are 65 classes, more than 64"), std::string::npos);
+  EXPECT_NE(misses_of(many.with("all,-narrow_mlp"), "classifier_head")
+                .find("there are 65 classes, more than 64"),
+      std::string::npos);
 
   Training training({.sizes = {20, 16, 10}});
   const Recorded kept({.sizes = {20, 16, 10}}, [&](const Tensors& in) {
@@ -77,7 +89,9 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
     training.optimizer->step(losses);
     return Tensors{losses, logits};
   });
-  EXPECT_NE(misses_of(kept.with("all,-narrow_mlp"), "classifier_head").find("the logits are also read by a result of the step"), std::string::npos);
+  EXPECT_NE(misses_of(kept.with("all,-narrow_mlp"), "classifier_head")
+                .find("the logits are also read by a result of the step"),
+      std::string::npos);
 
   Training on_cpu({.sizes = {20, 16, 10}});
   Step step(on_cpu.function(), on_cpu.step_options());
@@ -86,7 +100,8 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   EXPECT_NE(text.find("off      rule classifier_head: no cpu kernel\n"), std::string::npos) << text;
 }
 
-// Nothing may read the old weight after its update has moved, and nothing the gradient that is no more.
+// Nothing may read the old weight after its update has moved, and nothing the gradient that is no
+// more.
 TEST(Ladder, UpdatesStayWhereTheirWeightIsReadLater) {
   const Recorded clipped({.sizes = {20, 16, 12, 10}, .clip = 1});
   const Rewriter r = clipped.with("all,-narrow_mlp");
@@ -108,9 +123,12 @@ TEST(Ladder, ABatchThatIsDrawnInTheStep) {
   const Graph& recorded = step.captured()->recorded;
   EXPECT_EQ(recorded.nodes.size(), 26u);
   const Rewriter all = rewrite(recorded, RuleSet("all,-narrow_mlp"), Device::Type::simt);
-  EXPECT_EQ(ops_of(all.graph), "gather_linear_act linear_act classifier_head input_grad_act weight_grad_update");
-  EXPECT_EQ(ops_of(rewrite(recorded, RuleSet("all,-gather_linear_act,-narrow_mlp"), Device::Type::simt).graph),
-            "gather_batch linear_act linear_act classifier_head input_grad_act weight_grad_update");
+  EXPECT_EQ(ops_of(all.graph),
+      "gather_linear_act linear_act classifier_head input_grad_act weight_grad_update");
+  EXPECT_EQ(
+      ops_of(rewrite(recorded, RuleSet("all,-gather_linear_act,-narrow_mlp"), Device::Type::simt)
+                 .graph),
+      "gather_batch linear_act linear_act classifier_head input_grad_act weight_grad_update");
 }
 
 }  // namespace

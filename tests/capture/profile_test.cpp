@@ -1,5 +1,6 @@
-// Profiles of real training steps: the counts and bytes of the guide's tables (default MLP, batch 64, sgd without momentum) on every
-// device, what the ledger says of them, and the roofs behind their predictions.
+// Profiles of real training steps: the counts and bytes of the guide's tables (default MLP, batch
+// 64, sgd without momentum) on every device, what the ledger says of them, and the roofs behind
+// their predictions.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -32,16 +33,20 @@ struct Profiled {
   Ledger ledger;
 };
 
-Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, int64_t batch, int steps = 1,
-                 DeviceTimer* timer = nullptr) {
-  const TrainOptions options{.sizes = std::move(sizes), .optimizer = "sgd", .momentum = 0, .device = device};
+Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, int64_t batch,
+    int steps = 1, DeviceTimer* timer = nullptr) {
+  const TrainOptions options{
+      .sizes = std::move(sizes), .optimizer = "sgd", .momentum = 0, .device = device};
   Training eager(options), fused(options);
   Step step(fused.function(), fused.step_options(rules));
   const Tensors in = batch_of(options, batch, 1);
   for (int i = 0; i < 3; ++i) eager(in), step(in);
   const auto record = [&](const std::function<void()>& run, const char* mode, bool replayed) {
-    profiler::Session session(
-        {.schedule = {.wait = 0, .warmup = 1, .active = steps}, .device = device, .mode = mode, .replayed = replayed, .timer = timer});
+    profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = steps},
+        .device = device,
+        .mode = mode,
+        .replayed = replayed,
+        .timer = timer});
     for (; !session.done(); session.step()) run();
     return session.finish();
   };
@@ -57,7 +62,8 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
 
 int64_t bytes_of(const profiler::Report& report) {
   int64_t bytes = 0;
-  for (const profiler::Row& row : report.rows().rows) bytes += row.kind == profiler::ScopeKind::op ? row.cost.bytes() : 0;
+  for (const profiler::Row& row : report.rows().rows)
+    bytes += row.kind == profiler::ScopeKind::op ? row.cost.bytes() : 0;
   return bytes / static_cast<int64_t>(report.steps.size());
 }
 int64_t flops_of(const profiler::Report& report) {
@@ -115,10 +121,8 @@ TEST(Profile, EachBackwardOpHasAnArrowFromItsForward) {
   }
   EXPECT_EQ(flows, 2 * 12);
   EXPECT_EQ(arrows, (std::map<std::string, int>{{"linear > matmul", 2 * 5},
-                                                {"linear > sum_rows", 2 * 3},
-                                                {"relu > relu_backward", 2 * 2},
-                                                {"log_softmax > log_softmax_backward", 2},
-                                                {"nll > nll_backward", 2}}));
+                        {"linear > sum_rows", 2 * 3}, {"relu > relu_backward", 2 * 2},
+                        {"log_softmax > log_softmax_backward", 2}, {"nll > nll_backward", 2}}));
 }
 
 TEST(Profile, NodesSayWhatTheyAreMadeOfAndRulesWhatTheySave) {
@@ -141,14 +145,17 @@ TEST(Profile, NodesSayWhatTheyAreMadeOfAndRulesWhatTheySave) {
   EXPECT_EQ(p.candidates.at(0).rule, "multi_tensor_update");
   profiler::Report report = p.eager;
   report.roofs = profiler::Roofs{.f32_gflops = 50, .cache_gbs = 20, .dram_gbs = 10, .op_ns = 500};
-  const auto linear_act = std::find_if(p.candidates.begin(), p.candidates.end(), [](const auto& c) { return c.rule == "linear_act"; });
+  const auto linear_act = std::find_if(p.candidates.begin(), p.candidates.end(),
+      [](const auto& c) { return c.rule == "linear_act"; });
   ASSERT_NE(linear_act, p.candidates.end());
-  EXPECT_TRUE(linear_act->text(report).starts_with("linear_act x2 (linear + relu): -2 launches, -")) << linear_act->text(report);
+  EXPECT_TRUE(linear_act->text(report).starts_with("linear_act x2 (linear + relu): -2 launches, -"))
+      << linear_act->text(report);
 }
 
 TEST(Profile, EmulatedCountsAreThoseOfTheCardSimt) {
   for (const auto& [rules, launches] :
-       {std::pair<const char*, int64_t>{"all,-narrow_mlp,-weight_grad_update,-classifier_head", 10}, {"all,-narrow_mlp", 5}}) {
+      {std::pair<const char*, int64_t>{"all,-narrow_mlp,-weight_grad_update,-classifier_head", 10},
+          {"all,-narrow_mlp", 5}}) {
     const Profiled p = profile(kSimt, rules, {37, 19, 16, 10}, 8);
     expect_counts(p.eager, 25, 25);
     expect_counts(p.fused, launches, launches);
@@ -171,7 +178,8 @@ TEST_F(Calibrate, KeepsWhatItMeasuredOnAQuietMachineAndTakesWhatIsKept) {
   profiler::Roofs first = calibrated(kCpu, &fresh);
   EXPECT_EQ(fresh, !first.loaded);
   EXPECT_EQ(profiler::stored_roofs(kCpu).has_value(), !first.loaded);
-  for (const double n : {first.f32_gflops, first.bf16_gflops, first.cache_gbs, first.dram_gbs, first.op_ns, first.scope_ns})
+  for (const double n : {first.f32_gflops, first.bf16_gflops, first.cache_gbs, first.dram_gbs,
+           first.op_ns, first.scope_ns})
     EXPECT_GT(n, 0);
   EXPECT_GT(first.cache_bytes, 0);
   EXPECT_GE(first.spread, 0);
@@ -195,7 +203,8 @@ TEST_F(Calibrate, RoofsThatALaterRunBeatsAreMeasuredAgain) {
   const auto report = [](int64_t stall_ns) {
     profiler::FakeClock clock;
     const profiler::Roofs roofs{.f32_gflops = 10, .cache_gbs = 10, .dram_gbs = 10, .op_ns = 100};
-    profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 8}, .roofs = roofs, .clock = &clock});
+    profiler::Session session(
+        {.schedule = {.wait = 0, .warmup = 0, .active = 8}, .roofs = roofs, .clock = &clock});
     for (int step = 0; !session.done(); ++step) {
       profiler::fake_op(clock, "matmul", 100, 10'000, {.cost = {200'000, 10, 10}});  // 20 GFLOP/s
       clock.advance(step % 2 * stall_ns);
@@ -207,7 +216,11 @@ TEST_F(Calibrate, RoofsThatALaterRunBeatsAreMeasuredAgain) {
   EXPECT_EQ(faster_than(report(50'000)), "") << "a busy machine proves nothing";
   EXPECT_FALSE(calibrate_beaten(report(0))) << "nothing is kept";
 
-  profiler::Roofs stored{.key = profiler::roofs_key(kCpu), .f32_gflops = 10, .cache_gbs = 1e6, .cache_bytes = 1, .op_ns = 100};
+  profiler::Roofs stored{.key = profiler::roofs_key(kCpu),
+      .f32_gflops = 10,
+      .cache_gbs = 1e6,
+      .cache_bytes = 1,
+      .op_ns = 100};
   const profiler::Roofs both = better(stored, {.f32_gflops = 30, .cache_gbs = 20, .op_ns = 200});
   EXPECT_EQ(both.f32_gflops, 30);
   EXPECT_EQ(both.cache_gbs, 1e6);
@@ -224,11 +237,14 @@ TEST_F(Calibrate, RoofsThatALaterRunBeatsAreMeasuredAgain) {
   EXPECT_FALSE(calibrate_beaten(report(0))) << "then the counted work is wrong, or the machine";
 }
 
-// ---- On a card ----------------------------------------------------------------------------------------------------------------------
+// ---- On a card
+// ----------------------------------------------------------------------------------------------------------------------
 
 class ProfileGpu : public test::GpuTest {
  protected:
-  static Profiled default_step(const char* rules, DeviceTimer* timer) { return profile(kCuda, rules, {784, 256, 128, 10}, 64, 20, timer); }
+  static Profiled default_step(const char* rules, DeviceTimer* timer) {
+    return profile(kCuda, rules, {784, 256, 128, 10}, 64, 20, timer);
+  }
   static std::unique_ptr<DeviceTimer> events() {
     std::string why;
     return cuda::make_timer(1 << 14, why, false);
@@ -251,7 +267,8 @@ TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
 TEST_F(ProfileGpu, EventsAreNeverBelowTheGraph) {
   const auto timer = events();
   const Profiled p = default_step("none", timer.get());
-  const std::vector<double> bounds = launch_times_us(p.eager, 25), times = launch_times_us(p.fused, 25);
+  const std::vector<double> bounds = launch_times_us(p.eager, 25),
+                            times = launch_times_us(p.fused, 25);
   ASSERT_EQ(bounds.size(), times.size());
   for (size_t n = 0; n < times.size(); ++n) EXPECT_GT(bounds[n], times[n] - 1.0) << p.nodes[n].name;
 }
@@ -259,19 +276,24 @@ TEST_F(ProfileGpu, EventsAreNeverBelowTheGraph) {
 TEST_F(ProfileGpu, RecordsAndGraphAgree) {
   if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
   const auto timer = events();
-  const Profiled by_graph = default_step("none", timer.get()), by_records = default_step("none", nullptr);
-  const std::vector<double> graph = launch_times_us(by_graph.fused, 25), records = launch_times_us(by_records.fused, 25);
+  const Profiled by_graph = default_step("none", timer.get()),
+                 by_records = default_step("none", nullptr);
+  const std::vector<double> graph = launch_times_us(by_graph.fused, 25),
+                            records = launch_times_us(by_records.fused, 25);
   ASSERT_EQ(graph.size(), 25u);
   ASSERT_EQ(records.size(), 25u);
   // A graph's times hold the gap behind each node.
-  for (size_t n = 0; n < 25; ++n) EXPECT_NEAR(graph[n], records[n], std::max(1.0, 0.05 * records[n]) + 1.0) << by_graph.nodes[n].name;
+  for (size_t n = 0; n < 25; ++n)
+    EXPECT_NEAR(graph[n], records[n], std::max(1.0, 0.05 * records[n]) + 1.0)
+        << by_graph.nodes[n].name;
 }
 
 TEST_F(ProfileGpu, ASleepOfTheHostIsIdleOfTheHost) {
   if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
   constexpr int kSteps = 10, kSleepMs = 2;
   const Tensor x = Tensor::zeros({1 << 16}, DType::f32).to(kCuda);
-  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = kSteps}, .device = kCuda});
+  profiler::Session session(
+      {.schedule = {.wait = 0, .warmup = 1, .active = kSteps}, .device = kCuda});
   for (; !session.done(); session.step()) {
     scale(x, 2.0);
     std::this_thread::sleep_for(std::chrono::milliseconds(kSleepMs));

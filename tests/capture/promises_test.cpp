@@ -106,9 +106,9 @@ TEST(Promises, AStepThatClearsGradientsItselfKeepsReplaying) {
     eager(in);
     step(in);
     for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(),
-                                    eager.net.parameters()[p].grad()),
-                1e-9);
+      EXPECT_LE(relative_difference(
+                    captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()),
+          1e-9);
     }
   }
   EXPECT_EQ(step.stats().captures, 1);
@@ -236,12 +236,12 @@ TEST(Promises, AStepMayReadGradientsThatWereMadeOutside) {
       update(eager);
       step({});
       for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-        EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]),
-                  1e-12)
+        EXPECT_LE(
+            relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-12)
             << "call " << i;
-        EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(),
-                                      eager.net.parameters()[p].grad()),
-                  1e-12);
+        EXPECT_LE(relative_difference(
+                      captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()),
+            1e-12);
       }
     }
     EXPECT_EQ(step.stats().replays, 3) << device.str();
@@ -406,9 +406,8 @@ TEST(Promises, AnInputMayViewAParameter) {
       return Tensors{sub(w, scale(in[0], 0.25))};
     };
     Step step(f, following({w}));
-    const std::vector<Tensor> calls{
-        detach(w), detach(w), detach(w), other, other, other, detach(transpose(w)),
-        other,     detach(w)};
+    const std::vector<Tensor> calls{detach(w), detach(w), detach(w), other, other, other,
+        detach(transpose(w)), other, detach(w)};
     for (size_t i = 0; i < calls.size(); ++i)
       EXPECT_EQ(numbers(step({calls[i]})[0]), numbers(f({calls[i]})[0])) << "call " << i;
   }
@@ -539,9 +538,9 @@ TEST(Promises, OneModelUnderTwoSteps) {
     for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
       EXPECT_LE(relative_difference(captured.net.parameters()[p], eager.net.parameters()[p]), 1e-9)
           << "call " << i;
-      EXPECT_LE(relative_difference(captured.net.parameters()[p].grad(),
-                                    eager.net.parameters()[p].grad()),
-                1e-9)
+      EXPECT_LE(relative_difference(
+                    captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad()),
+          1e-9)
           << "call " << i;
     }
   }
@@ -655,7 +654,7 @@ TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
       return all;
     };
     Step step(f);
-    const auto eager = run(f), captured = run([&](const Tensors&in) { return step(in); });
+    const auto eager = run(f), captured = run([&](const Tensors& in) { return step(in); });
     EXPECT_EQ(captured, eager) << device.str();
     for (size_t i = 1; i < eager.size(); ++i) EXPECT_NE(captured[i], captured[i - 1]);
     EXPECT_EQ(step.stats().replays, 4);
@@ -667,10 +666,10 @@ TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
 TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
   for (const Device device : kBoth) {
     const TrainOptions options{.sizes = {12, 10, 3},
-                               .optimizer = "sgd",
-                               .dropout = 0.5,
-                               .dtype = DType::f64,
-                               .device = device};
+        .optimizer = "sgd",
+        .dropout = 0.5,
+        .dtype = DType::f64,
+        .device = device};
     Training eager(options), captured(options);
     const auto micro = [](Training& t) {
       return [&t](const Tensors& in) {
@@ -772,8 +771,7 @@ Tensors infer_failing(Operands in, const Attrs&) {
     throw Error(Error::Kind::memory, "failing: now");
   return {meta_like(in[0])};
 }
-const OpDef kFailingOp{
-    .name = "failing",
+const OpDef kFailingOp{.name = "failing",
     .infer = infer_failing,
     .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); },
     .cpu =
@@ -848,8 +846,8 @@ TEST(Promises, ResultsAndGradientsOutliveTheirStep) {
   for (const Device device : kBoth) {
     for (const std::string how : {"destroyed", "reset", "evicted", "captured again"}) {
       Tensor w = random_leaf({3, 4}, 1, device);
-      StepOptions options{.parameters = [&](const ParameterVisitor& visit) { visit(w); },
-                          .cache_size = 1};
+      StepOptions options{
+          .parameters = [&](const ParameterVisitor& visit) { visit(w); }, .cache_size = 1};
       auto step = std::make_unique<Step>(
           [&](const Tensors& in) {
             clear_gradient(w);

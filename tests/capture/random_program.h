@@ -55,65 +55,34 @@ inline Tensor run_line(const Program::Line& l, const Tensors& v, double* margin)
   };
   const Tensor& a = v[l.a];
   switch (l.op) {
-    case 0:
-      return add(a, v[l.b]);
-    case 1:
-      return sub(a, v[l.b]);
-    case 2:
-      return mul(a, v[l.b]);
-    case 3:
-      near(sub(a, v[l.b]));
-      return maximum(a, v[l.b]);
-    case 4:
-      near(a);
-      return relu(a);
-    case 5:
-      return gelu(a);
-    case 6:
-      return gelu_tanh(a);
-    case 7:
-      return silu(a);
-    case 8:
-      return sinter::tanh(a);
-    case 9:
-      return sigmoid(a);
-    case 10:
-      return softplus(a);
-    case 11:
-      return scale(a, l.number);
-    case 12:
-      return neg(a);
-    case 13:
-      near(a);
-      return leaky_relu(a, 0.1);
-    case 14:
-      return linear(a, v[l.b], l.c < 0 ? Tensor{} : v[l.c]);
-    case 15:
-      return matmul(a, v[l.b], false, true);
-    case 16:
-      return softmax(a);
-    case 17:
-      return transpose(a);
-    case 18:
-      return slice(a, 1, l.dims[0], l.dims[1]);
-    case 19:
-      return reshape(a, l.dims);
-    case 20:
-      return add(a, broadcast_to(mean(a, {1}, true), a.shape()));
-    case 21:
-      return sub(a, mean(a, {0}));
-    case 22:
-      return dropout(a, 0.25);
-    case 23:
-      return mul(silu(a), v[l.b]);
-    case 24:
-      return mul(gelu_tanh(a), v[l.b]);
-    case kRowOfItself:
-      return sub(a, slice(a, 0, 0, std::min<int64_t>(1, a.size(0))));
-    case kColumnOfItself:
-      return mul(a, slice(a, 1, 0, 1));
-    default:
-      return sinter::exp(scale(sinter::tanh(a), 0.5));
+    case 0: return add(a, v[l.b]);
+    case 1: return sub(a, v[l.b]);
+    case 2: return mul(a, v[l.b]);
+    case 3: near(sub(a, v[l.b])); return maximum(a, v[l.b]);
+    case 4: near(a); return relu(a);
+    case 5: return gelu(a);
+    case 6: return gelu_tanh(a);
+    case 7: return silu(a);
+    case 8: return sinter::tanh(a);
+    case 9: return sigmoid(a);
+    case 10: return softplus(a);
+    case 11: return scale(a, l.number);
+    case 12: return neg(a);
+    case 13: near(a); return leaky_relu(a, 0.1);
+    case 14: return linear(a, v[l.b], l.c < 0 ? Tensor{} : v[l.c]);
+    case 15: return matmul(a, v[l.b], false, true);
+    case 16: return softmax(a);
+    case 17: return transpose(a);
+    case 18: return slice(a, 1, l.dims[0], l.dims[1]);
+    case 19: return reshape(a, l.dims);
+    case 20: return add(a, broadcast_to(mean(a, {1}, true), a.shape()));
+    case 21: return sub(a, mean(a, {0}));
+    case 22: return dropout(a, 0.25);
+    case 23: return mul(silu(a), v[l.b]);
+    case 24: return mul(gelu_tanh(a), v[l.b]);
+    case kRowOfItself: return sub(a, slice(a, 0, 0, std::min<int64_t>(1, a.size(0))));
+    case kColumnOfItself: return mul(a, slice(a, 1, 0, 1));
+    default: return sinter::exp(scale(sinter::tanh(a), 0.5));
   }
 }
 
@@ -140,11 +109,11 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
         pool[d.chance(65) ? pool.size() - 1
                           : static_cast<size_t>(d.below(static_cast<int64_t>(pool.size())))];
     Program::Line line{.op = static_cast<int>(d.below(26)),
-                       .a = a,
-                       .b = -1,
-                       .c = -1,
-                       .number = d.real(-1.5, 1.5),
-                       .dims = {}};
+        .a = a,
+        .b = -1,
+        .c = -1,
+        .number = d.real(-1.5, 1.5),
+        .dims = {}};
     if (rows > 0 && (line.op == 17 || line.op == 19))
       line.op = d.chance(50) ? kRowOfItself : kColumnOfItself;
     Shape out = shape;
@@ -161,9 +130,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
       case 0:
       case 1:
       case 2:
-      case 3:
-        line.b = partner();
-        break;
+      case 3: line.b = partner(); break;
       case 23:
       case 24: {
         std::vector<int> same;
@@ -186,9 +153,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
         out = {shape[0], width};
         break;
       }
-      case 17:
-        out = {shape[1], shape[0]};
-        break;
+      case 17: out = {shape[1], shape[0]}; break;
       case 18: {
         const int64_t begin = d.below(shape[1]);
         const int64_t end = begin + 1 + d.below(shape[1] - begin);
@@ -203,8 +168,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
         line.dims = out = {rows, total / rows};
         break;
       }
-      default:
-        break;
+      default: break;
     }
     p.lines.push_back(line);
     pool.emplace_back(-static_cast<int>(p.lines.size()) - 1, out);
@@ -213,11 +177,11 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
     p.classes = 2 + d.below(5);
     const auto [a, shape] = pool.back();
     p.lines.push_back({.op = 14,
-                       .a = a,
-                       .b = parameter({p.classes, shape[1]}),
-                       .c = parameter({p.classes}),
-                       .number = 0,
-                       .dims = {}});
+        .a = a,
+        .b = parameter({p.classes, shape[1]}),
+        .c = parameter({p.classes}),
+        .number = 0,
+        .dims = {}});
   }
   if (!p.classes) {  // so that the loss depends on a parameter
     p.lines.push_back(

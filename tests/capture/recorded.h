@@ -1,4 +1,5 @@
-// Recorded steps for the tests of graph files: a forward pass and a training step of a 6-5-3 MLP with Adam, batch 4.
+// Recorded steps for the tests of graph files: a forward pass and a training step of a 6-5-3 MLP
+// with Adam, batch 4.
 #pragma once
 
 #include "autograd/autograd.h"
@@ -49,7 +50,8 @@ struct SmallMlp {
     const NoGrad no_grad;
     for (size_t i = 0; i < params.size(); ++i) {
       const bool tail = i + 1 == params.size();
-      adam_update(params[i], params[i].grad(), moments[i], squares[i], {}, state, {.tail = tail}, tail ? losses : Tensor());
+      adam_update(params[i], params[i].grad(), moments[i], squares[i], {}, state, {.tail = tail},
+          tail ? losses : Tensor());
     }
     return {losses};
   }

@@ -63,8 +63,8 @@ Tensor f32_sample(const Shape& shape, uint64_t seed) {
 TEST(Rewrite, TheIndexKnowsWhatTheGraphKnows) {
   for (const char* rules : {"none", "all"}) {
     for (const TrainOptions& options :
-         {TrainOptions{.sizes = {20, 16, 10}, .dropout = 0.1, .clip = 1},
-          TrainOptions{.sizes = {20, 16, 12, 10}, .activation = "gelu", .optimizer = "sgd"}}) {
+        {TrainOptions{.sizes = {20, 16, 10}, .dropout = 0.1, .clip = 1},
+            TrainOptions{.sizes = {20, 16, 12, 10}, .activation = "gelu", .optimizer = "sgd"}}) {
       Training training(options);
       Step step(training.function(), training.step_options());
       for (int i = 0; i < 2; ++i) step(batch_of(options, 4, 1));
@@ -94,8 +94,8 @@ TEST(Rewrite, TheIndexKnowsWhatTheGraphKnows) {
 // ---- C1: zero-size tensors
 
 TEST(Rewrite, AnEmptyTensorIsReplayed) {
-  expect_replay_is_eager([](const Tensors& in) { return Tensors{relu(in[0])}; },
-                         {Tensor::zeros({0, 4})});
+  expect_replay_is_eager(
+      [](const Tensors& in) { return Tensors{relu(in[0])}; }, {Tensor::zeros({0, 4})});
   expect_replay_is_eager(
       [](const Tensors& in) { return Tensors{sinter::tanh(scale(neg(in[0]), 2))}; },
       {Tensor::zeros({3, 0})});
@@ -115,10 +115,10 @@ TEST(Rewrite, AnEmptyBatchTrainsAsInEager) {
     for (const double clip : {0.0, 1.0}) {
       for (const char* activation : {"relu", "gelu"}) {
         const TrainOptions options{.sizes = {20, 16, 10},
-                                   .activation = activation,
-                                   .optimizer = optimizer,
-                                   .dropout = 0.1,
-                                   .clip = clip};
+            .activation = activation,
+            .optimizer = optimizer,
+            .dropout = 0.1,
+            .clip = clip};
         Training eager(options), fused(options);
         Step step(fused.function(), fused.step_options());
         for (int i = 0; i < 4; ++i) {
@@ -129,7 +129,7 @@ TEST(Rewrite, AnEmptyBatchTrainsAsInEager) {
         EXPECT_EQ(step.stats().replays, 2);
         for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
           expect_same_bits(fused.net.parameters()[p], eager.net.parameters()[p],
-                           cat(optimizer, " parameter ", p));
+              cat(optimizer, " parameter ", p));
         }
       }
     }
@@ -179,8 +179,8 @@ TEST(Rewrite, NoGroupReadsAViewOfItsOwnResult) {
 // ---- C4: element types of products
 
 TEST(Rewrite, ABf16ProductBesideABiasGradientStaysItsType) {
-  const Tensors in{cast(sample_tensor({6, 4}, 1), DType::bf16),
-                   cast(sample_tensor({6, 3}, 2), DType::bf16)};
+  const Tensors in{
+      cast(sample_tensor({6, 4}, 1), DType::bf16), cast(sample_tensor({6, 3}, 2), DType::bf16)};
   const Replayed r = expect_replay_is_eager(
       [](const Tensors& t) {
         return Tensors{matmul(t[0], t[1], true), sum_rows(t[0])};

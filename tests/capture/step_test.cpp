@@ -17,7 +17,9 @@ using test::message_of;
 using capture::Captured;
 using capture::Step;
 
-void copy_into(const Tensor& to, const Tensor& from) { std::memcpy(to.raw(), from.raw(), static_cast<size_t>(bytes_of(to))); }
+void copy_into(const Tensor& to, const Tensor& from) {
+  std::memcpy(to.raw(), from.raw(), static_cast<size_t>(bytes_of(to)));
+}
 
 const Captured& capture_default(Training& training, Step& step, int64_t rows = 128) {
   const Tensors in = batch_of(training.options, rows, 1);
@@ -55,9 +57,10 @@ TEST_P(Launches, OfTheDefaultStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(RuleSets, Launches,
-                         testing::Values(Count{"adam", "none", 25, 11501416}, Count{"adam", "all,-weight_grad_update", 10, 10491752},
-                                         Count{"adam", "all", 9, 8610584}, Count{"sgd", "none", 25, 7739080},
-                                         Count{"sgd", "all,-weight_grad_update", 10, 6729416}, Count{"sgd", "all", 9, 4848248}));
+    testing::Values(Count{"adam", "none", 25, 11501416},
+        Count{"adam", "all,-weight_grad_update", 10, 10491752}, Count{"adam", "all", 9, 8610584},
+        Count{"sgd", "none", 25, 7739080}, Count{"sgd", "all,-weight_grad_update", 10, 6729416},
+        Count{"sgd", "all", 9, 4848248}));
 
 TEST(Step, MomentumCountsAreTheSame) {
   Training training({.optimizer = "sgd", .momentum = 0.9});
@@ -83,9 +86,11 @@ TEST(Step, AReplayAllocatesNothing) {
 TEST(Step, GradientsAndWeightsEqualEager) {
   for (const char* optimizer : {"adam", "sgd"}) {
     for (const int64_t rows : {1, 17, 97}) {
-      const TrainOptions options{.sizes = {77, 333, 61, 10}, .optimizer = optimizer, .dropout = 0.2};
+      const TrainOptions options{
+          .sizes = {77, 333, 61, 10}, .optimizer = optimizer, .dropout = 0.2};
       Training eager(options), fused(options), grads(options);
-      Step step(fused.function(), fused.step_options()), grad_step(grads.function(), grads.step_options("all,-weight_grad_update"));
+      Step step(fused.function(), fused.step_options()),
+          grad_step(grads.function(), grads.step_options("all,-weight_grad_update"));
       for (uint64_t i = 0; i < 4; ++i) {  // the third and fourth replay
         const Tensors in = batch_of(options, rows, 10 + i);
         const Tensor counter = copy(rng_state());
@@ -97,16 +102,22 @@ TEST(Step, GradientsAndWeightsEqualEager) {
         same_draws();
         grad_step(in);
         for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-          const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p], g = grads.net.parameters()[p];
-          EXPECT_LE(relative_difference(g.grad(), e.grad()), 1e-5) << optimizer << " rows " << rows << " parameter " << p << " step " << i;
-          const double slack = std::string(optimizer) == "adam" ? 0.002 / 20 : 0;  // Adam magnifies the rounding of tiny gradients
+          const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p],
+                       g = grads.net.parameters()[p];
+          EXPECT_LE(relative_difference(g.grad(), e.grad()), 1e-5)
+              << optimizer << " rows " << rows << " parameter " << p << " step " << i;
+          const double slack = std::string(optimizer) == "adam"
+                                   ? 0.002 / 20
+                                   : 0;  // Adam magnifies the rounding of tiny gradients
           for (int64_t k = 0; k < e.numel(); ++k) {
             const double a = e.data<float>()[k], b = f.data<float>()[k];
-            ASSERT_LE(std::abs(a - b), 1e-5 * std::max(1.0, std::abs(a)) + slack) << optimizer << " parameter " << p << " element " << k << " step " << i;
+            ASSERT_LE(std::abs(a - b), 1e-5 * std::max(1.0, std::abs(a)) + slack)
+                << optimizer << " parameter " << p << " element " << k << " step " << i;
           }
           copy_into(f, e), copy_into(g, e);  // equal weights for the next step
         }
-        const auto es = eager.optimizer->state_tensors(), fs = fused.optimizer->state_tensors(), gs = grads.optimizer->state_tensors();
+        const auto es = eager.optimizer->state_tensors(), fs = fused.optimizer->state_tensors(),
+                   gs = grads.optimizer->state_tensors();
         for (size_t s = 0; s < es.size(); ++s) {
           EXPECT_LE(relative_difference(fs[s].tensor, es[s].tensor), 1e-5) << es[s].name;
           copy_into(fs[s].tensor, es[s].tensor), copy_into(gs[s].tensor, es[s].tensor);
@@ -119,7 +130,12 @@ TEST(Step, GradientsAndWeightsEqualEager) {
 
 TEST(Step, FreeRunningInDoubleStaysTogether) {
   for (const char* optimizer : {"adam", "sgd", "adamw"}) {
-    const TrainOptions options{.sizes = {31, 45, 10}, .activation = "gelu", .optimizer = optimizer, .dropout = 0.1, .clip = 1.0, .dtype = DType::f64};
+    const TrainOptions options{.sizes = {31, 45, 10},
+        .activation = "gelu",
+        .optimizer = optimizer,
+        .dropout = 0.1,
+        .clip = 1.0,
+        .dtype = DType::f64};
     std::vector<double> curves[2];
     for (const bool fused : {false, true}) {
       manual_seed(3);
@@ -133,7 +149,8 @@ TEST(Step, FreeRunningInDoubleStaysTogether) {
         curves[fused].push_back(mean(loss).item());
       }
     }
-    for (int i = 0; i < 100; ++i) EXPECT_NEAR(curves[0][i], curves[1][i], 1e-8) << optimizer << " step " << i;
+    for (int i = 0; i < 100; ++i)
+      EXPECT_NEAR(curves[0][i], curves[1][i], 1e-8) << optimizer << " step " << i;
   }
 }
 
@@ -251,8 +268,10 @@ TEST(Step, ChoicesOfAnEarlierRunAreTakenNotMeasuredAgain) {
   const Captured& c = capture_default(second, again, 8);
   EXPECT_EQ(again.choices(), options.choices);
   EXPECT_EQ(fused.choices().size(), 0u);
-  EXPECT_EQ(c.fused.groups.size() + 1, fused.captured()->fused.groups.size());  // all others are fused: nothing was timed
-  EXPECT_EQ(c.fused.graph.nodes.size(), fused.captured()->fused.graph.nodes.size() + static_cast<size_t>(group.launches_saved));
+  EXPECT_EQ(c.fused.groups.size() + 1,
+      fused.captured()->fused.groups.size());  // all others are fused: nothing was timed
+  EXPECT_EQ(c.fused.graph.nodes.size(),
+      fused.captured()->fused.graph.nodes.size() + static_cast<size_t>(group.launches_saved));
 }
 
 TEST(Step, EvaluationIsCapturedToo) {

@@ -15,7 +15,8 @@ inline constexpr Device kSimt{Device::Type::simt, 0};
 // "linear_act matmul ..": the names of a graph's ops in order.
 inline std::string ops_of(const capture::Graph& graph) {
   std::string names;
-  for (const capture::Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.op->text());
+  for (const capture::Node& node : graph.nodes)
+    names += cat(names.empty() ? "" : " ", node.op->text());
   return names;
 }
 
@@ -28,21 +29,26 @@ struct TrainOptions {
   Device device = kCpu;
 };
 
-// Model, optimizer and step function with their own state; two of them from equal options start equal.
+// Model, optimizer and step function with their own state; two of them from equal options start
+// equal.
 struct Training {
   nn::Mlp net;
   std::unique_ptr<nn::Optimizer> optimizer;
   TrainOptions options;
 
-  explicit Training(const TrainOptions& o = {}) : net(o.sizes, {.activation = o.activation, .dropout = o.dropout, .seed = 5}), options(o) {
+  explicit Training(const TrainOptions& o = {})
+      : net(o.sizes, {.activation = o.activation, .dropout = o.dropout, .seed = 5}), options(o) {
     if (o.dtype == DType::bf16) {
       net.enable_bf16();
     } else {
       net.to(o.dtype);
     }
     net.to(o.device);
-    if (o.optimizer == "sgd") optimizer = std::make_unique<nn::Sgd>(net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = o.momentum});
-    if (o.optimizer == "adam") optimizer = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.002});
+    if (o.optimizer == "sgd")
+      optimizer = std::make_unique<nn::Sgd>(
+          net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = o.momentum});
+    if (o.optimizer == "adam")
+      optimizer = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.002});
     if (o.optimizer == "adamw")
       optimizer =
           std::make_unique<nn::AdamW>(net.named_parameters(), nn::AdamWOptions{.lr = 0.002});
@@ -66,7 +72,8 @@ struct Training {
 
 inline Tensors batch_of(const TrainOptions& o, int64_t rows, uint64_t seed) {
   const Tensor x = sample_tensor({rows, o.sizes.front()}, seed, 0, 1);
-  return {cast(x, o.dtype).to(o.device), sample_labels(rows, o.sizes.back(), seed + 1).to(o.device)};
+  return {
+      cast(x, o.dtype).to(o.device), sample_labels(rows, o.sizes.back(), seed + 1).to(o.device)};
 }
 
 // max |a - b| over max |b|

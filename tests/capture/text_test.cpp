@@ -53,7 +53,8 @@ output "y0" %21
 )";
 
 // What the rules make of it, from %16 on.
-constexpr char kFused[] = R"(%16, %17 = linear_act(%0, %2, %3) f32[4, 5], u8[4, 16] keep=mask          # rule linear_act
+constexpr char kFused[] =
+    R"(%16, %17 = linear_act(%0, %2, %3) f32[4, 5], u8[4, 16] keep=mask          # rule linear_act
 %18 = linear(%16, %4, %5) f32[4, 3]
 %19, %20 = softmax_xent(%18, %1, %15) f32[4], f32[4, 3]                   # rule softmax_xent
 %21 = input_grad_act(%20, %4, %17) f32[4, 5] role=dgrad                   # rule input_grad_act
@@ -62,7 +63,8 @@ weight_grad_update(%20, %16, %4, %11, %12, -, %5, %13, %14, -, %8, %19, -) adam=
 output "y0" %19
 )";
 
-// All forms of memory: parameters in one storage with a view over both, a strided input, views of a result, an odd name.
+// All forms of memory: parameters in one storage with a view over both, a strided input, views of a
+// result, an odd name.
 constexpr char kLayouts[] = R"(sinter-graph 1
 %0 = input "x \x22\x0a\x5c" f32[6, 4] strides=[1,6]
 %1 = param "gate" f32[3, 4] in=s0
@@ -92,7 +94,9 @@ size_t count(std::string_view text, std::string_view part) {
 }
 // Begin and length of every token: a name in quotes, a word or number, or one other character.
 std::vector<std::pair<size_t, size_t>> tokens(std::string_view text) {
-  const auto word = [&](size_t i) { return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_' || text[i] == '.'; };
+  const auto word = [&](size_t i) {
+    return std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_' || text[i] == '.';
+  };
   std::vector<std::pair<size_t, size_t>> out;
   for (size_t i = 0; i < text.size(); i += out.empty() ? 0 : out.back().second) {
     while (i < text.size() && std::isspace(static_cast<unsigned char>(text[i]))) ++i;
@@ -112,7 +116,9 @@ std::string fault_of(std::string_view text) {
     return "";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), Error::Kind::data) << error.what() << "\nin:\n" << text;
-    EXPECT_TRUE(error.message().starts_with("graph: ") && error.message().find(": F line ") != std::string::npos) << error.what();
+    EXPECT_TRUE(error.message().starts_with("graph: ") &&
+                error.message().find(": F line ") != std::string::npos)
+        << error.what();
     return error.what();
   }
 }
@@ -141,13 +147,16 @@ TEST(GraphText, TrainingStepIsTheGoldenTextEagerAndFused) {
   const Graph recorded = SmallMlp().training_graph();
   EXPECT_EQ(dump(recorded), kEager);
   const std::string eager = kEager;
-  EXPECT_EQ(dump(rewrite(recorded, RuleSet("all"), Device::Type::cpu).graph), eager.substr(0, eager.find("%16 =")) + kFused);
+  EXPECT_EQ(dump(rewrite(recorded, RuleSet("all"), Device::Type::cpu).graph),
+      eager.substr(0, eager.find("%16 =")) + kFused);
 }
 
 TEST(GraphText, ParsesBackToTheSameText) {
   const Graph forward = SmallMlp().forward_graph(), training = SmallMlp().training_graph();
-  const Graph fused = rewrite(training, RuleSet("all,-weight_grad_update"), Device::Type::cpu).graph;
-  for (const std::string& text : {dump(forward), dump(training), dump(fused), std::string(kLayouts)}) {
+  const Graph fused =
+      rewrite(training, RuleSet("all,-weight_grad_update"), Device::Type::cpu).graph;
+  for (const std::string& text :
+      {dump(forward), dump(training), dump(fused), std::string(kLayouts)}) {
     const Graph again = parse(text, "F");
     EXPECT_NO_THROW(again.verify("parsing"));
     EXPECT_EQ(dump(again), without_comments(text));
@@ -155,7 +164,8 @@ TEST(GraphText, ParsesBackToTheSameText) {
   const Graph again = parse(dump(training), "F");
   EXPECT_EQ(again.gradients.size(), 4u);
   EXPECT_EQ(again.nodes.size(), training.nodes.size());
-  for (size_t n = 0; n < again.nodes.size(); ++n) EXPECT_EQ(again.nodes[n].attrs, training.nodes[n].attrs);
+  for (size_t n = 0; n < again.nodes.size(); ++n)
+    EXPECT_EQ(again.nodes[n].attrs, training.nodes[n].attrs);
 }
 
 TEST(GraphText, MemoryIsRestored) {
@@ -170,7 +180,8 @@ TEST(GraphText, MemoryIsRestored) {
 }
 
 TEST(GraphText, OffsetsCountFromTheFirstByteInUse) {
-  const Tensor whole = cast(sample_tensor({3, 4, 6}, 1), DType::f32), x = cast(sample_tensor({1, 4, 6}, 2), DType::f32);
+  const Tensor whole = cast(sample_tensor({3, 4, 6}, 1), DType::f32),
+               x = cast(sample_tensor({1, 4, 6}, 2), DType::f32);
   const Tensor middle = slice(whole, 0, 1, 2), last = slice(whole, 0, 2, 3);
   Recording recording({x});
   const Graph g = recording.finish({add(add(x, last), middle)}, {});
@@ -188,7 +199,8 @@ TEST(GraphText, EveryOpAndAttributeComesBack) {
   int seen = 0;
   for (const OpDef* op : all_ops()) {
     if (op->view) continue;
-    const std::string no_such = cat("sinter-graph 1\n%0 = input \"x\" f32[4]\n", op->text(), "(%0) no_such=1\noutput\n");
+    const std::string no_such =
+        cat("sinter-graph 1\n%0 = input \"x\" f32[4]\n", op->text(), "(%0) no_such=1\noutput\n");
     EXPECT_NE(fault_of(no_such).find("unknown attribute"), std::string::npos);
     if (!op->samples) continue;
     for (const Sample& sample : op->samples()) {
@@ -207,11 +219,11 @@ TEST(GraphText, EveryOpAndAttributeComesBack) {
         buffer.kind = Buffer::Kind::external;
         buffer.bytes = t.storage()->bytes();
         g.add_value({.buffer = g.add_buffer(buffer),
-                     .dtype = t.dtype(),
-                     .shape = t.shape(),
-                     .strides = t.strides(),
-                     .offset = t.offset(),
-                     .name = ""});
+            .dtype = t.dtype(),
+            .shape = t.shape(),
+            .strides = t.strides(),
+            .offset = t.offset(),
+            .name = ""});
       }
       for (const Tensor& t : op->infer ? op->infer(g.metas(node.in), node.attrs) : Tensors{})
         node.out.push_back(g.add_local(t.shape(), t.dtype(), kCpu));
@@ -256,7 +268,8 @@ TEST(GraphText, JunkInPlaceOfAnyTokenIsRefused) {
 }
 
 TEST(GraphText, RandomEditsGiveAGraphOrAnErrorOfKindData) {
-  const std::string seeds[] = {kEager, kLayouts, std::string(kEager).substr(0, std::string(kEager).find("%16 =")) + kFused};
+  const std::string seeds[] = {
+      kEager, kLayouts, std::string(kEager).substr(0, std::string(kEager).find("%16 =")) + kFused};
   constexpr char kBytes[] = "0123456789%,()[]=-_\". #\nabefilmnrstux\xff\\";
   int accepted = 0;
   for (uint64_t round = 0; round < 3000; ++round) {
@@ -267,17 +280,10 @@ TEST(GraphText, RandomEditsGiveAGraphOrAnErrorOfKindData) {
       const size_t at = draw(text.size());
       const char byte = kBytes[draw(sizeof kBytes - 1)];
       switch (draw(4)) {
-        case 0:
-          text[at] = byte;
-          break;
-        case 1:
-          text.insert(at, 1, byte);
-          break;
-        case 2:
-          text.erase(at, 1 + draw(4));
-          break;
-        default:
-          text.insert(at, text.substr(draw(text.size()), draw(30)));
+        case 0: text[at] = byte; break;
+        case 1: text.insert(at, 1, byte); break;
+        case 2: text.erase(at, 1 + draw(4)); break;
+        default: text.insert(at, text.substr(draw(text.size()), draw(30)));
       }
     }
     if (!fault_of(text).empty()) continue;
@@ -289,34 +295,44 @@ TEST(GraphText, RandomEditsGiveAGraphOrAnErrorOfKindData) {
 }
 
 TEST(GraphText, MessagesNameLineTokenAndCure) {
-  const std::string head = "sinter-graph 1\n%0 = input \"x\" f32[4, 6]\n%1 = param \"w\" f32[5, 6]\n";
+  const std::string head =
+      "sinter-graph 1\n%0 = input \"x\" f32[4, 6]\n%1 = param \"w\" f32[5, 6]\n";
   const std::pair<std::string, std::vector<std::string>> cases[] = {
       {"", {"not a graph file", "it is empty"}},
       {"<!DOCTYPE html>\n", {"not a graph file", "line 1", "sinter-graph 1"}},
       {"sinter-graph 2\noutput\n", {"another version", "line 1", "sinter-graph 2", "reads 1"}},
-      {head + "%2 = linear_atc(%0, %1, -) f32[4, 5]\n", {"unknown op", "line 4", "linear_atc, nearest is linear_act"}},
-      {head + "%2 = relu(%0) f32[4, 6] maks=1\n", {"unknown attribute", "line 4", "maks of relu", "it has mask"}},
+      {head + "%2 = linear_atc(%0, %1, -) f32[4, 5]\n",
+          {"unknown op", "line 4", "linear_atc, nearest is linear_act"}},
+      {head + "%2 = relu(%0) f32[4, 6] maks=1\n",
+          {"unknown attribute", "line 4", "maks of relu", "it has mask"}},
       {head + "%2 = relu(%0) f32[4, 6] mask=2\n", {"not a value of mask", "line 4", "2"}},
       {head + "%2 = relu(%0) f32[4, 6] role=wgard\n", {"not a value of role", "wgard"}},
-      {head + "%2 = nll_backward(%0, %1) f32[4] classes=281474976710657\n", {"classes out of range"}},
+      {head + "%2 = nll_backward(%0, %1) f32[4] classes=281474976710657\n",
+          {"classes out of range"}},
       {head + "%2 = relu(%7) f32[4, 6]\n", {"undefined value", "line 4", "%7"}},
       {head + "%1 = relu(%0) f32[4, 6]\n", {"defined twice", "line 4", "%1"}},
       {head + "%2 = param \"w\" f32[5, 6]\n", {"given twice", "w"}},
-      {head + "%2 = linear(%0, %1, -) f32[4, 6]\n", {"results do not fit", "linear gives f32[4, 5], found f32[4, 6]"}},
+      {head + "%2 = linear(%0, %1, -) f32[4, 6]\n",
+          {"results do not fit", "linear gives f32[4, 5], found f32[4, 6]"}},
       {head + "%2 = linear(%1, %0) f64[5, 4]\n", {"results do not fit", "found f64[5, 4]"}},
-      {head + "%2, %3 = relu(%0) f32[4, 6], u8[4, 16]\n", {"results do not fit", "relu gives 1, found 2"}},
+      {head + "%2, %3 = relu(%0) f32[4, 6], u8[4, 16]\n",
+          {"results do not fit", "relu gives 1, found 2"}},
       {head + "%2 = matmul(%0, %1) f32[4, 5]\n", {"operands do not fit", "inner sizes differ"}},
       {head + "%2 = relu() f32[4, 6]\n", {"operands do not fit", "relu takes 1..1, found 0"}},
       {head + "%2 = relu(-) f32[4, 6]\n", {"operands do not fit", "must not be absent"}},
       {head + "%2 = reshape(%0) f32[24]\n", {"a view op", "reshape", "view(%n)"}},
       {head + "%2 = view(%0) f32[5, 6]\n", {"view out of range", "120 of 96"}},
-      {head + "%2 = view(%0) f32[6, 4] strides=[1,6]\n%3 = relu(%2) f32[6, 4]\n", {"line 5", "must be dense"}},
-      {head + "%2 = const 1 f32[4, 6]\naccumulate(%2, %0)\n", {"line 5", "changes operand 0, which is a constant"}},
+      {head + "%2 = view(%0) f32[6, 4] strides=[1,6]\n%3 = relu(%2) f32[6, 4]\n",
+          {"line 5", "must be dense"}},
+      {head + "%2 = const 1 f32[4, 6]\naccumulate(%2, %0)\n",
+          {"line 5", "changes operand 0, which is a constant"}},
       {head + "%2 = const 1 i32[4]\n", {"unknown element type", "i32"}},
       {head + "%2 = input \"y\" f16[4]\n", {"unknown element type", "f16", "bf16"}},
       {head + "%2 = input \"y\" f32[1,1,1,1,1,1,1,1,1]\n", {"too many dims", "8"}},
       {head + "%2 = input \"y\" f32[281474976710656, 2]\n", {"shape too large", "2^48"}},
-      {head + "%2 = input \"y\" f32[2, 2] strides=[281474976710656,281474976710656] offset=281474976710656\n", {"layout too large"}},
+      {head + "%2 = input \"y\" f32[2, 2] strides=[281474976710656,281474976710656] "
+              "offset=281474976710656\n",
+          {"layout too large"}},
       {head + "%2 = input \"y\" f32[2] in=s0\n", {"line 4", "only parameters share"}},
       {head + "gradient %0 %0\n", {"not a parameter", "line 4"}},
       {head + "output \"y\" %0\n%2 = relu(%0) f32[4, 6]\n", {"line 5", "after the output line"}},
@@ -326,7 +342,9 @@ TEST(GraphText, MessagesNameLineTokenAndCure) {
   for (const auto& [text, parts] : cases) {
     const std::string message = fault_of(text);
     for (const std::string& part : parts)
-      EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message << "\nin:\n" << text;
+      EXPECT_NE(message.find(part), std::string::npos)
+          << "wanted: " << part << "\nfound: " << message << "\nin:\n"
+          << text;
   }
   EXPECT_NE(fault_of(std::string(kMaxGraphBytes + 1, '#')).find("too large"), std::string::npos);
 }
@@ -341,12 +359,15 @@ TEST(GraphText, PictureIsBalancedAndShowsWhatAGroupStandsFor) {
     // Every edge joins two nodes that have a line of their own.
     for (size_t at = 0; (at = dot.find(" -> ", at)) != std::string::npos; at += 4) {
       const size_t begin = dot.rfind(' ', at - 1) + 1, end = dot.find(' ', at + 4);
-      for (const std::string& node : {dot.substr(begin, at - begin), dot.substr(at + 4, end - at - 4)}) {
-        EXPECT_NE(dot.find("  " + node + " ["), std::string::npos) << dot.substr(begin, end - begin);
+      for (const std::string& node :
+          {dot.substr(begin, at - begin), dot.substr(at + 4, end - at - 4)}) {
+        EXPECT_NE(dot.find("  " + node + " ["), std::string::npos)
+            << dot.substr(begin, end - begin);
       }
     }
   }
-  for (const auto& [op, n] : {std::pair("linear", 2u), {"matmul", 3u}, {"adam_update", 4u}, {"nll", 1u}}) {
+  for (const auto& [op, n] :
+      {std::pair("linear", 2u), {"matmul", 3u}, {"adam_update", 4u}, {"nll", 1u}}) {
     EXPECT_EQ(count(dump_dot(recorded), cat("[label=\"", op, "\"];")), n);
   }
   EXPECT_EQ(count(dump_dot(recorded), "subgraph"), 0u);

@@ -34,7 +34,7 @@ TEST(TiedWeights, AReplayTrainsThemAsEagerDoes) {
       return loss;
     };
     Step step([&](const Tensors& in) { return Tensors{train(fused, fused_adam, in[0])}; },
-              {.rules = RuleSet(rules), .parameters = nn::parameter_visitor(fused)});
+        {.rules = RuleSet(rules), .parameters = nn::parameter_visitor(fused)});
     Tensor x = Tensor::empty({7, 12});
     nn::init::Stream stream{5, 1};
     nn::init::uniform(x, -1, 1, stream);

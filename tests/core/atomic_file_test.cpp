@@ -1,4 +1,5 @@
-// AtomicFile: whichever system call of a save fails, the old or the new file is there and no temporary; the order of the calls.
+// AtomicFile: whichever system call of a save fails, the old or the new file is there and no
+// temporary; the order of the calls.
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
@@ -20,7 +21,8 @@ std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 size_t entries(const std::string& folder) {
-  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  return static_cast<size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
 // The system's calls, of which the k-th fails; their names are noted.
@@ -35,8 +37,11 @@ constexpr FileCalls kFaulty{
     [](const char* path, int flags, mode_t mode) {
       return fails(flags & O_DIRECTORY ? "open_folder" : "open") ? -1 : ::open(path, flags, mode);
     },
-    [](int fd, const void* bytes, size_t n) { return fails("write") ? ssize_t{-1} : ::write(fd, bytes, std::min<size_t>(n, 5)); },
-    [](int fd) { return fails("fsync") ? -1 : ::fsync(fd); }, [](int fd) { return ::close(fd) != 0 || fails("close") ? -1 : 0; },
+    [](int fd, const void* bytes, size_t n) {
+      return fails("write") ? ssize_t{-1} : ::write(fd, bytes, std::min<size_t>(n, 5));
+    },
+    [](int fd) { return fails("fsync") ? -1 : ::fsync(fd); },
+    [](int fd) { return ::close(fd) != 0 || fails("close") ? -1 : 0; },
     [](const char* from, const char* to) { return fails("rename") ? -1 : ::rename(from, to); }};
 
 void save(const std::string& path, int fail_at) {
@@ -49,7 +54,8 @@ void save(const std::string& path, int fail_at) {
 TEST(AtomicFile, WritesThenSyncsThenRenamesThenSyncsTheFolder) {
   const test::TempDir dir;
   save(dir.file("a"), 0);
-  EXPECT_EQ(g_order, "open write write write fsync close rename open_folder fsync close");  // short writes go on
+  EXPECT_EQ(g_order,
+      "open write write write fsync close rename open_folder fsync close");  // short writes go on
   EXPECT_EQ(content(dir.file("a")), "new content");
   EXPECT_EQ(entries(dir.path()), 1u);
 }
@@ -59,8 +65,9 @@ TEST(AtomicFile, AnyFailureLeavesTheOldOrTheNewFile) {
     const test::TempDir dir;
     dir.write("a", test::bytes_of("old"));
     expect_error(Error::Kind::checkpoint,
-                 {"checkpoint: cannot write: " + dir.file("a"), "No space left on device", k <= 7 ? "intact" : "in place"},
-                 [&] { save(dir.file("a"), k); });
+        {"checkpoint: cannot write: " + dir.file("a"), "No space left on device",
+            k <= 7 ? "intact" : "in place"},
+        [&] { save(dir.file("a"), k); });
     EXPECT_EQ(content(dir.file("a")), k <= 7 ? "old" : "new content") << k;
     EXPECT_EQ(entries(dir.path()), 1u) << k;
   }
@@ -70,11 +77,13 @@ TEST(AtomicFile, WithoutCommitNothingStays) {
   const test::TempDir dir;
   { AtomicFile(dir.file("a")).write("half"); }
   EXPECT_EQ(entries(dir.path()), 0u);
-  expect_error(Error::Kind::checkpoint, {"No such file", dir.file("none/a")}, [&] { write_file(dir.file("none/a"), "x"); });
+  expect_error(Error::Kind::checkpoint, {"No such file", dir.file("none/a")},
+      [&] { write_file(dir.file("none/a"), "x"); });
 }
 
 TEST(AtomicFile, ANameThatIsNoneIsTold) {
-  expect_error(Error::Kind::checkpoint, {"cannot write", "Invalid argument"}, [] { write_file("", "x"); });
+  expect_error(
+      Error::Kind::checkpoint, {"cannot write", "Invalid argument"}, [] { write_file("", "x"); });
   EXPECT_EQ(shown(""), "");
   EXPECT_EQ(shown("/a/../b\n"), "/b\\x0a");
 }

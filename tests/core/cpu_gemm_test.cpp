@@ -25,9 +25,11 @@ struct Restore {
 
 struct Way {
   const char* name;
-  bool (*run)(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);  // false: not for this product
+  bool (*run)(const Gemm& desc, const void* a, const void* b, const void* bias,
+      void* c);  // false: not for this product
 };
-bool by_backend(GemmBackend backend, const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+bool by_backend(GemmBackend backend, const Gemm& desc, const void* a, const void* b,
+    const void* bias, void* c) {
   const Restore restore;
   set_gemm_backend(backend);
   gemm(desc, a, b, bias, c);
@@ -35,21 +37,25 @@ bool by_backend(GemmBackend backend, const Gemm& desc, const void* a, const void
 }
 const Way kWays[] = {
     {"eigen backend", [](auto... args) { return by_backend(GemmBackend::eigen, args...); }},
-    {"onednn backend", [](auto... args) { return has_onednn() && by_backend(GemmBackend::onednn, args...); }},
-    {"onednn itself", [](const Gemm& d, const void* a, const void* b, const void* bias,
-                         void* c) { return d.k > 0 && d.in != DType::f64 && detail::gemm_onednn(d, a, b, bias, c); }},
+    {"onednn backend",
+        [](auto... args) { return has_onednn() && by_backend(GemmBackend::onednn, args...); }},
+    {"onednn itself",
+        [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+          return d.k > 0 && d.in != DType::f64 && detail::gemm_onednn(d, a, b, bias, c);
+        }},
     {"own kernels",
-     [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
-       if (d.in != DType::f32 || (d.trans_a && d.trans_b) || d.k == 0) return false;
-       detail::gemm_small(d, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<const float*>(bias),
-                          static_cast<float*>(c));
-       return true;
-     }},
+        [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+          if (d.in != DType::f32 || (d.trans_a && d.trans_b) || d.k == 0) return false;
+          detail::gemm_small(d, static_cast<const float*>(a), static_cast<const float*>(b),
+              static_cast<const float*>(bias), static_cast<float*>(c));
+          return true;
+        }},
 };
 
 std::string describe(const Gemm& d) {
-  return cat(name_of(d.in), " -> ", name_of(d.out), " m ", d.m, " n ", d.n, " k ", d.k, d.trans_a ? " A^T" : "", d.trans_b ? " B^T" : "",
-             " ld ", d.lda, " ", d.ldb, " ", d.ldc, d.accumulate ? " accumulate" : "");
+  return cat(name_of(d.in), " -> ", name_of(d.out), " m ", d.m, " n ", d.n, " k ", d.k,
+      d.trans_a ? " A^T" : "", d.trans_b ? " B^T" : "", " ld ", d.lda, " ", d.ldb, " ", d.ldc,
+      d.accumulate ? " accumulate" : "");
 }
 
 template <class T>
@@ -67,12 +73,13 @@ Gemm make(int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b, int64_t p
   return d;
 }
 
-// Every element within 4 sqrt(k + 2) u S + 2 u_out |y| of the product in f64 (S: the sum of the k + 2 terms' absolute values); nothing
-// written beside C.
+// Every element within 4 sqrt(k + 2) u S + 2 u_out |y| of the product in f64 (S: the sum of the k +
+// 2 terms' absolute values); nothing written beside C.
 template <class In, class Out>
 void check(Gemm d, bool with_bias) {
   d.in = d.bias = dtype_of<In>, d.out = dtype_of<Out>;
-  const auto a = random_values<In>((d.trans_a ? d.k : d.m) * d.lda, 1), b = random_values<In>((d.trans_b ? d.n : d.k) * d.ldb, 2);
+  const auto a = random_values<In>((d.trans_a ? d.k : d.m) * d.lda, 1),
+             b = random_values<In>((d.trans_b ? d.n : d.k) * d.ldb, 2);
   const auto bias = random_values<In>(d.n, 3);
   const auto start = random_values<Out>(d.m * d.ldc, 4);
   std::vector<double> exact(d.m * d.n), scale(d.m * d.n);
@@ -83,7 +90,8 @@ void check(Gemm d, bool with_bias) {
       if (with_bias) add(bias[j]);
       if (d.accumulate) add(start[i * d.ldc + j]);
       for (int64_t p = 0; p < d.k; ++p)
-        add(double(a[d.trans_a ? p * d.lda + i : i * d.lda + p]) * double(b[d.trans_b ? j * d.ldb + p : p * d.ldb + j]));
+        add(double(a[d.trans_a ? p * d.lda + i : i * d.lda + p]) *
+            double(b[d.trans_b ? j * d.ldb + p : p * d.ldb + j]));
       exact[i * d.n + j] = sum, scale[i * d.n + j] = magnitude;
     }
   }
@@ -96,20 +104,23 @@ void check(Gemm d, bool with_bias) {
       for (int64_t j = 0; j < d.ldc; ++j) {
         const double got = c[i * d.ldc + j];
         if (j >= d.n) {
-          ASSERT_EQ(got, double(start[i * d.ldc + j])) << way.name << " " << describe(d) << " wrote beside C at " << i << ", " << j;
+          ASSERT_EQ(got, double(start[i * d.ldc + j]))
+              << way.name << " " << describe(d) << " wrote beside C at " << i << ", " << j;
           continue;
         }
         const double want = exact[i * d.n + j];
-        const double bound = 4 * std::sqrt(d.k + 2.0) * u * scale[i * d.n + j] + 2 * u_out * std::fabs(want);
-        ASSERT_NEAR(got, want, bound) << way.name << " " << describe(d) << (with_bias ? " bias" : "") << " at " << i << ", " << j;
+        const double bound =
+            4 * std::sqrt(d.k + 2.0) * u * scale[i * d.n + j] + 2 * u_out * std::fabs(want);
+        ASSERT_NEAR(got, want, bound) << way.name << " " << describe(d)
+                                      << (with_bias ? " bias" : "") << " at " << i << ", " << j;
       }
     }
   }
 }
 
-constexpr int64_t kShapes[][3] = {{1, 1, 1},     {1, 7, 3},    {5, 1, 9},    {2, 3, 17},   {6, 64, 1},   {7, 65, 2},
-                                  {13, 10, 128}, {1, 256, 61}, {16, 33, 64}, {17, 4, 100}, {33, 31, 33}, {12, 80, 16},
-                                  {3, 130, 47},  {70, 6, 300}, {64, 64, 64}, {37, 53, 129}};
+constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {2, 3, 17}, {6, 64, 1},
+    {7, 65, 2}, {13, 10, 128}, {1, 256, 61}, {16, 33, 64}, {17, 4, 100}, {33, 31, 33}, {12, 80, 16},
+    {3, 130, 47}, {70, 6, 300}, {64, 64, 64}, {37, 53, 129}};
 
 template <class In, class Out>
 void check_all() {
@@ -126,14 +137,16 @@ void check_all() {
   }
 }
 
-// Beyond 2^29 products with a long side another kernel of oneDNN may run: some elements of C, by the same bound as check().
+// Beyond 2^29 products with a long side another kernel of oneDNN may run: some elements of C, by
+// the same bound as check().
 TEST(CpuGemm, LargeProducts) {
   constexpr int64_t kSide = 3072, kInner = 59;
   for (const bool trans_a : {false, true}) {
     for (const bool accumulate : {false, true}) {
       Gemm d = make(kSide, kSide, kInner, trans_a, false, 1);
       d.accumulate = accumulate;
-      const auto a = random_values<float>((trans_a ? kInner : kSide) * d.lda, 1), b = random_values<float>(kInner * d.ldb, 2);
+      const auto a = random_values<float>((trans_a ? kInner : kSide) * d.lda, 1),
+                 b = random_values<float>(kInner * d.ldb, 2);
       std::vector<float> c(kSide * d.ldc, 0.5f);
       gemm(d, a.data(), b.data(), nullptr, c.data());
       for (int64_t i = 0; i < kSide; i += 61) {
@@ -143,7 +156,8 @@ TEST(CpuGemm, LargeProducts) {
           const double term = double{a[trans_a ? p * d.lda + i : i * d.lda + p]} * b[p * d.ldb + j];
           y += term, scale += std::abs(term);
         }
-        ASSERT_NEAR(c[i * d.ldc + j], y, (4 * std::sqrt(kInner + 2) * scale + 2 * std::abs(y)) * 0x1p-24)
+        ASSERT_NEAR(
+            c[i * d.ldc + j], y, (4 * std::sqrt(kInner + 2) * scale + 2 * std::abs(y)) * 0x1p-24)
             << describe(d) << " at " << i << ", " << j;
         ASSERT_EQ(c[i * d.ldc + kSide], 0.5f) << "written beside C";
       }
@@ -197,7 +211,8 @@ TEST(CpuGemm, EmptySum) {
     d.accumulate = accumulate;
     std::vector<float> c(6, 10.0f);
     gemm(d, nullptr, nullptr, bias.data(), c.data());
-    EXPECT_EQ(c, accumulate ? (std::vector<float>{11, 12, 13, 11, 12, 13}) : (std::vector<float>{1, 2, 3, 1, 2, 3}));
+    EXPECT_EQ(c, accumulate ? (std::vector<float>{11, 12, 13, 11, 12, 13})
+                            : (std::vector<float>{1, 2, 3, 1, 2, 3}));
     std::fill(c.begin(), c.end(), 10.0f);
     gemm(d, nullptr, nullptr, nullptr, c.data());
     EXPECT_EQ(c, std::vector<float>(6, accumulate ? 10.0f : 0.0f));
@@ -215,13 +230,17 @@ TEST(CpuGemm, EmptyResultTouchesNothing) {
 }
 
 TEST(CpuGemm, NanAndInfPropagate) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
   for (int trans = 0; trans < 4; ++trans) {
     const Gemm d = make(9, 21, 19, trans & 1, trans & 2);
     std::vector<float> a(9 * 19, 1.0f), b(19 * 21, 1.0f);
-    const auto at = [&](int64_t i, int64_t p) -> float& { return a[d.trans_a ? p * d.lda + i : i * d.lda + p]; };
+    const auto at = [&](int64_t i, int64_t p) -> float& {
+      return a[d.trans_a ? p * d.lda + i : i * d.lda + p];
+    };
     at(1, 18) = nan, at(2, 3) = inf, at(3, 5) = inf;
-    for (int64_t j = 0; j < d.n; ++j) b[d.trans_b ? j * d.ldb + 5 : 5 * d.ldb + j] = 0.0f;  // inf * 0
+    for (int64_t j = 0; j < d.n; ++j)
+      b[d.trans_b ? j * d.ldb + 5 : 5 * d.ldb + j] = 0.0f;  // inf * 0
     for (const Way& way : kWays) {
       std::vector<float> c(9 * 21, nan);  // what was there does not count
       if (!way.run(d, a.data(), b.data(), nullptr, c.data())) continue;
@@ -252,14 +271,16 @@ TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
-// Each thread has its own primitives; more shapes than the cache keeps; another number of threads is another plan.
+// Each thread has its own primitives; more shapes than the cache keeps; another number of threads
+// is another plan.
 TEST(CpuGemm, OneDnnCacheServesThreadsAndForgets) {
   if (!has_onednn()) GTEST_SKIP() << "built without oneDNN";
   const Restore restore;
   const auto ones = std::vector<float>(400 * 20, 1.0f);
   const auto sum_of = [&](int64_t k) {
     std::vector<float> c(20 * 20);
-    EXPECT_TRUE(detail::gemm_onednn(make(20, 20, k, false, false), ones.data(), ones.data(), nullptr, c.data()));
+    EXPECT_TRUE(detail::gemm_onednn(
+        make(20, 20, k, false, false), ones.data(), ones.data(), nullptr, c.data()));
     return std::count(c.begin(), c.end(), static_cast<float>(k)) == 400;
   };
   for (int64_t k = 1; k <= 270; ++k) EXPECT_TRUE(sum_of(k)) << k;
@@ -279,7 +300,8 @@ TEST(CpuGemm, InsideParallelForEachProductIsSerial) {
   const auto ones = std::vector<float>(200 * 200, 1.0f);
   std::vector<std::vector<float>> c(4, std::vector<float>(200 * 200));
   parallel_for(4, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) gemm(make(200, 200, 200, false, true), ones.data(), ones.data(), nullptr, c[i].data());
+    for (int64_t i = begin; i < end; ++i)
+      gemm(make(200, 200, 200, false, true), ones.data(), ones.data(), nullptr, c[i].data());
   });
   for (const auto& product : c) EXPECT_EQ(product, std::vector<float>(200 * 200, 200.0f));
 }

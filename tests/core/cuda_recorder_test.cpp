@@ -1,4 +1,5 @@
-// The CUDA device on a toolkit without a card: messages, streams, memory, graphs, and every call failing in turn.
+// The CUDA device on a toolkit without a card: messages, streams, memory, graphs, and every call
+// failing in turn.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -38,7 +39,8 @@ const char kernel_a = 0, kernel_b = 0;  // addresses that stand for kernels
 
 void launch_named(const char* name, const void* kernel = &kernel_a, size_t shared_bytes = 0) {
   void* none[] = {nullptr};
-  launch(kernel, {.kernel = name, .grid = {2, 1, 1}, .block = 64, .shared_bytes = shared_bytes}, none);
+  launch(
+      kernel, {.kernel = name, .grid = {2, 1, 1}, .block = 64, .shared_bytes = shared_bytes}, none);
 }
 
 // Memory that goes back at the end.
@@ -57,29 +59,39 @@ TEST(CudaRecorder, MachinesThatCannot) {
     recorder.set(machine);
     return message_of([&] { check_device(device); });
   };
-  EXPECT_EQ(refusal({.driver = 0}, 0), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
-  EXPECT_EQ(refusal({.driver = 12020}, 0), cat("cuda: the driver is too old: it is for CUDA 12.2, this build needs ", CUDART_VERSION / 1000,
-                                               ".", CUDART_VERSION % 1000 / 10, " (cudaGetDeviceCount says 35)"));
-  EXPECT_EQ(refusal({.cards = 0}, 0), "cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says 100)");
+  EXPECT_EQ(
+      refusal({.driver = 0}, 0), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  EXPECT_EQ(refusal({.driver = 12020}, 0),
+      cat("cuda: the driver is too old: it is for CUDA 12.2, this build needs ",
+          CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10, " (cudaGetDeviceCount says 35)"));
+  EXPECT_EQ(refusal({.cards = 0}, 0),
+      "cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says 100)");
   EXPECT_EQ(refusal({.cards = 2}, 2), "cuda:2: no such card: there are 2; allowed cuda:0..cuda:1");
-  EXPECT_EQ(refusal({.capability = 75}, 0), "cuda:0: no code for this card: its compute capability is 7.5, this build needs 8.0 or newer");
+  EXPECT_EQ(refusal({.capability = 75}, 0),
+      "cuda:0: no code for this card: its compute capability is 7.5, this build needs 8.0 or "
+      "newer");
   EXPECT_EQ(refusal({.capability = 80}, 0), "");
 
   Recorder recorder;
   recorder.set({.driver = 0});
   EXPECT_EQ(device_count(), 0);
-  EXPECT_EQ(message_of([] { Block(64); }), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  EXPECT_EQ(message_of([] { Block(64); }),
+      "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
   recorder.set({.cards = 2});
   EXPECT_EQ(device_count(), 2);
-  EXPECT_EQ(message_of([] { allocator(1); }), "cuda:1: a process uses one card, and it uses cuda:0 already");
+  EXPECT_EQ(message_of([] { allocator(1); }),
+      "cuda:1: a process uses one card, and it uses cuda:0 already");
 }
 
 TEST(CudaRecorder, TheRealLibraryWithoutADriver) {
   int driver = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0) GTEST_SKIP() << "there is a driver";
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0)
+    GTEST_SKIP() << "there is a driver";
   EXPECT_EQ(device_count(), 0);
-  EXPECT_EQ(message_of([] { check_device(0); }), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
-  EXPECT_EQ(message_of([] { allocator(0).allocate(64); }), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  EXPECT_EQ(message_of([] { check_device(0); }),
+      "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
+  EXPECT_EQ(message_of([] { allocator(0).allocate(64); }),
+      "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
 }
 
 TEST(CudaRecorder, OutOfMemory) {
@@ -87,7 +99,8 @@ TEST(CudaRecorder, OutOfMemory) {
   recorder.set({.memory = size_t{8} << 30});
   {
     const Block held(size_t{5} << 30);
-    EXPECT_EQ(message_of([] { Block(size_t{4} << 30); }), "cuda: out of memory asking 4096 MiB; 5 of 8 GiB in use (ours 5)");
+    EXPECT_EQ(message_of([] { Block(size_t{4} << 30); }),
+        "cuda: out of memory asking 4096 MiB; 5 of 8 GiB in use (ours 5)");
     { const Block cached(size_t{2} << 30); }
     const Block fits(size_t{5} << 29);  // cached memory of another size goes first
     EXPECT_EQ(recorder.count("cudaFree"), 1);
@@ -102,30 +115,35 @@ TEST(CudaRecorder, LaunchesAndFaults) {
   EXPECT_EQ(recorder.executed(), (std::vector<std::string>{"softmax<float>"}));
   recorder.fail("cudaLaunchKernelExC", 1, cudaErrorInvalidConfiguration);
   EXPECT_EQ(message_of([] { launch_named("softmax<float>"); }),
-            "softmax<float>: the call failed: invalid configuration argument (cudaLaunchKernelExC says 9)");
+      "softmax<float>: the call failed: invalid configuration argument (cudaLaunchKernelExC says "
+      "9)");
   recorder.fail("cudaLaunchKernelExC", 1, cudaErrorNoKernelImageForDevice);
   EXPECT_EQ(message_of([] { launch_named("relu<float>"); }),
-            "relu<float>: no code for this card: no kernel image is available for execution on the device (cudaLaunchKernelExC says 209)");
+      "relu<float>: no code for this card: no kernel image is available for execution on the "
+      "device (cudaLaunchKernelExC says 209)");
   recorder.fail("cudaStreamSynchronize", 1, cudaErrorIllegalAddress);
   EXPECT_EQ(message_of([] { synchronize(); }),
-            "cuda: a kernel failed: an illegal memory access was encountered (cudaStreamSynchronize says 700); launched last: relu<float>");
+      "cuda: a kernel failed: an illegal memory access was encountered (cudaStreamSynchronize says "
+      "700); launched last: relu<float>");
   synchronize();
 
   auto* flag = static_cast<uint32_t*>(Recorder::host(fault_flag()));
   *flag = 1;
-  EXPECT_EQ(message_of([] { synchronize(); }), "cuda: label out of range: met by a kernel since the last wait; launched last: relu<float>");
+  EXPECT_EQ(message_of([] { synchronize(); }),
+      "cuda: label out of range: met by a kernel since the last wait; launched last: relu<float>");
   synchronize();  // told once
   *flag = 2;
   float value = 0;
   const Block block(4);
   EXPECT_EQ(message_of([&] { copy_to_host(&value, block.at, 4); }),
-            "cuda: index out of range: met by a kernel since the last wait; launched last: relu<float>");
+      "cuda: index out of range: met by a kernel since the last wait; launched last: relu<float>");
 
   recorder.clear_log();
   launch_named("big", &kernel_b, 100 << 10);
   launch_named("big", &kernel_b, 60 << 10);
   launch_named("big", &kernel_b, 200 << 10);
-  EXPECT_EQ(recorder.count("cudaFuncSetAttribute"), 2) << "asked for once per kernel, and again for more";
+  EXPECT_EQ(recorder.count("cudaFuncSetAttribute"), 2)
+      << "asked for once per kernel, and again for more";
 }
 
 TEST(CudaRecorder, Copies) {
@@ -141,7 +159,7 @@ TEST(CudaRecorder, Copies) {
   EXPECT_EQ(back, std::vector<char>(4096, 3));
   EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 2) << "only copies to the host wait";
   EXPECT_EQ(message_of([&] { copy_to_device(b.at, host.data(), 8192); }),
-            "cuda: the call failed: invalid argument (cudaMemcpyAsync says 1)");
+      "cuda: the call failed: invalid argument (cudaMemcpyAsync says 1)");
 }
 
 TEST(CudaRecorder, EachThreadHasItsStream) {
@@ -149,7 +167,9 @@ TEST(CudaRecorder, EachThreadHasItsStream) {
   const cudaStream_t mine = stream();
   cudaStream_t first = nullptr, second = nullptr;
   void* block = nullptr;
-  std::thread([&] { first = stream(), block = allocator(0).allocate(1 << 20), allocator(0).release(block, 1 << 20); }).join();
+  std::thread([&] {
+    first = stream(), block = allocator(0).allocate(1 << 20), allocator(0).release(block, 1 << 20);
+  }).join();
   std::thread([&] { second = stream(); }).join();
   EXPECT_NE(mine, first);
   EXPECT_EQ(first, second) << "a thread that ended leaves its stream";
@@ -197,10 +217,10 @@ TEST(CudaRecorder, Graph) {
     const std::vector<std::string> calls = recorder.calls();
     const auto begin = std::find(calls.begin(), calls.end(), "cudaStreamBeginCapture"),
                end = std::find(begin, calls.end(), "cudaStreamEndCapture");
-    EXPECT_EQ(
-        std::vector<std::string>(begin + 1, end),
-        (std::vector<std::string>{"cudaLaunchKernelExC", "cudaEventRecord", "cudaStreamWaitEvent", "cudaMemsetAsync", "cudaLaunchKernelExC",
-                                  "cudaEventRecord", "cudaLaunchKernelExC", "cudaStreamWaitEvent", "cudaLaunchKernelExC"}))
+    EXPECT_EQ(std::vector<std::string>(begin + 1, end),
+        (std::vector<std::string>{"cudaLaunchKernelExC", "cudaEventRecord", "cudaStreamWaitEvent",
+            "cudaMemsetAsync", "cudaLaunchKernelExC", "cudaEventRecord", "cudaLaunchKernelExC",
+            "cudaStreamWaitEvent", "cudaLaunchKernelExC"}))
         << "nothing is made, loaded or waited for inside a capture";
     ASSERT_EQ(recorder.graphs().size(), 1u);
     const Recorder::Graph nodes = recorder.graphs()[0];
@@ -214,11 +234,13 @@ TEST(CudaRecorder, Graph) {
 
     recorder.clear_log();
     graph->launch();
-    EXPECT_EQ(recorder.calls(), std::vector<std::string>{"cudaGraphLaunch"}) << "a replay is one call";
+    EXPECT_EQ(recorder.calls(), std::vector<std::string>{"cudaGraphLaunch"})
+        << "a replay is one call";
     EXPECT_NE(allocator(0).stats().live_bytes, 0) << "the graph keeps its scratch memory";
     std::string other;
     std::thread([&] { other = message_of([&] { graph->launch(); }); }).join();
-    EXPECT_EQ(other, "cuda: a captured step was run by another thread than the one that captured it");
+    EXPECT_EQ(
+        other, "cuda: a captured step was run by another thread than the one that captured it");
   }
   EXPECT_EQ(allocator(0).stats().live_bytes, 0);
   EXPECT_TRUE(recorder.leaks().empty());
@@ -233,10 +255,14 @@ TEST(CudaRecorder, NotInsideACapture) {
     builder.begin(Pass::capture);
     return message_of(f);
   };
-  EXPECT_EQ(inside([&] { copy_to_host(&value, block.at, 4); }), "cuda: a copy to the host inside a captured step");
-  EXPECT_EQ(inside([&] { copy_to_device(block.at, &value, 4); }), "cuda: a copy from the host inside a captured step");
+  EXPECT_EQ(inside([&] { copy_to_host(&value, block.at, 4); }),
+      "cuda: a copy to the host inside a captured step");
+  EXPECT_EQ(inside([&] { copy_to_device(block.at, &value, 4); }),
+      "cuda: a copy from the host inside a captured step");
   EXPECT_EQ(inside([&] { synchronize(); }), "cuda: waiting for the card inside a captured step");
-  EXPECT_EQ(inside([&] { Block(12345); }), "cuda: 14336 bytes asked from the card while a step is captured; the rehearsal asked for less");
+  EXPECT_EQ(inside([&] { Block(12345); }),
+      "cuda: 14336 bytes asked from the card while a step is captured; the rehearsal asked for "
+      "less");
   EXPECT_EQ(inside([&] { diamond(); }), "cuda: a step was captured inside another captured step");
   launch_named("after");  // the thread is out of its capture again
   EXPECT_EQ(recorder.executed().back(), "after");
@@ -246,16 +272,16 @@ TEST(CudaRecorder, NotInsideACapture) {
 TEST(CudaRecorder, AnUnjoinedBranch) {
   Recorder recorder;
   EXPECT_EQ(message_of([] {
-              GraphBuilder builder(1, true);
-              builder.begin(Pass::capture);
-              launch_named("a");
-              builder.record(0);
-              builder.switch_to(1);
-              builder.wait(0);
-              launch_named("b");
-              builder.end();
-            }),
-            "cuda: the call failed: capturing stream has unjoined work (cudaStreamEndCapture says 904)");
+    GraphBuilder builder(1, true);
+    builder.begin(Pass::capture);
+    launch_named("a");
+    builder.record(0);
+    builder.switch_to(1);
+    builder.wait(0);
+    launch_named("b");
+    builder.end();
+  }),
+      "cuda: the call failed: capturing stream has unjoined work (cudaStreamEndCapture says 904)");
   EXPECT_TRUE(recorder.leaks().empty());
 }
 
@@ -283,12 +309,14 @@ TEST(CudaRecorder, EveryCallFailsInTurn) {
     const std::vector<std::string> left = recorder.leaks();
     const std::string failed = recorder.failed();
     ASSERT_NE(failed, "") << "call " << n << " was not made";
-    EXPECT_TRUE(left.empty()) << "call " << n << ", " << failed << ", leaves " << (left.empty() ? "" : left[0]);
+    EXPECT_TRUE(left.empty()) << "call " << n << ", " << failed << ", leaves "
+                              << (left.empty() ? "" : left[0]);
     EXPECT_EQ(allocator(0).stats().live_bytes, 0) << failed;
-    const bool told =
-        failed.find("Destroy") == std::string::npos && failed.find("Free") == std::string::npos && failed != "cudaGetLastError";
+    const bool told = failed.find("Destroy") == std::string::npos &&
+                      failed.find("Free") == std::string::npos && failed != "cudaGetLastError";
     if (told) {
-      EXPECT_NE(message.find(failed + " says "), std::string::npos) << "call " << n << ", " << failed << ": " << message;
+      EXPECT_NE(message.find(failed + " says "), std::string::npos)
+          << "call " << n << ", " << failed << ": " << message;
     } else {
       EXPECT_EQ(message, "") << failed;
     }

@@ -25,11 +25,13 @@ const Function kFunctions[] = {
     {"erf", [](float x) { return math::erf(x); }, [](double x) { return std::erf(x); }},
 };
 
-// Distance of `value` from `exact` in units in the last place of a float near it; 0 where both round to the same inf, NaN or signed zero.
+// Distance of `value` from `exact` in units in the last place of a float near it; 0 where both
+// round to the same inf, NaN or signed zero.
 double ulps(float value, double exact) {
   const float rounded = static_cast<float>(exact);
   if (std::isnan(exact)) return std::isnan(value) ? 0.0 : 1e9;
-  if (std::isinf(rounded) || rounded == 0.0f) return value == rounded && std::signbit(value) == std::signbit(rounded) ? 0.0 : 1e9;
+  if (std::isinf(rounded) || rounded == 0.0f)
+    return value == rounded && std::signbit(value) == std::signbit(rounded) ? 0.0 : 1e9;
   int exponent;
   std::frexp(exact, &exponent);
   return std::fabs(value - exact) / std::ldexp(1.0, std::max(exponent - 24, -149));
@@ -51,10 +53,9 @@ TEST(Math, ErrorIsAtMostTwoUlpOverAllFloats) {
 
 TEST(Math, SpecialValues) {
   for (const Function& f : kFunctions) {
-    for (const float x : {0.0f,       -0.0f,      1.0f,        -1.0f,           kInf,    -kInf,    kNan,      -kNan,
-                          1e-45f,     -1e-45f,    1e-40f,      1.17549435e-38f, 3.4e38f, -3.4e38f, 88.72283f, 88.72284f,
-                          -87.33655f, -103.2789f, -103.97208f, -103.97209f,     0.6f,    0.9f,     4.0f,      9.01f,
-                          9.02f})
+    for (const float x : {0.0f, -0.0f, 1.0f, -1.0f, kInf, -kInf, kNan, -kNan, 1e-45f, -1e-45f,
+             1e-40f, 1.17549435e-38f, 3.4e38f, -3.4e38f, 88.72283f, 88.72284f, -87.33655f,
+             -103.2789f, -103.97208f, -103.97209f, 0.6f, 0.9f, 4.0f, 9.01f, 9.02f})
       EXPECT_LE(ulps(f.ours(x), f.oracle(x)), 2.0) << f.name << "(" << x << ") is " << f.ours(x);
   }
   EXPECT_TRUE(std::isnan(math::log(-1.0f)));

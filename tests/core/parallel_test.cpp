@@ -48,13 +48,19 @@ TEST_F(Parallel, SmallWorkStaysOnTheCaller) {
 TEST_F(Parallel, NestedCallsRunSerially) {
   set_num_threads(2);
   std::atomic<int> inner{0};
-  parallel_for(2, 1, [&](int64_t, int64_t) { parallel_for(10, 1, [&](int64_t begin, int64_t end) { inner += begin == 0 && end == 10; }); });
+  parallel_for(2, 1, [&](int64_t, int64_t) {
+    parallel_for(10, 1, [&](int64_t begin, int64_t end) { inner += begin == 0 && end == 10; });
+  });
   EXPECT_EQ(inner, 2);
 }
 
 TEST_F(Parallel, ExceptionsReachTheCaller) {
   set_num_threads(2);
-  EXPECT_THROW(parallel_for(2, 1, [](int64_t begin, int64_t) { if (begin == 1) throw std::runtime_error("here"); }), std::runtime_error);
+  EXPECT_THROW(parallel_for(2, 1,
+                   [](int64_t begin, int64_t) {
+                     if (begin == 1) throw std::runtime_error("here");
+                   }),
+      std::runtime_error);
   int64_t sum = 0;
   parallel_for(1, 1, [&](int64_t, int64_t) { sum = 1; });
   EXPECT_EQ(sum, 1);
@@ -62,7 +68,8 @@ TEST_F(Parallel, ExceptionsReachTheCaller) {
 }
 
 TEST_F(Parallel, ThreadsThatCannotStartLeaveTheirPartsToTheOthers) {
-  if (dlsym(RTLD_DEFAULT, "GOMP_parallel")) GTEST_SKIP() << "OpenMP ends the process where it cannot start a thread";
+  if (dlsym(RTLD_DEFAULT, "GOMP_parallel"))
+    GTEST_SKIP() << "OpenMP ends the process where it cannot start a thread";
   const auto sum_without_threads = [] {
     set_num_threads(3);
     const rlimit none{0, 0};
@@ -122,10 +129,13 @@ TEST_F(Quota, OfAContainerLiesOnTop) {
   EXPECT_EQ(cores(), 2);
 }
 
-// Known answers of Philox4x32-10: counter and key all zero, all ones (the vectors of the Random123 distribution).
+// Known answers of Philox4x32-10: counter and key all zero, all ones (the vectors of the Random123
+// distribution).
 TEST(Philox, KnownAnswers) {
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+      (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+      (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
 TEST(Philox, UniformsFillTheUnitInterval) {

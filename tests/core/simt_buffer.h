@@ -11,7 +11,9 @@ namespace sinter::SINTER_KERNEL_NS {
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(int64_t n) : n_(n), data_(static_cast<T*>(simt::allocator().allocate(static_cast<size_t>(n) * sizeof(T)))) {}
+  explicit Buffer(int64_t n)
+      : n_(n),
+        data_(static_cast<T*>(simt::allocator().allocate(static_cast<size_t>(n) * sizeof(T)))) {}
   // n values f(i)
   template <class F>
   Buffer(int64_t n, F&& f) : Buffer(n) {

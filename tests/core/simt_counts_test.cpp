@@ -11,8 +11,8 @@ namespace {
 using simt::Counters;
 using simt::Schedule;
 
-const Schedule kSchedules[] = {
-    {Schedule::Order::forward}, {Schedule::Order::reversed}, {Schedule::Order::one_warp_ahead, 5}, {Schedule::Order::shuffled, 7}};
+const Schedule kSchedules[] = {{Schedule::Order::forward}, {Schedule::Order::reversed},
+    {Schedule::Order::one_warp_ahead, 5}, {Schedule::Order::shuffled, 7}};
 
 // f queues kernels; what they did under every schedule is the same.
 template <class F>
@@ -41,8 +41,11 @@ SINTER_KERNEL copy_vec(In<float> x, Out<float> y) {
 
 TEST(SimtCountsTest, SectorsAndRequestsOfCopies) {
   Buffer<float> x(4096, [](int64_t i) { return i; }), y(1024);
-  const auto strided = [&](int stride) { return counted([&] { launch<copy_strided>(Grid{4}, 64, 0, x.in(), y.out(), stride); }); };
-  // 8 warps of 32 floats: 4 sectors a request if they lie side by side, 32 if 32 bytes or more apart.
+  const auto strided = [&](int stride) {
+    return counted([&] { launch<copy_strided>(Grid{4}, 64, 0, x.in(), y.out(), stride); });
+  };
+  // 8 warps of 32 floats: 4 sectors a request if they lie side by side, 32 if 32 bytes or more
+  // apart.
   const Counters dense = strided(1);
   EXPECT_EQ(dense.blocks, 4);
   EXPECT_EQ(dense.threads, 256);
@@ -82,30 +85,36 @@ TEST(SimtCountsTest, PadsRemoveBankConflicts) {
   Buffer<float> y(32);
   const auto run = [&](auto pad, bool wide) {
     return counted([&] {
-      launch<columns<decltype(pad)::value>>(Grid{1}, 32, sizeof(SharedTile<float, 32, 32, decltype(pad)::value>), y.out(), wide);
+      launch<columns<decltype(pad)::value>>(
+          Grid{1}, 32, sizeof(SharedTile<float, 32, 32, decltype(pad)::value>), y.out(), wide);
     });
   };
-  const Counters unpadded = run(std::integral_constant<int, 0>(), false), padded = run(std::integral_constant<int, 1>(), false);
+  const Counters unpadded = run(std::integral_constant<int, 0>(), false),
+                 padded = run(std::integral_constant<int, 1>(), false);
   EXPECT_EQ(unpadded.shared_accesses, 2);
   EXPECT_EQ(unpadded.bank_conflicts, 2 * 31);
   EXPECT_EQ(padded.shared_accesses, 2);
   EXPECT_EQ(padded.bank_conflicts, 0);
-  // 16 bytes a lane go by in four quarters of 8 lanes, each of 8 turns in the unpadded tile, of 1 in rows of 36 floats.
+  // 16 bytes a lane go by in four quarters of 8 lanes, each of 8 turns in the unpadded tile, of 1
+  // in rows of 36 floats.
   EXPECT_EQ(run(std::integral_constant<int, 0>(), true).bank_conflicts, 2 * 4 * 7);
   EXPECT_EQ(run(std::integral_constant<int, 4>(), true).bank_conflicts, 0);
 }
 
 TEST(SimtCountsTest, TiledGemm) {
-  constexpr int kM = 48, kN = 32, kK = 64, kBlocks = kM / kTile * kN / kTile, kSteps = kK / kTile, kWarps = 8;
-  Buffer<float> a(kM * kK, [](int64_t i) { return i % 3; }), b(kK * kN, [](int64_t i) { return i % 5; }), c(kM * kN);
+  constexpr int kM = 48, kN = 32, kK = 64, kBlocks = kM / kTile * kN / kTile, kSteps = kK / kTile,
+                kWarps = 8;
+  Buffer<float> a(kM * kK, [](int64_t i) { return i % 3; }),
+      b(kK * kN, [](int64_t i) { return i % 5; }), c(kM * kN);
   const auto run = [&](auto pad) {
     constexpr int kPad = decltype(pad)::value;
     return counted([&] {
-      launch<tiled_gemm<Mistake::none, kPad>>(Grid{kN / kTile, kM / kTile}, kTile * kTile, sizeof(GemmTiles<kPad>), a.in(), b.in(), c.out(),
-                                              kN, kK);
+      launch<tiled_gemm<Mistake::none, kPad>>(Grid{kN / kTile, kM / kTile}, kTile * kTile,
+          sizeof(GemmTiles<kPad>), a.in(), b.in(), c.out(), kN, kK);
     });
   };
-  const Counters padded = run(std::integral_constant<int, 1>()), unpadded = run(std::integral_constant<int, 0>());
+  const Counters padded = run(std::integral_constant<int, 1>()),
+                 unpadded = run(std::integral_constant<int, 0>());
   EXPECT_EQ(padded.barriers, kBlocks * kSteps * 2);
   EXPECT_EQ(padded.shuffles, 0);
   EXPECT_EQ(padded.bytes_read, kBlocks * kSteps * 2 * 256 * 4);
@@ -114,7 +123,8 @@ TEST(SimtCountsTest, TiledGemm) {
   EXPECT_EQ(padded.requests, kBlocks * kWarps * (kSteps * 2 + 1));
   EXPECT_EQ(padded.request_sectors, padded.requests * 4);  // a warp is two rows of 16 floats
   EXPECT_EQ(padded.shared_accesses, kBlocks * kSteps * kWarps * (2 + 2 * kTile));
-  // The transposed store: columns 2w, 2w + 1 of 16 rows. Rows of 16 floats: 2 rows apart is one bank. Rows of 17: all banks but one differ.
+  // The transposed store: columns 2w, 2w + 1 of 16 rows. Rows of 16 floats: 2 rows apart is one
+  // bank. Rows of 17: all banks but one differ.
   EXPECT_EQ(unpadded.bank_conflicts, kBlocks * kSteps * kWarps * 7);
   EXPECT_EQ(padded.bank_conflicts, kBlocks * kSteps * kWarps * (1 + 1));
   EXPECT_EQ(unpadded.request_sectors, padded.request_sectors);
@@ -123,20 +133,25 @@ TEST(SimtCountsTest, TiledGemm) {
 TEST(SimtCountsTest, WarpWideInstructions) {
   Buffer<float> x(64 * 10, [](int64_t) { return 1; }), parts(10), y(1);
   Buffer<uint32_t> counter(1, [](int64_t) { return 0; });
-  const Counters sum = counted([&] { launch<sum_by_ticket>(Grid{10}, 64, 128, x.in(), parts.in_out(), counter.in_out(), y.out()); });
+  const Counters sum = counted([&] {
+    launch<sum_by_ticket>(Grid{10}, 64, 128, x.in(), parts.in_out(), counter.in_out(), y.out());
+  });
   EXPECT_EQ(sum.shuffles, 11 * 2 * 5);
   EXPECT_EQ(sum.barriers, 11 * 2 + 10);
   Buffer<bf16> a(256, [](int64_t i) { return bf16(static_cast<float>(i % 7)); });
   Buffer<float> c(256);
-  const Counters mma = counted([&] { launch<mma_product>(Grid{1}, 32, sizeof(MmaTiles), a.in(), a.in(), c.out()); });
+  const Counters mma =
+      counted([&] { launch<mma_product>(Grid{1}, 32, sizeof(MmaTiles), a.in(), a.in(), c.out()); });
   EXPECT_EQ(mma.mma, 2);
   EXPECT_EQ(mma.ldmatrix, 2);
   EXPECT_EQ(mma.shuffles, 0);
   EXPECT_EQ(mma.barriers, 0);
   EXPECT_EQ(mma.shared_accesses, 4);
-  EXPECT_EQ(mma.bank_conflicts, 2 * 4);  // rows of 12 words: the stores of 4 rows meet once in a quarter, the loads of 8 half rows never
+  EXPECT_EQ(mma.bank_conflicts, 2 * 4);  // rows of 12 words: the stores of 4 rows meet once in a
+                                         // quarter, the loads of 8 half rows never
   Buffer<float> rows(256 * 7, [](int64_t) { return 1; }), out(256);
-  const Counters staged = counted([&] { launch<staged_sum<Mistake::none>>(Grid{1}, 64, 2048, rows.in(), out.out(), 7); });
+  const Counters staged = counted(
+      [&] { launch<staged_sum<Mistake::none>>(Grid{1}, 64, 2048, rows.in(), out.out(), 7); });
   EXPECT_EQ(staged.cp_async, 8 * 64);
   EXPECT_EQ(staged.bytes_read, 7 * 1024);
   EXPECT_EQ(staged.barriers, 14);

@@ -1,4 +1,5 @@
-// Kernels for the tests of the emulator, each right or with one mistake that a GPU would let pass now and then.
+// Kernels for the tests of the emulator, each right or with one mistake that a GPU would let pass
+// now and then.
 #pragma once
 
 #include "core/device/launch.h"
@@ -12,8 +13,10 @@ template <int kPad>
 struct GemmTiles {
   SharedTile<float, kTile, kTile, kPad> a, b;
 };
-inline constexpr int kStoreLine = __LINE__ + 11, kUseLine = kStoreLine + 3;  // for the tsan build, whose reports name both
-// c = a b with m, n, k multiples of 16. Block: 16 x 16 of c, a thread each; transposed a, so that pads show in the bank conflicts.
+inline constexpr int kStoreLine = __LINE__ + 11,
+                     kUseLine = kStoreLine + 3;  // for the tsan build, whose reports name both
+// c = a b with m, n, k multiples of 16. Block: 16 x 16 of c, a thread each; transposed a, so that
+// pads show in the bank conflicts.
 template <Mistake kMistake, int kPad>
 SINTER_KERNEL tiled_gemm(In<float> a, In<float> b, Out<float> c, int n, int k) {
   GemmTiles<kPad>& s = shared<GemmTiles<kPad>>();
@@ -33,7 +36,8 @@ SINTER_KERNEL tiled_gemm(In<float> a, In<float> b, Out<float> c, int n, int k) {
   c.put(row * n + column, sum);
 }
 
-// y[i] = the sum over rows r of x[r, n - 1 - i], a row ahead being copied while one is added. One block of n / 4 threads.
+// y[i] = the sum over rows r of x[r, n - 1 - i], a row ahead being copied while one is added. One
+// block of n / 4 threads.
 template <Mistake kMistake>
 SINTER_KERNEL staged_sum(In<float> x, Out<float> y, int rows) {
   constexpr int kN = 256;
@@ -57,7 +61,8 @@ SINTER_KERNEL staged_sum(In<float> x, Out<float> y, int rows) {
 }
 
 // y[0] = the sum of x, by one ticket: block b adds its part, the last block all parts in order.
-SINTER_KERNEL sum_by_ticket(In<float> x, InOut<float> parts, InOut<uint32_t> counter, Out<float> y) {
+SINTER_KERNEL sum_by_ticket(
+    In<float> x, InOut<float> parts, InOut<uint32_t> counter, Out<float> y) {
   auto& scratch = shared<Shared<float, 32>>();
   const float part = block_sum(x[block_x() * threads_per_block() + thread_x()], scratch);
   if (thread_x() == 0) parts.put(block_x(), part);
@@ -78,11 +83,13 @@ SINTER_KERNEL mma_product(In<bf16> a, In<bf16> b, Out<float> c) {
   s.a.store_vec(r, half, a.load_vec<8>(r * 16 + half));
   s.b.store_vec(r, half, b.load_vec<8>(r * 16 + half));
   warp_sync();
-  const auto fa = ldmatrix_x4(s.a, lane() % 16, lane() / 16 * 8), fb = ldmatrix_x4_trans(s.b, lane() % 16, lane() / 16 * 8);
+  const auto fa = ldmatrix_x4(s.a, lane() % 16, lane() / 16 * 8),
+             fb = ldmatrix_x4_trans(s.b, lane() % 16, lane() / 16 * 8);
   for (int j = 0; j < 2; ++j) {
     Vec<float, 4> d = {};
     mma_bf16_m16n8k16(d, fa, {fb[2 * j], fb[2 * j + 1]});
-    for (int i = 0; i < 4; ++i) c.put((lane() / 4 + i / 2 * 8) * 16 + j * 8 + lane() % 4 * 2 + i % 2, d[i]);
+    for (int i = 0; i < 4; ++i)
+      c.put((lane() / 4 + i / 2 * 8) * 16 + j * 8 + lane() % 4 * 2 + i % 2, d[i]);
   }
 }
 

@@ -19,7 +19,8 @@ TEST(DTypes, Bf16RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(float(bf16(1.00390625f)), 1.0f) << "half way, to even";
   EXPECT_EQ(float(bf16(1.01171875f)), 1.015625f) << "half way, to even";
   EXPECT_TRUE(std::isnan(float(bf16(std::numeric_limits<float>::quiet_NaN()))));
-  EXPECT_EQ(float(bf16(std::numeric_limits<float>::infinity())), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(
+      float(bf16(std::numeric_limits<float>::infinity())), std::numeric_limits<float>::infinity());
   EXPECT_EQ(float(bf16(-0.0f)), 0.0f);
 }
 
@@ -28,13 +29,19 @@ TEST(Shapes, BroadcastByNumPysRule) {
   EXPECT_EQ(broadcast_shapes("add", {}, {2, 5}), (Shape{2, 5}));
   EXPECT_EQ(broadcast_shapes("add", {0, 3}, {1, 3}), (Shape{0, 3}));
   const std::string message = message_of([] { broadcast_shapes("add", {2, 3}, {4, 3}); });
-  EXPECT_NE(message.find("add: shapes do not broadcast: [2, 3] and [4, 3]; at dim 0 2 and 4"), std::string::npos) << message;
+  EXPECT_NE(message.find("add: shapes do not broadcast: [2, 3] and [4, 3]; at dim 0 2 and 4"),
+      std::string::npos)
+      << message;
 }
 
 TEST(Shapes, RefuseWhatCannotBe) {
   EXPECT_NE(message_of([] { Tensor::empty({-1, 2}); }).find("negative size"), std::string::npos);
-  EXPECT_NE(message_of([] { Tensor::empty({int64_t{1} << 40, int64_t{1} << 40}); }).find("too many elements"), std::string::npos);
-  EXPECT_NE(message_of([] { normalize_dim("sum", 2, 2); }).find("allowed -2..1"), std::string::npos);
+  EXPECT_NE(message_of([] {
+    Tensor::empty({int64_t{1} << 40, int64_t{1} << 40});
+  }).find("too many elements"),
+      std::string::npos);
+  EXPECT_NE(
+      message_of([] { normalize_dim("sum", 2, 2); }).find("allowed -2..1"), std::string::npos);
 }
 
 TEST(Tensors, CopiesAreHandles) {
@@ -50,7 +57,10 @@ TEST(Tensors, ViewsReadInTheirOwnOrder) {
   const Tensor t = Tensor::view_of(a.storage(), DType::f32, {3, 2}, {1, 3}, 0);
   EXPECT_FALSE(t.is_contiguous());
   EXPECT_EQ(t.to_vector<int64_t>(), (std::vector<int64_t>{1, 4, 2, 5, 3, 6}));
-  EXPECT_NE(message_of([&] { Tensor::view_of(a.storage(), DType::f32, {3, 3}, {3, 1}, 0); }).find("internal"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+    Tensor::view_of(a.storage(), DType::f32, {3, 3}, {3, 1}, 0);
+  }).find("internal"),
+      std::string::npos);
 }
 
 TEST(Tensors, AnEmptyViewBeginsWithItsStorage) {
@@ -64,8 +74,10 @@ TEST(Tensors, HostReadsCanBeForbidden) {
   Context::current().host_reads_forbidden = "a test";
   const std::string message = message_of([&] { one.item(); });
   Context::current().host_reads_forbidden = nullptr;
-  EXPECT_NE(message.find("read on the host inside a test: f32[1] cpu"), std::string::npos) << message;
-  EXPECT_NE(message_of([] { Tensor::ones({2}).item(); }).find("f32[2] cpu; it has 2"), std::string::npos);
+  EXPECT_NE(message.find("read on the host inside a test: f32[1] cpu"), std::string::npos)
+      << message;
+  EXPECT_NE(
+      message_of([] { Tensor::ones({2}).item(); }).find("f32[2] cpu; it has 2"), std::string::npos);
 }
 
 TEST(Tensors, PrintReadably) {
@@ -88,23 +100,32 @@ TEST(Allocators, ReuseBlocksAndCount) {
   }
   EXPECT_EQ(memory.stats().live_bytes, before.live_bytes);
   EXPECT_EQ(memory.stats().requests, before.requests + 1);
-  { const Tensor t = Tensor::empty({1000}); EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % kAlignment, 0u); }
+  {
+    const Tensor t = Tensor::empty({1000});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % kAlignment, 0u);
+  }
 #if !defined(__SANITIZE_ADDRESS__)
-  EXPECT_EQ(memory.stats().system_allocations, before.system_allocations + 1) << "the second tensor takes the first one's block";
+  EXPECT_EQ(memory.stats().system_allocations, before.system_allocations + 1)
+      << "the second tensor takes the first one's block";
 #endif
   memory.trim();
   EXPECT_LE(memory.stats().reserved_bytes, before.reserved_bytes);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which end the program where more is asked for than it can give
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(                         \
+        __SANITIZE_THREAD__)  // which end the program where more is asked for than it can give
   const std::string message = message_of([] { Tensor::empty({int64_t{1} << 46}); });
   EXPECT_NE(message.find("out of memory asking"), std::string::npos) << message;
 #endif
 }
 
 TEST(Errors, HaveOneForm) {
-  Error error(Error::Kind::shape, "linear: input features differ", "the previous layer gives 784 features");
+  Error error(
+      Error::Kind::shape, "linear: input features differ", "the previous layer gives 784 features");
   error.set_path("MLP / layers.2");
   error.set_path("outer");
-  EXPECT_STREQ(error.what(), "linear: input features differ\n    in MLP / layers.2\n    hint: the previous layer gives 784 features");
+  EXPECT_STREQ(error.what(),
+      "linear: input features differ\n    in MLP / layers.2\n    hint: the previous layer gives "
+      "784 features");
   EXPECT_EQ(escaped("a\x1b[1m\n"), "a\\x1b[1m\\x0a");
   EXPECT_EQ(edit_distance("hiden", "hidden"), 1);
   EXPECT_EQ(nearest_word("hiden", std::vector<std::string>{"batch", "hidden"}), "hidden");
@@ -129,8 +150,10 @@ TEST(TensorSimt, ValuesGoThereAndBack) {
   }
   EXPECT_EQ(t.values(0), "[[1, 2, 3],\n [4, 5, 6]]");
   EXPECT_EQ(Tensor::view_of(t.storage(), DType::f32, {}, {}, 3).item(), 4);
-  EXPECT_EQ(Tensor::zeros({3}, DType::i64, kSimt).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 0}));
-  EXPECT_EQ(Tensor::full({2}, -1.5, DType::bf16, kSimt).to_vector<float>(), (std::vector<float>{-1.5f, -1.5f}));
+  EXPECT_EQ(
+      Tensor::zeros({3}, DType::i64, kSimt).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(Tensor::full({2}, -1.5, DType::bf16, kSimt).to_vector<float>(),
+      (std::vector<float>{-1.5f, -1.5f}));
   EXPECT_EQ(Tensor::zeros({0, 4}, DType::f32, kSimt).to(kCpu).numel(), 0);
   EXPECT_EQ(t.to(kSimt).to_vector<float>(), back.to_vector<float>());
   EXPECT_NE(t.to(kSimt).storage(), t.storage());
@@ -138,7 +161,8 @@ TEST(TensorSimt, ValuesGoThereAndBack) {
 
 TEST(TensorSimt, AStorageMovesWithAllOfItsTensors) {
   constexpr Device kSimt{Device::Type::simt, 0};
-  const Tensor whole = Tensor::from(std::vector<float>{1, 2, 3, 4}, {4}), half = Tensor::view_of(whole.storage(), DType::f32, {2}, {1}, 2);
+  const Tensor whole = Tensor::from(std::vector<float>{1, 2, 3, 4}, {4}),
+               half = Tensor::view_of(whole.storage(), DType::f32, {2}, {1}, 2);
   const uint64_t uid = whole.storage()->uid();
   whole.storage()->move_to(kSimt);
   EXPECT_EQ(half.device(), kSimt);
@@ -152,7 +176,9 @@ TEST(Devices, ParseNamesWhatIsMissing) {
   EXPECT_EQ(Device::parse("cpu"), kCpu);
   EXPECT_EQ(Device::parse("simt").str(), "simt");
   for (const char* bad : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1000", "cuda1", ""})
-    EXPECT_NE(message_of([&] { Device::parse(bad); }).find("allowed cpu, cuda, cuda:N, simt"), std::string::npos) << bad;
+    EXPECT_NE(message_of([&] { Device::parse(bad); }).find("allowed cpu, cuda, cuda:N, simt"),
+        std::string::npos)
+        << bad;
   const std::string missing = message_of([] { Device::parse("cuda:99"); });  // nobody has a hundred
   EXPECT_TRUE(missing.starts_with("cuda")) << missing;
   EXPECT_NE(missing.find("--device"), std::string::npos) << missing;

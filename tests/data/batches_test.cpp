@@ -16,7 +16,8 @@ namespace {
 Split numbered(int64_t n) {
   Split split{Tensor::empty({n, 28, 28}, DType::u8), Tensor::empty({n}, DType::i32)};
   for (int64_t i = 0; i < n; ++i) {
-    std::fill_n(split.images.data<uint8_t>() + i * kImagePixels, kImagePixels, static_cast<uint8_t>(i));
+    std::fill_n(
+        split.images.data<uint8_t>() + i * kImagePixels, kImagePixels, static_cast<uint8_t>(i));
     split.labels.data<int32_t>()[i] = static_cast<int32_t>(i);
   }
   return split;
@@ -59,7 +60,9 @@ TEST(Batches, LastOneIsRaggedAndNothingIsDropped) {
       const Batch batch = batches.next();
       EXPECT_EQ(batch.images.shape(), (Shape{size, 784}));
       const auto labels = batch.labels.to_vector<int32_t>();
-      for (int64_t i = 0; i < size; ++i) EXPECT_EQ(batch.images.data<float>()[i * 784 + 783], static_cast<float>(labels[i]) / 255.0f);
+      for (int64_t i = 0; i < size; ++i)
+        EXPECT_EQ(
+            batch.images.data<float>()[i * 784 + 783], static_cast<float>(labels[i]) / 255.0f);
       seen.insert(seen.end(), labels.begin(), labels.end());
     }
     EXPECT_EQ(seen, epoch_order(23, 1, epoch));
@@ -72,7 +75,8 @@ TEST(Batches, SeekGoesOnWhereItWas) {
   Batches a(numbered(30), options), b(numbered(30), options);
   for (int i = 0; i < 11; ++i) a.next();
   b.seek(a.position());
-  for (int i = 0; i < 9; ++i) EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>());
+  for (int i = 0; i < 9; ++i)
+    EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>());
 }
 
 TEST(Batches, InFileOrder) {
@@ -90,12 +94,14 @@ TEST(Batches, BatchesStayTheCallers) {
   EXPECT_EQ(first.labels.to_vector<int>(), (std::vector<int>{0, 1, 2, 3}));
 }
 
-// Note [x/255 without a division] in ops/gather_batch.h, for all 256 bytes; and the form of many torch scripts.
+// Note [x/255 without a division] in ops/gather_batch.h, for all 256 bytes; and the form of many
+// torch scripts.
 TEST(Batches, ScalesEveryByteExactly) {
   const Split split = numbered(256);
   std::vector<int32_t> all(256);
   std::iota(all.begin(), all.end(), 0);
-  const Batch plain = gather_batch(split, all), mnist = gather_batch(split, all, DType::f32, Normalize::mnist),
+  const Batch plain = gather_batch(split, all),
+              mnist = gather_batch(split, all, DType::f32, Normalize::mnist),
               low = gather_batch(split, all, DType::bf16);
   for (int i = 0; i < 256; ++i) {
     const float x = static_cast<float>(i) / 255.0f;
@@ -114,9 +120,11 @@ TEST(Batches, ReadsSlices) {
 }
 
 TEST(Batches, BadOptions) {
-  test::expect_error(Error::Kind::usage, {"--batch-size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
+  test::expect_error(
+      Error::Kind::usage, {"--batch-size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
   test::expect_error(Error::Kind::data, {"empty", "0 images"}, [] { Batches(numbered(0)); });
-  test::expect_error(Error::Kind::dtype, {"i32", "f32, bf16"}, [] { Batches(numbered(3), {.dtype = DType::i32}); });
+  test::expect_error(Error::Kind::dtype, {"i32", "f32, bf16"},
+      [] { Batches(numbered(3), {.dtype = DType::i32}); });
 }
 
 TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
@@ -130,9 +138,11 @@ TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
       const BatchOptions options{.size = 50, .dtype = dtype, .normalize = normalize};
       BatchOptions ahead = options;  // made on the CPU, one ahead
       ahead.device = kSimt;
-      Batches a(here.train, options), b(there.train, options), c(here.val, options), d(there.val, options), e(here.train, ahead);
+      Batches a(here.train, options), b(there.train, options), c(here.val, options),
+          d(there.val, options), e(here.train, ahead);
       Batches a2(here.train, options);
-      for (const auto& [first, second] : {std::pair(&a, &b), std::pair(&c, &d), std::pair(&a2, &e)}) {
+      for (const auto& [first, second] :
+          {std::pair(&a, &b), std::pair(&c, &d), std::pair(&a2, &e)}) {
         for (int i = 0; i < 7; ++i) {
           const Batch x = first->next(), y = second->next();
           EXPECT_EQ(y.images.device(), kSimt);
@@ -145,13 +155,15 @@ TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
 }
 
 TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
-  const BatchOptions here{.size = 4, .seed = 9}, there{.size = 4, .seed = 9, .device = Device{Device::Type::simt, 0}};
+  const BatchOptions here{.size = 4, .seed = 9},
+      there{.size = 4, .seed = 9, .device = Device{Device::Type::simt, 0}};
   Batches a(numbered(30), here), b(numbered(30), there);
   for (const BatchPosition at : {BatchPosition{0, 0}, {0, 1}, {0, 7}, {1, 0}, {0, 3}, {5, 6}}) {
     if (a.position() != at) a.seek(at), b.seek(at);
     EXPECT_EQ(b.position(), at);
     for (int i = 0; i < 2; ++i)
-      EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>()) << at.epoch << " " << at.batch;
+      EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>())
+          << at.epoch << " " << at.batch;
   }
 }
 

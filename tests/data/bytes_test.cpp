@@ -42,13 +42,17 @@ TEST(Bytes, GzipByContentNotName) {
 TEST(Bytes, GzipEndsMembersAndDamage) {
   const test::TempDir dir;
   const Bytes a = test::pattern(5000, 1), b = test::pattern(70000, 2);
-  const auto read = [&](const Bytes& file) { return ByteSource(dir.write("f.gz", file)).read_up_to(1u << 30); };
+  const auto read = [&](const Bytes& file) {
+    return ByteSource(dir.write("f.gz", file)).read_up_to(1u << 30);
+  };
   SKIP_IF_NOT_BUILT(read(test::gzip(a)));
   EXPECT_EQ(read(test::gzip(a) + test::bytes_of("trailing words")), a);
   EXPECT_EQ(read(test::gzip(a) + test::gzip(b)), a + b);
 
   const Bytes whole = test::gzip(b);
-  const auto cut = [&](size_t n) { return [&, n] { read(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(n))); }; };
+  const auto cut = [&](size_t n) {
+    return [&, n] { read(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(n))); };
+  };
   expect_error(kData, {"gzip", "ends early", "f.gz", "bytes unpacked"}, cut(whole.size() / 2));
   expect_error(kData, {"ends early", "70000 bytes unpacked"}, cut(whole.size() - 8));
   expect_error(kData, {"ends early", "0 bytes unpacked"}, cut(2));
@@ -59,8 +63,10 @@ TEST(Bytes, GzipEndsMembersAndDamage) {
 
 TEST(Bytes, Unreadable) {
   const test::TempDir dir;
-  expect_error(kData, {"cannot read", dir.file("nothing\\x1b"), "No such file"}, [&] { ByteSource source(dir.file("nothing\x1b")); });
-  expect_error(kData, {"cannot read", dir.path(), "directory"}, [&] { ByteSource source(dir.path()); });
+  expect_error(kData, {"cannot read", dir.file("nothing\\x1b"), "No such file"},
+      [&] { ByteSource source(dir.file("nothing\x1b")); });
+  expect_error(
+      kData, {"cannot read", dir.path(), "directory"}, [&] { ByteSource source(dir.path()); });
 }
 
 TEST(Bytes, SaysWhatAFileIs) {

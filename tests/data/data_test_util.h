@@ -1,5 +1,5 @@
-// Helpers of the data tests: files written byte by byte (gzip and PNG with stored blocks, so that no library of the code under test makes
-// its input).
+// Helpers of the data tests: files written byte by byte (gzip and PNG with stored blocks, so that
+// no library of the code under test makes its input).
 #pragma once
 
 #include <span>
@@ -23,8 +23,12 @@ inline uint32_t crc32(std::span<const uint8_t> bytes) {
   return ~crc;
 }
 
-inline Bytes big32(uint32_t v) { return {uint8_t(v >> 24), uint8_t(v >> 16), uint8_t(v >> 8), uint8_t(v)}; }
-inline Bytes little32(uint32_t v) { return {uint8_t(v), uint8_t(v >> 8), uint8_t(v >> 16), uint8_t(v >> 24)}; }
+inline Bytes big32(uint32_t v) {
+  return {uint8_t(v >> 24), uint8_t(v >> 16), uint8_t(v >> 8), uint8_t(v)};
+}
+inline Bytes little32(uint32_t v) {
+  return {uint8_t(v), uint8_t(v >> 8), uint8_t(v >> 16), uint8_t(v >> 24)};
+}
 inline Bytes bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 inline Bytes operator+(Bytes a, const Bytes& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -37,8 +41,10 @@ inline Bytes deflate_stored(const Bytes& data) {
   for (size_t at = 0; at == 0 || at < data.size(); at += 65535) {
     const auto n = static_cast<uint16_t>(std::min<size_t>(data.size() - at, 65535));
     const uint16_t inverse = static_cast<uint16_t>(~n);
-    out = out + Bytes{uint8_t(at + n == data.size()), uint8_t(n), uint8_t(n >> 8), uint8_t(inverse), uint8_t(inverse >> 8)};
-    out.insert(out.end(), data.begin() + static_cast<ptrdiff_t>(at), data.begin() + static_cast<ptrdiff_t>(at + n));
+    out = out + Bytes{uint8_t(at + n == data.size()), uint8_t(n), uint8_t(n >> 8), uint8_t(inverse),
+                    uint8_t(inverse >> 8)};
+    out.insert(out.end(), data.begin() + static_cast<ptrdiff_t>(at),
+        data.begin() + static_cast<ptrdiff_t>(at + n));
   }
   return out;
 }
@@ -48,7 +54,8 @@ inline Bytes gzip(const Bytes& data) {
          little32(static_cast<uint32_t>(data.size()));
 }
 
-// A PNG of 8 bits a channel; `channels` 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA. Rows are taken from `pixels`.
+// A PNG of 8 bits a channel; `channels` 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA. Rows are taken
+// from `pixels`.
 inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pixels) {
   const auto chunk = [](const char* type, const Bytes& body) {
     const Bytes named = bytes_of(type) + body;
@@ -59,13 +66,15 @@ inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pix
   const size_t row = size_t{width} * static_cast<size_t>(channels);
   for (size_t at = 0; at < pixels.size(); at += row) {
     raw.push_back(0);
-    raw.insert(raw.end(), pixels.begin() + static_cast<ptrdiff_t>(at), pixels.begin() + static_cast<ptrdiff_t>(at + row));
+    raw.insert(raw.end(), pixels.begin() + static_cast<ptrdiff_t>(at),
+        pixels.begin() + static_cast<ptrdiff_t>(at + row));
   }
   uint32_t a = 1, b = 0;  // Adler-32
   for (const uint8_t byte : raw) a = (a + byte) % 65521, b = (b + a) % 65521;
   return Bytes{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'} +
          chunk("IHDR", big32(width) + big32(height) + Bytes{8, kColour[channels], 0, 0, 0}) +
-         chunk("IDAT", Bytes{0x78, 1} + deflate_stored(raw) + big32(b << 16 | a)) + chunk("IEND", {});
+         chunk("IDAT", Bytes{0x78, 1} + deflate_stored(raw) + big32(b << 16 | a)) +
+         chunk("IEND", {});
 }
 
 // An IDX file whose header says `dims`.
@@ -78,7 +87,8 @@ inline Bytes idx(const std::vector<uint32_t>& dims, const Bytes& body) {
 // A NumPy file of version 1.0 with this header dict.
 inline Bytes npy(const std::string& dict, const Bytes& body) {
   const std::string header = dict + "\n";
-  return bytes_of("\x93NUMPY") + Bytes{1, 0, uint8_t(header.size()), uint8_t(header.size() >> 8)} + bytes_of(header) + body;
+  return bytes_of("\x93NUMPY") + Bytes{1, 0, uint8_t(header.size()), uint8_t(header.size() >> 8)} +
+         bytes_of(header) + body;
 }
 inline std::string npy_dict(const std::string& descr, const std::string& shape) {
   return "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
@@ -87,7 +97,8 @@ inline std::string npy_dict(const std::string& descr, const std::string& shape) 
 // `n` bytes that differ from each other and from run to run of `salt`.
 inline Bytes pattern(size_t n, unsigned salt = 0) {
   Bytes out(n);
-  for (size_t i = 0; i < n; ++i) out[i] = static_cast<uint8_t>((i * 2654435761u + salt * 97u) >> 13);
+  for (size_t i = 0; i < n; ++i)
+    out[i] = static_cast<uint8_t>((i * 2654435761u + salt * 97u) >> 13);
   return out;
 }
 

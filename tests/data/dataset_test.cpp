@@ -10,7 +10,9 @@ namespace {
 
 using test::Bytes;
 using test::expect_error;
-Bytes images_file(uint32_t n, unsigned salt = 0) { return test::idx({n, 28, 28}, test::pattern(n * 784, salt)); }
+Bytes images_file(uint32_t n, unsigned salt = 0) {
+  return test::idx({n, 28, 28}, test::pattern(n * 784, salt));
+}
 Bytes labels_file(uint32_t n) {
   Bytes labels(n);
   for (uint32_t i = 0; i < n; ++i) labels[i] = static_cast<uint8_t>(i % 10);
@@ -54,7 +56,8 @@ TEST_F(DatasetTest, ValAndLimit) {
   EXPECT_EQ(load({.val = 3}).sizes(), "train 57  val 3  test 20  28x28");
   const Dataset limited = load({.val = 3, .limit = 2});
   EXPECT_EQ(limited.sizes(), "train 2  val 2  test 2  28x28");
-  EXPECT_EQ(limited.val.labels.to_vector<int>(), (std::vector<int>{7, 8}));  // still the last of all of train
+  EXPECT_EQ(limited.val.labels.to_vector<int>(),
+      (std::vector<int>{7, 8}));  // still the last of all of train
   expect_error(Error::Kind::usage, {"--val", "-1"}, [&] { load({.val = -1}); });
   expect_error(Error::Kind::usage, {"--limit", "-5"}, [&] { load({.limit = -5}); });
   expect_error(Error::Kind::usage, {"--classes", "0"}, [&] { load({.classes = 0}); });
@@ -64,13 +67,16 @@ TEST_F(DatasetTest, GzipGivesTheSameTensors) {
   write_four();
   const Dataset raw = load();
   const test::TempDir zipped;
-  const std::string images = zipped.write("train-images-idx3-ubyte.gz", test::gzip(images_file(60)));
-  const std::string labels = zipped.write("train-labels.idx1-ubyte.gz", test::gzip(labels_file(60)));
+  const std::string images =
+      zipped.write("train-images-idx3-ubyte.gz", test::gzip(images_file(60)));
+  const std::string labels =
+      zipped.write("train-labels.idx1-ubyte.gz", test::gzip(labels_file(60)));
   zipped.write("t10k-images-idx3-ubyte.gz", test::gzip(images_file(20, 1)));
   zipped.write("t10k-labels-idx1-ubyte.gz", test::gzip(labels_file(20)));
   SKIP_IF_NOT_BUILT(read_split(images, labels, 10));
   const Dataset other = load_dataset({.what = zipped.path()});
-  for (const auto& [a, b] : {std::pair{raw.train, other.train}, {raw.val, other.val}, {raw.test, other.test}}) {
+  for (const auto& [a, b] :
+      {std::pair{raw.train, other.train}, {raw.val, other.val}, {raw.test, other.test}}) {
     EXPECT_EQ(a.images.to_vector<uint8_t>(), b.images.to_vector<uint8_t>());
     EXPECT_EQ(a.labels.to_vector<int>(), b.labels.to_vector<int>());
   }
@@ -78,9 +84,12 @@ TEST_F(DatasetTest, GzipGivesTheSameTensors) {
 
 TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
   const Bytes pixels = test::pattern(60 * 784), labels = labels_file(60);
-  const std::string idx_images = dir_.write("i", images_file(60)), idx_labels = dir_.write("l", labels);
-  const std::string images = dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(60, 784)"), pixels));
-  const std::string classes = dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(60,)"), Bytes(labels.begin() + 8, labels.end())));
+  const std::string idx_images = dir_.write("i", images_file(60)),
+                    idx_labels = dir_.write("l", labels);
+  const std::string images =
+      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(60, 784)"), pixels));
+  const std::string classes = dir_.write(
+      "y.npy", test::npy(test::npy_dict("|u1", "(60,)"), Bytes(labels.begin() + 8, labels.end())));
   const Split a = read_split(idx_images, idx_labels, 10), b = read_split(images, classes, 10);
   EXPECT_EQ(a.images.to_vector<uint8_t>(), b.images.to_vector<uint8_t>());
   EXPECT_EQ(a.labels.to_vector<int>(), b.labels.to_vector<int>());
@@ -90,14 +99,17 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
   EXPECT_NE(data.description.find("y.npy (1/7 of it, drawn, for the test)"), std::string::npos)
       << data.description;
   EXPECT_EQ(data.files, (std::vector<std::string>{images, classes}));
-  const Dataset whole = load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
+  const Dataset whole =
+      load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
   EXPECT_EQ(whole.sizes(), "train 0  val 0  test 50  28x28");
 
-  for (const std::string& bad : {images, images + ",", images + "," + idx_labels, images + "," + classes + "," + images})
-    expect_error(kData, {bad, "two .npy files", "--data images.npy,labels.npy"}, [&] { load_dataset({.what = bad}); });
+  for (const std::string& bad :
+      {images, images + ",", images + "," + idx_labels, images + "," + classes + "," + images})
+    expect_error(kData, {bad, "two .npy files", "--data images.npy,labels.npy"},
+        [&] { load_dataset({.what = bad}); });
   dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(59,)"), Bytes(59)));
   expect_error(kData, {"counts differ", "60 images in " + images, "59 labels in " + classes},
-               [&] { load_dataset({.what = images + "," + classes}); });
+      [&] { load_dataset({.what = images + "," + classes}); });
 }
 
 // As np.save of a folder per class gives it.
@@ -120,7 +132,7 @@ TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
       EXPECT_EQ(here[i], images_here[i * 784 + 3] / 7) << "its label goes with it";
   }
   EXPECT_EQ(load_dataset({.what = images + "," + labels}).test.labels.to_vector<int>(),
-            data.test.labels.to_vector<int>());
+      data.test.labels.to_vector<int>());
   EXPECT_FALSE(load_dataset({.what = "synthetic", .limit = 1}).sorted);
 
   // Four files are taken as they are.
@@ -150,27 +162,30 @@ TEST_F(DatasetTest, KnowsItsPlaceAndItsFingerprint) {
 }
 
 TEST_F(DatasetTest, NothingFound) {
-  expect_bad({"no MNIST files", dir_.path(), "train-images-idx3-ubyte", "train-images.idx3-ubyte", ".gz", "empty", "--data synthetic",
-              "download_mnist"});
+  expect_bad({"no MNIST files", dir_.path(), "train-images-idx3-ubyte", "train-images.idx3-ubyte",
+      ".gz", "empty", "--data synthetic", "download_mnist"});
   dir_.write("notes.txt", {});
   dir_.write("p\x1b", {});
   dir_.write("q", {});
   expect_bad({"no MNIST files", "the folder holds notes.txt and 2 more"});
   dir_.write("train-images-idx3-ubyte", images_file(1));
   expect_bad({"no MNIST files", "train-labels-idx1-ubyte", "train-labels.idx1-ubyte"});
-  expect_error(kData, {"no such folder", dir_.file("nowhere")}, [&] { load_dataset({.what = dir_.file("nowhere")}); });
-  expect_error(kData, {"not a folder", dir_.file("q")}, [&] { load_dataset({.what = dir_.file("q")}); });
+  expect_error(kData, {"no such folder", dir_.file("nowhere")},
+      [&] { load_dataset({.what = dir_.file("nowhere")}); });
+  expect_error(
+      kData, {"not a folder", dir_.file("q")}, [&] { load_dataset({.what = dir_.file("q")}); });
 }
 
 TEST_F(DatasetTest, FilesThatDoNotFit) {
   write_four();
   dir_.write("train-labels.idx1-ubyte", labels_file(20));
   expect_bad({"counts differ", "60 images in " + dir_.file("train-images-idx3-ubyte"),
-              "20 labels in " + dir_.file("train-labels.idx1-ubyte"), "t10k"});
+      "20 labels in " + dir_.file("train-labels.idx1-ubyte"), "t10k"});
   Bytes labels = labels_file(60);
   labels[8 + 33] = 47;
   dir_.write("train-labels.idx1-ubyte", labels);
-  expect_bad({"label out of range", "47 at item 33", dir_.file("train-labels.idx1-ubyte"), "0..9", "--classes 48"});
+  expect_bad({"label out of range", "47 at item 33", dir_.file("train-labels.idx1-ubyte"), "0..9",
+      "--classes 48"});
   EXPECT_EQ(load({.classes = 48}).train.size(), 55);
   dir_.write("train-images-idx3-ubyte", test::idx({60, 28, 14}, Bytes(60 * 28 * 14)));
   expect_bad({"another size", "28 x 14", "28 x 28"});
@@ -181,13 +196,14 @@ TEST_F(DatasetTest, Synthetic) {
   EXPECT_EQ(data.name, "synthetic");
   EXPECT_EQ(data.sizes(), "train 30  val 30  test 30  28x28");
   std::vector<uint8_t> image(kImagePixels);
-  EXPECT_EQ(draw_digit(1, 55029, image), data.val.labels.to_vector<int>()[29]);  // held out: the last of 60,000
+  EXPECT_EQ(draw_digit(1, 55029, image),
+      data.val.labels.to_vector<int>()[29]);  // held out: the last of 60,000
   EXPECT_EQ(slice(data.val, 29, 30).images.to_vector<uint8_t>(), image);
   draw_digit(1, kFirstTestDigit, image);
   EXPECT_EQ(slice(data.test, 0, 1).images.to_vector<uint8_t>(), image);
   EXPECT_EQ(load_dataset({.what = "synthetic", .val = 0, .limit = 1}).val.size(), 0);
   expect_error(kData, {"label out of range", "classes are 0..4", "--classes"},
-               [] { load_dataset({.what = "synthetic", .limit = 100, .classes = 5}); });
+      [] { load_dataset({.what = "synthetic", .limit = 100, .classes = 5}); });
 }
 
 TEST_F(DatasetTest, WhereItLooks) {
@@ -195,7 +211,8 @@ TEST_F(DatasetTest, WhereItLooks) {
   const auto back = std::filesystem::current_path();
   std::filesystem::current_path(home.path());
   {
-    const test::ScopedEnv no_cache("XDG_CACHE_HOME", nullptr), set_home("HOME", home.path().c_str());
+    const test::ScopedEnv no_cache("XDG_CACHE_HOME", nullptr),
+        set_home("HOME", home.path().c_str());
     EXPECT_EQ(mnist_cache_folder(), home.file(".cache/sinter/mnist"));
     const Dataset none = load_dataset({.limit = 1});
     EXPECT_EQ(none.name, "synthetic");
@@ -205,7 +222,8 @@ TEST_F(DatasetTest, WhereItLooks) {
     std::filesystem::create_directories(home.file(".cache/sinter"));
     std::filesystem::create_directory_symlink(dir_.path(), home.file(".cache/sinter/mnist"));
     EXPECT_EQ(load_dataset().name, home.file(".cache/sinter/mnist"));
-    // ./data/mnist comes first; a folder that holds only some of the files is an error, not a reason to go on silently.
+    // ./data/mnist comes first; a folder that holds only some of the files is an error, not a
+    // reason to go on silently.
     std::filesystem::create_directories(home.file("data/mnist"));
     EXPECT_EQ(load_dataset().name, home.file(".cache/sinter/mnist"));
     home.write("data/mnist/t10k-images-idx3-ubyte", images_file(1));
@@ -213,7 +231,7 @@ TEST_F(DatasetTest, WhereItLooks) {
 
     const test::ScopedEnv variable("SINTER_DATA", home.file("missing").c_str());
     expect_error(kData, {"no such folder", home.file("missing"), "SINTER_DATA names it"},
-                 [] { load_dataset(); });
+        [] { load_dataset(); });
     EXPECT_EQ(load_dataset({.what = "synthetic", .limit = 1}).name, "synthetic");
   }
   std::filesystem::current_path(back);
@@ -224,8 +242,10 @@ TEST(Mnist, TheRealFiles) {
   Dataset data;
   SKIP_IF_NOT_BUILT(data = load_dataset({.what = test::mnist_folder()}));
   EXPECT_EQ(data.sizes(), "train 55,000  val 5,000  test 10,000  28x28");
-  EXPECT_EQ(slice(data.train, 0, 8).labels.to_vector<int>(), (std::vector<int>{5, 0, 4, 1, 9, 2, 1, 3}));
-  EXPECT_EQ(slice(data.test, 0, 8).labels.to_vector<int>(), (std::vector<int>{7, 2, 1, 0, 4, 1, 4, 9}));
+  EXPECT_EQ(
+      slice(data.train, 0, 8).labels.to_vector<int>(), (std::vector<int>{5, 0, 4, 1, 9, 2, 1, 3}));
+  EXPECT_EQ(
+      slice(data.test, 0, 8).labels.to_vector<int>(), (std::vector<int>{7, 2, 1, 0, 4, 1, 4, 9}));
 }
 
 }  // namespace

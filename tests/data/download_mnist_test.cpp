@@ -1,4 +1,5 @@
-// scripts/download_mnist, offline: a file:// BASE, good (the real files, where they are) and damaged.
+// scripts/download_mnist, offline: a file:// BASE, good (the real files, where they are) and
+// damaged.
 #include <sys/wait.h>
 
 #include <array>
@@ -20,7 +21,8 @@ Outcome shell(const std::string& command) {
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   Outcome out{-1, ""};
   std::array<char, 4096> buffer;
-  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) out.text.append(buffer.data(), n);
+  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe))
+    out.text.append(buffer.data(), n);
   const int status = pclose(pipe);
   if (WIFEXITED(status)) out.code = WEXITSTATUS(status);
   return out;
@@ -30,12 +32,14 @@ class DownloadMnist : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* tool : {"bash", "curl", "gzip", "sha256sum"}) {
-      if (shell(std::string("command -v ") + tool).code != 0) GTEST_SKIP() << "not installed: " << tool;
+      if (shell(std::string("command -v ") + tool).code != 0)
+        GTEST_SKIP() << "not installed: " << tool;
     }
     fs::create_directory(base());
   }
   Outcome download(const std::string& flags = "") {
-    return shell("'" SINTER_SOURCE_DIR "/scripts/download_mnist' --url 'file://" + base() + "' --out='" + out() + "' " + flags);
+    return shell("'" SINTER_SOURCE_DIR "/scripts/download_mnist' --url 'file://" + base() +
+                 "' --out='" + out() + "' " + flags);
   }
   std::string base() const { return dir_.file("base"); }
   std::string out() const { return dir_.file("a/b"); }
@@ -47,7 +51,8 @@ TEST_F(DownloadMnist, DamagedFileIsNotKept) {
   const Outcome outcome = download();
   EXPECT_EQ(outcome.code, 3) << outcome.text;
   for (const char* fact : {"checksum differs", "train-images", "wanted ba891046", "nothing kept"}) {
-    EXPECT_NE(outcome.text.find(fact), std::string::npos) << fact << "\nis not in: " << outcome.text;
+    EXPECT_NE(outcome.text.find(fact), std::string::npos)
+        << fact << "\nis not in: " << outcome.text;
   }
   EXPECT_TRUE(fs::is_empty(out()));
 }
@@ -70,8 +75,10 @@ TEST_F(DownloadMnist, GoodFilesAreFetchedOnceAndRepaired) {
   std::ofstream(out() + "/t10k-labels-idx1-ubyte.gz") << "damaged here";
   const Outcome second = download();
   EXPECT_EQ(second.code, 0) << second.text;
-  EXPECT_NE(second.text.find("kept    " + out() + "/train-images"), std::string::npos) << second.text;
-  EXPECT_NE(second.text.find("fetched " + out() + "/t10k-labels"), std::string::npos) << second.text;
+  EXPECT_NE(second.text.find("kept    " + out() + "/train-images"), std::string::npos)
+      << second.text;
+  EXPECT_NE(second.text.find("fetched " + out() + "/t10k-labels"), std::string::npos)
+      << second.text;
 }
 
 }  // namespace

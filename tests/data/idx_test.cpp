@@ -10,8 +10,12 @@ using test::expect_error;
 using test::operator+;
 class IdxTest : public testing::Test {
  protected:
-  IdxArray images(const Bytes& file) { return read_idx(dir_.write("images", file), IdxKind::images); }
-  IdxArray labels(const Bytes& file) { return read_idx(dir_.write("labels", file), IdxKind::labels); }
+  IdxArray images(const Bytes& file) {
+    return read_idx(dir_.write("images", file), IdxKind::images);
+  }
+  IdxArray labels(const Bytes& file) {
+    return read_idx(dir_.write("labels", file), IdxKind::labels);
+  }
   void expect_bad_images(const Bytes& file, std::vector<std::string> facts) {
     facts.push_back(dir_.file("images"));
     expect_error(kData, facts, [&] { images(file); });
@@ -40,12 +44,13 @@ TEST_F(IdxTest, AnotherFormat) {
 }
 
 TEST_F(IdxTest, AnotherKind) {
-  expect_bad_images(test::idx({4}, Bytes(4)), {"labels where images are wanted", "0x00000801", "0x00000803", "swapped"});
+  expect_bad_images(test::idx({4}, Bytes(4)),
+      {"labels where images are wanted", "0x00000801", "0x00000803", "swapped"});
   expect_bad_images(test::idx({4, 4}, Bytes(16)), {"2 dims", "0x00000802", "0x00000803"});
   expect_bad_images({0, 0, 0x0d, 3, 0, 0, 0, 1}, {"not bytes", "0x00000d03", "0x00000803"});
   dir_.write("labels", test::idx({1, 2, 2}, Bytes(4)));
   expect_error(kData, {"images where labels are wanted", "0x00000803", "0x00000801"},
-               [&] { read_idx(dir_.file("labels"), IdxKind::labels); });
+      [&] { read_idx(dir_.file("labels"), IdxKind::labels); });
 }
 
 TEST_F(IdxTest, HeaderNumbers) {
@@ -53,26 +58,34 @@ TEST_F(IdxTest, HeaderNumbers) {
   expect_bad_images(test::idx({5, 0, 28}, {}), {"dim 1 is 0", "1..2147483647"});
   expect_bad_images(test::idx({0x80000000u, 1, 1}, {}), {"dim 0 is 2147483648", "2147483647"});
   expect_bad_images(test::idx({0x7fffffff, 0x7fffffff, 0x7fffffff}, {}),
-                    {"too large", "2147483647 x 2147483647 x 2147483647", "4294967296"});
-  expect_bad_images(test::idx({65536, 65536, 2}, {}), {"too large", "8589934592", "at most 4294967296"});
+      {"too large", "2147483647 x 2147483647 x 2147483647", "4294967296"});
+  expect_bad_images(
+      test::idx({65536, 65536, 2}, {}), {"too large", "8589934592", "at most 4294967296"});
 }
 
 TEST_F(IdxTest, Length) {
   const Bytes body = test::pattern(50);
-  expect_bad_images(test::idx({4, 5, 4}, body), {"cut short", "4 x 5 x 4 = 80 bytes", "file has 50", "2 whole images"});
-  expect_bad_images(test::idx({2, 5, 4}, body), {"bytes after the end", "2 x 5 x 4 = 40 bytes", "file has 50"});
+  expect_bad_images(test::idx({4, 5, 4}, body),
+      {"cut short", "4 x 5 x 4 = 80 bytes", "file has 50", "2 whole images"});
+  expect_bad_images(
+      test::idx({2, 5, 4}, body), {"bytes after the end", "2 x 5 x 4 = 40 bytes", "file has 50"});
   // A false promise of 4 GiB is refused by the size of the file.
-  expect_bad_images(test::idx({65536, 65536, 1}, body), {"cut short", "4294967296 bytes", "file has 50"});
+  expect_bad_images(
+      test::idx({65536, 65536, 1}, body), {"cut short", "4294967296 bytes", "file has 50"});
   dir_.write("labels", test::idx({60}, body));
-  expect_error(kData, {"cut short", "60 bytes", "file has 50"}, [&] { read_idx(dir_.file("labels"), IdxKind::labels); });
+  expect_error(kData, {"cut short", "60 bytes", "file has 50"},
+      [&] { read_idx(dir_.file("labels"), IdxKind::labels); });
 }
 
 TEST_F(IdxTest, LengthThroughGzip) {
   const Bytes body = test::pattern(60);
   SKIP_IF_NOT_BUILT(images(test::gzip(test::idx({3, 5, 4}, body))));
-  expect_bad_images(test::gzip(test::idx({4, 5, 4}, body)), {"cut short", "80 bytes", "file has 60", "3 whole images"});
-  expect_bad_images(test::gzip(test::idx({65536, 65536, 1}, body)), {"cut short", "4294967296 bytes", "file has 60"});
-  expect_bad_images(test::gzip(test::idx({2, 5, 4}, body)), {"bytes after the end", "40 bytes", "41 or more"});
+  expect_bad_images(test::gzip(test::idx({4, 5, 4}, body)),
+      {"cut short", "80 bytes", "file has 60", "3 whole images"});
+  expect_bad_images(test::gzip(test::idx({65536, 65536, 1}, body)),
+      {"cut short", "4294967296 bytes", "file has 60"});
+  expect_bad_images(
+      test::gzip(test::idx({2, 5, 4}, body)), {"bytes after the end", "40 bytes", "41 or more"});
   const Bytes whole = test::gzip(test::idx({3, 5, 4}, body));
   expect_bad_images(whole + whole, {"bytes after the end", "60 bytes", "61 or more"});
   expect_bad_images(Bytes(whole.begin(), whole.end() - 20), {"gzip", "ends early", "no end mark"});

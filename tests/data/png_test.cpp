@@ -17,9 +17,11 @@ class PngTest : public testing::Test {
 };
 
 // A canvas of `ground` with a rectangle of `ink`.
-GreyImage canvas(int width, int height, uint8_t ground, uint8_t ink, int x0, int y0, int x1, int y1) {
+GreyImage canvas(
+    int width, int height, uint8_t ground, uint8_t ink, int x0, int y0, int x1, int y1) {
   GreyImage image{width, height, Bytes(static_cast<size_t>(width * height), ground), "canvas"};
-  for (int y = y0; y < y1; ++y) std::fill(&image.pixels[y * width + x0], &image.pixels[y * width + x1], ink);
+  for (int y = y0; y < y1; ++y)
+    std::fill(&image.pixels[y * width + x0], &image.pixels[y * width + x1], ink);
   return image;
 }
 
@@ -43,11 +45,15 @@ TEST_F(PngTest, ColourAndAlpha) {
 
 TEST_F(PngTest, BadFiles) {
   const Bytes good = test::png(5, 5, 1, test::pattern(25));
-  expect_error(kData, {"not a PNG", "x.png", "a JPEG image"}, [&] { read({0xff, 0xd8, 0xff, 0xe0}); });
+  expect_error(kData, {"not a PNG", "x.png", "a JPEG image"}, [&] {
+    read({0xff, 0xd8, 0xff, 0xe0});
+  });
   expect_error(kData, {"not a PNG", "empty"}, [&] { read({}); });
-  expect_error(kData, {"too large", "60000 x 60000", "4096 x 4096"}, [&] { read(test::png(60000, 60000, 1, {})); });
+  expect_error(kData, {"too large", "60000 x 60000", "4096 x 4096"},
+      [&] { read(test::png(60000, 60000, 1, {})); });
   for (size_t n = 8; n < good.size(); ++n) {
-    expect_error(kData, {"damaged", "x.png"}, [&] { read(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(n))); });
+    expect_error(kData, {"damaged", "x.png"},
+        [&] { read(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(n))); });
   }
   Bytes flipped = good;
   flipped[50] ^= 0x10;
@@ -60,7 +66,9 @@ TEST(PrepareDigit, ScalesToTwentyAndCentres) {
   // A bar 10 wide and 50 high, far from the middle: 4 x 20, centred.
   const DigitImage digit = prepare_digit(canvas(200, 100, 0, 255, 150, 40, 160, 90));
   for (int y = 0; y < 28; ++y)
-    for (int x = 0; x < 28; ++x) EXPECT_EQ(digit[y * 28 + x], y >= 4 && y < 24 && x >= 12 && x < 16 ? 255 : 0) << x << "," << y;
+    for (int x = 0; x < 28; ++x)
+      EXPECT_EQ(digit[y * 28 + x], y >= 4 && y < 24 && x >= 12 && x < 16 ? 255 : 0)
+          << x << "," << y;
 }
 
 TEST(PrepareDigit, PolarityAndContrastDoNotMatter) {
@@ -80,8 +88,10 @@ TEST(PrepareDigit, CentresByMassNotByBox) {
 }
 
 TEST(PrepareDigit, AnySize) {
-  EXPECT_EQ(prepare_digit(canvas(3, 3, 0, 9 * 28, 1, 1, 2, 2))[14 * 28 + 14], 255);  // one pixel becomes a 20 x 20 square
-  expect_error(kData, {"no ink", "canvas", "40 x 30"}, [] { prepare_digit(canvas(40, 30, 90, 90, 0, 0, 1, 1)); });
+  EXPECT_EQ(prepare_digit(canvas(3, 3, 0, 9 * 28, 1, 1, 2, 2))[14 * 28 + 14],
+      255);  // one pixel becomes a 20 x 20 square
+  expect_error(kData, {"no ink", "canvas", "40 x 30"},
+      [] { prepare_digit(canvas(40, 30, 90, 90, 0, 0, 1, 1)); });
   const DigitImage whole = prepare_digit(canvas(1, 50, 0, 255, 0, 10, 1, 40));
   EXPECT_GT(std::count(whole.begin(), whole.end(), 255), 0);
 }

@@ -67,8 +67,9 @@ TEST_F(VerifyTest, GoodDigitsPass) {
 TEST_F(VerifyTest, ShuffledLabelsAreSeenInEitherSet) {
   const Digits good = train_;
   std::rotate(train_.labels.begin(), train_.labels.begin() + 100, train_.labels.end());
-  expect_facts(verify().failed, {"data: labels do not belong to images: ", "train-images-idx3-ubyte, ", "train-labels-idx1-ubyte; ",
-                                 "class means are right for ", " % of train, wanted "});
+  expect_facts(verify().failed,
+      {"data: labels do not belong to images: ", "train-images-idx3-ubyte, ",
+          "train-labels-idx1-ubyte; ", "class means are right for ", " % of train, wanted "});
   train_ = good;
   std::rotate(test_.labels.begin(), test_.labels.begin() + 50, test_.labels.end());
   expect_facts(verify().failed, {"t10k-images-idx3-ubyte", " % of test, wanted "});
@@ -77,7 +78,8 @@ TEST_F(VerifyTest, ShuffledLabelsAreSeenInEitherSet) {
 TEST_F(VerifyTest, BlankRepeatedAndSharedImagesAreCounted) {
   std::fill_n(train_.images.begin(), kImagePixels, uint8_t{40});
   for (const size_t i : {3, 5, 9})
-    std::copy_n(train_.images.begin() + 2 * kImagePixels, kImagePixels, train_.images.begin() + i * kImagePixels);
+    std::copy_n(train_.images.begin() + 2 * kImagePixels, kImagePixels,
+        train_.images.begin() + i * kImagePixels);
   std::copy_n(train_.images.begin() + 7 * kImagePixels, kImagePixels, test_.images.begin());
   DataReport report = verify();
   EXPECT_EQ(report.sets[0].blank, 1);
@@ -92,7 +94,8 @@ TEST_F(VerifyTest, BlankRepeatedAndSharedImagesAreCounted) {
 }
 
 TEST_F(VerifyTest, OneLabelAloneIsNoProof) {
-  for (Bytes* labels : {&train_.labels, &test_.labels}) std::fill(labels->begin(), labels->end(), uint8_t{4});
+  for (Bytes* labels : {&train_.labels, &test_.labels})
+    std::fill(labels->begin(), labels->end(), uint8_t{4});
   const DataReport report = verify();
   EXPECT_DOUBLE_EQ(report.sets[0].wanted, 1);
   expect_facts(report.failed, {"class means are right for 100.0 % of train, wanted 100.0"});
@@ -103,11 +106,11 @@ TEST_F(VerifyTest, ASetSortedByLabelIsSaidToBe) {
   std::iota(order.begin(), order.end(), size_t{0});
   const Digits drawn = train_;
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return drawn.labels[a] < drawn.labels[b]; });
+      [&](size_t a, size_t b) { return drawn.labels[a] < drawn.labels[b]; });
   for (size_t i = 0; i < order.size(); ++i) {
     train_.labels[i] = drawn.labels[order[i]];
     std::copy_n(drawn.images.begin() + static_cast<ptrdiff_t>(order[i] * kImagePixels),
-                kImagePixels, train_.images.begin() + static_cast<ptrdiff_t>(i * kImagePixels));
+        kImagePixels, train_.images.begin() + static_cast<ptrdiff_t>(i * kImagePixels));
   }
   const DataReport four = verify();
   EXPECT_TRUE(four.sorted);
@@ -125,14 +128,17 @@ TEST_F(VerifyTest, ASetSortedByLabelIsSaidToBe) {
 TEST_F(VerifyTest, UnreadableFilesAreErrors) {
   verify();
   std::filesystem::resize_file(dir_.file("t10k-labels-idx1-ubyte"), 20);
-  test::expect_error(Error::Kind::data, {"idx: cut short", "t10k-labels"}, [&] { verify_dataset({.what = dir_.path()}); });
+  test::expect_error(Error::Kind::data, {"idx: cut short", "t10k-labels"},
+      [&] { verify_dataset({.what = dir_.path()}); });
 }
 
 TEST(Verify, SumsOfKnownContent) {
   const test::TempDir dir;
   const std::string sum = sha256(dir.write("abc", std::string("abc")));
   if (sum.empty()) GTEST_SKIP() << "no OpenSSL in this build";
-  EXPECT_EQ(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");  // FIPS 180-2, appendix B.1
+  EXPECT_EQ(
+      sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");  // FIPS 180-2,
+                                                                                 // appendix B.1
   const std::string zipped = dir.write("abc.gz", test::gzip(test::bytes_of("abc")));
   SKIP_IF_NOT_BUILT(ByteSource(zipped).read_up_to(1));
   EXPECT_EQ(check_sha256(zipped, 0), "differs");
@@ -146,7 +152,8 @@ TEST(Verify, TheRealMnist) {
   EXPECT_EQ(report.failed, "");
   for (const DataReport::File& file : report.files)
     EXPECT_EQ(file.sha, sha256(file.path).empty() ? "not checked" : "published") << file.path;
-  EXPECT_EQ(report.sets[0].counts, (std::vector<int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949}));
+  EXPECT_EQ(report.sets[0].counts,
+      (std::vector<int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949}));
   EXPECT_NEAR(report.sets[0].class_means, 0.81, 0.01);
 }
 

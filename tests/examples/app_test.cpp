@@ -19,7 +19,8 @@ int times_in(const std::string& text, const std::string& part) {
 // libgomp says what it has read, each time a program begins.
 TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
   Program program;
-  const std::vector<std::string> plain{"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_DISPLAY_ENV=verbose"};
+  const std::vector<std::string> plain{
+      "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_DISPLAY_ENV=verbose"};
   program.environment = plain;  // a name alone takes the variable away
   const Result r = program.run({"--version"});
   ASSERT_EQ(r.status, 0) << r.err;
@@ -41,10 +42,11 @@ TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
 
 TEST(App, MoreThreadsThanCoresAreSaid) {
   const Program program;
-  const std::string cores = std::to_string(available_cores()), more = std::to_string(available_cores() + 1);
+  const std::string cores = std::to_string(available_cores()),
+                    more = std::to_string(available_cores() + 1);
   for (const auto& [threads, times] : {std::pair{cores, 0}, std::pair{more, 1}}) {
-    const Result r = program.run({"train", "--data", "synthetic", "--limit", "64", "--dry-run", "--hidden", "8",
-                                  "--threads", threads});
+    const Result r = program.run({"train", "--data", "synthetic", "--limit", "64", "--dry-run",
+        "--hidden", "8", "--threads", threads});
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(times_in(r.err, "threads " + more + " on " + cores + " core"), times) << r.err;
   }

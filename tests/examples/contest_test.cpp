@@ -1,4 +1,5 @@
-// What the contest of two modes decides before it runs, and what it says of the saving that it expected.
+// What the contest of two modes decides before it runs, and what it says of the saving that it
+// expected.
 #include "examples/cli/contest.h"
 
 #include <gtest/gtest.h>
@@ -13,10 +14,12 @@ bool looks(const Saving& expected, double low, double high) {
 }
 
 TEST(Estimate, BytesInACacheMayCostNothing) {
-  const Saving cached{.launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100, .in_cache = true};
+  const Saving cached{
+      .launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100, .in_cache = true};
   EXPECT_EQ(estimate_text(cached, {18.2, 12, 25, true}),
-            "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 0 to 30.0us, as they fit the cache | "
-            "expected 8.0 to 38.0us, saved 18.2 [12.0,25.0]");
+      "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 0 to 30.0us, as they fit the "
+      "cache | "
+      "expected 8.0 to 38.0us, saved 18.2 [12.0,25.0]");
   EXPECT_FALSE(looks(cached, 7, 9)) << "the launches alone";
   EXPECT_FALSE(looks(cached, 36, 44)) << "all of it";
   EXPECT_FALSE(looks(cached, -10, 8)) << "not shown, but possible";
@@ -27,8 +30,9 @@ TEST(Estimate, BytesInACacheMayCostNothing) {
 TEST(Estimate, BytesFromMemoryCostWhatCopyingCosts) {
   const Saving memory{.launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100};
   EXPECT_EQ(estimate_text(memory, {18.2, 12, 25, true}),
-            "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 30.0us | expected 38.0us, saved 18.2 "
-            "[12.0,25.0]  LOOK");
+      "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 30.0us | expected 38.0us, "
+      "saved 18.2 "
+      "[12.0,25.0]  LOOK");
   EXPECT_FALSE(looks(memory, 30, 35));
   EXPECT_TRUE(looks(memory, 7, 9));
 }

@@ -1,4 +1,5 @@
-// `mnist` on the emulator: every command, small. The numbers are those of the CPU; the times are nobody's, and the programs say so.
+// `mnist` on the emulator: every command, small. The numbers are those of the CPU; the times are
+// nobody's, and the programs say so.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -12,51 +13,59 @@ using nlohmann::json;
 using test::has;
 using test::Program;
 using test::operator+;
-using test::Words;
 using test::Result;
+using test::Words;
 
-const Words kTrain{"train", "--data",       "synthetic", "--limit", "64", "--epochs", "1", "--hidden",
-                   "24,16", "--batch-size", "24",        "--val",   "0",  "--seed",   "3"};
+const Words kTrain{"train", "--data", "synthetic", "--limit", "64", "--epochs", "1", "--hidden",
+    "24,16", "--batch-size", "24", "--val", "0", "--seed", "3"};
 
 TEST(MnistSimt, TrainsAsTheCpuDoes) {
   for (const char* mode : {"eager", "fused"}) {
     const Program program;
     json found[2];
     for (const bool simt : {false, true}) {
-      const Result r = program.run(kTrain + Words{"--mode", mode, "--json", "--epochs=2", "--dropout", "0.2", "--out",
-                                                  simt ? "there" : "here", "--device", simt ? "simt" : "cpu"});
+      const Result r = program.run(
+          kTrain + Words{"--mode", mode, "--json", "--epochs=2", "--dropout", "0.2", "--out",
+                       simt ? "there" : "here", "--device", simt ? "simt" : "cpu"});
       ASSERT_EQ(r.status, 0) << r.err;
       EXPECT_EQ(has(r.err, "its times mean nothing"), simt) << r.err;
       found[simt] = json::parse(r.out);
     }
     EXPECT_EQ(found[1]["device"], "simt");
     for (const int epoch : {0, 1}) {
-      const double here = found[0]["epochs"][epoch]["loss"], there = found[1]["epochs"][epoch]["loss"];
+      const double here = found[0]["epochs"][epoch]["loss"],
+                   there = found[1]["epochs"][epoch]["loss"];
       EXPECT_NEAR(there, here, 1e-3 * here) << mode;
     }
-    const Result eval = program.run({"eval", "--from", "there", "--limit", "64", "--device", "simt", "--json"});
+    const Result eval =
+        program.run({"eval", "--from", "there", "--limit", "64", "--device", "simt", "--json"});
     ASSERT_EQ(eval.status, 0) << eval.err;
-    EXPECT_NEAR(json::parse(eval.out)["loss"].get<double>(), found[1]["test"]["loss"].get<double>(), 1e-5);
+    EXPECT_NEAR(
+        json::parse(eval.out)["loss"].get<double>(), found[1]["test"]["loss"].get<double>(), 1e-5);
     json probabilities[2];
     for (const bool simt : {false, true}) {
-      const Result r = program.run({"predict", "--index", "0", "--from", "there", "--json", "--device", simt ? "simt" : "cpu"});
+      const Result r = program.run({"predict", "--index", "0", "--from", "there", "--json",
+          "--device", simt ? "simt" : "cpu"});
       ASSERT_EQ(r.status, 0) << r.err;
       probabilities[simt] = json::parse(r.out)["predictions"][0]["probabilities"];
     }
-    for (int c = 0; c < 10; ++c) EXPECT_NEAR(probabilities[1][c].get<double>(), probabilities[0][c].get<double>(), 1e-5);
+    for (int c = 0; c < 10; ++c)
+      EXPECT_NEAR(probabilities[1][c].get<double>(), probabilities[0][c].get<double>(), 1e-5);
   }
 }
 
 TEST(MnistSimt, ComparesAndCountsLaunches) {
   const Program program;
-  const Result r = program.run({"compare", "--data", "synthetic", "--batch-size", "24", "--hidden", "24,16", "--device", "simt"});
+  const Result r = program.run({"compare", "--data", "synthetic", "--batch-size", "24", "--hidden",
+      "24,16", "--device", "simt"});
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const char* fact : {"   simt, ", "not timed on simt   launches: claimed 4, counted 4\n", "   parity: loss ", "TOTAL", "- -> "})
+  for (const char* fact : {"   simt, ", "not timed on simt   launches: claimed 4, counted 4\n",
+           "   parity: loss ", "TOTAL", "- -> "})
     EXPECT_TRUE(has(r.out, fact)) << fact << "\n" << r.out;
   EXPECT_FALSE(has(r.out, "INCOMPLETE")) << r.out;
   EXPECT_FALSE(has(r.out, "nan")) << r.out;
-  const Result j = program.run(
-      {"compare", "--data", "synthetic", "--batch-size", "24", "--hidden", "24,16", "--device", "simt", "--rules", "none", "--json"});
+  const Result j = program.run({"compare", "--data", "synthetic", "--batch-size", "24", "--hidden",
+      "24,16", "--device", "simt", "--rules", "none", "--json"});
   ASSERT_EQ(j.status, 0) << j.err;
   const json o = json::parse(j.out);
   EXPECT_EQ(o["launches"], (json{{"eager", 25}, {"fused", 25}, {"complete", true}}));

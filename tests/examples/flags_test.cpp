@@ -59,17 +59,20 @@ struct FlagsTest : testing::Test {
 
 TEST_F(FlagsTest, RefusalsGiveTextAndRange) {
   EXPECT_EQ(refusal("batch-size", "0"), "usage: --batch-size out of range: 0; allowed 1..1000");
-  EXPECT_EQ(refusal("batch-size", "99999999999999999999"), "usage: --batch-size out of range: 99999999999999999999; allowed 1..1000");
+  EXPECT_EQ(refusal("batch-size", "99999999999999999999"),
+      "usage: --batch-size out of range: 99999999999999999999; allowed 1..1000");
   for (const char* bad : {"", "x", "1x", "1.5", " 1", "+1", "1_0"})
-    EXPECT_EQ(refusal("batch-size", bad).find("usage: --batch-size is not a whole number"), 0u) << bad;
+    EXPECT_EQ(refusal("batch-size", bad).find("usage: --batch-size is not a whole number"), 0u)
+        << bad;
   for (const char* bad : {"inf", "-inf", "nan", "-0.1", "1.01", "1e999"})
-    EXPECT_EQ(refusal("rate", bad), std::string("usage: --rate out of range: ") + bad + "; allowed 0..1");
+    EXPECT_EQ(
+        refusal("rate", bad), std::string("usage: --rate out of range: ") + bad + "; allowed 0..1");
   EXPECT_EQ(refusal("rate", "0,1").find("usage: --rate is not a number: 0,1"), 0u);
   EXPECT_EQ(refusal("seed", "-1").find("usage: --seed is not a whole number"), 0u);
   EXPECT_EQ(refusal("seed", "18446744073709551615"), "taken");
   EXPECT_EQ(refusal("on", "maybe"), "usage: --on is on or off: maybe; allowed true, false");
-  EXPECT_EQ(refusal("act", "rleu"),
-            "usage: unknown --act: rleu; nearest is relu; allowed relu, gelu");
+  EXPECT_EQ(
+      refusal("act", "rleu"), "usage: unknown --act: rleu; nearest is relu; allowed relu, gelu");
   EXPECT_EQ(refusal("act", "swish"), "usage: unknown --act: swish; allowed relu, gelu");
   EXPECT_EQ(refusal("act", "re\x1blu").find("usage: unknown --act: re\\x1blu"), 0u);
 }
@@ -106,22 +109,18 @@ TEST_F(FlagsTest, OfTwoThatExcludeEachOtherTheHigherRankWins) {
 }
 
 TEST_F(FlagsTest, ConfigIsReadBackAsItWasWritten) {
-  for (const auto& [name, text] : {std::pair("on", "true"),
-                                   {"word", "a b, c"},
-                                   {"act", "gelu"},
-                                   {"batch-size", "7"},
-                                   {"rate", "0.30000000000000004"},
-                                   {"lr", "1e-05"},
-                                   {"hidden", "1,2,3"},
-                                   {"seed", "18446744073709551615"},
-                                   {"threads", "2"}})
+  for (const auto& [name, text] : {std::pair("on", "true"), {"word", "a b, c"}, {"act", "gelu"},
+           {"batch-size", "7"}, {"rate", "0.30000000000000004"}, {"lr", "1e-05"},
+           {"hidden", "1,2,3"}, {"seed", "18446744073709551615"}, {"threads", "2"}})
     set(name, text);
   const std::string written = flags.config("train");
   EXPECT_NE(written.find("[train]\n"), std::string::npos);
   EXPECT_LT(written.find("seed = "), written.find("[train]"));
-  for (const char* name : {"on", "word", "act", "batch-size", "rate", "lr", "hidden", "seed", "threads"})
+  for (const char* name :
+      {"on", "word", "act", "batch-size", "rate", "lr", "hidden", "seed", "threads"})
     flags.find(name)->source = Source::standard;
-  on = false, word = "", choice = "relu", batch = 1, rate = 0, lr.reset(), hidden = {1}, common.seed = 1, common.threads = 0;
+  on = false, word = "", choice = "relu", batch = 1, rate = 0, lr.reset(), hidden = {1},
+  common.seed = 1, common.threads = 0;
   EXPECT_EQ(config_refusal(written), "taken");
   EXPECT_EQ(flags.config("train"), written);
   EXPECT_EQ(word, "a b, c");
@@ -129,15 +128,20 @@ TEST_F(FlagsTest, ConfigIsReadBackAsItWasWritten) {
 }
 
 TEST_F(FlagsTest, ConfigMistakesAreNamed) {
-  EXPECT_EQ(config_refusal("[train]\nbatchsize = 3\n"), "usage: unknown key: batchsize under [train] in F; nearest is batch-size");
+  EXPECT_EQ(config_refusal("[train]\nbatchsize = 3\n"),
+      "usage: unknown key: batchsize under [train] in F; nearest is batch-size");
   EXPECT_EQ(config_refusal("[tarin]\nrate = 3\n"),
-            "usage: unknown section: [tarin] in F; nearest is train; allowed train, eval");
-  EXPECT_EQ(config_refusal("rate = 1\n"), "usage: key in the wrong place: rate in F; it belongs under [train]");
-  EXPECT_EQ(config_refusal("[train]\nseed = 1\n"), "usage: key in the wrong place: seed under [train] in F; it belongs on top");
-  EXPECT_EQ(config_refusal("[train]\nrate = 3\n"), "usage: --rate out of range: 3; allowed 0..1 in F");
+      "usage: unknown section: [tarin] in F; nearest is train; allowed train, eval");
+  EXPECT_EQ(config_refusal("rate = 1\n"),
+      "usage: key in the wrong place: rate in F; it belongs under [train]");
+  EXPECT_EQ(config_refusal("[train]\nseed = 1\n"),
+      "usage: key in the wrong place: seed under [train] in F; it belongs on top");
+  EXPECT_EQ(
+      config_refusal("[train]\nrate = 3\n"), "usage: --rate out of range: 3; allowed 0..1 in F");
   EXPECT_EQ(config_refusal("[train]\nrate = 1\n\nlr = 1\nrate = 0.5\n"),
-            "usage: one value is wanted: rate under [train] in F; it has several, or stands there twice");
-  EXPECT_EQ(config_refusal("[train]\nhidden = [1,2]\n").find("usage: one value is wanted: hidden"), 0u);
+      "usage: one value is wanted: rate under [train] in F; it has several, or stands there twice");
+  EXPECT_EQ(
+      config_refusal("[train]\nhidden = [1,2]\n").find("usage: one value is wanted: hidden"), 0u);
   EXPECT_EQ(config_refusal("[eval]\nanything = 1\n# comment\n[train]\nrate = 0.25\n"), "taken");
   EXPECT_EQ(rate, 0.25);
 }
@@ -162,19 +166,26 @@ TEST(Text, NumbersAsPeopleReadThem) {
 }
 
 TEST(ProgressLine, FitsTheWidth) {
-  const ProgressView view{
-      .epoch = 2, .epochs = 5, .done = 0.44, .loss = 0.1012, .images_per_second = 1.1e6, .data_wait = 0.002, .eta_seconds = 3};
-  EXPECT_EQ(progress_line(view, true, 200), "epoch 2/5 [####----] 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
+  const ProgressView view{.epoch = 2,
+      .epochs = 5,
+      .done = 0.44,
+      .loss = 0.1012,
+      .images_per_second = 1.1e6,
+      .data_wait = 0.002,
+      .eta_seconds = 3};
+  EXPECT_EQ(progress_line(view, true, 200),
+      "epoch 2/5 [####----] 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
   EXPECT_EQ(progress_line(view, true, 20), "epoch 2/5 [####----]");
-  EXPECT_EQ(progress_line(view, false, 200), "epoch 2/5 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
+  EXPECT_EQ(progress_line(view, false, 200),
+      "epoch 2/5 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
 }
 
 TEST(ExitCode, OfEveryKind) {
   using Kind = Error::Kind;
-  const std::pair<Kind, int> all[] = {{Kind::internal, 1},  {Kind::shape, 1},        {Kind::dtype, 1},      {Kind::state, 1},
-                                      {Kind::usage, 2},     {Kind::data, 3},         {Kind::checkpoint, 4}, {Kind::device, 5},
-                                      {Kind::memory, 5},    {Kind::not_built, 5},    {Kind::numeric, 6},    {Kind::check, 7},
-                                      {Kind::untrusted, 8}, {Kind::interrupted, 130}};
+  const std::pair<Kind, int> all[] = {{Kind::internal, 1}, {Kind::shape, 1}, {Kind::dtype, 1},
+      {Kind::state, 1}, {Kind::usage, 2}, {Kind::data, 3}, {Kind::checkpoint, 4}, {Kind::device, 5},
+      {Kind::memory, 5}, {Kind::not_built, 5}, {Kind::numeric, 6}, {Kind::check, 7},
+      {Kind::untrusted, 8}, {Kind::interrupted, 130}};
   for (const auto& [kind, status] : all) EXPECT_EQ(exit_code(kind), status);
 }
 
@@ -190,16 +201,21 @@ TEST(App, AnInternalErrorIsStatus1AndShowsItsCallsOnlyWithV) {
     for (std::string& word : words) argv.push_back(word.data());
     return app.main(static_cast<int>(argv.size()), argv.data());
   };
-  EXPECT_EXIT(std::exit(run({"broken", "-v"})), testing::ExitedWithCode(1), "error: internal: out.quiet.*as it should be.*a bug in sinter");
+  EXPECT_EXIT(std::exit(run({"broken", "-v"})), testing::ExitedWithCode(1),
+      "error: internal: out.quiet.*as it should be.*a bug in sinter");
   for (const bool verbose : {false, true}) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    EXPECT_EQ(run(verbose ? std::vector<std::string>{"broken", "-v"} : std::vector<std::string>{"broken"}), 1);
+    EXPECT_EQ(run(verbose ? std::vector<std::string>{"broken", "-v"}
+                          : std::vector<std::string>{"broken"}),
+        1);
     EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
     const std::string text = testing::internal::GetCapturedStderr();
-    const size_t error = text.find("sinter::Error::Error("), app = text.find("sinter::cli::App::main(");
+    const size_t error = text.find("sinter::Error::Error("),
+                 app = text.find("sinter::cli::App::main(");
     EXPECT_EQ(text.find("calls, innermost first:\n") != std::string::npos, verbose) << text;
-    EXPECT_EQ(error != std::string::npos && app != std::string::npos && error < app, verbose) << text;
+    EXPECT_EQ(error != std::string::npos && app != std::string::npos && error < app, verbose)
+        << text;
   }
 }
 

@@ -1,5 +1,5 @@
-// Mode fused, compare and graph files of the `mnist` program, run as a subprocess: the same numbers, the counts of every rule set, and what
-// is said and refused.
+// Mode fused, compare and graph files of the `mnist` program, run as a subprocess: the same
+// numbers, the counts of every rule set, and what is said and refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -11,13 +11,15 @@ namespace {
 
 using nlohmann::json;
 
-const Words kSmallFused{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch", "32", "--lr", "0.005"};
+const Words kSmallFused{"train", "--limit", "2000", "--hidden", "32", "--threads", "1", "--batch",
+    "32", "--lr", "0.005"};
 const Words kFused{"--mode", "fused"};
 const Words kCompare{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
 TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;
-  const Words recipe = kSmallFused + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
+  const Words recipe =
+      kSmallFused + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
   const Result eager = program.run(recipe), fused = program.run(recipe + kFused);
   ASSERT_EQ(eager.status, 0) << eager.err;
   ASSERT_EQ(fused.status, 0) << fused.err;
@@ -26,23 +28,27 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
   EXPECT_GT(f["test"]["accuracy"], 0.6);
   EXPECT_NEAR(f["test"]["accuracy"].get<double>(), e["test"]["accuracy"].get<double>(), 0.03);
   // 62 whole batches, two of them recorded, and a ragged one, recorded once.
-  expect_facts(fused.err, {" (rules all), ", ", 1 capture in ", ", 60 of 63 steps replayed, 0 allocations per replay\n"});
+  expect_facts(fused.err, {" (rules all), ", ", 1 capture in ",
+                              ", 60 of 63 steps replayed, 0 allocations per replay\n"});
 }
 
 TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
   const Program program;
   const Result r = program.run(kSmallFused + kFused + Words{"--epochs", "3", "--rules", "none"});
   ASSERT_EQ(r.status, 0) << r.err;
-  expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ", ", 185 of 189 steps replayed, 0 allocations per replay\n"});
+  expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ",
+                          ", 185 of 189 steps replayed, 0 allocations per replay\n"});
 }
 
 TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
   const Program program;
   const Words train{"train", "--limit", "200", "--threads", "1"};
-  const Result r = program.run(train + kFused + Words{"--steps", "4", "--explain", "--dump-graph", "step.txt"});
+  const Result r =
+      program.run(train + kFused + Words{"--steps", "4", "--explain", "--dump-graph", "step.txt"});
   ASSERT_EQ(r.status, 0) << r.err;
-  expect_facts(r.out, {"\ngroup 1  softmax_xent ", "\ngroup 8  weight_grad_update  <- ", "adam_update of 0.weight", "\nmemory   ",
-                       "\n25 launches -> 9 (rules all)\n"});
+  expect_facts(
+      r.out, {"\ngroup 1  softmax_xent ", "\ngroup 8  weight_grad_update  <- ",
+                 "adam_update of 0.weight", "\nmemory   ", "\n25 launches -> 9 (rules all)\n"});
   const std::string graph = Program::text(program.folder() / "step.txt");
   EXPECT_TRUE(graph.starts_with("sinter-graph 1\n"));
   expect_facts(graph, {" = linear_act(%0, ", "\nweight_grad_update("});
@@ -51,14 +57,18 @@ TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
   const Result refused = program.run({"predict", "--index", "0", "--graph", "step.txt"});
   EXPECT_EQ(refused.status, 3);
   EXPECT_EQ(refused.out, "");
-  expect_facts(refused.err, {"graph: not for predict: step.txt; it updates 6 parameters", "hint: mnist predict --dump-graph F"});
+  expect_facts(refused.err, {"graph: not for predict: step.txt; it updates 6 parameters",
+                                "hint: mnist predict --dump-graph F"});
 
-  // In mode eager the graph is the step as captured; a run too short for a capture says so, and still writes it.
-  ASSERT_EQ(program.run(train + Words{"--steps", "1", "--dump-graph", "eager.dot", "-q"}).status, 0);
+  // In mode eager the graph is the step as captured; a run too short for a capture says so, and
+  // still writes it.
+  ASSERT_EQ(
+      program.run(train + Words{"--steps", "1", "--dump-graph", "eager.dot", "-q"}).status, 0);
   const std::string dot = Program::text(program.folder() / "eager.dot");
   EXPECT_TRUE(dot.starts_with("digraph "));
   EXPECT_EQ(dot.find("linear_act"), std::string::npos);
-  const Result brief = program.run(train + kFused + Words{"--steps", "1", "--dump-graph", "brief.txt"});
+  const Result brief =
+      program.run(train + kFused + Words{"--steps", "1", "--dump-graph", "brief.txt"});
   expect_facts(brief.err, {"capture none: ", "this run had 1 step\n"});
   expect_facts(Program::text(program.folder() / "brief.txt"), {"\nweight_grad_update("});
 
@@ -75,34 +85,41 @@ TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
     int64_t eager_bytes, bytes;
   };
   const Program program;
-  for (const Case& c : {Case{"all", "adam", 9, 11'501'416, 8'610'584}, Case{"all", "sgd", 9, 9'620'248, 6'729'416},
-                        Case{"all,-weight_grad_update", "adam", 10, 11'501'416, 10'491'752},
-                        Case{"none", "adam", 25, 11'501'416, 11'501'416}, Case{"linear_act", "adam", 23, 11'501'416, 11'108'200}}) {
-    const Result r = program.run(kCompare + Words{"--json", "--rules", c.rules, "--optimizer", c.optimizer});
+  for (const Case& c :
+      {Case{"all", "adam", 9, 11'501'416, 8'610'584}, Case{"all", "sgd", 9, 9'620'248, 6'729'416},
+          Case{"all,-weight_grad_update", "adam", 10, 11'501'416, 10'491'752},
+          Case{"none", "adam", 25, 11'501'416, 11'501'416},
+          Case{"linear_act", "adam", 23, 11'501'416, 11'108'200}}) {
+    const Result r =
+        program.run(kCompare + Words{"--json", "--rules", c.rules, "--optimizer", c.optimizer});
     ASSERT_EQ(r.status, 0) << c.rules << "\n" << r.err;
     const json o = json::parse(r.out);
     EXPECT_EQ(o["schema"], "sinter.compare/1");
-    EXPECT_EQ(o["launches"], (json{{"eager", 25}, {"fused", c.launches}, {"complete", true}})) << c.rules;
+    EXPECT_EQ(o["launches"], (json{{"eager", 25}, {"fused", c.launches}, {"complete", true}}))
+        << c.rules;
     EXPECT_EQ(o["bytes"], (json{{"eager", c.eager_bytes}, {"fused", c.bytes}})) << c.rules;
     EXPECT_EQ(o["flops"]["eager"], o["flops"]["fused"]) << c.rules;
     EXPECT_LT(o["parity"]["loss"], 1e-5);
     EXPECT_LT(o["parity"]["gradients"], 1e-5);
     EXPECT_TRUE(o["ratio"]["value"].is_null()) << "no factor from one pair of rounds";
     int64_t launches = 0, bytes = 0;
-    for (const json& row : o["ledger"]) launches += row["launches"][1].get<int>(), bytes += row["bytes"][1].get<int64_t>();
+    for (const json& row : o["ledger"])
+      launches += row["launches"][1].get<int>(), bytes += row["bytes"][1].get<int64_t>();
     EXPECT_EQ(launches, c.launches);
     EXPECT_EQ(bytes, c.bytes);
   }
 }
 
-// What compare shows is what train does: nothing is decided by the clock unless --measure on asks for it.
+// What compare shows is what train does: nothing is decided by the clock unless --measure on asks
+// for it.
 TEST(MnistFused, CompareRunsThePlanOfTrain) {
   const Program program;
   for (const char* command : {"train", "compare"}) {
     const Result config = program.run({command, "--print-config"});
     expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"off\"\n"});
   }
-  const Result trained = program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
+  const Result trained =
+      program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
   expect_facts(trained.err, {"25 launches -> 9 (rules all)"});
   for (int again = 0; again < 3; ++again) {
     const Result compared = program.run(kCompare);
@@ -114,27 +131,35 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
 
 TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
   const Program program;
-  const Result r = program.run(kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
+  const Result r = program.run(
+      kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(
-      r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread   rules all,-weight_grad_update   "));
-  expect_facts(r.out, {"\nsoftmax_xent        <- log_softmax, nll, 2 backwards ", "  1942.1 ->  1740.3   -201.7  ", "  - unchanged\n",
-                       "11501.4 -> 10491.8  -1009.7\n", "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
-                       "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches\n"});
-  for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
+      r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread  "
+                        " rules all,-weight_grad_update   "));
+  expect_facts(r.out,
+      {"\nsoftmax_xent        <- log_softmax, nll, 2 backwards ", "  1942.1 ->  1740.3   -201.7  ",
+          "  - unchanged\n", "11501.4 -> 10491.8  -1009.7\n",
+          "no factor: ", "   launches: claimed 10, counted 10\n", "   parity: loss ",
+          "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches\n"});
+  for (const char c : r.out + r.err)
+    ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
   EXPECT_EQ(Program::text(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
-  expect_facts(Program::text(program.folder() / "g_fused.txt"), {"linear_act", "multi_tensor_update", "\ngradient %"});
+  expect_facts(Program::text(program.folder() / "g_fused.txt"),
+      {"linear_act", "multi_tensor_update", "\ngradient %"});
 
   const Result strict = program.run(kCompare + Words{"--max-rel", "0"});
   EXPECT_EQ(strict.status, 7);
   expect_facts(strict.out, {"   parity: loss "});
   expect_facts(strict.err, {"compare: results differ: ", ", max rel ", "; allowed 0\n"});
 
-  // A rate of zero leaves the weights as they are; a clipped gradient cannot be consumed by its update.
-  const Result still = program.run(kCompare + Words{"--optimizer", "sgd", "--lr", "0", "--clip", "1", "--batch", "7", "--limit", "5"});
+  // A rate of zero leaves the weights as they are; a clipped gradient cannot be consumed by its
+  // update.
+  const Result still = program.run(kCompare + Words{"--optimizer", "sgd", "--lr", "0", "--clip",
+                                                  "1", "--batch", "7", "--limit", "5"});
   ASSERT_EQ(still.status, 0) << still.err;
-  expect_facts(still.out,
-               {"   batch 5   ", "weights 0e+00 lr\n", "clip_norm ", "not fused: 3 near misses, 0 groups not faster here (--explain)\n"});
+  expect_facts(still.out, {"   batch 5   ", "weights 0e+00 lr\n", "clip_norm ",
+                              "not fused: 3 near misses, 0 groups not faster here (--explain)\n"});
 }
 
 TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
@@ -149,24 +174,28 @@ TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
   expect_facts(other.err, {"asked for mlp 784-8-10", "leave out --model and --hidden"});
 
   const Words accum{"--hidden", "16", "--batch", "16", "--accum", "2"};
-  EXPECT_TRUE(program.run(kCompare + accum).out.starts_with("compare mlp 784-16-10 relu   batch 32 in parts of 16   "));
+  EXPECT_TRUE(program.run(kCompare + accum)
+                  .out.starts_with("compare mlp 784-16-10 relu   batch 32 in parts of 16   "));
   const Result r = program.run(kCompare + accum + Words{"--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   const json o = json::parse(r.out);
-  EXPECT_EQ(o["launches"], (json{{"eager", 41}, {"fused", o["launches"]["fused"]}, {"complete", true}}));
+  EXPECT_EQ(
+      o["launches"], (json{{"eager", 41}, {"fused", o["launches"]["fused"]}, {"complete", true}}));
   EXPECT_LT(o["launches"]["fused"], 41);
-  for (const char* what : {"loss", "gradients", "state"}) EXPECT_LT(o["parity"][what], 1e-5) << what;
+  for (const char* what : {"loss", "gradients", "state"})
+    EXPECT_LT(o["parity"][what], 1e-5) << what;
 }
 
 TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
   const Program program;
   for (const char* dtype : {"f32", "bf16"}) {
-    const Words train{"--steps",   "20",  "--force", "--out", "a",           "--dtype", dtype,
-                      "--dropout", "0.1", "--act",   "gelu",  "--normalize", "mnist"};
+    const Words train{"--steps", "20", "--force", "--out", "a", "--dtype", dtype, "--dropout",
+        "0.1", "--act", "gelu", "--normalize", "mnist"};
     ASSERT_EQ(program.run(kSmallFused + train).status, 0);
     ASSERT_EQ(program.run({"predict", "--from", "a", "--dump-graph", "g.txt"}).status, 0);
     const Words predict{"predict", "--from", "a", "--json", "--index", "3"};
-    const Result model = program.run(predict), graph = program.run(predict + Words{"--graph", "g.txt"});
+    const Result model = program.run(predict),
+                 graph = program.run(predict + Words{"--graph", "g.txt"});
     ASSERT_EQ(model.status, 0) << model.err;
     ASSERT_EQ(graph.status, 0) << graph.err;
     EXPECT_EQ(graph.out, model.out) << dtype;
@@ -178,7 +207,8 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
   expect_facts(whole, {"\noutput \"logits\" %"});
   const auto edited = [&](const std::string& from, const std::string& to) {
     std::string text = whole;
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
     return text;
   };
   struct Bad {
@@ -188,19 +218,22 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
     Words facts;
   };
   const Bad all[] = {
-      {"cut", whole.substr(0, whole.find("output")), 3, {"graph: cut short: cut line ", "no output line"}},
-      {"word", edited("= linear(", "= linaer("), 3, {"graph: unknown op: word line ", "linaer, nearest is linear"}},
-      {"version", edited("sinter-graph 1", "sinter-graph 2"), 3, {"graph: another version: version line 1; sinter-graph 2"}},
+      {"cut", whole.substr(0, whole.find("output")), 3,
+          {"graph: cut short: cut line ", "no output line"}},
+      {"word", edited("= linear(", "= linaer("), 3,
+          {"graph: unknown op: word line ", "linaer, nearest is linear"}},
+      {"version", edited("sinter-graph 1", "sinter-graph 2"), 3,
+          {"graph: another version: version line 1; sinter-graph 2"}},
       {"other", "digraph {}\n", 3, {"graph: not a graph file: other line 1"}},
-      {"name",
-       edited("\"0.bias\"", "\"9.bias\""),
-       4,
-       {"graph: parameters do not match: 1 missing, 0 of another shape", "missing 9.bias f32[32]"}},
-      {"shape", edited("784", "785"), 3, {"graph: not for predict: shape; its input is f32[1, 785], an image is f32[1, 784]"}},
+      {"name", edited("\"0.bias\"", "\"9.bias\""), 4,
+          {"graph: parameters do not match: 1 missing, 0 of another shape",
+              "missing 9.bias f32[32]"}},
+      {"shape", edited("784", "785"), 3,
+          {"graph: not for predict: shape; its input is f32[1, 785], an image is f32[1, 784]"}},
       {"huge",
-       "sinter-graph 1\n%0 = input \"x\" f32[1, 90000000]\n%1 = relu(%0) f32[1, 90000000]\noutput \"y\" %1\n",
-       3,
-       {"not for predict"}},
+          "sinter-graph 1\n%0 = input \"x\" f32[1, 90000000]\n%1 = relu(%0) f32[1, "
+          "90000000]\noutput \"y\" %1\n",
+          3, {"not for predict"}},
   };
   for (const Bad& bad : all) {
     program.write(bad.name, bad.text);
@@ -209,21 +242,27 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
     EXPECT_EQ(r.out, "") << bad.name;
     expect_facts(r.err, bad.facts);
   }
-  EXPECT_EQ(program.run({"predict", "--from", "a", "--index", "0", "--graph", "none.txt"}).status, 3);
+  EXPECT_EQ(
+      program.run({"predict", "--from", "a", "--index", "0", "--graph", "none.txt"}).status, 3);
 }
 
 TEST(MnistFused, RefusalsComeBeforeAnyWork) {
   const Program program;
   const std::pair<Words, Words> all[] = {
-      {{"compare", "--rules", "all,-linear_atc"}, {"unknown rule: linear_atc; nearest is linear_act"}},
-      {{"compare", "--rules", "zzzzzz"}, {"unknown rule: zzzzzz; rules are all, none, softmax_xent, "}},
+      {{"compare", "--rules", "all,-linear_atc"},
+          {"unknown rule: linear_atc; nearest is linear_act"}},
+      {{"compare", "--rules", "zzzzzz"},
+          {"unknown rule: zzzzzz; rules are all, none, softmax_xent, "}},
       {{"compare", "--rules", ","}, {"--rules has an empty item: ,"}},
-      {{"compare", "--rules", "all", "--rules", "none"}, {"--rules is a list, given 2 times: all and none"}},
+      {{"compare", "--rules", "all", "--rules", "none"},
+          {"--rules is a list, given 2 times: all and none"}},
       {{"compare", "--measure", "maybe"}, {"unknown --measure: maybe; allowed on, off"}},
-      {{"compare", "--dump-graph", "none/g.txt"}, {"--dump-graph: no such folder: ", "/none; wanted for none/g.txt"}},
+      {{"compare", "--dump-graph", "none/g.txt"},
+          {"--dump-graph: no such folder: ", "/none; wanted for none/g.txt"}},
       {{"train", "--rules", "none"}, {"--rules needs --mode fused: the mode is eager"}},
       {{"train", "--explain"}, {"--explain needs --mode fused: the mode is eager"}},
-      {{"train", "--mode", "fused", "--check-nan"}, {"--check-nan needs --mode eager: the mode is fused"}},
+      {{"train", "--mode", "fused", "--check-nan"},
+          {"--check-nan needs --mode eager: the mode is fused"}},
   };
   for (const auto& [words, facts] : all) {
     const Result r = program.run(words);
@@ -236,14 +275,15 @@ TEST(MnistFused, RefusalsComeBeforeAnyWork) {
 
 TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {
   const Program program;
-  const Words train{"train",     "--limit", "2000",        "--steps", "20",   "--hidden", "64,32",
-                    "--threads", "1",       "--optimizer", "sgd",     "--lr", "1e5"};
+  const Words train{"train", "--limit", "2000", "--steps", "20", "--hidden", "64,32", "--threads",
+      "1", "--optimizer", "sgd", "--lr", "1e5"};
   const Result eager = program.run(train), fused = program.run(train + kFused);
   EXPECT_EQ(eager.status, 6) << eager.err;
   EXPECT_EQ(fused.status, 6) << fused.err;
   EXPECT_EQ(fused.out, "");
   const auto step = [](const std::string& text) {
-    return text.substr(text.find("train: loss is "), text.find(" (epoch") - text.find("train: loss is "));
+    return text.substr(
+        text.find("train: loss is "), text.find(" (epoch") - text.find("train: loss is "));
   };
   EXPECT_EQ(step(fused.err), step(eager.err));
   expect_facts(fused.err, {"--mode eager --check-nan names the op"});
@@ -251,12 +291,18 @@ TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {
 
 TEST(MnistFused, OverfitsOneBatch) {
   const Program program;
-  EXPECT_EQ(program.run(Words{"train", "--limit", "200", "--overfit-batch", "--threads", "1", "--hidden", "32"} + kFused).status, 0);
+  EXPECT_EQ(program
+                .run(Words{"train", "--limit", "200", "--overfit-batch", "--threads", "1",
+                         "--hidden", "32"} +
+                     kFused)
+                .status,
+      0);
 }
 
 TEST(MnistFused, Fast98RunsAndMissesItsTargetOnFewImages) {
   const Program program;
-  const Result r = program.run({"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--hidden", "32"});
+  const Result r = program.run(
+      {"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--hidden", "32"});
   EXPECT_EQ(r.status, 7);
   expect_facts(r.out, {"   target 98 %: missed\n", ", 6 steps     run "});
   expect_facts(r.err, {"epoch 3/3", "train: target missed: test accuracy ", ", --target-acc 98\n"});

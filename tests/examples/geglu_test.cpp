@@ -1,4 +1,5 @@
-// `geglu`, run as a subprocess: launches of every rule set on cpu and simt, parity of y and every gradient, and what is said and refused.
+// `geglu`, run as a subprocess: launches of every rule set on cpu and simt, parity of y and every
+// gradient, and what is said and refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -13,8 +14,8 @@ using nlohmann::json;
 Result geglu(const Words& more) {
   Program program;
   program.name = "geglu";
-  Words words{"--batch",   "1", "--seq",    "17", "--dim",   "24", "--hidden", "40",
-              "--threads", "1", "--rounds", "1",  "--steps", "1",  "--warmup", "0"};
+  Words words{"--batch", "1", "--seq", "17", "--dim", "24", "--hidden", "40", "--threads", "1",
+      "--rounds", "1", "--steps", "1", "--warmup", "0"};
   words.insert(words.end(), more.begin(), more.end());
   return program.run(words);
 }
@@ -25,11 +26,13 @@ json object(const Words& more) {
 }
 
 void check_counts(const char* device) {
-  const std::pair<const char*, int> sets[] = {{"none", 15}, {"glu,glu_backward", 12}, {"merge_linear,glu,glu_backward", 8}, {"all", 6}};
+  const std::pair<const char*, int> sets[] = {
+      {"none", 15}, {"glu,glu_backward", 12}, {"merge_linear,glu,glu_backward", 8}, {"all", 6}};
   for (const auto& [rules, launches] : sets) {
     const json o = object({"--device", device, "--rules", rules, "--json"});
     EXPECT_EQ(o["schema"], "sinter.geglu/1");
-    EXPECT_EQ(o["launches"], (json{{"eager", 15}, {"fused", launches}, {"complete", true}})) << rules;
+    EXPECT_EQ(o["launches"], (json{{"eager", 15}, {"fused", launches}, {"complete", true}}))
+        << rules;
     EXPECT_EQ(o["rows"][1]["launches"], launches);
     EXPECT_LE(o["parity"]["relative"], 1e-5);
   }
@@ -47,11 +50,12 @@ TEST(Geglu, SaysTheCostFirstAndShowsTheLedger) {
   const Result r = geglu({"--explain"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(r.err.starts_with("cost ")) << r.err;
-  for (const char* fact :
-       {"gated_linear ", "<- linear x2, gelu_tanh, mul", "gated_linear_backward", "15 ->  6", "launches: claimed 6, counted 6",
-        "same: ", "parity: ", "choice   by the cost model", "15 launches -> 6 (rules all)"})
+  for (const char* fact : {"gated_linear ", "<- linear x2, gelu_tanh, mul", "gated_linear_backward",
+           "15 ->  6", "launches: claimed 6, counted 6",
+           "same: ", "parity: ", "choice   by the cost model", "15 launches -> 6 (rules all)"})
     EXPECT_NE(r.out.find(fact), std::string::npos) << fact << "\n" << r.out;
-  const Result large = geglu({"--device", "simt", "--mode", "eager", "--batch", "1", "--seq", "1", "--dim", "1", "--hidden", "1"});
+  const Result large = geglu({"--device", "simt", "--mode", "eager", "--batch", "1", "--seq", "1",
+      "--dim", "1", "--hidden", "1"});
   EXPECT_EQ(large.err.find("a size that suits simt"), std::string::npos) << large.err;
   EXPECT_NE(large.out.find("not timed on simt   15 launches"), std::string::npos) << large.out;
 }
@@ -69,18 +73,21 @@ TEST(Geglu, OneModeByItself) {
 TEST(Geglu, WritesTheFilesOfItsProfile) {
   Program program;
   program.name = "geglu";
-  const Words small{"--device", "cpu", "--threads", "1", "--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24", "--dtype", "f32"};
+  const Words small{"--device", "cpu", "--threads", "1", "--batch", "1", "--seq", "8", "--dim",
+      "16", "--hidden", "24", "--dtype", "f32"};
   const auto run = [&](Words more) {
     more.insert(more.end(), small.begin(), small.end());
     return program.run(more);
   };
-  const Result r = run({"--steps", "1", "--warmup", "0", "--rounds", "2", "--profile=table,json,html,trace", "-o", "block"});
+  const Result r = run({"--steps", "1", "--warmup", "0", "--rounds", "2",
+      "--profile=table,json,html,trace", "-o", "block"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("CPU eager  step#"), std::string::npos) << r.out;
-  for (const char* file : {"block.txt", "block.html", "block_eager.json", "block_fused.json", "block_eager.trace.json.gz"})
+  for (const char* file : {"block.txt", "block.html", "block_eager.json", "block_fused.json",
+           "block_eager.trace.json.gz"})
     EXPECT_TRUE(std::filesystem::exists(program.folder() / file)) << file;
   EXPECT_EQ(json::parse(Program::text(program.folder() / "block_fused.json"))["workload"],
-            "geglu 16 -> 24, seq 8, gelu tanh, forward+backward");
+      "geglu 16 -> 24, seq 8, gelu tanh, forward+backward");
   EXPECT_EQ(run({"--profile=html", "-o", "block"}).status, 2);  // it is there
   const Result one = run({"--mode", "fused", "--profile"});
   EXPECT_EQ(one.status, 2);
@@ -95,13 +102,16 @@ TEST(Geglu, HelpConfigAndRefusals) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
   Program program;
   program.name = "geglu";
-  const Result first = program.run({"--print-config", "--gelu", "erf", "--rules=-glu", "--steps", "7"});
+  const Result first =
+      program.run({"--print-config", "--gelu", "erf", "--rules=-glu", "--steps", "7"});
   program.write("c.toml", first.out);
   EXPECT_EQ(program.run({"--config", "c.toml", "--print-config"}).out, first.out) << first.err;
   EXPECT_NE(first.out.find("\ngelu = \"erf\"\n"), std::string::npos) << first.out;
   const Result typo = geglu({"--hiden", "3"});
   EXPECT_EQ(typo.status, 2);
-  EXPECT_NE(typo.err.find("unknown flag: --hiden for geglu; nearest is --hidden"), std::string::npos) << typo.err;
+  EXPECT_NE(
+      typo.err.find("unknown flag: --hiden for geglu; nearest is --hidden"), std::string::npos)
+      << typo.err;
   const Result strict = geglu({"--max-rel", "0", "--dtype", "bf16"});
   EXPECT_EQ(strict.status, 7);
   EXPECT_NE(strict.err.find("geglu: results differ: "), std::string::npos) << strict.err;

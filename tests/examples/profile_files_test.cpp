@@ -12,10 +12,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::vector<std::string> kTrain = {
-    "train",   "-q",           "--data", "synthetic",       "--limit", "256",      "--hidden", "16",    "--steps",
-    "24",      "--batch-size", "32",     "--threads",       "1",       "--device", "cpu",      "--out", "run",
-    "--force", "--val",        "0",      "--profile-steps", "1:1:6"};
+const std::vector<std::string> kTrain = {"train", "-q", "--data", "synthetic", "--limit", "256",
+    "--hidden", "16", "--steps", "24", "--batch-size", "32", "--threads", "1", "--device", "cpu",
+    "--out", "run", "--force", "--val", "0", "--profile-steps", "1:1:6"};
 
 // One run writes every format; the tests look at its files.
 class ProfileFiles : public testing::Test {
@@ -25,7 +24,9 @@ class ProfileFiles : public testing::Test {
     result = program->run(with(kTrain, {"--profile=table,json,csv,trace,stacks,html"}));
   }
   static void TearDownTestSuite() { delete program; }
-  static std::string text(const std::string& name) { return Program::text(program->folder() / name); }
+  static std::string text(const std::string& name) {
+    return Program::text(program->folder() / name);
+  }
   static Program* program;
   static Result result;
 };
@@ -39,7 +40,8 @@ TEST_F(ProfileFiles, TrainWritesThemAll) {
   const Json json = Json::parse(text("run/profile.json"));
   EXPECT_EQ(json["workload"], "mlp 784-16-10 relu, adam");
   EXPECT_EQ(json["steps"].size(), 6u);
-  EXPECT_NE(json["command"].get<std::string>().find("mnist train -q --data synthetic"), std::string::npos);
+  EXPECT_NE(json["command"].get<std::string>().find("mnist train -q --data synthetic"),
+      std::string::npos);
   EXPECT_NE(result.out.find(text("run/profile.txt")), std::string::npos);
 }
 
@@ -49,7 +51,9 @@ TEST_F(ProfileFiles, ValidateTakesTheTraceAndRefusesOthers) {
   EXPECT_TRUE(good.out.starts_with("ok")) << good.out;
   const Result bad = program->run({"validate", "run/profile.json"});
   EXPECT_EQ(bad.status, 7);
-  EXPECT_NE(bad.err.find("not a sound trace: run/profile.json; the first: schema"), std::string::npos) << bad.err;
+  EXPECT_NE(
+      bad.err.find("not a sound trace: run/profile.json; the first: schema"), std::string::npos)
+      << bad.err;
   EXPECT_EQ(program->run({"validate", "none.json"}).status, 3);
   EXPECT_EQ(program->run({"validate"}).status, 2);
 }
@@ -73,22 +77,27 @@ TEST_F(ProfileFiles, MisuseIsRefusedBeforeTheRun) {
   EXPECT_NE(wrong.err.find("nearest is json"), std::string::npos) << wrong.err;
 }
 
-// What a real reader finds in the trace is what the profile says: every op, as often as it ran in the steps of the trace.
+// What a real reader finds in the trace is what the profile says: every op, as often as it ran in
+// the steps of the trace.
 TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   const auto read = read_by_hta(text("run/profile.trace.json.gz"), ".json.gz");
-  if (!read) GTEST_SKIP() << "no HolisticTraceAnalysis for " << python() << " (SINTER_PYTHON names another)";
-  std::map<std::string, int64_t> expected, found = Json::parse(*read).at("ops").get<std::map<std::string, int64_t>>();
+  if (!read)
+    GTEST_SKIP() << "no HolisticTraceAnalysis for " << python() << " (SINTER_PYTHON names another)";
+  std::map<std::string, int64_t> expected,
+      found = Json::parse(*read).at("ops").get<std::map<std::string, int64_t>>();
   const Json profile = Json::parse(text("run/profile.json"));
   for (const Json& row : profile["rows"]) {
     const std::string name = row["name"];
-    if (row["kind"] == "op") expected[name.substr(0, name.find('('))] += row["calls"].get<int64_t>() / 2;  // 3 of 6 steps
+    if (row["kind"] == "op")
+      expected[name.substr(0, name.find('('))] += row["calls"].get<int64_t>() / 2;  // 3 of 6 steps
   }
   EXPECT_EQ(found, expected);
 }
 
 std::string browser() {
   for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-    if (std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0) return name;
+    if (std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0)
+      return name;
   }
   return "";
 }
@@ -96,40 +105,48 @@ std::string browser() {
 TEST_F(ProfileFiles, ThePageOpensInABrowserWithoutAnError) {
   if (browser().empty()) GTEST_SKIP() << "no chromium";
   const std::string folder = program->folder();
-  const std::string command = "timeout 60 " + browser() + " --headless --no-sandbox --disable-gpu --user-data-dir=" + folder +
-                              "/browser --enable-logging=stderr --dump-dom file://" + folder + "/run/profile.html >" + folder + "/dom 2>" +
-                              folder + "/log";
+  const std::string command = "timeout 60 " + browser() +
+                              " --headless --no-sandbox --disable-gpu --user-data-dir=" + folder +
+                              "/browser --enable-logging=stderr --dump-dom file://" + folder +
+                              "/run/profile.html >" + folder + "/dom 2>" + folder + "/log";
   ASSERT_EQ(std::system(command.c_str()), 0) << text("log");
   const std::string dom = text("dom");
-  EXPECT_NE(dom.find("data-selfcheck=\"ok: rows "), std::string::npos) << dom.substr(dom.find("data-selfcheck"), 300);
+  EXPECT_NE(dom.find("data-selfcheck=\"ok: rows "), std::string::npos)
+      << dom.substr(dom.find("data-selfcheck"), 300);
   EXPECT_EQ(text("log").find("CONSOLE"), std::string::npos) << text("log");
 }
 
 TEST(Bench, MapsASweepAndRefusesTheEmulator) {
   const Program program;
-  const Result result = program.run({"bench", "-q", "--device", "cpu", "--threads", "1", "--batch", "1,8", "--hidden", "8..16", "--csv",
-                                     "map.csv", "--profile=html", "-o", "map"});
+  const Result result = program.run({"bench", "-q", "--device", "cpu", "--threads", "1", "--batch",
+      "1,8", "--hidden", "8..16", "--csv", "map.csv", "--profile=html", "-o", "map"});
   ASSERT_EQ(result.status, 0) << result.err;
   const std::string csv = Program::text(program.folder() / "map.csv");
-  EXPECT_TRUE(csv.starts_with("batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n1,8,eager,")) << csv;
+  EXPECT_TRUE(csv.starts_with(
+      "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n1,8,eager,"))
+      << csv;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 9) << csv;  // a row per cell and mode
-  EXPECT_NE(csv.find(",9,25,"), std::string::npos) << csv;        // rounds, launches of the eager step
+  EXPECT_NE(csv.find(",9,25,"), std::string::npos) << csv;  // rounds, launches of the eager step
   for (const char* fact : {"hidden 8", "hidden 16", "\n     1  ", "\n     8  ", "crossover"})
     EXPECT_NE(result.out.find(fact), std::string::npos) << fact << result.out;
-  EXPECT_NE(Program::text(program.folder() / "map.html").find("\"crossover\":\"crossover"), std::string::npos);
-  const Result one =
-      program.run({"bench", "--device", "cpu", "--threads", "1", "--batch", "1", "--hidden", "8", "--mode", "fused", "--json"});
+  EXPECT_NE(Program::text(program.folder() / "map.html").find("\"crossover\":\"crossover"),
+      std::string::npos);
+  const Result one = program.run({"bench", "--device", "cpu", "--threads", "1", "--batch", "1",
+      "--hidden", "8", "--mode", "fused", "--json"});
   ASSERT_EQ(one.status, 0) << one.err;
   EXPECT_NE(one.err.find("cell    batch 1 hidden 8: "), std::string::npos) << one.err;
   const Json cell = Json::parse(one.out)["cells"][0];
   EXPECT_TRUE(cell["eager_us"].is_null() && cell["ratio"].is_null()) << cell;
   EXPECT_GT(cell["fused_us"], 0);
   EXPECT_EQ(program.run({"bench", "--mode", "eager", "--profile=html"}).status, 2);
-  const Result again = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--csv", "map.csv"});
+  const Result again = program.run(
+      {"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--csv", "map.csv"});
   EXPECT_EQ(again.status, 2);
   EXPECT_NE(again.err.find("--csv: a file is there: map.csv"), std::string::npos) << again.err;
-  const Result map = program.run({"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--mode", "fused"});
-  EXPECT_NE(map.out.find("s\na whole step, fused; "), std::string::npos) << map.out;  // a time in the cell, no factor
+  const Result map = program.run(
+      {"bench", "-q", "--device", "cpu", "--batch", "1", "--hidden", "8", "--mode", "fused"});
+  EXPECT_NE(map.out.find("s\na whole step, fused; "), std::string::npos)
+      << map.out;  // a time in the cell, no factor
   EXPECT_EQ(map.out.find("crossover"), std::string::npos) << map.out;
   const Result simt = program.run({"bench", "--device", "simt"});
   EXPECT_EQ(simt.status, 2);

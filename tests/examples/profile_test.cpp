@@ -1,4 +1,5 @@
-// --expect, --fail-on and the table's flags: their grammar, their judgement, and what they do to a program's exit status.
+// --expect, --fail-on and the table's flags: their grammar, their judgement, and what they do to a
+// program's exit status.
 #include "examples/cli/profile.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +13,9 @@ namespace sinter::cli {
 namespace {
 
 using test::Program;
+using test::Result;
 using test::with;
 using test::Words;
-using test::Result;
 
 template <class F>
 std::optional<Error> error_of(F&& f) {
@@ -27,20 +28,20 @@ std::optional<Error> error_of(F&& f) {
 }
 
 TEST(Expect, Grammar) {
-  const std::vector<Expectation> all = parse_expectations("launches==5, row:matmul(wgrad).launches>=2,eager.launches==25,speedup>1.5");
+  const std::vector<Expectation> all = parse_expectations(
+      "launches==5, row:matmul(wgrad).launches>=2,eager.launches==25,speedup>1.5");
   ASSERT_EQ(all.size(), 4u);
   EXPECT_EQ(all[1].row, "matmul(wgrad)");
   EXPECT_EQ(all[1].key, "launches");
   EXPECT_EQ(all[1].relation, ">=");
   EXPECT_TRUE(all[2].eager);
   EXPECT_EQ(all[3].wanted, 1.5);
-  const std::pair<const char*, const char*> bad[] = {{"launchs==5", "unknown key: launchs; nearest is launches"},
-                                                     {"launches", "is not KEY RELATION NUMBER: launches"},
-                                                     {"launches=5", "unknown relation: = in launches=5"},
-                                                     {"launches==x", "--expect launches"},
-                                                     {"launches==5,", "has an empty item"},
-                                                     {"row:linear==1", "row without what of it"},
-                                                     {"row:linear.speedup==1", "unknown key: speedup"}};
+  const std::pair<const char*, const char*> bad[] = {
+      {"launchs==5", "unknown key: launchs; nearest is launches"},
+      {"launches", "is not KEY RELATION NUMBER: launches"},
+      {"launches=5", "unknown relation: = in launches=5"}, {"launches==x", "--expect launches"},
+      {"launches==5,", "has an empty item"}, {"row:linear==1", "row without what of it"},
+      {"row:linear.speedup==1", "unknown key: speedup"}};
   for (const auto& [text, words] : bad) {
     const auto error = error_of([&] { parse_expectations(text); });
     ASSERT_TRUE(error) << text;
@@ -56,7 +57,12 @@ profiler::Report counted(std::vector<int64_t> launches) {
   profiler::Report r;
   r.rules = "all";
   for (const int64_t n : launches)
-    r.steps.push_back({.number = static_cast<int64_t>(r.steps.size()), .round = 0, .t0 = 0, .t1 = 1, .allocs = 0, .launches = n});
+    r.steps.push_back({.number = static_cast<int64_t>(r.steps.size()),
+        .round = 0,
+        .t0 = 0,
+        .t1 = 1,
+        .allocs = 0,
+        .launches = n});
   return r;
 }
 
@@ -67,10 +73,13 @@ TEST(Expect, JudgesEveryStep) {
     view.expect = expect;
     return error_of([&] { judge("compare", view, m); });
   };
-  EXPECT_FALSE(judged("launches==9,allocs==0,eager.launches==25,row:none.launches==0", {.only = &nine, .eager = &eager}));
-  EXPECT_EQ(judged("launches==10", {.only = &nine})->message(), "compare: --expect failed: launches==10; counted 9 (rules all)");
+  EXPECT_FALSE(judged("launches==9,allocs==0,eager.launches==25,row:none.launches==0",
+      {.only = &nine, .eager = &eager}));
+  EXPECT_EQ(judged("launches==10", {.only = &nine})->message(),
+      "compare: --expect failed: launches==10; counted 9 (rules all)");
   EXPECT_EQ(judged("launches==10", {.only = &nine})->kind(), Error::Kind::check);
-  EXPECT_EQ(judged("launches>=9", {.only = &varying})->message(), "compare: --expect failed: launches>=9; counted 9..10 (rules all)");
+  EXPECT_EQ(judged("launches>=9", {.only = &varying})->message(),
+      "compare: --expect failed: launches>=9; counted 9..10 (rules all)");
   EXPECT_EQ(judged("eager.launches==25", {.only = &nine})->kind(), Error::Kind::usage);
 
   profiler::Report hidden = counted({9});  // a library call may have run more
@@ -101,39 +110,51 @@ TEST(FailOn, BeatsExpectations) {
   const Error error = *judged("incomplete", {.only = &lost});
   EXPECT_EQ(error.kind(), Error::Kind::untrusted);
   EXPECT_EQ(error.message(),
-            "compare: --fail-on holds: incomplete; 3 records dropped; compare: --expect failed: launches==8; counted 9 (rules all)");
+      "compare: --fail-on holds: incomplete; 3 records dropped; compare: --expect failed: "
+      "launches==8; counted 9 (rules all)");
   view.expect.clear();
   EXPECT_FALSE(judged("distortion>5%,noise>2%", {.only = &lost, .distortion = 5.0, .noise = 2.0}));
-  EXPECT_NE(judged("distortion>5%", {.only = &lost, .distortion = -7.2})->message().find("distortion>5%; it is -7.2 %"), std::string::npos);
-  EXPECT_NE(judged("noise>2%", {.only = &lost})->message().find("it was not measured"), std::string::npos);
+  EXPECT_NE(judged("distortion>5%", {.only = &lost, .distortion = -7.2})
+                ->message()
+                .find("distortion>5%; it is -7.2 %"),
+      std::string::npos);
+  EXPECT_NE(judged("noise>2%", {.only = &lost})->message().find("it was not measured"),
+      std::string::npos);
   EXPECT_FALSE(judged("throttle,roof", {.only = &lost}));
   profiler::Report card = counted({5}), eager = card;
   card.device = eager.device = Device{Device::Type::cuda, 0};
-  EXPECT_NE(judged("throttle", {.only = &card})->message().find("the clock was not read"), std::string::npos);
+  EXPECT_NE(judged("throttle", {.only = &card})->message().find("the clock was not read"),
+      std::string::npos);
   card.sm_mhz = 1500, card.sm_standard_mhz = eager.sm_standard_mhz = 2000, eager.sm_mhz = 1499;
   EXPECT_FALSE(judged("throttle", {.only = &card}));
   const auto slow = judged("throttle", {.only = &card, .eager = &eager});
   ASSERT_TRUE(slow);
   EXPECT_EQ(slow->kind(), Error::Kind::untrusted);
-  EXPECT_NE(slow->message().find("throttle; the SM clock was 1499 of 2000 MHz"), std::string::npos) << slow->message();
+  EXPECT_NE(slow->message().find("throttle; the SM clock was 1499 of 2000 MHz"), std::string::npos)
+      << slow->message();
 }
 
 const Words kOne{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
 
 TEST(Expect, DecidesTheExitStatus) {
   const Program program;
-  Result r = program.run(
-      with(kOne, {"--expect", "launches==9,eager.launches==25,row:linear_act.launches==2,allocs==0,eager.row:linear.calls==3"}));
+  Result r = program.run(with(kOne, {"--expect",
+                                        "launches==9,eager.launches==25,row:linear_act.launches==2,"
+                                        "allocs==0,eager.row:linear.calls==3"}));
   EXPECT_EQ(r.status, 0) << r.err;
   r = program.run(with(kOne, {"--expect", "launches==8"}));
   EXPECT_EQ(r.status, 7);
-  EXPECT_NE(r.err.find("compare: --expect failed: launches==8; counted 9 (rules all)"), std::string::npos) << r.err;
+  EXPECT_NE(
+      r.err.find("compare: --expect failed: launches==8; counted 9 (rules all)"), std::string::npos)
+      << r.err;
   EXPECT_NE(r.out.find("counted 9"), std::string::npos) << "the table is printed first";
   r = program.run(with(kOne, {"--expect", "launches==8,speedup>=1"}));
   EXPECT_EQ(r.status, 8);
   r = program.run(with(kOne, {"--fail-on", "noise>0%"}));  // of one pair of rounds nobody knows
   EXPECT_EQ(r.status, 8);
-  EXPECT_NE(r.err.find("compare: --fail-on holds: noise>0%; it was not measured"), std::string::npos) << r.err;
+  EXPECT_NE(
+      r.err.find("compare: --fail-on holds: noise>0%; it was not measured"), std::string::npos)
+      << r.err;
   r = program.run(with(kOne, {"--sort", "self_cpu_time_totl"}));
   EXPECT_EQ(r.status, 2);
   EXPECT_NE(r.err.find("nearest is self_cpu_time_total"), std::string::npos) << r.err;
@@ -143,14 +164,15 @@ TEST(Expect, DecidesTheExitStatus) {
 
 TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {
   const Program program;
-  const Words train{"train", "--limit", "200", "--epochs",  "100000",          "--hidden",   "16",     "--threads",
-                    "1",     "--val",   "0",   "--profile", "--profile-steps", "0:0:100000", "--rows", "3"};
+  const Words train{"train", "--limit", "200", "--epochs", "100000", "--hidden", "16", "--threads",
+      "1", "--val", "0", "--profile", "--profile-steps", "0:0:100000", "--rows", "3"};
   const Result r = program.run(train, [&](pid_t child) {
-    for (int i = 0; i < 3000 && !std::filesystem::exists(program.folder() / "runs"); ++i) usleep(10'000);
+    for (int i = 0; i < 3000 && !std::filesystem::exists(program.folder() / "runs"); ++i)
+      usleep(10'000);
     for (int i = 0; i < 3000; ++i, usleep(10'000)) {  // until the first epoch is saved
       const auto runs = std::filesystem::directory_iterator(program.folder() / "runs");
       if (std::any_of(begin(runs), end(runs),
-                      [](const auto& run) { return exists(run.path() / "last.safetensors"); }))
+              [](const auto& run) { return exists(run.path() / "last.safetensors"); }))
         break;
     }
     kill(child, SIGINT);
@@ -170,8 +192,8 @@ TEST(ProfileTable, FlagsOfATableNeedOne) {
 TEST(ProfileTable, TrainJudgesItsWindowAndGradesAGuess) {
   ASSERT_TRUE(std::freopen("/dev/null", "r", stdin));  // nobody answers
   const Program program;
-  const Words train{"train",     "--limit", "200",   "--steps", "9",         "--hidden",        "16",
-                    "--threads", "1",       "--val", "0",       "--profile", "--profile-steps", "wait:1,warmup:1,active:2,repeat:2"};
+  const Words train{"train", "--limit", "200", "--steps", "9", "--hidden", "16", "--threads", "1",
+      "--val", "0", "--profile", "--profile-steps", "wait:1,warmup:1,active:2,repeat:2"};
   Result r = program.run(with(train, {"--expect", "launches==17,row:linear.launches==2"}));
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("(2 x 2 active, 1 warmup)"), std::string::npos) << r.out;
@@ -182,19 +204,18 @@ TEST(ProfileTable, TrainJudgesItsWindowAndGradesAGuess) {
 
 TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
   const Program program;
-  const Result r = program.run({"compare", "--data", "synthetic", "--batch-size", "8", "--hidden", "24,16", "--device", "simt", "--rules",
-                                "all,-narrow_mlp", "--expect", "launches==5,eager.launches==25,api_calls==5,memcpy==0,allocs==0"});
+  const Result r = program.run({"compare", "--data", "synthetic", "--batch-size", "8", "--hidden",
+      "24,16", "--device", "simt", "--rules", "all,-narrow_mlp", "--expect",
+      "launches==5,eager.launches==25,api_calls==5,memcpy==0,allocs==0"});
   EXPECT_EQ(r.status, 0) << r.err << r.out;
 }
 
 // Four steps an epoch, so that the window holds five evaluations and as many saves.
 TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
   const Program program;
-  const Words train{"train",    "--data",       "synthetic", "--limit",
-                    "256",      "--batch-size", "64",        "--hidden",
-                    "16",       "--log-every",  "3",         "--threads",
-                    "1",        "--epochs",     "8",         "--profile=table,json",
-                    "--expect", "launches==17"};
+  const Words train{"train", "--data", "synthetic", "--limit", "256", "--batch-size", "64",
+      "--hidden", "16", "--log-every", "3", "--threads", "1", "--epochs", "8",
+      "--profile=table,json", "--expect", "launches==17"};
   const Result r = program.run(train);
   EXPECT_EQ(r.status, 0) << r.err;
   const auto profile =
@@ -208,30 +229,10 @@ TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
 TEST(ProfileTable, OnTheEmulatorSimtTheBatchIsNotCountedForTheStepEither) {
   const Program program;
   for (const char* device : {"cpu", "simt"}) {
-    const Result r = program.run({"train",
-                                  "--data",
-                                  "synthetic",
-                                  "--device",
-                                  device,
-                                  "--limit",
-                                  "64",
-                                  "--batch-size",
-                                  "8",
-                                  "--hidden",
-                                  "8",
-                                  "--threads",
-                                  "1",
-                                  "--val",
-                                  "0",
-                                  "--steps",
-                                  "6",
-                                  "--profile=table,json",
-                                  "--profile-steps",
-                                  "1:1:3",
-                                  "--out",
-                                  device,
-                                  "--expect",
-                                  "launches==17,api_calls==17"});
+    const Result r = program.run(
+        {"train", "--data", "synthetic", "--device", device, "--limit", "64", "--batch-size", "8",
+            "--hidden", "8", "--threads", "1", "--val", "0", "--steps", "6", "--profile=table,json",
+            "--profile-steps", "1:1:3", "--out", device, "--expect", "launches==17,api_calls==17"});
     EXPECT_EQ(r.status, 0) << device << r.err;
     const auto profile =
         nlohmann::json::parse(Program::text(program.folder() / device / "profile.json"));

@@ -1,4 +1,5 @@
-// Runs a program (`mnist`, unless another is named) as a user would: in a folder of its own, stdout and stderr apart, off a terminal.
+// Runs a program (`mnist`, unless another is named) as a user would: in a folder of its own, stdout
+// and stderr apart, off a terminal.
 #pragma once
 
 #include <fcntl.h>
@@ -17,7 +18,9 @@ inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 inline Words with(const Words& words, const Words& more) { return words + more; }
 
 struct Result {
@@ -34,10 +37,11 @@ class Program {
   bool without_stdout = false;           // the file descriptor is closed
   bool terminal = false;                 // stderr is one
   unsigned short columns = 100;          // of the terminal
-  std::string call_at;                   // on a terminal: while_running is called when this text is on it
+  std::string call_at;  // on a terminal: while_running is called when this text is on it
 
   // `while_running` gets the child's process id.
-  Result run(const std::vector<std::string>& args, const std::function<void(pid_t)>& while_running = {}) const {
+  Result run(const std::vector<std::string>& args,
+      const std::function<void(pid_t)>& while_running = {}) const {
     const std::string out = dir_.file(".out"), err = dir_.file(".err");
     int closed[2] = {-1, -1};
     if (close_stdout && (pipe(closed) != 0 || close(closed[0]) != 0)) std::abort();
@@ -58,7 +62,8 @@ class Program {
       unsetenv("SINTER_DATA");
       setenv("XDG_CACHE_HOME", folder.c_str(), 1);
       for (const std::string& entry : environment) putenv(const_cast<char*>(entry.c_str()));
-      dup2(close_stdout ? closed[1] : open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+      dup2(close_stdout ? closed[1] : open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+          STDOUT_FILENO);
       dup2(open(slave.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOCTTY, 0600), STDERR_FILENO);
       if (without_stdout) close(STDOUT_FILENO);
       execv(argv[0], argv.data());
@@ -78,11 +83,14 @@ class Program {
     if (terminal) close(master);
     int status = 0;
     waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), close_stdout ? "" : text(out), terminal ? screen : text(err)};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+        close_stdout ? "" : text(out), terminal ? screen : text(err)};
   }
 
   static std::string text(const std::filesystem::path& path) { return text_of(path); }
-  void write(const std::string& name, const std::string& content) const { dir_.write(name, content); }
+  void write(const std::string& name, const std::string& content) const {
+    dir_.write(name, content);
+  }
 
  private:
   TempDir dir_;

@@ -1,4 +1,5 @@
-// `mnist train --resume`: a run that was stopped, wherever, and went on ends with the bytes of one that was not.
+// `mnist train --resume`: a run that was stopped, wherever, and went on ends with the bytes of one
+// that was not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,14 +16,18 @@ namespace {
 namespace fs = std::filesystem;
 
 // 10 batches an epoch, the last of 12.
-const Words kThreeEpochs{"train",     "--limit", "300",         "--batch", "32",        "--hidden", "16",    "--epochs", "3",
-                   "--threads", "1",       "--log-every", "4",       "--dropout", "0.2",      "--out", "r"};
+const Words kThreeEpochs{"train", "--limit", "300", "--batch", "32", "--hidden", "16", "--epochs",
+    "3", "--threads", "1", "--log-every", "4", "--dropout", "0.2", "--out", "r"};
 
-std::string content(const Program& program, const std::string& name) { return Program::text(program.folder() / "r" / name); }
+std::string content(const Program& program, const std::string& name) {
+  return Program::text(program.folder() / "r" / name);
+}
 
-// What two runs must have in common, byte for byte; metrics without the seconds, which end each row.
+// What two runs must have in common, byte for byte; metrics without the seconds, which end each
+// row.
 void expect_same(const Program& a, const Program& b) {
-  for (const char* name : {"last.safetensors", "model.safetensors", "best.safetensors", "config.toml"})
+  for (const char* name :
+      {"last.safetensors", "model.safetensors", "best.safetensors", "config.toml"})
     EXPECT_TRUE(content(a, name) == content(b, name) && !content(a, name).empty()) << name;
   EXPECT_EQ(content(a, "events.jsonl"), content(b, "events.jsonl"));
   const std::regex seconds(",[^,\n]*\n");
@@ -39,10 +44,12 @@ class MnistResume : public testing::TestWithParam<Case> {};
 TEST_P(MnistResume, EndsWithTheBytesOfAnUndisturbedRun) {
   const auto& [mode, optimizer, dtype] = GetParam();
   const Words train =
-      with(kThreeEpochs, {"--mode", mode, "--optimizer", optimizer, "--dtype", dtype, "--schedule", "onecycle", "--save-steps", "10"});
+      with(kThreeEpochs, {"--mode", mode, "--optimizer", optimizer, "--dtype", dtype, "--schedule",
+                             "onecycle", "--save-steps", "10"});
   const Program straight, stopped;
   ASSERT_EQ(straight.run(train).status, 0);
-  // After the first step; within an epoch; at the end of one, where the evaluation is dropped; at the last step.
+  // After the first step; within an epoch; at the end of one, where the evaluation is dropped; at
+  // the last step.
   Words words = train;
   for (const char* step : {"1", "5", "10", "30"}) {
     const Result r = stopped.run(with(words, {"--stop-after", step}));
@@ -56,10 +63,12 @@ TEST_P(MnistResume, EndsWithTheBytesOfAnUndisturbedRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MnistResume,
-                         testing::Values(Case{"eager", "adam", "f32"}, Case{"eager", "adam", "bf16"}, Case{"eager", "sgd", "f32"},
-                                         Case{"eager", "sgd", "bf16"}, Case{"fused", "adam", "f32"}, Case{"fused", "adam", "bf16"},
-                                         Case{"fused", "sgd", "f32"}, Case{"fused", "sgd", "bf16"}),
-                         [](const auto& info) { return info.param.mode + "_" + info.param.optimizer + "_" + info.param.dtype; });
+    testing::Values(Case{"eager", "adam", "f32"}, Case{"eager", "adam", "bf16"},
+        Case{"eager", "sgd", "f32"}, Case{"eager", "sgd", "bf16"}, Case{"fused", "adam", "f32"},
+        Case{"fused", "adam", "bf16"}, Case{"fused", "sgd", "f32"}, Case{"fused", "sgd", "bf16"}),
+    [](const auto& info) {
+      return info.param.mode + "_" + info.param.optimizer + "_" + info.param.dtype;
+    });
 
 TEST(MnistResume, ARealSignalIsNoMoreThanAPause) {
   const Program straight, stopped;
@@ -73,7 +82,8 @@ TEST(MnistResume, ARealSignalIsNoMoreThanAPause) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const auto before = rows();
     const Result r = stopped.run(words, [&](pid_t child) {
-      for (int i = 0; i < 10000 && rows() < before + 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int i = 0; i < 10000 && rows() < before + 3; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       kill(child, signal);
     });
     ASSERT_EQ(r.status, 130) << r.err;
@@ -113,11 +123,11 @@ TEST(MnistResume, SaysWhatIsFinishedWhatMustMatchAndWhatIsNotIdentical) {
     int status;
     Words facts;
   };
-  for (const Refusal& c : std::vector<Refusal>{
-           {{"--batch-size", "64"}, 4, {"cannot resume with another --batch-size: ", "r/last.safetensors has 32, asked 64"}},
+  for (const Refusal& c : std::vector<Refusal>{{{"--batch-size", "64"}, 4,
+                                                   {"cannot resume with another --batch-size: ",
+                                                       "r/last.safetensors has 32, asked 64"}},
            {{"--hidden", "8"}, 4, {"another --hidden", "has \"16\", asked \"8\""}},
-           {{"--dtype", "bf16"}, 4, {"another --dtype"}},
-           {{"--seed", "2"}, 4, {"another --seed"}},
+           {{"--dtype", "bf16"}, 4, {"another --dtype"}}, {{"--seed", "2"}, 4, {"another --seed"}},
            {{"--limit", "200"}, 4, {"another --limit"}},
            {{"--out", "s"}, 2, {"--resume and --out exclude each other"}},
            {{"--init", "r"}, 2, {"--resume and --init exclude each other"}},
@@ -133,14 +143,17 @@ TEST(MnistResume, SaysWhatIsFinishedWhatMustMatchAndWhatIsNotIdentical) {
   ASSERT_EQ(program.run({"train", "--resume", "r"}).status, 0);
   const Result finished = program.run({"train", "--resume", "--json"});
   EXPECT_EQ(finished.status, 0) << finished.err;
-  EXPECT_TRUE(has(finished.err, "r is finished: 30 steps; --epochs N or --steps N goes on")) << finished.err;
+  EXPECT_TRUE(has(finished.err, "r is finished: 30 steps; --epochs N or --steps N goes on"))
+      << finished.err;
   EXPECT_EQ(nlohmann::json::parse(finished.out)["epochs"].size(), 3u);
   EXPECT_EQ(nlohmann::json::parse(finished.out)["steps"], 30);
 
-  const Result differs = program.run({"train", "--resume", "--epochs", "4", "--lr", "0.01", "--mode", "fused", "--threads", "2"});
+  const Result differs = program.run(
+      {"train", "--resume", "--epochs", "4", "--lr", "0.01", "--mode", "fused", "--threads", "2"});
   EXPECT_EQ(differs.status, 0) << differs.err;
-  for (const char* note : {"not bit-identical: --lr was 0.001, now 0.01", "not bit-identical: --mode was \"eager\", now \"fused\"",
-                           "not bit-identical: --threads was 1, now 2"})
+  for (const char* note : {"not bit-identical: --lr was 0.001, now 0.01",
+           "not bit-identical: --mode was \"eager\", now \"fused\"",
+           "not bit-identical: --threads was 1, now 2"})
     EXPECT_TRUE(has(differs.err, note)) << note << "\n" << differs.err;
 
   std::filesystem::remove(program.folder() / "r/last.safetensors");

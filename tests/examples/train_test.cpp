@@ -21,9 +21,9 @@ TEST(MnistRun, RemembersTheDataItWasTrainedOn) {
       has(Program::text(program.folder() / "runs/last/config.toml"), "data = \"synthetic\"\n"));
   ASSERT_EQ(program
                 .run({"data", "make", "data/mnist", "--train", "600", "--test", "100",
-                      "--data-seed", "7"})
+                    "--data-seed", "7"})
                 .status,
-            0);
+      0);
   Result r = program.run({"eval", "--json"});
   EXPECT_EQ(json::parse(r.out)["data"], "synthetic") << r.err;
   r = program.run({"predict", "--index", "3", "--no-art"});
@@ -51,11 +51,11 @@ TEST(MnistRun, RemembersTheDataItWasTrainedOn) {
   std::filesystem::remove_all(program.folder() / "data/mnist");
   ASSERT_EQ(program
                 .run({"data", "make", "data/mnist", "--train", "600", "--test", "100",
-                      "--data-seed", "8"})
+                    "--data-seed", "8"})
                 .status,
-            0);
-  EXPECT_TRUE(has(program.run({"eval", "--from", "b"}).err,
-                  "the model was trained on other data: " + place));
+      0);
+  EXPECT_TRUE(has(
+      program.run({"eval", "--from", "b"}).err, "the model was trained on other data: " + place));
   r = program.run({"train", "--resume", "b", "--epochs", "2"});
   EXPECT_EQ(r.status, 4);
   EXPECT_TRUE(has(r.err, "the files have changed since")) << r.err;
@@ -72,8 +72,8 @@ TEST(MnistRun, InitTakesNormalizationAndClassesFromTheFile) {
   EXPECT_TRUE(has(r.err, "normalize mnist")) << r.err;
   EXPECT_TRUE(has(r.err, "mlp 784-16-12")) << r.err;
   EXPECT_TRUE(has(Program::text(program.folder() / "b/config.toml"), "normalize = \"mnist\"\n"));
-  const Words compare{"compare",  "--from", "a",       "--threads", "1",        "--measure", "off",
-                      "--rounds", "1",      "--steps", "1",         "--warmup", "0"};
+  const Words compare{"compare", "--from", "a", "--threads", "1", "--measure", "off", "--rounds",
+      "1", "--steps", "1", "--warmup", "0"};
   EXPECT_EQ(program.run(compare).status, 0);
   const Result asked = program.run(
       with({"train", "--init", "a", "--dry-run", "--limit", "100"}, {"--normalize", "none"}));
@@ -138,9 +138,9 @@ TEST(MnistRun, GoingOnFromWithinAnEpochSaysWhatStays) {
   const Program program;
   ASSERT_EQ(program
                 .run({"train", "--limit", "200", "--batch", "20", "--steps", "14", "--hidden", "8",
-                      "--threads", "1"})
+                    "--threads", "1"})
                 .status,
-            0);
+      0);
   const Result r = program.run({"train", "--resume", "--steps", "25"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "the run had ended within epoch 2: ")) << r.err;

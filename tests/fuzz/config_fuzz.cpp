@@ -12,7 +12,8 @@ void one(Bytes bytes) {
       cli::Flags flags;
       cli::add_common_flags(flags, common);
       mnist::add_train_flags(flags, train);
-      cli::apply_config(std::string(text_of(bytes)), "F", flags, "train", {"train", "eval"}, source);
+      cli::apply_config(
+          std::string(text_of(bytes)), "F", flags, "train", {"train", "eval"}, source);
       flags.config("train");
     });
   }

@@ -16,7 +16,8 @@
 
 // Of the sanitizer's runtime, where there is one.
 extern "C" {
-__attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t), void (*)(const volatile void*));
+__attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(
+    void (*)(const volatile void*, size_t), void (*)(const volatile void*));
 __attribute__((weak)) size_t __sanitizer_get_allocated_size(const volatile void*);
 }
 
@@ -41,7 +42,9 @@ void watch_memory() {
           const int64_t now = live += static_cast<int64_t>(n);
           if (now > peak) peak = now;
         },
-        [](const volatile void* p) { live -= p ? static_cast<int64_t>(__sanitizer_get_allocated_size(p)) : 0; });
+        [](const volatile void* p) {
+          live -= p ? static_cast<int64_t>(__sanitizer_get_allocated_size(p)) : 0;
+        });
     return true;
   }();
   static_cast<void>(once);
@@ -59,13 +62,15 @@ void check_error(const std::exception& exception) {
   if (kind != Kind::data && kind != Kind::checkpoint && kind != Kind::usage)
     fail(cat("an Error of kind ", static_cast<int>(kind), ": ", error->what()));
   for (const char c : std::string_view(error->what())) {
-    if ((c >= 0 && c < ' ' && c != '\n') || c == 127) fail(cat("a control byte in the message: ", escaped(error->what())));
+    if ((c >= 0 && c < ' ' && c != '\n') || c == 127)
+      fail(cat("a control byte in the message: ", escaped(error->what())));
   }
 }
 
 std::string as_file(Bytes bytes) {
   static const int fd = memfd_create("input", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+  if (fd < 0 || ftruncate(fd, 0) != 0 ||
+      pwrite(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     fail("no memory file");
   return cat("/proc/self/fd/", fd);
 }
@@ -79,9 +84,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   peak = before;
   const double begin = processor_seconds();
   guarded([&] { one({data, size}); });
-  if (const double seconds = processor_seconds() - begin; seconds > kSeconds) fail(sinter::cat("took ", seconds, " s of processor time"));
+  if (const double seconds = processor_seconds() - begin; seconds > kSeconds)
+    fail(sinter::cat("took ", seconds, " s of processor time"));
   const int64_t most = kMemory + static_cast<int64_t>(size);
-  if (peak - before > most) fail(sinter::cat("took ", peak - before, " bytes of memory, at most ", most));
+  if (peak - before > most)
+    fail(sinter::cat("took ", peak - before, " bytes of memory, at most ", most));
   return 0;
 }
 

@@ -1,9 +1,11 @@
-// Saved graphs: what parses is a graph that holds its own rules, its dump is the dump of what that parses
-// to, and a small one runs inside its buffers: once with each buffer in a block of its own, where the
-// sanitizer sees every step beyond it, and once by the Executor, whose memory plan must give the same bits.
+// Saved graphs: what parses is a graph that holds its own rules, its dump is the dump of what that
+// parses to, and a small one runs inside its buffers: once with each buffer in a block of its own,
+// where the sanitizer sees every step beyond it, and once by the Executor, whose memory plan must
+// give the same bits.
 //
-// Bytes that do not begin as a file do are a recipe for one: ops, operands and attributes are drawn from
-// them, and a line that parse() refuses is left out. So whatever a shape rule lets through is run.
+// Bytes that do not begin as a file do are a recipe for one: ops, operands and attributes are drawn
+// from them, and a line that parse() refuses is left out. So whatever a shape rule lets through is
+// run.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -57,27 +59,30 @@ std::string dims(Recipe& r, size_t rank) {
 }
 
 std::string outside_line(Recipe& r, size_t number) {
-  static constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
+  static constexpr DType kTypes[] = {
+      DType::f32, DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
   const char* kind = r.below(2) ? "input" : "param";
   const DType type = r.one_of(kTypes);
   const size_t rank = r.below(4);
-  std::string line = cat("%", number, " = ", kind, " \"v", number, "\" ", name_of(type), dims(r, rank));
+  std::string line =
+      cat("%", number, " = ", kind, " \"v", number, "\" ", name_of(type), dims(r, rank));
   if (r.below(6) == 1) line += " strides=" + dims(r, rank);
   return line + "\n";
 }
 
 std::string view_line(Recipe& r, const Graph& graph) {
   const size_t base = r.below(graph.values.size()), rank = r.below(4);
-  std::string line = cat("%", graph.values.size(), " = view(%", base, ") ", name_of(graph.values[base].dtype), dims(r, rank));
+  std::string line = cat("%", graph.values.size(), " = view(%", base, ") ",
+      name_of(graph.values[base].dtype), dims(r, rank));
   if (r.below(2)) line += " strides=" + dims(r, rank);
   if (r.below(2)) line += cat(" offset=", r.below(8));
   return line + "\n";
 }
 
 Attrs attributes(Recipe& r, const OpDef& op) {
-  static constexpr const char* kTexts[] = {"1",    "0",    "2",   "-1",   "3",        "0.5", "1e300", "nan", "f32", "f64", "bf16", "i32",
-                                           "relu", "gelu", "tanh", "none", "mask",    "pre", "[1]",   "[0]", "[]",  "[0,1]",
-                                           "2;mul(0,1);tanh(2);3", "1;exp(0);1"};
+  static constexpr const char* kTexts[] = {"1", "0", "2", "-1", "3", "0.5", "1e300", "nan", "f32",
+      "f64", "bf16", "i32", "relu", "gelu", "tanh", "none", "mask", "pre", "[1]", "[0]", "[]",
+      "[0,1]", "2;mul(0,1);tanh(2);3", "1;exp(0);1"};
   if (!op.attrs) return {};
   Attrs attrs = op.attrs->defaults();
   std::istringstream names(op.attrs->field_names());
@@ -92,13 +97,15 @@ std::string op_line(Recipe& r, const Graph& graph) {
   const std::span<const OpDef* const> ops = all_ops();
   const OpDef& op = *ops[r.below(ops.size())];
   if (op.view) return "";
-  const size_t most = std::min<size_t>(static_cast<size_t>(op.max_inputs), 24), least = static_cast<size_t>(op.min_inputs);
+  const size_t most = std::min<size_t>(static_cast<size_t>(op.max_inputs), 24),
+               least = static_cast<size_t>(op.min_inputs);
   const size_t n = least + r.below(most - least + 1);
   std::vector<int> in;
   std::string operands;
   for (size_t i = 0; i < n; ++i) {
     const bool may_be_absent = op.in_place() || i >= least;
-    in.push_back(may_be_absent && r.below(3) == 1 ? -1 : static_cast<int>(r.below(graph.values.size())));
+    in.push_back(
+        may_be_absent && r.below(3) == 1 ? -1 : static_cast<int>(r.below(graph.values.size())));
     operands += cat(i ? ", " : "", in.back() < 0 ? "-" : cat("%", in.back()));
   }
   const Attrs attrs = attributes(r, op);
@@ -114,11 +121,13 @@ std::string op_line(Recipe& r, const Graph& graph) {
     numbers += cat(i ? ", %" : "%", graph.values.size() + i);
     types += cat(i ? ", " : " ", name_of(results[i].dtype()), results[i].shape().str());
   }
-  return cat(numbers, results.empty() ? "" : " = ", op.text(), "(", operands, ")", types, " ", attrs.str(), "\n");
+  return cat(numbers, results.empty() ? "" : " = ", op.text(), "(", operands, ")", types, " ",
+      attrs.str(), "\n");
 }
 
 std::string file_of(Recipe r) {
-  std::string text = "sinter-graph 1\n%0 = param \"step_state\" u8[96]\n%1 = param \"rng\" i64[3]\n";
+  std::string text =
+      "sinter-graph 1\n%0 = param \"step_state\" u8[96]\n%1 = param \"rng\" i64[3]\n";
   Graph graph = capture::parse(text + "output\n", "F");
   size_t lines = 0;
   for (size_t i = 0; i < kMaxAttempts && lines < kMaxLines && !r.done(); ++i) {
@@ -152,9 +161,11 @@ bool is_small(const Graph& graph) {
   return graph.nodes.size() <= kMaxNodes;
 }
 
-// Numbers in [-2, 2), small whole numbers (so that most labels and indices are in range), a step state of zeros.
+// Numbers in [-2, 2), small whole numbers (so that most labels and indices are in range), a step
+// state of zeros.
 Tensor contents(const Value& v, uint64_t seed) {
-  if (v.dtype == DType::u8 && v.shape == Shape{sizeof(StepState)}) return Tensor::zeros(v.shape, v.dtype);
+  if (v.dtype == DType::u8 && v.shape == Shape{sizeof(StepState)})
+    return Tensor::zeros(v.shape, v.dtype);
   const Tensor t = Tensor::empty(v.shape, v.dtype);
   visit_all(v.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -177,7 +188,8 @@ Tensors inputs_of(const Graph& graph) {
     const Value& v = graph.values[in];
     const auto storage = std::make_shared<Storage>(graph.buffers[v.buffer].bytes, kCpu);
     if (storage->bytes()) std::memset(storage->data(), 1, storage->bytes());
-    const Tensor t = Tensor::view_of(storage, v.dtype, v.shape, v.strides, 0), from = contents(v, static_cast<uint64_t>(in));
+    const Tensor t = Tensor::view_of(storage, v.dtype, v.shape, v.strides, 0),
+                 from = contents(v, static_cast<uint64_t>(in));
     if (v.contiguous() && t.numel()) std::memcpy(t.raw(), from.raw(), from.storage()->bytes());
     inputs.push_back(t);
   }
@@ -196,8 +208,10 @@ Graph bound(const Graph& graph) {
 // Node by node, each buffer in a block of its own.
 Tensors run_apart(const Graph& graph, const Tensors& inputs) {
   std::vector<std::shared_ptr<Storage>> storages;
-  for (const Buffer& b : graph.buffers) storages.push_back(b.storage ? b.storage : std::make_shared<Storage>(b.bytes, b.device));
-  for (size_t i = 0; i < inputs.size(); ++i) storages[graph.values[graph.inputs[i]].buffer] = inputs[i].storage();
+  for (const Buffer& b : graph.buffers)
+    storages.push_back(b.storage ? b.storage : std::make_shared<Storage>(b.bytes, b.device));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    storages[graph.values[graph.inputs[i]].buffer] = inputs[i].storage();
   const auto tensor = [&](int id) {
     if (id < 0) return Tensor();
     const Value& v = graph.values[id];
@@ -226,12 +240,15 @@ void run_both_ways(const Graph& graph) {
     capture::Executor executor(planned);
     executor.run(inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!same_bits(outputs[i], executor.outputs()[i])) fail(cat("output ", i, " differs"), capture::dump(graph));
+      if (!same_bits(outputs[i], executor.outputs()[i]))
+        fail(cat("output ", i, " differs"), capture::dump(graph));
     }
   } catch (const Error& error) {
-    // A label out of range; parameters that cannot be bound as the file wants them; an op without a kernel here.
+    // A label out of range; parameters that cannot be bound as the file wants them; an op without a
+    // kernel here.
     const Error::Kind kind = error.kind();
-    const bool expected = kind == Error::Kind::data || kind == Error::Kind::state || kind == Error::Kind::not_built;
+    const bool expected =
+        kind == Error::Kind::data || kind == Error::Kind::state || kind == Error::Kind::not_built;
     if (!expected) fail(error.what(), capture::dump(graph));
   }
 }
@@ -246,7 +263,8 @@ void one(Bytes bytes) {
   graph.verify("parse");
   const std::string dumped = capture::dump(graph);
   try {
-    if (capture::dump(capture::parse(dumped, "F")) != dumped) fail("not the same text again", dumped);
+    if (capture::dump(capture::parse(dumped, "F")) != dumped)
+      fail("not the same text again", dumped);
   } catch (const std::exception& error) {
     fail(error.what(), dumped);
   }

@@ -1,4 +1,5 @@
-// IDX, raw and through gzip: the first byte says which of the two kinds is wanted. Bytes that begin as gzip go through it anyway.
+// IDX, raw and through gzip: the first byte says which of the two kinds is wanted. Bytes that begin
+// as gzip go through it anyway.
 #include "data/idx.h"
 
 #include <zlib.h>

@@ -1,5 +1,6 @@
-// Safetensors and what is in its metadata. The first byte says what the rest is: a file; a header up to the first line feed, and data
-// behind it (the length is made to fit); the text of sinter.state.
+// Safetensors and what is in its metadata. The first byte says what the rest is: a file; a header
+// up to the first line feed, and data behind it (the length is made to fit); the text of
+// sinter.state.
 #include "nn/safetensors.h"
 
 #include <cstring>

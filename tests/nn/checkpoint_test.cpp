@@ -1,5 +1,5 @@
-// Checkpoints: what is saved comes back to the bit, the same state is the same bytes, hostile states are refused, a save that fails at any
-// system call leaves the old file.
+// Checkpoints: what is saved comes back to the bit, the same state is the same bytes, hostile
+// states are refused, a save that fails at any system call leaves the old file.
 #include "nn/checkpoint.h"
 
 #include <sched.h>
@@ -33,18 +33,18 @@ std::string content(const std::string& path) {
 
 TrainingState some_state() {
   return {.step = 12,
-          .epoch = 1,
-          .batch = 3,
-          .best = 0.75,
-          .window_loss = 1e-300,
-          .events = 7,
-          .data = "a \"folder\"\n\xff",
-          .data_crc = UINT64_MAX,
-          .device = "cpu",
-          .mode = "fused",
-          .build = "x",
-          .threads = 2,
-          .unfused = {{{"linear_act", 3}, {"glu", 1}}, {}}};
+      .epoch = 1,
+      .batch = 3,
+      .best = 0.75,
+      .window_loss = 1e-300,
+      .events = 7,
+      .data = "a \"folder\"\n\xff",
+      .data_crc = UINT64_MAX,
+      .device = "cpu",
+      .mode = "fused",
+      .build = "x",
+      .threads = 2,
+      .unfused = {{{"linear_act", 3}, {"glu", 1}}, {}}};
 }
 
 struct Trained {
@@ -53,8 +53,8 @@ struct Trained {
   void steps(int n) {
     for (int i = 0; i < n; ++i) {
       optimizer.zero_grad();
-      const Tensor losses =
-          cross_entropy(model(cast(sample_tensor({4, 6}, 9), DType::f32)), Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
+      const Tensor losses = cross_entropy(model(cast(sample_tensor({4, 6}, 9), DType::f32)),
+          Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
       backward(losses);
       optimizer.step(losses);
     }
@@ -89,10 +89,11 @@ TEST(Checkpoint, GoesOnToTheBit) {
     names.push_back(name);
     EXPECT_EQ(tensor.dtype(), DType::f32);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "0.bias", "0.weight", "3.bias", "3.weight", "sinter.optim/exp_avg/0.bias", "sinter.optim/exp_avg/0.weight",
-                       "sinter.optim/exp_avg/3.bias", "sinter.optim/exp_avg/3.weight", "sinter.optim/exp_avg_sq/0.bias",
-                       "sinter.optim/exp_avg_sq/0.weight", "sinter.optim/exp_avg_sq/3.bias", "sinter.optim/exp_avg_sq/3.weight"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"0.bias", "0.weight", "3.bias", "3.weight",
+                       "sinter.optim/exp_avg/0.bias", "sinter.optim/exp_avg/0.weight",
+                       "sinter.optim/exp_avg/3.bias", "sinter.optim/exp_avg/3.weight",
+                       "sinter.optim/exp_avg_sq/0.bias", "sinter.optim/exp_avg_sq/0.weight",
+                       "sinter.optim/exp_avg_sq/3.bias", "sinter.optim/exp_avg_sq/3.weight"}));
 }
 
 TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {
@@ -102,12 +103,16 @@ TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {
   Mlp model({6, 8, 3}, {.dropout = 0.3});
   Sgd sgd(model.named_parameters());
   const auto before = model.parameters()[0].to_vector<float>();
-  expect_error(checkpoint, {"keys do not match", dir.file("a"), "4 missing, 8 unexpected", "missing sinter.optim/momentum_buffer/0.weight"},
-               [&] { restore(read_checkpoint(dir.file("a")), model, sgd); });
+  expect_error(checkpoint,
+      {"keys do not match", dir.file("a"), "4 missing, 8 unexpected",
+          "missing sinter.optim/momentum_buffer/0.weight"},
+      [&] { restore(read_checkpoint(dir.file("a")), model, sgd); });
   EXPECT_EQ(model.parameters()[0].to_vector<float>(), before);
   write_safetensors(dir.file("weights"), model.state_dict());
-  expect_error(checkpoint, {"weights only: " + dir.file("weights"), "optimizer state, RNG and data position are missing", "--init "},
-               [&] { read_checkpoint(dir.file("weights")); });
+  expect_error(checkpoint,
+      {"weights only: " + dir.file("weights"), "optimizer state, RNG and data position are missing",
+          "--init "},
+      [&] { read_checkpoint(dir.file("weights")); });
 }
 
 TEST(Checkpoint, StateComesBackFromItsText) {
@@ -123,10 +128,8 @@ TEST(Checkpoint, RefusesHostileStates) {
     std::string text = good;
     return text.replace(text.find(from), from.size(), to);
   };
-  const std::vector<std::pair<std::string, std::string>> cases{
-      {"", "is not one"},
-      {good.substr(0, good.size() / 2), "is not one"},
-      {"[]", "is not one"},
+  const std::vector<std::pair<std::string, std::string>> cases{{"", "is not one"},
+      {good.substr(0, good.size() / 2), "is not one"}, {"[]", "is not one"},
       {with(R"("step":12,)", ""), "key 'step' not found"},
       {with(R"("format":1)", R"("format":2)"), "newer sinter"},
       {with(R"("step":12)", R"("step":-12)"), "out of range: step is -12, allowed 0.."},
@@ -167,10 +170,14 @@ bool fails() {
   errno = ENOSPC;
   return ++g_calls == g_fail_at;
 }
-constexpr FileCalls kFaulty{
-    [](const char* path, int flags, mode_t mode) { return fails() ? -1 : FileCalls::system().open(path, flags, mode); },
-    [](int fd, const void* bytes, size_t n) { return fails() ? ssize_t{-1} : FileCalls::system().write(fd, bytes, n); },
-    [](int) { return fails() ? -1 : 0; }, [](int fd) { return FileCalls::system().close(fd) != 0 || fails() ? -1 : 0; },
+constexpr FileCalls kFaulty{[](const char* path, int flags, mode_t mode) {
+                              return fails() ? -1 : FileCalls::system().open(path, flags, mode);
+                            },
+    [](int fd, const void* bytes, size_t n) {
+      return fails() ? ssize_t{-1} : FileCalls::system().write(fd, bytes, n);
+    },
+    [](int) { return fails() ? -1 : 0; },
+    [](int fd) { return FileCalls::system().close(fd) != 0 || fails() ? -1 : 0; },
     [](const char* from, const char* to) { return fails() ? -1 : std::rename(from, to); }};
 
 TEST(Checkpoint, AfterAFailureAtAnyCallTheOldOrTheNewOneLoads) {
@@ -195,14 +202,16 @@ TEST(Checkpoint, AfterAFailureAtAnyCallTheOldOrTheNewOneLoads) {
   EXPECT_GT(k, 18);  // open, 14 writes, fsync, close, rename, and the folder's
 }
 
-// In a child with a file system of its own: 64 KiB, and a checkpoint that does not fit beside the old one.
+// In a child with a file system of its own: 64 KiB, and a checkpoint that does not fit beside the
+// old one.
 TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
   const TempDir dir;
   const pid_t child = fork();
   if (child == 0) {
     const std::string none = "none";
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
-        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=64k") != 0)
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=64k") != 0)
       _exit(77);
     int status = 1;
     try {
@@ -212,9 +221,14 @@ TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
         write_safetensors(dir.file("last"), large.state_dict());
       } catch (const Error& error) {
         const std::string_view what = error.what();
-        status = what.find("No space left on device") != what.npos && what.find("intact") != what.npos ? 0 : 2;
+        status =
+            what.find("No space left on device") != what.npos && what.find("intact") != what.npos
+                ? 0
+                : 2;
       }
-      if (read_safetensors(dir.file("last")).tensors.size() != 2 || fs::exists(dir.file(cat(".last.tmp-", getpid())))) status = 3;
+      if (read_safetensors(dir.file("last")).tensors.size() != 2 ||
+          fs::exists(dir.file(cat(".last.tmp-", getpid()))))
+        status = 3;
     } catch (...) {
       status = 4;
     }
@@ -238,7 +252,10 @@ TEST(Checkpoint, AReadOnlyFolderSaysSo) {
       write_safetensors(dir.file("last"), {{"w", Tensor::zeros({2})}});
     } catch (const Error& error) {
       const std::string_view what = error.what();
-      status = error.kind() == checkpoint && what.find("Permission denied") != what.npos && what.find("intact") != what.npos ? 0 : 2;
+      status = error.kind() == checkpoint && what.find("Permission denied") != what.npos &&
+                       what.find("intact") != what.npos
+                   ? 0
+                   : 2;
     }
     _exit(status);
   }
@@ -251,7 +268,8 @@ TEST(Checkpoint, AReadOnlyFolderSaysSo) {
 
 // Made by torch: fc1 and fc2 in f16, saved by safetensors.torch; the logits are torch's.
 TEST(Checkpoint, AFileOfTorchLoadsByOrder) {
-  const SafetensorsFile file = read_safetensors(SINTER_SOURCE_DIR "/tests/data/torch_fc.safetensors");
+  const SafetensorsFile file =
+      read_safetensors(SINTER_SOURCE_DIR "/tests/data/torch_fc.safetensors");
   EXPECT_EQ(file.notes, (std::vector<std::string>{"converted F16 to f32: fc1.bias and 3 more"}));
   EXPECT_EQ(architecture(file.tensors), "mlp 784-3-10");
   Mlp model({784, 3, 10});
@@ -259,8 +277,8 @@ TEST(Checkpoint, AFileOfTorchLoadsByOrder) {
   std::vector<float> x(784);
   for (int i = 0; i < 784; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i % 7) / 7;
   const auto logits = model(Tensor::from(x, {1, 784})).to_vector<double>();
-  const std::vector<double> wanted{-0.8009375, -0.2024087, -0.5680476, 0.367692,  -0.2312196,
-                                   0.3502139,  0.5150326,  0.1092825,  0.0115622, 0.3288738};
+  const std::vector<double> wanted{-0.8009375, -0.2024087, -0.5680476, 0.367692, -0.2312196,
+      0.3502139, 0.5150326, 0.1092825, 0.0115622, 0.3288738};
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(logits[i], wanted[i], 1e-5) << i;
 }
 

@@ -1,4 +1,5 @@
-// Initial values: bounds and moments of each scheme, and that they depend on (seed, number of the parameter) alone.
+// Initial values: bounds and moments of each scheme, and that they depend on (seed, number of the
+// parameter) alone.
 #include "nn/init.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ Moments moments(const Tensor& t) {
   Moments m{0, 0, INFINITY, -INFINITY};
   const std::vector<double> values = t.to_vector<double>();
   const double n = static_cast<double>(values.size());
-  for (const double v : values) m.mean += v / n, m.low = std::min(m.low, v), m.high = std::max(m.high, v);
+  for (const double v : values)
+    m.mean += v / n, m.low = std::min(m.low, v), m.high = std::max(m.high, v);
   for (const double v : values) m.deviation += (v - m.mean) * (v - m.mean) / n;
   m.deviation = std::sqrt(m.deviation);
   return m;
@@ -75,7 +77,8 @@ TEST(Init, IsAPureFunctionOfSeedAndParameter) {
   b.init_parameters(3);
   b.to(DType::f64);
   b.init_parameters(3);
-  EXPECT_FLOAT_EQ(float(b.parameters()[0].to_vector<double>()[3]), a.parameters()[0].to_vector<float>()[3]);
+  EXPECT_FLOAT_EQ(
+      float(b.parameters()[0].to_vector<double>()[3]), a.parameters()[0].to_vector<float>()[3]);
 }
 
 }  // namespace

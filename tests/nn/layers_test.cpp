@@ -1,4 +1,5 @@
-// Layers: what they compute, against compositions of ops, forward and backward; dropout; the bf16 path.
+// Layers: what they compute, against compositions of ops, forward and backward; dropout; the bf16
+// path.
 #include <cmath>
 
 #include "autograd/autograd.h"
@@ -20,12 +21,13 @@ void expect_near(const Tensor& a, const Tensor& b, double tolerance) {
 
 TEST(Layers, ActivationsAreTheirOps) {
   const Tensor x = sample_tensor({3, 5}, 1);
-  const std::vector<std::pair<std::string, Tensor>> wanted{
-      {"relu", relu(x)},         {"gelu", gelu(x)},       {"gelu_tanh", gelu_tanh(x)}, {"silu", silu(x)},
-      {"tanh", sinter::tanh(x)}, {"sigmoid", sigmoid(x)}, {"softplus", softplus(x)},   {"leaky_relu", leaky_relu(x, 0.01)},
+  const std::vector<std::pair<std::string, Tensor>> wanted{{"relu", relu(x)}, {"gelu", gelu(x)},
+      {"gelu_tanh", gelu_tanh(x)}, {"silu", silu(x)}, {"tanh", sinter::tanh(x)},
+      {"sigmoid", sigmoid(x)}, {"softplus", softplus(x)}, {"leaky_relu", leaky_relu(x, 0.01)},
       {"elu", elu(x, 1.0)}};
   EXPECT_EQ(wanted.size(), activation_names().size());
-  for (const auto& [name, y] : wanted) EXPECT_EQ((*make_activation(name))(x).to_vector<double>(), y.to_vector<double>()) << name;
+  for (const auto& [name, y] : wanted)
+    EXPECT_EQ((*make_activation(name))(x).to_vector<double>(), y.to_vector<double>()) << name;
   EXPECT_EQ(LeakyRelu(0.2)(x).to_vector<double>(), leaky_relu(x, 0.2).to_vector<double>());
 }
 
@@ -33,7 +35,8 @@ TEST(Layers, MlpIsItsComposition) {
   Mlp mlp({5, 7, 3}, {.activation = "tanh"});
   const auto p = mlp.parameters();
   const Tensor x = cast(sample_tensor({4, 5}, 1), DType::f32);
-  EXPECT_EQ(mlp(x).to_vector<float>(), linear(sinter::tanh(linear(x, p[0], p[1])), p[2], p[3]).to_vector<float>());
+  EXPECT_EQ(mlp(x).to_vector<float>(),
+      linear(sinter::tanh(linear(x, p[0], p[1])), p[2], p[3]).to_vector<float>());
 }
 
 TEST(Layers, GluForwardAndBackwardAreTheirComposition) {
@@ -43,14 +46,17 @@ TEST(Layers, GluForwardAndBackwardAreTheirComposition) {
     EXPECT_EQ(glu.up_weight().offset(), glu.gate_weight().offset() + 6 * 5);
     glu.to(DType::f64);
     EXPECT_EQ(glu.gate_weight().storage(), glu.up_weight().storage());
-    Tensor x = sample_tensor({4, 5}, 1).set_requires_grad(true), x2 = copy(detach(x)).set_requires_grad(true);
+    Tensor x = sample_tensor({4, 5}, 1).set_requires_grad(true),
+           x2 = copy(detach(x)).set_requires_grad(true);
     Tensor w[3];
     for (size_t i = 0; i < 3; ++i) w[i] = copy(detach(glu.parameters()[i])).set_requires_grad(true);
     const Tensor seed = sample_tensor({4, 3}, 2);
     const Tensor y = glu(x);
     backward(y, {.gradient = seed});
     const Tensor g = matmul(x2, w[0], false, true);
-    const Tensor open = gate == Gate::silu ? silu(g) : gate == Gate::gelu ? sinter::gelu(g) : gelu_tanh(g);
+    const Tensor open = gate == Gate::silu   ? silu(g)
+                        : gate == Gate::gelu ? sinter::gelu(g)
+                                             : gelu_tanh(g);
     const Tensor y2 = matmul(open * matmul(x2, w[1], false, true), w[2], false, true);
     backward(y2, {.gradient = seed});
     expect_near(y, y2, 1e-12);
@@ -74,13 +80,15 @@ TEST(Layers, DropoutDropsInTrainingOnly) {
 
 TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {
   Mlp mlp({32, 64, 10});
-  const Tensor x = cast(sample_tensor({16, 32}, 1, -1, 1), DType::f32), labels = sample_labels(16, 10, 2);
+  const Tensor x = cast(sample_tensor({16, 32}, 1, -1, 1), DType::f32),
+               labels = sample_labels(16, 10, 2);
   const Tensor exact = mlp(x);
   mlp.enable_bf16();
   EXPECT_EQ(mlp.layers()[0](cast(x, DType::bf16)).dtype(), DType::bf16);
   const Tensor logits = mlp(x);
   EXPECT_EQ(logits.dtype(), DType::f32);
-  // Relative rounding 2^-9 of inputs, weights and activations, summed over 32 and 64 terms of about 0.1.
+  // Relative rounding 2^-9 of inputs, weights and activations, summed over 32 and 64 terms of about
+  // 0.1.
   expect_near(logits, exact, 0.02);
   EXPECT_NE(logits.to_vector<float>(), exact.to_vector<float>());
   mlp.zero_grad();
@@ -99,10 +107,13 @@ TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {
 }
 
 TEST(Layers, LossesAreRowsOfTheirOps) {
-  const Tensor x = sample_tensor({4, 3}, 1), t = sample_tensor({4, 3}, 2), labels = sample_labels(4, 3, 3);
+  const Tensor x = sample_tensor({4, 3}, 1), t = sample_tensor({4, 3}, 2),
+               labels = sample_labels(4, 3, 3);
   EXPECT_EQ(MseLoss{}(x, t).to_vector<double>(), mse(x, t).to_vector<double>());
-  EXPECT_EQ(CrossEntropyLoss{0.1}(x, labels).to_vector<double>(), cross_entropy(x, labels, 0.1).to_vector<double>());
-  EXPECT_NE(CrossEntropyLoss{0.1}(x, labels).to_vector<double>(), cross_entropy(x, labels).to_vector<double>());
+  EXPECT_EQ(CrossEntropyLoss{0.1}(x, labels).to_vector<double>(),
+      cross_entropy(x, labels, 0.1).to_vector<double>());
+  EXPECT_NE(CrossEntropyLoss{0.1}(x, labels).to_vector<double>(),
+      cross_entropy(x, labels).to_vector<double>());
 }
 
 }  // namespace

@@ -22,9 +22,10 @@ using Names = std::vector<std::string>;
 TEST(Module, MlpHasPyTorchsKeysAndCounts) {
   const Mlp mlp({784, 256, 128, 10});
   EXPECT_EQ(mlp.num_parameters(), 235'146);
-  EXPECT_EQ(names(mlp.named_parameters()), (Names{"0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"}));
+  EXPECT_EQ(names(mlp.named_parameters()),
+      (Names{"0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"}));
   EXPECT_EQ(names(Mlp({4, 3, 2, 1}, {.dropout = 0.2}).state_dict()),
-            (Names{"0.weight", "0.bias", "3.weight", "3.bias", "6.weight", "6.bias"}));
+      (Names{"0.weight", "0.bias", "3.weight", "3.bias", "6.weight", "6.bias"}));
   for (const auto& [name, tensor] : mlp.named_parameters()) EXPECT_EQ(tensor.autograd().name, name);
   EXPECT_EQ(mlp.named_parameters()[2].tensor.shape().str(), "[128, 256]");
 }
@@ -33,7 +34,8 @@ struct Custom : Module {
   Custom() {
     add_buffer("mean", Tensor::zeros({3}));
     add_parameter("scale", Tensor::ones({3}));
-    net = add("net", std::make_shared<Sequential>(Linear(3, 4), Sequential{Relu(), Linear(4, 2, false)}));
+    net = add(
+        "net", std::make_shared<Sequential>(Linear(3, 4), Sequential{Relu(), Linear(4, 2, false)}));
   }
   Tensor forward(const Tensor& x) override { return (*net)(x * tensor(1)); }
   std::string describe() const override { return "Custom"; }
@@ -42,25 +44,27 @@ struct Custom : Module {
 
 TEST(Module, TreeOfModulesNamesPrintsAndConverts) {
   Custom custom;
-  EXPECT_EQ(names(custom.named_parameters()), (Names{"scale", "net.0.weight", "net.0.bias", "net.1.1.weight"}));
+  EXPECT_EQ(names(custom.named_parameters()),
+      (Names{"scale", "net.0.weight", "net.0.bias", "net.1.1.weight"}));
   EXPECT_EQ(names(custom.state_dict())[0], "mean");
   EXPECT_EQ(custom.net->parameters()[2].autograd().name, "net.1.1.weight");
   EXPECT_EQ(custom.str(),
-            "Custom(\n"
-            "  (net): Sequential(\n"
-            "    (0): Linear(3 -> 4)\n"
-            "    (1): Sequential(\n"
-            "      (0): ReLU\n"
-            "      (1): Linear(4 -> 2, no bias)\n"
-            "    )\n"
-            "  )\n"
-            ")\n");
+      "Custom(\n"
+      "  (net): Sequential(\n"
+      "    (0): Linear(3 -> 4)\n"
+      "    (1): Sequential(\n"
+      "      (0): ReLU\n"
+      "      (1): Linear(4 -> 2, no bias)\n"
+      "    )\n"
+      "  )\n"
+      ")\n");
   custom.net->append(std::make_shared<Linear>(2, 1));  // after it was added: still knows its place
   EXPECT_EQ(custom.parameters().back().autograd().name, "net.2.bias");
 
   const auto before = custom.parameters()[1].to_vector<float>();
   custom.to(DType::f64);
-  for (const auto& [name, tensor] : custom.state_dict()) EXPECT_EQ(tensor.dtype(), DType::f64) << name;
+  for (const auto& [name, tensor] : custom.state_dict())
+    EXPECT_EQ(tensor.dtype(), DType::f64) << name;
   EXPECT_EQ(custom.parameters()[1].to_vector<float>(), before);
   EXPECT_TRUE(custom.parameters()[1].requires_grad());
   EXPECT_EQ(custom.parameters()[1].autograd().name, "net.0.weight");
@@ -71,14 +75,20 @@ TEST(Module, TreeOfModulesNamesPrintsAndConverts) {
 
 TEST(Module, ErrorsNameThePath) {
   Mlp mlp({8, 4, 2});
-  test::expect_error(Error::Kind::shape, {"linear: ", "f32[3, 7] cpu", "f32[4, 8] cpu", "\n    in MLP / layers.0 / Linear(8 -> 4)"}, [&] {
-    mlp(Tensor::zeros({3, 7}));
-  });
+  test::expect_error(Error::Kind::shape,
+      {"linear: ", "f32[3, 7] cpu", "f32[4, 8] cpu", "\n    in MLP / layers.0 / Linear(8 -> 4)"},
+      [&] {
+        mlp(Tensor::zeros({3, 7}));
+      });
   Custom custom;
   test::expect_error(Error::Kind::shape, {"in Custom"}, [&] { custom(Tensor::zeros({3, 7})); });
   Sequential net{Sequential{Relu(), Linear(4, 3)}, Linear(8, 2)};
-  test::expect_error(Error::Kind::shape, {"in Sequential / 1 / Linear(8 -> 2)"}, [&] { net(Tensor::zeros({3, 4})); });
-  test::expect_error(Error::Kind::shape, {"in Sequential / 0.1 / Linear(4 -> 3)"}, [&] { net(Tensor::zeros({3, 5})); });
+  test::expect_error(Error::Kind::shape, {"in Sequential / 1 / Linear(8 -> 2)"}, [&] {
+    net(Tensor::zeros({3, 4}));
+  });
+  test::expect_error(Error::Kind::shape, {"in Sequential / 0.1 / Linear(4 -> 3)"}, [&] {
+    net(Tensor::zeros({3, 5}));
+  });
 }
 
 TEST(Module, SummaryCountsParametersAndFlops) {
@@ -86,9 +96,11 @@ TEST(Module, SummaryCountsParametersAndFlops) {
   mlp.layers()[1].eval();
   const std::string text = mlp.summary({128, 784});
   // 2 B I O of the product and B O of the bias; ReLU 1 per element.
-  for (const char* fact : {"layers.0 / Linear(784 -> 256)", "[128, 256]", "200960", "51412992", "layers.1 / ReLU", "32768", "235146"})
+  for (const char* fact : {"layers.0 / Linear(784 -> 256)", "[128, 256]", "200960", "51412992",
+           "layers.1 / ReLU", "32768", "235146"})
     EXPECT_NE(text.find(fact), std::string::npos) << fact << "\n" << text;
-  const int64_t products = 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10), rest = 128 * (256 + 128 + 10) + 128 * (256 + 128);
+  const int64_t products = 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10),
+                rest = 128 * (256 + 128 + 10) + 128 * (256 + 128);
   EXPECT_NE(text.find(std::to_string(products + rest)), std::string::npos) << text;
   EXPECT_TRUE(mlp.is_training());
   EXPECT_FALSE(mlp.layers()[1].is_training());  // every flag is as it was
@@ -101,8 +113,11 @@ TEST(Module, RefusesBadSizesAndNames) {
   test::expect_error(usage, {"Glu", "hidden -1"}, [] { Glu(2, -1, 3); });
   test::expect_error(usage, {"Mlp", "1 given"}, [] { Mlp({784}); });
   test::expect_error(usage, {"Dropout", "1", "p < 1"}, [] { Dropout(1); });
-  test::expect_error(usage, {"activation", "rleu", "nearest is relu"}, [] { Mlp({3, 2, 1}, {.activation = "rleu"}); });
-  test::expect_error(usage, {"activation", "swishy", "allowed relu, gelu"}, [] { make_activation("swishy"); });
+  test::expect_error(usage, {"activation", "rleu", "nearest is relu"}, [] {
+    Mlp({3, 2, 1}, {.activation = "rleu"});
+  });
+  test::expect_error(
+      usage, {"activation", "swishy", "allowed relu, gelu"}, [] { make_activation("swishy"); });
 }
 
 TEST(Module, ZeroGradAndTrain) {
@@ -135,12 +150,14 @@ TEST(ModuleSimt, GoesToADeviceInPlace) {
     EXPECT_EQ(t.autograd().low.device(), kSimt);
   }
   EXPECT_EQ(tensors[0].grad().device(), kSimt);
-  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(tensors[i].to_vector<float>(), here.parameters()[i].to_vector<float>());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    EXPECT_EQ(tensors[i].to_vector<float>(), here.parameters()[i].to_vector<float>());
   there.init_parameters(4), here.init_parameters(4);  // drawn on the host
   EXPECT_EQ(tensors[2].to_vector<float>(), here.parameters()[2].to_vector<float>());
   copy_values(tensors[1], here.parameters()[0], "test");
   EXPECT_EQ(tensors[1].to_vector<float>(), here.parameters()[0].to_vector<float>());
-  EXPECT_EQ(tensors[1].autograd().low.to_vector<float>()[5], float(bf16(here.parameters()[0].to_vector<float>()[5])));
+  EXPECT_EQ(tensors[1].autograd().low.to_vector<float>()[5],
+      float(bf16(here.parameters()[0].to_vector<float>()[5])));
   there.to(kCpu);
   EXPECT_EQ(tensors[1].data<float>()[7], here.parameters()[0].data<float>()[7]);
 }
@@ -162,7 +179,7 @@ TEST(Module, TiedWeightsAreOneParameterUnderEveryName) {
   EXPECT_EQ(names(net.named_parameters()), (Names{"own", "encoder.bias"}));
   EXPECT_EQ(net.num_parameters(), 12 + 3);
   EXPECT_EQ(names(net.state_dict()),
-            (Names{"own", "encoder.weight", "encoder.bias", "again.weight", "again.bias"}));
+      (Names{"own", "encoder.weight", "encoder.bias", "again.weight", "again.bias"}));
   EXPECT_EQ(net.modules().size(), 2u);
   EXPECT_EQ(net.encoder->weight().autograd().name, "own");
   EXPECT_EQ(net.encoder->bias().autograd().name, "encoder.bias");

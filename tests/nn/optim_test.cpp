@@ -1,4 +1,5 @@
-// Optimizers against their recurrences in plain f64 loops, and clipping. The gradients are set by hand.
+// Optimizers against their recurrences in plain f64 loops, and clipping. The gradients are set by
+// hand.
 #include "nn/optim.h"
 
 #include <cmath>
@@ -18,9 +19,12 @@ NamedTensors two_parameters() {
   for (auto& [name, t] : list) t.set_requires_grad(true).autograd().name = name;
   return list;
 }
-Tensor gradient(size_t i, int step, const Shape& shape) { return sample_tensor(shape, 100 + 10 * static_cast<uint64_t>(step) + i); }
+Tensor gradient(size_t i, int step, const Shape& shape) {
+  return sample_tensor(shape, 100 + 10 * static_cast<uint64_t>(step) + i);
+}
 
-// Runs `optimizer` for 7 steps and the recurrence next(t, value, gradient, parameter, element) beside it; the values must agree.
+// Runs `optimizer` for 7 steps and the recurrence next(t, value, gradient, parameter, element)
+// beside it; the values must agree.
 template <class F>
 void compare(Optimizer& optimizer, F&& next) {
   const NamedTensors params = optimizer.parameters();
@@ -32,21 +36,24 @@ void compare(Optimizer& optimizer, F&& next) {
       const Tensor g = gradient(i, t, params[i].tensor.shape());
       params[i].tensor.autograd().grad = g;
       const Vector values = g.to_vector<double>();
-      for (size_t k = 0; k < values.size(); ++k) wanted[i][k] = next(t, 0.05 / t, wanted[i][k], values[k], i, k);
+      for (size_t k = 0; k < values.size(); ++k)
+        wanted[i][k] = next(t, 0.05 / t, wanted[i][k], values[k], i, k);
     }
     optimizer.step();
     EXPECT_EQ(optimizer.steps(), t);
     for (size_t i = 0; i < params.size(); ++i) {
       const Vector found = params[i].tensor.to_vector<double>();
-      for (size_t k = 0; k < found.size(); ++k) ASSERT_NEAR(found[k], wanted[i][k], 1e-13) << params[i].name << " " << k << " step " << t;
+      for (size_t k = 0; k < found.size(); ++k)
+        ASSERT_NEAR(found[k], wanted[i][k], 1e-13) << params[i].name << " " << k << " step " << t;
     }
   }
 }
 
 TEST(Optim, SgdFollowsItsRecurrence) {
   for (const SgdOptions& o :
-       {SgdOptions{.momentum = 0}, SgdOptions{.momentum = 0, .weight_decay = 0.1}, SgdOptions{.momentum = 0.9},
-        SgdOptions{.momentum = 0.8, .weight_decay = 0.1}, SgdOptions{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}}) {
+      {SgdOptions{.momentum = 0}, SgdOptions{.momentum = 0, .weight_decay = 0.1},
+          SgdOptions{.momentum = 0.9}, SgdOptions{.momentum = 0.8, .weight_decay = 0.1},
+          SgdOptions{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}}) {
     Sgd sgd(two_parameters(), o);
     EXPECT_EQ(sgd.state_tensors().size(), o.momentum == 0 ? 0u : 2u);
     double buffer[2][12] = {};
@@ -68,7 +75,8 @@ void check_adam(const Options& o, bool decoupled) {
     if (!decoupled) g += o.weight_decay * p;
     m[i][k] = o.beta1 * m[i][k] + (1 - o.beta1) * g;
     v[i][k] = o.beta2 * v[i][k] + (1 - o.beta2) * g * g;
-    return p - lr * (m[i][k] / (1 - std::pow(o.beta1, t))) / (std::sqrt(v[i][k] / (1 - std::pow(o.beta2, t))) + o.eps);
+    return p - lr * (m[i][k] / (1 - std::pow(o.beta1, t))) /
+                   (std::sqrt(v[i][k] / (1 - std::pow(o.beta2, t))) + o.eps);
   });
   EXPECT_EQ(adam.state_tensors()[0].name, "exp_avg/a");
   EXPECT_NEAR(adam.state_tensors()[3].tensor.template to_vector<double>()[4], v[1][4], 1e-15);
@@ -76,8 +84,8 @@ void check_adam(const Options& o, bool decoupled) {
 
 TEST(Optim, AdamFollowsItsRecurrence) {
   check_adam<Adam>(AdamOptions{}, false);
-  check_adam<Adam>(AdamOptions{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
-                   false);
+  check_adam<Adam>(
+      AdamOptions{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}, false);
   check_adam<AdamW>(AdamWOptions{.weight_decay = 0.1}, true);
 }
 
@@ -91,17 +99,17 @@ TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
   };
   const Vector standard = step([](const NamedTensors& p) { return std::make_unique<AdamW>(p); });
   EXPECT_EQ(step([](const NamedTensors& p) {
-              return std::make_unique<AdamW>(p, AdamWOptions{.lr = 0.001});
-            }),
-            standard);
+    return std::make_unique<AdamW>(p, AdamWOptions{.lr = 0.001});
+  }),
+      standard);
   EXPECT_NE(step([](const NamedTensors& p) { return std::make_unique<Adam>(p); }), standard);
 }
 
 TEST(Optim, OneParameterGivenTwiceIsRefused) {
   NamedTensors params = two_parameters();
   params.push_back({"c", params[0].tensor});
-  test::expect_error(Error::Kind::usage, {"given twice", "a and c are tied"},
-                     [&] { Adam adam(params); });
+  test::expect_error(
+      Error::Kind::usage, {"given twice", "a and c are tied"}, [&] { Adam adam(params); });
 }
 
 TEST(Optim, TheLastParameterWithAGradientClosesTheStep) {
@@ -137,11 +145,14 @@ TEST(Optim, ResumesFromItsStateTensors) {
   second.set_lr(first.lr());
   second.set_steps(first.steps());
   EXPECT_EQ(second.lr(), 0.001);
-  for (size_t i = 0; i < 4; ++i) copy_values(second.state_tensors()[i].tensor, first.state_tensors()[i].tensor, "test");
-  for (size_t i = 0; i < 2; ++i) copy_values(second.parameters()[i].tensor, first.parameters()[i].tensor, "test");
+  for (size_t i = 0; i < 4; ++i)
+    copy_values(second.state_tensors()[i].tensor, first.state_tensors()[i].tensor, "test");
+  for (size_t i = 0; i < 2; ++i)
+    copy_values(second.parameters()[i].tensor, first.parameters()[i].tensor, "test");
   run(second, 5, 9);
   for (size_t i = 0; i < 2; ++i)  // bit for bit
-    EXPECT_EQ(second.parameters()[i].tensor.to_vector<double>(), straight.parameters()[i].tensor.to_vector<double>());
+    EXPECT_EQ(second.parameters()[i].tensor.to_vector<double>(),
+        straight.parameters()[i].tensor.to_vector<double>());
 }
 
 TEST(Optim, UpdatesTheBf16CopyToo) {
@@ -166,19 +177,23 @@ TEST(Optim, RefusesBadOptions) {
   test::expect_error(usage, {"nesterov"}, [&] { Sgd(params, {.momentum = 0, .nesterov = true}); });
   test::expect_error(usage, {"AdamW", "beta2", "1.5"}, [&] { AdamW(params, {.beta2 = 1.5}); });
   test::expect_error(usage, {"no parameters"}, [] { Adam({}); });
-  test::expect_error(usage, {"x", "f32[2] cpu", "require"}, [] { Adam({{"x", Tensor::ones({2})}}); });
+  test::expect_error(usage, {"x", "f32[2] cpu", "require"}, [] {
+    Adam({{"x", Tensor::ones({2})}});
+  });
 }
 
 TEST(Clip, ScalesAllGradientsTogether) {
   const NamedTensors params = two_parameters();
-  const std::vector<Tensor> tensors{params[0].tensor, params[1].tensor, Tensor::ones({2}).set_requires_grad(true)};  // the last has none
+  const std::vector<Tensor> tensors{params[0].tensor, params[1].tensor,
+      Tensor::ones({2}).set_requires_grad(true)};  // the last has none
   EXPECT_EQ(grad_norm(tensors), 0);
   EXPECT_FALSE(clip_grad_norm(tensors, 1).defined());
   double squared = 0;
   Vector before;
   for (size_t i = 0; i < 2; ++i) {
     tensors[i].autograd().grad = gradient(i, 1, tensors[i].shape());
-    for (const double g : tensors[i].grad().to_vector<double>()) squared += g * g, before.push_back(g);
+    for (const double g : tensors[i].grad().to_vector<double>())
+      squared += g * g, before.push_back(g);
   }
   const double norm = std::sqrt(squared);
   EXPECT_NEAR(grad_norm(tensors), norm, 1e-12);
@@ -208,7 +223,8 @@ TEST(OptimSimt, StateIsWhereTheParametersAre) {
   EXPECT_EQ(state.beta1_power, 0.9 * 0.9 * 0.9);
   EXPECT_EQ(rng_state(kSimt).device(), kSimt);
   sinter::manual_seed(77);
-  for (const Device device : {kCpu, kSimt}) EXPECT_EQ(rng_state(device).to_vector<int64_t>(), (std::vector<int64_t>{77, 0, 0}));
+  for (const Device device : {kCpu, kSimt})
+    EXPECT_EQ(rng_state(device).to_vector<int64_t>(), (std::vector<int64_t>{77, 0, 0}));
 }
 
 }  // namespace

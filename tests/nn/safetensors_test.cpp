@@ -1,4 +1,5 @@
-// safetensors: what is written reads back, byte for byte the same each time; every hostile header gets an Error of kind checkpoint.
+// safetensors: what is written reads back, byte for byte the same each time; every hostile header
+// gets an Error of kind checkpoint.
 #include "nn/safetensors.h"
 
 #include <cmath>
@@ -53,8 +54,8 @@ TEST(Safetensors, WhatIsWrittenReadsBack) {
   EXPECT_TRUE(file.notes.empty());
   std::vector<std::string> order;
   for (const auto& [name, _] : file.tensors) order.push_back(name);
-  EXPECT_EQ(order,
-            (std::vector<std::string>{"strided", "t.f64", "t.i64", "empty", "scalar \"\xc3\xa9\"", "t.f32", "t.i32", "t.bf16", "t.u8"}));
+  EXPECT_EQ(order, (std::vector<std::string>{"strided", "t.f64", "t.i64", "empty",
+                       "scalar \"\xc3\xa9\"", "t.f32", "t.i32", "t.bf16", "t.u8"}));
   uint64_t length = 0;
   const Bytes bytes = bytes_of_file(dir.file("a"));
   std::memcpy(&length, bytes.data(), 8);
@@ -68,8 +69,10 @@ TEST(Safetensors, AModelGoesThroughAFile) {
   const TempDir dir;
   Mlp a({7, 5, 3}), b({7, 5, 3}, {.seed = 2});
   write_safetensors(dir.file("model.safetensors"), a.state_dict());
-  EXPECT_EQ(load_state_dict(b, read_safetensors(dir.file("model.safetensors")).tensors), "same keys");
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(a.parameters()[i].to_vector<float>(), b.parameters()[i].to_vector<float>());
+  EXPECT_EQ(
+      load_state_dict(b, read_safetensors(dir.file("model.safetensors")).tensors), "same keys");
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(a.parameters()[i].to_vector<float>(), b.parameters()[i].to_vector<float>());
 }
 
 TEST(Safetensors, ConvertsTheTypesWeDoNotHave) {
@@ -78,10 +81,12 @@ TEST(Safetensors, ConvertsTheTypesWeDoNotHave) {
       R"({"h":{"dtype":"F16","shape":[7],"data_offsets":[0,14]},"b":{"dtype":"BOOL","shape":[2],"data_offsets":[14,16]},)"
       R"("s":{"dtype":"I16","shape":[1],"data_offsets":[16,18]},"c":{"dtype":"I8","shape":[1],"data_offsets":[18,19]}}  )";
   // 1, -2, the largest 65504, the smallest subnormal 2^-24, the smallest normal 2^-14, -inf, nan
-  const Bytes data{0, 0x3c, 0, 0xc0, 0xff, 0x7b, 1, 0, 0, 4, 0, 0xfc, 0, 0x7e, 1, 0, 0xfe, 0xff, 0x80};
+  const Bytes data{
+      0, 0x3c, 0, 0xc0, 0xff, 0x7b, 1, 0, 0, 4, 0, 0xfc, 0, 0x7e, 1, 0, 0xfe, 0xff, 0x80};
   const SafetensorsFile file = read_safetensors(dir.write("a", with_header(json, data)));
   const auto half = find(file.tensors, "h")->to_vector<float>();
-  EXPECT_EQ((std::vector<float>(half.begin(), half.begin() + 6)), (std::vector<float>{1, -2, 65504, 0x1p-24f, 0x1p-14f, -INFINITY}));
+  EXPECT_EQ((std::vector<float>(half.begin(), half.begin() + 6)),
+      (std::vector<float>{1, -2, 65504, 0x1p-24f, 0x1p-14f, -INFINITY}));
   EXPECT_TRUE(std::isnan(half[6]));
   EXPECT_EQ(find(file.tensors, "b")->to_vector<int>(), (std::vector<int>{1, 0}));
   EXPECT_EQ(find(file.tensors, "s")->item(), -2);
@@ -98,30 +103,38 @@ TEST(Safetensors, RefusesFilesOfAnotherKind) {
     all.push_back(dir.file("f"));
     expect_error(checkpoint, all, [&] { read_safetensors(dir.write("f", test::bytes_of(start))); });
   };
-  refuse("PK\x03\x04 and so on ...",
-         {"checkpoint: a PyTorch pickle: ", "; starts with \"PK\"", "hint: in Python: safetensors.torch.save_file"});
-  refuse(std::string("\x80\x02\x8a\x0a", 4) + "1234567890", {"a pickle", "safetensors.torch.save_file"});
+  refuse("PK\x03\x04 and so on ...", {"checkpoint: a PyTorch pickle: ", "; starts with \"PK\"",
+                                         "hint: in Python: safetensors.torch.save_file"});
+  refuse(std::string("\x80\x02\x8a\x0a", 4) + "1234567890",
+      {"a pickle", "safetensors.torch.save_file"});
   refuse("<!DOCTYPE html>", {"a web page"});
   refuse("\x89HDF\r\n\x1a\n1234", {"HDF5"});
   refuse("version https://git-lfs.github.com/spec/v1", {"Git LFS pointer"});
   refuse("", {"it has 0 bytes", "takes 8"});
   refuse("1234567", {"it has 7 bytes"});
-  refuse(std::string("\x09\0\0\0\0\0\0\0{}", 10), {"header length is 9, at most 2 in a file of 10 bytes"});
+  refuse(std::string("\x09\0\0\0\0\0\0\0{}", 10),
+      {"header length is 9, at most 2 in a file of 10 bytes"});
   refuse(std::string("\x02\0\0\0\0\0\0\0[]", 10), {"does not begin with {"});
   refuse(std::string(8, '\0'), {"does not begin with {"});
-  refuse(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), {"header length is 18446744073709551615"});
-  expect_error(checkpoint, {"cannot read", dir.file("none"), "No such file"}, [&] { read_safetensors(dir.file("none")); });
-  expect_error(checkpoint, {"cannot read", "Is a directory"}, [&] { read_safetensors(dir.path()); });
+  refuse(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10),
+      {"header length is 18446744073709551615"});
+  expect_error(checkpoint, {"cannot read", dir.file("none"), "No such file"},
+      [&] { read_safetensors(dir.file("none")); });
+  expect_error(
+      checkpoint, {"cannot read", "Is a directory"}, [&] { read_safetensors(dir.path()); });
 }
 
-std::string entry(const std::string& name, const std::string& type, const std::string& shape, const std::string& range) {
-  return "\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":" + shape + ",\"data_offsets\":" + range + "}";
+std::string entry(const std::string& name, const std::string& type, const std::string& shape,
+    const std::string& range) {
+  return "\"" + name + "\":{\"dtype\":\"" + type + "\",\"shape\":" + shape +
+         ",\"data_offsets\":" + range + "}";
 }
 
 TEST(Safetensors, RefusesHostileHeaders) {
   const std::string good = entry("w", "F32", "[2]", "[0,8]"), deep(200000, '[');
   std::string crowd = "{";
-  for (int i = 0; i <= 65536; ++i) crowd += cat(i ? "," : "", entry(std::to_string(i), "U8", "[0]", "[0,0]"));
+  for (int i = 0; i <= 65536; ++i)
+    crowd += cat(i ? "," : "", entry(std::to_string(i), "U8", "[0]", "[0,0]"));
   struct Case {
     std::string json;
     size_t data;
@@ -132,7 +145,8 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {"{" + good + "}x", 8, {"not JSON"}},
       {"{\"\xff\":1}", 0, {"not JSON"}},
       {"{" + good + "," + entry("w", "F32", "[2]", "[0,8]") + "}", 8, {"key given twice", "w"}},
-      {R"({"w":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8, {"key given twice", "dtype in w"}},
+      {R"({"w":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8,
+          {"key given twice", "dtype in w"}},
       {R"({"__metadata__":{"a":"1","a":"2"}})", 0, {"key given twice", "a in __metadata__"}},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, {"key given twice", "__metadata__"}},
       {R"({"__metadata__":{"a":1}})", 0, {"number 1", "__metadata__", "key a"}},
@@ -140,31 +154,41 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {R"({"__metadata__":["a"]})", 0, {"a list", "__metadata__"}},
       {R"({"w":{"dtype":"F32","shape":[2]}})", 8, {"incomplete", "w"}},
       {R"({"w":{}})", 0, {"incomplete", "w"}},
-      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", 8, {"unknown key", "x in w"}},
+      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", 8,
+          {"unknown key", "x in w"}},
       {R"({"w":5})", 0, {"number 5", "w"}},
       {R"({"w":null})", 0, {"null", "w"}},
       {R"({"w":{"dtype":true}})", 0, {"truth value", "w", "key dtype"}},
       {R"({"w":{"dtype":["F32"]}})", 0, {"a list", "w", "key dtype"}},
       {R"({"w":{"shape":["2"]}})", 0, {"a text", "w", "key shape"}},
       {R"({"w":{"shape":)" + deep, 0, {"a list", "w", "depth 4"}},
-      {"{" + entry("w", "F8", "[2]", "[0,8]") + "}", 8, {"unknown element type", "w is F8", "BF16"}},
+      {"{" + entry("w", "F8", "[2]", "[0,8]") + "}", 8,
+          {"unknown element type", "w is F8", "BF16"}},
       {"{" + entry("w", "F32", "[-2]", "[0,8]") + "}", 8, {"negative number -2", "w"}},
       {"{" + entry("w", "F32", "[2.0]", "[0,8]") + "}", 8, {"2.0", "unsigned"}},
-      {"{" + entry("w", "F32", "[18446744073709551616]", "[0,8]") + "}", 8, {"18446744073709551616"}},
-      {"{" + entry("w", "F32", "[18446744073709551615]", "[0,8]") + "}", 8, {"shape overflows", "w"}},
-      {"{" + entry("w", "F32", "[4294967296,4294967296]", "[0,8]") + "}", 8, {"shape overflows", "w"}},
-      {"{" + entry("w", "F32", "[0,4294967296,4294967296]", "[0,0]") + "}", 0, {"shape overflows", "w"}},
+      {"{" + entry("w", "F32", "[18446744073709551616]", "[0,8]") + "}", 8,
+          {"18446744073709551616"}},
+      {"{" + entry("w", "F32", "[18446744073709551615]", "[0,8]") + "}", 8,
+          {"shape overflows", "w"}},
+      {"{" + entry("w", "F32", "[4294967296,4294967296]", "[0,8]") + "}", 8,
+          {"shape overflows", "w"}},
+      {"{" + entry("w", "F32", "[0,4294967296,4294967296]", "[0,0]") + "}", 0,
+          {"shape overflows", "w"}},
       {"{" + entry("w", "F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]") + "}", 8, {"too many dims", "8"}},
       {"{" + entry("w", "F32", "[2]", "[0,8,9]") + "}", 8, {"bad range", "w"}},
       {"{" + entry("w", "F32", "[2]", "[0]") + "}", 8, {"bad range", "1 numbers"}},
       {"{" + entry("w", "F32", "[2]", "[8,0]") + "}", 8, {"bad range", "[8, 0)"}},
       {"{" + entry("w", "F32", "[2]", "[0,16]") + "}", 8, {"bad range", "[0, 16) of 8"}},
-      {"{" + entry("w", "F32", "[3]", "[0,8]") + "}", 8, {"does not fit", "is 8 bytes", "F32[3] takes 12"}},
-      {"{" + good + "," + entry("v", "F32", "[2]", "[4,12]") + "}", 12, {"ranges overlap", "w [0, 8) and v [4, 12)"}},
-      {"{" + good + "," + entry("v", "F32", "[2]", "[12,20]") + "}", 20, {"gap", "[8, 12) before v"}},
+      {"{" + entry("w", "F32", "[3]", "[0,8]") + "}", 8,
+          {"does not fit", "is 8 bytes", "F32[3] takes 12"}},
+      {"{" + good + "," + entry("v", "F32", "[2]", "[4,12]") + "}", 12,
+          {"ranges overlap", "w [0, 8) and v [4, 12)"}},
+      {"{" + good + "," + entry("v", "F32", "[2]", "[12,20]") + "}", 20,
+          {"gap", "[8, 12) before v"}},
       {"{" + good + "}", 9, {"behind the last tensor", "end at 8, data at 9"}},
       {"{}", 1, {"behind the last tensor"}},
-      {"{" + entry(std::string(513, 'n'), "F32", "[2]", "[0,8]") + "}", 8, {"name too long", "513", "512"}},
+      {"{" + entry(std::string(513, 'n'), "F32", "[2]", "[0,8]") + "}", 8,
+          {"name too long", "513", "512"}},
       {crowd + "}", 0, {"too many tensors", "65536"}},
   };
   const TempDir dir;
@@ -172,13 +196,19 @@ TEST(Safetensors, RefusesHostileHeaders) {
     std::vector<std::string> facts{"safetensors: ", dir.file("f")};
     facts.insert(facts.end(), c.facts.begin(), c.facts.end());
     SCOPED_TRACE(c.json.substr(0, 100));
-    expect_error(checkpoint, facts, [&] { read_safetensors(dir.write("f", with_header(c.json, Bytes(c.data)))); });
+    expect_error(checkpoint, facts,
+        [&] { read_safetensors(dir.write("f", with_header(c.json, Bytes(c.data)))); });
   }
-  EXPECT_EQ(read_safetensors(dir.write("f", with_header("{" + good + "}  ", Bytes(8)))).tensors.size(), 1u);
+  EXPECT_EQ(
+      read_safetensors(dir.write("f", with_header("{" + good + "}  ", Bytes(8)))).tensors.size(),
+      1u);
   EXPECT_EQ(read_safetensors(dir.write("f", with_header("{}", {}))).tensors.size(), 0u);
-  EXPECT_EQ(read_safetensors(dir.write("f", with_header("{" + entry("a\\u0000\\n", "F32", "[0]", "[0,0]") + "," + good + "}", Bytes(8))))
+  EXPECT_EQ(read_safetensors(
+                dir.write("f", with_header("{" + entry("a\\u0000\\n", "F32", "[0]", "[0,0]") + "," +
+                                               good + "}",
+                                   Bytes(8))))
                 .tensors.size(),
-            2u);
+      2u);
 }
 
 TEST(Safetensors, DamagedDataIsFound) {
@@ -187,8 +217,9 @@ TEST(Safetensors, DamagedDataIsFound) {
   Bytes bytes = bytes_of_file(dir.file("f"));
   bytes.back() ^= 1;
   dir.write("f", bytes);
-  expect_error(checkpoint, {"checkpoint: damaged: " + dir.file("f"), "crc32 of the data is ", "header says "},
-               [&] { read_safetensors(dir.file("f")); });
+  expect_error(checkpoint,
+      {"checkpoint: damaged: " + dir.file("f"), "crc32 of the data is ", "header says "},
+      [&] { read_safetensors(dir.file("f")); });
   // Cut after any byte: refused.
   bytes.back() ^= 1;
   for (size_t n = 0; n < bytes.size(); ++n) {
@@ -200,10 +231,18 @@ TEST(Safetensors, DamagedDataIsFound) {
 TEST(Safetensors, RefusesToWriteWhatItCouldNotRead) {
   const TempDir dir;
   const Tensor t = Tensor::zeros({1});
-  expect_error(usage, {"two tensors", "w"}, [&] { write_safetensors(dir.file("f"), {{"w", t}, {"w", t}}); });
-  expect_error(usage, {"__metadata__"}, [&] { write_safetensors(dir.file("f"), {{"__metadata__", t}}); });
-  expect_error(usage, {"512"}, [&] { write_safetensors(dir.file("f"), {{std::string(513, 'x'), t}}); });
-  expect_error(checkpoint, {"checkpoint: cannot write", "No such file"}, [&] { write_safetensors(dir.file("none/f"), {{"w", t}}); });
+  expect_error(usage, {"two tensors", "w"}, [&] {
+    write_safetensors(dir.file("f"), {{"w", t}, {"w", t}});
+  });
+  expect_error(usage, {"__metadata__"}, [&] {
+    write_safetensors(dir.file("f"), {{"__metadata__", t}});
+  });
+  expect_error(usage, {"512"}, [&] {
+    write_safetensors(dir.file("f"), {{std::string(513, 'x'), t}});
+  });
+  expect_error(checkpoint, {"checkpoint: cannot write", "No such file"}, [&] {
+    write_safetensors(dir.file("none/f"), {{"w", t}});
+  });
   EXPECT_FALSE(std::filesystem::exists(dir.file("f")));
 }
 

@@ -13,7 +13,8 @@ constexpr double kPi = 3.14159265358979323846;
 
 double after_warmup(Kind kind, double lr, double s, double steps, double w) {
   if (kind == Kind::constant) return lr;
-  if (kind == Kind::step) return lr * (s < 0.6 * steps - 1e-9 ? 1 : s < 0.8 * steps - 1e-9 ? 0.1 : 0.01);
+  if (kind == Kind::step)
+    return lr * (s < 0.6 * steps - 1e-9 ? 1 : s < 0.8 * steps - 1e-9 ? 0.1 : 0.01);
   return lr * (1 + std::cos(kPi * (s - w) / (steps - w))) / 2;
 }
 
@@ -25,9 +26,11 @@ TEST(Schedule, FollowsItsFormulaAtEveryStep) {
         for (int64_t s = 0; s < steps; ++s) {
           double wanted = after_warmup(kind, lr, double(s), double(steps), double(w));
           if (s < w)
-            wanted =
-                kind == Kind::onecycle ? lr * (1 + 12 * (1 - std::cos(kPi * double(s) / double(w)))) / 25 : lr * double(s + 1) / double(w);
-          ASSERT_NEAR(learning_rate({kind, lr, steps, w}, s), wanted, 1e-15) << int(kind) << " s " << s << " of " << steps << " w " << w;
+            wanted = kind == Kind::onecycle
+                         ? lr * (1 + 12 * (1 - std::cos(kPi * double(s) / double(w)))) / 25
+                         : lr * double(s + 1) / double(w);
+          ASSERT_NEAR(learning_rate({kind, lr, steps, w}, s), wanted, 1e-15)
+              << int(kind) << " s " << s << " of " << steps << " w " << w;
         }
       }
     }
@@ -50,9 +53,12 @@ TEST(Schedule, Landmarks) {
 }
 
 TEST(Schedule, Names) {
-  for (size_t i = 0; i < Schedule::kNames.size(); ++i) EXPECT_EQ(size_t(parse_schedule(Schedule::kNames[i])), i);
-  test::expect_error(Error::Kind::usage, {"cosin", "nearest is cosine"}, [] { parse_schedule("cosin"); });
-  test::expect_error(Error::Kind::usage, {"linear", "allowed constant, cosine, step, onecycle"}, [] { parse_schedule("linear"); });
+  for (size_t i = 0; i < Schedule::kNames.size(); ++i)
+    EXPECT_EQ(size_t(parse_schedule(Schedule::kNames[i])), i);
+  test::expect_error(
+      Error::Kind::usage, {"cosin", "nearest is cosine"}, [] { parse_schedule("cosin"); });
+  test::expect_error(Error::Kind::usage, {"linear", "allowed constant, cosine, step, onecycle"},
+      [] { parse_schedule("linear"); });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// load_state_dict: which ways it takes, what it refuses with which facts, and that it writes in place or not at all.
+// load_state_dict: which ways it takes, what it refuses with which facts, and that it writes in
+// place or not at all.
 #include "nn/state_dict.h"
 
 #include "nn/glu.h"
@@ -30,7 +31,8 @@ std::string same(const std::string& name) { return name; }
 
 void expect_loaded(const Module& module, const NamedTensors& from) {
   const NamedTensors to = module.state_dict();
-  for (size_t i = 0; i < to.size(); ++i) EXPECT_EQ(to[i].tensor.to_vector<float>(), from[i].tensor.to_vector<float>()) << to[i].name;
+  for (size_t i = 0; i < to.size(); ++i)
+    EXPECT_EQ(to[i].tensor.to_vector<float>(), from[i].tensor.to_vector<float>()) << to[i].name;
 }
 
 TEST(StateDict, SameKeysInAnyOrderInPlace) {
@@ -41,41 +43,52 @@ TEST(StateDict, SameKeysInAnyOrderInPlace) {
   EXPECT_EQ(load_state_dict(mlp, {from[3], from[1], from[0], from[2]}), "same keys");
   expect_loaded(mlp, from);
   EXPECT_EQ(mlp.parameters()[0].storage()->data(), storage);
-  EXPECT_GT(mlp.parameters()[0].storage()->version(), version);  // a tape that saved the weight must notice
+  EXPECT_GT(mlp.parameters()[0].storage()->version(),
+      version);  // a tape that saved the weight must notice
 }
 
 TEST(StateDict, DropsAndAddsPrefixes) {
   for (const std::string prefix : {"layers.", "module.", "net."}) {
     Mlp mlp({6, 5, 4});
-    const NamedTensors from = changed_copy(mlp, [&](const std::string& name) { return prefix + name; });
+    const NamedTensors from =
+        changed_copy(mlp, [&](const std::string& name) { return prefix + name; });
     EXPECT_EQ(load_state_dict(mlp, from), "dropped the prefix " + prefix);
     expect_loaded(mlp, from);
     NamedTensors to;
     for (const auto& [name, t] : Mlp({6, 5, 4}).state_dict()) to.push_back({prefix + name, t});
     EXPECT_EQ(load_state_dict(to, mlp.state_dict()), "added the prefix " + prefix);
     EXPECT_EQ(to[0].tensor.to_vector<float>(), from[0].tensor.to_vector<float>());
-    expect_error(checkpoint, {"4 missing, 4 unexpected"}, [&] { load_state_dict(mlp, from, {.same_keys_only = true}); });
+    expect_error(checkpoint, {"4 missing, 4 unexpected"},
+        [&] { load_state_dict(mlp, from, {.same_keys_only = true}); });
   }
 }
 
 TEST(StateDict, ByOrderOfTheNumbersInTheNames) {
   Mlp mlp({6, 5, 4, 3});
   const NamedTensors from = changed_copy(mlp, [](const std::string& name) {
-    return std::string(name[0] == '0' ? "fc9" : name[0] == '2' ? "fc10" : "fc11") + name.substr(1);  // as text fc10 is before fc9
+    return std::string(name[0] == '0'   ? "fc9"
+                       : name[0] == '2' ? "fc10"
+                                        : "fc11") +
+           name.substr(1);  // as text fc10 is before fc9
   });
-  EXPECT_EQ(load_state_dict(mlp, {from[2], from[3], from[4], from[5], from[0], from[1]}), "by order: fc9 is 0, fc10 is 2, fc11 is 4");
+  EXPECT_EQ(load_state_dict(mlp, {from[2], from[3], from[4], from[5], from[0], from[1]}),
+      "by order: fc9 is 0, fc10 is 2, fc11 is 4");
   expect_loaded(mlp, from);
-  // Shapes that do not fit, a layer without a number, two layers of one number, another count: no guess.
+  // Shapes that do not fit, a layer without a number, two layers of one number, another count: no
+  // guess.
   const auto refused = [&](size_t i, const std::string& name) {
     NamedTensors other = from;
     other[i].name = name;
-    expect_error(checkpoint, {"6 missing, 6 unexpected, 0 of another shape"}, [&] { load_state_dict(mlp, other); });
+    expect_error(checkpoint, {"6 missing, 6 unexpected, 0 of another shape"},
+        [&] { load_state_dict(mlp, other); });
   };
   refused(0, "fc12.weight");
   refused(0, "first.weight");
   refused(0, "conv10.weight");
   refused(0, "fc9.gain");
-  expect_error(checkpoint, {"6 missing, 4 unexpected"}, [&] { load_state_dict(mlp, {from[0], from[1], from[2], from[3]}); });
+  expect_error(checkpoint, {"6 missing, 4 unexpected"}, [&] {
+    load_state_dict(mlp, {from[0], from[1], from[2], from[3]});
+  });
 }
 
 TEST(StateDict, ConvertsFloatingTypesAndRefreshesBf16Copies) {
@@ -84,18 +97,22 @@ TEST(StateDict, ConvertsFloatingTypesAndRefreshesBf16Copies) {
   const NamedTensors from = changed_copy(mlp, same, DType::f64);
   EXPECT_EQ(load_state_dict(mlp, from), "same keys; converted f64 to f32");
   EXPECT_EQ(mlp.parameters()[0].to_vector<float>(), from[0].tensor.to_vector<float>());
-  EXPECT_EQ(mlp.parameters()[0].autograd().low.to_vector<float>()[2], float(bf16(from[0].tensor.to_vector<float>()[2])));
-  EXPECT_EQ(load_state_dict(mlp, changed_copy(mlp, same, DType::bf16)), "same keys; converted bf16 to f32");
+  EXPECT_EQ(mlp.parameters()[0].autograd().low.to_vector<float>()[2],
+      float(bf16(from[0].tensor.to_vector<float>()[2])));
+  EXPECT_EQ(load_state_dict(mlp, changed_copy(mlp, same, DType::bf16)),
+      "same keys; converted bf16 to f32");
 }
 
 TEST(StateDict, TheDifferenceIsListedAndNothingIsLoaded) {
   Mlp mlp({784, 256, 128, 10});
   const auto before = mlp.parameters()[0].to_vector<float>();
   const NamedTensors other = changed_copy(Mlp({784, 256, 10}), same);
-  expect_error(
-      checkpoint,
-      {"checkpoint: keys do not match: /a/F is mlp 784-256-10, asked for mlp 784-256-128-10; 2 missing, 0 unexpected, 2 of another shape",
-       "\n    missing 4.weight f32[10, 128]", "\n    shape 2.weight: file f32[10, 256], model f32[128, 256]", "\n    hint: leave it out"},
+  expect_error(checkpoint,
+      {"checkpoint: keys do not match: /a/F is mlp 784-256-10, asked for mlp 784-256-128-10; 2 "
+       "missing, 0 unexpected, 2 of another shape",
+          "\n    missing 4.weight f32[10, 128]",
+          "\n    shape 2.weight: file f32[10, 256], model f32[128, 256]",
+          "\n    hint: leave it out"},
       [&] { load_state_dict(mlp, other, {.source = "/a/F", .hint = "leave it out"}); });
   EXPECT_EQ(mlp.parameters()[0].to_vector<float>(), before);
 
@@ -103,8 +120,9 @@ TEST(StateDict, TheDifferenceIsListedAndNothingIsLoaded) {
   extra.push_back({"x\n", Tensor::zeros({1}, DType::i64)});
   extra[0].tensor = Tensor::zeros({256, 784}, DType::i32);
   expect_error(checkpoint,
-               {"0 missing, 1 unexpected, 1 of another shape", "unexpected x\\x0a i64[1]", "shape 0.weight: file i32[256, 784], model f32"},
-               [&] { load_state_dict(mlp, extra); });
+      {"0 missing, 1 unexpected, 1 of another shape", "unexpected x\\x0a i64[1]",
+          "shape 0.weight: file i32[256, 784], model f32"},
+      [&] { load_state_dict(mlp, extra); });
 
   NamedTensors many = changed_copy(mlp, same);
   for (int i = 0; i < 13; ++i) many.push_back({cat("extra", i), Tensor::zeros({1})});
@@ -120,18 +138,21 @@ TEST(StateDict, TheDifferenceIsListedAndNothingIsLoaded) {
   // Told against the renaming that fits best: one key is missing, not all.
   NamedTensors prefixed = changed_copy(mlp, [](const std::string& name) { return "net." + name; });
   prefixed.pop_back();
-  expect_error(checkpoint, {"1 missing, 0 unexpected", "missing 4.bias f32[10]"}, [&] { load_state_dict(mlp, prefixed); });
+  expect_error(checkpoint, {"1 missing, 0 unexpected", "missing 4.bias f32[10]"},
+      [&] { load_state_dict(mlp, prefixed); });
 }
 
 TEST(StateDict, Architecture) {
   EXPECT_EQ(architecture(Mlp({784, 256, 128, 10}).state_dict()), "mlp 784-256-128-10");
   EXPECT_EQ(architecture(Linear(784, 10).state_dict()), "linear 784-10");
   EXPECT_EQ(architecture(Glu(784, 512, 10).state_dict()), "geglu 784-512-10");
-  EXPECT_EQ(architecture({{"a", Tensor::zeros({2, 3})}, {"b", Tensor::zeros({5, 4})}}), "2 tensors");
+  EXPECT_EQ(
+      architecture({{"a", Tensor::zeros({2, 3})}, {"b", Tensor::zeros({5, 4})}}), "2 tensors");
   EXPECT_EQ(architecture({}), "0 tensors");
   NamedTensors sorted;  // as in a file: "10.weight" before "2.weight"
   for (const auto& item : Mlp({9, 8, 7, 6, 5, 4, 3}).state_dict()) sorted.push_back(item);
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(
+      sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   EXPECT_EQ(architecture(sorted), "mlp 9-8-7-6-5-4-3");
 }
 
@@ -139,7 +160,8 @@ TEST(StateDict, CopyValuesTakesAnyStrides) {
   const Tensor to = Tensor::zeros({2, 3}, DType::f64);
   copy_values(to, transpose(Tensor::from({1, 2, 3, 4, 5, 6}, {3, 2})), "test");
   EXPECT_EQ(to.to_vector<float>(), (std::vector<float>{1, 3, 5, 2, 4, 6}));
-  expect_error(shape, {"test: ", "f64[2, 3]", "f32[3]"}, [&] { copy_values(to, Tensor::zeros({3}), "test"); });
+  expect_error(shape, {"test: ", "f64[2, 3]", "f32[3]"},
+      [&] { copy_values(to, Tensor::zeros({3}), "test"); });
 }
 
 // safetensors.torch.save_model() writes a tied weight under one of its names; a plain state dict
@@ -156,7 +178,7 @@ TEST(StateDict, OfTiedWeightsOneNameIsEnough) {
   EXPECT_EQ(encoder->bias().to_vector<float>(), values[1].tensor.to_vector<float>());
   EXPECT_EQ(load_state_dict(net, {all[0], all[1], all[2], all[3]}), "same keys");
   expect_error(checkpoint, {"2 missing", "missing 0.bias", "missing 1.bias"},
-               [&] { load_state_dict(net, {values[0]}); });
+      [&] { load_state_dict(net, {values[0]}); });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What ops allocate: shape rules make no text unless they refuse, and a kernel that has run once asks for no memory.
+// What ops allocate: shape rules make no text unless they refuse, and a kernel that has run once
+// asks for no memory.
 #include <gtest/gtest.h>
 
 #include "core/parallel.h"
@@ -28,8 +29,8 @@ void for_each_good_sample(F&& f) {
   }
 }
 
-// One for the list of results and one for each: there is no room for the text of an error that was not made.
-// Rules of lists, and rules that ask another's, make lists of their own.
+// One for the list of results and one for each: there is no room for the text of an error that was
+// not made. Rules of lists, and rules that ask another's, make lists of their own.
 TEST(OpAllocations, ShapeRulesMakeNoText) {
   if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   for_each_good_sample([](const OpDef& op, const Sample& sample) {

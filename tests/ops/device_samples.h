@@ -1,5 +1,6 @@
-// The samples of all ops, as operands on any device: in any element type, with the same strides, spread out, or off alignment. For the
-// loops that compare devices (device_parity_test.cpp) and kernels (kernel_list_test.cpp).
+// The samples of all ops, as operands on any device: in any element type, with the same strides,
+// spread out, or off alignment. For the loops that compare devices (device_parity_test.cpp) and
+// kernels (kernel_list_test.cpp).
 #pragma once
 
 #include <cstring>
@@ -14,11 +15,14 @@ namespace sinter {
 
 inline constexpr Device kSimt{Device::Type::simt, 0};
 
-// What has a kernel of its own on a device and is too long for a gradcheck on the CPU: long rows, rows of whole vectors, odd layouts.
+// What has a kernel of its own on a device and is too long for a gradcheck on the CPU: long rows,
+// rows of whole vectors, odd layouts.
 inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   std::vector<std::pair<const OpDef*, Sample>> all;
-  const auto add = [&](const OpDef* op, Tensors in, const Attrs& attrs, const char* what, bool differentiable = true) {
-    all.push_back({op, {.in = std::move(in), .attrs = attrs, .what = what, .differentiable = differentiable}});
+  const auto add = [&](const OpDef* op, Tensors in, const Attrs& attrs, const char* what,
+                       bool differentiable = true) {
+    all.push_back({op,
+        {.in = std::move(in), .attrs = attrs, .what = what, .differentiable = differentiable}});
   };
   const auto rows = [](int64_t n, int64_t cols) { return sample_tensor({n, cols}, 1); };
   for (const OpDef* op : {&kSoftmaxOp, &kLogSoftmaxOp}) {
@@ -27,23 +31,28 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   }
   const Tensor labels = sample_labels(2, 1030, 2), seed = sample_tensor({2}, 3, 0.5, 1);
   add(&kSoftmaxXentOp, {rows(2, 1030), labels, seed}, SoftmaxXentAttrs{}, "rows of 1030", false);
-  for (const OpDef* op : {&kSumOp, &kMeanOp, &kMaxOp}) add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
+  for (const OpDef* op : {&kSumOp, &kMeanOp, &kMaxOp})
+    add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
   const Tensor index = Tensor::from(std::vector<int64_t>{3, 0, 3}, {3});
   add(&kGatherRowsOp, {rows(5, 32), index}, {}, "whole vectors");
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
-  for (const Act act : {Act::relu, Act::gelu, Act::gelu_tanh, Act::silu, Act::sigmoid, Act::tanh, Act::none}) {
+  for (const Act act :
+      {Act::relu, Act::gelu, Act::gelu_tanh, Act::silu, Act::sigmoid, Act::tanh, Act::none}) {
     const Tensors in{transpose(rows(40, 24)), transpose(sample_tensor({40, 72}, 2))};
-    add(&kLinearActOp, in, LinearActAttrs{act, Keep::nothing, DType::f64}, "transposed operands", false);
+    add(&kLinearActOp, in, LinearActAttrs{act, Keep::nothing, DType::f64}, "transposed operands",
+        false);
   }
   add(&pointwise_op<pointwise::Relu>(), {rows(5, 7)}, pointwise::Relu{}, "without a mask", false);
   add(&pointwise_backward_op<pointwise::Add>(), {rows(5, 7)}, pointwise::Add{}, "by itself", false);
-  add(&pointwise_backward_op<pointwise::Mul>(), {rows(5, 7), sample_tensor({5, 7}, 2), sample_tensor({5, 7}, 3)}, pointwise::Mul{},
+  add(&pointwise_backward_op<pointwise::Mul>(),
+      {rows(5, 7), sample_tensor({5, 7}, 2), sample_tensor({5, 7}, 3)}, pointwise::Mul{},
       "by itself", false);
   return all;
 }
 
-// f(op, sample, "softmax, ragged") for the samples of all ops, and the good ones above; samples are made anew, so an op may change them.
+// f(op, sample, "softmax, ragged") for the samples of all ops, and the good ones above; samples are
+// made anew, so an op may change them.
 template <class F>
 void for_each_sample(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
@@ -58,17 +67,24 @@ void for_each_sample(bool bad, F&& f) {
 
 // t's storage as a list of its elements.
 inline Tensor elements_of(const Tensor& t) {
-  return Tensor::view_of(t.storage(), t.dtype(), {static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()))}, {1}, 0);
+  return Tensor::view_of(t.storage(), t.dtype(),
+      {static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()))}, {1}, 0);
 }
-inline Tensor with_storage(const Tensor& t, const Tensor& elements, const Strides& strides, int64_t offset) {
+inline Tensor with_storage(
+    const Tensor& t, const Tensor& elements, const Strides& strides, int64_t offset) {
   Tensor out = Tensor::view_of(elements.storage(), elements.dtype(), t.shape(), strides, offset);
-  if (t.has_autograd() && t.autograd().low.defined()) out.autograd().low = t.autograd().low.to(elements.device());
+  if (t.has_autograd() && t.autograd().low.defined())
+    out.autograd().low = t.autograd().low.to(elements.device());
   return out;
 }
-inline Tensor with_storage(const Tensor& t, const Tensor& elements) { return with_storage(t, elements, t.strides(), t.offset()); }
+inline Tensor with_storage(const Tensor& t, const Tensor& elements) {
+  return with_storage(t, elements, t.strides(), t.offset());
+}
 
 // A fresh copy with the same strides.
-inline Tensor there(const Tensor& t, Device device) { return t.defined() ? with_storage(t, elements_of(t).to(device)) : Tensor(); }
+inline Tensor there(const Tensor& t, Device device) {
+  return t.defined() ? with_storage(t, elements_of(t).to(device)) : Tensor();
+}
 inline Tensors there(const Tensors& in, Device device) {
   Tensors out;
   for (const Tensor& t : in) out.push_back(there(t, device));
@@ -80,8 +96,8 @@ inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
   const auto size = static_cast<int64_t>(size_of(t.dtype()));
   std::memset(to.raw(), 0, static_cast<size_t>(to.numel() * size));
   for (int64_t i = 0; i < from.numel(); ++i) {
-    std::memcpy(static_cast<char*>(to.raw()) + (i * step + shift) * size, static_cast<const char*>(from.raw()) + i * size,
-                static_cast<size_t>(size));
+    std::memcpy(static_cast<char*>(to.raw()) + (i * step + shift) * size,
+        static_cast<const char*>(from.raw()) + i * size, static_cast<size_t>(size));
   }
   Strides strides = t.strides();
   for (int d = 0; d < strides.rank(); ++d) strides[d] *= step;
@@ -91,18 +107,24 @@ inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
 // The parameters of an update are f32 in bf16 training, and so is the seed of a loss.
 inline bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
-  return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) || (&op == &kClassifierHeadOp && i == 3);
+  return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
+         (&op == &kClassifierHeadOp && i == 3);
 }
 inline bool takes(const OpDef& op, DType dtype) {
-  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kGatherLinearActOp && &op != &kClassifierHeadOp;
-  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp && &op != &kNarrowMlpOp);
+  if (dtype == DType::f64)
+    return &op != &kGatherBatchOp && &op != &kGatherLinearActOp && &op != &kClassifierHeadOp;
+  return dtype != DType::bf16 ||
+         (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp && &op != &kNarrowMlpOp);
 }
 // Fresh copies on the CPU, f64 converted.
 inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool convert = in[i].defined() && in[i].dtype() == DType::f64;
-    out.push_back(convert ? with_storage(in[i], cast(elements_of(in[i]), stays_wide(op, i, in.size()) ? wide(dtype) : dtype)) : there(in[i], kCpu));
+    out.push_back(
+        convert ? with_storage(in[i],
+                      cast(elements_of(in[i]), stays_wide(op, i, in.size()) ? wide(dtype) : dtype))
+                : there(in[i], kCpu));
   }
   return out;
 }
@@ -121,7 +143,8 @@ inline Tensors gradients(const OpDef& op, const Tensors& in, const Attrs& attrs)
   Tensor total;
   for (size_t i = 0; i < out.size(); ++i) {
     if (!is_float(out[i].dtype())) continue;
-    const Tensor weights = cast(sample_tensor(out[i].shape(), 40 + i, 0.5, 1.5), out[i].dtype()).to(out[i].device());
+    const Tensor weights =
+        cast(sample_tensor(out[i].shape(), 40 + i, 0.5, 1.5), out[i].dtype()).to(out[i].device());
     const Tensor part = cast(sum(mul(out[i], weights)), DType::f64);
     total = total.defined() ? add(total, part) : part;
   }

@@ -11,7 +11,8 @@ TEST(Dropout, KeepsByThePhiloxWordOfTheElement) {
   manual_seed(42);
   rng_state().data<int64_t>()[1] = 3;
   const Tensor x = Tensor::ones({3, 67});
-  const auto y = (next_random_op(), dropout(x, 0.3)).to_vector<float>();  // the second random op of the step
+  const auto y =
+      (next_random_op(), dropout(x, 0.3)).to_vector<float>();  // the second random op of the step
   for (uint64_t i = 0; i < y.size(); ++i) {
     const bool keep = uniform_from_bits(philox_word(42, (uint64_t{3} << 32) + 1, i)) >= 0.3;
     ASSERT_EQ(y[i], keep ? static_cast<float>(1 / 0.7) : 0.0f) << i;
@@ -46,7 +47,8 @@ TEST(Dropout, BackwardDrawsTheSameMaskAndRefusesAMovedCounter) {
 }
 
 TEST(Dropout, ProbabilityOutOfRange) {
-  for (const double p : {-0.1, 1.1, std::nan("")}) EXPECT_THROW(dropout(Tensor::ones({2}), p), Error);
+  for (const double p : {-0.1, 1.1, std::nan("")})
+    EXPECT_THROW(dropout(Tensor::ones({2}), p), Error);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the fused kernels do to memory: compiled once more with counters, the distinct sectors of 32 bytes that they read and write are the
-// bytes of OpDef::cost, where rows fill whole sectors.
+// What the fused kernels do to memory: compiled once more with counters, the distinct sectors of 32
+// bytes that they read and write are the bytes of OpDef::cost, where rows fill whole sectors.
 #define SINTER_COUNT_ACCESSES
 #include <gtest/gtest.h>
 
@@ -26,7 +26,9 @@ namespace {
 
 constexpr Device kSimt{Device::Type::simt, 0};
 
-Tensor values(const Shape& shape, DType dtype = DType::f32) { return cast(sample_tensor(shape, 1), dtype).to(kSimt); }
+Tensor values(const Shape& shape, DType dtype = DType::f32) {
+  return cast(sample_tensor(shape, 1), dtype).to(kSimt);
+}
 
 // Sectors that a kernel touches beyond those of its cost.
 struct Extra {
@@ -34,7 +36,8 @@ struct Extra {
 };
 void expect_cost(const OpDef& op, Kernel kernel, Tensors in, const Attrs& attrs, Extra extra = {}) {
   Tensors out;
-  for (const Tensor& meta : op.infer(in, attrs)) out.push_back(Tensor::empty(meta.shape(), meta.dtype(), kSimt));
+  for (const Tensor& meta : op.infer(in, attrs))
+    out.push_back(Tensor::empty(meta.shape(), meta.dtype(), kSimt));
   const Cost cost = op.cost(in, out, attrs);
   simt::take_counters();
   kernel(Call{op, in, out, attrs});
@@ -44,52 +47,68 @@ void expect_cost(const OpDef& op, Kernel kernel, Tensors in, const Attrs& attrs,
   EXPECT_EQ(32 * (counted.sectors_written - extra.written), cost.bytes_written);
 }
 
-// B 96 and 65, I 64, H and O 256: a row of a bit mask is one sector; in each 65 rows lie in two tiles.
+// B 96 and 65, I 64, H and O 256: a row of a bit mask is one sector; in each 65 rows lie in two
+// tiles.
 TEST(FusedCountsSimt, SectorsAreTheCost) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int64_t b : {96, 65}) {
-      const Tensor x = values({b, 64}, type), w = values({256, 64}, type), h = values({b, 256}, type), down = values({64, 256}, type),
-                   bias = values({256});
-      const Tensor both = values({b, 512}, type), g = slice(both, 1, 0, 256), u = slice(both, 1, 256, 512),
-                   u_weight = values({256, 64}, type);
+      const Tensor x = values({b, 64}, type), w = values({256, 64}, type),
+                   h = values({b, 256}, type), down = values({64, 256}, type), bias = values({256});
+      const Tensor both = values({b, 512}, type), g = slice(both, 1, 0, 256),
+                   u = slice(both, 1, 256, 512), u_weight = values({256, 64}, type);
       const Tensor mask = Tensor::zeros({b, 32}, DType::u8).to(kSimt);
-      expect_cost(kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, type});
-      expect_cost(kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::silu, Keep::pre, type});
+      expect_cost(
+          kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, type});
+      expect_cost(
+          kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::silu, Keep::pre, type});
       expect_cost(kInputGradActOp, input_grad_act, {x, down, mask}, InputGradActAttrs{Act::relu});
       expect_cost(kInputGradActOp, input_grad_act, {x, down, h}, InputGradActAttrs{Act::gelu});
       expect_cost(kWeightBiasGradOp, weight_bias_grad, {h, x}, {});
       expect_cost(kMergeLinearOp, merge_linear, {x, w, bias}, LinearAttrs{});
       expect_cost(kGluOp, glu, {g, u}, GluAttrs{});
       expect_cost(kGluBackwardOp, glu_backward, {h, g, u}, GluAttrs{Act::silu, true});
-      expect_cost(kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::gelu_tanh, true});
-      expect_cost(kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::silu, false});
-      expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u}, GluAttrs{Act::gelu_tanh, true});
-      expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u}, GluAttrs{Act::gelu_tanh, false});
-      for (const char* program : {"3;add(0,1);gelu_tanh(3);mul(4,2);5", "3;add(0,1);silu(3);mul(4,2);neg(5);relu(6);scale:2(7);4,8"}) {
+      expect_cost(
+          kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::gelu_tanh, true});
+      expect_cost(
+          kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::silu, false});
+      expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u},
+          GluAttrs{Act::gelu_tanh, true});
+      expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u},
+          GluAttrs{Act::gelu_tanh, false});
+      for (const char* program : {"3;add(0,1);gelu_tanh(3);mul(4,2);5",
+               "3;add(0,1);silu(3);mul(4,2);neg(5);relu(6);scale:2(7);4,8"}) {
         ChainAttrs chain;
         ASSERT_TRUE(parse_value(program, chain.program));
-        expect_cost(kPointwiseChainOp, pointwise_chain, {h, values({256}, type), values({b, 256}, type)}, chain);
+        expect_cost(kPointwiseChainOp, pointwise_chain,
+            {h, values({256}, type), values({b, 256}, type)}, chain);
       }
     }
   }
 }
 
-// Ops with a number per row fill whole sectors of them for multiples of 8 rows. Seeds are a constant that lies in a sector.
+// Ops with a number per row fill whole sectors of them for multiples of 8 rows. Seeds are a
+// constant that lies in a sector.
 TEST(FusedCountsSimt, SectorsOfRows) {
   for (const int64_t b : {96, 40}) {
-    const Tensor labels = Tensor::zeros({b}, DType::i32).to(kSimt), seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {b});
+    const Tensor labels = Tensor::zeros({b}, DType::i32).to(kSimt),
+                 seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {b});
     const Tensor mask = Tensor::zeros({b, 32}, DType::u8).to(kSimt), bias = values({16});
-    expect_cost(kSoftmaxXentOp, softmax_xent, {values({b, 16}), labels, seed}, SoftmaxXentAttrs{}, {.read = 1});
+    expect_cost(kSoftmaxXentOp, softmax_xent, {values({b, 16}), labels, seed}, SoftmaxXentAttrs{},
+        {.read = 1});
     std::vector<int64_t> backwards(static_cast<size_t>(b));
     for (int64_t i = 0; i < b; ++i) backwards[static_cast<size_t>(i)] = b - 1 - i;
-    const Tensor images = Tensor::zeros({b, 64}, DType::u8).to(kSimt), index = Tensor::from(backwards, {b}).to(kSimt);
+    const Tensor images = Tensor::zeros({b, 64}, DType::u8).to(kSimt),
+                 index = Tensor::from(backwards, {b}).to(kSimt);
     for (const DType type : {DType::f32, DType::bf16}) {
       const Tensor h = values({b, 256}, type), w = values({16, 256}, type);
-      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, mask}, HeadAttrs{Act::relu}, {.read = 1});
-      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, values({b, 256}, type)}, HeadAttrs{Act::gelu, 0.1},
-                  {.read = 1});
-      expect_cost(kGatherLinearActOp, gather_linear_act, {images, labels, index, values({256, 64}, type), values({256})},
-                  GatherLinearActAttrs{false, Act::relu, Keep::mask, type});
+      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, mask},
+          HeadAttrs{Act::relu}, {.read = 1});
+      expect_cost(kClassifierHeadOp, classifier_head,
+          {h, w, labels, seed, bias, values({b, 256}, type)}, HeadAttrs{Act::gelu, 0.1},
+          {.read = 1});
+      expect_cost(kGatherLinearActOp, gather_linear_act,
+          {images, labels, index, values({256, 64}, type), values({256})},
+          GatherLinearActAttrs{false, Act::relu, Keep::mask, type});
     }
   }
 }
@@ -97,17 +116,20 @@ TEST(FusedCountsSimt, SectorsOfRows) {
 // In place. The step's scalars lie in two sectors of its state.
 TEST(FusedCountsSimt, SectorsOfUpdates) {
   const Tensor state = make_step_state(kSimt), none;
-  for (const UpdateAttrs& attrs : {UpdateAttrs{}, UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.adam = true},
-                                   UpdateAttrs{.adam = true, .weight_decay = 0.01, .decoupled = true}}) {
+  for (const UpdateAttrs& attrs :
+      {UpdateAttrs{}, UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.adam = true},
+          UpdateAttrs{.adam = true, .weight_decay = 0.01, .decoupled = true}}) {
     for (const bool low : {false, true}) {
       const auto with_state = [&](Tensors all, const Shape& shape) {
-        all.insert(all.end(), {attrs.adam || attrs.momentum ? values(shape) : none, attrs.adam ? values(shape) : none,
-                               low ? values(shape, DType::bf16) : none});
+        all.insert(all.end(),
+            {attrs.adam || attrs.momentum ? values(shape) : none, attrs.adam ? values(shape) : none,
+                low ? values(shape, DType::bf16) : none});
         return all;
       };
       Tensors parameters;
       for (const Shape& shape : {Shape{80, 64}, Shape{80}, Shape{16}}) {
-        for (const Tensor& t : with_state({values(shape), values(shape)}, shape)) parameters.push_back(t);
+        for (const Tensor& t : with_state({values(shape), values(shape)}, shape))
+          parameters.push_back(t);
       }
       parameters.insert(parameters.end(), {state, none, none});
       expect_cost(kMultiTensorUpdateOp, multi_tensor_update, parameters, attrs, {.read = 2});
@@ -129,15 +151,20 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
 // Beside the cost a sum per block, written and read, and the ticket.
 TEST(FusedCountsSimt, ClipNorm) {
   for (const DType type : {DType::f32, DType::bf16})
-    expect_cost(kClipNormOp, clip_norm, {values({80, 64}, type), values({80}, type)}, ClipAttrs{0.1}, {.read = 1, .written = 1});
+    expect_cost(kClipNormOp, clip_norm, {values({80, 64}, type), values({80}, type)},
+        ClipAttrs{0.1}, {.read = 1, .written = 1});
 }
 
 // One block: beside the cost its partial sums, once, the ticket, and the seed.
 TEST(FusedCountsSimt, NarrowMlp) {
-  const Tensor labels = Tensor::zeros({64}, DType::i32).to(kSimt), seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {64});
-  const Tensors in{values({64, 32}), labels, seed, values({16, 32}), values({16}), values({8, 16}), values({8})};
-  const int64_t gradients = 16 * 33 + 8 * 17, sectors = gradients / 8 + 1;  // they begin within a sector
-  expect_cost(kNarrowMlpOp, narrow_mlp, in, NarrowMlpAttrs{.input_grad = true}, {.read = sectors + 1, .written = sectors});
+  const Tensor labels = Tensor::zeros({64}, DType::i32).to(kSimt),
+               seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {64});
+  const Tensors in{
+      values({64, 32}), labels, seed, values({16, 32}), values({16}), values({8, 16}), values({8})};
+  const int64_t gradients = 16 * 33 + 8 * 17,
+                sectors = gradients / 8 + 1;  // they begin within a sector
+  expect_cost(kNarrowMlpOp, narrow_mlp, in, NarrowMlpAttrs{.input_grad = true},
+      {.read = sectors + 1, .written = sectors});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Every fused op, on the CPU and on the emulator, against its meaning in plain ops, on all samples, in f32, f64 and bf16, and the products
-// in TF32. The oracle is the reference in f64 on the rounded inputs; bounds: docs of the numerics, "same terms, other order", and a fused
-// op may not be less accurate than the plain ops.
+// Every fused op, on the CPU and on the emulator, against its meaning in plain ops, on all samples,
+// in f32, f64 and bf16, and the products in TF32. The oracle is the reference in f64 on the rounded
+// inputs; bounds: docs of the numerics, "same terms, other order", and a fused op may not be less
+// accurate than the plain ops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +16,8 @@
 namespace sinter {
 namespace {
 
-// Fresh operands of a sample in another type; floating f64 operands change, bf16 copies, masks, labels and states stay.
+// Fresh operands of a sample in another type; floating f64 operands change, bf16 copies, masks,
+// labels and states stay.
 Tensors convert(const OpDef& op, Operands in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -23,10 +25,12 @@ Tensors convert(const OpDef& op, Operands in, DType dtype) {
     const bool spread = in[i].defined() && !in[i].is_contiguous();
     if (!in[i].defined()) {
       out.push_back({});
-    } else if (in[i].dtype() != DType::f64 && !(dtype == DType::f64 && in[i].dtype() != DType::bf16 && is_float(in[i].dtype()))) {
+    } else if (in[i].dtype() != DType::f64 &&
+               !(dtype == DType::f64 && in[i].dtype() != DType::bf16 && is_float(in[i].dtype()))) {
       out.push_back(copy(in[i]));
     } else if (spread && in[i].rank() == 1) {
-      out.push_back(broadcast_to(cast(slice(in[i], 0, 0, in[i].size(0) ? 1 : 0), wanted), in[i].shape()));
+      out.push_back(
+          broadcast_to(cast(slice(in[i], 0, 0, in[i].size(0) ? 1 : 0), wanted), in[i].shape()));
     } else if (spread) {
       out.push_back(transpose(cast(transpose(in[i]), wanted)));
     } else {
@@ -42,7 +46,8 @@ Attrs with_type(Attrs attrs, DType dtype) {
 }
 
 // Results of one run: outputs, then inputs that were written, as f64 (masks and states as bytes).
-std::vector<std::vector<double>> results(const OpDef& op, Tensors in, const Attrs& attrs, bool fused, Device device = kCpu) {
+std::vector<std::vector<double>> results(
+    const OpDef& op, Tensors in, const Attrs& attrs, bool fused, Device device = kCpu) {
   if (device != kCpu) in = there(in, device);
   Tensors out = fused ? apply(op, in, attrs) : op.reference(in, attrs);
   for (size_t i = 0; i < in.size(); ++i) {
@@ -65,31 +70,45 @@ double norm(const std::vector<double>& a, const std::vector<double>& b) {
 void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) {
   const Tensors in = convert(op, sample.in, dtype);
   const Attrs attrs = with_type(sample.attrs, dtype);
-  const auto fused = results(op, convert(op, in, dtype), attrs, true, device), eager = results(op, convert(op, in, dtype), attrs, false, device);
+  const auto fused = results(op, convert(op, in, dtype), attrs, true, device),
+             eager = results(op, convert(op, in, dtype), attrs, false, device);
   Tensors exact_in;
-  for (const Tensor& t : in) exact_in.push_back(t.defined() && is_float(t.dtype()) && t.dtype() != DType::f64 ? cast(t, DType::f64) : t);
+  for (const Tensor& t : in)
+    exact_in.push_back(
+        t.defined() && is_float(t.dtype()) && t.dtype() != DType::f64 ? cast(t, DType::f64) : t);
   for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i].defined() && sample.in[i].dtype() == DType::bf16) exact_in[i] = copy(sample.in[i]);  // bf16 copies of parameters stay
-    if (in[i].defined() && exact_in[i].is_same(in[i]) && op.writes_input(i, in.size())) exact_in[i] = copy(in[i]);
+    if (in[i].defined() && sample.in[i].dtype() == DType::bf16)
+      exact_in[i] = copy(sample.in[i]);  // bf16 copies of parameters stay
+    if (in[i].defined() && exact_in[i].is_same(in[i]) && op.writes_input(i, in.size()))
+      exact_in[i] = copy(in[i]);
   }
   const auto exact = results(op, exact_in, with_type(sample.attrs, DType::f64), false);
   ASSERT_EQ(fused.size(), eager.size());
-  const double u = dtype == DType::f64 ? 0x1p-53 : dtype == DType::bf16 ? 0x1p-8 : allow_tf32() ? 0x1p-10 : 0x1p-24;
+  const double u = dtype == DType::f64    ? 0x1p-53
+                   : dtype == DType::bf16 ? 0x1p-8
+                   : allow_tf32()         ? 0x1p-10
+                                          : 0x1p-24;
   for (size_t r = 0; r < fused.size(); ++r) {
     SCOPED_TRACE(cat("result ", r));
     ASSERT_EQ(fused[r].size(), eager[r].size());
     double scale = 0;
-    for (const double v : exact[r]) scale = std::isfinite(v) ? std::max(scale, std::fabs(v)) : scale;
+    for (const double v : exact[r])
+      scale = std::isfinite(v) ? std::max(scale, std::fabs(v)) : scale;
     size_t different = 0;
     for (size_t i = 0; i < fused[r].size(); ++i) {
       const double f = fused[r][i], e = eager[r][i];
-      const bool same = f == e || (std::isnan(f) && std::isnan(e)) || std::fabs(f - e) <= 64 * u * scale;
+      const bool same =
+          f == e || (std::isnan(f) && std::isnan(e)) || std::fabs(f - e) <= 64 * u * scale;
       different += !same;
-      if (!same && different < 4) ADD_FAILURE() << "element " << i << ": fused " << f << ", eager " << e << ", exact " << exact[r][i];
+      if (!same && different < 4)
+        ADD_FAILURE() << "element " << i << ": fused " << f << ", eager " << e << ", exact "
+                      << exact[r][i];
     }
     EXPECT_EQ(different, 0u);
     if (dtype != DType::f64) {
-      EXPECT_LE(norm(fused[r], exact[r]), 1.25 * norm(eager[r], exact[r]) + u * norm(exact[r], std::vector<double>(exact[r].size())));
+      EXPECT_LE(
+          norm(fused[r], exact[r]), 1.25 * norm(eager[r], exact[r]) +
+                                        u * norm(exact[r], std::vector<double>(exact[r].size())));
     }
   }
 }
@@ -116,14 +135,15 @@ TEST(FusedOps, AgreeWithTheirReferencesInTf32) {
     Tf32() { set_allow_tf32(true); }
     ~Tf32() { set_allow_tf32(false); }
   } allowed;
-  for (const OpDef* op : {&kLinearActOp, &kGatherLinearActOp, &kInputGradActOp, &kWeightBiasGradOp, &kWeightGradUpdateOp,
-                          &kClassifierHeadOp, &kMergeLinearOp}) {
+  for (const OpDef* op : {&kLinearActOp, &kGatherLinearActOp, &kInputGradActOp, &kWeightBiasGradOp,
+           &kWeightGradUpdateOp, &kClassifierHeadOp, &kMergeLinearOp}) {
     for (const Sample& sample : op->samples()) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
       const LaunchLog log;
       ASSERT_NO_THROW(compare(*op, sample, DType::f32, kSimt));
-      for (const LaunchShape& launch : log.launches()) EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
+      for (const LaunchShape& launch : log.launches())
+        EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
     }
   }
 }
@@ -138,7 +158,8 @@ TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
       const auto run = [&](int threads) {
         set_num_threads(threads);
         std::vector<uint64_t> bits;
-        for (const auto& values : results(*op, convert(*op, sample.in, DType::f32), with_type(sample.attrs, DType::f32), true)) {
+        for (const auto& values : results(*op, convert(*op, sample.in, DType::f32),
+                 with_type(sample.attrs, DType::f32), true)) {
           for (const double v : values) bits.push_back(std::bit_cast<uint64_t>(v));
         }
         return bits;
@@ -170,7 +191,9 @@ TEST(FusedOps, RefuseBadOperandsByName) {
 TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape); };
   const int64_t B = 128, sizes[] = {784, 256, 128, 10};
-  const auto bytes = [](const OpDef& op, const Tensors& in, const Attrs& attrs) { return op.cost(in, op.infer(in, attrs), attrs).bytes(); };
+  const auto bytes = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
+    return op.cost(in, op.infer(in, attrs), attrs).bytes();
+  };
   int64_t linear_act = 0, input_grad = 0, weight_grad = 0, weight_update = 0;
   const UpdateAttrs adam{.adam = true};
   Tensors all;
@@ -178,11 +201,16 @@ TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
   for (int l = 0; l < 3; ++l) {
     const int64_t in = sizes[l], out = sizes[l + 1];
     const Tensor x = f32({B, in}), dy = f32({B, out}), w = f32({out, in}), b = f32({out});
-    if (l < 2) linear_act += bytes(kLinearActOp, {x, w, b}, LinearActAttrs{Act::relu, Keep::mask, DType::f32});
+    if (l < 2)
+      linear_act +=
+          bytes(kLinearActOp, {x, w, b}, LinearActAttrs{Act::relu, Keep::mask, DType::f32});
     if (l > 0)
-      input_grad += bytes(kInputGradActOp, {dy, w, Tensor::zeros(relu_mask_shape({B, in}), DType::u8)}, InputGradActAttrs{Act::relu});
+      input_grad +=
+          bytes(kInputGradActOp, {dy, w, Tensor::zeros(relu_mask_shape({B, in}), DType::u8)},
+              InputGradActAttrs{Act::relu});
     weight_grad += bytes(kWeightBiasGradOp, {dy, x}, {});
-    weight_update += bytes(kWeightGradUpdateOp, {dy, x, w, copy(w), copy(w), {}, b, copy(b), copy(b), {}, state, {}, {}}, adam);
+    weight_update += bytes(kWeightGradUpdateOp,
+        {dy, x, w, copy(w), copy(w), {}, b, copy(b), copy(b), {}, state, {}, {}}, adam);
     all.insert(all.end(), {w, copy(w), copy(w), copy(w), {}, b, copy(b), copy(b), copy(b), {}});
   }
   all.insert(all.end(), {state, {}, {}});
@@ -192,7 +220,9 @@ TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
   EXPECT_EQ(weight_grad, 1740328);
   EXPECT_EQ(weight_update, 6443248);
   EXPECT_EQ(bytes(kMultiTensorUpdateOp, all, adam), 6584088);
-  EXPECT_EQ(bytes(kSoftmaxXentOp, {f32({B, 10}), Tensor::zeros({B}, DType::i32), seed}, SoftmaxXentAttrs{}), 11264);
+  EXPECT_EQ(bytes(kSoftmaxXentOp, {f32({B, 10}), Tensor::zeros({B}, DType::i32), seed},
+                SoftmaxXentAttrs{}),
+      11264);
 }
 
 TEST(ChainText, ReadsBackAndRefusesNonsense) {
@@ -205,34 +235,22 @@ TEST(ChainText, ReadsBackAndRefusesNonsense) {
   ChainProgram p;
   ASSERT_TRUE(parse_value("2;mul(0,1);scale:0.5(2);3", p));
   EXPECT_EQ(print_value(p), "2;mul(0,1);scale:0.5(2);3");
-  const char* const wrong[] = {"",
-                               "2",
-                               "2;mul(0,1)",
-                               "2;mul(0,1);",
-                               "2;mul(0,2);2",
-                               "2;mul(0);2",
-                               "2;mul(0,1,1);2",
-                               "2;mul(0,1;2",
-                               "2;mul(0,1);1",
-                               "2;mul(0,1);3",
-                               "2;nosuch(0,1);2",
-                               "2;scale:x(0);2",
-                               "9;neg(0);9",
-                               "2;mul(0,1);2,2,2,2",
-                               "1;relu_backward(0,0);1",
-                               "1;where(0,0,0);1",
-                               "1;neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);1",
-                               "2;mul(0,1);2;3",
-                               "2;mul(-1,1);2",
-                               "1;neg(0);1junk"};
+  const char* const wrong[] = {"", "2", "2;mul(0,1)", "2;mul(0,1);", "2;mul(0,2);2", "2;mul(0);2",
+      "2;mul(0,1,1);2", "2;mul(0,1;2", "2;mul(0,1);1", "2;mul(0,1);3", "2;nosuch(0,1);2",
+      "2;scale:x(0);2", "9;neg(0);9", "2;mul(0,1);2,2,2,2", "1;relu_backward(0,0);1",
+      "1;where(0,0,0);1",
+      "1;neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);neg(0);1",
+      "2;mul(0,1);2;3", "2;mul(-1,1);2", "1;neg(0);1junk"};
   for (const char* text : wrong) EXPECT_FALSE(parse_value(text, p)) << text;
 }
 
 TEST(Chain, SaysWhatItTakes) {
   EXPECT_TRUE(chain_op_number(find_op("silu_backward")) >= 0);
-  for (const char* op : {"where", "relu_backward", "div_backward", "linear"}) EXPECT_FALSE(chain_op_number(find_op(op)) >= 0) << op;
+  for (const char* op : {"where", "relu_backward", "div_backward", "linear"})
+    EXPECT_FALSE(chain_op_number(find_op(op)) >= 0) << op;
   const Shape shape{2, 3, 5};
-  for (const Shape& fits : {Shape{2, 3, 5}, Shape{3, 5}, Shape{5}, Shape{1, 1, 5}, Shape{1}, Shape{}})
+  for (const Shape& fits :
+      {Shape{2, 3, 5}, Shape{3, 5}, Shape{5}, Shape{1, 1, 5}, Shape{1}, Shape{}})
     EXPECT_TRUE(chain_takes(shape, Tensor::meta(fits))) << fits.str();
   for (const Shape& not_so : {Shape{2, 3, 1}, Shape{2, 1, 5}, Shape{3}, Shape{1, 2, 3, 5}})
     EXPECT_FALSE(chain_takes(shape, Tensor::meta(not_so))) << not_so.str();
@@ -242,14 +260,15 @@ TEST(Chain, SaysWhatItTakes) {
   EXPECT_EQ(chain_param(find_op("scale"), half), 0.5);
 }
 
-// In f32 a chain, glu and multi_tensor_update do the plain ops' arithmetic in the plain ops' order: no bit may differ.
+// In f32 a chain, glu and multi_tensor_update do the plain ops' arithmetic in the plain ops' order:
+// no bit may differ.
 TEST(FusedOps, AreBitwiseThePlainOpsWhereNothingIsReordered) {
   for (const OpDef* op : {&kPointwiseChainOp, &kGluOp, &kGluBackwardOp, &kMultiTensorUpdateOp}) {
     for (const Sample& sample : op->samples()) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
       EXPECT_EQ(results(*op, convert(*op, sample.in, DType::f32), sample.attrs, true),
-                results(*op, convert(*op, sample.in, DType::f32), sample.attrs, false));
+          results(*op, convert(*op, sample.in, DType::f32), sample.attrs, false));
     }
   }
 }
@@ -271,7 +290,8 @@ TEST(FusedOps, StridedOperandsOfALongListAreSeen) {
       SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", strided behind the 32nd: ", strided));
       const auto got = results(*op, in, attrs, true);
       for (size_t r = 0; r < wanted.size(); ++r) {
-        for (size_t k = 0; k < wanted[r].size(); ++k) ASSERT_NEAR(got[r][k], wanted[r][k], 1e-9) << "result " << r << " at " << k;
+        for (size_t k = 0; k < wanted[r].size(); ++k)
+          ASSERT_NEAR(got[r][k], wanted[r][k], 1e-9) << "result " << r << " at " << k;
       }
     }
   }

@@ -1,5 +1,6 @@
-// The cores of the matrix products (ops/gemm_ffma.cuh, ops/gemm_mma.cuh) on the emulator against sums in f64: sizes around the tile,
-// operands of all strides between memory that nobody wrote, the order of threads, launches, and what each epilogue writes.
+// The cores of the matrix products (ops/gemm_ffma.cuh, ops/gemm_mma.cuh) on the emulator against
+// sums in f64: sizes around the tile, operands of all strides between memory that nobody wrote, the
+// order of threads, launches, and what each epilogue writes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,20 +20,19 @@ namespace {
 constexpr Device kSimt{Device::Type::simt, 0};
 using Order = simt::Schedule::Order;
 
-// A matrix of numbers in [-1, 1) that `dtype` holds exactly, at [i, j]: base + i * row + j * col of a storage whose other elements stay
-// poison.
+// A matrix of numbers in [-1, 1) that `dtype` holds exactly, at [i, j]: base + i * row + j * col of
+// a storage whose other elements stay poison.
 struct Layout {
   const char* what;
   int64_t row, col, base, elements;
 };
 std::vector<Layout> layouts(int64_t rows, int64_t cols) {
   const int64_t wide = (cols + 8) / 8 * 8 + 16, tall = (rows + 8) / 8 * 8 + 16;
-  return {{"rows", cols, 1, 0, rows * cols},
-          {"columns", 1, rows, 0, rows * cols},
-          {"rows, aligned, with gaps", wide, 1, 8, rows * wide + 8},
-          {"columns, aligned, with gaps", 1, tall, 8, cols * tall + 8},
-          {"rows, not aligned", cols + 3, 1, 1, rows * (cols + 3) + 1},
-          {"every third element", 3 * cols + 1, 3, 2, rows * (3 * cols + 1) + 2}};
+  return {{"rows", cols, 1, 0, rows * cols}, {"columns", 1, rows, 0, rows * cols},
+      {"rows, aligned, with gaps", wide, 1, 8, rows * wide + 8},
+      {"columns, aligned, with gaps", 1, tall, 8, cols * tall + 8},
+      {"rows, not aligned", cols + 3, 1, 1, rows * (cols + 3) + 1},
+      {"every third element", 3 * cols + 1, 3, 2, rows * (3 * cols + 1) + 2}};
 }
 
 template <class T>
@@ -41,7 +41,8 @@ Tensor matrix_of(int64_t rows, int64_t cols, const Layout& at, uint32_t seed) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
       const uint32_t h = (static_cast<uint32_t>(i * 131 + j) + seed) * 2654435761u;
-      all.data<T>()[at.base + i * at.row + j * at.col] = T(static_cast<float>(static_cast<int>(h >> 24) - 128) / 128.0f);
+      all.data<T>()[at.base + i * at.row + j * at.col] =
+          T(static_cast<float>(static_cast<int>(h >> 24) - 128) / 128.0f);
     }
   }
   return Tensor::view_of(all.storage(), dtype_of<T>, {rows, cols}, {at.row, at.col}, at.base);
@@ -62,7 +63,8 @@ struct Sum {
 Sum sum_of(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, int64_t i, int64_t j) {
   Sum s;
   for (int64_t p = 0; p < a.size(trans_a ? 0 : 1); ++p) {
-    const double term = (trans_a ? at(a, p, i) : at(a, i, p)) * (trans_b ? at(b, j, p) : at(b, p, j));
+    const double term =
+        (trans_a ? at(a, p, i) : at(a, i, p)) * (trans_b ? at(b, j, p) : at(b, p, j));
     s.value += term;
     s.magnitude += std::abs(term);
   }
@@ -71,7 +73,8 @@ Sum sum_of(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, int64_t
 // The bound for the same terms in another order, twice that for tensor cores; u of the stored type.
 double tolerance(const Sum& s, int64_t k, DType in, DType out) {
   const double sums = in == DType::f64 ? 0x1p-53 : 0x1p-24, u = out == DType::bf16 ? 0x1p-8 : sums;
-  return (in == DType::bf16 ? 8 : 4) * std::sqrt(static_cast<double>(k)) * sums * s.magnitude + 2 * u * std::abs(s.value);
+  return (in == DType::bf16 ? 8 : 4) * std::sqrt(static_cast<double>(k)) * sums * s.magnitude +
+         2 * u * std::abs(s.value);
 }
 
 void expect_product(const Tensor& c, const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
@@ -81,8 +84,10 @@ void expect_product(const Tensor& c, const Tensor& a, const Tensor& b, bool tran
     for (int64_t j = 0; j < c.size(1); ++j) {
       const Sum s = sum_of(a, b, trans_a, trans_b, i, j);
       const double got = at(c, i, j);
-      if (std::abs(got - s.value) <= tolerance(s, a.size(trans_a ? 0 : 1), a.dtype(), c.dtype())) continue;
-      if (++wrong <= 2) ADD_FAILURE() << "element (" << i << ", " << j << ") is " << got << ", not " << s.value;
+      if (std::abs(got - s.value) <= tolerance(s, a.size(trans_a ? 0 : 1), a.dtype(), c.dtype()))
+        continue;
+      if (++wrong <= 2)
+        ADD_FAILURE() << "element (" << i << ", " << j << ") is " << got << ", not " << s.value;
     }
   }
   EXPECT_EQ(wrong, 0) << "elements of " << c.describe();
@@ -96,20 +101,25 @@ class SimtGemmKernels : public testing::TestWithParam<DType> {
     visit_float(GetParam(), f);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Types, SimtGemmKernels, testing::Values(DType::f32, DType::f64, DType::bf16),
-                         [](const auto& type) { return std::string(name_of(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, SimtGemmKernels,
+    testing::Values(DType::f32, DType::f64, DType::bf16),
+    [](const auto& type) { return std::string(name_of(type.param)); });
 
 TEST_P(SimtGemmKernels, SizesAroundTheTileInAllOrders) {
-  const int64_t sizes[][3] = {{1, 1, 1}, {64, 64, 64}, {63, 65, 17}, {65, 63, 33}, {17, 77, 333}, {130, 8, 97}, {2, 129, 16}};  // m, n, k
+  const int64_t sizes[][3] = {{1, 1, 1}, {64, 64, 64}, {63, 65, 17}, {65, 63, 33}, {17, 77, 333},
+      {130, 8, 97}, {2, 129, 16}};  // m, n, k
   typed([&]<class T>(T) {
-    for (const Order order : {Order::forward, Order::reversed, Order::one_warp_ahead, Order::shuffled}) {
+    for (const Order order :
+        {Order::forward, Order::reversed, Order::one_warp_ahead, Order::shuffled}) {
       simt::set_schedule({order, 7});
       for (const auto& [m, n, k] : sizes) {
         for (const int trans : {0, 1, 2, 3}) {
           if (order != Order::forward && trans != static_cast<int>(order)) continue;
           const bool ta = trans & 1, tb = trans & 2;
-          SCOPED_TRACE(cat("m ", m, ", n ", n, ", k ", k, ", trans ", ta, tb, ", order ", static_cast<int>(order)));
-          const Tensor a = ta ? matrix<T>(k, m, 1) : matrix<T>(m, k, 1), b = tb ? matrix<T>(n, k, 2) : matrix<T>(k, n, 2);
+          SCOPED_TRACE(cat("m ", m, ", n ", n, ", k ", k, ", trans ", ta, tb, ", order ",
+              static_cast<int>(order)));
+          const Tensor a = ta ? matrix<T>(k, m, 1) : matrix<T>(m, k, 1),
+                       b = tb ? matrix<T>(n, k, 2) : matrix<T>(k, n, 2);
           expect_product(matmul(a, b, ta, tb), a, b, ta, tb);
         }
       }
@@ -128,7 +138,8 @@ TEST_P(SimtGemmKernels, AllStridesAndNothingBesideTheMatrix) {
         }
       }
     }
-    const Tensor row = matrix<T>(1, 40, 5), a = broadcast_to(row, {66, 40}), b = matrix<T>(40, 9, 6);
+    const Tensor row = matrix<T>(1, 40, 5), a = broadcast_to(row, {66, 40}),
+                 b = matrix<T>(40, 9, 6);
     expect_product(matmul(a, b), a, b, false, false);
   });
 }
@@ -140,20 +151,32 @@ TEST_P(SimtGemmKernels, OneLaunchEachAndNoneForNothing) {
       f();
       return log.launches().size();
     };
-    const Tensor x = matrix<T>(70, 20, 1), w = matrix<T>(9, 20, 2), dy = matrix<T>(70, 9, 3), bias = reshape(matrix<T>(1, 9, 4), {9});
+    const Tensor x = matrix<T>(70, 20, 1), w = matrix<T>(9, 20, 2), dy = matrix<T>(70, 9, 3),
+                 bias = reshape(matrix<T>(1, 9, 4), {9});
     EXPECT_EQ(launches([&] { matmul(x, w, false, true); }), 1u);
     EXPECT_EQ(launches([&] { linear(x, w, bias); }), 1u);
-    EXPECT_EQ(launches([&] { apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>}); }), 1u);
-    EXPECT_EQ(launches([&] { apply(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::tanh}); }), 1u);
+    EXPECT_EQ(launches([&] {
+      apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+    }),
+        1u);
+    EXPECT_EQ(launches([&] {
+      apply(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::tanh});
+    }),
+        1u);
     EXPECT_EQ(launches([&] { apply(kWeightBiasGradOp, {dy, x}); }), 1u);
     EXPECT_EQ(launches([&] { apply(kMergeLinearOp, {x, w}, LinearAttrs{dtype_of<T>}); }), 1u);
     EXPECT_EQ(launches([&] { matmul(matrix<T>(0, 20, 1), w, false, true); }), 0u);
-    EXPECT_EQ(launches([&] { apply(kLinearActOp, {matrix<T>(0, 20, 1), w}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>}); }), 0u);
+    EXPECT_EQ(launches([&] {
+      apply(kLinearActOp, {matrix<T>(0, 20, 1), w},
+          LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+    }),
+        0u);
 
     const LaunchLog log;
     linear(matrix<T>(130, 20, 1), w, bias);
     const LaunchShape launch = log.launches()[0];
-    EXPECT_EQ(launch.kernel.substr(0, 12), GetParam() == DType::bf16 ? "linear_mma_6" : "linear_ffma_");
+    EXPECT_EQ(
+        launch.kernel.substr(0, 12), GetParam() == DType::bf16 ? "linear_mma_6" : "linear_ffma_");
     EXPECT_EQ(launch.grid, (Grid{3, 1, 1}));
 
     // No terms: the bias alone; no inputs: a bias gradient all the same.
@@ -188,9 +211,12 @@ TEST_P(SimtGemmKernels, LinearActWritesWholeMaskRowsAndThePreActivation) {
   typed([&]<class T>(T) {
     for (const int64_t o : {1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200}) {
       SCOPED_TRACE(o);
-      const Tensor x = matrix<T>(66, 19, 1), w = matrix<T>(o, 19, 2), bias = reshape(matrix<T>(1, o, 3), {o});
-      const Tensors masked = apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
-      const Tensors kept = apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::pre, dtype_of<T>});
+      const Tensor x = matrix<T>(66, 19, 1), w = matrix<T>(o, 19, 2),
+                   bias = reshape(matrix<T>(1, o, 3), {o});
+      const Tensors masked =
+          apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+      const Tensors kept =
+          apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::pre, dtype_of<T>});
       const Tensor z = linear(x, w, bias);
       synchronize(kSimt);
       const int64_t row = relu_mask_row(o);
@@ -211,27 +237,37 @@ TEST_P(SimtGemmKernels, LinearActWritesWholeMaskRowsAndThePreActivation) {
 
 TEST_P(SimtGemmKernels, InputGradReadsTheMaskThatLinearActWrote) {
   typed([&]<class T>(T) {
-    const Tensor x = matrix<T>(67, 19, 1), w1 = matrix<T>(77, 19, 2), dy = matrix<T>(67, 21, 3), w2 = matrix<T>(21, 77, 4);
-    const Tensors h = apply(kLinearActOp, {x, w1}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
-    const Tensor dx = apply1(kInputGradActOp, {dy, w2, h[1]}, InputGradActAttrs{Act::relu}), dz = matmul(dy, w2);
+    const Tensor x = matrix<T>(67, 19, 1), w1 = matrix<T>(77, 19, 2), dy = matrix<T>(67, 21, 3),
+                 w2 = matrix<T>(21, 77, 4);
+    const Tensors h =
+        apply(kLinearActOp, {x, w1}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+    const Tensor dx = apply1(kInputGradActOp, {dy, w2, h[1]}, InputGradActAttrs{Act::relu}),
+                 dz = matmul(dy, w2);
     synchronize(kSimt);
     for (int64_t i = 0; i < 67; ++i) {
-      for (int64_t j = 0; j < 77; ++j) ASSERT_EQ(at(dx, i, j), at(h[0], i, j) > 0 ? at(dz, i, j) : 0) << i << ' ' << j;
+      for (int64_t j = 0; j < 77; ++j)
+        ASSERT_EQ(at(dx, i, j), at(h[0], i, j) > 0 ? at(dz, i, j) : 0) << i << ' ' << j;
     }
   });
 }
 
-// weight_grad_update is weight_bias_grad followed by the update's formula, to the bit: the sums are those of one core, in one order.
+// weight_grad_update is weight_bias_grad followed by the update's formula, to the bit: the sums are
+// those of one core, in one order.
 TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
   typed([&]<class T>(T) {
     using V = compute_t<T>;
     for (const bool adam : {false, true}) {
-      for (const auto& [batch, o, i] : {std::array<int64_t, 3>{33, 65, 70}, {64, 64, 72}, {5, 3, 130}}) {
+      for (const auto& [batch, o, i] :
+          {std::array<int64_t, 3>{33, 65, 70}, {64, 64, 72}, {5, 3, 130}}) {
         SCOPED_TRACE(cat(adam ? "adam" : "sgd", ", batch ", batch, ", o ", o, ", i ", i));
-        const UpdateAttrs attrs{.adam = adam, .momentum = adam ? 0 : 0.9, .weight_decay = 0.01, .tail = true};
-        const Tensor dy = matrix<T>(batch, o, 1), x = matrix<T>(batch, i, 2), losses = Tensor::full({batch}, 0.5, DType::f32, kSimt);
-        const Tensor w = matrix<V>(o, i, 3), m = matrix<V>(o, i, 4), v = Tensor::full({o, i}, 0.25, dtype_of<V>, kSimt);
-        const Tensor b = Tensor::full({o}, 0.125, dtype_of<V>, kSimt), mb = Tensor::full({o}, 0.5, dtype_of<V>, kSimt),
+        const UpdateAttrs attrs{
+            .adam = adam, .momentum = adam ? 0 : 0.9, .weight_decay = 0.01, .tail = true};
+        const Tensor dy = matrix<T>(batch, o, 1), x = matrix<T>(batch, i, 2),
+                     losses = Tensor::full({batch}, 0.5, DType::f32, kSimt);
+        const Tensor w = matrix<V>(o, i, 3), m = matrix<V>(o, i, 4),
+                     v = Tensor::full({o, i}, 0.25, dtype_of<V>, kSimt);
+        const Tensor b = Tensor::full({o}, 0.125, dtype_of<V>, kSimt),
+                     mb = Tensor::full({o}, 0.5, dtype_of<V>, kSimt),
                      vb = Tensor::full({o}, 0.75, dtype_of<V>, kSimt);
         const Tensor low = Tensor::empty({o, i}, DType::bf16, kSimt);
         StepState state{.lr = 0.1};
@@ -242,19 +278,24 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
         const std::vector<V> w0 = w.to_vector<V>(), m0 = m.to_vector<V>();
         const Tensor none, vw = adam ? v : none, vbias = adam ? vb : none;
         const LaunchLog log;
-        apply(kWeightGradUpdateOp, {dy, x, w, m, vw, low, b, mb, vbias, none, step, losses, rng}, attrs);
+        apply(kWeightGradUpdateOp, {dy, x, w, m, vw, low, b, mb, vbias, none, step, losses, rng},
+            attrs);
         EXPECT_EQ(log.launches().size(), 1u);
 
         const AdamStep<V> by_adam(state, AdamAttrs{.weight_decay = 0.01});
         const SgdStep<V> by_sgd(state, SgdAttrs{.momentum = 0.9, .weight_decay = 0.01});
-        const auto next = [&](V p, V grad, V first, V second) { return adam ? by_adam(p, grad, first, second) : by_sgd(p, grad, first); };
-        const std::vector<V> dw = grads[0].to_vector<V>(), db = grads[1].to_vector<V>(), w1 = w.to_vector<V>(), b1 = b.to_vector<V>();
+        const auto next = [&](V p, V grad, V first, V second) {
+          return adam ? by_adam(p, grad, first, second) : by_sgd(p, grad, first);
+        };
+        const std::vector<V> dw = grads[0].to_vector<V>(), db = grads[1].to_vector<V>(),
+                             w1 = w.to_vector<V>(), b1 = b.to_vector<V>();
         const std::vector<float> low1 = low.to_vector<float>();
         for (size_t e = 0; e < w1.size(); ++e) {
           ASSERT_EQ(w1[e], next(w0[e], dw[e], m0[e], V(0.25))) << e;
           ASSERT_EQ(low1[e], static_cast<float>(bf16(static_cast<float>(w1[e])))) << e;
         }
-        for (size_t e = 0; e < b1.size(); ++e) ASSERT_EQ(b1[e], next(V(0.125), db[e], V(0.5), V(0.75))) << e;
+        for (size_t e = 0; e < b1.size(); ++e)
+          ASSERT_EQ(b1[e], next(V(0.125), db[e], V(0.5), V(0.75))) << e;
         const StepState after = read_step_state(step);
         EXPECT_EQ(after.step, 1);
         EXPECT_EQ(after.last_loss, 0.5);
@@ -266,7 +307,8 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
           V sum = 0;
           for (int64_t first = 0; first < batch; first += kDepth) {
             V part = 0;
-            for (int64_t p = first; p < std::min(first + kDepth, batch); ++p) part += static_cast<V>(at(dy, p, r));
+            for (int64_t p = first; p < std::min(first + kDepth, batch); ++p)
+              part += static_cast<V>(at(dy, p, r));
             sum += part;
           }
           ASSERT_EQ(db[static_cast<size_t>(r)], sum);
@@ -278,11 +320,14 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
 
 // bf16 operands may give f32 results, and an f32 bias is added before anything is rounded.
 TEST(SimtGemmTypes, WideResultsAndBiasesOfBf16) {
-  const Tensor x = matrix<bf16>(65, 40, 1), w = matrix<bf16>(66, 40, 2), bias = Tensor::full({66}, 0x1p-12, DType::f32, kSimt);
-  const Tensor y = linear_to(x, w, bias, DType::f32), plain = matmul_as(x, w, false, true, DType::f32, Role::none);
+  const Tensor x = matrix<bf16>(65, 40, 1), w = matrix<bf16>(66, 40, 2),
+               bias = Tensor::full({66}, 0x1p-12, DType::f32, kSimt);
+  const Tensor y = linear_to(x, w, bias, DType::f32),
+               plain = matmul_as(x, w, false, true, DType::f32, Role::none);
   expect_product(plain, x, w, false, true);
   for (int64_t i = 0; i < 65; ++i) {
-    for (int64_t j = 0; j < 66; ++j) ASSERT_EQ(at(y, i, j), static_cast<float>(at(plain, i, j)) + 0x1p-12f);
+    for (int64_t j = 0; j < 66; ++j)
+      ASSERT_EQ(at(y, i, j), static_cast<float>(at(plain, i, j)) + 0x1p-12f);
   }
 }
 
@@ -298,12 +343,15 @@ class SimtGemmTf32 : public testing::Test {
 };
 
 TEST_F(SimtGemmTf32, SizesStridesAndOrders) {  // of numbers that TF32 holds exactly
-  for (const Order order : {Order::forward, Order::reversed, Order::one_warp_ahead, Order::shuffled}) {
+  for (const Order order :
+      {Order::forward, Order::reversed, Order::one_warp_ahead, Order::shuffled}) {
     simt::set_schedule({order, 7});
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{65, 63, 33}, {17, 77, 333}, {64, 64, 64}, {1, 130, 5}}) {
+    for (const auto& [m, n, k] :
+        {std::array<int64_t, 3>{65, 63, 33}, {17, 77, 333}, {64, 64, 64}, {1, 130, 5}}) {
       for (const int trans : {0, 1, 2, 3}) {
         const bool ta = trans & 1, tb = trans & 2;
-        const Tensor a = ta ? matrix<float>(k, m, 1) : matrix<float>(m, k, 1), b = tb ? matrix<float>(n, k, 2) : matrix<float>(k, n, 2);
+        const Tensor a = ta ? matrix<float>(k, m, 1) : matrix<float>(m, k, 1),
+                     b = tb ? matrix<float>(n, k, 2) : matrix<float>(k, n, 2);
         const LaunchLog log;
         expect_product(matmul(a, b, ta, tb), a, b, ta, tb);
         EXPECT_TRUE(kernel_of(log).starts_with("matmul_mma_64x64<float")) << kernel_of(log);
@@ -319,26 +367,35 @@ TEST_F(SimtGemmTf32, SizesStridesAndOrders) {  // of numbers that TF32 holds exa
 }
 
 TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
-  const auto random = [](Shape shape, uint64_t seed) { return cast(sample_tensor(shape, seed, -1, 1), DType::f32).to(kSimt); };
+  const auto random = [](Shape shape, uint64_t seed) {
+    return cast(sample_tensor(shape, seed, -1, 1), DType::f32).to(kSimt);
+  };
   for (const int64_t rows : {1, 17, 97}) {
     const Tensor x = random({rows, 333}, 1), w = random({77, 333}, 2), dy = random({rows, 77}, 3);
     const LaunchLog log;
-    const Tensor y = linear(x, w, Tensor()), act = apply1(kLinearActOp, {x, w}, LinearActAttrs{Act::none, Keep::nothing, DType::f32});
+    const Tensor y = linear(x, w, Tensor()),
+                 act = apply1(
+                     kLinearActOp, {x, w}, LinearActAttrs{Act::none, Keep::nothing, DType::f32});
     const Tensor dx = apply1(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::none});
     const Tensors grads = apply(kWeightBiasGradOp, {dy, x});
     const Tensor step = make_step_state(kSimt), updated = random({77, 333}, 4), none;
     write_step_state(step, {.lr = 1});
     const std::vector<float> before = updated.to_vector<float>();
-    apply(kWeightGradUpdateOp, {dy, x, updated, none, none, none, none, none, none, none, step, none, none}, UpdateAttrs{});
+    apply(kWeightGradUpdateOp,
+        {dy, x, updated, none, none, none, none, none, none, none, step, none, none},
+        UpdateAttrs{});
     EXPECT_EQ(log.launches().size(), 5u);
-    for (const LaunchShape& launch : log.launches()) EXPECT_NE(launch.kernel.find("_mma_64x64<float"), std::string::npos) << launch.kernel;
+    for (const LaunchShape& launch : log.launches())
+      EXPECT_NE(launch.kernel.find("_mma_64x64<float"), std::string::npos) << launch.kernel;
     const auto within = [&](const Tensor& c, const Tensor& a, const Tensor& b, bool ta, bool tb) {
       bool exact = true;
       for (int64_t i = 0; i < c.size(0); ++i) {
         for (int64_t j = 0; j < c.size(1); ++j) {
           const Sum s = sum_of(a, b, ta, tb, i, j);
           const double difference = std::abs(at(c, i, j) - s.value);
-          ASSERT_LE(difference, tolerance(s, a.size(ta ? 0 : 1), DType::bf16, DType::f32) + 0x1p-9 * s.magnitude) << i << ' ' << j;
+          ASSERT_LE(difference,
+              tolerance(s, a.size(ta ? 0 : 1), DType::bf16, DType::f32) + 0x1p-9 * s.magnitude)
+              << i << ' ' << j;
           exact = exact && difference <= tolerance(s, a.size(ta ? 0 : 1), DType::f32, DType::f32);
         }
       }

@@ -1,4 +1,5 @@
-// cuBLASLt as we ask it: on a recorder that keeps the questions, the answers computed here by the library's own column-major definition.
+// cuBLASLt as we ask it: on a recorder that keeps the questions, the answers computed here by the
+// library's own column-major definition.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,8 @@ namespace {
 
 TEST(GemmPlans, DeclinesWithoutTheToolkit) {
   float x = 0;
-  EXPECT_FALSE(cublaslt_gemm({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1}, &x, &x, nullptr, &x));
+  EXPECT_FALSE(
+      cublaslt_gemm({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1}, &x, &x, nullptr, &x));
   EXPECT_THROW(use_cudnn_softmax(true), Error);
   GTEST_SKIP() << "cuBLASLt's headers are not there";
 }
@@ -43,9 +45,11 @@ struct Block {
   void* at;
 };
 
-// D = op(A) op(B) + beta D + bias over rows, then the epilogue, all column-major: what cublasLtMatmul means. GELU: as ours.
+// D = op(A) op(B) + beta D + bias over rows, then the epilogue, all column-major: what
+// cublasLtMatmul means. GELU: as ours.
 void compute(const cuda::Recorder::Matmul& q) {
-  const auto at = [](const void* p, const cuda::Recorder::Matrix& m, int64_t row, int64_t column) -> float& {
+  const auto at = [](const void* p, const cuda::Recorder::Matrix& m, int64_t row,
+                      int64_t column) -> float& {
     EXPECT_LT(row, m.rows);
     EXPECT_LT(column, m.columns);
     EXPECT_GE(m.ld, m.rows);
@@ -59,17 +63,26 @@ void compute(const cuda::Recorder::Matmul& q) {
     for (int64_t j = 0; j < q.c.columns; ++j) {
       float sum = 0;
       for (int64_t k = 0; k < inner; ++k) {
-        sum += (q.transpose_a ? at(q.pa, q.a, k, i) : at(q.pa, q.a, i, k)) * (q.transpose_b ? at(q.pb, q.b, j, k) : at(q.pb, q.b, k, j));
+        sum += (q.transpose_a ? at(q.pa, q.a, k, i) : at(q.pa, q.a, i, k)) *
+               (q.transpose_b ? at(q.pb, q.b, j, k) : at(q.pb, q.b, k, j));
       }
       if (q.beta != 0) sum += q.beta * at(q.pc, q.c, i, j);
-      if (q.epilogue & CUBLASLT_EPILOGUE_BIAS) sum += static_cast<float*>(cuda::Recorder::host(q.bias))[i];
+      if (q.epilogue & CUBLASLT_EPILOGUE_BIAS)
+        sum += static_cast<float*>(cuda::Recorder::host(q.bias))[i];
       const int form = q.epilogue & ~CUBLASLT_EPILOGUE_BIAS;
-      const auto byte = [&]() -> uint8_t& { return static_cast<uint8_t*>(cuda::Recorder::host(q.aux))[(i + j * q.aux_ld) / 8]; };
-      const auto pre = [&]() -> float& { return static_cast<float*>(cuda::Recorder::host(q.aux))[i + j * q.aux_ld]; };
-      if (form == CUBLASLT_EPILOGUE_RELU_AUX) byte() = static_cast<uint8_t>((byte() & ~(1 << i % 8)) | (sum > 0) << i % 8);
+      const auto byte = [&]() -> uint8_t& {
+        return static_cast<uint8_t*>(cuda::Recorder::host(q.aux))[(i + j * q.aux_ld) / 8];
+      };
+      const auto pre = [&]() -> float& {
+        return static_cast<float*>(cuda::Recorder::host(q.aux))[i + j * q.aux_ld];
+      };
+      if (form == CUBLASLT_EPILOGUE_RELU_AUX)
+        byte() = static_cast<uint8_t>((byte() & ~(1 << i % 8)) | (sum > 0) << i % 8);
       if (form == CUBLASLT_EPILOGUE_GELU_AUX) pre() = sum;
-      if (form == CUBLASLT_EPILOGUE_RELU || form == CUBLASLT_EPILOGUE_RELU_AUX) sum = std::max(sum, 0.f);
-      if (form == CUBLASLT_EPILOGUE_GELU || form == CUBLASLT_EPILOGUE_GELU_AUX) sum = pointwise::GeluTanh{}.forward(sum);
+      if (form == CUBLASLT_EPILOGUE_RELU || form == CUBLASLT_EPILOGUE_RELU_AUX)
+        sum = std::max(sum, 0.f);
+      if (form == CUBLASLT_EPILOGUE_GELU || form == CUBLASLT_EPILOGUE_GELU_AUX)
+        sum = pointwise::GeluTanh{}.forward(sum);
       if (form == CUBLASLT_EPILOGUE_DRELU && !(byte() >> i % 8 & 1)) sum = 0;
       if (form == CUBLASLT_EPILOGUE_DGELU) sum = pointwise::GeluTanh{}.grad(sum, pre());
       at(q.pc, q.c, i, j) = sum;
@@ -78,12 +91,14 @@ void compute(const cuda::Recorder::Matmul& q) {
   for (int64_t j = 0; q.epilogue == CUBLASLT_EPILOGUE_BGRADB && j < q.c.columns; ++j) {
     float& sum = static_cast<float*>(const_cast<void*>(cuda::Recorder::host(q.bias)))[j];
     sum = 0;
-    for (int64_t k = 0; k < inner; ++k) sum += q.transpose_b ? at(q.pb, q.b, j, k) : at(q.pb, q.b, k, j);
+    for (int64_t k = 0; k < inner; ++k)
+      sum += q.transpose_b ? at(q.pb, q.b, j, k) : at(q.pb, q.b, k, j);
   }
 }
 
 void fill_with(const Block& block, uint64_t seed) {
-  const Tensor values = cast(sample_tensor({static_cast<int64_t>(block.bytes / sizeof(float))}, seed), DType::f32);
+  const Tensor values =
+      cast(sample_tensor({static_cast<int64_t>(block.bytes / sizeof(float))}, seed), DType::f32);
   std::copy_n(values.data<float>(), values.numel(), block.host());
 }
 
@@ -92,14 +107,14 @@ TEST(GemmPlans, RowMajorQuestions) {
   cuda::Recorder recorder;
   for (int form = 0; form < 16; ++form) {
     Gemm g{.m = 5,
-           .n = 7,
-           .k = 3,
-           .trans_a = (form & 1) != 0,
-           .trans_b = (form & 2) != 0,
-           .lda = 0,
-           .ldb = 0,
-           .ldc = 9,
-           .accumulate = (form & 4) != 0};
+        .n = 7,
+        .k = 3,
+        .trans_a = (form & 1) != 0,
+        .trans_b = (form & 2) != 0,
+        .lda = 0,
+        .ldb = 0,
+        .ldc = 9,
+        .accumulate = (form & 4) != 0};
     const bool with_bias = (form & 8) != 0;
     g.lda = (g.trans_a ? g.m : g.k) + 1;
     g.ldb = (g.trans_b ? g.k : g.n) + 2;
@@ -113,7 +128,8 @@ TEST(GemmPlans, RowMajorQuestions) {
     ASSERT_EQ(recorder.matmuls().size(), g.accumulate ? 2u : 3u);
     compute(recorder.matmuls().back());
     for (int64_t i = 0; i < g.m * g.ldc; ++i)
-      ASSERT_NEAR(c.host()[i], want[static_cast<size_t>(i)], 1e-5) << "form " << form << ", element " << i;
+      ASSERT_NEAR(c.host()[i], want[static_cast<size_t>(i)], 1e-5)
+          << "form " << form << ", element " << i;
   }
 }
 
@@ -121,12 +137,15 @@ TEST(GemmPlans, OnePlanPerQuestion) {
   cuda::Recorder recorder;
   const Block a(4096), b(4096), c(4096);
   const Gemm g{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 8, .ldc = 8};
-  const auto shifted = [](const Block& block, int elements) { return static_cast<void*>(static_cast<char*>(block.at) + 4 * elements); };
+  const auto shifted = [](const Block& block, int elements) {
+    return static_cast<void*>(static_cast<char*>(block.at) + 4 * elements);
+  };
   const int64_t before = launch_count();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, nullptr, c.at));
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 1);
   EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, nullptr, shifted(c, 1)));
-  EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 2) << "another alignment is another question";
+  EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 2)
+      << "another alignment is another question";
   EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, b.at, c.at));
   set_allow_tf32(true);
   EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, nullptr, c.at));
@@ -134,7 +153,9 @@ TEST(GemmPlans, OnePlanPerQuestion) {
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 4);
   EXPECT_EQ(launch_count() - before, 6);
   ASSERT_EQ(gemm_plan_lines().size(), 4u);
-  EXPECT_EQ(gemm_plan_lines()[0], "cublaslt_gemm f32 -> f32 m 4 n 8 k 16 A B + bias: 3 proposals, number 1 (the first, untimed), 1 launch");
+  EXPECT_EQ(gemm_plan_lines()[0],
+      "cublaslt_gemm f32 -> f32 m 4 n 8 k 16 A B + bias: 3 proposals, number 1 (the first, "
+      "untimed), 1 launch");
 }
 
 TEST(GemmPlans, NothingProposed) {
@@ -142,7 +163,8 @@ TEST(GemmPlans, NothingProposed) {
   recorder.set({.proposals = 0});
   const Block a(4096);
   const int64_t before = launch_count();
-  EXPECT_FALSE(cublaslt_gemm({.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a.at, a.at, nullptr, a.at));
+  EXPECT_FALSE(cublaslt_gemm(
+      {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a.at, a.at, nullptr, a.at));
   EXPECT_EQ(launch_count(), before);
   EXPECT_TRUE(recorder.matmuls().empty());
 }
@@ -152,7 +174,8 @@ TEST(GemmPlans, InAGraph) {
   cuda::Recorder recorder;
   const auto a = std::make_unique<Block>(4096);
   const auto product = [&](int64_t m) {
-    EXPECT_TRUE(cublaslt_gemm({.m = m, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a->at, a->at, nullptr, a->at));
+    EXPECT_TRUE(cublaslt_gemm(
+        {.m = m, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a->at, a->at, nullptr, a->at));
   };
   {
     cuda::GraphBuilder builder(2, true);
@@ -169,8 +192,10 @@ TEST(GemmPlans, InAGraph) {
       builder.wait(1);
       graph = builder.end();
     }
-    EXPECT_EQ(recorder.graphs()[0].names(), (std::vector<std::string>{"cublaslt_gemm", "cublaslt_gemm"}));
-    const std::vector<cuda::Recorder::Matmul> matmuls = recorder.matmuls();  // two plans of two, two nodes
+    EXPECT_EQ(
+        recorder.graphs()[0].names(), (std::vector<std::string>{"cublaslt_gemm", "cublaslt_gemm"}));
+    const std::vector<cuda::Recorder::Matmul> matmuls =
+        recorder.matmuls();  // two plans of two, two nodes
     ASSERT_EQ(matmuls.size(), 6u);
     EXPECT_NE(matmuls[4].workspace, matmuls[5].workspace);
   }
@@ -184,7 +209,8 @@ TEST(GemmPlans, InAGraph) {
   }
 }
 
-// ---- epilogues -------------------------------------------------------------------------------------------------------------------------
+// ---- epilogues
+// -------------------------------------------------------------------------------------------------------------------------
 
 using test::kCuda;
 
@@ -193,7 +219,8 @@ struct Chosen {
   ~Chosen() { set_gemm_choice(GemmChoice::model); }
 };
 
-// The ops and forms for which the library has an epilogue. Values are small whole numbers: sums are exact in every type and order.
+// The ops and forms for which the library has an epilogue. Values are small whole numbers: sums are
+// exact in every type and order.
 struct Case {
   const OpDef* op;
   Attrs attrs;
@@ -208,24 +235,35 @@ Tensor whole(const Shape& shape, uint64_t seed, DType dtype) {
 }
 std::vector<Case> cases(DType dtype) {
   constexpr int64_t kB = 24, kI = 40, kO = 136;
-  const Tensor x = whole({kB, kI}, 1, dtype), weight = whole({kO, kI}, 2, dtype), bias = whole({kO}, 3, DType::f32),
-               dy = whole({kB, kO}, 4, dtype), pre = whole({kB, kI}, 5, dtype), odd = whole({kO - 3, kI}, 2, dtype);
+  const Tensor x = whole({kB, kI}, 1, dtype), weight = whole({kO, kI}, 2, dtype),
+               bias = whole({kO}, 3, DType::f32), dy = whole({kB, kO}, 4, dtype),
+               pre = whole({kB, kI}, 5, dtype), odd = whole({kO - 3, kI}, 2, dtype);
   Tensor mask = Tensor::zeros({kB, relu_mask_row(kI)}, DType::u8);
-  for (int64_t i = 0; i < mask.numel(); ++i) mask.data<uint8_t>()[i] = i % 16 < kI / 8 ? static_cast<uint8_t>(37 * i + 11) : 0;
+  for (int64_t i = 0; i < mask.numel(); ++i)
+    mask.data<uint8_t>()[i] = i % 16 < kI / 8 ? static_cast<uint8_t>(37 * i + 11) : 0;
   const auto forward = [&](Act act, Keep keep) { return LinearActAttrs{act, keep, dtype}; };
   return {{&kLinearOp, LinearAttrs{dtype}, {x, weight, bias}, CUBLASLT_EPILOGUE_BIAS, "bias"},
-          {&kLinearActOp, forward(Act::relu, Keep::nothing), {x, weight, bias}, CUBLASLT_EPILOGUE_RELU_BIAS, "relu"},
-          {&kLinearActOp, forward(Act::relu, Keep::mask), {x, weight, bias}, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, "relu and mask"},
-          {&kLinearActOp, forward(Act::relu, Keep::mask), {x, odd}, CUBLASLT_EPILOGUE_RELU_AUX, "relu and mask, no bias, odd"},
-          {&kLinearActOp, forward(Act::gelu_tanh, Keep::nothing), {x, weight, bias}, CUBLASLT_EPILOGUE_GELU_BIAS, "gelu_tanh"},
-          {&kLinearActOp, forward(Act::gelu_tanh, Keep::pre), {x, weight, bias}, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "gelu_tanh and pre"},
-          {&kLinearActOp, forward(Act::gelu_tanh, Keep::pre), {x, odd}, 0, "gelu_tanh, rows of no eight"},
-          {&kLinearActOp, forward(Act::gelu, Keep::pre), {x, weight, bias}, 0, "gelu by erf"},
-          {&kLinearActOp, forward(Act::silu, Keep::pre), {x, weight, bias}, 0, "silu"},
-          {&kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, mask}, CUBLASLT_EPILOGUE_DRELU, "relu backward"},
-          {&kInputGradActOp, InputGradActAttrs{Act::gelu_tanh}, {dy, weight, pre}, CUBLASLT_EPILOGUE_DGELU, "gelu_tanh backward"},
-          {&kInputGradActOp, InputGradActAttrs{Act::gelu}, {dy, weight, pre}, 0, "gelu backward by erf"},
-          {&kWeightBiasGradOp, {}, {dy, x}, CUBLASLT_EPILOGUE_BGRADB, "bias gradient"}};
+      {&kLinearActOp, forward(Act::relu, Keep::nothing), {x, weight, bias},
+          CUBLASLT_EPILOGUE_RELU_BIAS, "relu"},
+      {&kLinearActOp, forward(Act::relu, Keep::mask), {x, weight, bias},
+          CUBLASLT_EPILOGUE_RELU_AUX_BIAS, "relu and mask"},
+      {&kLinearActOp, forward(Act::relu, Keep::mask), {x, odd}, CUBLASLT_EPILOGUE_RELU_AUX,
+          "relu and mask, no bias, odd"},
+      {&kLinearActOp, forward(Act::gelu_tanh, Keep::nothing), {x, weight, bias},
+          CUBLASLT_EPILOGUE_GELU_BIAS, "gelu_tanh"},
+      {&kLinearActOp, forward(Act::gelu_tanh, Keep::pre), {x, weight, bias},
+          CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "gelu_tanh and pre"},
+      {&kLinearActOp, forward(Act::gelu_tanh, Keep::pre), {x, odd}, 0,
+          "gelu_tanh, rows of no eight"},
+      {&kLinearActOp, forward(Act::gelu, Keep::pre), {x, weight, bias}, 0, "gelu by erf"},
+      {&kLinearActOp, forward(Act::silu, Keep::pre), {x, weight, bias}, 0, "silu"},
+      {&kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, mask}, CUBLASLT_EPILOGUE_DRELU,
+          "relu backward"},
+      {&kInputGradActOp, InputGradActAttrs{Act::gelu_tanh}, {dy, weight, pre},
+          CUBLASLT_EPILOGUE_DGELU, "gelu_tanh backward"},
+      {&kInputGradActOp, InputGradActAttrs{Act::gelu}, {dy, weight, pre}, 0,
+          "gelu backward by erf"},
+      {&kWeightBiasGradOp, {}, {dy, x}, CUBLASLT_EPILOGUE_BGRADB, "bias gradient"}};
 }
 Tensors on_cuda(const Tensors& in) {
   Tensors out;
@@ -237,7 +275,9 @@ void expect_same(const Case& c, const Tensor& got, const Tensor& want, double to
   if (want.dtype() != DType::u8) {
     const Tensor a = cast(got.to(kCpu), DType::f64), b = cast(want.to(kCpu), DType::f64);
     for (int64_t i = 0; i < a.numel(); ++i)
-      ASSERT_NEAR(a.data<double>()[i], b.data<double>()[i], tolerance * (1 + std::abs(b.data<double>()[i]))) << "element " << i;
+      ASSERT_NEAR(
+          a.data<double>()[i], b.data<double>()[i], tolerance * (1 + std::abs(b.data<double>()[i])))
+          << "element " << i;
     return;
   }
   const Tensor a = got.to(kCpu), b = want.to(kCpu);
@@ -245,19 +285,22 @@ void expect_same(const Case& c, const Tensor& got, const Tensor& want, double to
   for (int64_t row = 0; row < a.size(0); ++row) {
     for (int64_t i = 0; i < cols; ++i) {
       const int64_t byte = row * relu_mask_row(cols) + i / 8;
-      ASSERT_EQ(a.data<uint8_t>()[byte] >> i % 8 & 1, b.data<uint8_t>()[byte] >> i % 8 & 1) << "row " << row << ", feature " << i;
+      ASSERT_EQ(a.data<uint8_t>()[byte] >> i % 8 & 1, b.data<uint8_t>()[byte] >> i % 8 & 1)
+          << "row " << row << ", feature " << i;
     }
   }
 }
 
-// What is asked, computed by the library's own definition, is what the CPU gives: pointers, leading dimensions, types, layouts.
+// What is asked, computed by the library's own definition, is what the CPU gives: pointers, leading
+// dimensions, types, layouts.
 TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
   cuda::Recorder recorder;
   const Chosen chosen(GemmChoice::library);
   for (const Case& c : cases(DType::f32)) {
     SCOPED_TRACE(c.what);
     recorder.clear_log();
-    const Tensors in = on_cuda(c.in), got = apply(*c.op, in, c.attrs), want = apply(*c.op, c.in, c.attrs);
+    const Tensors in = on_cuda(c.in), got = apply(*c.op, in, c.attrs),
+                  want = apply(*c.op, c.in, c.attrs);
     ASSERT_EQ(recorder.matmuls().empty(), c.epilogue == 0);
     if (c.epilogue == 0) continue;
     const cuda::Recorder::Matmul q = recorder.matmuls().back();
@@ -269,7 +312,8 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
     compute(q);
     for (size_t i = 0; i < got.size(); ++i) expect_same(c, got[i], want[i], 1e-5);
   }
-  for (const Case& c : cases(DType::bf16)) {  // bf16 from bf16, but f32 gradients of parameters; biases are f32
+  for (const Case& c :
+      cases(DType::bf16)) {  // bf16 from bf16, but f32 gradients of parameters; biases are f32
     SCOPED_TRACE(c.what);
     recorder.clear_log();
     const Tensors in = on_cuda(c.in), got = apply(*c.op, in, c.attrs);
@@ -288,7 +332,9 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
 }
 
 struct Heard final : LaunchHook {
-  void before(DeviceCall& call) noexcept override { launches.push_back(call.work == DeviceWork::kernel ? call.launches : -1); }
+  void before(DeviceCall& call) noexcept override {
+    launches.push_back(call.work == DeviceWork::kernel ? call.launches : -1);
+  }
   void after(DeviceCall&) noexcept override {}
   void memory(const void*, int64_t) noexcept override {}
   std::vector<int> launches;
@@ -302,7 +348,8 @@ std::pair<std::string, int> maker(const cuda::Recorder& recorder, const Case& c)
   apply(*c.op, in, c.attrs);
   g_launch_hook = nullptr;
   const std::string kernel = recorder.executed().back();
-  return {kernel.substr(0, kernel.find("_ffma")), heard.launches.empty() ? -1 : heard.launches.back()};
+  return {
+      kernel.substr(0, kernel.find("_ffma")), heard.launches.empty() ? -1 : heard.launches.back()};
 }
 using Made = std::pair<std::string, int>;
 
@@ -311,7 +358,8 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
   const std::vector<Case> all = cases(DType::f32);
   const Case &bias = all[0], &relu = all[2], &gradient = all[12];
   EXPECT_EQ(maker(recorder, bias), Made("cublaslt_gemm", 1));
-  EXPECT_EQ(maker(recorder, relu), Made("linear_act", 1)) << "one launch each: nobody asked the library";
+  EXPECT_EQ(maker(recorder, relu), Made("linear_act", 1))
+      << "one launch each: nobody asked the library";
   EXPECT_EQ(gemm_plan_lines().size(), 1u);
   {
     const Chosen chosen(GemmChoice::measured);  // the own kernels take 2 us here
@@ -319,7 +367,8 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
     EXPECT_EQ(maker(recorder, relu), Made("cublaslt_gemm", 1));
     recorder.set({.gemm_ns = 2500});
     EXPECT_EQ(maker(recorder, gradient), Made("weight_bias_grad", 1));
-    const int64_t asked = recorder.count("cublasLtMatmulAlgoGetHeuristic"), counted = recorder.count("cudaGraphGetNodes");
+    const int64_t asked = recorder.count("cublasLtMatmulAlgoGetHeuristic"),
+                  counted = recorder.count("cudaGraphGetNodes");
     EXPECT_EQ(maker(recorder, relu), Made("cublaslt_gemm", 1));
     EXPECT_EQ(maker(recorder, gradient), Made("weight_bias_grad", 1));
     EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), asked) << "once per plan";
@@ -329,17 +378,20 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
   const std::vector<std::string> lines = gemm_plan_lines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0],
-            "cublaslt_gemm f32 -> f32 m 136 n 40 k 24 A^T B, bias gradient: 3 proposals, own kernel (the fastest), 1 launch 2.5 us, 1 "
-            "launch 2.5 us, "
-            "1 launch 2.5 us, own kernel 2 us");
+      "cublaslt_gemm f32 -> f32 m 136 n 40 k 24 A^T B, bias gradient: 3 proposals, own kernel (the "
+      "fastest), 1 launch 2.5 us, 1 "
+      "launch 2.5 us, "
+      "1 launch 2.5 us, own kernel 2 us");
   EXPECT_TRUE(
-      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 136 k 40 A B^T + bias, relu and mask: 3 proposals, number 1 (the fastest), "))
+      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 136 k 40 A B^T + bias, relu and mask: "
+                           "3 proposals, number 1 (the fastest), "))
       << lines[1];
   const Chosen own(GemmChoice::own);
   EXPECT_EQ(maker(recorder, bias), Made("linear", 1));
 }
 
-// An op that counts as one launch is never two kernels of the library's; a product of its own may be, and says so.
+// An op that counts as one launch is never two kernels of the library's; a product of its own may
+// be, and says so.
 TEST(GemmEpilogues, AsManyKernelsAsAreCounted) {
   cuda::Recorder recorder;
   recorder.set({.gemm_kernels = 2});
@@ -365,7 +417,8 @@ TEST(GemmPlans, EveryCallFailsInTurn) {
   const Case c = cases(DType::f32)[2];
   const auto scenario = [&] {
     const Block a(4096);
-    EXPECT_TRUE(cublaslt_gemm({.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a.at, a.at, a.at, a.at));
+    EXPECT_TRUE(cublaslt_gemm(
+        {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a.at, a.at, a.at, a.at));
     const Chosen chosen(GemmChoice::measured);
     apply(*c.op, on_cuda(c.in), c.attrs);
     cuda::synchronize();
@@ -374,12 +427,16 @@ TEST(GemmPlans, EveryCallFailsInTurn) {
   scenario();
   ASSERT_TRUE(recorder.leaks().empty());
   const std::vector<std::string> calls = recorder.calls();
-  // From the run before a counted capture to the question how many nodes it has, a failure means that nobody knows.
+  // From the run before a counted capture to the question how many nodes it has, a failure means
+  // that nobody knows.
   std::vector<bool> in_a_count(calls.size());
   for (size_t n = 0, begin = 0; n + 2 < calls.size(); ++n) {
-    if (calls[n] == "cublasLtMatmulAlgoGetHeuristic" || calls[n].find("Destroy") != std::string::npos) begin = n + 1;
+    if (calls[n] == "cublasLtMatmulAlgoGetHeuristic" ||
+        calls[n].find("Destroy") != std::string::npos)
+      begin = n + 1;
     if (calls[n] == "cudaStreamEndCapture" && calls[n + 2] == "cudaGraphDestroy")
-      std::fill(in_a_count.begin() + static_cast<int64_t>(begin), in_a_count.begin() + static_cast<int64_t>(n) + 2, true);
+      std::fill(in_a_count.begin() + static_cast<int64_t>(begin),
+          in_a_count.begin() + static_cast<int64_t>(n) + 2, true);
   }
   for (size_t n = 0; n < calls.size(); ++n) {
     recorder.fail_any(static_cast<int64_t>(n) + 1);
@@ -392,9 +449,11 @@ TEST(GemmPlans, EveryCallFailsInTurn) {
     const bool clean = recorder.leaks().empty();
     const std::string failed = recorder.failed();
     EXPECT_TRUE(clean) << failed;
-    const bool told = failed.find("Destroy") == std::string::npos && failed.find("Free") == std::string::npos &&
-                      failed != "cudaGetLastError" && !in_a_count[n];
-    EXPECT_EQ(message.find(failed + " says ") != std::string::npos, told) << "call " << n << ", " << failed << ": " << message;
+    const bool told = failed.find("Destroy") == std::string::npos &&
+                      failed.find("Free") == std::string::npos && failed != "cudaGetLastError" &&
+                      !in_a_count[n];
+    EXPECT_EQ(message.find(failed + " says ") != std::string::npos, told)
+        << "call " << n << ", " << failed << ": " << message;
   }
 }
 
@@ -407,7 +466,8 @@ class GemmEpiloguesGpu : public testing::Test {
     }
   }
 };
-// Each epilogue that this library offers against the own kernel; which are offered is a property of the test's report.
+// Each epilogue that this library offers against the own kernel; which are offered is a property of
+// the test's report.
 TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Case& c : cases(dtype)) {
@@ -425,7 +485,8 @@ TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
       RecordProperty(cat(name_of(dtype), " ", c.what), offered ? "offered" : "not offered");
       EXPECT_LE(offered, c.epilogue != 0);
       const bool gelu = std::string_view(c.what).starts_with("gelu");  // their tanh is another
-      for (size_t i = 0; i < by_own.size(); ++i) expect_same(c, by_library[i], by_own[i], !gelu ? 0 : dtype == DType::f32 ? 1e-3 : 2e-2);
+      for (size_t i = 0; i < by_own.size(); ++i)
+        expect_same(c, by_library[i], by_own[i], !gelu ? 0 : dtype == DType::f32 ? 1e-3 : 2e-2);
     }
   }
 }
@@ -435,17 +496,20 @@ TEST(CudnnSoftmax, AsksTheLibrary) {
   cuda::Recorder recorder;
   {
     const Device device{Device::Type::cuda, 0};
-    const Tensor x = Tensor::empty({6, 10}, DType::f32, device), dy = Tensor::empty({6, 10}, DType::f32, device);
+    const Tensor x = Tensor::empty({6, 10}, DType::f32, device),
+                 dy = Tensor::empty({6, 10}, DType::f32, device);
     Tensors out{Tensor::empty({6, 10}, DType::f32, device)};
     const Tensors forward{x}, backward{dy, x};
     const Attrs none{};
-    const Call call{kLogSoftmaxOp, forward, out, none}, back{kLogSoftmaxBackwardOp, backward, out, none};
+    const Call call{kLogSoftmaxOp, forward, out, none},
+        back{kLogSoftmaxBackwardOp, backward, out, none};
     EXPECT_FALSE(cudnn_softmax(call, true)) << "off by default";
     use_cudnn_softmax(true);
     EXPECT_TRUE(cudnn_softmax(call, true));
     EXPECT_TRUE(cudnn_softmax_backward(back, true));
     use_cudnn_softmax(false);
-    EXPECT_EQ(recorder.executed(), (std::vector<std::string>{"cudnn_softmax", "cudnn_softmax_backward"}));
+    EXPECT_EQ(
+        recorder.executed(), (std::vector<std::string>{"cudnn_softmax", "cudnn_softmax_backward"}));
   }
   EXPECT_TRUE(recorder.leaks().empty());
 }

@@ -1,5 +1,5 @@
-// A kernel without its run on the emulator does not exist: those that nvcc compiled, by the PTX that the build keeps, against those that
-// the samples of all ops start.
+// A kernel without its run on the emulator does not exist: those that nvcc compiled, by the PTX
+// that the build keeps, against those that the samples of all ops start.
 #include <gtest/gtest.h>
 
 #include <cxxabi.h>
@@ -19,19 +19,19 @@
 namespace sinter {
 namespace {
 
-// One spelling for what g++ writes ("const long int", "Lies::either") and what a symbol says ("long const", "(Lies)2").
+// One spelling for what g++ writes ("const long int", "Lies::either") and what a symbol says ("long
+// const", "(Lies)2").
 std::string normalised(std::string name) {
   static const std::pair<std::regex, const char*> kRules[] = {
-      {std::regex(R"(Lies::along_k\b)"), "0"},  // other enumerators as template arguments want a line each
-      {std::regex(R"(Lies::along_outer\b)"), "1"},
-      {std::regex(R"(Lies::either\b)"), "2"},
+      {std::regex(R"(Lies::along_k\b)"),
+          "0"},  // other enumerators as template arguments want a line each
+      {std::regex(R"(Lies::along_outer\b)"), "1"}, {std::regex(R"(Lies::either\b)"), "2"},
       {std::regex(R"(\b(long|short) unsigned int\b)"), "unsigned $1"},
-      {std::regex(R"(\b(long|short) int\b)"), "$1"},
-      {std::regex(R"(\w+::|\bconst\b)"), ""},
+      {std::regex(R"(\b(long|short) int\b)"), "$1"}, {std::regex(R"(\w+::|\bconst\b)"), ""},
       {std::regex(R"(\([\w ]+\)(?=-?\d))"), ""},  // the type of a number
-      {std::regex(R"(\b(\d+)[uUlL]+\b)"), "$1"},
-      {std::regex(" "), ""}};
-  for (const auto& [pattern, replacement] : kRules) name = std::regex_replace(name, pattern, replacement);
+      {std::regex(R"(\b(\d+)[uUlL]+\b)"), "$1"}, {std::regex(" "), ""}};
+  for (const auto& [pattern, replacement] : kRules)
+    name = std::regex_replace(name, pattern, replacement);
   return name;
 }
 
@@ -44,7 +44,8 @@ std::string any_type(const std::string& name) {
 // "void sinter::on_cuda::glu<float, 4>(sinter::on_cuda::In<float>, ..)" -> "glu<float,4>"
 std::string kernel_of_symbol(const std::string& symbol) {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
   std::string name = text ? text.get() : symbol;
   if (name.starts_with("void ")) name.erase(0, 5);
   int depth = 0;
@@ -61,12 +62,14 @@ std::set<std::string> compiled_kernels() {
   const std::filesystem::path root = SINTER_BIN_DIR "/../ptx";
   if (!std::filesystem::exists(root / "ops")) return names;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "ops")) {
-    if (entry.path().extension() != ".ptx" || !std::filesystem::exists(SINTER_SOURCE_DIR / relative(entry.path().parent_path(), root)))
+    if (entry.path().extension() != ".ptx" ||
+        !std::filesystem::exists(SINTER_SOURCE_DIR / relative(entry.path().parent_path(), root)))
       continue;
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);) {
       const size_t at = line.find(".entry ");
-      if (at != std::string::npos) names.insert(kernel_of_symbol(line.substr(at + 7, line.find('(') - at - 7)));
+      if (at != std::string::npos)
+        names.insert(kernel_of_symbol(line.substr(at + 7, line.find('(') - at - 7)));
     }
   }
   return names;
@@ -77,8 +80,7 @@ template <class F>
 void attempt(F&& f) {
   try {
     f();
-  } catch (const Error&) {
-  }
+  } catch (const Error&) {}
 }
 
 // A sample in one type, dense, spread out and off alignment.
@@ -109,10 +111,16 @@ void run_backward(const OpDef& op, const Sample& sample, DType dtype) {
 
 TEST(KernelListSimt, NamesOfBothCompilersMeet) {
   const char* want = "f<2,4,-1,unsignedchar,long,unsignedlong,G<float>>";
-  EXPECT_EQ(normalised("f<Lies::either, 4u, -1, unsigned char, long int, long unsigned int, a::G<const float>>"), want);
-  EXPECT_EQ(normalised("f<(a::Lies)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned long, a::G<float const>>"), want);
-  EXPECT_EQ(kernel_of_symbol("_ZN6sinter7on_cuda14accumulate_vecIfNS_4bf16EEEvlNS0_5InOutIT_EENS0_2InIT0_EE"),
-            "accumulate_vec<float,bf16>");
+  EXPECT_EQ(
+      normalised(
+          "f<Lies::either, 4u, -1, unsigned char, long int, long unsigned int, a::G<const float>>"),
+      want);
+  EXPECT_EQ(normalised("f<(a::Lies)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned "
+                       "long, a::G<float const>>"),
+      want);
+  EXPECT_EQ(kernel_of_symbol(
+                "_ZN6sinter7on_cuda14accumulate_vecIfNS_4bf16EEEvlNS0_5InOutIT_EENS0_2InIT0_EE"),
+      "accumulate_vec<float,bf16>");
 }
 
 TEST(KernelListSimt, EveryCompiledKernelRuns) {
@@ -123,21 +131,27 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
     set_allow_tf32(true);
     run_sample(op, sample, DType::f32);
     set_allow_tf32(false);
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8}) run_sample(op, sample, dtype);
+    for (const DType dtype :
+        {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
+      run_sample(op, sample, dtype);
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) run_backward(op, sample, dtype);
   });
-  const Tensors many(130, Tensor::ones({3}, DType::f32, kSimt));  // more gradients than one table holds: norm and scaling apart
+  const Tensors many(
+      130, Tensor::ones({3}, DType::f32,
+               kSimt));  // more gradients than one table holds: norm and scaling apart
   apply(kClipNormOp, many, ClipAttrs{1});
   synchronize(kSimt);
   std::set<std::string> ran, ran_shapes;
-  for (const LaunchShape& launch : log.launches()) ran.insert(normalised(std::string(launch.kernel)));
+  for (const LaunchShape& launch : log.launches())
+    ran.insert(normalised(std::string(launch.kernel)));
   for (const std::string& name : ran) {
     EXPECT_TRUE(compiled.contains(name)) << name << " ran on simt, and is not in the PTX";
     ran_shapes.insert(any_type(name));
   }
   for (const std::string& name : compiled) {
     if (ran_shapes.insert(any_type(name)).second)
-      ADD_FAILURE() << name << " was compiled by nvcc, and no sample of an op runs it on simt, in any type";
+      ADD_FAILURE() << name
+                    << " was compiled by nvcc, and no sample of an op runs it on simt, in any type";
   }
 }
 

@@ -12,7 +12,8 @@ namespace {
 using test::message_of;
 
 TEST(Linear, KnownValues) {
-  const Tensor x = Tensor::from({1, 2, 3, 4}, {2, 2}), w = Tensor::from({1, 0, 0, 1, 1, -1}, {3, 2}), b = Tensor::from({10, 20, 30}, {3});
+  const Tensor x = Tensor::from({1, 2, 3, 4}, {2, 2}),
+               w = Tensor::from({1, 0, 0, 1, 1, -1}, {3, 2}), b = Tensor::from({10, 20, 30}, {3});
   EXPECT_EQ(linear(x, w, b).to_vector<float>(), (std::vector<float>{11, 22, 29, 13, 24, 29}));
   EXPECT_EQ(linear(x, w).to_vector<float>(), (std::vector<float>{1, 2, -1, 3, 4, -1}));
 }
@@ -24,25 +25,28 @@ TEST(Linear, MoreAndFewerDimsAreFlattened) {
     Shape wanted = shape;
     wanted[-1] = 4;
     EXPECT_EQ(y.shape(), wanted);
-    EXPECT_EQ(y.to_vector<double>(), linear(reshape(x, {shape.numel() / 3, 3}), w, b).to_vector<double>());
+    EXPECT_EQ(y.to_vector<double>(),
+        linear(reshape(x, {shape.numel() / 3, 3}), w, b).to_vector<double>());
   }
 }
 
 TEST(Linear, MessageNamesOperandsRuleAndHint) {
   EXPECT_EQ(message_of([] {
-              linear(Tensor::zeros({64, 784}), Tensor::zeros({256, 512}));
-            }),
-            "linear: input features differ: x is f32[64, 784] cpu, weight is f32[256, 512] cpu; x.shape[1] is 784, weight.shape[1] is 512");
-  EXPECT_EQ(
-      message_of([] {
-        linear(Tensor::zeros({64, 28, 28}), Tensor::zeros({256, 784}));
-      }),
-      "linear: input features differ: x is f32[64, 28, 28] cpu, weight is f32[256, 784] cpu; x.shape[2] is 28, weight.shape[1] is 784\n"
+    linear(Tensor::zeros({64, 784}), Tensor::zeros({256, 512}));
+  }),
+      "linear: input features differ: x is f32[64, 784] cpu, weight is f32[256, 512] cpu; "
+      "x.shape[1] is 784, weight.shape[1] is 512");
+  EXPECT_EQ(message_of([] {
+    linear(Tensor::zeros({64, 28, 28}), Tensor::zeros({256, 784}));
+  }),
+      "linear: input features differ: x is f32[64, 28, 28] cpu, weight is f32[256, 784] cpu; "
+      "x.shape[2] is 28, weight.shape[1] is 784\n"
       "    hint: flatten(x) gives f32[64, 784]");
   EXPECT_EQ(message_of([] {
-              linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({3}));
-            }),
-            "linear: bias does not fit: weight is f32[4, 3] cpu, bias is f32[3] cpu; bias.shape[0] is 3, weight.shape[0] is 4");
+    linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({3}));
+  }),
+      "linear: bias does not fit: weight is f32[4, 3] cpu, bias is f32[3] cpu; bias.shape[0] is 3, "
+      "weight.shape[0] is 4");
 }
 
 TEST(Linear, OnlyWantedGradientsAreMade) {
@@ -50,11 +54,14 @@ TEST(Linear, OnlyWantedGradientsAreMade) {
     std::string text;
     Names() { Context::current().recorders.push_back(this); }
     ~Names() override { std::erase(Context::current().recorders, this); }
-    void record(const Call& call) override { text += call.op.view ? "" : cat(call.op.text(), "(", name_of(call.role), ") "); }
+    void record(const Call& call) override {
+      text += call.op.view ? "" : cat(call.op.text(), "(", name_of(call.role), ") ");
+    }
   };
   Tensor x = sample_tensor({3, 4}, 1), w = sample_tensor({2, 4}, 2), b = sample_tensor({2}, 3);
   const auto ops = [&](bool dx, bool dw, bool db) {
-    x = detach(x).set_requires_grad(dx), w = detach(w).set_requires_grad(dw), b = detach(b).set_requires_grad(db);
+    x = detach(x).set_requires_grad(dx), w = detach(w).set_requires_grad(dw),
+    b = detach(b).set_requires_grad(db);
     const Tensor y = linear(x, w, b);
     const Names names;
     backward(y, {.gradient = sample_tensor({3, 2}, 4)});
@@ -65,9 +72,11 @@ TEST(Linear, OnlyWantedGradientsAreMade) {
   EXPECT_EQ(ops(true, true, true), "matmul(wgrad) sum_rows(bgrad) matmul(dgrad) ");
 }
 
-// bf16 operands, f32 logits: the master weight's gradient is f32 and within bf16's rounding of the exact one.
+// bf16 operands, f32 logits: the master weight's gradient is f32 and within bf16's rounding of the
+// exact one.
 TEST(Linear, LowPrecisionOperandsWithF32Logits) {
-  Tensor weight = cast(sample_tensor({5, 24}, 1), DType::f32), bias = cast(sample_tensor({5}, 2), DType::f32);
+  Tensor weight = cast(sample_tensor({5, 24}, 1), DType::f32),
+         bias = cast(sample_tensor({5}, 2), DType::f32);
   weight.autograd().low = cast(weight, DType::bf16);
   weight.set_requires_grad(true), bias.set_requires_grad(true);
   const Tensor x = cast(sample_tensor({9, 24}, 3), DType::bf16), labels = sample_labels(9, 5, 4);
@@ -81,8 +90,10 @@ TEST(Linear, LowPrecisionOperandsWithF32Logits) {
   backward(cross_entropy(linear(cast(x, DType::f64), exact, exact_bias), labels));
   const auto got = weight.grad().to_vector<double>(), wanted = exact.grad().to_vector<double>();
   for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_NEAR(got[i], wanted[i], 0x1p-8) << i;  // dz, at most 1/9 a row, is rounded to bf16: 9 * 2 * 2^-9 / 9
-  const auto got_bias = bias.grad().to_vector<double>(), wanted_bias = exact_bias.grad().to_vector<double>();
+    EXPECT_NEAR(got[i], wanted[i], 0x1p-8)
+        << i;  // dz, at most 1/9 a row, is rounded to bf16: 9 * 2 * 2^-9 / 9
+  const auto got_bias = bias.grad().to_vector<double>(),
+             wanted_bias = exact_bias.grad().to_vector<double>();
   for (size_t i = 0; i < got_bias.size(); ++i) EXPECT_NEAR(got_bias[i], wanted_bias[i], 1e-5) << i;
 }
 
@@ -94,16 +105,19 @@ TEST(Matmul, TransposedViewsOfAnyLeadingDimension) {
   EXPECT_EQ(matmul(transpose(a), other, true).to_vector<double>(), wanted);
   EXPECT_EQ(matmul(a, transpose(other), false, true).to_vector<double>(), wanted);
   EXPECT_EQ(message_of([&] { matmul(a, other, false, true); }),
-            "matmul: inner sizes differ: a is f64[3, 4] cpu, b is f64[4, 6] cpu, b transposed; a.shape[1] is 4, b.shape[1] is 6\n    hint: "
-            "trans_b = false");
+      "matmul: inner sizes differ: a is f64[3, 4] cpu, b is f64[4, 6] cpu, b transposed; "
+      "a.shape[1] is 4, b.shape[1] is 6\n    hint: "
+      "trans_b = false");
 }
 
 TEST(SumRows, ErrorStaysWithinTheSquareRootOfTheRows) {
   for (const int64_t rows : {5, 128, 1000, 4099}) {
     const Tensor x = cast(sample_tensor({rows, 37}, 1), DType::f32);
-    const auto got = sum_rows(x).to_vector<double>(), wanted = sum_rows(cast(x, DType::f64)).to_vector<double>();
+    const auto got = sum_rows(x).to_vector<double>(),
+               wanted = sum_rows(cast(x, DType::f64)).to_vector<double>();
     const auto magnitude = sum_rows(abs(cast(x, DType::f64))).to_vector<double>();
-    for (size_t c = 0; c < got.size(); ++c) EXPECT_NEAR(got[c], wanted[c], 4 * std::sqrt(rows) * 0x1p-24 * magnitude[c]);
+    for (size_t c = 0; c < got.size(); ++c)
+      EXPECT_NEAR(got[c], wanted[c], 4 * std::sqrt(rows) * 0x1p-24 * magnitude[c]);
   }
 }
 

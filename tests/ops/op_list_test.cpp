@@ -1,5 +1,6 @@
-// What every op must do, by loops over all_ops() and their samples: gradients, element types, refusals, costs, strides; and the list.
-// Values, bytes and strides of fused ops (those with a reference) are compared with their references in fused_ops_test.cpp.
+// What every op must do, by loops over all_ops() and their samples: gradients, element types,
+// refusals, costs, strides; and the list. Values, bytes and strides of fused ops (those with a
+// reference) are compared with their references in fused_ops_test.cpp.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,7 +32,8 @@ Tensors with_dtype(const Tensors& in, DType dtype) {
   Tensors out;
   for (const Tensor& t : in) {
     out.push_back(t.defined() && t.dtype() == DType::f64 ? cast(t, dtype) : t);
-    if (t.defined() && t.has_autograd() && t.autograd().low.defined()) out.back().autograd().low = t.autograd().low;
+    if (t.defined() && t.has_autograd() && t.autograd().low.defined())
+      out.back().autograd().low = t.autograd().low;
   }
   return out;
 }
@@ -59,22 +61,25 @@ TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
     EXPECT_LE(op->min_inputs, op->max_inputs);
     ASSERT_TRUE(op->samples);
     const std::vector<Sample> samples = op->samples();
-    EXPECT_TRUE(std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.bad; }) || op->name == kCopyOp.name ||
-                op->name == kCastOp.name || op->name == kDetachOp.name ||
-                op->text() == "merge_linear" /* its rules are linear's */);  // these take everything
+    EXPECT_TRUE(
+        std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.bad; }) ||
+        op->name == kCopyOp.name || op->name == kCastOp.name || op->name == kDetachOp.name ||
+        op->text() == "merge_linear" /* its rules are linear's */);  // these take everything
   }
   EXPECT_EQ(find_op("no_such_op"), nullptr);
 }
 
 TEST(OpList, EveryOpOfAFileIsListed) {
   int found = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(SINTER_SOURCE_DIR "/ops")) {
+  for (const auto& entry :
+      std::filesystem::recursive_directory_iterator(SINTER_SOURCE_DIR "/ops")) {
     if (entry.path().extension() != ".cpp") continue;
     std::ifstream file(entry.path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     static const std::regex kName(R"re(\.name = "([a-z0-9_]+)")re");
     for (std::sregex_iterator it(text.begin(), text.end(), kName), end; it != end; ++it, ++found) {
-      EXPECT_TRUE(find_op((*it)[1].str())) << entry.path() << " defines " << (*it)[1] << ", which is not in ops/all_ops.cpp";
+      EXPECT_TRUE(find_op((*it)[1].str()))
+          << entry.path() << " defines " << (*it)[1] << ", which is not in ops/all_ops.cpp";
     }
   }
   EXPECT_GE(found, 33);
@@ -86,25 +91,30 @@ TEST(OpList, Gradients) {
     for (Tensor& t : sample.in) {
       if (t.defined() && t.dtype() == DType::f64) t.set_requires_grad(true);
     }
-    const GradcheckResult result = gradcheck([&](const std::vector<Tensor>& in) { return apply(op, in, sample.attrs); }, sample.in);
+    const GradcheckResult result = gradcheck(
+        [&](const std::vector<Tensor>& in) { return apply(op, in, sample.attrs); }, sample.in);
     EXPECT_TRUE(result.ok) << result.message;
   });
 }
 
-// The same op on inputs rounded to the type, against f64. Rounding of the output: half a unit, 2^-24 (bf16 2^-8). Sums in samples have at
-// most 64 terms, whose roundings in f32 add at most 64 * 2^-24 of the sum of magnitudes, here at most 4 times the largest result.
+// The same op on inputs rounded to the type, against f64. Rounding of the output: half a unit,
+// 2^-24 (bf16 2^-8). Sums in samples have at most 64 terms, whose roundings in f32 add at most 64 *
+// 2^-24 of the sum of magnitudes, here at most 4 times the largest result.
 TEST(OpList, OtherElementTypesAgreeWithF64) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for_each_sample(false, [&](const OpDef& op, Sample& sample) {
       if (op.reference) return;
-      if (dtype == DType::bf16 && (op.name == kSgdUpdateOp.name || op.name == kAdamUpdateOp.name)) return;  // refused, see their samples
+      if (dtype == DType::bf16 && (op.name == kSgdUpdateOp.name || op.name == kAdamUpdateOp.name))
+        return;  // refused, see their samples
       SCOPED_TRACE(name_of(dtype));
       Attrs attrs = sample.attrs;
       attrs.parse("out", name_of(dtype));
       Tensors in = with_dtype(sample.in, dtype), exact = with_dtype(in, dtype);
       for (size_t i = 0; i < in.size(); ++i) {
-        if (sample.in[i].defined() && sample.in[i].dtype() == DType::f64) exact[i] = cast(in[i], DType::f64);
-        if (sample.in[i].defined() && op.writes_input(i, in.size()) && exact[i].is_same(in[i])) exact[i] = copy(in[i]);
+        if (sample.in[i].defined() && sample.in[i].dtype() == DType::f64)
+          exact[i] = cast(in[i], DType::f64);
+        if (sample.in[i].defined() && op.writes_input(i, in.size()) && exact[i].is_same(in[i]))
+          exact[i] = copy(in[i]);
         if (in[i].defined() && in[i].has_autograd()) exact[i].autograd().low = in[i].autograd().low;
       }
       const auto wanted = results(op, exact, sample.attrs), got = results(op, in, attrs);
@@ -112,9 +122,11 @@ TEST(OpList, OtherElementTypesAgreeWithF64) {
       for (size_t o = 0; o < got.size(); ++o) {
         double largest = 1;
         for (const double v : wanted[o]) largest = std::max(largest, std::abs(v));
-        const double tolerance = largest * (dtype == DType::f32 ? 260 * 0x1p-24 : 260 * 0x1p-24 + 0x1p-8);
+        const double tolerance =
+            largest * (dtype == DType::f32 ? 260 * 0x1p-24 : 260 * 0x1p-24 + 0x1p-8);
         ASSERT_EQ(got[o].size(), wanted[o].size());
-        for (size_t i = 0; i < got[o].size(); ++i) ASSERT_NEAR(got[o][i], wanted[o][i], tolerance) << "output " << o << " at " << i;
+        for (size_t i = 0; i < got[o].size(); ++i)
+          ASSERT_NEAR(got[o][i], wanted[o][i], tolerance) << "output " << o << " at " << i;
       }
     });
   }
@@ -126,10 +138,14 @@ TEST(OpList, BadInputsAreRefusedWithNameAndNumbers) {
       apply(op, sample.in, sample.attrs);
       ADD_FAILURE() << "not refused";
     } catch (const Error& error) {
-      EXPECT_TRUE(error.kind() == Error::Kind::shape || error.kind() == Error::Kind::dtype) << error.what();
+      EXPECT_TRUE(error.kind() == Error::Kind::shape || error.kind() == Error::Kind::dtype)
+          << error.what();
       EXPECT_TRUE(error.message().starts_with(cat(op.text(), ": "))) << error.what();
-      bool numbers = error.message().find("no such dim") != std::string::npos || error.message().find("inputs given") != std::string::npos;
-      for (const Tensor& t : sample.in) numbers = numbers || (t.defined() && error.message().find(t.shape().str()) != std::string::npos);
+      bool numbers = error.message().find("no such dim") != std::string::npos ||
+                     error.message().find("inputs given") != std::string::npos;
+      for (const Tensor& t : sample.in)
+        numbers =
+            numbers || (t.defined() && error.message().find(t.shape().str()) != std::string::npos);
       EXPECT_TRUE(numbers) << error.what();
       EXPECT_NE(error.message().find(';'), std::string::npos) << "no rule in: " << error.what();
     }
@@ -150,13 +166,15 @@ TEST(OpList, TooManyInputsAreRefused) {
 }
 
 TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
-  // What these do not read as a whole, or what is no data of the step, is written at each cost function.
-  const std::set<std::string_view> special{"nll",     "nll_backward", "mse_backward", "gather_rows", "gather_batch",
-                                           "dropout", "sgd_update",   "adam_update",  "relu",
-                                           "relu_backward"};
+  // What these do not read as a whole, or what is no data of the step, is written at each cost
+  // function.
+  const std::set<std::string_view> special{"nll", "nll_backward", "mse_backward", "gather_rows",
+      "gather_batch", "dropout", "sgd_update", "adam_update", "relu", "relu_backward"};
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view) return;
-    if (!op.cpu) sample.in = with_dtype(sample.in, DType::f32), sample.attrs.parse("out", "f32");  // f64 is for the CPU
+    if (!op.cpu)
+      sample.in = with_dtype(sample.in, DType::f32),
+      sample.attrs.parse("out", "f32");  // f64 is for the CPU
     Tensors out = op.infer(sample.in, sample.attrs);
     const Cost cost = op.cost(sample.in, out, sample.attrs);
     EXPECT_GE(cost.flops, 0);
@@ -173,7 +191,8 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
 TEST(OpList, StridesDoNotMatter) {
   for_each_sample(false, [](const OpDef& op, Sample& sample) {
     if (op.reference) return;
-    if (op.name == kReshapeOp.name || op.name == kLowPrecisionOp.name || op.in_place()) return;  // see views_test; in place wants dense
+    if (op.name == kReshapeOp.name || op.name == kLowPrecisionOp.name || op.in_place())
+      return;  // see views_test; in place wants dense
     const auto wanted = results(op, sample.in, sample.attrs);
     for (size_t i = 0; i < sample.in.size(); ++i) {
       const Tensor dense = sample.in[i];
@@ -186,7 +205,8 @@ TEST(OpList, StridesDoNotMatter) {
         // A product may take another path of the library; the rest has to agree to the bit.
         const double tolerance = op.name == kLinearOp.name || op.name == kMatmulOp.name ? 1e-12 : 0;
         ASSERT_EQ(got[o].size(), wanted[o].size());
-        for (size_t e = 0; e < got[o].size(); ++e) ASSERT_NEAR(got[o][e], wanted[o][e], tolerance) << "input " << i << ", element " << e;
+        for (size_t e = 0; e < got[o].size(); ++e)
+          ASSERT_NEAR(got[o][e], wanted[o][e], tolerance) << "input " << i << ", element " << e;
       }
     }
   });
@@ -197,12 +217,14 @@ TEST(OpList, ThereIsAnEmptySampleAndAttributesReadBack) {
     if (!op->samples || op == &kLowPrecisionOp || op == &kDetachOp) continue;
     bool empty = false;
     for (const Sample& sample : op->samples()) {
-      for (const Tensor& t : sample.in) empty = empty || (!sample.bad && t.defined() && t.numel() == 0);
+      for (const Tensor& t : sample.in)
+        empty = empty || (!sample.bad && t.defined() && t.numel() == 0);
       Attrs attrs = sample.attrs;
       std::istringstream fields(attrs.str());
       for (std::string field; fields >> field;) {
         const size_t equals = field.find('=');
-        EXPECT_EQ(attrs.parse(field.substr(0, equals), field.substr(equals + 1)), 0) << op->text() << ": " << field;
+        EXPECT_EQ(attrs.parse(field.substr(0, equals), field.substr(equals + 1)), 0)
+            << op->text() << ": " << field;
       }
       EXPECT_TRUE(attrs == sample.attrs) << op->text() << ": " << attrs.str();
     }
@@ -222,7 +244,8 @@ std::vector<PublicFunction> public_functions() {
   const Tensor x = Tensor::ones({2, 3}), y = Tensor::ones({2, 3}), row = Tensor::ones({2}),
                labels = Tensor::zeros({2}, DType::i32), index = Tensor::zeros({2}, DType::i64),
                bytes = Tensor::zeros({2, 3}, DType::u8), low = Tensor::zeros({2, 3}, DType::bf16),
-               state = make_step_state(), losses = Tensor::ones({2}), rng = Tensor::zeros({3}, DType::i64);
+               state = make_step_state(), losses = Tensor::ones({2}),
+               rng = Tensor::zeros({3}, DType::i64);
   return {
       {"add", {x, y}, [](T t) { add(t[0], t[1]); }},
       {"sub", {x, y}, [](T t) { sub(t[0], t[1]); }},
@@ -246,16 +269,23 @@ std::vector<PublicFunction> public_functions() {
       {"tanh", {x}, [](T t) { sinter::tanh(t[0]); }},
       {"softplus", {x}, [](T t) { softplus(t[0]); }},
       {"scale", {x}, [](T t) { scale(t[0], 2); }},
-      {"reshape", {x}, [](T t) { reshape(t[0], {3, 2}); }},
+      {"reshape", {x},
+          [](T t) {
+            reshape(t[0], {3, 2});
+          }},
       {"transpose", {x}, [](T t) { transpose(t[0]); }},
       {"slice", {x}, [](T t) { slice(t[0], 0, 0, 1); }},
-      {"broadcast_to", {x}, [](T t) { broadcast_to(t[0], {4, 2, 3}); }},
+      {"broadcast_to", {x},
+          [](T t) {
+            broadcast_to(t[0], {4, 2, 3});
+          }},
       {"flatten", {x}, [](T t) { flatten(t[0]); }},
       {"detach", {x}, [](T t) { detach(t[0]); }},
       {"linear", {x, y, row}, [](T t) { linear(t[0], t[1], t[2]); }, 0b100},
       {"linear_to", {x, y, row}, [](T t) { linear_to(t[0], t[1], t[2], DType::f32); }, 0b100},
       {"matmul", {x, y}, [](T t) { matmul(t[0], t[1], false, true); }},
-      {"matmul_as", {x, y}, [](T t) { matmul_as(t[0], t[1], false, true, DType::f32, Role::none); }},
+      {"matmul_as", {x, y},
+          [](T t) { matmul_as(t[0], t[1], false, true, DType::f32, Role::none); }},
       {"sum_rows", {x}, [](T t) { sum_rows(t[0]); }},
       {"sum", {x}, [](T t) { sum(t[0]); }},
       {"mean", {x}, [](T t) { mean(t[0]); }},
@@ -277,13 +307,14 @@ std::vector<PublicFunction> public_functions() {
          const Tensor w = Tensor::ones({2, 3});
          w.autograd().low = low;
          return w;
-       }()}, [](T t) { low_precision(t[0]); }},
-      {"sgd_update", {x, y, {}, low, state, losses, rng}, [](T t) {
-         sgd_update(t[0], t[1], t[2], t[3], t[4], {.tail = true}, t[5], t[6]);
-       }, 0b1101100},
-      {"adam_update", {x, y, copy(y), copy(y), low, state, losses, rng}, [](T t) {
-         adam_update(t[0], t[1], t[2], t[3], t[4], t[5], {.tail = true}, t[6], t[7]);
-       }, 0b11010000},
+       }()},
+          [](T t) { low_precision(t[0]); }},
+      {"sgd_update", {x, y, {}, low, state, losses, rng},
+          [](T t) { sgd_update(t[0], t[1], t[2], t[3], t[4], {.tail = true}, t[5], t[6]); },
+          0b1101100},
+      {"adam_update", {x, y, copy(y), copy(y), low, state, losses, rng},
+          [](T t) { adam_update(t[0], t[1], t[2], t[3], t[4], t[5], {.tail = true}, t[6], t[7]); },
+          0b11010000},
       {"squared_norm", {x}, [](T t) { squared_norm(t[0]); }},
       {"clip_in_place", {x, Tensor::ones({1})}, [](T t) { clip_in_place(t[0], t[1], 1); }},
   };
@@ -305,9 +336,11 @@ TEST(OpList, EveryPublicFunctionRefusesAnUndefinedTensor) {
         f.call(in);
         ADD_FAILURE() << "not refused";
       } catch (const Error& error) {
-        EXPECT_TRUE(error.kind() == Error::Kind::shape || error.kind() == Error::Kind::dtype) << error.what();
+        EXPECT_TRUE(error.kind() == Error::Kind::shape || error.kind() == Error::Kind::dtype)
+            << error.what();
         EXPECT_TRUE(error.message().find("is undefined") != std::string::npos ||
-                    error.message().find("is nothing") != std::string::npos) << error.what();
+                    error.message().find("is nothing") != std::string::npos)
+            << error.what();
       }
     }
   }

@@ -27,7 +27,8 @@ TEST(Softmax, ExtremeValues) {
   EXPECT_NEAR(logp[1], -1 - std::log1p(std::exp(-1.0)), 1e-6);
   EXPECT_EQ(logp[2], -kInf);
   // A NaN or +inf spoils its own row only.
-  const auto spoiled = log_softmax(Tensor::from({NAN, 1, 2, 3, kInf, 1}, {3, 2})).to_vector<float>();
+  const auto spoiled =
+      log_softmax(Tensor::from({NAN, 1, 2, 3, kInf, 1}, {3, 2})).to_vector<float>();
   EXPECT_TRUE(std::isnan(spoiled[0]) && std::isnan(spoiled[1]));
   EXPECT_NEAR(spoiled[2], -1.3132617f, 1e-6);
   EXPECT_TRUE(std::isnan(spoiled[4]));
@@ -35,12 +36,14 @@ TEST(Softmax, ExtremeValues) {
 
 TEST(Softmax, WideRows) {
   const Tensor x = cast(sample_tensor({3, 5003}, 1, -9, 9), DType::f32);
-  const auto p = softmax(x).to_vector<double>(), wanted = softmax(cast(x, DType::f64)).to_vector<double>();
+  const auto p = softmax(x).to_vector<double>(),
+             wanted = softmax(cast(x, DType::f64)).to_vector<double>();
   for (size_t i = 0; i < p.size(); ++i) ASSERT_NEAR(p[i], wanted[i], wanted[i] * 64 * 0x1p-23);
 }
 
 TEST(Nll, KnownValuesAndSmoothing) {
-  const Tensor logp = Tensor::from({-1, -2, -3, -4, -5, -6}, {2, 3}), labels = Tensor::from<int32_t>({2, 0}, {2});
+  const Tensor logp = Tensor::from({-1, -2, -3, -4, -5, -6}, {2, 3}),
+               labels = Tensor::from<int32_t>({2, 0}, {2});
   EXPECT_EQ(nll(logp, labels).to_vector<float>(), (std::vector<float>{3, 4}));
   const auto smooth = nll(logp, labels, 0.3).to_vector<double>();
   EXPECT_NEAR(smooth[0], 0.7 * 3 + 0.1 * 6, 1e-6);
@@ -53,7 +56,8 @@ TEST(Nll, GradientOfTheMeanLossIsSoftmaxMinusOneHot) {
   backward(cross_entropy(z, labels));
   const auto p = softmax(detach(z)).to_vector<double>(), grad = z.grad().to_vector<double>();
   for (int b = 0; b < 4; ++b) {
-    for (int c = 0; c < 5; ++c) EXPECT_NEAR(grad[b * 5 + c], (p[b * 5 + c] - (labels.data<int32_t>()[b] == c)) / 4, 1e-15);
+    for (int c = 0; c < 5; ++c)
+      EXPECT_NEAR(grad[b * 5 + c], (p[b * 5 + c] - (labels.data<int32_t>()[b] == c)) / 4, 1e-15);
   }
 }
 
@@ -64,13 +68,15 @@ TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {
       ADD_FAILURE() << "not refused";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), Error::Kind::data);
-      EXPECT_EQ(error.message(), cat("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4"));
+      EXPECT_EQ(error.message(),
+          cat("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4"));
     }
   }
 }
 
 TEST(Mse, KnownValuesAndGradient) {
-  Tensor x = Tensor::from({1, 2, 3, 5}, {2, 2}).set_requires_grad(true), t = Tensor::from({1, 4, 0, 5}, {2, 2}).set_requires_grad(true);
+  Tensor x = Tensor::from({1, 2, 3, 5}, {2, 2}).set_requires_grad(true),
+         t = Tensor::from({1, 4, 0, 5}, {2, 2}).set_requires_grad(true);
   const Tensor loss = mse(x, t);
   EXPECT_EQ(loss.to_vector<float>(), (std::vector<float>{2, 4.5}));
   backward(loss);

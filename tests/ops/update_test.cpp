@@ -1,4 +1,5 @@
-// Optimizer updates against the formulas of torch.optim written plainly in double, the step state, and clipping.
+// Optimizer updates against the formulas of torch.optim written plainly in double, the step state,
+// and clipping.
 #include <gtest/gtest.h>
 
 #include "ops/structured.h"
@@ -14,9 +15,9 @@ Tensor new_state(double lr, double beta1 = 0, double beta2 = 0) {
 }
 
 TEST(SgdUpdate, FollowsTheFormula) {
-  for (const SgdAttrs attrs :
-       {SgdAttrs{}, SgdAttrs{.weight_decay = 0.1}, SgdAttrs{.momentum = 0.9}, SgdAttrs{.momentum = 0.9, .weight_decay = 0.1},
-        SgdAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
+  for (const SgdAttrs attrs : {SgdAttrs{}, SgdAttrs{.weight_decay = 0.1}, SgdAttrs{.momentum = 0.9},
+           SgdAttrs{.momentum = 0.9, .weight_decay = 0.1},
+           SgdAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
     const Tensor param = sample_tensor({37}, 1), state = new_state(0.1);
     const Tensor buffer = attrs.momentum != 0 ? Tensor::zeros({37}, DType::f64) : Tensor();
     auto p = param.to_vector<double>();
@@ -31,18 +32,21 @@ TEST(SgdUpdate, FollowsTheFormula) {
           g = attrs.nesterov ? g + attrs.momentum * buf[i] : buf[i];
         }
         p[i] -= 0.1 * g;
-        ASSERT_NEAR(param.data<double>()[i], p[i], 1e-14) << SgdAttrs(attrs).momentum << " step " << step;
+        ASSERT_NEAR(param.data<double>()[i], p[i], 1e-14)
+            << SgdAttrs(attrs).momentum << " step " << step;
       }
     }
   }
 }
 
 TEST(AdamUpdate, FollowsTheFormula) {
-  for (const AdamAttrs attrs : {AdamAttrs{}, AdamAttrs{.weight_decay = 0.1}, AdamAttrs{.weight_decay = 0.1, .decoupled = true}}) {
+  for (const AdamAttrs attrs : {AdamAttrs{}, AdamAttrs{.weight_decay = 0.1},
+           AdamAttrs{.weight_decay = 0.1, .decoupled = true}}) {
     AdamAttrs tail = attrs;
     tail.tail = true;
     const Tensor param = sample_tensor({37}, 1), state = new_state(0.01, attrs.beta1, attrs.beta2);
-    const Tensor m = Tensor::zeros({37}, DType::f64), v = Tensor::zeros({37}, DType::f64), low = Tensor::zeros({37}, DType::bf16);
+    const Tensor m = Tensor::zeros({37}, DType::f64), v = Tensor::zeros({37}, DType::f64),
+                 low = Tensor::zeros({37}, DType::bf16);
     auto p = param.to_vector<double>();
     std::vector<double> avg(37, 0), sq(37, 0);
     for (int step = 1; step <= 6; ++step) {
@@ -60,7 +64,8 @@ TEST(AdamUpdate, FollowsTheFormula) {
         const double bc1 = 1 - std::pow(attrs.beta1, step), bc2 = 1 - std::pow(attrs.beta2, step);
         p[i] -= 0.01 / bc1 * avg[i] / (std::sqrt(sq[i]) / std::sqrt(bc2) + attrs.eps);
         ASSERT_NEAR(param.data<double>()[i], p[i], 1e-13) << "step " << step;
-        ASSERT_EQ(static_cast<float>(low.data<bf16>()[i]), static_cast<float>(bf16(static_cast<float>(param.data<double>()[i]))));
+        ASSERT_EQ(static_cast<float>(low.data<bf16>()[i]),
+            static_cast<float>(bf16(static_cast<float>(param.data<double>()[i]))));
       }
     }
     EXPECT_EQ(host_step_state(state).step, 6);
@@ -68,13 +73,15 @@ TEST(AdamUpdate, FollowsTheFormula) {
 }
 
 TEST(AdamUpdate, ChangesVersionsOfWhatItWrites) {
-  const Tensor p = Tensor::ones({4}), g = Tensor::ones({4}), m = Tensor::zeros({4}), v = Tensor::zeros({4});
+  const Tensor p = Tensor::ones({4}), g = Tensor::ones({4}), m = Tensor::zeros({4}),
+               v = Tensor::zeros({4});
   adam_update(p, g, m, v, {}, new_state(0.1, 0.9, 0.999), {});
   EXPECT_EQ(p.storage()->version(), 1u);
   EXPECT_EQ(g.storage()->version(), 0u);
   EXPECT_EQ(v.storage()->version(), 1u);
   EXPECT_STREQ(p.storage()->last_writer(), "adam_update");
-  for (const float x : p.to_vector<float>()) EXPECT_NEAR(x, 0.9f, 1e-6);  // the first step has length lr
+  for (const float x : p.to_vector<float>())
+    EXPECT_NEAR(x, 0.9f, 1e-6);  // the first step has length lr
 }
 
 TEST(Update, LossesWithoutTailAreRefused) {
@@ -85,14 +92,15 @@ TEST(Update, LossesWithoutTailAreRefused) {
 }
 
 TEST(StepState, TailMovesEveryField) {
-  const Tensor p = Tensor::ones({4}), state = new_state(0.1, 0.9, 0.99), rng = Tensor::from<int64_t>({5, 0, 0}, {3});
+  const Tensor p = Tensor::ones({4}), state = new_state(0.1, 0.9, 0.99),
+               rng = Tensor::from<int64_t>({5, 0, 0}, {3});
   const StepState& s = host_step_state(state);
   EXPECT_DOUBLE_EQ(s.bias_correction1, 0.1);
   EXPECT_DOUBLE_EQ(s.bias_correction2, 1 - 0.99);
   const AdamAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
   const auto step = [&](std::initializer_list<float> losses) {
     adam_update(p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4}), {}, state, tail,
-                Tensor::from(losses, {static_cast<int64_t>(losses.size())}), rng);
+        Tensor::from(losses, {static_cast<int64_t>(losses.size())}), rng);
   };
   next_random_op();
   step({1, 2, 6});

@@ -16,7 +16,8 @@ Tensor counting(const Shape& shape) {
 
 TEST(Views, ShareStorageAndLaunchNothing) {
   const Tensor x = counting({2, 3});
-  for (const Tensor& v : {reshape(x, {3, -1}), transpose(x), slice(x, 1, -2, 3), broadcast_to(x, {4, 2, 3}), detach(x)})
+  for (const Tensor& v : {reshape(x, {3, -1}), transpose(x), slice(x, 1, -2, 3),
+           broadcast_to(x, {4, 2, 3}), detach(x)})
     EXPECT_EQ(v.storage(), x.storage());
   EXPECT_EQ(reshape(x, {3, -1}).shape(), (Shape{3, 2}));
   EXPECT_EQ(transpose(x).to_vector<float>(), (Floats{0, 3, 1, 4, 2, 5}));
@@ -57,23 +58,29 @@ TEST(Copy, MakesDenseWhateverTheStrides) {
   const Tensor t = copy(transpose(x, 0, 2));
   EXPECT_TRUE(t.is_contiguous());
   EXPECT_EQ(t.to_vector<float>(), (Floats{0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11}));
-  EXPECT_EQ(copy(broadcast_to(counting({1, 2}), {3, 2})).to_vector<float>(), (Floats{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(
+      copy(broadcast_to(counting({1, 2}), {3, 2})).to_vector<float>(), (Floats{0, 1, 0, 1, 0, 1}));
   const Tensor labels = Tensor::from<int32_t>({1, 2, 3, 4}, {2, 2});
   EXPECT_EQ(copy(transpose(labels)).to_vector<int32_t>(), (std::vector<int32_t>{1, 3, 2, 4}));
 }
 
 TEST(Cast, RoundsAndSaturates) {
   const Tensor x = Tensor::from({-1.5f, 3.9f, 300, 3e9f, NAN, -3e9f}, {6});
-  EXPECT_EQ(cast(x, DType::i32).to_vector<int64_t>(), (std::vector<int64_t>{-1, 3, 300, 2147483647, 0, -2147483648}));
+  EXPECT_EQ(cast(x, DType::i32).to_vector<int64_t>(),
+      (std::vector<int64_t>{-1, 3, 300, 2147483647, 0, -2147483648}));
   EXPECT_EQ(cast(x, DType::u8).to_vector<int64_t>(), (std::vector<int64_t>{0, 3, 255, 255, 0, 0}));
-  EXPECT_EQ(cast(Tensor::from({1 + 0x1p-9f, 3}, {2}), DType::bf16).to_vector<float>(), (Floats{1, 3}));
-  EXPECT_EQ(cast(Tensor::from<uint8_t>({0, 255}, {2}), DType::f32).to_vector<float>(), (Floats{0, 255}));
+  EXPECT_EQ(
+      cast(Tensor::from({1 + 0x1p-9f, 3}, {2}), DType::bf16).to_vector<float>(), (Floats{1, 3}));
+  EXPECT_EQ(
+      cast(Tensor::from<uint8_t>({0, 255}, {2}), DType::f32).to_vector<float>(), (Floats{0, 255}));
 }
 
 TEST(GatherRows, AnyTypeAndItsAdjoint) {
   const Tensor index = Tensor::from<int64_t>({2, 0, 2}, {3});
-  EXPECT_EQ(gather_rows(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2}), index).to_vector<int>(), (std::vector<int>{5, 6, 1, 2, 5, 6}));
-  EXPECT_EQ(gather_rows(Tensor::from<int32_t>({7, 8, 9}, {3}), index).to_vector<int>(), (std::vector<int>{9, 7, 9}));
+  EXPECT_EQ(gather_rows(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2}), index).to_vector<int>(),
+      (std::vector<int>{5, 6, 1, 2, 5, 6}));
+  EXPECT_EQ(gather_rows(Tensor::from<int32_t>({7, 8, 9}, {3}), index).to_vector<int>(),
+      (std::vector<int>{9, 7, 9}));
   Tensor table = counting({3, 2}).set_requires_grad(true);
   backward(gather_rows(table, index), {.gradient = counting({3, 2})});
   EXPECT_EQ(table.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 4, 6}));
@@ -82,7 +89,8 @@ TEST(GatherRows, AnyTypeAndItsAdjoint) {
     ADD_FAILURE() << "not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), Error::Kind::data);
-    EXPECT_EQ(error.message(), "gather_rows: index out of range: 3 at item 1 of i64[2] cpu; 3 rows are 0..2");
+    EXPECT_EQ(error.message(),
+        "gather_rows: index out of range: 3 at item 1 of i64[2] cpu; 3 rows are 0..2");
   }
 }
 
@@ -113,8 +121,10 @@ TEST(Reduce, MaxAtTiesAndNan) {
 
 TEST(Reduce, LongSumsAreAccurate) {
   const Tensor x = cast(sample_tensor({3, 100003}, 1), DType::f32);
-  const auto got = sum(x, {1}).to_vector<double>(), wanted = sum(cast(x, DType::f64), {1}).to_vector<double>();
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 4 * std::sqrt(100003.) * 0x1p-24 * 100003);
+  const auto got = sum(x, {1}).to_vector<double>(),
+             wanted = sum(cast(x, DType::f64), {1}).to_vector<double>();
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], wanted[i], 4 * std::sqrt(100003.) * 0x1p-24 * 100003);
 }
 
 TEST(Abs, OfMinusZeroIsZero) {

@@ -23,8 +23,11 @@ class Cupti : public testing::Test {
     fake_.next_ns = ns;
     static const char kernel = 0;
     void* none[] = {nullptr};
-    if (launches == 1) return cuda::launch(&kernel, {.kernel = name, .grid = {}, .block = 32, .shared_bytes = 0}, none);
-    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0, true, launches);  // as a library does
+    if (launches == 1)
+      return cuda::launch(
+          &kernel, {.kernel = name, .grid = {}, .block = 32, .shared_bytes = 0}, none);
+    const HookedCall hooked(
+        DeviceWork::kernel, Device::Type::cuda, name, 0, true, launches);  // as a library does
     const cudaLaunchConfig_t config{};
     api().cudaLaunchKernelExC(&config, &kernel, none);
   }
@@ -33,7 +36,10 @@ class Cupti : public testing::Test {
     launch(name.view(), ns, launches);
   }
   Session session() {
-    return Session({.schedule = {.wait = 0, .warmup = 1, .active = 2}, .title = "CUDA eager", .device = kCard, .clock = &fake_.clock});
+    return Session({.schedule = {.wait = 0, .warmup = 1, .active = 2},
+        .title = "CUDA eager",
+        .device = kCard,
+        .clock = &fake_.clock});
   }
   // Two steps of two ops.
   Report eager() {
@@ -68,7 +74,8 @@ TEST_F(Cupti, EagerTimesAreExactAndTellIdleTime) {
   const Timeline t = report.timeline();
   EXPECT_TRUE(t.known);
   EXPECT_EQ(t.busy_ns, 2 * 11'000);
-  EXPECT_EQ(t.host_ns, 2 * (3000 + 12'000));  // until the first is asked for; from the second's end to the end of the step
+  EXPECT_EQ(t.host_ns, 2 * (3000 + 12'000));  // until the first is asked for; from the second's end
+                                              // to the end of the step
   EXPECT_EQ(t.idle_ns(), t.window_ns - t.busy_ns);
   EXPECT_NE(report.table().find("source cupti"), std::string::npos) << report.table();
   EXPECT_TRUE(fake_.kinds.empty());  // what follows is clean
@@ -86,7 +93,9 @@ TEST_F(Cupti, WhatIsLostIsTold) {
     for (int i = 0; i < 70; ++i) op("linear", 10);  // two records each, of which 128 MiB hold 128
   }
   const std::string why = why_incomplete(s.finish());
-  EXPECT_TRUE(why.starts_with("152 records dropped by CUPTI, whose buffers were full. 76 launches were not timed")) << why;
+  EXPECT_TRUE(why.starts_with(
+      "152 records dropped by CUPTI, whose buffers were full. 76 launches were not timed"))
+      << why;
 }
 
 TEST_F(Cupti, ALibraryCallMayRunSeveralKernels) {
@@ -114,9 +123,11 @@ TEST_F(Cupti, EventsServeWhereItRefuses) {
     return text.substr(0, text.find('\n'));
   };
   fake_.answer = CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
-  EXPECT_NE(header().find("source event (CUPTI refuses (35): no privilege)"), std::string::npos) << header();
+  EXPECT_NE(header().find("source event (CUPTI refuses (35): no privilege)"), std::string::npos)
+      << header();
   fake_.answer = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-  EXPECT_NE(header().find("(CUPTI refuses (39): another tool is attached)"), std::string::npos) << header();
+  EXPECT_NE(header().find("(CUPTI refuses (39): another tool is attached)"), std::string::npos)
+      << header();
   fake_.answer = CUPTI_SUCCESS, fake_.version = CUPTI_API_VERSION - 1;
   EXPECT_NE(header().find("source event (libcupti is of version "), std::string::npos) << header();
   set_cupti(nullptr);

@@ -17,13 +17,15 @@ namespace {
 constexpr Device kCuda{Device::Type::cuda, 0};
 constexpr Schedule kTwoSteps{.wait = 0, .warmup = 1, .active = 2};
 
-// A device that runs what is launched in order, one thing at a time, with a clock of its own that is off by a second.
+// A device that runs what is launched in order, one thing at a time, with a clock of its own that
+// is off by a second.
 class FakeDevice final : public DeviceTimer {
  public:
   explicit FakeDevice(FakeClock& clock) : clock_(clock) {}
 
   // The host takes `api` ns to launch work of `ns`.
-  void launch(std::string_view name, int64_t api, int64_t ns, DeviceWork work = DeviceWork::kernel, int launches = 1) {
+  void launch(std::string_view name, int64_t api, int64_t ns, DeviceWork work = DeviceWork::kernel,
+      int launches = 1) {
     const HookedCall hooked(work, Device::Type::cuda, name, 64, true, launches);
     clock_.advance(api);
     free_at_ = std::max(free_at_, clock_.now()) + ns;
@@ -50,7 +52,8 @@ class FakeDevice final : public DeviceTimer {
   }
   std::vector<int64_t> read() override {
     std::vector<int64_t> ns;
-    for (size_t i = 0; i < marks_.size(); ++i) ns.push_back(static_cast<int>(i) == lose ? kLost : marks_[i] - marks_[0]);
+    for (size_t i = 0; i < marks_.size(); ++i)
+      ns.push_back(static_cast<int>(i) == lose ? kLost : marks_[i] - marks_[0]);
     marks_.clear();
     return ns;
   }
@@ -71,7 +74,8 @@ struct Bench {
   FakeClock clock;
   FakeDevice device{clock};
   Session session;
-  explicit Bench(Options options = {.schedule = kTwoSteps}) : session(with(std::move(options), *this)) {}
+  explicit Bench(Options options = {.schedule = kTwoSteps})
+      : session(with(std::move(options), *this)) {}
   static Options with(Options o, Bench& b) {
     o.device = kCuda, o.timer = &b.device, o.clock = &b.clock;
     return o;
@@ -104,7 +108,9 @@ TEST(DeviceTime, EventsBoundEachLaunchFromAbove) {
   const std::string text = report.table();
   EXPECT_NE(text.find("<=13.1us"), std::string::npos) << text;
   EXPECT_NE(text.find("busy -   idle -"), std::string::npos) << text;
-  EXPECT_NE(text.find("launched 2 = timed 2   memcpy 1   allocs 0   axis +-0.1us"), std::string::npos) << text;
+  EXPECT_NE(
+      text.find("launched 2 = timed 2   memcpy 1   allocs 0   axis +-0.1us"), std::string::npos)
+      << text;
 }
 
 TEST(DeviceTime, WhatWasLostIsToldWithItsCount) {
@@ -118,8 +124,10 @@ TEST(DeviceTime, WhatWasLostIsToldWithItsCount) {
     return report.incomplete.empty() ? "" : report.incomplete[0];
   };
   EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 2; }), "1 launches were not timed");
-  EXPECT_EQ(incomplete([](FakeDevice& d) { d.pool = 2; }), "2 launches were not timed");  // no end edge: the axis is unknown
-  EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 0; }), "2 launches were not timed");  // the begin edge
+  EXPECT_EQ(incomplete([](FakeDevice& d) { d.pool = 2; }),
+      "2 launches were not timed");  // no end edge: the axis is unknown
+  EXPECT_EQ(incomplete([](FakeDevice& d) { d.lose = 0; }),
+      "2 launches were not timed");  // the begin edge
 }
 
 TEST(DeviceTime, ALibraryCallMayHideKernels) {
@@ -182,7 +190,8 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   }
   Report report = b.session.finish();
   report.replayed = true, report.rules = "all";
-  report.nodes = {{.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}}, {.name = "matmul", .role = Role::wgrad}};
+  report.nodes = {{.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}},
+      {.name = "matmul", .role = Role::wgrad}};
   report.clean_us = std::vector<double>(9, 40.0);
   EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
   EXPECT_EQ(report.source, Source::graph);
@@ -196,13 +205,16 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   EXPECT_EQ(t.host_ns, 2 * 10'000);
   const std::string text = report.table();
   EXPECT_NE(text.find("replayed as a graph"), std::string::npos) << text;
-  EXPECT_NE(text.find("idle est 10.0us = host 10.0 + gap 0 + sync 0 + data 0 (OK)"), std::string::npos) << text;
+  EXPECT_NE(
+      text.find("idle est 10.0us = host 10.0 + gap 0 + sync 0 + data 0 (OK)"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("API calls 1   launched 2 = timed 2"), std::string::npos) << text;
 }
 
 TEST(DeviceTime, AReplayWithoutItsNodesIsIncomplete) {
   Bench b;
-  for (; !b.session.done(); b.session.step()) b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
+  for (; !b.session.done(); b.session.step())
+    b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
   const Report report = b.session.finish();
   ASSERT_EQ(report.incomplete.size(), 1u);
   EXPECT_EQ(report.incomplete[0], "2 launches were not timed");
@@ -280,7 +292,10 @@ TEST(DeviceTime, SharesOfTheDeviceAddUpToAll) {
 
 TEST(DeviceTime, EmulatedLaunchesAreCountedAndNotTimed) {
   FakeClock clock;
-  Session session({.schedule = kTwoSteps, .title = "simt eager", .device = {Device::Type::simt, 0}, .clock = &clock});
+  Session session({.schedule = kTwoSteps,
+      .title = "simt eager",
+      .device = {Device::Type::simt, 0},
+      .clock = &clock});
   for (; !session.done(); session.step()) {
     Scope scope("linear", ScopeKind::op);
     scope.describe([] { return OpInfo{.cost = {1000, 100, 100}}; });
@@ -303,30 +318,36 @@ STEP: UNDECIDED - emulated time means nothing.
 )");
 }
 
-// ---- reports by hand -------------------------------------------------------------------------------------------------------------------
+// ---- reports by hand
+// -------------------------------------------------------------------------------------------------------------------
 
 struct Kernel {
   int64_t api_t0, api_t1, dev_t0, dev_t1;
 };
-Report by_hand(int64_t window, std::vector<Kernel> kernels, std::vector<std::pair<ScopeKind, Kernel>> scopes = {}) {
+Report by_hand(int64_t window, std::vector<Kernel> kernels,
+    std::vector<std::pair<ScopeKind, Kernel>> scopes = {}) {
   Report report;
-  report.device = kCuda, report.title = "CUDA eager", report.schedule = {.wait = 0, .warmup = 0, .active = 1};
+  report.device = kCuda, report.title = "CUDA eager",
+  report.schedule = {.wait = 0, .warmup = 0, .active = 1};
   report.steps = {{.number = 0, .round = 0, .t0 = 1000, .t1 = 1000 + window, .allocs = 0}};
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   for (const auto& [kind, k] : scopes)
-    trace.records.push_back({.t0 = 1000 + k.api_t0, .t1 = 1000 + k.api_t1, .name = "scope", .kind = kind});
+    trace.records.push_back(
+        {.t0 = 1000 + k.api_t0, .t1 = 1000 + k.api_t1, .name = "scope", .kind = kind});
   for (const Kernel& k : kernels) {
     trace.launches.push_back({.api_t0 = 1000 + k.api_t0,
-                              .api_t1 = 1000 + k.api_t1,
-                              .dev_t0 = 1000 + k.dev_t0,
-                              .dev_t1 = 1000 + k.dev_t1,
-                              .source = Source::cupti});
+        .api_t1 = 1000 + k.api_t1,
+        .dev_t0 = 1000 + k.dev_t0,
+        .dev_t1 = 1000 + k.dev_t1,
+        .source = Source::cupti});
   }
   report.traces = {trace};
   report.judge();
   return report;
 }
-std::array<int64_t, 5> parts(const Timeline& t) { return {t.busy_ns, t.host_ns, t.gap_ns, t.sync_ns, t.data_ns}; }
+std::array<int64_t, 5> parts(const Timeline& t) {
+  return {t.busy_ns, t.host_ns, t.gap_ns, t.sync_ns, t.data_ns};
+}
 
 TEST(Timeline, EveryKindOfIdleTime) {
   using A = std::array<int64_t, 5>;
@@ -338,14 +359,20 @@ TEST(Timeline, EveryKindOfIdleTime) {
   // Asked for long before: the device had a gap.
   EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {2, 4, 50, 100}}).timeline()), (A{88, 2, 10, 0, 0}));
   // The host waited for the device, then for data.
-  EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {90, 95, 95, 100}}, {{ScopeKind::sync, {4, 45, 0, 0}}, {ScopeKind::data, {50, 80, 0, 0}}})
+  EXPECT_EQ(parts(by_hand(100, {{0, 2, 2, 40}, {90, 95, 95, 100}},
+                {{ScopeKind::sync, {4, 45, 0, 0}}, {ScopeKind::data, {50, 80, 0, 0}}})
                       .timeline()),
-            (A{43, 2 + 5 + 10 + 5, 0, 5, 30}));
+      (A{43, 2 + 5 + 10 + 5, 0, 5, 30}));
   // A wait inside a data scope is data.
-  EXPECT_EQ(parts(by_hand(100, {{90, 95, 95, 100}}, {{ScopeKind::data, {10, 60, 0, 0}}, {ScopeKind::sync, {20, 40, 0, 0}}}).timeline()),
-            (A{5, 45, 0, 0, 50}));
+  EXPECT_EQ(parts(by_hand(100, {{90, 95, 95, 100}},
+                {{ScopeKind::data, {10, 60, 0, 0}}, {ScopeKind::sync, {20, 40, 0, 0}}})
+                      .timeline()),
+      (A{5, 45, 0, 0, 50}));
   // Two streams at once are busy once; what lies outside the window does not count.
-  EXPECT_EQ(parts(by_hand(100, {{-9, -5, -5, 10}, {-5, -4, 5, 60}, {0, 1, 30, 50}, {60, 70, 70, 120}}).timeline()), (A{90, 10, 0, 0, 0}));
+  EXPECT_EQ(
+      parts(by_hand(100, {{-9, -5, -5, 10}, {-5, -4, 5, 60}, {0, 1, 30, 50}, {60, 70, 70, 120}})
+                .timeline()),
+      (A{90, 10, 0, 0, 0}));
 }
 
 TEST(Timeline, EachWindowHasTheDrainOfItsOwn) {
@@ -360,7 +387,9 @@ TEST(Timeline, EachWindowHasTheDrainOfItsOwn) {
 
 TEST(Timeline, IdlePartsAreExactlyWindowMinusBusyOnRandomTimelines) {
   std::mt19937_64 random(5);
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
   for (int round = 0; round < 300; ++round) {
     std::vector<Kernel> kernels;
     std::vector<std::pair<ScopeKind, Kernel>> scopes;
@@ -381,22 +410,25 @@ TEST(Timeline, IdlePartsAreExactlyWindowMinusBusyOnRandomTimelines) {
 
 TEST(Timeline, ZeroAndNegativeTimesAreInvalid) {
   EXPECT_EQ(by_hand(100, {{0, 1, 5, 5}}).incomplete.at(0), "1 device times are zero or negative");
-  EXPECT_EQ(by_hand(100, {{0, 1, 9, 5}, {0, 1, -1000, 50}}).incomplete.at(0), "2 device times are zero or negative");
+  EXPECT_EQ(by_hand(100, {{0, 1, 9, 5}, {0, 1, -1000, 50}}).incomplete.at(0),
+      "2 device times are zero or negative");
   const Report early = by_hand(100, {{10, 12, 5, 20}});
   EXPECT_TRUE(early.incomplete.empty());
   EXPECT_EQ(early.traces[0].launches[0].dev_t0, 1010);
-  EXPECT_EQ(early.notes.at(0), "1 launches began on the device before the host asked for them, by the axis");
+  EXPECT_EQ(early.notes.at(0),
+      "1 launches began on the device before the host asked for them, by the axis");
 }
 
-// The two tables of the guide: a step of the default MLP at batch 64, eager and replayed, on a timeline with its own times.
+// The two tables of the guide: a step of the default MLP at batch 64, eager and replayed, on a
+// timeline with its own times.
 Roofs card() {
   return {.f32_gflops = 51'000,
-          .cache_gbs = 6000,
-          .dram_gbs = 3000,
-          .cache_bytes = 50'000'000,
-          .op_ns = 4400,
-          .floor_ns = 1300,
-          .node_gap_ns = 900};
+      .cache_gbs = 6000,
+      .dram_gbs = 3000,
+      .cache_bytes = 50'000'000,
+      .op_ns = 4400,
+      .floor_ns = 1300,
+      .node_gap_ns = 900};
 }
 struct Op {
   StaticName name;
@@ -408,46 +440,54 @@ struct Op {
 
 TEST(DeviceTable, EagerGolden) {
   constexpr Op kOps[] = {{"linear", Role::fwd, 3, {30'070'000, 1'340'500, 0}, 5200, 4067},
-                         {"matmul", Role::wgrad, 3, {30'050'000, 1'338'900, 0}, 5100, 4200},
-                         {"sgd_update", Role::update, 6, {470'000, 2'821'800, 0}, 4400, 1700},
-                         {"relu", Role::fwd, 2, {24'576, 106'496, 0}, 4400, 1500}};
+      {"matmul", Role::wgrad, 3, {30'050'000, 1'338'900, 0}, 5100, 4200},
+      {"sgd_update", Role::update, 6, {470'000, 2'821'800, 0}, 4400, 1700},
+      {"relu", Role::fwd, 2, {24'576, 106'496, 0}, 4400, 1500}};
   Report report;
-  report.device = kCuda, report.title = "CUDA eager", report.schedule = {.wait = 0, .warmup = 3, .active = 1};
-  report.roofs = card(), report.working_set = 2'500'000, report.mode = "eager", report.overheads.axis_ns = 300;
+  report.device = kCuda, report.title = "CUDA eager",
+  report.schedule = {.wait = 0, .warmup = 3, .active = 1};
+  report.roofs = card(), report.working_set = 2'500'000, report.mode = "eager",
+  report.overheads.axis_ns = 300;
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   int64_t host = 1'000'000, device = 0;
   for (const Op& op : kOps) {
     for (int i = 0; i < op.calls; ++i) {
       const Cost cost{op.cost.flops / op.calls, op.cost.bytes_read / op.calls, 0};
       trace.records.push_back({.t0 = host,
-                               .t1 = host + op.cpu,
-                               .name = op.name,
-                               .info = {.cost = cost, .role = op.role},
-                               .step = 3,
-                               .n_launches = 1,
-                               .kind = ScopeKind::op});
+          .t1 = host + op.cpu,
+          .name = op.name,
+          .info = {.cost = cost, .role = op.role},
+          .step = 3,
+          .n_launches = 1,
+          .kind = ScopeKind::op});
       const int64_t begin = std::max(device, host + op.cpu);
       device = begin + op.cuda;
       trace.launches.push_back({.api_t0 = host + 2000,
-                                .api_t1 = host + op.cpu,
-                                .dev_t0 = begin,
-                                .dev_t1 = device,
-                                .kernel = "k",
-                                .record = static_cast<int32_t>(trace.records.size()) - 1,
-                                .step = 3,
-                                .source = Source::cupti});
+          .api_t1 = host + op.cpu,
+          .dev_t0 = begin,
+          .dev_t1 = device,
+          .kernel = "k",
+          .record = static_cast<int32_t>(trace.records.size()) - 1,
+          .step = 3,
+          .source = Source::cupti});
       host += op.cpu;
     }
   }
   report.steps = {{.number = 3, .round = 0, .t0 = 1'000'000, .t1 = host + 9500, .allocs = 0}};
   report.traces = {trace};
   report.clean_us = {70, 71, 72, 73, 74, 75, 76};
-  report.candidates = {
-      {.rule = "linear_act", .ops = "linear + relu", .rows = {"linear", "relu"}, .times = 2, .launches_saved = 2, .bytes_saved = 196'608},
-      {.rule = "multi_tensor_update", .ops = "sgd_update x6", .rows = {"sgd_update"}, .launches_saved = 5}};
+  report.candidates = {{.rule = "linear_act",
+                           .ops = "linear + relu",
+                           .rows = {"linear", "relu"},
+                           .times = 2,
+                           .launches_saved = 2,
+                           .bytes_saved = 196'608},
+      {.rule = "multi_tensor_update",
+          .ops = "sgd_update x6",
+          .rows = {"sgd_update"},
+          .launches_saved = 5}};
   report.judge();
-  EXPECT_EQ(
-      report.table(),
+  EXPECT_EQ(report.table(),
       R"(CUDA eager  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
 CUDA%  Self CUDA  CUDA total     med     p95  Self CPU  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict       Name           Flags
  33.2     12.6us      12.6us  12.6us  12.6us    15.3us      3       3  30.05  1338.9   22.44    4.7  4.5us   2.8x  launch-bound  matmul(wgrad)
@@ -459,38 +499,43 @@ clean median 73.0us [71.0,75.0], distortion +3.6 %   launched 14 = timed 14   me
 STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to issue 38us of work. Do: fuse, replay as a graph, or raise the batch; linear_act x2 (linear + relu): -2 launches, -196.6 kB, about -2.6 us.
 )");
   EXPECT_NE(report.table({.sort_by = "xpred"}).find("CUDA%"), std::string::npos);
-  EXPECT_EQ(report.table({.sort_by = "self_device_time_total"}), report.table({.sort_by = "self_cuda_time_total"}));
+  EXPECT_EQ(report.table({.sort_by = "self_device_time_total"}),
+      report.table({.sort_by = "self_cuda_time_total"}));
 }
 
 TEST(DeviceTable, ReplayGolden) {
   Report report;
-  report.device = kCuda, report.title = "CUDA fused", report.schedule = {.wait = 0, .warmup = 3, .active = 1};
-  report.roofs = card(), report.working_set = 2'500'000, report.mode = "fused", report.rules = "all,-weight_grad_update",
-  report.replayed = true;
+  report.device = kCuda, report.title = "CUDA fused",
+  report.schedule = {.wait = 0, .warmup = 3, .active = 1};
+  report.roofs = card(), report.working_set = 2'500'000, report.mode = "fused",
+  report.rules = "all,-weight_grad_update", report.replayed = true;
   report.nodes = {{"linear_act", "linear + relu", Role::none, {29'930'000, 1'303'000, 0}},
-                  {"linear", "", Role::fwd, {160'000, 40'500, 0}},
-                  {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};
+      {"linear", "", Role::fwd, {160'000, 40'500, 0}},
+      {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   const int64_t t = 1'000'000;
-  trace.launches.push_back({.api_t0 = t, .api_t1 = t + 6900, .kernel = "cuda_graph", .step = 3, .kind = LaunchKind::graph});
+  trace.launches.push_back({.api_t0 = t,
+      .api_t1 = t + 6900,
+      .kernel = "cuda_graph",
+      .step = 3,
+      .kind = LaunchKind::graph});
   int64_t device = t + 6900;
   uint32_t node = 0;
   for (const int64_t ns : {13'800, 8200, 2300}) {
     trace.launches.push_back({.api_t0 = t,
-                              .api_t1 = t + 6900,
-                              .dev_t0 = device,
-                              .dev_t1 = device + ns,
-                              .step = 3,
-                              .graph_node = ++node,
-                              .source = Source::cupti});
+        .api_t1 = t + 6900,
+        .dev_t0 = device,
+        .dev_t1 = device + ns,
+        .step = 3,
+        .graph_node = ++node,
+        .source = Source::cupti});
     device += ns + 900;
   }
   report.steps = {{.number = 3, .round = 0, .t0 = t, .t1 = t + 10'400, .allocs = 0}};
   report.steps[0].drain_ns = device - (t + 10'400);
   report.traces = {trace};
   report.judge();
-  EXPECT_EQ(
-      report.table(),
+  EXPECT_EQ(report.table(),
       R"(CUDA fused, replayed as a graph (no host time per row)  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  rules all,-weight_grad_update  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
 CUDA%  Self CUDA     med     p95  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict        Name                 Flags          Made of
  56.8     13.8us  13.8us  13.8us      1       1  29.93  1303.0   22.97    4.3  1.9us   7.3x  latency-bound  linear_act           HOT, SURPRISE  linear + relu

@@ -25,10 +25,12 @@ std::string text_of(const std::string& path) {
 }
 
 // What of `value` breaks the schema; the few words that docs/profile.schema.json uses.
-void check_schema(const Json& schema, const Json& root, const Json& value, const std::string& path, std::vector<std::string>& wrong) {
+void check_schema(const Json& schema, const Json& root, const Json& value, const std::string& path,
+    std::vector<std::string>& wrong) {
   if (schema.contains("$ref")) {
     const std::string name = schema["$ref"];
-    return check_schema(root["definitions"][name.substr(name.rfind('/') + 1)], root, value, path, wrong);
+    return check_schema(
+        root["definitions"][name.substr(name.rfind('/') + 1)], root, value, path, wrong);
   }
   const auto is = [&](const std::string& type) {
     return type == "object"    ? value.is_object()
@@ -40,8 +42,10 @@ void check_schema(const Json& schema, const Json& root, const Json& value, const
                                : value.is_null();
   };
   const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
-  if (std::none_of(types.begin(), types.end(), is)) wrong.push_back(path + " is " + value.type_name());
-  if (schema.contains("const") && value != schema["const"]) wrong.push_back(path + " is another constant");
+  if (std::none_of(types.begin(), types.end(), is))
+    wrong.push_back(path + " is " + value.type_name());
+  if (schema.contains("const") && value != schema["const"])
+    wrong.push_back(path + " is another constant");
   if (value.is_array()) {
     for (const Json& item : value) check_schema(schema["items"], root, item, path + "[]", wrong);
   }
@@ -60,8 +64,12 @@ void check_schema(const Json& schema, const Json& root, const Json& value, const
 TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
   const Json schema = Json::parse(text_of(SINTER_SOURCE_DIR "/docs/profile.schema.json"));
   Report judged = device_report();
-  judged.roofs =
-      Roofs{.key = "a card", .f32_gflops = 50'000, .cache_gbs = 6000, .dram_gbs = 3000, .cache_bytes = 50'000'000, .floor_ns = 1300};
+  judged.roofs = Roofs{.key = "a card",
+      .f32_gflops = 50'000,
+      .cache_gbs = 6000,
+      .dram_gbs = 3000,
+      .cache_bytes = 50'000'000,
+      .floor_ns = 1300};
   judged.incomplete = {"a reason"};
   judged.clean_us = {190.5, 191};
   for (const Report& report : {cpu_report(), device_report(), judged}) {
@@ -109,26 +117,37 @@ TEST(Json, DamageIsNamed) {
 TEST(Csv, HasARowForEachRowAndASampleForEachStep) {
   Report report = cpu_report();
   EXPECT_EQ(to_csv(make_profile(report, kRun)),
-            "name,shapes,kind,role,calls,launches,flops,bytes_read,bytes_written,self_ns,total_ns,kernel_ns,device_ns,pred_ns,roof,verdict,"
-            "step1,step2,step4,step5\n"
-            "\"Linear\",\"\",module,none,4,0,0,0,0,0,28000,0,,,,,0,0,0,0\n"
-            "\"linear\",\"\",op,fwd,4,4,1600000,8000,4000,28000,28000,24000,,,,,7000,7000,7000,7000\n"
-            "\"matmul(wgrad)\",\"\",op,wgrad,4,4,800000,6000,2000,20000,20000,18000,,,,,5000,5000,5000,5000\n"
-            "\"q\"\"uo\\te;\n\xff</script><!--\x1b\",\"\",annotation,none,4,0,0,0,0,12000,12000,0,,,,,3000,3000,3000,3000\n");
+      "name,shapes,kind,role,calls,launches,flops,bytes_read,bytes_written,self_ns,total_ns,kernel_"
+      "ns,device_ns,pred_ns,roof,verdict,"
+      "step1,step2,step4,step5\n"
+      "\"Linear\",\"\",module,none,4,0,0,0,0,0,28000,0,,,,,0,0,0,0\n"
+      "\"linear\",\"\",op,fwd,4,4,1600000,8000,4000,28000,28000,24000,,,,,7000,7000,7000,7000\n"
+      "\"matmul(wgrad)\",\"\",op,wgrad,4,4,800000,6000,2000,20000,20000,18000,,,,,5000,5000,5000,"
+      "5000\n"
+      "\"q\"\"uo\\te;\n\xff</"
+      "script><!--\x1b\",\"\",annotation,none,4,0,0,0,0,12000,12000,0,,,,,3000,3000,3000,3000\n");
 }
 
 TEST(Diff, OfAProfileWithItselfShowsNoFactor) {
   Profile a = make_profile(device_report(), kRun);
   a.clean_us = {190, 191, 189, 192, 188, 190};
   const std::string text = diff(a, a);
-  EXPECT_NE(text.find("clean step 190.0 -> 190.0 us, no difference shown [1.00,1.00]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("clean step 190.0 -> 190.0 us, no difference shown [1.00,1.00]\n"),
+      std::string::npos)
+      << text;
   EXPECT_EQ(text.find("x ["), std::string::npos) << text;
 }
 
 // B takes half the time.
 std::pair<Profile, Profile> slow_and_fast() {
-  Profile a{
-      .title = "CPU eager", .workload = "w", .seed = "1", .device = "cpu", .mode = "eager", .dtype = "f32", .batch = 64, .threads = 1};
+  Profile a{.title = "CPU eager",
+      .workload = "w",
+      .seed = "1",
+      .device = "cpu",
+      .mode = "eager",
+      .dtype = "f32",
+      .batch = 64,
+      .threads = 1};
   ProfileRow row{.name = "linear", .kind = "op", .calls = 8, .launches = 8, .bytes_read = 8000};
   for (int64_t step = 0; step < 8; ++step) {
     a.steps.push_back({step, 0, 1000 + step, 1});
@@ -146,8 +165,10 @@ std::pair<Profile, Profile> slow_and_fast() {
 TEST(Diff, PairsStepsAndInverts) {
   const auto [a, b] = slow_and_fast();
   const std::string forth = diff(a, b), back = diff(b, a);
-  EXPECT_NE(forth.find("profiled step 1.0 -> 0.5 us, 2.00x [2.00,2.00]\n"), std::string::npos) << forth;
-  EXPECT_NE(back.find("profiled step 0.5 -> 1.0 us, 0.50x [0.50,0.50]\n"), std::string::npos) << back;
+  EXPECT_NE(forth.find("profiled step 1.0 -> 0.5 us, 2.00x [2.00,2.00]\n"), std::string::npos)
+      << forth;
+  EXPECT_NE(back.find("profiled step 0.5 -> 1.0 us, 0.50x [0.50,0.50]\n"), std::string::npos)
+      << back;
   EXPECT_NE(forth.find("2.00x [2.00,2.00]  linear\n"), std::string::npos) << forth;
   EXPECT_NE(forth.find("- -> 1"), std::string::npos) << forth;
   EXPECT_NE(forth.find("-                  only_b\n"), std::string::npos) << forth;
@@ -162,41 +183,46 @@ TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
   const auto reason = [&a = a](const Profile& b) {
     const std::string text = diff(a, b);
     EXPECT_EQ(text.find("2.00x"), std::string::npos) << text;
-    return text.substr(text.find("no factor"), text.find('\n', text.find("no factor")) - text.find("no factor"));
+    return text.substr(
+        text.find("no factor"), text.find('\n', text.find("no factor")) - text.find("no factor"));
   };
   const auto with = [&good = good](auto&& change) {
     Profile b = good;
     change(b);
     return b;
   };
-  EXPECT_EQ(reason(with([](Profile& p) { p.device = "cuda:0"; })), "no factor: device cpu and cuda:0");
+  EXPECT_EQ(
+      reason(with([](Profile& p) { p.device = "cuda:0"; })), "no factor: device cpu and cuda:0");
   EXPECT_EQ(reason(with([](Profile& p) { p.batch = 128; })), "no factor: batch 64 and 128");
   EXPECT_EQ(reason(with([](Profile& p) { p.dtype = "bf16"; })), "no factor: dtype f32 and bf16");
   EXPECT_EQ(reason(with([](Profile& p) { p.seed = "2"; })), "no factor: seed 1 and 2");
   EXPECT_EQ(reason(with([](Profile& p) { p.workload = "v"; })), "no factor: workload w and v");
   EXPECT_EQ(reason(with([](Profile& p) { p.threads = 2; })), "no factor: threads 1 and 2");
-  EXPECT_EQ(reason(with([](Profile& p) { p.incomplete = {"lost"}; })), "no factor: B is INCOMPLETE: lost");
-  EXPECT_EQ(reason(with([](Profile& p) { p.device = "simt"; })), "no factor: B ran on the emulator, whose times mean nothing");
+  EXPECT_EQ(reason(with([](Profile& p) { p.incomplete = {"lost"}; })),
+      "no factor: B is INCOMPLETE: lost");
+  EXPECT_EQ(reason(with([](Profile& p) { p.device = "simt"; })),
+      "no factor: B ran on the emulator, whose times mean nothing");
   EXPECT_EQ(reason(with([](Profile& p) {
-              p.steps.resize(7);
-              for (ProfileRow& row : p.rows) row.samples.resize(row.samples.empty() ? 0 : 7);
-            })),
-            "no factor: 8 against 7 samples");
+    p.steps.resize(7);
+    for (ProfileRow& row : p.rows) row.samples.resize(row.samples.empty() ? 0 : 7);
+  })),
+      "no factor: 8 against 7 samples");
 }
 
 TEST(Stacks, AddUpToTheSteps) {
   const std::string folded = folded_stacks(cpu_report());
   EXPECT_EQ(folded,
-            "step;Linear;linear 4000\n"
-            "step;Linear;linear;kernel 24000\n"
-            "step;matmul 2000\n"
-            "step;matmul;kernel 18000\n"
-            "step;q\"uo\\te,\\x0a\xff</script><!--\\x1b 12000\n");
+      "step;Linear;linear 4000\n"
+      "step;Linear;linear;kernel 24000\n"
+      "step;matmul 2000\n"
+      "step;matmul;kernel 18000\n"
+      "step;q\"uo\\te,\\x0a\xff</script><!--\\x1b 12000\n");
   const std::string device = folded_stacks(device_report());
   EXPECT_NE(device.find("step;linear;gemm_128x64 150000\n"), std::string::npos) << device;
   int64_t sum = 0;
   std::istringstream lines(device);
-  for (std::string line; std::getline(lines, line);) sum += std::stoll(line.substr(line.rfind(' ')));
+  for (std::string line; std::getline(lines, line);)
+    sum += std::stoll(line.substr(line.rfind(' ')));
   EXPECT_EQ(sum, device_report().timeline().busy_ns);  // nothing overlaps here
   const std::string svg = flame_svg(folded, "a <title>");
   EXPECT_NE(svg.find("linear 28.0 us, 46.67 %"), std::string::npos) << svg;
@@ -235,29 +261,39 @@ TEST_F(Files, AreWrittenAsNamedAndNotOverOthers) {
   const std::vector<Report> both = {report, device_report()};
   two.write(both, kRun, "");
   for (const Exports* files : {&one, &two}) {
-    for (const std::string& file : files->files()) EXPECT_TRUE(std::filesystem::is_regular_file(file)) << file;
+    for (const std::string& file : files->files())
+      EXPECT_TRUE(std::filesystem::is_regular_file(file)) << file;
     EXPECT_NE(refusal([&] { files->check(false); }).find("a file is there"), std::string::npos);
     EXPECT_EQ(refusal([&] { files->check(true); }), "");
   }
-  EXPECT_EQ(two.files(), (std::vector<std::string>{folder + "/q.html", folder + "/q_eager.json", folder + "/q_fused.json"}));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 10);  // 7 and 3, no temporary
-  EXPECT_NE(refusal([&] { Exports{folder + "/none/p", {"json"}}.check(true); }).find("no such folder"), std::string::npos);
+  EXPECT_EQ(two.files(), (std::vector<std::string>{folder + "/q.html", folder + "/q_eager.json",
+                             folder + "/q_fused.json"}));
+  EXPECT_EQ(
+      std::distance(std::filesystem::directory_iterator(folder), {}), 10);  // 7 and 3, no temporary
+  EXPECT_NE(refusal([&] {
+    Exports{folder + "/none/p", {"json"}}.check(true);
+  }).find("no such folder"),
+      std::string::npos);
   std::filesystem::create_directory(folder + "/d.json");
-  EXPECT_NE(refusal([&] { Exports{folder + "/d", {"json"}}.check(true); }).find("a folder is there"), std::string::npos);
+  EXPECT_NE(refusal([&] {
+    Exports{folder + "/d", {"json"}}.check(true);
+  }).find("a folder is there"),
+      std::string::npos);
 }
 
 TEST(Formats, AreAListOfKnownWords) {
   EXPECT_EQ(parse_formats("json,table", "x"), (std::vector<std::string>{"json", "table"}));
   EXPECT_EQ(refusal([] { parse_formats("jsn", "usage: --profile"); }),
-            "usage: --profile: unknown format: jsn; nearest is json; allowed table, json, csv, "
-            "trace, stacks, html");
+      "usage: --profile: unknown format: jsn; nearest is json; allowed table, json, csv, "
+      "trace, stacks, html");
   EXPECT_NE(refusal([] { parse_formats("json,,csv", "x"); }).find("empty item"), std::string::npos);
   EXPECT_NE(refusal([] { parse_formats("json,json", "x"); }).find("json twice"), std::string::npos);
 }
 
 TEST(Html, HoldsItsDataAndAsksForNothing) {
   const Report report = cpu_report();
-  const std::string page = html_report({.title = "t", .command = "c", .reports = {&report, 1}, .run = kRun});
+  const std::string page =
+      html_report({.title = "t", .command = "c", .reports = {&report, 1}, .run = kRun});
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
   EXPECT_EQ(page.find("http://www.w3.org/2000/svg"), page.find("http:"));  // a name, not an address
   EXPECT_EQ(page.find("https:"), std::string::npos);

@@ -1,4 +1,5 @@
-// A card whose CUPTI keeps records: a table that stands in for the library over a recorder, on one fake clock.
+// A card whose CUPTI keeps records: a table that stands in for the library over a recorder, on one
+// fake clock.
 #pragma once
 
 #include "core/device/cupti.h"
@@ -28,9 +29,10 @@ struct Fake {
   size_t used = 0, size = 0, dropped = 0;
   uint32_t correlation = 0;
   int64_t free_at = 0, next_ns = 2000;
-  int records = 0, lose = -1, zero = -1;  // the records with these numbers, of those that stand for work
-  bool twice = false;                     // every call runs two kernels
-  bool parallel = false;                  // all that is launched runs at once
+  int records = 0, lose = -1,
+      zero = -1;          // the records with these numbers, of those that stand for work
+  bool twice = false;     // every call runs two kernels
+  bool parallel = false;  // all that is launched runs at once
   CUptiResult answer = CUPTI_SUCCESS;
   uint32_t version = CUPTI_API_VERSION;
   std::map<cudaGraphExec_t, std::pair<uint32_t, size_t>> graphs;  // number, nodes
@@ -52,7 +54,8 @@ struct Fake {
     ++correlation;
     for (const uint64_t id : ids) {
       CUpti_ActivityExternalCorrelation link{};
-      link.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, link.externalId = id, link.correlationId = correlation;
+      link.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, link.externalId = id,
+      link.correlationId = correlation;
       put(link);
     }
   }
@@ -63,7 +66,9 @@ struct Fake {
     if (kinds.empty() || records++ == lose) return;
     R r{};
     r.kind = kind, r.correlationId = correlation, r.graphNodeId = node;
-    if (records - 1 != zero) r.start = static_cast<uint64_t>(begin + kOffset), r.end = static_cast<uint64_t>(free_at + kOffset);
+    if (records - 1 != zero)
+      r.start = static_cast<uint64_t>(begin + kOffset),
+      r.end = static_cast<uint64_t>(free_at + kOffset);
     put(r);
   }
 };
@@ -78,24 +83,32 @@ inline CuptiCalls fake_calls() {
     return fake->clock.advance(100), CUPTI_SUCCESS;
   };
   c.cuptiGetGraphNodeId = [](CUgraphNode node, uint64_t* id) {
-    return *id = uint64_t{99} << 32 | reinterpret_cast<uintptr_t>(node), CUPTI_SUCCESS;  // the number of the graph, not of the executable
+    return *id = uint64_t{99} << 32 | reinterpret_cast<uintptr_t>(node),
+           CUPTI_SUCCESS;  // the number of the graph, not of the executable
   };
-  c.cuptiGetGraphExecId = [](CUgraphExec e, uint32_t* id) { return *id = fake->graphs[e].first, CUPTI_SUCCESS; };
-  c.cuptiActivityRegisterCallbacks = [](CUpti_BuffersCallbackRequestFunc r, CUpti_BuffersCallbackCompleteFunc d) {
+  c.cuptiGetGraphExecId = [](CUgraphExec e, uint32_t* id) {
+    return *id = fake->graphs[e].first, CUPTI_SUCCESS;
+  };
+  c.cuptiActivityRegisterCallbacks = [](CUpti_BuffersCallbackRequestFunc r,
+                                         CUpti_BuffersCallbackCompleteFunc d) {
     return fake->request = r, fake->complete = d, CUPTI_SUCCESS;
   };
   c.cuptiActivityEnable = [](CUpti_ActivityKind kind) {
     if (fake->answer == CUPTI_SUCCESS) fake->kinds.push_back(kind);
     return fake->answer;
   };
-  c.cuptiActivityDisable = [](CUpti_ActivityKind kind) { return std::erase(fake->kinds, kind), CUPTI_SUCCESS; };
+  c.cuptiActivityDisable = [](CUpti_ActivityKind kind) {
+    return std::erase(fake->kinds, kind), CUPTI_SUCCESS;
+  };
   c.cuptiActivityFlushAll = [](uint32_t) { return fake->hand_over(), CUPTI_SUCCESS; };
   c.cuptiActivityGetNextRecord = [](uint8_t* buffer, size_t valid, CUpti_Activity** record) {
     uint8_t* const next = *record ? reinterpret_cast<uint8_t*>(*record) + kStride : buffer;
     if (next >= buffer + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;
     return *record = reinterpret_cast<CUpti_Activity*>(next), CUPTI_SUCCESS;
   };
-  c.cuptiActivityGetNumDroppedRecords = [](CUcontext, uint32_t, size_t* n) { return *n = std::exchange(fake->dropped, 0), CUPTI_SUCCESS; };
+  c.cuptiActivityGetNumDroppedRecords = [](CUcontext, uint32_t, size_t* n) {
+    return *n = std::exchange(fake->dropped, 0), CUPTI_SUCCESS;
+  };
   c.cuptiActivityPushExternalCorrelationId = [](CUpti_ExternalCorrelationKind, uint64_t id) {
     return fake->ids.push_back(id), CUPTI_SUCCESS;
   };
@@ -110,10 +123,12 @@ inline CuptiCalls fake_calls() {
 inline Api watched(const Api& of) {
   fake->api = of;
   Api a = of;
-  a.cudaLaunchKernelExC = [](const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
+  a.cudaLaunchKernelExC = [](const cudaLaunchConfig_t* config, const void* kernel,
+                              void** arguments) {
     if (!capturing()) {
       fake->call();
-      for (int i = 0; i < 1 + fake->twice; ++i) fake->work<CUpti_ActivityKernel9>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+      for (int i = 0; i < 1 + fake->twice; ++i)
+        fake->work<CUpti_ActivityKernel9>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
     }
     return fake->api.cudaLaunchKernelExC(config, kernel, arguments);
   };
@@ -121,7 +136,8 @@ inline Api watched(const Api& of) {
     fake->call(), fake->work<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);
     return fake->api.cudaMemsetAsync(to, value, bytes, stream);
   };
-  a.cudaGraphInstantiate = [](cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+  a.cudaGraphInstantiate = [](cudaGraphExec_t* executable, cudaGraph_t graph,
+                               unsigned long long flags) {
     const cudaError_t answer = fake->api.cudaGraphInstantiate(executable, graph, flags);
     size_t nodes = 0;
     fake->api.cudaGraphGetNodes(graph, nullptr, &nodes);
@@ -132,7 +148,8 @@ inline Api watched(const Api& of) {
     const auto [number, nodes] = fake->graphs.at(executable);
     fake->call();
     for (uint64_t n = 1; n <= nodes; ++n)
-      fake->work<CUpti_ActivityKernel9>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, uint64_t{number} << 32 | n);
+      fake->work<CUpti_ActivityKernel9>(
+          CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, uint64_t{number} << 32 | n);
     return fake->api.cudaGraphLaunch(executable, stream);
   };
   a.cudaStreamSynchronize = [](cudaStream_t stream) {

@@ -1,4 +1,5 @@
-// Runs a real reader of traces, HolisticTraceAnalysis, beside the tests: python of SINTER_PYTHON, else python3.
+// Runs a real reader of traces, HolisticTraceAnalysis, beside the tests: python of SINTER_PYTHON,
+// else python3.
 #pragma once
 
 #include <cstdio>
@@ -16,19 +17,23 @@ inline std::string python() {
 }
 
 // What read_trace.py prints of the trace, as JSON; empty where the package is not there.
-inline std::optional<std::string> read_by_hta(const std::string& trace, const std::string& ending = ".json") {
+inline std::optional<std::string> read_by_hta(
+    const std::string& trace, const std::string& ending = ".json") {
   std::string folder = std::filesystem::temp_directory_path() / "sinter-hta-XXXXXX";
   if (!mkdtemp(folder.data())) std::abort();
   const std::string file = folder + "/trace" + ending;
   std::ofstream(file, std::ios::binary) << trace;
-  const std::string command = python() + " " SINTER_SOURCE_DIR "/tests/profiler/read_trace.py " + file + " 2>" + folder + "/err";
+  const std::string command = python() + " " SINTER_SOURCE_DIR "/tests/profiler/read_trace.py " +
+                              file + " 2>" + folder + "/err";
   std::string out;
   FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];
-  for (size_t n; pipe && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
+  for (size_t n; pipe && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    out.append(buffer, n);
   const int status = pipe ? pclose(pipe) : -1;
   if (status != 0 && WEXITSTATUS(status) != 77) {
-    std::string errors((std::istreambuf_iterator<char>(std::ifstream(folder + "/err").rdbuf())), {});
+    std::string errors(
+        (std::istreambuf_iterator<char>(std::ifstream(folder + "/err").rdbuf())), {});
     out = "{\"failed\": 1}";
     std::fprintf(stderr, "%s\n", errors.c_str());
   }

@@ -1,5 +1,5 @@
-// Reports of the exports' tests: one step loop on `cpu`, and a hand-made device timeline whose times are whole us, so that readers that
-// round agree with us exactly.
+// Reports of the exports' tests: one step loop on `cpu`, and a hand-made device timeline whose
+// times are whole us, so that readers that round agree with us exactly.
 #pragma once
 
 #include "tests/profiler/scopes.h"
@@ -8,10 +8,14 @@ namespace sinter::profiler {
 
 inline constexpr std::string_view kOddName = "q\"uo\\te;\n\xff</script><!--\x1b";
 
-// Four active steps of 15 us in two rounds: a module with an op of two launches, an op with a forward op, an odd name.
+// Four active steps of 15 us in two rounds: a module with an op of two launches, an op with a
+// forward op, an odd name.
 inline Report cpu_report() {
   FakeClock clock;
-  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2}, .threads = 2, .mode = "eager", .clock = &clock});
+  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2},
+      .threads = 2,
+      .mode = "eager",
+      .clock = &clock});
   ShapeKey key;
   const int64_t dims[] = {64, 784};
   const uint32_t shape = key.add("f32", dims).intern();
@@ -19,9 +23,14 @@ inline Report cpu_report() {
     {
       Scope module("Linear", ScopeKind::module);
       fake_op(clock, "linear", 1000, 6000,
-              {.cost = {400'000, 2000, 1000}, .uid = 7, .forward_uid = 7, .shape_key = shape, .role = Role::fwd});
+          {.cost = {400'000, 2000, 1000},
+              .uid = 7,
+              .forward_uid = 7,
+              .shape_key = shape,
+              .role = Role::fwd});
     }
-    fake_op(clock, "matmul", 500, 4500, {.cost = {200'000, 1500, 500}, .uid = 8, .forward_uid = 7, .role = Role::wgrad});
+    fake_op(clock, "matmul", 500, 4500,
+        {.cost = {200'000, 1500, 500}, .uid = 8, .forward_uid = 7, .role = Role::wgrad});
     Scope odd(intern(kOddName));
     clock.advance(3000);
   }
@@ -30,7 +39,11 @@ inline Report cpu_report() {
 
 // Three steps of 200 us on a device: kernels of 50, 10, 14 and 32 us and a copy of 10 us in each.
 inline Report device_report() {
-  Report r{.title = "CUDA eager", .schedule = {0, 0, 3, 1}, .device = {Device::Type::cuda, 0}, .mode = "eager", .source = Source::cupti};
+  Report r{.title = "CUDA eager",
+      .schedule = {0, 0, 3, 1},
+      .device = {Device::Type::cuda, 0},
+      .mode = "eager",
+      .source = Source::cupti};
   Trace trace{.thread = 0, .steps_here = true};
   struct Op {
     StaticName name, kernel;
@@ -41,10 +54,14 @@ inline Report device_report() {
   };
   const Op ops[] = {
       {"linear", "gemm_128x64", 1, 1, Role::fwd, 10, 40, 20, 30, 30, 80, LaunchKind::kernel},
-      {"relu", "relu_kernel", 2, 2, Role::fwd, 42, 60, 50, 56, 81, 91, LaunchKind::kernel},                 // gap of 1 us
-      {"log_softmax", "softmax_kernel", 3, 3, Role::fwd, 62, 108, 100, 106, 106, 120, LaunchKind::kernel},  // 15 us of the host
-      {"copy", "Memcpy HtoD", 4, 4, Role::none, 110, 118, 112, 116, 121, 131, LaunchKind::memcpy},          // gap of 1 us
-      {"matmul", "gemm_128x64", 5, 1, Role::wgrad, 140, 160, 150, 158, 158, 190, LaunchKind::kernel},       // 27 us of the host
+      {"relu", "relu_kernel", 2, 2, Role::fwd, 42, 60, 50, 56, 81, 91,
+          LaunchKind::kernel},  // gap of 1 us
+      {"log_softmax", "softmax_kernel", 3, 3, Role::fwd, 62, 108, 100, 106, 106, 120,
+          LaunchKind::kernel},  // 15 us of the host
+      {"copy", "Memcpy HtoD", 4, 4, Role::none, 110, 118, 112, 116, 121, 131,
+          LaunchKind::memcpy},  // gap of 1 us
+      {"matmul", "gemm_128x64", 5, 1, Role::wgrad, 140, 160, 150, 158, 158, 190,
+          LaunchKind::kernel},  // 27 us of the host
   };
   for (uint32_t step = 0; step < 3; ++step) {
     const int64_t base = 1'000'000 + int64_t{200'000} * step;
@@ -52,23 +69,25 @@ inline Report device_report() {
     for (const Op& op : ops) {
       const auto at = [base](int64_t us) { return base + 1000 * us; };
       trace.launches.push_back({.api_t0 = at(op.api0),
-                                .api_t1 = at(op.api1),
-                                .dev_t0 = at(op.dev0),
-                                .dev_t1 = at(op.dev1),
-                                .kernel = op.kernel,
-                                .record = static_cast<int32_t>(trace.records.size()),
-                                .step = step,
-                                .bytes = op.kind == LaunchKind::memcpy ? 4096 : 0,
-                                .kind = op.kind,
-                                .source = Source::cupti});
-      trace.records.push_back(
-          {.t0 = at(op.t0),
-           .t1 = at(op.t1),
-           .name = op.name,
-           .info = {.cost = {1'000'000, 3000, 1000}, .uid = op.uid + 10 * step, .forward_uid = op.forward + 10 * step, .role = op.role},
-           .step = step,
-           .n_launches = op.kind == LaunchKind::kernel,
-           .kind = ScopeKind::op});
+          .api_t1 = at(op.api1),
+          .dev_t0 = at(op.dev0),
+          .dev_t1 = at(op.dev1),
+          .kernel = op.kernel,
+          .record = static_cast<int32_t>(trace.records.size()),
+          .step = step,
+          .bytes = op.kind == LaunchKind::memcpy ? 4096 : 0,
+          .kind = op.kind,
+          .source = Source::cupti});
+      trace.records.push_back({.t0 = at(op.t0),
+          .t1 = at(op.t1),
+          .name = op.name,
+          .info = {.cost = {1'000'000, 3000, 1000},
+              .uid = op.uid + 10 * step,
+              .forward_uid = op.forward + 10 * step,
+              .role = op.role},
+          .step = step,
+          .n_launches = op.kind == LaunchKind::kernel,
+          .kind = ScopeKind::op});
     }
     trace.memory.push_back({base + 15'000, 1000 + step, step});
     trace.memory.push_back({base + 70'000, 500, step});

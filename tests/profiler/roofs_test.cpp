@@ -17,8 +17,15 @@ class StoredRoofs : public testing::Test {
   StoredRoofs() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
   ~StoredRoofs() override { unsetenv("XDG_CACHE_HOME"); }
   static Roofs roofs() {
-    return {.key = roofs_key(kCpu), .f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000,
-            .op_ns = 650, .spread = 0.04, .others_cores = 0.02, .beaten = 1};
+    return {.key = roofs_key(kCpu),
+        .f32_gflops = 95,
+        .cache_gbs = 21,
+        .dram_gbs = 10,
+        .cache_bytes = 16'000'000,
+        .op_ns = 650,
+        .spread = 0.04,
+        .others_cores = 0.02,
+        .beaten = 1};
   }
   const test::TempDir folder_;
 };
@@ -38,7 +45,8 @@ TEST_F(StoredRoofs, CarryTheirSpreadAndConditions) {
   other.key += " of another machine";
   save_roofs(other, file);
   EXPECT_FALSE(stored_roofs(kCpu));
-  folder_.write("sinter/" + std::filesystem::path(file).filename().string(), roofs().key + "\ncache_bytes 1\nf32_gflops");
+  folder_.write("sinter/" + std::filesystem::path(file).filename().string(),
+      roofs().key + "\ncache_bytes 1\nf32_gflops");
   EXPECT_FALSE(stored_roofs(kCpu)) << "cut off";
   EXPECT_FALSE(stored_roofs({Device::Type::simt, 0}));
 }
@@ -51,13 +59,15 @@ TEST_F(StoredRoofs, MeasuredUnderLoadAreRefusedAndGiveNoVerdict) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), Error::Kind::untrusted);
-    EXPECT_EQ(error.message(), "roofs: measured beside other programs, which kept 1.3 cores busy: not kept");
+    EXPECT_EQ(error.message(),
+        "roofs: measured beside other programs, which kept 1.3 cores busy: not kept");
   }
   EXPECT_FALSE(stored_roofs(kCpu));
   Report report;
   report.roofs = loaded;
   EXPECT_EQ(report.busy(),
-            "machine busy: no verdict; other programs kept 1.3 cores busy while the roofs were measured.");
+      "machine busy: no verdict; other programs kept 1.3 cores busy while the roofs were "
+      "measured.");
   EXPECT_EQ(report.verdict().evidence, report.busy());
 }
 
@@ -72,11 +82,13 @@ TEST_F(StoredRoofs, AreTakenByEverySession) {
   EXPECT_NE(table({}).find("roofs: not measured"), std::string::npos);
   save_roofs(roofs(), roofs_file(kCpu));
   const std::string text = table({});
-  EXPECT_NE(text.find("roofs: GEMM 95 GFLOP/s, copy 10 GB/s (working set unknown: DRAM), spread 4 %, op 0.65 us"),
-            std::string::npos)
+  EXPECT_NE(text.find("roofs: GEMM 95 GFLOP/s, copy 10 GB/s (working set unknown: DRAM), spread 4 "
+                      "%, op 0.65 us"),
+      std::string::npos)
       << text;
   FakeClock clock;
-  EXPECT_NE(table({.clock = &clock}).find("roofs: not measured"), std::string::npos) << "no roof is of made-up times";
+  EXPECT_NE(table({.clock = &clock}).find("roofs: not measured"), std::string::npos)
+      << "no roof is of made-up times";
 }
 
 }  // namespace

@@ -57,7 +57,9 @@ TEST(StaticName, ComparesTextAndInternsOnce) {
 
 TEST(ShapeKey, BuildsAndCutsOff) {
   ShapeKey key;
-  key.add("f32", std::array<int64_t, 2>{64, 784}).add("i32", std::array<int64_t, 1>{-7}).add("f64", {});
+  key.add("f32", std::array<int64_t, 2>{64, 784})
+      .add("i32", std::array<int64_t, 1>{-7})
+      .add("f64", {});
   EXPECT_EQ(key.text(), "f32[64, 784] i32[-7] f64[]");
   EXPECT_EQ(shape_text(key.intern()), key.text());
   EXPECT_EQ(key.intern(), key.intern());
@@ -76,7 +78,8 @@ TEST(Scope, OutsideASessionRecordsNothing) {
 }
 
 std::string g_ranges;
-constexpr RangeCalls kFakeRanges{[](const char* name) { g_ranges += std::string("(") + name; }, [] { g_ranges += ")"; }};
+constexpr RangeCalls kFakeRanges{
+    [](const char* name) { g_ranges += std::string("(") + name; }, [] { g_ranges += ")"; }};
 
 TEST(Scope, IsARangeForAToolThatIsAttached) {
   FakeClock clock;
@@ -104,10 +107,11 @@ TEST(Scope, IsARangeForAToolThatIsAttached) {
 
 // A cost function is a user's code too: what it throws reaches who called the op.
 TEST(Scope, ACostThatThrowsReachesTheCaller) {
-  static const sinter::OpDef kDear{
-      .name = "dear",
+  static const sinter::OpDef kDear{.name = "dear",
       .infer = [](Operands in, const Attrs&) { return Tensors{Tensor::meta(in[0].shape())}; },
-      .cost = [](Operands, Operands, const Attrs&) -> Cost { throw Error(Error::Kind::usage, "dear: no cost"); },
+      .cost = [](Operands, Operands, const Attrs&) -> Cost {
+        throw Error(Error::Kind::usage, "dear: no cost");
+      },
       .cpu = [](const Call&) {}};
   FakeClock clock;
   Session session({.schedule = kOneStep, .clock = &clock});
@@ -151,7 +155,8 @@ TEST(Scope, StoresParentDepthAndLaunches) {
   EXPECT_TRUE(report.incomplete.empty());
 }
 
-// Opens scopes at random, each taking time before, between and after its children; adds up what it spent.
+// Opens scopes at random, each taking time before, between and after its children; adds up what it
+// spent.
 void grow(FakeClock& clock, std::mt19937& random, int depth, int64_t* spent, int64_t* scopes) {
   auto spend = [&] {
     const int64_t ns = random() % 50;
@@ -170,7 +175,9 @@ void grow(FakeClock& clock, std::mt19937& random, int depth, int64_t* spent, int
 TEST(Scope, RandomTreesConserveTimeExactly) {
   for (int threads = 1; threads <= 8; ++threads) {
     FakeClock clock;
-    Session session({.schedule = {.wait = 0, .warmup = 1, .active = 3}, .clock = &clock, .records_per_thread = 1 << 14});
+    Session session({.schedule = {.wait = 0, .warmup = 1, .active = 3},
+        .clock = &clock,
+        .records_per_thread = 1 << 14});
     std::vector<int64_t> spent(threads, 0), scopes(threads, 0);
     for (int step = 0; step < 4; ++step) {
       std::vector<std::thread> workers;
@@ -243,14 +250,16 @@ TEST(Scope, RecursionCountsOnceInTotal) {
 TEST(Scope, NoAllocationInTheWindow) {
   std::unique_ptr<int> sink;
   FakeClock clock;
-  Session session({.schedule = {.wait = 1, .warmup = 1, .active = 5}, .allocations = news, .clock = &clock});
+  Session session(
+      {.schedule = {.wait = 1, .warmup = 1, .active = 5}, .allocations = news, .clock = &clock});
   for (int step = 0; step < 7; ++step) {
     for (int i = 0; i < 20; ++i) {
       Scope module("module", ScopeKind::module);
       Scope scope("op", ScopeKind::op);
       scope.describe([&] {
         ShapeKey key;
-        key.add("f32", std::array<int64_t, 2>{64, 784}).add("f32", std::array<int64_t, 2>{256, 784});
+        key.add("f32", std::array<int64_t, 2>{64, 784})
+            .add("f32", std::array<int64_t, 2>{256, 784});
         return OpInfo{.shape_key = key.intern()};
       });
       KernelSpan span;
@@ -274,7 +283,8 @@ TEST(Scope, FullBufferDropsCountsAndSaysSo) {
   const Report report = session.finish();
   EXPECT_EQ(find_row(report.rows(), "op")->calls, 4);
   ASSERT_EQ(report.incomplete.size(), 1u);
-  EXPECT_NE(report.incomplete[0].find("3 records dropped"), std::string::npos) << report.incomplete[0];
+  EXPECT_NE(report.incomplete[0].find("3 records dropped"), std::string::npos)
+      << report.incomplete[0];
   EXPECT_TRUE(report.table().starts_with("INCOMPLETE")) << report.table();
 }
 
@@ -339,7 +349,9 @@ TEST(Scope, ThreadsRecordWhileTheSessionDrains) {
     std::atomic<int> started{0};
     std::vector<std::thread> workers;
     {
-      Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 3}, .clock = &clock, .records_per_thread = 256});
+      Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 3},
+          .clock = &clock,
+          .records_per_thread = 256});
       for (int t = 0; t < 8; ++t) {
         workers.emplace_back([&] {
           ++started;
@@ -353,7 +365,8 @@ TEST(Scope, ThreadsRecordWhileTheSessionDrains) {
       }
       const Report report = session.finish();
       EXPECT_EQ(find_row(report.rows(), "main")->calls, 6);
-      for (const std::string& reason : report.incomplete) EXPECT_EQ(reason.find("add up"), std::string::npos) << reason;
+      for (const std::string& reason : report.incomplete)
+        EXPECT_EQ(reason.find("add up"), std::string::npos) << reason;
     }
     fake_op(clock, "after", 1, 1);
     stop = true;

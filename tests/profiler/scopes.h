@@ -6,7 +6,8 @@
 namespace sinter::profiler {
 
 // An op that takes disp + kernel ns of the fake clock, in one launch.
-inline void fake_op(FakeClock& clock, StaticName name, int64_t disp, int64_t kernel, const OpInfo& info = {}) {
+inline void fake_op(
+    FakeClock& clock, StaticName name, int64_t disp, int64_t kernel, const OpInfo& info = {}) {
   Scope scope(name, ScopeKind::op);
   scope.describe([&] { return info; });
   clock.advance(disp);

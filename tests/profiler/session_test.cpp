@@ -37,7 +37,10 @@ std::vector<int64_t> active_steps(const Schedule& s, int64_t n) {
 
 TEST(Session, EverySchedule) {
   for (int code = 0; code < 256; ++code) {
-    const Schedule s{.wait = code & 3, .warmup = code >> 2 & 3, .active = code >> 4 & 3, .repeat = code >> 6 & 3};
+    const Schedule s{.wait = code & 3,
+        .warmup = code >> 2 & 3,
+        .active = code >> 4 & 3,
+        .repeat = code >> 6 & 3};
     SCOPED_TRACE(testing::Message() << s.wait << s.warmup << s.active << s.repeat);
     FakeClock clock;
     const Options options{.schedule = s, .clock = &clock, .records_per_thread = 64};
@@ -82,9 +85,9 @@ TEST(Session, NoStepNamesNeededAndSeen) {
   session.step();
   const auto error = error_of([&] { session.finish(); });
   ASSERT_TRUE(error);
-  EXPECT_EQ(
-      error->message(),
-      "profiler: no step was recorded: wait 1, warmup 3, active 20 needs 5 steps for a first sample and 24 for all; step() was called 1 "
+  EXPECT_EQ(error->message(),
+      "profiler: no step was recorded: wait 1, warmup 3, active 20 needs 5 steps for a first "
+      "sample and 24 for all; step() was called 1 "
       "times");
   Session next({.schedule = {}});  // the failed one is over
 }
@@ -92,7 +95,8 @@ TEST(Session, NoStepNamesNeededAndSeen) {
 TEST(Session, BadScheduleIsAnError) {
   const auto error = error_of([] { Session session({.schedule = {.wait = -1}}); });
   ASSERT_TRUE(error);
-  EXPECT_NE(error->message().find("wait -1, warmup 3, active 20, repeat 1"), std::string::npos) << error->message();
+  EXPECT_NE(error->message().find("wait -1, warmup 3, active 20, repeat 1"), std::string::npos)
+      << error->message();
 }
 
 TEST(Session, SecondOneIsAnErrorUntilTheFirstIsOver) {
@@ -122,15 +126,15 @@ TEST(Session, EarlyExitAndException) {
       clock.advance(1);
       session.step();
     }
-  } catch (const std::runtime_error&) {
-  }
+  } catch (const std::runtime_error&) {}
   EXPECT_FALSE(session.done());
   const Report report = session.finish();
   EXPECT_EQ(report.steps.size(), 4u);
   EXPECT_EQ(find_row(report.rows(), "op")->calls, 4);
   EXPECT_TRUE(report.incomplete.empty());
   EXPECT_EQ(report.table().find("INCOMPLETE"), std::string::npos);
-  EXPECT_NE(report.table().find("step#1..4 (4 of 20 active, 1 warmup)"), std::string::npos) << report.table();
+  EXPECT_NE(report.table().find("step#1..4 (4 of 20 active, 1 warmup)"), std::string::npos)
+      << report.table();
 }
 
 TEST(Session, ScopeAcrossStepLeavesTheStatistics) {
@@ -162,7 +166,8 @@ TEST(Session, OpenScopeAtTheEndIsNamed) {
   session.step();
   const Report report = session.finish();
   ASSERT_EQ(report.incomplete.size(), 1u);
-  EXPECT_EQ(report.incomplete[0], "a scope was still open at the end: never_closed\\x0a, begun in step 0");
+  EXPECT_EQ(report.incomplete[0],
+      "a scope was still open at the end: never_closed\\x0a, begun in step 0");
 
   // Until it closes, this thread cannot record for another session, which says so.
   Session next({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .clock = &clock});
@@ -182,7 +187,9 @@ TEST(Session, StepsBelongToOneThread) {
 
 TEST(Session, LongRunsNeedABufferForOneTurnOnly) {
   FakeClock clock;
-  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 0}, .clock = &clock, .records_per_thread = 8});
+  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 0},
+      .clock = &clock,
+      .records_per_thread = 8});
   for (int step = 0; step < 300; ++step) {
     for (int i = 0; i < 3; ++i) fake_op(clock, "op", 1, 1);
     session.step();
@@ -213,7 +220,8 @@ TEST(Session, TimesThatDoNotAddUpAreIncomplete) {
   session.step();
   const Report report = session.finish();
   ASSERT_EQ(report.incomplete.size(), 1u);
-  EXPECT_NE(report.incomplete[0].find("times do not add up"), std::string::npos) << report.incomplete[0];
+  EXPECT_NE(report.incomplete[0].find("times do not add up"), std::string::npos)
+      << report.incomplete[0];
 }
 
 TEST(Session, APauseBelongsToNoStep) {

@@ -37,7 +37,8 @@ TEST(Stats, IntervalHoldsTheMedianAndRepeats) {
 TEST(Stats, RatioInvertsAndEqualRunsShowNothing) {
   for (size_t n : {6u, 9u, 10u}) {
     std::vector<double> a, b;
-    for (size_t i = 0; i < n; ++i) a.push_back(200 + 3 * (i * 7 % 5)), b.push_back(100 + 2 * (i * 3 % 4));
+    for (size_t i = 0; i < n; ++i)
+      a.push_back(200 + 3 * (i * 7 % 5)), b.push_back(100 + 2 * (i * 3 % 4));
     const Estimate forth = paired_ratio(a, b), back = paired_ratio(b, a);
     EXPECT_NEAR(forth.value * back.value, 1, 1e-12);
     EXPECT_NEAR(forth.low * back.high, 1, 1e-12);
@@ -54,7 +55,8 @@ TEST(Stats, NoFactorWithoutAnInterval) {
   EXPECT_DOUBLE_EQ(ratio.value, 2.0);
   EXPECT_FALSE(ratio.has_interval);
   EXPECT_EQ(factor_text(ratio, 5), "no factor: 5 pairs, 6 are needed");
-  EXPECT_EQ(factor_text(paired_ratio(std::vector<double>(6, 2.5), std::vector<double>(6, 1.0)), 6), "2.50x [2.50,2.50]");
+  EXPECT_EQ(factor_text(paired_ratio(std::vector<double>(6, 2.5), std::vector<double>(6, 1.0)), 6),
+      "2.50x [2.50,2.50]");
 }
 
 // Two programs that are equal, on a machine that gives each round to one or to the other.
@@ -64,7 +66,8 @@ TEST(Stats, ABusyMachineHasNoFactor) {
   EXPECT_TRUE(forth.is_noisy() && back.is_noisy());
   EXPECT_NEAR(forth.noise(), back.noise(), 1e-12);
   EXPECT_FALSE(forth.is_shown());
-  EXPECT_TRUE(factor_text(forth, 6).starts_with("machine busy: no factor [")) << factor_text(forth, 6);
+  EXPECT_TRUE(factor_text(forth, 6).starts_with("machine busy: no factor ["))
+      << factor_text(forth, 6);
   std::vector<double> twice = b;
   for (double& x : twice) x /= 2;
   EXPECT_TRUE(paired_ratio(b, twice).is_shown());

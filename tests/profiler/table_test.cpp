@@ -33,28 +33,34 @@ void mlp_step(FakeClock& clock, int64_t extra) {
     Scope module("Linear", ScopeKind::module);
     const int64_t i = kSizes[l], o = kSizes[l + 1];
     fake_op(clock, "linear", 500, 139'300 + (l == 0 ? extra : 0),
-            {.cost = linear_cost(i, o), .shape_key = shapes(i, o), .role = Role::fwd});
+        {.cost = linear_cost(i, o), .shape_key = shapes(i, o), .role = Role::fwd});
   }
   fake_op(clock, "log_softmax", 300, 7'000, {.cost = {3264, 2560, 2560}});
   fake_op(clock, "nll", 200, 900, {.cost = {128, 512, 256}});
   for (int l = 3; l-- > 0;) {
-    fake_op(clock, "matmul", 700, 153'100, {.cost = wgrad_cost(kSizes[l], kSizes[l + 1]), .role = Role::wgrad});
+    fake_op(clock, "matmul", 700, 153'100,
+        {.cost = wgrad_cost(kSizes[l], kSizes[l + 1]), .role = Role::wgrad});
   }
   {
     Scope view("reshape", ScopeKind::op);
     clock.advance(100);
   }
   for (int i = 0; i < 6; ++i) {
-    fake_op(clock, "sgd_update", 650, 25'800, {.cost = {235'146 * 2 / 6, 1'881'168 / 6, 940'584 / 6}, .role = Role::update});
+    fake_op(clock, "sgd_update", 650, 25'800,
+        {.cost = {235'146 * 2 / 6, 1'881'168 / 6, 940'584 / 6}, .role = Role::update});
   }
   clock.advance(7'900);
 }
 
 Report mlp_report() {
   FakeClock clock;
-  const Roofs roofs{.f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
-  Session session(
-      {.schedule = {.wait = 1, .warmup = 3, .active = 4}, .threads = 2, .roofs = roofs, .resident_bytes = 2'500'000, .clock = &clock});
+  const Roofs roofs{
+      .f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
+  Session session({.schedule = {.wait = 1, .warmup = 3, .active = 4},
+      .threads = 2,
+      .roofs = roofs,
+      .resident_bytes = 2'500'000,
+      .clock = &clock});
   for (int step = 0; !session.done(); ++step) {
     mlp_step(clock, step == 5 ? 4000 : 0);
     session.step();
@@ -63,8 +69,7 @@ Report mlp_report() {
 }
 
 TEST(Table, Golden) {
-  EXPECT_EQ(
-      mlp_report().table(),
+  EXPECT_EQ(mlp_report().table(),
       R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  %roof     Pred  xpred  Verdict        Name           Flags
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
@@ -79,8 +84,12 @@ STEP: COMPUTE-BOUND - 84 % of op time is in rows at >= 60 % of the GEMM roof.
 // Twenty steps; `extra(step)` ns more in the first linear.
 Report steps_with(const std::function<int64_t(int)>& extra) {
   FakeClock clock;
-  const Roofs roofs{.f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
-  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 20}, .roofs = roofs, .resident_bytes = 2'500'000, .clock = &clock});
+  const Roofs roofs{
+      .f32_gflops = 95, .cache_gbs = 21, .dram_gbs = 10, .cache_bytes = 16'000'000, .op_ns = 650};
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 20},
+      .roofs = roofs,
+      .resident_bytes = 2'500'000,
+      .clock = &clock});
   for (int step = 0; !session.done(); ++step) {
     mlp_step(clock, extra(step));
     session.step();
@@ -100,26 +109,38 @@ TEST(Table, AStallIsListedAndDecidesNothing) {
   EXPECT_EQ(quiet.verdict().code, StepCode::compute_bound);
   EXPECT_EQ(stalled.verdict().evidence, quiet.verdict().evidence);
   const std::string text = stalled.table();
-  EXPECT_LT(text.find("matmul(wgrad)"), text.find("linear")) << "the stalled row does not come first\n" << text;
-  EXPECT_NE(text.find("stalls (steps over 2x the median of 1055.9us; in sums, not in shares and verdicts): #7 101055.9us\n"),
-            std::string::npos)
+  EXPECT_LT(text.find("matmul(wgrad)"), text.find("linear"))
+      << "the stalled row does not come first\n"
+      << text;
+  EXPECT_NE(text.find("stalls (steps over 2x the median of 1055.9us; in sums, not in shares and "
+                      "verdicts): #7 101055.9us\n"),
+      std::string::npos)
       << text;
 }
 
 TEST(Table, ABusyMachineGetsNoVerdictAndNoAdvice) {
   Report busy = steps_with([](int step) { return step % 2 * 900'000; });
-  busy.candidates = {{.rule = "linear_act", .ops = "linear + relu", .rows = {"linear"}, .times = 2, .launches_saved = 2}};
+  busy.candidates = {{.rule = "linear_act",
+      .ops = "linear + relu",
+      .rows = {"linear"},
+      .times = 2,
+      .launches_saved = 2}};
   Report distorted = steps_with([](int) { return 0; });
   distorted.candidates = busy.candidates;
   EXPECT_NE(distorted.table().find(" Do: linear_act x2 "), std::string::npos);
   distorted.clean_us = std::vector<double>(20, 1055.9 / 1.26);
   for (const Report* report : {&busy, &distorted}) {
     const std::string text = report->table();
-    EXPECT_NE(text.find("\nSTEP: UNDECIDED - machine busy: no verdict; "), std::string::npos) << text;
-    for (const char* advice : {" Do: ", "-bound", "SURPRISE"}) EXPECT_EQ(text.find(advice), std::string::npos) << text;
+    EXPECT_NE(text.find("\nSTEP: UNDECIDED - machine busy: no verdict; "), std::string::npos)
+        << text;
+    for (const char* advice : {" Do: ", "-bound", "SURPRISE"})
+      EXPECT_EQ(text.find(advice), std::string::npos) << text;
   }
-  EXPECT_NE(busy.busy().find("half of the steps lie 60 % of the median apart, 25 % allowed."), std::string::npos) << busy.busy();
-  EXPECT_NE(distorted.busy().find("profiled steps take +26 % of the clean ones, 25 % allowed."), std::string::npos)
+  EXPECT_NE(busy.busy().find("half of the steps lie 60 % of the median apart, 25 % allowed."),
+      std::string::npos)
+      << busy.busy();
+  EXPECT_NE(distorted.busy().find("profiled steps take +26 % of the clean ones, 25 % allowed."),
+      std::string::npos)
       << distorted.busy();
 }
 
@@ -160,7 +181,8 @@ TEST(Table, WrongSortKeyNamesTheNearest) {
     EXPECT_EQ(e.hint(), "nearest is self_cpu_time_total");
   }
   EXPECT_THROW(report.table({.row_limit = -2}), Error);
-  for (const char* key : {"self_cpu_time_total", "cpu_time_total", "cpu_time", "dispatch_time_total", "count", "flops", "bytes"}) {
+  for (const char* key : {"self_cpu_time_total", "cpu_time_total", "cpu_time",
+           "dispatch_time_total", "count", "flops", "bytes"}) {
     EXPECT_NO_THROW(report.table({.sort_by = key}));
   }
 }
@@ -173,9 +195,9 @@ TEST(Table, DrillLateStepsVaryingCountsAndOddNames) {
       Scope outer("outer", ScopeKind::op);
       clock.advance(1000);
       fake_op(clock,
-              "in\"n\x1b"
-              "er",
-              500, 4500);
+          "in\"n\x1b"
+          "er",
+          500, 4500);
     }
     if (step == 3) clock.advance(90'000);
     session.step();
@@ -183,17 +205,24 @@ TEST(Table, DrillLateStepsVaryingCountsAndOddNames) {
   const std::string text = session.finish().table();
   EXPECT_NE(text.find("DRILL in\"n\\x1ber"), std::string::npos) << text;
   EXPECT_NE(text.find("launches 1..2  allocs 0"), std::string::npos) << text;
-  EXPECT_NE(text.find("stalls (steps over 2x the median of 9.0us; in sums, not in shares and verdicts): #3 102.0us\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("stalls (steps over 2x the median of 9.0us; in sums, not in shares and "
+                      "verdicts): #3 102.0us\n"),
+      std::string::npos)
+      << text;
   EXPECT_NE(text.find("   1.50  "), std::string::npos) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 
 TEST(Table, HeaderCountsTurns) {
   FakeClock clock;
-  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2}, .title = "CPU fused", .threads = 1, .clock = &clock});
+  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2},
+      .title = "CPU fused",
+      .threads = 1,
+      .clock = &clock});
   for (; !session.done(); session.step()) fake_op(clock, "op", 1, 1);
   EXPECT_TRUE(session.finish().table().starts_with(
-      "CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist calibrate)  self excludes children\n"));
+      "CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist "
+      "calibrate)  self excludes children\n"));
 }
 
 // --fail-on and the table speak of one number.

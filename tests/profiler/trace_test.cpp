@@ -23,11 +23,13 @@ std::string rules(const TraceCheck& check) {
 TEST(ChromeTrace, Golden) {
   FakeClock clock;
   Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .clock = &clock});
-  fake_op(clock, "linear", 500, 1250, {.cost = {10, 20, 30}, .uid = 1, .forward_uid = 1, .role = Role::fwd});
-  fake_op(clock, "matmul", 500, 1000, {.cost = {10, 20, 30}, .uid = 2, .forward_uid = 1, .role = Role::wgrad});
+  fake_op(clock, "linear", 500, 1250,
+      {.cost = {10, 20, 30}, .uid = 1, .forward_uid = 1, .role = Role::fwd});
+  fake_op(clock, "matmul", 500, 1000,
+      {.cost = {10, 20, 30}, .uid = 2, .forward_uid = 1, .role = Role::wgrad});
   session.step();
   EXPECT_EQ(trace_of(session.finish()),
-            R"trace({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 1000000, "traceName": "CPU eager", "distributedInfo": {"rank": 0}, "deviceProperties": [], "x_schema": "sinter.trace/1", "x_source": "host", "x_incomplete": false, "traceEvents": [
+      R"trace({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 1000000, "traceName": "CPU eager", "distributedInfo": {"rank": 0}, "deviceProperties": [], "x_schema": "sinter.trace/1", "x_source": "host", "x_incomplete": false, "traceEvents": [
 {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "host"}},
 {"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "thread 0 (steps)"}},
 {"ph": "C", "name": "step ms", "pid": 1, "tid": 0, "ts": 0.000, "args": {"ms": 0.003}},
@@ -51,7 +53,8 @@ TEST(ChromeTrace, IsSoundAndKeepsOddNames) {
   int64_t odd = 0;
   const Json trace = Json::parse(trace_of(cpu_report()));
   for (const Json& event : trace["traceEvents"])
-    odd += event["name"] == "q\"uo\\te;\n\xef\xbf\xbd</script><!--\x1b";  // but for the byte that is no UTF-8
+    odd += event["name"] ==
+           "q\"uo\\te;\n\xef\xbf\xbd</script><!--\x1b";  // but for the byte that is no UTF-8
   EXPECT_EQ(odd, 3);
 }
 
@@ -59,7 +62,8 @@ TEST(ChromeTrace, DeviceLanesFlowsAndCounters) {
   std::map<std::string, int> count;
   const Json trace = Json::parse(trace_of(device_report()));
   for (const Json& event : trace["traceEvents"])
-    ++count[event["ph"].get<std::string>() + " " + event.value("cat", "") + (event["ph"] == "C" ? event["name"].get<std::string>() : "")];
+    ++count[event["ph"].get<std::string>() + " " + event.value("cat", "") +
+            (event["ph"] == "C" ? event["name"].get<std::string>() : "")];
   EXPECT_EQ(count["X cpu_op"], 15);
   EXPECT_EQ(count["X cuda_runtime"], 15);
   EXPECT_EQ(count["X kernel"], 12);
@@ -78,18 +82,19 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   trace.records.clear(), trace.launches.clear();
   for (uint32_t node = 1; node <= 2; ++node) {
     trace.launches.push_back({.api_t0 = 1'010'000,
-                              .api_t1 = 1'020'000,
-                              .dev_t0 = 1'020'000 + 10'000 * node,
-                              .dev_t1 = 1'028'000 + 10'000 * node,
-                              .graph_node = node,
-                              .source = Source::cupti});
+        .api_t1 = 1'020'000,
+        .dev_t0 = 1'020'000 + 10'000 * node,
+        .dev_t1 = 1'028'000 + 10'000 * node,
+        .graph_node = node,
+        .source = Source::cupti});
   }
   const std::string text = trace_of(r);
   EXPECT_EQ(rules(validate_trace(text)), "");
   std::vector<std::string> names;
   const Json written = Json::parse(text);
   for (const Json& event : written["traceEvents"]) {
-    if (event.value("cat", "") == "cuda_runtime" || event.value("cat", "") == "kernel") names.push_back(event["name"]);
+    if (event.value("cat", "") == "cuda_runtime" || event.value("cat", "") == "kernel")
+      names.push_back(event["name"]);
   }
   EXPECT_EQ(names, (std::vector<std::string>{"cudaGraphLaunch", "linear_act", "softmax_xent"}));
 }
@@ -101,7 +106,9 @@ TEST(ChromeTrace, TakesWholeStepsThatFit) {
   EXPECT_EQ(plan_trace(report, {.steps = 2}).steps, 2);
   const TracePlan two = plan_trace(report, {.bytes = all - 1});
   EXPECT_EQ(two.steps, 2);
-  EXPECT_NE(two.note.find("the trace holds steps 0..1 of 3 active ones: more may need over"), std::string::npos) << two.note;
+  EXPECT_NE(two.note.find("the trace holds steps 0..1 of 3 active ones: more may need over"),
+      std::string::npos)
+      << two.note;
   const std::string text = chrome_trace(report, two);
   EXPECT_EQ(text.find("ProfilerStep#2"), std::string::npos);
   EXPECT_LE(static_cast<int64_t>(text.size()), two.bytes);
@@ -114,53 +121,56 @@ TEST(ChromeTrace, TakesWholeStepsThatFit) {
 // Each rule has a trace in which only it is broken.
 TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
   const Json good = Json::parse(trace_of(device_report()));
-  const auto find = [](Json& trace, const char* cat, const char* ph, const char* name = nullptr) -> Json& {
+  const auto find = [](Json& trace, const char* cat, const char* ph,
+                        const char* name = nullptr) -> Json& {
     for (Json& event : trace["traceEvents"]) {
-      if (event.value("cat", "") == cat && event["ph"] == ph && (!name || event["name"] == name)) return event;
+      if (event.value("cat", "") == cat && event["ph"] == ph && (!name || event["name"] == name))
+        return event;
     }
     throw std::runtime_error("no such event");
   };
   const auto slice = [](double ts, double dur) {
-    return Json{{"ph", "X"}, {"cat", "overhead"}, {"name", "x"}, {"pid", 9}, {"tid", 9}, {"ts", ts}, {"dur", dur}};
+    return Json{{"ph", "X"}, {"cat", "overhead"}, {"name", "x"}, {"pid", 9}, {"tid", 9}, {"ts", ts},
+        {"dur", dur}};
   };
   const std::pair<const char*, std::function<void(Json&)>> cases[] = {
       {"schema", [](Json& t) { t.erase("schemaVersion"); }},
       {"schema",
-       [&](Json& t) {
-         t["traceEvents"].clear();
-         t.erase("baseTimeNanoseconds");
-       }},
+          [&](Json& t) {
+            t["traceEvents"].clear();
+            t.erase("baseTimeNanoseconds");
+          }},
       {"schema",
-       [&](Json& t) {
-         t["traceEvents"].push_back({{"ph", "X"}, {"name", "x"}});
-       }},
+          [&](Json& t) {
+            t["traceEvents"].push_back({{"ph", "X"}, {"name", "x"}});
+          }},
       {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(1e300, 1)); }},
       {"schema", [&](Json& t) { t["traceEvents"].push_back(slice(9e14, 1e300)); }},
       {"duration", [&](Json& t) { t["traceEvents"].push_back(slice(1, -1)); }},
       {"nesting",
-       [&](Json& t) {
-         t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10));
-       }},
+          [&](Json& t) {
+            t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10));
+          }},
       {"flow-pairs", [&](Json& t) { find(t, "ac2g", "f")["ph"] = "s"; }},
       {"flow-ends", [&](Json& t) { find(t, "ac2g", "s")["ts"] = 1e8; }},
       {"launch-order",
-       [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
+          [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
       {"launch-order", [&](Json& t) { find(t, "kernel", "X")["args"]["correlation"] = 4711; }},
       {"unique-ids",
-       [&](Json& t) {
-         find(t, "cpu_op", "X", "relu")["args"]["External id"] =
-             find(t, "cpu_op", "X", "copy")["args"]["External id"];
-       }},
+          [&](Json& t) {
+            find(t, "cpu_op", "X", "relu")["args"]["External id"] =
+                find(t, "cpu_op", "X", "copy")["args"]["External id"];
+          }},
       {"unique-ids",
-       [&](Json& t) {
-         find(t, "cuda_runtime", "X", "cudaMemcpyAsync")["args"]["correlation"] = 1;
-         find(t, "gpu_memcpy", "X")["args"]["correlation"] = 1;
-       }},
+          [&](Json& t) {
+            find(t, "cuda_runtime", "X", "cudaMemcpyAsync")["args"]["correlation"] = 1;
+            find(t, "gpu_memcpy", "X")["args"]["correlation"] = 1;
+          }},
       {"backward", [&](Json& t) { find(t, "cpu_op", "X", "matmul")["args"]["x_forward"] = 4711; }},
       {"backward",
-       [&](Json& t) {
-         find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h";
-       }},
+          [&](Json& t) {
+            find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h";
+          }},
   };
   for (const auto& [rule, damage] : cases) {
     Json bad = good;
@@ -170,21 +180,28 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
     for (const TraceProblem& p : check.problems) EXPECT_EQ(p.rule, rule) << p.what;
   }
   EXPECT_EQ(rules(validate_trace("[]")), "schema (no JSON object with an array traceEvents)\n");
-  EXPECT_EQ(validate_trace(R"({"schemaVersion": 1, "baseTimeNanoseconds": 0, "traceEvents": [1, null, "x", {"ph": 3}]})").problems.size(),
-            4u);
+  EXPECT_EQ(
+      validate_trace(
+          R"({"schemaVersion": 1, "baseTimeNanoseconds": 0, "traceEvents": [1, null, "x", {"ph": 3}]})")
+          .problems.size(),
+      4u);
 }
 
 // What HolisticTraceAnalysis makes of the device timeline is what our own table says.
 TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
   const Report report = device_report();
   const auto read = test::read_by_hta(trace_of(report));
-  if (!read) GTEST_SKIP() << "no HolisticTraceAnalysis for " << test::python() << " (SINTER_PYTHON names another)";
+  if (!read)
+    GTEST_SKIP() << "no HolisticTraceAnalysis for " << test::python()
+                 << " (SINTER_PYTHON names another)";
   const Json hta = Json::parse(*read);
-  // Its times are us; it looks from the first kernel's begin to the last one's end: 30 us after the window's, 10 us before it.
+  // Its times are us; it looks from the first kernel's begin to the last one's end: 30 us after the
+  // window's, 10 us before it.
   const Timeline t = report.timeline();
   const int64_t head = 30'000, tail = 10'000;
-  EXPECT_EQ(1000 * (hta["temporal"]["compute_time(us)"].get<int64_t>() + hta["temporal"]["non_compute_time(us)"].get<int64_t>()),
-            t.busy_ns);
+  EXPECT_EQ(1000 * (hta["temporal"]["compute_time(us)"].get<int64_t>() +
+                       hta["temporal"]["non_compute_time(us)"].get<int64_t>()),
+      t.busy_ns);
   EXPECT_EQ(1000 * hta["temporal"]["idle_time(us)"].get<int64_t>(), t.idle_ns() - head - tail);
   EXPECT_EQ(1000 * hta["temporal"]["kernel_time(us)"].get<int64_t>(), t.window_ns - head - tail);
   EXPECT_EQ(1000 * hta["idle"]["host_wait"].get<int64_t>(), t.host_ns - head - tail);
@@ -196,7 +213,8 @@ TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
     kernels[std::string(l.kernel)] += l.device_ns();
     api += l.api_t1 - l.api_t0, device += l.device_ns(), ++launches;
   }
-  for (const auto& [name, ns] : kernels) EXPECT_EQ(1000 * hta["kernels"].value(name, int64_t{0}), ns) << name;
+  for (const auto& [name, ns] : kernels)
+    EXPECT_EQ(1000 * hta["kernels"].value(name, int64_t{0}), ns) << name;
   EXPECT_EQ(hta["kernels"].size(), kernels.size());
   EXPECT_EQ(hta["launches"]["count"], launches);
   EXPECT_EQ(1000 * hta["launches"]["cpu_duration"].get<int64_t>(), api);
@@ -214,10 +232,10 @@ TEST(ChromeTrace, AKernelThatEndsBeforeItsCallReturnsLeavesNoNegativeQueue) {
   Report r = device_report();
   r.traces[0].records.clear();
   r.traces[0].launches = {{.api_t0 = 1'010'000,
-                           .api_t1 = 1'020'000,
-                           .dev_t0 = 1'012'000,
-                           .dev_t1 = 1'015'000,
-                           .source = Source::cupti}};
+      .api_t1 = 1'020'000,
+      .dev_t0 = 1'012'000,
+      .dev_t1 = 1'015'000,
+      .source = Source::cupti}};
   std::vector<int> depth;
   const Json written = Json::parse(trace_of(r));
   for (const Json& event : written["traceEvents"]) {

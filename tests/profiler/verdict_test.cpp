@@ -13,12 +13,12 @@ constexpr double kLess = 1 - 1e-9, kMore = 1 + 1e-9;
 // A row that is 10 us at work and 1 us in dispatch, at some shares of the roofs.
 RowFacts row(double compute, double memory) {
   return {.launches = 1,
-          .busy_ns = 10e3,
-          .host_ns = 1e3,
-          .has_roofs = true,
-          .compute_share = compute,
-          .memory_share = memory,
-          .compute_is_nearer = compute >= memory};
+      .busy_ns = 10e3,
+      .host_ns = 1e3,
+      .has_roofs = true,
+      .compute_share = compute,
+      .memory_share = memory,
+      .compute_is_nearer = compute >= memory};
 }
 RowCode code(const RowFacts& facts) { return row_verdict(facts).code; }
 
@@ -67,8 +67,8 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
   StepFacts f = step();
   EXPECT_EQ(code(f), StepCode::mixed);
   for (const auto& [part, wanted] : {std::pair{&StepFacts::compute_ns, StepCode::compute_bound},
-                                     {&StepFacts::memory_ns, StepCode::memory_bound},
-                                     {&StepFacts::latency_ns, StepCode::latency_bound}}) {
+           {&StepFacts::memory_ns, StepCode::memory_bound},
+           {&StepFacts::latency_ns, StepCode::latency_bound}}) {
     f = step();
     f.*part = kClassShare * f.self_ns;
     EXPECT_EQ(code(f), wanted);
@@ -85,7 +85,8 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
   EXPECT_EQ(code(f), StepCode::overhead_bound);
   f.data_ns = kInputShare * f.window_ns;
   EXPECT_EQ(code(f), StepCode::input_bound);
-  for (bool StepFacts::*why : {&StepFacts::upper_bounds, &StepFacts::emulated, &StepFacts::incomplete}) {
+  for (bool StepFacts::*why :
+      {&StepFacts::upper_bounds, &StepFacts::emulated, &StepFacts::incomplete}) {
     StepFacts undecided = f;
     undecided.*why = true;
     EXPECT_EQ(code(undecided), StepCode::undecided);
@@ -98,7 +99,8 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
   EXPECT_EQ(code(f), StepCode::undecided);
   f.host_ns = f.window_ns;  // which needs no roofs
   f.on_cpu = false, f.busy_ns = 64e3;
-  EXPECT_EQ(step_verdict(f).evidence, "host idle is 100 % of the window: the host needs 164us to issue 64us of work.");
+  EXPECT_EQ(step_verdict(f).evidence,
+      "host idle is 100 % of the window: the host needs 164us to issue 64us of work.");
 }
 
 TEST(Roofs, PredictTheLongerOfComputingAndMoving) {
@@ -116,8 +118,13 @@ TEST(Roofs, PredictTheLongerOfComputingAndMoving) {
 
 TEST(Roofs, TheWorkingSetChoosesTheCopyRateAndTheTypeTheProducts) {
   Report r;
-  r.roofs =
-      Roofs{.f32_gflops = 95, .bf16_gflops = 200, .cache_gbs = 40, .dram_gbs = 12, .cache_bytes = 16'000'000, .op_ns = 650, .floor_ns = 7};
+  r.roofs = Roofs{.f32_gflops = 95,
+      .bf16_gflops = 200,
+      .cache_gbs = 40,
+      .dram_gbs = 12,
+      .cache_bytes = 16'000'000,
+      .op_ns = 650,
+      .floor_ns = 7};
   EXPECT_EQ(r.ceiling().bytes_per_ns, 12);  // unknown
   r.working_set = 16'000'000;
   EXPECT_EQ(r.ceiling().bytes_per_ns, 40);

@@ -6,7 +6,8 @@
 #include "nn/optim.h"
 
 int main() {
-  sinter::Batches batches(sinter::load_dataset({.what = "synthetic", .limit = 6400}).train, {.size = 64});
+  sinter::Batches batches(
+      sinter::load_dataset({.what = "synthetic", .limit = 6400}).train, {.size = 64});
   sinter::nn::Mlp model({784, 32, 10});
   sinter::nn::Adam optimizer(model.named_parameters(), {.lr = 0.01});
   double first = 0, last = 0;
