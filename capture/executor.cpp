@@ -146,6 +146,10 @@ void Executor::check_inputs(const Tensors& inputs) const {
 
 void Executor::run(const Tensors& inputs) {
   check_inputs(inputs);
+  replay(inputs);
+}
+
+void Executor::replay(const Tensors& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i]);
   if (replay_ && profiler::recording()) {
     replay_->run_profiled();

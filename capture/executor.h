@@ -24,6 +24,8 @@ class Executor {
   // Throws shape unless inputs have the recorded shapes, strides and types, and state if an input
   // that the graph writes is a result of an earlier run. REQUIRES: inputs overlap as they did.
   void run(const Tensors& inputs);
+  // The same for inputs that are known to have those shapes, strides and types.
+  void replay(const Tensors& inputs);
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
   // copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }

@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "autograd/tape.h"
-#include "capture/measure.h"
 #include "core/context.h"
 #include "core/training_flag.h"
 #include "ops/gemm_library.h"
@@ -47,108 +46,6 @@ bool somebody_listens() {
   const std::vector<Recorder*>& recorders = Context::current().recorders;
   return std::any_of(
       recorders.begin(), recorders.end(), [](Recorder* r) { return r != &Tape::current(); });
-}
-
-Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
-bool has_memory(const Tensor& gradient) { return gradient.defined() && gradient.storage(); }
-Tensor without_memory(const Tensor& t) {
-  return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0);
-}
-bool same_layout(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
-}
-
-std::string name_of_leaf(const Leaf& leaf) {
-  const std::string name = leaf.tensor.has_autograd() ? leaf.tensor.autograd().name : "";
-  if (!name.empty()) return name;
-  return leaf.input >= 0 ? cat("input ", leaf.input) : cat("a leaf ", leaf.tensor.describe());
-}
-
-const Leaf* find_leaf(const Recorded& recorded, const Leaf& wanted) {
-  for (const Leaf& leaf : recorded.leaves) {
-    const bool same = leaf.parameter == wanted.parameter && leaf.input == wanted.input;
-    if (same && (leaf.parameter >= 0 || leaf.input >= 0 || leaf.tensor.is_same(wanted.tensor)))
-      return &leaf;
-  }
-  return nullptr;
-}
-
-// What a gradient was when the call began: a recording is of one such state. (One that a rule took
-// has no memory.)
-bool same_before(const Leaf& a, const Tensor& now) {
-  return a.before.defined() == now.defined() && has_memory(a.before) == has_memory(now);
-}
-
-bool began_alike(const Recorded& a, const Recorded& b) {
-  return std::all_of(a.leaves.begin(), a.leaves.end(), [&](const Leaf& leaf) {
-    const Leaf* other = find_leaf(b, leaf);
-    return !other || same_before(leaf, other->before);
-  });
-}
-
-// "" if both recordings do the same to the gradients, else the first difference. Where one began
-// without a gradient, nobody can tell whether it would have cleared one, so the other decides.
-std::string gradient_difference(const Recorded& a, const Recorded& b) {
-  static constexpr const char* kWords[] = {"kept", "cleared", "set"};
-  for (const Leaf& x : a.leaves) {
-    const Leaf* y = find_leaf(b, x);
-    if (!y) continue;
-    const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
-    if (x.before.defined() != y->before.defined() && !either_set) continue;
-    if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
-    return cat("the gradient of ", name_of_leaf(x), " is ", kWords[static_cast<int>(x.after)],
-        " in the first recording, ", kWords[static_cast<int>(y->after)], " in the second");
-  }
-  return "";
-}
-
-bool writes_buffer(const Graph& graph, int buffer) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] < 0 || !node.op->writes_input(i, node.in.size())) continue;
-      if (graph.values[node.in[i]].buffer == buffer) return true;
-    }
-    return false;
-  });
-}
-
-// External memory that no input may share: what the graph writes; if it writes an input, all.
-std::vector<const Storage*> written_memory(const Graph& graph) {
-  const bool writes_input = std::any_of(graph.inputs.begin(), graph.inputs.end(),
-      [&](int in) { return writes_buffer(graph, graph.values[in].buffer); });
-  std::vector<const Storage*> out;
-  for (size_t b = 0; b < graph.buffers.size(); ++b) {
-    const Buffer& buffer = graph.buffers[b];
-    if (buffer.kind != Buffer::Kind::external) continue;
-    if (writes_input || writes_buffer(graph, static_cast<int>(b)))
-      out.push_back(buffer.storage.get());
-  }
-  return out;
-}
-
-void check_shares_nothing(
-    const std::vector<const Storage*>& written, const Tensors& inputs, size_t i) {
-  for (const Storage* storage : written) {
-    SINTER_CHECK(inputs[i].storage().get() != storage, state,
-        cat("capture: input ", i, ", ", inputs[i].describe(),
-            ", shares memory with a tensor of the closure, and the step changes one of them"),
-        "give a copy(..) of it");
-  }
-}
-
-void check_result(const Tensor& t, size_t i) {
-  SINTER_CHECK(t.defined(), state, cat("capture: result ", i, " of the step is undefined"),
-      "return only what the step made");
-  if (!t.requires_grad()) return;
-  const bool on_tape = t.autograd().leaf || Tape::current().slot_of(t) >= 0;
-  SINTER_CHECK(!on_tape, state,
-      cat("capture: result ", i, " of the step requires grad: ", t.describe(),
-          "; a replay is not on the tape, so no gradient would flow through it"),
-      "return detach(..), or call backward inside the step");
-  SINTER_CHECK(!t.autograd().grad.defined(), state,
-      cat("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
-          "; a replay would not set it"),
-      "return its grad() as a result");
 }
 
 }  // namespace
@@ -400,7 +297,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   {
     std::optional<RandomOpsOfStep> random_ops;
     if (c.draws.ops > 0 || c.draws.restarted) random_ops.emplace();
-    c.executor->run(as_given ? inputs : bound_);
+    c.executor->replay(as_given ? inputs : bound_);
     RandomOpsOfStep::count(c.draws);
   }
   ++stats_.replays;
@@ -416,69 +313,6 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   }
   if (c.clears_tape) clear_tape();
   results_ = c.executor->outputs();
-}
-
-Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves) {
-  Recorded r;
-  const auto follow = [&](const Tensor& t, int parameter, int input) {
-    const bool known = std::any_of(
-        r.leaves.begin(), r.leaves.end(), [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
-    if (!known)
-      r.leaves.push_back(
-          {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});
-  };
-  for (size_t p = 0; p < guarded_.size(); ++p) follow(guarded_[p].tensor, static_cast<int>(p), -1);
-  Tensors free;  // a parameter among the inputs is one still
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].requires_grad() || gradient_of(inputs[i]).defined())
-      follow(inputs[i], -1, static_cast<int>(i));
-    if (!is_parameter(i)) free.push_back(inputs[i]);
-  }
-  for (const Leaf& leaf : known_leaves) {
-    if (leaf.parameter < 0 && leaf.input < 0) follow(leaf.tensor, -1, -1);
-  }
-  Tensors results;
-  {
-    Recording recording(free);
-    results = function_(inputs);
-    for (size_t i = 0; i < results.size(); ++i) check_result(results[i], i);
-    for (const auto& [leaf, before] : recording.reached()) {
-      const size_t known = r.leaves.size();
-      follow(leaf, -1, -1);
-      if (r.leaves.size() > known) r.leaves.back().before = before;
-    }
-    Tensors with_gradient, before;
-    for (Leaf& leaf : r.leaves) {
-      const Tensor now = gradient_of(leaf.tensor);
-      leaf.after = !now.defined()             ? Leaf::After::cleared
-                   : now.is_same(leaf.before) ? Leaf::After::kept
-                                              : Leaf::After::set;
-      if (leaf.after == Leaf::After::set) with_gradient.push_back(leaf.tensor);
-      before.push_back(has_memory(leaf.before) ? leaf.before : Tensor());
-    }
-    r.draws = recording.draws();
-    r.clears_tape = !recording.reached().empty() && Tape::current().size() == 0;
-    r.graph = recording.finish(results, with_gradient, &before);
-    size_t set = 0;
-    for (size_t l = 0; l < r.leaves.size(); ++l) {
-      Leaf& leaf = r.leaves[l];
-      leaf.read = before[l].defined();
-      if (leaf.after != Leaf::After::set) continue;
-      leaf.value = r.graph.gradients[set].param;
-      leaf.grad = r.graph.gradients[set++].grad;
-    }
-  }
-  ++stats_.recordings;
-  const std::vector<const Storage*> written = written_memory(r.graph);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!is_parameter(i)) check_shares_nothing(written, inputs, i);
-  }
-  for (Tensor& t : results) {  // as those of a replay
-    if (t.requires_grad())
-      t = Tensor::view_of(t.storage(), t.dtype(), t.shape(), t.strides(), t.offset());
-  }
-  results_ = std::move(results);
-  return r;
 }
 
 Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& key) {
@@ -501,8 +335,7 @@ Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& 
         "a value that changes from call to call must be a tensor or an input, not a number "
         "or a branch in the step");
   }
-  entry->captured = capture(*entry->first, std::move(recorded), inputs);
-  entry->first.reset();
+  capture(*entry, std::move(recorded), inputs);
   return *entry;
 }
 
@@ -518,93 +351,20 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
       "must be a tensor or an input");
 }
 
-std::unique_ptr<Captured> Step::capture(
-    const Recorded& first, Recorded second, const Tensors& inputs) {
+void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
   const auto start = std::chrono::steady_clock::now();
-  auto result = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
-      .fused = Rewriter({}, {}, {}),
-      .executor = nullptr,
-      .gradients = {},
-      .draws = second.draws,
-      .clears_tape = second.clears_tape,
-      .written = {}});
-  Captured& c = *result;
-  // Leaves that only one recording knows were made by the step itself, and nobody else sees their
-  // gradients.
-  for (const Leaf& leaf : second.leaves) {
-    const Leaf* other = find_leaf(first, leaf);
-    if (!other) {
-      SINTER_CHECK(!leaf.read, state,
-          cat("capture: a leaf made in the step has a gradient from outside: ", name_of_leaf(leaf)),
-          "give it as an input");
-      std::erase_if(
-          c.recorded.gradients, [&](const Graph::Gradient& g) { return g.param == leaf.value; });
-      continue;
-    }
-    const bool any =
-        (leaf.before.defined() && !leaf.read) || (other->before.defined() && !other->read);
-    const Need need = any ? Need::any : leaf.read ? Need::present : Need::absent;
-    Leaf kept = leaf;
-    if (!leaf.before.defined() && other->before.defined()) kept.after = other->after;
-    const bool pinned =
-        leaf.read &&
-        std::any_of(c.recorded.buffers.begin(), c.recorded.buffers.end(), [&](const Buffer& b) {
-          return b.kind == Buffer::Kind::external && b.storage == leaf.before.storage();
-        });
-    if (!pinned) kept.before = leaf.read ? without_memory(leaf.before) : Tensor();
-    if (leaf.input >= 0) kept.tensor = {};
-    c.gradients.push_back({std::move(kept), need, {}, nullptr});
-  }
-  for (const Captured::Gradient& a : c.gradients) {
-    for (const Captured::Gradient& b : c.gradients) {
-      SINTER_CHECK(&a == &b || a.leaf.value < 0 || a.leaf.value != b.leaf.value, state,
-          cat("capture: ", name_of_leaf(a.leaf), " and ", name_of_leaf(b.leaf),
-              " lie in the same memory, and each gets a gradient"),
-          "use one tensor for both");
-    }
-  }
-
   const Device::Type device = inputs.empty() ? Device::Type::cpu : inputs[0].device().type;
-  // The emulator's times mean nothing: there fewer launches always win.
-  const bool measure = options_.measure && device != Device::Type::simt,
-             known = measure && choices_.size() < options_.choices.size();
-  const struct Restore {
-    GemmChoice before = gemm_choice();
-    ~Restore() { set_gemm_choice(before); }
-  } restore;
-  if (measure && !known && restore.before == GemmChoice::model)
-    set_gemm_choice(GemmChoice::measured);
-  Refused chosen = known ? options_.choices[choices_.size()] : Refused{};
-  c.fused = measure && !known ? rewrite_measured(c.recorded, options_.rules, device)
-                              : rewrite(c.recorded, options_.rules, device, chosen);
-  for (const Group& group : c.fused.groups) {
-    if (measure && !known && group.kept_unfused) chosen.emplace(group.rule, group.origin.front());
-  }
-  const Graph& graph = c.fused.graph;
-  c.executor = std::make_unique<Executor>(graph, options_.cuda_graph);
-  c.written = written_memory(graph);
-  std::erase_if(
-      c.written, [&](const Storage* storage) {  // whether an input shares it belongs to the key
-        return std::any_of(guarded_.begin(), guarded_.end(),
-            [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
-      });
-  for (Captured::Gradient& g : c.gradients) {
-    if (g.leaf.after != Leaf::After::set) continue;
-    SINTER_CHECK(graph.buffers[graph.values[g.leaf.grad].buffer].kind != Buffer::Kind::input, state,
-        cat("capture: the gradient of ", name_of_leaf(g.leaf), " is set to an input"),
-        "set it to a copy(..)");
-    g.grad = c.executor->tensor(g.leaf.grad);
-    for (const auto& [parameter, rule] : graph.taken) {
-      if (parameter != g.leaf.value) continue;
-      g.grad = without_memory(g.grad);
-      g.taken_by = rule;
-    }
-  }
-  if (measure) choices_.push_back(std::move(chosen));
+  auto captured = make_captured(*entry.first, std::move(second), device, options_, choices_);
+  // Whether an input shares a parameter's memory belongs to the key.
+  std::erase_if(captured->written, [&](const Storage* storage) {
+    return std::any_of(guarded_.begin(), guarded_.end(),
+        [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
+  });
+  entry.captured = std::move(captured);
+  entry.first.reset();
   ++stats_.captures;
   stats_.capture_ms +=
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  return result;
 }
 
 }  // namespace sinter::capture

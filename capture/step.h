@@ -65,9 +65,8 @@
 #include <functional>
 #include <memory>
 
-#include "capture/executor.h"
-#include "capture/recording.h"
-#include "capture/rules.h"
+#include "capture/captured.h"
+#include "capture/leaf.h"
 
 namespace sinter::capture {
 
@@ -98,47 +97,6 @@ struct StepStats {
   int64_t eager = 0;                // calls inside another recording or under AnomalyMode
   std::vector<std::string> misses;  // guard misses, in words; the last 16
   double capture_ms = 0;            // rewriting, planning, measuring
-};
-
-// A leaf tensor whose .grad a step may read and change: parameter number `parameter`, input number
-// `input`, or a tensor of the closure.
-struct Leaf {
-  enum class After : uint8_t { kept, cleared, set };
-  int parameter = -1, input = -1;
-  Tensor tensor;      // as it was recorded
-  Tensor before;      // its .grad when the recorded call began
-  bool read = false;  // ops use `before`: it is an input of the graph or, as a piece of larger
-                      // memory, must stay where it is
-  After after = After::kept;
-  int value = -1, grad = -1;  // of the graph, if it is set
-};
-
-// One recorded call.
-struct Recorded {
-  Graph graph;
-  std::vector<Leaf> leaves;
-  RandomOpsOfStep::Draws draws;
-  bool clears_tape = false;
-};
-
-// One captured key.
-struct Captured {
-  Graph recorded;
-  Rewriter fused;
-  std::unique_ptr<Executor> executor;
-  // What a replay does to a leaf's .grad, and what it must be before: of the layout of leaf.before
-  // and, if that has memory, there.
-  struct Gradient {
-    Leaf leaf;
-    enum class Need : uint8_t { any, absent, present } need;
-    Tensor grad;  // if it is set; without memory if a rule took it
-    const char* taken_by;
-  };
-  std::vector<Gradient> gradients;
-  RandomOpsOfStep::Draws draws;
-  bool clears_tape = false;
-  std::vector<const Storage*>
-      written;  // memory of the closure that the graph writes: inputs may not share it
 };
 
 class Step {
@@ -193,7 +151,7 @@ class Step {
   // `known_leaves`: of an earlier recording, so that their gradients at entry are seen.
   Recorded record(const Tensors& inputs, const std::vector<Leaf>& known_leaves);
   Entry& run_recorded(Entry* entry, const Tensors& inputs, const Key& key);
-  std::unique_ptr<Captured> capture(const Recorded& first, Recorded second, const Tensors& inputs);
+  void capture(Entry& entry, Recorded second, const Tensors& inputs);
 
   Function function_;
   StepOptions options_;

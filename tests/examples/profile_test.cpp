@@ -167,9 +167,9 @@ TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {
   const Words train{"train", "--limit", "200", "--epochs", "100000", "--hidden", "16", "--threads",
       "1", "--val", "0", "--profile", "--profile-steps", "0:0:100000", "--rows", "3"};
   const Result r = program.run(train, [&](pid_t child) {
-    for (int i = 0; i < 3000 && !std::filesystem::exists(program.folder() / "runs"); ++i)
+    for (int i = 0; i < 12000 && !std::filesystem::exists(program.folder() / "runs"); ++i)
       usleep(10'000);
-    for (int i = 0; i < 3000; ++i, usleep(10'000)) {  // until the first epoch is saved
+    for (int i = 0; i < 12000; ++i, usleep(10'000)) {  // until the first epoch is saved
       const auto runs = std::filesystem::directory_iterator(program.folder() / "runs");
       if (std::any_of(begin(runs), end(runs),
               [](const auto& run) { return exists(run.path() / "last.safetensors"); }))

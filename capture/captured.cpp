@@ -1,0 +1,121 @@
+#include "capture/captured.h"
+
+#include <algorithm>
+
+#include "capture/measure.h"
+#include "capture/step.h"
+#include "ops/gemm_library.h"
+
+namespace sinter::capture {
+namespace {
+
+using Need = Captured::Gradient::Need;
+
+bool is_external(const Graph& graph, const Tensor& t) {
+  return std::any_of(graph.buffers.begin(), graph.buffers.end(), [&](const Buffer& b) {
+    return b.kind == Buffer::Kind::external && b.storage == t.storage();
+  });
+}
+
+Captured::Gradient gradient_in_replay(const Graph& graph, const Leaf& leaf, const Leaf& first) {
+  const bool any = (leaf.before.defined() && !leaf.read) || (first.before.defined() && !first.read);
+  const Need need = any ? Need::any : leaf.read ? Need::present : Need::absent;
+  Leaf kept = leaf;
+  if (!leaf.before.defined() && first.before.defined()) kept.after = first.after;
+  const bool pinned = leaf.read && is_external(graph, leaf.before);
+  if (!pinned) kept.before = leaf.read ? without_memory(leaf.before) : Tensor();
+  if (leaf.input >= 0) kept.tensor = {};
+  return {std::move(kept), need, {}, nullptr};
+}
+
+// Leaves that only one recording knows were made by the step itself, and nobody else sees their
+// gradients.
+void keep_gradients(Captured& c, const Recorded& first, const std::vector<Leaf>& leaves) {
+  for (const Leaf& leaf : leaves) {
+    if (const Leaf* other = find_leaf(first, leaf)) {
+      c.gradients.push_back(gradient_in_replay(c.recorded, leaf, *other));
+      continue;
+    }
+    SINTER_CHECK(!leaf.read, state,
+        cat("capture: a leaf made in the step has a gradient from outside: ", name_of(leaf)),
+        "give it as an input");
+    std::erase_if(
+        c.recorded.gradients, [&](const Graph::Gradient& g) { return g.param == leaf.value; });
+  }
+  for (const Captured::Gradient& a : c.gradients) {
+    for (const Captured::Gradient& b : c.gradients) {
+      SINTER_CHECK(&a == &b || a.leaf.value < 0 || a.leaf.value != b.leaf.value, state,
+          cat("capture: ", name_of(a.leaf), " and ", name_of(b.leaf),
+              " lie in the same memory, and each gets a gradient"),
+          "use one tensor for both");
+    }
+  }
+}
+
+// Where each gradient lies after a replay.
+void bind_gradients(Captured& c) {
+  const Graph& graph = c.fused.graph;
+  for (Captured::Gradient& g : c.gradients) {
+    if (g.leaf.after != Leaf::After::set) continue;
+    SINTER_CHECK(graph.buffers[graph.values[g.leaf.grad].buffer].kind != Buffer::Kind::input, state,
+        cat("capture: the gradient of ", name_of(g.leaf), " is set to an input"),
+        "set it to a copy(..)");
+    g.grad = c.executor->tensor(g.leaf.grad);
+    for (const auto& [parameter, rule] : graph.taken) {
+      if (parameter != g.leaf.value) continue;
+      g.grad = without_memory(g.grad);
+      g.taken_by = rule;
+    }
+  }
+}
+
+// Products by own kernels or the library, as measured, until the scope ends.
+class MeasuredGemmChoice {
+ public:
+  explicit MeasuredGemmChoice(bool on) {
+    if (on && before_ == GemmChoice::model) set_gemm_choice(GemmChoice::measured);
+  }
+  ~MeasuredGemmChoice() { set_gemm_choice(before_); }
+  MeasuredGemmChoice(const MeasuredGemmChoice&) = delete;
+  MeasuredGemmChoice& operator=(const MeasuredGemmChoice&) = delete;
+
+ private:
+  const GemmChoice before_ = gemm_choice();
+};
+
+}  // namespace
+
+std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, Device::Type device,
+    const StepOptions& options, std::vector<Refused>& choices) {
+  auto captured = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
+      .fused = Rewriter({}, {}, {}),
+      .executor = nullptr,
+      .gradients = {},
+      .draws = second.draws,
+      .clears_tape = second.clears_tape,
+      .written = {}});
+  Captured& c = *captured;
+  keep_gradients(c, first, second.leaves);
+
+  // The emulator's times mean nothing: there fewer launches always win.
+  const bool chooses = options.measure && device != Device::Type::simt;
+  const bool known = chooses && choices.size() < options.choices.size();
+  const bool measures = chooses && !known;
+  const MeasuredGemmChoice gemm_choice_of_capture(measures);
+  Refused chosen = known ? options.choices[choices.size()] : Refused{};
+  if (measures) {
+    c.fused = rewrite_measured(c.recorded, options.rules, device);
+    for (const Group& group : c.fused.groups) {
+      if (group.kept_unfused) chosen.emplace(group.rule, group.origin.front());
+    }
+  } else {
+    c.fused = rewrite(c.recorded, options.rules, device, chosen);
+  }
+  c.executor = std::make_unique<Executor>(c.fused.graph, options.cuda_graph);
+  c.written = written_memory(c.fused.graph);
+  bind_gradients(c);
+  if (chooses) choices.push_back(std::move(chosen));
+  return captured;
+}
+
+}  // namespace sinter::capture

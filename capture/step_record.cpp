@@ -1,0 +1,92 @@
+// Step::record: one eager call of the function, watched.
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "capture/step.h"
+
+namespace sinter::capture {
+namespace {
+
+void check_result(const Tensor& t, size_t i) {
+  SINTER_CHECK(t.defined(), state, cat("capture: result ", i, " of the step is undefined"),
+      "return only what the step made");
+  if (!t.requires_grad()) return;
+  const bool on_tape = t.autograd().leaf || Tape::current().slot_of(t) >= 0;
+  SINTER_CHECK(!on_tape, state,
+      cat("capture: result ", i, " of the step requires grad: ", t.describe(),
+          "; a replay is not on the tape, so no gradient would flow through it"),
+      "return detach(..), or call backward inside the step");
+  SINTER_CHECK(!t.autograd().grad.defined(), state,
+      cat("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
+          "; a replay would not set it"),
+      "return its grad() as a result");
+}
+
+}  // namespace
+
+Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves) {
+  Recorded r;
+  const auto follow = [&](const Tensor& t, int parameter, int input) {
+    const bool known = std::any_of(
+        r.leaves.begin(), r.leaves.end(), [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
+    if (!known)
+      r.leaves.push_back(
+          {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});
+  };
+  for (size_t p = 0; p < guarded_.size(); ++p) follow(guarded_[p].tensor, static_cast<int>(p), -1);
+  Tensors free;  // a parameter among the inputs is one still
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].requires_grad() || gradient_of(inputs[i]).defined())
+      follow(inputs[i], -1, static_cast<int>(i));
+    if (!is_parameter(i)) free.push_back(inputs[i]);
+  }
+  for (const Leaf& leaf : known_leaves) {
+    if (leaf.parameter < 0 && leaf.input < 0) follow(leaf.tensor, -1, -1);
+  }
+  Tensors results;
+  {
+    Recording recording(free);
+    results = function_(inputs);
+    for (size_t i = 0; i < results.size(); ++i) check_result(results[i], i);
+    for (const auto& [leaf, before] : recording.reached()) {
+      const size_t known = r.leaves.size();
+      follow(leaf, -1, -1);
+      if (r.leaves.size() > known) r.leaves.back().before = before;
+    }
+    Tensors with_gradient, before;
+    for (Leaf& leaf : r.leaves) {
+      const Tensor now = gradient_of(leaf.tensor);
+      if (!now.defined()) {
+        leaf.after = Leaf::After::cleared;
+      } else if (!now.is_same(leaf.before)) {
+        leaf.after = Leaf::After::set;
+      }
+      if (leaf.after == Leaf::After::set) with_gradient.push_back(leaf.tensor);
+      before.push_back(has_memory(leaf.before) ? leaf.before : Tensor());
+    }
+    r.draws = recording.draws();
+    r.clears_tape = !recording.reached().empty() && Tape::current().size() == 0;
+    r.graph = recording.finish(results, with_gradient, &before);
+    size_t set = 0;
+    for (size_t l = 0; l < r.leaves.size(); ++l) {
+      Leaf& leaf = r.leaves[l];
+      leaf.read = before[l].defined();
+      if (leaf.after != Leaf::After::set) continue;
+      leaf.value = r.graph.gradients[set].param;
+      leaf.grad = r.graph.gradients[set++].grad;
+    }
+  }
+  ++stats_.recordings;
+  const std::vector<const Storage*> written = written_memory(r.graph);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_parameter(i)) check_shares_nothing(written, inputs, i);
+  }
+  for (Tensor& t : results) {  // as those of a replay
+    if (t.requires_grad())
+      t = Tensor::view_of(t.storage(), t.dtype(), t.shape(), t.strides(), t.offset());
+  }
+  results_ = std::move(results);
+  return r;
+}
+
+}  // namespace sinter::capture
