@@ -1,7 +1,22 @@
-// The memory plan: every local buffer gets an offset in one arena. A buffer lives from the first
-// node that touches it to the last; two may share memory only if their lives do not meet. Results
-// and gradients live to the end, so that they can be read after the step. Where nodes may run side
-// by side, order in the list proves nothing: then one buffer's uses must all precede the other's.
+// The memory plan: every local buffer gets an offset in one arena.
+//
+// Note [The memory plan]
+//   A training step makes dozens of values, and most of them are needed for a moment only. Two of
+//   them may lie in the same bytes if there is no moment at which both are needed:
+//
+//       node       0   1   2   3   4   5      size   offset
+//       x          *-------*                  4 kB   0
+//       y              *-------*              2 kB   4 kB
+//       z                      *-------*      4 kB   0, where x was
+//
+//   A buffer lives from the first node that touches it to the last. Results and gradients live to
+//   the end, because the caller reads them after the step. The plan places the largest buffer
+//   first, and each at the lowest offset that is free during its whole life. (The smallest arena
+//   of all is a packing problem for which no fast method is known.)
+//
+//   On two branches (Note [Two branches]) the order of the list proves nothing: node 4 of one
+//   branch may run before node 2 of the other. There two buffers may share bytes only if all uses
+//   of one are done, by what the branches wait for, when the other's first use begins.
 #pragma once
 
 #include "capture/branches.h"

@@ -64,6 +64,19 @@ class Writer {
   int next_ = 0;
 };
 
+// Note [Roots of a graph file]
+//   A file knows no memory, only values, and a value that lies in another's memory is written as a
+//   view of it. Something has to be there first: the roots.
+//
+//       %0 = input "x" f32[64, 784]
+//       %1 = param "layers.0.weight" f32[256, 784]
+//       %5 = view(%1) f32[784, 256] strides=[1, 784]
+//
+//   Inputs are roots, in their order. In memory from outside every value with a name is one, since
+//   the reader looks it up by that name, and all others are views. Where none has a name, a dense
+//   value stands for the memory, because a view of a dense value can be checked. Several roots in
+//   one memory get a common tag (in=s0). Offsets count from the first byte that the graph uses: how
+//   much lies before it is an accident of this run.
 void Writer::find_roots() {
   std::vector<char> used_buffer(graph_.buffers.size(), 0);
   const auto mark = [&](int value) {
@@ -87,8 +100,6 @@ void Writer::find_roots() {
   for (const int in : graph_.inputs) {
     if (std::find(roots_.begin(), roots_.end(), in) == roots_.end()) add_root(in);
   }
-  // In an external buffer the named values are parameters and the others views; where none has a
-  // name, the first dense one stands for it.
   std::vector<int> nameless(graph_.buffers.size(), -1);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
@@ -105,8 +116,7 @@ void Writer::find_roots() {
   for (const int value : nameless) {
     if (value >= 0 && roots_in_[graph_.values[value].buffer] == 0) add_root(value);
   }
-  // Where a storage begins and ends is no business of the file: offsets count from the first byte
-  // in use.
+  // The first byte in use of each storage.
   std::vector<int64_t> unit(graph_.buffers.size(), 0);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
