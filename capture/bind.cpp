@@ -158,7 +158,11 @@ void check_forward(const Graph& graph, const std::string& file) {
       if (graph.buffers[v.buffer].kind == Buffer::Kind::local) continue;
       const bool state = v.name.find('/') != std::string::npos || v.name == "step_state" ||
                          v.name == "rng" || v.name.starts_with("external.");
-      state ? void(++others) : void(parameters.insert(v.name));
+      if (state) {
+        ++others;
+      } else {
+        parameters.insert(v.name);
+      }
     }
   }
   const auto refuse = [&](const std::string& what) {

@@ -127,7 +127,9 @@ std::string Step::failed_guard() {
       }
     }
     void fail(const char* what, const Tensor& t) {
-      if (!failed) failed = what, culprit = t;
+      if (failed) return;
+      failed = what;
+      culprit = t;
     }
   } check{guarded_};
   options_.parameters([&check](const Tensor& t) {

@@ -89,7 +89,10 @@ void Writer::find_roots() {
   for (const std::vector<int>* list : {&graph_.inputs, &graph_.outputs}) {
     for (const int value : *list) mark(value);
   }
-  for (const Graph::Gradient& g : graph_.gradients) mark(g.param), mark(g.grad);
+  for (const Graph::Gradient& g : graph_.gradients) {
+    mark(g.param);
+    mark(g.grad);
+  }
 
   const auto add_root = [&](int value) {
     const int buffer = graph_.values[value].buffer;
@@ -185,7 +188,9 @@ Writer::Writer(const Graph& graph)
       use(static_cast<int>(v));
   }
   for (const Node& node : graph_.nodes) {
-    for (const int in : node.in) in < 0 ? 0 : use(in);
+    for (const int in : node.in) {
+      if (in >= 0) use(in);
+    }
     for (const int out : node.out) {
       const Value& v = graph_.values[out];
       SINTER_ASSERT(numbers_[out] < 0 && root_of_[v.buffer] < 0 && v.offset == 0, node.op->text(),

@@ -54,7 +54,9 @@ Error::Error(Kind kind, std::string message, std::string hint)
 }
 
 void Error::set_path(const std::string& path) {
-  if (path_.empty() && !path.empty()) path_ = path, compose();
+  if (!path_.empty() || path.empty()) return;
+  path_ = path;
+  compose();
 }
 
 void Error::compose() {

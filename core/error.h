@@ -74,7 +74,10 @@ std::string nearest_word(std::string_view word, const Range& candidates) {
   int best_distance = 3;
   for (const auto& candidate : candidates) {
     const int distance = edit_distance(word, candidate);
-    if (distance < best_distance) best = std::string(candidate), best_distance = distance;
+    if (distance < best_distance) {
+      best = std::string(candidate);
+      best_distance = distance;
+    }
   }
   return best;
 }

@@ -37,7 +37,10 @@ struct Printer {
   void shown(int d, F&& f) const {
     const int64_t n = t.size(d);
     for (int64_t i = 0; i < n; ++i) {
-      if (n > 2 * kEdge + 1 && i == kEdge) f(-1), i = n - kEdge;
+      if (n > 2 * kEdge + 1 && i == kEdge) {
+        f(-1);
+        i = n - kEdge;
+      }
       f(i);
     }
   }

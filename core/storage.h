@@ -37,7 +37,10 @@ class Storage {
   uint64_t version() const { return version_; }
   // The op that wrote in place last, or nullptr.
   const char* last_writer() const { return last_writer_; }
-  void bump_version(const char* writer) { ++version_, last_writer_ = writer; }
+  void bump_version(const char* writer) {
+    ++version_;
+    last_writer_ = writer;
+  }
 
  private:
   static uint64_t next_uid() {

@@ -46,7 +46,9 @@ void gemm_through_f32(const Gemm& desc, const void* a, const void* b, const void
     convert(desc.m, desc.n, static_cast<const bf16*>(c), desc.ldc, fc, desc.n);
   Gemm f32 = desc;
   f32.in = f32.out = f32.bias = DType::f32;
-  f32.lda = a_cols, f32.ldb = b_cols, f32.ldc = own_c ? desc.n : desc.ldc;
+  f32.lda = a_cols;
+  f32.ldb = b_cols;
+  f32.ldc = own_c ? desc.n : desc.ldc;
   gemm(f32, fa, fb, own_bias ? fbias : bias, fc);
   if (own_c) convert(desc.m, desc.n, fc, desc.n, static_cast<bf16*>(c), desc.ldc);
 }
@@ -88,8 +90,8 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
           static_cast<const float*>(bias), static_cast<float*>(c));
     if (detail::gemm_onednn(desc, a, b, bias, c)) return;
   }
-  in == DType::bf16 ? gemm_through_f32(desc, a, b, bias, c)
-                    : detail::gemm_eigen(desc, a, b, bias, c);
+  if (in == DType::bf16) return gemm_through_f32(desc, a, b, bias, c);
+  detail::gemm_eigen(desc, a, b, bias, c);
 }
 
 bool has_onednn() { return detail::onednn_name() != nullptr; }

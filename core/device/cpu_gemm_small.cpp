@@ -225,7 +225,10 @@ void gemm_small(const Gemm& desc, const float* a, const float* b, const float* b
       } else {
         with_rows<kTileRows>(desc.m - i, [&](auto r) { rows_tiles<r()>(t, desc.n - j); });
       }
-      if (++inner == inner_tiles) inner = 0, ++outer;
+      if (++inner == inner_tiles) {
+        inner = 0;
+        ++outer;
+      }
     }
   });
 }

@@ -195,14 +195,19 @@ const CuptiCalls* load(std::string& why) {
         {"libcupti.so.13", "libcupti.so.12", SINTER_CUDA_LIBRARY_DIR "/libcupti.so"}) {
       if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     }
-    if (!library) return problem = "no libcupti", nullptr;
+    if (!library) {
+      problem = "no libcupti";
+      return nullptr;
+    }
     static CuptiCalls calls;
     bool all = true;
 #define SINTER_LOAD(name) \
   all = (calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, #name))) && all;
     SINTER_CUPTI_CALLS(SINTER_LOAD)
 #undef SINTER_LOAD
-    return all ? &calls : (problem = "libcupti lacks calls", nullptr);
+    if (all) return &calls;
+    problem = "libcupti lacks calls";
+    return nullptr;
   }();
   why = problem;
   return loaded;
@@ -214,7 +219,8 @@ void set_cupti(const CuptiCalls* calls) {
   Cupti& c = cupti();
   g_instead = calls;
   c.calls = nullptr;
-  c.op_of.clear(), c.nodes.clear();
+  c.op_of.clear();
+  c.nodes.clear();
 }
 
 std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {

@@ -80,8 +80,10 @@ SINTER_DEVICE_FN void count(simt::Access access, const void* address, size_t byt
 #if defined(SINTER_COUNT_ACCESSES)
   simt::count_device(access, address, bytes, at.where);
 #else
-  static_cast<void>(access), static_cast<void>(address), static_cast<void>(bytes),
-      static_cast<void>(at);
+  static_cast<void>(access);
+  static_cast<void>(address);
+  static_cast<void>(bytes);
+  static_cast<void>(at);
 #endif
 }
 
@@ -359,8 +361,13 @@ SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, con
 SINTER_DEVICE_FN void cp_async_commit() { simt::cp_async_commit(); }
 template <int kLeft>
 SINTER_DEVICE_FN void cp_async_wait() {
-  for (const auto& [to, from] : simt::cp_async_landing(kLeft))
-    from ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
+  for (const auto& [to, from] : simt::cp_async_landing(kLeft)) {
+    if (from) {
+      std::memcpy(to, from, 16);
+    } else {
+      std::memset(to, 0, 16);
+    }
+  }
 }
 
 namespace detail {

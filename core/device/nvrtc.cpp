@@ -103,8 +103,10 @@ void set_nvrtc(const Nvrtc* table) { table_of_test = table; }
 CompiledSource compile_source(const Nvrtc& nvrtc, const std::string& source,
     std::span<const SourceHeader> headers, const std::string& arch) {
   std::vector<const char*> names, texts;
-  for (const SourceHeader& header : headers)
-    names.push_back(header.name), texts.push_back(header.text);
+  for (const SourceHeader& header : headers) {
+    names.push_back(header.name);
+    texts.push_back(header.text);
+  }
   void* program = nullptr;
   if (const int answer = nvrtc.nvrtcCreateProgram(&program, source.c_str(), "generated.cu",
           static_cast<int>(names.size()), texts.data(), names.data()))

@@ -135,7 +135,10 @@ class Queue {
         } catch (...) {
           const std::lock_guard lock(error_mutex);
           next = blocks;
-          if (i < failed) failed = i, error = std::current_exception();
+          if (i < failed) {
+            failed = i;
+            error = std::current_exception();
+          }
         }
       }
       worker->counts.merge();

@@ -47,7 +47,9 @@ FiberThread::FiberThread(Worker& worker, int index)
           },
           this, index) {
   view.owner = this;
-  view.index = index, view.lane = index % 32, view.warp = index / 32;
+  view.index = index;
+  view.lane = index % 32;
+  view.warp = index / 32;
 }
 
 Worker::Worker() : arena_(kMaxSharedBytes + 128), ready_(kMaxThreads) {
@@ -113,8 +115,11 @@ void Worker::prepare(const int64_t (&block)[3]) {
     Thread& view = thread.view;
     view.threads = n;
     std::copy_n(block, 3, view.block);
-    view.grid[0] = grid.x, view.grid[1] = grid.y, view.grid[2] = grid.z;
-    view.shared = shared_, view.shared_bytes = shared_bytes;
+    view.grid[0] = grid.x;
+    view.grid[1] = grid.y;
+    view.grid[2] = grid.z;
+    view.shared = shared_;
+    view.shared_bytes = shared_bytes;
     all.push_back(&thread);
   }
   make_ready(all);
@@ -173,7 +178,10 @@ bool Worker::ticket(FiberThread& me, uint32_t* counter, uint32_t n, const Where&
     std::atomic_ref<uint32_t> shared(*counter);
     publish(counter);
     last_ = shared.fetch_add(1, std::memory_order_acq_rel) == n - 1;
-    if (last_) observe(counter), shared.store(0, std::memory_order_relaxed);
+    if (last_) {
+      observe(counter);
+      shared.store(0, std::memory_order_relaxed);
+    }
   }
   // Nobody writes last_ again before all have read it: the next ticket begins with a barrier.
   meet(me, barrier_, alive_, Operation::ticket, where);
@@ -183,7 +191,8 @@ bool Worker::ticket(FiberThread& me, uint32_t* counter, uint32_t n, const Where&
 void Worker::meet(
     FiberThread& me, Meeting& meeting, int expected, Operation operation, const Where& where) {
   if (meeting.waiting.empty()) {
-    meeting.operation = operation, meeting.where = where;
+    meeting.operation = operation;
+    meeting.where = where;
   } else if (meeting.operation != operation ||
              (!same_place(meeting.where, where) && operation != Operation::warp_sync)) {
     fail(cat("is at ", describe(operation, where), " while others of its ",
@@ -197,7 +206,8 @@ void Worker::meet(
     release(meeting);  // the last to come goes on at once; the others follow
   } else {
     meeting.waiting.push_back(&me);
-    me.operation = operation, me.where = where;
+    me.operation = operation;
+    me.where = where;
     if (complete) release(meeting);
     go_on_elsewhere(me);
     if (cancelled_) throw Cancelled{};
