@@ -75,12 +75,11 @@ std::vector<std::string> Exports::files() const {
   std::vector<std::string> out;
   if (has("table")) out.push_back(base + ".txt");
   if (has("html")) out.push_back(base + ".html");
-  const std::pair<std::string_view, std::vector<const char*>> endings[] = {{"json", {".json"}},
-      {"csv", {".csv"}}, {"trace", {kTraceEnding}}, {"stacks", {".folded", ".svg"}}};
+  const std::pair<std::string_view, const char*> endings[] = {
+      {"json", ".json"}, {"csv", ".csv"}, {"trace", kTraceEnding}, {"stacks", ".folded"}};
   for (const char* mode : pair ? std::vector{"_eager", "_fused"} : std::vector{""}) {
-    for (const auto& [format, names] : endings) {
-      for (const char* name : has(format) ? names : std::vector<const char*>{})
-        out.push_back(base + mode + name);
+    for (const auto& [format, ending] : endings) {
+      if (has(format)) out.push_back(base + mode + ending);
     }
   }
   return out;
@@ -117,11 +116,7 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
       if (plan.steps > 0) write_file(name + kTraceEnding, packed(chrome_trace(report, plan)));
       if (!plan.note.empty()) said.push_back(plan.note);
     }
-    if (has("stacks")) {
-      const std::string folded = folded_stacks(report);
-      write_file(name + ".folded", folded);
-      write_file(name + ".svg", flame_svg(folded, report.title));
-    }
+    if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
   }
   if (has("html")) {
     write_file(base + ".html",

@@ -1,5 +1,5 @@
 // Exports: the files of --profile=FORMATS. Of one report BASE.txt .json .csv .trace.json.gz .folded
-// .svg .html; of two (eager and fused) text and HTML hold both, and the others are BASE_eager.* and
+// .html; of two (eager and fused) text and HTML hold both, and the others are BASE_eager.* and
 // BASE_fused.*. Used by every program that profiles.
 #pragma once
 

@@ -19,6 +19,7 @@
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
 #include "tests/profiler/scopes.h"
+#include "tests/profiler/trace_check.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {

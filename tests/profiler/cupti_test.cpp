@@ -9,6 +9,7 @@
 #include "core/device/launch_hook.h"
 #include "profiler/trace.h"
 #include "tests/profiler/scopes.h"
+#include "tests/profiler/trace_check.h"
 
 namespace sinter::profiler {
 namespace {

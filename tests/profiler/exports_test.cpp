@@ -224,10 +224,6 @@ TEST(Stacks, AddUpToTheSteps) {
   for (std::string line; std::getline(lines, line);)
     sum += std::stoll(line.substr(line.rfind(' ')));
   EXPECT_EQ(sum, device_report().timeline().busy_ns);  // nothing overlaps here
-  const std::string svg = flame_svg(folded, "a <title>");
-  EXPECT_NE(svg.find("linear 28.0 us, 46.67 %"), std::string::npos) << svg;
-  EXPECT_NE(svg.find("a &lt;title&gt;"), std::string::npos);
-  EXPECT_EQ(svg.find("</script>"), std::string::npos);
 }
 
 class Files : public testing::Test {
@@ -269,7 +265,7 @@ TEST_F(Files, AreWrittenAsNamedAndNotOverOthers) {
   EXPECT_EQ(two.files(), (std::vector<std::string>{folder + "/q.html", folder + "/q_eager.json",
                              folder + "/q_fused.json"}));
   EXPECT_EQ(
-      std::distance(std::filesystem::directory_iterator(folder), {}), 10);  // 7 and 3, no temporary
+      std::distance(std::filesystem::directory_iterator(folder), {}), 9);  // 6 and 3, no temporary
   EXPECT_NE(refusal([&] {
     Exports{folder + "/none/p", {"json"}}.check(true);
   }).find("no such folder"),
@@ -303,7 +299,6 @@ TEST(Html, HoldsItsDataAndAsksForNothing) {
   EXPECT_EQ(data.find("<!--"), std::string::npos);
   const Json json = Json::parse(data);
   EXPECT_EQ(json["profiles"][0]["rows"].size(), 4u);
-  EXPECT_EQ(json["timelines"][0]["steps"].size(), 3u);
   EXPECT_NE(json["folded"][0].get<std::string>().find("step;Linear;linear"), std::string::npos);
 }
 

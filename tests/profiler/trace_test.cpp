@@ -6,6 +6,7 @@
 
 #include "tests/profiler/read_trace.h"
 #include "tests/profiler/reports.h"
+#include "tests/profiler/trace_check.h"
 
 namespace sinter::profiler {
 namespace {
