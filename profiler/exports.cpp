@@ -67,6 +67,12 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   return out;
 }
 
+Profile profile_of(const Report& report, const RunFacts& run) {
+  Profile profile = report.profile();
+  static_cast<RunFacts&>(profile) = run;
+  return profile;
+}
+
 bool Exports::has(std::string_view format) const {
   return std::find(formats.begin(), formats.end(), format) != formats.end();
 }
@@ -90,15 +96,14 @@ void Exports::check(bool force) const {
   const fs::path folder = fs::absolute(base, error).parent_path();
   const auto shown = [](const fs::path& path) { return escaped(path.lexically_normal().string()); };
   SINTER_CHECK(fs::is_directory(folder, error), usage,
-      cat("usage: -o: no such folder: ", shown(folder), "; wanted for ", escaped(base)));
+      cat(what, ": no such folder: ", shown(folder), "; wanted for ", escaped(base)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
-      cat("usage: -o: cannot write to ", shown(folder), "; wanted for ", escaped(base)));
+      cat(what, ": cannot write to ", shown(folder), "; wanted for ", escaped(base)));
   for (const std::string& file : files()) {
     SINTER_CHECK(!fs::is_directory(file, error), usage,
-        cat("usage: -o: a folder is there: ", shown(fs::absolute(file, error))));
+        cat(what, ": a folder is there: ", shown(fs::absolute(file, error))));
     SINTER_CHECK(force || !fs::exists(file, error), usage,
-        cat("usage: -o: a file is there: ", shown(fs::absolute(file, error))),
-        "--force writes over it, -o NAME takes another name");
+        cat(what, ": a file is there: ", shown(fs::absolute(file, error))), hint);
   }
 }
 
@@ -108,7 +113,7 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
   if (has("table")) write_file(base + ".txt", table);
   for (const Report& report : reports) {
     const std::string name = base + (pair ? &report == reports.data() ? "_eager" : "_fused" : "");
-    const Profile profile = make_profile(report, run);
+    const Profile profile = profile_of(report, run);
     if (has("json")) write_file(name + ".json", to_json(profile));
     if (has("csv")) write_file(name + ".csv", to_csv(profile));
     if (has("trace")) {

@@ -45,7 +45,7 @@ std::string html_report(const HtmlParts& parts) {
       {"comparison", parts.comparison ? to_json(*parts.comparison) : Json()},
       {"sweep", parts.sweep ? to_json(*parts.sweep) : Json()}};
   for (const Report& report : parts.reports) {
-    data["profiles"].push_back(Json::parse(to_json(make_profile(report, parts.run))));
+    data["profiles"].push_back(Json::parse(to_json(profile_of(report, parts.run))));
     const bool timed = report.device.type != Device::Type::simt;  // the emulator's mean nothing
     if (timed) data["folded"].push_back(folded_stacks(report));
   }

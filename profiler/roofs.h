@@ -49,13 +49,17 @@ void save_roofs(const Roofs& roofs, const std::string& file);
 struct Ceiling {
   double flops_per_ns = 0, bytes_per_ns = 0, floor_ns = 0;  // floor: of one launch
   bool in_cache = false;
+  std::string key{};  // of the roofs, and how far apart their runs lay
+  double spread = 0;
 
   bool known() const { return flops_per_ns > 0 && bytes_per_ns > 0; }
   // launches x floor + the longer of computing and moving
   double predicted_ns(int64_t launches, const Cost& cost) const;
-  // Shares of the two roofs that work reaches which took so long; 0 for no time.
+  // Shares of the two roofs that work reaches which took so long, and the larger one; 0 for no
+  // time.
   double compute_share(const Cost& cost, double ns) const;
   double memory_share(const Cost& cost, double ns) const;
+  double share(const Cost& cost, double ns) const;
   // The larger term of the prediction.
   bool compute_is_nearer(const Cost& cost) const;
 };

@@ -135,7 +135,7 @@ void Session::close_turn(int64_t end_step) {
   if (records) {
     DeviceTimer::Records all = timer_->records(axis.begin, axis.end);
     axis.ran = std::move(all.ran);
-    report_.lost_records += all.dropped;
+    report_.dropped += all.dropped;
   } else {
     axis.marks = timer_->read();
   }
@@ -234,18 +234,19 @@ Report Session::finish() {
   }
   std::erase_if(report_.traces,
       [](const Trace& trace) { return trace.records.empty() && trace.launches.empty(); });
-  report_.dropped = detail::g_dropped.load();
+  const int64_t dropped = detail::g_dropped.load();
   close();
-  if (report_.lost_records > 0)
+  if (report_.dropped > 0)
     report_.incomplete.push_back(
-        cat(report_.lost_records, " records dropped by CUPTI, whose buffers were full"));
+        cat(report_.dropped, " records dropped by CUPTI, whose buffers were full"));
   if (options_.resident_bytes > 0)
     report_.working_set =
         options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
-  if (report_.dropped > 0) {
-    report_.incomplete.push_back(cat(report_.dropped, " records dropped (a buffer holds ",
+  if (dropped > 0) {
+    report_.incomplete.push_back(cat(dropped, " records dropped (a buffer holds ",
         options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
+  report_.dropped += dropped;
   report_.judge();
   return std::move(report_);
 }

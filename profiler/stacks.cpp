@@ -36,10 +36,9 @@ std::string folded_stacks(const Report& report) {
           l.record >= 0 && report.counts(trace, trace.records[static_cast<size_t>(l.record)]);
       if (!scoped && (l.record >= 0 || report.step_index(l.step) < 0)) continue;
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
-      const bool is_node = l.graph_node > 0 && l.graph_node <= report.nodes.size();
-      const std::string kernel = !l.kernel.view().empty() ? frame(l.kernel)
-                                 : is_node ? frame(report.nodes[l.graph_node - 1].name)
-                                           : "kernel";
+      const GraphNode* node = report.node_of(l);
+      std::string kernel = node ? frame(node->name) : "kernel";
+      if (!l.kernel.view().empty()) kernel = frame(l.kernel);
       paths[(scoped ? path[static_cast<size_t>(l.record)] : root) + ";" + kernel] += l.device_ns();
       if (scoped) own[static_cast<size_t>(l.record)] -= l.device_ns();
     }

@@ -218,18 +218,15 @@ class TraceWriter {
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
       depth_.emplace_back(l.api_t0, 1), depth_.emplace_back(l.dev_t1, -1);
-      const bool is_node = l.graph_node > 0 && l.graph_node <= report_.nodes.size();
-      const std::string_view name = !l.kernel.view().empty() ? l.kernel.view()
-                                    : is_node
-                                        ? std::string_view(report_.nodes[l.graph_node - 1].name)
-                                        : name_of(l.kind);
+      const GraphNode* node = report_.node_of(l);
+      std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
+      if (!l.kernel.view().empty()) name = l.kernel.view();
       const int64_t tid = int64_t{l.stream} + kStreamBase;
       std::string args = fmt::format(
           R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
           external, correlation_, tid, name_of(l.source));
       if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
-      if (is_node)
-        args += fmt::format(R"(, "x_op": {})", json_text(report_.nodes[l.graph_node - 1].name));
+      if (node) args += fmt::format(R"(, "x_op": {})", json_text(node->name));
       const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
                         : l.kind == LaunchKind::memset ? "gpu_memset"
                                                        : "kernel";
@@ -272,10 +269,9 @@ TracePlan plan_trace(const Report& report, const TraceLimits& limits) {
       add(r.step, room(1100, r.name.view()) +
                       3 * static_cast<int64_t>(shape_text(r.info.shape_key).size()));
     for (const LaunchRecord& l : trace.launches) {
-      const bool is_node = l.graph_node > 0 && l.graph_node <= report.nodes.size();
+      const GraphNode* node = report.node_of(l);
       if (on_device(l))
-        add(l.step, room(1900, l.kernel.view()) +
-                        (is_node ? room(0, report.nodes[l.graph_node - 1].name) * 2 : 0));
+        add(l.step, room(1900, l.kernel.view()) + (node ? room(0, node->name) * 2 : 0));
     }
     for (const MemorySample& m : trace.memory) add(m.step, 160);
   }

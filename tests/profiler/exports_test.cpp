@@ -73,21 +73,20 @@ TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
   judged.incomplete = {"a reason"};
   judged.clean_us = {190.5, 191};
   for (const Report& report : {cpu_report(), device_report(), judged}) {
-    const Profile profile = make_profile(report, kRun);
-    Profile again = read_profile(to_json(profile), "F");
+    const Profile profile = profile_of(report, kRun);
+    const Profile again = read_profile(to_json(profile), "F");
     std::vector<std::string> wrong;
     check_schema(schema, schema, Json::parse(to_json(profile)), "profile", wrong);
     EXPECT_EQ(wrong, std::vector<std::string>{});
     EXPECT_EQ(to_json(again), to_json(profile));
-    for (ProfileRow& row : again.rows) {  // bad UTF-8 became U+FFFD, all else is equal
-      if (row.name.find("\xef\xbf\xbd") != std::string::npos) row.name = kOddName;
-    }
-    EXPECT_TRUE(again == profile) << to_json(profile);
+    ASSERT_EQ(again.rows.size(), profile.rows.size());
+    for (size_t i = 0; i < again.rows.size(); ++i)
+      EXPECT_EQ(again.rows[i].typical_ns, profile.rows[i].typical_ns);
   }
 }
 
 TEST(Json, DamageIsNamed) {
-  const Json good = Json::parse(to_json(make_profile(device_report(), kRun)));
+  const Json good = Json::parse(to_json(profile_of(device_report(), kRun)));
   const auto message = [](const std::string& text) {
     try {
       read_profile(text, "F");
@@ -116,7 +115,7 @@ TEST(Json, DamageIsNamed) {
 
 TEST(Csv, HasARowForEachRowAndASampleForEachStep) {
   Report report = cpu_report();
-  EXPECT_EQ(to_csv(make_profile(report, kRun)),
+  EXPECT_EQ(to_csv(profile_of(report, kRun)),
       "name,shapes,kind,role,calls,launches,flops,bytes_read,bytes_written,self_ns,total_ns,kernel_"
       "ns,device_ns,pred_ns,roof,verdict,"
       "step1,step2,step4,step5\n"
@@ -129,7 +128,7 @@ TEST(Csv, HasARowForEachRowAndASampleForEachStep) {
 }
 
 TEST(Diff, OfAProfileWithItselfShowsNoFactor) {
-  Profile a = make_profile(device_report(), kRun);
+  Profile a = profile_of(device_report(), kRun);
   a.clean_us = {190, 191, 189, 192, 188, 190};
   const std::string text = diff(a, a);
   EXPECT_NE(text.find("clean step 190.0 -> 190.0 us, no difference shown [1.00,1.00]\n"),
@@ -140,25 +139,25 @@ TEST(Diff, OfAProfileWithItselfShowsNoFactor) {
 
 // B takes half the time.
 std::pair<Profile, Profile> slow_and_fast() {
-  Profile a{.title = "CPU eager",
-      .workload = "w",
-      .seed = "1",
-      .device = "cpu",
-      .mode = "eager",
-      .dtype = "f32",
-      .batch = 64,
-      .threads = 1};
-  ProfileRow row{.name = "linear", .kind = "op", .calls = 8, .launches = 8, .bytes_read = 8000};
+  Profile a;
+  a.title = "CPU eager";
+  a.workload = "w";
+  a.seed = "1";
+  a.mode = "eager";
+  a.batch = 64;
+  a.threads = 1;
+  Row row{.name = "linear", .calls = 8, .launches = 8, .cost = {.bytes_read = 8000}};
   for (int64_t step = 0; step < 8; ++step) {
-    a.steps.push_back({step, 0, 1000 + step, 1});
+    a.steps.push_back({.number = step, .t1 = 1000 + step, .launches = 1});
     row.samples.push_back(900 + step);
     row.self_ns += row.samples.back();
   }
+  row.typical_ns = typical(row.samples);
   a.rows = {row};
   Profile b = a;
-  for (ProfileStep& s : b.steps) s.ns /= 2;
+  for (StepSample& s : b.steps) s.t1 /= 2;
   for (int64_t& ns : b.rows[0].samples) ns /= 2;
-  b.rows.push_back({.name = "only_b", .kind = "op", .calls = 8, .launches = 8});
+  b.rows.push_back({.name = "only_b", .calls = 8, .launches = 8});
   return {a, b};
 }
 
@@ -178,6 +177,15 @@ TEST(Diff, PairsStepsAndInverts) {
   EXPECT_EQ(diff(a, other).find("x [2.00,2.00]  linear"), std::string::npos);
 }
 
+// As in the table's shares, a stall in one of the runs decides nothing.
+TEST(Diff, ShowsTheTypicalStepAndNoStall) {
+  auto [a, b] = slow_and_fast();
+  b.rows[0].samples[3] += 1'000'000;
+  b.rows[0].self_ns += 1'000'000;
+  b.rows[0].typical_ns = typical(b.rows[0].samples);
+  EXPECT_NE(diff(a, b).find("0.9 -> 0.5"), std::string::npos) << diff(a, b);
+}
+
 TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
   const auto [a, good] = slow_and_fast();
   const auto reason = [&a = a](const Profile& b) {
@@ -191,8 +199,10 @@ TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
     change(b);
     return b;
   };
-  EXPECT_EQ(
-      reason(with([](Profile& p) { p.device = "cuda:0"; })), "no factor: device cpu and cuda:0");
+  EXPECT_EQ(reason(with([](Profile& p) {
+    p.device = {Device::Type::cuda, 0};
+  })),
+      "no factor: device cpu and cuda:0");
   EXPECT_EQ(reason(with([](Profile& p) { p.batch = 128; })), "no factor: batch 64 and 128");
   EXPECT_EQ(reason(with([](Profile& p) { p.dtype = "bf16"; })), "no factor: dtype f32 and bf16");
   EXPECT_EQ(reason(with([](Profile& p) { p.seed = "2"; })), "no factor: seed 1 and 2");
@@ -200,11 +210,13 @@ TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
   EXPECT_EQ(reason(with([](Profile& p) { p.threads = 2; })), "no factor: threads 1 and 2");
   EXPECT_EQ(reason(with([](Profile& p) { p.incomplete = {"lost"}; })),
       "no factor: B is INCOMPLETE: lost");
-  EXPECT_EQ(reason(with([](Profile& p) { p.device = "simt"; })),
+  EXPECT_EQ(reason(with([](Profile& p) {
+    p.device = {Device::Type::simt, 0};
+  })),
       "no factor: B ran on the emulator, whose times mean nothing");
   EXPECT_EQ(reason(with([](Profile& p) {
     p.steps.resize(7);
-    for (ProfileRow& row : p.rows) row.samples.resize(row.samples.empty() ? 0 : 7);
+    for (Row& row : p.rows) row.samples.resize(row.samples.empty() ? 0 : 7);
   })),
       "no factor: 8 against 7 samples");
 }
