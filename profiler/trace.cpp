@@ -176,7 +176,8 @@ class TraceWriter {
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
       if (!wanted(r.step) || !report_.counts(trace, r)) continue;
-      if (r.step != step) forward.clear(), step = r.step;
+      if (r.step != step) forward.clear();
+      step = r.step;
       id[i] = ++external_;
       std::string args =
           fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
@@ -217,7 +218,8 @@ class TraceWriter {
             fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
-      depth_.emplace_back(l.api_t0, 1), depth_.emplace_back(l.dev_t1, -1);
+      depth_.emplace_back(l.api_t0, 1);
+      depth_.emplace_back(l.dev_t1, -1);
       const GraphNode* node = report_.node_of(l);
       std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
       if (!l.kernel.view().empty()) name = l.kernel.view();
@@ -238,8 +240,10 @@ class TraceWriter {
   void queue_depth() {
     std::sort(depth_.begin(), depth_.end());
     int64_t depth = 0;
-    for (const auto& [t, change] : depth_)
-      events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth += change));
+    for (const auto& [t, change] : depth_) {
+      depth += change;
+      events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth));
+    }
   }
 
   const Report& report_;

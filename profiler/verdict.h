@@ -50,8 +50,9 @@ struct RowVerdict {
 RowVerdict row_verdict(const RowFacts& facts);
 
 struct StepFacts {
-  bool incomplete = false, emulated = false, upper_bounds = false,
-       on_cpu = true;  // upper_bounds: source event
+  bool incomplete = false, emulated = false;
+  bool upper_bounds = false;  // source event
+  bool on_cpu = true;
   std::string busy{};  // why nothing can be said
   bool has_roofs = false;
   double window_ns = 0;
