@@ -117,9 +117,9 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
     if (has("json")) write_file(name + ".json", to_json(profile));
     if (has("csv")) write_file(name + ".csv", to_csv(profile));
     if (has("trace")) {
-      const TracePlan plan = plan_trace(report);
-      if (plan.steps > 0) write_file(name + kTraceEnding, packed(chrome_trace(report, plan)));
-      if (!plan.note.empty()) said.push_back(plan.note);
+      const ChromeTrace trace = chrome_trace(report);
+      if (!trace.text.empty()) write_file(name + kTraceEnding, packed(trace.text));
+      if (!trace.note.empty()) said.push_back(trace.note);
     }
     if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
   }

@@ -44,12 +44,12 @@ std::vector<int64_t> self_times(const Trace& trace);
 
 // One op call of the window: pairs rows with captured nodes.
 struct OpCall {
-  uint64_t uid, forward_uid;
+  uint64_t uid;
   uint32_t graph_node;
   int row;             // index in rows(by_shape) of the same call
   int64_t step_index;  // in Report::steps
   bool in_step_thread;
-  int64_t self_ns, kernel_ns, device_ns;
+  int64_t self_ns, device_ns;
 };
 
 struct Rows {

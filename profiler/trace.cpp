@@ -253,56 +253,29 @@ class TraceWriter {
   std::vector<std::pair<int64_t, int>> depth_;
 };
 
-// At most what one event of such a name takes; a byte can become six (\u001b).
-int64_t room(size_t fixed, std::string_view name) {
-  return static_cast<int64_t>(fixed + 6 * name.size());
+std::string mebibytes(int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace
 
-TracePlan plan_trace(const Report& report, const TraceLimits& limits) {
-  std::vector<int64_t> need(std::min(report.steps.size(), static_cast<size_t>(limits.steps)), 600);
-  const auto add = [&](uint32_t step, int64_t bytes) {
-    if (const int64_t i = report.step_index(step); i >= 0 && i < static_cast<int64_t>(need.size()))
-      need[static_cast<size_t>(i)] += bytes;
-  };
-  int64_t lanes = 1000 + room(0, report.title);
-  for (const Trace& trace : report.traces) {
-    lanes += 300;
-    for (const Record& r : trace.records)
-      add(r.step, room(1100, r.name.view()) +
-                      3 * static_cast<int64_t>(shape_text(r.info.shape_key).size()));
-    for (const LaunchRecord& l : trace.launches) {
-      const GraphNode* node = report.node_of(l);
-      if (on_device(l))
-        add(l.step, room(1900, l.kernel.view()) + (node ? room(0, node->name) * 2 : 0));
-    }
-    for (const MemorySample& m : trace.memory) add(m.step, 160);
-  }
-  TracePlan plan{.bytes = lanes};
-  for (const int64_t bytes : need) {
-    if (plan.bytes + bytes > limits.bytes) break;
-    plan.bytes += bytes;
-    ++plan.steps;
-  }
-  const auto mib = [](int64_t bytes) {
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-  };
+ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits) {
+  const int active = static_cast<int>(report.steps.size()), most = std::min(active, limits.steps);
   const int64_t first = report.steps.front().number;
-  if (plan.steps == 0) {
-    plan.note = fmt::format("no trace: step {} alone may need {}, at most {}", first,
-        mib(lanes + need[0]), mib(limits.bytes));
-  } else if (static_cast<size_t>(plan.steps) < report.steps.size()) {
-    plan.note = fmt::format("the trace holds steps {}..{} of {} active ones{}", first,
-        report.steps[static_cast<size_t>(plan.steps) - 1].number, report.steps.size(),
-        static_cast<size_t>(plan.steps) < need.size() ? ": more may need over " + mib(limits.bytes)
-                                                      : "");
+  int64_t bytes = 0;
+  for (int steps = most; steps > 0; --steps) {
+    std::string text = TraceWriter(report, steps).write();
+    bytes = static_cast<int64_t>(text.size());
+    if (bytes > limits.bytes) continue;
+    ChromeTrace out{.text = std::move(text), .steps = steps};
+    if (steps < active)
+      out.note = fmt::format("the trace holds steps {}..{} of {} active ones{}", first,
+          report.steps[static_cast<size_t>(steps) - 1].number, active,
+          steps < most ? ": more take over " + mebibytes(limits.bytes) : "");
+    return out;
   }
-  return plan;
-}
-
-std::string chrome_trace(const Report& report, const TracePlan& plan) {
-  return TraceWriter(report, plan.steps).write();
+  return {.note = fmt::format("no trace: step {} alone takes {}, at most {}", first,
+              mebibytes(bytes), mebibytes(limits.bytes))};
 }
 
 }  // namespace sinter::profiler

@@ -17,15 +17,12 @@ struct TraceLimits {
   int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
 };
 
-// How many of the first steps fit: decided from an estimate that is never too low, before anything
-// is written.
-struct TracePlan {
+struct ChromeTrace {
+  std::string text{};  // empty: no step fits
   int steps = 0;
-  int64_t bytes = 0;   // at most what the text will have
   std::string note{};  // what is left out, or why there is no trace
 };
-TracePlan plan_trace(const Report& report, const TraceLimits& limits = {});
-std::string chrome_trace(const Report& report, const TracePlan& plan);
+ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits = {});
 
 // "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on
 // the device where the report has device times, else on the host.

@@ -105,7 +105,7 @@ TEST(Profile, CountsAndBytesOfTheDefaultStep) {
 
 TEST(Profile, EachBackwardOpHasAnArrowFromItsForward) {
   const Profiled p = profile(kCpu, "none", {37, 19, 16, 10}, 8, 2);
-  const std::string text = profiler::chrome_trace(p.eager, profiler::plan_trace(p.eager));
+  const std::string text = profiler::chrome_trace(p.eager).text;
   const profiler::TraceCheck check = profiler::validate_trace(text);
   EXPECT_TRUE(check.problems.empty()) << check.problems[0].what;
   std::map<double, std::string> from;  // External id -> name
