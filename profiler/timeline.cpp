@@ -75,19 +75,19 @@ Activity activity_of(const Report& report) {
 }
 
 // Steps that follow each other without a pause.
-struct Window {
+struct StepWindow {
   Interval host{};
   int64_t drain = 0;
 };
 
-std::vector<Window> windows_of(const std::vector<StepSample>& steps) {
-  std::map<int64_t, Window> windows;
+std::vector<StepWindow> windows_of(const std::vector<StepSample>& steps) {
+  std::map<int64_t, StepWindow> windows;
   for (const StepSample& step : steps) {
-    Window& w = windows.try_emplace(step.window, Window{{step.t0, step.t1}}).first->second;
+    StepWindow& w = windows.try_emplace(step.window, StepWindow{{step.t0, step.t1}}).first->second;
     w.host.end = step.t1;
     w.drain += step.drain_ns;
   }
-  std::vector<Window> out;
+  std::vector<StepWindow> out;
   for (const auto& [number, window] : windows) out.push_back(window);
   return out;
 }
@@ -131,7 +131,7 @@ Timeline Report::timeline() const {
   Timeline out;
   out.known = device.type == Device::Type::cuda && source == Source::cupti;
   const Activity all = activity_of(*this);
-  for (const Window& steps_here : windows_of(steps)) {
+  for (const StepWindow& steps_here : windows_of(steps)) {
     const int64_t host_end = steps_here.host.end;
     Interval window = steps_here.host;
     if (out.known) window.end += steps_here.drain;  // the host waits for what it has launched

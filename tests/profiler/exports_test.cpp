@@ -69,7 +69,8 @@ TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
       .cache_gbs = 6000,
       .dram_gbs = 3000,
       .cache_bytes = 50'000'000,
-      .floor_ns = 1300};
+      .floor_ns = 1300,
+      .spread = 0.05};
   judged.incomplete = {"a reason"};
   judged.clean_us = {190.5, 191};
   for (const Report& report : {cpu_report(), device_report(), judged}) {
@@ -83,6 +84,16 @@ TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
     for (size_t i = 0; i < again.rows.size(); ++i)
       EXPECT_EQ(again.rows[i].typical_ns, profile.rows[i].typical_ns);
   }
+}
+
+TEST(Json, OfAnEarlierBuildHasNoSpreadOfTheRoofs) {
+  Report report = cpu_report();
+  report.roofs = Roofs{.f32_gflops = 95, .dram_gbs = 10, .spread = 0.05};
+  Json json = Json::parse(to_json(profile_of(report, kRun)));
+  EXPECT_EQ(json["roofs"]["spread"], 0.05);
+  EXPECT_EQ(read_profile(json.dump(), "F").roofline->spread, 0.05);
+  json["roofs"].erase("spread");
+  EXPECT_EQ(read_profile(json.dump(), "F").roofline->spread, 0);
 }
 
 TEST(Json, DamageIsNamed) {
@@ -296,6 +307,21 @@ TEST(Formats, AreAListOfKnownWords) {
       "trace, stacks, html");
   EXPECT_NE(refusal([] { parse_formats("json,,csv", "x"); }).find("empty item"), std::string::npos);
   EXPECT_NE(refusal([] { parse_formats("json,json", "x"); }).find("json twice"), std::string::npos);
+}
+
+// Every view, in a DOM of our own: a browser is seldom there.
+TEST_F(Files, ThePageDrawsAllItHolds) {
+  if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
+  const Report reports[] = {cpu_report(), device_report()};
+  const Comparison comparison{.rows = {{.fused = "linear_act", .eager_us = 2, .fused_us = 1}}};
+  const Sweep sweep{.batch = {1}, .hidden = {8}, .cells = {{1, 8, 2, 1, {}}}};
+  std::ofstream(folder + "/page.html") << html_report(
+      {.title = "t", .reports = reports, .run = kRun, .comparison = &comparison, .sweep = &sweep});
+  const std::string command = "node " SINTER_SOURCE_DIR "/tests/profiler/read_page.js " + folder +
+                              "/page.html >" + folder + "/said 2>&1";
+  std::system(command.c_str());
+  EXPECT_EQ(
+      text_of(folder + "/said"), "ok: rows 7, dots and rows left out 7, ledger rows 1, cells 1\n");
 }
 
 TEST(Html, HoldsItsDataAndAsksForNothing) {
