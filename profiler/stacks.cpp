@@ -17,52 +17,63 @@ std::string frame(std::string_view name) {
   return out;
 }
 
+class Stacks {
+ public:
+  explicit Stacks(const Report& report) : report_(report), on_device_(report.device != kCpu) {}
+
+  void add(const Trace& trace) {
+    const std::string root = trace.steps_here ? "step" : fmt::format("thread {}", trace.thread);
+    std::vector<std::string> path(trace.records.size());
+    for (size_t i = 0; i < path.size(); ++i) {
+      const Record& r = trace.records[i];
+      path[i] = (r.parent < 0 ? root : path[r.parent]) + ";" + frame(r.name);
+    }
+    std::vector<int64_t> own = self_times(trace);
+    for (const LaunchRecord& l : trace.launches) {
+      if (!report_.counts(trace, l) || l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
+      ns_[(l.record >= 0 ? path[l.record] : root) + ";" + kernel_of(l)] += l.device_ns();
+      if (l.record >= 0) own[l.record] -= l.device_ns();  // the kernel is a frame of its own
+    }
+    if (on_device_) return;
+    for (size_t i = 0; i < path.size(); ++i) {
+      const Record& r = trace.records[i];
+      if (!report_.counts(trace, r)) continue;
+      if (own[i] > 0) ns_[path[i]] += own[i];
+      // What no scope holds is the rest of the step.
+      const bool outermost = r.parent < 0 || !report_.counts(trace, trace.records[r.parent]);
+      if (trace.steps_here && outermost) ns_[root] -= r.t1 - r.t0;
+    }
+  }
+
+  std::string text() {
+    for (const StepSample& s : report_.steps) {
+      if (!on_device_) ns_["step"] += s.ns();
+    }
+    std::string out;
+    for (const auto& [path, ns] : ns_) {
+      if (ns > 0) out += fmt::format("{} {}\n", path, ns);
+    }
+    return out;
+  }
+
+ private:
+  std::string kernel_of(const LaunchRecord& launch) const {
+    if (!launch.kernel.view().empty()) return frame(launch.kernel);
+    const GraphNode* node = report_.node_of(launch);
+    return node ? frame(node->name) : "kernel";
+  }
+
+  const Report& report_;
+  const bool on_device_;
+  std::map<std::string, int64_t> ns_;
+};
+
 }  // namespace
 
 std::string folded_stacks(const Report& report) {
-  const bool device = report.device != kCpu;
-  std::map<std::string, int64_t> paths;
-  for (const Trace& trace : report.traces) {
-    const std::vector<int64_t> self = self_times(trace);
-    const std::string root = trace.steps_here ? "step" : fmt::format("thread {}", trace.thread);
-    std::vector<std::string> path(trace.records.size());
-    std::vector<int64_t> own = self;  // less the kernels, which are frames of their own
-    for (size_t i = 0; i < trace.records.size(); ++i) {
-      const Record& r = trace.records[i];
-      path[i] = (r.parent < 0 ? root : path[static_cast<size_t>(r.parent)]) + ";" + frame(r.name);
-    }
-    for (const LaunchRecord& l : trace.launches) {
-      const bool scoped =
-          l.record >= 0 && report.counts(trace, trace.records[static_cast<size_t>(l.record)]);
-      if (!scoped && (l.record >= 0 || report.step_index(l.step) < 0)) continue;
-      if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
-      const GraphNode* node = report.node_of(l);
-      std::string kernel = node ? frame(node->name) : "kernel";
-      if (!l.kernel.view().empty()) kernel = frame(l.kernel);
-      paths[(scoped ? path[static_cast<size_t>(l.record)] : root) + ";" + kernel] += l.device_ns();
-      if (scoped) own[static_cast<size_t>(l.record)] -= l.device_ns();
-    }
-    if (device) continue;
-    for (size_t i = 0; i < trace.records.size(); ++i) {
-      if (report.counts(trace, trace.records[i]) && own[i] > 0) paths[path[i]] += own[i];
-    }
-    if (!trace.steps_here) continue;
-    for (size_t i = 0; i < trace.records.size();
-         ++i) {  // the rest of the step: what no scope holds
-      const Record& r = trace.records[i];
-      if (report.counts(trace, r) &&
-          (r.parent < 0 || !report.counts(trace, trace.records[static_cast<size_t>(r.parent)])))
-        paths[root] -= r.t1 - r.t0;
-    }
-  }
-  for (const StepSample& s : report.steps) {
-    if (!device) paths["step"] += s.ns();
-  }
-  std::string out;
-  for (const auto& [path, ns] : paths) {
-    if (ns > 0) out += fmt::format("{} {}\n", path, ns);
-  }
-  return out;
+  Stacks stacks(report);
+  for (const Trace& trace : report.traces) stacks.add(trace);
+  return stacks.text();
 }
 
 }  // namespace sinter::profiler

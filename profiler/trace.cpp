@@ -10,8 +10,8 @@ namespace sinter::profiler {
 namespace {
 
 constexpr int kHost = 1, kDevice = 0;  // pids
-constexpr int kStreamBase =
-    7;  // CUPTI's number of the default stream; readers take 0 for "no stream"
+// CUPTI's number of the default stream; readers take 0 for "no stream".
+constexpr int kStreamBase = 7;
 
 // As a JSON string; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(std::string_view text) {
@@ -171,7 +171,8 @@ class TraceWriter {
     for (const LaunchRecord& l : trace.launches) {
       if (l.record >= 0) kernel_ns[static_cast<size_t>(l.record)] += l.api_t1 - l.api_t0;
     }
-    std::map<uint64_t, size_t> forward;  // of the going step: uid -> record
+    // The records of this step's ops by op number: no arrow crosses steps.
+    std::map<uint64_t, size_t> forward;
     uint32_t step = 0;
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
@@ -207,8 +208,8 @@ class TraceWriter {
   }
 
   void launches(const Trace& trace, const std::vector<int64_t>& id) {
-    const LaunchRecord* call =
-        nullptr;  // of the API call that is written already; a graph's launches share one
+    // Whose API call is written already: the nodes of a graph share one.
+    const LaunchRecord* call = nullptr;
     for (const LaunchRecord& l : trace.launches) {
       if (!on_device(l) || !wanted(l.step)) continue;
       const int64_t external = l.record >= 0 ? id[static_cast<size_t>(l.record)] : 0;
