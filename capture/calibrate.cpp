@@ -238,8 +238,7 @@ Roofs calibrate(Device device) {
 std::string faster_than(const profiler::Report& report) {
   if (!report.roofs || !report.busy().empty()) return "";
   for (const profiler::Row& row : report.rows().rows) {
-    const bool is_above = report.verdict(row).code == profiler::RowCode::above_roof;
-    if (row.kind == profiler::ScopeKind::op && is_above) return row.name;
+    if (row.verdict.code == profiler::RowCode::above_roof) return row.name;
   }
   return "";
 }

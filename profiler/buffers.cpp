@@ -110,7 +110,10 @@ void ThreadBuffer::pop(Record* record) noexcept {
 
 void ThreadBuffer::add_memory(int64_t live_bytes) noexcept {
   const size_t i = n_memory_.load(std::memory_order_relaxed);
-  if (i == capacity_) return void(g_dropped.fetch_add(1, std::memory_order_relaxed));
+  if (i == capacity_) {
+    g_dropped.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   memory_[i] = {now(), live_bytes, g_step.load(std::memory_order_relaxed)};
   n_memory_.store(i + 1, std::memory_order_release);
 }
@@ -138,9 +141,13 @@ Trace ThreadBuffer::read(bool steps_here) const {
     Record& to = trace.records[i];
     if (std::atomic_ref(from.t1).load(std::memory_order_acquire) != Record::kOpen) {
       to = from;
-    } else {
-      to.t0 = from.t0, to.name = from.name, to.parent = from.parent, to.step = from.step,
-      to.depth = from.depth, to.kind = from.kind;
+    } else {  // its thread may be writing the late fields
+      to.t0 = from.t0;
+      to.name = from.name;
+      to.parent = from.parent;
+      to.step = from.step;
+      to.depth = from.depth;
+      to.kind = from.kind;
     }
   }
   const size_t launches = n_launches_.load(std::memory_order_acquire);

@@ -53,11 +53,11 @@ class ThreadBuffer {
   ThreadBuffer* next_ = nullptr;
 };
 
-ThreadBuffer* thread_buffer();          // of this thread; may allocate
-ThreadBuffer* ready_buffer() noexcept;  // the same, ready for the active session; null: none is, no
-                                        // memory, or older scopes are open
-ThreadBuffer* next_buffer(
-    ThreadBuffer* buffer);  // walks the list; next_buffer(nullptr) is its head
+ThreadBuffer* thread_buffer();  // of this thread; may allocate
+// The same, ready for the active session; null: there is no session, no memory, or older scopes are
+// open.
+ThreadBuffer* ready_buffer() noexcept;
+ThreadBuffer* next_buffer(ThreadBuffer* buffer);  // walks the list; nullptr gives its head
 
 // State of the active session, set before g_epoch. g_epoch 0: none.
 inline std::atomic<uint32_t> g_epoch{0}, g_step{0};

@@ -15,7 +15,9 @@ struct Cost {
 
   int64_t bytes() const { return bytes_read + bytes_written; }
   Cost& operator+=(const Cost& other) {
-    flops += other.flops, bytes_read += other.bytes_read, bytes_written += other.bytes_written;
+    flops += other.flops;
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
     return *this;
   }
   friend Cost operator+(Cost a, const Cost& b) { return a += b; }

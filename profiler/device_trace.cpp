@@ -43,10 +43,9 @@ class Hook final : public LaunchHook {
       return thread_buffer()->pop(static_cast<Record*>(call.token));
     LaunchRecord launch{
         .api_t0 = call.begin, .api_t1 = now(), .bytes = call.bytes, .launches = call.launches};
-    launch.kind = call.work == DeviceWork::copy    ? LaunchKind::memcpy
-                  : call.work == DeviceWork::fill  ? LaunchKind::memset
-                  : call.work == DeviceWork::graph ? LaunchKind::graph
-                                                   : LaunchKind::kernel;
+    if (call.work == DeviceWork::copy) launch.kind = LaunchKind::memcpy;
+    if (call.work == DeviceWork::fill) launch.kind = LaunchKind::memset;
+    if (call.work == DeviceWork::graph) launch.kind = LaunchKind::graph;
     try {
       launch.kernel = intern(call.name);
       if (call.shape) launch.footprint = footprint_of(*call.shape);
@@ -88,25 +87,23 @@ void remove_hook() noexcept {
   g_hook.timer_.store(nullptr, std::memory_order_release);
 }
 
+int64_t Axis::device_ns(int mark) const {
+  const auto at = static_cast<size_t>(mark);
+  return mark >= 0 && at < marks.size() ? marks[at] : DeviceTimer::kLost;
+}
+
 bool Axis::known() const {
-  const auto ok = [this](const DeviceTimer::Edge& e) {
-    return e.mark >= 0 && static_cast<size_t>(e.mark) < marks.size() &&
-           marks[static_cast<size_t>(e.mark)] != DeviceTimer::kLost;
-  };
-  return ok(begin) && ok(end) &&
-         marks[static_cast<size_t>(end.mark)] > marks[static_cast<size_t>(begin.mark)];
+  const int64_t d0 = device_ns(begin.mark), d1 = device_ns(end.mark);
+  return d0 != DeviceTimer::kLost && d1 != DeviceTimer::kLost && d1 > d0;
 }
 
 int64_t Axis::host_ns(int mark) const {
-  if (mark < 0 || static_cast<size_t>(mark) >= marks.size() ||
-      marks[static_cast<size_t>(mark)] == DeviceTimer::kLost)
-    return DeviceTimer::kLost;
-  const int64_t d0 = marks[static_cast<size_t>(begin.mark)],
-                d1 = marks[static_cast<size_t>(end.mark)];
+  const int64_t at = device_ns(mark);
+  if (at == DeviceTimer::kLost) return at;
+  const int64_t d0 = device_ns(begin.mark), d1 = device_ns(end.mark);
   const double scale =
       static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(d1 - d0);
-  return begin.host_ns +
-         std::llround(static_cast<double>(marks[static_cast<size_t>(mark)] - d0) * scale);
+  return begin.host_ns + std::llround(static_cast<double>(at - d0) * scale);
 }
 
 namespace {
@@ -118,60 +115,88 @@ const Axis* axis_of(const LaunchRecord& launch, std::span<const Axis> turns) {
   return behind != turns.begin() && launch.step < behind[-1].end_step ? &behind[-1] : nullptr;
 }
 
-// Gives launches the records that the device kept of them; those of a graph's nodes follow its
-// launch.
-void take_records(Trace& trace, std::span<const Axis> turns) {
-  const std::vector<DeviceTimer::Ran> none;
-  std::vector<LaunchRecord> out;
-  for (LaunchRecord launch : trace.launches) {
-    if (launch.source != Source::cupti) {
-      out.push_back(launch);
-      continue;
-    }
-    const Axis* axis = axis_of(launch, turns);
-    const std::vector<DeviceTimer::Ran>& ran = axis ? axis->ran : none;
-    const auto id = static_cast<uint64_t>(std::exchange(launch.dev_t1, 0));
-    auto it = std::lower_bound(ran.begin(), ran.end(), id,
-        [](const DeviceTimer::Ran& r, uint64_t n) { return r.launch < n; });
-    const bool graph = launch.kind == LaunchKind::graph,
-               found = it != ran.end() && it->launch == id;
-    // Fewer kernels than it stands for: some were lost. More: so many they are.
-    if (!graph && found && it->kernels >= static_cast<int>(launch.at_least())) {
-      launch.dev_t0 = it->begin, launch.dev_t1 = it->end;
-      if (launch.kind == LaunchKind::kernel) {
-        Record* const op =
-            launch.record >= 0 ? &trace.records[static_cast<size_t>(launch.record)] : nullptr;
-        if (op && counts_launches(op->kind))
-          op->n_launches += static_cast<uint32_t>(it->kernels) - launch.at_least();
-        launch.launches = it->kernels;
+// Replaces each launch of source `cupti` by what the device recorded of it; the nodes of a graph
+// follow its launch.
+class Recorded {
+ public:
+  explicit Recorded(std::span<const Axis> turns) : turns_(turns) {}
+
+  void take(Trace& trace) {
+    for (const LaunchRecord& launch : trace.launches) {
+      if (launch.source == Source::cupti) {
+        take(trace, launch);
+      } else {
+        out_.push_back(launch);
       }
+    }
+    trace.launches = std::move(out_);
+  }
+
+ private:
+  using Ran = DeviceTimer::Ran;
+
+  void take(Trace& trace, LaunchRecord launch) {
+    const auto id = static_cast<uint64_t>(std::exchange(launch.dev_t1, 0));
+    std::span<const Ran> ran;
+    if (const Axis* axis = axis_of(launch, turns_)) {
+      const auto begin = std::lower_bound(axis->ran.begin(), axis->ran.end(), id,
+          [](const Ran& r, uint64_t n) { return r.launch < n; });
+      const auto end =
+          std::find_if(begin, axis->ran.end(), [id](const Ran& r) { return r.launch != id; });
+      ran = {begin, end};
+    }
+    const bool is_graph = launch.kind == LaunchKind::graph;
+    // Fewer kernels than it stands for: some were lost. More: so many they are.
+    if (!is_graph && !ran.empty() && ran[0].kernels >= static_cast<int>(launch.at_least())) {
+      launch.dev_t0 = ran[0].begin;
+      launch.dev_t1 = ran[0].end;
+      if (launch.kind == LaunchKind::kernel) correct_count(trace, launch, ran[0].kernels);
     } else {
       launch.source = Source::none;
     }
-    out.push_back(launch);
-    std::vector<std::vector<const DeviceTimer::Ran*>>
-        lanes;  // what ran side by side in a graph is shown as streams
-    for (; graph && it != ran.end() && it->launch == id; ++it) {
-      if (it->node == 0) continue;
-      LaunchRecord& node = out.emplace_back(launch);
-      node.kind = LaunchKind::kernel, node.kernel = {}, node.graph_node = it->node,
-      node.dev_t0 = it->begin, node.dev_t1 = it->end;
-      if (it->kernels > 0) node.source = Source::cupti;
+    out_.push_back(launch);
+    if (is_graph) add_nodes(launch, ran);
+  }
+
+  static void correct_count(Trace& trace, LaunchRecord& launch, int kernels) {
+    if (launch.record >= 0) {
+      Record& op = trace.records[static_cast<size_t>(launch.record)];
+      if (counts_launches(op.kind))
+        op.n_launches += static_cast<uint32_t>(kernels) - launch.at_least();
+    }
+    launch.launches = kernels;
+  }
+
+  // What ran side by side in a graph is shown as streams.
+  void add_nodes(const LaunchRecord& graph, std::span<const Ran> ran) {
+    std::vector<std::vector<const Ran*>> lanes;
+    for (const Ran& r : ran) {
+      if (r.node == 0) continue;
+      LaunchRecord node = graph;
+      node.kind = LaunchKind::kernel;
+      node.kernel = {};
+      node.graph_node = r.node;
+      node.dev_t0 = r.begin;
+      node.dev_t1 = r.end;
+      if (r.kernels > 0) node.source = Source::cupti;
       const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const auto& others) {
         return std::none_of(others.begin(), others.end(),
-            [&](const auto* o) { return o->begin < it->end && it->begin < o->end; });
+            [&](const Ran* o) { return o->begin < r.end && r.begin < o->end; });
       });
       node.stream += static_cast<uint32_t>(lane - lanes.begin());
-      (lane == lanes.end() ? lanes.emplace_back() : *lane).push_back(&*it);
+      (lane == lanes.end() ? lanes.emplace_back() : *lane).push_back(&r);
+      out_.push_back(node);
     }
   }
-  trace.launches = std::move(out);
-}
+
+  std::span<const Axis> turns_;
+  std::vector<LaunchRecord> out_;
+};
 
 }  // namespace
 
 int64_t resolve(Trace& trace, std::span<const Axis> turns) {
-  take_records(trace, turns);
+  Recorded(turns).take(trace);
   const Axis* turn = nullptr;
   int64_t before = 0, invalid = 0;
   for (LaunchRecord& launch : trace.launches) {
@@ -192,7 +217,9 @@ int64_t resolve(Trace& trace, std::span<const Axis> turns) {
     // upper bounds.
     const int64_t begin = launch.api_t0 < end ? std::max(before, launch.api_t0) : before;
     invalid += end <= begin;
-    launch.dev_t0 = begin, launch.dev_t1 = end, before = end;
+    launch.dev_t0 = begin;
+    launch.dev_t1 = end;
+    before = end;
   }
   return invalid;
 }

@@ -27,7 +27,9 @@ struct Axis {
   std::vector<DeviceTimer::Ran> ran{};
 
   bool known() const;
-  int64_t host_ns(int mark) const;  // DeviceTimer::kLost if it was lost
+  // When the mark was reached; DeviceTimer::kLost if it was lost.
+  int64_t device_ns(int mark) const;
+  int64_t host_ns(int mark) const;
 };
 
 // Gives launches their device times, each by the axis of its turn (`turns`: in the order of their

@@ -67,6 +67,12 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   return out;
 }
 
+Profile profile_of(const Report& report, const RunFacts& run) {
+  Profile profile = report.profile();
+  static_cast<RunFacts&>(profile) = run;
+  return profile;
+}
+
 bool Exports::has(std::string_view format) const {
   return std::find(formats.begin(), formats.end(), format) != formats.end();
 }
@@ -75,12 +81,11 @@ std::vector<std::string> Exports::files() const {
   std::vector<std::string> out;
   if (has("table")) out.push_back(base + ".txt");
   if (has("html")) out.push_back(base + ".html");
-  const std::pair<std::string_view, std::vector<const char*>> endings[] = {{"json", {".json"}},
-      {"csv", {".csv"}}, {"trace", {kTraceEnding}}, {"stacks", {".folded", ".svg"}}};
+  const std::pair<std::string_view, const char*> endings[] = {
+      {"json", ".json"}, {"csv", ".csv"}, {"trace", kTraceEnding}, {"stacks", ".folded"}};
   for (const char* mode : pair ? std::vector{"_eager", "_fused"} : std::vector{""}) {
-    for (const auto& [format, names] : endings) {
-      for (const char* name : has(format) ? names : std::vector<const char*>{})
-        out.push_back(base + mode + name);
+    for (const auto& [format, ending] : endings) {
+      if (has(format)) out.push_back(base + mode + ending);
     }
   }
   return out;
@@ -91,15 +96,14 @@ void Exports::check(bool force) const {
   const fs::path folder = fs::absolute(base, error).parent_path();
   const auto shown = [](const fs::path& path) { return escaped(path.lexically_normal().string()); };
   SINTER_CHECK(fs::is_directory(folder, error), usage,
-      cat("usage: -o: no such folder: ", shown(folder), "; wanted for ", escaped(base)));
+      cat(what, ": no such folder: ", shown(folder), "; wanted for ", escaped(base)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
-      cat("usage: -o: cannot write to ", shown(folder), "; wanted for ", escaped(base)));
+      cat(what, ": cannot write to ", shown(folder), "; wanted for ", escaped(base)));
   for (const std::string& file : files()) {
     SINTER_CHECK(!fs::is_directory(file, error), usage,
-        cat("usage: -o: a folder is there: ", shown(fs::absolute(file, error))));
+        cat(what, ": a folder is there: ", shown(fs::absolute(file, error))));
     SINTER_CHECK(force || !fs::exists(file, error), usage,
-        cat("usage: -o: a file is there: ", shown(fs::absolute(file, error))),
-        "--force writes over it, -o NAME takes another name");
+        cat(what, ": a file is there: ", shown(fs::absolute(file, error))), hint);
   }
 }
 
@@ -109,19 +113,15 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
   if (has("table")) write_file(base + ".txt", table);
   for (const Report& report : reports) {
     const std::string name = base + (pair ? &report == reports.data() ? "_eager" : "_fused" : "");
-    const Profile profile = make_profile(report, run);
+    const Profile profile = profile_of(report, run);
     if (has("json")) write_file(name + ".json", to_json(profile));
     if (has("csv")) write_file(name + ".csv", to_csv(profile));
     if (has("trace")) {
-      const TracePlan plan = plan_trace(report);
-      if (plan.steps > 0) write_file(name + kTraceEnding, packed(chrome_trace(report, plan)));
-      if (!plan.note.empty()) said.push_back(plan.note);
+      const ChromeTrace trace = chrome_trace(report);
+      if (!trace.text.empty()) write_file(name + kTraceEnding, packed(trace.text));
+      if (!trace.note.empty()) said.push_back(trace.note);
     }
-    if (has("stacks")) {
-      const std::string folded = folded_stacks(report);
-      write_file(name + ".folded", folded);
-      write_file(name + ".svg", flame_svg(folded, report.title));
-    }
+    if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
   }
   if (has("html")) {
     write_file(base + ".html",

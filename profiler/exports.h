@@ -1,5 +1,5 @@
 // Exports: the files of --profile=FORMATS. Of one report BASE.txt .json .csv .trace.json.gz .folded
-// .svg .html; of two (eager and fused) text and HTML hold both, and the others are BASE_eager.* and
+// .html; of two (eager and fused) text and HTML hold both, and the others are BASE_eager.* and
 // BASE_fused.*. Used by every program that profiles.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/profile.h"
+#include "profiler/report.h"
 
 namespace sinter::profiler {
 
@@ -15,10 +15,26 @@ namespace sinter::profiler {
 // the nearest is named.
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what);
 
+// Eager and fused side by side, as capture's ledger has them; the exports cannot see capture.
+struct ComparedRow {
+  // "linear_act x2", "linear_act", "linear x2, relu x2", "1.45x [1.41,1.49]" or ""
+  std::string fused{}, row{}, eager{}, ratio{};
+  std::vector<std::string> from{};               // names of the eager rows: "linear", "relu"
+  std::optional<double> eager_us{}, fused_us{};  // of a step
+  int64_t eager_launches = 0, fused_launches = 0, eager_bytes = 0, fused_bytes = 0;
+};
+struct Comparison {
+  std::string headline{};  // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
+  std::vector<ComparedRow> rows{};
+  std::vector<std::string> proof{};  // lines
+};
+
 struct Exports {
   std::string base;
   std::vector<std::string> formats;
-  bool pair = false;  // two reports
+  bool pair = false;             // two reports
+  std::string what = "profile";  // begins the messages of check()
+  std::string hint{};            // of the one that a file is there
 
   bool has(std::string_view format) const;
   std::vector<std::string> files() const;
@@ -29,6 +45,21 @@ struct Exports {
   // .txt.
   std::vector<std::string> write(std::span<const Report> reports, const RunFacts& run,
       const std::string& table, const Comparison* comparison = nullptr) const;
+};
+
+// The profile of a report whose run is told.
+Profile profile_of(const Report& report, const RunFacts& run);
+
+// Fused against eager over batch x hidden.
+struct SweepCell {
+  int64_t batch = 0, hidden = 0;
+  double eager_us = 0, fused_us = 0;
+  Estimate ratio{};
+};
+struct Sweep {
+  std::string title{}, crossover{};
+  std::vector<int64_t> batch{}, hidden{};
+  std::vector<SweepCell> cells{};
 };
 
 // The HTML report; each part may be missing.

@@ -28,16 +28,16 @@ constexpr std::string_view name_of(LaunchKind kind) {
 
 struct LaunchRecord {
   int64_t api_t0 = 0, api_t1 = 0;  // the host's call
-  int64_t dev_t0 = 0,
-          dev_t1 =
-              0;  // on the device, on the host's axis; cpu: the call itself. Both 0: not measured
-  StaticName kernel;     // cpu: empty
-  StaticName footprint;  // how it lies on the device: "grid 12 x 1 x 1, block 256, 4096 B shared";
-                         // of kernels of ours only
-  int32_t record = -1;   // innermost open scope, an index into the same piece of the same thread's
-                         // records; -1: none
-  uint32_t step = 0;     // number of the step that was going on
-  uint32_t stream = 0;   // 0: the main stream of the thread
+  // On the device, on the host's axis; cpu: the call itself. Both 0: not measured
+  int64_t dev_t0 = 0, dev_t1 = 0;
+  StaticName kernel;  // cpu: empty
+  // Of our own kernels, how many blocks, threads and bytes of shared memory it ran with:
+  // "grid 12 x 1 x 1, block 256, 4096 B shared"
+  StaticName footprint;
+  // Innermost open scope, an index into the same piece of the same thread's records; -1: none
+  int32_t record = -1;
+  uint32_t step = 0;        // number of the step that was going on
+  uint32_t stream = 0;      // 0: the main stream of the thread
   uint32_t graph_node = 0;  // from 1; 0: not of a graph
   int64_t bytes = 0;        // of a copy or a fill
   int32_t launches = 1;     // kernels it stands for; 0: a library's, unknown, at least one

@@ -1,121 +1,193 @@
-// Profile: what the exports keep of a Report: plain numbers and names, no records. The JSON file is
-// exactly this, written and read back; `diff` reads nothing else. Times are sums over the active
-// steps in integer ns, as in Row; on the emulator, whose times mean nothing, 0.
+// Profile: what a session found, as plain numbers and names: the one model that the table, JSON,
+// CSV, diff and the HTML page read. Report::profile() makes it, read_profile() reads it back.
+//
+// Times are integer ns and sums over the active steps: divide by steps.size(). A value: copy it,
+// keep it, read it from any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "profiler/report.h"
+#include "core/device/device.h"
+#include "profiler/launch_record.h"
+#include "profiler/roofs.h"
+#include "profiler/scope.h"
 #include "profiler/stats.h"
+#include "profiler/verdict.h"
 
 namespace sinter::profiler {
 
-// What a report does not know of its run.
+// wait: not recorded; warmup: recorded and thrown away; active: every step is a sample. repeat 0:
+// until finish().
+struct Schedule {
+  int wait = 1, warmup = 3, active = 20, repeat = 1;
+};
+
+// What data scopes launch does not belong to the step, whatever the device: their rows have counts
+// of their own.
+struct StepSample {
+  int64_t number = 0, round = 0;  // both from 0; a round is one turn of the schedule
+  int64_t t0 = 0, t1 = 0;
+  int64_t allocs = 0;     // tensor memory asked of the device's allocator
+  int64_t launches = 0;   // kernels of all threads, those of CUDA graphs too
+  int64_t timed = 0;      // of the launches, by the device
+  int64_t api_calls = 0;  // host calls that submitted work; on cpu as launches
+  int64_t copies = 0;     // memcpy and memset
+  int64_t window = 0;     // steps of one window follow each other without a pause
+  int64_t drain_ns = 0;   // waiting for the device behind it, at its window's end
+
+  int64_t ns() const { return t1 - t0; }
+};
+
+// All calls of one op name and role (and shapes, if asked), or of one name among the scopes of
+// another kind.
+struct Row {
+  std::string name{}, shapes{};  // `matmul(wgrad)`; shapes only by shape
+  ScopeKind kind = ScopeKind::op;
+  Role role = Role::none;
+  std::string made_of{};  // of a replayed fused op: "linear + relu"
+  int64_t calls = 0, launches = 0;
+  int64_t untimed = 0;   // launches without a device time
+  int64_t unproved = 0;  // library calls that may have launched several kernels
+  Cost cost{};
+  // On the host. A row inside itself counts once in total.
+  int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;
+  // Of its launches, and with those of its children; on cpu as kernel_ns and total_ns.
+  int64_t device_ns = 0, device_total_ns = 0;
+  bool on_device = false;  // an op with device times: what it is judged by is one
+  // Self ns of each active step: the device's, on cpu the host's.
+  std::vector<int64_t> samples{};
+  // Sums as they would be if every step had taken the median: a stall is in the sums above and not
+  // in these. Shares, verdicts and comparisons go by them. The first is of samples.
+  double typical_ns = 0, typical_total_ns = 0, typical_kernel_ns = 0;
+  std::string heaviest_child{};
+  int64_t heaviest_child_ns = 0;
+  RowVerdict verdict{};  // ops only
+  // What the work should take under the roofs, and the share of the nearer roof that it reaches
+  // (1 is all of it); nothing without roofs or times.
+  std::optional<double> pred_ns{}, roof{};
+
+  int64_t dispatch_ns() const { return self_ns - kernel_ns; }
+};
+
+// Sum of the samples if every step that has any had taken their median.
+double typical(const std::vector<int64_t>& samples);
+
+// What a fusion rule would save in an eager step; from capture::candidates().
+struct Candidate {
+  std::string rule, ops;          // "linear_act", "linear + relu"
+  std::vector<std::string> rows;  // names of the rows it would take
+  int times = 1;
+  int64_t launches_saved = 0, bytes_saved = 0;
+  // "linear_act x2 (linear + relu): -2 launches, -196.6 kB, about -8.8 us"
+  std::string text(const Ceiling& ceiling) const;
+};
+
+// What the profiler itself costs, and how sure its one time axis is.
+struct Overheads {
+  double scope_ns = 0, event_ns = 0;  // 0: not measured
+  int64_t axis_ns = -1;               // half-width of the narrowest bracket; -1: no device axis
+};
+
+// Where the window went on the device; the idle parts add up to window - busy exactly.
+struct Timeline {
+  int64_t window_ns = 0, busy_ns = 0;  // sums over the active steps; busy: union of intervals
+  int64_t data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;  // idle, by what it waits for
+  bool known = false;                                         // measured, by source cupti
+  bool estimated = false;  // source graph: the clean step less the sum of the nodes is host_ns
+
+  int64_t idle_ns() const { return data_ns + sync_ns + host_ns + gap_ns; }
+};
+
+// What a session does not know of its run.
 struct RunFacts {
-  std::string
-      workload{};  // "mlp 784-256-128-10 relu, adam": what was run; equal text, comparable runs
+  // "mlp 784-256-128-10 relu, adam": what was run; equal text, comparable runs
+  std::string workload{};
   std::string command{}, build{}, seed{};
   int64_t batch = 0;  // 0: not said
 };
 
-struct ProfileRow {
-  std::string name{}, shapes{}, kind{}, role{}, made_of{}, verdict{}, evidence{};
-  int64_t calls = 0, launches = 0, flops = 0, bytes_read = 0, bytes_written = 0;
-  int64_t unproved = 0;  // of the launches: library calls that may run several kernels
-  int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;  // on the host
-  std::optional<int64_t> device_ns{};                // empty on cpu, and where nothing was timed
-  std::optional<double> pred_ns{},
-      roof{};  // roof: the larger share of the two roofs, 1 = all of it
-  std::vector<int64_t>
-      samples{};  // self ns of each active step: on the device if device_ns is there
+// How a run was measured, and its steps: what a Report and its Profile have in common.
+struct Measurement : RunFacts {
+  std::string title;  // "CPU eager"
+  int threads = 0;
+  Schedule schedule;
+  Device device{};
+  std::string mode, rules;       // "eager", "fused"; rules of the latter
+  std::string dtype = "f32";     // of the matrix products: chooses the roof
+  bool replayed = false;         // the steps ran as a CUDA graph: no host time per row
+  Source source = Source::host;  // of the device times
+  std::string source_why;        // what is in the way of a better one
+  std::optional<Roofs> roofs;    // without them Pred, %roof and verdicts are "-"
+  int64_t working_set = 0;       // bytes of distinct storage that a step touches; 0: unknown
+  Overheads overheads;
+  int64_t dropped = 0;   // records lost to a full buffer, the device's own too
+  int64_t invalid = 0;   // device times that cannot be
+  int64_t unproved = 0;  // launches of which only "at least one kernel" is known
+  // Lowest clock at the windows' edges, and what the card should run at; 0: not read
+  double sm_mhz = 0, sm_standard_mhz = 0;
+  // Median steps of clean rounds, or clean steps: what a step takes without the profiler
+  std::vector<double> clean_us;
+  std::vector<Candidate> candidates;    // of an eager step, the one that saves most first
+  std::vector<StepSample> steps;        // active and complete
+  std::vector<std::string> incomplete;  // why not to trust this; empty: it is complete
+  std::vector<std::string> notes;       // what left the statistics
 
-  int64_t bytes() const { return bytes_read + bytes_written; }
-  int64_t judged_ns() const { return device_ns.value_or(self_ns); }
-  bool operator==(const ProfileRow&) const = default;
+  // Index in steps, or -1 if the step is not an active one.
+  int64_t step_index(uint32_t number) const;
+  double launches_per_step() const;
+  int64_t drain_ns() const;  // of all steps
+  // By how many percent a profiled step takes longer than a clean one: medians of both, a step's
+  // with its share of its window's drain. NaN where no clean step was measured.
+  double distortion() const;
+  // Of the steps: the width of their middle half, in parts of the median.
+  double spread() const;
+  // Why times of this report are too unsteady to judge by (cpu only): something else ran, too. "":
+  // they are not.
+  std::string busy() const;
+  bool throttled() const;
+  Ceiling ceiling() const;
 };
 
-struct ProfileStep {
-  int64_t number = 0, round = 0, ns = 0, launches = 0, api_calls = 0, copies = 0, allocs = 0;
-  bool operator==(const ProfileStep&) const = default;
-};
-
-struct ProfileKernel {
-  std::string name{}, kind{}, source{};
+// A kernel, copy or fill by its own name.
+struct KernelSum {
+  std::string name{};
+  LaunchKind kind = LaunchKind::kernel;
+  Source source = Source::none;
   int64_t launches = 0, ns = 0;
-  bool operator==(const ProfileKernel&) const = default;
 };
 
-struct ProfileRoofs {
-  std::string key{};
-  double gemm_flops = 0, copy_bytes = 0, floor_ns = 0;  // a second
-  bool in_cache = false;
-  bool operator==(const ProfileRoofs&) const = default;
+// On the emulator, whose times mean nothing, all times are 0.
+struct Profile : Measurement {
+  StepVerdict verdict;
+  std::optional<Ceiling> roofline;  // the roofs as this run uses them
+  std::optional<Timeline> idle;     // nothing: not measured
+  int64_t memory_peak = 0;          // bytes
+  std::string memory_peak_op;  // the innermost op that was going on when memory in use was highest
+  std::vector<Row> rows;       // in the order of first sight
+  std::vector<KernelSum> kernels;  // the longest first
+  int64_t ops_ns = 0;              // host time of the stepping thread in ops
+  int64_t replay_ns = 0;           // host time of launching whole graphs
 };
 
-struct ProfileVerdict {
-  std::string code{}, evidence{}, advice{};
-  bool operator==(const ProfileVerdict&) const = default;
+struct TableOptions {
+  // torch's keys, see table.cpp; "": self time, on the device if there is one
+  std::string sort_by{};
+  int row_limit = 15;    // -1: all rows, none folded
+  bool no_meta = false;  // leaves out what launches nothing
+  std::string filter{};  // a regular expression that rows' names must hold
+  bool group_by_input_shape = false;
+  int group_by_module = 0;  // rows per path of that many modules
+  bool scopes = false;      // a second block: module, data and other scopes
 };
 
-// Where the window went on the device, ns: the idle parts and busy add up to window.
-struct ProfileIdle {
-  int64_t window_ns = 0, busy_ns = 0, data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;
-  bool operator==(const ProfileIdle&) const = default;
-};
-
-struct Profile {
-  std::string title{};
-  std::string workload{}, command{}, build{}, seed{}, device{}, mode{}, rules{}, dtype{}, source{},
-      source_why{};
-  int64_t batch = 0, threads = 0;
-  int64_t wait = 0, warmup = 0, active = 0, repeat = 0;
-  std::optional<ProfileRoofs> roofs{};
-  double scope_ns = 0, event_ns = 0;
-  int64_t axis_ns = -1, dropped = 0, invalid = 0, unproved = 0;
-  double sm_mhz = 0, sm_standard_mhz = 0;  // 0: not read
-  ProfileVerdict verdict{};
-  std::optional<ProfileIdle> idle{};
-  int64_t memory_peak = 0;
-  std::string
-      memory_peak_op{};  // the innermost op that was going on when memory in use was highest
-  std::vector<double> clean_us{};
-  std::vector<ProfileStep> steps{};
-  std::vector<ProfileRow> rows{};
-  std::vector<ProfileKernel> kernels{};
-  std::vector<std::string> incomplete{}, notes{};
-
-  bool operator==(const Profile&) const = default;
-};
-
-Profile make_profile(const Report& report, const RunFacts& run);
-
-// Eager and fused side by side, as capture's ledger has them; the exports cannot see capture.
-struct ComparedRow {
-  std::string fused{}, row{}, eager{},
-      ratio{};  // "linear_act x2", "linear_act", "linear x2, relu x2", "1.45x [1.41,1.49]" or ""
-  std::vector<std::string> from{};               // names of the eager rows: "linear", "relu"
-  std::optional<double> eager_us{}, fused_us{};  // of a step
-  int64_t eager_launches = 0, fused_launches = 0, eager_bytes = 0, fused_bytes = 0;
-};
-struct Comparison {
-  std::string headline{};  // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
-  std::vector<ComparedRow> rows{};
-  std::vector<std::string> proof{};  // lines
-};
-
-// Fused against eager over batch x hidden.
-struct SweepCell {
-  int64_t batch = 0, hidden = 0;
-  double eager_us = 0, fused_us = 0;
-  Estimate ratio{};
-};
-struct Sweep {
-  std::string title{}, crossover{};
-  std::vector<int64_t> batch{}, hidden{};
-  std::vector<SweepCell> cells{};
-};
+// Error (usage): unknown sort key, bad row limit or regular expression; the hint names the nearest.
+void check(const TableOptions& options);
+// The grouping is the profile's own: Report::table() asks for what the options name.
+// REQUIRES: steps is not empty. Error (usage): as check().
+std::string table(const Profile& profile, const TableOptions& options = {});
 
 // sinter.profile/1 (docs/profile.schema.json), and back. Error (data) where the text is no profile;
 // `file` is for the message.

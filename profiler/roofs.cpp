@@ -19,6 +19,10 @@ double Ceiling::memory_share(const Cost& cost, double ns) const {
   return known() && ns > 0 ? static_cast<double>(cost.bytes()) / ns / bytes_per_ns : 0;
 }
 
+double Ceiling::share(const Cost& cost, double ns) const {
+  return std::max(compute_share(cost, ns), memory_share(cost, ns));
+}
+
 bool Ceiling::compute_is_nearer(const Cost& cost) const {
   return known() && static_cast<double>(cost.flops) / flops_per_ns >=
                         static_cast<double>(cost.bytes()) / bytes_per_ns;

@@ -15,24 +15,23 @@ namespace sinter::profiler {
 
 struct Roofs {
   std::string key;  // what they were measured on: CPU or GPU, threads, driver, build
-  double f32_gflops = 0,
-         bf16_gflops = 0;  // best matrix product, GFLOP/s = FLOP/ns; 0: not measured
-  double cache_gbs = 0,
-         dram_gbs = 0;      // copy rate within the cache and beyond it, read + written, GB/s = B/ns
+  // Best matrix product, GFLOP/s = FLOP/ns; 0: not measured
+  double f32_gflops = 0, bf16_gflops = 0;
+  // Copy rate within the cache and beyond it, read + written, GB/s = B/ns
+  double cache_gbs = 0, dram_gbs = 0;
   int64_t cache_bytes = 0;  // LLC, or L2 of a card
   double op_ns = 0;         // host time of one op without work
   double floor_ns = 0;      // of an empty kernel; 0 on cpu, whose floor is op_ns
-  double node_gap_ns =
-      0;  // between two nodes of a CUDA graph; 0: not known, then the floor holds it
-  double scope_ns = 0,
-         event_ns =
-             0;  // what the profiler itself costs: a scope; on a card, a launch that is timed
-  double spread =
-      0;  // median over best run, less one, of the kind where it is largest; 0: not known
+  // Between two nodes of a CUDA graph; 0: not known, then the floor holds it
+  double node_gap_ns = 0;
+  // What the profiler itself costs: a scope; on a card, a launch that is timed
+  double scope_ns = 0, event_ns = 0;
+  // Median over best run, less one, of the kind where it is largest; 0: not known
+  double spread = 0;
   double others_cores = 0;  // that other programs kept busy meanwhile
   double beaten = 0;        // how often a later run was faster, so that they were measured again
-  bool loaded =
-      false;  // measured beside so much other work that they may be far too low: never kept
+  // Measured beside so much other work that they may be far too low: never kept
+  bool loaded = false;
 };
 
 // What roofs of this device are filed under, now.
@@ -49,13 +48,17 @@ void save_roofs(const Roofs& roofs, const std::string& file);
 struct Ceiling {
   double flops_per_ns = 0, bytes_per_ns = 0, floor_ns = 0;  // floor: of one launch
   bool in_cache = false;
+  std::string key{};  // of the roofs, and how far apart their runs lay
+  double spread = 0;
 
   bool known() const { return flops_per_ns > 0 && bytes_per_ns > 0; }
   // launches x floor + the longer of computing and moving
   double predicted_ns(int64_t launches, const Cost& cost) const;
-  // Shares of the two roofs that work reaches which took so long; 0 for no time.
+  // Shares of the two roofs that work reaches which took so long, and the larger one; 0 for no
+  // time.
   double compute_share(const Cost& cost, double ns) const;
   double memory_share(const Cost& cost, double ns) const;
+  double share(const Cost& cost, double ns) const;
   // The larger term of the prediction.
   bool compute_is_nearer(const Cost& cost) const;
 };

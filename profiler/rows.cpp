@@ -27,87 +27,118 @@ std::string module_path(const Trace& trace, const Record& record, int depth) {
   return out;
 }
 
-// The median over the steps that have any, for as many steps.
-double typical(const std::vector<int64_t>& samples) {
-  std::vector<double> present;
-  for (const int64_t ns : samples) {
-    if (ns != 0) present.push_back(static_cast<double>(ns));
-  }
-  return present.empty() ? 0 : median(present) * static_cast<double>(present.size());
-}
-
 class Gatherer {
  public:
   Gatherer(const Report& report, bool by_shape, int by_module)
       : report_(report), by_shape_(by_shape), by_module_(by_module) {}
 
   void add(const Trace& trace) {
-    const std::vector<int64_t> self = self_times(trace);
-    std::vector<int64_t> kernel(trace.records.size(), 0), device(trace.records.size(), 0),
-        untimed(trace.records.size(), 0), unproved(trace.records.size(), 0);
-    for (const LaunchRecord& launch : trace.launches) {
-      if (launch.graph_node == 0 && launch.kind != LaunchKind::graph && launch.record >= 0) {
-        if (launch.source == Source::host) kernel[launch.record] += launch.device_ns();
-        device[launch.record] += launch.device_ns();
-        untimed[launch.record] += launch.source == Source::none;
-        unproved[launch.record] += launch.launches == 0;
-      }
-    }
+    const std::vector<Own> own = own_of(trace);
     row_of_.assign(trace.records.size(), -1);
     for (size_t i = 0; i < trace.records.size(); ++i) {
-      const Record& r = trace.records[i];
-      if (!report_.counts(trace, r)) continue;
-      const int row_index = row_of_[i] = row_of(trace, r);
-      Row& row = out_.rows[row_index];
-      const int64_t step = report_.step_index(r.step), total = r.t1 - r.t0;
-      ++row.calls;
-      row.launches += r.n_launches;
-      row.cost += r.info.cost;
-      row.self_ns += self[i];
-      row.kernel_ns += kernel[i];
-      row.device_ns += device[i];
-      row.untimed += untimed[i];
-      row.unproved += unproved[i];
-      row.samples[step] += report_.device == kCpu ? self[i] : device[i];
-      steps_of_[row_index].kernel[step] += kernel[i];
-      int32_t above = r.parent;
-      while (above >= 0 && row_of_[above] != row_index) above = trace.records[above].parent;
-      if (above < 0) {
-        row.total_ns += total;
-        steps_of_[row_index].total[step] += total;
-      }
-      for (int32_t at = static_cast<int32_t>(i); at >= 0 && device[i] != 0;
-           at = trace.records[at].parent)
-        add_device_total(trace, at, device[i]);
-      if (r.parent >= 0 && row_of_[r.parent] >= 0 && row_of_[r.parent] != row_index)
-        child_ns_[{row_of_[r.parent], row_index}] += total;
-      if (r.kind == ScopeKind::op) {
-        out_.calls.push_back({r.info.uid, r.info.forward_uid, r.info.graph_node, row_index, step,
-            trace.steps_here, self[i], kernel[i], device[i]});
-      }
+      if (report_.counts(trace, trace.records[i])) add(trace, static_cast<int32_t>(i), own[i]);
     }
     for (const LaunchRecord& launch : trace.launches) {
       const bool in_op = launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
-      if (report_.counts(trace, launch) && !in_op) add(launch);
+      if (!report_.counts(trace, launch) || in_op) continue;
+      if (launch.graph_node > 0) {
+        add_node(launch);
+      } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
+        add_copy(launch);
+      }
     }
   }
 
   Rows finish() {
+    const Ceiling ceiling = report_.ceiling();
+    const bool busy = !report_.busy().empty();
     for (size_t i = 0; i < out_.rows.size(); ++i) {
       Row& row = out_.rows[i];
       row.typical_ns = typical(row.samples);
       row.typical_total_ns = typical(steps_of_[i].total);
       row.typical_kernel_ns = typical(steps_of_[i].kernel);
+      row.on_device = report_.device.type == Device::Type::cuda && row.kind == ScopeKind::op &&
+                      row.untimed == 0;
+      if (row.kind == ScopeKind::op) row.verdict = verdict(row, ceiling, busy);
+      if (ceiling.known() && row.launches > 0 && row.typical_ns > 0) {
+        row.pred_ns = ceiling.predicted_ns(row.launches, row.cost);
+        row.roof = ceiling.share(row.cost, row.typical_ns);
+      }
     }
     for (const auto& [pair, ns] : child_ns_) {
       Row& row = out_.rows[pair.first];
-      if (ns > row.heaviest_child_ns)
-        row.heaviest_child_ns = ns, row.heaviest_child = out_.rows[pair.second].name;
+      if (ns <= row.heaviest_child_ns) continue;
+      row.heaviest_child_ns = ns;
+      row.heaviest_child = out_.rows[pair.second].name;
     }
     return std::move(out_);
   }
 
  private:
+  // What belongs to one record alone.
+  struct Own {
+    int64_t self_ns = 0, kernel_ns = 0, device_ns = 0, untimed = 0, unproved = 0;
+  };
+  struct Steps {
+    std::vector<int64_t> total, kernel;  // ns
+  };
+
+  static std::vector<Own> own_of(const Trace& trace) {
+    std::vector<Own> own(trace.records.size());
+    const std::vector<int64_t> self = self_times(trace);
+    for (size_t i = 0; i < own.size(); ++i) own[i].self_ns = self[i];
+    for (const LaunchRecord& launch : trace.launches) {
+      if (launch.graph_node > 0 || launch.kind == LaunchKind::graph || launch.record < 0) continue;
+      Own& of = own[launch.record];
+      if (launch.source == Source::host) of.kernel_ns += launch.device_ns();
+      of.device_ns += launch.device_ns();
+      of.untimed += launch.source == Source::none;
+      of.unproved += launch.launches == 0;
+    }
+    return own;
+  }
+
+  void add(const Trace& trace, int32_t i, const Own& own) {
+    const Record& r = trace.records[i];
+    const int row_index = row_of(trace, r);
+    row_of_[i] = row_index;
+    Row& row = out_.rows[row_index];
+    const int64_t step = report_.step_index(r.step);
+    const int64_t total = r.t1 - r.t0;
+    ++row.calls;
+    row.launches += r.n_launches;
+    row.cost += r.info.cost;
+    row.self_ns += own.self_ns;
+    row.kernel_ns += own.kernel_ns;
+    row.device_ns += own.device_ns;
+    row.untimed += own.untimed;
+    row.unproved += own.unproved;
+    row.samples[step] += report_.device == kCpu ? own.self_ns : own.device_ns;
+    steps_of_[row_index].kernel[step] += own.kernel_ns;
+    if (!inside_own_row(trace, i)) {
+      row.total_ns += total;
+      steps_of_[row_index].total[step] += total;
+    }
+    // A record adds to the total of its own row, and not again to one above of the same row.
+    for (int32_t at = i; at >= 0 && own.device_ns != 0; at = trace.records[at].parent) {
+      if (row_of_[at] >= 0 && !inside_own_row(trace, at))
+        out_.rows[row_of_[at]].device_total_ns += own.device_ns;
+    }
+    const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
+    if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
+    if (r.kind == ScopeKind::op) {
+      out_.calls.push_back({r.info.uid, r.info.graph_node, row_index, step, trace.steps_here,
+          own.self_ns, own.device_ns});
+    }
+  }
+
+  // Does a record of the same row hold this one?
+  bool inside_own_row(const Trace& trace, int32_t i) const {
+    int32_t above = trace.records[i].parent;
+    while (above >= 0 && row_of_[above] != row_of_[i]) above = trace.records[above].parent;
+    return above >= 0;
+  }
+
   int index_of(ScopeKind kind, const std::string& label, uint32_t shape, Role role) {
     const auto [found, is_new] =
         index_.try_emplace({kind, label, shape}, static_cast<int>(out_.rows.size()));
@@ -126,50 +157,58 @@ class Gatherer {
       label = module_path(trace, r, by_module_) + label;
     return index_of(r.kind, label, by_shape_ ? r.info.shape_key : 0, r.info.role);
   }
-  // A row inside itself counts once: a record adds to the total of its own row, and not again to
-  // one above of the same row.
-  void add_device_total(const Trace& trace, int32_t at, int64_t ns) {
-    const int row = row_of_[at];
-    if (row < 0) return;
-    for (int32_t above = trace.records[at].parent; above >= 0;
-         above = trace.records[above].parent) {
-      if (row_of_[above] == row) return;
-    }
-    out_.rows[row].device_total_ns += ns;
-  }
-  // Nodes of a replayed graph are op rows of their own; copies and fills outside ops, whose time
-  // they would be, are rows too.
-  void add(const LaunchRecord& launch) {
+
+  // Nodes of a replayed graph are op rows of their own.
+  void add_node(const LaunchRecord& launch) {
+    const GraphNode* known = report_.node_of(launch);
+    const GraphNode node =
+        known ? *known : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
+    const int index = index_of(ScopeKind::op, label_of(node.name, node.role), 0, node.role);
     const int64_t step = report_.step_index(launch.step);
-    if (launch.graph_node > 0) {
-      const bool known = launch.graph_node <= report_.nodes.size();
-      const GraphNode node = known ? report_.nodes[launch.graph_node - 1]
-                                   : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
-      Row& row = out_.rows[index_of(ScopeKind::op, label_of(node.name, node.role), 0, node.role)];
-      ++row.calls, ++row.launches;
-      row.cost += node.cost;
-      row.made_of = node.made_of;
-      row.untimed += launch.source == Source::none;
-      row.device_ns += launch.device_ns(), row.device_total_ns += launch.device_ns();
-      row.samples[step] += launch.device_ns();
-      out_.calls.push_back({0, 0, launch.graph_node, static_cast<int>(&row - out_.rows.data()),
-          step, true, 0, 0, launch.device_ns()});
-    } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
-      Row& row =
-          out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), 0, Role::none)];
-      ++row.calls;
-      row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
-          .bytes_written = launch.bytes};
-      row.self_ns += launch.api_t1 - launch.api_t0, row.total_ns += launch.api_t1 - launch.api_t0;
-      row.device_ns += launch.device_ns(), row.device_total_ns += launch.device_ns();
-      row.samples[step] +=
-          report_.device == kCpu ? launch.api_t1 - launch.api_t0 : launch.device_ns();
-    }
+    Row& row = out_.rows[index];
+    ++row.calls;
+    ++row.launches;
+    row.cost += node.cost;
+    row.made_of = node.made_of;
+    row.untimed += launch.source == Source::none;
+    row.device_ns += launch.device_ns();
+    row.device_total_ns += launch.device_ns();
+    row.samples[step] += launch.device_ns();
+    out_.calls.push_back({0, launch.graph_node, index, step, true, 0, launch.device_ns()});
   }
 
-  struct Steps {
-    std::vector<int64_t> total, kernel;  // ns
-  };
+  // Copies and fills outside ops, whose time they would be, are rows too.
+  void add_copy(const LaunchRecord& launch) {
+    Row& row =
+        out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), 0, Role::none)];
+    const int64_t host_ns = launch.api_t1 - launch.api_t0;
+    ++row.calls;
+    row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
+        .bytes_written = launch.bytes};
+    row.self_ns += host_ns;
+    row.total_ns += host_ns;
+    row.device_ns += launch.device_ns();
+    row.device_total_ns += launch.device_ns();
+    row.samples[report_.step_index(launch.step)] +=
+        report_.device == kCpu ? host_ns : launch.device_ns();
+  }
+
+  RowVerdict verdict(const Row& row, const Ceiling& ceiling, bool busy) const {
+    const bool cpu = report_.device == kCpu;
+    const bool bounds_only = report_.source == Source::event;
+    return row_verdict({.invalid = row.untimed > 0,
+        .emulated = report_.device.type == Device::Type::simt,
+        .replayed = report_.replayed,
+        .busy = busy,
+        .launches = row.launches,
+        .busy_ns = bounds_only ? 0
+                   : cpu       ? row.typical_kernel_ns
+                               : row.typical_ns,
+        .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
+        .has_roofs = ceiling.known(),
+        .roof = ceiling.share(row.cost, row.typical_ns),
+        .compute_is_nearer = ceiling.compute_is_nearer(row.cost)});
+  }
 
   const Report& report_;
   const bool by_shape_;
@@ -182,6 +221,14 @@ class Gatherer {
 };
 
 }  // namespace
+
+double typical(const std::vector<int64_t>& samples) {
+  std::vector<double> present;
+  for (const int64_t ns : samples) {
+    if (ns != 0) present.push_back(static_cast<double>(ns));
+  }
+  return present.empty() ? 0 : median(present) * static_cast<double>(present.size());
+}
 
 Rows Report::rows(bool by_shape, int by_module) const {
   Gatherer gatherer(*this, by_shape, by_module);

@@ -15,12 +15,16 @@ std::string_view name_of(ScopeKind kind) {
 
 void set_ranges(const RangeCalls* calls) noexcept {
   g_ranges.store(calls, std::memory_order_release);
-  calls ? detail::g_watchers.fetch_or(detail::kRanges)
-        : detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
+  if (calls) {
+    detail::g_watchers.fetch_or(detail::kRanges);
+  } else {
+    detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
+  }
 }
 
 void Scope::begin(StaticName name, ScopeKind kind) noexcept {
-  if ((ranges_ = g_ranges.load(std::memory_order_acquire))) ranges_->push(name.c_str());
+  ranges_ = g_ranges.load(std::memory_order_acquire);
+  if (ranges_) ranges_->push(name.c_str());
   if (!recording()) return;
   if (detail::ThreadBuffer* buffer = detail::ready_buffer()) slot_ = buffer->push(name, kind);
 }

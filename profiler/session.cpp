@@ -18,9 +18,11 @@ std::atomic<uint32_t> g_last_epoch{0};
 
 constexpr int kMarks = 1 << 14;  // of a window: launches and edges
 
+void stop_recording() { detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession)); }
+
 // In a forked child: its session, if any, is not the parent's.
 void forget_session() {
-  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+  stop_recording();
   detail::g_epoch.store(0, std::memory_order_relaxed);
   detail::remove_hook();
   g_active.store(false, std::memory_order_relaxed);
@@ -45,15 +47,7 @@ Session::Session(Options options) : options_(std::move(options)) {
   detail::g_dropped.store(0, std::memory_order_relaxed);
   epoch_ = ++g_last_epoch;
   detail::g_epoch.store(epoch_, std::memory_order_release);
-  report_.title = options_.title, report_.threads = options_.threads, report_.schedule = s;
-  report_.device = options_.device, report_.mode = options_.mode, report_.rules = options_.rules,
-  report_.dtype = options_.dtype;
-  if (!options_.roofs && !options_.clock && !options_.timer)
-    options_.roofs = stored_roofs(options_.device);
-  report_.replayed = options_.replayed, report_.roofs = options_.roofs;
-  if (options_.roofs)
-    report_.overheads.scope_ns = options_.roofs->scope_ns,
-    report_.overheads.event_ns = options_.roofs->event_ns;
+  describe();
   try {
     try {
       allocator_ = &allocator(options_.device);
@@ -64,8 +58,8 @@ Session::Session(Options options) : options_(std::move(options)) {
       own_timer_ = cuda::make_timer(kMarks, report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
     detail::install_hook(allocator_, timer_);
-    detail::thread_buffer()->prepare(
-        epoch_);  // now, so that a schedule without warm-up allocates nothing in its window
+    // Now, so that a schedule without warm-up allocates nothing in its window.
+    detail::thread_buffer()->prepare(epoch_);
     enter(phase_of(0));
   } catch (...) {
     close();
@@ -75,28 +69,54 @@ Session::Session(Options options) : options_(std::move(options)) {
 
 Session::~Session() { close(); }
 
+// False once it is over, and in a forked child.
+bool Session::is_current() const { return epoch_ != 0 && epoch_ == detail::g_epoch.load(); }
+
+// What the report knows before any step.
+void Session::describe() {
+  report_.title = options_.title;
+  report_.threads = options_.threads;
+  report_.schedule = options_.schedule;
+  report_.device = options_.device;
+  report_.mode = options_.mode;
+  report_.rules = options_.rules;
+  report_.dtype = options_.dtype;
+  report_.replayed = options_.replayed;
+  report_.roofs = options_.roofs;
+  if (!options_.roofs && !options_.clock && !options_.timer)
+    report_.roofs = stored_roofs(options_.device);
+  if (!report_.roofs) return;
+  report_.overheads.scope_ns = report_.roofs->scope_ns;
+  report_.overheads.event_ns = report_.roofs->event_ns;
+}
+
 void Session::close() noexcept {
-  if (epoch_ != 0 && epoch_ == detail::g_epoch.load()) {
-    detail::g_clock.store(&g_steady_clock,
-        std::memory_order_release);  // scopes that are still open will ask it for their end
+  if (is_current()) {
+    // Scopes that are still open will ask it for their end.
+    detail::g_clock.store(&g_steady_clock, std::memory_order_release);
     forget_session();
   }
   epoch_ = 0;
-  own_timer_.reset();  // what follows is to be clean
+  own_timer_.reset();  // what follows is measured without it
+}
+
+// Steps of one turn of the schedule.
+int64_t Session::turn() const {
+  const Schedule& s = options_.schedule;
+  return int64_t{s.wait} + s.warmup + s.active;
 }
 
 Session::Phase Session::phase_of(int64_t step) const {
   const Schedule& s = options_.schedule;
-  const int64_t turn = int64_t{s.wait} + s.warmup + s.active;
-  if (s.repeat > 0 && step / turn >= s.repeat) return Phase::done;
-  const int64_t at = step % turn;
-  return at < s.wait ? Phase::wait : at < s.wait + s.warmup ? Phase::warmup : Phase::active;
+  if (s.repeat > 0 && step / turn() >= s.repeat) return Phase::done;
+  const int64_t at = step % turn();
+  if (at < s.wait) return Phase::wait;
+  return at < s.wait + s.warmup ? Phase::warmup : Phase::active;
 }
 
 int64_t Session::allocations() const {
-  return options_.allocations ? options_.allocations()
-         : allocator_         ? allocator_->stats().requests
-                              : 0;
+  if (options_.allocations) return options_.allocations();
+  return allocator_ ? allocator_->stats().requests : 0;
 }
 
 void Session::open_turn() {
@@ -135,7 +155,7 @@ void Session::close_turn(int64_t end_step) {
   if (records) {
     DeviceTimer::Records all = timer_->records(axis.begin, axis.end);
     axis.ran = std::move(all.ran);
-    report_.lost_records += all.dropped;
+    report_.dropped += all.dropped;
   } else {
     axis.marks = timer_->read();
   }
@@ -151,10 +171,9 @@ Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
 }
 
 void Session::enter(Phase next) {
-  const Schedule& s = options_.schedule;
-  const bool turn_ends = seen_ % (int64_t{s.wait} + s.warmup + s.active) == 0;
+  const bool turn_ends = seen_ % turn() == 0;
   if (next != phase_ || turn_ends) {
-    detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+    stop_recording();
     if (phase_ == Phase::active) close_turn(seen_);
     // Between turns the stepping thread's buffer is emptied, so that it need hold one turn only.
     if (step_buffer_ && step_buffer_->epoch() == epoch_ && step_buffer_->depth() == 0) {
@@ -162,7 +181,7 @@ void Session::enter(Phase next) {
       step_buffer_->clear();
     }
     if (next == Phase::active) {
-      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(s.active));
+      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(options_.schedule.active));
       open_turn();
       ++window_;
     }
@@ -180,30 +199,28 @@ void Session::begin_step() {
 }
 
 void Session::pause() {
-  if (epoch_ == 0 || epoch_ != detail::g_epoch.load()) return;  // over, or a forked child
-  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+  if (!is_current()) return;
+  stop_recording();
   if (phase_ == Phase::active) drain();
 }
 
 void Session::resume() {
-  if (epoch_ == 0 || epoch_ != detail::g_epoch.load()) return;
+  if (!is_current()) return;
   ++window_;
   begin_step();
 }
 
 void Session::step() {
   SINTER_CHECK(epoch_ != 0, state, "profiler: step() after finish(): the session is over");
-  if (epoch_ != detail::g_epoch.load()) return;  // a forked child
+  if (!is_current()) return;  // a forked child
   const int64_t now = detail::now();
   detail::ThreadBuffer* const mine = detail::thread_buffer();
   SINTER_CHECK(!step_buffer_ || step_buffer_ == mine, state,
       "profiler: step() was called by two threads; steps belong to one");
   step_buffer_ = mine;
   if (phase_ == Phase::active) {
-    const Schedule& s = options_.schedule;
-    const int64_t round = seen_ / (int64_t{s.wait} + s.warmup + s.active);
     report_.steps.push_back({.number = seen_,
-        .round = round,
+        .round = seen_ / turn(),
         .t0 = step_t0_,
         .t1 = now,
         .allocs = allocations() - step_allocs_,
@@ -214,10 +231,10 @@ void Session::step() {
 }
 
 Report Session::finish() {
-  SINTER_CHECK(epoch_ != 0 && epoch_ == detail::g_epoch.load(), state,
+  SINTER_CHECK(is_current(), state,
       "profiler: finish(): this session is over: finish() was called already, or this process is a "
       "forked child");
-  detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession));
+  stop_recording();
   if (phase_ == Phase::active) close_turn(seen_ + 1);
   const Schedule& s = options_.schedule;
   const int64_t first = int64_t{s.wait} + s.warmup + 1;
@@ -234,18 +251,19 @@ Report Session::finish() {
   }
   std::erase_if(report_.traces,
       [](const Trace& trace) { return trace.records.empty() && trace.launches.empty(); });
-  report_.dropped = detail::g_dropped.load();
+  const int64_t dropped = detail::g_dropped.load();
   close();
-  if (report_.lost_records > 0)
+  if (report_.dropped > 0)
     report_.incomplete.push_back(
-        cat(report_.lost_records, " records dropped by CUPTI, whose buffers were full"));
+        cat(report_.dropped, " records dropped by CUPTI, whose buffers were full"));
   if (options_.resident_bytes > 0)
     report_.working_set =
         options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
-  if (report_.dropped > 0) {
-    report_.incomplete.push_back(cat(report_.dropped, " records dropped (a buffer holds ",
+  if (dropped > 0) {
+    report_.incomplete.push_back(cat(dropped, " records dropped (a buffer holds ",
         options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
+  report_.dropped += dropped;
   report_.judge();
   return std::move(report_);
 }

@@ -35,16 +35,16 @@ struct Options {
   Device device{};                  // whose launches, times and memory are recorded
   std::string mode{}, rules{}, dtype = "f32";
   bool replayed = false;  // the steps run as one CUDA graph each
-  std::optional<Roofs>
-      roofs{};  // nothing: the stored ones (profiler/roofs.h), unless clock or timer are a test's
-  int64_t resident_bytes = 0;  // parameters, gradients, state, batch: what a step touches besides
-                               // what it allocates; 0: unknown
-  DeviceTimer* timer =
-      nullptr;  // null: one of the card on cuda, none elsewhere; else it outlives the session
-  int64_t (*allocations)() = nullptr;  // a running count, read at step edges: the `allocs` of the
-                                       // footer. null: the device's allocator
-  Clock* clock =
-      nullptr;  // null: the steady clock; else it outlives every scope that began in the session
+  // Nothing: the stored ones (profiler/roofs.h), unless clock or timer are a test's
+  std::optional<Roofs> roofs{};
+  // Parameters, gradients, state, batch: what a step touches besides what it allocates; 0: unknown
+  int64_t resident_bytes = 0;
+  // null: one of the card on cuda, none elsewhere; else it outlives the session
+  DeviceTimer* timer = nullptr;
+  // A running count, read at step edges: the `allocs` of the table. null: the device's allocator
+  int64_t (*allocations)() = nullptr;
+  // null: the steady clock; else it outlives every scope that began in the session
+  Clock* clock = nullptr;
   size_t records_per_thread = size_t{1} << 16;
 };
 
@@ -68,6 +68,9 @@ class Session {
   friend class Pause;
   enum class Phase { wait, warmup, active, done };
   Phase phase_of(int64_t step) const;
+  bool is_current() const;
+  int64_t turn() const;
+  void describe();
   void enter(Phase next);
   void begin_step();
   void pause();
@@ -82,15 +85,14 @@ class Session {
 
   Options options_;
   Report report_;
-  const Allocator* allocator_ =
-      nullptr;  // of the device; null for a device that only a test's timer stands for
+  const Allocator* allocator_ = nullptr;  // null for a device that only a test's timer stands for
   std::unique_ptr<DeviceTimer> own_timer_;
   DeviceTimer* timer_ = nullptr;
   std::vector<detail::Axis> axes_;  // of each turn's active steps
   int64_t live_before_ = 0;         // bytes, when the first active step began
   Phase phase_ = Phase::done;
-  uint32_t epoch_ = 0;   // this session's number; another one, or 0, is current after finish() and
-                         // in a forked child
+  // This session's number; another one, or 0, is current after finish() and in a forked child.
+  uint32_t epoch_ = 0;
   int64_t seen_ = 0;     // step() calls
   int64_t window_ = -1;  // see StepSample
   int64_t step_t0_ = 0, step_allocs_ = 0;

@@ -42,17 +42,19 @@ Estimate median_interval(std::span<const double> samples) {
   Estimate estimate{.value = median(samples)};
   estimate.low = estimate.high = estimate.value;
   if (samples.size() < static_cast<size_t>(kMinPairs)) return estimate;
-  std::mt19937_64 engine(
-      20240607);  // its bits are the standard's, and so is the modulo: the same on every machine
+  // Its bits are the standard's, and so is the modulo: the same on every machine.
+  std::mt19937_64 engine(20240607);
   std::vector<double> medians(kResamples), draw(samples.size());
   for (double& m : medians) {
     for (double& x : draw) x = samples[engine() % samples.size()];
     m = median_in_place(draw);
   }
   std::sort(medians.begin(), medians.end());
-  constexpr size_t kTail =
-      kResamples / 40;  // 2.5 %; the same count at both ends keeps the inverse exact
-  estimate.low = medians[kTail], estimate.high = medians[kResamples - 1 - kTail],
+  // 2.5 %; the same count at both ends keeps the interval of B against A the inverse of A's
+  // against B.
+  constexpr size_t kTail = kResamples / 40;
+  estimate.low = medians[kTail];
+  estimate.high = medians[kResamples - 1 - kTail];
   estimate.has_interval = true;
   return estimate;
 }
@@ -69,7 +71,8 @@ Estimate paired_ratio(std::span<const double> before, std::span<const double> af
     logs[i] = std::log(before[i]) - std::log(after[i]);
   }
   Estimate ratio = median_interval(logs);
-  ratio.value = std::exp(ratio.value), ratio.low = std::exp(ratio.low),
+  ratio.value = std::exp(ratio.value);
+  ratio.low = std::exp(ratio.low);
   ratio.high = std::exp(ratio.high);
   return ratio;
 }

@@ -10,8 +10,8 @@ namespace sinter::profiler {
 namespace {
 
 constexpr int kHost = 1, kDevice = 0;  // pids
-constexpr int kStreamBase =
-    7;  // CUPTI's number of the default stream; readers take 0 for "no stream"
+// CUPTI's number of the default stream; readers take 0 for "no stream".
+constexpr int kStreamBase = 7;
 
 // As a JSON string; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(std::string_view text) {
@@ -171,12 +171,14 @@ class TraceWriter {
     for (const LaunchRecord& l : trace.launches) {
       if (l.record >= 0) kernel_ns[static_cast<size_t>(l.record)] += l.api_t1 - l.api_t0;
     }
-    std::map<uint64_t, size_t> forward;  // of the going step: uid -> record
+    // The records of this step's ops by op number: no arrow crosses steps.
+    std::map<uint64_t, size_t> forward;
     uint32_t step = 0;
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
       if (!wanted(r.step) || !report_.counts(trace, r)) continue;
-      if (r.step != step) forward.clear(), step = r.step;
+      if (r.step != step) forward.clear();
+      step = r.step;
       id[i] = ++external_;
       std::string args =
           fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
@@ -206,8 +208,8 @@ class TraceWriter {
   }
 
   void launches(const Trace& trace, const std::vector<int64_t>& id) {
-    const LaunchRecord* call =
-        nullptr;  // of the API call that is written already; a graph's launches share one
+    // Whose API call is written already: the nodes of a graph share one.
+    const LaunchRecord* call = nullptr;
     for (const LaunchRecord& l : trace.launches) {
       if (!on_device(l) || !wanted(l.step)) continue;
       const int64_t external = l.record >= 0 ? id[static_cast<size_t>(l.record)] : 0;
@@ -217,19 +219,17 @@ class TraceWriter {
             fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
-      depth_.emplace_back(l.api_t0, 1), depth_.emplace_back(l.dev_t1, -1);
-      const bool is_node = l.graph_node > 0 && l.graph_node <= report_.nodes.size();
-      const std::string_view name = !l.kernel.view().empty() ? l.kernel.view()
-                                    : is_node
-                                        ? std::string_view(report_.nodes[l.graph_node - 1].name)
-                                        : name_of(l.kind);
+      depth_.emplace_back(l.api_t0, 1);
+      depth_.emplace_back(l.dev_t1, -1);
+      const GraphNode* node = report_.node_of(l);
+      std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
+      if (!l.kernel.view().empty()) name = l.kernel.view();
       const int64_t tid = int64_t{l.stream} + kStreamBase;
       std::string args = fmt::format(
           R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
           external, correlation_, tid, name_of(l.source));
       if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
-      if (is_node)
-        args += fmt::format(R"(, "x_op": {})", json_text(report_.nodes[l.graph_node - 1].name));
+      if (node) args += fmt::format(R"(, "x_op": {})", json_text(node->name));
       const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
                         : l.kind == LaunchKind::memset ? "gpu_memset"
                                                        : "kernel";
@@ -241,8 +241,10 @@ class TraceWriter {
   void queue_depth() {
     std::sort(depth_.begin(), depth_.end());
     int64_t depth = 0;
-    for (const auto& [t, change] : depth_)
-      events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth += change));
+    for (const auto& [t, change] : depth_) {
+      depth += change;
+      events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth));
+    }
   }
 
   const Report& report_;
@@ -252,57 +254,29 @@ class TraceWriter {
   std::vector<std::pair<int64_t, int>> depth_;
 };
 
-// At most what one event of such a name takes; a byte can become six (\u001b).
-int64_t room(size_t fixed, std::string_view name) {
-  return static_cast<int64_t>(fixed + 6 * name.size());
+std::string mebibytes(int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace
 
-TracePlan plan_trace(const Report& report, const TraceLimits& limits) {
-  std::vector<int64_t> need(std::min(report.steps.size(), static_cast<size_t>(limits.steps)), 600);
-  const auto add = [&](uint32_t step, int64_t bytes) {
-    if (const int64_t i = report.step_index(step); i >= 0 && i < static_cast<int64_t>(need.size()))
-      need[static_cast<size_t>(i)] += bytes;
-  };
-  int64_t lanes = 1000 + room(0, report.title);
-  for (const Trace& trace : report.traces) {
-    lanes += 300;
-    for (const Record& r : trace.records)
-      add(r.step, room(1100, r.name.view()) +
-                      3 * static_cast<int64_t>(shape_text(r.info.shape_key).size()));
-    for (const LaunchRecord& l : trace.launches) {
-      const bool is_node = l.graph_node > 0 && l.graph_node <= report.nodes.size();
-      if (on_device(l))
-        add(l.step, room(1900, l.kernel.view()) +
-                        (is_node ? room(0, report.nodes[l.graph_node - 1].name) * 2 : 0));
-    }
-    for (const MemorySample& m : trace.memory) add(m.step, 160);
-  }
-  TracePlan plan{.bytes = lanes};
-  for (const int64_t bytes : need) {
-    if (plan.bytes + bytes > limits.bytes) break;
-    plan.bytes += bytes;
-    ++plan.steps;
-  }
-  const auto mib = [](int64_t bytes) {
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-  };
+ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits) {
+  const int active = static_cast<int>(report.steps.size()), most = std::min(active, limits.steps);
   const int64_t first = report.steps.front().number;
-  if (plan.steps == 0) {
-    plan.note = fmt::format("no trace: step {} alone may need {}, at most {}", first,
-        mib(lanes + need[0]), mib(limits.bytes));
-  } else if (static_cast<size_t>(plan.steps) < report.steps.size()) {
-    plan.note = fmt::format("the trace holds steps {}..{} of {} active ones{}", first,
-        report.steps[static_cast<size_t>(plan.steps) - 1].number, report.steps.size(),
-        static_cast<size_t>(plan.steps) < need.size() ? ": more may need over " + mib(limits.bytes)
-                                                      : "");
+  int64_t bytes = 0;
+  for (int steps = most; steps > 0; --steps) {
+    std::string text = TraceWriter(report, steps).write();
+    bytes = static_cast<int64_t>(text.size());
+    if (bytes > limits.bytes) continue;
+    ChromeTrace out{.text = std::move(text), .steps = steps};
+    if (steps < active)
+      out.note = fmt::format("the trace holds steps {}..{} of {} active ones{}", first,
+          report.steps[static_cast<size_t>(steps) - 1].number, active,
+          steps < most ? ": more take over " + mebibytes(limits.bytes) : "");
+    return out;
   }
-  return plan;
-}
-
-std::string chrome_trace(const Report& report, const TracePlan& plan) {
-  return TraceWriter(report, plan.steps).write();
+  return {.note = fmt::format("no trace: step {} alone takes {}, at most {}", first,
+              mebibytes(bytes), mebibytes(limits.bytes))};
 }
 
 }  // namespace sinter::profiler

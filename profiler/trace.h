@@ -17,30 +17,15 @@ struct TraceLimits {
   int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
 };
 
-// How many of the first steps fit: decided from an estimate that is never too low, before anything
-// is written.
-struct TracePlan {
+struct ChromeTrace {
+  std::string text{};  // empty: no step fits
   int steps = 0;
-  int64_t bytes = 0;   // at most what the text will have
   std::string note{};  // what is left out, or why there is no trace
 };
-TracePlan plan_trace(const Report& report, const TraceLimits& limits = {});
-std::string chrome_trace(const Report& report, const TracePlan& plan);
-
-// What is wrong with a trace: rule and place. Rules: schema, duration, nesting, flow-pairs,
-// flow-ends, launch-order, unique-ids, backward.
-struct TraceProblem {
-  std::string rule, what;
-};
-struct TraceCheck {
-  int64_t events = 0, slices = 0, flows = 0, lanes = 0;
-  std::vector<TraceProblem> problems{};  // at most 20; the text of the last says how many more
-};
-TraceCheck validate_trace(const std::string& text);
+ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits = {});
 
 // "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on
-// the device where the report has device times, else on the host. And the same as a picture.
+// the device where the report has device times, else on the host.
 std::string folded_stacks(const Report& report);
-std::string flame_svg(const std::string& folded, const std::string& title);
 
 }  // namespace sinter::profiler

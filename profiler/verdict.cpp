@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
@@ -31,19 +29,18 @@ RowVerdict row_verdict(const RowFacts& f) {
   if (f.launches == 0) return {RowCode::meta, "it launches nothing"};
   if (f.busy_ns <= 0) return {RowCode::unknown, "its device time was not measured"};
   if (f.busy) return {RowCode::unknown, "the machine was busy"};
-  const double roof = std::max(f.compute_share, f.memory_share);
   const std::string share = fmt::format(
-      "{:.0f} % of the {} roof", 100 * roof, f.compute_is_nearer ? "compute" : "memory");
-  if (f.has_roofs && roof > kAboveRoof)
+      "{:.0f} % of the {} roof", 100 * f.roof, f.compute_is_nearer ? "compute" : "memory");
+  if (f.has_roofs && f.roof > kAboveRoof)
     return {RowCode::above_roof, share + ": mnist calibrate, or its cost is counted too high"};
   if (!f.replayed && f.busy_ns < f.host_ns) {
     return {RowCode::launch_bound, fmt::format("{:.1f} us of work for {:.1f} us of the host",
                                        f.busy_ns / 1e3, f.host_ns / 1e3)};
   }
   if (!f.has_roofs) return {RowCode::unknown, "no roofs"};
-  if (roof >= kNearRoof)
+  if (f.roof >= kNearRoof)
     return {f.compute_is_nearer ? RowCode::compute_bound : RowCode::memory_bound, share};
-  if (roof < kFarFromRoof) return {RowCode::latency_bound, share + ": too little work in flight"};
+  if (f.roof < kFarFromRoof) return {RowCode::latency_bound, share + ": too little work in flight"};
   return {RowCode::mixed, share};
 }
 
@@ -52,7 +49,7 @@ StepVerdict step_verdict(const StepFacts& f) {
   if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
   if (f.upper_bounds)
     return {StepCode::undecided, "source event gives upper bounds only.",
-        "replay as a graph: --mode fused --rules none"};
+        "replay the step as a graph, even without rules"};
   if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
   if (f.data_ns >= kInputShare * f.window_ns) {
     return {StepCode::input_bound,

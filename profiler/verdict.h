@@ -34,13 +34,13 @@ std::string_view name_of(RowCode code);   // "-", INVALID, EMULATED, META, ROOF?
 std::string_view name_of(StepCode code);  // UNDECIDED, INPUT-BOUND, ..
 
 struct RowFacts {
-  bool invalid = false, emulated = false, replayed = false, on_cpu = true;
+  bool invalid = false, emulated = false, replayed = false;
   bool busy = false;  // the machine, with something else
   int64_t launches = 0;
   double busy_ns = 0;      // device self; cpu: inside kernel calls. 0: not measured
   double host_ns = 0;      // self CPU; cpu: `Disp`
-  bool has_roofs = false;  // the two shares mean something
-  double compute_share = 0, memory_share = 0;
+  bool has_roofs = false;  // the next two mean something
+  double roof = 0;         // share of the nearer roof
   bool compute_is_nearer = false;
 };
 struct RowVerdict {
@@ -50,8 +50,9 @@ struct RowVerdict {
 RowVerdict row_verdict(const RowFacts& facts);
 
 struct StepFacts {
-  bool incomplete = false, emulated = false, upper_bounds = false,
-       on_cpu = true;  // upper_bounds: source event
+  bool incomplete = false, emulated = false;
+  bool upper_bounds = false;  // source event
+  bool on_cpu = true;
   std::string busy{};  // why nothing can be said
   bool has_roofs = false;
   double window_ns = 0;

@@ -172,8 +172,7 @@ void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
     for (const Report* report : {m.only, m.eager}) {
       if (d.what != "roof" || !report) continue;
       for (const profiler::Row& row : report->rows().rows) {
-        if (row.kind == profiler::ScopeKind::op &&
-            report->verdict(row).code == profiler::RowCode::above_roof)
+        if (row.verdict.code == profiler::RowCode::above_roof)
           add(untrusted, cat("roof; ", escaped(row.name), " is above it"));
       }
     }
@@ -215,8 +214,7 @@ std::string guess(const Report& report, Output& out) {
   const profiler::Rows rows = report.rows();
   const profiler::Row* slowest = nullptr;
   for (const profiler::Row& row : rows.rows) {
-    if (row.kind == profiler::ScopeKind::op &&
-        (!slowest || report.judged_ns(row) > report.judged_ns(*slowest)))
+    if (row.kind == profiler::ScopeKind::op && (!slowest || row.typical_ns > slowest->typical_ns))
       slowest = &row;
   }
   const std::string kNoAnswer = "nothing";  // the end of a pipe

@@ -15,7 +15,8 @@ struct ExportFlags {
   bool force = false;
 
   profiler::Exports exports(const std::string& standard_name, bool pair) const {
-    return {name.empty() ? standard_name : name, formats, pair};
+    return {name.empty() ? standard_name : name, formats, pair, "usage: -o",
+        "--force writes over it, -o NAME takes another name"};
   }
 };
 // `allowed`: empty means every format; --profile alone is the first.

@@ -12,7 +12,6 @@ void add_predict(cli::App& app);
 void add_compare(cli::App& app);
 void add_bench(cli::App& app);
 void add_diff(cli::App& app);
-void add_validate(cli::App& app);
 void add_calibrate(cli::App& app);
 void add_data(cli::App& app);
 void add_doctor(cli::App& app, const char* git_id);  // git_id: of the source, or ""

@@ -1,14 +1,10 @@
-// mnist diff A.json B.json: what changed between two profiles. mnist validate TRACE: is a trace
-// what its readers rely on.
-#include <fmt/format.h>
-
+// mnist diff A.json B.json: what changed between two profiles.
 #include <nlohmann/json.hpp>
 
 #include "data/bytes.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "profiler/profile.h"
-#include "profiler/trace.h"
 
 namespace sinter::mnist {
 namespace {
@@ -36,53 +32,15 @@ int run_diff(const std::vector<std::string>& inputs, cli::Output& out) {
   return 0;
 }
 
-int run_validate(const std::vector<std::string>& inputs, cli::Output& out) {
-  SINTER_CHECK(inputs.size() == 1, usage,
-      cat("usage: validate takes one trace: ", inputs.size(), " are given"),
-      "mnist validate runs/last/profile.trace.json.gz");
-  const profiler::TraceCheck check = profiler::validate_trace(read_text(inputs[0]));
-  nlohmann::ordered_json problems = nlohmann::ordered_json::array();
-  for (const profiler::TraceProblem& p : check.problems) {
-    out.result(p.rule, escaped(p.what));
-    problems.push_back({{"rule", p.rule}, {"what", p.what}});
-  }
-  const std::string counts = fmt::format("{} on {}, {}", cli::count_of(check.slices, "slice"),
-      cli::count_of(check.lanes, "lane"), cli::count_of(check.flows / 2, "flow"));
-  if (check.problems.empty()) out.result("ok", counts);
-  out.json({{"schema", "sinter.validate/1"}, {"events", check.events}, {"slices", check.slices},
-      {"lanes", check.lanes}, {"flow_ends", check.flows}, {"problems", std::move(problems)}});
-  SINTER_CHECK(check.problems.empty(), check,
-      cat("validate: not a sound trace: ", escaped(inputs[0]), "; the first: ",
-          check.problems.empty()
-              ? ""
-              : check.problems[0].rule + ", " + escaped(check.problems[0].what)));
-  return 0;
-}
-
-cli::Command& add_reader(cli::App& app, const char* name, const char* summary,
-    const char* inputs_name, std::vector<std::string>& inputs,
-    int (*run)(const std::vector<std::string>&, cli::Output&)) {
-  cli::Command& command = app.add(name, summary);
-  command.inputs = &inputs;
-  command.inputs_name = inputs_name;
-  command.run = [&inputs, run](cli::Output& out) { return run(inputs, out); };
-  return command;
-}
-
 }  // namespace
 
 void add_diff(cli::App& app) {
   static std::vector<std::string> inputs;
-  add_reader(app, "diff",
-      "Compares two profiles of --profile=json: the step and each row, B against A.",
-      "A.json B.json", inputs, run_diff);
-}
-
-void add_validate(cli::App& app) {
-  static std::vector<std::string> inputs;
-  add_reader(app, "validate",
-      "Checks a Chrome trace, raw or gzip: nesting, flows, order of launches, names.", "TRACE",
-      inputs, run_validate);
+  cli::Command& command = app.add(
+      "diff", "Compares two profiles of --profile=json: the step and each row, B against A.");
+  command.inputs = &inputs;
+  command.inputs_name = "A.json B.json";
+  command.run = [](cli::Output& out) { return run_diff(inputs, out); };
 }
 
 }  // namespace sinter::mnist

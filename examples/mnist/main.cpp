@@ -13,7 +13,6 @@ int main(int argc, char** argv) {
   sinter::mnist::add_compare(app);
   sinter::mnist::add_bench(app);
   sinter::mnist::add_diff(app);
-  sinter::mnist::add_validate(app);
   sinter::mnist::add_calibrate(app);
   sinter::mnist::add_data(app);
   sinter::mnist::add_doctor(app, SINTER_GIT_ID);

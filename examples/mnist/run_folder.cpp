@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
 constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", "last.safetensors",
     "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.csv",
-    "profile.trace.json.gz", "profile.folded", "profile.svg", "profile.html"};
+    "profile.trace.json.gz", "profile.folded", "profile.html"};
 
 // "step 2150" of the last row of metrics.csv, else names of what is there; "" for an empty folder.
 std::string contents(const fs::path& folder) {

@@ -418,7 +418,7 @@ TEST(MnistStreams, WithoutStdoutNothingElseIsWrittenTo) {
 TEST(MnistStreams, HelpFitsEightyColumns) {
   const Program program;
   for (const Words& words : {Words{}, {"train"}, {"eval"}, {"predict"}, {"compare"}, {"bench"},
-           {"diff"}, {"validate"}, {"calibrate"}, {"data"}, {"doctor"}}) {
+           {"diff"}, {"calibrate"}, {"data"}, {"doctor"}}) {
     const Result r = program.run(words + Words{"--help"});
     EXPECT_EQ(r.status, 0);
     std::istringstream lines(r.out);

@@ -39,11 +39,12 @@ inline Report cpu_report() {
 
 // Three steps of 200 us on a device: kernels of 50, 10, 14 and 32 us and a copy of 10 us in each.
 inline Report device_report() {
-  Report r{.title = "CUDA eager",
-      .schedule = {0, 0, 3, 1},
-      .device = {Device::Type::cuda, 0},
-      .mode = "eager",
-      .source = Source::cupti};
+  Report r;
+  r.title = "CUDA eager";
+  r.schedule = {0, 0, 3, 1};
+  r.device = {Device::Type::cuda, 0};
+  r.mode = "eager";
+  r.source = Source::cupti;
   Trace trace{.thread = 0, .steps_here = true};
   struct Op {
     StaticName name, kernel;

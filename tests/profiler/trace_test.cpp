@@ -6,13 +6,14 @@
 
 #include "tests/profiler/read_trace.h"
 #include "tests/profiler/reports.h"
+#include "tests/profiler/trace_check.h"
 
 namespace sinter::profiler {
 namespace {
 
 using Json = nlohmann::json;
 
-std::string trace_of(const Report& report) { return chrome_trace(report, plan_trace(report)); }
+std::string trace_of(const Report& report) { return chrome_trace(report).text; }
 
 std::string rules(const TraceCheck& check) {
   std::string out;
@@ -48,7 +49,6 @@ TEST(ChromeTrace, IsSoundAndKeepsOddNames) {
     const TraceCheck check = validate_trace(text);
     EXPECT_EQ(rules(check), "");
     EXPECT_GE(check.slices, 15);
-    EXPECT_LE(static_cast<int64_t>(text.size()), plan_trace(report).bytes);
   }
   int64_t odd = 0;
   const Json trace = Json::parse(trace_of(cpu_report()));
@@ -101,21 +101,23 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
 
 TEST(ChromeTrace, TakesWholeStepsThatFit) {
   const Report report = device_report();
-  const int64_t all = plan_trace(report).bytes;
-  EXPECT_EQ(plan_trace(report).note, "");
-  EXPECT_EQ(plan_trace(report, {.steps = 2}).steps, 2);
-  const TracePlan two = plan_trace(report, {.bytes = all - 1});
+  const ChromeTrace all = chrome_trace(report);
+  const auto bytes = static_cast<int64_t>(all.text.size());
+  EXPECT_EQ(all.note, "");
+  EXPECT_EQ(chrome_trace(report, {.steps = 2}).steps, 2);
+  EXPECT_EQ(chrome_trace(report, {.bytes = bytes}).steps, 3);
+  const ChromeTrace two = chrome_trace(report, {.bytes = bytes - 1});
   EXPECT_EQ(two.steps, 2);
-  EXPECT_NE(two.note.find("the trace holds steps 0..1 of 3 active ones: more may need over"),
+  EXPECT_NE(two.note.find("the trace holds steps 0..1 of 3 active ones: more take over"),
       std::string::npos)
       << two.note;
-  const std::string text = chrome_trace(report, two);
-  EXPECT_EQ(text.find("ProfilerStep#2"), std::string::npos);
-  EXPECT_LE(static_cast<int64_t>(text.size()), two.bytes);
-  EXPECT_EQ(rules(validate_trace(text)), "");
-  const TracePlan none = plan_trace(report, {.bytes = 1000});
+  EXPECT_EQ(two.text.find("ProfilerStep#2"), std::string::npos);
+  EXPECT_LT(static_cast<int64_t>(two.text.size()), bytes);
+  EXPECT_EQ(rules(validate_trace(two.text)), "");
+  const ChromeTrace none = chrome_trace(report, {.bytes = 1000});
   EXPECT_EQ(none.steps, 0);
-  EXPECT_NE(none.note.find("no trace: step 0 alone may need"), std::string::npos) << none.note;
+  EXPECT_EQ(none.text, "");
+  EXPECT_NE(none.note.find("no trace: step 0 alone takes"), std::string::npos) << none.note;
 }
 
 // Each rule has a trace in which only it is broken.

@@ -16,8 +16,7 @@ RowFacts row(double compute, double memory) {
       .busy_ns = 10e3,
       .host_ns = 1e3,
       .has_roofs = true,
-      .compute_share = compute,
-      .memory_share = memory,
+      .roof = std::max(compute, memory),
       .compute_is_nearer = compute >= memory};
 }
 RowCode code(const RowFacts& facts) { return row_verdict(facts).code; }

@@ -1,5 +1,7 @@
 // validate_trace(): what any reader of a Chrome trace in Kineto's keys may rely on, one rule at a
-// time.
+// time. The tests check with it every trace that our writer makes.
+#pragma once
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,24 +9,20 @@
 #include <set>
 
 #include "core/error.h"
-#include "profiler/trace.h"
 
 namespace sinter::profiler {
-namespace {
 
-using TraceJson = nlohmann::json;
-
-struct Slice {
-  int64_t t0, t1;
-  std::string cat, name;
-  int64_t external, correlation, forward;  // -1: none
+// What is wrong with a trace: rule and place. Rules: schema, duration, nesting, flow-pairs,
+// flow-ends, launch-order, unique-ids, backward.
+struct TraceProblem {
+  std::string rule, what;
 };
-struct FlowEnd {
-  std::pair<int64_t, int64_t> lane;
-  int64_t t;
+struct TraceCheck {
+  int64_t events = 0, slices = 0, flows = 0, lanes = 0;
+  std::vector<TraceProblem> problems{};  // at most 20; the text of the last says how many more
 };
 
-class Validator {
+class TraceValidator {
  public:
   TraceCheck check(const std::string& text) {
     const TraceJson trace = TraceJson::parse(text, nullptr, false);
@@ -45,10 +43,24 @@ class Validator {
   }
 
  private:
+  using TraceJson = nlohmann::json;
+  struct Slice {
+    int64_t t0, t1;
+    std::string cat, name;
+    int64_t external, correlation, forward;  // -1: none
+  };
+  struct FlowEnd {
+    std::pair<int64_t, int64_t> lane;
+    int64_t t;
+  };
+
   static constexpr size_t kShown = 20;
   void problem(const char* rule, std::string what) {
-    out_.problems.size() < kShown ? out_.problems.push_back({rule, std::move(what)})
-                                  : void(++more_);
+    if (out_.problems.size() < kShown) {
+      out_.problems.push_back({rule, std::move(what)});
+    } else {
+      ++more_;
+    }
   }
   static int64_t ns(const TraceJson& us) { return std::llround(us.get<double>() * 1000); }
   static int64_t id_of(const TraceJson& event, const char* key) {
@@ -210,8 +222,6 @@ class Validator {
       flows_;
 };
 
-}  // namespace
-
-TraceCheck validate_trace(const std::string& text) { return Validator().check(text); }
+inline TraceCheck validate_trace(const std::string& text) { return TraceValidator().check(text); }
 
 }  // namespace sinter::profiler

@@ -1,0 +1,35 @@
+// Runs the script of an HTML report in a DOM that only remembers what was put into it, and prints
+// the page's self-check: node read_page.js REPORT.html
+'use strict';
+const html = require('fs').readFileSync(process.argv[2], 'utf8');
+
+class Element {
+  constructor(tag) { this.tag = tag; this.children = []; this.attributes = {}; this.dataset = {}; }
+  get classList() { return {toggle() {}, add() {}, remove() {}}; }
+  append(...children) { this.children.push(...children); }
+  replaceChildren(...children) { this.children = children; }
+  setAttribute(name, value) { this.attributes[name] = value; }
+  addEventListener() {}
+  all() { return this.children.flatMap(c => c instanceof Element ? [c, ...c.all()] : []); }
+  querySelectorAll(selector) {
+    const [tag, name] = selector.split('.');
+    return this.all().filter(e => e.tag === tag && (!name || (e.attributes.class || '').split(' ').includes(name)));
+  }
+}
+
+const body = new Element('body');
+const make = tag => new Element(tag);
+function byId(id) {
+  if (id === 'data') return {textContent: html.match(/id="data">([\s\S]*?)<\/script>/)[1]};
+  const found = body.all().find(e => e.attributes.id === id);
+  if (found) return found;
+  const added = make('div');
+  added.setAttribute('id', id);
+  body.append(added);
+  return added;
+}
+global.document = {body, createElement: make, createElementNS: (space, tag) => make(tag), getElementById: byId};
+global.window = {addEventListener() {}};
+global.location = {hash: ''};
+eval(html.match(/<script>\n([\s\S]*?)<\/script>/)[1]);
+console.log(body.dataset.selfcheck);
