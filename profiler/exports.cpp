@@ -91,15 +91,15 @@ void Exports::check(bool force) const {
   const fs::path folder = fs::absolute(base, error).parent_path();
   const auto shown = [](const fs::path& path) { return escaped(path.lexically_normal().string()); };
   SINTER_CHECK(fs::is_directory(folder, error), usage,
-      cat("usage: -o: no such folder: ", shown(folder), "; wanted for ", escaped(base)));
+      cat("profile: no such folder: ", shown(folder), "; wanted for ", escaped(base)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
-      cat("usage: -o: cannot write to ", shown(folder), "; wanted for ", escaped(base)));
+      cat("profile: cannot write to ", shown(folder), "; wanted for ", escaped(base)));
   for (const std::string& file : files()) {
     SINTER_CHECK(!fs::is_directory(file, error), usage,
-        cat("usage: -o: a folder is there: ", shown(fs::absolute(file, error))));
+        cat("profile: a folder is there: ", shown(fs::absolute(file, error))));
     SINTER_CHECK(force || !fs::exists(file, error), usage,
-        cat("usage: -o: a file is there: ", shown(fs::absolute(file, error))),
-        "--force writes over it, -o NAME takes another name");
+        cat("profile: a file is there: ", shown(fs::absolute(file, error))),
+        "force, or another name");
   }
 }
 

@@ -156,7 +156,7 @@ Profile read_profile(const std::string& text, const std::string& file) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Error::Kind::data,
         cat("profile: not a profile: ", escaped(file), "; ", escaped(why)),
-        "mnist train --profile=json and mnist compare --profile=json write profiles");
+        "Exports of the format json are profiles");
   };
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("schema")) refuse("no JSON object with a schema");

@@ -52,7 +52,7 @@ StepVerdict step_verdict(const StepFacts& f) {
   if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
   if (f.upper_bounds)
     return {StepCode::undecided, "source event gives upper bounds only.",
-        "replay as a graph: --mode fused --rules none"};
+        "replay as a graph: a captured step, rules none"};
   if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
   if (f.data_ns >= kInputShare * f.window_ns) {
     return {StepCode::input_bound,

@@ -9,14 +9,15 @@ set -euo pipefail
 cd "$1"
 
 find . -type f -regextype posix-extended \
-  -regex '\./(core|profiler|ops|autograd|capture|nn|data|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
+  -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
 BEGIN {
   allowed["core"] = "core"
   allowed["profiler"] = allowed["core"] " profiler"
   allowed["ops"] = allowed["profiler"] " ops"
   allowed["autograd"] = allowed["ops"] " autograd"
   allowed["capture"] = allowed["autograd"] " capture"
-  allowed["nn"] = allowed["capture"] " nn"
+  allowed["measure"] = allowed["capture"] " measure"
+  allowed["nn"] = allowed["measure"] " nn"
   allowed["data"] = allowed["nn"] " data"
   allowed["examples"] = allowed["data"] " examples"
   allowed["bench"] = allowed["examples"] " bench"

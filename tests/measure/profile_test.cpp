@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "capture/calibrate.h"
-#include "capture/ledger.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
+#include "measure/calibrate.h"
+#include "measure/ledger.h"
 #include "profiler/session.h"
 #include "profiler/trace.h"
 #include "tests/capture/step_util.h"
@@ -21,8 +21,10 @@
 #include "tests/profiler/scopes.h"
 #include "tests/test_util.h"
 
-namespace sinter::capture {
+namespace sinter::measure {
 namespace {
+
+using namespace capture;
 
 using test::kCuda;
 
@@ -305,4 +307,4 @@ TEST_F(ProfileGpu, ASleepOfTheHostIsIdleOfTheHost) {
 }
 
 }  // namespace
-}  // namespace sinter::capture
+}  // namespace sinter::measure
