@@ -1,13 +1,14 @@
-// How long capture takes, by the number of ops: comparing two recordings, rewriting, planning
-// memory, splitting branches. It should grow with the number of ops, not with its square. Budget:
-// 1,200 ops < 50 ms, 10,000 ops < 1 s.
-#include <benchmark/benchmark.h>
-
+// What capture costs. Once per shape: comparing two recordings, rewriting, planning memory,
+// splitting branches; it should grow with the number of ops, not with its square. At every call:
+// the key lookup and guards of a captured step, and the dispatch of one replayed launch. Prints the
+// figures and exits 1 if a budget is missed: 1,200 ops < 50 ms, 10,000 ops < 1 s, guards < 1 us.
 #include "autograd/autograd.h"
+#include "bench/harness.h"
 #include "capture/branches.h"
 #include "capture/plan.h"
 #include "capture/recording.h"
 #include "capture/rules.h"
+#include "capture/step.h"
 #include "nn/clip.h"
 #include "nn/mlp.h"
 #include "nn/optim.h"
@@ -16,41 +17,35 @@
 namespace sinter::capture {
 namespace {
 
-struct Recorded {
-  Graph first, second;
-};
-// Two recordings of a step.
-Recorded record_twice(
-    const std::function<Tensors()>& step, const Tensors& inputs, const Tensors& parameters) {
+using bench::ns_per_call, bench::within_budget;
+
+// Records the step twice, as capture::Step does, and times what follows.
+bool time_capture(const char* name, const std::function<Tensors()>& step, const Tensors& inputs,
+    const Tensors& parameters) {
   const auto record = [&] {
     Recording recording(inputs);
     return recording.finish(step(), parameters);
   };
-  Recorded r;
-  r.first = record();
-  r.second = record();
-  return r;
-}
-
-void run_capture(benchmark::State& state, const Recorded& recorded) {
+  const Graph first = record(), second = record();
   size_t launches = 0;
-  for (auto _ : state) {
-    if (!difference(recorded.first, recorded.second).empty())
-      state.SkipWithError("the recordings differ");
-    const Rewriter r = rewrite(recorded.second, RuleSet(), Device::Type::cpu);
+  const double ns = ns_per_call(9, 1, [&] {
+    SINTER_CHECK(difference(first, second).empty(), usage, "capture_time: the recordings differ");
+    const Rewriter r = rewrite(second, RuleSet(), Device::Type::cpu);
     const Branches branches = split_branches(r.graph);
-    benchmark::DoNotOptimize(plan_memory(r.graph).bytes);
-    benchmark::DoNotOptimize(plan_memory(r.graph, &branches).bytes);
+    bench::keep(plan_memory(r.graph).bytes);
+    bench::keep(plan_memory(r.graph, &branches).bytes);
     launches = r.graph.nodes.size();
-  }
-  state.counters["ops"] = static_cast<double>(recorded.second.nodes.size());
-  state.counters["launches"] = static_cast<double>(launches);
+  });
+  const size_t ops = second.nodes.size();
+  const double budget = ops < 2000 ? 50 : 1000;
+  return within_budget(
+      fmt::format("{}: {} ops, {} launches", name, ops, launches), ns * 1e-6, budget, "ms");
 }
 
 // A training step of a deep MLP with clipping and Adam: 8 ops a layer, and 5 a parameter.
-void training_step(benchmark::State& state) {
-  nn::Mlp net(std::vector<int64_t>(static_cast<size_t>(state.range(0)), 8),
-      {.activation = "gelu", .dropout = 0.1});
+bool training_step(int64_t layers) {
+  nn::Mlp net(
+      std::vector<int64_t>(static_cast<size_t>(layers), 8), {.activation = "gelu", .dropout = 0.1});
   nn::Adam adam(net.named_parameters());
   const Tensor x = Tensor::ones({4, 8}), labels = Tensor::zeros({4}, DType::i32);
   const auto step = [&] {
@@ -61,13 +56,12 @@ void training_step(benchmark::State& state) {
     adam.step(losses);
     return Tensors{losses};
   };
-  run_capture(state, record_twice(step, {x, labels}, net.parameters()));
+  return time_capture("training step", step, {x, labels}, net.parameters());
 }
-BENCHMARK(training_step)->Arg(83)->Arg(670)->Unit(benchmark::kMillisecond);
 
 // The same without clipping, so that updates move into the products.
-void sgd_step(benchmark::State& state) {
-  nn::Mlp net(std::vector<int64_t>(static_cast<size_t>(state.range(0)), 8), {.activation = "relu"});
+bool sgd_step(int64_t layers) {
+  nn::Mlp net(std::vector<int64_t>(static_cast<size_t>(layers), 8), {.activation = "relu"});
   nn::Sgd sgd(net.named_parameters());
   const Tensor x = Tensor::ones({4, 8}), labels = Tensor::zeros({4}, DType::i32);
   const auto step = [&] {
@@ -77,38 +71,75 @@ void sgd_step(benchmark::State& state) {
     sgd.step(losses);
     return Tensors{losses};
   };
-  run_capture(state, record_twice(step, {x, labels}, net.parameters()));
+  return time_capture("step with SGD", step, {x, labels}, net.parameters());
 }
-BENCHMARK(sgd_step)->Arg(134)->Arg(1112)->Unit(benchmark::kMillisecond);
 
 // A long chain of pointwise ops, forward and backward.
-void pointwise_ops(benchmark::State& state) {
+bool pointwise_ops(int64_t pairs) {
   const Tensor x = Tensor::ones({4, 8}), w = Tensor::ones({8}).set_requires_grad(true);
   const auto step = [&] {
     w.autograd().grad = {};
     Tensor y = x;
-    for (int64_t i = 0; i < state.range(0); ++i) y = sinter::tanh(mul(y, w));
+    for (int64_t i = 0; i < pairs; ++i) y = sinter::tanh(mul(y, w));
     backward(sum(y));
     return Tensors{};
   };
-  run_capture(state, record_twice(step, {x}, {w}));
+  return time_capture("pointwise chain", step, {x}, {w});
 }
-BENCHMARK(pointwise_ops)->Arg(170)->Arg(1430)->Unit(benchmark::kMillisecond);
 
 // One weight for all layers, as in a recurrent net: a buffer that everything reads.
-void shared_weight(benchmark::State& state) {
+bool shared_weight(int64_t layers) {
   const NoGrad no_grad;
   const Tensor x = Tensor::ones({4, 8}), w = Tensor::ones({8, 8});
   const auto step = [&] {
     Tensor y = x;
-    for (int64_t i = 0; i < state.range(0); ++i) y = add(relu(linear(y, w)), x);
+    for (int64_t i = 0; i < layers; ++i) y = add(relu(linear(y, w)), x);
     return Tensors{y};
   };
-  run_capture(state, record_twice(step, {x}, {}));
+  return time_capture("one weight for all", step, {x}, {});
 }
-BENCHMARK(shared_weight)->Arg(400)->Arg(3333)->Unit(benchmark::kMillisecond);
+
+// A step of no ops: what is left is the key and the guards of the default model's six parameters.
+bool guards() {
+  nn::Mlp net({784, 256, 128, 10});
+  Step step([](const Tensors& in) { return in; }, {.parameters = nn::parameter_visitor(net)});
+  const Tensors in{Tensor::ones({128, 784}), Tensor::zeros({128}, DType::i32)};
+  for (int i = 0; i < 3; ++i) step(in);
+  const double ns = ns_per_call(50, 2000, [&] { bench::keep(step(in)); });
+  SINTER_CHECK(step.stats().replays > 0, usage, "capture_time: the step was never replayed");
+  return within_budget("key and guards of a replay", ns * 1e-3, 1, "us");
+}
+
+// Ten launches of one element each.
+void ten_launches() {
+  Step step(
+      [](const Tensors& in) {
+        Tensor x = in[0];
+        for (int i = 0; i < 10; ++i) x = sum(x, {0}, true);
+        return Tensors{x};
+      },
+      {.rules = RuleSet("none")});
+  const Tensors in{Tensor::ones({1})};
+  for (int i = 0; i < 3; ++i) step(in);
+  const double ns = ns_per_call(50, 2000, [&] { bench::keep(step(in)); });
+  SINTER_CHECK(
+      step.captured()->executor->launches() == 10, usage, "capture_time: not ten launches");
+  fmt::print("{:<44} {:8.2f} us\n", "ten replayed launches of one element", ns * 1e-3);
+}
+
+int run(int, char**) {
+  bool ok = guards();
+  ten_launches();
+  for (const int64_t layers : {83, 670}) ok &= training_step(layers);
+  for (const int64_t layers : {134, 1112}) ok &= sgd_step(layers);
+  for (const int64_t pairs : {170, 1430}) ok &= pointwise_ops(pairs);
+  for (const int64_t layers : {400, 3333}) ok &= shared_weight(layers);
+  return ok ? 0 : 1;
+}
 
 }  // namespace
 }  // namespace sinter::capture
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return sinter::bench::run_reporting_errors(sinter::capture::run, argc, argv);
+}

@@ -1,5 +1,5 @@
-// What the programs of bench/ share: interleaved rounds of timed steps, their figures as JSON, and
-// a main that reports an Error.
+// What the programs of bench/ share: the time of one call against its budget, interleaved rounds of
+// timed steps, their figures as JSON, and a main that reports an Error.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,8 +13,42 @@
 
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "examples/cli/command_line.h"
+#include "profiler/stats.h"
 
 namespace sinter::bench {
+
+// The compiler must make `value`, though nobody reads it.
+template <class T>
+void keep(const T& value) {
+  asm volatile("" : : "r"(&value) : "memory");
+}
+
+// Median ns of one body(), over batches of `calls`.
+template <class F>
+double ns_per_call(int batches, int calls, F&& body) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> samples;
+  for (int b = 0; b < batches; ++b) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) {
+      body();
+      asm volatile("" ::: "memory");  // keeps the loop, and keeps it a loop
+    }
+    samples.push_back(
+        std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls);
+  }
+  return profiler::median(samples);
+}
+
+// Prints a figure beside its budget, and says whether it keeps it.
+inline bool within_budget(
+    const std::string& what, double value, double limit, const char* unit, bool at_least = false) {
+  const bool ok = at_least ? value >= limit : value <= limit;
+  fmt::print("{:<44} {:8.2f} {}  (budget {}{:.3g})  {}\n", what, value, unit, at_least ? ">= " : "",
+      limit, ok ? "ok" : "MISSED");
+  return ok;
+}
 
 // Runs `steps` steps of each case in turn, `rounds` times, so that a slow moment of the machine
 // hits all alike. A Case has run() and `times`, which gets us per step, sorted at the end.
@@ -48,6 +82,16 @@ inline void write_json(const nlohmann::ordered_json& rows, const std::string& fi
   } else if (!file.empty()) {
     std::ofstream(file) << text;
   }
+}
+
+// The flags, and words that are none, from the command line; false after --help, which it prints.
+inline bool read_flags(const char* name, cli::Flags& flags, int argc, char** argv,
+    std::vector<std::string>* inputs = nullptr) {
+  bool help = false;
+  flags.toggle("help,h", help, "this text");
+  cli::take_words(cli::words_of(argc, argv), flags, name, name, inputs);
+  if (help) fmt::print("usage: {} [flags]\n{}", name, cli::flag_lines(flags));
+  return !help;
 }
 
 // For main: the exit status of run(argc, argv), or 1 after an Error.

@@ -8,8 +8,6 @@
 // N steps, "grad.NAME" of the first step, "loss" f64 [N].
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "autograd/autograd.h"
 #include "bench/harness.h"
 #include "capture/step.h"
@@ -22,19 +20,20 @@ namespace sinter {
 namespace {
 
 int run(int argc, char** argv) {
-  std::string in, out, optimizer = "sgd", mode = "eager", where = "cpu";
-  int steps = 1;
-  CLI::App app("Trains an MLP from given weights on given batches, for bench/torch_parity.py");
-  app.add_option("in", in)->required();
-  app.add_option("out", out)->required();
-  app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"sgd", "adam"}));
-  app.add_option("--mode", mode)->check(CLI::IsMember({"eager", "fused"}));
-  app.add_option("--device", where, "cpu, simt, cuda, cuda:N");
-  app.add_option("--steps", steps)->check(CLI::Range(1, 1000000));
-  CLI11_PARSE(app, argc, argv);
+  std::string optimizer = "sgd", mode = "eager", where = "cpu";
+  int64_t steps = 1;
+  std::vector<std::string> files;
+  cli::Flags flags;
+  flags.choice("optimizer", optimizer, {"sgd", "adam"}, "");
+  flags.choice("mode", mode, {"eager", "fused"}, "");
+  flags.word("device", where, "NAME", "cpu, simt, cuda, cuda:N");
+  flags.integer("steps", steps, 1, 1'000'000, "");
+  if (!bench::read_flags("parity", flags, argc, argv, &files)) return 0;
+  SINTER_CHECK(files.size() == 2, usage,
+      cat("usage: parity IN.safetensors OUT.safetensors: ", files.size(), " files are given"));
 
   const Device device = Device::parse(where);
-  nn::NamedTensors weights = nn::read_safetensors(in).tensors;
+  nn::NamedTensors weights = nn::read_safetensors(files[0]).tensors;
   const Tensor x = nn::find(weights, "x")->to(device), y = nn::find(weights, "y")->to(device);
   std::erase_if(weights, [](const nn::NamedTensor& t) { return t.name == "x" || t.name == "y"; });
   std::vector<int64_t> sizes{x.size(2)};
@@ -62,7 +61,7 @@ int run(int argc, char** argv) {
   capture::Step step(function, {.parameters = nn::parameter_visitor(net)});
   nn::NamedTensors results;
   std::vector<double> losses;
-  for (int s = 0; s < steps; ++s) {
+  for (int64_t s = 0; s < steps; ++s) {
     const Tensors batch{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})),
         contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
     const NoGrad no_grad;
@@ -77,7 +76,7 @@ int run(int argc, char** argv) {
   }
   for (const auto& [name, p] : net.named_parameters()) results.push_back({name, p});
   results.push_back({"loss", Tensor::from(losses, {steps})});
-  nn::write_safetensors(out, results);
+  nn::write_safetensors(files[1], results);
   return 0;
 }
 

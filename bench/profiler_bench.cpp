@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "autograd/autograd.h"
+#include "bench/harness.h"
 #include "core/parallel.h"
 #include "nn/mlp.h"
 #include "nn/optim.h"
@@ -25,23 +26,9 @@
 namespace {
 
 using namespace sinter::profiler;
+using sinter::bench::ns_per_call, sinter::bench::within_budget;
 
 int64_t now() { return SteadyClock().now(); }
-
-// Median ns per call of body(), over batches of `calls`.
-template <class F>
-double ns_per_call(int batches, int calls, F&& body) {
-  std::vector<double> samples;
-  for (int b = 0; b < batches; ++b) {
-    const int64_t t0 = now();
-    for (int i = 0; i < calls; ++i) {
-      body();
-      asm volatile("" ::: "memory");  // keeps the loop, and keeps it a loop
-    }
-    samples.push_back(static_cast<double>(now() - t0) / calls);
-  }
-  return median(samples);
-}
 
 int64_t g_spun = 0;  // what spin() took by its own clock: it stops a little late
 
@@ -50,14 +37,6 @@ void spin(int64_t ns) {
   int64_t t1 = t0;
   while (t1 - t0 < ns) t1 = now();
   g_spun += t1 - t0;
-}
-
-bool verdict(
-    const std::string& what, double value, double limit, const char* unit, bool at_least = false) {
-  const bool ok = at_least ? value >= limit : value <= limit;
-  std::printf("%-44s %8.2f %s  (budget %s%.3g)  %s\n", what.c_str(), value, unit,
-      at_least ? ">= " : "", limit, ok ? "ok" : "MISSED");
-  return ok;
 }
 
 double enabled_cost() {
@@ -201,12 +180,12 @@ int main() {
   const double clock = ns_per_call(200, 1000, [] { now(); });
   std::printf(
       "%-44s %8.2f ns\n%-44s %8.2f ns\n", "empty loop", loop, "one reading of the clock", clock);
-  ok &= verdict(
+  ok &= within_budget(
       "scope, disabled", ns_per_call(200, 10000, [] { Scope scope("bench"); }) - loop, 3, "ns");
-  ok &= verdict("scope, enabled", enabled_cost(), 100, "ns");
+  ok &= within_budget("scope, enabled", enabled_cost(), 100, "ns");
   std::printf("%-44s %8.2f ns\n", "op, enabled: scope + shape + kernel span", op_cost());
-  ok &= verdict("known work, three deep: largest error", spin_error(), 2, "% ");
-  ok &= verdict("two threads recording, over one", two_threads(), 1.6, "x ", true);
-  ok &= verdict("training step at batch 128, profiled", step_cost(), 2, "% ");
+  ok &= within_budget("known work, three deep: largest error", spin_error(), 2, "% ");
+  ok &= within_budget("two threads recording, over one", two_threads(), 1.6, "x ", true);
+  ok &= within_budget("training step at batch 128, profiled", step_cost(), 2, "% ");
   return ok ? 0 : 1;
 }

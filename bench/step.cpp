@@ -8,8 +8,6 @@
 // (an array of them if there are several cases) with median_us.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "autograd/autograd.h"
 #include "bench/harness.h"
 #include "capture/step.h"
@@ -35,7 +33,13 @@ struct Case {
   std::vector<double> times;
   int64_t launches = 0;  // of a step, counted in its captured graph
 
-  void run() { step ? (*step)(inputs) : function(inputs); }
+  void run() {
+    if (step) {
+      (*step)(inputs);
+    } else {
+      function(inputs);
+    }
+  }
 };
 
 Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
@@ -47,37 +51,27 @@ Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
 
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::vector<std::string> modes{"eager"};
-  std::string dtype = "f32", optimizer = "adam", json, rules = "all", products = "onednn",
-              where = "cpu";
-  int threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
-  CLI::App app("Times one training step of an MLP 784-H..-10");
-  app.add_option("--batch", batches, "batch sizes")->delimiter(',')->capture_default_str();
-  app.add_option("--hidden", hidden, "hidden widths")->delimiter(',')->capture_default_str();
-  app.add_option("--dtype", dtype)
-      ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
-      ->capture_default_str();
-  app.add_option("--optimizer", optimizer)
-      ->check(CLI::IsMember({"adam", "sgd"}))
-      ->capture_default_str();
-  app.add_option("--mode", modes, "eager, fused, or both")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"eager", "fused"}))
-      ->capture_default_str();
-  app.add_option("--rules", rules)->capture_default_str();
-  app.add_option("--gemm", products, "who multiplies matrices")
-      ->check(CLI::IsMember({"onednn", "eigen"}))
-      ->capture_default_str();
-  app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("--rounds", rounds)->capture_default_str();
-  app.add_option("--steps", steps, "steps of a round")->capture_default_str();
-  app.add_option("--warmup", warmup)->capture_default_str();
-  app.add_option("--device", where,
-         "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N")
-      ->capture_default_str();
-  app.add_option("--json", json, "file, or - for stdout");
-  CLI11_PARSE(app, argc, argv);
-  set_num_threads(threads);
+  std::string mode = "eager", dtype = "f32", optimizer = "adam", json, rules = "all",
+              products = "onednn", where = "cpu";
+  int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
+  cli::Flags flags;
+  flags.integers("batch", batches, 1, 1'000'000, "batch sizes");
+  flags.integers("hidden", hidden, 1, 1'000'000, "hidden widths");
+  flags.choice("dtype", dtype, {"f32", "tf32", "bf16"}, "");
+  flags.choice("optimizer", optimizer, {"adam", "sgd"}, "");
+  flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");
+  flags.word("rules", rules, "LIST", "fusion rules");
+  flags.choice("gemm", products, {"onednn", "eigen"}, "who multiplies matrices");
+  flags.integer("threads", threads, 1, 1024, "");
+  flags.integer("rounds", rounds, 1, 1'000'000, "");
+  flags.integer("steps", steps, 1, 1'000'000, "of a round");
+  flags.integer("warmup", warmup, 0, 1'000'000, "steps before the first round");
+  flags.word("device", where, "NAME",
+      "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N");
+  flags.word("json", json, "FILE", "or - for stdout");
+  if (!bench::read_flags("step", flags, argc, argv)) return 0;
+  const std::vector<std::string> modes = cli::split("usage: --mode", mode);
+  set_num_threads(static_cast<int>(threads));
   const Device device = Device::parse(where);
   set_allow_tf32(dtype == "tf32");
   set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
@@ -87,8 +81,8 @@ int run(int argc, char** argv) {
   sizes.push_back(10);
   std::vector<Case> cases;
   for (const int64_t batch : batches) {
-    for (const std::string& mode : modes) {
-      Case c{.batch = batch, .mode = mode};
+    for (const std::string& one : modes) {
+      Case c{.batch = batch, .mode = one};
       c.net = std::make_shared<nn::Mlp>(sizes);
       c.net->init_parameters(1);
       if (dtype == "bf16") c.net->enable_bf16();
@@ -115,18 +109,18 @@ int run(int argc, char** argv) {
       c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32).to(device),
           labels.to(device)};
       c.step = std::make_unique<capture::Step>(c.function,
-          capture::StepOptions{.rules = capture::RuleSet(mode == "fused" ? rules : "none"),
+          capture::StepOptions{.rules = capture::RuleSet(one == "fused" ? rules : "none"),
               .parameters = nn::parameter_visitor(*net)});
       for (int i = 0; i < 2; ++i) (*c.step)(c.inputs);
       c.launches = static_cast<int64_t>(c.step->captured()->executor->launches());
-      if (mode == "eager") c.step.reset();
+      if (one == "eager") c.step.reset();
       cases.push_back(std::move(c));
     }
   }
   for (Case& c : cases) {
-    for (int i = 0; i < warmup; ++i) c.run();
+    for (int64_t i = 0; i < warmup; ++i) c.run();
   }
-  bench::time_rounds(cases, rounds, steps, device);
+  bench::time_rounds(cases, static_cast<int>(rounds), static_cast<int>(steps), device);
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (Case& c : cases) {
     const double median = c.times[c.times.size() / 2];

@@ -146,7 +146,7 @@ Graph bind(Graph graph, const FindTensor& find) {
 }
 
 void check_forward(const Graph& graph, const std::string& file) {
-  const char* const hint = "mnist predict --dump-graph F writes one that fits";
+  const char* const hint = "dump() of the graph of a prediction writes one that fits";
   // What it changes: parameters, and with them the optimizer's memory ("exp_avg/0.weight"), which
   // goes without saying.
   std::set<std::string> parameters;

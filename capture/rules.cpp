@@ -71,8 +71,8 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     std::string_view item = text.substr(0, comma);
     const bool remove = item.starts_with('-');
     if (remove) item.remove_prefix(1);
-    SINTER_CHECK(!item.empty(), usage, cat("usage: --rules has an empty item: ", escaped(text_)),
-        "--rules all, --rules none, --rules=-NAME,NAME");
+    SINTER_CHECK(!item.empty(), usage, cat("rules: empty item: ", escaped(text_)),
+        "all, none, or -NAME,NAME");
     if ((first && remove) || item == "all") on_ = names;
     if (item == "none") {
       on_.clear();
@@ -82,7 +82,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
       std::string all;
       for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
       SINTER_CHECK(known, usage,
-          cat("usage: unknown rule: ", escaped(item),
+          cat("rules: unknown rule: ", escaped(item),
               nearest.empty() ? cat("; rules are all, none, ", all)
                               : cat("; nearest is ", nearest)));
       std::erase(on_, item);

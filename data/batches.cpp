@@ -100,8 +100,8 @@ Batches::~Batches() = default;
 
 Batches::Batches(Split split, const BatchOptions& options)
     : split_(std::move(split)), options_(options) {
-  SINTER_CHECK(options.size >= 1, usage,
-      cat("usage: --batch-size out of range: ", options.size, "; at least 1"));
+  SINTER_CHECK(
+      options.size >= 1, usage, cat("batches: size out of range: ", options.size, "; at least 1"));
   SINTER_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, dtype,
       cat("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
   SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");

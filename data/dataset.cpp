@@ -9,6 +9,7 @@
 #include "core/allocator.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/numbers.h"
 #include "data/batches.h"
 #include "data/digits.h"
 #include "data/idx.h"
@@ -21,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSyntheticTrain = 60000, kSyntheticTest = 10000;
-constexpr const char* kWaysOut = "--data DIR, or --data synthetic, or scripts/download_mnist";
+constexpr const char* kWaysOut =
+    "DataOptions.what = DIR, or DataOptions.what = synthetic, or scripts/download_mnist";
 
 struct Stem {
   const char *set, *dims;
@@ -114,7 +116,7 @@ std::vector<std::string> npy_files(const std::string& what) {
   SINTER_CHECK(all_npy && (files.size() == 2 || files.size() == 4), data,
       cat("data: images and labels are wanted: ", escaped(what),
           "; two .npy files with a comma between, or four: those of the test set follow"),
-      "--data images.npy,labels.npy");
+      "DataOptions.what = images.npy,labels.npy");
   return files;
 }
 
@@ -162,7 +164,7 @@ void check_labels(const Split& split, int64_t classes, const std::string& name) 
   throw Error(Error::Kind::data,
       cat("data: label out of range: ", *bad, " at item ", bad - labels, " of ", name,
           "; classes are 0..", classes - 1),
-      cat("--classes ", *std::max_element(labels, end) + 1));
+      cat("DataOptions.classes = ", *std::max_element(labels, end) + 1));
 }
 
 Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
@@ -173,13 +175,6 @@ Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
       {split.labels.data<int32_t>(), static_cast<size_t>(n)});
   check_labels(split, options.classes, "the synthetic digits");
   return split;
-}
-
-std::string grouped(int64_t n) {
-  std::string digits = std::to_string(n);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), 1, ',');
-  return digits;
 }
 
 Dataset load_place(const std::string& what, std::string how, const DataOptions& options) {
@@ -295,11 +290,11 @@ Split read_split(const std::string& images_path, const std::string& labels_path,
 
 Dataset load_dataset(const DataOptions& options) {
   SINTER_CHECK(
-      options.val >= 0, usage, cat("usage: --val out of range: ", options.val, "; at least 0"));
-  SINTER_CHECK(options.limit >= 0, usage,
-      cat("usage: --limit out of range: ", options.limit, "; at least 0"));
+      options.val >= 0, usage, cat("data: val out of range: ", options.val, "; at least 0"));
+  SINTER_CHECK(
+      options.limit >= 0, usage, cat("data: limit out of range: ", options.limit, "; at least 0"));
   SINTER_CHECK(options.classes >= 1, usage,
-      cat("usage: --classes out of range: ", options.classes, "; at least 1"));
+      cat("data: classes out of range: ", options.classes, "; at least 1"));
   std::string what = options.what, how;
   const char* variable = std::getenv("SINTER_DATA");
   if (what.empty() && variable) what = variable;
@@ -307,11 +302,15 @@ Dataset load_dataset(const DataOptions& options) {
   if (by_variable) how = " (SINTER_DATA)";
   if (what.empty()) {
     for (const std::string& place : {std::string("data/mnist"), mnist_cache_folder()}) {
-      if (what.empty() && !place.empty() && holds_any(place))
-        what = place, how = " (found: no --data given)";
+      if (!what.empty() || place.empty() || !holds_any(place)) continue;
+      what = place;
+      how = " (found: none was given)";
     }
   }
-  if (what.empty()) what = "synthetic", how = " (no --data given, none found)";
+  if (what.empty()) {
+    what = "synthetic";
+    how = " (none given, none found)";
+  }
   try {
     return load_place(what, how, options);
   } catch (const Error& error) {

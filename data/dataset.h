@@ -39,7 +39,7 @@ struct Dataset {
   uint32_t crc32 = 0;   // of all images and labels for training, before val and limit are cut; of
                         // some of the synthetic ones
   bool sorted = false;  // by label, the ones for training, in their file
-  std::string description;  // "synthetic digits, built in (no --data given, none found)"
+  std::string description;  // "synthetic digits, built in (none given, none found)"
   // Absolute paths: images and labels of train (and val), then of test; of one pair of NumPy files
   // only those; none for synthetic.
   std::vector<std::string> files;

@@ -1,5 +1,4 @@
-// NumPy files (.npy, format 1.0 to 3.0), raw or gzip: digits and labels as Python saves them, for
-// `--data images.npy,labels.npy`.
+// NumPy files (.npy, format 1.0 to 3.0), raw or gzip: digits and labels as Python saves them.
 //
 // Little-endian and in C order. The header, a Python dict of three keys, is read by a grammar of
 // its own; every check is made before memory is taken for what it promises, and the length must be

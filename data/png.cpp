@@ -133,7 +133,7 @@ GreyImage read_png(const std::string& path) {
   return {static_cast<int>(width), static_cast<int>(height), flatten(decoder.pixels), name};
 #else
   throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name),
-      "give --index N of the test set instead");
+      "an image of the test set needs no reader");
 #endif
 }
 
@@ -195,7 +195,7 @@ DigitImage raw_digit(const GreyImage& image) {
   SINTER_CHECK(image.width == kImageSide && image.height == kImageSide, data,
       cat("png: not ", kImageSide, " x ", kImageSide, ": ", image.name, "; ", image.width, " x ",
           image.height),
-      "leave out --raw to scale and centre it");
+      "prepare_digit scales and centres it");
   DigitImage out;
   std::copy(image.pixels.begin(), image.pixels.end(), out.begin());
   return out;

@@ -2,8 +2,7 @@
 // first check that failed.
 //
 // Used by `mnist data verify` and `mnist doctor`. Files that cannot be read are data errors, as in
-// load_dataset; doubts about files that can be read are in the report. SHA-256 is of the content
-// without gzip, and needs OpenSSL in the build.
+// load_dataset; doubts about files that can be read are in the report.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace sinter {
 struct DataReport {
   struct File {
     std::string path, kind;  // "images 60000 x 28 x 28", "labels 60000"
-    std::string sha;         // published, differs (from MNIST's), not checked
+    std::string crc;         // published, differs (from MNIST's), not checked
   };
   struct Set {
     std::string name;             // train (val with it), test
@@ -40,10 +39,8 @@ struct DataReport {
 // `options` as for load_dataset; val and limit do not count.
 DataReport verify_dataset(DataOptions options);
 
-// "published" where the file's content is MNIST's; `which`: 0..3, train images, train labels, test
-// images, test labels.
-std::string check_sha256(const std::string& path, size_t which);
-// Lower-case hex of the content without gzip; "" without OpenSSL in this build.
-std::string sha256(const std::string& path);
+// "published" where the file's content, without gzip, has the CRC-32 of MNIST's own file, else
+// "differs"; `which`: 0..3, train images, train labels, test images, test labels.
+std::string check_published(const std::string& path, size_t which);
 
 }  // namespace sinter

@@ -173,7 +173,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   SINTER_CHECK(file.metadata.contains(kState), checkpoint,
       cat("checkpoint: weights only: ", out.path,
           "; optimizer state, RNG and data position are missing"),
-      cat("--init ", out.path, " starts a new run from these weights"));
+      "load_state_dict takes the weights alone");
   out.state = parse_state(file.metadata[kState], out.path);
   return out;
 }

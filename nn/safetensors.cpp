@@ -8,7 +8,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -102,12 +101,12 @@ float from_half(uint16_t bits) {
   return sign ? -magnitude : magnitude;
 }
 
-template <class To, class From, class F>
-void convert(const Tensor& to, const std::vector<char>& raw, F&& value) {
+// F16 values as f32: we compute in no half type but bf16.
+void widen_halves(const Tensor& to, const std::vector<char>& raw) {
   for (int64_t i = 0; i < to.numel(); ++i) {
-    From x;
-    std::memcpy(&x, raw.data() + static_cast<size_t>(i) * sizeof x, sizeof x);
-    to.data<To>()[i] = value(x);
+    uint16_t bits;
+    std::memcpy(&bits, raw.data() + static_cast<size_t>(i) * sizeof bits, sizeof bits);
+    to.data<float>()[i] = from_half(bits);
   }
 }
 
@@ -133,8 +132,8 @@ SafetensorsFile read_safetensors(const std::string& path) {
 
   SafetensorsFile out;
   uint32_t crc = 0;
-  std::map<std::string, std::pair<std::string, int>>
-      converted;  // "f16 to f32" -> first name, how many
+  int64_t halves = 0;
+  std::string first_half;
   for (detail::HeaderEntry& e : header.entries) {
     const Tensor t = Tensor::empty(e.shape, e.type->loaded);
     const uint64_t bytes = e.end - e.begin, offset = 8 + length + e.begin;
@@ -145,17 +144,14 @@ SafetensorsFile read_safetensors(const std::string& path) {
       std::vector<char> raw(bytes);
       file.read(raw.data(), bytes, offset);
       crc = crc32(raw.data(), bytes, crc);
-      if (e.type->name == "F16") convert<float, uint16_t>(t, raw, from_half);
-      if (e.type->name == "I16") convert<int32_t, int16_t>(t, raw, [](int16_t x) { return x; });
-      if (e.type->name == "I8") convert<int32_t, int8_t>(t, raw, [](int8_t x) { return x; });
-      auto& [name, count] = converted[cat(e.type->name, " to ", name_of(e.type->loaded))];
-      if (count++ == 0) name = e.name;
+      widen_halves(t, raw);
+      if (halves++ == 0) first_half = e.name;
     }
     out.tensors.push_back({std::move(e.name), t});
   }
-  for (const auto& [types, where] : converted) {
-    out.notes.push_back(cat("converted ", types, ": ", escaped(where.first),
-        where.second > 1 ? cat(" and ", where.second - 1, " more") : ""));
+  if (halves > 0) {
+    out.notes.push_back(cat("converted F16 to f32: ", escaped(first_half),
+        halves > 1 ? cat(" and ", halves - 1, " more") : ""));
   }
   if (const auto found = header.metadata.find(kCrcKey); found != header.metadata.end()) {
     const std::string actual = fmt::format("{:08x}", crc);

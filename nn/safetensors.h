@@ -24,7 +24,7 @@ struct SafetensorsFile {
   bool crc_checked = false;  // the metadata had sinter.crc32 and the data agrees
 };
 
-// The types F64 F32 BF16 I64 I32 U8 as they are; F16 becomes f32, I16 and I8 i32, BOOL u8.
+// The types F64 F32 BF16 I64 I32 U8 as they are; F16 becomes f32, any other is refused.
 SafetensorsFile read_safetensors(const std::string& path);
 
 // Tensors by falling element size, then name; data from a multiple of 64 on. Adds sinter.crc32, of

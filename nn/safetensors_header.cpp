@@ -14,8 +14,7 @@ namespace {
 
 constexpr FileType kTypes[] = {{"F64", 8, DType::f64, true}, {"F32", 4, DType::f32, true},
     {"F16", 2, DType::f32, false}, {"BF16", 2, DType::bf16, true}, {"I64", 8, DType::i64, true},
-    {"I32", 4, DType::i32, true}, {"I16", 2, DType::i32, false}, {"I8", 1, DType::i32, false},
-    {"U8", 1, DType::u8, true}, {"BOOL", 1, DType::u8, true}};
+    {"I32", 4, DType::i32, true}, {"U8", 1, DType::u8, true}};
 
 [[noreturn]] void refuse(
     const std::string& what, const std::string& file, const std::string& facts) {
@@ -62,7 +61,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
       if (!entry().type) {
         refuse("unknown element type", file_,
             cat(here(), " is ", escaped(value.substr(0, 40)),
-                "; known are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL"));
+                "; known are F64 F32 F16 BF16 I64 I32 U8"));
       }
     }
     return true;

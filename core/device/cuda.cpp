@@ -70,7 +70,7 @@ class CudaAllocator final : public CachingAllocator {
         cat("cuda: out of memory asking ", (bytes + (1 << 20) - 1) >> 20, " MiB; ",
             gib(static_cast<double>(total - free)), " of ", gib(static_cast<double>(total)),
             " GiB in use (ours ", gib(static_cast<double>(now.live_bytes)), ")"),
-        "a smaller --batch-size takes less");
+        "a smaller batch takes less");
   }
 
   void* system_allocate(size_t bytes) override {
@@ -124,7 +124,7 @@ void check_card(int device) {
     SINTER_CHECK(driver != 0, device,
         cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
             ")"),
-        "--device cpu or --device simt");
+        "device cpu or device simt");
     throw Error(Error::Kind::device,
         cat("cuda: the driver is too old: it is for CUDA ", version_text(driver),
             ", this build needs ", version_text(CUDART_VERSION), " (cudaGetDeviceCount says ",
@@ -334,14 +334,14 @@ void synchronize() {
   SINTER_CHECK(answer == cudaSuccess, device,
       cat("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"),
           "; launched last: ", s.last_kernel),
-      "--device simt names the access");
+      "device simt names the access");
   volatile uint32_t& flag = *s.fault_host;
   const auto fault = static_cast<Fault>(flag);
   flag = 0;
   SINTER_CHECK(fault == Fault::none, data,
       cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
           " out of range: met by a kernel since the last wait; launched last: ", s.last_kernel),
-      "--device cpu or --device simt names the row");
+      "device cpu or device simt names the row");
 }
 
 void launch(const void* kernel, const LaunchShape& shape, void** arguments) {

@@ -9,7 +9,7 @@ namespace sinter::cuda {
 namespace {
 [[noreturn]] void not_built() {
   throw Error(Error::Kind::not_built, "cuda: not in this build (configure with -DSINTER_CUDA=ON)",
-      "--device cpu or --device simt");
+      "device cpu or device simt");
 }
 }  // namespace
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,6 +11,7 @@
 
 #include "core/atomic_file.h"
 #include "core/parallel.h"
+#include "examples/cli/command_line.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -76,87 +76,6 @@ std::vector<std::string> App::command_names() const {
   return names;
 }
 
-namespace {
-
-// CLI11 only splits the words: conversion, ranges, ranks and suggestions are ours, and it never
-// sees a config file.
-struct Splitter {
-  struct Part {
-    CLI::App* app;
-    std::vector<CLI::Option*> options;  // in the order of the command's flags
-    std::vector<std::string> inputs;
-  };
-  CLI::App root;
-  std::deque<Part> parts;  // in the order of the commands
-  bool help = false, version = false;
-
-  explicit Splitter(std::deque<Command>& commands) {
-    root.set_help_flag();
-    root.allow_extras();
-    root.add_flag("-h,--help", help);
-    root.add_flag("--version", version);
-    for (const Command& command : commands) {
-      Part& part = parts.emplace_back(Part{root.add_subcommand(command.name), {}, {}});
-      part.app->set_help_flag();
-      part.app->allow_extras();
-      for (const Flag& flag : command.flags.all()) {
-        const std::string names =
-            flag.shown() + (flag.other.empty() ? "" : "," + join(flag.other, ","));
-        CLI::Option* option =
-            flag.value.empty() ? part.app->add_flag(names) : part.app->add_option(names);
-        option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-        if (!flag.bare_value.empty()) option->expected(0, 1);
-        part.options.push_back(option);
-      }
-      if (command.inputs) part.app->add_option("inputs", part.inputs);
-    }
-  }
-};
-
-void take_values(
-    Flags& flags, const std::vector<CLI::Option*>& options, const std::string& help_hint) {
-  size_t i = 0;
-  for (Flag& flag : flags.all()) {
-    const std::vector<std::string>& values = options[i++]->results();
-    if (values.empty()) continue;
-    SINTER_CHECK(!flag.once || values.size() == 1, usage,
-        cat("usage: ", flag.shown(), " is a list, given ", values.size(),
-            " times: ", escaped(join(values, " and "))),
-        cat("one list, as in ", flag.shown(), " ", escaped(values.back())));
-    // CLI11 takes the next word as the value, whatever it is; and an optional value left out
-    // arrives as "true" or empty.
-    std::string value = values.back();
-    if (!flag.bare_value.empty() && (value.empty() || value == "true")) value = flag.bare_value;
-    SINTER_CHECK(flag.value.empty() || !value.starts_with("--"), usage,
-        cat("usage: ", flag.shown(), " needs a value: the next word is ", escaped(value)),
-        help_hint);
-    Flags::set(flag, value, Source::command_line);
-  }
-}
-
-// What CLI11 could not place.
-void refuse(
-    const std::vector<std::string>& words, const Command& command, const std::string& help_hint) {
-  if (words.empty()) return;
-  const std::string name = words[0].substr(0, words[0].find('='));
-  SINTER_CHECK(name.starts_with('-'), usage,
-      cat("usage: unexpected word: ", escaped(words[0]), " for ", command.name,
-          "; a flag is wanted"),
-      help_hint);
-  std::vector<std::string> known;
-  for (const Flag& flag : command.flags.all()) {
-    known.push_back(flag.shown());
-    known.insert(known.end(), flag.other.begin(), flag.other.end());
-  }
-  const std::string nearest = nearest_word(name, known);
-  throw Error(Error::Kind::usage,
-      cat("usage: unknown flag: ", escaped(name), " for ", command.name,
-          nearest.empty() ? "" : "; nearest is " + nearest),
-      help_hint);
-}
-
-}  // namespace
-
 std::string build_name() {
 #ifdef NDEBUG
   return fmt::format("sinter {}, compiler {}", kVersion, __VERSION__);
@@ -166,45 +85,30 @@ std::string build_name() {
 }
 
 int App::run(int argc, char** argv) {
-  Splitter splitter(commands_);
-  std::vector<char*> words_given(argv, argv + argc);
-  if (is_one_command())
-    words_given.insert(words_given.begin() + (argc > 0), commands_[0].name.data());
-  try {
-    splitter.root.parse(static_cast<int>(words_given.size()), words_given.data());
-  } catch (const CLI::ParseError& error) {
-    throw Error(Error::Kind::usage, cat("usage: ", escaped(error.what())), cat(name_, " --help"));
+  std::vector<std::string> words = words_of(argc, argv);
+  common_.command = cat(name_, words.empty() ? "" : " ", join(words, " "));
+  if (!is_one_command() && !words.empty()) {
+    if (words[0] == "--help" || words[0] == "-h") {
+      print(help());
+      return 0;
+    }
+    if (words[0] == "--version") {
+      print(version_text_);
+      return 0;
+    }
   }
-  const auto is_parsed = [](const Splitter::Part& part) { return part.app->parsed(); };
-  const auto which = std::find_if(splitter.parts.begin(), splitter.parts.end(), is_parsed);
-  const bool none = which == splitter.parts.end();
-  const std::vector<std::string> words = splitter.root.remaining();
-  if (none && splitter.help) return print(help()), 0;
-  if (none && splitter.version) return print(version_text_), 0;
-  SINTER_CHECK(!none || !words.empty(), usage,
-      cat("usage: no command given; allowed ", join(command_names())),
-      cat(name_, " --help says what each does"));
-  SINTER_CHECK(words.empty() || !words[0].starts_with('-'), usage,
-      cat("usage: flag before the command: ", escaped(words[0])), cat(name_, " COMMAND [flags]"));
-  SINTER_CHECK(words.empty(), usage,
-      cat("usage: unknown command: ", escaped(words[0]), "; ",
-          nearest_or_all(words[0], command_names())),
-      cat(name_, " --help lists the commands"));
-  Command& command = commands_[static_cast<size_t>(which - splitter.parts.begin())];
-  SINTER_CHECK(std::count_if(which, splitter.parts.end(), is_parsed) == 1, usage,
-      cat("usage: two commands given: one at a time, first ", command.name));
-
-  const std::string help_hint = cat(call_of(command), " --help lists the flags");
-  take_values(command.flags, which->options, help_hint);
-  refuse(which->app->remaining(), command, help_hint);
-  common_.command = name_;
-  for (int i = 1; i < argc; ++i) common_.command += cat(" ", argv[i]);
-  if (command.inputs) *command.inputs = which->inputs;
-  if (help_) return print(help(command)), 0;
-  if (version_) return print(version_text_), 0;
+  Command& command = take_command(words);
+  take_words(words, command.flags, command.name, call_of(command), command.inputs);
+  if (help_ || version_) {
+    print(help_ ? help(command) : version_text_);
+    return 0;
+  }
   merge(command);
   if (command.check) command.check();
-  if (print_config_) return print(command.flags.config(command.name)), 0;
+  if (print_config_) {
+    print(command.flags.config(command.name));
+    return 0;
+  }
   Output out({.json = common_.json,
       .quiet = common_.quiet,
       .verbose = common_.verbose,
@@ -216,6 +120,23 @@ int App::run(int argc, char** argv) {
             common_.threads, count_of(available_cores(), "core")));
   }
   return command.run(out);
+}
+
+// The first word, which it takes away, names the command, unless there is only one.
+Command& App::take_command(std::vector<std::string>& words) {
+  if (is_one_command()) return commands_[0];
+  const std::vector<std::string> names = command_names();
+  SINTER_CHECK(!words.empty(), usage, cat("usage: no command given; allowed ", join(names)),
+      cat(name_, " --help says what each does"));
+  const std::string word = words[0];
+  SINTER_CHECK(!word.starts_with('-'), usage,
+      cat("usage: flag before the command: ", escaped(word)), cat(name_, " COMMAND [flags]"));
+  const auto found = std::ranges::find(names, word);
+  SINTER_CHECK(found != names.end(), usage,
+      cat("usage: unknown command: ", escaped(word), "; ", nearest_or_all(word, names)),
+      cat(name_, " --help lists the commands"));
+  words.erase(words.begin());
+  return commands_[static_cast<size_t>(found - names.begin())];
 }
 
 void App::merge(Command& command) {
@@ -231,27 +152,6 @@ void App::merge(Command& command) {
         *command.flags.find(name), value, Source::preset, cat(" in preset ", *command.preset));
 }
 
-namespace {
-
-// `start` and `text` in lines of at most 80 columns, all but the first indented.
-std::string wrapped(std::string start, std::string_view text, size_t indent) {
-  size_t column = start.size() - (start.rfind('\n') + 1);
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(word.size() + 1, text.size()));
-    const bool fresh = column <= indent;
-    if (!fresh && column + 1 + word.size() > 80)
-      start += "\n" + std::string(indent, ' '), column = indent;
-    else if (!fresh)
-      start += ' ', ++column;
-    start += word;
-    column += word.size();
-  }
-  return start + "\n";
-}
-
-}  // namespace
-
 std::string App::help() const {
   std::string out =
       wrapped("", summary_, 0) + fmt::format("\nusage: {} COMMAND [flags]\n\n", name_);
@@ -261,30 +161,10 @@ std::string App::help() const {
 }
 
 std::string App::help(const Command& command) const {
-  std::string out =
-      wrapped("", command.summary, 0) + fmt::format("\nusage: {}{} [flags]\n", call_of(command),
-                                            command.inputs ? " " + command.inputs_name : "");
-  std::vector<std::string> topics;  // the general ones last
-  for (const Flag& flag : command.flags.all()) {
-    if (std::find(topics.begin(), topics.end(), flag.topic) == topics.end())
-      topics.push_back(flag.topic);
-  }
-  std::rotate(topics.begin(), topics.begin() + 1, topics.end());
-  for (const std::string& topic : topics) {
-    out += fmt::format("\n{}\n", topic);
-    for (const Flag& flag : command.flags.all()) {
-      if (flag.topic != topic || flag.hidden) continue;
-      std::string left = "  " + flag.shown();
-      for (const std::string& other : flag.other) left += ", " + other;
-      if (!flag.value.empty())
-        left += flag.bare_value.empty() ? " " + flag.value : "[=" + flag.value + "]";
-      if (left.size() > 27) left += "\n" + std::string(28, ' ');
-      const std::string standard = flag.standard.empty() ? "" : "[" + flag.standard + "]";
-      out += wrapped(fmt::format("{:<28}", left),
-          flag.help + (flag.help.empty() || standard.empty() ? "" : " ") + standard, 28);
-    }
-  }
-  return out;
+  return wrapped("", command.summary, 0) +
+         fmt::format("\nusage: {}{} [flags]\n", call_of(command),
+             command.inputs ? " " + command.inputs_name : "") +
+         flag_lines(command.flags);
 }
 
 }  // namespace sinter::cli

@@ -1,5 +1,5 @@
 // A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu
-// [flags]`. Reads the command line (by CLI11), config file, environment and preset into each
+// [flags]`. Reads the command line, config file, environment and preset into each
 // command's Flags, answers --help, --version and --print-config, runs the command, and turns errors
 // into messages and exit statuses.
 #pragma once
@@ -57,6 +57,7 @@ class App {
 
  private:
   int run(int argc, char** argv);
+  Command& take_command(std::vector<std::string>& words);
   void merge(Command& command);
   std::string help() const;
   std::string help(const Command& command) const;
@@ -73,10 +74,11 @@ class App {
   std::deque<Command> commands_;
 };
 
-// The entries of a config text (TOML as CLI11 reads it) into the flags: global keys on top, the
-// rest under [section]; other sections must be in `sections` and are passed over. They have the
-// rank `source`. `file` is for messages. Throws usage for an unknown key or section, and for a
-// repeated key.
+// The entries of a config text into the flags: global keys on top, the rest under [section]; other
+// sections must be in `sections` and are passed over. They have the rank `source`. `file` is for
+// messages. The text is the part of TOML that Flags::config writes: [section], key = value with the
+// value bare or in quotes (no escapes), # comments. Throws usage for a line of another form, an
+// unknown key or section, and a repeated key.
 void apply_config(const std::string& text, const std::string& file, Flags& flags,
     const std::string& section, const std::vector<std::string>& sections,
     Source source = Source::file);

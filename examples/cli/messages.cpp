@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <new>
 
@@ -10,6 +11,37 @@
 #include "examples/cli/output.h"
 
 namespace sinter::cli {
+namespace {
+
+// The library knows no flags: its hints name fields and functions. Here they become what one types.
+struct FlagWords {
+  std::string_view library, program;
+};
+constexpr FlagWords kFlagWords[] = {
+    {"DataOptions.what = ", "--data "},
+    {"DataOptions.classes = ", "--classes "},
+    {"device cpu", "--device cpu"},
+    {"device simt", "--device simt"},
+    {"device cuda", "--device cuda"},
+    {"a smaller batch takes less", "a smaller --batch-size takes less"},
+    {"load_state_dict takes the weights alone", "--init FILE starts a new run from these weights"},
+    {"all, none, or -NAME,NAME", "--rules all, --rules none, --rules=-NAME,NAME"},
+    {"dump() of the graph of a prediction writes one that fits",
+        "mnist predict --dump-graph F writes one that fits"},
+    {"an image of the test set needs no reader", "give --index N of the test set instead"},
+    {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
+};
+
+}  // namespace
+
+std::string with_flags(std::string hint) {
+  for (const auto& [library, program] : kFlagWords) {
+    for (size_t at = hint.find(library); at != std::string::npos;
+         at = hint.find(library, at + program.size()))
+      hint.replace(at, library.size(), program);
+  }
+  return hint;
+}
 
 // No default: under -Werror=switch a new kind does not compile until it has a status.
 int exit_code(Error::Kind kind) {
@@ -40,7 +72,9 @@ int report_current_exception(std::string_view color, bool stack) {
   try {
     throw;
   } catch (const Error& error) {
-    print(error.what());
+    const std::string text = error.what();
+    const size_t hint = std::min(text.rfind("hint: "), text.size());
+    print(text.substr(0, hint) + with_flags(text.substr(hint)));
     if (stack && error.kind() == Error::Kind::internal)
       say("calls, innermost first:\n" + internal_error_stack());
     return exit_code(error.kind());

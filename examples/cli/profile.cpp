@@ -7,7 +7,7 @@
 #include <iostream>
 #include <map>
 
-#include "capture/calibrate.h"
+#include "measure/calibrate.h"
 #include "profiler/report.h"
 
 namespace sinter::cli {
@@ -248,7 +248,7 @@ std::string guess(const Report& report, Output& out) {
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
   if (device.type == Device::Type::simt) return {};
   bool fresh = false;
-  const profiler::Roofs roofs = capture::calibrated(device, &fresh);
+  const profiler::Roofs roofs = measure::calibrated(device, &fresh);
   if (fresh)
     out.note(
         "roofs", fmt::format("measured once, kept in {}", escaped(profiler::roofs_file(device))));
@@ -262,8 +262,8 @@ std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
 }
 
 void check_roofs(const Report& report, Output& out) {
-  if (const std::string row = capture::faster_than(report);
-      !row.empty() && capture::calibrate_beaten(report))
+  if (const std::string row = measure::faster_than(report);
+      !row.empty() && measure::calibrate_beaten(report))
     out.note("roofs",
         fmt::format(
             "{} ran above its roof: measured again, the better ones are kept for the next run",

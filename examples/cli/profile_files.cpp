@@ -14,7 +14,7 @@ namespace {
 
 // The ledger as the HTML page draws it.
 profiler::Comparison comparison_of(
-    const capture::Ledger& ledger, std::string headline, std::vector<std::string> proof) {
+    const measure::Ledger& ledger, std::string headline, std::vector<std::string> proof) {
   profiler::Comparison out{.headline = std::move(headline), .proof = std::move(proof)};
   const auto name_only = [](std::string text) {  // "linear_act x2" -> "linear_act"
     const size_t times = text.rfind(" x");
@@ -23,7 +23,7 @@ profiler::Comparison comparison_of(
                ? text.substr(0, times)
                : text;
   };
-  for (const capture::LedgerRow& row : ledger.rows) {
+  for (const measure::LedgerRow& row : ledger.rows) {
     const bool timed = !row.eager_us.empty();
     profiler::ComparedRow r{.fused = row.fused,
         .row = name_only(row.fused),

@@ -9,7 +9,13 @@ namespace sinter::cli {
 void add_rules_flag(Flags& flags, std::string& rules) {
   flags
       .word("rules", rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right",
-          [&rules](const std::string& text) { rules = capture::RuleSet(text).text(); })
+          [&rules](const std::string& text) {
+            try {
+              rules = capture::RuleSet(text).text();
+            } catch (const Error& error) {
+              throw Error(error.kind(), cat("usage: --rules: ", error.message()), error.hint());
+            }
+          })
       .once = true;
 }
 

@@ -6,18 +6,6 @@
 
 namespace sinter::cli {
 
-std::string grouped(int64_t n) {
-  std::string text = std::to_string(n);
-  const int first = n < 0 ? 1 : 0;
-  for (int at = static_cast<int>(text.size()) - 3; at > first; at -= 3)
-    text.insert(static_cast<size_t>(at), 1, ',');
-  return text;
-}
-
-std::string count_of(int64_t n, const std::string& thing, const char* plural) {
-  return grouped(n) + " " + thing + (n == 1 ? "" : plural);
-}
-
 std::string seconds(double s) {
   if (s < 1e-4) return fmt::format("{:.0f} us", s * 1e6);
   if (s < 0.1) return fmt::format("{:.1f} ms", s * 1e3);

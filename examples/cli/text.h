@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "core/numbers.h"
+
 namespace sinter::cli {
 
-std::string grouped(int64_t n);  // 55,000
-std::string count_of(
-    int64_t n, const std::string& thing, const char* plural = "s");  // "1 step", "2,150 steps"
+using sinter::grouped, sinter::count_of;
 std::string seconds(double s);        // 12 us, 1.4 ms, 0.60 s, 12.3 s, 3 min 05 s
 std::string rate(double per_second);  // 1.1 M, 420 k, 88
 std::string bytes(int64_t n);         // 0.90 MiB

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
 #include "capture/explain.h"
@@ -30,7 +31,7 @@ struct GegluFlags {
   int64_t batch = 64, seq = 128, dim = 768, hidden = 3072;
   std::string pass = "forward+backward", mode = "both", dtype = "auto", gelu = "tanh";
   cli::FusionFlags fusion;
-  cli::ContestFlags contest{.steps = 0};
+  cli::ContestFlags contest;
   cli::ExportFlags files;
 
   int64_t rows() const { return batch * seq; }
@@ -168,7 +169,7 @@ int run(
   Block eager(flags, common.seed, dtype, device);
   Contender fused(
       flags, common.seed, dtype, device, eager_only ? "none" : flags.fusion.rules, measure);
-  cli::Worst worst;
+  measure::Worst worst;
   if (!eager_only) {
     const nn::NamedTensors want = eager.results(eager(eager.inputs)),
                            got = fused.block.results(fused());
@@ -182,8 +183,7 @@ int run(
       .fused = [&] { fused(); },
       .step = &fused.step,
       .rules = flags.fusion.rules,
-      .dtype = std::string(name_of(dtype)),
-      .explain = flags.fusion.explain};
+      .dtype = std::string(name_of(dtype))};
 
   std::unique_ptr<Contender> listed, replayed;
   if (both && cuda) {
@@ -193,7 +193,10 @@ int run(
     contest.listed = [&] { (*listed)(); };
     contest.eager_replayed = [&] { (*replayed)(); };
     contest.eager_step = &replayed->step;
-    for (int i = 0; i < 3; ++i) contest.listed(), contest.eager_replayed();
+    for (int i = 0; i < 3; ++i) {
+      contest.listed();
+      contest.eager_replayed();
+    }
   }
   SINTER_CHECK(both || (flags.contest.view.expect.empty() && flags.contest.view.fail_on.empty()),
       usage, cat("usage: --expect and --fail-on need --mode both: the mode is ", flags.mode));
@@ -209,7 +212,7 @@ int run(
     cli::print_contest(contest, flags.contest, *outcome,
         fmt::format(
             "parity: {:.0e}{}", worst.relative, worst.name.empty() ? "" : " (" + worst.name + ")"),
-        out);
+        flags.fusion.explain, out);
     cli::write_files(files, *outcome, flags.contest,
         {fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags.dim, flags.hidden, flags.seq,
              flags.gelu, flags.pass),
@@ -225,7 +228,7 @@ int run(
     const cli::ContestFlags& rounds = flags.contest;
     std::vector<double> us;
     for (int64_t round = 0; timed && round < rounds.rounds && !cli::interrupted(); ++round)
-      us.push_back(cli::round_us(
+      us.push_back(measure::round_us(
           eager_only ? contest.eager : contest.fused, device, rounds.warmup, rounds.steps));
     if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
     const capture::Graph& graph = captured.fused.graph;
@@ -242,8 +245,9 @@ int run(
     object["rows"].push_back(row(flags, flags.mode.c_str(), dtype, device, profiler::median(us),
         static_cast<int64_t>(graph.nodes.size())));
   }
-  if (const std::string& file = flags.fusion.dump_graph; !file.empty())
-    both ? cli::write_graphs(file, captured) : cli::write_graph(file, captured.fused.graph);
+  const std::string& file = flags.fusion.dump_graph;
+  if (!file.empty() && both) cli::write_graphs(file, captured);
+  if (!file.empty() && !both) cli::write_graph(file, captured.fused.graph);
   out.json(object);
   if (cli::interrupted())
     return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
@@ -251,7 +255,7 @@ int run(
   SINTER_CHECK(worst.relative <= allowed, check,
       cat("geglu: results differ: ", worst.where, ", max rel ",
           fmt::format("{:.1e}", worst.relative), "; allowed ", allowed));
-  if (outcome) cli::judge("geglu", flags.contest.view, outcome->measured(contest));
+  if (outcome) cli::judge("geglu", flags.contest.view, cli::measured(contest, *outcome));
   return 0;
 }
 
@@ -265,6 +269,7 @@ int main(int argc, char** argv) {
       "geglu: a gated block, forward and backward, eager and fused: what fusing changes where "
       "products take the time.");
   GegluFlags flags;
+  flags.contest.steps = 0;  // what fits the time
   cli::Command& command = app.add("geglu",
       "Runs a gated block (GeGLU) eager and fused, interleaved: what became fewer, how long it "
       "takes, and that the numbers are the same.");

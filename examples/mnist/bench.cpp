@@ -11,13 +11,13 @@
 #include "core/allocator.h"
 #include "core/atomic_file.h"
 #include "core/parallel.h"
-#include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/profile_files.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/trainer.h"
+#include "measure/contest.h"
 #include "profiler/exports.h"
 
 namespace sinter::mnist {
@@ -60,7 +60,7 @@ struct Cell {
   std::string csv;  // a row per mode
 };
 
-Cell measure(const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
+Cell measure_cell(const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
   TrainFlags flags = bench.train;
   flags.model.hidden = {hidden, hidden};
   const char* modes[] = {"eager", "fused"};
@@ -78,7 +78,7 @@ Cell measure(const BenchFlags& bench, Device device, const Batch& batch, int64_t
     peak[fused] = allocator(device).stats().peak_bytes - before;
   }
   const auto round = [&](bool fused, int64_t steps) {
-    return cli::round_us([&] { trainers[fused]->step(batch); }, device, 1, steps);
+    return measure::round_us([&] { trainers[fused]->step(batch); }, device, 1, steps);
   };
   const int64_t steps =
       std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / round(false, 1)), 1, 40);
@@ -226,7 +226,7 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
     const std::string where = fmt::format("batch {} hidden {}", size, hidden);
     Cell cell;
     try {
-      cell = measure(bench, device, batches.next(), hidden);
+      cell = measure_cell(bench, device, batches.next(), hidden);
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::memory) throw;
       no_memory += (no_memory.empty() ? "" : ", ") + where;

@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "capture/calibrate.h"
 #include "core/parallel.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/flags.h"
+#include "measure/calibrate.h"
 
 namespace sinter::mnist {
 
@@ -18,7 +18,7 @@ void add_calibrate(cli::App& app) {
     const cli::CommonFlags& common = app.common();
     const Device device = choose_device(common.device).first;
     if (device == kCpu && common.threads == 0) set_num_threads(available_cores());
-    const profiler::Roofs r = capture::calibrate(device);
+    const profiler::Roofs r = measure::calibrate(device);
     const std::string file = r.loaded ? "" : profiler::roofs_file(device);
     if (!file.empty()) profiler::save_roofs(r, file);
     out.result("on", r.key);

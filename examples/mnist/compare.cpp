@@ -1,7 +1,9 @@
 // mnist compare: the same step eager and fused: are the numbers the same, what became fewer, and
 // how much time does it take. Parity is judged on one step from equal weights; what follows is the
-// contest of examples/cli/contest.h.
+// contest of measure/contest.h.
 #include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
@@ -18,7 +20,7 @@
 namespace sinter::mnist {
 namespace {
 
-using cli::Worst;
+using measure::Worst;
 
 struct CompareFlags {
   TrainFlags train;
@@ -176,16 +178,19 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
       .fused = [&] { trainers.fused.step(batch); },
       .step = trainers.fused.captured_step(),
       .rules = flags.mode.rules,
-      .dtype = flags.model.dtype,
-      .explain = flags.mode.explain};
+      .dtype = flags.model.dtype};
   if (trainers.listed) {
     contest.listed = [&] { trainers.listed->step(batch); };
     contest.eager_replayed = [&] { trainers.replayed->step(batch); };
     contest.eager_step = trainers.replayed->captured_step();
-    for (int i = 0; i < 3; ++i) contest.listed(), contest.eager_replayed();
+    for (int i = 0; i < 3; ++i) {
+      contest.listed();
+      contest.eager_replayed();
+    }
   }
   if (contest.timed())
-    out.note("rounds", fmt::format("{}; as many again under the profiler", contest.rounds(rounds)));
+    out.note(
+        "rounds", fmt::format("{}; as many again under the profiler", rounds.describe(contest)));
   note_emulator(device, out);
   cli::catch_signals();
   const cli::Outcome outcome = cli::run_contest(contest, rounds, out);
@@ -196,7 +201,7 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
       fmt::format("parity: loss {:.0e}, gradients {:.0e}{}, state {:.0e}, weights {:.0e} lr",
           parity.loss.relative, parity.gradients.relative, worst, parity.state.relative,
           parity.in_lr(lr)),
-      out);
+      flags.mode.explain, out);
   cli::write_files(files, outcome, rounds,
       {flags.model.describe() + ", " + flags.optimizer.optimizer, common.command, cli::build_name(),
           std::to_string(common.seed), flags.optimizer.batch},
@@ -213,7 +218,7 @@ int run_compare(const cli::CommonFlags& common, CompareFlags& compare, cli::Outp
   if (cli::interrupted())
     return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
   judge(parity, compare, device, lr);
-  cli::judge("compare", rounds.view, outcome.measured(contest));
+  cli::judge("compare", rounds.view, cli::measured(contest, outcome));
   return 0;
 }
 

@@ -30,8 +30,8 @@ int verify(const DataCommandFlags& flags, cli::Output& out) {
   std::string text = cat("data    ", report.name, "\n");
   nlohmann::ordered_json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
   for (const DataReport::File& file : report.files) {
-    text += fmt::format("file    {}  {}  sha256 {}\n", escaped(file.path), file.kind, file.sha);
-    object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"sha256", file.sha}});
+    text += fmt::format("file    {}  {}  crc32 {}\n", escaped(file.path), file.kind, file.crc);
+    object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"crc32", file.crc}});
   }
   for (const DataReport::Set& set : report.sets) {
     text += fmt::format("{:<7} {} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}\n",

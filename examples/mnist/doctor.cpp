@@ -12,11 +12,11 @@
 #include "core/parallel.h"
 #include "data/libraries.h"
 #include "data/verify.h"
-#include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/trainer.h"
+#include "measure/contest.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
 #include "ops/ops.h"
@@ -45,7 +45,8 @@ class Doctor {
     } catch (const Error& error) {
       line("FAIL", what, error.message());
       if (first_.empty())
-        first_ = cat(what, ": ", error.hint().empty() ? error.message() : error.hint());
+        first_ =
+            cat(what, ": ", error.hint().empty() ? error.message() : cli::with_flags(error.hint()));
       return false;
     }
   }
@@ -152,9 +153,9 @@ void look_at_data(Doctor& doctor) {
     const Dataset data = load_dataset({.val = 0});
     std::vector<std::string> sums;
     for (size_t i = 0; i < data.files.size(); ++i)
-      sums.push_back(data.files.size() == 4 ? check_sha256(data.files[i], i) : "not checked");
+      sums.push_back(data.files.size() == 4 ? check_published(data.files[i], i) : "not checked");
     return cat(data.description, data.files.empty() ? "; scripts/download_mnist fetches MNIST"
-                                                    : "; sha256 " + cli::join(sums));
+                                                    : "; crc32 " + cli::join(sums));
   });
 }
 
@@ -179,7 +180,7 @@ void look_at_terminal(Doctor& doctor) {
 
 // Largest difference, over the largest value of `b`.
 double difference(const Tensor& a, const Tensor& b) {
-  cli::Worst worst;
+  measure::Worst worst;
   worst.see("", a, b);
   return worst.relative;
 }
@@ -203,8 +204,11 @@ std::string self_test(Device device, cli::CommonFlags& common) {
 
   Trainer eager(eager_flags, model, kSteps),
       fused(fused_flags, make_model(fused_flags.model, 1, device), kSteps);
-  for (int i = 0; i < 2; ++i)
-    eager.step(batch), fused.step(batch);  // recorded as they run eagerly: the weights stay equal
+  // The first two steps are recorded as they run eagerly: the weights stay equal.
+  for (int i = 0; i < 2; ++i) {
+    eager.step(batch);
+    fused.step(batch);
+  }
   const double step = difference(fused.step(batch), eager.step(batch));
   SINTER_CHECK(step <= kAllowed, check,
       fmt::format("{}: the losses of a fused step differ by {:.1e}, allowed {:.0e}", device.str(),

@@ -8,7 +8,6 @@
 
 #include "autograd/autograd.h"
 #include "capture/explain.h"
-#include "capture/ledger.h"
 #include "capture/measure.h"
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
@@ -25,6 +24,7 @@
 #include "examples/mnist/run_folder.h"
 #include "examples/mnist/run_log.h"
 #include "examples/mnist/trainer.h"
+#include "measure/ledger.h"
 #include "nn/state_dict.h"
 #include "profiler/exports.h"
 #include "profiler/session.h"
@@ -555,7 +555,7 @@ void Run::report_profile() {
   if (!report_) return;
   const capture::Captured* captured =
       trainer_->captured_step() ? trainer_->captured_step()->captured() : nullptr;
-  if (captured && report_->replayed) report_->nodes = capture::describe_nodes(*captured);
+  if (captured && report_->replayed) report_->nodes = measure::describe_nodes(*captured);
   cli::check_roofs(*report_, out_);
   const profiler::Exports files{
       folder_->file("profile"), profiler::parse_formats(flags_.mode.profile, "usage: --profile")};

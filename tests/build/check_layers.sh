@@ -9,20 +9,21 @@ set -euo pipefail
 cd "$1"
 
 find . -type f -regextype posix-extended \
-  -regex '\./(core|profiler|ops|autograd|capture|nn|data|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
+  -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
 BEGIN {
   allowed["core"] = "core"
   allowed["profiler"] = allowed["core"] " profiler"
   allowed["ops"] = allowed["profiler"] " ops"
   allowed["autograd"] = allowed["ops"] " autograd"
   allowed["capture"] = allowed["autograd"] " capture"
-  allowed["nn"] = allowed["capture"] " nn"
+  allowed["measure"] = allowed["capture"] " measure"
+  allowed["nn"] = allowed["measure"] " nn"
   allowed["data"] = allowed["nn"] " data"
   allowed["examples"] = allowed["data"] " examples"
-  allowed["bench"] = allowed["data"] " bench"
+  allowed["bench"] = allowed["examples"] " bench"
   allowed["tests"] = allowed["data"] " examples bench tests"
   toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
-  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|benchmark|cupti)"
+  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|cupti)"
 }
 function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, rule; bad = 1 }
 FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }

@@ -121,7 +121,7 @@ TEST(Batches, ReadsSlices) {
 
 TEST(Batches, BadOptions) {
   test::expect_error(
-      Error::Kind::usage, {"--batch-size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
+      Error::Kind::usage, {"batches: size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
   test::expect_error(Error::Kind::data, {"empty", "0 images"}, [] { Batches(numbered(0)); });
   test::expect_error(Error::Kind::dtype, {"i32", "f32, bf16"},
       [] { Batches(numbered(3), {.dtype = DType::i32}); });

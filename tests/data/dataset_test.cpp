@@ -58,9 +58,9 @@ TEST_F(DatasetTest, ValAndLimit) {
   EXPECT_EQ(limited.sizes(), "train 2  val 2  test 2  28x28");
   EXPECT_EQ(limited.val.labels.to_vector<int>(),
       (std::vector<int>{7, 8}));  // still the last of all of train
-  expect_error(Error::Kind::usage, {"--val", "-1"}, [&] { load({.val = -1}); });
-  expect_error(Error::Kind::usage, {"--limit", "-5"}, [&] { load({.limit = -5}); });
-  expect_error(Error::Kind::usage, {"--classes", "0"}, [&] { load({.classes = 0}); });
+  expect_error(Error::Kind::usage, {"val out of range", "-1"}, [&] { load({.val = -1}); });
+  expect_error(Error::Kind::usage, {"limit out of range", "-5"}, [&] { load({.limit = -5}); });
+  expect_error(Error::Kind::usage, {"classes", "0"}, [&] { load({.classes = 0}); });
 }
 
 TEST_F(DatasetTest, GzipGivesTheSameTensors) {
@@ -105,7 +105,7 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
 
   for (const std::string& bad :
       {images, images + ",", images + "," + idx_labels, images + "," + classes + "," + images})
-    expect_error(kData, {bad, "two .npy files", "--data images.npy,labels.npy"},
+    expect_error(kData, {bad, "two .npy files", "DataOptions.what = images.npy,labels.npy"},
         [&] { load_dataset({.what = bad}); });
   dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(59,)"), Bytes(59)));
   expect_error(kData, {"counts differ", "60 images in " + images, "59 labels in " + classes},
@@ -163,7 +163,7 @@ TEST_F(DatasetTest, KnowsItsPlaceAndItsFingerprint) {
 
 TEST_F(DatasetTest, NothingFound) {
   expect_bad({"no MNIST files", dir_.path(), "train-images-idx3-ubyte", "train-images.idx3-ubyte",
-      ".gz", "empty", "--data synthetic", "download_mnist"});
+      ".gz", "empty", "DataOptions.what = synthetic", "download_mnist"});
   dir_.write("notes.txt", {});
   dir_.write("p\x1b", {});
   dir_.write("q", {});
@@ -185,7 +185,7 @@ TEST_F(DatasetTest, FilesThatDoNotFit) {
   labels[8 + 33] = 47;
   dir_.write("train-labels.idx1-ubyte", labels);
   expect_bad({"label out of range", "47 at item 33", dir_.file("train-labels.idx1-ubyte"), "0..9",
-      "--classes 48"});
+      "DataOptions.classes = 48"});
   EXPECT_EQ(load({.classes = 48}).train.size(), 55);
   dir_.write("train-images-idx3-ubyte", test::idx({60, 28, 14}, Bytes(60 * 28 * 14)));
   expect_bad({"another size", "28 x 14", "28 x 28"});
@@ -202,7 +202,7 @@ TEST_F(DatasetTest, Synthetic) {
   draw_digit(1, kFirstTestDigit, image);
   EXPECT_EQ(slice(data.test, 0, 1).images.to_vector<uint8_t>(), image);
   EXPECT_EQ(load_dataset({.what = "synthetic", .val = 0, .limit = 1}).val.size(), 0);
-  expect_error(kData, {"label out of range", "classes are 0..4", "--classes"},
+  expect_error(kData, {"label out of range", "classes are 0..4", "DataOptions.classes = "},
       [] { load_dataset({.what = "synthetic", .limit = 100, .classes = 5}); });
 }
 

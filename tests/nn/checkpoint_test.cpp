@@ -111,7 +111,7 @@ TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {
   write_safetensors(dir.file("weights"), model.state_dict());
   expect_error(checkpoint,
       {"weights only: " + dir.file("weights"), "optimizer state, RNG and data position are missing",
-          "--init "},
+          "load_state_dict"},
       [&] { read_checkpoint(dir.file("weights")); });
 }
 

@@ -1,9 +1,9 @@
 // The ledger's text: which rows have a ratio. The times are made up.
-#include "capture/ledger.h"
+#include "measure/ledger.h"
 
 #include <gtest/gtest.h>
 
-namespace sinter::capture {
+namespace sinter::measure {
 namespace {
 
 LedgerRow row(const char* name, std::vector<double> eager_us, std::vector<double> fused_us,
@@ -42,4 +42,4 @@ TEST(Ledger, OnlyShownDifferencesHaveANumber) {
 }
 
 }  // namespace
-}  // namespace sinter::capture
+}  // namespace sinter::measure

@@ -10,7 +10,7 @@
 #include "profiler/report.h"
 #include "profiler/stats.h"
 
-namespace sinter::capture {
+namespace sinter::measure {
 
 // Self time in us (on a device its device time) of every launch of a step, in the order of the
 // graph: the median over the steps of one profiled round. Empty if a step does not have `nodes`
@@ -35,16 +35,16 @@ struct Ledger {
 
 // rounds: per pair, the launch times of the eager and of the fused step (launch_times_us); empty:
 // no times.
-Ledger make_ledger(const Captured& captured,
+Ledger make_ledger(const capture::Captured& captured,
     const std::vector<std::pair<std::vector<double>, std::vector<double>>>& rounds);
 
 // The nodes of the fused graph, for reports of its replays.
-std::vector<profiler::GraphNode> describe_nodes(const Captured& captured);
+std::vector<profiler::GraphNode> describe_nodes(const capture::Captured& captured);
 // What each rule saved in this capture, the largest saving first: advice for reports of the eager
 // step.
-std::vector<profiler::Candidate> candidates(const Captured& captured);
+std::vector<profiler::Candidate> candidates(const capture::Captured& captured);
 // Distinct bytes that a run of the graph touches: its external buffers and inputs, and `local` of
 // its own.
-int64_t touched_bytes(const Graph& graph, int64_t local);
+int64_t touched_bytes(const capture::Graph& graph, int64_t local);
 
-}  // namespace sinter::capture
+}  // namespace sinter::measure

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "capture/calibrate.h"
-#include "capture/ledger.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
+#include "measure/calibrate.h"
+#include "measure/ledger.h"
 #include "profiler/session.h"
 #include "profiler/trace.h"
 #include "tests/capture/step_util.h"
@@ -22,8 +22,10 @@
 #include "tests/profiler/trace_check.h"
 #include "tests/test_util.h"
 
-namespace sinter::capture {
+namespace sinter::measure {
 namespace {
+
+using namespace capture;
 
 using test::kCuda;
 
@@ -307,4 +309,4 @@ TEST_F(ProfileGpu, ASleepOfTheHostIsIdleOfTheHost) {
 }
 
 }  // namespace
-}  // namespace sinter::capture
+}  // namespace sinter::measure

@@ -1,4 +1,4 @@
-#include "capture/calibrate.h"
+#include "measure/calibrate.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 #include "profiler/stats.h"
 #include "profiler/thresholds.h"
 
-namespace sinter::capture {
+namespace sinter::measure {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -123,7 +123,7 @@ void measure_node(Device device, Roofs& roofs) {
     for (int i = 0; i < kNodes; ++i) x = scale(x, 1.0);
     return Tensors{x};
   };
-  Step step(chain, {.rules = RuleSet("none")});
+  capture::Step step(chain, {.rules = capture::RuleSet("none")});
   const Tensors in{Tensor::zeros({32}, DType::f32).to(device)};
   for (int i = 0; i < 3; ++i) step(in);
   roofs.floor_ns = best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
@@ -145,8 +145,14 @@ double event_ns() {
   std::string why;
   const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(kLaunches, why);
   const auto begin = Clock::now();
-  for (int i = 0; i < kLaunches; ++i)
-    timer->has_records() ? (timer->submitting(1), timer->submitted()) : void(timer->mark());
+  for (int i = 0; i < kLaunches; ++i) {
+    if (timer->has_records()) {
+      timer->submitting(1);
+      timer->submitted();
+    } else {
+      timer->mark();
+    }
+  }
   const double ns =
       std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kLaunches;
   timer->wait();
@@ -211,7 +217,10 @@ Roofs calibrate_once(Device device) {
   constexpr int64_t kLeastCopied = kMostCopied / 8;
   roofs.dram_gbs = copy_gbs(device, std::clamp(4 * roofs.cache_bytes, kLeastCopied, kMostCopied));
   roofs.op_ns = op_ns(device);
-  if (!cpu) measure_node(device, roofs), roofs.event_ns = event_ns();
+  if (!cpu) {
+    measure_node(device, roofs);
+    roofs.event_ns = event_ns();
+  }
   roofs.scope_ns = scope_ns();
   const auto [own, all] = cpu_seconds();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -226,7 +235,7 @@ Roofs calibrate_once(Device device) {
 
 Roofs calibrate(Device device) {
   SINTER_CHECK(device.type != Device::Type::simt, usage,
-      "calibrate: simt emulates threads: its times mean nothing", "--device cpu or cuda");
+      "calibrate: simt emulates threads: its times mean nothing", "device cpu, or device cuda");
   Roofs best = calibrate_once(device);
   for (int attempt = 1; attempt < kMostAttempts && best.loaded; ++attempt) {
     Roofs next = calibrate_once(device);
@@ -278,4 +287,4 @@ Roofs calibrated(Device device, bool* fresh) {
   return roofs;
 }
 
-}  // namespace sinter::capture
+}  // namespace sinter::measure

@@ -1,4 +1,4 @@
-#include "capture/ledger.h"
+#include "measure/ledger.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,10 @@
 #include <cmath>
 #include <map>
 
-namespace sinter::capture {
+namespace sinter::measure {
 namespace {
+
+using capture::Buffer, capture::Captured, capture::Graph, capture::Group, capture::Node;
 
 std::string op_name(const Node& node) {
   const bool told =
@@ -24,11 +26,17 @@ std::string counted(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const auto it =
         std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == name; });
-    it == counts.end() ? void(counts.emplace_back(name, 1)) : void(++it->second);
+    if (it == counts.end()) {
+      counts.emplace_back(name, 1);
+    } else {
+      ++it->second;
+    }
   }
   int kinds = 0, backwards = 0;
   for (const auto& [name, n] : counts) {
-    if (name.ends_with("_backward")) ++kinds, backwards += n;
+    if (!name.ends_with("_backward")) continue;
+    ++kinds;
+    backwards += n;
   }
   if (kinds > 1) {
     std::erase_if(counts, [](const auto& c) { return c.first.ends_with("_backward"); });
@@ -182,7 +190,9 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
       it = out.insert(
           out.end(), {.rule = group.rule, .ops = made_of(names), .rows = {}, .times = 0});
     it->rows.insert(it->rows.end(), names.begin(), names.end());
-    ++it->times, it->launches_saved += group.launches_saved, it->bytes_saved += group.bytes_saved;
+    ++it->times;
+    it->launches_saved += group.launches_saved;
+    it->bytes_saved += group.bytes_saved;
   }
   std::stable_sort(out.begin(), out.end(),
       [](const auto& a, const auto& b) { return a.launches_saved > b.launches_saved; });
@@ -257,4 +267,4 @@ std::string Ledger::table() const {
   return out;
 }
 
-}  // namespace sinter::capture
+}  // namespace sinter::measure

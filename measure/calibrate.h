@@ -6,7 +6,7 @@
 #include "core/device/device.h"
 #include "profiler/report.h"
 
-namespace sinter::capture {
+namespace sinter::measure {
 
 // Best rates over a few runs of each kind, now; beside other programs up to three times, the least
 // disturbed counts. REQUIRES: this thread's tape is not needed any more. Error (usage): simt, whose
@@ -31,4 +31,4 @@ double busy_seconds(const std::string& proc_stat);
 // Do others take cores that this many threads need?
 bool is_loaded(double others_cores, int threads, int cores);
 
-}  // namespace sinter::capture
+}  // namespace sinter::measure

@@ -1,0 +1,17 @@
+#include "core/numbers.h"
+
+namespace sinter {
+
+std::string grouped(int64_t n) {
+  std::string text = std::to_string(n);
+  const int first_digit = n < 0 ? 1 : 0;
+  for (int at = static_cast<int>(text.size()) - 3; at > first_digit; at -= 3)
+    text.insert(static_cast<size_t>(at), 1, ',');
+  return text;
+}
+
+std::string count_of(int64_t n, const std::string& thing, const char* plural) {
+  return grouped(n) + " " + thing + (n == 1 ? "" : plural);
+}
+
+}  // namespace sinter

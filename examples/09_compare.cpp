@@ -1,0 +1,55 @@
+// 09: comparing. The training step of 06 against itself: op by op, and captured. Which launches
+// became fewer, which bytes are no longer moved, and how much time that is worth on this machine.
+//
+// A time alone says little: another program, or the clock of the processor, moves it by more than
+// most changes do. So the two run in turns, and the factor comes with the interval that it lies in.
+#include <cstdio>
+
+#include "autograd/autograd.h"
+#include "measure/contest.h"
+#include "nn/mlp.h"
+#include "nn/optim.h"
+
+using namespace sinter;
+
+struct Training {
+  nn::Mlp model{{784, 256, 128, 10}};
+  nn::Adam optimizer{model.named_parameters()};
+
+  Tensors operator()(const Tensors& in) {
+    optimizer.zero_grad();
+    const Tensor losses = cross_entropy(model(in[0]), in[1]);
+    backward(losses);
+    optimizer.step(losses);
+    return {losses};
+  }
+};
+
+int main() {
+  const Tensors batch{
+      cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32), sample_labels(128, 10, 2)};
+
+  // ---- 1. Two trainings from the same weights. One is captured; see 06.
+  Training eager, fused;
+  capture::Step step([&](const Tensors& in) { return fused(in); },
+      {.parameters = nn::parameter_visitor(fused.model)});
+
+  // ---- 2. Are the numbers the same? After three steps, the first replay among them:
+  measure::Worst worst;
+  for (int i = 0; i < 3; ++i) worst.see("losses", step(batch)[0], eager(batch)[0]);
+  std::printf("losses of three steps agree to 1e-5: %s\n", worst.relative < 1e-5 ? "yes" : "no");
+
+  // ---- 3. Seven pairs of rounds, five steps each, A B B A. Then the table: a row for each fused
+  // op, mapped to the ops that it stands for; FLOPs stay, launches and kB go.
+  const measure::Contest contest{
+      .eager = [&] { eager(batch); }, .fused = [&] { step(batch); }, .step = &step};
+  const measure::Outcome outcome =
+      measure::compare(contest, {.steps = 5, .warmup = 1, .rounds = 7});
+  std::printf("\n%s\nstep %s\n", outcome.ledger.table().c_str(), outcome.headline.c_str());
+
+  // ---- 4. Times are this machine's, today's; counts are not. measure::report() says more, such as
+  // what the saving should have been.
+  std::printf("launches: %d -> %d, and the profiled rounds had as many: %s\n",
+      outcome.ledger.total.eager_launches, outcome.ledger.total.fused_launches,
+      outcome.complete ? "yes" : "no");
+}

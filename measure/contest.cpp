@@ -1,0 +1,260 @@
+#include "measure/contest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "capture/explain.h"
+#include "capture/measure.h"
+#include "core/device/memory.h"
+#include "core/device/timing.h"
+#include "core/numbers.h"
+#include "core/parallel.h"
+#include "measure/proof.h"
+#include "profiler/session.h"
+
+namespace sinter::measure {
+namespace {
+
+// One of the two that are profiled.
+struct Contestant {
+  const char* mode;
+  const std::function<void()>& step;
+  const capture::Step* captured;  // null: runs op by op
+  const capture::Graph& graph;
+};
+
+const char* shown_device(Device device) {
+  if (device.type == Device::Type::cuda) return "CUDA";
+  return device == kCpu ? "CPU" : "simt";
+}
+
+profiler::Report profiled_round(
+    const Contest& contest, const Contestant& who, const ContestOptions& options) {
+  const bool replayed =
+      who.captured && who.captured->captured()->executor->calls() < who.graph.nodes.size();
+  const int64_t arena = who.captured ? who.captured->captured()->executor->plan().bytes : 0;
+  const bool timed = contest.timed();
+  profiler::Session session({.schedule = {.wait = 0,
+                                 .warmup = timed ? static_cast<int>(options.warmup) : 0,
+                                 .active = timed ? static_cast<int>(options.steps) : 1},
+      .title = fmt::format("{} {}", shown_device(contest.device), who.mode),
+      .threads = num_threads(),
+      .device = contest.device,
+      .mode = who.mode,
+      .rules = std::string_view(who.mode) == "fused" ? contest.rules : "",
+      .dtype = contest.dtype,
+      .replayed = replayed,
+      .roofs = options.roofs,
+      .resident_bytes = touched_bytes(who.graph, arena)});
+  while (!session.done()) {
+    who.step();
+    session.step();
+  }
+  profiler::Report report = session.finish();
+  if (replayed) report.nodes = describe_nodes(*who.captured->captured());
+  return report;
+}
+
+void append_round(profiler::Report& all, profiler::Report round) {
+  if (all.steps.empty()) {
+    all = std::move(round);
+  } else {
+    all.append(std::move(round));
+  }
+}
+
+bool is_stopped(const ContestOptions& options) { return options.stopped && options.stopped(); }
+
+// The pairs that give the factor, A B B A, with nothing recorded.
+void run_clean_rounds(const Contest& contest, const ContestOptions& options, Outcome& o) {
+  for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
+    std::vector<std::pair<std::vector<double>*, const std::function<void()>*>> order = {
+        {&o.eager_us, &contest.eager}, {&o.fused_us, &contest.fused}};
+    if (contest.listed) order.insert(order.begin() + 1, {&o.listed_us, &contest.listed});
+    if (round % 2 == 1) std::reverse(order.begin(), order.end());
+    for (const auto& [times, step] : order)
+      times->push_back(round_us(*step, contest.device, options.warmup, options.steps));
+  }
+}
+
+// As many profiled pairs. Returns per pair the times of every launch of either step, for the
+// ledger; nothing where they are bounds only, or a step had other launches than its graph.
+std::vector<std::pair<std::vector<double>, std::vector<double>>> run_profiled_rounds(
+    const Contest& contest, const ContestOptions& options, Outcome& o) {
+  const capture::Captured& captured = contest.captured();
+  // Events are bounds only: without the device's own records the eager kernels are timed in a
+  // replay of the unfused graph.
+  const bool cuda = contest.device.type == Device::Type::cuda;
+  const bool replay_eager = cuda && contest.eager_replayed && !cuda::has_records();
+  const Contestant eager{"eager", replay_eager ? contest.eager_replayed : contest.eager,
+      replay_eager ? contest.eager_step : nullptr, captured.recorded},
+      fused{"fused", contest.fused, contest.step, captured.fused.graph};
+  std::vector<std::pair<std::vector<double>, std::vector<double>>> pairs;
+  bool timed = contest.timed();
+  const int64_t rounds = timed ? static_cast<int64_t>(o.eager_us.size()) : 1;
+  for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
+    std::pair<std::vector<double>, std::vector<double>> times;
+    for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
+      const Contestant& who = is_fused ? fused : eager;
+      profiler::Report report = profiled_round(contest, who, options);
+      (is_fused ? times.second : times.first) = launch_times_us(report, who.graph.nodes.size());
+      timed = timed && report.source != profiler::Source::event &&
+              report.source != profiler::Source::none;
+      append_round(is_fused ? o.fused : o.eager, std::move(report));
+    }
+    o.complete = o.complete && !times.first.empty() && !times.second.empty() &&
+                 o.fused.launches_per_step() == static_cast<double>(captured.executor->launches());
+    if (o.complete && timed) pairs.push_back(std::move(times));
+  }
+  return pairs;
+}
+
+std::string headline(const Contest& contest, const Outcome& o) {
+  if (!contest.timed()) return "- -> -, not timed on simt";
+  std::string listed;
+  if (!o.listed_us.empty())
+    listed = fmt::format("{:.1f} (fused, launched one by one) -> ", profiler::median(o.listed_us));
+  return fmt::format("{:.1f} -> {}{:.1f} us{}{}", profiler::median(o.eager_us), listed,
+      profiler::median(o.fused_us), o.ratio.is_shown() ? " = " : ", ",
+      profiler::factor_text(o.ratio, o.eager_us.size()));
+}
+
+std::string flops_line(const Ledger& ledger, const std::string& parity) {
+  const auto mflop = [](int64_t flops) {
+    return fmt::format("{:.3f}", static_cast<double>(flops) * 1e-6);
+  };
+  const std::string eager = mflop(ledger.total.eager_flops),
+                    fused = mflop(ledger.total.fused_flops);
+  const std::string work = eager == fused ? fmt::format("same: {} MFLOP", eager)
+                                          : fmt::format("MFLOP {} -> {}", eager, fused);
+  return work + (parity.empty() ? "" : "   " + parity) + "\n";
+}
+
+std::string capture_line(const Contest& contest, const Outcome& o) {
+  const double capture_ms = contest.step->stats().capture_ms;
+  const double saved_us = profiler::median(o.eager_us) - profiler::median(o.fused_us);
+  std::string pays_back;
+  if (o.ratio.is_shown() && saved_us > 0)
+    pays_back = ", pays back after " +
+                count_of(std::llround(std::ceil(capture_ms * 1e3 / saved_us)), "replay");
+  return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} kB\n", capture_ms,
+      pays_back, static_cast<double>(contest.captured().executor->plan().bytes) * 1e-3);
+}
+
+// What was not fused, and how sure that is.
+std::string groups_lines(const capture::Rewriter& fused, const ReportText& text) {
+  std::string out;
+  const auto kept = std::count_if(fused.groups.begin(), fused.groups.end(),
+      [](const capture::Group& g) { return g.kept_unfused; });
+  if (kept > 0 || !fused.misses.empty()) {
+    out += fmt::format("not fused: {}, {} not faster here{}\n",
+        count_of(static_cast<int64_t>(fused.misses.size()), "near miss", "es"),
+        count_of(kept, "group"),
+        text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
+  }
+  if (const int64_t open = capture::not_judged(fused); open > 0)
+    out += fmt::format(
+        "measure: the machine is too busy to judge {}: fused\n", count_of(open, "group"));
+  return out;
+}
+
+}  // namespace
+
+std::string ContestOptions::describe(const Contest& contest) const {
+  if (!contest.timed()) return "one step of each";
+  return fmt::format(
+      "{} of rounds x {}, {} warm-up", count_of(rounds, "pair"), count_of(steps, "step"), warmup);
+}
+
+Outcome compare(const Contest& contest, const ContestOptions& options) {
+  for (int i = 0; i < 2 && !contest.step->captured(); ++i) contest.fused();
+  const capture::Captured& captured = contest.captured();
+  Outcome o;
+  if (contest.timed()) run_clean_rounds(contest, options, o);
+  const auto times = run_profiled_rounds(contest, options, o);
+  SINTER_CHECK(!o.fused.steps.empty(), interrupted,
+      "compare: interrupted before the first pair of rounds was over");
+  o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();
+  o.eager.clean_us = o.eager_us;
+  o.fused.clean_us = o.fused_us;
+  o.eager.candidates = candidates(captured);
+  o.ledger = make_ledger(captured, times);
+  if (contest.device != kCpu) {
+    o.ledger.times = "Self CUDA us";
+    o.ledger.total.eager = fmt::format(
+        "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
+  }
+  if (contest.timed()) o.ratio = profiler::paired_ratio(o.eager_us, o.fused_us);
+  o.headline = headline(contest, o);
+  o.proof = proof_lines(contest, o);
+  return o;
+}
+
+std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {
+  const capture::Captured& captured = contest.captured();
+  std::string out = "\n" + o.ledger.table() + "\n";
+  out += fmt::format("step {}   launches: claimed {}, counted {:.0f}{}\n", o.headline,
+      captured.executor->launches(), o.fused.launches_per_step(),
+      o.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some");
+  if (contest.device == kCpu) {
+    out += fmt::format(
+        "profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
+        o.eager.distortion(), o.fused.distortion());
+  }
+  const std::string eager_busy = o.eager.busy(), fused_busy = o.fused.busy();
+  if (!eager_busy.empty()) out += fmt::format("eager: {}\n", eager_busy);
+  if (!fused_busy.empty() && fused_busy != eager_busy)
+    out += fmt::format("fused: {}\n", fused_busy);
+  for (const std::string& line : o.proof) out += line + "\n";
+  out += capture_line(contest, o) + flops_line(o.ledger, text.parity) +
+         groups_lines(captured.fused, text);
+  if (text.explain) {
+    out += "\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(),
+                      o.eager.ceiling());
+  }
+  return out;
+}
+
+double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
+  using Clock = std::chrono::steady_clock;
+  for (int64_t i = 0; i < warmup; ++i) step();
+  synchronize(device);
+  std::vector<double> times;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto begin = Clock::now();
+    step();
+    synchronize(device);
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  return profiler::median(times);
+}
+
+void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eager) {
+  const std::vector<double> a = fused.to_vector<double>(), b = eager.to_vector<double>();
+  double scale = 0, difference = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    if (!(d <= difference)) {  // a NaN is the largest of all
+      difference = std::isnan(d) ? INFINITY : d;
+      at = i;
+    }
+    scale = std::max(scale, std::abs(b[i]));
+  }
+  const double r = difference == 0 ? 0 : difference / std::max(scale, 1e-30);
+  absolute = std::max(absolute, difference);
+  if (r <= relative) return;
+  relative = r;
+  name = seen;
+  where.clear();
+  for (int d = eager.rank() - 1; d >= 0; --d) {
+    where = cat(static_cast<int64_t>(at) % eager.size(d), where.empty() ? "" : ", ", where);
+    at /= static_cast<size_t>(eager.size(d));
+  }
+  where = cat(name, " at [", where, "]");
+}
+
+}  // namespace sinter::measure

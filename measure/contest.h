@@ -1,0 +1,85 @@
+// A contest: one step, eager and fused, against each other, and a table of what changed.
+//
+//   measure::Contest contest{.eager = [&] { train_step(batch); }, .fused = [&] { step(batch); },
+//       .step = &step};
+//   std::cout << measure::report(contest, {}, measure::compare(contest, {}));
+//
+// Clean rounds in pairs (A B B A), so that a slow moment of the machine hits both alike, give the
+// factor; as many profiled rounds only apportion the time to the rows of the ledger. On the
+// emulator one step of each is counted, and nothing is timed. Used by the programs `mnist compare`,
+// `mnist bench` and `geglu`, and by a user's own. One thread; the caller judges parity itself, with
+// Worst.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "capture/step.h"
+#include "measure/ledger.h"
+#include "profiler/report.h"
+#include "profiler/stats.h"
+
+namespace sinter::measure {
+
+struct Contest {
+  Device device = kCpu;
+  std::string title = "step";
+  std::function<void()> eager, fused;   // one step each
+  const capture::Step* step = nullptr;  // what `fused` calls
+  std::string rules = "all", dtype = "f32";
+  // On cuda, where wanted: the fused step launched one by one, which separates fusion from replay,
+  // and the unfused one replayed, whose kernels can be timed. Both have run three times.
+  std::function<void()> listed{}, eager_replayed{};
+  const capture::Step* eager_step = nullptr;  // of eager_replayed
+
+  // REQUIRES: the fused step has run twice, as it has after compare().
+  const capture::Captured& captured() const { return *step->captured(); }
+  bool timed() const { return device.type != Device::Type::simt; }
+};
+
+struct ContestOptions {
+  int64_t steps = 20, warmup = 3;  // of a round; those that warm up are not measured
+  int64_t rounds = 9;              // pairs; fewer than 6 give no factor
+  // What the machine can do, see measure::calibrated(); without it no share of a roof is told.
+  std::optional<profiler::Roofs> roofs{};
+  // Asked before each pair of rounds: true ends the contest with the pairs that are there.
+  std::function<bool()> stopped{};
+
+  // "9 pairs of rounds x 20 steps, 3 warm-up"
+  std::string describe(const Contest& contest) const;
+};
+
+struct Outcome {
+  std::vector<double> eager_us, listed_us, fused_us;  // clean rounds: the median step of each
+  profiler::Report eager, fused;                      // profiled rounds, one after the other
+  bool complete = true;                               // every step had the launches of its graph
+  Ledger ledger;
+  profiler::Estimate ratio{};  // of the clean rounds
+  std::string headline;        // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
+  // What fusion, replay and traffic should have saved, beside what was saved.
+  std::vector<std::string> proof;
+};
+
+// Throws interrupted if it was stopped before the first pair of rounds was over.
+Outcome compare(const Contest& contest, const ContestOptions& options = {});
+
+struct ReportText {
+  std::string parity;          // ends the line of FLOPs: "parity: 2e-07"
+  bool explain = false;        // with the explanation of each group and near miss
+  std::string how_to_explain;  // where it is left out: how a user of the program gets it
+};
+// The ledger, the headline and the lines below it, down to the near misses.
+std::string report(const Contest& contest, const Outcome& outcome, const ReportText& text = {});
+
+// The median step of a round in us, after steps that warm up; each waits for the device.
+double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps);
+
+// The largest difference of one kind of tensor, relative to the tensor's largest value, and where.
+struct Worst {
+  double relative = 0, absolute = 0;
+  std::string name{}, where{};
+
+  void see(const std::string& seen, const Tensor& fused, const Tensor& eager);
+};
+
+}  // namespace sinter::measure

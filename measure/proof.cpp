@@ -1,0 +1,94 @@
+#include "measure/proof.h"
+
+#include <fmt/format.h>
+
+#include "profiler/thresholds.h"
+
+namespace sinter::measure {
+namespace {
+
+// What each of the two changes should have saved, by roofs and host cost, beside what it saved; a
+// proof far off asks to be looked at.
+std::string proof(
+    const char* what, const std::string& why, double predicted, double measured, bool shown) {
+  if (!shown)
+    return fmt::format(
+        "proof, {}: {} | predicted {:.1f}, no difference shown", what, why, predicted);
+  const double parts = predicted != 0 ? measured / predicted : 0;
+  const bool look = parts < profiler::kProofLow || parts > profiler::kProofHigh;
+  return fmt::format("proof, {}: {} | predicted {:.1f} measured {:.1f} ({:.0f} %){}", what, why,
+      predicted, measured, 100 * parts, look ? "  LOOK" : "");
+}
+
+}  // namespace
+
+std::string estimate_text(const Saving& expected, const profiler::Estimate& saved_us) {
+  const double low = expected.low_us(), high = expected.high_us();
+  const auto side = [](double us, bool is_low) {
+    return us * ((us > 0) == is_low ? profiler::kProofLow : profiler::kProofHigh);
+  };
+  const bool look = saved_us.high < side(low, true) || saved_us.low > side(high, false);
+  const std::string bytes =
+      expected.in_cache ? fmt::format("0 to {:.1f}us, as they fit the cache", expected.bytes_us())
+                        : fmt::format("{:.1f}us", expected.bytes_us());
+  const std::string sum =
+      low == high ? fmt::format("{:.1f}", low) : fmt::format("{:.1f} to {:.1f}", low, high);
+  return fmt::format(
+      "estimate: {:+.0f} launches x {:.2f}us, and {:+.1f} kB at {:.0f} GB/s = {} | expected {}us, "
+      "saved "
+      "{:.1f} [{:.1f},{:.1f}]{}",
+      -expected.launches, expected.launch_us, -expected.kilobytes, expected.copy_gbs, bytes, sum,
+      saved_us.value, saved_us.low, saved_us.high, look ? "  LOOK" : "");
+}
+
+std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
+  const profiler::Ceiling c = o.eager.ceiling();
+  if (!o.ratio.has_interval || !c.known() ||
+      o.eager.incomplete.size() + o.fused.incomplete.size() > 0)
+    return {};
+  if (o.ratio.is_noisy() || !o.eager.busy().empty() || !o.fused.busy().empty()) return {};
+  const capture::Captured& captured = contest.captured();
+  const bool shown = o.ratio.is_shown();
+  const double e = profiler::median(o.eager_us), f = profiler::median(o.fused_us),
+               host = o.eager.roofs->op_ns / 1e3;
+  const double fewer = static_cast<double>(captured.recorded.nodes.size()) -
+                       static_cast<double>(captured.fused.graph.nodes.size());
+  const double traffic =
+      static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) /
+      c.bytes_per_ns / 1e3;
+  if (contest.device == kCpu) {
+    std::vector<double> saved;
+    for (size_t i = 0; i < o.eager_us.size(); ++i) saved.push_back(o.eager_us[i] - o.fused_us[i]);
+    const double kilobytes =
+        1e-3 * static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
+    return {estimate_text(
+        {fewer, host, kilobytes, c.bytes_per_ns, c.in_cache}, profiler::median_interval(saved))};
+  }
+  if (o.listed_us.empty() || o.ledger.total.eager_us.empty()) return {};
+  // A step takes the longer of what the host needs to issue it (H) and what the device needs to run
+  // it (D).
+  const double listed = profiler::median(o.listed_us),
+               n = static_cast<double>(captured.recorded.nodes.size()), m = n - fewer;
+  const double de = profiler::median(o.ledger.total.eager_us),
+               df = profiler::median(o.ledger.total.fused_us);
+  const double rest = std::max(0.0, e - n * host), he = n * host + rest, hf = m * host + rest;
+  const double gaps = o.fused.source == profiler::Source::cupti
+                          ? m * o.fused.roofs->node_gap_ns / 1e3
+                          : 0;  // else df holds them
+  const double predicted_listed = std::max(hf, df), predicted_graph = std::max(host, df + gaps);
+  const auto bound = [](double h, double d) { return h > d ? "host-bound" : "device-bound"; };
+  return {
+      proof("fusion",
+          fmt::format("{:+.0f} launches x {:.1f}us = {:.1f}us; {} before, {} after, {:+.1f}us on "
+                      "the device and {:+.1f} kB",
+              -fewer, host, fewer * host, bound(he, de), bound(hf, df), df - de,
+              static_cast<double>(o.ledger.total.fused_bytes - o.ledger.total.eager_bytes) / 1e3),
+          std::max(he, de) - predicted_listed, e - listed, shown),
+      proof("replay",
+          fmt::format("{} {:.1f} -> {} {:.1f}us", bound(hf, df), predicted_listed, bound(host, df),
+              predicted_graph),
+          predicted_listed - predicted_graph, listed - f, shown),
+      fmt::format("the bytes alone would save {:.1f}us", traffic)};
+}
+
+}  // namespace sinter::measure

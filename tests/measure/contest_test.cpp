@@ -1,0 +1,122 @@
+// The contest of two modes: what a user's own program gets of it, and what it says of the saving
+// that it expected.
+#include "measure/contest.h"
+
+#include <gtest/gtest.h>
+
+#include "measure/proof.h"
+#include "tests/capture/step_util.h"
+
+namespace sinter::measure {
+namespace {
+
+bool looks(const Saving& expected, double low, double high) {
+  return estimate_text(expected, {(low + high) / 2, low, high, true}).ends_with("  LOOK");
+}
+
+TEST(Estimate, BytesInACacheMayCostNothing) {
+  const Saving cached{
+      .launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100, .in_cache = true};
+  EXPECT_EQ(estimate_text(cached, {18.2, 12, 25, true}),
+      "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 0 to 30.0us, as they fit the "
+      "cache | "
+      "expected 8.0 to 38.0us, saved 18.2 [12.0,25.0]");
+  EXPECT_FALSE(looks(cached, 7, 9)) << "the launches alone";
+  EXPECT_FALSE(looks(cached, 36, 44)) << "all of it";
+  EXPECT_FALSE(looks(cached, -10, 8)) << "not shown, but possible";
+  EXPECT_TRUE(looks(cached, 60, 70));
+  EXPECT_TRUE(looks(cached, -10, 2));
+}
+
+TEST(Estimate, BytesFromMemoryCostWhatCopyingCosts) {
+  const Saving memory{.launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100};
+  EXPECT_EQ(estimate_text(memory, {18.2, 12, 25, true}),
+      "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 30.0us | expected 38.0us, "
+      "saved 18.2 "
+      "[12.0,25.0]  LOOK");
+  EXPECT_FALSE(looks(memory, 30, 35));
+  EXPECT_TRUE(looks(memory, 7, 9));
+}
+
+// The default step of a small MLP in both modes.
+struct Small {
+  TrainOptions options;
+  Training eager, fused;
+  capture::Step step;
+  Tensors batch;
+  explicit Small(Device device)
+      : options{.sizes = {12, 8, 4}, .optimizer = "sgd", .momentum = 0, .device = device},
+        eager(options),
+        fused(options),
+        step(fused.function(), fused.step_options("all")),
+        batch(batch_of(options, 6, 1)) {}
+  Contest contest() {
+    return {.device = options.device,
+        .eager = [this] { eager(batch); },
+        .fused = [this] { step(batch); },
+        .step = &step};
+  }
+};
+
+TEST(Contest, CapturesTheStepRunsInPairsAndReports) {
+  Small small(kCpu);
+  const Contest contest = small.contest();
+  const ContestOptions options{.steps = 2, .warmup = 0, .rounds = 3};
+  EXPECT_EQ(options.describe(contest), "3 pairs of rounds x 2 steps, 0 warm-up");
+  const Outcome outcome = compare(contest, options);
+  EXPECT_EQ(outcome.eager_us.size(), 3u);
+  EXPECT_EQ(outcome.fused_us.size(), 3u);
+  EXPECT_TRUE(outcome.complete);
+  EXPECT_EQ(outcome.eager.launches_per_step(), outcome.ledger.total.eager_launches);
+  EXPECT_EQ(outcome.fused.launches_per_step(), outcome.ledger.total.fused_launches);
+  EXPECT_FALSE(outcome.ratio.has_interval) << "three pairs give no factor";
+  EXPECT_FALSE(outcome.ledger.rows.at(0).eager_us.empty());
+
+  const std::string text = report(contest, outcome, {.parity = "parity: none"});
+  for (const char* part : {"Fused row", "TOTAL", "step ", " us, no factor", "launches: claimed ",
+           "   parity: none\n", "capture ", " ms, shape-specialised"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  const std::string explained = report(contest, outcome, {.explain = true});
+  EXPECT_NE(explained.find("group 1"), std::string::npos) << explained;
+  EXPECT_EQ(text.find("group 1"), std::string::npos) << text;
+}
+
+TEST(Contest, StopsBetweenPairsOrSaysThatThereIsNone) {
+  Small small(kCpu);
+  int asked = 0;
+  const Outcome two = compare(small.contest(),
+      {.steps = 1, .warmup = 0, .rounds = 9, .stopped = [&] { return ++asked > 2; }});
+  EXPECT_EQ(two.eager_us.size(), 2u);
+  EXPECT_EQ(two.fused_us.size(), 2u);
+  EXPECT_THROW(
+      compare(small.contest(), {.steps = 1, .warmup = 0, .stopped = [] { return true; }}), Error);
+}
+
+TEST(ContestSimt, OneStepOfEachIsCountedAndNothingIsTimed) {
+  Small small(kSimt);
+  const Contest contest = small.contest();
+  EXPECT_EQ(ContestOptions().describe(contest), "one step of each");
+  const Outcome outcome = compare(contest);
+  EXPECT_TRUE(outcome.complete);
+  EXPECT_TRUE(outcome.eager_us.empty());
+  EXPECT_EQ(outcome.headline, "- -> -, not timed on simt");
+  EXPECT_EQ(outcome.fused.launches_per_step(), outcome.ledger.total.fused_launches);
+}
+
+TEST(Worst, NamesTheElementThatDiffersMost) {
+  Worst worst;
+  worst.see("a", Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2}),
+      Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2}));
+  EXPECT_EQ(worst.relative, 0);
+  worst.see("b", Tensor::from(std::vector<float>{1, 2, 5, 4}, {2, 2}),
+      Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2}));
+  EXPECT_EQ(worst.relative, 0.5);
+  EXPECT_EQ(worst.absolute, 2);
+  EXPECT_EQ(worst.where, "b at [1, 0]");
+  worst.see("c", Tensor::from(std::vector<float>{NAN, 0}, {2}),
+      Tensor::from(std::vector<float>{1, 0}, {2}));
+  EXPECT_EQ(worst.where, "c at [0]");
+}
+
+}  // namespace
+}  // namespace sinter::measure
