@@ -111,7 +111,7 @@ const Derived& derived(const OpDef& op, Operands in, const Attrs& attrs) {
     if (d.attrs == attrs) return d;
   }
   Derived made = derive(op, in, attrs);  // of other ops, too: `known` may have grown
-  if (known.size() > kMost) known.clear();
+  if (known.size() > kMost || known[key].size() > kMost) known.clear();
   std::vector<Derived>& list = known[key];
   list.push_back(std::move(made));
   return list.back();

@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 #include "ops/pointwise.h"
 #include "ops/structured.h"
+#include "tests/test_util.h"
 
 namespace sinter::capture {
 namespace {
@@ -108,6 +109,16 @@ TEST(Pattern, AnotherTypeIsANearMiss) {
   EXPECT_EQ(r.graph.nodes.size(), 3u);
   ASSERT_EQ(r.misses.size(), 1u);
   EXPECT_EQ(r.misses[0].why, "linear gives bf16[2, 4] simt, classifier_head makes f32[2, 4] simt");
+}
+
+TEST(Pattern, TheGraphReaderRefusesWhatTheKernelCannotTake) {
+  const Rewriter r = fused(step_of(kGluOp, kGluOp.forms()[0], [](Tensors&) {}), kGluOp);
+  std::string text = dump(r.graph);
+  EXPECT_EQ(parse(text, "F").nodes.size(), 1u);
+  const size_t at = text.rfind("f32[2, 3]", text.find(" = glu("));
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 9, "f32[1, 3]");
+  test::expect_error(Error::Kind::data, {"all must be of one shape"}, [&] { parse(text, "F"); });
 }
 
 }  // namespace
