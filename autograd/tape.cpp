@@ -16,9 +16,7 @@ Tensor saved_copy(const Tensor& t, bool whole) {
   return Tensor::meta(t.shape(), t.dtype(), t.device());
 }
 
-uint64_t version_of(const Tensor& t) {
-  return t.defined() && t.storage() ? t.storage()->version() : 0;
-}
+uint64_t version_of(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }
 
 // value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured
 // step does not make it again.
@@ -108,12 +106,12 @@ void Tape::record(const Call& call) {
   for (size_t i = 0; i < call.in.size(); ++i) {
     node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));
     node.in_slots.push_back(needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);
-    node.versions.push_back(version_of(call.in[i]));
+    node.versions.push_back(version_of(node.in.back()));
   }
   for (size_t i = 0; i < call.out.size(); ++i) {
     Tensor& out = call.out[i];
     node.out.push_back(saved_copy(out, call.op.saves_out >> i & 1));
-    node.versions.push_back(version_of(out));
+    node.versions.push_back(version_of(node.out.back()));
     int64_t slot = -1;
     if (is_float(out.dtype())) {
       slots_.emplace_back();
@@ -154,7 +152,7 @@ void Tape::check_usable(const Node& node) const {
   for (size_t i = 0; i < node.in.size() + node.out.size(); ++i) {
     const bool input = i < node.in.size();
     const Tensor& t = input ? node.in[i] : node.out[i - node.in.size()];
-    if (!t.defined() || !t.storage() || t.storage()->version() == node.versions[i]) continue;
+    if (!t.defined() || t.storage()->version() == node.versions[i]) continue;
     const char* writer = t.storage()->last_writer();
     throw Error(Error::Kind::state,
         cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ",

@@ -155,8 +155,8 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   const Device::Type device =
       captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
   for (const Rule& rule : table) {
-    if (!rule.on(device) && set.has(rule.name))
-      out += cat("off      rule ", rule.name, ": no ", name_of(device), " kernel\n");
+    if (!rule.on(device) && set.has(rule.name()))
+      out += cat("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
   }
   for (const Node& node : captured.fused.graph.nodes) {
     if (node.op != &kPointwiseChainOp || device != Device::Type::cuda) continue;

@@ -24,7 +24,7 @@ std::string name_of(const Leaf& leaf) {
 }
 
 Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
-bool has_memory(const Tensor& gradient) { return gradient.defined() && gradient.storage(); }
+bool has_memory(const Tensor& gradient) { return gradient.defined() && !gradient.is_meta(); }
 Tensor without_memory(const Tensor& t) {
   return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0);
 }

@@ -86,7 +86,7 @@ Recording::~Recording() {
 }
 
 bool Recording::made_here(const Tensor& t) const {
-  if (!t.defined() || !t.storage()) return false;
+  if (!t.defined()) return false;
   const auto known = buffers_.find(t.storage()->uid());
   return known != buffers_.end() && graph_.buffers[known->second].kind == Buffer::Kind::local;
 }

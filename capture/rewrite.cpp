@@ -121,11 +121,20 @@ bool Rewriter::written_between(int value, int begin, int end) const {
   return false;
 }
 
-// Does the node `second` compute what `first`, before it, has computed, so that its readers may
-// read the first one's results?
-//   1. They are the same op of the same operands, and nobody writes those in between.
-//   2. Nobody writes either's results later: the two would change as one.
-//   3. The second one's results are read by nodes alone, not by the caller.
+// Note [Computing equal things once]
+//   A backward pass often computes again what forward has computed: act(g), a transposed copy. When
+//   may the readers of the second result read the first one instead?
+//
+//       %5 = exp(%1)        first
+//       ..                  (a)
+//       %9 = exp(%1)        second: goes, and %9 becomes another name of %5
+//       ..                  (b)
+//
+//     1. Both are the same op of the same operands, and nobody writes those in (a).
+//     2. Nobody writes %5 in (a) or (b), nor %9 in (b): the two would change as one.
+//     3. Nodes alone read %9. To the caller, two results are two memories.
+//   Values that are views of %9 come along: their buffer becomes that of %5. The first of equal ops
+//   is looked up by op and operands, so the pass takes as long as the graph.
 bool Rewriter::is_duplicate(int first, int second) const {
   const Node &a = node(first), &b = node(second);
   const int end = static_cast<int>(graph.nodes.size());
@@ -142,6 +151,7 @@ bool Rewriter::is_duplicate(int first, int second) const {
   return true;
 }
 
+// Note [Computing equal things once].
 void Rewriter::eliminate_duplicates() {
   std::map<std::pair<const OpDef*, std::vector<int>>, std::vector<int>> earlier;
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
@@ -189,6 +199,19 @@ std::string Rewriter::names(const std::vector<int>& members) const {
   return out;
 }
 
+// Note [Where a fused node may stand]
+//   A group's nodes need not be neighbours, so fusing them moves all but one. We try two places,
+//   that of the last and that of the first:
+//
+//       1  z = linear(x, W)         member, to stand at 3 it passes 2
+//       2  W -= lr dW               writes W, which 1 reads: 1 may not pass it
+//       3  y = relu(z)              member, to stand at 1 it passes 2: it may
+//
+//   Two nodes may change places unless one writes memory that the other reads or writes
+//   (Graph::conflict). Every member must get to the place past every node between that is no
+//   member. At the last place all operands are there for sure; at the first all readers are still
+//   to come. Any place between could be legal, too, but would help no step of ours. Only nodes that
+//   share a buffer with a member are asked (Uses::neighbours), however many stand between.
 std::optional<size_t> Rewriter::place(const std::vector<int>& members, std::string* why) const {
   const int first = members.front(), last = members.back();
   const auto legal = [&](bool at_last) {

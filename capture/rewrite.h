@@ -49,6 +49,8 @@ class Rewriter {
   std::vector<int> readers(int value) const;
   // The only node that reads `value`'s memory, or -1.
   int only_reader(int value) const;
+  // Does a node of [begin, end) write its memory? An absent value is never written.
+  bool written_between(int value, int begin, int end) const;
   int producer(int value) const;      // last node that has it among its outputs, or -1
   bool is_output(int value) const;    // memory of a result of the step
   bool is_gradient(int value) const;  // memory of a parameter's gradient at the end of the step
@@ -83,7 +85,6 @@ class Rewriter {
 
  private:
   bool touches(const std::vector<char>& marked, int value) const;
-  bool written_between(int value, int begin, int end) const;
   bool is_duplicate(int first, int second) const;
   std::string unfit(const std::vector<int>& members, const Node& fused) const;
   std::optional<size_t> place(const std::vector<int>& members, std::string* why) const;

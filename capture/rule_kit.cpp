@@ -10,31 +10,6 @@ const OpDef& op_named(const std::string& name) {
   return *op;
 }
 
-namespace {
-
-const std::vector<Activation>& activations() {
-  static const std::vector<Activation> list = [] {
-    std::vector<Activation> all;
-    for (const auto& [act, keep] :
-        {std::pair{Act::relu, Keep::mask}, {Act::gelu, Keep::pre}, {Act::gelu_tanh, Keep::pre},
-            {Act::silu, Keep::pre}, {Act::sigmoid, Keep::nothing}, {Act::tanh, Keep::nothing}}) {
-      const std::string name = print_value(act);
-      all.push_back({act, &op_named(name), &op_named(name + "_backward"), keep});
-    }
-    return all;
-  }();
-  return list;
-}
-
-}  // namespace
-
-const Activation* activation_of(const OpDef* op, bool backward) {
-  for (const Activation& a : activations()) {
-    if (op == (backward ? a.backward : a.forward)) return &a;
-  }
-  return nullptr;
-}
-
 int find_reader(const Rewriter& r, int value, const OpDef* op) {
   for (const int n : r.readers(value)) {
     if (r.graph.nodes[n].op == op && r.graph.nodes[n].reads(value)) return n;

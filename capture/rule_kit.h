@@ -1,6 +1,7 @@
-// What the fusion rules share, and the rules themselves, by family: rules_linear.cpp,
-// rules_loss.cpp, rules_glu.cpp, rules_narrow.cpp, rules_update.cpp, rules_pointwise.cpp. Used by
-// them and by the table in rules.cpp. A rule takes a graph and fuses every group that it finds.
+// What the code of fusion rules shares, and the rules that are code: rules_loss.cpp,
+// rules_side_by_side.cpp, rules_narrow.cpp, rules_update.cpp, rules_pointwise.cpp. Each takes a
+// graph and fuses every group that it finds. Used by them, by the table in rules.cpp and by the
+// matcher (pattern.h).
 #pragma once
 
 #include <algorithm>
@@ -13,14 +14,6 @@ namespace sinter::capture::rule {
 
 // REQUIRES: it exists.
 const OpDef& op_named(const std::string& name);
-
-struct Activation {
-  Act act;
-  const OpDef *forward, *backward;
-  Keep keep;  // what its backward reads besides y
-};
-// The activation whose forward or backward op this is, or null.
-const Activation* activation_of(const OpDef* op, bool backward);
 
 // Calls f(i) for every node in order, in passes, until a pass changes nothing: f is true if it
 // changed something. A change may make room for a group that begins before it, and groups are best
@@ -46,18 +39,10 @@ std::string others(const Rewriter& r, int value, const std::vector<int>& expecte
 // matmul(dy^T, x)
 bool is_weight_grad(const Node& node);
 
-void linear_act(Rewriter& r);
-void gather_linear_act(Rewriter& r);
-void input_grad_act(Rewriter& r);
-void weight_bias_grad(Rewriter& r);
 void narrow_mlp(Rewriter& r);
-void softmax_xent(Rewriter& r);
-void classifier_head(Rewriter& r);
-void glu(Rewriter& r);
-void glu_backward(Rewriter& r);
+void round_loss_gradient(Rewriter& r);
 void gated_linear(Rewriter& r);
 void merge_linear(Rewriter& r);
-void gated_linear_backward(Rewriter& r);
 void clip_norm(Rewriter& r);
 void weight_grad_update(Rewriter& r);
 void multi_tensor_update(Rewriter& r);

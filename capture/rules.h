@@ -1,6 +1,8 @@
-// The fusion rules: one table. Each row names the pattern, the fused op (of the same name) and its
-// conditions; the rule is on where the op has a kernel. Rules run in the order of the table; each
-// finds all its groups. A rule fuses only where Rewriter::fuse proves the order legal.
+// The fusion rules: one table, a row for each fused op that a step may get. Most rows need no more
+// than the op: its reference is the pattern that capture looks for (Note [Finding a fused op in a
+// step], pattern.h), and OpDef::limit what its kernels cannot do. A row has code where a pattern
+// cannot say it: lists of any length, and values that move to other memory. A rule is on where its
+// op has a kernel. Rules run in the order of the table; each finds all its groups.
 #pragma once
 
 #include <span>
@@ -13,12 +15,13 @@
 namespace sinter::capture {
 
 struct Rule {
-  const char* name;
-  const char* pattern;     // "linear, activation"
-  const char* conditions;  // in words, for the documents
-  const OpDef* op;
-  void (*apply)(Rewriter&);
+  Rule(const OpDef& op, void (*code)(Rewriter&) = nullptr) : op(&op), code(code) {}
+  const char* name() const { return op->name.c_str(); }
   bool on(Device::Type device) const { return op->kernel(device) != nullptr; }
+  void apply(Rewriter& r) const;
+
+  const OpDef* op;
+  void (*code)(Rewriter&);  // runs after the op's patterns, if it has any
 };
 
 std::span<const Rule> rules();

@@ -1,5 +1,6 @@
 // The rule of narrow_mlp: it joins what linear_act, softmax_xent and input_grad_act made of a small
-// chain of layers with its weights' gradients.
+// chain of layers with its weights' gradients. Code, since a chain has any number of layers, and
+// the longest part of it that fits is wanted.
 #include <algorithm>
 
 #include "capture/rule_kit.h"

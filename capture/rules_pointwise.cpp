@@ -1,4 +1,4 @@
-// Chains of pointwise ops.
+// Chains of pointwise ops. Code, since a chain is whatever ops happen to follow each other.
 #include "capture/rule_kit.h"
 
 #include <algorithm>

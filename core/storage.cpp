@@ -1,14 +1,25 @@
 #include "core/storage.h"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "core/device/memory.h"
+#include "core/error.h"
 
 namespace sinter {
 
+void Storage::refuse_data() {
+  SINTER_ASSERT(false, "the elements of a meta tensor, which has none, are asked for");
+  std::abort();
+}
+
 void Storage::move_to(Device device) {
   if (device == device_) return;
+  if (!has_bytes_) {
+    device_ = device;
+    return;
+  }
   Storage moved(bytes_, device);
   if (device == kCpu) {
     copy_to_host(moved.data_, data_, device_, bytes_);

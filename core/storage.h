@@ -1,6 +1,6 @@
 // A block of device memory that tensors share. Counts its versions: whoever writes in place bumps
 // the version and leaves its name, so that autograd can say who changed what between forward and
-// backward.
+// backward. A storage without bytes belongs to meta tensors: it has all but the memory.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,10 @@ class Storage {
   // Uninitialised memory from the device's allocator.
   Storage(size_t bytes, Device device)
       : bytes_(bytes), device_(device), data_(allocator(device).allocate(bytes)), owned_(true) {}
+  // No memory: for tensors of which only shape, type and identity matter.
+  struct WithoutBytes {};
+  Storage(WithoutBytes, size_t bytes, Device device)
+      : bytes_(bytes), device_(device), data_(nullptr), owned_(false), has_bytes_(false) {}
   // Memory that somebody else owns and keeps alive (a slot of a memory plan).
   Storage(void* data, size_t bytes, Device device)
       : bytes_(bytes), device_(device), data_(data), owned_(false) {}
@@ -24,7 +28,12 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  void* data() const { return data_; }
+  // REQUIRES: it has bytes (checked).
+  void* data() const {
+    if (!has_bytes_) refuse_data();
+    return data_;
+  }
+  bool has_bytes() const { return has_bytes_; }
   // Other memory, of somebody else's. REQUIRES: this storage owns none.
   void rebind(void* data) { data_ = data; }
   // Takes the bytes to memory of its own on another device, under another uid; every tensor on the
@@ -43,6 +52,7 @@ class Storage {
   }
 
  private:
+  [[noreturn]] static void refuse_data();
   static uint64_t next_uid() {
     static std::atomic<uint64_t> next{1};
     return next++;
@@ -50,7 +60,7 @@ class Storage {
   size_t bytes_;
   Device device_;
   void* data_;
-  bool owned_;
+  bool owned_, has_bytes_ = true;
   uint64_t uid_ = next_uid();
   uint64_t version_ = 0;
   const char* last_writer_ = nullptr;

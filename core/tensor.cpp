@@ -41,19 +41,25 @@ void for_each_offset(const Shape& shape, const Strides& strides, F&& f) {
 
 Tensor::Impl::~Impl() = default;
 
-Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
+Tensor Tensor::shaped(const Shape& shape, DType dtype) {
   check_shape("tensor", shape);
   auto impl = std::make_shared<Impl>();
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
   impl->numel = shape.numel();
   impl->dtype = dtype;
-  impl->device = device;
   return Tensor(std::move(impl));
 }
 
+Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
+  Tensor t = shaped(shape, dtype);
+  t.impl_->storage = std::make_shared<Storage>(
+      Storage::WithoutBytes{}, static_cast<size_t>(t.numel()) * size_of(dtype), device);
+  return t;
+}
+
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  Tensor t = meta(shape, dtype, device);
+  Tensor t = shaped(shape, dtype);
   t.impl_->storage =
       std::make_shared<Storage>(static_cast<size_t>(t.numel()) * size_of(dtype), device);
   return t;
@@ -86,7 +92,7 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Device dev
 
 Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
     const Strides& strides, int64_t offset) {
-  Tensor t = meta(shape, dtype, storage->device());
+  Tensor t = shaped(shape, dtype);
   SINTER_ASSERT(
       strides.rank() == shape.rank(), "strides ", strides.str(), " for shape ", shape.str());
   int64_t last = offset;
@@ -136,12 +142,12 @@ Tensor Tensor::to(Device device) const {
 }
 
 Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
-  SINTER_ASSERT(!storage() && strides.rank() == rank(), "with_layout of ", describe());
-  Tensor t = meta(shape(), dtype(), device());
-  t.impl_->strides = strides;
-  t.impl_->offset = offset;
-  t.impl_->contiguous = dense(shape(), strides);
-  return t;
+  SINTER_ASSERT(is_meta() && strides.rank() == rank(), "with_layout of ", describe());
+  int64_t last = offset;
+  for (int i = 0; i < rank(); ++i) last += (size(i) - 1) * strides[i];
+  const size_t bytes = static_cast<size_t>(std::max<int64_t>(last + 1, 0)) * size_of(dtype());
+  const auto storage = std::make_shared<Storage>(Storage::WithoutBytes{}, bytes, device());
+  return view_of(storage, dtype(), shape(), strides, offset);
 }
 
 void Tensor::check_type(DType wanted) const {
@@ -217,12 +223,11 @@ Tensor& Tensor::set_requires_grad(bool on) {
 Tensor Tensor::grad() const {
   if (!has_autograd()) return {};
   const AutogradMeta& meta = *impl_->autograd;
-  const bool taken = meta.grad.defined() && !meta.grad.storage();
+  const bool taken = meta.grad.is_meta() && meta.grad_taken_by;
   SINTER_CHECK(!taken, state,
       cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ",
-          meta.grad_taken_by ? meta.grad_taken_by : "", " applies it to the weight as it is made"),
-      cat("capture::RuleSet(\"all,-", meta.grad_taken_by ? meta.grad_taken_by : "",
-          "\") keeps gradients"));
+          meta.grad_taken_by, " applies it to the weight as it is made"),
+      cat("capture::RuleSet(\"all,-", meta.grad_taken_by, "\") keeps gradients"));
   return meta.grad;
 }
 

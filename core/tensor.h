@@ -44,19 +44,22 @@ class Tensor {
       std::initializer_list<float> values, const Shape& shape, Device device = kCpu) {
     return from(std::vector<float>(values), shape, device);
   }
-  // A tensor without storage: shape, dtype and device only (for shape rules and plans).
+  // A meta tensor: one whose storage has no bytes. Ops take it, give meta tensors and launch
+  // nothing; views, versions and recorders see it as any other. For shape rules, plans, and to find
+  // out what a function does without doing it.
   static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
   // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage
   // (checked).
   static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
       const Strides& strides, int64_t offset);
 
-  // A meta tensor that lies otherwise in its memory.
+  // A meta tensor of other strides, on a storage of its own. REQUIRES: this is one.
   Tensor with_layout(const Strides& strides, int64_t offset) const;
   // A dense copy on a device (this one or another). Neither autograd nor a capture sees it; to the
   // host it waits for the device.
   Tensor to(Device device) const;
 
+  bool is_meta() const { return impl_ && !impl_->storage->has_bytes(); }
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
   const Shape& shape() const { return impl_->shape; }
@@ -65,7 +68,7 @@ class Tensor {
   int rank() const { return impl_->shape.rank(); }
   int64_t numel() const { return impl_->numel; }
   DType dtype() const { return impl_->dtype; }
-  Device device() const { return impl_->storage ? impl_->storage->device() : impl_->device; }
+  Device device() const { return impl_->storage->device(); }
   int64_t offset() const { return impl_->offset; }  // of the first element, in elements
   bool is_contiguous() const { return impl_->contiguous; }
   const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
@@ -121,11 +124,12 @@ class Tensor {
     Strides strides;
     int64_t offset = 0, numel = 0;
     DType dtype = DType::f32;
-    Device device;  // of a tensor without storage
     bool contiguous = true;
     std::unique_ptr<AutogradMeta> autograd;
     ~Impl();
   };
+  // Dense, without a storage yet.
+  static Tensor shaped(const Shape& shape, DType dtype);
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   void check_type(DType wanted) const;
   void check_host_read(const char* what) const;

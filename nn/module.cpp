@@ -172,7 +172,7 @@ void Module::to(Device device) {
   for (const auto& [_, tensor] : state_dict()) {
     tensor.storage()->move_to(device);
     const AutogradMeta& meta = tensor.autograd();
-    if (meta.grad.defined() && meta.grad.storage()) meta.grad.storage()->move_to(device);
+    if (meta.grad.defined()) meta.grad.storage()->move_to(device);
     if (meta.low.defined()) meta.low.storage()->move_to(device);
   }
 }

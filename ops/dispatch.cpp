@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <optional>
+
 #include "core/context.h"
 #include "core/rng.h"
 #include "ops/op.h"
@@ -66,6 +69,14 @@ void launch_op(const Call& call) {
   launch_in(scope, call);
 }
 
+namespace {
+
+bool any_meta(Operands in) {
+  return std::any_of(in.begin(), in.end(), [](const Tensor& t) { return t.is_meta(); });
+}
+
+}  // namespace
+
 Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
   Context& context = Context::current();
   try {
@@ -75,19 +86,24 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
           op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
       if (!any_strides && in[i].defined() && !in[i].is_contiguous()) in[i] = contiguous(in[i]);
     }
-    profiler::Scope scope(op.name, profiler::ScopeKind::op);
+    const bool meta = any_meta(in);
+    std::optional<profiler::Scope> scope;
+    if (!meta) scope.emplace(op.name, profiler::ScopeKind::op);
     Tensors out;
     if (op.view) {
       out.push_back(op.view(in, attrs));
     } else if (op.infer) {
       out = op.infer(in, attrs);
-      for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype(), t.device());
+      for (Tensor& t : out) {
+        t = meta ? Tensor::meta(t.shape(), t.dtype(), t.device())
+                 : Tensor::empty(t.shape(), t.dtype(), t.device());
+      }
     }
     if (op.in_place()) {
       for (const Recorder* recorder : context.recorders) recorder->check_in_place(op, in);
     }
     const Call call{op, in, out, attrs, role};
-    launch_in(scope, call);
+    if (!meta) launch_in(*scope, call);
     for (size_t i = 0; i < in.size(); ++i) {
       if (op.writes_input(i, in.size()) && in[i].defined())
         in[i].storage()->bump_version(op.name.c_str());

@@ -21,7 +21,7 @@
   X(accumulate) X(pad_slice) X(sgd_update) X(adam_update) X(squared_norm) X(clip_in_place) \
   X(linear_act) X(input_grad_act) X(weight_bias_grad) X(weight_grad_update) \
   X(multi_tensor_update) X(softmax_xent) X(merge_linear) X(classifier_head) \
-  X(gather_linear_act) X(glu) X(glu_backward) X(gated_linear) X(gated_linear_backward) \
+  X(glu) X(glu_backward) X(gated_linear) X(gated_linear_backward) \
   X(narrow_mlp) X(pointwise_chain) X(clip_norm)
 // clang-format on
 

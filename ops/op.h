@@ -3,6 +3,7 @@
 //
 //   infer shape -> allocate -> launch the kernel -> tell the recorders
 //
+// On meta tensors (core/tensor.h) it does the same but for memory, kernel and times.
 // The tape (autograd) and the capture are recorders; the profiler's scope sits around the whole of
 // it. ops/ knows them only by Recorder. OpDefs are static and immutable. Threads may call apply()
 // at once, on shared tensors too, as long as no op changes in place what another reads
@@ -61,6 +62,12 @@ struct Sample {
       false;  // must be refused with an Error of Kind shape or dtype that begins with the op's name
 };
 
+// Operands and attributes of one form in which a fused op stands for ops of a step.
+struct Form {
+  Tensors in;
+  Attrs attrs;
+};
+
 using Kernel = void (*)(const Call&);
 
 struct OpDef {
@@ -88,8 +95,12 @@ struct OpDef {
   bool (*strided_of)(
       size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
   std::vector<Sample> (*samples)() = nullptr;
-  // Fused ops: the same meaning in unfused ops (the reference of tests and rules).
+  // Fused ops (ops/fused/fused.h): the same meaning in plain ops. What only the kernels cannot
+  // take, in words, or "". The forms whose traced reference is a pattern that capture looks for,
+  // the largest first.
   Tensors (*reference)(Operands in, const Attrs& attrs) = nullptr;
+  std::string (*limit)(Operands in, const Attrs& attrs) = nullptr;
+  std::vector<Form> (*forms)() = nullptr;
 
   std::string_view text() const { return name.view(); }
   bool writes_input(size_t i, size_t n) const {

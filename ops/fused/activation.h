@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
 #include "ops/pointwise.h"
 #include "ops/relu_mask.h"
 
@@ -22,6 +23,10 @@ struct Identity : pointwise::Unary {
     return dy;
   }
 };
+
+// All but none.
+inline constexpr std::array kActivations{
+    Act::relu, Act::gelu, Act::gelu_tanh, Act::silu, Act::sigmoid, Act::tanh};
 
 // f(struct of act)
 template <class F>

@@ -3,6 +3,7 @@
 // in pieces of fixed size: the same bits for any number of threads.
 #include "core/math.h"
 #include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -12,18 +13,7 @@ namespace {
 
 constexpr int64_t kPiece = 8192;
 
-Tensors infer(Operands in, const Attrs& attrs) {
-  const double max_norm = attrs.as<ClipAttrs>().max_norm;
-  check_floating("clip_norm", "the first gradient", in[0]);
-  for (const Tensor& t : in) {
-    check_writable("clip_norm", "a gradient", t);
-    check_same_dtype("clip_norm", "the first gradient", in[0], "a later one", t);
-  }
-  SINTER_CHECK(
-      max_norm > 0, usage, cat("clip_norm: max_norm out of range: ", max_norm, "; it must be > 0"));
-  return {};
-}
-
+// Not the reference's: the gradients are read and written in place.
 Cost cost(Operands in, Operands out, const Attrs&) {
   int64_t n = 0;
   for (const Tensor& t : in) n += t.numel();
@@ -92,7 +82,7 @@ const OpDef kClipNormOp{.name = "clip_norm",
     .min_inputs = 1,
     .max_inputs = 1 << 20,
     .attrs = attr_type<ClipAttrs>(),
-    .infer = infer,
+    .infer = infer_of<kClipNormOp>,
     .cost = cost,
     .cpu = cpu,
     .cuda = SINTER_IF_CUDA(on_cuda::clip_norm),

@@ -34,22 +34,6 @@ struct LinearActAttrs {
   }
 };
 
-// gather_linear_act: images u8[N, ..], labels i32[N], index i64[B], W[O, I], b[O] or absent -> x[B,
-// I] of the drawn images, their labels i32[B], then what linear_act of x gives. I pixels of an
-// image; x, W and y are of type `out`, f32 or bf16.
-struct GatherLinearActAttrs {
-  bool mnist = false;  // see GatherBatchAttrs
-  Act act = Act::relu;
-  Keep keep = Keep::nothing;
-  DType out = DType::f32;
-  bool operator==(const GatherLinearActAttrs&) const = default;
-  static constexpr auto fields() {
-    using A = GatherLinearActAttrs;
-    return std::tuple(field("mnist", &A::mnist), field("act", &A::act), field("keep", &A::keep),
-        field("out", &A::out));
-  }
-};
-
 // input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] =
 // (dy W) * act'(saved)
 struct InputGradActAttrs {
@@ -198,10 +182,9 @@ double chain_param(const OpDef* op, const Attrs& attrs);
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
 
-extern const OpDef kLinearActOp, kGatherLinearActOp, kInputGradActOp, kWeightBiasGradOp,
-    kWeightGradUpdateOp, kMultiTensorUpdateOp, kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp,
-    kGluOp, kGluBackwardOp, kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp, kPointwiseChainOp,
-    kClipNormOp;
+extern const OpDef kLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp,
+    kMultiTensorUpdateOp, kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp, kGluOp, kGluBackwardOp,
+    kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp, kPointwiseChainOp, kClipNormOp;
 // All of them (ops/fused/fused_ops.cpp).
 std::span<const OpDef* const> fused_ops();
 

@@ -4,10 +4,10 @@
 namespace sinter {
 
 std::span<const OpDef* const> fused_ops() {
-  static constexpr const OpDef* kList[] = {&kLinearActOp, &kGatherLinearActOp, &kInputGradActOp,
-      &kWeightBiasGradOp, &kWeightGradUpdateOp, &kMultiTensorUpdateOp, &kSoftmaxXentOp,
-      &kClassifierHeadOp, &kMergeLinearOp, &kGluOp, &kGluBackwardOp, &kGatedLinearOp,
-      &kGatedLinearBackwardOp, &kNarrowMlpOp, &kPointwiseChainOp, &kClipNormOp};
+  static constexpr const OpDef* kList[] = {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp,
+      &kWeightGradUpdateOp, &kMultiTensorUpdateOp, &kSoftmaxXentOp, &kClassifierHeadOp,
+      &kMergeLinearOp, &kGluOp, &kGluBackwardOp, &kGatedLinearOp, &kGatedLinearBackwardOp,
+      &kNarrowMlpOp, &kPointwiseChainOp, &kClipNormOp};
   return kList;
 }
 

@@ -11,59 +11,12 @@
 namespace sinter {
 namespace {
 
-constexpr char kForward[] = "gated_linear", kBackward[] = "gated_linear_backward";
-
-void check_operands(const char* op, Operands in, std::initializer_list<const char*> names) {
-  check_floating(op, *names.begin(), in[0]);
-  size_t i = 0;
-  for (const char* name : names) {
-    check_rank(op, name, in[i], 2);
-    check_same_dtype(op, *names.begin(), in[0], name, in[i++]);
-  }
-}
-
-Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor &x = in[0], &gate = in[1], &up = in[2];
-  check_operands(kForward, in, {"x", "gate", "up"});
-  const auto facts = [&] { return describe({{"x", &x}, {"gate", &gate}, {"up", &up}}); };
-  SINTER_CHECK(gate.shape() == up.shape(), shape,
-      cat(kForward, ": weights differ: ", facts(), "; gate and up must be of one shape"));
-  SINTER_CHECK(x.size(1) == gate.size(1), shape,
-      cat(kForward, ": input features differ: ", facts(), "; x.shape[1] is ", x.size(1),
-          ", gate.shape[1] is ", gate.size(1)));
-  const int64_t rows = x.size(0), hidden = gate.size(0);
-  Tensors out{Tensor::meta({rows, hidden}, x.dtype(), x.device())};
-  if (attrs.as<GatedLinearAttrs>().keep)
-    out.push_back(Tensor::meta({rows, 2 * hidden}, x.dtype(), x.device()));
-  return out;
-}
-Tensors infer_backward(Operands in, const Attrs& attrs) {
-  const Tensor &dy = in[0], &weight = in[1], &g = in[2], &u = in[3];
-  check_operands(kBackward, in, {"dy", "weight", "g", "u"});
-  const Shape shape{dy.size(0), weight.size(1)};
-  const auto facts = [&] {
-    return describe({{"dy", &dy}, {"weight", &weight}, {"g", &g}, {"u", &u}});
-  };
-  SINTER_CHECK(dy.size(1) == weight.size(0), shape,
-      cat(kBackward, ": output features differ: ", facts(), "; dy.shape[1] is ", dy.size(1),
-          ", weight.shape[0] is ", weight.size(0)));
-  SINTER_CHECK(g.shape() == shape && u.shape() == shape, shape,
-      cat(kBackward, ": g and u do not fit: ", facts(), "; they must be ", shape.str()));
-  if (!attrs.as<GluAttrs>().merged) return {meta_like(g), meta_like(g)};
-  return {Tensor::meta({shape[0], 2 * shape[1]}, dy.dtype(), dy.device())};
-}
-
+// Not the reference's: keeping g and u side by side adds nothing up.
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(
       out[0].numel() * (4 * in[0].size(1) + act_flops(attrs.as<GatedLinearAttrs>().act) + 1), in,
       out);
 }
-Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(
-      in[2].numel() * (2 * in[0].size(1) + act_backward_flops(attrs.as<GluAttrs>().act) + 2), in,
-      out);
-}
-
 // f(first row, rows) on blocks of rows whose sums, `bytes` a row, go through the cache; of so many
 // that each product is worth its setup.
 template <class F>
@@ -165,13 +118,19 @@ void run_backward(const Call& call) {
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& [act, keep] = attrs.as<GatedLinearAttrs>();
   const Tensor g = linear(in[0], in[1]), u = linear(in[0], in[2]);
-  Tensors out{mul(act_reference(act, g)[0], u)};
+  Tensors out = call_fused(kGluOp, {g, u}, GluAttrs{.act = act});
   if (keep) out.push_back(side_by_side(g, u));
   return out;
 }
 Tensors reference_backward(Operands in, const Attrs& attrs) {
   const Tensor dh = matmul_as(in[0], in[1], false, false, in[0].dtype(), Role::dgrad);
-  return kGluBackwardOp.reference(Tensors{dh, in[2], in[3]}, attrs);
+  return call_fused(kGluBackwardOp, {dh, in[2], in[3]}, attrs);
+}
+
+std::vector<Form> forms_backward() {
+  const Tensor g = Tensor::meta({2, 3}), u = Tensor::meta({2, 3});
+  const Tensors in{Tensor::meta({2, 4}), Tensor::meta({4, 3}), g, u};
+  return {{in, GluAttrs{.merged = false}}, {in, GluAttrs{.merged = true}}};
 }
 
 std::vector<Sample> samples() {
@@ -239,7 +198,7 @@ const OpDef kGatedLinearOp{.name = "gated_linear",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<GatedLinearAttrs>(),
-    .infer = infer,
+    .infer = infer_of<kGatedLinearOp>,
     .cost = cost,
     .cpu =
         [](const Call& call) {
@@ -254,8 +213,8 @@ const OpDef kGatedLinearBackwardOp{.name = "gated_linear_backward",
     .min_inputs = 4,
     .max_inputs = 4,
     .attrs = attr_type<GluAttrs>(),
-    .infer = infer_backward,
-    .cost = cost_backward,
+    .infer = infer_of<kGatedLinearBackwardOp>,
+    .cost = cost_of_reference<kGatedLinearBackwardOp>,
     .cpu =
         [](const Call& call) {
           visit_float(call.out[0].dtype(), [&](auto zero) { run_backward<decltype(zero)>(call); });
@@ -264,6 +223,7 @@ const OpDef kGatedLinearBackwardOp{.name = "gated_linear_backward",
     .simt = on_simt::gated_linear_backward,
     .strided = 0b1111,
     .samples = samples_backward,
-    .reference = reference_backward};
+    .reference = reference_backward,
+    .forms = forms_backward};
 
 }  // namespace sinter

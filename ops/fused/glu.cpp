@@ -8,32 +8,28 @@
 namespace sinter {
 namespace {
 
-void check(const char* op, Operands in, const char* const* names) {
-  check_floating(op, names[0], in[0]);
-  for (size_t i = 0; i < in.size(); ++i) {
-    check_rank(op, names[i], in[i], 2);
-    check_same_dtype(op, names[0], in[0], names[i], in[i]);
-    SINTER_CHECK(in[i].shape() == in[0].shape(), shape,
-        cat(op, ": shapes differ: ", describe({{names[0], &in[0]}, {names[i], &in[i]}}),
-            "; they must be equal"));
+// The plain ops broadcast; the kernels do not.
+std::string limit(Operands in, const Attrs&) {
+  for (const Tensor& t : in) {
+    if (t.rank() != 2 || t.shape() != in[0].shape())
+      return cat("an operand is ", t.describe(), " beside ", in[0].describe(),
+          "; all must be of one shape [B, H]");
   }
+  return "";
 }
 
-Tensors infer(Operands in, const Attrs&) {
-  static constexpr const char* kNames[] = {"g", "u"};
-  check("glu", in, kNames);
-  return {meta_like(in[0])};
-}
-Tensors infer_backward(Operands in, const Attrs& attrs) {
-  static constexpr const char* kNames[] = {"dh", "g", "u"};
-  check("glu_backward", in, kNames);
-  if (!attrs.as<GluAttrs>().merged) return {meta_like(in[0]), meta_like(in[0])};
-  return {Tensor::meta({in[0].size(0), 2 * in[0].size(1)}, in[0].dtype(), in[0].device())};
+template <size_t N>
+std::vector<Form> forms() {
+  std::vector<Form> all;
+  for (const Act act : {Act::gelu, Act::gelu_tanh, Act::silu})
+    all.push_back({Tensors(N, Tensor()), GluAttrs{act}});
+  for (Form& form : all) {
+    for (Tensor& t : form.in) t = Tensor::meta({2, 3});
+  }
+  return all;
 }
 
-Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(in[0].numel() * (act_flops(attrs.as<GluAttrs>().act) + 1), in, out);
-}
+// Not the reference's: act(g) and act'(g) share their work.
 Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(in[0].numel() * (act_backward_flops(attrs.as<GluAttrs>().act) + 2), in, out);
 }
@@ -115,25 +111,29 @@ const OpDef kGluOp{.name = "glu",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<GluAttrs>(),
-    .infer = infer,
-    .cost = cost,
+    .infer = infer_of<kGluOp>,
+    .cost = cost_of_reference<kGluOp>,
     .cpu = cpu,
     .cuda = SINTER_IF_CUDA(on_cuda::glu),
     .simt = on_simt::glu,
     .strided = 0b11,
     .samples = samples<2>,
-    .reference = reference};
+    .reference = reference,
+    .limit = limit,
+    .forms = forms<2>};
 const OpDef kGluBackwardOp{.name = "glu_backward",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<GluAttrs>(),
-    .infer = infer_backward,
+    .infer = infer_of<kGluBackwardOp>,
     .cost = cost_backward,
     .cpu = cpu_backward,
     .cuda = SINTER_IF_CUDA(on_cuda::glu_backward),
     .simt = on_simt::glu_backward,
     .strided = 0b111,
     .samples = samples<3>,
-    .reference = reference_backward};
+    .reference = reference_backward,
+    .limit = limit,
+    .forms = forms<3>};
 
 }  // namespace sinter

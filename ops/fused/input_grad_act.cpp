@@ -12,34 +12,6 @@
 namespace sinter {
 namespace {
 
-Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor &dy = in[0], &weight = in[1], &saved = in[2];
-  check_floating("input_grad_act", "dy", dy);
-  check_rank("input_grad_act", "dy", dy, 2);
-  check_rank("input_grad_act", "weight", weight, 2);
-  check_same_dtype("input_grad_act", "dy", dy, "weight", weight);
-  SINTER_CHECK(dy.size(1) == weight.size(0), shape,
-      cat("input_grad_act: output features differ: ", describe({{"dy", &dy}, {"weight", &weight}}),
-          "; dy.shape[1] is ", dy.size(1), ", weight.shape[0] is ", weight.size(0)));
-  const Shape shape{dy.size(0), weight.size(1)};
-  const bool mask = attrs.as<InputGradActAttrs>().act == Act::relu;
-  check_dtype("input_grad_act", "saved", saved, mask ? DType::u8 : dy.dtype());
-  SINTER_CHECK(saved.shape() == (mask ? relu_mask_shape(shape) : shape), shape,
-      cat("input_grad_act: what was saved does not fit: ",
-          describe({{"dy", &dy}, {"weight", &weight}, {"saved", &saved}}), "; saved must be ",
-          (mask ? relu_mask_shape(shape) : shape).str()));
-  return {Tensor::meta(shape, dy.dtype(), dy.device())};
-}
-
-Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  const Act act = attrs.as<InputGradActAttrs>().act;
-  const int64_t n = out[0].numel();
-  Cost c = cost_of(
-      n * (2 * in[1].size(0) + act_backward_flops(act)), act == Act::relu ? in.first(2) : in, out);
-  if (act == Act::relu) c.bytes_read += (n + 7) / 8;
-  return c;
-}
-
 // dx[i] = z[i] * act'(saved[i]) over a part of a row that begins at a whole mask byte; z is f32
 // where dx is bf16.
 template <class Op, class T, class Z>
@@ -105,6 +77,26 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return {act_backward_reference(attrs.as<InputGradActAttrs>().act, dz, in[2])};
 }
 
+// A saved tensor that is not dx's, but broadcasts to it, is for the plain op alone.
+std::string limit(Operands in, const Attrs& attrs) {
+  const Shape shape{in[0].size(0), in[1].size(1)};
+  if (attrs.as<InputGradActAttrs>().act == Act::relu) return "";
+  if (in[2].shape() == shape && in[2].dtype() == in[0].dtype()) return "";
+  return cat("what was saved does not fit: it is ", in[2].describe(), "; it must be ",
+      name_of(in[0].dtype()), shape.str());
+}
+
+std::vector<Form> forms() {
+  const Tensor dy = Tensor::meta({2, 4}), weight = Tensor::meta({4, 3});
+  std::vector<Form> all;
+  for (const Act act : kActivations) {
+    const Tensor saved =
+        act == Act::relu ? Tensor::meta(relu_mask_shape({2, 3}), DType::u8) : Tensor::meta({2, 3});
+    all.push_back({{dy, weight, saved}, InputGradActAttrs{act}});
+  }
+  return all;
+}
+
 std::vector<Sample> samples() {
   const auto make = [](int64_t b, int64_t o, int64_t i, Act act, const char* what) {
     Tensor saved = sample_tensor({b, i}, 3, act == Act::sigmoid ? 0.1 : -0.9, 0.9);
@@ -133,13 +125,15 @@ const OpDef kInputGradActOp{.name = "input_grad_act",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<InputGradActAttrs>(),
-    .infer = infer,
-    .cost = cost,
+    .infer = infer_of<kInputGradActOp>,
+    .cost = cost_of_reference<kInputGradActOp>,
     .cpu = cpu,
     .cuda = SINTER_IF_CUDA(on_cuda::input_grad_act),
     .simt = on_simt::input_grad_act,
     .strided = 0b11,
     .samples = samples,
-    .reference = reference};
+    .reference = reference,
+    .limit = limit,
+    .forms = forms};
 
 }  // namespace sinter

@@ -14,49 +14,6 @@ namespace {
 
 bool has_bias(Operands in) { return in.size() > 2 && in[2].defined(); }
 
-Tensors infer(Operands in, const Attrs& attrs) {
-  const auto& [act, keep, out] = attrs.as<LinearActAttrs>();
-  const Tensor &x = in[0], &weight = in[1];
-  check_floating("linear_act", "x", x);
-  check_rank("linear_act", "x", x, 2);
-  check_rank("linear_act", "weight", weight, 2);
-  check_same_dtype("linear_act", "x", x, "weight", weight);
-  const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
-  SINTER_CHECK(x.size(1) == weight.size(1), shape,
-      cat("linear_act: input features differ: ", facts(), "; x.shape[1] is ", x.size(1),
-          ", weight.shape[1] is ", weight.size(1)));
-  if (has_bias(in)) {
-    const Tensor& bias = in[2];
-    check_rank("linear_act", "bias", bias, 1);
-    SINTER_CHECK(bias.size(0) == weight.size(0), shape,
-        cat("linear_act: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
-            "; bias.shape[0] is ", bias.size(0), ", weight.shape[0] is ", weight.size(0)));
-    if (bias.dtype() != wide(weight.dtype()))
-      check_same_dtype("linear_act", "weight", weight, "bias", bias);
-  }
-  SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
-      cat("linear_act: output type does not fit: ", facts(), "; out is ", name_of(out),
-          ", allowed ", name_of(x.dtype()), " or ", name_of(wide(x.dtype()))));
-  SINTER_CHECK(keep != Keep::mask || act == Act::relu, usage,
-      cat("linear_act: only relu has a mask: act is ", kActNames[static_cast<size_t>(act)],
-          ", keep is mask"));
-  const Shape shape{x.size(0), weight.size(0)};
-  Tensors result{Tensor::meta(shape, out, x.device())};
-  if (keep == Keep::mask)
-    result.push_back(Tensor::meta(relu_mask_shape(shape), DType::u8, x.device()));
-  if (keep == Keep::pre) result.push_back(Tensor::meta(shape, out, x.device()));
-  return result;
-}
-
-Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  const auto& a = attrs.as<LinearActAttrs>();
-  const int64_t n = out[0].numel();
-  Cost c = cost_of(n * (2 * in[1].size(1) + (has_bias(in) ? 1 : 0) + act_flops(a.act)), in,
-      a.keep == Keep::mask ? out.first(1) : out);
-  if (a.keep == Keep::mask) c.bytes_written += (n + 7) / 8;
-  return c;
-}
-
 // Z: the type of the sums, Y that of the results.
 template <class Y, class Z = compute_t<Y>>
 void run(const Call& call) {
@@ -113,6 +70,22 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return result;
 }
 
+std::string limit(Operands, const Attrs& attrs) {
+  const auto& [act, keep, out] = attrs.as<LinearActAttrs>();
+  if (keep != Keep::mask || act == Act::relu) return "";
+  return cat("only relu has a mask to keep: act is ", print_value(act));
+}
+
+std::vector<Form> forms() {
+  const Tensors in{Tensor::meta({2, 3}), Tensor::meta({4, 3}), Tensor::meta({4})};
+  std::vector<Form> all{{in, LinearActAttrs{Act::relu, Keep::mask, DType::f32}}};
+  for (const Act act : kActivations) {
+    for (const Keep keep : {Keep::nothing, Keep::pre})
+      all.push_back({in, LinearActAttrs{act, keep, DType::f32}});
+  }
+  return all;
+}
+
 std::vector<Sample> samples() {
   const auto make = [](int64_t b, int64_t i, int64_t o, Act act, Keep keep, bool bias,
                         const char* what) {
@@ -148,13 +121,15 @@ const OpDef kLinearActOp{.name = "linear_act",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearActAttrs>(),
-    .infer = infer,
-    .cost = cost,
+    .infer = infer_of<kLinearActOp>,
+    .cost = cost_of_reference<kLinearActOp>,
     .cpu = cpu,
     .cuda = SINTER_IF_CUDA(on_cuda::linear_act),
     .simt = on_simt::linear_act,
     .strided = 0b11,
     .samples = samples,
-    .reference = reference};
+    .reference = reference,
+    .limit = limit,
+    .forms = forms};
 
 }  // namespace sinter

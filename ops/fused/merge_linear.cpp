@@ -2,6 +2,7 @@
 // blocks of one storage, W[n O, I], and their outputs column blocks of one result, so one GEMM
 // makes them all.
 #include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/structured.h"
 
@@ -20,9 +21,8 @@ const OpDef kMergeLinearOp{.name = "merge_linear",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearAttrs>(),
-    .infer = [](Operands in, const Attrs& attrs) { return kLinearOp.infer(in, attrs); },
-    .cost = [](Operands in, Operands out,
-                const Attrs& attrs) { return kLinearOp.cost(in, out, attrs); },
+    .infer = infer_of<kMergeLinearOp>,
+    .cost = cost_of_reference<kMergeLinearOp>,
     .cpu = [](const Call& call) { kLinearOp.cpu(call); },
     .cuda = SINTER_IF_CUDA(on_cuda::merge_linear),
     .simt = on_simt::merge_linear,

@@ -11,64 +11,13 @@
 namespace sinter {
 namespace {
 
-constexpr char kName[] = "narrow_mlp";
 constexpr size_t kFirst = 3;  // of the layers' operands
 
 size_t layers_of(Operands in) { return (in.size() - kFirst) / 2; }
 const Tensor& weight_of(Operands in, size_t l) { return in[kFirst + 2 * l]; }
 const Tensor& bias_of(Operands in, size_t l) { return in[kFirst + 2 * l + 1]; }
 
-Tensors infer(Operands in, const Attrs& attrs) {
-  const auto& [act, smoothing, input_grad] = attrs.as<NarrowMlpAttrs>();
-  const Tensor &x = in[0], &labels = in[1], &seed = in[2];
-  const size_t layers = layers_of(in);
-  check_floating(kName, "x", x);
-  check_rank(kName, "x", x, 2);
-  check_rank(kName, "labels", labels, 1);
-  check_dtype(kName, "labels", labels, DType::i32);
-  check_rank(kName, "seed", seed, 1);
-  check_same_dtype(kName, "x", x, "seed", seed);
-  SINTER_CHECK(labels.size(0) == x.size(0) && seed.size(0) == x.size(0), shape,
-      cat(kName, ": a label and a seed per row are wanted: ",
-          describe({{"x", &x}, {"labels", &labels}, {"seed", &seed}}), "; x.shape[0] is ",
-          x.size(0)));
-  SINTER_CHECK(in.size() % 2 == 1 && layers >= 2, shape,
-      cat(kName, ": weights and biases are missing: ", describe({{"x", &x}, {"labels", &labels}}),
-          " and ", in.size() - 3, " more; after x, labels and seed there are two for each of 2 to ",
-          kNarrowLayers, " layers"));
-  SINTER_CHECK(act == Act::relu || act == Act::sigmoid || act == Act::tanh || act == Act::none,
-      usage,
-      cat(kName, ": unsupported activation: ", kActNames[static_cast<size_t>(act)],
-          "; its backward must read its result"));
-  SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage,
-      cat(kName, ": label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
-  std::vector<int64_t> widths{x.size(1)};
-  Tensors out{Tensor::meta({x.size(0)}, x.dtype(), x.device())};
-  if (input_grad) out.push_back(meta_like(x));
-  for (size_t l = 0; l < layers; ++l) {
-    const Tensor &weight = weight_of(in, l), &bias = bias_of(in, l);
-    check_rank(kName, "weight", weight, 2);
-    check_same_dtype(kName, "x", x, "weight", weight);
-    SINTER_CHECK(weight.size(1) == widths.back(), shape,
-        cat(kName, ": input features of layer ", l, " differ: weight is ", weight.describe(),
-            "; weight.shape[1] is ", weight.size(1), ", its input has ", widths.back()));
-    widths.push_back(weight.size(0));
-    out.push_back(meta_like(weight));
-    if (!bias.defined()) continue;
-    check_same_dtype(kName, "x", x, "bias", bias);
-    SINTER_CHECK(bias.shape() == Shape({weight.size(0)}), shape,
-        cat(kName, ": bias of layer ", l,
-            " does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}), "; it must be [",
-            weight.size(0), "]"));
-    out.push_back(meta_like(bias));
-  }
-  const std::string limit = narrow_mlp_limit(widths, x.dtype());
-  SINTER_CHECK(limit.empty(), shape,
-      cat(kName, ": the chain is too large: ",
-          describe({{"x", &x}, {"first weight", &weight_of(in, 0)}}), "; ", limit));
-  return out;
-}
-
+// Not the reference's, which makes relu's mask again from what relu gave.
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const auto& [act, smoothing, input_grad] = attrs.as<NarrowMlpAttrs>();
   const int64_t rows = in[0].size(0);
@@ -98,8 +47,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
     const Tensor z = linear(rows[l], weight_of(in, l), bias_of(in, l));
     rows.push_back(l + 1 < layers ? act_reference(act, z)[0] : z);
   }
-  const Tensors xent = kSoftmaxXentOp.reference(
-      Tensors{rows[layers], in[1], in[2]}, SoftmaxXentAttrs{.label_smoothing = smoothing});
+  const Tensors xent = call_fused(
+      kSoftmaxXentOp, {rows[layers], in[1], in[2]}, SoftmaxXentAttrs{.label_smoothing = smoothing});
   Tensor dz = xent[1];
   Tensors gradients;  // of the last layer first, db before dW
   for (size_t l = layers; l-- > 0;) {
@@ -115,6 +64,18 @@ Tensors reference(Operands in, const Attrs& attrs) {
   if (input_grad) out.push_back(dz);
   out.insert(out.end(), gradients.rbegin(), gradients.rend());
   return out;
+}
+
+std::string limit(Operands in, const Attrs& attrs) {
+  const Act act = attrs.as<NarrowMlpAttrs>().act;
+  if (act == Act::gelu || act == Act::gelu_tanh || act == Act::silu)
+    return cat("act is ", print_value(act), ", whose backward does not read its result");
+  if (in.size() % 2 == 0 || layers_of(in) < 2)
+    return cat(in.size() - kFirst, " weights and biases, not two for each of 2 to ", kNarrowLayers,
+        " layers");
+  std::vector<int64_t> widths{in[0].size(1)};
+  for (size_t l = 0; l < layers_of(in); ++l) widths.push_back(weight_of(in, l).size(0));
+  return narrow_mlp_limit(widths, in[0].dtype());
 }
 
 std::vector<Sample> samples() {
@@ -176,12 +137,13 @@ const OpDef kNarrowMlpOp{.name = "narrow_mlp",
     .min_inputs = kFirst + 1,  // a bias may be absent
     .max_inputs = kFirst + 2 * kNarrowLayers,
     .attrs = attr_type<NarrowMlpAttrs>(),
-    .infer = infer,
+    .infer = infer_of<kNarrowMlpOp>,
     .cost = cost,
     .cuda = SINTER_IF_CUDA(on_cuda::narrow_mlp),
     .simt = on_simt::narrow_mlp,
     .strided = 0b100,
     .samples = samples,
-    .reference = reference};
+    .reference = reference,
+    .limit = limit};
 
 }  // namespace sinter

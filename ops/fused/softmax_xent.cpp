@@ -5,6 +5,7 @@
 // Reads z, labels and the seed, writes a loss a row and dz. 16 rows are worked on side by side.
 #include "core/math.h"
 #include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/row_loops.h"
 #include "ops/structured.h"
@@ -12,48 +13,6 @@
 // B batch, C classes
 namespace sinter {
 namespace {
-
-bool has_seed(Operands in) { return in.size() > 2 && in[2].defined(); }
-
-Tensors infer(Operands in, const Attrs& attrs) {
-  const auto& [smoothing, grad, low] = attrs.as<SoftmaxXentAttrs>();
-  const Tensor &logits = in[0], &labels = in[1];
-  check_floating("softmax_xent", "logits", logits);
-  check_rank("softmax_xent", "logits", logits, 2);
-  check_rank("softmax_xent", "labels", labels, 1);
-  check_dtype("softmax_xent", "labels", labels, DType::i32);
-  SINTER_CHECK(smoothing >= 0 && smoothing < 1, usage,
-      cat("softmax_xent: label_smoothing out of range: ", smoothing, "; allowed [0, 1)"));
-  const auto facts = [&] { return describe({{"logits", &logits}, {"labels", &labels}}); };
-  SINTER_CHECK(labels.size(0) == logits.size(0), shape,
-      cat("softmax_xent: one label per row is wanted: ", facts(), "; logits.shape[0] is ",
-          logits.size(0), ", labels.shape[0] is ", labels.size(0)));
-  SINTER_CHECK(grad == has_seed(in), shape,
-      cat("softmax_xent: grad and seed go together: ", facts(), "; grad is ", grad, ", seed is ",
-          has_seed(in)));
-  Tensors out{Tensor::meta({logits.size(0)}, wide(logits.dtype()), logits.device())};
-  if (grad) {
-    check_rank("softmax_xent", "seed", in[2], 1);
-    check_dtype("softmax_xent", "seed", in[2], wide(logits.dtype()));
-    SINTER_CHECK(in[2].size(0) == logits.size(0), shape,
-        cat("softmax_xent: one seed per row is wanted: ",
-            describe({{"logits", &logits}, {"seed", &in[2]}}), "; logits.shape[0] is ",
-            logits.size(0), ", seed.shape[0] is ", in[2].size(0)));
-    out.push_back(
-        Tensor::meta(logits.shape(), low ? DType::bf16 : logits.dtype(), logits.device()));
-  }
-  return out;
-}
-
-Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  const auto& [smoothing, grad, low] = attrs.as<SoftmaxXentAttrs>();
-  const int64_t rows = in[0].size(0), cells = in[0].numel();
-  Cost c = cost_of(
-      5 * cells + 3 * rows + (smoothing > 0 ? cells + 2 * rows : 0) + (grad ? 4 * cells : 0),
-      in.first(2), out);
-  if (grad) c.bytes_read += bytes_unless_spread(in[2]);
-  return c;
-}
 
 void check_labels(const Tensor& labels, int64_t classes) {
   const int32_t* y = labels.data<int32_t>();
@@ -114,12 +73,27 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const Tensor logp = log_softmax(in[0]);
   Tensors out{nll(logp, in[1], smoothing)};
   if (grad) {
-    const Tensor dlogp = apply1(
-        kNllBackwardOp, {in[2], in[1]}, NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
+    const Tensor dlogp = apply1(kNllBackwardOp, {in.size() > 2 ? in[2] : Tensor(), in[1]},
+        NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
     out.push_back(apply1(kLogSoftmaxBackwardOp, {dlogp, logp}));
     if (low) out[1] = cast(out[1], DType::bf16);
   }
   return out;
+}
+
+std::string limit(Operands in, const Attrs& attrs) {
+  const Tensor seed = in.size() > 2 ? in[2] : Tensor();
+  const DType type = wide(in[0].dtype());
+  if (!attrs.as<SoftmaxXentAttrs>().grad)
+    return seed.defined() ? "there is a seed without grad" : "";
+  if (seed.dtype() == type) return "";
+  return cat("the seed is ", seed.describe(), "; it must be ", name_of(type));
+}
+
+std::vector<Form> forms() {
+  const Tensor logits = Tensor::meta({2, 3}), labels = Tensor::meta({2}, DType::i32);
+  return {{{logits, labels, Tensor::meta({2})}, SoftmaxXentAttrs{.grad = true}},
+      {{logits, labels, {}}, SoftmaxXentAttrs{.grad = false}}};
 }
 
 std::vector<Sample> samples() {
@@ -163,13 +137,15 @@ const OpDef kSoftmaxXentOp{.name = "softmax_xent",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<SoftmaxXentAttrs>(),
-    .infer = infer,
-    .cost = cost,
+    .infer = infer_of<kSoftmaxXentOp>,
+    .cost = cost_of_reference<kSoftmaxXentOp>,
     .cpu = cpu,
     .cuda = SINTER_IF_CUDA(on_cuda::softmax_xent),
     .simt = on_simt::softmax_xent,
     .strided = 0b100,
     .samples = samples,
-    .reference = reference};
+    .reference = reference,
+    .limit = limit,
+    .forms = forms};
 
 }  // namespace sinter

@@ -2,6 +2,7 @@
 // pass over dy. f32 from bf16 operands.
 #include "core/device/cpu_gemm.h"
 #include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
@@ -10,23 +11,6 @@
 // B batch, I in, O out
 namespace sinter {
 namespace {
-
-Tensors infer(Operands in, const Attrs&) {
-  const Tensor &dy = in[0], &x = in[1];
-  check_floating("weight_bias_grad", "dy", dy);
-  check_rank("weight_bias_grad", "dy", dy, 2);
-  check_rank("weight_bias_grad", "x", x, 2);
-  check_same_dtype("weight_bias_grad", "dy", dy, "x", x);
-  SINTER_CHECK(dy.size(0) == x.size(0), shape,
-      cat("weight_bias_grad: rows differ: ", describe({{"dy", &dy}, {"x", &x}}),
-          "; dy.shape[0] is ", dy.size(0), ", x.shape[0] is ", x.size(0)));
-  return {Tensor::meta({dy.size(1), x.size(1)}, wide(dy.dtype()), dy.device()),
-      Tensor::meta({dy.size(1)}, wide(dy.dtype()), dy.device())};
-}
-
-Cost cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(2 * in[0].size(0) * out[0].numel() + in[0].numel(), in, out);
-}
 
 void cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dw = call.out[0], &db = call.out[1];
@@ -55,6 +39,8 @@ Tensors reference(Operands in, const Attrs&) {
       sum_rows(in[0], Role::bgrad)};
 }
 
+std::vector<Form> forms() { return {{{Tensor::meta({2, 4}), Tensor::meta({2, 3})}, {}}}; }
+
 std::vector<Sample> samples() {
   const auto make = [](int64_t b, int64_t o, int64_t i, const char* what) {
     return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({b, i}, 2)},
@@ -74,13 +60,14 @@ std::vector<Sample> samples() {
 const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
     .min_inputs = 2,
     .max_inputs = 2,
-    .infer = infer,
-    .cost = cost,
+    .infer = infer_of<kWeightBiasGradOp>,
+    .cost = cost_of_reference<kWeightBiasGradOp>,
     .cpu = cpu,
     .cuda = SINTER_IF_CUDA(on_cuda::weight_bias_grad),
     .simt = on_simt::weight_bias_grad,
     .strided = 0b10,
     .samples = samples,
-    .reference = reference};
+    .reference = reference,
+    .forms = forms};
 
 }  // namespace sinter

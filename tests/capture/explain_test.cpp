@@ -61,9 +61,10 @@ TEST(Explain, NearMissNamesTheRuleAndTheReader) {
   const std::string text = explain(captured(recorded, all), all);
   const std::string numbers = dump(recorded);
   EXPECT_NE(numbers.find("%9, %10 = relu(%7)"), std::string::npos) << numbers;
-  EXPECT_NE(text.find("miss     %7 linear, %9 relu     rule linear_act: the pre-activation is read "
-                      "by %8 = exp(%7) f32[4, 5]     would "
-                      "save 1 launch\n"),
+  EXPECT_NE(
+      text.find("miss     %7 linear, %9 relu     rule linear_act: what linear gives is also read "
+                "by %8 = exp(%7) f32[4, 5]     would "
+                "save 1 launch\n"),
       std::string::npos)
       << text << numbers;
 }
@@ -80,7 +81,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   slower.parts_us = 8.7;
   c.fused.groups.push_back(slower);
   Rule rule = capture::rules()[0];
-  const OpDef elsewhere{.name = "elsewhere", .simt = [](const Call&) {}};
+  const OpDef elsewhere{.name = "softmax_xent", .simt = [](const Call&) {}};
   rule.op = &elsewhere;
   const std::string text = explain(c, rules, {&rule, 1});
   EXPECT_TRUE(
@@ -92,7 +93,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
       "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, linear + relu 8.7: kept unfused    "
       " (1 launch not saved)");
   expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
-  expect_line(text, cat("off      rule ", rule.name, ": no cpu kernel"));
+  expect_line(text, cat("off      rule ", rule.name(), ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
   c.fused.groups[0].not_judged = true;
   const std::string busy = explain(c, rules, {&rule, 1});

@@ -765,9 +765,9 @@ TEST(Promises, UnderAnomalyModeTheFunctionRunsOpByOp) {
 
 // ---- failures and lifetimes
 
-int g_shapes_until_failure = -1;  // of tensors without storage; -1: none fails
+int g_shapes_until_failure = -1;  // of meta tensors; -1: none fails
 Tensors infer_failing(Operands in, const Attrs&) {
-  if (!in[0].storage() && g_shapes_until_failure >= 0 && g_shapes_until_failure-- == 0)
+  if (in[0].is_meta() && g_shapes_until_failure >= 0 && g_shapes_until_failure-- == 0)
     throw Error(Error::Kind::memory, "failing: now");
   return {meta_like(in[0])};
 }

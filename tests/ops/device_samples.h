@@ -111,8 +111,7 @@ inline bool stays_wide(const OpDef& op, size_t i, size_t n) {
          (&op == &kClassifierHeadOp && i == 3);
 }
 inline bool takes(const OpDef& op, DType dtype) {
-  if (dtype == DType::f64)
-    return &op != &kGatherBatchOp && &op != &kGatherLinearActOp && &op != &kClassifierHeadOp;
+  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kClassifierHeadOp;
   return dtype != DType::bf16 ||
          (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp && &op != &kNarrowMlpOp);
 }

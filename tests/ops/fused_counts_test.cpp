@@ -6,7 +6,6 @@
 #include "ops/fused/classifier_head.cu"
 #include "ops/fused/clip_norm.cu"
 #include "ops/fused/gated_linear.cu"
-#include "ops/fused/gather_linear_act.cu"
 #include "ops/fused/glu.cu"
 #include "ops/fused/input_grad_act.cu"
 #include "ops/fused/linear_act.cu"
@@ -95,10 +94,6 @@ TEST(FusedCountsSimt, SectorsOfRows) {
     const Tensor mask = Tensor::zeros({b, 32}, DType::u8).to(kSimt), bias = values({16});
     expect_cost(kSoftmaxXentOp, softmax_xent, {values({b, 16}), labels, seed}, SoftmaxXentAttrs{},
         {.read = 1});
-    std::vector<int64_t> backwards(static_cast<size_t>(b));
-    for (int64_t i = 0; i < b; ++i) backwards[static_cast<size_t>(i)] = b - 1 - i;
-    const Tensor images = Tensor::zeros({b, 64}, DType::u8).to(kSimt),
-                 index = Tensor::from(backwards, {b}).to(kSimt);
     for (const DType type : {DType::f32, DType::bf16}) {
       const Tensor h = values({b, 256}, type), w = values({16, 256}, type);
       expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, mask},
@@ -106,9 +101,6 @@ TEST(FusedCountsSimt, SectorsOfRows) {
       expect_cost(kClassifierHeadOp, classifier_head,
           {h, w, labels, seed, bias, values({b, 256}, type)}, HeadAttrs{Act::gelu, 0.1},
           {.read = 1});
-      expect_cost(kGatherLinearActOp, gather_linear_act,
-          {images, labels, index, values({256, 64}, type), values({256})},
-          GatherLinearActAttrs{false, Act::relu, Keep::mask, type});
     }
   }
 }

@@ -1,16 +1,9 @@
-// Rules of gated linear units, and of linears side by side.
+// Linears side by side. Code, since their results move: what were two tensors become the halves of
+// one, which no pattern says.
 #include "capture/rule_kit.h"
 
 namespace sinter::capture::rule {
 namespace {
-
-bool is_gate(const Activation* a) {
-  return a && (a->act == Act::gelu || a->act == Act::gelu_tanh || a->act == Act::silu);
-}
-const OpDef* mul_op() {
-  static const OpDef* op = &op_named("mul");
-  return op;
-}
 
 // `b` begins where `a` ends, row by row, in one buffer: the value that holds both, or -1.
 int joined_rows(Rewriter& r, int a, int b) {
@@ -73,64 +66,6 @@ bool takes_strides(const Rewriter& r, int value, std::string* who) {
 }
 
 }  // namespace
-
-// ---- glu: h = mul(act(g), u)
-void glu(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node gate = r.node(i);
-    const Activation* a = activation_of(gate.op, false);
-    if (!is_gate(a) || r.graph.values[gate.in[0]].shape.rank() != 2) return false;
-    const int n = find_reader(r, gate.out[0], mul_op());
-    if (n < 0) return false;
-    const Node product = r.node(n);
-    const int u = product.in[0] == gate.out[0] ? product.in[1] : product.in[0];
-    if (u == gate.out[0] || r.graph.values[u].shape != r.graph.values[gate.in[0]].shape)
-      return false;
-    if (const std::string other = others(r, gate.out[0], {n}); !other.empty()) {
-      r.miss("glu", {i, n}, cat("act(g) is also read by ", other), 1);
-      return false;
-    }
-    return r.fuse("glu", {i, n},
-        {.op = &op_named("glu"),
-            .attrs = GluAttrs{.act = a->act},
-            .in = {gate.in[0], u},
-            .out = product.out});
-  });
-}
-
-// ---- glu_backward: t = mul(dh, u); du = mul(dh, act(g)); dg = act_backward(t, g)
-void glu_backward(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node back = r.node(i);
-    const Activation* a = activation_of(back.op, true);
-    if (!is_gate(a) || r.graph.values[back.in[1]].shape.rank() != 2) return false;
-    const int t = back.in[0], g = back.in[1], first = r.producer(t);
-    if (first < 0 || r.node(first).op != mul_op()) return false;
-    // Which operand of t is dh? The one that is also multiplied by act(g).
-    for (const int which : {0, 1}) {
-      const int dh = r.node(first).in[which], u = r.node(first).in[1 - which];
-      for (const int n : r.readers(dh)) {
-        const Node& second = r.node(n);
-        if (n == first || second.op != mul_op() || !second.reads(dh)) continue;
-        const int gated = second.in[0] == dh ? second.in[1] : second.in[0];
-        const int maker = r.producer(gated);
-        if (maker < 0 || r.node(maker).op != a->forward || r.node(maker).in[0] != g) continue;
-        const Shape& shape = r.graph.values[g].shape;
-        if (r.graph.values[u].shape != shape || r.graph.values[dh].shape != shape) continue;
-        if (const std::string other = others(r, t, {i}); !other.empty()) {
-          r.miss("glu_backward", {first, n, i}, cat("dh * u is also read by ", other), 2);
-          continue;
-        }
-        Node fused{.op = &op_named("glu_backward"),
-            .attrs = GluAttrs{.act = a->act},
-            .in = {dh, g, u},
-            .out = {back.out[0], second.out[0]}};
-        if (r.fuse("glu_backward", {first, n, i}, fused)) return true;
-      }
-    }
-    return false;
-  });
-}
 
 // ---- merge_linear: two linears of one input, whose weights are neighbours in one storage, as one
 // product; with their backward.
@@ -275,28 +210,6 @@ void gated_linear(Rewriter& r) {
     if (!r.fuse("gated_linear", members, fused)) return false;
     if (keep) place_halves(r, fused.out[1], g, u, 1);
     return true;
-  });
-}
-
-// ---- gated_linear_backward: dh = matmul(dy, Wd); dg, du = glu_backward(dh, g, u)
-void gated_linear_backward(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node glu = r.node(i);
-    const int product = glu.op == &kGluBackwardOp ? r.producer(glu.in[0]) : -1;
-    if (product < 0 || r.node(product).op != &kMatmulOp) return false;
-    const Node& made = r.node(product);
-    const MatmulAttrs& m = made.attrs.as<MatmulAttrs>();
-    if (m.trans_a || m.trans_b || m.out != r.graph.values[made.in[0]].dtype) return false;
-    if (const std::string other = others(r, glu.in[0], {i}); !other.empty()) {
-      r.miss("gated_linear_backward", {product, i}, cat("dh is also read by ", other), 1);
-      return false;
-    }
-    return r.fuse("gated_linear_backward", {product, i},
-        {.op = &kGatedLinearBackwardOp,
-            .attrs = glu.attrs,
-            .in = {made.in[0], made.in[1], glu.in[1], glu.in[2]},
-            .out = glu.out,
-            .role = Role::dgrad});
   });
 }
 

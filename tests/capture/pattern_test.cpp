@@ -1,0 +1,125 @@
+// The matcher of fused ops: each op is found in its own reference, and not where it may not be.
+#include "capture/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include "capture/recording.h"
+#include "capture/rules.h"
+#include "ops/fused/fused.h"
+#include "ops/ops.h"
+#include "ops/pointwise.h"
+#include "ops/structured.h"
+#include "tests/test_util.h"
+
+namespace sinter::capture {
+namespace {
+
+constexpr Device kSimt{Device::Type::simt, 0};
+
+// The reference as a step on meta tensors; `more` may add to it and to its results.
+template <class F>
+Graph step_of(const OpDef& op, const Form& form, F&& more) {
+  Tensors in;
+  for (const Tensor& t : form.in)
+    in.push_back(t.defined() ? Tensor::meta(t.shape(), t.dtype(), kSimt) : Tensor());
+  Tensors given;
+  std::copy_if(
+      in.begin(), in.end(), std::back_inserter(given), [](auto& t) { return t.defined(); });
+  const NoGrad no_grad;
+  Recording recording(given);
+  Tensors out = op.reference(in, form.attrs);
+  more(out);
+  return recording.finish(out, {});
+}
+
+Rewriter fused(const Graph& graph, const OpDef& op) {
+  return rewrite(graph, RuleSet(op.text()), Device::Type::simt);
+}
+
+TEST(Pattern, EveryFormOfEveryOpIsFoundInItsReference) {
+  int forms = 0;
+  for (const OpDef* op : fused_ops()) {
+    if (!op->forms) continue;
+    for (const Form& form : op->forms()) {
+      SCOPED_TRACE(cat(op->text(), " ", form.attrs.str()));
+      const Rewriter r = fused(step_of(*op, form, [](Tensors&) {}), *op);
+      ASSERT_EQ(r.graph.nodes.size(), 1u) << dump(r.graph);
+      EXPECT_EQ(r.graph.nodes[0].op, op);
+      EXPECT_EQ(r.graph.nodes[0].attrs, form.attrs);
+      EXPECT_TRUE(r.misses.empty());
+      ++forms;
+    }
+  }
+  EXPECT_GE(forms, 30);
+}
+
+// The view is another value of the same memory.
+TEST(Pattern, AViewOfWhatLiesBetweenForbidsIt) {
+  const Tensor dy = Tensor::meta({2, 4}, DType::f32, kSimt),
+               w = Tensor::meta({4, 3}, DType::f32, kSimt),
+               pre = Tensor::meta({2, 3}, DType::f32, kSimt);
+  const NoGrad no_grad;
+  Recording recording({dy, w, pre});
+  const Tensor d = matmul(dy, w);
+  const Tensor dx = apply1(*find_op("gelu_backward"), {d, pre}, pointwise::Gelu{});
+  const Graph graph = recording.finish({dx, transpose(d)}, {});
+  const Rewriter r = fused(graph, kInputGradActOp);
+  EXPECT_EQ(r.graph.nodes.size(), 2u);
+  ASSERT_EQ(r.misses.size(), 1u);
+  EXPECT_EQ(r.misses[0].why, "what matmul gives is also read by a result of the step");
+  EXPECT_EQ(r.misses[0].would_save, 1);
+}
+
+// dW and db of one dy are weight_bias_grad; dX and db are nothing, however square.
+TEST(Pattern, AProductOfOtherOperandsIsAnotherOp) {
+  const Tensor dy = Tensor::meta({4, 4}, DType::f32, kSimt),
+               w = Tensor::meta({4, 4}, DType::f32, kSimt);
+  const NoGrad no_grad;
+  Recording recording({dy, w});
+  const Tensors out{matmul(dy, w), sum_rows(dy, Role::bgrad)};
+  const Rewriter r = fused(recording.finish(out, {}), kWeightBiasGradOp);
+  EXPECT_EQ(r.graph.nodes.size(), 2u);
+  EXPECT_TRUE(r.misses.empty());
+}
+
+// glu needs act(g) to itself; glu_backward computes it again.
+TEST(Pattern, APointwiseOpStaysForItsOtherReaders) {
+  const Form form = kGluBackwardOp.forms()[0];
+  const Rewriter r =
+      fused(step_of(kGluBackwardOp, form,
+                [&](Tensors& out) { out.push_back(apply1(*find_op("gelu"), {out[0]})); }),
+          kGluBackwardOp);
+  EXPECT_EQ(r.graph.nodes.size(), 2u);
+  const Rewriter alone = fused(
+      step_of(kGluOp, kGluOp.forms()[0], [](Tensors& out) { out.push_back(neg(out[0])); }), kGluOp);
+  EXPECT_EQ(alone.graph.nodes.size(), 2u);
+}
+
+TEST(Pattern, AnotherTypeIsANearMiss) {
+  const Tensor x = Tensor::meta({2, 3}, DType::bf16, kSimt),
+               w = Tensor::meta({4, 3}, DType::bf16, kSimt),
+               labels = Tensor::meta({2}, DType::i32, kSimt),
+               seed = Tensor::meta({2}, DType::f32, kSimt);
+  const NoGrad no_grad;
+  Recording recording({x, w, labels, seed});
+  const Tensor z = linear_to(x, w, {}, DType::bf16);
+  const Tensors loss = apply(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{.low = true});
+  const Tensor dx = matmul(loss[1], w);
+  const Rewriter r = fused(recording.finish({loss[0], loss[1], dx}, {}), kClassifierHeadOp);
+  EXPECT_EQ(r.graph.nodes.size(), 3u);
+  ASSERT_EQ(r.misses.size(), 1u);
+  EXPECT_EQ(r.misses[0].why, "linear gives bf16[2, 4] simt, classifier_head makes f32[2, 4] simt");
+}
+
+TEST(Pattern, TheGraphReaderRefusesWhatTheKernelCannotTake) {
+  const Rewriter r = fused(step_of(kGluOp, kGluOp.forms()[0], [](Tensors&) {}), kGluOp);
+  std::string text = dump(r.graph);
+  EXPECT_EQ(parse(text, "F").nodes.size(), 1u);
+  const size_t at = text.rfind("f32[2, 3]", text.find(" = glu("));
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 9, "f32[1, 3]");
+  test::expect_error(Error::Kind::data, {"all must be of one shape"}, [&] { parse(text, "F"); });
+}
+
+}  // namespace
+}  // namespace sinter::capture

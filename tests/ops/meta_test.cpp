@@ -1,0 +1,94 @@
+// Ops on meta tensors: all of apply() but memory, kernel and times; and what follows from a fused
+// op's reference by such a run.
+#include <gtest/gtest.h>
+
+#include "autograd/autograd.h"
+#include "core/context.h"
+#include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
+#include "ops/ops.h"
+#include "ops/relu_mask.h"
+#include "ops/structured.h"
+#include "tests/test_util.h"
+
+namespace sinter {
+namespace {
+
+TEST(Meta, OpsGiveMetaTensorsAndComputeNothing) {
+  const Tensor x = Tensor::meta({1 << 20, 1 << 10}), w = Tensor::zeros({3, 1 << 10});
+  const Tensor y = relu(linear(x, w));  // of 4 GB
+  EXPECT_TRUE(x.is_meta());
+  EXPECT_FALSE(w.is_meta());
+  EXPECT_TRUE(y.is_meta());
+  EXPECT_EQ(y.describe(), "f32[1048576, 3] cpu");
+  EXPECT_EQ(y.storage()->bytes(), 12u << 20);
+  test::expect_error(
+      Error::Kind::internal, {"elements of a meta tensor"}, [&] { y.data<float>(); });
+  test::expect_error(Error::Kind::shape, {"linear: input features differ"}, [&] { linear(y, w); });
+}
+
+TEST(Meta, ViewsShareAStorageAndWritesCountVersions) {
+  const Tensor x = Tensor::meta({4, 6}), half = slice(x, 1, 0, 3);
+  EXPECT_EQ(half.storage(), x.storage());
+  EXPECT_TRUE(half.is_meta());
+  EXPECT_FALSE(half.is_contiguous());
+  EXPECT_NE(Tensor::meta({4, 6}).storage()->uid(), x.storage()->uid());
+  accumulate(x, Tensor::meta({4, 6}));
+  EXPECT_EQ(half.storage()->version(), 1u);
+  EXPECT_STREQ(half.storage()->last_writer(), "accumulate");
+}
+
+TEST(Meta, BackwardGivesMetaGradients) {
+  const Tensor x = Tensor::meta({4, 6}), labels = Tensor::meta({4}, DType::i32);
+  Tensor w = Tensor::meta({3, 6});
+  w.set_requires_grad(true);
+  backward(cross_entropy(linear(x, w), labels));
+  EXPECT_TRUE(w.grad().is_meta());
+  EXPECT_EQ(w.grad().shape(), w.shape());
+}
+
+TEST(Reference, GivesShapesAndCost) {
+  const Tensor x = Tensor::meta({4, 6}), w = Tensor::meta({3, 6}), b = Tensor::meta({3});
+  const LinearActAttrs attrs{Act::relu, Keep::mask, DType::f32};
+  const Trace trace = trace_reference(kLinearActOp, Tensors{x, w, b}, attrs);
+  ASSERT_EQ(trace.ops.size(), 2u);
+  EXPECT_EQ(trace.ops[0].op, &kLinearOp);
+  EXPECT_EQ(trace.ops[1].op->text(), "relu");
+  EXPECT_TRUE(trace.ops[1].in[0].is_same(trace.ops[0].out[0]));
+  EXPECT_TRUE(trace.ops[1].out[0].is_same(trace.results[0]));
+  const Tensors out = kLinearActOp.infer(Tensors{x, w, b}, attrs);
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0].describe(), "f32[4, 3] cpu");
+  EXPECT_EQ(out[1].describe(), cat("u8", relu_mask_shape({4, 3}).str(), " cpu"));
+  const Cost cost = kLinearActOp.cost(Tensors{x, w, b}, out, attrs);
+  EXPECT_EQ(cost.flops, 12 * (2 * 6 + 1 + 1));
+  EXPECT_EQ(cost.bytes_read, 4 * (24 + 18 + 3));
+  EXPECT_EQ(cost.bytes_written, 4 * 12 + 2) << "12 bits of the mask, not its padding";
+}
+
+TEST(Reference, NoRecorderHearsOfIt) {
+  struct Silent : Recorder {
+    void record(const Call& call) override { ADD_FAILURE() << call.op.text(); }
+  } silent;
+  Context::current().recorders.push_back(&silent);
+  kGluOp.infer(Tensors{Tensor::zeros({7, 3}), Tensor::zeros({7, 3})}, GluAttrs{});
+  Context::current().recorders.pop_back();
+}
+
+TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
+  const Tensor h = Tensor::zeros({4, 6}), w = Tensor::zeros({65, 6}), seed = Tensor::zeros({4}),
+               labels = Tensor::zeros({4}, DType::i32);
+  test::expect_error(Error::Kind::shape,
+      {"classifier_head: operands do not fit: f32[4, 6] cpu, ", "; linear: input features differ"},
+      [&] {
+        kClassifierHeadOp.infer(
+            Tensors{h, Tensor::zeros({65, 7}), labels, seed}, HeadAttrs{.act = Act::none});
+      });
+  test::expect_error(
+      Error::Kind::shape, {"classifier_head: ", "; there are 65 classes, more than 64"}, [&] {
+        kClassifierHeadOp.infer(Tensors{h, w, labels, seed}, HeadAttrs{.act = Act::none});
+      });
+}
+
+}  // namespace
+}  // namespace sinter
