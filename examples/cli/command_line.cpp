@@ -2,23 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 
 #include "examples/cli/text.h"
 
 namespace sinter::cli {
 namespace {
-
-bool looks_like_flag(std::string_view word) { return word.size() > 1 && word[0] == '-'; }
-
-Flag* flag_of_name(Flags& flags, const std::string& name) {
-  for (Flag& flag : flags.all()) {
-    if (name == flag.shown() || std::ranges::find(flag.other, name) != flag.other.end())
-      return &flag;
-  }
-  return nullptr;
-}
 
 [[noreturn]] void refuse_flag(const std::string& given, const Flags& flags, const std::string& name,
     const std::string& hint) {
@@ -34,34 +24,49 @@ Flag* flag_of_name(Flags& flags, const std::string& name) {
       hint);
 }
 
-// The words that are left, from the front.
-class Words {
+// CLI11 takes the words apart; what a value may be, which source counts and what is nearest to a
+// misspelt name is for Flags to say.
+class Splitter {
  public:
-  explicit Words(const std::vector<std::string>& words) : left_(words.begin(), words.end()) {}
-  bool empty() const { return left_.empty(); }
-  const std::string& front() const { return left_.front(); }
-  void put_back(std::string word) { left_.push_front(std::move(word)); }
-  std::string take() {
-    std::string word = std::move(left_.front());
-    left_.pop_front();
-    return word;
+  Splitter(const Flags& flags, std::vector<std::string>* inputs) {
+    app_.set_help_flag();
+    app_.allow_extras();
+    for (const Flag& flag : flags.all()) {
+      const std::string names =
+          flag.shown() + (flag.other.empty() ? "" : "," + join(flag.other, ","));
+      CLI::Option* option = flag.value.empty() ? app_.add_flag(names) : app_.add_option(names);
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      if (!flag.bare_value.empty()) option->expected(0, 1);
+      options_.push_back(option);
+    }
+    if (inputs) app_.add_option("inputs", *inputs);
   }
+  void parse(std::vector<std::string> words) {
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app_.parse(words);
+  }
+  // What was given for the flags, in their order.
+  std::vector<std::string> values(size_t flag) const { return options_[flag]->results(); }
+  std::vector<std::string> not_placed() const { return app_.remaining(); }
 
  private:
-  std::deque<std::string> left_;
+  CLI::App app_;
+  std::vector<CLI::Option*> options_;
 };
 
-// What follows a flag that was given without "=".
-std::string next_value(const Flag& flag, Words& words, const std::string& hint) {
-  if (flag.value.empty()) return "true";
-  if (!flag.bare_value.empty() && (words.empty() || looks_like_flag(words.front())))
-    return flag.bare_value;
-  SINTER_CHECK(!words.empty(), usage,
-      cat("usage: ", flag.shown(), " needs a value: it is the last word"), hint);
-  const std::string value = words.take();
-  SINTER_CHECK(!value.starts_with("--"), usage,
+void take_values(Flag& flag, const std::vector<std::string>& values, const std::string& hint) {
+  if (values.empty()) return;
+  SINTER_CHECK(!flag.once || values.size() == 1, usage,
+      cat("usage: ", flag.shown(), " is a list, given ", values.size(),
+          " times: ", escaped(join(values, " and "))),
+      cat("one list, as in ", flag.shown(), " ", escaped(values.back())));
+  // CLI11 takes the next word as the value, whatever it is; and an optional value left out arrives
+  // as "true" or empty.
+  std::string value = values.back();
+  if (!flag.bare_value.empty() && (value.empty() || value == "true")) value = flag.bare_value;
+  SINTER_CHECK(flag.value.empty() || !value.starts_with("--"), usage,
       cat("usage: ", flag.shown(), " needs a value: the next word is ", escaped(value)), hint);
-  return value;
+  Flags::set(flag, value, Source::command_line);
 }
 
 }  // namespace
@@ -73,45 +78,21 @@ std::vector<std::string> words_of(int argc, char** argv) {
 void take_words(const std::vector<std::string>& given, Flags& flags, const std::string& name,
     const std::string& call, std::vector<std::string>* inputs) {
   const std::string hint = cat(call, " --help lists the flags");
-  std::map<const Flag*, std::string> lists;  // as they were given
-  Words words(given);
-  bool no_more_flags = false;
-  while (!words.empty()) {
-    std::string word = words.take();
-    if (word == "--" && !no_more_flags) {
-      no_more_flags = true;
-      continue;
-    }
-    if (no_more_flags || !looks_like_flag(word)) {
-      SINTER_CHECK(inputs, usage,
-          cat("usage: unexpected word: ", escaped(word), " for ", name, "; a flag is wanted"),
-          hint);
-      inputs->push_back(word);
-      continue;
-    }
-    // "-qv" is "-q -v", and "-oNAME" is "-o NAME".
-    if (word[1] != '-' && word.size() > 2 && word[2] != '=') {
-      if (const Flag* first = flag_of_name(flags, word.substr(0, 2))) {
-        words.put_back((first->value.empty() ? "-" : "") + word.substr(2));
-        word.resize(2);
-      }
-    }
-    const size_t equals = word.find('=');
-    const std::string flag_name = word.substr(0, equals);
-    Flag* flag = flag_of_name(flags, flag_name);
-    if (!flag) refuse_flag(flag_name, flags, name, hint);
-    std::string value =
-        equals == std::string::npos ? next_value(*flag, words, hint) : word.substr(equals + 1);
-    if (value.empty()) value = flag->bare_value;
-    if (flag->once) {
-      const auto [earlier, is_first] = lists.emplace(flag, value);
-      SINTER_CHECK(is_first, usage,
-          cat("usage: ", flag->shown(), " is a list, given 2 times: ", escaped(earlier->second),
-              " and ", escaped(value)),
-          cat("one list, as in ", flag->shown(), " ", escaped(value)));
-    }
-    Flags::set(*flag, value, Source::command_line);
+  Splitter splitter(flags, inputs);
+  try {
+    splitter.parse(given);
+  } catch (const CLI::ParseError& error) {
+    throw Error(Error::Kind::usage, cat("usage: ", escaped(error.what())), hint);
   }
+  size_t number = 0;
+  for (Flag& flag : flags.all()) take_values(flag, splitter.values(number++), hint);
+  const std::vector<std::string> others = splitter.not_placed();
+  if (others.empty()) return;
+  const std::string first = others[0].substr(0, others[0].find('='));
+  SINTER_CHECK(first.starts_with('-'), usage,
+      cat("usage: unexpected word: ", escaped(others[0]), " for ", name, "; a flag is wanted"),
+      hint);
+  refuse_flag(first, flags, name, hint);
 }
 
 std::string wrapped(std::string start, std::string_view text, size_t indent) {
