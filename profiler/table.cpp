@@ -3,6 +3,8 @@
 // not measured is "-", an upper bound "<=", an estimate "est".
 #include "profiler/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,9 +1,12 @@
 // The lines round the rows of a table: how the profile was measured, where the step went, and what
 // bounds it.
+#include "profiler/table.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
-#include "profiler/table.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
@@ -192,6 +195,8 @@ std::string active_steps(const Profile& p) {
 }
 
 }  // namespace
+
+std::string us(double ns) { return fmt::format("{:.1f}us", ns / 1e3); }
 
 std::string header_line(const Profile& p) {
   const bool cpu = p.device == kCpu;
