@@ -159,7 +159,8 @@ struct KernelSum {
   int64_t launches = 0, ns = 0;
 };
 
-// On the emulator, whose times mean nothing, all times are 0.
+// On the emulator, whose times mean nothing, all times are 0. One that was read back knows what the
+// file holds: no roofs as they were measured, no working set, no candidates.
 struct Profile : Measurement {
   StepVerdict verdict;
   std::optional<Ceiling> roofline;  // the roofs as this run uses them

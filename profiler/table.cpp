@@ -3,6 +3,8 @@
 // not measured is "-", an upper bound "<=", an estimate "est".
 #include "profiler/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -107,7 +109,7 @@ class Table {
                profile.source == Source::event),
         steps_(to_double(static_cast<int64_t>(profile.steps.size()))),
         busy_(!profile.busy().empty()),
-        ceiling_(profile.ceiling()) {
+        ceiling_(profile.roofline.value_or(Ceiling{})) {
     for (const Row& row : profile.rows) {
       if (row.kind == ScopeKind::op) add_to(ops_, row);
       if (row.kind == ScopeKind::op || row.kind == ScopeKind::runtime) all_ns_ += row.typical_ns;

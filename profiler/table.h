@@ -2,14 +2,12 @@
 // (table_lines.cpp). Nobody else includes this.
 #pragma once
 
-#include <fmt/format.h>
-
 #include "profiler/profile.h"
 
 namespace sinter::profiler::detail {
 
 inline double to_double(int64_t n) { return static_cast<double>(n); }
-inline std::string us(double ns) { return fmt::format("{:.1f}us", ns / 1e3); }
+std::string us(double ns);  // "15.3us"
 
 std::string header_line(const Profile& profile);
 // `ops`: the sum of all op rows.

@@ -1,9 +1,12 @@
 // The lines round the rows of a table: how the profile was measured, where the step went, and what
 // bounds it.
+#include "profiler/table.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
-#include "profiler/table.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
@@ -45,6 +48,7 @@ const char* ok_word(const Profile& p) { return p.incomplete.empty() ? "OK" : "IN
 
 std::string roofs_part(const Profile& p) {
   const bool cpu = p.device == kCpu;
+  if (p.roofline && !p.roofs) return "";  // a profile that was read back
   if (!p.roofline) {
     const bool simt = p.device.type == Device::Type::simt;
     return simt ? "" : "  roofs: not measured (mnist calibrate)";
@@ -158,7 +162,8 @@ std::string verdict_line(const Profile& p) {
   if (v.code == StepCode::undecided && !p.roofs && p.device == kCpu && !busy) return "";
   std::vector<std::string> advice;
   if (!v.advice.empty()) advice.push_back(v.advice);
-  if (!p.candidates.empty() && !busy) advice.push_back(p.candidates.front().text(p.ceiling()));
+  if (!p.candidates.empty() && !busy)
+    advice.push_back(p.candidates.front().text(p.roofline.value_or(Ceiling{})));
   return fmt::format("STEP: {} - {}{}\n", name_of(v.code), v.evidence,
       advice.empty() ? "" : fmt::format(" Do: {}.", fmt::join(advice, "; ")));
 }
@@ -192,6 +197,8 @@ std::string active_steps(const Profile& p) {
 }
 
 }  // namespace
+
+std::string us(double ns) { return fmt::format("{:.1f}us", ns / 1e3); }
 
 std::string header_line(const Profile& p) {
   const bool cpu = p.device == kCpu;

@@ -80,6 +80,7 @@ TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
     check_schema(schema, schema, Json::parse(to_json(profile)), "profile", wrong);
     EXPECT_EQ(wrong, std::vector<std::string>{});
     EXPECT_EQ(to_json(again), to_json(profile));
+    EXPECT_EQ(table(again).find("INCOMPLETE"), table(profile).find("INCOMPLETE"));
     ASSERT_EQ(again.rows.size(), profile.rows.size());
     for (size_t i = 0; i < again.rows.size(); ++i)
       EXPECT_EQ(again.rows[i].typical_ns, profile.rows[i].typical_ns);
