@@ -1,6 +1,7 @@
 // The rule of narrow_mlp: it joins what linear_act, softmax_xent and input_grad_act made of a small
 // chain of layers with its weights' gradients. Code, since a chain has any number of layers, and
-// the longest part of it that fits is wanted.
+// the longest part of it that fits is wanted; and since it reads no mask: the kernel makes relu's
+// again from the layer's input, which a traced reference cannot know to be what the step kept.
 #include <algorithm>
 
 #include "capture/rule_kit.h"

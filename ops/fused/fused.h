@@ -1,6 +1,7 @@
 // The fused ops: what each takes and gives. Users do not call them; the rules of capture/rules.h
 // put them in place of groups of plain ops. Each has `.reference`: the same meaning in plain ops,
-// which tests compare it with. Letters: B batch, I in, O out, C classes, H hidden.
+// from which shapes, cost and the pattern of its rule follow (reference.h), and which tests compare
+// it with. Letters: B batch, I in, O out, C classes, H hidden.
 #pragma once
 
 #include <array>

@@ -66,6 +66,22 @@ TEST(Reference, GivesShapesAndCost) {
   EXPECT_EQ(cost.bytes_written, 4 * 12 + 2) << "12 bits of the mask, not its padding";
 }
 
+// B 4, C 5, H 6: log_softmax 5 a cell and 1 a row, nll 2 a row, their backward 4 a cell; smoothing
+// 1 a cell and 2 a row; two products, a bias, relu's backward.
+TEST(Reference, CountsTheFlopsOfAllItsOps) {
+  const Tensor h = Tensor::meta({4, 6}), w = Tensor::meta({5, 6}), b = Tensor::meta({5}),
+               z = Tensor::meta({4, 5}), labels = Tensor::meta({4}, DType::i32),
+               seed = Tensor::meta({4}), mask = Tensor::meta(relu_mask_shape({4, 6}), DType::u8);
+  const auto flops = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
+    return op.cost(in, op.infer(in, attrs), attrs).flops;
+  };
+  EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{}), 9 * 20 + 3 * 4);
+  EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{0.1}), 10 * 20 + 5 * 4);
+  EXPECT_EQ(flops(kClassifierHeadOp, {h, w, labels, seed, b, mask}, HeadAttrs{Act::relu}),
+      2 * (2 * 20 * 6) + 20 + 9 * 20 + 3 * 4 + 24);
+  EXPECT_EQ(flops(kWeightBiasGradOp, {z, h}, {}), 2 * 4 * 5 * 6 + 20);
+}
+
 TEST(Reference, NoRecorderHearsOfIt) {
   struct Silent : Recorder {
     void record(const Call& call) override { ADD_FAILURE() << call.op.text(); }
