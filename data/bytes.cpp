@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
@@ -35,7 +34,10 @@ struct ByteSource::Stream {
 
   ~Stream() {
 #ifdef SINTER_HAS_ZLIB
-    if (gz) gzclose(gz), fd = -1;
+    if (gz) {
+      gzclose(gz);
+      fd = -1;
+    }
 #endif
     if (fd >= 0) close(fd);
   }
@@ -140,36 +142,5 @@ std::vector<uint8_t> ByteSource::read_up_to(uint64_t n) {
 
 bool ByteSource::is_gzip() const { return stream_->gzip; }
 std::optional<uint64_t> ByteSource::raw_size() const { return stream_->size; }
-
-std::string describe_start(std::span<const uint8_t> start) {
-  if (start.empty()) return "is empty";
-  const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
-  static constexpr struct {
-    std::string_view start, what;
-  } kFormats[] = {{"<!", "a web page"}, {"<h", "a web page"}, {"<H", "a web page"},
-      {"<?xml", "an XML page"}, {"\x89PNG", "a PNG image"}, {"\xff\xd8\xff", "a JPEG image"},
-      {"GIF8", "a GIF image"}, {"BM", "a BMP image"}, {"\x93NUMPY", "a NumPy array"},
-      {"PK", "a zip archive"}, {"BZh", "bzip2"},
-      {"\xfd"
-       "7zXZ",
-          "xz"},
-      {"\x28\xb5\x2f\xfd", "zstd"},
-      {"version https://git-lfs", "a Git LFS pointer, not the file itself"}, {"\x1f\x8b", "gzip"},
-      {std::string_view("\0\0\x08", 3), "an IDX file"}};
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "starts with \"";
-  for (const unsigned char c : text.substr(0, 4)) {
-    if (c >= 0x20 && c < 0x7f) {
-      out += static_cast<char>(c);
-    } else {
-      out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
-    }
-  }
-  out += '"';
-  for (const auto& format : kFormats) {
-    if (text.starts_with(format.start)) return cat(out, ", ", format.what);
-  }
-  return out;
-}
 
 }  // namespace sinter

@@ -43,8 +43,4 @@ class ByteSource {
   std::string name_;
 };
 
-// What a file that is not of the wanted format is instead, by its first bytes: `starts with "<!DO",
-// a web page`, or `is empty`.
-std::string describe_start(std::span<const uint8_t> start);
-
 }  // namespace sinter

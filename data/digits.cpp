@@ -89,7 +89,10 @@ class Stream {
         {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
   }
   uint32_t bits() {
-    if (at_ == 4) words_ = words(block_++, 0), at_ = 0;
+    if (at_ == 4) {
+      words_ = words(block_++, 0);
+      at_ = 0;
+    }
     return words_[at_++];
   }
   int below(size_t n) { return static_cast<int>((uint64_t{bits()} * n) >> 32); }

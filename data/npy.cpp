@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/file_start.h"
 #include "data/bytes.h"
 #include "data/digits.h"
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_start.h"
 #include "data/bytes.h"
 
 #ifdef SINTER_HAS_PNG
@@ -65,8 +66,10 @@ struct Decoder {
 // Grey and alpha onto the background that the ink stands out from.
 std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels) {
   uint64_t weight = 0, sum = 0;
-  for (size_t i = 0; i < pixels.size(); i += 2)
-    weight += pixels[i + 1], sum += uint64_t{pixels[i]} * pixels[i + 1];
+  for (size_t i = 0; i < pixels.size(); i += 2) {
+    weight += pixels[i + 1];
+    sum += uint64_t{pixels[i]} * pixels[i + 1];
+  }
   const unsigned background = sum > weight * 127 ? 0 : 255;
   std::vector<uint8_t> out(pixels.size() / 2);
   for (size_t i = 0; i < out.size(); ++i) {
@@ -174,7 +177,9 @@ DigitImage prepare_digit(const GreyImage& image) {
   for (int y = 0; y < sh; ++y) {
     for (int x = 0; x < sw; ++x) {
       const float m = small[size_t(y) * sw + x];
-      mass += m, mass_x += m * (x + 0.5), mass_y += m * (y + 0.5);
+      mass += m;
+      mass_x += m * (x + 0.5);
+      mass_y += m * (y + 0.5);
       peak = std::max(peak, m);
     }
   }

@@ -1,5 +1,7 @@
 #include "data/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -122,7 +124,10 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
           const auto n = static_cast<float>((*own)[c]);
           distance *= n / (n - 1) * (n / (n - 1));
         }
-        if (distance < least) least = distance, nearest = c;
+        if (distance < least) {
+          least = distance;
+          nearest = c;
+        }
       }
       right[static_cast<size_t>(i)] = nearest == label;
     }
@@ -131,10 +136,7 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
          static_cast<double>(pixels.n);
 }
 
-std::string percent(double share) {
-  const auto tenths = static_cast<int64_t>(share * 1000 + 0.5);
-  return cat(tenths / 10, ".", tenths % 10);
-}
+std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 
 }  // namespace
 

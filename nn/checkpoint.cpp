@@ -20,7 +20,7 @@ constexpr int kFormat = 1;
 constexpr size_t kMaxState = 1 << 16;
 constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
 
-// Every field once, for writing, reading and checking.
+// Every field once: to_json() writes them, parse_state() reads and checks them.
 template <class State, class F>
 void for_each_field(State& s, F&& field) {
   field("step", s.step);
@@ -49,51 +49,42 @@ void for_each_field(State& s, F&& field) {
   field("unfused", s.unfused);
 }
 
-struct Writer {
-  nlohmann::ordered_json& json;
-  template <class T>
-  void operator()(const char* key, const T& value) const {
-    json[key] = value;
-  }
-  void operator()(const char* key, const uint64_t& value) const {
-    json[key] = std::to_string(value);
-  }
-  void operator()(const char* key, const double& value) const {
-    json[key] = fmt::format("{:016x}", std::bit_cast<uint64_t>(value));
-  }
-};
-
-// Takes what comes near enough: whatever is not as Writer has it shows when the state is written
-// again.
-struct Reader {
-  const nlohmann::json& json;
-  template <class T>
-  void operator()(const char* key, T& value) const {
-    json.at(key).get_to(value);
-  }
-  void operator()(const char* key, uint64_t& value) const { value = number(key, 10); }
-  void operator()(const char* key, double& value) const {
-    value = std::bit_cast<double>(number(key, 16));
-  }
-  uint64_t number(const char* key, int base) const {
-    const auto text = json.at(key).get<std::string>();
-    uint64_t value = 0;
-    std::from_chars(text.data(), text.data() + text.size(), value, base);
+// A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
+template <class T>
+nlohmann::ordered_json as_json(const T& value) {
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    return std::to_string(value);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return fmt::format("{:016x}", std::bit_cast<uint64_t>(value));
+  } else {
     return value;
   }
-};
+}
 
-struct Checker {
-  std::string& wrong;
-  template <class T>
-  void operator()(const char* key, const T& value) const {
+uint64_t unsigned_of(const nlohmann::json& json, int base) {
+  const auto text = json.get<std::string>();
+  uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return value;
+}
+
+// Takes what comes near enough: whatever is not as as_json() has it shows when the state is written
+// again. Returns what is wrong with the value, or "".
+template <class T>
+std::string read_field(const char* key, const nlohmann::json& json, T& value) {
+  if constexpr (std::is_same_v<T, uint64_t>) {
+    value = unsigned_of(json, 10);
+  } else if constexpr (std::is_same_v<T, double>) {
+    value = std::bit_cast<double>(unsigned_of(json, 16));
+    if (!std::isfinite(value)) return cat(key, " is ", value, ", a finite number is wanted");
+  } else {
+    json.get_to(value);
     if constexpr (std::is_same_v<T, int64_t>) {
-      if (value < 0 || value > kMany) wrong = cat(key, " is ", value, ", allowed 0..", kMany);
-    } else if constexpr (std::is_same_v<T, double>) {
-      if (!std::isfinite(value)) wrong = cat(key, " is ", value, ", a finite number is wanted");
+      if (value < 0 || value > kMany) return cat(key, " is ", value, ", allowed 0..", kMany);
     }
   }
-};
+  return "";
+}
 
 // The model's tensors and the optimizer's, as the file names them.
 NamedTensors all_tensors(const Module& model, const Optimizer& optimizer) {
@@ -108,7 +99,7 @@ Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].
 
 std::string to_json(const TrainingState& state) {
   nlohmann::ordered_json json = {{"format", kFormat}};
-  for_each_field(state, Writer{json});
+  for_each_field(state, [&](const char* key, const auto& value) { json[key] = as_json(value); });
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -134,13 +125,15 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
       throw Error(Error::Kind::checkpoint,
           cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
               format, ", this build reads up to ", kFormat));
-    for_each_field(state, Reader{json});
+    for_each_field(state, [&](const char* key, auto& value) {
+      const std::string problem = read_field(key, json.at(key), value);
+      if (!problem.empty()) wrong = problem;
+    });
   } catch (const nlohmann::json::exception& error) {
     const std::string_view what =
         error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
     throw damaged(cat("is not one: ", escaped(what.substr(what.find(']') + 1, 200))));
   }
-  for_each_field(state, Checker{wrong});
   if (wrong.empty() && (state.threads < 1 || state.threads > 4096))
     wrong = cat("threads is ", state.threads, ", allowed 1..4096");
   if (!wrong.empty()) throw damaged("is out of range: " + wrong);

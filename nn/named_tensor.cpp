@@ -56,7 +56,8 @@ Tensor Converter::operator()(const Tensor& t, DType dtype) {
     const int64_t n = static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()));
     const Tensor whole = Tensor::empty({n}, dtype, t.device());
     copy_values(whole, Tensor::view_of(t.storage(), t.dtype(), {n}, {1}, 0), "convert");
-    done_.emplace_back(t.storage()->uid(), converted = whole.storage());
+    converted = whole.storage();
+    done_.emplace_back(t.storage()->uid(), converted);
   }
   return Tensor::view_of(converted, dtype, t.shape(), t.strides(), t.offset());
 }

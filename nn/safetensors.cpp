@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
+#include "core/file_start.h"
 #include "nn/crc32.h"
 #include "nn/safetensors_header.h"
 #include "ops/ops.h"
@@ -65,30 +66,19 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// A file that does not begin as safetensors do: says what it is instead, if its first bytes tell.
+// A file that does not begin as safetensors do.
 [[noreturn]] void refuse_start(const InputFile& file, const std::string& facts) {
-  struct Known {
-    std::string_view start, what, shown;
-  };
-  static constexpr Known kKnown[] = {{"PK", "a PyTorch pickle", "PK"},
-      {"\x80", "a pickle", "\\x80"}, {"\x89HDF", "an HDF5 file", "\\x89HDF"},
-      {"\x93NUMPY", "a NumPy array", "\\x93NUMPY"}, {"GGUF", "a GGUF file", "GGUF"},
-      {"\x1f\x8b", "a gzip file", "\\x1f\\x8b"}, {"<!", "a web page", "<!"},
-      {"<html", "a web page", "<html"},
-      {"version https://git", "a Git LFS pointer", "version https://git"}};
-  char bytes[24] = {};
+  uint8_t bytes[24] = {};
   const size_t n = std::min<uint64_t>(sizeof bytes, file.size());
   file.read(bytes, n, 0);
-  for (const Known& known : kKnown) {
-    if (!std::string_view(bytes, n).starts_with(known.start)) continue;
-    const bool pickle = known.what.find("pickle") != std::string_view::npos;
-    throw Error(Error::Kind::checkpoint,
-        cat("checkpoint: ", known.what, ": ", file.name(), "; starts with \"", known.shown, "\""),
-        pickle ? "in Python: safetensors.torch.save_file(net.state_dict(), \"net.safetensors\")"
-               : "");
-  }
+  const std::string start = describe_start({bytes, n});
+  // torch.save() writes a zip archive of pickles, and once wrote a bare one.
+  const bool pickle = start.ends_with("a zip archive") || start.ends_with("a pickle");
   throw Error(Error::Kind::checkpoint,
-      cat("safetensors: not a safetensors file: ", file.name(), "; ", facts));
+      cat("safetensors: not a safetensors file: ", file.name(), "; ", facts, "; it ", start,
+          pickle ? ", as torch.save() writes" : ""),
+      pickle ? "in Python: safetensors.torch.save_file(net.state_dict(), \"net.safetensors\")"
+             : "");
 }
 
 float from_half(uint16_t bits) {

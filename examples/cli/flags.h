@@ -40,7 +40,10 @@ struct Flag {
 class Flags {
  public:
   // The topic of what is added next; global: see Flag.
-  void topic(std::string name, bool global = false) { topic_ = std::move(name), global_ = global; }
+  void topic(std::string name, bool global = false) {
+    topic_ = std::move(name);
+    global_ = global;
+  }
 
   // Called with the text once the target has it, to refuse it or to make more of it.
   using Check = std::function<void(const std::string& text)>;

@@ -77,13 +77,15 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
         cat("usage: --expect: unknown relation: ", escaped(e.relation), " in ", escaped(item),
             "; allowed == != <= >= < >"));
     e.wanted = parse_number("usage: --expect " + escaped(e.key), item.substr(value), -1e300, 1e300);
-    if (e.key.starts_with("eager.")) e.eager = true, e.key.erase(0, 6);
+    e.eager = e.key.starts_with("eager.");
+    if (e.eager) e.key.erase(0, 6);
     if (e.key.starts_with("row:")) {
       const size_t dot = e.key.rfind('.');
       SINTER_CHECK(dot != std::string::npos && dot > 4, usage,
           cat("usage: --expect: row without what of it: ", escaped(item)),
           "--expect 'row:linear_act.launches==2'");
-      e.row = e.key.substr(4, dot - 4), e.key.erase(0, dot + 1);
+      e.row = e.key.substr(4, dot - 4);
+      e.key.erase(0, dot + 1);
     }
     const std::vector<std::string>& known = e.row.empty() ? kKeys : kRowKeys;
     SINTER_CHECK(std::find(known.begin(), known.end(), e.key) != known.end(), usage,

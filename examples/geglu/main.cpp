@@ -117,146 +117,211 @@ double seconds_per_flop(DType dtype, Device device) {
   return best / (2.0 * static_cast<double>(n * n * n));
 }
 
-nlohmann::ordered_json row(const GegluFlags& flags, const char* mode, DType dtype, Device device,
-    double median_us, int64_t launches) {
-  return {{"peer", "sinter"}, {"block", "geglu"}, {"mode", mode},
-      {"dtype", std::string(name_of(dtype))}, {"dim", flags.dim}, {"hidden", flags.hidden},
-      {"batch", flags.rows()}, {"device", device.str()}, {"threads", num_threads()},
-      {"median_us", median_us}, {"launches", launches}};
-}
-
-int run(
-    const cli::Flags& given, const cli::CommonFlags& common, GegluFlags flags, cli::Output& out) {
-  const Device device = cli::choose_device(common.device).first;
-  const bool timed = device.type != Device::Type::simt;
-  const DType dtype =
-      flags.dtype == "bf16" || (flags.dtype == "auto" && device.type == Device::Type::cuda)
-          ? DType::bf16
-          : DType::f32;
-  const bool both = flags.mode == "both", eager_only = flags.mode == "eager";
-  const char* type = device.type == Device::Type::cuda ? "cuda" : device == kCpu ? "cpu" : "simt";
-  const profiler::Exports files =
-      flags.files.exports(fmt::format("geglu_b{}_{}_{}", flags.batch, name_of(dtype), type), true);
-  SINTER_CHECK(both || files.formats.empty(), usage,
-      cat("usage: --profile needs --mode both: the mode is ", flags.mode));
-  if (!files.formats.empty()) files.check(flags.files.force);
-  flags.contest.tables = files.has("table");
-  const double seconds = flags.flops() * seconds_per_flop(dtype, device);
-  out.note("cost",
-      fmt::format("{:.4g} GFLOP forward{}, about {} a step on {}",
-          6e-9 * static_cast<double>(flags.rows() * flags.dim * flags.hidden),
-          flags.backward() ? fmt::format(", {:.4g} with backward", 1e-9 * flags.flops()) : "",
-          cli::seconds(seconds), device.str()));
-  cli::note_emulator(device, out);
-  if (!timed && seconds > 20)
-    out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
-  const int passes =
-      both ? 4 : 1;  // a comparison runs each round of both modes twice, clean and profiled
-  if (flags.contest.steps == 0 && device == kCpu) {
-    cli::fit_rounds(flags.contest, given, 20 / seconds / passes, both ? profiler::kMinPairs : 3);
-  } else if (flags.contest.steps == 0) {
-    flags.contest.steps = 20;
+// One run of the program: what it costs, what it gives, how long it takes.
+class Geglu {
+ public:
+  Geglu(
+      const cli::Flags& given, const cli::CommonFlags& common, GegluFlags& flags, cli::Output& out)
+      : given_(given),
+        common_(common),
+        flags_(flags),
+        out_(out),
+        device_(cli::choose_device(common.device).first) {
+    const bool bf16 = flags.dtype == "bf16" || (flags.dtype == "auto" && is_cuda());
+    dtype_ = bf16 ? DType::bf16 : DType::f32;
   }
-  const int64_t steps =
-      flags.contest.rounds * (flags.contest.steps + flags.contest.warmup) * passes;
-  if (const double all = seconds * static_cast<double>(steps); timed && all > 20) {
-    out.note("note", fmt::format("about {} in all; a smaller one: --batch {}", cli::seconds(all),
-                         std::max<int64_t>(flags.batch / 8, 1)));
+  int run();
+
+ private:
+  bool is_cuda() const { return device_.type == Device::Type::cuda; }
+  bool timed() const { return device_.type != Device::Type::simt; }
+  bool both() const { return flags_.mode == "both"; }
+  bool eager_only() const { return flags_.mode == "eager"; }
+  bool measures() const {
+    return flags_.fusion.measures() || (is_cuda() && !given_.given("measure"));
   }
 
-  const bool cuda = device.type == Device::Type::cuda,
-             measure = flags.fusion.measures() || (cuda && !given.given("measure"));
-  Block eager(flags, common.seed, dtype, device);
-  Contender fused(
-      flags, common.seed, dtype, device, eager_only ? "none" : flags.fusion.rules, measure);
-  measure::Worst worst;
-  if (!eager_only) {
-    const nn::NamedTensors want = eager.results(eager(eager.inputs)),
-                           got = fused.block.results(fused());
-    for (size_t i = 0; i < want.size(); ++i) worst.see(want[i].name, got[i].tensor, want[i].tensor);
-  }
-  cli::Contest contest{.device = device,
-      .title = fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}",
-          flags.rows(), flags.dim, flags.hidden, flags.dim, flags.gelu, name_of(dtype), flags.pass,
-          device.str(), cli::count_of(num_threads(), "thread"), flags.fusion.rules),
-      .eager = [&] { eager(eager.inputs); },
-      .fused = [&] { fused(); },
-      .step = &fused.step,
-      .rules = flags.fusion.rules,
-      .dtype = std::string(name_of(dtype))};
+  void check_flags();
+  void tell_cost();
+  void check_parity();
+  cli::Contest contest();
+  void compare(const cli::Contest& contest);
+  void time_one(const cli::Contest& contest);
+  void write_graphs(const capture::Captured& captured) const;
+  nlohmann::ordered_json row(
+      const std::string& mode, const std::vector<double>& us, const capture::Graph& graph) const;
 
-  std::unique_ptr<Contender> listed, replayed;
-  if (both && cuda) {
-    listed = std::make_unique<Contender>(
-        flags, common.seed, dtype, device, flags.fusion.rules, measure, false);
-    replayed = std::make_unique<Contender>(flags, common.seed, dtype, device, "none", false);
-    contest.listed = [&] { (*listed)(); };
-    contest.eager_replayed = [&] { (*replayed)(); };
-    contest.eager_step = &replayed->step;
-    for (int i = 0; i < 3; ++i) {
-      contest.listed();
-      contest.eager_replayed();
-    }
-  }
-  SINTER_CHECK(both || (flags.contest.view.expect.empty() && flags.contest.view.fail_on.empty()),
-      usage, cat("usage: --expect and --fail-on need --mode both: the mode is ", flags.mode));
+  const cli::Flags& given_;
+  const cli::CommonFlags& common_;
+  GegluFlags& flags_;
+  cli::Output& out_;
+  Device device_;
+  DType dtype_;
+  std::optional<profiler::Exports> files_;
+  std::unique_ptr<Block> eager_;
+  std::unique_ptr<Contender> fused_, listed_, replayed_;
+  measure::Worst worst_;
+  std::optional<cli::Outcome> outcome_;
+  nlohmann::ordered_json json_;
+};
 
+int Geglu::run() {
+  check_flags();
+  tell_cost();
+  eager_ = std::make_unique<Block>(flags_, common_.seed, dtype_, device_);
+  fused_ = std::make_unique<Contender>(flags_, common_.seed, dtype_, device_,
+      eager_only() ? "none" : flags_.fusion.rules, measures());
+  if (!eager_only()) check_parity();
+  const cli::Contest contest = this->contest();
   cli::catch_signals();
-  nlohmann::ordered_json object = {{"schema", "sinter.geglu/1"}, {"pass", flags.pass},
-      {"gelu", flags.gelu}, {"rules", flags.fusion.rules},
-      {"rows", nlohmann::ordered_json::array()}};
-  const capture::Captured& captured = contest.captured();
-  std::optional<cli::Outcome> outcome;
-  if (both) {
-    outcome = cli::run_contest(contest, flags.contest, out);
-    cli::print_contest(contest, flags.contest, *outcome,
-        fmt::format(
-            "parity: {:.0e}{}", worst.relative, worst.name.empty() ? "" : " (" + worst.name + ")"),
-        flags.fusion.explain, out);
-    cli::write_files(files, *outcome, flags.contest,
-        {fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags.dim, flags.hidden, flags.seq,
-             flags.gelu, flags.pass),
-            common.command, cli::build_name(), std::to_string(common.seed), flags.batch},
-        out);
-    object["rows"] = {row(flags, "eager", dtype, device, profiler::median(outcome->eager_us),
-                          static_cast<int64_t>(captured.recorded.nodes.size())),
-        row(flags, "fused", dtype, device, profiler::median(outcome->fused_us),
-            static_cast<int64_t>(captured.fused.graph.nodes.size()))};
-    object["parity"] = {{"relative", worst.relative}, {"where", worst.where}};
-    cli::add_json(object, contest, *outcome);
+  json_ = {{"schema", "sinter.geglu/1"}, {"pass", flags_.pass}, {"gelu", flags_.gelu},
+      {"rules", flags_.fusion.rules}, {"rows", nlohmann::ordered_json::array()}};
+  if (both()) {
+    compare(contest);
   } else {
-    const cli::ContestFlags& rounds = flags.contest;
-    std::vector<double> us;
-    for (int64_t round = 0; timed && round < rounds.rounds && !cli::interrupted(); ++round)
-      us.push_back(measure::round_us(
-          eager_only ? contest.eager : contest.fused, device, rounds.warmup, rounds.steps));
+    time_one(contest);
     if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
-    const capture::Graph& graph = captured.fused.graph;
-    Cost cost;
-    for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
-    out.result(flags.mode, contest.title);
-    out.result("step",
-        fmt::format("{}   {}   {:.3f} GFLOP   {:.1f} MB",
-            timed ? cli::seconds(1e-6 * profiler::median(us)) : "not timed on simt",
-            cli::count_of(static_cast<int64_t>(graph.nodes.size()), "launch", "es"),
-            1e-9 * static_cast<double>(cost.flops), 1e-6 * static_cast<double>(cost.bytes())));
-    if (flags.fusion.explain && !eager_only)
-      out.result_text("\n" + capture::explain(captured, capture::RuleSet(flags.fusion.rules)));
-    object["rows"].push_back(row(flags, flags.mode.c_str(), dtype, device, profiler::median(us),
-        static_cast<int64_t>(graph.nodes.size())));
   }
-  const std::string& file = flags.fusion.dump_graph;
-  if (!file.empty() && both) cli::write_graphs(file, captured);
-  if (!file.empty() && !both) cli::write_graph(file, captured.fused.graph);
-  out.json(object);
+  write_graphs(contest.captured());
+  out_.json(json_);
   if (cli::interrupted())
     return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
-  const double allowed = flags.contest.max_rel.value_or(dtype == DType::bf16 ? 2e-2 : 1e-5);
-  SINTER_CHECK(worst.relative <= allowed, check,
-      cat("geglu: results differ: ", worst.where, ", max rel ",
-          fmt::format("{:.1e}", worst.relative), "; allowed ", allowed));
-  if (outcome) cli::judge("geglu", flags.contest.view, cli::measured(contest, *outcome));
+  const double allowed = flags_.contest.max_rel.value_or(dtype_ == DType::bf16 ? 2e-2 : 1e-5);
+  SINTER_CHECK(worst_.relative <= allowed, check,
+      cat("geglu: results differ: ", worst_.where, ", max rel ",
+          fmt::format("{:.1e}", worst_.relative), "; allowed ", allowed));
+  if (outcome_) cli::judge("geglu", flags_.contest.view, cli::measured(contest, *outcome_));
   return 0;
+}
+
+void Geglu::check_flags() {
+  const char* type = is_cuda() ? "cuda" : device_ == kCpu ? "cpu" : "simt";
+  files_ = flags_.files.exports(
+      fmt::format("geglu_b{}_{}_{}", flags_.batch, name_of(dtype_), type), true);
+  SINTER_CHECK(both() || files_->formats.empty(), usage,
+      cat("usage: --profile needs --mode both: the mode is ", flags_.mode));
+  SINTER_CHECK(
+      both() || (flags_.contest.view.expect.empty() && flags_.contest.view.fail_on.empty()), usage,
+      cat("usage: --expect and --fail-on need --mode both: the mode is ", flags_.mode));
+  if (!files_->formats.empty()) files_->check(flags_.files.force);
+  flags_.contest.tables = files_->has("table");
+}
+
+// Says what a step costs before it takes any, and fits the rounds to the time.
+void Geglu::tell_cost() {
+  const double seconds = flags_.flops() * seconds_per_flop(dtype_, device_);
+  out_.note("cost",
+      fmt::format("{:.4g} GFLOP forward{}, about {} a step on {}",
+          6e-9 * static_cast<double>(flags_.rows() * flags_.dim * flags_.hidden),
+          flags_.backward() ? fmt::format(", {:.4g} with backward", 1e-9 * flags_.flops()) : "",
+          cli::seconds(seconds), device_.str()));
+  cli::note_emulator(device_, out_);
+  if (!timed() && seconds > 20)
+    out_.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
+  cli::ContestFlags& contest = flags_.contest;
+  // A comparison runs each round of both modes twice, clean and profiled.
+  const int passes = both() ? 4 : 1;
+  if (contest.steps == 0 && device_ == kCpu) {
+    cli::fit_rounds(contest, given_, 20 / seconds / passes, both() ? profiler::kMinPairs : 3);
+  } else if (contest.steps == 0) {
+    contest.steps = 20;
+  }
+  const double all =
+      seconds * static_cast<double>(contest.rounds * (contest.steps + contest.warmup) * passes);
+  if (timed() && all > 20) {
+    out_.note("note", fmt::format("about {} in all; a smaller one: --batch {}", cli::seconds(all),
+                          std::max<int64_t>(flags_.batch / 8, 1)));
+  }
+}
+
+void Geglu::check_parity() {
+  const nn::NamedTensors want = eager_->results((*eager_)(eager_->inputs)),
+                         got = fused_->block.results((*fused_)());
+  for (size_t i = 0; i < want.size(); ++i) worst_.see(want[i].name, got[i].tensor, want[i].tensor);
+}
+
+cli::Contest Geglu::contest() {
+  cli::Contest contest{.device = device_,
+      .title = fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}",
+          flags_.rows(), flags_.dim, flags_.hidden, flags_.dim, flags_.gelu, name_of(dtype_),
+          flags_.pass, device_.str(), cli::count_of(num_threads(), "thread"), flags_.fusion.rules),
+      .eager = [this] { (*eager_)(eager_->inputs); },
+      .fused = [this] { (*fused_)(); },
+      .step = &fused_->step,
+      .rules = flags_.fusion.rules,
+      .dtype = std::string(name_of(dtype_))};
+  if (!both() || !is_cuda()) return contest;
+  listed_ = std::make_unique<Contender>(
+      flags_, common_.seed, dtype_, device_, flags_.fusion.rules, measures(), false);
+  replayed_ = std::make_unique<Contender>(flags_, common_.seed, dtype_, device_, "none", false);
+  contest.listed = [this] { (*listed_)(); };
+  contest.eager_replayed = [this] { (*replayed_)(); };
+  contest.eager_step = &replayed_->step;
+  for (int i = 0; i < 3; ++i) {
+    contest.listed();
+    contest.eager_replayed();
+  }
+  return contest;
+}
+
+nlohmann::ordered_json Geglu::row(
+    const std::string& mode, const std::vector<double>& us, const capture::Graph& graph) const {
+  return {{"peer", "sinter"}, {"block", "geglu"}, {"mode", mode},
+      {"dtype", std::string(name_of(dtype_))}, {"dim", flags_.dim}, {"hidden", flags_.hidden},
+      {"batch", flags_.rows()}, {"device", device_.str()}, {"threads", num_threads()},
+      {"median_us", profiler::median(us)}, {"launches", graph.nodes.size()}};
+}
+
+void Geglu::compare(const cli::Contest& contest) {
+  outcome_ = cli::run_contest(contest, flags_.contest, out_);
+  cli::print_contest(contest, flags_.contest, *outcome_,
+      fmt::format(
+          "parity: {:.0e}{}", worst_.relative, worst_.name.empty() ? "" : " (" + worst_.name + ")"),
+      flags_.fusion.explain, out_);
+  cli::write_files(*files_, *outcome_, flags_.contest,
+      {fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags_.dim, flags_.hidden, flags_.seq,
+           flags_.gelu, flags_.pass),
+          common_.command, cli::build_name(), std::to_string(common_.seed), flags_.batch},
+      out_);
+  const capture::Captured& captured = contest.captured();
+  json_["rows"] = {row("eager", outcome_->eager_us, captured.recorded),
+      row("fused", outcome_->fused_us, captured.fused.graph)};
+  json_["parity"] = {{"relative", worst_.relative}, {"where", worst_.where}};
+  cli::add_json(json_, contest, *outcome_);
+}
+
+// Rounds of one mode: a time without a factor.
+void Geglu::time_one(const cli::Contest& contest) {
+  const cli::ContestFlags& rounds = flags_.contest;
+  std::vector<double> us;
+  for (int64_t round = 0; timed() && round < rounds.rounds && !cli::interrupted(); ++round)
+    us.push_back(measure::round_us(
+        eager_only() ? contest.eager : contest.fused, device_, rounds.warmup, rounds.steps));
+  if (cli::interrupted()) return;
+  const capture::Graph& graph = contest.captured().fused.graph;
+  Cost cost;
+  for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
+  out_.result(flags_.mode, contest.title);
+  out_.result("step",
+      fmt::format("{}   {}   {:.3f} GFLOP   {:.1f} MB",
+          timed() ? cli::seconds(1e-6 * profiler::median(us)) : "not timed on simt",
+          cli::count_of(static_cast<int64_t>(graph.nodes.size()), "launch", "es"),
+          1e-9 * static_cast<double>(cost.flops), 1e-6 * static_cast<double>(cost.bytes())));
+  if (flags_.fusion.explain && !eager_only()) {
+    out_.result_text(
+        "\n" + capture::explain(contest.captured(), capture::RuleSet(flags_.fusion.rules)));
+  }
+  json_["rows"].push_back(row(flags_.mode, us, graph));
+}
+
+void Geglu::write_graphs(const capture::Captured& captured) const {
+  const std::string& file = flags_.fusion.dump_graph;
+  if (file.empty()) return;
+  if (both()) {
+    cli::write_graphs(file, captured);
+  } else {
+    cli::write_graph(file, captured.fused.graph);
+  }
 }
 
 }  // namespace
@@ -292,6 +357,8 @@ int main(int argc, char** argv) {
   steps.set = [&](const std::string& text, const std::string& where) {
     flags.contest.steps = cli::parse_integer("usage: --steps", text, 0, 1'000'000, where);
   };
-  command.run = [&](cli::Output& out) { return run(command.flags, app.common(), flags, out); };
+  command.run = [&](cli::Output& out) {
+    return Geglu(command.flags, app.common(), flags, out).run();
+  };
   return app.main(argc, argv);
 }

@@ -146,7 +146,7 @@ std::string crossover(const profiler::Sweep& sweep) {
   return out;
 }
 
-// Of both modes the factor, of one its time.
+// With both modes the factor, with one its time.
 std::string cell_text(const profiler::SweepCell& c) {
   if (c.eager_us > 0 && c.fused_us > 0)
     return c.ratio.is_shown() ? fmt::format("{:.2f}x", c.ratio.value) : ".";
@@ -174,6 +174,117 @@ std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
          sweep.crossover + "\n";
 }
 
+// The cells of the map as far as the time allows.
+class SweepRun {
+ public:
+  SweepRun(const cli::CommonFlags& common, const BenchFlags& bench, Device device, cli::Output& out)
+      : common_(common), bench_(bench), device_(device), out_(out) {
+    const int64_t largest = bench.batch.back();
+    data_ = load_dataset({.what = "synthetic", .val = 0, .limit = largest});
+    SINTER_CHECK(data_.train.size() >= largest, usage,
+        cat("usage: --batch out of range: ", largest, "; the synthetic digits are ",
+            data_.train.size()));
+    data_.to(device);
+    sweep.title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} pairs of rounds",
+        bench.train.model.dtype, bench.train.optimizer.optimizer, device.str(),
+        count_of(num_threads(), "thread"), bench.train.mode.rules, kPairs);
+    sweep.batch = bench.batch;
+    sweep.hidden = bench.hidden;
+  }
+
+  void measure_all() {
+    const std::vector<Size> sizes = by_cost();
+    for (const Size& size : sizes) {
+      if (cli::interrupted()) break;
+      if (seconds() + (4 * kPairs + 16) * seconds_per_flop_ * size.flops() > bench_.budget) {
+        ++left_out;
+      } else {
+        measure_one(size);
+      }
+    }
+    sweep.crossover = crossover(sweep);
+    if (left_out > 0) {
+      out_.note("bench", fmt::format("{} of {} left out, the largest: --budget {} s is used up",
+                             count_of(left_out, "cell"), sizes.size(), bench_.budget));
+    }
+  }
+
+  nlohmann::ordered_json cells_json() const {
+    nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+    const auto number = [](double x, bool known) {
+      return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
+    };
+    for (const profiler::SweepCell& c : sweep.cells) {
+      const bool has_ratio = c.ratio.has_interval;
+      cells.push_back({{"batch", c.batch}, {"hidden", c.hidden},
+          {"eager_us", number(c.eager_us, bench_.times("eager"))},
+          {"fused_us", number(c.fused_us, bench_.times("fused"))},
+          {"ratio", number(c.ratio.value, has_ratio)}, {"low", number(c.ratio.low, has_ratio)},
+          {"high", number(c.ratio.high, has_ratio)}});
+    }
+    return cells;
+  }
+
+  profiler::Sweep sweep;
+  int64_t left_out = 0;
+  std::string no_memory;  // the cells that did not fit
+  std::string csv = "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n";
+
+ private:
+  struct Size {
+    int64_t batch, hidden;
+    double flops() const {
+      return 6.0 * static_cast<double>(batch * hidden) * static_cast<double>(794 + hidden);
+    }
+  };
+  // The cheap cells first, so that what the budget leaves out are few and large.
+  std::vector<Size> by_cost() const {
+    std::vector<Size> sizes;
+    for (const int64_t b : bench_.batch) {
+      for (const int64_t h : bench_.hidden) sizes.push_back({b, h});
+    }
+    std::ranges::stable_sort(sizes, {}, &Size::flops);
+    return sizes;
+  }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  void measure_one(const Size& size) {
+    Batches batches(data_.train, {.size = size.batch,
+                                     .seed = common_.seed,
+                                     .dtype = bench_.train.model.batch_dtype(),
+                                     .device = device_});
+    const std::string where = fmt::format("batch {} hidden {}", size.batch, size.hidden);
+    Cell cell;
+    try {
+      cell = measure_cell(bench_, device_, batches.next(), size.hidden);
+    } catch (const Error& error) {
+      if (error.kind() != Error::Kind::memory) throw;
+      no_memory += (no_memory.empty() ? "" : ", ") + where;
+      return;
+    }
+    const profiler::SweepCell& map = cell.map;
+    if (map.batch == 0) return;  // interrupted
+    std::string found = cell_text(map);
+    if (bench_.is_map())
+      found = fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us, map.fused_us,
+          profiler::factor_text(map.ratio, kPairs));
+    out_.note("cell", fmt::format("{}: {}", where, found));
+    seconds_per_flop_ = std::max(map.eager_us, map.fused_us) * 1e-6 / size.flops();
+    sweep.cells.push_back(map);
+    csv += cell.csv;
+  }
+
+  const cli::CommonFlags& common_;
+  const BenchFlags& bench_;
+  Device device_;
+  cli::Output& out_;
+  Dataset data_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double seconds_per_flop_ = 0;  // of the cell before
+};
+
 int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& out) {
   const Device device = choose_device(common.device).first;
   SINTER_CHECK(device.type != Device::Type::simt, usage,
@@ -183,93 +294,19 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
   if (!files.formats.empty()) files.check(bench.files.force);
   if (!bench.csv.empty()) cli::check_writable(bench.csv, "--csv", bench.files.force);
   cli::catch_signals();
-  const int64_t largest = bench.batch.back();
-  Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = largest});
-  SINTER_CHECK(data.train.size() >= largest, usage,
-      cat("usage: --batch out of range: ", largest, "; the synthetic digits are ",
-          data.train.size()));
-  data.to(device);
-
-  profiler::Sweep sweep{
-      .title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} pairs of rounds",
-          bench.train.model.dtype, bench.train.optimizer.optimizer, device.str(),
-          count_of(num_threads(), "thread"), bench.train.mode.rules, kPairs),
-      .batch = bench.batch,
-      .hidden = bench.hidden};
-  const auto flops = [](int64_t batch, int64_t hidden) {
-    return 6.0 * static_cast<double>(batch * hidden) * static_cast<double>(794 + hidden);
-  };
-  std::vector<std::pair<int64_t, int64_t>>
-      order;  // the cheap cells first, so that what the budget leaves out are few and large
-  for (const int64_t b : bench.batch) {
-    for (const int64_t h : bench.hidden) order.emplace_back(b, h);
-  }
-  std::stable_sort(order.begin(), order.end(),
-      [&](auto x, auto y) { return flops(x.first, x.second) < flops(y.first, y.second); });
-  const auto seconds = [begin = std::chrono::steady_clock::now()] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  double seconds_per_flop = 0;
-  int64_t left_out = 0;
-  std::string no_memory,
-      csv = "batch,hidden,mode,median_us,low_us,high_us,rounds,launches,bytes,peak_bytes\n";
-  for (const auto& [size, hidden] : order) {
-    if (cli::interrupted()) break;
-    if (seconds() + (4 * kPairs + 16) * seconds_per_flop * flops(size, hidden) > bench.budget) {
-      ++left_out;
-      continue;
-    }
-    Batches batches(data.train, {.size = size,
-                                    .seed = common.seed,
-                                    .dtype = bench.train.model.batch_dtype(),
-                                    .device = device});
-    const std::string where = fmt::format("batch {} hidden {}", size, hidden);
-    Cell cell;
-    try {
-      cell = measure_cell(bench, device, batches.next(), hidden);
-    } catch (const Error& error) {
-      if (error.kind() != Error::Kind::memory) throw;
-      no_memory += (no_memory.empty() ? "" : ", ") + where;
-      continue;
-    }
-    const profiler::SweepCell& map = cell.map;
-    if (map.batch == 0) break;
-    out.note(
-        "cell", fmt::format("{}: {}", where,
-                    bench.is_map() ? fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us,
-                                         map.fused_us, profiler::factor_text(map.ratio, kPairs))
-                                   : cell_text(map)));
-    seconds_per_flop = std::max(map.eager_us, map.fused_us) * 1e-6 / flops(size, hidden);
-    sweep.cells.push_back(map);
-    csv += cell.csv;
-  }
-  sweep.crossover = crossover(sweep);
-  if (left_out > 0) {
-    out.note("bench", fmt::format("{} of {} left out, the largest: --budget {} s is used up",
-                          count_of(left_out, "cell"), order.size(), bench.budget));
-  }
-  out.result("bench", sweep.title);
-  if (!no_memory.empty()) out.note("bench", "memory limit reached: " + no_memory);
-  out.result_text("\n" + map_text(sweep, bench));
-  nlohmann::ordered_json cells = nlohmann::ordered_json::array();
-  for (const profiler::SweepCell& c : sweep.cells) {
-    const auto number = [](double x, bool known) {
-      return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
-    };
-    cells.push_back({{"batch", c.batch}, {"hidden", c.hidden},
-        {"eager_us", number(c.eager_us, bench.times("eager"))},
-        {"fused_us", number(c.fused_us, bench.times("fused"))},
-        {"ratio", number(c.ratio.value, c.ratio.has_interval)},
-        {"low", number(c.ratio.low, c.ratio.has_interval)},
-        {"high", number(c.ratio.high, c.ratio.has_interval)}});
-  }
-  if (!bench.csv.empty()) write_file(bench.csv, csv);
-  if (files.has("html"))
+  SweepRun run(common, bench, device, out);
+  run.measure_all();
+  out.result("bench", run.sweep.title);
+  if (!run.no_memory.empty()) out.note("bench", "memory limit reached: " + run.no_memory);
+  out.result_text("\n" + map_text(run.sweep, bench));
+  if (!bench.csv.empty()) write_file(bench.csv, run.csv);
+  if (files.has("html")) {
     write_file(files.base + ".html",
         profiler::html_report(
-            {.title = "mnist bench", .command = common.command, .sweep = &sweep}));
-  out.json({{"schema", "sinter.bench/1"}, {"title", sweep.title}, {"left_out", left_out},
-      {"cells", std::move(cells)}});
+            {.title = "mnist bench", .command = common.command, .sweep = &run.sweep}));
+  }
+  out.json({{"schema", "sinter.bench/1"}, {"title", run.sweep.title}, {"left_out", run.left_out},
+      {"cells", run.cells_json()}});
   return cli::interrupted() ? cli::exit_code(Error::Kind::interrupted) : 0;
 }
 

@@ -64,7 +64,9 @@ struct Trainers {
  private:
   static Trainer make(TrainFlags flags, Device device, int64_t steps, const char* mode,
       const std::string& rules, bool cuda_graph = true) {
-    flags.mode.mode = mode, flags.mode.rules = rules, flags.mode.cuda_graph = cuda_graph;
+    flags.mode.mode = mode;
+    flags.mode.rules = rules;
+    flags.mode.cuda_graph = cuda_graph;
     return Trainer(flags, make_model(flags.model, flags.common->seed, device), steps);
   }
 };
@@ -82,7 +84,10 @@ void copy_state(Trainer& to, Trainer& from) {
 Parity check_parity(Trainers& trainers, const Batch& batch) {
   // Two recorded steps, then all three start the judged step from the state of the eager one and
   // from the same draws.
-  for (int i = 0; i < 2; ++i) trainers.fused.step(batch), trainers.gradients.step(batch);
+  for (int i = 0; i < 2; ++i) {
+    trainers.fused.step(batch);
+    trainers.gradients.step(batch);
+  }
   copy_state(trainers.fused, trainers.eager);
   copy_state(trainers.gradients, trainers.eager);
   const Tensor rng = rng_state(batch.images.device()), draws = rng.to(kCpu);

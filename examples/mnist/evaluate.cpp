@@ -38,7 +38,10 @@ std::vector<ClassRow> class_rows(const Evaluation& e) {
   std::vector<ClassRow> rows;
   for (int64_t c = 0; c < e.classes; ++c) {
     int64_t images = 0, read = 0;
-    for (int64_t k = 0; k < e.classes; ++k) images += e.count(c, k), read += e.count(k, c);
+    for (int64_t k = 0; k < e.classes; ++k) {
+      images += e.count(c, k);
+      read += e.count(k, c);
+    }
     const int64_t right = e.count(c, c);
     rows.push_back(
         {c, images, ratio(right, read), ratio(right, images), ratio(2 * right, images + read)});

@@ -102,7 +102,8 @@ void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& s
   if (flags.given("model") || flags.given("hidden")) return;
   const ModelFlags& there = saved.flags.model;
   ModelFlags& model = train.model;
-  model.model = there.model, model.hidden = there.hidden;
+  model.model = there.model;
+  model.hidden = there.hidden;
   if (!flags.given("classes")) model.classes = there.classes;
   if (!flags.given("act")) model.act = there.act;
   if (!flags.given("dropout")) model.dropout = there.dropout;

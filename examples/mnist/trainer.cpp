@@ -146,7 +146,10 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
     const double median = profiler::median(times);
     tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median),
         tried.empty() ? "/step" : "");
-    if (n == 1 || median < best) best = median, chosen = n;
+    if (n == 1 || median < best) {
+      best = median;
+      chosen = n;
+    }
   }
   set_num_threads(chosen);
   return fmt::format("{} (tried {})", say(), tried);

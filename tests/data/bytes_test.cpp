@@ -1,5 +1,7 @@
 #include "data/bytes.h"
 
+#include "core/file_start.h"
+
 #include "tests/data/data_test_util.h"
 
 namespace sinter {

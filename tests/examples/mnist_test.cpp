@@ -164,7 +164,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
       {"no model in the folder", {"eval", "--from", "empty"}, 4,
           {"looked for model.safetensors, best.safetensors, last.safetensors"}},
       {"pickle", {"predict", "--index", "0", "--from", "pickle.pt"}, 4,
-          {"PyTorch pickle", "safetensors.torch.save_file"}},
+          {"a zip archive, as torch.save() writes", "safetensors.torch.save_file"}},
       {"device", {"train", "--device", "cuda:99"}, 5, {"cuda", "--device"}},
       {"no such device", {"train", "--device", "gpu"}, 2,
           {"device: unknown: gpu; allowed cpu, cuda, cuda:N, simt"}},

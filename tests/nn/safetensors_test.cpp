@@ -109,8 +109,9 @@ TEST(Safetensors, RefusesFilesOfAnotherKind) {
     all.push_back(dir.file("f"));
     expect_error(checkpoint, all, [&] { read_safetensors(dir.write("f", test::bytes_of(start))); });
   };
-  refuse("PK\x03\x04 and so on ...", {"checkpoint: a PyTorch pickle: ", "; starts with \"PK\"",
-                                         "hint: in Python: safetensors.torch.save_file"});
+  refuse("PK\x03\x04 and so on ...",
+      {"not a safetensors file", "it starts with \"PK", "a zip archive, as torch.save() writes",
+          "hint: in Python: safetensors.torch.save_file"});
   refuse(std::string("\x80\x02\x8a\x0a", 4) + "1234567890",
       {"a pickle", "safetensors.torch.save_file"});
   refuse("<!DOCTYPE html>", {"a web page"});

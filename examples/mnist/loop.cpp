@@ -1,0 +1,195 @@
+#include "examples/mnist/loop.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "autograd/autograd.h"
+#include "examples/cli/signals.h"
+#include "examples/cli/text.h"
+
+namespace sinter::mnist {
+namespace {
+
+class Loop {
+ public:
+  Loop(Run& run, StepProfile& profile) : run_(run), at_(run.at), profile_(profile) {}
+  void run();
+
+ private:
+  bool epoch_is_over() const { return at_.batch == run_.per_epoch || at_.step == run_.steps; }
+  void one_step();
+  void show_progress();
+  void look_at_loss();
+  void end_epoch();
+
+  Run& run_;
+  nn::TrainingState& at_;
+  StepProfile& profile_;
+  Stopwatch epoch_time_;
+};
+
+void Loop::run() {
+  std::optional<AnomalyMode> check_nan;
+  if (run_.flags.run.check_nan) check_nan.emplace();
+  run_.time.start();
+  epoch_time_ = {};
+  epoch_time_.start();
+  while (!at_.ended && !cli::interrupted()) {
+    if (!epoch_is_over()) one_step();
+    const bool over = epoch_is_over(),
+               save = run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
+    if (!over && !save) continue;
+    run_.time.stop();
+    epoch_time_.stop();
+    const profiler::Pause no_step(profile_.session());
+    if (over) {
+      end_epoch();
+      epoch_time_ = {};
+    } else {
+      run_.save_all(true);
+    }
+    epoch_time_.start();
+    run_.time.start();
+  }
+  run_.time.stop();
+  run_.progress.clear();
+  if (!at_.ended) return run_.save_all(false);
+  if (at_.step < run_.steps) {
+    run_.out.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %",
+                              count_of(run_.flags.optimizer.patience, "epoch"), 100 * at_.best));
+  }
+}
+
+void Loop::one_step() {
+  const auto step_begin = std::chrono::steady_clock::now();
+  run_.data_wait.start();
+  const Batch batch = [this] {
+    const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
+    return run_.batches->next();
+  }();
+  run_.data_wait.stop();
+  {
+    const profiler::Scope scope("train_step");
+    run_.trainer->step(batch);
+  }
+  profile_.step(step_begin);
+  ++at_.step;
+  ++at_.batch;
+  const double minutes =
+      epoch_time_.running_seconds() * static_cast<double>(run_.steps - run_.first_step) / 60;
+  if (at_.step == run_.first_step + 1 && run_.device.type == Device::Type::simt && minutes > 1)
+    run_.out.note(
+        "note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
+                    std::ceil(minutes)));
+  if (epoch_is_over() || at_.step % run_.flags.run.log_every == 0) {
+    const profiler::Pause no_step(profile_.session());
+    look_at_loss();
+  }
+  if (at_.step == run_.flags.run.stop_after) cli::interrupt();
+  if (epoch_is_over() || !run_.progress.due()) return;
+  const profiler::Pause no_step(profile_.session());
+  show_progress();
+}
+
+void Loop::show_progress() {
+  const StepState state = run_.trainer->state();
+  const double seconds = run_.time.running_seconds(),
+               done = static_cast<double>(at_.step - run_.first_step);
+  run_.progress.show({.epoch = at_.epoch + 1,
+      .epochs = run_.epochs,
+      .done = static_cast<double>(at_.batch) / static_cast<double>(run_.per_epoch),
+      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+      .images_per_second =
+          done * static_cast<double>(run_.flags.optimizer.rows_of_step()) / seconds,
+      .data_wait = run_.data_wait.seconds() / seconds,
+      .eta_seconds = seconds / done * static_cast<double>(run_.steps - at_.step)});
+}
+
+// The one place where training reads the loss: every --log-every steps and at the end of an epoch.
+void Loop::look_at_loss() {
+  const StepState state = run_.trainer->state();
+  run_.check_finite(state);
+  const double rows = static_cast<double>(state.loss_rows - at_.window_rows);
+  const double window = (state.loss_sum - at_.window_loss) / rows,
+               chance = std::log(static_cast<double>(run_.flags.model.classes));
+  run_.log->add({{"step", at_.step}, {"loss", window}, {"lr", run_.trainer->lr_of(at_.step - 1)}});
+  const int64_t before = at_.flat_steps;
+  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch
+  // began.
+  const int64_t steps = std::min(at_.batch, (at_.step - 1) % run_.flags.run.log_every + 1);
+  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
+  at_.window_loss = state.loss_sum;
+  at_.window_rows = state.loss_rows;
+  if (before >= 200 || at_.flat_steps < 200) return;
+  run_.warn(fmt::format(
+      "loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images",
+      window, run_.flags.model.classes, at_.flat_steps));
+}
+
+// Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run
+// that goes on.
+void Loop::end_epoch() {
+  const StepState state = run_.trainer->state();
+  EpochRow row{.number = at_.epoch + 1,
+      .step = at_.step,
+      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+      .val_accuracy = NAN,
+      .val_loss = NAN,
+      .lr = run_.trainer->lr_of(at_.step - 1),
+      .seconds = epoch_time_.seconds()};
+  std::string val;
+  bool best = false;
+  const int64_t every = run_.flags.run.save_every;
+  if (run_.data.val.size() > 0) {
+    const Evaluation e = run_.evaluate_on(run_.data.val);
+    if (!e.complete) return;
+    row.val_accuracy = e.accuracy();
+    row.val_loss = e.loss();
+    val = "  val " + cli::proportion(e.correct, e.images);
+    ++at_.patience;
+    if (e.accuracy() > at_.best) {
+      at_.best = e.accuracy();
+      at_.patience = 0;
+      best = every > 0;
+      if (best) run_.save_weights(kBestFile);
+    }
+  }
+  const bool ends = at_.step == run_.steps || run_.lost_patience();
+  run_.log->add(row);
+  run_.log->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss},
+      {"val_accuracy", row.val_accuracy}});
+  if (const double chance = std::log(static_cast<double>(run_.flags.model.classes));
+      row.loss > 10 * chance) {
+    run_.warn(
+        fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
+                    "diverges; try --lr {}",
+            row.number, row.loss, run_.flags.model.classes, chance, run_.smaller_lr()));
+  }
+  if (ends) run_.save_weights(kModelFile);
+  at_.ended = ends;
+  if (at_.batch ==
+      run_.per_epoch) {  // else the run ends within an epoch, which more steps would go on with
+    ++at_.epoch;
+    at_.batch = 0;
+    at_.window_loss = 0;
+    at_.window_rows = 0;
+    run_.trainer->reset_loss();
+  }
+  const bool planned = ends || (every > 0 && row.number % every == 0) ||
+                       (run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0);
+  if (planned) run_.save_all(true);
+  run_.progress.clear();
+  run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs),
+      fmt::format(" loss {:.4f}{}  {}{}", row.loss, val, cli::seconds(row.seconds),
+          planned ? best ? "  saved, best" : "  saved"
+          : best  ? "  best"
+                  : ""));
+}
+
+}  // namespace
+
+void train_steps(Run& run, StepProfile& profile) { Loop(run, profile).run(); }
+
+}  // namespace sinter::mnist

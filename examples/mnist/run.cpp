@@ -1,0 +1,265 @@
+#include "examples/mnist/run.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/device/cpu_gemm.h"
+#include "core/parallel.h"
+#include "examples/cli/text.h"
+#include "examples/mnist/model_file.h"
+
+namespace sinter::mnist {
+
+Run::Run(TrainFlags& train_flags, const cli::Flags& flags_given, const Resumed* resumed_run,
+    cli::Output& output)
+    : flags(train_flags),
+      all_flags(flags_given),
+      resumed(resumed_run),
+      out(output),
+      progress(output) {
+  set_up();
+}
+
+void Run::set_up() {
+  std::string why;
+  std::tie(device, why) = choose_device(flags.common->device);
+  std::optional<SavedModel> init;
+  if (!flags.run.init.empty() && !resumed) {
+    init = read_model(flags.run.init);
+    adopt_model(all_flags, flags, *init);
+  }
+  data = load_dataset(flags.data.options(flags.model.classes));
+  out.note("data", fmt::format("{}: {}", data.description, data.sizes()));
+  note_sizes();
+  flags.data.what = data.place;  // what was found is what the config remembers
+  flags.data.crc32 = fmt::format("{:08x}", data.crc32);
+  at = {.data = data.name,
+      .data_crc = data.crc32,
+      .device = device.str(),
+      .mode = flags.mode.mode,
+      .build = build_id()};
+  time.start();
+  if (!data.to(device)) {
+    out.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while "
+                                 "the step before runs (see data-wait)",
+                         device.str()));
+  }
+  const OptimizerFlags& optimizer = flags.optimizer;
+  batches.emplace(data.train, BatchOptions{.size = optimizer.rows_of_step(),
+                                  .seed = flags.common->seed,
+                                  .dtype = flags.model.batch_dtype(),
+                                  .normalize = flags.data.normalization(),
+                                  .device = device});
+  per_epoch = batches->per_epoch();
+  steps = optimizer.steps ? optimizer.steps : optimizer.epochs * per_epoch;
+  epochs = (steps + per_epoch - 1) / per_epoch;
+
+  note_preset();
+  config = all_flags.config("train");
+  const auto model = make_model(flags.model, flags.common->seed, device);
+  if (init) {
+    out.note("init", fmt::format("{} ({}), normalize {}", escaped(init->path),
+                         take_weights(*model, *init), flags.data.normalize));
+  }
+  note_model(*model);
+  if (resumed && flags.common->threads == 0)
+    flags.common->threads = resumed->checkpoint.state.threads;  // after the config was taken
+  const std::string threads = choose_threads(flags, batches->next());
+  at.threads = num_threads();
+  batches->seek({});
+  manual_seed(flags.common->seed);
+  out.note("device",
+      fmt::format("{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
+          threads, flags.model.dtype, flags.mode.mode));
+  out.detail(fmt::format("matrix products by {}", gemm_backend_name()));
+  note_emulator(device, out);
+#ifndef NDEBUG
+  out.note("note", "this build is made to find errors: times mean little");
+#endif
+  trainer = std::make_unique<Trainer>(flags, model, steps,
+      resumed ? resumed->checkpoint.state.unfused : std::vector<capture::Refused>{});
+  time.stop();
+}
+
+void Run::note_preset() {
+  if (flags.run.preset.empty()) return;
+  std::string text = flags.run.preset + ":";
+  for (const cli::Flag& flag : all_flags.all()) {
+    std::string value = flag.source == cli::Source::preset ? flag.get() : flag.standard;
+    std::erase(value, '"');
+    if (value != flag.standard) text += fmt::format(" {} {}", flag.shown(), value);
+  }
+  out.note("preset", text);
+}
+
+void Run::note_model(nn::Module& model) {
+  const OptimizerFlags& optimizer = flags.optimizer;
+  const int64_t parameters = model.num_parameters();
+  out.note("model",
+      fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}",
+          flags.model.describe(), cli::grouped(parameters), cli::bytes(parameters * 4),
+          optimizer.optimizer, *optimizer.lr, optimizer.batch,
+          optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags.common->seed));
+  out.detail(model.summary({optimizer.batch, kImagePixels}));
+}
+
+// What was asked of the data and is not so.
+void Run::note_sizes() {
+  const int64_t n = data.train.size(), rows = flags.optimizer.rows_of_step(), val = data.val.size();
+  if (rows > n)
+    out.note("note", fmt::format("a step of {} rows is more than the {} images for training: each "
+                                 "step takes all of them",
+                         cli::grouped(rows), cli::grouped(n)));
+  const bool limited = flags.data.limit > 0 && val == flags.data.limit;
+  if (all_flags.given("val") && val < flags.data.val && !limited)
+    out.note(
+        "note", fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
+                    cli::grouped(flags.data.val), cli::grouped(val)));
+}
+
+void Run::take_folder() {
+  using Take = RunFolder::Take;
+  folder = resumed ? std::make_unique<RunFolder>(resumed->folder, Take::resume)
+                   : std::make_unique<RunFolder>(
+                         flags.run.out, flags.run.force ? Take::force : Take::fresh);
+  if (resumed) go_on();
+  write_file(folder->file("config.toml"), config);
+  log.emplace(folder->name(), at.epoch + (at.ended && at.batch > 0), at.events);
+}
+
+void Run::go_on() {
+  const nn::Checkpoint& checkpoint = resumed->checkpoint;
+  const nn::TrainingState now = std::exchange(at, checkpoint.state);
+  const auto refuse = [&](const std::string& what, const std::string& facts,
+                          const std::string& hint = "") {
+    throw Error(Error::Kind::checkpoint,
+        cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
+  };
+  if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(at))
+    refuse("changed meanwhile", "another process went on with it");
+  if (at.data_crc != now.data_crc) {
+    refuse("cannot resume with other data",
+        fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at.data), at.data_crc,
+            escaped(now.data), now.data_crc),
+        at.data == now.data
+            ? "the files have changed since; --init starts a new run from the weights"
+            : "without --data and SINTER_DATA the run looks where it found its data");
+  }
+  if (at.batch > per_epoch || at.epoch > at.step || at.epoch * per_epoch + at.batch != at.step)
+    refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at.step,
+                          at.batch, at.epoch, per_epoch));
+  note_differences(now);
+
+  const bool ragged = data.train.size() % flags.optimizer.rows_of_step() != 0;
+  const int64_t last_batches = ragged ? at.epoch + (at.batch == per_epoch) : 0;
+  for (const auto& [batch, calls] :
+      {std::pair{int64_t{0}, at.step - last_batches}, std::pair{per_epoch - 1, last_batches}}) {
+    batches->seek({0, batch});
+    if (calls > 0) trainer->rehearse(batches->next(), calls);
+  }
+  trainer->restore(checkpoint);
+  batches->seek(
+      at.batch == per_epoch ? BatchPosition{at.epoch + 1, 0} : BatchPosition{at.epoch, at.batch});
+  at.device = now.device;
+  at.mode = now.mode;
+  at.threads = now.threads;
+  at.build = now.build;
+  first_step = saved_step = at.step;
+  if (at.ended && at.batch > 0 && at.step < steps) {
+    out.note("note", fmt::format("the run had ended within epoch {}: what it looked at and saved "
+                                 "there stays in its log, and "
+                                 "counts for best and --patience",
+                         at.epoch + 1));
+  }
+  if (at.step < steps && !lost_patience())
+    at.ended = false;  // more steps than before, or more patience
+  if (at.step > steps) at.ended = true;
+  out.note("resume", at.ended
+                         ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on",
+                               escaped(folder->name()), count_of(at.step, "step"))
+                         : fmt::format("{} after step {} of {} (epoch {}, batch {})",
+                               escaped(folder->name()), at.step, steps, at.epoch + 1, at.batch));
+}
+
+// What keeps the run from ending with the bits of an undisturbed one.
+void Run::note_differences(const nn::TrainingState& now) {
+  std::vector<std::string> differences = resumed->differences;
+  const auto compare = [&](const char* what, const auto& was, const auto& is) {
+    if (was != is) differences.push_back(cat(what, " was ", was, ", now ", is));
+  };
+  compare("device", escaped(at.device), now.device);
+  compare("--threads", at.threads, now.threads);
+  compare("the build", escaped(at.build), now.build);
+  for (const std::string& difference : differences)
+    out.note("note", "not bit-identical: " + difference);
+}
+
+std::string Run::position(int64_t step) const {
+  return fmt::format(
+      "step {} (epoch {}, batch {})", step, (step - 1) / per_epoch + 1, (step - 1) % per_epoch + 1);
+}
+
+void Run::check_finite(const StepState& state) const {
+  if (state.first_bad_step < 0) return;
+  const std::string kept = saved_step >= 0 ? fmt::format("checkpoint of step {} kept", saved_step)
+                                           : "nothing was saved yet";
+  throw Error(Error::Kind::numeric,
+      fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}",
+          std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
+          state.last_good_loss, trainer->lr_of(state.first_bad_step), kept),
+      fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
+          saved_step >= 0 ? cat("--resume ", escaped(folder->name()), " ") : "",
+          flags.mode.mode == "fused" ? "--mode eager " : "",
+          saved_step >= 0 ? "replays and " : ""));
+}
+
+// To be tried where the loss has run away: the optimizer's usual one, or less where it was no
+// larger.
+std::string Run::smaller_lr() const {
+  const double lr = *flags.optimizer.lr, usual = default_lr(flags.optimizer.optimizer);
+  return lr > 2 * usual ? fmt::format("{} (the default of {})", usual, flags.optimizer.optimizer)
+                        : fmt::format("{:.1g}", lr / 3);
+}
+
+void Run::warn(const std::string& text) {
+  progress.clear();
+  out.warning(text);
+  log->add({{"step", at.step}, {"warning", text}});
+}
+
+Evaluation Run::evaluate_on(const Split& split) {
+  return evaluate(trainer->model(), split,
+      {.batch = flags.optimizer.eval_batch,
+          .dtype = flags.model.batch_dtype(),
+          .normalize = flags.data.normalization(),
+          .classes = flags.model.classes});
+}
+
+// A save is noted before it is done, and the checkpoint says how many notes there are: so a run
+// that was cut off between goes on with the lines it should have. What no plan asked for, a save on
+// a signal, is not noted.
+void Run::save_weights(const char* name) {
+  log->add({{"step", at.step}, {"saved", name}});
+  save_model(folder->file(name), trainer->model(), config);
+  link_once();
+}
+
+void Run::save_all(bool planned) {
+  check_finite(trainer->state());
+  if (planned) log->add({{"step", at.step}, {"saved", kLastFile}});
+  at.events = log->events();
+  if (const capture::Step* step = trainer->captured_step()) at.unfused = step->choices();
+  nn::save_checkpoint(folder->file(kLastFile), trainer->model(), trainer->optimizer(), config, at);
+  saved_step = at.step;
+  link_once();
+}
+
+void Run::link_once() {
+  if (std::exchange(linked, true)) return;
+  if (const std::string problem = folder->link_last(); !problem.empty()) out.warning(problem);
+}
+
+}  // namespace sinter::mnist
