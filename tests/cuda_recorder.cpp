@@ -1,4 +1,4 @@
-#include "core/device/cuda_recorder.h"
+#include "tests/cuda_recorder.h"
 
 #if SINTER_HAS_CUDA
 
