@@ -6,15 +6,7 @@
 #include "ops/structured.h"
 
 namespace sinter {
-namespace {
-
-std::vector<Sample> samples() {
-  std::vector<Sample> all = kLinearOp.samples();
-  std::erase_if(all, [](const Sample& s) { return s.bad; });  // linear's messages name linear
-  return all;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 const OpDef kMergeLinearOp{.name = "merge_linear",
     .min_inputs = 2,
@@ -27,7 +19,6 @@ const OpDef kMergeLinearOp{.name = "merge_linear",
     .cuda = SINTER_IF_CUDA(on_cuda::merge_linear),
     .simt = on_simt::merge_linear,
     .strided = 0b11,
-    .samples = samples,
     .reference =
         [](Operands in, const Attrs& attrs) {
           return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs);
