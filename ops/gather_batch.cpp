@@ -75,7 +75,7 @@ void cpu(const Call& call) {
             " items are 0..", n - 1));
   }
   if (out == DType::bf16) return mnist ? gather<true, bf16>(call) : gather<false, bf16>(call);
-  mnist ? gather<true, float>(call) : gather<false, float>(call);
+  return mnist ? gather<true, float>(call) : gather<false, float>(call);
 }
 
 }  // namespace

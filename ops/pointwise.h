@@ -154,7 +154,7 @@ template <class Number>
 struct ScaleOf : Unary {
   Number factor = Number(1);
   SINTER_POINTWISE(ScaleOf, "scale", factor)
-  static constexpr auto number = &ScaleOf::factor;
+  static constexpr auto number() { return &ScaleOf::factor; }
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T>
@@ -231,7 +231,7 @@ template <class Number>
 struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
   Number exponent = Number(2);
   SINTER_POINTWISE(PowOf, "pow", exponent)
-  static constexpr auto number = &PowOf::exponent;
+  static constexpr auto number() { return &PowOf::exponent; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 3, backward_flops = 5;
   static constexpr double low = 0.3;
@@ -288,7 +288,7 @@ template <class Number>
 struct LeakyReluOf : Unary {
   Number slope = Number(0.01);
   SINTER_POINTWISE(LeakyReluOf, "leaky_relu", slope)
-  static constexpr auto number = &LeakyReluOf::slope;
+  static constexpr auto number() { return &LeakyReluOf::slope; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
   template <class T>
@@ -306,7 +306,7 @@ template <class Number>
 struct EluOf : Unary {
   Number alpha = Number(1);
   SINTER_POINTWISE(EluOf, "elu", alpha)
-  static constexpr auto number = &EluOf::alpha;
+  static constexpr auto number() { return &EluOf::alpha; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
   template <class T>
@@ -448,7 +448,7 @@ Op with_number(const Op& op) {
 template <class C, template <class> class Op>
 Op<C> with_number(const Op<double>& op) {
   Op<C> converted;
-  converted.*Op<C>::number = static_cast<C>(op.*Op<double>::number);
+  converted.*Op<C>::number() = static_cast<C>(op.*Op<double>::number());
   return converted;
 }
 

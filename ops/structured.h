@@ -76,7 +76,7 @@ struct ClipAttrs {
 
 // clang-format off
 // The list of the structured ops, in the order of the documents: each with the function that starts
-// its kernel (ops/kernels.h), which a view does not have. Declarations and all_ops() follow from it.
+// its kernel (ops/kernels.h), which a view does not have. Declarations and all_ops() follow.
 #define SINTER_STRUCTURED_OPS(OP, VIEW)                                              \
   OP(kLinearOp, linear)                            /* x, weight, [bias] -> y        */ \
   OP(kMatmulOp, matmul)                            /* a, b -> c                     */ \

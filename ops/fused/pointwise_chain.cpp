@@ -49,7 +49,7 @@ StepOp step_op() {
         .f64 = run_step<Op, Backward, kArity, double>,
         .attrs = [](double param) { return Attrs(op_with_number<Op>(param)); },
         .param = [](const Attrs& attrs) -> double {
-          if constexpr (kHasNumber<Op>) return attrs.as<Op>().*Op::number;
+          if constexpr (kHasNumber<Op>) return attrs.as<Op>().*Op::number();
           return 0;
         }};
   }

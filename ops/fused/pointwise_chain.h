@@ -9,14 +9,14 @@ namespace sinter {
 
 // Does the op have a number (ops/pointwise.h)?
 template <class Op>
-constexpr bool kHasNumber = requires { Op::number; };
+constexpr bool kHasNumber = requires { Op::number(); };
 // The op with that number, as a C.
 template <class Op, class C>
 SINTER_FN auto op_with_number(C number) {
   using Typed = decltype(pointwise::with_number<C>(Op{}));
   Typed op;
   if constexpr (kHasNumber<Op>) {
-    constexpr auto member = Typed::number;
+    constexpr auto member = Typed::number();
     op.*member = number;
   }
   return op;
