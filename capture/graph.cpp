@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/fused/fused.h"
-#include "ops/structured.h"
+#include "ops/update.h"
 
 namespace sinter::capture {
 namespace {
@@ -19,10 +19,8 @@ std::pair<int64_t, int64_t> extent(const Value& v) {
 // Where an update that is not the last of its step has the step's state, which it reads only; -1
 // for all other nodes.
 int state_read_only(const Node& node) {
-  if (node.op == &kSgdUpdateOp) return node.attrs.as<SgdAttrs>().tail ? -1 : 4;
-  if (node.op == &kAdamUpdateOp) return node.attrs.as<AdamAttrs>().tail ? -1 : 5;
-  if (node.op != &kWeightGradUpdateOp && node.op != &kMultiTensorUpdateOp) return -1;
-  return node.attrs.as<UpdateAttrs>().tail ? -1 : static_cast<int>(node.in.size() - kStepOperands);
+  if (node.op->attrs != attr_type<UpdateAttrs>() || node.attrs.as<UpdateAttrs>().tail) return -1;
+  return static_cast<int>(node.in.size() - kStepOperands);
 }
 
 }  // namespace

@@ -361,10 +361,10 @@ void Parser::attribute(Line& line, Node& node) const {
           cat(shown(text), "; at most 2^48"));
   }
   const int result = node.attrs.parse(key, text);
-  const std::string known = node.op->attrs ? node.op->attrs->field_names() : "";
+  const std::string_view known = node.op->attrs ? node.op->attrs->field_names : "";
   if (result == 1)
-    line.fault("unknown attribute",
-        cat(shown(key), " of ", node.op->text(), "; it has ", known.empty() ? "none" : known));
+    line.fault("unknown attribute", cat(shown(key), " of ", node.op->text(), "; it has ",
+                                        known.empty() ? std::string_view("none") : known));
   if (result == 2) line.fault(cat("not a value of ", key), shown(text));
 }
 

@@ -25,8 +25,8 @@ std::map<std::string, std::string> fields_of(const Attrs& attrs) {
 
 bool has_field(const AttrType* type, const std::string& name) {
   if (!type) return false;
-  std::istringstream names(type->field_names());
-  for (std::string field; names >> field;) {
+  std::istringstream names{std::string(type->field_names)};  // "dim, begin, end"
+  for (std::string field; std::getline(names >> std::ws, field, ',');) {
     if (field == name) return true;
   }
   return false;

@@ -2,48 +2,36 @@
 #include "capture/rule_kit.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
+
+#include "ops/update.h"
 
 namespace sinter::capture::rule {
 namespace {
 
 bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op == &kAdamUpdateOp; }
 
-UpdateAttrs update_attrs(const Node& node) {
-  if (node.op == &kSgdUpdateOp) {
-    const SgdAttrs& a = node.attrs.as<SgdAttrs>();
-    return {.adam = false,
-        .momentum = a.momentum,
-        .weight_decay = a.weight_decay,
-        .nesterov = a.nesterov,
-        .tail = a.tail};
-  }
-  const AdamAttrs& a = node.attrs.as<AdamAttrs>();
-  return {.adam = true,
-      .weight_decay = a.weight_decay,
-      .beta1 = a.beta1,
-      .beta2 = a.beta2,
-      .eps = a.eps,
-      .decoupled = a.decoupled,
-      .tail = a.tail};
-}
-
-// The operands of an update in one order, whatever the optimizer.
-struct UpdateOperands {
-  int param, grad, state1, state2, low, step_state, losses, rng;
-  explicit UpdateOperands(const Node& n) {
-    const auto at = [&](size_t i) { return i < n.in.size() ? n.in[i] : -1; };
-    const bool adam = n.op == &kAdamUpdateOp;
-    param = at(0), grad = at(1), state1 = at(2), state2 = adam ? at(3) : -1;
-    const size_t rest = adam ? 4 : 3;
-    low = at(rest), step_state = at(rest + 1), losses = at(rest + 2), rng = at(rest + 3);
-  }
-};
+const UpdateAttrs& update_attrs(const Node& node) { return node.attrs.as<UpdateAttrs>(); }
 
 bool same_but_tail(UpdateAttrs a, UpdateAttrs b) {
   a.tail = b.tail = false;
   return a == b;
+}
+
+// The operands of the step, which end those of every update.
+int step_operand(const Node& node, size_t i) { return node.in[node.in.size() - kStepOperands + i]; }
+
+// Puts the step's operands of all `members` at the end of `fused`: one member at most has the
+// losses and the random state, the last update of the step.
+void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused) {
+  UpdateAttrs attrs = update_attrs(r.node(members.front()));
+  for (const int m : members) attrs.tail = attrs.tail || update_attrs(r.node(m)).tail;
+  for (size_t i = 0; i < kStepOperands; ++i) {
+    int operand = -1;
+    for (const int m : members) operand = std::max(operand, step_operand(r.node(m), i));
+    fused.in.push_back(operand);
+  }
+  fused.attrs = attrs;
 }
 
 // ---- weight_grad_update of all layers: one launch, as a list of tiles
@@ -51,30 +39,22 @@ void join_layers(Rewriter& r) {
   each_node(r, [&](int i) {
     const Node first = r.node(i);
     if (first.op != &kWeightGradUpdateOp) return false;
-    const auto attrs = [](const Node& n) { return n.attrs.as<UpdateAttrs>(); };
-    const auto of_step = [](const Node& n) { return n.in.end() - kStepOperands; };
-    Node fused{.op = first.op,
-        .attrs = first.attrs,
-        .in = {},
-        .out = {},
-        .role = Role::update,
-        .module = {},
-        .origin = {}};
+    const auto joins = [&](const Node& layer) {
+      const bool same_optimizer = same_but_tail(update_attrs(layer), update_attrs(first)) &&
+                                  (layer.in[kLayerState2] < 0) == (first.in[kLayerState2] < 0);
+      return layer.op == first.op && same_optimizer &&
+             step_operand(layer, 0) == step_operand(first, 0) &&
+             r.graph.values[layer.in[0]].dtype == r.graph.values[first.in[0]].dtype;
+    };
+    Node fused{.op = first.op, .role = Role::update};
     std::vector<int> members;
-    std::array<int, kStepOperands> end{*of_step(first), -1, -1};
     for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
       const Node& layer = r.graph.nodes[n];
-      if (layer.op != first.op || !same_but_tail(attrs(layer), attrs(first)) ||
-          *of_step(layer) != end[0] ||
-          r.graph.values[layer.in[0]].dtype != r.graph.values[first.in[0]].dtype)
-        continue;
+      if (layer.op != first.op || !joins(layer)) continue;
       members.push_back(static_cast<int>(n));
-      fused.in.insert(fused.in.end(), layer.in.begin(), of_step(layer));
-      for (size_t e = 1; e < end.size(); ++e)
-        end[e] = std::max(end[e], of_step(layer)[static_cast<std::ptrdiff_t>(e)]);
-      if (attrs(layer).tail) fused.attrs = layer.attrs;
+      fused.in.insert(fused.in.end(), layer.in.begin(), layer.in.end() - kStepOperands);
     }
-    fused.in.insert(fused.in.end(), end.begin(), end.end());
+    join_steps(r, members, fused);
     return members.size() > 1 && r.fuse("weight_grad_update", members, fused);
   });
 }
@@ -134,49 +114,38 @@ void weight_grad_update(Rewriter& r) {
     const Node made = r.node(i);
     const bool with_bias = made.op->text() == "weight_bias_grad";
     if (!with_bias && !is_weight_grad(made)) return false;
-    std::vector<int> members{i};
-    std::vector<UpdateOperands> operands;
-    UpdateAttrs attrs;
+    std::vector<int> updates;
     for (const int grad : made.out) {
       int update = -1;
       for (const int n : r.readers(grad)) {
-        if (is_update(r.node(n)) && r.node(n).in[1] == grad) update = n;
+        if (is_update(r.node(n)) && r.node(n).in[kGrad] == grad) update = n;
       }
       if (update < 0) return false;
       if (const std::string other = others(r, grad, {update}); !other.empty()) {
         r.miss("weight_grad_update", {i, update},
-            cat("the gradient of ", r.graph.values[r.node(update).in[0]].name, " is also read by ",
-                other),
+            cat("the gradient of ", r.graph.values[r.node(update).in[kParam]].name,
+                " is also read by ", other),
             1);
         return false;
       }
-      const UpdateAttrs a = update_attrs(r.node(update));
-      const UpdateOperands o(r.node(update));
-      if (!operands.empty() &&
-          (!same_but_tail(a, attrs) || o.step_state != operands[0].step_state)) {
-        r.miss("weight_grad_update", {i, update}, "weight and bias have different optimizers", 2);
-        return false;
-      }
-      const bool tail = attrs.tail || a.tail;
-      attrs = a;
-      attrs.tail = tail;
-      operands.push_back(o);
-      members.push_back(update);
+      updates.push_back(update);
     }
-    Node fused{.op = &op_named("weight_grad_update"),
-        .attrs = attrs,
-        .in = std::vector<int>(kLayerOperands + kStepOperands, -1),
-        .role = Role::update};
-    fused.in[0] = made.in[0], fused.in[1] = made.in[1];
-    for (size_t k = 0; k < operands.size(); ++k) {
-      const UpdateOperands& o = operands[k];
-      const size_t at = k == 0 ? 2 : 6;
-      fused.in[at] = o.param, fused.in[at + 1] = o.state1, fused.in[at + 2] = o.state2,
-      fused.in[at + 3] = o.low;
-      fused.in[10] = o.step_state;
-      if (o.losses >= 0) fused.in[11] = o.losses;
-      if (o.rng >= 0) fused.in[12] = o.rng;
+    const Node first = r.node(updates.front()), &last = r.node(updates.back());
+    if (first.op != last.op || !same_but_tail(update_attrs(first), update_attrs(last)) ||
+        step_operand(first, 0) != step_operand(last, 0)) {
+      r.miss("weight_grad_update", {i, updates.back()}, "weight and bias have different optimizers",
+          2);
+      return false;
     }
+    Node fused{.op = &kWeightGradUpdateOp, .in = {made.in[0], made.in[1]}, .role = Role::update};
+    for (const int update : updates) {
+      const std::vector<int>& in = r.node(update).in;
+      fused.in.insert(fused.in.end(), {in[kParam], in[kState1], in[kState2], in[kLow]});
+    }
+    fused.in.resize(kLayerOperands, -1);
+    join_steps(r, updates, fused);
+    std::vector<int> members{i};
+    members.insert(members.end(), updates.begin(), updates.end());
     if (!r.fuse("weight_grad_update", members, fused)) return false;
     for (const int grad : made.out) r.take_gradient(grad, "weight_grad_update");
     return true;
@@ -188,29 +157,22 @@ void weight_grad_update(Rewriter& r) {
 // ---- multi_tensor_update: all that is left of the optimizer's updates
 void multi_tensor_update(Rewriter& r) {
   each_node(r, [&](int i) {
-    if (!is_update(r.node(i))) return false;
-    const UpdateAttrs attrs = update_attrs(r.node(i));
-    const int state = UpdateOperands(r.node(i)).step_state;
-    const DType dtype = r.graph.values[r.node(i).in[0]].dtype;  // one launch per element type
+    const Node first = r.node(i);
+    if (!is_update(first)) return false;
+    const DType dtype = r.graph.values[first.in[kParam]].dtype;  // one launch per element type
     std::vector<int> members;
+    Node fused{.op = &kMultiTensorUpdateOp, .role = Role::update};
     for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
       const Node& other = r.graph.nodes[n];
-      if (other.op != r.node(i).op || r.graph.values[other.in[0]].dtype != dtype) continue;
-      if (same_but_tail(update_attrs(other), attrs) && UpdateOperands(other).step_state == state)
-        members.push_back(static_cast<int>(n));
+      if (other.op != first.op || r.graph.values[other.in[kParam]].dtype != dtype) continue;
+      if (!same_but_tail(update_attrs(other), update_attrs(first)) ||
+          step_operand(other, 0) != step_operand(first, 0))
+        continue;
+      members.push_back(static_cast<int>(n));
+      fused.in.insert(fused.in.end(), other.in.begin(), other.in.begin() + kGroupOperands);
     }
     if (members.size() < 2) return false;
-    Node fused{.op = &op_named("multi_tensor_update"), .role = Role::update};
-    UpdateAttrs all = attrs;
-    int losses = -1, rng = -1;
-    for (const int m : members) {
-      const UpdateOperands o(r.node(m));
-      fused.in.insert(fused.in.end(), {o.param, o.grad, o.state1, o.state2, o.low});
-      all.tail = all.tail || update_attrs(r.node(m)).tail;
-      losses = std::max(losses, o.losses), rng = std::max(rng, o.rng);
-    }
-    fused.in.insert(fused.in.end(), {state, losses, rng});
-    fused.attrs = all;
+    join_steps(r, members, fused);
     return r.fuse("multi_tensor_update", members, fused);
   });
 }

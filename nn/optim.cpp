@@ -113,7 +113,10 @@ Sgd::Sgd(NamedTensors params, const SgdOptions& options)
 }
 
 void Sgd::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
-  const SgdAttrs attrs{options_.momentum, options_.weight_decay, options_.nesterov, tail.is_tail};
+  const UpdateAttrs attrs{.momentum = options_.momentum,
+      .weight_decay = options_.weight_decay,
+      .nesterov = options_.nesterov,
+      .tail = tail.is_tail};
   sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(), param.autograd().low,
       state(), attrs, tail.losses, tail.rng);
 }
@@ -132,8 +135,12 @@ Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
 }
 
 void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
-  const AdamAttrs attrs{options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
-      decoupled_, tail.is_tail};
+  const UpdateAttrs attrs{.weight_decay = options_.weight_decay,
+      .beta1 = options_.beta1,
+      .beta2 = options_.beta2,
+      .eps = options_.eps,
+      .decoupled = decoupled_,
+      .tail = tail.is_tail};
   adam_update(param, grad, slot(0, i), slot(1, i), param.autograd().low, state(), attrs,
       tail.losses, tail.rng);
 }

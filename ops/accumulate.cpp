@@ -43,19 +43,6 @@ void cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> samples() {
-  return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({4, 6}, 3), transpose(sample_tensor({6, 4}, 4))},
-          .attrs = {},
-          .what = "transposed value"},
-      {.in = {sample_tensor({0, 6}, 5), sample_tensor({0, 6}, 6)},
-          .attrs = {},
-          .what = "empty batch"},
-      bad_sample({sample_tensor({4, 6}, 7), sample_tensor({6}, 8)}, {}, "shapes differ"),
-      bad_sample(
-          {transpose(sample_tensor({4, 6}, 7)), sample_tensor({6, 4}, 8)}, {}, "strided target")};
-}
-
 }  // namespace
 
 const OpDef kAccumulateOp{.name = "accumulate",
@@ -64,11 +51,9 @@ const OpDef kAccumulateOp{.name = "accumulate",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::accumulate),
-    .simt = on_simt::accumulate,
+    SINTER_KERNELS(accumulate),
     .writes = 0b01,
-    .strided = 0b11,
-    .samples = samples};
+    .strided = 0b11};
 
 void accumulate(const Tensor& into, const Tensor& value) { apply(kAccumulateOp, {into, value}); }
 

@@ -1,8 +1,6 @@
-// The list of all ops. A new structured op gets its row here; pointwise ops come from the list in
-// ops/pointwise.h, fused ones from ops/fused/fused_ops.cpp.
+// All ops, from their lists: structured ops in ops/structured.h, pointwise ops in ops/pointwise.h,
+// fused ops in ops/fused/fused.h.
 #include "ops/fused/fused.h"
-#include "ops/gather_batch.h"
-#include "ops/structured.h"
 
 namespace sinter {
 
@@ -21,50 +19,28 @@ std::span<const OpDef* const> pointwise_ops() {
   return ops;
 }
 
+#define SINTER_ADDRESS(op, ...) &op,
+
+std::span<const OpDef* const> fused_ops() {
+  static constexpr const OpDef* kList[] = {SINTER_FUSED_OPS(SINTER_ADDRESS)};
+  return kList;
+}
+
 std::span<const OpDef* const> all_ops() {
   static const std::vector<const OpDef*> ops = [] {
-    std::vector<const OpDef*> list{
-        &kLinearOp,
-        &kMatmulOp,
-        &kSumRowsOp,
-        &kSumOp,
-        &kMeanOp,
-        &kMaxOp,
-        &kMaxBackwardOp,
-        &kArgmaxOp,
-        &kSoftmaxOp,
-        &kSoftmaxBackwardOp,
-        &kLogSoftmaxOp,
-        &kLogSoftmaxBackwardOp,
-        &kNllOp,
-        &kNllBackwardOp,
-        &kMseOp,
-        &kMseBackwardOp,
-        &kDropoutOp,
-        &kGatherRowsOp,
-        &kGatherBatchOp,
-        &kScatterAddRowsOp,
-        &kCopyOp,
-        &kCastOp,
-        &kAccumulateOp,
-        &kReshapeOp,
-        &kTransposeOp,
-        &kSliceOp,
-        &kPadSliceOp,
-        &kBroadcastToOp,
-        &kLowPrecisionOp,
-        &kDetachOp,
-        &kSgdUpdateOp,
-        &kAdamUpdateOp,
-        &kSquaredNormOp,
-        &kClipInPlaceOp,
-    };
-    list.insert(list.end(), pointwise_ops().begin(), pointwise_ops().end());
-    const auto fused = fused_ops();
-    list.insert(list.end(), fused.begin(), fused.end());
+    std::vector<const OpDef*> list{SINTER_STRUCTURED_OPS(SINTER_ADDRESS, SINTER_ADDRESS)};
+    for (const auto more : {pointwise_ops(), fused_ops()})
+      list.insert(list.end(), more.begin(), more.end());
     return list;
   }();
   return ops;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const OpDef* op : all_ops()) {
+    if (op->text() == name) return op;
+  }
+  return nullptr;
 }
 
 }  // namespace sinter

@@ -48,16 +48,6 @@ void cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> samples() {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = DimAttrs{-1}, .what = "rows"},
-      {.in = {sample_tensor({1, 10}, 2)}, .attrs = DimAttrs{1}, .what = "one row"},
-      {.in = {sample_tensor({3, 4, 5}, 3)}, .attrs = DimAttrs{1}, .what = "the middle"},
-      {.in = {sample_tensor({0, 4}, 4)}, .attrs = DimAttrs{1}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = DimAttrs{-1}, .what = "transposed"},
-      bad_sample({sample_tensor({3, 0}, 6)}, DimAttrs{1}, "nothing to compare"),
-      bad_sample({sample_tensor({3, 2}, 6)}, DimAttrs{2}, "no such dim")};
-}
-
 }  // namespace
 
 const OpDef kArgmaxOp{.name = "argmax",
@@ -65,9 +55,7 @@ const OpDef kArgmaxOp{.name = "argmax",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::argmax),
-    .simt = on_simt::argmax,
-    .samples = samples};
+    SINTER_KERNELS(argmax)};
 
 Tensor argmax(const Tensor& x, int64_t dim) { return apply1(kArgmaxOp, {x}, DimAttrs{dim}); }
 

@@ -1,6 +1,6 @@
 #include "ops/attrs.h"
 
-#include <cmath>
+#include <charconv>
 
 namespace sinter {
 namespace {
@@ -11,7 +11,39 @@ bool parse_number(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+// The first name of "dim, begin, end", which it takes off.
+std::string_view next_name(std::string_view& names) {
+  const size_t end = names.find(',');
+  const std::string_view name = names.substr(0, end);
+  names.remove_prefix(end == std::string_view::npos ? names.size() : end + 2);
+  return name;
+}
+
 }  // namespace
+
+std::string Attrs::str() const {
+  if (!type_) return "";
+  const Attrs standard = type_->defaults();
+  const std::vector<std::string> values = type_->print(bytes_),
+                                 defaults = type_->print(standard.bytes_);
+  std::string out;
+  std::string_view names = type_->field_names;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string_view name = next_name(names);
+    if (values[i] == defaults[i]) continue;
+    if (!out.empty()) out += ' ';
+    out += std::string(name) + '=' + values[i];
+  }
+  return out;
+}
+
+int Attrs::parse(std::string_view name, std::string_view text) {
+  std::string_view names = type_ ? type_->field_names : "";
+  for (size_t field = 0; !names.empty(); ++field) {
+    if (next_name(names) == name) return type_->parse(bytes_, field, text) ? 0 : 2;
+  }
+  return 1;
+}
 
 std::string print_value(int64_t value) { return std::to_string(value); }
 std::string print_value(double value) {
@@ -50,7 +82,10 @@ bool parse_value(std::string_view text, Dims& value) {
 }
 bool parse_value(std::string_view text, DType& value) {
   for (int i = 0; i < kDTypes; ++i) {
-    if (name_of(static_cast<DType>(i)) == text) return value = static_cast<DType>(i), true;
+    if (name_of(static_cast<DType>(i)) == text) {
+      value = static_cast<DType>(i);
+      return true;
+    }
   }
   return false;
 }

@@ -1,16 +1,14 @@
-// Attributes of an op: a small struct with a defaulted == and a list of its fields, held by value
-// behind one type-erased `Attrs`. The list makes attributes printable and parseable (graph files)
-// without code per op; a type without == does not compile, so a captured op can never be confused
-// with one of other attributes.
+// Attributes of an op: a small struct that lists its fields once, held by value behind one
+// type-erased `Attrs`. The list makes attributes comparable, printable and parseable (graph files)
+// without code per op; a struct without one does not compile, so a captured op can never be
+// confused with one of other attributes.
 //
 //   struct SliceAttrs {
 //     int64_t dim = 0, begin = 0, end = 0;
-//     bool operator==(const SliceAttrs&) const = default;
-//     static constexpr auto fields() { return std::tuple(field("dim", &SliceAttrs::dim), ...); }
+//     SINTER_FIELDS(SliceAttrs, dim, begin, end)
 //   };
 #pragma once
 
-#include <charconv>
 #include <concepts>
 #include <cstring>
 #include <new>
@@ -18,27 +16,28 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/shape.h"
 
 namespace sinter {
 
-template <class Struct, class T>
-struct AttrField {
-  const char* name;
-  T Struct::*member;
-};
-template <class Struct, class T>
-constexpr AttrField<Struct, T> field(const char* name, T Struct::*member) {
-  return {name, member};
-}
+// The fields of an attribute struct, all of them, after their declaration.
+#define SINTER_FIELDS(Struct, ...)                              \
+  bool operator==(const Struct&) const = default;               \
+  static constexpr std::string_view field_names = #__VA_ARGS__; \
+  auto fields() { return std::tie(__VA_ARGS__); }               \
+  auto fields() const { return std::tie(__VA_ARGS__); }
 
 // The == must be A's own: one inherited from a base would not see A's members.
 template <class A>
 concept AttrStruct =
     std::convertible_to<decltype(&A::operator==), bool (A::*)(const A&) const> &&
-    std::is_trivially_copyable_v<A> && std::default_initializable<A> && requires { A::fields(); };
+    std::is_trivially_copyable_v<A> && std::default_initializable<A> && requires(const A& a) {
+      a.fields();
+      A::field_names;
+    };
 
 // Value <-> text for the field types: int64_t, double, bool, Dims, DType, and enums with an
 // `enum_names(E)` array found by ADL. parse_value returns false if the text is no such value.
@@ -63,7 +62,10 @@ template <class E>
 bool parse_value(std::string_view text, E& value) {
   size_t i = 0;
   for (const std::string_view name : enum_names(value)) {
-    if (name == text) return value = static_cast<E>(i), true;
+    if (name == text) {
+      value = static_cast<E>(i);
+      return true;
+    }
     ++i;
   }
   return false;
@@ -73,60 +75,45 @@ class Attrs;
 
 // What the framework knows of one attribute struct.
 struct AttrType {
+  std::string_view field_names;  // "dim, begin, end"
   Attrs (*defaults)();
   bool (*equal)(const void*, const void*);
-  std::string (*print)(
-      const void*);  // "act=relu saves=1", fields that differ from the default only
-  // Sets one field; 0 done, 1 no such field, 2 not a value of its type.
-  int (*parse)(void*, std::string_view field, std::string_view text);
-  std::string (*field_names)();
+  std::vector<std::string> (*print)(const void*);  // the value of each field
+  // Sets a field, given by its place; false if the text is no value of its type.
+  bool (*parse)(void*, size_t field, std::string_view text);
 };
 
 namespace detail {
 template <class A>
 Attrs default_attrs();  // below, behind Attrs
 template <class A>
-std::string print_attrs(const void* p) {
-  const A& a = *static_cast<const A*>(p);
-  const A defaults{};
-  std::string out;
-  std::apply(
-      [&](auto... f) {
-        ((a.*f.member == defaults.*f.member
-                 ? void()
-                 : void(out += (out.empty() ? "" : " ") + std::string(f.name) + "=" +
-                               print_value(a.*f.member))),
-            ...);
-      },
-      A::fields());
-  return out;
+std::vector<std::string> print_attrs(const void* p) {
+  return std::apply(
+      [](const auto&... value) { return std::vector<std::string>{print_value(value)...}; },
+      static_cast<const A*>(p)->fields());
 }
 template <class A>
-int parse_attr(void* p, std::string_view name, std::string_view text) {
-  A& a = *static_cast<A*>(p);
-  int result = 1;
+bool parse_attr(void* p, size_t field, std::string_view text) {
+  bool parsed = false;
+  const auto parse_if = [&](bool here, auto& value) {
+    if (here) parsed = parse_value(text, value);
+  };
   std::apply(
-      [&](auto... f) {
-        ((name == f.name ? void(result = parse_value(text, a.*f.member) ? 0 : 2) : void()), ...);
+      [&](auto&... value) {
+        size_t i = 0;
+        (parse_if(i++ == field, value), ...);
       },
-      A::fields());
-  return result;
-}
-template <class A>
-std::string attr_names() {
-  std::string out;
-  std::apply([&](auto... f) { ((out += (out.empty() ? "" : " ") + std::string(f.name)), ...); },
-      A::fields());
-  return out;
+      static_cast<A*>(p)->fields());
+  return parsed;
 }
 }  // namespace detail
 
 template <AttrStruct A>
-inline constexpr AttrType kAttrType{detail::default_attrs<A>,
+inline constexpr AttrType kAttrType{A::field_names, detail::default_attrs<A>,
     [](const void* a, const void* b) {
       return *static_cast<const A*>(a) == *static_cast<const A*>(b);
     },
-    detail::print_attrs<A>, detail::parse_attr<A>, detail::attr_names<A>};
+    detail::print_attrs<A>, detail::parse_attr<A>};
 template <AttrStruct A>
 constexpr const AttrType* attr_type() {
   return &kAttrType<A>;
@@ -159,10 +146,10 @@ class Attrs {
   bool operator==(const Attrs& other) const {
     return type_ == other.type_ && (!type_ || type_->equal(bytes_, other.bytes_));
   }
-  std::string str() const { return type_ ? type_->print(bytes_) : ""; }
-  int parse(std::string_view name, std::string_view text) {
-    return type_ ? type_->parse(bytes_, name, text) : 1;
-  }
+  // "act=relu saves=1": the fields that differ from the default.
+  std::string str() const;
+  // Sets one field; 0 done, 1 no such field, 2 not a value of its type.
+  int parse(std::string_view name, std::string_view text);
 
  private:
   const AttrType* type_ = nullptr;

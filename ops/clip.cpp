@@ -35,13 +35,6 @@ void norm_cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> norm_samples() {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({0, 3}, 2)}, .attrs = {}, .what = "no elements"},
-      {.in = {transpose(sample_tensor({6, 4}, 3))}, .attrs = {}, .what = "transposed"},
-      bad_sample({Tensor::zeros({3}, DType::i64)}, {}, "integers")};
-}
-
 Tensors clip_infer(Operands in, const Attrs& attrs) {
   const double max_norm = attrs.as<ClipAttrs>().max_norm;
   check_floating("clip_in_place", "x", in[0]);
@@ -75,24 +68,13 @@ void clip_cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> clip_samples() {
-  const Tensor total = Tensor::full({1}, 25, DType::f64);
-  return {{.in = {sample_tensor({5, 7}, 1), total}, .attrs = ClipAttrs{1}, .what = "clipped"},
-      {.in = {sample_tensor({5, 7}, 2), total}, .attrs = ClipAttrs{10}, .what = "within"},
-      {.in = {sample_tensor({0, 3}, 3), total}, .attrs = ClipAttrs{1}, .what = "no elements"},
-      bad_sample({sample_tensor({5}, 4), sample_tensor({2}, 5)}, ClipAttrs{1}, "two totals"),
-      bad_sample({transpose(sample_tensor({4, 6}, 4)), total}, ClipAttrs{1}, "strided")};
-}
-
 }  // namespace
 
 const OpDef kSquaredNormOp{.name = "squared_norm",
     .infer = norm_infer,
     .cost = norm_cost,
     .cpu = norm_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::squared_norm),
-    .simt = on_simt::squared_norm,
-    .samples = norm_samples};
+    SINTER_KERNELS(squared_norm)};
 const OpDef kClipInPlaceOp{.name = "clip_in_place",
     .min_inputs = 2,
     .max_inputs = 2,
@@ -100,11 +82,9 @@ const OpDef kClipInPlaceOp{.name = "clip_in_place",
     .infer = clip_infer,
     .cost = clip_cost,
     .cpu = clip_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::clip_in_place),
-    .simt = on_simt::clip_in_place,
+    SINTER_KERNELS(clip_in_place),
     .writes = 0b01,
-    .strided = 0b01,
-    .samples = clip_samples};
+    .strided = 0b01};
 
 Tensor squared_norm(const Tensor& x) { return apply1(kSquaredNormOp, {x}); }
 void clip_in_place(const Tensor& x, const Tensor& total_squared, double max_norm) {

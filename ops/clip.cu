@@ -1,5 +1,6 @@
-// clip_in_place; squared_norm is in ops/reduce.cu.
+// squared_norm (ops/reduce.cuh) and clip_in_place.
 #include "ops/clip_kernel.cuh"
+#include "ops/reduce.cuh"
 #include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -14,6 +15,13 @@ SINTER_KERNEL clip_in_place_vec(
   if (norm <= limit) return;
   const int64_t begin = block_x() * chunk;
   scale_elements(x, begin, begin + chunk < n ? begin + chunk : n, vec, limit / norm);
+}
+
+void squared_norm(const Call& call) {
+  const Tensor& x = call.in[0];
+  visit_float(x.dtype(), [&]<class T>(T) {
+    reduce<SumOfSquares, T, compute_t<T>>(x, call.out[0], reduction_of(x.shape(), ~0u));
+  });
 }
 
 void clip_in_place(const Call& call) {

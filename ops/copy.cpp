@@ -43,48 +43,23 @@ Tensors cast_grad(const Saved& saved, Operands grads) {
   return {cast(grads[0], saved.in[0].dtype())};
 }
 
-std::vector<Sample> samples(const Attrs& attrs) {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = attrs, .what = "odd"},
-      {.in = {sample_tensor({17}, 2)}, .attrs = attrs, .what = "one dim"},
-      {.in = {sample_tensor({}, 3)}, .attrs = attrs, .what = "scalar"},
-      {.in = {sample_tensor({0, 3}, 4)}, .attrs = attrs, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = attrs, .what = "transposed"},
-      {.in = {transpose(sample_tensor({3, 4, 5}, 6), 0, 2)},
-          .attrs = attrs,
-          .what = "three dims, transposed"},
-      {.in = {broadcast_to(sample_tensor({1, 4}, 7), {3, 4})},
-          .attrs = attrs,
-          .what = "spread rows",
-          .differentiable = false},
-      {.in = {Tensor::full({3, 2}, 7, DType::u8)},
-          .attrs = attrs,
-          .what = "bytes",
-          .differentiable = false}};
-}
-std::vector<Sample> copy_samples() { return samples({}); }
-std::vector<Sample> cast_samples() { return samples(CastAttrs{DType::f64}); }
-
 }  // namespace
 
 const OpDef kCopyOp{.name = "copy",
     .infer = infer_copy,
     .cost = cost,
     .cpu = copy_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::copy),
-    .simt = on_simt::copy,
+    SINTER_KERNELS(copy),
     .backward = copy_grad,
-    .strided = 1,
-    .samples = copy_samples};
+    .strided = 1};
 const OpDef kCastOp{.name = "cast",
     .attrs = attr_type<CastAttrs>(),
     .infer = infer_cast,
     .cost = cost,
     .cpu = cast_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::cast),
-    .simt = on_simt::cast,
+    SINTER_KERNELS(cast),
     .backward = cast_grad,
-    .strided = 1,
-    .samples = cast_samples};
+    .strided = 1};
 
 Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
 Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }

@@ -54,20 +54,6 @@ Tensors backward(const Saved& saved, Operands grads) {
   return {apply1(kDropoutOp, {grads[0], saved.in[1]}, saved.attrs), {}};
 }
 
-std::vector<Sample> samples() {
-  const Tensor rng = Tensor::from<int64_t>({7, 3, 0}, {3});
-  return {{.in = {sample_tensor({5, 27}, 1), rng}, .attrs = DropoutAttrs{0.5, 0}, .what = "odd"},
-      {.in = {sample_tensor({1, 17}, 2), rng}, .attrs = DropoutAttrs{0.1, 2}, .what = "one row"},
-      {.in = {sample_tensor({3, 4}, 3), rng}, .attrs = DropoutAttrs{1, 0}, .what = "nothing kept"},
-      {.in = {sample_tensor({0, 4}, 4), rng}, .attrs = DropoutAttrs{0.5, 1}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5)), rng},
-          .attrs = DropoutAttrs{0.3, 1},
-          .what = "transposed"},
-      bad_sample({sample_tensor({3, 4}, 6), Tensor::zeros({2}, DType::i64)}, DropoutAttrs{},
-          "short rng state"),
-      bad_sample({Tensor::zeros({3, 4}, DType::i32), rng}, DropoutAttrs{}, "integers")};
-}
-
 }  // namespace
 
 const OpDef kDropoutOp{.name = "dropout",
@@ -77,11 +63,9 @@ const OpDef kDropoutOp{.name = "dropout",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::dropout),
-    .simt = on_simt::dropout,
+    SINTER_KERNELS(dropout),
     .backward = backward,
-    .saves_in = 0b10,
-    .samples = samples};
+    .saves_in = 0b10};
 
 Tensor dropout(const Tensor& x, double p) {
   return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)},

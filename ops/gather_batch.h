@@ -3,21 +3,9 @@
 // op's kernels, which share the formula of a pixel.
 #pragma once
 
-#include "ops/op.h"
+#include "ops/structured.h"
 
 namespace sinter {
-
-struct GatherBatchAttrs {
-  DType out = DType::f32;  // or bf16
-  bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
-  bool operator==(const GatherBatchAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(
-        field("out", &GatherBatchAttrs::out), field("mnist", &GatherBatchAttrs::mnist));
-  }
-};
-
-extern const OpDef kGatherBatchOp;
 
 // Note [x/255 without a division]: 1/255 = 2^-8 + 2^-16 + rest. x times the first two terms is
 // exact (17 bits), so adding x times the rest rounds once where it matters; a test finds all 256

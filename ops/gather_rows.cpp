@@ -97,31 +97,6 @@ Tensors scatter_grad(const Saved& saved, Operands grads) {
   return {gather_rows(grads[0], saved.in[1]), {}};
 }
 
-Tensor index(const std::vector<int64_t>& values) {
-  return Tensor::from(values, {static_cast<int64_t>(values.size())});
-}
-
-std::vector<Sample> samples() {
-  return {
-      {.in = {sample_tensor({7, 5}, 1), index({3, 0, 3, 6})}, .attrs = {}, .what = "a row twice"},
-      {.in = {sample_tensor({4, 2, 3}, 2), index({1})}, .attrs = {}, .what = "one row, three dims"},
-      {.in = {sample_tensor({9}, 3), index({8, 2})}, .attrs = {}, .what = "one dim"},
-      {.in = {sample_tensor({4, 3}, 4), index({})}, .attrs = {}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({3, 4}, 5)), index({2, 1})},
-          .attrs = {},
-          .what = "transposed"},
-      bad_sample({sample_tensor({4, 3}, 6), sample_labels(2, 4, 7)}, {}, "i32 index"),
-      bad_sample({sample_tensor({}, 6), index({0})}, {}, "scalar")};
-}
-std::vector<Sample> scatter_samples() {
-  const ScatterAttrs seven{7};
-  return {{.in = {sample_tensor({4, 5}, 1), index({3, 0, 3, 6})},
-              .attrs = seven,
-              .what = "a row twice"},
-      {.in = {sample_tensor({0, 5}, 2), index({})}, .attrs = seven, .what = "empty batch"},
-      bad_sample({sample_tensor({4, 5}, 3), index({1, 2})}, seven, "counts differ")};
-}
-
 }  // namespace
 
 const OpDef kGatherRowsOp{.name = "gather_rows",
@@ -130,11 +105,9 @@ const OpDef kGatherRowsOp{.name = "gather_rows",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::gather_rows),
-    .simt = on_simt::gather_rows,
+    SINTER_KERNELS(gather_rows),
     .backward = backward,
-    .saves_in = 0b10,
-    .samples = samples};
+    .saves_in = 0b10};
 const OpDef kScatterAddRowsOp{.name = "scatter_add_rows",
     .min_inputs = 2,
     .max_inputs = 2,
@@ -142,11 +115,9 @@ const OpDef kScatterAddRowsOp{.name = "scatter_add_rows",
     .infer = scatter_infer,
     .cost = scatter_cost,
     .cpu = scatter_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::scatter_add_rows),
-    .simt = on_simt::scatter_add_rows,
+    SINTER_KERNELS(scatter_add_rows),
     .backward = scatter_grad,
-    .saves_in = 0b10,
-    .samples = scatter_samples};
+    .saves_in = 0b10};
 
 Tensor gather_rows(const Tensor& table, const Tensor& index) {
   return apply1(kGatherRowsOp, {table, index});

@@ -275,12 +275,14 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
     set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.aux_ld);
   }
   if (p.aux) set(plan->matmul, plan->aux_attribute, p.aux);
-  const auto layout = [](Layout& to, DType type, int64_t rows, int64_t columns, int64_t ld) {
+  const auto layout = [](Layout& to, DType type, int64_t rows, int64_t columns, int64_t ld,
+                          bool transposed = false) {
+    if (transposed) std::swap(rows, columns);
     SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(
         &to, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   };
-  g.trans_b ? layout(plan->a, g.in, g.k, g.n, g.ldb) : layout(plan->a, g.in, g.n, g.k, g.ldb);
-  g.trans_a ? layout(plan->b, g.in, g.m, g.k, g.lda) : layout(plan->b, g.in, g.k, g.m, g.lda);
+  layout(plan->a, g.in, g.n, g.k, g.ldb, g.trans_b);
+  layout(plan->b, g.in, g.k, g.m, g.lda, g.trans_a);
   layout(plan->c, g.out, g.n, g.m, g.ldc);
 
   Preference preference;

@@ -163,8 +163,12 @@ struct Bias {
   In<T> same;
   In<compute_t<T>> wide;
   explicit Bias(const Tensor& t) {
-    if (t.defined())
-      t.dtype() == dtype_of<T> ? void(same = in<T>(t)) : void(wide = in<compute_t<T>>(t));
+    if (!t.defined()) return;
+    if (t.dtype() == dtype_of<T>) {
+      same = in<T>(t);
+    } else {
+      wide = in<compute_t<T>>(t);
+    }
   }
   SINTER_DEVICE_FN compute_t<T> at(int64_t j) const {
     return same ? compute_t<T>(same[j]) : wide ? wide[j] : compute_t<T>(0);

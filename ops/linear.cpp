@@ -1,6 +1,5 @@
 // linear: y[B, O] = x[B, I] W[O, I]^T + b[O], one GEMM with the bias inside.
 // Backward: dW = dY^T x (wgrad), db = column sums of dY (bgrad), dX = dY W (dgrad).
-#include "core/device/cpu_gemm.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/structured.h"
@@ -49,20 +48,8 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 }
 
 void cpu(const Call& call) {
-  const MatrixView x(call.in[0]), weight(call.in[1]);
   const Tensor &y = call.out[0], bias = call.in.size() > 2 ? call.in[2] : Tensor();
-  const Gemm desc{.m = y.size(0),
-      .n = y.size(1),
-      .k = call.in[1].size(1),
-      .trans_a = x.trans,
-      .trans_b = !weight.trans,
-      .lda = x.ld,
-      .ldb = weight.ld,
-      .ldc = std::max<int64_t>(y.size(1), 1),
-      .in = call.in[0].dtype(),
-      .out = y.dtype(),
-      .bias = bias.defined() ? bias.dtype() : DType::f32};
-  gemm(desc, x.data, weight.data, bias.defined() ? bias.raw() : nullptr, y.raw());
+  multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true, bias, y.dtype(), y.raw());
 }
 
 Tensors backward(const Saved& saved, Operands grads) {
@@ -79,27 +66,6 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
-std::vector<Sample> samples() {
-  const auto make = [](int64_t b, int64_t i, int64_t o, bool bias, const char* what) {
-    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
-        .attrs = LinearAttrs{DType::f64},
-        .what = what};
-    if (bias) s.in.push_back(sample_tensor({o}, 3));
-    return s;
-  };
-  Sample strided = make(6, 5, 4, true, "transposed operands");
-  strided.in[0] = transpose(sample_tensor({5, 6}, 4));
-  strided.in[1] = transpose(sample_tensor({5, 4}, 5));
-  const LinearAttrs f64{DType::f64};
-  return {make(7, 13, 5, true, "odd"), make(1, 17, 3, true, "one row"),
-      make(17, 9, 10, false, "ragged, no bias"), make(0, 4, 3, true, "empty batch"), strided,
-      bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
-      bad_sample({sample_tensor({4, 2, 3}, 1), sample_tensor({5, 6}, 2)}, f64, "not flattened"),
-      bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,
-          "bias of another length"),
-      bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
-}
-
 }  // namespace
 
 const OpDef kLinearOp{.name = "linear",
@@ -109,12 +75,10 @@ const OpDef kLinearOp{.name = "linear",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::linear),
-    .simt = on_simt::linear,
+    SINTER_KERNELS(linear),
     .backward = backward,
     .saves_in = 0b11,
-    .strided = 0b11,
-    .samples = samples};
+    .strided = 0b11};
 
 Tensor linear_to(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out) {
   Tensors in{x, weight};

@@ -1,74 +1,10 @@
 // matmul: C[M, N] = op(A)[M, K] op(B)[K, N], op(X) = X or X^T. Also the products of linear's
 // backward, told apart by their Role.
-#include "core/device/cpu_gemm.h"
-#include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/structured.h"
 
 namespace sinter {
-
-bool MatrixView::layout(const Tensor& t, int64_t& ld, bool& trans) {
-  const int64_t rows = t.size(0), cols = t.size(1);
-  const int64_t s0 = rows > 1 ? t.strides()[0] : std::max<int64_t>(cols, 1),
-                s1 = cols > 1 ? t.strides()[1] : std::max<int64_t>(rows, 1);
-  trans = false;
-  ld = std::max<int64_t>(cols, 1);
-  if (t.is_contiguous()) return true;
-  const bool by_rows = (cols <= 1 || s1 == 1) && s0 >= cols,
-             by_columns = (rows <= 1 || s0 == 1) && s1 >= rows;
-  if (by_rows || by_columns) {
-    trans = !by_rows;
-    ld = by_rows ? s0 : s1;
-  }
-  return by_rows || by_columns;
-}
-
-bool MatrixView::takes(const Tensor& t) {
-  int64_t ld;
-  bool trans;
-  return layout(t, ld, trans);
-}
-
-MatrixView::MatrixView(const Tensor& t) {
-  data = t.raw();
-  if (!layout(t, ld, trans)) data = copy_.emplace(t).data();
-}
-
-namespace {
-
-// Memory of the thread's copies; the first `live` are in use.
-struct CopyMemory {
-  std::vector<std::unique_ptr<Storage>> blocks;
-  size_t live = 0;
-};
-thread_local CopyMemory copy_memory;
-
-}  // namespace
-
-DenseCopy::DenseCopy(const Tensor& matrix) {
-  CopyMemory& memory = copy_memory;
-  if (memory.blocks.size() == memory.live) memory.blocks.emplace_back();
-  std::unique_ptr<Storage>& block = memory.blocks[memory.live];
-  const size_t bytes = static_cast<size_t>(matrix.numel()) * size_of(matrix.dtype());
-  if (!block || block->bytes() < bytes) block = std::make_unique<Storage>(bytes, kCpu);
-  data_ = block->data();
-  ++memory.live;
-  const int64_t cols = matrix.size(1), by_row = matrix.strides()[0], by_col = matrix.strides()[1];
-  visit_all(matrix.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* from = matrix.data<T>();
-    parallel_for(matrix.size(0), grain_of(2 * cols * static_cast<int64_t>(sizeof(T))),
-        [&](int64_t begin, int64_t end) {
-          T* to = static_cast<T*>(data_) + begin * cols;
-          for (int64_t r = begin; r < end; ++r) {
-            for (int64_t c = 0; c < cols; ++c) *to++ = from[r * by_row + c * by_col];
-          }
-        });
-  });
-}
-
-DenseCopy::~DenseCopy() { --copy_memory.live; }
 
 namespace {
 
@@ -97,19 +33,9 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
 
 void cpu(const Call& call) {
   const auto& attrs = call.as<MatmulAttrs>();
-  const MatrixView a(call.in[0]), b(call.in[1]);
   const Tensor& c = call.out[0];
-  const Gemm desc{.m = c.size(0),
-      .n = c.size(1),
-      .k = call.in[0].size(attrs.trans_a ? 0 : 1),
-      .trans_a = a.trans != attrs.trans_a,
-      .trans_b = b.trans != attrs.trans_b,
-      .lda = a.ld,
-      .ldb = b.ld,
-      .ldc = std::max<int64_t>(c.size(1), 1),
-      .in = call.in[0].dtype(),
-      .out = c.dtype()};
-  gemm(desc, a.data, b.data, nullptr, c.raw());
+  multiply(MatrixView(call.in[0]), attrs.trans_a, MatrixView(call.in[1]), attrs.trans_b, Tensor(),
+      c.dtype(), c.raw());
 }
 
 Tensors backward(const Saved& saved, Operands grads) {
@@ -127,37 +53,6 @@ Tensors backward(const Saved& saved, Operands grads) {
   return result;
 }
 
-std::vector<Sample> samples() {
-  std::vector<Sample> all;
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
-      const Shape a = ta ? Shape{11, 7} : Shape{7, 11}, b = tb ? Shape{5, 11} : Shape{11, 5};
-      all.push_back({.in = {sample_tensor(a, 1), sample_tensor(b, 2)},
-          .attrs = MatmulAttrs{ta, tb, DType::f64},
-          .what = cat("odd, ", ta, tb)});
-    }
-  }
-  const MatmulAttrs plain{false, false, DType::f64};
-  all.push_back({.in = {sample_tensor({1, 17}, 1), sample_tensor({17, 1}, 2)},
-      .attrs = plain,
-      .what = "one element"});
-  all.push_back({.in = {sample_tensor({0, 3}, 1), sample_tensor({3, 4}, 2)},
-      .attrs = plain,
-      .what = "empty batch"});
-  all.push_back({.in = {transpose(sample_tensor({5, 6}, 1)), transpose(sample_tensor({4, 5}, 2))},
-      .attrs = plain,
-      .what = "transposed views"});
-  all.push_back({.in = {broadcast_to(sample_tensor({1, 5}, 1), {3, 5}), sample_tensor({5, 2}, 2)},
-      .attrs = plain,
-      .what = "spread rows",
-      .differentiable = false});
-  all.push_back(bad_sample(
-      {sample_tensor({3, 4}, 1), sample_tensor({5, 4}, 2)}, plain, "inner sizes differ"));
-  all.push_back(
-      bad_sample({sample_tensor({3, 4, 5}, 1), sample_tensor({5, 4}, 2)}, plain, "three dims"));
-  return all;
-}
-
 }  // namespace
 
 const OpDef kMatmulOp{.name = "matmul",
@@ -167,12 +62,10 @@ const OpDef kMatmulOp{.name = "matmul",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::matmul),
-    .simt = on_simt::matmul,
+    SINTER_KERNELS(matmul),
     .backward = backward,
     .saves_in = 0b11,
-    .strided = 0b11,
-    .samples = samples};
+    .strided = 0b11};
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
   return matmul_as(a, b, trans_a, trans_b, a.defined() ? a.dtype() : DType::f32, Role::none);

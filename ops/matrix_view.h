@@ -28,11 +28,18 @@ struct MatrixView {
   // Taken as it is? A copy is made by the host: REQUIRES a tensor of the CPU then.
   static bool takes(const Tensor& t);
   const void* data = nullptr;
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::f32;
   int64_t ld = 1;      // elements from one stored row to the next
   bool trans = false;  // stored as columns
  private:
   static bool layout(const Tensor& t, int64_t& ld, bool& trans);
   std::optional<DenseCopy> copy_;
 };
+
+// The host side of every product on the CPU: c = op(a) op(b) (+ bias over columns), dense, of type
+// `out`; op(x) is x or its transpose.
+void multiply(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans_b,
+    const Tensor& bias, DType out, void* c);
 
 }  // namespace sinter

@@ -92,28 +92,6 @@ void backward_cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> samples() {
-  return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({1, 3, 4}, 3), sample_tensor({1, 3, 4}, 4)},
-          .attrs = {},
-          .what = "one row"},
-      {.in = {sample_tensor({17}, 5), sample_tensor({17}, 6)}, .attrs = {}, .what = "one dim"},
-      {.in = {sample_tensor({0, 4}, 7), sample_tensor({0, 4}, 8)},
-          .attrs = {},
-          .what = "empty batch"},
-      bad_sample({sample_tensor({5, 1}, 9), sample_tensor({5}, 10)}, {}, "shapes differ")};
-}
-std::vector<Sample> backward_samples() {
-  return {{.in = {sample_tensor({5}, 1), sample_tensor({5, 7}, 2), sample_tensor({5, 7}, 3)},
-              .attrs = {},
-              .what = "odd"},
-      {.in = {sample_tensor({0}, 4), sample_tensor({0, 3}, 5), sample_tensor({0, 3}, 6)},
-          .attrs = {},
-          .what = "empty batch"},
-      bad_sample({sample_tensor({4}, 7), sample_tensor({5, 7}, 8), sample_tensor({5, 7}, 9)}, {},
-          "row counts differ")};
-}
-
 }  // namespace
 
 const OpDef kMseOp{.name = "mse",
@@ -122,21 +100,17 @@ const OpDef kMseOp{.name = "mse",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::mse),
-    .simt = on_simt::mse,
+    SINTER_KERNELS(mse),
     .backward = backward,
-    .saves_in = 0b11,
-    .samples = samples};
+    .saves_in = 0b11};
 const OpDef kMseBackwardOp{.name = "mse_backward",
     .min_inputs = 3,
     .max_inputs = 3,
     .infer = infer_backward,
     .cost = backward_cost,
     .cpu = backward_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::mse_backward),
-    .simt = on_simt::mse_backward,
-    .strided = 0b001,
-    .samples = backward_samples};
+    SINTER_KERNELS(mse_backward),
+    .strided = 0b001};
 
 Tensor mse(const Tensor& x, const Tensor& target) { return apply1(kMseOp, {x, target}); }
 

@@ -128,41 +128,6 @@ void backward_cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> samples() {
-  const NllAttrs plain, smooth{0.1};
-  return {{.in = {sample_tensor({7, 5}, 1, -3, 0), sample_labels(7, 5, 2)},
-              .attrs = plain,
-              .what = "odd"},
-      {.in = {sample_tensor({1, 10}, 3, -3, 0), sample_labels(1, 10, 4)},
-          .attrs = plain,
-          .what = "one row"},
-      {.in = {sample_tensor({17, 10}, 5, -3, 0), sample_labels(17, 10, 6)},
-          .attrs = smooth,
-          .what = "smoothed"},
-      {.in = {sample_tensor({0, 10}, 7), sample_labels(0, 10, 8)},
-          .attrs = plain,
-          .what = "empty batch"},
-      {.in = {transpose(sample_tensor({5, 3}, 9, -3, 0)), sample_labels(3, 5, 10)},
-          .attrs = plain,
-          .what = "transposed"},
-      bad_sample({sample_tensor({4, 5}, 11), sample_labels(3, 5, 12)}, plain, "counts differ"),
-      bad_sample({sample_tensor({4, 5}, 11), sample_tensor({4}, 12)}, plain, "floating labels"),
-      bad_sample({sample_tensor({4}, 11), sample_labels(4, 5, 12)}, plain, "one dim")};
-}
-
-std::vector<Sample> backward_samples() {
-  const NllBackwardAttrs five{5, 0, DType::f64}, smooth{5, 0.1, DType::f64};
-  return {{.in = {sample_tensor({7}, 1), sample_labels(7, 5, 2)}, .attrs = five, .what = "odd"},
-      {.in = {sample_tensor({17}, 3), sample_labels(17, 5, 4)},
-          .attrs = smooth,
-          .what = "smoothed"},
-      {.in = {broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)},
-          .attrs = five,
-          .what = "spread seed"},
-      {.in = {sample_tensor({0}, 7), sample_labels(0, 5, 8)}, .attrs = five, .what = "empty batch"},
-      bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
-}
-
 }  // namespace
 
 const OpDef kNllOp{.name = "nll",
@@ -172,11 +137,9 @@ const OpDef kNllOp{.name = "nll",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::nll),
-    .simt = on_simt::nll,
+    SINTER_KERNELS(nll),
     .backward = backward,
-    .saves_in = 0b10,
-    .samples = samples};
+    .saves_in = 0b10};
 const OpDef kNllBackwardOp{.name = "nll_backward",
     .min_inputs = 2,
     .max_inputs = 2,
@@ -184,10 +147,8 @@ const OpDef kNllBackwardOp{.name = "nll_backward",
     .infer = infer_backward,
     .cost = backward_cost,
     .cpu = backward_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::nll_backward),
-    .simt = on_simt::nll_backward,
-    .strided = 0b01,
-    .samples = backward_samples};
+    SINTER_KERNELS(nll_backward),
+    .strided = 0b01};
 
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
   return apply1(kNllOp, {log_probabilities, labels}, NllAttrs{label_smoothing});

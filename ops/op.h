@@ -52,16 +52,6 @@ struct Saved {
   }
 };
 
-// Inputs for the test loops. Floating tensors are f64; loops convert them.
-struct Sample {
-  Tensors in;
-  Attrs attrs;
-  std::string what;  // "ragged", "empty batch", ..
-  bool differentiable = true;
-  bool bad =
-      false;  // must be refused with an Error of Kind shape or dtype that begins with the op's name
-};
-
 // Operands and attributes of one form in which a fused op stands for ops of a step.
 struct Form {
   Tensors in;
@@ -94,7 +84,6 @@ struct OpDef {
       0;  // bit i: the kernel takes input i with any strides; else apply() makes it dense
   bool (*strided_of)(
       size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
-  std::vector<Sample> (*samples)() = nullptr;
   // Fused ops (ops/fused/fused.h): the same meaning in plain ops. What only the kernels cannot
   // take, in words, or "". The forms whose traced reference is a pattern that capture looks for,
   // the largest first.
@@ -136,7 +125,8 @@ inline Tensor apply1(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role 
 // allocation.
 void launch_op(const Call& call);
 
-// All ops, in the order of the documents (ops/all_ops.cpp is the list).
+// All ops, in the order of the documents (the lists: ops/structured.h, ops/pointwise.h,
+// ops/fused/fused.h).
 std::span<const OpDef* const> all_ops();
 // By name, or nullptr.
 const OpDef* find_op(std::string_view name);

@@ -97,35 +97,22 @@ void accumulate(const Tensor& into, const Tensor& value);  // into += value, in 
 Tensor low_precision(const Tensor& weight);
 
 // ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
-// (ops/step_state.h).
-struct SgdAttrs {
-  double momentum = 0, weight_decay = 0;
+// (ops/step_state.h). The formulas, as in PyTorch: ops/update_formulas.h.
+struct UpdateAttrs {
+  double momentum = 0, weight_decay = 0;  // momentum: of SGD
   bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // of Adam
+  bool decoupled = false;                         // AdamW
   bool tail = false;  // the last update of a step: advances the StepState, sums the losses
-  bool operator==(const SgdAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("momentum", &SgdAttrs::momentum),
-        field("weight_decay", &SgdAttrs::weight_decay), field("nesterov", &SgdAttrs::nesterov),
-        field("tail", &SgdAttrs::tail));
-  }
-};
-struct AdamAttrs {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = false;  // AdamW
-  bool tail = false;
-  bool operator==(const AdamAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("beta1", &AdamAttrs::beta1), field("beta2", &AdamAttrs::beta2),
-        field("eps", &AdamAttrs::eps), field("weight_decay", &AdamAttrs::weight_decay),
-        field("decoupled", &AdamAttrs::decoupled), field("tail", &AdamAttrs::tail));
-  }
+  SINTER_FIELDS(UpdateAttrs, momentum, weight_decay, nesterov, beta1, beta2, eps, decoupled, tail)
 };
 // losses and rng (the dropout counter) are given with tail only; low: bf16 copy of param, or
 // undefined.
 void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum, const Tensor& low,
-    const Tensor& state, const SgdAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {});
+    const Tensor& state, const UpdateAttrs& attrs, const Tensor& losses = {},
+    const Tensor& rng = {});
 void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-    const Tensor& exp_avg_sq, const Tensor& low, const Tensor& state, const AdamAttrs& attrs,
+    const Tensor& exp_avg_sq, const Tensor& low, const Tensor& state, const UpdateAttrs& attrs,
     const Tensor& losses = {}, const Tensor& rng = {});
 // sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm /
 // sqrt(total)) with total[1] on the device

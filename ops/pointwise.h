@@ -9,9 +9,10 @@
 //                               positive)   nothing: grad(dy)
 //   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
-// An op with a number is a template over the number's type (ScaleOf): attributes hold it as a
-// double, kernels in the type they compute in. Formulas use + - * / and core/math.h only, without
-// contraction: the same bits on every device.
+//   SINTER_POINTWISE          its names, and its data members
+// An op with a number is a template over the number's type and says which member it is (ScaleOf):
+// attributes hold it as a double, kernels in the type they compute in. Formulas use + - * / and
+// core/math.h only, without contraction: the same bits on every device.
 #pragma once
 
 #include <array>
@@ -28,28 +29,27 @@ struct Unary {
   static constexpr int arity = 1;
   static constexpr bool has_condition = false;
   static constexpr double low = -2, high = 2;
-  static constexpr auto fields() { return std::tuple<>(); }
   bool operator==(const Unary&) const = default;
 };
 struct Binary {
   static constexpr int arity = 2;
   static constexpr bool has_condition = false;
   static constexpr double low = -2, high = 2;
-  static constexpr auto fields() { return std::tuple<>(); }
   bool operator==(const Binary&) const = default;
 };
 template <class T>
 using Two = std::array<T, 2>;
 
-#define SINTER_NAME(text)                    \
-  static constexpr const char name[] = text; \
-  static constexpr const char backward_name[] = text "_backward"
+// The names of an op and of its backward, and its attributes.
+#define SINTER_POINTWISE(Struct, text, ...)                       \
+  static constexpr const char name[] = text;                      \
+  static constexpr const char backward_name[] = text "_backward"; \
+  SINTER_FIELDS(Struct, __VA_ARGS__)
 
 struct Add : Binary {
-  SINTER_NAME("add");
+  SINTER_POINTWISE(Add, "add")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 0;
-  bool operator==(const Add&) const = default;
   template <class T>
   SINTER_FN T forward(T a, T b) const {
     return a + b;
@@ -61,10 +61,9 @@ struct Add : Binary {
 };
 
 struct Sub : Binary {
-  SINTER_NAME("sub");
+  SINTER_POINTWISE(Sub, "sub")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  bool operator==(const Sub&) const = default;
   template <class T>
   SINTER_FN T forward(T a, T b) const {
     return a - b;
@@ -76,10 +75,9 @@ struct Sub : Binary {
 };
 
 struct Mul : Binary {
-  SINTER_NAME("mul");
+  SINTER_POINTWISE(Mul, "mul")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
-  bool operator==(const Mul&) const = default;
   template <class T>
   SINTER_FN T forward(T a, T b) const {
     return a * b;
@@ -91,11 +89,10 @@ struct Mul : Binary {
 };
 
 struct Div : Binary {
-  SINTER_NAME("div");
+  SINTER_POINTWISE(Div, "div")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 4;
   static constexpr double low = 0.5, high = 2;
-  bool operator==(const Div&) const = default;
   template <class T>
   SINTER_FN T forward(T a, T b) const {
     return a / b;
@@ -108,10 +105,9 @@ struct Div : Binary {
 };
 
 struct Maximum : Binary {  // NaN in either operand gives NaN
-  SINTER_NAME("maximum");
+  SINTER_POINTWISE(Maximum, "maximum")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 3;
-  bool operator==(const Maximum&) const = default;
   template <class T>
   SINTER_FN T forward(T a, T b) const {
     return a != a ? a : (b <= a ? a : b);
@@ -124,14 +120,12 @@ struct Maximum : Binary {  // NaN in either operand gives NaN
 };
 
 struct Where {  // condition, a, b; the condition is u8 and has no gradient
-  SINTER_NAME("where");
+  SINTER_POINTWISE(Where, "where")
   static constexpr int arity = 3;
   static constexpr bool has_condition = true;
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = -2, high = 2;
-  static constexpr auto fields() { return std::tuple<>(); }
-  bool operator==(const Where&) const = default;
   template <class T>
   SINTER_FN T forward(T condition, T a, T b) const {
     return condition != T(0) ? a : b;
@@ -143,10 +137,9 @@ struct Where {  // condition, a, b; the condition is u8 and has no gradient
 };
 
 struct Neg : Unary {
-  SINTER_NAME("neg");
+  SINTER_POINTWISE(Neg, "neg")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  bool operator==(const Neg&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return -x;
@@ -159,12 +152,11 @@ struct Neg : Unary {
 
 template <class Number>
 struct ScaleOf : Unary {
-  SINTER_NAME("scale");
   Number factor = Number(1);
-  static constexpr auto fields() { return std::tuple(field("factor", &ScaleOf::factor)); }
+  SINTER_POINTWISE(ScaleOf, "scale", factor)
+  static constexpr auto number() { return &ScaleOf::factor; }
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  bool operator==(const ScaleOf&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return x * T(factor);
@@ -177,11 +169,10 @@ struct ScaleOf : Unary {
 using Scale = ScaleOf<double>;
 
 struct Abs : Unary {
-  SINTER_NAME("abs");
+  SINTER_POINTWISE(Abs, "abs")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
-  bool operator==(const Abs&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return x <= T(0) ? T(0) - x : x;
@@ -193,10 +184,9 @@ struct Abs : Unary {
 };
 
 struct Exp : Unary {
-  SINTER_NAME("exp");
+  SINTER_POINTWISE(Exp, "exp")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 1;
-  bool operator==(const Exp&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return math::exp(x);
@@ -208,11 +198,10 @@ struct Exp : Unary {
 };
 
 struct Log : Unary {
-  SINTER_NAME("log");
+  SINTER_POINTWISE(Log, "log")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 1;
   static constexpr double low = 0.3, high = 3;
-  bool operator==(const Log&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return math::log(x);
@@ -224,11 +213,10 @@ struct Log : Unary {
 };
 
 struct Sqrt : Unary {
-  SINTER_NAME("sqrt");
+  SINTER_POINTWISE(Sqrt, "sqrt")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.3, high = 3;
-  bool operator==(const Sqrt&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return math::sqrt(x);
@@ -241,13 +229,12 @@ struct Sqrt : Unary {
 
 template <class Number>
 struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
-  SINTER_NAME("pow");
   Number exponent = Number(2);
-  static constexpr auto fields() { return std::tuple(field("exponent", &PowOf::exponent)); }
+  SINTER_POINTWISE(PowOf, "pow", exponent)
+  static constexpr auto number() { return &PowOf::exponent; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 3, backward_flops = 5;
   static constexpr double low = 0.3;
-  bool operator==(const PowOf&) const = default;
   // Beyond 2^52 (4.5e15) a double is always whole.
   template <class T>
   static SINTER_FN bool is_whole(T e) {
@@ -276,33 +263,34 @@ struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0
 };
 using Pow = PowOf<double>;
 
-// Saves one bit per element (ops/relu_mask.h) where a gradient is wanted. NaN stays NaN, as it does
-// not compare <= 0.
+// Saves one bit per element, passes(x), where a gradient is wanted: the loops that write and read
+// whole bytes of such bits are in ops/relu_mask.h. NaN stays NaN, as it does not compare <= 0.
 struct Relu : Unary {
-  SINTER_NAME("relu");
   bool mask = false;
-  static constexpr auto fields() { return std::tuple(field("mask", &Relu::mask)); }
+  SINTER_POINTWISE(Relu, "relu", mask)
   static constexpr Saves saves = Saves::mask;
   static constexpr int flops = 1, backward_flops = 1;
-  bool operator==(const Relu&) const = default;
   template <class T>
-  SINTER_FN T forward(T x) const {
-    return x <= T(0) ? T(0) : x;
+  static SINTER_FN bool passes(T x) {
+    return !(x <= T(0));
   }
   template <class T>
-  SINTER_FN T grad(T dy, bool positive) const {
-    return positive ? dy : T(0);
+  SINTER_FN T forward(T x) const {
+    return passes(x) ? x : T(0);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, bool passed) const {
+    return passed ? dy : T(0);
   }
 };
 
 template <class Number>
 struct LeakyReluOf : Unary {
-  SINTER_NAME("leaky_relu");
   Number slope = Number(0.01);
-  static constexpr auto fields() { return std::tuple(field("slope", &LeakyReluOf::slope)); }
+  SINTER_POINTWISE(LeakyReluOf, "leaky_relu", slope)
+  static constexpr auto number() { return &LeakyReluOf::slope; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
-  bool operator==(const LeakyReluOf&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return x <= T(0) ? x * T(slope) : x;
@@ -316,12 +304,11 @@ using LeakyRelu = LeakyReluOf<double>;
 
 template <class Number>
 struct EluOf : Unary {
-  SINTER_NAME("elu");
   Number alpha = Number(1);
-  static constexpr auto fields() { return std::tuple(field("alpha", &EluOf::alpha)); }
+  SINTER_POINTWISE(EluOf, "elu", alpha)
+  static constexpr auto number() { return &EluOf::alpha; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
-  bool operator==(const EluOf&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1));
@@ -334,10 +321,9 @@ struct EluOf : Unary {
 using Elu = EluOf<double>;
 
 struct Sigmoid : Unary {
-  SINTER_NAME("sigmoid");
+  SINTER_POINTWISE(Sigmoid, "sigmoid")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 4, backward_flops = 3;
-  bool operator==(const Sigmoid&) const = default;
   template <class T>
   static SINTER_FN T value(T x) {
     return T(1) / (T(1) + math::exp(-x));
@@ -353,10 +339,9 @@ struct Sigmoid : Unary {
 };
 
 struct Tanh : Unary {
-  SINTER_NAME("tanh");
+  SINTER_POINTWISE(Tanh, "tanh")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 5, backward_flops = 3;
-  bool operator==(const Tanh&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return math::tanh(x);
@@ -368,10 +353,9 @@ struct Tanh : Unary {
 };
 
 struct Silu : Unary {  // x sigmoid(x)
-  SINTER_NAME("silu");
+  SINTER_POINTWISE(Silu, "silu")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 8;
-  bool operator==(const Silu&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     return x * Sigmoid::value(x);
@@ -384,10 +368,9 @@ struct Silu : Unary {  // x sigmoid(x)
 };
 
 struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
-  SINTER_NAME("softplus");
+  SINTER_POINTWISE(Softplus, "softplus")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 5;
-  bool operator==(const Softplus&) const = default;
   template <class T>
   SINTER_FN T forward(T x) const {
     const T e = math::exp(x < T(0) ? x : -x);
@@ -403,10 +386,9 @@ struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
 
 struct Gelu
     : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
-  SINTER_NAME("gelu");
+  SINTER_POINTWISE(Gelu, "gelu")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 8, backward_flops = 14;
-  bool operator==(const Gelu&) const = default;
   template <class T>
   static SINTER_FN T phi(T x) {
     return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440)));
@@ -423,10 +405,9 @@ struct Gelu
 };
 
 struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the same source
-  SINTER_NAME("gelu_tanh");
+  SINTER_POINTWISE(GeluTanh, "gelu_tanh")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 12, backward_flops = 20;
-  bool operator==(const GeluTanh&) const = default;
   template <class T>
   static SINTER_FN T inner(T x) {
     return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
@@ -442,8 +423,6 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
     return dy * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
   }
 };
-
-#undef SINTER_NAME
 
 using Arithmetic =
     std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt, Pow>;
@@ -469,8 +448,7 @@ Op with_number(const Op& op) {
 template <class C, template <class> class Op>
 Op<C> with_number(const Op<double>& op) {
   Op<C> converted;
-  converted.*std::get<0>(Op<C>::fields()).member =
-      static_cast<C>(op.*std::get<0>(Op<double>::fields()).member);
+  converted.*Op<C>::number() = static_cast<C>(op.*Op<double>::number());
   return converted;
 }
 

@@ -13,6 +13,7 @@ template <class Op>
 Tensor run(Op op, const Tensor& a) {
   return apply1(pointwise_op<Op>(), {a}, op);
 }
+
 }  // namespace
 Tensor relu(const Tensor& x) {
   pointwise::Relu op;

@@ -16,6 +16,7 @@ template <class Op>
 Tensor run(Op op, const Tensor& a, const Tensor& b) {
   return apply1(pointwise_op<Op>(), {a, b}, op);
 }
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) { return run(pointwise::Add{}, a, b); }

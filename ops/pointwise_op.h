@@ -1,5 +1,5 @@
 // From a pointwise struct (ops/pointwise.h) to its OpDefs: pointwise_op<Gelu>() and
-// pointwise_backward_op<Gelu>(), with CPU kernels, shape rule, cost, gradient and test samples.
+// pointwise_backward_op<Gelu>(), with CPU kernels, shape rule, cost and gradient.
 // Instantiated for the lists in pointwise_arithmetic.cpp and pointwise_activations.cpp; a program
 // may instantiate it for a struct of its own.
 #pragma once
@@ -240,75 +240,6 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
-// Odd, ragged, broadcast, empty, non-contiguous, and bad.
-template <class Op>
-std::vector<Sample> samples() {
-  const auto make = [](const std::vector<Shape>& shapes, const char* what,
-                        bool transposed = false) {
-    Sample sample{.in = {}, .attrs = Op{}, .what = what};
-    for (int i = 0; i < Op::arity; ++i) {
-      const Shape& shape = shapes[i % shapes.size()];
-      const bool condition = Op::has_condition && i == 0;
-      Tensor t = sample_tensor(shape, 100 + i, condition ? 0 : Op::low, condition ? 2 : Op::high);
-      if (condition) t = cast(t, DType::u8);
-      if (transposed) t = transpose(t);
-      sample.in.push_back(t);
-    }
-    return sample;
-  };
-  std::vector<Sample> all{make({{5, 7}}, "odd"), make({{1, 33}}, "one row"),
-      make({{0, 4}}, "empty batch"), make({{6, 4}}, "transposed", true)};
-  if (Op::saves != Saves::mask) all.push_back(make({{}}, "scalar"));
-  if constexpr (Op::arity > 1) {
-    all.push_back(make({{3, 1}, {1, 4}}, "broadcast"));
-    all.push_back(make({{2, 3, 5}, {5}}, "row broadcast"));
-    Sample bad = make({{3, 4}, {3, 5}, {3, 6}}, "shapes that do not broadcast");
-    bad.bad = true;
-    all.push_back(bad);
-  } else {
-    Sample bad{.in = {Tensor::zeros({3}, DType::i32)}, .attrs = Op{}, .what = "integers"};
-    bad.bad = true;
-    all.push_back(bad);
-  }
-  if constexpr (Op::saves == Saves::mask) {
-    for (Sample& s : all) {
-      Op op;
-      op.mask = !s.bad;
-      s.attrs = op;
-    }
-  }
-  return all;
-}
-
-// dy, then what forward saves of its own samples.
-template <class Op>
-std::vector<Sample> backward_samples() {
-  std::vector<Sample> all;
-  for (Sample& s : samples<Op>()) {
-    if (s.bad) continue;
-    const Tensors out = apply(pointwise_op<Op>(), s.in, s.attrs);
-    Tensors in{sample_tensor(out[0].shape(), 200)};
-    if (Op::saves == Saves::inputs) in.insert(in.end(), s.in.begin(), s.in.end());
-    if (Op::saves == Saves::output || Op::saves == Saves::mask) in.push_back(out.back());
-    all.push_back({.in = std::move(in), .attrs = s.attrs, .what = s.what, .differentiable = false});
-  }
-  const Sample odd = all[0];
-  const auto refuse = [&](size_t i, const Tensor& t, const char* what) {
-    Tensors in = odd.in;
-    in[i] = t;
-    all.push_back(bad_sample(std::move(in), odd.attrs, what));
-  };
-  refuse(0, Tensor::zeros({5, 7}, DType::i32), "integers");
-  if (kSavedValues<Op> > 0) {
-    refuse(
-        kSavedValues<Op>, Tensor::zeros({5, 6}, odd.in.back().dtype()), "saved of another shape");
-    refuse(kSavedValues<Op>, Tensor::zeros({2, 5, 7}, odd.in.back().dtype()), "saved of more dims");
-    refuse(kSavedValues<Op>, Tensor::zeros({5, 7}, DType::i32), "saved of another type");
-    if (Op::saves == Saves::mask) refuse(0, sample_tensor({}, 1), "a scalar, which has no rows");
-  }
-  return all;
-}
-
 }  // namespace pointwise_detail
 
 template <class Op>
@@ -329,8 +260,7 @@ const OpDef& pointwise_op() {
       .saves_out = Op::saves == Saves::output ? 1u
                    : Op::saves == Saves::mask ? 2u
                                               : 0,
-      .strided = Op::saves == Saves::mask ? 0 : ~0u,
-      .samples = p::samples<Op>};
+      .strided = Op::saves == Saves::mask ? 0 : ~0u};
   return def;
 }
 
@@ -346,8 +276,7 @@ const OpDef& pointwise_backward_op() {
       .cpu = p::backward_kernel<Op>,
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
       .simt = on_simt::pointwise_kernels<Op>().backward,
-      .strided = Op::saves == p::Saves::mask ? 0 : ~0u,
-      .samples = p::backward_samples<Op>};
+      .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
   return def;
 }
 

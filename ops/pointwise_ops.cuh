@@ -47,7 +47,6 @@ relu_masked(
   for (int64_t i = first_item(); i < rows * mask_row; i += item_step()) {
     const int64_t row = i / mask_row, begin = (i - row * mask_row) * 8, left = cols - begin,
                   at = row * cols + begin;
-    const auto keeps = [](T v) { return !(compute_t<T>(v) <= compute_t<T>(0)); };
     uint32_t bits = 0;
     if (vec && left >= 8) {
       SINTER_UNROLL
@@ -55,7 +54,7 @@ relu_masked(
         Vec<T, kVec<T>> v = x.template load_vec<kVec<T>>(at + part);
         SINTER_UNROLL
         for (int k = 0; k < kVec<T>; ++k) {
-          const bool keep = keeps(v[k]);
+          const bool keep = pointwise::Relu::passes(compute_t<T>(v[k]));
           bits |= static_cast<uint32_t>(keep) << (part + k);
           v[k] = keep ? v[k] : T(0);
         }
@@ -65,7 +64,7 @@ relu_masked(
       SINTER_NO_UNROLL
       for (int k = 0; k < 8 && k < left; ++k) {
         const T v = x[at + k];
-        const bool keep = keeps(v);
+        const bool keep = pointwise::Relu::passes(compute_t<T>(v));
         bits |= static_cast<uint32_t>(keep) << k;
         y.put(at + k, keep ? v : T(0));
       }

@@ -197,42 +197,6 @@ void max_backward_cpu(const Call& call) {
   });
 }
 
-std::vector<Sample> samples() {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = ReduceAttrs{}, .what = "all"},
-      {.in = {sample_tensor({}, 2)}, .attrs = ReduceAttrs{}, .what = "scalar"},
-      {.in = {sample_tensor({5, 17}, 3)}, .attrs = ReduceAttrs{{1}, false}, .what = "rows"},
-      {.in = {sample_tensor({17, 5}, 4)}, .attrs = ReduceAttrs{{0}, true}, .what = "columns, kept"},
-      {.in = {sample_tensor({2, 3, 4}, 5)},
-          .attrs = ReduceAttrs{{-2}, false},
-          .what = "the middle"},
-      {.in = {sample_tensor({3, 2, 4, 2}, 6)},
-          .attrs = ReduceAttrs{{0, 2}, false},
-          .what = "two apart"},
-      {.in = {sample_tensor({0, 4}, 7)}, .attrs = ReduceAttrs{{1}, false}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 8))},
-          .attrs = ReduceAttrs{{1}, false},
-          .what = "transposed"},
-      bad_sample({sample_tensor({3, 4}, 9)}, ReduceAttrs{{2}, false}, "no such dim"),
-      bad_sample({Tensor::zeros({3, 4}, DType::i32)}, ReduceAttrs{}, "integers")};
-}
-std::vector<Sample> max_samples() {
-  std::vector<Sample> all = samples();
-  all.push_back(
-      bad_sample({sample_tensor({0, 4}, 10)}, ReduceAttrs{{0}, false}, "nothing to compare"));
-  return all;
-}
-std::vector<Sample> max_backward_samples() {
-  const Tensor x = sample_tensor({5, 7}, 1);
-  return {{.in = {sample_tensor({5}, 2), x, max(x, {1})},
-              .attrs = ReduceAttrs{{1}, false},
-              .what = "rows"},
-      {.in = {sample_tensor({0}, 3), sample_tensor({0, 4}, 4), sample_tensor({0}, 5)},
-          .attrs = ReduceAttrs{{1}, false},
-          .what = "empty batch"},
-      bad_sample(
-          {sample_tensor({7}, 2), x, max(x, {1})}, ReduceAttrs{{1}, false}, "another gradient")};
-}
-
 }  // namespace
 
 const OpDef kSumOp{.name = "sum",
@@ -240,30 +204,24 @@ const OpDef kSumOp{.name = "sum",
     .infer = infer_sum,
     .cost = cost,
     .cpu = sum_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::sum),
-    .simt = on_simt::sum,
-    .backward = sum_grad,
-    .samples = samples};
+    SINTER_KERNELS(sum),
+    .backward = sum_grad};
 const OpDef kMeanOp{.name = "mean",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_mean,
     .cost = mean_cost,
     .cpu = mean_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::mean),
-    .simt = on_simt::mean,
-    .backward = mean_grad,
-    .samples = samples};
+    SINTER_KERNELS(mean),
+    .backward = mean_grad};
 const OpDef kMaxOp{.name = "max",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_max,
     .cost = cost,
     .cpu = max_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::max),
-    .simt = on_simt::max,
+    SINTER_KERNELS(max),
     .backward = max_grad,
     .saves_in = 1,
-    .saves_out = 1,
-    .samples = max_samples};
+    .saves_out = 1};
 const OpDef kMaxBackwardOp{.name = "max_backward",
     .min_inputs = 3,
     .max_inputs = 3,
@@ -271,9 +229,7 @@ const OpDef kMaxBackwardOp{.name = "max_backward",
     .infer = infer_max_backward,
     .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
     .cpu = max_backward_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::max_backward),
-    .simt = on_simt::max_backward,
-    .samples = max_backward_samples};
+    SINTER_KERNELS(max_backward)};
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   return apply1(kSumOp, {x}, ReduceAttrs{dims, keepdim});

@@ -1,6 +1,7 @@
 // One bit per element of a ReLU's input, set where the gradient passes. Row b, feature o: byte b *
 // (ld / 8) + o / 8, bit o % 8, where ld is the row length rounded up to 128 bits: the layout that
-// cuBLASLt's ReLU epilogues use, so own and library kernels mix.
+// cuBLASLt's ReLU epilogues use, so own and library kernels mix. The formula is pointwise::Relu's;
+// 16 floats at a time, AVX-512 makes the bits and the values by one comparison.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #endif
 
 #include "core/tensor.h"
+#include "ops/pointwise.h"
 
 namespace sinter {
 
@@ -42,9 +44,8 @@ inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
     uint8_t bits = 0;
     for (int64_t j = i; j < std::min(i + 8, n); ++j) {
       const compute_t<T> v = x[j];
-      const bool keep = !(v <= 0);
-      bits |= static_cast<uint8_t>(keep << (j - i));
-      y[j] = keep ? v : compute_t<T>(0);
+      bits |= static_cast<uint8_t>(pointwise::Relu::passes(v) << (j - i));
+      y[j] = pointwise::Relu().forward(v);
     }
     if (mask) mask[i / 8] = bits;
   }
@@ -66,7 +67,7 @@ inline void relu_backward_row(const T* dy, const uint8_t* mask, T* dx, int64_t n
     }
   }
 #endif
-  for (; i < n; ++i) dx[i] = mask[i / 8] >> (i % 8) & 1 ? dy[i] : T(0);
+  for (; i < n; ++i) dx[i] = pointwise::Relu().grad(dy[i], mask[i / 8] >> (i % 8) & 1);
 }
 
 }  // namespace sinter

@@ -120,70 +120,36 @@ Tensors softmax_grad(const Saved& saved, Operands grads) {
   return {apply1(kSoftmaxBackwardOp, {grads[0], saved.out[0]})};
 }
 
-std::vector<Sample> samples() {
-  Tensor large = sample_tensor({3, 5}, 6);
-  large.data<double>()[2] = 1000;  // exp would overflow
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({17, 10}, 2)}, .attrs = {}, .what = "more than one tile"},
-      {.in = {sample_tensor({1, 37}, 3)}, .attrs = {}, .what = "one row"},
-      {.in = {sample_tensor({2, 3, 4}, 4)}, .attrs = {}, .what = "three dims"},
-      {.in = {sample_tensor({0, 4}, 5)}, .attrs = {}, .what = "empty batch"},
-      {.in = {large}, .attrs = {}, .what = "large value", .differentiable = false},
-      {.in = {transpose(sample_tensor({6, 4}, 7))}, .attrs = {}, .what = "transposed"},
-      bad_sample({sample_tensor({}, 8)}, {}, "scalar"),
-      bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
-}
-
-std::vector<Sample> backward_samples() {
-  return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({17, 3}, 1), sample_tensor({17, 3}, 2)}, .attrs = {}, .what = "ragged"},
-      {.in = {sample_tensor({0, 4}, 3), sample_tensor({0, 4}, 4)},
-          .attrs = {},
-          .what = "empty batch"},
-      {.in = {broadcast_to(sample_tensor({1, 1}, 5), {3, 4}), sample_tensor({3, 4}, 6)},
-          .attrs = {},
-          .what = "spread gradient"},
-      bad_sample({sample_tensor({2, 3}, 7), sample_tensor({2, 4}, 8)}, {}, "shapes differ")};
-}
-
 }  // namespace
 
 const OpDef kSoftmaxOp{.name = "softmax",
     .infer = infer_softmax,
     .cost = forward_cost,
     .cpu = softmax_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::softmax),
-    .simt = on_simt::softmax,
+    SINTER_KERNELS(softmax),
     .backward = softmax_grad,
-    .saves_out = 1,
-    .samples = samples};
+    .saves_out = 1};
 const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer_softmax_backward,
     .cost = backward_cost,
     .cpu = softmax_backward_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::softmax_backward),
-    .simt = on_simt::softmax_backward,
-    .samples = backward_samples};
+    SINTER_KERNELS(softmax_backward)};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
     .infer = infer_log_softmax,
     .cost = forward_cost,
     .cpu = log_softmax_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::log_softmax),
-    .simt = on_simt::log_softmax,
+    SINTER_KERNELS(log_softmax),
     .backward = log_softmax_grad,
-    .saves_out = 1,
-    .samples = samples};
+    .saves_out = 1};
 const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer_log_softmax_backward,
     .cost = backward_cost,
     .cpu = log_softmax_backward_cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::log_softmax_backward),
-    .simt = on_simt::log_softmax_backward,
-    .samples = backward_samples};
+    SINTER_KERNELS(log_softmax_backward)};
 
 Tensor softmax(const Tensor& x) { return apply1(kSoftmaxOp, {x}); }
 Tensor log_softmax(const Tensor& x) { return apply1(kLogSoftmaxOp, {x}); }

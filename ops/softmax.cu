@@ -159,15 +159,17 @@ bool by_library(const Call&, bool, bool) { return false; }
 
 }  // namespace
 
-void softmax(const Call& call) { by_library(call, false, false) ? void() : on_rows<Softmax>(call); }
+void softmax(const Call& call) {
+  if (!by_library(call, false, false)) on_rows<Softmax>(call);
+}
 void log_softmax(const Call& call) {
-  by_library(call, true, false) ? void() : on_rows<LogSoftmax>(call);
+  if (!by_library(call, true, false)) on_rows<LogSoftmax>(call);
 }
 void softmax_backward(const Call& call) {
-  by_library(call, false, true) ? void() : on_rows<SoftmaxBackward>(call);
+  if (!by_library(call, false, true)) on_rows<SoftmaxBackward>(call);
 }
 void log_softmax_backward(const Call& call) {
-  by_library(call, true, true) ? void() : on_rows<LogSoftmaxBackward>(call);
+  if (!by_library(call, true, true)) on_rows<LogSoftmaxBackward>(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -21,6 +21,7 @@ void check_state(const Tensor& state) {
   SINTER_ASSERT(state.defined() && state.dtype() == DType::u8 && state.numel() == sizeof(StepState),
       state.describe());
 }
+
 }  // namespace
 
 StepState read_step_state(const Tensor& state) {
@@ -54,8 +55,8 @@ void advance_step_state(
   const auto add = [&](const auto* p) {
     for (int64_t i = 0; i < rows; ++i) sum += static_cast<double>(p[i]);
   };
-  if (rows > 0)
-    losses.dtype() == DType::f64 ? add(losses.data<double>()) : add(losses.data<float>());
+  if (rows > 0 && losses.dtype() == DType::f64) add(losses.data<double>());
+  if (rows > 0 && losses.dtype() != DType::f64) add(losses.data<float>());
   advance(state, sum, rows, beta1, beta2);
   if (rng.defined()) {
     ++rng.data<int64_t>()[1];

@@ -1,6 +1,55 @@
 #include "ops/structured.h"
 
+#include "core/rng.h"
+
 namespace sinter {
+
+void check_defined(const char* op, const char* name, const Tensor& t) {
+  SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; a tensor is wanted"));
+}
+
+void check_same_dtype(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+  SINTER_CHECK(a.dtype() == b.dtype(), dtype,
+      cat(op, ": element types differ: ", describe({{name_a, &a}, {name_b, &b}}), "; ", name_a,
+          " is ", name_of(a.dtype()), ", ", name_b, " is ", name_of(b.dtype())),
+      cat("cast(", name_b, ", DType::", name_of(a.dtype()), ")"));
+}
+
+void check_rank(const char* op, const char* name, const Tensor& t, int rank) {
+  SINTER_CHECK(t.defined() && t.rank() == rank, shape,
+      cat(op, ": wrong rank: ", name, " is ", t.describe(), "; ", name, " must have ", rank,
+          " dims, it has ", t.defined() ? t.rank() : 0));
+}
+
+void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted) {
+  SINTER_CHECK(t.defined() && t.dtype() == wanted, dtype,
+      cat(op, ": wrong element type: ", name, " is ", t.describe(), "; it must be ",
+          name_of(wanted)));
+}
+
+void check_floating(const char* op, const char* name, const Tensor& t) {
+  SINTER_CHECK(t.defined() && is_float(t.dtype()), dtype,
+      cat(op, ": a floating type is wanted: ", name, " is ", t.describe(),
+          "; allowed f32, f64, bf16"));
+}
+
+int64_t bytes_of(const Tensor& t) {
+  if (!t.defined()) return 0;
+  int64_t n = t.numel() == 0 ? 0 : 1;
+  for (int d = 0; d < t.rank(); ++d) n *= t.strides()[d] == 0 ? 1 : t.size(d);
+  return n * static_cast<int64_t>(size_of(t.dtype()));
+}
+
+Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op) {
+  Cost cost{.flops = flops};
+  for (size_t i = 0; i < in.size(); ++i) {
+    cost.bytes_read += bytes_of(in[i]);
+    if (op && op->writes_input(i, in.size())) cost.bytes_written += bytes_of(in[i]);
+  }
+  for (const Tensor& t : out) cost.bytes_written += bytes_of(t);
+  return cost;
+}
 
 int64_t bytes_unless_spread(const Tensor& t) {
   for (const int64_t stride : t.strides()) {
@@ -16,12 +65,23 @@ void check_writable(const char* op, const char* name, const Tensor& t) {
           t.strides().str(), "; it is changed in place"));
 }
 
-Sample bad_sample(Tensors in, const Attrs& attrs, std::string what) {
-  return {.in = std::move(in),
-      .attrs = attrs,
-      .what = std::move(what),
-      .differentiable = false,
-      .bad = true};
+Tensor sample_tensor(const Shape& shape, uint64_t seed, double low, double high) {
+  Tensor t = Tensor::empty(shape, DType::f64);
+  double* p = t.data<double>();
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    const double u =
+        (static_cast<double>(philox_word(seed, 77, static_cast<uint64_t>(i))) + 0.5) * 0x1p-32;
+    p[i] = low + (high - low) * u;
+  }
+  return t;
+}
+
+Tensor sample_labels(int64_t n, int64_t classes, uint64_t seed) {
+  Tensor t = Tensor::empty({n}, DType::i32);
+  for (int64_t i = 0; i < n; ++i)
+    t.data<int32_t>()[i] = static_cast<int32_t>(
+        philox_word(seed, 78, static_cast<uint64_t>(i)) % static_cast<uint64_t>(classes));
+  return t;
 }
 
 }  // namespace sinter

@@ -1,6 +1,6 @@
-// The structured ops, by definition and attributes: for rules, fused ops and tests that name an op.
-// Users call ops/ops.h instead. One file each (or an op and its backward): ops/linear.cpp,
-// ops/softmax.cpp, .. Order as in ops/all_ops.cpp.
+// The structured ops, by attributes and definition: for rules, fused ops and tests that name an op.
+// Users call ops/ops.h instead. A new op is a pair of files, ops/<op>.cpp and ops/<op>.cu (with its
+// backward), its attributes, and a row in the list below.
 #pragma once
 
 #include "ops/ops.h"
@@ -9,136 +9,112 @@ namespace sinter {
 
 struct LinearAttrs {
   DType out = DType::f32;  // of y: that of x, or f32 for bf16 operands
-  bool operator==(const LinearAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("out", &LinearAttrs::out)); }
+  SINTER_FIELDS(LinearAttrs, out)
 };
 struct MatmulAttrs {
   bool trans_a = false, trans_b = false;
   DType out = DType::f32;
-  bool operator==(const MatmulAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("trans_a", &MatmulAttrs::trans_a),
-        field("trans_b", &MatmulAttrs::trans_b), field("out", &MatmulAttrs::out));
-  }
+  SINTER_FIELDS(MatmulAttrs, trans_a, trans_b, out)
 };
 struct ReduceAttrs {
   Dims dims;  // none: all
   bool keepdim = false;
-  bool operator==(const ReduceAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("dims", &ReduceAttrs::dims), field("keepdim", &ReduceAttrs::keepdim));
-  }
+  SINTER_FIELDS(ReduceAttrs, dims, keepdim)
 };
 struct DimAttrs {
   int64_t dim = -1;
-  bool operator==(const DimAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("dim", &DimAttrs::dim)); }
+  SINTER_FIELDS(DimAttrs, dim)
 };
 struct NllAttrs {
   double label_smoothing = 0;
-  bool operator==(const NllAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("label_smoothing", &NllAttrs::label_smoothing));
-  }
+  SINTER_FIELDS(NllAttrs, label_smoothing)
 };
 struct NllBackwardAttrs {
   int64_t classes = 0;
   double label_smoothing = 0;
   DType out = DType::f32;
-  bool operator==(const NllBackwardAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("classes", &NllBackwardAttrs::classes),
-        field("label_smoothing", &NllBackwardAttrs::label_smoothing),
-        field("out", &NllBackwardAttrs::out));
-  }
+  SINTER_FIELDS(NllBackwardAttrs, classes, label_smoothing, out)
 };
 struct DropoutAttrs {
   double p = 0.5;
   int64_t op_id = 0;
-  bool operator==(const DropoutAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("p", &DropoutAttrs::p), field("op_id", &DropoutAttrs::op_id));
-  }
+  SINTER_FIELDS(DropoutAttrs, p, op_id)
+};
+struct GatherBatchAttrs {
+  DType out = DType::f32;  // or bf16
+  bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
+  SINTER_FIELDS(GatherBatchAttrs, out, mnist)
 };
 struct ScatterAttrs {
   int64_t rows = 0;  // of the table
-  bool operator==(const ScatterAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("rows", &ScatterAttrs::rows)); }
+  SINTER_FIELDS(ScatterAttrs, rows)
 };
 struct CastAttrs {
   DType dtype = DType::f32;
-  bool operator==(const CastAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("dtype", &CastAttrs::dtype)); }
+  SINTER_FIELDS(CastAttrs, dtype)
 };
 struct ShapeAttrs {
   Dims shape;
-  bool operator==(const ShapeAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("shape", &ShapeAttrs::shape)); }
+  SINTER_FIELDS(ShapeAttrs, shape)
 };
 struct TransposeAttrs {
   int64_t dim0 = -2, dim1 = -1;
-  bool operator==(const TransposeAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("dim0", &TransposeAttrs::dim0), field("dim1", &TransposeAttrs::dim1));
-  }
+  SINTER_FIELDS(TransposeAttrs, dim0, dim1)
 };
 struct SliceAttrs {
   int64_t dim = 0, begin = 0, end = 0;
-  bool operator==(const SliceAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("dim", &SliceAttrs::dim), field("begin", &SliceAttrs::begin),
-        field("end", &SliceAttrs::end));
-  }
+  SINTER_FIELDS(SliceAttrs, dim, begin, end)
 };
 struct PadSliceAttrs {
   int64_t dim = 0, begin = 0, size = 0;  // the whole length of dim
-  bool operator==(const PadSliceAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("dim", &PadSliceAttrs::dim), field("begin", &PadSliceAttrs::begin),
-        field("size", &PadSliceAttrs::size));
-  }
+  SINTER_FIELDS(PadSliceAttrs, dim, begin, size)
 };
 struct ClipAttrs {
   double max_norm = 1;
-  bool operator==(const ClipAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("max_norm", &ClipAttrs::max_norm)); }
+  SINTER_FIELDS(ClipAttrs, max_norm)
 };
 
-extern const OpDef kLinearOp;              // x, weight, [bias] -> y LinearAttrs
-extern const OpDef kMatmulOp;              // a, b -> c MatmulAttrs
-extern const OpDef kSumRowsOp;             // x -> sums
-extern const OpDef kSumOp;                 // x -> y ReduceAttrs
-extern const OpDef kMeanOp;                // x -> y ReduceAttrs
-extern const OpDef kMaxOp;                 // x -> y ReduceAttrs
-extern const OpDef kMaxBackwardOp;         // dy, x, y -> dx ReduceAttrs
-extern const OpDef kArgmaxOp;              // x -> index DimAttrs
-extern const OpDef kSoftmaxOp;             // x -> y
-extern const OpDef kSoftmaxBackwardOp;     // dy, y -> dx
-extern const OpDef kLogSoftmaxOp;          // x -> y
-extern const OpDef kLogSoftmaxBackwardOp;  // dy, y -> dx
-extern const OpDef kNllOp;  // logp, labels -> losses                                       NllAttrs
-extern const OpDef kNllBackwardOp;     // dlosses, labels -> dlogp NllBackwardAttrs
-extern const OpDef kMseOp;             // x, target -> losses
-extern const OpDef kMseBackwardOp;     // dlosses, x, target -> dx
-extern const OpDef kDropoutOp;         // x, rng -> y DropoutAttrs
-extern const OpDef kGatherRowsOp;      // table, index -> rows
-extern const OpDef kScatterAddRowsOp;  // rows, index -> table ScatterAttrs
-extern const OpDef kCopyOp;            // x -> y
-extern const OpDef kCastOp;            // x -> y CastAttrs
-extern const OpDef kAccumulateOp;      // into (in place), value
-extern const OpDef kReshapeOp;         // view ShapeAttrs
-extern const OpDef kTransposeOp;       // view TransposeAttrs
-extern const OpDef kSliceOp;           // view SliceAttrs
-extern const OpDef kPadSliceOp;     // dy -> dx: dy inside zeros, the adjoint of slice PadSliceAttrs
-extern const OpDef kBroadcastToOp;  // view ShapeAttrs
-extern const OpDef kLowPrecisionOp;  // view
-extern const OpDef kDetachOp;        // view
-extern const OpDef
-    kSgdUpdateOp;  // param, grad, momentum, low, state, losses, rng (0 2 3 4 6 in place) SgdAttrs
-extern const OpDef kAdamUpdateOp;  // param, grad, avg, avg_sq, low, state, losses, rng (0 2 3 4 5 7
-                                   // in place)  AdamAttrs
-extern const OpDef kSquaredNormOp;  // x -> total
-extern const OpDef kClipInPlaceOp;  // x (in place), total ClipAttrs
+// clang-format off
+// The list of the structured ops, in the order of the documents: each with the function that starts
+// its kernel (ops/kernels.h), which a view does not have. Declarations and all_ops() follow.
+#define SINTER_STRUCTURED_OPS(OP, VIEW)                                              \
+  OP(kLinearOp, linear)                            /* x, weight, [bias] -> y        */ \
+  OP(kMatmulOp, matmul)                            /* a, b -> c                     */ \
+  OP(kSumRowsOp, sum_rows)                         /* x -> sums                     */ \
+  OP(kSumOp, sum)                                  /* x -> y                        */ \
+  OP(kMeanOp, mean)                                /* x -> y                        */ \
+  OP(kMaxOp, max)                                  /* x -> y                        */ \
+  OP(kMaxBackwardOp, max_backward)                 /* dy, x, y -> dx                */ \
+  OP(kArgmaxOp, argmax)                            /* x -> index                    */ \
+  OP(kSoftmaxOp, softmax)                          /* x -> y                        */ \
+  OP(kSoftmaxBackwardOp, softmax_backward)         /* dy, y -> dx                   */ \
+  OP(kLogSoftmaxOp, log_softmax)                   /* x -> y                        */ \
+  OP(kLogSoftmaxBackwardOp, log_softmax_backward)  /* dy, y -> dx                   */ \
+  OP(kNllOp, nll)                                  /* logp, labels -> losses        */ \
+  OP(kNllBackwardOp, nll_backward)                 /* dlosses, labels -> dlogp      */ \
+  OP(kMseOp, mse)                                  /* x, target -> losses           */ \
+  OP(kMseBackwardOp, mse_backward)                 /* dlosses, x, target -> dx      */ \
+  OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
+  OP(kGatherRowsOp, gather_rows)                   /* table, index -> rows          */ \
+  OP(kGatherBatchOp, gather_batch)                 /* images, labels, index -> x, y */ \
+  OP(kScatterAddRowsOp, scatter_add_rows)          /* rows, index -> table          */ \
+  OP(kCopyOp, copy)                                /* x -> y                        */ \
+  OP(kCastOp, cast)                                /* x -> y                        */ \
+  OP(kAccumulateOp, accumulate)                    /* into (in place), value        */ \
+  VIEW(kReshapeOp)                                 /* x -> view                     */ \
+  VIEW(kTransposeOp)                               /* x -> view                     */ \
+  VIEW(kSliceOp)                                   /* x -> view                     */ \
+  OP(kPadSliceOp, pad_slice)                       /* dy -> dx, zeros around dy     */ \
+  VIEW(kBroadcastToOp)                             /* x -> view                     */ \
+  VIEW(kLowPrecisionOp)                            /* weight -> its copy            */ \
+  VIEW(kDetachOp)                                  /* x -> view                     */ \
+  OP(kSgdUpdateOp, update)                         /* see ops/update.cpp            */ \
+  OP(kAdamUpdateOp, update)                        /* see ops/update.cpp            */ \
+  OP(kSquaredNormOp, squared_norm)                 /* x -> total                    */ \
+  OP(kClipInPlaceOp, clip_in_place)                /* x (in place), total           */
+// clang-format on
+#define SINTER_DECLARE_OP(op, ...) extern const OpDef op;
+SINTER_STRUCTURED_OPS(SINTER_DECLARE_OP, SINTER_DECLARE_OP)
 
 // The type in which sums over bf16 are kept: f32; other types keep theirs.
 constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
@@ -152,7 +128,5 @@ int64_t bytes_unless_spread(const Tensor& t);
 // For shape rules of ops that write input `name` in place: an undefined or strided tensor is
 // refused.
 void check_writable(const char* op, const char* name, const Tensor& t);
-// A Sample that must be refused.
-Sample bad_sample(Tensors in, const Attrs& attrs, std::string what);
 
 }  // namespace sinter

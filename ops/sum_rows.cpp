@@ -38,26 +38,14 @@ Tensors backward(const Saved& saved, Operands grads) {
       grads[0].dtype() == x.dtype() ? grads[0] : cast(grads[0], x.dtype()), x.shape())};
 }
 
-std::vector<Sample> samples() {
-  return {{.in = {sample_tensor({7, 19}, 1)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({1, 33}, 2)}, .attrs = {}, .what = "one row"},
-      {.in = {sample_tensor({3, 2, 5}, 3)}, .attrs = {}, .what = "three dims"},
-      {.in = {sample_tensor({0, 4}, 4)}, .attrs = {}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = {}, .what = "transposed"},
-      bad_sample({sample_tensor({}, 6)}, {}, "scalar"),
-      bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
-}
-
 }  // namespace
 
 const OpDef kSumRowsOp{.name = "sum_rows",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::sum_rows),
-    .simt = on_simt::sum_rows,
-    .backward = backward,
-    .samples = samples};
+    SINTER_KERNELS(sum_rows),
+    .backward = backward};
 
 Tensor sum_rows(const Tensor& x, Role role) { return apply1(kSumRowsOp, {x}, {}, role); }
 

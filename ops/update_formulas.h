@@ -16,7 +16,7 @@ struct SgdStep {
   V lr, momentum, decay;
   bool nesterov;
 
-  SINTER_FN SgdStep(const StepState& state, const SgdAttrs& attrs)
+  SINTER_FN SgdStep(const StepState& state, const UpdateAttrs& attrs)
       : lr(static_cast<V>(state.lr)),
         momentum(static_cast<V>(attrs.momentum)),
         decay(static_cast<V>(attrs.weight_decay)),
@@ -36,7 +36,7 @@ template <class V>
 struct AdamStep {
   V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
 
-  SINTER_FN AdamStep(const StepState& state, const AdamAttrs& attrs)
+  SINTER_FN AdamStep(const StepState& state, const UpdateAttrs& attrs)
       : shrink(static_cast<V>(attrs.decoupled ? 1 - state.lr * attrs.weight_decay : 1)),
         l2(static_cast<V>(attrs.decoupled ? 0 : attrs.weight_decay)),
         rest1(static_cast<V>(1 - attrs.beta1)),
@@ -57,12 +57,10 @@ struct AdamStep {
 
 // FLOPs per parameter: sgd 2, weight decay 2 more, momentum 2 more, nesterov 2 more; adam 13,
 // weight decay 2 more (decoupled 1).
-constexpr int64_t update_flops(const SgdAttrs& a) {
+constexpr int64_t update_flops(const UpdateAttrs& a, bool adam) {
+  if (adam) return 13 + (a.weight_decay == 0 ? 0 : a.decoupled ? 1 : 2);
   return 2 + (a.weight_decay != 0 ? 2 : 0) + (a.momentum != 0 ? 2 : 0) +
          (a.momentum != 0 && a.nesterov ? 2 : 0);
-}
-constexpr int64_t update_flops(const AdamAttrs& a) {
-  return 13 + (a.weight_decay == 0 ? 0 : a.decoupled ? 1 : 2);
 }
 
 // p[i] = step(p[i], g[i], ..) over a piece; low, a bf16 copy of p, may be null.

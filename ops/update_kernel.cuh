@@ -7,8 +7,7 @@
 #include <cstddef>
 
 #include "ops/kernel_args.h"
-#include "ops/step_state.h"
-#include "ops/update_formulas.h"
+#include "ops/update.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -135,20 +134,24 @@ inline bool can_vectorize(std::initializer_list<const Tensor*> tensors) {
   });
 }
 template <class V>
-UpdateOperands<V> update_operands(const Tensor& param, const Tensor& grad, const Tensor& state1,
-    const Tensor& state2, const Tensor& low) {
-  return {in_out<V>(param), in<V>(grad), in_out<V>(state1), in_out<V>(state2), out<bf16>(low),
-      param.numel(), can_vectorize({&param, &grad, &state1, &state2, &low})};
+UpdateOperands<V> update_operands(const UpdateGroup& g) {
+  return {in_out<V>(g.param), in<V>(g.grad), in_out<V>(g.state1), in_out<V>(g.state2),
+      out<bf16>(g.low), g.param.numel(),
+      can_vectorize({&g.param, &g.grad, &g.state1, &g.state2, &g.low})};
 }
-inline UpdateStep update_step(const Tensor& state, const Tensor& losses, const Tensor& rng) {
+inline UpdateStep update_step(const UpdateEnd& end) {
+  const auto& [state, losses, rng] = end;
   auto* s = static_cast<StepState*>(state.raw());
   UpdateStep step{.scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)},
       .state = {s, 1},
       .ticket = {&s->ticket, 1}};
   if (losses.defined()) {
     step.rows = losses.numel();
-    losses.dtype() == DType::f64     ? step.losses64 = in<double>(losses),
-                                   0 : (step.losses = in<float>(losses), 0);
+    if (losses.dtype() == DType::f64) {
+      step.losses64 = in<double>(losses);
+    } else {
+      step.losses = in<float>(losses);
+    }
   }
   if (rng.defined()) step.rng = in_out<int64_t>(rng);
   return step;

@@ -1,6 +1,7 @@
 // The function table through which everything of the CUDA toolkit is called: runtime, graphs,
-// cuBLASLt, cuDNN. One is the real one; tests put a recorder in its place (cuda_recorder.h). For
-// .cpp files that drive the card; empty in a build without the toolkit.
+// cuBLASLt, cuDNN. One is the real one; tests put a recorder in its place
+// (tests/cuda_recorder.h). For .cpp files that drive the card; empty in a build without the
+// toolkit.
 #pragma once
 
 #if SINTER_HAS_CUDA

@@ -32,7 +32,7 @@ struct Nvrtc {
 // in `why`, the loader's words otherwise.
 const Nvrtc* load_nvrtc(std::string* why);
 // For tests: another table in place of the library's, nullptr: the library again. Without one a
-// recorder has none (cuda_recorder.h).
+// recorder has none (tests/cuda_recorder.h).
 void set_nvrtc(const Nvrtc* table);
 
 // What a source includes: nothing is read from disk.

@@ -13,7 +13,7 @@ namespace sinter {
 struct Identity : pointwise::Unary {
   static constexpr pointwise::Saves saves = pointwise::Saves::inputs;
   static constexpr int flops = 0, backward_flops = 0;
-  bool operator==(const Identity&) const = default;
+  SINTER_FIELDS(Identity)
   template <class T>
   SINTER_FN T forward(T x) const {
     return x;

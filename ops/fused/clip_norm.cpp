@@ -63,19 +63,6 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return {};
 }
 
-std::vector<Sample> samples() {
-  const auto make = [](std::initializer_list<Shape> shapes, double max_norm, const char* what) {
-    Sample s{.in = {}, .attrs = ClipAttrs{max_norm}, .what = what, .differentiable = false};
-    for (const Shape& shape : shapes) s.in.push_back(sample_tensor(shape, s.in.size() + 1));
-    return s;
-  };
-  Sample strided = make({{4, 6}}, 1, "strided");
-  strided.in[0] = transpose(sample_tensor({6, 4}, 1));
-  strided.bad = true;
-  return {make({{77, 333}, {77}, {0, 3}, {1}}, 1, "odd, clipped"),
-      make({{17, 33}, {33}}, 1e6, "within"), make({{5}}, 0.5, "one gradient"), strided};
-}
-
 }  // namespace
 
 const OpDef kClipNormOp{.name = "clip_norm",
@@ -85,10 +72,8 @@ const OpDef kClipNormOp{.name = "clip_norm",
     .infer = infer_of<kClipNormOp>,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::clip_norm),
-    .simt = on_simt::clip_norm,
+    SINTER_KERNELS(clip_norm),
     .writes_of = [](size_t, size_t) { return true; },
-    .samples = samples,
     .reference = reference};
 
 }  // namespace sinter

@@ -7,7 +7,7 @@
 #include <array>
 #include <string_view>
 
-#include "ops/op.h"
+#include "ops/structured.h"
 
 namespace sinter {
 
@@ -28,51 +28,27 @@ struct LinearActAttrs {
   Act act = Act::relu;
   Keep keep = Keep::nothing;
   DType out = DType::f32;  // of y; bf16 operands may give f32
-  bool operator==(const LinearActAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("act", &LinearActAttrs::act), field("keep", &LinearActAttrs::keep),
-        field("out", &LinearActAttrs::out));
-  }
+  SINTER_FIELDS(LinearActAttrs, act, keep, out)
 };
 
 // input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] =
 // (dy W) * act'(saved)
 struct InputGradActAttrs {
   Act act = Act::relu;
-  bool operator==(const InputGradActAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("act", &InputGradActAttrs::act)); }
+  SINTER_FIELDS(InputGradActAttrs, act)
 };
 
 // weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32
 // from bf16.
 
-// The optimizer's formula with its constants; one struct for both families (ops/update_formulas.h
-// has the formulas).
-struct UpdateAttrs {
-  bool adam = false;
-  double momentum = 0, weight_decay = 0;
-  bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool decoupled = false, tail = false;
-  bool operator==(const UpdateAttrs&) const = default;
-  static constexpr auto fields() {
-    using A = UpdateAttrs;
-    return std::tuple(field("adam", &A::adam), field("momentum", &A::momentum),
-        field("weight_decay", &A::weight_decay), field("nesterov", &A::nesterov),
-        field("beta1", &A::beta1), field("beta2", &A::beta2), field("eps", &A::eps),
-        field("decoupled", &A::decoupled), field("tail", &A::tail));
-  }
-};
-
 // weight_grad_update: weight and bias gradients applied as they are made, no gradient in memory. In
 // place; no outputs. Of each layer 10 inputs:
-//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)  5 its bf16
-//   copy 6 b[O]  7, 8 its state  9 its bf16 copy;      then, of the step, StepState, losses, rng
-//   (these two with tail).   Absent ones are undefined.
-inline constexpr size_t kLayerOperands = 10, kStepOperands = 3;
+//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)
+//   5 its bf16 copy  6 b[O]  7, 8 its state  9 its bf16 copy
+// then those of the step (ops/update.h). Absent ones are undefined. UpdateAttrs.
+inline constexpr size_t kLayerOperands = 10, kLayerState2 = 4;
 
-// multi_tensor_update: n groups of (param, grad, state1, state2, low), then StepState, losses, rng.
-// In place; no outputs. Attributes: UpdateAttrs.
+// multi_tensor_update: the plain updates of a list of parameters (ops/update.h).
 
 // softmax_xent: logits[B, C], labels i32[B], seed[B] (gradient of each row's loss, any strides;
 // absent without grad)
@@ -81,12 +57,7 @@ inline constexpr size_t kLayerOperands = 10, kStepOperands = 3;
 struct SoftmaxXentAttrs {
   double label_smoothing = 0;
   bool grad = true, low = false;
-  bool operator==(const SoftmaxXentAttrs&) const = default;
-  static constexpr auto fields() {
-    using A = SoftmaxXentAttrs;
-    return std::tuple(field("label_smoothing", &A::label_smoothing), field("grad", &A::grad),
-        field("low", &A::low));
-  }
+  SINTER_FIELDS(SoftmaxXentAttrs, label_smoothing, grad, low)
 };
 
 // classifier_head: h[B, H], W[C, H], labels i32[B], seed[B] (any strides), b[C] or absent, saved
@@ -96,11 +67,7 @@ inline constexpr int64_t kHeadClasses = 64;
 struct HeadAttrs {
   Act act = Act::relu;
   double label_smoothing = 0;
-  bool operator==(const HeadAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(
-        field("act", &HeadAttrs::act), field("label_smoothing", &HeadAttrs::label_smoothing));
-  }
+  SINTER_FIELDS(HeadAttrs, act, label_smoothing)
 };
 
 // glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg,
@@ -108,10 +75,7 @@ struct HeadAttrs {
 struct GluAttrs {
   Act act = Act::gelu_tanh;
   bool merged = false;
-  bool operator==(const GluAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("act", &GluAttrs::act), field("merged", &GluAttrs::merged));
-  }
+  SINTER_FIELDS(GluAttrs, act, merged)
 };
 
 // gated_linear: x[B, I], Wg[H, I], Wu[H, I] -> h[B, H] = act(g) * u, g = x Wg^T, u = x Wu^T, and
@@ -120,10 +84,7 @@ struct GluAttrs {
 struct GatedLinearAttrs {
   Act act = Act::gelu_tanh;
   bool keep = false;
-  bool operator==(const GatedLinearAttrs&) const = default;
-  static constexpr auto fields() {
-    return std::tuple(field("act", &GatedLinearAttrs::act), field("keep", &GatedLinearAttrs::keep));
-  }
+  SINTER_FIELDS(GatedLinearAttrs, act, keep)
 };
 
 // narrow_mlp: the training step of a small chain of layers but for its update: x[B, w0], labels
@@ -135,12 +96,7 @@ struct NarrowMlpAttrs {
   Act act = Act::relu;
   double label_smoothing = 0;
   bool input_grad = false;
-  bool operator==(const NarrowMlpAttrs&) const = default;
-  static constexpr auto fields() {
-    using A = NarrowMlpAttrs;
-    return std::tuple(field("act", &A::act), field("label_smoothing", &A::label_smoothing),
-        field("input_grad", &A::input_grad));
-  }
+  SINTER_FIELDS(NarrowMlpAttrs, act, label_smoothing, input_grad)
 };
 inline constexpr size_t kNarrowLayers = 4;
 // Why the kernel cannot take a chain of these widths (w0, w1, ..) and this type, or "".
@@ -170,8 +126,7 @@ std::string print_value(const ChainProgram& program);
 bool parse_value(std::string_view text, ChainProgram& program);
 struct ChainAttrs {
   ChainProgram program;
-  bool operator==(const ChainAttrs&) const = default;
-  static constexpr auto fields() { return std::tuple(field("program", &ChainAttrs::program)); }
+  SINTER_FIELDS(ChainAttrs, program)
 };
 
 // What the chain rule asks: the number of a pointwise op as a step, or -1 (a step has floating
@@ -183,10 +138,18 @@ double chain_param(const OpDef* op, const Attrs& attrs);
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
 
-extern const OpDef kLinearActOp, kInputGradActOp, kWeightBiasGradOp, kWeightGradUpdateOp,
-    kMultiTensorUpdateOp, kSoftmaxXentOp, kClassifierHeadOp, kMergeLinearOp, kGluOp, kGluBackwardOp,
-    kGatedLinearOp, kGatedLinearBackwardOp, kNarrowMlpOp, kPointwiseChainOp, kClipNormOp;
-// All of them (ops/fused/fused_ops.cpp).
+// The list of the fused ops, in the order of the documents, as in ops/structured.h.
+// clang-format off
+#define SINTER_FUSED_OPS(OP) \
+  OP(kLinearActOp, linear_act) OP(kInputGradActOp, input_grad_act) \
+  OP(kWeightBiasGradOp, weight_bias_grad) \
+  OP(kWeightGradUpdateOp, weight_grad_update) OP(kMultiTensorUpdateOp, update) \
+  OP(kSoftmaxXentOp, softmax_xent) OP(kClassifierHeadOp, classifier_head) \
+  OP(kMergeLinearOp, merge_linear) OP(kGluOp, glu) OP(kGluBackwardOp, glu_backward) \
+  OP(kGatedLinearOp, gated_linear) OP(kGatedLinearBackwardOp, gated_linear_backward) \
+  OP(kNarrowMlpOp, narrow_mlp) OP(kPointwiseChainOp, pointwise_chain) OP(kClipNormOp, clip_norm)
+// clang-format on
+SINTER_FUSED_OPS(SINTER_DECLARE_OP)
 std::span<const OpDef* const> fused_ops();
 
 }  // namespace sinter

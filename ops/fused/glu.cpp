@@ -85,26 +85,6 @@ Tensors reference_backward(Operands in, const Attrs& attrs) {
   return {side_by_side(dg, du)};
 }
 
-template <size_t N>
-std::vector<Sample> samples() {
-  const auto make = [](const Shape& shape, Act act, bool merged, const char* what) {
-    Sample s{.in = {}, .attrs = GluAttrs{act, merged}, .what = what, .differentiable = false};
-    for (uint64_t i = 0; i < N; ++i) s.in.push_back(sample_tensor(shape, i + 1));
-    return s;
-  };
-  Sample halves = make({17, 77}, Act::silu, N == 3, "halves of one tensor");
-  const Tensor both = sample_tensor({17, 154}, 9);
-  halves.in[N - 2] = slice(both, 1, 0, 77), halves.in[N - 1] = slice(both, 1, 77, 154);
-  Sample bad = make({4, 5}, Act::silu, false, "shapes differ");
-  bad.in[1] = sample_tensor({5, 4}, 2);
-  bad.bad = true;
-  return {make({17, 333}, Act::gelu_tanh, false, "odd"),
-      make({97, 77}, Act::silu, N == 3, "ragged"), make({1, 2077}, Act::gelu, false, "one row"),
-      make({0, 5}, Act::silu, N == 3, "empty batch"), make({17, 33}, Act::relu, false, "relu"),
-      make({17, 33}, Act::sigmoid, false, "sigmoid"), make({17, 33}, Act::tanh, N == 3, "tanh"),
-      make({17, 33}, Act::none, false, "bilinear"), halves, bad};
-}
-
 }  // namespace
 
 const OpDef kGluOp{.name = "glu",
@@ -114,10 +94,8 @@ const OpDef kGluOp{.name = "glu",
     .infer = infer_of<kGluOp>,
     .cost = cost_of_reference<kGluOp>,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::glu),
-    .simt = on_simt::glu,
+    SINTER_KERNELS(glu),
     .strided = 0b11,
-    .samples = samples<2>,
     .reference = reference,
     .limit = limit,
     .forms = forms<2>};
@@ -128,10 +106,8 @@ const OpDef kGluBackwardOp{.name = "glu_backward",
     .infer = infer_of<kGluBackwardOp>,
     .cost = cost_backward,
     .cpu = cpu_backward,
-    .cuda = SINTER_IF_CUDA(on_cuda::glu_backward),
-    .simt = on_simt::glu_backward,
+    SINTER_KERNELS(glu_backward),
     .strided = 0b111,
-    .samples = samples<3>,
     .reference = reference_backward,
     .limit = limit,
     .forms = forms<3>};

@@ -97,28 +97,6 @@ std::vector<Form> forms() {
   return all;
 }
 
-std::vector<Sample> samples() {
-  const auto make = [](int64_t b, int64_t o, int64_t i, Act act, const char* what) {
-    Tensor saved = sample_tensor({b, i}, 3, act == Act::sigmoid ? 0.1 : -0.9, 0.9);
-    if (act == Act::relu) saved = act_reference(act, saved, true)[1];
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({o, i}, 2), saved},
-        .attrs = InputGradActAttrs{act},
-        .what = what,
-        .differentiable = false};
-  };
-  Sample bad_saved = make(4, 5, 6, Act::relu, "mask of another shape");
-  bad_saved.in[2] = Tensor::zeros({5, 16}, DType::u8);
-  bad_saved.bad = true;
-  return {make(17, 77, 333, Act::relu, "odd"), make(97, 333, 77, Act::relu, "ragged"),
-      make(1, 10, 130, Act::relu, "one row"), make(0, 7, 5, Act::relu, "empty batch"),
-      make(64, 128, 256, Act::relu, "whole tiles"), make(97, 49, 33, Act::gelu, "gelu"),
-      make(17, 33, 40, Act::gelu_tanh, "gelu_tanh"), make(97, 33, 40, Act::silu, "silu"),
-      make(17, 33, 40, Act::sigmoid, "sigmoid"), make(17, 33, 40, Act::tanh, "tanh"),
-      make(17, 33, 40, Act::none, "no activation"), bad_saved,
-      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3)},
-          InputGradActAttrs{Act::silu}, "features differ")};
-}
-
 }  // namespace
 
 const OpDef kInputGradActOp{.name = "input_grad_act",
@@ -128,10 +106,8 @@ const OpDef kInputGradActOp{.name = "input_grad_act",
     .infer = infer_of<kInputGradActOp>,
     .cost = cost_of_reference<kInputGradActOp>,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::input_grad_act),
-    .simt = on_simt::input_grad_act,
+    SINTER_KERNELS(input_grad_act),
     .strided = 0b11,
-    .samples = samples,
     .reference = reference,
     .limit = limit,
     .forms = forms};

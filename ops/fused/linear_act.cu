@@ -36,7 +36,8 @@ struct ActOfSums {
       int64_t i, int64_t j, int count, const compute_t<T> (&z)[kGroup]) const {
     uint32_t bits = 0;
     SINTER_UNROLL
-    for (int q = 0; q < kGroup; ++q) bits |= q < count && !(z[q] <= 0) ? 1u << q : 0u;
+    for (int q = 0; q < kGroup; ++q)
+      bits |= q < count && pointwise::Relu::passes(z[q]) ? 1u << q : 0u;
     mask.put(i * mask_row + j / 8, static_cast<uint8_t>(bits));
     if (block_y() == grid_y() - 1 && grid_y() % 2 == 1)
       mask.put(i * mask_row + j / 8 + kTile / 8, 0);

@@ -7,15 +7,7 @@
 #include "ops/structured.h"
 
 namespace sinter {
-namespace {
-
-std::vector<Sample> samples() {
-  std::vector<Sample> all = kLinearOp.samples();
-  std::erase_if(all, [](const Sample& s) { return s.bad; });  // linear's messages name linear
-  return all;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 const OpDef kMergeLinearOp{.name = "merge_linear",
     .min_inputs = 2,
@@ -24,10 +16,8 @@ const OpDef kMergeLinearOp{.name = "merge_linear",
     .infer = infer_of<kMergeLinearOp>,
     .cost = cost_of_reference<kMergeLinearOp>,
     .cpu = [](const Call& call) { kLinearOp.cpu(call); },
-    .cuda = SINTER_IF_CUDA(on_cuda::merge_linear),
-    .simt = on_simt::merge_linear,
+    SINTER_KERNELS(merge_linear),
     .strided = 0b11,
-    .samples = samples,
     .reference =
         [](Operands in, const Attrs& attrs) {
           return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs);

@@ -7,21 +7,16 @@
 
 namespace sinter {
 
-// The op's number: its one field of type double, if it has one.
+// Does the op have a number (ops/pointwise.h)?
 template <class Op>
-constexpr bool kHasNumber = [] {
-  if constexpr (std::tuple_size_v<decltype(Op::fields())> == 1) {
-    return std::is_same_v<decltype(std::get<0>(Op::fields()).member), double Op::*>;
-  }
-  return false;
-}();
+constexpr bool kHasNumber = requires { Op::number(); };
 // The op with that number, as a C.
 template <class Op, class C>
 SINTER_FN auto op_with_number(C number) {
   using Typed = decltype(pointwise::with_number<C>(Op{}));
   Typed op;
   if constexpr (kHasNumber<Op>) {
-    constexpr auto member = std::get<0>(Typed::fields()).member;
+    constexpr auto member = Typed::number();
     op.*member = number;
   }
   return op;

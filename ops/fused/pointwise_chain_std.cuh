@@ -4,6 +4,7 @@
 #ifndef SINTER_POINTWISE_CHAIN_STD
 #define SINTER_POINTWISE_CHAIN_STD
 
+#define SINTER_FIELDS(...)
 #undef __host__
 #define __host__
 #define NAN __builtin_bit_cast(float, 0x7fc00000u)
@@ -57,16 +58,6 @@ struct array {
 template <class...>
 struct tuple {};
 template <class T>
-struct tuple<T> {
-  T value;
-};
-template <class T>
-tuple(T) -> tuple<T>;
-template <int>
-constexpr auto get(const auto& tuple) {
-  return tuple.value;
-}
-template <class T>
 inline constexpr size_t tuple_size_v = 0;
 template <class... T>
 inline constexpr size_t tuple_size_v<tuple<T...>> = sizeof...(T);
@@ -100,16 +91,6 @@ struct Error {
 };
 template <class... T>
 const char* cat(const T&...);
-
-template <class Struct, class T>
-struct AttrField {
-  const char* name;
-  T Struct::*member;
-};
-template <class Struct, class T>
-constexpr AttrField<Struct, T> field(const char* name, T Struct::*member) {
-  return {name, member};
-}
 
 }  // namespace sinter
 

@@ -41,20 +41,6 @@ Tensors reference(Operands in, const Attrs&) {
 
 std::vector<Form> forms() { return {{{Tensor::meta({2, 4}), Tensor::meta({2, 3})}, {}}}; }
 
-std::vector<Sample> samples() {
-  const auto make = [](int64_t b, int64_t o, int64_t i, const char* what) {
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({b, i}, 2)},
-        .attrs = {},
-        .what = what,
-        .differentiable = false};
-  };
-  return {make(17, 77, 333, "odd"), make(97, 333, 77, "ragged"), make(1, 77, 333, "one row"),
-      make(0, 5, 7, "empty batch"), make(97, 10, 1, "one input"), make(64, 128, 256, "whole tiles"),
-      make(600, 33, 65, "large batch"),
-      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({3, 7}, 2)}, {}, "rows differ"),
-      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({4}, 2)}, {}, "one dim")};
-}
-
 }  // namespace
 
 const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
@@ -63,10 +49,8 @@ const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
     .infer = infer_of<kWeightBiasGradOp>,
     .cost = cost_of_reference<kWeightBiasGradOp>,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::weight_bias_grad),
-    .simt = on_simt::weight_bias_grad,
+    SINTER_KERNELS(weight_bias_grad),
     .strided = 0b10,
-    .samples = samples,
     .reference = reference,
     .forms = forms};
 

@@ -1,22 +1,25 @@
 // weight_grad_update: of one or more layers, dW = dy^T x and db = sum_b dy applied by the
 // optimizer's formula as they are made; no gradient in memory. In place. Reads dy[B, O], x[B, I]
 // and the parameters with their state once, writes parameters, state and bf16 copies.
-#include "core/device/cpu_gemm.h"
 #include "ops/fused/cpu_product.h"
-#include "ops/fused/update.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
+#include "ops/update.h"
 
 // B batch, I in, O out
 namespace sinter {
 namespace {
 
-enum : size_t { kDy, kX, kWeight, kBias = 6 };  // of a layer's operands; see ops/fused/fused.h
+enum LayerOperand : size_t {
+  kDy,
+  kX,
+  kWeight,
+  kBias = 6
+};  // of a layer's operands; see ops/fused/fused.h
 
 size_t layers_in(Operands in) { return in.size() / kLayerOperands; }
 Operands layer_at(Operands in, size_t l) { return in.subspan(l * kLayerOperands, kLayerOperands); }
-UpdateEnd end_of(Operands in) { return {in, in.size() - kStepOperands}; }
 UpdateGroup weight_of(Operands layer) {
   return {layer[kWeight], {}, layer[kWeight + 1], layer[kWeight + 2], layer[kWeight + 3]};
 }
@@ -55,6 +58,9 @@ void check_layer(Operands layer, const UpdateEnd& end, const UpdateAttrs& attrs)
   SINTER_CHECK(bias.shape() == Shape({dy.size(1)}), shape,
       cat("weight_grad_update: the bias gradient does not fit: ",
           describe({{"dy", &dy}, {"bias", &bias}}), "; it is [", dy.size(1), "]"));
+  SINTER_CHECK(bias_of(layer).adam() == weight_of(layer).adam(), shape,
+      cat("weight_grad_update: weight and bias have different optimizers: ",
+          describe({{"dy", &dy}, {"bias", &bias}}), "; both have a second state, or none has"));
   check_group("weight_grad_update", bias_of(layer), end, attrs);
 }
 
@@ -63,9 +69,14 @@ Tensors infer(Operands in, const Attrs& attrs) {
       cat("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands,
           " per layer and ", kStepOperands, " more"));
   for (size_t l = 0; l < layers_in(in); ++l) {
-    check_layer(layer_at(in, l), end_of(in), attrs.as<UpdateAttrs>());
+    check_layer(layer_at(in, l), UpdateEnd(in), attrs.as<UpdateAttrs>());
     check_same_dtype(
         "weight_grad_update", "the first dy", in[kDy], "a later one", layer_at(in, l)[kDy]);
+    SINTER_CHECK(weight_of(layer_at(in, l)).adam() == weight_of(in).adam(), shape,
+        cat("weight_grad_update: optimizers differ: ",
+            describe(
+                {{"the first weight", &in[kWeight]}, {"a later one", &layer_at(in, l)[kWeight]}}),
+            "; all have a second state (Adam), or none has"));
   }
   return {};
 }
@@ -90,7 +101,7 @@ void run_tiles(
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   const UpdatePointers<float> w(weight_of(layer)), bias(bias_of(layer));
-  with_update<float>(attrs, state, [&](const auto& piece) {
+  with_update<float>(weight_of(layer).adam(), attrs, state, [&](const auto& piece) {
     for_product_tiles(
         {.m = outs,
             .n = ins,
@@ -119,20 +130,10 @@ void run_whole(
     Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
-  const Gemm desc{.m = outs,
-      .n = ins,
-      .k = batch,
-      .trans_a = true,
-      .trans_b = x.trans,
-      .lda = std::max<int64_t>(outs, 1),
-      .ldb = x.ld,
-      .ldc = std::max<int64_t>(ins, 1),
-      .in = dy.dtype(),
-      .out = weight.dtype()};
   V* grad = scratch<V, 1>(outs * ins + outs);
-  gemm(desc, dy.raw(), x.data, nullptr, grad);
+  multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
-  with_update<V>(attrs, state, [&](const auto& piece) {
+  with_update<V>(weight_of(layer).adam(), attrs, state, [&](const auto& piece) {
     const UpdatePointers<V> w(weight_of(layer));
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
         [&](int64_t begin, int64_t end) { w.apply(piece, begin, grad + begin, end - begin); });
@@ -143,26 +144,23 @@ void run_whole(
 
 void cpu(const Call& call) {
   const auto& attrs = call.as<UpdateAttrs>();
-  const UpdateEnd end = end_of(call.in);
+  const UpdateEnd end(call.in);
   for (size_t l = 0; l < layers_in(call.in); ++l) {
     const Operands layer = layer_at(call.in, l);
     const MatrixView x(layer[kX]);
-    switch (layer[kDy].dtype()) {
-      case DType::f32:
-        layer[kDy].size(0) <= kTileTerms && !x.trans
-            ? run_tiles(layer, x, attrs, end.step())
-            : run_whole<float>(layer, x, attrs, end.step());
-        break;
-      case DType::f64: run_whole<double>(layer, x, attrs, end.step()); break;
-      default: run_whole<bf16>(layer, x, attrs, end.step());
+    const DType dtype = layer[kDy].dtype();
+    if (dtype == DType::f32 && layer[kDy].size(0) <= kTileTerms && !x.trans) {
+      run_tiles(layer, x, attrs, end.step());
+    } else {
+      visit_float(dtype, [&]<class T>(T) { run_whole<T>(layer, x, attrs, end.step()); });
     }
   }
-  end.finish(attrs);
+  end.finish(attrs, weight_of(layer_at(call.in, 0)).adam());
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<UpdateAttrs>();
-  const UpdateEnd end = end_of(in);
+  const UpdateEnd end(in);
   for (size_t l = 0; l < layers_in(in); ++l) {
     const Operands layer = layer_at(in, l);
     const bool tail = a.tail && l + 1 == layers_in(in);
@@ -177,50 +175,6 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return {};
 }
 
-std::vector<Sample> samples() {
-  const auto make = [](int64_t batch, const std::vector<std::pair<int64_t, int64_t>>& layers,
-                        const UpdateAttrs& attrs, bool bias, bool low, const char* what) {
-    Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
-    uint64_t seed = 1;
-    for (const auto& [o, i] : layers) {
-      const UpdateGroup w = sample_group({o, i}, attrs, low, seed + 10),
-                        c = bias ? sample_group({o}, attrs, low, seed + 20) : UpdateGroup{};
-      s.in.insert(
-          s.in.end(), {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1),
-                          w.param, w.state1, w.state2, w.low, c.param, c.state1, c.state2, c.low});
-      seed += 100;
-    }
-    s.in.insert(s.in.end(), {sample_step_state(attrs), Tensor(), Tensor()});
-    if (attrs.tail)
-      s.in[s.in.size() - 2] = sample_tensor({batch}, 5),
-                         s.in.back() = Tensor::zeros({3}, DType::i64);
-    return s;
-  };
-  const UpdateAttrs adam{.adam = true, .tail = true},
-      adamw{.adam = true, .weight_decay = 0.01, .decoupled = true}, sgd{},
-      momentum{.momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
-  Sample rows = make(4, {{5, 7}}, sgd, true, false, "rows differ"),
-         weight = make(4, {{5, 7}}, sgd, true, false, "weight of another shape");
-  rows.in[kX] = sample_tensor({3, 7}, 2);
-  weight.in[kWeight] = sample_tensor({7, 5}, 2);
-  Sample missing = make(4, {{5, 7}, {3, 5}}, sgd, true, false, "an operand is missing");
-  missing.in.pop_back();
-  rows.bad = weight.bad = missing.bad = true;
-  return {make(17, {{77, 333}}, adam, true, false, "odd, adam"),
-      make(97, {{333, 77}}, adamw, true, true, "ragged, adamw with copies"),
-      make(1, {{77, 333}}, adam, true, false, "one row"),
-      make(0, {{5, 7}}, adam, true, false, "empty batch"),
-      make(97, {{77, 33}}, sgd, false, false, "sgd, no bias"),
-      make(7, {{77, 333}}, momentum, true, true, "sgd, nesterov"),
-      make(600, {{33, 65}}, momentum, true, false, "large batch"),
-      make(64, {{128, 256}}, adam, true, false, "whole tiles"),
-      make(17, {{10, 65}, {65, 77}, {77, 333}}, adam, true, false, "three layers, adam"),
-      make(97, {{1, 64}, {64, 63}, {63, 40}, {40, 5}}, momentum, true, true,
-          "four layers, nesterov with copies"),
-      make(33, {{10, 65}, {65, 72}}, sgd, false, false, "two layers, sgd, no bias"), rows, weight,
-      missing};
-}
-
 }  // namespace
 
 const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
@@ -230,12 +184,10 @@ const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::weight_grad_update),
-    .simt = on_simt::weight_grad_update,
+    SINTER_KERNELS(weight_grad_update),
     .writes_of = writes_of,
     .strided_of = [](size_t i,
                       size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
-    .samples = samples,
     .reference = reference};
 
 }  // namespace sinter

@@ -5,7 +5,7 @@
 // bias and its state, so every parameter has one owner. Reads dy and x once per tile that needs
 // them, parameters and state once; writes parameters, state and bf16 copies once. The last block to
 // arrive does the tail of a step.
-#include "ops/fused/update.h"
+#include "ops/fused/fused.h"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_mma.cuh"
 #include "ops/update_kernel.cuh"
@@ -52,20 +52,21 @@ struct UpdateFromSums {
   }
 };
 
-template <class V>
-SINTER_DEVICE_FN SgdStep<V> formula(const UpdateStep& step, const SgdAttrs& attrs) {
-  return {step_scalars(step), attrs};
-}
-template <class V>
-SINTER_DEVICE_FN AdamStep<V> formula(const UpdateStep& step, const AdamAttrs& attrs) {
-  return {step_scalars(step), attrs};
-}
-SINTER_DEVICE_FN void tail(const UpdateStep& step, const SgdAttrs& attrs) {
-  if (attrs.tail) finish_step(step, 0, 0);
-}
-SINTER_DEVICE_FN void tail(const UpdateStep& step, const AdamAttrs& attrs) {
-  if (attrs.tail) finish_step(step, attrs.beta1, attrs.beta2);
-}
+// What a kernel does for an optimizer: the formula of its step, and its tail.
+struct UseSgd {
+  template <class V>
+  using Step = SgdStep<V>;
+  static SINTER_DEVICE_FN void tail(const UpdateStep& step, const UpdateAttrs& attrs) {
+    if (attrs.tail) finish_step(step, 0, 0);
+  }
+};
+struct UseAdam {
+  template <class V>
+  using Step = AdamStep<V>;
+  static SINTER_DEVICE_FN void tail(const UpdateStep& step, const UpdateAttrs& attrs) {
+    if (attrs.tail) finish_step(step, attrs.beta1, attrs.beta2);
+  }
+};
 
 constexpr int kLayers = 12;  // 4 KB of arguments
 
@@ -89,26 +90,26 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   f(i, TileAt{tile / columns, tile % columns});
 }
 
-template <class V, class A>
+template <class V, class Use>
 SINTER_KERNEL_BOUNDS(kFfmaThreads)
-weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, A attrs) {
-  const auto apply = formula<V>(step, attrs);
+weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+  using Step = typename Use::template Step<V>;
+  const Step apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    ffma_product(layers.product[i],
-        UpdateFromSums<V, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
+    ffma_product(layers.product[i], UpdateFromSums<V, Step>{layers.to[i], apply}, tile);
   });
-  tail(step, attrs);
+  Use::tail(step, attrs);
 }
 
-template <class T, class A, Lies kDy, Lies kX>
+template <class T, class Use, Lies kDy, Lies kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, A attrs) {
-  const auto apply = formula<float>(step, attrs);
+weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
+  using Step = typename Use::template Step<float>;
+  const Step apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    mma_product<kDy, kX>(layers.product[i],
-        UpdateFromSums<float, std::remove_const_t<decltype(apply)>>{layers.to[i], apply}, tile);
+    mma_product<kDy, kX>(layers.product[i], UpdateFromSums<float, Step>{layers.to[i], apply}, tile);
   });
-  tail(step, attrs);
+  Use::tail(step, attrs);
 }
 
 namespace {
@@ -118,25 +119,26 @@ UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
   using V = compute_t<T>;
   return {columns_in_out<V>(layer[2]), columns_in_out<V>(layer[3]), columns_in_out<V>(layer[4]),
       columns_out<bf16>(layer[5]),
-      layer[6].defined() ? update_operands<V>(layer[6], Tensor(), layer[7], layer[8], layer[9])
-                         : UpdateOperands<V>{}};
+      layer[6].defined()
+          ? update_operands<V>(UpdateGroup{layer[6], Tensor(), layer[7], layer[8], layer[9]})
+          : UpdateOperands<V>{}};
 }
 
-template <class T, class A>
-void launch_layers(
-    const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step, const A& attrs) {
+template <class T, class Use>
+void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step,
+    const UpdateAttrs& attrs) {
   if constexpr (kHasMma<T>) {
     constexpr Lies kOuter = Lies::along_outer, kEither = Lies::either;
     const bool usual = std::all_of(layers.product, layers.product + layers.count,
         [](const Product<T>& p) { return lies_so<kOuter, kOuter>(p); });
     if (on_tensor_cores<T>())
-      return usual ? launch<weight_grad_update_mma_64x64<T, A, kOuter, kOuter>>(
+      return usual ? launch<weight_grad_update_mma_64x64<T, Use, kOuter, kOuter>>(
                          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs)
-                   : launch<weight_grad_update_mma_64x64<T, A, kEither, kEither>>(
+                   : launch<weight_grad_update_mma_64x64<T, Use, kEither, kEither>>(
                          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
   }
   if constexpr (kHasFfma<T>)
-    launch<weight_grad_update_ffma_64x64<T, A>>(
+    launch<weight_grad_update_ffma_64x64<T, Use>>(
         grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
 }
 
@@ -144,10 +146,10 @@ void launch_layers(
 
 void weight_grad_update(const Call& call) {
   const size_t count = call.in.size() / kLayerOperands;
-  const UpdateEnd end(call.in, call.in.size() - kStepOperands);
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     UpdateAttrs attrs = call.as<UpdateAttrs>();
-    const bool tail = attrs.tail;
+    const UpdateStep step = update_step(UpdateEnd(call.in));
+    const bool tail = attrs.tail, adam = call.in[kLayerState2].defined();
     size_t at = 0;
     do {
       UpdatedLayers<T> layers;
@@ -164,9 +166,11 @@ void weight_grad_update(const Call& call) {
       attrs.tail = tail && at == count;
       if (blocks == 0 && !attrs.tail) return;
       const Grid grid{std::max<int64_t>(blocks, 1)};
-      const UpdateStep step = update_step(end.state, end.losses, end.rng);
-      attrs.adam ? launch_layers(layers, grid, step, adam_attrs(attrs))
-                 : launch_layers(layers, grid, step, sgd_attrs(attrs));
+      if (adam) {
+        launch_layers<T, UseAdam>(layers, grid, step, attrs);
+      } else {
+        launch_layers<T, UseSgd>(layers, grid, step, attrs);
+      }
     } while (at < count);
   });
 }

@@ -194,8 +194,8 @@ TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
   EXPECT_NO_THROW(check_forward(forward("f32[1, 6]", "f32[1, 6]"), "F"));
   const auto refused = [](const Graph& graph, const std::vector<std::string>& parts) {
     const Error error = error_of([&] { check_forward(graph, "F"); });
-    expect_parts(
-        error, Error::Kind::data, {"graph: not for predict: F; ", "mnist predict --dump-graph"});
+    expect_parts(error, Error::Kind::data,
+        {"graph: not for predict: F; ", "dump() of the graph of a prediction"});
     expect_parts(error, Error::Kind::data, parts);
   };
   refused(saved(SmallMlp().training_graph()), {"it updates 4 parameters"});

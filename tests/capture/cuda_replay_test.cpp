@@ -10,11 +10,11 @@
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
-#include "core/device/cuda_recorder.h"
 #include "core/device/memory.h"
 #include "ops/gemm_library.h"
 #include "ops/structured.h"
 #include "profiler/session.h"
+#include "tests/cuda_recorder.h"
 #include "tests/profiler/fake_cupti.h"
 #endif
 

@@ -6,6 +6,7 @@
 #include "ops/fused/fused.h"
 #include "ops/gather_batch.h"
 #include "ops/structured.h"
+#include "ops/update.h"
 #include "tests/capture/step_util.h"
 
 namespace sinter::capture {

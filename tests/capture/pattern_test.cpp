@@ -14,8 +14,6 @@
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
-
 // The reference as a step on meta tensors; `more` may add to it and to its results.
 template <class F>
 Graph step_of(const OpDef& op, const Form& form, F&& more) {

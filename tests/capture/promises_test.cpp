@@ -15,7 +15,6 @@
 namespace sinter::capture {
 namespace {
 
-constexpr Device kSimt{Device::Type::simt, 0};
 constexpr Device kBoth[] = {kCpu, kSimt};
 using Numbers = std::vector<double>;
 

@@ -7,6 +7,7 @@
 #include "core/rng.h"
 #include "ops/structured.h"
 #include "tests/capture/recorded.h"
+#include "tests/ops/samples/samples.h"
 
 namespace sinter::capture {
 namespace {
@@ -58,8 +59,8 @@ constexpr char kFused[] =
 %18 = linear(%16, %4, %5) f32[4, 3]
 %19, %20 = softmax_xent(%18, %1, %15) f32[4], f32[4, 3]                   # rule softmax_xent
 %21 = input_grad_act(%20, %4, %17) f32[4, 5] role=dgrad                   # rule input_grad_act
-weight_grad_update(%21, %0, %2, %6, %7, -, %3, %9, %10, -, %8, -, -) adam=1 role=update  # rule weight_grad_update
-weight_grad_update(%20, %16, %4, %11, %12, -, %5, %13, %14, -, %8, %19, -) adam=1 tail=1 role=update  # rule weight_grad_update
+weight_grad_update(%21, %0, %2, %6, %7, -, %3, %9, %10, -, %8, -, -) role=update  # rule weight_grad_update
+weight_grad_update(%20, %16, %4, %11, %12, -, %5, %13, %14, -, %8, %19, -) tail=1 role=update  # rule weight_grad_update
 output "y0" %19
 )";
 
@@ -202,8 +203,7 @@ TEST(GraphText, EveryOpAndAttributeComesBack) {
     const std::string no_such =
         cat("sinter-graph 1\n%0 = input \"x\" f32[4]\n", op->text(), "(%0) no_such=1\noutput\n");
     EXPECT_NE(fault_of(no_such).find("unknown attribute"), std::string::npos);
-    if (!op->samples) continue;
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       Graph g;
       Node node;

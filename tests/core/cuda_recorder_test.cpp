@@ -10,8 +10,8 @@
 #include "tests/test_util.h"
 
 #if SINTER_HAS_CUDA
-#include "core/device/cuda_recorder.h"
 #include "core/device/cuda_stream.h"
+#include "tests/cuda_recorder.h"
 #endif
 
 namespace sinter::cuda {

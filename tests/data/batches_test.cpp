@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
-#include "core/device/cuda_recorder.h"
 #include "data/digits.h"
+#include "tests/cuda_recorder.h"
 #include "tests/data/data_test_util.h"
 
 namespace sinter {

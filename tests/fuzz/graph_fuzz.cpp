@@ -85,8 +85,8 @@ Attrs attributes(Recipe& r, const OpDef& op) {
       "[0,1]", "2;mul(0,1);tanh(2);3", "1;exp(0);1"};
   if (!op.attrs) return {};
   Attrs attrs = op.attrs->defaults();
-  std::istringstream names(op.attrs->field_names());
-  for (std::string name; names >> name;) {
+  std::istringstream names{std::string(op.attrs->field_names)};
+  for (std::string name; std::getline(names >> std::ws, name, ',');) {
     if (r.below(2)) attrs.parse(name, r.one_of(kTexts));
   }
   return attrs;

@@ -5,6 +5,7 @@
 #include "core/parallel.h"
 #include "ops/structured.h"
 #include "tests/counting_new.h"
+#include "tests/ops/samples/samples.h"
 
 namespace sinter {
 namespace {
@@ -20,8 +21,7 @@ int64_t news_of(F&& f) {
 template <class F>
 void for_each_good_sample(F&& f) {
   for (const OpDef* op : all_ops()) {
-    if (!op->samples) continue;
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ": ", sample.what));
       f(*op, sample);

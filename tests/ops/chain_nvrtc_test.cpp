@@ -14,8 +14,8 @@
 #include "ops/structured.h"
 #include "tests/fake_nvrtc.h"
 #if SINTER_HAS_CUDA
-#include "core/device/cuda_recorder.h"
 #include "core/device/memory.h"
+#include "tests/cuda_recorder.h"
 #endif
 
 namespace sinter {

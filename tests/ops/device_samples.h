@@ -10,6 +10,8 @@
 #include "ops/gather_batch.h"
 #include "ops/pointwise_op.h"
 #include "ops/structured.h"
+#include "ops/update.h"
+#include "tests/ops/samples/samples.h"
 
 namespace sinter {
 
@@ -56,8 +58,8 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
 template <class F>
 void for_each_sample(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
-    if (!op->samples || (!op->view && !op->simt)) continue;  // EveryOpHasAKernel names the latter
-    for (Sample& sample : op->samples()) {
+    if (!op->view && !op->simt) continue;  // EveryOpHasAKernel names the latter
+    for (Sample& sample : samples_of(*op)) {
       if (sample.bad == bad) f(*op, sample, cat(op->text(), ", ", sample.what));
     }
   }

@@ -9,13 +9,13 @@
 #include "ops/fused/glu.cu"
 #include "ops/fused/input_grad_act.cu"
 #include "ops/fused/linear_act.cu"
-#include "ops/fused/multi_tensor_update.cu"
 #include "ops/fused/narrow_mlp.cu"
 #include "ops/fused/pointwise_chain.cu"
 #include "ops/fused/softmax_xent.cu"
 #include "ops/fused/weight_bias_grad.cu"
 #include "ops/fused/weight_grad_update.cu"
 #include "ops/linear.cu"
+#include "ops/update.cu"
 
 // After linear, whose kernels it runs.
 #include "ops/fused/merge_linear.cu"
@@ -108,14 +108,13 @@ TEST(FusedCountsSimt, SectorsOfRows) {
 // In place. The step's scalars lie in two sectors of its state.
 TEST(FusedCountsSimt, SectorsOfUpdates) {
   const Tensor state = make_step_state(kSimt), none;
-  for (const UpdateAttrs& attrs :
-      {UpdateAttrs{}, UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.adam = true},
-          UpdateAttrs{.adam = true, .weight_decay = 0.01, .decoupled = true}}) {
+  for (const auto& [adam, attrs] : {std::pair(false, UpdateAttrs{}), {false, {.momentum = 0.9}},
+           {true, {}}, {true, {.weight_decay = 0.01, .decoupled = true}}}) {
     for (const bool low : {false, true}) {
-      const auto with_state = [&](Tensors all, const Shape& shape) {
-        all.insert(all.end(),
-            {attrs.adam || attrs.momentum ? values(shape) : none, attrs.adam ? values(shape) : none,
-                low ? values(shape, DType::bf16) : none});
+      const auto with_state = [&, adam = adam, attrs = attrs](Tensors all, const Shape& shape) {
+        all.insert(
+            all.end(), {adam || attrs.momentum ? values(shape) : none, adam ? values(shape) : none,
+                           low ? values(shape, DType::bf16) : none});
         return all;
       };
       Tensors parameters;
@@ -124,7 +123,7 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
           parameters.push_back(t);
       }
       parameters.insert(parameters.end(), {state, none, none});
-      expect_cost(kMultiTensorUpdateOp, multi_tensor_update, parameters, attrs, {.read = 2});
+      expect_cost(kMultiTensorUpdateOp, update, parameters, attrs, {.read = 2});
       for (const DType type : {DType::f32, DType::bf16}) {
         Tensors layers;
         for (const auto& [outs, ins] : {std::pair<int64_t, int64_t>{80, 64}, {16, 80}}) {

@@ -116,7 +116,7 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
 void agree_with_their_references(Device device) {
   for (const OpDef* op : fused_ops()) {
     if (!op->kernel(device.type)) continue;
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
         if (!takes(*op, dtype)) continue;
@@ -137,7 +137,7 @@ TEST(FusedOps, AgreeWithTheirReferencesInTf32) {
   } allowed;
   for (const OpDef* op : {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp, &kWeightGradUpdateOp,
            &kClassifierHeadOp, &kMergeLinearOp}) {
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
       const LaunchLog log;
@@ -152,7 +152,7 @@ TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
   const int before = num_threads();
   for (const OpDef* op : fused_ops()) {
     if (!op->cpu) continue;
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
       const auto run = [&](int threads) {
@@ -174,7 +174,7 @@ TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
 
 TEST(FusedOps, RefuseBadOperandsByName) {
   for (const OpDef* op : fused_ops()) {
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (!sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
       try {
@@ -195,7 +195,7 @@ TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
     return op.cost(in, op.infer(in, attrs), attrs).bytes();
   };
   int64_t linear_act = 0, input_grad = 0, weight_grad = 0, weight_update = 0;
-  const UpdateAttrs adam{.adam = true};
+  const UpdateAttrs adam;
   Tensors all;
   const Tensor state = make_step_state();
   for (int l = 0; l < 3; ++l) {
@@ -226,7 +226,7 @@ TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
 }
 
 TEST(ChainText, ReadsBackAndRefusesNonsense) {
-  for (const Sample& sample : kPointwiseChainOp.samples()) {
+  for (const Sample& sample : samples_of(kPointwiseChainOp)) {
     const ChainProgram& program = sample.attrs.as<ChainAttrs>().program;
     ChainProgram back;
     ASSERT_TRUE(parse_value(print_value(program), back)) << print_value(program);
@@ -264,7 +264,7 @@ TEST(Chain, SaysWhatItTakes) {
 // no bit may differ.
 TEST(FusedOps, AreBitwiseThePlainOpsWhereNothingIsReordered) {
   for (const OpDef* op : {&kPointwiseChainOp, &kGluOp, &kGluBackwardOp, &kMultiTensorUpdateOp}) {
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
       EXPECT_EQ(results(*op, convert(*op, sample.in, DType::f32), sample.attrs, true),
@@ -276,7 +276,7 @@ TEST(FusedOps, AreBitwiseThePlainOpsWhereNothingIsReordered) {
 // Lists of tensors have more operands than a mask has bits: strides are seen at any place.
 TEST(FusedOps, StridedOperandsOfALongListAreSeen) {
   for (const OpDef* op : {&kMultiTensorUpdateOp, &kWeightGradUpdateOp}) {
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (sample.bad || sample.in.size() < 33) continue;
       const Attrs& attrs = sample.attrs;
       const auto wanted = results(*op, convert(*op, sample.in, DType::f64), attrs, true);

@@ -260,8 +260,7 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
       for (const auto& [batch, o, i] :
           {std::array<int64_t, 3>{33, 65, 70}, {64, 64, 72}, {5, 3, 130}}) {
         SCOPED_TRACE(cat(adam ? "adam" : "sgd", ", batch ", batch, ", o ", o, ", i ", i));
-        const UpdateAttrs attrs{
-            .adam = adam, .momentum = adam ? 0 : 0.9, .weight_decay = 0.01, .tail = true};
+        const UpdateAttrs attrs{.momentum = adam ? 0 : 0.9, .weight_decay = 0.01, .tail = true};
         const Tensor dy = matrix<T>(batch, o, 1), x = matrix<T>(batch, i, 2),
                      losses = Tensor::full({batch}, 0.5, DType::f32, kSimt);
         const Tensor w = matrix<V>(o, i, 3), m = matrix<V>(o, i, 4),
@@ -282,8 +281,8 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
             attrs);
         EXPECT_EQ(log.launches().size(), 1u);
 
-        const AdamStep<V> by_adam(state, AdamAttrs{.weight_decay = 0.01});
-        const SgdStep<V> by_sgd(state, SgdAttrs{.momentum = 0.9, .weight_decay = 0.01});
+        const AdamStep<V> by_adam(state, UpdateAttrs{.weight_decay = 0.01});
+        const SgdStep<V> by_sgd(state, UpdateAttrs{.momentum = 0.9, .weight_decay = 0.01});
         const auto next = [&](V p, V grad, V first, V second) {
           return adam ? by_adam(p, grad, first, second) : by_sgd(p, grad, first);
         };

@@ -16,8 +16,8 @@
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
-#include "core/device/cuda_recorder.h"
 #include "core/device/cuda_stream.h"
+#include "tests/cuda_recorder.h"
 #endif
 
 namespace sinter {

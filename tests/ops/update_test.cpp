@@ -15,9 +15,9 @@ Tensor new_state(double lr, double beta1 = 0, double beta2 = 0) {
 }
 
 TEST(SgdUpdate, FollowsTheFormula) {
-  for (const SgdAttrs attrs : {SgdAttrs{}, SgdAttrs{.weight_decay = 0.1}, SgdAttrs{.momentum = 0.9},
-           SgdAttrs{.momentum = 0.9, .weight_decay = 0.1},
-           SgdAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
+  for (const UpdateAttrs attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
+           UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.momentum = 0.9, .weight_decay = 0.1},
+           UpdateAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
     const Tensor param = sample_tensor({37}, 1), state = new_state(0.1);
     const Tensor buffer = attrs.momentum != 0 ? Tensor::zeros({37}, DType::f64) : Tensor();
     auto p = param.to_vector<double>();
@@ -32,17 +32,16 @@ TEST(SgdUpdate, FollowsTheFormula) {
           g = attrs.nesterov ? g + attrs.momentum * buf[i] : buf[i];
         }
         p[i] -= 0.1 * g;
-        ASSERT_NEAR(param.data<double>()[i], p[i], 1e-14)
-            << SgdAttrs(attrs).momentum << " step " << step;
+        ASSERT_NEAR(param.data<double>()[i], p[i], 1e-14) << attrs.momentum << " step " << step;
       }
     }
   }
 }
 
 TEST(AdamUpdate, FollowsTheFormula) {
-  for (const AdamAttrs attrs : {AdamAttrs{}, AdamAttrs{.weight_decay = 0.1},
-           AdamAttrs{.weight_decay = 0.1, .decoupled = true}}) {
-    AdamAttrs tail = attrs;
+  for (const UpdateAttrs attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
+           UpdateAttrs{.weight_decay = 0.1, .decoupled = true}}) {
+    UpdateAttrs tail = attrs;
     tail.tail = true;
     const Tensor param = sample_tensor({37}, 1), state = new_state(0.01, attrs.beta1, attrs.beta2);
     const Tensor m = Tensor::zeros({37}, DType::f64), v = Tensor::zeros({37}, DType::f64),
@@ -97,7 +96,7 @@ TEST(StepState, TailMovesEveryField) {
   const StepState& s = host_step_state(state);
   EXPECT_DOUBLE_EQ(s.bias_correction1, 0.1);
   EXPECT_DOUBLE_EQ(s.bias_correction2, 1 - 0.99);
-  const AdamAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
+  const UpdateAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
   const auto step = [&](std::initializer_list<float> losses) {
     adam_update(p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4}), {}, state, tail,
         Tensor::from(losses, {static_cast<int64_t>(losses.size())}), rng);

@@ -8,9 +8,9 @@
 
 #include <cstring>
 
-#include "core/device/cuda_recorder.h"
 #include "core/device/cuda_stream.h"
 #include "profiler/clock.h"
+#include "tests/cuda_recorder.h"
 
 namespace sinter::test {
 

@@ -1,4 +1,4 @@
-#include "core/device/cuda_recorder.h"
+#include "tests/cuda_recorder.h"
 
 #if SINTER_HAS_CUDA
 
@@ -116,8 +116,11 @@ struct State {
   // A kernel, copy or product: runs, or becomes a node. Returns whether it runs.
   bool put(cudaStream_t stream, std::string name) {
     const auto it = capturing.find(stream);
-    if (it == capturing.end())
-      return device_ns += ns_of(name), executed.push_back(std::move(name)), true;
+    if (it == capturing.end()) {
+      device_ns += ns_of(name);
+      executed.push_back(std::move(name));
+      return true;
+    }
     Capture& c = *it->second;
     std::set<int>& last = c.last[stream];
     const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
@@ -148,7 +151,6 @@ struct State {
 State* state = nullptr;
 
 // ---- what calls do; the others only succeed
-// --------------------------------------------------------------------------------------------
 
 template <Id id, class... A>
 int on(Call<id>, State&, A&&...) {
@@ -160,7 +162,8 @@ int on(Call<Id::cudaGetDeviceCount>, State& s, int* count) {
   return s.machine.cards ? 0 : static_cast<int>(cudaErrorNoDevice);
 }
 int on(Call<Id::cudaDriverGetVersion>, State& s, int* version) {
-  return *version = s.machine.driver, 0;
+  *version = s.machine.driver;
+  return 0;
 }
 int on(Call<Id::cudaDeviceGetAttribute>, State& s, int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrComputeCapabilityMajor ? s.machine.capability / 10
@@ -211,7 +214,8 @@ int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigne
   return s.make(event, "event");
 }
 int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) {
-  return s.events.erase(event), s.give_back(event);
+  s.events.erase(event);
+  return s.give_back(event);
 }
 int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stream) {
   s.events.erase(event);
@@ -256,7 +260,8 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
   if (it == s.capturing.end()) return cudaErrorIllegalState;
   const CapturePtr capture = it->second;
   s.forget_capture(capture.get());
-  if (!capture->valid) return *graph = nullptr, cudaErrorStreamCaptureInvalidated;
+  *graph = nullptr;
+  if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
   // Every branch must have come back to the stream that the capture began on.
   const Recorder::Graph& g = capture->graph;
   for (const auto& [other, last] : capture->last) {
@@ -264,7 +269,7 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
       const std::set<int>& ends = capture->last[stream];
       const bool joined = std::any_of(
           ends.begin(), ends.end(), [&](int end) { return end == n || g.precedes(n, end); });
-      if (!joined) return *graph = nullptr, cudaErrorStreamCaptureUnjoined;
+      if (!joined) return cudaErrorStreamCaptureUnjoined;
     }
   }
   s.make(graph, "graph");
@@ -324,14 +329,17 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
   return 0;
 }
 int on(Call<Id::cudaGraphDestroy>, State& s, cudaGraph_t graph) {
-  return s.graphs.erase(reinterpret_cast<uintptr_t>(graph)), s.give_back(graph);
+  s.graphs.erase(reinterpret_cast<uintptr_t>(graph));
+  return s.give_back(graph);
 }
 int on(Call<Id::cudaGraphExecDestroy>, State& s, cudaGraphExec_t executable) {
-  return s.executable_of.erase(reinterpret_cast<uintptr_t>(executable)), s.give_back(executable);
+  s.executable_of.erase(reinterpret_cast<uintptr_t>(executable));
+  return s.give_back(executable);
 }
 int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config, const void*,
     void**) {
-  return s.put(config->stream, std::string(last_kernel())), 0;
+  s.put(config->stream, std::string(last_kernel()));
+  return 0;
 }
 int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const void*, cudaJitOption*,
     void**, unsigned, cudaLibraryOption*, void**, unsigned) {
@@ -339,8 +347,8 @@ int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const vo
 }
 int on(Call<Id::cudaLibraryGetKernel>, State& s, cudaKernel_t* kernel, cudaLibrary_t library,
     const char*) {
-  return *kernel = reinterpret_cast<cudaKernel_t>(library),
-         s.handles.contains(reinterpret_cast<uintptr_t>(library)) ? 0 : 1;
+  *kernel = reinterpret_cast<cudaKernel_t>(library);
+  return s.handles.contains(reinterpret_cast<uintptr_t>(library)) ? 0 : 1;
 }
 int on(Call<Id::cudaLibraryUnload>, State& s, cudaLibrary_t library) {
   return s.give_back(library);
@@ -433,7 +441,8 @@ int cudnn_work(State& s, cudnnHandle_t handle, const char* name) {
   cudaStream_t stream = nullptr;
   const auto& bytes = s.attributes[reinterpret_cast<uintptr_t>(handle)][0];
   if (bytes.size() == sizeof stream) std::memcpy(&stream, bytes.data(), sizeof stream);
-  return s.put(stream, name), 0;
+  s.put(stream, name);
+  return 0;
 }
 int on(Call<Id::cudnnSoftmaxForward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t,
     cudnnSoftmaxMode_t, const void*, cudnnTensorDescriptor_t, const void*, const void*,
@@ -448,7 +457,6 @@ int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoft
 #endif
 
 // ---- the table
-// ------------------------------------------------------------------------------------------------------------------------
 
 template <class R>
 constexpr int kUnknown =

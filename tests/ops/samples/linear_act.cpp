@@ -1,0 +1,40 @@
+// Samples of linear_act.
+#include "ops/fused/fused.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+std::vector<Sample> linear_act_samples() {
+  const auto make = [](int64_t b, int64_t i, int64_t o, Act act, Keep keep, bool bias,
+                        const char* what) {
+    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
+        .attrs = LinearActAttrs{act, keep, DType::f64},
+        .what = what};
+    if (bias) s.in.push_back(sample_tensor({o}, 3));
+    s.differentiable = false;
+    return s;
+  };
+  const LinearActAttrs f64{Act::relu, Keep::nothing, DType::f64};
+  return {make(17, 333, 77, Act::relu, Keep::mask, true, "odd, relu and mask"),
+      make(97, 77, 333, Act::relu, Keep::mask, false, "ragged, no bias"),
+      make(1, 77, 130, Act::relu, Keep::mask, true, "one row"),
+      make(1, 9, 1, Act::relu, Keep::nothing, true, "one element"),
+      make(0, 7, 5, Act::relu, Keep::mask, true, "empty batch"),
+      make(97, 33, 49, Act::gelu, Keep::pre, true, "gelu"),
+      make(17, 40, 33, Act::gelu_tanh, Keep::pre, true, "gelu_tanh"),
+      make(97, 40, 33, Act::silu, Keep::pre, false, "silu"),
+      make(17, 40, 33, Act::sigmoid, Keep::nothing, true, "sigmoid"),
+      make(17, 40, 33, Act::tanh, Keep::nothing, true, "tanh"),
+      make(97, 40, 33, Act::none, Keep::nothing, true, "no activation"),
+      make(64, 256, 128, Act::relu, Keep::mask, true, "whole tiles"),
+      bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
+      bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,
+          "bias of another length"),
+      bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
+}
+
+const Samples linear_act_samples_of(kLinearActOp, linear_act_samples);
+
+}  // namespace
+}  // namespace sinter

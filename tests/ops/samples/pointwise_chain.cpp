@@ -1,0 +1,40 @@
+// Samples of pointwise_chain.
+#include "ops/fused/fused.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+std::vector<Sample> pointwise_chain_samples() {
+  const auto make = [](std::initializer_list<Shape> shapes, std::string_view program,
+                        const char* what) {
+    ChainAttrs attrs;
+    SINTER_ASSERT(parse_value(program, attrs.program), program);
+    Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+    for (const Shape& shape : shapes) s.in.push_back(sample_tensor(shape, s.in.size() + 1, 0.3, 2));
+    return s;
+  };
+  Sample column = make({{5, 7}, {7}}, "2;mul(0,1);2", "broadcast over columns"),
+         count = make({{5, 7}, {7}}, "2;mul(0,1);2", "an input is missing");
+  column.in[1] = sample_tensor({5, 1}, 2);
+  count.in.pop_back();
+  column.bad = count.bad = true;
+  return {make({{17, 333}, {17, 333}}, "2;mul(0,1);silu(2);sub(3,0);4", "odd"),
+      make({{97, 77}, {77}, {1}}, "3;add(0,1);gelu_tanh(3);mul(4,2);scale:0.5(5);4,6",
+          "row and scalar broadcast, two results"),
+      make({{1, 2077}}, "1;neg(0);exp(1);add(2,0);log(3);sqrt(0);maximum(4,5);2,6", "one row"),
+      make({{3, 5, 7}, {3, 5, 7}},
+          "2;silu_backward(0,1);tanh_backward(2,0);pow:3(3);leaky_relu:0.1(4);relu(5);6",
+          "backward ops and numbers"),
+      make({{0, 7}, {0, 7}}, "2;div(0,1);abs(2);3", "empty batch"),
+      make({{40}},
+          "1;mul(0,0);mul(1,1);mul(2,2);softplus(3);elu:1(4);sigmoid(5);gelu(6);add(7,0);sub(8,1);"
+          "div(9,0);10",
+          "ten steps"),
+      column, count};
+}
+
+const Samples pointwise_chain_samples_of(kPointwiseChainOp, pointwise_chain_samples);
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,32 @@
+// Inputs of every op for the loops over all_ops(). Each file of this folder lists those of one file
+// of ops/; a test fails for an op that has none.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace sinter {
+
+// Floating tensors are f64; loops convert them.
+struct Sample {
+  Tensors in;
+  Attrs attrs;
+  std::string what;  // "ragged", "empty batch", ..
+  bool differentiable = true;
+  // Must be refused with an Error of Kind shape or dtype that begins with the op's name.
+  bool bad = false;
+};
+Sample bad_sample(Tensors in, const Attrs& attrs, std::string what);
+
+// Made anew at each call, so an op may change them; none for an op that is not listed.
+std::vector<Sample> samples_of(const OpDef& op);
+
+// Lists the samples of an op: a variable of this type in a file of this folder.
+struct Samples {
+  Samples(const OpDef& op, std::function<std::vector<Sample>()> make);
+};
+
+}  // namespace sinter

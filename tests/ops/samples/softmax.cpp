@@ -1,0 +1,40 @@
+// Samples of softmax.
+#include "ops/structured.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+std::vector<Sample> softmax_samples() {
+  Tensor large = sample_tensor({3, 5}, 6);
+  large.data<double>()[2] = 1000;  // exp would overflow
+  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = {}, .what = "odd"},
+      {.in = {sample_tensor({17, 10}, 2)}, .attrs = {}, .what = "more than one tile"},
+      {.in = {sample_tensor({1, 37}, 3)}, .attrs = {}, .what = "one row"},
+      {.in = {sample_tensor({2, 3, 4}, 4)}, .attrs = {}, .what = "three dims"},
+      {.in = {sample_tensor({0, 4}, 5)}, .attrs = {}, .what = "empty batch"},
+      {.in = {large}, .attrs = {}, .what = "large value", .differentiable = false},
+      {.in = {transpose(sample_tensor({6, 4}, 7))}, .attrs = {}, .what = "transposed"},
+      bad_sample({sample_tensor({}, 8)}, {}, "scalar"),
+      bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
+}
+
+std::vector<Sample> softmax_backward_samples() {
+  return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
+      {.in = {sample_tensor({17, 3}, 1), sample_tensor({17, 3}, 2)}, .attrs = {}, .what = "ragged"},
+      {.in = {sample_tensor({0, 4}, 3), sample_tensor({0, 4}, 4)},
+          .attrs = {},
+          .what = "empty batch"},
+      {.in = {broadcast_to(sample_tensor({1, 1}, 5), {3, 4}), sample_tensor({3, 4}, 6)},
+          .attrs = {},
+          .what = "spread gradient"},
+      bad_sample({sample_tensor({2, 3}, 7), sample_tensor({2, 4}, 8)}, {}, "shapes differ")};
+}
+
+const Samples softmax_samples_of(kSoftmaxOp, softmax_samples);
+const Samples softmax_backward_samples_of(kSoftmaxBackwardOp, softmax_backward_samples);
+const Samples log_softmax_samples_of(kLogSoftmaxOp, softmax_samples);
+const Samples log_softmax_backward_samples_of(kLogSoftmaxBackwardOp, softmax_backward_samples);
+
+}  // namespace
+}  // namespace sinter

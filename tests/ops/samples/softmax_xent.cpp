@@ -1,0 +1,46 @@
+// Samples of softmax_xent.
+#include "ops/fused/fused.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+std::vector<Sample> softmax_xent_samples() {
+  const auto make = [](Tensor logits, double smoothing, bool grad, const char* what) {
+    const int64_t rows = logits.size(0), classes = logits.size(1);
+    Sample s{.in = {std::move(logits), sample_labels(rows, classes, 2)},
+        .attrs = SoftmaxXentAttrs{smoothing, grad},
+        .what = what,
+        .differentiable = false};
+    if (grad)
+      s.in.push_back(broadcast_to(
+          Tensor::full({1}, rows ? 1.0 / static_cast<double>(rows) : 1, DType::f64), {rows}));
+    return s;
+  };
+  Tensor extreme = sample_tensor({5, 10}, 3);
+  double* z = extreme.data<double>();
+  z[2] = 120;                    // one certain class
+  std::fill_n(z + 10, 10, 3.0);  // all equal
+  z[25] = std::numeric_limits<double>::quiet_NaN();
+  z[33] = std::numeric_limits<double>::infinity();
+  std::fill_n(z + 40, 10, -std::numeric_limits<double>::infinity());
+  Sample per_row = make(sample_tensor({17, 77}, 4), 0.1, true, "a seed of its own per row");
+  per_row.in[2] = sample_tensor({17}, 5);
+  Sample counts = make(sample_tensor({4, 5}, 1), 0, true, "counts differ"),
+         no_seed = make(sample_tensor({4, 5}, 1), 0, true, "no seed");
+  counts.in[1] = sample_labels(3, 5, 2);
+  no_seed.in.pop_back();
+  counts.bad = no_seed.bad = true;
+  return {make(sample_tensor({97, 10}, 1), 0, true, "odd"),
+      make(sample_tensor({1, 333}, 1), 0, true, "one row"),
+      make(sample_tensor({17, 77}, 1), 0.1, true, "smoothed"),
+      make(sample_tensor({0, 10}, 1), 0, true, "empty batch"),
+      make(sample_tensor({17, 10}, 1), 0, false, "loss only"),
+      make(sample_tensor({16, 1}, 1), 0, true, "one class"), make(extreme, 0, true, "extreme rows"),
+      per_row, counts, no_seed};
+}
+
+const Samples softmax_xent_samples_of(kSoftmaxXentOp, softmax_xent_samples);
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,21 @@
+// Samples of sum_rows.
+#include "ops/structured.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+std::vector<Sample> sum_rows_samples() {
+  return {{.in = {sample_tensor({7, 19}, 1)}, .attrs = {}, .what = "odd"},
+      {.in = {sample_tensor({1, 33}, 2)}, .attrs = {}, .what = "one row"},
+      {.in = {sample_tensor({3, 2, 5}, 3)}, .attrs = {}, .what = "three dims"},
+      {.in = {sample_tensor({0, 4}, 4)}, .attrs = {}, .what = "empty batch"},
+      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = {}, .what = "transposed"},
+      bad_sample({sample_tensor({}, 6)}, {}, "scalar"),
+      bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
+}
+
+const Samples sum_rows_samples_of(kSumRowsOp, sum_rows_samples);
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,142 @@
+// Samples of the updates, and of weight_grad_update, which is made of the same groups.
+#include "ops/update.h"
+
+#include "ops/fused/fused.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+constexpr UpdateAttrs kPlain{}, kMomentum{.momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
+    kDecay{.weight_decay = 0.01}, kAdamW{.weight_decay = 0.01, .decoupled = true};
+
+UpdateAttrs with_tail(UpdateAttrs attrs) {
+  attrs.tail = true;
+  return attrs;
+}
+
+// The second state is positive.
+UpdateGroup sample_group(
+    const Shape& shape, bool adam, const UpdateAttrs& attrs, bool low, uint64_t seed) {
+  UpdateGroup g{.param = sample_tensor(shape, seed), .grad = sample_tensor(shape, seed + 1)};
+  if (adam || attrs.momentum != 0) g.state1 = sample_tensor(shape, seed + 2, -1, 1);
+  if (adam) g.state2 = sample_tensor(shape, seed + 3, 0.1, 1);
+  if (low) g.low = cast(g.param, DType::bf16);
+  return g;
+}
+
+// StepState, losses, rng.
+void add_step(Sample& s, const UpdateAttrs& attrs, int64_t rows) {
+  const Tensor state = make_step_state();
+  reset_step_state(host_step_state(state), attrs.beta1, attrs.beta2);
+  host_step_state(state).lr = 0.1;
+  s.in.insert(s.in.end(), {state, attrs.tail ? sample_tensor({rows}, 5) : Tensor(),
+                              attrs.tail ? Tensor::zeros({3}, DType::i64) : Tensor()});
+}
+
+Sample update_sample(const std::vector<Shape>& shapes, bool adam, const UpdateAttrs& attrs,
+    bool low, const char* what) {
+  Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+  uint64_t seed = 1;
+  for (const Shape& shape : shapes) {
+    const UpdateGroup g = sample_group(shape, adam, attrs, low, seed += 10);
+    s.in.insert(s.in.end(), {g.param, g.grad, g.state1, g.state2, g.low});
+  }
+  add_step(s, attrs, 17);
+  return s;
+}
+
+std::vector<Sample> one_update_samples(bool adam, const UpdateAttrs& attrs) {
+  const auto make = [&](const Shape& shape, const UpdateAttrs& a, bool low, const char* what) {
+    return update_sample({shape}, adam, a, low, what);
+  };
+  Sample shapes = make({5, 7}, attrs, false, "grad of another shape"),
+         strided = make({4, 6}, attrs, false, "strided param"),
+         type = make({4, 6}, attrs, false, "bf16 param"),
+         optimizer = make({4, 6}, attrs, false, "states of another optimizer");
+  shapes.in[kGrad] = sample_tensor({7, 5}, 2);
+  strided.in[kParam] = transpose(sample_tensor({6, 4}, 1));
+  type.in[kParam] = cast(type.in[kParam], DType::bf16);
+  optimizer.in[kState2] = adam ? Tensor() : sample_tensor({4, 6}, 3, 0.1, 1);
+  for (Sample* s : {&shapes, &strided, &type, &optimizer}) s->bad = true;
+  return {make({5, 7}, attrs, false, "odd"),
+      make({33}, with_tail(kDecay), true, "ragged, with copy and tail"),
+      make({33}, with_tail(attrs), true, "ragged, moments, copy and tail"),
+      make({0, 3}, attrs, false, "no parameters"), shapes, strided, type, optimizer};
+}
+std::vector<Sample> sgd_samples() { return one_update_samples(false, kMomentum); }
+std::vector<Sample> adam_samples() { return one_update_samples(true, kAdamW); }
+
+std::vector<Sample> multi_update_samples() {
+  const std::vector<Shape> odd{{77, 333}, {77}, {0, 3}, {1}, {10, 77}, {10}};
+  const UpdateAttrs momentum{.momentum = 0.9, .tail = true};
+  Sample bad_grad = update_sample({{5, 7}}, true, kPlain, false, "grad of another shape"),
+         missing = update_sample({{5, 7}}, false, kMomentum, false, "an operand is missing"),
+         mixed = update_sample({{5, 7}, {7}}, true, kPlain, false, "two optimizers");
+  bad_grad.in[kGrad] = sample_tensor({7, 5}, 2);
+  missing.in.pop_back();
+  mixed.in[kGroupOperands + kState1] = mixed.in[kGroupOperands + kState2] = Tensor();
+  bad_grad.bad = missing.bad = mixed.bad = true;
+  return {update_sample(odd, true, with_tail(kPlain), false, "adam"),
+      update_sample(odd, true, kAdamW, true, "adamw with copies"),
+      update_sample(odd, false, kMomentum, false, "sgd, nesterov"),
+      update_sample(odd, false, momentum, true, "sgd with momentum, copies and tail"),
+      update_sample({{333}}, false, kPlain, false, "plain sgd, one parameter"), bad_grad, missing,
+      mixed};
+}
+
+// Letters: O out, I in.
+struct LayersOf {
+  std::vector<std::pair<int64_t, int64_t>> shapes;  // O, I
+  bool adam = false;
+  UpdateAttrs attrs;
+  bool bias = true, low = false;
+};
+Sample layers_sample(int64_t batch, const LayersOf& layers, const char* what) {
+  const auto& [shapes, adam, attrs, bias, low] = layers;
+  Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+  uint64_t seed = 1;
+  for (const auto& [o, i] : shapes) {
+    const UpdateGroup w = sample_group({o, i}, adam, attrs, low, seed + 10),
+                      c = bias ? sample_group({o}, adam, attrs, low, seed + 20) : UpdateGroup{};
+    s.in.insert(
+        s.in.end(), {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1), w.param,
+                        w.state1, w.state2, w.low, c.param, c.state1, c.state2, c.low});
+    seed += 100;
+  }
+  add_step(s, attrs, batch);
+  return s;
+}
+
+std::vector<Sample> layers_samples() {
+  const UpdateAttrs adam = with_tail(kPlain);
+  Sample rows = layers_sample(4, {.shapes = {{5, 7}}}, "rows differ"),
+         weight = layers_sample(4, {.shapes = {{5, 7}}}, "weight of another shape"),
+         missing = layers_sample(4, {.shapes = {{5, 7}, {3, 5}}}, "an operand is missing"),
+         mixed = layers_sample(4, {{{5, 7}, {3, 5}}, true, kPlain}, "two optimizers");
+  rows.in[1] = sample_tensor({3, 7}, 2);
+  weight.in[2] = sample_tensor({7, 5}, 2);
+  missing.in.pop_back();
+  for (const size_t state : {3, 4, 7, 8}) mixed.in[kLayerOperands + state] = Tensor();
+  rows.bad = weight.bad = missing.bad = mixed.bad = true;
+  return {layers_sample(17, {{{77, 333}}, true, adam}, "odd, adam"),
+      layers_sample(97, {{{333, 77}}, true, kAdamW, true, true}, "ragged, adamw with copies"),
+      layers_sample(1, {{{77, 333}}, true, adam}, "one row"),
+      layers_sample(0, {{{5, 7}}, true, adam}, "empty batch"),
+      layers_sample(97, {{{77, 33}}, false, kPlain, false}, "sgd, no bias"),
+      layers_sample(7, {{{77, 333}}, false, kMomentum, true, true}, "sgd, nesterov"),
+      layers_sample(600, {{{33, 65}}, false, kMomentum}, "large batch"),
+      layers_sample(64, {{{128, 256}}, true, adam}, "whole tiles"),
+      layers_sample(17, {{{10, 65}, {65, 77}, {77, 333}}, true, adam}, "three layers, adam"),
+      layers_sample(97, {{{1, 64}, {64, 63}, {63, 40}, {40, 5}}, false, kMomentum, true, true},
+          "four layers, nesterov with copies"),
+      layers_sample(33, {{{10, 65}, {65, 72}}, false, kPlain, false}, "two layers, sgd, no bias"),
+      rows, weight, missing, mixed};
+}
+
+const Samples kOfSgd(kSgdUpdateOp, sgd_samples), kOfAdam(kAdamUpdateOp, adam_samples),
+    kOfMulti(kMultiTensorUpdateOp, multi_update_samples),
+    kOfLayers(kWeightGradUpdateOp, layers_samples);
+
+}  // namespace
+}  // namespace sinter
