@@ -13,7 +13,7 @@ namespace {
 
 Tensor saved_copy(const Tensor& t, bool whole) {
   if (!t.defined() || whole) return t;
-  return Tensor::meta(t.shape(), t.dtype(), t.device());
+  return Tensor::shape_only(t.shape(), t.dtype(), t.device());
 }
 
 uint64_t version_of(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }

@@ -58,6 +58,25 @@ Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
   return t;
 }
 
+Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
+  constexpr size_t kTypes = 3, kIndices = 16;
+  static const auto storages = [] {
+    std::array<std::array<std::shared_ptr<Storage>, kIndices>, kTypes> all;
+    for (size_t type = 0; type < kTypes; ++type) {
+      for (size_t i = 0; i < kIndices; ++i) {
+        const Device of{static_cast<Device::Type>(type), static_cast<int>(i)};
+        all[type][i] = std::make_shared<Storage>(Storage::WithoutBytes{}, 0, of);
+      }
+    }
+    return all;
+  }();
+  const size_t type = static_cast<size_t>(device.type), index = static_cast<size_t>(device.index);
+  if (type >= kTypes || index >= kIndices) return meta(shape, dtype, device);
+  Tensor t = shaped(shape, dtype);
+  t.impl_->storage = storages[type][index];
+  return t;
+}
+
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t = shaped(shape, dtype);
   t.impl_->storage =

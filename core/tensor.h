@@ -48,6 +48,10 @@ class Tensor {
   // nothing; views, versions and recorders see it as any other. For shape rules, plans, and to find
   // out what a function does without doing it.
   static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
+  // A meta tensor that nobody computes with: what a shape rule gives, what autograd remembers of a
+  // tensor whose elements it does not need. All of a device share one storage, so that none is
+  // allocated.
+  static Tensor shape_only(const Shape& shape, DType dtype, Device device);
   // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage
   // (checked).
   static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,

@@ -18,7 +18,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   for (int d = 0; d < x.rank(); ++d) {
     if (d != dim) shape.push_back(x.size(d));
   }
-  return {Tensor::meta(shape, DType::i64, x.device())};
+  return {Tensor::shape_only(shape, DType::i64, x.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }

@@ -12,7 +12,7 @@ constexpr int64_t kPiece =
 
 Tensors norm_infer(Operands in, const Attrs&) {
   check_floating("squared_norm", "x", in[0]);
-  return {Tensor::meta({1}, wide(in[0].dtype()), in[0].device())};
+  return {Tensor::shape_only({1}, wide(in[0].dtype()), in[0].device())};
 }
 Cost norm_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(2 * in[0].numel(), in, out);

@@ -29,8 +29,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
       cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(),
           "; allowed f32, bf16"));
-  return {Tensor::meta({index.size(0), pixels_of(images)}, out, images.device()),
-      Tensor::meta(index.shape(), DType::i32, images.device())};
+  return {Tensor::shape_only({index.size(0), pixels_of(images)}, out, images.device()),
+      Tensor::shape_only(index.shape(), DType::i32, images.device())};
 }
 
 // The rows of the batch, not the whole set.

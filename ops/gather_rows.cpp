@@ -33,7 +33,8 @@ int64_t row_length(const Tensor& t) {
 
 Tensors infer(Operands in, const Attrs&) {
   check_index("gather_rows", "table", in[0], in[1]);
-  return {Tensor::meta(with_rows(in[0].shape(), in[1].size(0)), in[0].dtype(), in[0].device())};
+  return {
+      Tensor::shape_only(with_rows(in[0].shape(), in[1].size(0)), in[0].dtype(), in[0].device())};
 }
 Cost cost(Operands in, Operands out, const Attrs&) {
   return {.flops = 0,
@@ -67,7 +68,7 @@ Tensors scatter_infer(Operands in, const Attrs& attrs) {
       cat("scatter_add_rows: one index per row is wanted: ",
           describe({{"rows", &in[0]}, {"index", &in[1]}}), "; rows.shape[0] is ", in[0].size(0),
           ", index.shape[0] is ", in[1].size(0)));
-  return {Tensor::meta(
+  return {Tensor::shape_only(
       with_rows(in[0].shape(), attrs.as<ScatterAttrs>().rows), in[0].dtype(), in[0].device())};
 }
 Cost scatter_cost(Operands in, Operands out, const Attrs&) {

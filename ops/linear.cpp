@@ -39,7 +39,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
       cat("linear: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ",
           name_of(x.dtype()), " or ", name_of(wide(x.dtype()))));
-  return {Tensor::meta({x.size(0), weight.size(0)}, out, x.device())};
+  return {Tensor::shape_only({x.size(0), weight.size(0)}, out, x.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) {

@@ -24,7 +24,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(out == a.dtype() || out == wide(a.dtype()), dtype,
       cat("matmul: output type does not fit: ", describe({{"a", &a}, {"b", &b}}), "; out is ",
           name_of(out), ", allowed ", name_of(a.dtype()), " or ", name_of(wide(a.dtype()))));
-  return {Tensor::meta({a.size(1 - inner_a), b.size(1 - inner_b)}, out, a.device())};
+  return {Tensor::shape_only({a.size(1 - inner_a), b.size(1 - inner_b)}, out, a.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {

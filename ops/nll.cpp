@@ -33,7 +33,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(labels.size(0) == logp.size(0), shape,
       cat("nll: one label per row is wanted: ", describe({{"logp", &logp}, {"labels", &labels}}),
           "; logp.shape[0] is ", logp.size(0), ", labels.shape[0] is ", labels.size(0)));
-  return {Tensor::meta({logp.size(0)}, wide(logp.dtype()), logp.device())};
+  return {Tensor::shape_only({logp.size(0)}, wide(logp.dtype()), logp.device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
@@ -92,7 +92,7 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
       cat("nll_backward: one label per row is wanted: ",
           describe({{"dloss", &dloss}, {"labels", &labels}}), "; dloss.shape[0] is ", dloss.size(0),
           ", labels.shape is ", labels.shape().str()));
-  return {Tensor::meta({dloss.size(0), a.classes}, a.out, dloss.device())};
+  return {Tensor::shape_only({dloss.size(0), a.classes}, a.out, dloss.device())};
 }
 
 Cost backward_cost(Operands in, Operands out, const Attrs&) {

@@ -15,7 +15,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
           ", which has ", a.size));
   Shape shape = in[0].shape();
   shape[d] = a.size;
-  return {Tensor::meta(shape, in[0].dtype(), in[0].device())};
+  return {Tensor::shape_only(shape, in[0].dtype(), in[0].device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }

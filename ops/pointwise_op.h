@@ -69,12 +69,12 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check<Op>(in);
   Shape shape = in[0].shape();
   for (int i = 1; i < Op::arity; ++i) shape = broadcast_shapes(Op::name, shape, in[i].shape());
-  Tensors out{Tensor::meta(shape, in[Op::arity - 1].dtype(), in[0].device())};
+  Tensors out{Tensor::shape_only(shape, in[Op::arity - 1].dtype(), in[0].device())};
   if constexpr (Op::saves == Saves::mask) {
     if (attrs.as<Op>().mask) {
       SINTER_CHECK(shape.rank() >= 1, shape,
           cat(Op::name, ": a scalar has no rows: x is ", in[0].describe()), "reshape(x, {1})");
-      out.push_back(Tensor::meta(relu_mask_shape(shape), DType::u8, in[0].device()));
+      out.push_back(Tensor::shape_only(relu_mask_shape(shape), DType::u8, in[0].device()));
     }
   }
   return out;
@@ -147,7 +147,7 @@ Tensors infer_backward(Operands in, const Attrs&) {
             : mask                ? "; a scalar has no rows"
                                   : "; it must broadcast to " + dy.shape().str()));
   }
-  return Tensors(kGrads<Op>, Tensor::meta(in[0].shape(), in[0].dtype(), in[0].device()));
+  return Tensors(kGrads<Op>, Tensor::shape_only(in[0].shape(), in[0].dtype(), in[0].device()));
 }
 
 template <class Op>

@@ -30,8 +30,9 @@ Shape reduced_shape(const Shape& x, uint32_t mask, bool keepdim) {
 Tensors infer(const char* op, Operands in, const Attrs& attrs) {
   check_floating(op, "x", in[0]);
   const auto& a = attrs.as<ReduceAttrs>();
-  return {Tensor::meta(reduced_shape(in[0].shape(), reduced_dims(op, a, in[0].rank()), a.keepdim),
-      in[0].dtype(), in[0].device())};
+  return {
+      Tensor::shape_only(reduced_shape(in[0].shape(), reduced_dims(op, a, in[0].rank()), a.keepdim),
+          in[0].dtype(), in[0].device())};
 }
 Tensors infer_sum(Operands in, const Attrs& attrs) { return infer("sum", in, attrs); }
 Tensors infer_mean(Operands in, const Attrs& attrs) { return infer("mean", in, attrs); }

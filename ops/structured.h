@@ -121,7 +121,9 @@ constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : d
 // The ops of pointwise::List, each followed by its backward.
 std::span<const OpDef* const> pointwise_ops();
 // What a shape rule gives for an output of x's shape and type.
-inline Tensor meta_like(const Tensor& x) { return Tensor::meta(x.shape(), x.dtype(), x.device()); }
+inline Tensor meta_like(const Tensor& x) {
+  return Tensor::shape_only(x.shape(), x.dtype(), x.device());
+}
 // Bytes of an operand that may be a scalar spread over a shape by zero strides: that is a constant
 // of the step and counts 0.
 int64_t bytes_unless_spread(const Tensor& t);

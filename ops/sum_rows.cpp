@@ -11,7 +11,7 @@ Tensors infer(Operands in, const Attrs&) {
   SINTER_CHECK(in[0].rank() >= 1, shape,
       cat("sum_rows: no columns: x is ", in[0].describe(),
           "; x must have at least 1 dim, it has 0"));
-  return {Tensor::meta({in[0].size(-1)}, wide(in[0].dtype()), in[0].device())};
+  return {Tensor::shape_only({in[0].size(-1)}, wide(in[0].dtype()), in[0].device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }

@@ -115,7 +115,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
             shape.str(), "; it must equal its last dims"));
   }
   return Tensors(
-      static_cast<size_t>(p.n_outputs), Tensor::meta(shape, in[0].dtype(), in[0].device()));
+      static_cast<size_t>(p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {

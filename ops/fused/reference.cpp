@@ -141,7 +141,7 @@ Tensors call_fused(const OpDef& op, const Tensors& in, const Attrs& attrs) {
 Tensors infer_by_reference(const OpDef& op, Operands in, const Attrs& attrs) {
   Tensors out;
   for (const auto& [shape, dtype] : derived(op, in, attrs).results)
-    out.push_back(Tensor::meta(shape, dtype, device_of(in)));
+    out.push_back(Tensor::shape_only(shape, dtype, device_of(in)));
   return out;
 }
 
