@@ -36,9 +36,11 @@ bool find_layer(const Rewriter& r, int forward, int dz, Layer& layer) {
   for (const int n : r.readers(dz)) {
     const Node& reader = r.graph.nodes[n];
     if (is_weight_grad(reader) && reader.in[0] == dz && reader.in[1] == layer.rows) {
-      layer.weight_grad = n, layer.dw = reader.out[0];
+      layer.weight_grad = n;
+      layer.dw = reader.out[0];
     } else if (reader.op == &kSumRowsOp && layer.bias >= 0) {
-      layer.bias_grad = n, layer.db = reader.out[0];
+      layer.bias_grad = n;
+      layer.db = reader.out[0];
     } else if (reader.op == &kInputGradActOp && reader.in[0] == dz &&
                reader.in[1] == layer.weight) {
       layer.input_grad = n;

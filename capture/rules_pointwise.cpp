@@ -89,7 +89,10 @@ void pointwise_chain(Rewriter& r) {
           continue;
         }
         Node fused;
-        if (make_chain(r, longer, fused)) members = std::move(longer), best = std::move(fused);
+        if (make_chain(r, longer, fused)) {
+          members = std::move(longer);
+          best = std::move(fused);
+        }
       }
     }
     return members.size() > 1 && r.fuse("pointwise_chain", members, best);

@@ -40,7 +40,10 @@ void cpu(const Call& call) {
             V m = V(p[0]);
             for (int64_t j = 1; j < n; ++j) {
               const V v = V(p[j * inner]);
-              if (v > m || (v != v && m == m)) best = j, m = v;
+              if (v > m || (v != v && m == m)) {
+                best = j;
+                m = v;
+              }
             }
             call.out[0].data<int64_t>()[i] = best;
           }

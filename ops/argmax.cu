@@ -26,14 +26,20 @@ argmax_lanes(int64_t results, int64_t n, int64_t inner, In<T> x, Out<int64_t> in
   int64_t at = 0;
   for (int64_t j = first; j < n; j += kLanes) {
     const V v = V(x[base + j * inner]);
-    if (wins(v, j, best, at)) best = v, at = j;
+    if (wins(v, j, best, at)) {
+      best = v;
+      at = j;
+    }
   }
   if constexpr (kLanes > 1) {
     SINTER_UNROLL
     for (int mask = 16; mask > 0; mask >>= 1) {
       const V v = shfl_xor(best, mask);
       const int64_t j = shfl_xor(at, mask);
-      if (wins(v, j, best, at)) best = v, at = j;
+      if (wins(v, j, best, at)) {
+        best = v;
+        at = j;
+      }
     }
   }
   if (kLanes == 1 || lane() == 0) index.put(task, at);

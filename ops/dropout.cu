@@ -22,7 +22,10 @@ dropout_philox(int64_t n, bool vec, int64_t op_id, uint32_t threshold, compute_t
     SINTER_UNROLL
     for (int b = 0; b < kOwn; b += 4) {
       const auto four = mask.words_of(static_cast<uint64_t>(i + b) / 4);
-      words[b] = four[0], words[b + 1] = four[1], words[b + 2] = four[2], words[b + 3] = four[3];
+      words[b] = four[0];
+      words[b + 1] = four[1];
+      words[b + 2] = four[2];
+      words[b + 3] = four[3];
     }
     if (vec && i + kOwn <= n) {
       SINTER_UNROLL

@@ -39,7 +39,11 @@ template <bool kMnist, class T>
 void run_wide(const Call& call) {
   const bool fours =
       call.out[0].size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(call.in[0].raw()) % 4 == 0;
-  fours ? run<kMnist, T, 4>(call) : run<kMnist, T, 1>(call);
+  if (fours) {
+    run<kMnist, T, 4>(call);
+  } else {
+    run<kMnist, T, 1>(call);
+  }
 }
 
 }  // namespace
@@ -49,7 +53,11 @@ void gather_batch(const Call& call) {
   if (call.out[0].numel() == 0) return;
   if (attrs.out == DType::bf16)
     return attrs.mnist ? run_wide<true, bf16>(call) : run_wide<false, bf16>(call);
-  attrs.mnist ? run_wide<true, float>(call) : run_wide<false, float>(call);
+  if (attrs.mnist) {
+    run_wide<true, float>(call);
+  } else {
+    run_wide<false, float>(call);
+  }
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

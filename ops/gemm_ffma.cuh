@@ -94,8 +94,14 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilog
   const int my_row = thread_x() / 8 * 8, my_col = thread_x() % 8 * 8;
   V sums[8][8] = {}, row_sum = 0;
   FfmaChunks<T> a, b;
-  const auto load = [&](int64_t at) { a.load(product.a, row, at), b.load(product.b, col, at); };
-  const auto store = [&](auto& stage) { a.store(product.a, stage.a), b.store(product.b, stage.b); };
+  const auto load = [&](int64_t at) {
+    a.load(product.a, row, at);
+    b.load(product.b, col, at);
+  };
+  const auto store = [&](auto& stage) {
+    a.store(product.a, stage.a);
+    b.store(product.b, stage.b);
+  };
   if (k > 0) {
     load(0);
     store(s.stages[0]);

@@ -189,8 +189,11 @@ bool lies_so(const Product<T, B>& product) {
 // f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
 template <Lies kA, Lies kB, class T, class B, class F>
 void with_layout(const Product<T, B>& product, F&& f) {
-  lies_so<kA, kB>(product) ? f.template operator()<kA, kB>()
-                           : f.template operator()<Lies::either, Lies::either>();
+  if (lies_so<kA, kB>(product)) {
+    f.template operator()<kA, kB>();
+  } else {
+    f.template operator()<Lies::either, Lies::either>();
+  }
 }
 template <auto kernel, class T, class B, class A, class Epilogue>
 void launch_mma(const Product<T, B, A>& product, const Epilogue& epilogue) {

@@ -317,7 +317,11 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
 // Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a
 // graph of its own.
 struct Aside {
-  Aside() { thread.mode = cuda::Mode::run, thread.kept = nullptr, thread.now = thread.main; }
+  Aside() {
+    thread.mode = cuda::Mode::run;
+    thread.kept = nullptr;
+    thread.now = thread.main;
+  }
   ~Aside() { thread = before; }
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
@@ -361,7 +365,10 @@ void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspa
     if (proposal.launches < 0) count(key, plan, proposal, p, workspace);
     if (key.fused() && proposal.launches != 1) continue;
     proposal.us = microseconds([&] { plan.run(key.gemm, p, proposal, workspace); });
-    if (proposal.us < best) best = proposal.us, plan.fastest = static_cast<int>(i);
+    if (proposal.us < best) {
+      best = proposal.us;
+      plan.fastest = static_cast<int>(i);
+    }
     if (plan.first == kOwn) plan.first = static_cast<int>(i);
   }
   if (own && plan.fastest != kOwn) {

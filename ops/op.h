@@ -111,7 +111,8 @@ class Recorder {
   virtual void record(const Call& call) = 0;
   // Asked before `op` changes operands in place: throws where that must not be.
   virtual void check_in_place(const OpDef& op, Operands in) const {
-    static_cast<void>(op), static_cast<void>(in);
+    static_cast<void>(op);
+    static_cast<void>(in);
   }
 };
 

@@ -33,7 +33,10 @@ struct LoopPlan {
       size[rank - 1] = merge ? size[rank - 1] * shape[d] : shape[d];
       for (int n = 0; n < N; ++n) stride[n][rank - 1] = s[n];
     }
-    if (rank == 0) rank = 1, size[0] = shape.numel();  // one element, or none
+    if (rank == 0) {
+      rank = 1;
+      size[0] = shape.numel();
+    }  // one element, or none
   }
 };
 

@@ -123,7 +123,10 @@ inline Reduction reduction_of(const Shape& x, uint32_t mask) {
     if (kind == last) {
       g.size[g.n - 1] *= x[d];
     } else {
-      g.size[g.n] = x[d], g.stride[g.n] = stride, ++g.n, last = kind;
+      g.size[g.n] = x[d];
+      g.stride[g.n] = stride;
+      ++g.n;
+      last = kind;
     }
   }
   for (Groups* g : {&r.kept, &r.reduced})

@@ -143,9 +143,13 @@ void on_rows(const Call& call) {
       launch<softmax_warp_rows<Op, T, N>>(
           {blocks_for(rows, kWarps)}, kWarps * 32, 0, x, second, out<T>(y), rows, cols);
     };
-    cols <= 32    ? warps(std::integral_constant<int, 1>())
-    : cols <= 128 ? warps(std::integral_constant<int, 4>())
-                  : warps(std::integral_constant<int, 32>());
+    if (cols <= 32) {
+      warps(std::integral_constant<int, 1>());
+    } else if (cols <= 128) {
+      warps(std::integral_constant<int, 4>());
+    } else {
+      warps(std::integral_constant<int, 32>());
+    }
   });
 }
 

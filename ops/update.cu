@@ -21,8 +21,10 @@ template <class V, int N, class Step>
 SINTER_DEVICE_FN void update_chunk_of_block(const UpdateTable<V, N>& table, const Step& step) {
   if (table.count == 0) return;
   int i = 0;
-  SINTER_NO_UNROLL
-  while (i + 1 < table.count && block_x() >= table.first_block[i + 1]) ++i;
+  if constexpr (N > 1) {
+    SINTER_NO_UNROLL
+    while (i + 1 < table.count && block_x() >= table.first_block[i + 1]) ++i;
+  }
   const int64_t n = table.of[i].n, begin = (block_x() - table.first_block[i]) * table.chunk;
   update_elements(step, table.of[i], begin, begin + table.chunk < n ? begin + table.chunk : n);
 }

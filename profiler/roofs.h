@@ -1,4 +1,4 @@
-// Roofs: what this machine can do, measured by capture/calibrate.cpp, and what work should cost
+// Roofs: what this machine can do, measured by measure/calibrate.cpp, and what work should cost
 // under them. Plain data, pure functions; and the file that keeps roofs in
 // ${XDG_CACHE_HOME:-~/.cache}/sinter/ by CPU or card, threads, driver and build, from which every
 // session takes them (roofs_file.cpp).

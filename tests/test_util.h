@@ -65,7 +65,10 @@ inline std::string text_of(const std::filesystem::path& path) {
 class ScopedEnv {
  public:
   ScopedEnv(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old, had_ = true;
+    if (const char* old = std::getenv(name)) {
+      old_ = old;
+      had_ = true;
+    }
     set(value);
   }
   ~ScopedEnv() { set(had_ ? old_.c_str() : nullptr); }
@@ -73,7 +76,13 @@ class ScopedEnv {
   ScopedEnv& operator=(const ScopedEnv&) = delete;
 
  private:
-  void set(const char* value) { value ? setenv(name_, value, 1) : unsetenv(name_); }
+  void set(const char* value) {
+    if (value) {
+      setenv(name_, value, 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
   const char* name_;
   std::string old_;
   bool had_ = false;

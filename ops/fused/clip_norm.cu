@@ -102,7 +102,10 @@ void clip_norm(const Call& call) {
     Tensors tensors;
     int64_t elements = 0;
     for (const Tensor& t : call.in) {
-      if (t.numel() > 0) tensors.push_back(t), elements += t.numel();
+      if (t.numel() > 0) {
+        tensors.push_back(t);
+        elements += t.numel();
+      }
     }
     std::vector<Part> parts;
     for (size_t at = 0; at < tensors.size(); at += kGradients) {

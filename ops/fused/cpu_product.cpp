@@ -52,9 +52,13 @@ template <int R>
 void columns_of(const float* a, int64_t a_row, int64_t a_step, const float* panel, int cols,
     int64_t k, float* c) {
   for (; cols > 0; cols -= kVectors * kLanes, panel += kVectors * kLanes, c += kVectors * kLanes) {
-    cols <= kLanes                 ? tile_of<R, 1>(a, a_row, a_step, panel, k, c)
-    : cols <= kLanes* kVectors / 2 ? tile_of<R, kVectors / 2>(a, a_row, a_step, panel, k, c)
-                                   : tile_of<R, kVectors>(a, a_row, a_step, panel, k, c);
+    if (cols <= kLanes) {
+      tile_of<R, 1>(a, a_row, a_step, panel, k, c);
+    } else if (cols <= kLanes * kVectors / 2) {
+      tile_of<R, kVectors / 2>(a, a_row, a_step, panel, k, c);
+    } else {
+      tile_of<R, kVectors>(a, a_row, a_step, panel, k, c);
+    }
   }
 }
 

@@ -70,8 +70,11 @@ void run(const Call& call) {
       });
     };
     const bool in_place = kept && std::is_same_v<T, V>;  // the sums are what is kept
-    in_place ? some_rows(0, rows)
-             : for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
+    if (in_place) {
+      some_rows(0, rows);
+    } else {
+      for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
+    }
   });
 }
 

@@ -42,7 +42,10 @@ struct GateOfSums {
   Act act;
   SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&gate)[kGroup],
       const compute_t<T> (&up)[kGroup]) const {
-    if (g) g.store(i, j, count, gate), u.store(i, j, count, up);
+    if (g) {
+      g.store(i, j, count, gate);
+      u.store(i, j, count, up);
+    }
     in_kernel_visit(act, [&](const auto& op) {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) gate[q] = op.forward(gate[q]) * up[q];
@@ -111,7 +114,8 @@ struct GluGradsOfSums {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) {
         const auto d = glu_grads(op, dh[q], gate[q], up[q]);
-        gate[q] = d.dg, up[q] = d.du;
+        gate[q] = d.dg;
+        up[q] = d.du;
       }
     });
     dg.store(i, j, count, gate);

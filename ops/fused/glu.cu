@@ -59,7 +59,8 @@ SINTER_KERNEL glu_backward_vec(RowsOf<In<T>> dh, RowsOf<In<T>> g, RowsOf<In<T>> 
       SINTER_UNROLL
       for (int i = 0; i < N; ++i) {
         const GluGrads<V> d = glu_grads(op, V(grad[i]), V(gate[i]), V(up[i]));
-        to_g[i] = T(d.dg), to_u[i] = T(d.du);
+        to_g[i] = T(d.dg);
+        to_u[i] = T(d.du);
       }
       dg.values.store_vec(b * dg.row + c, to_g);
       du.values.store_vec(b * du.row + c, to_u);

@@ -94,8 +94,10 @@ void linear_act(const Call& call) {
                     : pre              ? GemmEpilogue::none
                                        : GemmEpilogue::relu;
   if (act == Act::gelu_tanh) epilogue.kind = pre ? GemmEpilogue::gelu_pre : GemmEpilogue::gelu;
-  if (keep != Keep::nothing)
-    epilogue.aux = call.out[1].raw(), epilogue.ld = pre ? y.size(1) : 8 * relu_mask_row(y.size(1));
+  if (keep != Keep::nothing) {
+    epilogue.aux = call.out[1].raw();
+    epilogue.ld = pre ? y.size(1) : 8 * relu_mask_row(y.size(1));
+  }
   if (epilogue.kind && (!pre || y.size(1) % 8 == 0) &&
       library_gemm(
           call.in[0], false, call.in[1], true, optional_input(call, 2), y,

@@ -220,10 +220,13 @@ void narrow_mlp(const Call& call) {
     if (input_grad) net.dx = out<V>(call.out[result++]);
     net.partials = {memory.data<V>() + 2, kNarrowBlocks * kNarrowGradients};
     net.counter = {static_cast<uint32_t*>(memory.raw()), 1};
-    net.batch = given[0].size(0), net.seed_step = given[2].strides()[0];
-    net.own = static_cast<V>(1 - smoothing),
+    net.batch = given[0].size(0);
+    net.seed_step = given[2].strides()[0];
+    net.own = static_cast<V>(1 - smoothing);
     net.others = static_cast<V>(smoothing / static_cast<double>(widths.back()));
-    net.act = act, net.faults = fault_flag(), net.layers = static_cast<int>(widths.size() - 1),
+    net.act = act;
+    net.faults = fault_flag();
+    net.layers = static_cast<int>(widths.size() - 1);
     net.gradients = static_cast<int>(layout.gradients);
     for (const int t : {0, 1}) net.turn[t] = static_cast<int>(layout.turn[t]);
     net.turn_row = static_cast<int>(layout.turn_row);

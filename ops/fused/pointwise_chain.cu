@@ -140,7 +140,9 @@ void pointwise_chain(const Call& call) {
   if (total == 0) return;
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
     ChainOperands<T> chain;
-    chain.n_inputs = p.n_inputs, chain.n_steps = p.n_steps, chain.n_outputs = p.n_outputs,
+    chain.n_inputs = p.n_inputs;
+    chain.n_steps = p.n_steps;
+    chain.n_outputs = p.n_outputs;
     chain.total = total;
     for (int i = 0; i < p.n_inputs; ++i) {
       const int64_t period = call.in[i].numel();

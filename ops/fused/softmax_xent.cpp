@@ -58,8 +58,11 @@ void run(const Call& call) {
         e[c * kLanes + l] = (e[c * kLanes + l] * sum[l] - others) * factor[l];
     }
     for (int64_t l = 0; l < n; ++l) e[y[row + l] * kLanes + l] = at_label[l];
-    low ? store_tile(e, n, cols, call.out[1].template data<bf16>() + row * cols)
-        : store_tile(e, n, cols, call.out[1].template data<T>() + row * cols);
+    if (low) {
+      store_tile(e, n, cols, call.out[1].template data<bf16>() + row * cols);
+    } else {
+      store_tile(e, n, cols, call.out[1].template data<T>() + row * cols);
+    }
   });
 }
 

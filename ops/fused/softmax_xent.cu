@@ -106,8 +106,13 @@ void run(const Call& call) {
 
 void softmax_xent(const Call& call) {
   if (call.in[0].size(0) == 0) return;
-  visit_float(call.in[0].dtype(),
-      [&]<class T>(T) { call.as<SoftmaxXentAttrs>().low ? run<T, bf16>(call) : run<T, T>(call); });
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    if (call.as<SoftmaxXentAttrs>().low) {
+      run<T, bf16>(call);
+    } else {
+      run<T, T>(call);
+    }
+  });
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

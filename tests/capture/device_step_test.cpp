@@ -172,7 +172,11 @@ TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
     const Tensors batch = batch_of(options, 8, 1);
     for (int i = 0; i < 4; ++i) {
       const LaunchLog log;
-      step ? (*step)(batch) : training(batch);
+      if (step) {
+        (*step)(batch);
+      } else {
+        training(batch);
+      }
       const auto list = log.launches();
       std::string names;
       for (const LaunchShape& launch : list) names += cat("\n  ", launch.kernel);

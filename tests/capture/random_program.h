@@ -191,7 +191,11 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
   const auto renumber = [&](int& v) {
     if (v <= -2) v = 1 + parameters + (-v - 2);
   };
-  for (Program::Line& line : p.lines) renumber(line.a), renumber(line.b), renumber(line.c);
+  for (Program::Line& line : p.lines) {
+    renumber(line.a);
+    renumber(line.b);
+    renumber(line.c);
+  }
   p.clip = d.chance(20);
   p.adam = d.chance(50);
   p.output_hidden = d.chance(30);

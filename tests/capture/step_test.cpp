@@ -94,7 +94,10 @@ TEST(Step, GradientsAndWeightsEqualEager) {
       for (uint64_t i = 0; i < 4; ++i) {  // the third and fourth replay
         const Tensors in = batch_of(options, rows, 10 + i);
         const Tensor counter = copy(rng_state());
-        const auto same_draws = [&] { copy_into(rng_state(), counter), restart_random_ops(); };
+        const auto same_draws = [&] {
+          copy_into(rng_state(), counter);
+          restart_random_ops();
+        };
         same_draws();
         const Tensor loss = eager(in)[0];
         same_draws();
@@ -114,13 +117,15 @@ TEST(Step, GradientsAndWeightsEqualEager) {
             ASSERT_LE(std::abs(a - b), 1e-5 * std::max(1.0, std::abs(a)) + slack)
                 << optimizer << " parameter " << p << " element " << k << " step " << i;
           }
-          copy_into(f, e), copy_into(g, e);  // equal weights for the next step
+          copy_into(f, e);
+          copy_into(g, e);  // equal weights for the next step
         }
         const auto es = eager.optimizer->state_tensors(), fs = fused.optimizer->state_tensors(),
                    gs = grads.optimizer->state_tensors();
         for (size_t s = 0; s < es.size(); ++s) {
           EXPECT_LE(relative_difference(fs[s].tensor, es[s].tensor), 1e-5) << es[s].name;
-          copy_into(fs[s].tensor, es[s].tensor), copy_into(gs[s].tensor, es[s].tensor);
+          copy_into(fs[s].tensor, es[s].tensor);
+          copy_into(gs[s].tensor, es[s].tensor);
         }
       }
       EXPECT_EQ(step.stats().replays, 2);

@@ -45,7 +45,9 @@ constexpr FileCalls kFaulty{
     [](const char* from, const char* to) { return fails("rename") ? -1 : ::rename(from, to); }};
 
 void save(const std::string& path, int fail_at) {
-  g_fail_at = fail_at, g_calls = 0, g_order.clear();
+  g_fail_at = fail_at;
+  g_calls = 0;
+  g_order.clear();
   AtomicFile file(path, "checkpoint", kFaulty);
   file.write("new content");
   file.commit();

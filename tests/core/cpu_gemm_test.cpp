@@ -20,7 +20,10 @@ namespace {
 struct Restore {
   GemmBackend backend = gemm_backend();
   int threads = num_threads();
-  ~Restore() { set_gemm_backend(backend), set_num_threads(threads); }
+  ~Restore() {
+    set_gemm_backend(backend);
+    set_num_threads(threads);
+  }
 };
 
 struct Way {
@@ -69,7 +72,9 @@ std::vector<T> random_values(size_t count, uint32_t seed) {
 
 Gemm make(int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b, int64_t pad = 0) {
   Gemm d{.m = m, .n = n, .k = k, .trans_a = trans_a, .trans_b = trans_b};
-  d.lda = (trans_a ? m : k) + pad, d.ldb = (trans_b ? k : n) + pad, d.ldc = n + pad;
+  d.lda = (trans_a ? m : k) + pad;
+  d.ldb = (trans_b ? k : n) + pad;
+  d.ldc = n + pad;
   return d;
 }
 
@@ -77,7 +82,8 @@ Gemm make(int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b, int64_t p
 // 2 terms' absolute values); nothing written beside C.
 template <class In, class Out>
 void check(Gemm d, bool with_bias) {
-  d.in = d.bias = dtype_of<In>, d.out = dtype_of<Out>;
+  d.in = d.bias = dtype_of<In>;
+  d.out = dtype_of<Out>;
   const auto a = random_values<In>((d.trans_a ? d.k : d.m) * d.lda, 1),
              b = random_values<In>((d.trans_b ? d.n : d.k) * d.ldb, 2);
   const auto bias = random_values<In>(d.n, 3);
@@ -86,13 +92,17 @@ void check(Gemm d, bool with_bias) {
   for (int64_t i = 0; i < d.m; ++i) {
     for (int64_t j = 0; j < d.n; ++j) {
       double sum = 0, magnitude = 0;
-      const auto add = [&](double term) { sum += term, magnitude += std::fabs(term); };
+      const auto add = [&](double term) {
+        sum += term;
+        magnitude += std::fabs(term);
+      };
       if (with_bias) add(bias[j]);
       if (d.accumulate) add(start[i * d.ldc + j]);
       for (int64_t p = 0; p < d.k; ++p)
         add(double(a[d.trans_a ? p * d.lda + i : i * d.lda + p]) *
             double(b[d.trans_b ? j * d.ldb + p : p * d.ldb + j]));
-      exact[i * d.n + j] = sum, scale[i * d.n + j] = magnitude;
+      exact[i * d.n + j] = sum;
+      scale[i * d.n + j] = magnitude;
     }
   }
   const double u = std::is_same_v<In, double> ? 0x1p-53 : 0x1p-24;
@@ -154,7 +164,8 @@ TEST(CpuGemm, LargeProducts) {
         double y = accumulate ? 0.5 : 0, scale = y;
         for (int64_t p = 0; p < kInner; ++p) {
           const double term = double{a[trans_a ? p * d.lda + i : i * d.lda + p]} * b[p * d.ldb + j];
-          y += term, scale += std::abs(term);
+          y += term;
+          scale += std::abs(term);
         }
         ASSERT_NEAR(
             c[i * d.ldc + j], y, (4 * std::sqrt(kInner + 2) * scale + 2 * std::abs(y)) * 0x1p-24)
@@ -194,7 +205,8 @@ TEST(CpuGemm, OwnKernelsTakeTheSmallLayers) {
 
 TEST(CpuGemm, BiasInF32OnBf16Operands) {
   Gemm d = make(3, 5, 8, false, true);
-  d.in = DType::bf16, d.out = DType::f32;
+  d.in = DType::bf16;
+  d.out = DType::f32;
   const std::vector<bf16> ones(64, bf16(1.0f));
   const std::vector<float> bias = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f};
   for (const Way& way : kWays) {
@@ -219,7 +231,9 @@ TEST(CpuGemm, EmptySum) {
   }
   std::vector<bf16> c(6, bf16(5.0f));
   Gemm d = make(2, 3, 0, true, true);
-  d.lda = 2, d.ldb = 0, d.in = d.out = DType::bf16;
+  d.lda = 2;
+  d.ldb = 0;
+  d.in = d.out = DType::bf16;
   gemm(d, nullptr, nullptr, bias.data(), c.data());
   EXPECT_EQ(float(c[5]), 3.0f);
 }
@@ -238,7 +252,9 @@ TEST(CpuGemm, NanAndInfPropagate) {
     const auto at = [&](int64_t i, int64_t p) -> float& {
       return a[d.trans_a ? p * d.lda + i : i * d.lda + p];
     };
-    at(1, 18) = nan, at(2, 3) = inf, at(3, 5) = inf;
+    at(1, 18) = nan;
+    at(2, 3) = inf;
+    at(3, 5) = inf;
     for (int64_t j = 0; j < d.n; ++j)
       b[d.trans_b ? j * d.ldb + 5 : 5 * d.ldb + j] = 0.0f;  // inf * 0
     for (const Way& way : kWays) {

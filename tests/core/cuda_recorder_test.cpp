@@ -168,7 +168,9 @@ TEST(CudaRecorder, EachThreadHasItsStream) {
   cudaStream_t first = nullptr, second = nullptr;
   void* block = nullptr;
   std::thread([&] {
-    first = stream(), block = allocator(0).allocate(1 << 20), allocator(0).release(block, 1 << 20);
+    first = stream();
+    block = allocator(0).allocate(1 << 20);
+    allocator(0).release(block, 1 << 20);
   }).join();
   std::thread([&] { second = stream(); }).join();
   EXPECT_NE(mine, first);

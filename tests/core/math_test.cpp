@@ -45,7 +45,10 @@ TEST(Math, ErrorIsAtMostTwoUlpOverAllFloats) {
     for (uint64_t u = 0; u < kFloats; u += kStep) {
       const float x = math::from_bits(static_cast<uint32_t>(u));
       const double error = ulps(f.ours(x), f.oracle(x));
-      if (error > worst) worst = error, worst_at = x;
+      if (error > worst) {
+        worst = error;
+        worst_at = x;
+      }
     }
     EXPECT_LE(worst, 2.0) << f.name << " at " << worst_at;
   }

@@ -13,8 +13,8 @@ template <int kPad>
 struct GemmTiles {
   SharedTile<float, kTile, kTile, kPad> a, b;
 };
-inline constexpr int kStoreLine = __LINE__ + 11,
-                     kUseLine = kStoreLine + 3;  // for the tsan build, whose reports name both
+inline constexpr int kStoreLine = __LINE__ + 14,
+                     kUseLine = kStoreLine + 4;  // for the tsan build, whose reports name both
 // c = a b with m, n, k multiples of 16. Block: 16 x 16 of c, a thread each; transposed a, so that
 // pads show in the bank conflicts.
 template <Mistake kMistake, int kPad>
@@ -25,8 +25,10 @@ SINTER_KERNEL tiled_gemm(In<float> a, In<float> b, Out<float> c, int n, int k) {
   float sum = 0;
   for (int k0 = 0; k0 < k; k0 += kTile) {
     const float from_a = a[row * k + k0 + x], from_b = b[(k0 + y) * n + column];
-    // both stores on one line: kStoreLine
-    s.a.put(x, y, from_a), s.b.put(y, x, from_b);
+    // Both stores stand on the line kStoreLine.
+    // clang-format off
+    s.a.put(x, y, from_a); s.b.put(y, x, from_b);
+    // clang-format on
     if (kMistake != Mistake::no_sync_after_store) block_sync();
     for (int i = 0; i < kTile + (kMistake == Mistake::read_past_tile); ++i) {
       sum = math::mul_add(s.a(i, y), s.b(i, x), sum);

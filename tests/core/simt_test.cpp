@@ -166,7 +166,13 @@ TEST_F(SimtTest, BarriersOrderTheBlockAndForgetWhoLeft) {
 // ---------------------------------------------------------------------------------------------------------------
 
 SINTER_KERNEL mixed_up(Out<float> y, int how) {
-  if (how == 0) thread_x() < 40 ? block_sync() : static_cast<void>(shfl_xor(1.0f, 1));
+  if (how == 0) {
+    if (thread_x() < 40) {
+      block_sync();
+    } else {
+      static_cast<void>(shfl_xor(1.0f, 1));
+    }
+  }
   if (how == 1) {
     if (lane() < 4)
       shfl(1, 0);
@@ -251,7 +257,8 @@ SINTER_KERNEL shared_access(Out<float> y, int how) {
     Shared<float, 8> line;
   };
   S& s = shared<S>();
-  s.tile.put(3, 7, 1.0f), s.line.put(7, 2.0f);
+  s.tile.put(3, 7, 1.0f);
+  s.line.put(7, 2.0f);
   switch (how) {
     case 0: y.put(0, s.tile(3, 7) + s.line[7]); break;
     case 1: y.put(0, s.tile(3, 6)); break;

@@ -130,7 +130,8 @@ TEST(Batches, BadOptions) {
 TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
   constexpr Device kSimt{Device::Type::simt, 0};
   Dataset here{.train = numbered(256)}, there{.train = numbered(256)};
-  here.val = slice(here.train, 200, 256), there.val = slice(there.train, 200, 256);
+  here.val = slice(here.train, 200, 256);
+  there.val = slice(there.train, 200, 256);
   there.to(kSimt);
   EXPECT_EQ(there.val.images.device(), kSimt) << "it shares the storage";
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -159,7 +160,10 @@ TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
       there{.size = 4, .seed = 9, .device = Device{Device::Type::simt, 0}};
   Batches a(numbered(30), here), b(numbered(30), there);
   for (const BatchPosition at : {BatchPosition{0, 0}, {0, 1}, {0, 7}, {1, 0}, {0, 3}, {5, 6}}) {
-    if (a.position() != at) a.seek(at), b.seek(at);
+    if (a.position() != at) {
+      a.seek(at);
+      b.seek(at);
+    }
     EXPECT_EQ(b.position(), at);
     for (int i = 0; i < 2; ++i)
       EXPECT_EQ(a.next().labels.to_vector<int>(), b.next().labels.to_vector<int>())

@@ -70,7 +70,10 @@ inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pix
         pixels.begin() + static_cast<ptrdiff_t>(at + row));
   }
   uint32_t a = 1, b = 0;  // Adler-32
-  for (const uint8_t byte : raw) a = (a + byte) % 65521, b = (b + a) % 65521;
+  for (const uint8_t byte : raw) {
+    a = (a + byte) % 65521;
+    b = (b + a) % 65521;
+  }
   return Bytes{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'} +
          chunk("IHDR", big32(width) + big32(height) + Bytes{8, kColour[channels], 0, 0, 0}) +
          chunk("IDAT", Bytes{0x78, 1} + deflate_stored(raw) + big32(b << 16 | a)) +

@@ -125,7 +125,9 @@ TEST(FailOn, BeatsExpectations) {
   card.device = eager.device = Device{Device::Type::cuda, 0};
   EXPECT_NE(judged("throttle", {.only = &card})->message().find("the clock was not read"),
       std::string::npos);
-  card.sm_mhz = 1500, card.sm_standard_mhz = eager.sm_standard_mhz = 2000, eager.sm_mhz = 1499;
+  card.sm_mhz = 1500;
+  card.sm_standard_mhz = eager.sm_standard_mhz = 2000;
+  eager.sm_mhz = 1499;
   EXPECT_FALSE(judged("throttle", {.only = &card}));
   const auto slow = judged("throttle", {.only = &card, .eager = &eager});
   ASSERT_TRUE(slow);

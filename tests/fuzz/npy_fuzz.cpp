@@ -10,7 +10,11 @@ void one(Bytes bytes) {
   const bool labels = bytes[0] & 1;
   const std::string file = as_file(bytes.subspan(1));
   guarded([&] { read_npy(file); });
-  labels ? read_npy_labels(file) : read_npy_images(file);
+  if (labels) {
+    read_npy_labels(file);
+  } else {
+    read_npy_images(file);
+  }
 }
 
 }  // namespace sinter::fuzz

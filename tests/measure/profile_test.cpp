@@ -187,7 +187,8 @@ TEST_F(Calibrate, KeepsWhatItMeasuredOnAQuietMachineAndTakesWhatIsKept) {
     EXPECT_GT(n, 0);
   EXPECT_GT(first.cache_bytes, 0);
   EXPECT_GE(first.spread, 0);
-  first.loaded = false, first.f32_gflops = 95;
+  first.loaded = false;
+  first.f32_gflops = 95;
   profiler::save_roofs(first, profiler::roofs_file(kCpu));
   EXPECT_EQ(calibrated(kCpu, &fresh).f32_gflops, 95);
   EXPECT_FALSE(fresh);

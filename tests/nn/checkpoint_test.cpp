@@ -187,7 +187,8 @@ TEST(Checkpoint, AfterAFailureAtAnyCallTheOldOrTheNewOneLoads) {
   for (bool done = false; !done; ++k) {
     const TempDir dir;
     save_checkpoint(dir.file("last"), t.model, t.optimizer, "", {.step = 1});
-    g_fail_at = k, g_calls = 0;
+    g_fail_at = k;
+    g_calls = 0;
     try {
       save_checkpoint(dir.file("last"), t.model, t.optimizer, "", {.step = 2}, kFaulty);
       done = g_calls < k;

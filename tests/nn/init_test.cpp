@@ -20,8 +20,11 @@ Moments moments(const Tensor& t) {
   Moments m{0, 0, INFINITY, -INFINITY};
   const std::vector<double> values = t.to_vector<double>();
   const double n = static_cast<double>(values.size());
-  for (const double v : values)
-    m.mean += v / n, m.low = std::min(m.low, v), m.high = std::max(m.high, v);
+  for (const double v : values) {
+    m.mean += v / n;
+    m.low = std::min(m.low, v);
+    m.high = std::max(m.high, v);
+  }
   for (const double v : values) m.deviation += (v - m.mean) * (v - m.mean) / n;
   m.deviation = std::sqrt(m.deviation);
   return m;
@@ -45,13 +48,20 @@ TEST(Init, SchemesHaveTheirBoundsAndMoments) {
     EXPECT_GT(m.high - mean, 3.5 * deviation);
     EXPECT_LT(m.high - mean, 6 * deviation);
   };
-  init::xavier_uniform(t, stream), expect_uniform(std::sqrt(6.0 / 500));
-  init::kaiming_uniform(t, stream), expect_uniform(std::sqrt(6.0 / 300));
-  init::kaiming_uniform(t, stream, std::sqrt(5.0)), expect_uniform(1 / std::sqrt(300.0));
-  init::linear_default(t, 300, stream), expect_uniform(1 / std::sqrt(300.0));
-  init::normal(t, 3, 0.5, stream), expect_normal(3, 0.5);
-  init::xavier_normal(t, stream, 2), expect_normal(0, 2 * std::sqrt(2.0 / 500));
-  init::kaiming_normal(t, stream), expect_normal(0, std::sqrt(2.0 / 300));
+  init::xavier_uniform(t, stream);
+  expect_uniform(std::sqrt(6.0 / 500));
+  init::kaiming_uniform(t, stream);
+  expect_uniform(std::sqrt(6.0 / 300));
+  init::kaiming_uniform(t, stream, std::sqrt(5.0));
+  expect_uniform(1 / std::sqrt(300.0));
+  init::linear_default(t, 300, stream);
+  expect_uniform(1 / std::sqrt(300.0));
+  init::normal(t, 3, 0.5, stream);
+  expect_normal(3, 0.5);
+  init::xavier_normal(t, stream, 2);
+  expect_normal(0, 2 * std::sqrt(2.0 / 500));
+  init::kaiming_normal(t, stream);
+  expect_normal(0, std::sqrt(2.0 / 300));
   init::zeros(t);
   EXPECT_EQ(moments(t).high - moments(t).low, 0);
   EXPECT_EQ(stream.index, 7u);

@@ -138,7 +138,8 @@ TEST(Module, ZeroGradAndTrain) {
 TEST(ModuleSimt, GoesToADeviceInPlace) {
   constexpr Device kSimt{Device::Type::simt, 0};
   Glu here(4, 6, 3), there(4, 6, 3);
-  here.init_parameters(3), there.init_parameters(3);
+  here.init_parameters(3);
+  there.init_parameters(3);
   there.enable_bf16();
   const auto tensors = there.parameters();
   tensors[0].autograd().grad = Tensor::ones(tensors[0].shape());
@@ -152,7 +153,8 @@ TEST(ModuleSimt, GoesToADeviceInPlace) {
   EXPECT_EQ(tensors[0].grad().device(), kSimt);
   for (size_t i = 0; i < tensors.size(); ++i)
     EXPECT_EQ(tensors[i].to_vector<float>(), here.parameters()[i].to_vector<float>());
-  there.init_parameters(4), here.init_parameters(4);  // drawn on the host
+  there.init_parameters(4);
+  here.init_parameters(4);  // drawn on the host
   EXPECT_EQ(tensors[2].to_vector<float>(), here.parameters()[2].to_vector<float>());
   copy_values(tensors[1], here.parameters()[0], "test");
   EXPECT_EQ(tensors[1].to_vector<float>(), here.parameters()[0].to_vector<float>());

@@ -192,8 +192,10 @@ TEST(Clip, ScalesAllGradientsTogether) {
   Vector before;
   for (size_t i = 0; i < 2; ++i) {
     tensors[i].autograd().grad = gradient(i, 1, tensors[i].shape());
-    for (const double g : tensors[i].grad().to_vector<double>())
-      squared += g * g, before.push_back(g);
+    for (const double g : tensors[i].grad().to_vector<double>()) {
+      squared += g * g;
+      before.push_back(g);
+    }
   }
   const double norm = std::sqrt(squared);
   EXPECT_NEAR(grad_norm(tensors), norm, 1e-12);

@@ -119,7 +119,10 @@ TEST(GemmPlans, RowMajorQuestions) {
     g.lda = (g.trans_a ? g.m : g.k) + 1;
     g.ldb = (g.trans_b ? g.k : g.n) + 2;
     const Block a(size_t{4} * 64), b(size_t{4} * 64), bias(size_t{4} * 64), c(size_t{4} * 64);
-    fill_with(a, 1), fill_with(b, 2), fill_with(bias, 3), fill_with(c, 4);
+    fill_with(a, 1);
+    fill_with(b, 2);
+    fill_with(bias, 3);
+    fill_with(c, 4);
     std::vector<float> want(c.host(), c.host() + 64);
     gemm(g, a.host(), b.host(), with_bias ? bias.host() : nullptr, want.data());
     recorder.clear_log();

@@ -60,7 +60,8 @@ TEST(Linear, OnlyWantedGradientsAreMade) {
   };
   Tensor x = sample_tensor({3, 4}, 1), w = sample_tensor({2, 4}, 2), b = sample_tensor({2}, 3);
   const auto ops = [&](bool dx, bool dw, bool db) {
-    x = detach(x).set_requires_grad(dx), w = detach(w).set_requires_grad(dw),
+    x = detach(x).set_requires_grad(dx);
+    w = detach(w).set_requires_grad(dw);
     b = detach(b).set_requires_grad(db);
     const Tensor y = linear(x, w, b);
     const Names names;
@@ -78,7 +79,8 @@ TEST(Linear, LowPrecisionOperandsWithF32Logits) {
   Tensor weight = cast(sample_tensor({5, 24}, 1), DType::f32),
          bias = cast(sample_tensor({5}, 2), DType::f32);
   weight.autograd().low = cast(weight, DType::bf16);
-  weight.set_requires_grad(true), bias.set_requires_grad(true);
+  weight.set_requires_grad(true);
+  bias.set_requires_grad(true);
   const Tensor x = cast(sample_tensor({9, 24}, 3), DType::bf16), labels = sample_labels(9, 5, 4);
   const Tensor logits = linear_to(x, low_precision(weight), bias, DType::f32);
   EXPECT_EQ(logits.dtype(), DType::f32);

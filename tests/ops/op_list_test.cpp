@@ -172,9 +172,10 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
       "gather_batch", "dropout", "sgd_update", "adam_update", "relu", "relu_backward"};
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view) return;
-    if (!op.cpu)
-      sample.in = with_dtype(sample.in, DType::f32),
-      sample.attrs.parse("out", "f32");  // f64 is for the CPU
+    if (!op.cpu) {  // f64 is for the CPU
+      sample.in = with_dtype(sample.in, DType::f32);
+      sample.attrs.parse("out", "f32");
+    }
     Tensors out = op.infer(sample.in, sample.attrs);
     const Cost cost = op.cost(sample.in, out, sample.attrs);
     EXPECT_GE(cost.flops, 0);

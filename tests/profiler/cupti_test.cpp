@@ -46,7 +46,8 @@ class Cupti : public testing::Test {
   Report eager() {
     Session s = session();
     for (; !s.done(); s.step()) {
-      op("linear", 9000), op("relu", 2000);
+      op("linear", 9000);
+      op("relu", 2000);
       fake_.clock.advance(20'000);
     }
     return s.finish();
@@ -87,7 +88,9 @@ TEST_F(Cupti, EagerTimesAreExactAndTellIdleTime) {
 TEST_F(Cupti, WhatIsLostIsTold) {
   fake_.lose = 3;
   EXPECT_EQ(why_incomplete(eager()), "1 launches were not timed. ");
-  fake_.records = 0, fake_.lose = -1, fake_.zero = 2;
+  fake_.records = 0;
+  fake_.lose = -1;
+  fake_.zero = 2;
   EXPECT_EQ(why_incomplete(eager()), "1 device times are zero or negative. ");
   Session s = session();
   for (; !s.done(); s.step()) {
@@ -129,7 +132,8 @@ TEST_F(Cupti, EventsServeWhereItRefuses) {
   fake_.answer = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   EXPECT_NE(header().find("(CUPTI refuses (39): another tool is attached)"), std::string::npos)
       << header();
-  fake_.answer = CUPTI_SUCCESS, fake_.version = CUPTI_API_VERSION - 1;
+  fake_.answer = CUPTI_SUCCESS;
+  fake_.version = CUPTI_API_VERSION - 1;
   EXPECT_NE(header().find("source event (libcupti is of version "), std::string::npos) << header();
   set_cupti(nullptr);
   EXPECT_NE(header().find("source event (the card is not real)"), std::string::npos) << header();
@@ -181,7 +185,8 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
   const Report lost = replays();
   EXPECT_EQ(why_incomplete(lost), "1 launches were not timed. ");
   EXPECT_EQ(find_row(lost.rows(), "b")->untimed, 1);
-  fake_.lose = -1, fake_.zero = 9;
+  fake_.lose = -1;
+  fake_.zero = 9;
   EXPECT_EQ(why_incomplete(replays()), "1 device times are zero or negative. ");
 }
 

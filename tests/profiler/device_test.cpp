@@ -77,7 +77,9 @@ struct Bench {
   explicit Bench(Options options = {.schedule = kTwoSteps})
       : session(with(std::move(options), *this)) {}
   static Options with(Options o, Bench& b) {
-    o.device = kCuda, o.timer = &b.device, o.clock = &b.clock;
+    o.device = kCuda;
+    o.timer = &b.device;
+    o.clock = &b.clock;
     return o;
   }
 };
@@ -189,7 +191,8 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
     record_replay(t - 2000, b.clock.now(), ends);
   }
   Report report = b.session.finish();
-  report.replayed = true, report.rules = "all";
+  report.replayed = true;
+  report.rules = "all";
   report.nodes = {{.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}},
       {.name = "matmul", .role = Role::wgrad}};
   report.clean_us = std::vector<double>(9, 40.0);
@@ -446,7 +449,9 @@ TEST(DeviceTable, EagerGolden) {
   Report report;
   report.device = kCuda, report.title = "CUDA eager",
   report.schedule = {.wait = 0, .warmup = 3, .active = 1};
-  report.roofs = card(), report.working_set = 2'500'000, report.mode = "eager",
+  report.roofs = card();
+  report.working_set = 2'500'000;
+  report.mode = "eager";
   report.overheads.axis_ns = 300;
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   int64_t host = 1'000'000, device = 0;
@@ -505,10 +510,14 @@ STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to i
 
 TEST(DeviceTable, ReplayGolden) {
   Report report;
-  report.device = kCuda, report.title = "CUDA fused",
+  report.device = kCuda;
+  report.title = "CUDA fused";
   report.schedule = {.wait = 0, .warmup = 3, .active = 1};
-  report.roofs = card(), report.working_set = 2'500'000, report.mode = "fused",
-  report.rules = "all,-weight_grad_update", report.replayed = true;
+  report.roofs = card();
+  report.working_set = 2'500'000;
+  report.mode = "fused";
+  report.rules = "all,-weight_grad_update";
+  report.replayed = true;
   report.nodes = {{"linear_act", "linear + relu", Role::none, {29'930'000, 1'303'000, 0}},
       {"linear", "", Role::fwd, {160'000, 40'500, 0}},
       {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};

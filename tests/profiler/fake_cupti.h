@@ -42,7 +42,10 @@ struct Fake {
   void put(const R& record) {
     if (buffer && used + kStride > size) hand_over();
     size_t most = 0;
-    if (!buffer) request(&buffer, &size, &most), used = 0;
+    if (!buffer) {
+      request(&buffer, &size, &most);
+      used = 0;
+    }
     if (!buffer) return void(++dropped);
     std::memcpy(buffer + used, &record, sizeof record);
     used += kStride;
@@ -54,7 +57,8 @@ struct Fake {
     ++correlation;
     for (const uint64_t id : ids) {
       CUpti_ActivityExternalCorrelation link{};
-      link.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, link.externalId = id,
+      link.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+      link.externalId = id;
       link.correlationId = correlation;
       put(link);
     }
@@ -65,10 +69,13 @@ struct Fake {
     free_at = begin + next_ns;
     if (kinds.empty() || records++ == lose) return;
     R r{};
-    r.kind = kind, r.correlationId = correlation, r.graphNodeId = node;
-    if (records - 1 != zero)
-      r.start = static_cast<uint64_t>(begin + kOffset),
+    r.kind = kind;
+    r.correlationId = correlation;
+    r.graphNodeId = node;
+    if (records - 1 != zero) {
+      r.start = static_cast<uint64_t>(begin + kOffset);
       r.end = static_cast<uint64_t>(free_at + kOffset);
+    }
     put(r);
   }
 };
@@ -133,7 +140,8 @@ inline Api watched(const Api& of) {
     return fake->api.cudaLaunchKernelExC(config, kernel, arguments);
   };
   a.cudaMemsetAsync = [](void* to, int value, size_t bytes, cudaStream_t stream) {
-    fake->call(), fake->work<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);
+    fake->call();
+    fake->work<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);
     return fake->api.cudaMemsetAsync(to, value, bytes, stream);
   };
   a.cudaGraphInstantiate = [](cudaGraphExec_t* executable, cudaGraph_t graph,

@@ -53,7 +53,8 @@ TEST_F(StoredRoofs, CarryTheirSpreadAndConditions) {
 
 TEST_F(StoredRoofs, MeasuredUnderLoadAreRefusedAndGiveNoVerdict) {
   Roofs loaded = roofs();
-  loaded.loaded = true, loaded.others_cores = 1.3;
+  loaded.loaded = true;
+  loaded.others_cores = 1.3;
   try {
     save_roofs(loaded, roofs_file(kCpu));
     FAIL();

@@ -186,7 +186,10 @@ TEST(Scope, RandomTreesConserveTimeExactly) {
           std::mt19937 random(1000 * threads + 10 * t + step);
           int64_t ns = 0, n = 0;
           for (int tree = 0; tree < 5; ++tree) grow(clock, random, 0, &ns, &n);
-          if (step > 0) spent[t] += ns, scopes[t] += n;
+          if (step > 0) {
+            spent[t] += ns;
+            scopes[t] += n;
+          }
         });
       }
       for (auto& worker : workers) worker.join();
@@ -221,7 +224,8 @@ TEST(Scope, RandomTreesConserveTimeExactly) {
     }
     int64_t row_self = 0, row_calls = 0;
     for (const Row& row : report.rows().rows) {
-      row_self += row.self_ns, row_calls += row.calls;
+      row_self += row.self_ns;
+      row_calls += row.calls;
       EXPECT_GE(row.total_ns, row.heaviest_child_ns);
       EXPECT_EQ(std::accumulate(row.samples.begin(), row.samples.end(), int64_t{0}), row.self_ns);
     }

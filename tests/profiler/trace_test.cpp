@@ -79,7 +79,8 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   Report r = device_report();
   r.nodes = {{.name = "linear_act", .made_of = "linear + relu"}, {.name = "softmax_xent"}};
   Trace& trace = r.traces[0];
-  trace.records.clear(), trace.launches.clear();
+  trace.records.clear();
+  trace.launches.clear();
   for (uint32_t node = 1; node <= 2; ++node) {
     trace.launches.push_back({.api_t0 = 1'010'000,
         .api_t1 = 1'020'000,
@@ -151,12 +152,16 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
       {"duration", [&](Json& t) { t["traceEvents"].push_back(slice(1, -1)); }},
       {"nesting",
           [&](Json& t) {
-            t["traceEvents"].push_back(slice(1, 10)), t["traceEvents"].push_back(slice(5, 10));
+            t["traceEvents"].push_back(slice(1, 10));
+            t["traceEvents"].push_back(slice(5, 10));
           }},
       {"flow-pairs", [&](Json& t) { find(t, "ac2g", "f")["ph"] = "s"; }},
       {"flow-ends", [&](Json& t) { find(t, "ac2g", "s")["ts"] = 1e8; }},
       {"launch-order",
-          [&](Json& t) { find(t, "kernel", "X")["ts"] = 15, find(t, "kernel", "X")["dur"] = 65; }},
+          [&](Json& t) {
+            find(t, "kernel", "X")["ts"] = 15;
+            find(t, "kernel", "X")["dur"] = 65;
+          }},
       {"launch-order", [&](Json& t) { find(t, "kernel", "X")["args"]["correlation"] = 4711; }},
       {"unique-ids",
           [&](Json& t) {
@@ -171,7 +176,8 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
       {"backward", [&](Json& t) { find(t, "cpu_op", "X", "matmul")["args"]["x_forward"] = 4711; }},
       {"backward",
           [&](Json& t) {
-            find(t, "fwdbwd", "s")["cat"] = "ac2h", find(t, "fwdbwd", "f")["cat"] = "ac2h";
+            find(t, "fwdbwd", "s")["cat"] = "ac2h";
+            find(t, "fwdbwd", "f")["cat"] = "ac2h";
           }},
   };
   for (const auto& [rule, damage] : cases) {
@@ -213,7 +219,9 @@ TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
   int64_t api = 0, device = 0, launches = 0;
   for (const LaunchRecord& l : report.traces[0].launches) {
     kernels[std::string(l.kernel)] += l.device_ns();
-    api += l.api_t1 - l.api_t0, device += l.device_ns(), ++launches;
+    api += l.api_t1 - l.api_t0;
+    device += l.device_ns();
+    ++launches;
   }
   for (const auto& [name, ns] : kernels)
     EXPECT_EQ(1000 * hta["kernels"].value(name, int64_t{0}), ns) << name;

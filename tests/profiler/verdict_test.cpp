@@ -97,7 +97,8 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
   f.has_roofs = false;
   EXPECT_EQ(code(f), StepCode::undecided);
   f.host_ns = f.window_ns;  // which needs no roofs
-  f.on_cpu = false, f.busy_ns = 64e3;
+  f.on_cpu = false;
+  f.busy_ns = 64e3;
   EXPECT_EQ(step_verdict(f).evidence,
       "host idle is 100 % of the window: the host needs 164us to issue 64us of work.");
 }

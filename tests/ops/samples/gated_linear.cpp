@@ -15,7 +15,8 @@ std::vector<Sample> gated_linear_samples() {
   };
   Sample halves = make(97, 64, 96, Act::gelu_tanh, true, "neighbours in one storage");
   const Tensor both = sample_tensor({192, 64}, 4);
-  halves.in[1] = slice(both, 0, 0, 96), halves.in[2] = slice(both, 0, 96, 192);
+  halves.in[1] = slice(both, 0, 0, 96);
+  halves.in[2] = slice(both, 0, 96, 192);
   Sample turned = make(33, 40, 24, Act::silu, true, "transposed operands");
   for (Tensor& t : turned.in) t = transpose(contiguous(transpose(t)));
   const GatedLinearAttrs attrs{};
@@ -46,7 +47,8 @@ std::vector<Sample> gated_linear_backward_samples() {
   Sample halves = make(97, 40, 96, Act::gelu_tanh, true, "halves of one tensor"),
          turned = make(33, 24, 40, Act::silu, false, "transposed operands");
   const Tensor both = sample_tensor({97, 192}, 9);
-  halves.in[2] = slice(both, 1, 0, 96), halves.in[3] = slice(both, 1, 96, 192);
+  halves.in[2] = slice(both, 1, 0, 96);
+  halves.in[3] = slice(both, 1, 96, 192);
   for (Tensor& t : turned.in) t = transpose(contiguous(transpose(t)));
   Sample small = make(4, 5, 6, Act::silu, false, "g of another shape");
   small.in[2] = sample_tensor({4, 5}, 3);

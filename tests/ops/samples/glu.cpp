@@ -14,7 +14,8 @@ std::vector<Sample> glu_samples() {
   };
   Sample halves = make({17, 77}, Act::silu, N == 3, "halves of one tensor");
   const Tensor both = sample_tensor({17, 154}, 9);
-  halves.in[N - 2] = slice(both, 1, 0, 77), halves.in[N - 1] = slice(both, 1, 77, 154);
+  halves.in[N - 2] = slice(both, 1, 0, 77);
+  halves.in[N - 1] = slice(both, 1, 77, 154);
   Sample bad = make({4, 5}, Act::silu, false, "shapes differ");
   bad.in[1] = sample_tensor({5, 4}, 2);
   bad.bad = true;
