@@ -54,7 +54,10 @@ std::string print_value(bool value) { return value ? "1" : "0"; }
 std::string print_value(DType value) { return std::string(name_of(value)); }
 std::string print_value(const Dims& value) {
   std::string out = "[";
-  for (int i = 0; i < value.rank(); ++i) out += (i ? "," : "") + std::to_string(value[i]);
+  for (int i = 0; i < value.rank(); ++i) {
+    if (i > 0) out += ',';
+    out += std::to_string(value[i]);
+  }
   return out + "]";
 }
 

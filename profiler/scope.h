@@ -18,7 +18,8 @@
 
 namespace sinter::profiler {
 
-// clang-format off: nvcc warns of a line that begins with "module", a word of C++20
+// nvcc warns of a line that begins with "module", a word of C++20.
+// clang-format off
 enum class ScopeKind : uint8_t {
   step, annotation, module, op, runtime, sync, memory, data, profiler
 };

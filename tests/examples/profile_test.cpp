@@ -223,7 +223,9 @@ TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
   const auto profile =
       nlohmann::json::parse(Program::text(program.folder() / "runs/last/profile.json"));
   for (const auto& row : profile["rows"]) {
-    if (row["name"] == "linear") EXPECT_EQ(row["calls"], 2 * 20);
+    if (row["name"] == "linear") {
+      EXPECT_EQ(row["calls"], 2 * 20);
+    }
     EXPECT_NE(row["name"], "argmax");
   }
 }
