@@ -15,9 +15,9 @@ DECLARATION = re.compile(r"^[\w:]+(<.*>)?[\s&*]+\w+")
 
 
 def blank(text):
-    """The text without what stands in comments, strings and preprocessor lines."""
+    """The text without what stands in comments, literals and preprocessor lines."""
     text = re.sub(r"//[^\n]*|^\s*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.M)
-    text = text.replace("operator()", "operator__")
+    text = re.sub(r"'(?:\\.|[^'\\\n])'", "'x'", text.replace("operator()", "operator__"))
     text = re.sub(r'"(?:\\.|[^"\\\n])*"', lambda m: '"' + "x" * (len(m.group()) - 2) + '"', text)
     return re.sub(r"(?<=[\w>])\{([^{};\n]*)\}", r"(\1)", text)  # initialisers, so that braces are blocks
 
