@@ -291,14 +291,16 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
 
 }  // namespace
 
-std::vector<Pattern> patterns_of(const OpDef& op) {
+const std::vector<Pattern>& patterns_of(const OpDef& op) {
+  static thread_local std::map<const OpDef*, std::vector<Pattern>> traced;
+  if (const auto known = traced.find(&op); known != traced.end()) return known->second;
   std::vector<Pattern> patterns;
   for (const Form& form : op.forms()) patterns.push_back(pattern_of(op, form));
-  return patterns;
+  return traced.emplace(&op, std::move(patterns)).first->second;
 }
 
 void fuse_patterns(Rewriter& r, const OpDef& op) {
-  const std::vector<Pattern> patterns = patterns_of(op);
+  const std::vector<Pattern>& patterns = patterns_of(op);
   rule::each_node(r, [&](int i) {
     std::string why;
     std::vector<int> members;

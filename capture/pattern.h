@@ -45,8 +45,8 @@ struct Pattern {
   Role role;  // that of the first op
 };
 
-// One for each form of the op.
-std::vector<Pattern> patterns_of(const OpDef& op);
+// One for each form of the op, traced when a thread first asks for them.
+const std::vector<Pattern>& patterns_of(const OpDef& op);
 // Fuses every group that the op's patterns find.
 void fuse_patterns(Rewriter& r, const OpDef& op);
 
