@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 
 #include "core/context.h"
@@ -17,13 +16,15 @@ uint32_t shape_key_of(Operands in) {
   return key.intern();
 }
 
-void check_inputs(const OpDef& op, Operands in) {
+// Throws unless `op` can take them. Returns whether any is a meta tensor: nothing is computed then.
+bool check_inputs(const OpDef& op, Operands in) {
   const char* name = op.name.c_str();
   SINTER_CHECK(
       static_cast<int>(in.size()) >= op.min_inputs && static_cast<int>(in.size()) <= op.max_inputs,
       shape,
       cat(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..", op.max_inputs));
   const Tensor* first = nullptr;
+  bool meta = false;
   for (size_t i = 0; i < in.size(); ++i) {
     if (!in[i].defined()) {
       SINTER_CHECK(static_cast<int>(i) >= op.min_inputs || op.in_place(), shape,
@@ -31,12 +32,22 @@ void check_inputs(const OpDef& op, Operands in) {
               " must be tensors"));
       continue;  // whether others may be absent is the shape rule's to say
     }
+    const Storage& storage = *in[i].storage();
     if (!first) first = &in[i];
-    SINTER_CHECK(in[i].device() == first->device(), device,
+    meta |= !storage.has_bytes();
+    SINTER_CHECK(storage.device() == first->device(), device,
         cat(name, ": operands on two devices: ", first->describe(), " and ", in[i].describe(),
             " (input ", i, ")"));
   }
   SINTER_CHECK(first, shape, cat(name, ": every input is undefined"));
+  return meta;
+}
+
+Device device_of(Operands in) {
+  for (const Tensor& t : in) {
+    if (t.defined()) return t.device();
+  }
+  return kCpu;
 }
 
 // Describes the call to the open scope and runs its kernel.
@@ -50,10 +61,7 @@ void launch_in(profiler::Scope& scope, const Call& call) {
     return info;
   });
   if (call.op.view) return;
-  Device device = kCpu;
-  for (const Tensor& t : call.in) {
-    if (t.defined()) device = t.device();
-  }
+  const Device device = device_of(call.in);
   const Kernel kernel = call.op.kernel(device.type);
   SINTER_CHECK(
       kernel, not_built, cat(call.op.text(), ": not in this build: no kernel for ", device.str()));
@@ -68,24 +76,16 @@ void launch_op(const Call& call) {
   launch_in(scope, call);
 }
 
-namespace {
-
-bool any_meta(Operands in) {
-  return std::any_of(in.begin(), in.end(), [](const Tensor& t) { return t.is_meta(); });
-}
-
-}  // namespace
-
 Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
   Context& context = Context::current();
   try {
-    check_inputs(op, in);
+    const bool meta = check_inputs(op, in);
     for (size_t i = 0; i < in.size(); ++i) {
+      if (!in[i].defined() || in[i].is_contiguous()) continue;
       const bool any_strides =
           op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
-      if (!any_strides && in[i].defined() && !in[i].is_contiguous()) in[i] = contiguous(in[i]);
+      if (!any_strides) in[i] = contiguous(in[i]);
     }
-    const bool meta = any_meta(in);
     std::optional<profiler::Scope> scope;
     if (!meta) scope.emplace(op.name, profiler::ScopeKind::op);
     Tensors out;
@@ -103,7 +103,7 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     }
     const Call call{op, in, out, attrs, role};
     if (!meta) launch_in(*scope, call);
-    for (size_t i = 0; i < in.size(); ++i) {
+    for (size_t i = 0; op.in_place() && i < in.size(); ++i) {
       if (op.writes_input(i, in.size()) && in[i].defined())
         in[i].storage()->bump_version(op.name.c_str());
     }
