@@ -1,8 +1,8 @@
 // accumulate: into += value, in place: the sum of gradients that reach one tensor on several ways.
 // No gradient.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/pointwise_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

@@ -2,7 +2,7 @@
 // gradient.
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

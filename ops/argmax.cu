@@ -1,6 +1,6 @@
 // argmax over one dim: the index of the first maximum; the first NaN, if there is one.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

@@ -1,8 +1,8 @@
 // Gradient clipping by the global norm: squared_norm of every gradient, then clip_in_place by their
 // total, which stays on the device.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

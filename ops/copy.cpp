@@ -2,8 +2,8 @@
 #include "ops/copy.h"
 
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/pointwise_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

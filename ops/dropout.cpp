@@ -4,7 +4,7 @@
 
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

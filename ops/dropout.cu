@@ -1,8 +1,8 @@
 // dropout: y = x * scale where the mask keeps, else 0. The mask is drawn from (seed, offset) in
 // device memory, so a replay needs no update.
 #include "ops/dropout_mask.h"
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

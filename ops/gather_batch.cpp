@@ -2,7 +2,7 @@
 
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // N items of the set, B of the batch, D pixels of an image
 namespace sinter {

@@ -3,7 +3,7 @@
 // and goes through the rows in order, so the sums are the same in every run.
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // N rows of the table, B of the batch, D values per row
 namespace sinter {

@@ -1,7 +1,7 @@
 // gather_rows and its adjoint scatter_add_rows. Every element has one owner and sums go in the
 // order of the index list: no atomics.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 // B of the batch, D values per row
 namespace sinter::SINTER_KERNEL_NS {

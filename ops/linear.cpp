@@ -2,7 +2,7 @@
 // Backward: dW = dY^T x (wgrad), db = column sums of dY (bgrad), dX = dY W (dgrad).
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, I in, O out
 namespace sinter {

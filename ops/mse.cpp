@@ -1,8 +1,8 @@
 // mse: x and target [B, ..] to one loss per row: the mean of (x - target)^2 over the row. dx = 2
 // dloss (x - target) / D; d target = -dx.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B rows, D values per row
 namespace sinter {

@@ -2,8 +2,8 @@
 // sum_c logp[c], s the label smoothing. Its backward needs only the labels: dlogp[b, c] = -dloss[b]
 // ((1 - s) [c = y] + s/C).
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, C classes
 namespace sinter {

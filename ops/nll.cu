@@ -1,7 +1,7 @@
 // nll: the loss of each row of log-probabilities, and its backward, which reads labels only. A
 // label out of range is a fault.
+#include "ops/ops.h"
 #include "ops/row_sum.cuh"
-#include "ops/structured.h"
 
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {

@@ -1,6 +1,6 @@
 // pad_slice: dx = dy inside zeros along one dim.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

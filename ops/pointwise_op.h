@@ -6,11 +6,11 @@
 
 #include "core/context.h"
 #include "ops/op.h"
+#include "ops/ops.h"
 #include "ops/pointwise.h"
 #include "ops/pointwise_device.h"
 #include "ops/pointwise_loops.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
 
 namespace sinter {
 

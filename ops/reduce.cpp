@@ -2,8 +2,8 @@
 // neighbouring reduced dims, the last first. The gradient of sum and mean is a view; that of max
 // goes to the first maximum.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

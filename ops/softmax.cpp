@@ -4,8 +4,8 @@
 //   softmax       y = exp(x - max) / sum exp(x - max)          dx = y (dy - sum(dy y))
 #include "core/math.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B rows, C classes
 namespace sinter {

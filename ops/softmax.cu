@@ -111,16 +111,15 @@ SINTER_KERNEL softmax_block_rows(In<T> x, In<T> y, Out<T> result, int64_t cols) 
   using V = compute_t<T>;
   auto& scratch = shared<Shared<V, 32>>();
   const int64_t first = block_x() * cols;
-  V m = V(-INFINITY), s = 0;
+  V m = V(-INFINITY);
   if (!Op::kBackward) {
     for (int64_t c = thread_x(); c < cols; c += threads_per_block())
       m = max_or_nan(m, V(x[first + c]));
     m = block_join<MaxOf>(m, scratch);
   }
   const auto b = [&](int64_t c) { return Op::kBackward ? V(y[first + c]) : V(0); };
-  for (int64_t c = thread_x(); c < cols; c += threads_per_block())
-    s = s + Op::term(Op::prepare(V(x[first + c]), m), b(c));
-  s = Op::finish(block_join<SumOf>(s, scratch));
+  const V s = Op::finish(block_sum_of(
+      cols, scratch, [&](int64_t c) { return Op::term(Op::prepare(V(x[first + c]), m), b(c)); }));
   for (int64_t c = thread_x(); c < cols; c += threads_per_block()) {
     result.put(first + c, T(Op::result(Op::prepare(V(x[first + c]), m), b(c), s)));
   }

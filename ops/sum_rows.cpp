@@ -1,7 +1,7 @@
 // sum_rows: [.., O] -> [O], the sum over all but the last dim; the bias gradient. bf16 gives f32.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

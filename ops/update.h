@@ -9,7 +9,7 @@
 #pragma once
 
 #include "core/parallel.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "ops/update_formulas.h"
 
 namespace sinter {

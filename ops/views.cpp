@@ -1,6 +1,6 @@
 // Views: another shape and strides on the same storage; nothing is launched.
+#include "ops/ops.h"
 #include "ops/pointwise_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

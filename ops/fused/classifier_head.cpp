@@ -6,7 +6,7 @@
 // operands in cache anyway.
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, C classes, H hidden
 namespace sinter {

@@ -6,7 +6,7 @@
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/fused/xent_row.cuh"
 #include "ops/gemm_mma.cuh"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, C classes, H hidden
 namespace sinter::SINTER_KERNEL_NS {

@@ -3,7 +3,7 @@
 // Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile that
 // needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o] Wd[o,
 // j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/activation.h"
 #include "ops/fused/glu.h"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_mma.cuh"
@@ -46,7 +46,7 @@ struct GateOfSums {
       g.store(i, j, count, gate);
       u.store(i, j, count, up);
     }
-    in_kernel_visit(act, [&](const auto& op) {
+    visit_act(act, [&](const auto& op) {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) gate[q] = op.forward(gate[q]) * up[q];
     });
@@ -110,7 +110,7 @@ struct GluGradsOfSums {
     compute_t<T> gate[kGroup], up[kGroup];
     g.load(i, j, count, gate);
     u.load(i, j, count, up);
-    in_kernel_visit(act, [&](const auto& op) {
+    visit_act(act, [&](const auto& op) {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) {
         const auto d = glu_grads(op, dh[q], gate[q], up[q]);

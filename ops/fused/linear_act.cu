@@ -1,12 +1,12 @@
 // linear_act: y[b, o] = act(z), z = sum_i x[b, i] W[o, i] + bias[o]; beside y what act's backward
 // reads: relu's bit mask or z. A block owns 64 x 64 of y and the mask bytes over it. Reads x and W
 // once per tile that needs them; writes y, and B O / 8 or B O e more.
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/activation.h"
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_library.h"
 #include "ops/gemm_mma.cuh"
 #include "ops/gemm_product.cuh"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -25,7 +25,7 @@ struct ActOfSums {
     bias.add(j, count, z);
     if (pre) pre.store(i, j, count, z);
     if (mask) put_mask(i, j, count, z);
-    in_kernel_visit(act, [&](const auto& op) {
+    visit_act(act, [&](const auto& op) {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) z[q] = op.forward(z[q]);
     });

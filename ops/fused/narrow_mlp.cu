@@ -7,7 +7,7 @@
 #include "ops/fused/narrow_mlp.h"
 
 #include "ops/block_reduce.cuh"
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/activation.h"
 #include "ops/fused/xent_row.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -87,9 +87,9 @@ SINTER_DEVICE_FN void shared_product(
 // d * act'(what gave y)
 template <class V>
 SINTER_DEVICE_FN V grad_of_result(Act act, V d, V y) {
-  in_kernel_visit(act, [&]<class Op>(const Op& op) {
+  visit_act(act, [&]<class Op>(const Op& op) {
     if constexpr (Op::saves == pointwise::Saves::mask) {
-      d = op.grad(d, !(y <= V(0)));
+      d = op.grad(d, Op::passes(y));
     } else {
       d = op.grad(d, y);
     }
@@ -131,7 +131,7 @@ narrow_mlp_forward_backward(NarrowMlp<V> net) {
       shared_product<V>(s, {layer.rows, layer.row(), 1}, {layer.w, layer.row(), 1}, rows,
           layer.outs, layer.ins, [&](int i, int j, V z) {
             z = z + s[layer.b + j];
-            in_kernel_visit(act, [&](const auto& op) { z = op.forward(z); });
+            visit_act(act, [&](const auto& op) { z = op.forward(z); });
             s.put(to + i * to_row + j, z);
           });
     }

@@ -7,8 +7,8 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, C classes
 namespace sinter {

@@ -3,7 +3,7 @@
 #include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
 #include "ops/fused/xent_row.cuh"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {

@@ -5,8 +5,8 @@
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, I in, O out
 namespace sinter {

@@ -5,7 +5,7 @@
 #include "ops/gemm_ffma.cuh"
 #include "ops/gemm_library.h"
 #include "ops/gemm_mma.cuh"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

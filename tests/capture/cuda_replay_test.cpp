@@ -12,7 +12,7 @@
 #include "core/device/cuda.h"
 #include "core/device/memory.h"
 #include "ops/gemm_library.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "profiler/session.h"
 #include "tests/cuda_recorder.h"
 #include "tests/profiler/fake_cupti.h"

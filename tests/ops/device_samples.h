@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "autograd/autograd.h"
-#include "ops/fused/fused.h"
+#include "ops/fused/activation.h"
 #include "ops/gather_batch.h"
+#include "ops/ops.h"
 #include "ops/pointwise_op.h"
-#include "ops/structured.h"
 #include "ops/update.h"
 #include "tests/ops/samples/samples.h"
 
@@ -39,8 +39,9 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   add(&kGatherRowsOp, {rows(5, 32), index}, {}, "whole vectors");
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
-  for (const Act act :
-      {Act::relu, Act::gelu, Act::gelu_tanh, Act::silu, Act::sigmoid, Act::tanh, Act::none}) {
+  std::vector<Act> acts{Act::none};
+  acts.insert(acts.end(), std::begin(kActivations), std::end(kActivations));
+  for (const Act act : acts) {
     const Tensors in{transpose(rows(40, 24)), transpose(sample_tensor({40, 72}, 2))};
     add(&kLinearActOp, in, LinearActAttrs{act, Keep::nothing, DType::f64}, "transposed operands",
         false);

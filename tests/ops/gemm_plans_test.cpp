@@ -9,8 +9,8 @@
 #include "ops/cudnn_softmax.h"
 #include "ops/fused/activation.h"
 #include "ops/gemm_library.h"
+#include "ops/ops.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
 #include "tests/gpu_test.h"
 
 #if SINTER_HAS_CUDA

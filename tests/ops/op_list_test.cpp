@@ -10,7 +10,7 @@
 #include <set>
 
 #include "autograd/autograd.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {

@@ -1,4 +1,4 @@
-#include "ops/structured.h"
+#include "ops/op.h"
 
 #include "core/rng.h"
 
