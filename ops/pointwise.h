@@ -425,6 +425,25 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
   }
 };
 
+struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
+  SINTER_POINTWISE(Mish, "mish")
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 7, backward_flops = 16;
+  // Beyond 20 it is x to the last bit, and n would overflow.
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    const T e = math::exp(x), n = e * (e + T(2));
+    return x > T(20) ? x : x * (n / (n + T(2)));
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    const T e = math::exp(x), n = e * (e + T(2));
+    const T t = n / (n + T(2)), rest = T(2) / (n + T(2));  // the tanh, and 1 less it
+    const T slope = t + x * rest * (T(2) - rest) * (e / (e + T(1)));
+    return x > T(20) ? dy : dy * slope;
+  }
+};
+
 // The lists. A row is a public function (ops/ops.h) and its struct; that of an activation ends with
 // the name of its layer in print (nn/activations.h). The kinds say what the function takes: x; x
 // and the op's number; a and b; a condition, a and b. Each ACTIVATION is an Act, too, which fused
@@ -443,7 +462,8 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
   ACTIVATION(silu, Silu, "SiLU") \
   ACTIVATION(sigmoid, Sigmoid, "Sigmoid") \
   ACTIVATION(tanh, Tanh, "Tanh") \
-  ACTIVATION(softplus, Softplus, "Softplus")
+  ACTIVATION(softplus, Softplus, "Softplus") \
+  ACTIVATION(mish, Mish, "Mish")
 // clang-format on
 
 template <class, class... Op>

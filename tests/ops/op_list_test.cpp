@@ -269,6 +269,7 @@ std::vector<PublicFunction> public_functions() {
       {"sigmoid", {x}, [](T t) { sigmoid(t[0]); }},
       {"tanh", {x}, [](T t) { sinter::tanh(t[0]); }},
       {"softplus", {x}, [](T t) { softplus(t[0]); }},
+      {"mish", {x}, [](T t) { mish(t[0]); }},
       {"scale", {x}, [](T t) { scale(t[0], 2); }},
       {"reshape", {x},
           [](T t) {
