@@ -86,6 +86,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels,
 Tensor mse(
     const Tensor& x, const Tensor& target);  // [B, ..] -> one mean squared difference per row, [B]
 
+// (x - mean) / sqrt(variance + eps) * weight + bias over the last dim; weight, bias [N]
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+
 // ---- the rest
 Tensor dropout(const Tensor& x, double p);  // training form: keeps with 1 - p, scales by 1/(1 - p)
 Tensor gather_rows(const Tensor& table, const Tensor& index);  // [N, D], i64 [B] -> [B, D]
@@ -151,6 +154,10 @@ struct NllBackwardAttrs {
   DType out = DType::f32;
   SINTER_FIELDS(NllBackwardAttrs, classes, label_smoothing, out)
 };
+struct LayerNormAttrs {
+  double eps = 1e-5;
+  SINTER_FIELDS(LayerNormAttrs, eps)
+};
 struct DropoutAttrs {
   double p = 0.5;
   int64_t op_id = 0;
@@ -210,6 +217,9 @@ struct ClipAttrs {
   OP(kNllBackwardOp, nll_backward)                 /* dlosses, labels -> dlogp      */ \
   OP(kMseOp, mse)                                  /* x, target -> losses           */ \
   OP(kMseBackwardOp, mse_backward)                 /* dlosses, x, target -> dx      */ \
+  OP(kLayerNormOp, layer_norm)                     /* x, weight, bias -> y, mean, rstd */ \
+  OP(kLayerNormBackwardOp, layer_norm_backward)    /* dy, x, weight, mean, rstd -> dx */ \
+  OP(kLayerNormWeightGradOp, layer_norm_weight_grad) /* dy, x, mean, rstd -> dweight */ \
   OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
   OP(kGatherRowsOp, gather_rows)                   /* table, index -> rows          */ \
   OP(kGatherBatchOp, gather_batch)                 /* images, labels, index -> x, y */ \
