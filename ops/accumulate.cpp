@@ -25,10 +25,8 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 void cpu(const Call& call) {
   const Tensor &into = call.in[0], &value = call.in[1];
-  visit_float(into.dtype(), [&](auto zero) {
-    visit_float(value.dtype(), [&](auto value_zero) {
-      using T = decltype(zero);
-      using From = decltype(value_zero);
+  visit_float(into.dtype(), [&]<class T>(T) {
+    visit_float(value.dtype(), [&]<class From>(From) {
       using V = compute_t<T>;
       pointwise_rows<From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
           [](const From* from, T* to, const std::array<int64_t, 2>& stride, int64_t n) {

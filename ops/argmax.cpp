@@ -29,8 +29,7 @@ void cpu(const Call& call) {
   int64_t inner = 1;
   for (int d = dim + 1; d < x.rank(); ++d) inner *= x.size(d);
   const int64_t n = x.size(dim);
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(call.out[0].numel(), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {

@@ -53,8 +53,7 @@ void argmax(const Call& call) {
   const int64_t n = x.size(dim);
   int64_t inner = 1;
   for (int d = dim + 1; d < x.rank(); ++d) inner *= x.size(d);
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     if (inner == 1) {
       launch<argmax_lanes<T, 32>>({blocks_for(results, kItemBlock / 32)}, kItemBlock, 0, results, n,
           inner, in<T>(x), out<int64_t>(index));

@@ -49,8 +49,7 @@ void dropout(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   const int64_t n = x.numel();
   if (n == 0) return;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
     launch<dropout_philox<T>>(item_grid(blocks_for(n, std::max(4, N))), kItemBlock, 0, n,
         is_aligned<T, N>(x) && is_aligned<T, N>(y), attrs.op_id, DropoutMask::threshold_of(attrs.p),

@@ -79,8 +79,7 @@ void scatter_cpu(const Call& call) {
   const Tensor &rows = call.in[0], &index = call.in[1], &table = call.out[0];
   const int64_t n = table.size(0), count = rows.size(0), cols = row_length(rows);
   check_range("scatter_add_rows", index, n);
-  visit_float(rows.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(rows.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(cols, grain_of((n + 2 * count) * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {

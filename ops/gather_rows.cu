@@ -56,8 +56,7 @@ void gather_rows(const Call& call) {
   const int64_t n = y.numel();
   if (n == 0) return;
   const int64_t cols = n / index.numel();
-  visit_all(y.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(y.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
     if (cols % N == 0 && is_aligned<T, N>(table) && is_aligned<T, N>(y)) {
       launch<gather_rows_units<T, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N,
@@ -73,8 +72,7 @@ void scatter_add_rows(const Call& call) {
   const Tensor &rows = call.in[0], &index = call.in[1], &table = call.out[0];
   if (table.numel() == 0) return;
   const int64_t table_rows = table.size(0), cols = table.numel() / table_rows;
-  visit_float(table.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(table.dtype(), [&]<class T>(T) {
     launch<scatter_add_rows_warp<T>>(
         {blocks_for(table_rows * blocks_for(cols, 32), kItemBlock / 32)}, kItemBlock, 0, table_rows,
         cols, index.numel(), in<T>(rows), in<int64_t>(index), out<T>(table), fault_flag());

@@ -52,8 +52,7 @@ DenseCopy::DenseCopy(const Tensor& matrix) {
   data_ = block->data();
   ++memory.live;
   const int64_t cols = matrix.size(1), by_row = matrix.strides()[0], by_col = matrix.strides()[1];
-  visit_all(matrix.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(matrix.dtype(), [&]<class T>(T) {
     const T* from = matrix.data<T>();
     parallel_for(matrix.size(0), grain_of(2 * cols * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {

@@ -32,8 +32,7 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int64_t n = row_length(x);
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(x.size(0), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {
@@ -74,11 +73,10 @@ Cost backward_cost(Operands in, Operands out, const Attrs&) {
 void backward_cpu(const Call& call) {
   const Tensor &dloss = call.in[0], &x = call.in[1];
   const int64_t n = row_length(x), step = dloss.strides()[0];
-  visit_float(x.dtype(), [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
-      const auto* d = dloss.data<decltype(dloss_zero)>();
+      const auto* d = dloss.data<D>();
       parallel_for(x.size(0), grain_of(3 * n * static_cast<int64_t>(sizeof(T))),
           [&](int64_t begin, int64_t end) {
             for (int64_t b = begin; b < end; ++b) {

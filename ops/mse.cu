@@ -41,8 +41,7 @@ void mse(const Call& call) {
   const Tensor &x = call.in[0], &target = call.in[1], &loss = call.out[0];
   const int64_t rows = loss.numel();
   if (rows == 0) return;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     launch<mse_rows<T>>(half_warp_grid(rows), kItemBlock, 0, rows, x.numel() / rows, in<T>(x),
         in<T>(target), out<compute_t<T>>(loss));
   });
@@ -53,10 +52,8 @@ void mse_backward(const Call& call) {
   const int64_t n = dx.numel();
   if (n == 0) return;
   const int64_t cols = n / x.size(0), step = dloss.strides()[0];
-  visit_float(x.dtype(), [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
-      using D = decltype(dloss_zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
       constexpr int N = kVec<T>;
       const V factor = V(2) / static_cast<V>(cols);

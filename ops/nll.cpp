@@ -53,8 +53,7 @@ void cpu(const Call& call) {
   const int64_t rows = logp.size(0), cols = logp.size(1);
   const double s = call.as<NllAttrs>().label_smoothing;
   check_labels("nll", labels, cols);
-  visit_float(logp.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(logp.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* p = logp.data<T>();
     const int32_t* y = labels.data<int32_t>();
@@ -106,11 +105,10 @@ void backward_cpu(const Call& call) {
   const auto& attrs = call.as<NllBackwardAttrs>();
   const int64_t rows = dloss.size(0), cols = attrs.classes, step = dloss.strides()[0];
   check_labels("nll_backward", labels, cols);
-  visit_float(attrs.out, [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
+  visit_float(attrs.out, [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
-      const auto* d = dloss.data<decltype(dloss_zero)>();
+      const auto* d = dloss.data<D>();
       const int32_t* y = labels.data<int32_t>();
       T* out = call.out[0].data<T>();
       const V others =

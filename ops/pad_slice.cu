@@ -26,8 +26,7 @@ void pad_slice(const Call& call) {
   int64_t inner = 1;
   for (int d = dim + 1; d < dy.rank(); ++d) inner *= dy.size(d);
   const int64_t whole = attrs.size * inner, skip = attrs.begin * inner, part = dy.size(dim) * inner;
-  visit_all(dx.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(dx.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
     if (whole % N == 0 && skip % N == 0 && part % N == 0 && is_aligned<T, N>(dx) &&
         is_aligned<T, N>(dy)) {

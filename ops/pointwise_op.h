@@ -125,7 +125,7 @@ void forward_typed(const Call& call) {
 
 template <class Op>
 void forward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { forward_typed<Op, decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { forward_typed<Op, T>(call); });
 }
 
 // Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of
@@ -210,7 +210,7 @@ void backward_typed(const Call& call) {
 
 template <class Op>
 void backward_kernel(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { backward_typed<Op, decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { backward_typed<Op, T>(call); });
 }
 
 template <class Op>

@@ -103,8 +103,7 @@ template <class R>
 void reduce(const Call& call, bool mean) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const uint32_t mask = reduced_dims(call.op.name.c_str(), call.as<ReduceAttrs>(), x.rank());
     const V* now = nullptr;  // what is left after the passes so far
@@ -171,8 +170,7 @@ Tensors infer_max_backward(Operands in, const Attrs& attrs) {
 void max_backward_cpu(const Call& call) {
   const Tensor &dy = call.in[0], &x = call.in[1], &y = call.in[2];
   const uint32_t mask = reduced_dims("max_backward", call.as<ReduceAttrs>(), x.rank());
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     char* given = scratch<char>(y.numel());
     std::fill_n(given, y.numel(), char{0});

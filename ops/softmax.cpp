@@ -38,8 +38,7 @@ template <class RowOp>
 void on_row_tiles(const Call& call, RowOp&& row_op) {
   const Tensor& y = call.out[0];
   const int64_t cols = y.size(-1), rows = cols ? y.numel() / cols : 0;
-  visit_float(y.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(y.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     for_row_tiles(rows, cols * 4 * static_cast<int64_t>(sizeof(V)), [&](int64_t row, int64_t n) {
       V* a = scratch<V>(2 * cols * kLanes);

@@ -19,8 +19,7 @@ Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     // Whole cache lines of sums per thread.
     parallel_for((cols + kLanes - 1) / kLanes,

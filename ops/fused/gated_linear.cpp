@@ -146,7 +146,7 @@ const OpDef kGatedLinearOp{.name = "gated_linear",
     .cost = cost,
     .cpu =
         [](const Call& call) {
-          visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+          visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
         },
     SINTER_KERNELS(gated_linear),
     .strided = 0b1,
@@ -159,7 +159,7 @@ const OpDef kGatedLinearBackwardOp{.name = "gated_linear_backward",
     .cost = cost_of_reference<kGatedLinearBackwardOp>,
     .cpu =
         [](const Call& call) {
-          visit_float(call.out[0].dtype(), [&](auto zero) { run_backward<decltype(zero)>(call); });
+          visit_float(call.out[0].dtype(), [&]<class T>(T) { run_backward<T>(call); });
         },
     SINTER_KERNELS(gated_linear_backward),
     .strided = 0b1111,

@@ -38,8 +38,7 @@ Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
 
 void cpu(const Call& call) {
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
-  visit_float(call.out[0].dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(call.out[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const Rows<T> gate(call.in[0]), up(call.in[1]);
     T* out = call.out[0].data<T>();
@@ -56,8 +55,7 @@ void cpu(const Call& call) {
 void cpu_backward(const Call& call) {
   const Tensor& dh_in = call.in[0];
   const int64_t rows = dh_in.size(0), cols = dh_in.size(1);
-  visit_float(dh_in.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(dh_in.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const Rows<T> grad(dh_in), gate(call.in[1]), up(call.in[2]);
     const GluGradRows<T> out(call.out, call.as<GluAttrs>().merged);

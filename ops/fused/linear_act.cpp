@@ -59,7 +59,7 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  visit_float(call.as<LinearActAttrs>().out, [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.as<LinearActAttrs>().out, [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

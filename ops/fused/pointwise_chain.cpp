@@ -189,7 +189,7 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

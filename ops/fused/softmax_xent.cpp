@@ -68,7 +68,7 @@ void run(const Call& call) {
 
 void cpu(const Call& call) {
   check_labels(call.in[1], call.in[0].size(1));
-  visit_float(call.in[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.in[0].dtype(), [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

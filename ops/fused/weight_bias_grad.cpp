@@ -27,8 +27,7 @@ void cpu(const Call& call) {
       .in = dy.dtype(),
       .out = dw.dtype()};
   gemm(desc, dy.raw(), x.data, nullptr, dw.raw());
-  visit_float(dy.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(dy.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     column_sums<V>(dy.data<T>(), batch, outs, outs, db.data<V>());
   });
