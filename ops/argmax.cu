@@ -50,9 +50,7 @@ void argmax(const Call& call) {
   const int64_t results = index.numel();
   if (results == 0) return;
   const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
-  const int64_t n = x.size(dim);
-  int64_t inner = 1;
-  for (int d = dim + 1; d < x.rank(); ++d) inner *= x.size(d);
+  const int64_t n = x.size(dim), inner = numel_of_dims(x, dim + 1);
   visit_float(x.dtype(), [&]<class T>(T) {
     if (inner == 1) {
       launch<argmax_lanes<T, 32>>({blocks_for(results, kItemBlock / 32)}, kItemBlock, 0, results, n,

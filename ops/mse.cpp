@@ -15,11 +15,6 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
       cat(op, ": shapes differ: ", describe({{"x", &x}, {"target", &target}}),
           "; they must be equal, with at least 1 dim"));
 }
-int64_t row_length(const Tensor& x) {
-  int64_t n = 1;
-  for (int d = 1; d < x.rank(); ++d) n *= x.size(d);
-  return n;
-}
 
 Tensors infer(Operands in, const Attrs&) {
   check_pair("mse", in[0], in[1]);
@@ -31,7 +26,7 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
-  const int64_t n = row_length(x);
+  const int64_t n = numel_of_dims(x, 1);
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(x.size(0), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
@@ -72,7 +67,7 @@ Cost backward_cost(Operands in, Operands out, const Attrs&) {
 
 void backward_cpu(const Call& call) {
   const Tensor &dloss = call.in[0], &x = call.in[1];
-  const int64_t n = row_length(x), step = dloss.strides()[0];
+  const int64_t n = numel_of_dims(x, 1), step = dloss.strides()[0];
   visit_float(x.dtype(), [&]<class T>(T) {
     visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;

@@ -14,15 +14,6 @@ void check_smoothing(const char* op, double s) {
       s >= 0 && s < 1, usage, cat(op, ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
 }
 
-void check_labels(const char* op, const Tensor& labels, int64_t classes) {
-  const int32_t* y = labels.data<int32_t>();
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    SINTER_CHECK(y[i] >= 0 && y[i] < classes, data,
-        cat(op, ": label out of range: ", y[i], " in row ", i, " of ", labels.describe(), "; ",
-            classes, " classes are 0..", classes - 1));
-  }
-}
-
 Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor &logp = in[0], &labels = in[1];
   check_floating("nll", "logp", logp);
@@ -52,7 +43,7 @@ void cpu(const Call& call) {
   const Tensor &logp = call.in[0], &labels = call.in[1];
   const int64_t rows = logp.size(0), cols = logp.size(1);
   const double s = call.as<NllAttrs>().label_smoothing;
-  check_labels("nll", labels, cols);
+  check_range("nll", "label", "in row", labels, "classes", cols);
   visit_float(logp.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* p = logp.data<T>();
@@ -104,7 +95,7 @@ void backward_cpu(const Call& call) {
   const Tensor &dloss = call.in[0], &labels = call.in[1];
   const auto& attrs = call.as<NllBackwardAttrs>();
   const int64_t rows = dloss.size(0), cols = attrs.classes, step = dloss.strides()[0];
-  check_labels("nll_backward", labels, cols);
+  check_range("nll_backward", "label", "in row", labels, "classes", cols);
   visit_float(attrs.out, [&]<class T>(T) {
     visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;

@@ -34,6 +34,25 @@ void check_floating(const char* op, const char* name, const Tensor& t) {
           "; allowed f32, f64, bf16"));
 }
 
+void check_range(const char* op, const char* what, const char* place, const Tensor& t,
+    const char* things, int64_t n) {
+  const auto check = [&](const auto* values) {
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      SINTER_CHECK(values[i] >= 0 && values[i] < n, data,
+          cat(op, ": ", what, " out of range: ", values[i], " ", place, " ", i, " of ",
+              t.describe(), "; ", n, " ", things, " are 0..", n - 1));
+    }
+  };
+  if (t.dtype() == DType::i64) return check(t.data<int64_t>());
+  check(t.data<int32_t>());
+}
+
+int64_t numel_of_dims(const Tensor& t, int from, int to) {
+  int64_t n = 1;
+  for (int d = from; d < std::min(to, t.rank()); ++d) n *= t.size(d);
+  return n;
+}
+
 int64_t bytes_of(const Tensor& t) {
   if (!t.defined()) return 0;
   int64_t n = t.numel() == 0 ? 0 : 1;

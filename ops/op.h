@@ -134,6 +134,11 @@ std::span<const OpDef* const> pointwise_ops();
 // By name, or nullptr.
 const OpDef* find_op(std::string_view name);
 
+// An input that may be absent.
+inline Tensor optional_input(Operands in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
+// The elements of dims from..to-1 together.
+int64_t numel_of_dims(const Tensor& t, int from, int to = kMaxRank);
+
 // Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but
 // for ops that work in place, whose groups of operands have gaps.
 void check_defined(const char* op, const char* name, const Tensor& t);
@@ -144,6 +149,10 @@ void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted
 void check_floating(const char* op, const char* name, const Tensor& t);
 // Of an operand that is changed in place: an undefined or strided tensor is refused.
 void check_writable(const char* op, const char* name, const Tensor& t);
+// Throws data unless every element of an i32 or i64 tensor is one of 0..n-1: "nll: label out of
+// range: 7 in row 2 of i32[3] cpu; 5 classes are 0..4".
+void check_range(const char* op, const char* what, const char* place, const Tensor& t,
+    const char* things, int64_t n);
 // The type in which sums over bf16 are kept: f32; other types keep theirs.
 constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
 // What a shape rule gives for an output of x's shape and type.

@@ -23,8 +23,7 @@ void pad_slice(const Call& call) {
   const int64_t n = dx.numel();
   if (n == 0) return;
   const int dim = normalize_dim("pad_slice", attrs.dim, dy.rank());
-  int64_t inner = 1;
-  for (int d = dim + 1; d < dy.rank(); ++d) inner *= dy.size(d);
+  const int64_t inner = numel_of_dims(dy, dim + 1);
   const int64_t whole = attrs.size * inner, skip = attrs.begin * inner, part = dy.size(dim) * inner;
   visit_all(dx.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;

@@ -115,8 +115,7 @@ void reduce(const Call& call, bool mean) {
       }
       int64_t n = x.size(d);
       for (; d > 0 && mask >> (d - 1) & 1; --d) n *= x.size(d - 1);
-      int64_t outer = 1;
-      for (int i = 0; i < d; ++i) outer *= x.size(i);
+      const int64_t outer = numel_of_dims(x, 0, d);
       V* next = now && now == scratch<V, 4>(0) ? scratch<V, 5>(outer * inner)
                                                : scratch<V, 4>(outer * inner);
       if (now) {

@@ -6,8 +6,7 @@
 // them, parameters and state once; writes parameters, state and bf16 copies once. The last block to
 // arrive does the tail of a step.
 #include "ops/fused/fused.h"
-#include "ops/gemm_ffma.cuh"
-#include "ops/gemm_mma.cuh"
+#include "ops/gemm_launch.cuh"
 #include "ops/update_kernel.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -101,7 +100,7 @@ weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAt
   Use::tail(step, attrs);
 }
 
-template <class T, class Use, Lies kDy, Lies kX>
+template <class T, class Use, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using Step = typename Use::template Step<float>;
@@ -128,14 +127,15 @@ template <class T, class Use>
 void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step,
     const UpdateAttrs& attrs) {
   if constexpr (kHasMma<T>) {
-    constexpr Lies kOuter = Lies::along_outer, kEither = Lies::either;
+    constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
     const bool usual = std::all_of(layers.product, layers.product + layers.count,
-        [](const Product<T>& p) { return lies_so<kOuter, kOuter>(p); });
+        [](const Product<T>& p) { return has_layout<kOuter, kOuter>(p); });
+    if (on_tensor_cores<T>() && usual)
+      return launch<weight_grad_update_mma_64x64<T, Use, kOuter, kOuter>>(
+          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
     if (on_tensor_cores<T>())
-      return usual ? launch<weight_grad_update_mma_64x64<T, Use, kOuter, kOuter>>(
-                         grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs)
-                   : launch<weight_grad_update_mma_64x64<T, Use, kEither, kEither>>(
-                         grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
+      return launch<weight_grad_update_mma_64x64<T, Use, kEither, kEither>>(
+          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
   }
   if constexpr (kHasFfma<T>)
     launch<weight_grad_update_ffma_64x64<T, Use>>(
