@@ -19,7 +19,6 @@ struct Gemm {
   bool trans_a = false, trans_b = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
   DType in = DType::f32, out = DType::f32;
-  bool accumulate = false;  // C += instead of C =
   DType bias = DType::f32;  // the type of the bias, if there is one
   bool operator==(const Gemm&) const = default;
 };
