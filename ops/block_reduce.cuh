@@ -105,6 +105,14 @@ inline int block_for(int64_t n, int most) {
   return static_cast<int>(std::clamp<int64_t>((n + 31) / 32 * 32, 32, most));
 }
 
+// f<kPerLane>() for a warp that holds a row of `cols` <= 1024 columns in registers.
+template <class F>
+void with_columns_per_lane(int64_t cols, const F& f) {
+  if (cols <= 32) return f.template operator()<1>();
+  if (cols <= 128) return f.template operator()<4>();
+  f.template operator()<32>();
+}
+
 // Can 16 bytes be moved at once from the operand's first element on?
 inline bool is_aligned(const Tensor& t) {
   return !t.defined() || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;

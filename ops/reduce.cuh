@@ -129,8 +129,10 @@ inline Reduction reduction_of(const Shape& x, uint32_t mask) {
       last = kind;
     }
   }
-  for (Groups* g : {&r.kept, &r.reduced})
-    std::reverse(g->size, g->size + g->n), std::reverse(g->stride, g->stride + g->n);
+  for (Groups* g : {&r.kept, &r.reduced}) {
+    std::reverse(g->size, g->size + g->n);
+    std::reverse(g->stride, g->stride + g->n);
+  }
   return r;
 }
 

@@ -11,18 +11,20 @@
 namespace sinter {
 namespace {
 
-void check_rows(const char* op, const Tensor& x) {
+Tensors infer_rows(const char* op, const Tensor& x) {
   check_floating(op, "x", x);
   SINTER_CHECK(x.rank() >= 1, shape,
       cat(op, ": no rows: x is ", x.describe(), "; x must have at least 1 dim, it has 0"));
+  return {meta_like(x)};
 }
 
-void check_grad(const char* op, Operands in) {
+Tensors infer_grad(const char* op, Operands in) {
   check_floating(op, "dy", in[0]);
   check_same_dtype(op, "dy", in[0], "y", in[1]);
   SINTER_CHECK(in[0].rank() >= 1 && in[0].shape() == in[1].shape(), shape,
       cat(op, ": shapes differ: ", describe({{"dy", &in[0]}, {"y", &in[1]}}),
           "; they must be equal"));
+  return {meta_like(in[0])};
 }
 
 Cost forward_cost(Operands in, Operands out, const Attrs&) {
@@ -99,17 +101,13 @@ void softmax_backward_cpu(const Call& call) {
   });
 }
 
-Tensors infer_log_softmax(Operands in, const Attrs&) {
-  return check_rows("log_softmax", in[0]), Tensors{meta_like(in[0])};
-}
-Tensors infer_softmax(Operands in, const Attrs&) {
-  return check_rows("softmax", in[0]), Tensors{meta_like(in[0])};
-}
+Tensors infer_log_softmax(Operands in, const Attrs&) { return infer_rows("log_softmax", in[0]); }
+Tensors infer_softmax(Operands in, const Attrs&) { return infer_rows("softmax", in[0]); }
 Tensors infer_log_softmax_backward(Operands in, const Attrs&) {
-  return check_grad("log_softmax_backward", in), Tensors{meta_like(in[0])};
+  return infer_grad("log_softmax_backward", in);
 }
 Tensors infer_softmax_backward(Operands in, const Attrs&) {
-  return check_grad("softmax_backward", in), Tensors{meta_like(in[0])};
+  return infer_grad("softmax_backward", in);
 }
 
 Tensors log_softmax_grad(const Saved& saved, Operands grads) {

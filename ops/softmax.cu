@@ -138,17 +138,10 @@ void on_rows(const Call& call) {
       return launch<softmax_block_rows<Op, T>>(
           {rows}, 512, sizeof(Shared<compute_t<T>, 32>), x, second, out<T>(y), cols);
     constexpr int kWarps = 4;
-    const auto warps = [&]<int N>(std::integral_constant<int, N>) {
+    with_columns_per_lane(cols, [&]<int N>() {
       launch<softmax_warp_rows<Op, T, N>>(
           {blocks_for(rows, kWarps)}, kWarps * 32, 0, x, second, out<T>(y), rows, cols);
-    };
-    if (cols <= 32) {
-      warps(std::integral_constant<int, 1>());
-    } else if (cols <= 128) {
-      warps(std::integral_constant<int, 4>());
-    } else {
-      warps(std::integral_constant<int, 32>());
-    }
+    });
   });
 }
 

@@ -160,10 +160,8 @@ Tensor flatten(const Tensor& x, int64_t from_dim) {
   check_defined("flatten", "x", x);
   const int from = normalize_dim("flatten", from_dim, x.rank());
   Shape shape;
-  int64_t rest = 1;
-  for (int d = 0; d < x.rank(); ++d)
-    d < from ? shape.push_back(x.size(d)) : void(rest *= x.size(d));
-  shape.push_back(rest);
+  for (int d = 0; d < from; ++d) shape.push_back(x.size(d));
+  shape.push_back(numel_of_dims(x, from));
   return reshape(x, shape);
 }
 Tensor detach(const Tensor& x) { return apply1(kDetachOp, {x}); }
