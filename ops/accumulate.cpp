@@ -13,9 +13,7 @@ Tensors infer(Operands in, const Attrs&) {
   check_writable("accumulate", "into", in[0]);
   if (wide(in[1].dtype()) != in[0].dtype())
     check_same_dtype("accumulate", "into", in[0], "value", in[1]);
-  SINTER_CHECK(in[0].shape() == in[1].shape(), shape,
-      cat("accumulate: shapes differ: ", describe({{"into", &in[0]}, {"value", &in[1]}}),
-          "; they must be equal"));
+  check_same_shape("accumulate", "into", in[0], "value", in[1]);
   return {};
 }
 

@@ -16,10 +16,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_dtype("gather_batch", "index", index, DType::i64);
   check_rank("gather_batch", "labels", labels, 1);
   check_rank("gather_batch", "index", index, 1);
-  SINTER_CHECK(images.rank() >= 1 && images.size(0) == labels.size(0), shape,
-      cat("gather_batch: one label per image is wanted: ",
-          describe({{"images", &images}, {"labels", &labels}}), "; there are ",
-          images.rank() ? images.size(0) : 0, " and ", labels.size(0)));
+  check_has_rows("gather_batch", "images", images);
+  check_same_rows("gather_batch", "images", images, "labels", labels);
   SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
       cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(),
           "; allowed f32, bf16"));

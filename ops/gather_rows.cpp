@@ -10,9 +10,7 @@ namespace sinter {
 namespace {
 
 void check_index(const char* op, const char* name, const Tensor& rows, const Tensor& index) {
-  SINTER_CHECK(rows.rank() >= 1, shape,
-      cat(op, ": no rows: ", describe({{name, &rows}, {"index", &index}}), "; ", name,
-          " must have at least 1 dim, it has 0"));
+  check_has_rows(op, name, rows);
   check_rank(op, "index", index, 1);
   check_dtype(op, "index", index, DType::i64);
 }
@@ -54,10 +52,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 Tensors scatter_infer(Operands in, const Attrs& attrs) {
   check_floating("scatter_add_rows", "rows", in[0]);
   check_index("scatter_add_rows", "rows", in[0], in[1]);
-  SINTER_CHECK(in[0].size(0) == in[1].size(0), shape,
-      cat("scatter_add_rows: one index per row is wanted: ",
-          describe({{"rows", &in[0]}, {"index", &in[1]}}), "; rows.shape[0] is ", in[0].size(0),
-          ", index.shape[0] is ", in[1].size(0)));
+  check_same_rows("scatter_add_rows", "rows", in[0], "index", in[1]);
   return {Tensor::shape_only(
       with_rows(in[0].shape(), attrs.as<ScatterAttrs>().rows), in[0].dtype(), in[0].device())};
 }

@@ -58,13 +58,11 @@ void gather_rows(const Call& call) {
   const int64_t cols = n / index.numel();
   visit_all(y.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
-    if (cols % N == 0 && is_aligned<T, N>(table) && is_aligned<T, N>(y)) {
-      launch<gather_rows_units<T, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N,
+    const bool wide = cols % N == 0 && is_aligned<T, N>(table) && is_aligned<T, N>(y);
+    with_width<N>(wide, [&]<int M>() {
+      launch<gather_rows_units<T, M>>(item_grid(n / M), kItemBlock, 0, n / M, cols / M,
           table.size(0), in<T>(table), in<int64_t>(index), out<T>(y), fault_flag());
-    } else {
-      launch<gather_rows_units<T, 1>>(item_grid(n), kItemBlock, 0, n, cols, table.size(0),
-          in<T>(table), in<int64_t>(index), out<T>(y), fault_flag());
-    }
+    });
   });
 }
 

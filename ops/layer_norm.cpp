@@ -28,10 +28,9 @@ void check_row_operand(const char* op, const char* name, const Tensor& t, const 
 }
 void check_gradient(const char* op, const Tensor& dy, const Tensor& x) {
   check_floating(op, "dy", dy);
+  check_has_rows(op, "dy", dy);
   check_same_dtype(op, "dy", dy, "x", x);
-  SINTER_CHECK(x.rank() >= 1 && dy.shape() == x.shape(), shape,
-      cat(op, ": shapes differ: ", describe({{"dy", &dy}, {"x", &x}}),
-          "; they must be equal, with at least 1 dim"));
+  check_same_shape(op, "dy", dy, "x", x);
 }
 
 Tensors infer(Operands in, const Attrs& attrs) {

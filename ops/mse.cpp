@@ -11,9 +11,8 @@ namespace {
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   check_floating(op, "x", x);
   check_same_dtype(op, "x", x, "target", target);
-  SINTER_CHECK(x.rank() >= 1 && x.shape() == target.shape(), shape,
-      cat(op, ": shapes differ: ", describe({{"x", &x}, {"target", &target}}),
-          "; they must be equal, with at least 1 dim"));
+  check_has_rows(op, "x", x);
+  check_same_shape(op, "x", x, "target", target);
 }
 
 Tensors infer(Operands in, const Attrs&) {
@@ -54,9 +53,7 @@ Tensors infer_backward(Operands in, const Attrs&) {
   check_floating("mse_backward", "dloss", in[0]);
   check_rank("mse_backward", "dloss", in[0], 1);
   check_pair("mse_backward", in[1], in[2]);
-  SINTER_CHECK(in[0].size(0) == in[1].size(0), shape,
-      cat("mse_backward: row counts differ: ", describe({{"dloss", &in[0]}, {"x", &in[1]}}),
-          "; dloss.shape[0] is ", in[0].size(0), ", x.shape[0] is ", in[1].size(0)));
+  check_same_rows("mse_backward", "dloss", in[0], "x", in[1]);
   return {meta_like(in[1])};
 }
 Cost backward_cost(Operands in, Operands out, const Attrs&) {

@@ -57,14 +57,12 @@ void mse_backward(const Call& call) {
       using V = compute_t<T>;
       constexpr int N = kVec<T>;
       const V factor = V(2) / static_cast<V>(cols);
-      if (cols % N == 0 && is_aligned<T, N>(x) && is_aligned<T, N>(target) &&
-          is_aligned<T, N>(dx)) {
-        launch<mse_gradient<T, D, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N, step,
+      const bool wide =
+          cols % N == 0 && is_aligned<T, N>(x) && is_aligned<T, N>(target) && is_aligned<T, N>(dx);
+      with_width<N>(wide, [&]<int M>() {
+        launch<mse_gradient<T, D, M>>(item_grid(n / M), kItemBlock, 0, n / M, cols / M, step,
             factor, in<D>(dloss), in<T>(x), in<T>(target), out<T>(dx));
-      } else {
-        launch<mse_gradient<T, D, 1>>(item_grid(n), kItemBlock, 0, n, cols, step, factor,
-            in<D>(dloss), in<T>(x), in<T>(target), out<T>(dx));
-      }
+      });
     });
   });
 }

@@ -21,9 +21,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("nll", "labels", labels, 1);
   check_dtype("nll", "labels", labels, DType::i32);
   check_smoothing("nll", attrs.as<NllAttrs>().label_smoothing);
-  SINTER_CHECK(labels.size(0) == logp.size(0), shape,
-      cat("nll: one label per row is wanted: ", describe({{"logp", &logp}, {"labels", &labels}}),
-          "; logp.shape[0] is ", logp.size(0), ", labels.shape[0] is ", labels.size(0)));
+  check_same_rows("nll", "logp", logp, "labels", labels);
   return {Tensor::shape_only({logp.size(0)}, wide(logp.dtype()), logp.device())};
 }
 
@@ -78,10 +76,7 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
   SINTER_CHECK(is_float(a.out), dtype,
       cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ",
           name_of(a.out), ", allowed f32, f64, bf16"));
-  SINTER_CHECK(labels.shape() == dloss.shape(), shape,
-      cat("nll_backward: one label per row is wanted: ",
-          describe({{"dloss", &dloss}, {"labels", &labels}}), "; dloss.shape[0] is ", dloss.size(0),
-          ", labels.shape is ", labels.shape().str()));
+  check_same_shape("nll_backward", "dloss", dloss, "labels", labels);
   return {Tensor::shape_only({dloss.size(0), a.classes}, a.out, dloss.device())};
 }
 

@@ -16,6 +16,25 @@ void check_same_dtype(
       cat("cast(", name_b, ", DType::", name_of(a.dtype()), ")"));
 }
 
+void check_has_rows(const char* op, const char* name, const Tensor& t) {
+  SINTER_CHECK(t.rank() >= 1, shape,
+      cat(op, ": no rows: ", name, " is ", t.describe(),
+          "; it must have at least 1 dim, it has 0"));
+}
+
+void check_same_shape(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+  SINTER_CHECK(a.shape() == b.shape(), shape,
+      cat(op, ": shapes differ: ", describe({{name_a, &a}, {name_b, &b}}), "; they must be equal"));
+}
+
+void check_same_rows(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+  SINTER_CHECK(a.size(0) == b.size(0), shape,
+      cat(op, ": row counts differ: ", describe({{name_a, &a}, {name_b, &b}}), "; ", name_a,
+          ".shape[0] is ", a.size(0), ", ", name_b, ".shape[0] is ", b.size(0)));
+}
+
 void check_rank(const char* op, const char* name, const Tensor& t, int rank) {
   SINTER_CHECK(t.defined() && t.rank() == rank, shape,
       cat(op, ": wrong rank: ", name, " is ", t.describe(), "; ", name, " must have ", rank,

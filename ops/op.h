@@ -147,6 +147,12 @@ void check_same_dtype(
 void check_rank(const char* op, const char* name, const Tensor& t, int rank);
 void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted);
 void check_floating(const char* op, const char* name, const Tensor& t);
+void check_has_rows(const char* op, const char* name, const Tensor& t);  // at least 1 dim
+void check_same_shape(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
+// Of one size in dim 0; REQUIRES: they have one.
+void check_same_rows(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
 // Of an operand that is changed in place: an undefined or strided tensor is refused.
 void check_writable(const char* op, const char* name, const Tensor& t);
 // Throws data unless every element of an i32 or i64 tensor is one of 0..n-1: "nll: label out of

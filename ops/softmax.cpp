@@ -13,17 +13,15 @@ namespace {
 
 Tensors infer_rows(const char* op, const Tensor& x) {
   check_floating(op, "x", x);
-  SINTER_CHECK(x.rank() >= 1, shape,
-      cat(op, ": no rows: x is ", x.describe(), "; x must have at least 1 dim, it has 0"));
+  check_has_rows(op, "x", x);
   return {meta_like(x)};
 }
 
 Tensors infer_grad(const char* op, Operands in) {
   check_floating(op, "dy", in[0]);
   check_same_dtype(op, "dy", in[0], "y", in[1]);
-  SINTER_CHECK(in[0].rank() >= 1 && in[0].shape() == in[1].shape(), shape,
-      cat(op, ": shapes differ: ", describe({{"dy", &in[0]}, {"y", &in[1]}}),
-          "; they must be equal"));
+  check_has_rows(op, "dy", in[0]);
+  check_same_shape(op, "dy", in[0], "y", in[1]);
   return {meta_like(in[0])};
 }
 

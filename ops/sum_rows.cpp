@@ -8,9 +8,7 @@ namespace {
 
 Tensors infer(Operands in, const Attrs&) {
   check_floating("sum_rows", "x", in[0]);
-  SINTER_CHECK(in[0].rank() >= 1, shape,
-      cat("sum_rows: no columns: x is ", in[0].describe(),
-          "; x must have at least 1 dim, it has 0"));
+  check_has_rows("sum_rows", "x", in[0]);
   return {Tensor::shape_only({in[0].size(-1)}, wide(in[0].dtype()), in[0].device())};
 }
 

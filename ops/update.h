@@ -41,8 +41,7 @@ struct UpdateEnd {
   const Tensor &state, &losses, &rng;
 };
 
-void check_group(
-    const char* op, const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs);
+void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs);
 // FLOPs and bytes of the update alone; the step state and the tail's work are not counted.
 Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs);
 // The plain op.

@@ -112,9 +112,7 @@ Tensor low_view(Operands in, const Attrs&) {
   SINTER_CHECK(low.defined(), state,
       cat("low_precision: no bf16 copy: weight is ", weight.describe(),
           "; an optimizer or the model must make it first"));
-  SINTER_CHECK(low.shape() == weight.shape(), shape,
-      cat("low_precision: shapes differ: ", describe({{"weight", &weight}, {"copy", &low}}),
-          "; they must be equal"));
+  check_same_shape("low_precision", "weight", weight, "copy", low);
   return view(low, low.shape(), low.strides());
 }
 Tensors pass(const Saved&, Operands grads) { return {grads[0]}; }
