@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
@@ -87,18 +86,9 @@ struct Key {
   int64_t aux_ld;
   bool has_bias, tf32;
   int align_a, align_b, align_bias, align_c, align_aux;
-  bool operator==(const Key&) const = default;
+  auto operator<=>(const Key&) const = default;
   // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
   bool fused() const { return epilogue != GemmEpilogue::none; }
-  size_t hash() const {
-    uint64_t h = 0;
-    for (const int64_t v : {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, aux_ld,
-             int64_t{align_a}, int64_t{align_b}, int64_t{align_bias}, int64_t{align_c},
-             int64_t{align_aux}, int64_t{epilogue}})
-      h = (h ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15u;
-    return h ^ (gemm.trans_a | gemm.trans_b << 1 | has_bias << 3 | tf32 << 4 |
-                   static_cast<int>(gemm.in) << 5);
-  }
 };
 
 constexpr int kOwn = -1;
@@ -186,9 +176,6 @@ class Plans {
   cublasLtHandle_t handle() const { return handle_; }
 
  private:
-  struct KeyHash {
-    size_t operator()(const Key& key) const { return key.hash(); }
-  };
   // One per stream: two branches of a graph must not share one.
   void* workspace_of(cudaStream_t stream) {
     std::unique_ptr<Storage>& w = workspaces_[stream];
@@ -203,7 +190,7 @@ class Plans {
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
-  std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
   std::map<cudaStream_t, std::unique_ptr<Storage>> workspaces_;
 };
 

@@ -6,9 +6,9 @@
 
 #if SINTER_HAS_ONEDNN
 #include <algorithm>
+#include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
-#include <unordered_map>
 #endif
 
 namespace sinter::detail {
@@ -20,17 +20,7 @@ struct Key {
   Gemm desc;
   bool has_bias;
   int threads;  // a primitive is planned for a number of threads
-  bool operator==(const Key&) const = default;
-};
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    const Gemm& d = key.desc;
-    size_t hash = static_cast<size_t>(key.threads);
-    for (const int64_t part :
-        {d.m, d.n, d.k, d.lda, d.ldb, d.ldc, int64_t{d.trans_a} << 4 | int64_t{d.trans_b} << 3})
-      hash = (hash ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-  }
+  auto operator<=>(const Key&) const = default;
 };
 
 struct Product {
@@ -100,7 +90,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
                static_cast<float*>(c), desc.ldc) == dnnl_success;
   }
   static thread_local dnnl::stream stream(cpu());
-  static thread_local std::unordered_map<Key, std::optional<Product>, KeyHash> cache;
+  static thread_local std::map<Key, std::optional<Product>> cache;
   const Key key{desc, bias != nullptr, num_threads()};
   auto found = cache.find(key);
   if (found == cache.end()) {
