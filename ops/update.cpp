@@ -98,19 +98,19 @@ void update_typed(const Call& call, bool adam) {
   int64_t total = 0;
   for (size_t i = 0; i < groups; ++i) total += units(i);
   const int64_t bytes = kUnit * (adam ? 7 : 5) * static_cast<int64_t>(sizeof(V));
-  const auto update_units = [&](const auto& piece, int64_t begin, int64_t end) {
+  const auto update_units = [&](const auto& step, int64_t begin, int64_t end) {
     int64_t first = 0;  // unit of this group
     for (size_t i = 0; i < groups && first < end; first += units(i), ++i) {
       const UpdateGroup group = update_group(call.in, i);
       const int64_t from = std::max(begin - first, int64_t{0}) * kUnit,
                     to = std::min((end - first) * kUnit, group.param.numel());
       if (from >= to) continue;
-      UpdatePointers<V>(group).apply(piece, from, group.grad.template data<V>() + from, to - from);
+      UpdatePointers<V>(group).apply(step, from, group.grad.template data<V>() + from, to - from);
     }
   };
-  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& piece) {
+  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& step) {
     parallel_for(total, grain_of(bytes),
-        [&](int64_t begin, int64_t end) { update_units(piece, begin, end); });
+        [&](int64_t begin, int64_t end) { update_units(step, begin, end); });
   });
 }
 

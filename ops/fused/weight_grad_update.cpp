@@ -77,7 +77,7 @@ void run_tiles(
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   const UpdatePointers<float> w(weight_of(layer)), bias(bias_of(layer));
-  with_update<float>(weight_of(layer).adam(), attrs, state, [&](const auto& piece) {
+  with_update<float>(weight_of(layer).adam(), attrs, state, [&](const auto& step) {
     for_product_tiles(
         {.m = outs,
             .n = ins,
@@ -89,13 +89,13 @@ void run_tiles(
         28,
         [&](int64_t i, int64_t j, int rows, int cols, const float* grad) {
           for (int r = 0; r < rows; ++r)
-            w.apply(piece, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
+            w.apply(step, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
         },
         [&](int64_t begin, int64_t end) {
           if (!bias.p) return;
           float* sums = scratch<float, 1>(end - begin);
           column_sums(dy.data<float>() + begin, batch, outs, end - begin, sums);
-          bias.apply(piece, begin, sums, end - begin);
+          bias.apply(step, begin, sums, end - begin);
         });
   });
 }
@@ -109,12 +109,12 @@ void run_whole(
   V* grad = scratch<V, 1>(outs * ins + outs);
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
-  with_update<V>(weight_of(layer).adam(), attrs, state, [&](const auto& piece) {
+  with_update<V>(weight_of(layer).adam(), attrs, state, [&](const auto& step) {
     const UpdatePointers<V> w(weight_of(layer));
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
-        [&](int64_t begin, int64_t end) { w.apply(piece, begin, grad + begin, end - begin); });
+        [&](int64_t begin, int64_t end) { w.apply(step, begin, grad + begin, end - begin); });
     if (layer[kBias].defined())
-      UpdatePointers<V>(bias_of(layer)).apply(piece, 0, grad + outs * ins, outs);
+      UpdatePointers<V>(bias_of(layer)).apply(step, 0, grad + outs * ins, outs);
   });
 }
 
