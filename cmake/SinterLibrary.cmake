@@ -91,5 +91,5 @@ function(sinter_install)
                                 INSTALL_DESTINATION ${package_dir})
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
-                ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake DESTINATION ${package_dir})
+                ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake DESTINATION ${package_dir})
 endfunction()
