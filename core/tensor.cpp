@@ -86,7 +86,10 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   Tensor t = empty(shape, dtype, device);
-  if (value == 0 && device != kCpu) return fill_bytes(t.raw(), device, 0, t.storage()->bytes()), t;
+  if (value == 0 && device != kCpu) {
+    fill_bytes(t.raw(), device, 0, t.storage()->bytes());
+    return t;
+  }
   visit_all(dtype, [&](auto zero) {
     using T = decltype(zero);
     if (device == kCpu) {
@@ -144,8 +147,10 @@ Tensor Tensor::to(Device device) const {
   SINTER_CHECK(defined(), state, "to: the tensor is undefined");
   Tensor out = empty(shape(), dtype(), device);
   const size_t bytes = out.storage()->bytes();
-  if (is_contiguous() && device == this->device())
-    return copy_on_device(out.raw(), raw(), device, bytes), out;
+  if (is_contiguous() && device == this->device()) {
+    copy_on_device(out.raw(), raw(), device, bytes);
+    return out;
+  }
   Tensor host = readable();
   if (!host.is_contiguous()) {
     Tensor dense = empty(shape(), dtype());

@@ -8,9 +8,9 @@
 #include "ops/fused/pointwise_chain.h"
 #include "ops/fused/pointwise_chain_nvrtc.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/pointwise_op.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -47,9 +47,9 @@ StepOp step_op() {
         .flops = Backward ? Op::backward_flops : Op::flops,
         .f32 = run_step<Op, Backward, kArity, float>,
         .f64 = run_step<Op, Backward, kArity, double>,
-        .attrs = [](double param) { return Attrs(op_with_number<Op>(param)); },
+        .attrs = [](double param) { return Attrs(pointwise::op_with_number<Op>(param)); },
         .param = [](const Attrs& attrs) -> double {
-          if constexpr (kHasNumber<Op>) return attrs.as<Op>().*Op::number();
+          if constexpr (pointwise::kHasNumber<Op>) return attrs.as<Op>().*Op::number();
           return 0;
         }};
   }
@@ -189,7 +189,7 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
