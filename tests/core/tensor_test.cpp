@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/caching_allocator.h"
+#include "core/allocator.h"
 #include "core/context.h"
 #include "tests/test_util.h"
 
