@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 
 #include "core/context.h"
 #include "ops/ops.h"
@@ -18,14 +17,11 @@ Tensor saved_copy(const Tensor& t, bool whole) {
 
 uint64_t version_of(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }
 
-// value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured
-// step does not make it again.
-Tensor constant(double value, const Shape& shape, DType dtype, Device device) {
-  static thread_local std::map<std::tuple<double, DType, Device>, Tensor> cache;
-  Tensor& scalar = cache[{value, dtype, device}];
-  if (!scalar.defined()) scalar = Tensor::full({}, value, dtype, device);
+// A tensor of `shape` whose elements are all one constant.
+Tensor filled_with(double value, const Shape& shape, DType dtype, Device device) {
   Strides strides = shape;
   for (int i = 0; i < shape.rank(); ++i) strides[i] = 0;
+  const Tensor scalar = constant(value, dtype, device);
   Tensor whole = Tensor::view_of(scalar.storage(), dtype, shape, strides, 0);
   whole.autograd().name = kConstantName;
   return whole;
@@ -207,7 +203,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
         cat("backward: the gradient does not fit the root: ",
             describe({{"gradient", &seed}, {"root", &root}})));
   } else {
-    seed = constant(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(),
+    seed = filled_with(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(),
         root.dtype(), root.device());
   }
   if (root_slot < 0) {  // a leaf that no op has used
@@ -267,7 +263,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     for (size_t o = 0; o < out_grads.size(); ++o) {
       const Tensor& out = node.out[o];
       if (!out_grads[o].defined() && node.out_slots[o] >= 0)
-        out_grads[o] = constant(0, out.shape(), out.dtype(), out.device());
+        out_grads[o] = filled_with(0, out.shape(), out.dtype(), out.device());
     }
     const Tensors in_grads = run_backward(node, out_grads);
     out_grads.clear();
@@ -290,6 +286,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
 void backward(const Tensor& root, const BackwardOptions& options) {
   Tape::current().backward(root, options);
 }
+void Tensor::backward() const { sinter::backward(*this); }
 void clear_tape() { Tape::current().clear(); }
 
 GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) {

@@ -424,8 +424,41 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
   }
 };
 
-using Arithmetic =
-    std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt, Pow>;
+// Comparisons: 1 or 0 of the operands' type; with NaN all are 0. Their derivative is 0 where they
+// have one, and the public functions (ops/compare.cpp) ask for none.
+struct Compare : Binary {
+  static constexpr Saves saves = Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 1;
+  template <class T>
+  SINTER_FN Two<T> grad(T) const {
+    return {T(0), T(0)};
+  }
+  bool operator==(const Compare&) const = default;
+};
+struct Eq : Compare {
+  SINTER_POINTWISE(Eq, "eq")
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return T(a == b);
+  }
+};
+struct Lt : Compare {
+  SINTER_POINTWISE(Lt, "lt")
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return T(a < b);
+  }
+};
+struct Le : Compare {
+  SINTER_POINTWISE(Le, "le")
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return T(a <= b);
+  }
+};
+
+using Arithmetic = std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt,
+    Pow, Eq, Lt, Le>;
 using Activations = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, Softplus>;
 using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));
 

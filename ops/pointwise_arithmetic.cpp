@@ -25,7 +25,9 @@ Tensor mul(const Tensor& a, const Tensor& b) { return run(pointwise::Mul{}, a, b
 Tensor div(const Tensor& a, const Tensor& b) { return run(pointwise::Div{}, a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return run(pointwise::Maximum{}, a, b); }
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  return apply1(pointwise_op<pointwise::Where>(), {condition, a, b}, pointwise::Where{});
+  const bool bytes = !condition.defined() || condition.dtype() == DType::u8;
+  const Tensor taken = bytes ? condition : cast(condition != 0, DType::u8);
+  return apply1(pointwise_op<pointwise::Where>(), {taken, a, b}, pointwise::Where{});
 }
 Tensor neg(const Tensor& x) { return run(pointwise::Neg{}, x); }
 Tensor abs(const Tensor& x) { return run(pointwise::Abs{}, x); }

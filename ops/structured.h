@@ -69,6 +69,7 @@ struct PadSliceAttrs {
   int64_t dim = 0, begin = 0, size = 0;  // the whole length of dim
   SINTER_FIELDS(PadSliceAttrs, dim, begin, size)
 };
+inline constexpr size_t kMostCatInputs = 32;  // the tape counts inputs in a word
 struct ClipAttrs {
   double max_norm = 1;
   SINTER_FIELDS(ClipAttrs, max_norm)
@@ -100,6 +101,7 @@ struct ClipAttrs {
   OP(kScatterAddRowsOp, scatter_add_rows)          /* rows, index -> table          */ \
   OP(kCopyOp, copy)                                /* x -> y                        */ \
   OP(kCastOp, cast)                                /* x -> y                        */ \
+  OP(kCatOp, cat)                                  /* x.. -> y                      */ \
   OP(kAccumulateOp, accumulate)                    /* into (in place), value        */ \
   VIEW(kReshapeOp)                                 /* x -> view                     */ \
   VIEW(kTransposeOp)                               /* x -> view                     */ \
