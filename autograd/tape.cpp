@@ -58,6 +58,7 @@ int64_t Tape::slot_of(const Tensor& t) const {
 
 int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
   if (const int64_t slot = slot_of(t); slot >= 0) return slot;
+  if (t.autograd().leaf) check_known(t, op);
   const int64_t slot = static_cast<int64_t>(slots_.size());
   slots_.emplace_back();
   if (t.autograd().leaf) {
@@ -67,6 +68,20 @@ int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
     slots_.back().used = op;
   }
   return slot;
+}
+
+// Note [A parameter that nobody registered], nn/module.h
+void Tape::check_known(const Tensor& leaf, const char* op) {
+  const Context& context = Context::current();
+  const auto& labels = context.module_labels;
+  const auto& inputs = context.module_inputs;
+  if (labels.empty() || leaf.autograd().known) return;
+  SINTER_CHECK(std::find(inputs.begin(), inputs.end(), leaf.id()) != inputs.end(), usage,
+      cat(op, ": a parameter that was never registered: ", leaf.describe(),
+          " requires grad and is used in the forward of ", *labels.back(),
+          "; it is no parameter of a module or an optimizer, and no input of the module"),
+      "add_parameter(\"NAME\", tensor) in the module's constructor; detach(tensor) if it is no "
+      "parameter");
 }
 
 namespace {

@@ -151,6 +151,8 @@ inline constexpr char kConstantName[] = "const";
 struct AutogradMeta {
   bool requires_grad = false;
   bool leaf = true;  // not made by an op on a tape
+  // A module registered it, or an optimizer steps it: Note [A parameter that nobody registered].
+  bool known = false;
   Tensor grad;  // leaves, and tensors that asked for it (retain_grad)
   const char* grad_taken_by =
       nullptr;  // a fused rule consumed the gradient: reading it is an error
