@@ -7,8 +7,10 @@
 
 namespace sinter::capture {
 
-std::span<const Rule> rules() {
-  static const Rule kRules[] = {
+namespace {
+
+std::vector<Rule>& rule_table() {
+  static std::vector<Rule> table = {
       {kSoftmaxXentOp, rule::round_loss_gradient},
       {kGluBackwardOp},
       {kGluOp},
@@ -25,7 +27,19 @@ std::span<const Rule> rules() {
       {kMultiTensorUpdateOp, rule::multi_tensor_update},
       {kPointwiseChainOp, rule::pointwise_chain},
   };
-  return kRules;
+  return table;
+}
+
+}  // namespace
+
+std::span<const Rule> rules() { return rule_table(); }
+
+void add_rule(const OpDef& op) {
+  SINTER_ASSERT(op.reference && op.forms, op.text(), " has no reference or no forms");
+  for (const Rule& rule : rules())
+    SINTER_CHECK(rule.op->text() != op.text(), usage,
+        cat("rules: two rules of one name: ", op.text(), "; each op has one"));
+  rule_table().insert(rule_table().begin(), Rule(op));
 }
 
 void Rule::apply(Rewriter& r) const {
