@@ -24,7 +24,10 @@ class AnomalyRecorder final : public Recorder {
     Dims index;
     int64_t rest = at;
     const Strides steps = contiguous_strides(t.shape());
-    for (int d = 0; d < t.rank(); ++d) index.push_back(rest / steps[d]), rest %= steps[d];
+    for (int d = 0; d < t.rank(); ++d) {
+      index.push_back(rest / steps[d]);
+      rest %= steps[d];
+    }
     std::string operands;
     for (const Tensor& in : call.in) operands += (operands.empty() ? "" : ", ") + in.describe();
     throw Error(Error::Kind::numeric,

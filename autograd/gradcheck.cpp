@@ -46,8 +46,10 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
     };
     for (int64_t i = 0; i < in.numel(); ++i) {
       int64_t at = in.offset(), rest = i;
-      for (int d = in.rank() - 1; d >= 0; --d)
-        at += rest % in.size(d) * in.strides()[d], rest /= in.size(d);
+      for (int d = in.rank() - 1; d >= 0; --d) {
+        at += rest % in.size(d) * in.strides()[d];
+        rest /= in.size(d);
+      }
       double before;
       copy_to_host(&before, base + at, in.device(), sizeof before);
       set(at, before + options.step);

@@ -11,8 +11,8 @@
 #include "core/rng.h"
 #include "ops/fused/fused.h"
 #include "ops/gemm_library.h"
+#include "ops/ops.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "capture/text.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter::capture {
 namespace {

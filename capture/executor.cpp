@@ -5,7 +5,7 @@
 #include "capture/recording.h"
 #include "core/device/memory.h"
 #include "ops/gemm_plans.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter::capture {
 namespace {

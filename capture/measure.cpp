@@ -92,7 +92,11 @@ std::string names_of(const std::vector<const Node*>& nodes) {
   for (const Node* node : nodes) {
     const auto it = std::find_if(
         counts.begin(), counts.end(), [&](const auto& c) { return c.first == node->op->text(); });
-    it == counts.end() ? void(counts.emplace_back(node->op->text(), 1)) : void(++it->second);
+    if (it == counts.end()) {
+      counts.emplace_back(node->op->text(), 1);
+    } else {
+      ++it->second;
+    }
   }
   std::string out;
   for (const auto& [name, n] : counts)

@@ -8,7 +8,7 @@
 
 #include "capture/rewrite.h"
 #include "ops/fused/fused.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter::capture::rule {
 

@@ -9,24 +9,31 @@ namespace sinter::capture {
 
 namespace {
 
+// Rules with code beside their op's patterns, or in place of them.
+const Rule kWithCode[] = {
+    {kSoftmaxXentOp, rule::round_loss_gradient},
+    {kGatedLinearOp, rule::gated_linear},
+    {kMergeLinearOp, rule::merge_linear},
+    {kNarrowMlpOp, rule::narrow_mlp},
+    {kClipNormOp, rule::clip_norm},
+    {kWeightGradUpdateOp, rule::weight_grad_update},
+    {kMultiTensorUpdateOp, rule::multi_tensor_update},
+    {kPointwiseChainOp, rule::pointwise_chain},
+};
+
+Rule rule_of(const OpDef& op) {
+  for (const Rule& rule : kWithCode) {
+    if (rule.op == &op) return rule;
+  }
+  return op;
+}
+
 std::vector<Rule>& rule_table() {
-  static std::vector<Rule> table = {
-      {kSoftmaxXentOp, rule::round_loss_gradient},
-      {kGluBackwardOp},
-      {kGluOp},
-      {kGatedLinearOp, rule::gated_linear},
-      {kMergeLinearOp, rule::merge_linear},
-      {kGatedLinearBackwardOp},
-      {kLinearActOp},
-      {kInputGradActOp},
-      {kNarrowMlpOp, rule::narrow_mlp},
-      {kClassifierHeadOp},
-      {kWeightBiasGradOp},
-      {kClipNormOp, rule::clip_norm},
-      {kWeightGradUpdateOp, rule::weight_grad_update},
-      {kMultiTensorUpdateOp, rule::multi_tensor_update},
-      {kPointwiseChainOp, rule::pointwise_chain},
-  };
+  static std::vector<Rule> table = [] {
+    std::vector<Rule> all;
+    for (const OpDef* op : fused_ops()) all.push_back(rule_of(*op));
+    return all;
+  }();
   return table;
 }
 

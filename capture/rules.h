@@ -1,8 +1,8 @@
-// The fusion rules: one table, a row for each fused op that a step may get. Most rows need no more
-// than the op: its reference is the pattern that capture looks for (Note [Finding a fused op in a
-// step], pattern.h), and OpDef::limit what its kernels cannot do. A row has code where a pattern
-// cannot say it: lists of any length, and values that move to other memory. A rule is on where its
-// op has a kernel. Rules run in the order of the table; each finds all its groups.
+// The fusion rules: one for each fused op, in the order of their list (ops/fused/fused.h). Most
+// need no more than the op: its reference is the pattern that capture looks for (Note [Finding a
+// fused op in a step], pattern.h), and OpDef::limit what its kernels cannot do. A rule has code
+// where a pattern cannot say it: lists of any length, and values that move to other memory. A rule
+// is on where its op has a kernel. Each finds all its groups before the next one runs.
 #pragma once
 
 #include <span>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "capture/rule_kit.h"
+#include "ops/fused/activation.h"
 
 namespace sinter::capture::rule {
 namespace {
@@ -20,7 +21,7 @@ int made_by_activation(const Rewriter& r, int value, Act act) {
   const int n = r.producer(value);
   if (n < 0 || r.graph.nodes[n].op != &kLinearActOp) return -1;
   const LinearActAttrs& a = r.graph.nodes[n].attrs.as<LinearActAttrs>();
-  const bool of_result = a.act == Act::relu || a.act == Act::sigmoid || a.act == Act::tanh;
+  const bool of_result = act_saves(a.act) != pointwise::Saves::inputs;  // none is as if it were
   return r.graph.nodes[n].out[0] == value && of_result && a.keep != Keep::pre &&
                  (act == Act::none || a.act == act)
              ? n

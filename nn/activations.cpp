@@ -5,20 +5,16 @@
 namespace sinter::nn {
 namespace {
 
-template <class M, auto... args>
-std::shared_ptr<Module> make() {
-  return std::make_shared<M>(args...);
-}
 struct Row {
   std::string_view name;
   std::shared_ptr<Module> (*make)();
 };
-constexpr std::array kRows{Row{"relu", make<Relu>}, Row{"gelu", make<Gelu>},
-    Row{"gelu_tanh", make<Gelu, GeluForm::tanh>}, Row{"silu", make<Silu>}, Row{"tanh", make<Tanh>},
-    Row{"sigmoid", make<Sigmoid>}, Row{"softplus", make<Softplus>}, Row{"elu", make<Elu>},
-    Row{"leaky_relu", make<LeakyRelu>}};
+#define SINTER_ROW(function, Struct, text) \
+  Row{#function, []() -> std::shared_ptr<Module> { return std::make_shared<Struct>(); }},
+constexpr Row kRows[] = {SINTER_ACTIVATIONS(SINTER_ROW, SINTER_ROW)};
+#undef SINTER_ROW
 constexpr auto kNames = [] {
-  std::array<std::string_view, kRows.size()> names;
+  std::array<std::string_view, std::size(kRows)> names;
   for (size_t i = 0; i < names.size(); ++i) names[i] = kRows[i].name;
   return names;
 }();

@@ -1,13 +1,12 @@
-// Modules without parameters: the activations, one line each (formulas: ops/pointwise.h), and
-// Dropout.
+// Modules without parameters: the activations (formulas and list: ops/pointwise.h), and Dropout.
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <span>
 
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "ops/pointwise.h"
 
 namespace sinter::nn {
 
@@ -24,45 +23,24 @@ class Activation : public Module {
   std::function<Tensor(const Tensor&)> function_;
 };
 
-enum class GeluForm : uint8_t { erf, tanh };
-inline Tensor gelu(const Tensor& x, GeluForm form) {
-  return form == GeluForm::erf ? sinter::gelu(x) : gelu_tanh(x);
-}
+// The layers that the list in ops/pointwise.h makes: nn::Relu, nn::Gelu, nn::GeluTanh, ..; with a
+// number nn::LeakyRelu(slope), nn::Elu(alpha).
+#define SINTER_LAYER(function, Struct, text)         \
+  struct Struct : Activation {                       \
+    Struct() : Activation(text, sinter::function) {} \
+  };
+#define SINTER_NUMBERED_LAYER(function, Struct, text)                                    \
+  struct Struct : Activation {                                                           \
+    static constexpr double kDefault = pointwise::Struct().*pointwise::Struct::number(); \
+    explicit Struct(double number = kDefault)                                            \
+        : Activation(cat(text, "(", number, ")"),                                        \
+              [number](const Tensor& x) { return sinter::function(x, number); }) {}      \
+  };
+SINTER_ACTIVATIONS(SINTER_LAYER, SINTER_NUMBERED_LAYER)
+#undef SINTER_LAYER
+#undef SINTER_NUMBERED_LAYER
 
-// A function without settings, and its name in print.
-template <size_t N>
-struct Text {
-  consteval Text(const char (&text)[N]) {
-    std::copy_n(text, N, chars);
-  }  // NOLINT: a template argument
-  char chars[N];
-};
-template <Text kName, Tensor (*kFunction)(const Tensor&)>
-struct Pointwise : Activation {
-  Pointwise() : Activation(kName.chars, kFunction) {}
-};
-using Relu = Pointwise<"ReLU", relu>;
-using Silu = Pointwise<"SiLU", silu>;
-using Sigmoid = Pointwise<"Sigmoid", sigmoid>;
-using Tanh = Pointwise<"Tanh", sinter::tanh>;
-using Softplus = Pointwise<"Softplus", softplus>;
-struct Gelu : Activation {
-  explicit Gelu(GeluForm form = GeluForm::erf)
-      : Activation(form == GeluForm::erf ? "GELU" : "GELU(tanh)",
-            [form](const Tensor& x) { return gelu(x, form); }) {}
-};
-struct LeakyRelu : Activation {
-  explicit LeakyRelu(double slope = 0.01)
-      : Activation(cat("LeakyReLU(", slope, ")"),
-            [slope](const Tensor& x) { return leaky_relu(x, slope); }) {}
-};
-struct Elu : Activation {
-  explicit Elu(double alpha = 1)
-      : Activation(cat("ELU(", alpha, ")"), [alpha](const Tensor& x) { return elu(x, alpha); }) {}
-};
-
-// "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "softplus", "leaky_relu", "elu"; throws
-// usage for another word.
+// By the function's name: "relu", "gelu_tanh", ..; throws usage for another word.
 std::shared_ptr<Module> make_activation(std::string_view name);
 std::span<const std::string_view> activation_names();
 

@@ -30,9 +30,9 @@ Tensor Glu::forward(const Tensor& x) {
   const Tensor in = mixed && x.dtype() != DType::bf16 ? cast(x, DType::bf16) : x;  // once for both
   const Tensor gate = linear_mixed(in, gate_weight(), {}, DType::bf16),
                up = linear_mixed(in, up_weight(), {}, DType::bf16);
-  const Tensor open = gate_ == Gate::silu
-                          ? silu(gate)
-                          : gelu(gate, gate_ == Gate::gelu ? GeluForm::erf : GeluForm::tanh);
+  const Tensor open = gate_ == Gate::silu   ? silu(gate)
+                      : gate_ == Gate::gelu ? gelu(gate)
+                                            : gelu_tanh(gate);
   return linear_mixed(open * up, down_weight(), {}, result_);
 }
 

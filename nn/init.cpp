@@ -52,6 +52,9 @@ void manual_seed(uint64_t seed) { default_stream() = {seed, 0}; }
 void zeros(const Tensor& t) {
   fill(t, [](uint64_t) { return 0.0; });
 }
+void ones(const Tensor& t) {
+  fill(t, [](uint64_t) { return 1.0; });
+}
 
 void uniform(const Tensor& t, double low, double high, Stream& stream) {
   const auto [seed, index] = stream;

@@ -19,6 +19,7 @@ Stream& default_stream();
 void manual_seed(uint64_t seed);
 
 void zeros(const Tensor& t);
+void ones(const Tensor& t);
 void uniform(const Tensor& t, double low, double high,
     Stream& stream);  // [low, high), before rounding to f32
 void normal(const Tensor& t, double mean, double deviation, Stream& stream);

@@ -1,8 +1,8 @@
 // accumulate: into += value, in place: the sum of gradients that reach one tensor on several ways.
 // No gradient.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/pointwise_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -13,9 +13,7 @@ Tensors infer(Operands in, const Attrs&) {
   check_writable("accumulate", "into", in[0]);
   if (wide(in[1].dtype()) != in[0].dtype())
     check_same_dtype("accumulate", "into", in[0], "value", in[1]);
-  SINTER_CHECK(in[0].shape() == in[1].shape(), shape,
-      cat("accumulate: shapes differ: ", describe({{"into", &in[0]}, {"value", &in[1]}}),
-          "; they must be equal"));
+  check_same_shape("accumulate", "into", in[0], "value", in[1]);
   return {};
 }
 
@@ -25,10 +23,8 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 void cpu(const Call& call) {
   const Tensor &into = call.in[0], &value = call.in[1];
-  visit_float(into.dtype(), [&](auto zero) {
-    visit_float(value.dtype(), [&](auto value_zero) {
-      using T = decltype(zero);
-      using From = decltype(value_zero);
+  visit_float(into.dtype(), [&]<class T>(T) {
+    visit_float(value.dtype(), [&]<class From>(From) {
       using V = compute_t<T>;
       pointwise_rows<From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
           [](const From* from, T* to, const std::array<int64_t, 2>& stride, int64_t n) {

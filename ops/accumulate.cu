@@ -50,8 +50,7 @@ void accumulate_as(const Tensor& into, const Tensor& value) {
 }
 
 void accumulate(const Call& call) {
-  visit_float(call.in[0].dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     if (call.in[0].dtype() != call.in[1].dtype())
       return accumulate_as<float, bf16>(call.in[0], call.in[1]);  // the one pair allowed
     accumulate_as<T, T>(call.in[0], call.in[1]);

@@ -1,4 +1,4 @@
-// All ops, from their lists: structured ops in ops/structured.h, pointwise ops in ops/pointwise.h,
+// All ops, from their lists: structured ops in ops/ops.h, pointwise ops in ops/pointwise.h,
 // fused ops in ops/fused/fused.h.
 #include "ops/fused/fused.h"
 

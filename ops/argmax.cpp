@@ -2,7 +2,7 @@
 // gradient.
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {
@@ -26,11 +26,8 @@ Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
-  int64_t inner = 1;
-  for (int d = dim + 1; d < x.rank(); ++d) inner *= x.size(d);
-  const int64_t n = x.size(dim);
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  const int64_t n = x.size(dim), inner = numel_of_dims(x, dim + 1);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(call.out[0].numel(), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {

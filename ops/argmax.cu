@@ -1,6 +1,6 @@
 // argmax over one dim: the index of the first maximum; the first NaN, if there is one.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -50,11 +50,8 @@ void argmax(const Call& call) {
   const int64_t results = index.numel();
   if (results == 0) return;
   const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
-  const int64_t n = x.size(dim);
-  int64_t inner = 1;
-  for (int d = dim + 1; d < x.rank(); ++d) inner *= x.size(d);
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  const int64_t n = x.size(dim), inner = numel_of_dims(x, dim + 1);
+  visit_float(x.dtype(), [&]<class T>(T) {
     if (inner == 1) {
       launch<argmax_lanes<T, 32>>({blocks_for(results, kItemBlock / 32)}, kItemBlock, 0, results, n,
           inner, in<T>(x), out<int64_t>(index));

@@ -59,6 +59,29 @@ struct MaxOf {
   }
 };
 
+// The sum of f(c), c < n, in every thread of a block that shares the terms out.
+template <class V, class F>
+SINTER_DEVICE_FN V block_sum_of(int64_t n, Shared<V, 32>& scratch, const F& f) {
+  V sum = 0;
+  for (int64_t c = thread_x(); c < n; c += threads_per_block()) sum = sum + f(c);
+  return block_join<SumOf>(sum, scratch);
+}
+// The mean of x(c), c < n, and 1 / sqrt(variance + eps): what a norm of rows needs. Two passes over
+// x, so that nothing cancels.
+template <class V>
+struct Moments {
+  V mean, rstd;
+};
+template <class V, class X>
+SINTER_DEVICE_FN Moments<V> block_moments(int64_t n, V eps, Shared<V, 32>& scratch, const X& x) {
+  const V mean = block_sum_of(n, scratch, x) / V(n);
+  const V squares = block_sum_of(n, scratch, [&](int64_t c) {
+    const V centred = x(c) - mean;
+    return centred * centred;
+  });
+  return {mean, V(1) / math::sqrt(squares / V(n) + eps)};
+}
+
 inline constexpr int64_t kPartials = 2048;
 
 template <class V>
@@ -80,6 +103,14 @@ Partials<V> partials(Device device) {
 // Threads for a block that has work for n of them: whole warps, at most `most`.
 inline int block_for(int64_t n, int most) {
   return static_cast<int>(std::clamp<int64_t>((n + 31) / 32 * 32, 32, most));
+}
+
+// f<kPerLane>() for a warp that holds a row of `cols` <= 1024 columns in registers.
+template <class F>
+void with_columns_per_lane(int64_t cols, const F& f) {
+  if (cols <= 32) return f.template operator()<1>();
+  if (cols <= 128) return f.template operator()<4>();
+  f.template operator()<32>();
 }
 
 // Can 16 bytes be moved at once from the operand's first element on?

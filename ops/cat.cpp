@@ -34,8 +34,7 @@ Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out);
 void cpu(const Call& call) {
   const Tensor& y = call.out[0];
   const int dim = normalize_dim("cat", call.as<DimAttrs>().dim, y.rank());
-  int64_t outer = 1;
-  for (int d = 0; d < dim; ++d) outer *= y.size(d);
+  const int64_t outer = numel_of_dims(y, 0, dim);
   const auto row_bytes = [&](const Tensor& t) {
     return outer ? t.numel() / outer * static_cast<int64_t>(size_of(t.dtype())) : 0;
   };
@@ -74,7 +73,7 @@ const OpDef kCatOp{.name = "cat",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    SINTER_KERNELS(cat),
+    SINTER_KERNELS(concat),
     .backward = backward};
 
 Tensor cat(const Tensors& tensors, int64_t dim) {

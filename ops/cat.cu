@@ -1,6 +1,6 @@
 // cat: y = the inputs side by side along one dim, in one launch.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -43,12 +43,11 @@ void cat_as(const Call& call, int64_t row) {
   launch<cat_units<T, N>>(item_grid(units), kItemBlock, 0, units, row / N, inputs, out<T>(y));
 }
 
-void cat(const Call& call) {
+void concat(const Call& call) {
   const Tensor& y = call.out[0];
   if (y.numel() == 0) return;
-  int64_t row = 1;  // elements of y from the dim of cat on
-  for (int d = normalize_dim("cat", call.as<DimAttrs>().dim, y.rank()); d < y.rank(); ++d)
-    row *= y.size(d);
+  // Elements of y from the dim of cat on.
+  const int64_t row = numel_of_dims(y, normalize_dim("cat", call.as<DimAttrs>().dim, y.rank()));
   visit_all(y.dtype(), [&](auto zero) {
     using T = decltype(zero);
     constexpr int N = kVec<T>;

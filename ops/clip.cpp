@@ -1,8 +1,8 @@
 // Gradient clipping by the global norm: squared_norm of every gradient, then clip_in_place by their
 // total, which stays on the device.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -20,8 +20,7 @@ Cost norm_cost(Operands in, Operands out, const Attrs&) {
 
 void norm_cpu(const Call& call) {
   const int64_t n = call.in[0].numel(), pieces = (n + kPiece - 1) / kPiece;
-  visit_float(call.in[0].dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* x = call.in[0].data<T>();
     V* sums = scratch<V>(pieces);
@@ -53,8 +52,7 @@ Cost clip_cost(Operands in, Operands out, const Attrs&) {
 
 void clip_cpu(const Call& call) {
   const Tensor& x = call.in[0];
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const V total = visit_float(call.in[1].dtype(),
         [&](auto w) { return static_cast<V>(*call.in[1].data<decltype(w)>()); });

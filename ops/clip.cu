@@ -1,7 +1,7 @@
 // squared_norm (ops/reduce.cuh) and clip_in_place.
 #include "ops/clip_kernel.cuh"
+#include "ops/ops.h"
 #include "ops/reduce.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

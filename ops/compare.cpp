@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/context.h"
+#include "ops/ops.h"
 #include "ops/pointwise_op.h"
 
 namespace sinter {
@@ -31,10 +32,13 @@ Tensor compare(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor eq(const Tensor& a, const Tensor& b) { return compare<pointwise::Eq>(a, b); }
+#define SINTER_NONE(...)
+#define SINTER_COMPARISON(function, Struct) \
+  Tensor function(const Tensor& a, const Tensor& b) { return compare<pointwise::Struct>(a, b); }
+SINTER_ARITHMETIC(SINTER_NONE, SINTER_NONE, SINTER_NONE, SINTER_NONE, SINTER_COMPARISON)
+#undef SINTER_NONE
+#undef SINTER_COMPARISON
 Tensor ne(const Tensor& a, const Tensor& b) { return 1 - eq(a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare<pointwise::Lt>(a, b); }
-Tensor le(const Tensor& a, const Tensor& b) { return compare<pointwise::Le>(a, b); }
 Tensor gt(const Tensor& a, const Tensor& b) { return lt(b, a); }
 Tensor ge(const Tensor& a, const Tensor& b) { return le(b, a); }
 

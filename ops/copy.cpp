@@ -2,8 +2,8 @@
 #include "ops/copy.h"
 
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/pointwise_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -27,14 +27,13 @@ Tensors infer_cast(Operands in, const Attrs& attrs) {
 Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }
 
 void copy_cpu(const Call& call) {
-  visit_all(call.in[0].dtype(),
-      [&](auto zero) { convert_rows<decltype(zero), decltype(zero)>(call.in[0], call.out[0]); });
+  visit_all(call.in[0].dtype(), [&]<class T>(T) { convert_rows<T, T>(call.in[0], call.out[0]); });
 }
 
 void cast_cpu(const Call& call) {
-  visit_all(call.in[0].dtype(), [&](auto from) {
+  visit_all(call.in[0].dtype(), [&]<class From>(From) {
     visit_all(call.out[0].dtype(),
-        [&](auto to) { convert_rows<decltype(to), decltype(from)>(call.in[0], call.out[0]); });
+        [&]<class To>(To) { convert_rows<To, From>(call.in[0], call.out[0]); });
   });
 }
 

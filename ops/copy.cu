@@ -13,17 +13,13 @@ struct Convert {
 };
 
 void copy(const Call& call) {
-  visit_all(call.in[0].dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    launch_pointwise<T, T>(Convert<T, T>(), call.out[0], {}, {&call.in[0]});
-  });
+  visit_all(call.in[0].dtype(),
+      [&]<class T>(T) { launch_pointwise<T, T>(Convert<T, T>(), call.out[0], {}, {&call.in[0]}); });
 }
 
 void cast(const Call& call) {
-  visit_all(call.in[0].dtype(), [&](auto from_zero) {
-    visit_all(call.out[0].dtype(), [&](auto zero) {
-      using From = decltype(from_zero);
-      using To = decltype(zero);
+  visit_all(call.in[0].dtype(), [&]<class From>(From) {
+    visit_all(call.out[0].dtype(), [&]<class To>(To) {
       launch_pointwise<To, From>(Convert<To, From>(), call.out[0], {}, {&call.in[0]});
     });
   });

@@ -4,7 +4,7 @@
 
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {
@@ -30,8 +30,7 @@ void cpu(const Call& call) {
   const DropoutMask mask(call.in[1].data<int64_t>(), attrs.op_id, attrs.p);
   const int64_t n = call.in[0].numel();
   constexpr int64_t kGroup = 4 * DropoutMask::kBlocks;
-  visit_float(call.in[0].dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* x = call.in[0].data<T>();
     T* y = call.out[0].data<T>();

@@ -1,8 +1,8 @@
 // dropout: y = x * scale where the mask keeps, else 0. The mask is drawn from (seed, offset) in
 // device memory, so a replay needs no update.
 #include "ops/dropout_mask.h"
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -49,8 +49,7 @@ void dropout(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   const int64_t n = x.numel();
   if (n == 0) return;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
     launch<dropout_philox<T>>(item_grid(blocks_for(n, std::max(4, N))), kItemBlock, 0, n,
         is_aligned<T, N>(x) && is_aligned<T, N>(y), attrs.op_id, DropoutMask::threshold_of(attrs.p),

@@ -50,9 +50,12 @@ struct DropoutMask {
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    for (int b = 0; b < kBlocks; ++b)
-      words[4 * b] = c0[b], words[4 * b + 1] = c1[b], words[4 * b + 2] = c2[b],
-                words[4 * b + 3] = c3[b];
+    for (int b = 0; b < kBlocks; ++b) {
+      words[4 * b] = c0[b];
+      words[4 * b + 1] = c1[b];
+      words[4 * b + 2] = c2[b];
+      words[4 * b + 3] = c3[b];
+    }
   }
   // The words of elements [4 * block, 4 * block + 4).
   SINTER_FN std::array<uint32_t, 4> words_of(uint64_t block) const {

@@ -2,17 +2,11 @@
 
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // N items of the set, B of the batch, D pixels of an image
 namespace sinter {
 namespace {
-
-int64_t pixels_of(const Tensor& images) {
-  int64_t n = 1;
-  for (int d = 1; d < images.rank(); ++d) n *= images.size(d);
-  return n;
-}
 
 Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor &images = in[0], &labels = in[1], &index = in[2];
@@ -22,14 +16,12 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_dtype("gather_batch", "index", index, DType::i64);
   check_rank("gather_batch", "labels", labels, 1);
   check_rank("gather_batch", "index", index, 1);
-  SINTER_CHECK(images.rank() >= 1 && images.size(0) == labels.size(0), shape,
-      cat("gather_batch: one label per image is wanted: ",
-          describe({{"images", &images}, {"labels", &labels}}), "; there are ",
-          images.rank() ? images.size(0) : 0, " and ", labels.size(0)));
+  check_has_rows("gather_batch", "images", images);
+  check_same_rows("gather_batch", "images", images, "labels", labels);
   SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
       cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(),
           "; allowed f32, bf16"));
-  return {Tensor::shape_only({index.size(0), pixels_of(images)}, out, images.device()),
+  return {Tensor::shape_only({index.size(0), numel_of_dims(images, 1)}, out, images.device()),
       Tensor::shape_only(index.shape(), DType::i32, images.device())};
 }
 
@@ -48,7 +40,7 @@ void prefetch_row(const uint8_t* row, int64_t d) {
 
 template <bool kMnist, class T>
 void gather(const Call& call) {
-  const int64_t d = pixels_of(call.in[0]);
+  const int64_t d = numel_of_dims(call.in[0], 1);
   const uint8_t* images = call.in[0].data<uint8_t>();
   const int32_t* from = call.in[1].data<int32_t>();
   const int64_t* index = call.in[2].data<int64_t>();
@@ -68,12 +60,7 @@ void gather(const Call& call) {
 
 void cpu(const Call& call) {
   const auto& [out, mnist] = call.as<GatherBatchAttrs>();
-  const int64_t n = call.in[1].numel(), *index = call.in[2].data<int64_t>();
-  for (int64_t b = 0; b < call.in[2].numel(); ++b) {
-    SINTER_CHECK(index[b] >= 0 && index[b] < n, data,
-        cat("gather_batch: index out of range: ", index[b], " at item ", b, "; ", n,
-            " items are 0..", n - 1));
-  }
+  check_range("gather_batch", "index", "at item", call.in[2], "items", call.in[1].numel());
   if (out == DType::bf16) return mnist ? gather<true, bf16>(call) : gather<false, bf16>(call);
   return mnist ? gather<true, float>(call) : gather<false, float>(call);
 }

@@ -27,23 +27,16 @@ SINTER_KERNEL gather_batch_rows(In<uint8_t> x, In<int32_t> label, In<int64_t> in
 
 namespace {
 
-template <bool kMnist, class T, int kPixels>
+template <bool kMnist, class T>
 void run(const Call& call) {
   constexpr int kBlock = 256;
   const Tensor &images = call.in[0], &y = call.out[0];
-  launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(y.numel(), kBlock * kPixels)},
-      kBlock, 0, in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(call.in[2]), out<T>(y),
-      out<int32_t>(call.out[1]), images.size(0), y.size(1), y.numel(), fault_flag());
-}
-template <bool kMnist, class T>
-void run_wide(const Call& call) {
-  const bool fours =
-      call.out[0].size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(call.in[0].raw()) % 4 == 0;
-  if (fours) {
-    run<kMnist, T, 4>(call);
-  } else {
-    run<kMnist, T, 1>(call);
-  }
+  const bool fours = y.size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(images.raw()) % 4 == 0;
+  with_width<4>(fours, [&]<int kPixels>() {
+    launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(y.numel(), kBlock * kPixels)},
+        kBlock, 0, in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(call.in[2]), out<T>(y),
+        out<int32_t>(call.out[1]), images.size(0), y.size(1), y.numel(), fault_flag());
+  });
 }
 
 }  // namespace
@@ -51,13 +44,8 @@ void run_wide(const Call& call) {
 void gather_batch(const Call& call) {
   const auto& attrs = call.as<GatherBatchAttrs>();
   if (call.out[0].numel() == 0) return;
-  if (attrs.out == DType::bf16)
-    return attrs.mnist ? run_wide<true, bf16>(call) : run_wide<false, bf16>(call);
-  if (attrs.mnist) {
-    run_wide<true, float>(call);
-  } else {
-    run_wide<false, float>(call);
-  }
+  if (attrs.out == DType::bf16) return attrs.mnist ? run<true, bf16>(call) : run<false, bf16>(call);
+  return attrs.mnist ? run<true, float>(call) : run<false, float>(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

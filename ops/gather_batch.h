@@ -3,7 +3,7 @@
 // op's kernels, which share the formula of a pixel.
 #pragma once
 
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 

@@ -3,32 +3,20 @@
 // and goes through the rows in order, so the sums are the same in every run.
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // N rows of the table, B of the batch, D values per row
 namespace sinter {
 namespace {
 
 void check_index(const char* op, const char* name, const Tensor& rows, const Tensor& index) {
-  SINTER_CHECK(rows.rank() >= 1, shape,
-      cat(op, ": no rows: ", describe({{name, &rows}, {"index", &index}}), "; ", name,
-          " must have at least 1 dim, it has 0"));
+  check_has_rows(op, name, rows);
   check_rank(op, "index", index, 1);
   check_dtype(op, "index", index, DType::i64);
 }
-void check_range(const char* op, const Tensor& index, int64_t rows) {
-  const int64_t* at = index.data<int64_t>();
-  for (int64_t i = 0; i < index.numel(); ++i) {
-    SINTER_CHECK(at[i] >= 0 && at[i] < rows, data,
-        cat(op, ": index out of range: ", at[i], " at item ", i, " of ", index.describe(), "; ",
-            rows, " rows are 0..", rows - 1));
-  }
-}
-Shape with_rows(Shape shape, int64_t rows) { return shape[0] = rows, shape; }
-int64_t row_length(const Tensor& t) {
-  int64_t n = 1;
-  for (int d = 1; d < t.rank(); ++d) n *= t.size(d);
-  return n;
+Shape with_rows(Shape shape, int64_t rows) {
+  shape[0] = rows;
+  return shape;
 }
 
 Tensors infer(Operands in, const Attrs&) {
@@ -44,8 +32,8 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 void cpu(const Call& call) {
   const Tensor &table = call.in[0], &index = call.in[1];
-  check_range("gather_rows", index, table.size(0));
-  const int64_t bytes = row_length(table) * static_cast<int64_t>(size_of(table.dtype()));
+  check_range("gather_rows", "index", "at item", index, "rows", table.size(0));
+  const int64_t bytes = numel_of_dims(table, 1) * static_cast<int64_t>(size_of(table.dtype()));
   if (bytes == 0) return;
   const char* from = static_cast<const char*>(table.raw());
   char* to = static_cast<char*>(call.out[0].raw());
@@ -64,10 +52,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 Tensors scatter_infer(Operands in, const Attrs& attrs) {
   check_floating("scatter_add_rows", "rows", in[0]);
   check_index("scatter_add_rows", "rows", in[0], in[1]);
-  SINTER_CHECK(in[0].size(0) == in[1].size(0), shape,
-      cat("scatter_add_rows: one index per row is wanted: ",
-          describe({{"rows", &in[0]}, {"index", &in[1]}}), "; rows.shape[0] is ", in[0].size(0),
-          ", index.shape[0] is ", in[1].size(0)));
+  check_same_rows("scatter_add_rows", "rows", in[0], "index", in[1]);
   return {Tensor::shape_only(
       with_rows(in[0].shape(), attrs.as<ScatterAttrs>().rows), in[0].dtype(), in[0].device())};
 }
@@ -77,10 +62,9 @@ Cost scatter_cost(Operands in, Operands out, const Attrs&) {
 
 void scatter_cpu(const Call& call) {
   const Tensor &rows = call.in[0], &index = call.in[1], &table = call.out[0];
-  const int64_t n = table.size(0), count = rows.size(0), cols = row_length(rows);
-  check_range("scatter_add_rows", index, n);
-  visit_float(rows.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  const int64_t n = table.size(0), count = rows.size(0), cols = numel_of_dims(rows, 1);
+  check_range("scatter_add_rows", "index", "at item", index, "rows", n);
+  visit_float(rows.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(cols, grain_of((n + 2 * count) * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {

@@ -1,7 +1,7 @@
 // gather_rows and its adjoint scatter_add_rows. Every element has one owner and sums go in the
 // order of the index list: no atomics.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 // B of the batch, D values per row
 namespace sinter::SINTER_KERNEL_NS {
@@ -56,16 +56,13 @@ void gather_rows(const Call& call) {
   const int64_t n = y.numel();
   if (n == 0) return;
   const int64_t cols = n / index.numel();
-  visit_all(y.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(y.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
-    if (cols % N == 0 && is_aligned<T, N>(table) && is_aligned<T, N>(y)) {
-      launch<gather_rows_units<T, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N,
+    const bool wide = cols % N == 0 && is_aligned<T, N>(table) && is_aligned<T, N>(y);
+    with_width<N>(wide, [&]<int M>() {
+      launch<gather_rows_units<T, M>>(item_grid(n / M), kItemBlock, 0, n / M, cols / M,
           table.size(0), in<T>(table), in<int64_t>(index), out<T>(y), fault_flag());
-    } else {
-      launch<gather_rows_units<T, 1>>(item_grid(n), kItemBlock, 0, n, cols, table.size(0),
-          in<T>(table), in<int64_t>(index), out<T>(y), fault_flag());
-    }
+    });
   });
 }
 
@@ -73,8 +70,7 @@ void scatter_add_rows(const Call& call) {
   const Tensor &rows = call.in[0], &index = call.in[1], &table = call.out[0];
   if (table.numel() == 0) return;
   const int64_t table_rows = table.size(0), cols = table.numel() / table_rows;
-  visit_float(table.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(table.dtype(), [&]<class T>(T) {
     launch<scatter_add_rows_warp<T>>(
         {blocks_for(table_rows * blocks_for(cols, 32), kItemBlock / 32)}, kItemBlock, 0, table_rows,
         cols, index.numel(), in<T>(rows), in<int64_t>(index), out<T>(table), fault_flag());

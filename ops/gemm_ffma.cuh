@@ -84,9 +84,9 @@ SINTER_DEVICE_FN void load_eight(const Tile& tile, int k, int column, V (&v)[8])
   }
 }
 
-template <class T, class B, class A, class Epilogue>
-SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
-    const TileAt& tile = tile_of_block()) {
+template <class T, class B, class Epilogue>
+SINTER_DEVICE_FN void ffma_product(
+    const Product<T, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   using V = compute_t<T>;
   constexpr int kDepth = kFfmaDepth<V>;
   auto& s = shared<FfmaShared<V>>();
@@ -151,12 +151,6 @@ SINTER_DEVICE_FN void ffma_product(const Product<T, B, A>& product, const Epilog
     if (tile.col == 0 && row + thread_x() < product.a.outer)
       epilogue.row_sum(row + thread_x(), row_sum);
   }
-}
-
-// The launch: kernel<T, ..>(product, epilogue) on this core.
-template <auto kernel, class T, class B, class A, class Epilogue>
-void launch_ffma(const Product<T, B, A>& product, const Epilogue& epilogue) {
-  launch<kernel>(product.grid(), kFfmaThreads, sizeof(FfmaShared<compute_t<T>>), product, epilogue);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -17,17 +17,8 @@ bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, 
       !MatrixView::takes(b))
     return false;
   const MatrixView va(a), vb(b);
-  const Gemm gemm{.m = c.size(0),
-      .n = c.size(1),
-      .k = k,
-      .trans_a = va.trans != trans_a,
-      .trans_b = vb.trans != trans_b,
-      .lda = va.ld,
-      .ldb = vb.ld,
-      .ldc = c.size(1),
-      .in = a.dtype(),
-      .out = c.dtype(),
-      .bias = bias.defined() ? bias.dtype() : DType::f32};
+  Gemm gemm = gemm_of(va, trans_a, vb, trans_b, c.dtype());
+  if (bias.defined()) gemm.bias = bias.dtype();
   return cublaslt_gemm(
       gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), epilogue, own);
 }

@@ -13,10 +13,10 @@ namespace sinter::SINTER_KERNEL_NS {
 inline constexpr int kMmaThreads = 128, kMmaStages = 4;
 
 // How an operand lies in memory: known when compiled, or asked at run time.
-enum class Lies : uint8_t { along_k, along_outer, either };
-template <Lies kLies, class Side>
-SINTER_DEVICE_FN bool lies_along_k(const Side& side) {
-  return kLies == Lies::either ? side.along_k : kLies == Lies::along_k;
+enum class Layout : uint8_t { along_k, along_outer, either };
+template <Layout kLayout, class Side>
+SINTER_DEVICE_FN bool is_along_k(const Side& side) {
+  return kLayout == Layout::either ? side.along_k : kLayout == Layout::along_k;
 }
 
 template <class T>
@@ -37,14 +37,14 @@ struct MmaTiles {
 };
 using MmaShared = MmaTiles<bf16>;
 
-template <Lies kLies, class T = bf16, class Side>
+template <Layout kLayout, class T = bf16, class Side>
 SINTER_DEVICE_FN void copy_tile(
     const Side& side, int64_t outer, int64_t k, typename MmaTiles<T>::Tile& tile) {
   constexpr int kAlongK = MmaTiles<T>::kDepth / kVec<T>,
                 kAlongOuter = kTile / kVec<T>;  // chunks of a row
   SINTER_UNROLL
   for (int e = thread_x(); e < kTile * kAlongK; e += kMmaThreads) {
-    if (lies_along_k<kLies>(side)) {
+    if (is_along_k<kLayout>(side)) {
       const int r = e / kAlongK, c = e % kAlongK * kVec<T>;
       copy_chunk<T>(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
     } else {
@@ -56,18 +56,18 @@ SINTER_DEVICE_FN void copy_tile(
 
 // Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8),
 // (8, 8) of (outer, k); B's in the order (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
-template <Lies kLies, bool kIsA, class Side>
+template <Layout kLayout, bool kIsA, class Side>
 SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
     const Side& side, const MmaTiles<bf16>::Tile& tile, int outer, int k) {
   const int matrix = lane() / 8, row = lane() % 8;
   const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8,
             p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
-  return lies_along_k<kLies>(side) ? ldmatrix_x4(tile.along_k, o + row, p)
+  return is_along_k<kLayout>(side) ? ldmatrix_x4(tile.along_k, o + row, p)
                                    : ldmatrix_x4_trans(tile.along_outer, p + row, o);
 }
 
 // TF32: four matrices of 8 x 4.
-template <Lies kLies, bool kIsA, class Side>
+template <Layout kLayout, bool kIsA, class Side>
 SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
     const Side& side, const MmaTiles<float>::Tile& tile, int outer, int k) {
   Vec<uint32_t, 4> f;
@@ -75,7 +75,7 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
   for (int q = 0; q < 4; ++q) {
     const int o = outer + (kIsA ? q % 2 : q / 2) * 8 + lane() / 4,
               p = k + (kIsA ? q / 2 : q % 2) * 4 + lane() % 4;
-    f.v[q] = math::to_bits(lies_along_k<kLies>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
+    f.v[q] = math::to_bits(is_along_k<kLayout>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
   }
   return f;
 }
@@ -89,9 +89,9 @@ SINTER_DEVICE_FN void mma_of(
   }
 }
 
-template <Lies kA, Lies kB, class T, class B, class A, class Epilogue>
-SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
-    const TileAt& tile = tile_of_block()) {
+template <Layout kA, Layout kB, class T, class B, class Epilogue>
+SINTER_DEVICE_FN void mma_product(
+    const Product<T, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   constexpr int kDepth = MmaTiles<T>::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T));
   auto& s = shared<MmaTiles<T>>();
   const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
@@ -136,8 +136,8 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
       if (tile.col == 0 && thread_x() < kTile) {
         float part = 0;
         for (int p = 0; p < kDepth; ++p) {
-          part = part + (lies_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
-                                                     : float(stage.a.along_outer(p, thread_x())));
+          part = part + (is_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
+                                                   : float(stage.a.along_outer(p, thread_x())));
         }
         row_sum = row_sum + part;
       }
@@ -160,44 +160,6 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
     if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer)
       epilogue.row_sum(row + thread_x(), row_sum);
   }
-}
-
-// Which cores the products of a type are compiled for; and do they run on this one? f32 does if
-// cutting it to TF32 is allowed.
-template <class T>
-inline constexpr bool kHasMma = !std::is_same_v<T, double>;
-template <class T>
-inline constexpr bool kHasFfma = !std::is_same_v<T, bf16>;
-template <class T>
-bool on_tensor_cores() {
-  return std::is_same_v<T, bf16> || allow_tf32();
-}
-// f(Y{}): the type of a result of products of T, which for bf16 may be f32.
-template <class T, class F>
-void with_result(DType result, F&& f) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    result == DType::bf16 ? f(bf16{}) : f(float{});
-  } else {
-    f(T{});
-  }
-}
-
-template <Lies kA, Lies kB, class T, class B>
-bool lies_so(const Product<T, B>& product) {
-  return product.a.along_k == (kA == Lies::along_k) && product.b.along_k == (kB == Lies::along_k);
-}
-// f<kA, kB>() if the operands lie so, else f<either, either>(): two kernels in place of nine.
-template <Lies kA, Lies kB, class T, class B, class F>
-void with_layout(const Product<T, B>& product, F&& f) {
-  if (lies_so<kA, kB>(product)) {
-    f.template operator()<kA, kB>();
-  } else {
-    f.template operator()<Lies::either, Lies::either>();
-  }
-}
-template <auto kernel, class T, class B, class A, class Epilogue>
-void launch_mma(const Product<T, B, A>& product, const Epilogue& epilogue) {
-  launch<kernel>(product.grid(), kMmaThreads, sizeof(MmaTiles<T>), product, epilogue);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

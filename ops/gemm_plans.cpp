@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
@@ -87,18 +86,9 @@ struct Key {
   int64_t aux_ld;
   bool has_bias, tf32;
   int align_a, align_b, align_bias, align_c, align_aux;
-  bool operator==(const Key&) const = default;
+  auto operator<=>(const Key&) const = default;
   // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
   bool fused() const { return epilogue != GemmEpilogue::none; }
-  size_t hash() const {
-    uint64_t h = 0;
-    for (const int64_t v : {gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, aux_ld,
-             int64_t{align_a}, int64_t{align_b}, int64_t{align_bias}, int64_t{align_c},
-             int64_t{align_aux}, int64_t{epilogue}})
-      h = (h ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15u;
-    return h ^ (gemm.trans_a | gemm.trans_b << 1 | gemm.accumulate << 2 | has_bias << 3 |
-                   tf32 << 4 | static_cast<int>(gemm.in) << 5);
-  }
 };
 
 constexpr int kOwn = -1;
@@ -155,7 +145,7 @@ class Plans {
       found = plans_.emplace(key, make(key, p, workspace)).first;
     }
     const std::unique_ptr<Plan>& plan = found->second;
-    if (rule == GemmChoice::measured && !plan->measured && !gemm.accumulate && !cuda::capturing())
+    if (rule == GemmChoice::measured && !plan->measured && !cuda::capturing())
       measure(key, *plan, p, workspace, own);
     // What was measured once stays: a step that is replayed as a list runs what it was planned
     // with.
@@ -186,9 +176,6 @@ class Plans {
   cublasLtHandle_t handle() const { return handle_; }
 
  private:
-  struct KeyHash {
-    size_t operator()(const Key& key) const { return key.hash(); }
-  };
   // One per stream: two branches of a graph must not share one.
   void* workspace_of(cudaStream_t stream) {
     std::unique_ptr<Storage>& w = workspaces_[stream];
@@ -203,7 +190,7 @@ class Plans {
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
-  std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
   std::map<cudaStream_t, std::unique_ptr<Storage>> workspaces_;
 };
 
@@ -223,14 +210,14 @@ void Plan::run(
   if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (p.aux) set(matmul, aux_attribute, p.aux);
   // Scalars of the compute type.
-  const float one = 1, beta = gemm.accumulate ? 1.f : 0.f;
-  const double one64 = 1, beta64 = beta;
+  const float one = 1, zero = 0;
+  const double one64 = 1, zero64 = 0;
   const bool f64 = gemm.in == DType::f64;
   const auto scalar = [&](const float& narrow, const double& wide) {
     return f64 ? static_cast<const void*>(&wide) : &narrow;
   };
   SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b,
-      scalar(beta, beta64), p.c, c, p.c, c, &proposal.algo, workspace, kWorkspace, cuda::stream()));
+      scalar(zero, zero64), p.c, c, p.c, c, &proposal.algo, workspace, kWorkspace, cuda::stream()));
 }
 
 // "cuBLASLt, measured 3.1 us, own kernel 4.2"
@@ -330,13 +317,12 @@ struct Aside {
 };
 
 // A proposal that fails here is one of unknown launches. REQUIRES: what p names may be written;
-// whoever asked makes the result afterwards (so a product that adds to C is not run).
+// whoever asked makes the result afterwards.
 void Plans::count(
     const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
   const Aside aside;
   try {
-    if (!key.gemm.accumulate)
-      plan.run(key.gemm, p, proposal, workspace);  // loads the kernels, which a capture must not
+    plan.run(key.gemm, p, proposal, workspace);  // loads the kernels, which a capture must not
     cuda::GraphBuilder builder(0, false);
     builder.begin(cuda::Pass::capture);
     plan.run(key.gemm, p, proposal, workspace);
@@ -385,8 +371,8 @@ std::vector<std::string> Plans::lines() {
     const Gemm& g = key.gemm;
     std::string line = cat("cublaslt_gemm ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m,
         " n ", g.n, " k ", g.k, g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B",
-        key.has_bias ? " + bias" : "", g.accumulate ? " + C" : "", kForms[key.epilogue].text,
-        key.tf32 ? " tf32" : "", ": ", plan->proposals.size(), " proposals");
+        key.has_bias ? " + bias" : "", kForms[key.epilogue].text, key.tf32 ? " tf32" : "", ": ",
+        plan->proposals.size(), " proposals");
     const int choice = plan->measured ? plan->fastest : plan->first;
     line += choice == kOwn ? ", own kernel" : cat(", number ", choice + 1);
     line += plan->measured ? " (the fastest)" : " (the first, untimed)";

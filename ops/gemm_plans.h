@@ -28,7 +28,7 @@ struct GemmEpilogue {
       0;  // of the mask: bits, a multiple of 128; of the pre-activation: elements, a multiple of 8
 };
 
-// C[m, n] = A B (+ bias over columns) (+ C), row-major, as core/device/cpu_gemm.h has it: f32, f64,
+// C[m, n] = A B (+ bias over columns), row-major, as core/device/cpu_gemm.h has it: f32, f64,
 // or bf16 with f32 accumulation and a bf16 or f32 result. On the thread's stream. `own` launches
 // the own kernel for the same work. False: nothing was done, because the library has nothing for it
 // (for an epilogue: nothing of one kernel), or the own kernel is chosen. REQUIRES: m, n, k >= 1.

@@ -69,14 +69,11 @@ SINTER_DEVICE_FN void copy_chunk(
 }
 
 // C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer,
-// along_k, vec, chunk() and source(). A: another for A's rows; it has outer, k, along_k and
-// chunk(), and load_chunk() and copy_chunk() of its own.
-template <class T, class B = ProductSide<T>, class A = ProductSide<T>>
+// along_k, vec, chunk() and source().
+template <class T, class B = ProductSide<T>>
 struct Product {
-  A a;
+  ProductSide<T> a;
   B b;
-  int64_t m() const { return a.outer; }
-  int64_t n() const { return b.outer; }
   SINTER_FN int64_t column_tiles() const {
     return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
   }
@@ -181,9 +178,6 @@ struct Bias {
     }
   }
 };
-inline Tensor optional_input(const Call& call, size_t i) {
-  return i < call.in.size() ? call.in[i] : Tensor();
-}
 
 // y = sums + bias
 template <class T, class Y>
@@ -199,9 +193,9 @@ struct StoreSums {
 };
 
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <class T, class B, class A, class Tile, class Epilogue>
+template <class T, class B, class Tile, class Epilogue>
 SINTER_DEVICE_FN void finish_tile(
-    const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
+    const Product<T, B>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   using V = compute_t<T>;
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kTile * kTile / kGroup; group += threads_per_block()) {

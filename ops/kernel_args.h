@@ -24,4 +24,11 @@ InOut<T> in_out(const Tensor& t) {
   return t.defined() ? InOut<T>(t.data<T>(), extent_of(t)) : InOut<T>();
 }
 
+// f<N>() for operands that can be moved N elements at a time, else f<1>().
+template <int N, class F>
+void with_width(bool wide, const F& f) {
+  if (wide) return f.template operator()<N>();
+  f.template operator()<1>();
+}
+
 }  // namespace sinter::SINTER_KERNEL_NS

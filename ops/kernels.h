@@ -1,4 +1,4 @@
-// The device kernels of the ops: for each op of the lists (ops/structured.h, ops/fused/fused.h) one
+// The device kernels of the ops: for each op of the lists (ops/ops.h, ops/fused/fused.h) one
 // host function that launches them, per world. It is defined at the end of ops/<op>.cu, which is
 // compiled for CUDA and for the emulator; an OpDef names both by SINTER_KERNELS(softmax).
 #pragma once

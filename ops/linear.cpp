@@ -2,7 +2,7 @@
 // Backward: dW = dY^T x (wgrad), db = column sums of dY (bgrad), dX = dY W (dgrad).
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, I in, O out
 namespace sinter {
@@ -27,8 +27,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
                           "] is ", x.size(-1), ", weight.shape[1] is ", weight.size(1)),
       feature_hint(x, weight.size(1)));
   check_rank("linear", "x", x, 2);
-  if (in.size() > 2 && in[2].defined()) {
-    const Tensor& bias = in[2];
+  if (const Tensor bias = optional_input(in, 2); bias.defined()) {
     check_rank("linear", "bias", bias, 1);
     SINTER_CHECK(bias.size(0) == weight.size(0), shape,
         cat("linear: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
@@ -43,13 +42,14 @@ Tensors infer(Operands in, const Attrs& attrs) {
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) {
-  const int64_t bias = in.size() > 2 && in[2].defined() ? out[0].numel() : 0;
+  const int64_t bias = optional_input(in, 2).defined() ? out[0].numel() : 0;
   return cost_of(2 * out[0].numel() * in[1].size(1) + bias, in, out);
 }
 
 void cpu(const Call& call) {
-  const Tensor &y = call.out[0], bias = call.in.size() > 2 ? call.in[2] : Tensor();
-  multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true, bias, y.dtype(), y.raw());
+  const Tensor& y = call.out[0];
+  multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true, optional_input(call.in, 2),
+      y.dtype(), y.raw());
 }
 
 Tensors backward(const Saved& saved, Operands grads) {

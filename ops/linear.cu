@@ -1,50 +1,25 @@
 // linear: y[b, o] = sum_i x[b, i] W[o, i] + bias[o]. A block owns 64 x 64 of y. Reads x, W and the
 // bias once per tile that needs them, B I e + O I e bytes at least; writes B O e.
-#include "ops/gemm_ffma.cuh"
-#include "ops/gemm_library.h"
-#include "ops/gemm_mma.cuh"
-#include "ops/structured.h"
+#include "ops/gemm_launch.cuh"
+#include "ops/ops.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class T>
-SINTER_KERNEL_BOUNDS(kFfmaThreads)
-linear_ffma_64x64(Product<T> product, StoreSums<T, T> store) {
-  ffma_product(product, store);
-}
-
-template <class T, class Y, Lies kX, Lies kW>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
-linear_mma_64x64(Product<T> product, StoreSums<T, Y> store) {
-  mma_product<kX, kW>(product, store);
-}
-
-static void own_linear(const Call& call) {
-  const Tensor &y = call.out[0], bias = optional_input(call, 2);
-  if (y.numel() == 0) return;
-  visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    const Product<T> product{
-        product_side<T>(call.in[0], false), product_side<T>(call.in[1], false)};
-    with_result<T>(y.dtype(), [&]<class Y>(Y) {
-      const StoreSums<T, Y> store{Bias<T>(bias), columns_out<Y>(y)};
-      if constexpr (kHasMma<T>) {
-        if (on_tensor_cores<T>())
-          return with_layout<Lies::along_k, Lies::along_k>(product, [&]<Lies kX, Lies kW>() {
-            launch_mma<linear_mma_64x64<T, Y, kX, kW>>(product, store);
-          });
-      }
-      if constexpr (kHasFfma<T>) launch_ffma<linear_ffma_64x64<T>>(product, store);
-    });
-  });
-}
+SINTER_PRODUCT_KERNELS(linear, Product)
 
 void linear(const Call& call) {
-#if defined(__CUDACC__)
-  if (library_gemm(call.in[0], false, call.in[1], true, optional_input(call, 2), call.out[0],
-          [&] { own_linear(call); }))
-    return;
-#endif
-  own_linear(call);
+  const Tensor &x = call.in[0], &weight = call.in[1], &y = call.out[0];
+  const Tensor bias = optional_input(call.in, 2);
+  const auto own = [&] {
+    visit_float(x.dtype(), [&]<class T>(T) {
+      with_result<T>(y.dtype(), [&]<class Y>(Y) {
+        launch_linear<Layout::along_k, Layout::along_k>(
+            Product<T>{product_side<T>(x, false), product_side<T>(weight, false)},
+            StoreSums<T, Y>{Bias<T>(bias), columns_out<Y>(y)});
+      });
+    });
+  };
+  by_library_or(own, x, false, weight, true, bias, y);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -2,7 +2,7 @@
 // backward, told apart by their Role.
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 

@@ -1,6 +1,5 @@
 #include "ops/matrix_view.h"
 
-#include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 
 namespace sinter {
@@ -52,8 +51,7 @@ DenseCopy::DenseCopy(const Tensor& matrix) {
   data_ = block->data();
   ++memory.live;
   const int64_t cols = matrix.size(1), by_row = matrix.strides()[0], by_col = matrix.strides()[1];
-  visit_all(matrix.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(matrix.dtype(), [&]<class T>(T) {
     const T* from = matrix.data<T>();
     parallel_for(matrix.size(0), grain_of(2 * cols * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {
@@ -67,10 +65,9 @@ DenseCopy::DenseCopy(const Tensor& matrix) {
 
 DenseCopy::~DenseCopy() { --copy_memory.live; }
 
-void multiply(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans_b,
-    const Tensor& bias, DType out, void* c) {
+Gemm gemm_of(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans_b, DType out) {
   const int64_t n = trans_b ? b.rows : b.cols;
-  const Gemm desc{.m = trans_a ? a.cols : a.rows,
+  return {.m = trans_a ? a.cols : a.rows,
       .n = n,
       .k = trans_a ? a.rows : a.cols,
       .trans_a = a.trans != trans_a,
@@ -79,9 +76,14 @@ void multiply(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans
       .ldb = b.ld,
       .ldc = std::max<int64_t>(n, 1),
       .in = a.dtype,
-      .out = out,
-      .bias = bias.defined() ? bias.dtype() : DType::f32};
-  gemm(desc, a.data, b.data, bias.defined() ? bias.raw() : nullptr, c);
+      .out = out};
+}
+
+void multiply(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans_b,
+    const Tensor& bias, DType out, void* c) {
+  Gemm product = gemm_of(a, trans_a, b, trans_b, out);
+  if (bias.defined()) product.bias = bias.dtype();
+  gemm(product, a.data, b.data, bias.defined() ? bias.raw() : nullptr, c);
 }
 
 }  // namespace sinter

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "core/device/cpu_gemm.h"
 #include "core/tensor.h"
 
 namespace sinter {
@@ -37,8 +38,9 @@ struct MatrixView {
   std::optional<DenseCopy> copy_;
 };
 
-// The host side of every product on the CPU: c = op(a) op(b) (+ bias over columns), dense, of type
-// `out`; op(x) is x or its transpose.
+// The product op(a) op(b) with a dense result of type `out`; op(x) is x or its transpose.
+Gemm gemm_of(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans_b, DType out);
+// c = op(a) op(b) (+ bias over columns) on the CPU.
 void multiply(const MatrixView& a, bool trans_a, const MatrixView& b, bool trans_b,
     const Tensor& bias, DType out, void* c);
 

@@ -1,8 +1,8 @@
 // mse: x and target [B, ..] to one loss per row: the mean of (x - target)^2 over the row. dx = 2
 // dloss (x - target) / D; d target = -dx.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B rows, D values per row
 namespace sinter {
@@ -11,14 +11,8 @@ namespace {
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   check_floating(op, "x", x);
   check_same_dtype(op, "x", x, "target", target);
-  SINTER_CHECK(x.rank() >= 1 && x.shape() == target.shape(), shape,
-      cat(op, ": shapes differ: ", describe({{"x", &x}, {"target", &target}}),
-          "; they must be equal, with at least 1 dim"));
-}
-int64_t row_length(const Tensor& x) {
-  int64_t n = 1;
-  for (int d = 1; d < x.rank(); ++d) n *= x.size(d);
-  return n;
+  check_has_rows(op, "x", x);
+  check_same_shape(op, "x", x, "target", target);
 }
 
 Tensors infer(Operands in, const Attrs&) {
@@ -31,9 +25,8 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
-  const int64_t n = row_length(x);
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  const int64_t n = numel_of_dims(x, 1);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(x.size(0), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
         [&](int64_t begin, int64_t end) {
@@ -60,9 +53,7 @@ Tensors infer_backward(Operands in, const Attrs&) {
   check_floating("mse_backward", "dloss", in[0]);
   check_rank("mse_backward", "dloss", in[0], 1);
   check_pair("mse_backward", in[1], in[2]);
-  SINTER_CHECK(in[0].size(0) == in[1].size(0), shape,
-      cat("mse_backward: row counts differ: ", describe({{"dloss", &in[0]}, {"x", &in[1]}}),
-          "; dloss.shape[0] is ", in[0].size(0), ", x.shape[0] is ", in[1].size(0)));
+  check_same_rows("mse_backward", "dloss", in[0], "x", in[1]);
   return {meta_like(in[1])};
 }
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
@@ -73,12 +64,11 @@ Cost backward_cost(Operands in, Operands out, const Attrs&) {
 
 void backward_cpu(const Call& call) {
   const Tensor &dloss = call.in[0], &x = call.in[1];
-  const int64_t n = row_length(x), step = dloss.strides()[0];
-  visit_float(x.dtype(), [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
+  const int64_t n = numel_of_dims(x, 1), step = dloss.strides()[0];
+  visit_float(x.dtype(), [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
-      const auto* d = dloss.data<decltype(dloss_zero)>();
+      const auto* d = dloss.data<D>();
       parallel_for(x.size(0), grain_of(3 * n * static_cast<int64_t>(sizeof(T))),
           [&](int64_t begin, int64_t end) {
             for (int64_t b = begin; b < end; ++b) {

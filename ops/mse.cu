@@ -41,8 +41,7 @@ void mse(const Call& call) {
   const Tensor &x = call.in[0], &target = call.in[1], &loss = call.out[0];
   const int64_t rows = loss.numel();
   if (rows == 0) return;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     launch<mse_rows<T>>(half_warp_grid(rows), kItemBlock, 0, rows, x.numel() / rows, in<T>(x),
         in<T>(target), out<compute_t<T>>(loss));
   });
@@ -53,21 +52,17 @@ void mse_backward(const Call& call) {
   const int64_t n = dx.numel();
   if (n == 0) return;
   const int64_t cols = n / x.size(0), step = dloss.strides()[0];
-  visit_float(x.dtype(), [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
-      using D = decltype(dloss_zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
       constexpr int N = kVec<T>;
       const V factor = V(2) / static_cast<V>(cols);
-      if (cols % N == 0 && is_aligned<T, N>(x) && is_aligned<T, N>(target) &&
-          is_aligned<T, N>(dx)) {
-        launch<mse_gradient<T, D, N>>(item_grid(n / N), kItemBlock, 0, n / N, cols / N, step,
+      const bool wide =
+          cols % N == 0 && is_aligned<T, N>(x) && is_aligned<T, N>(target) && is_aligned<T, N>(dx);
+      with_width<N>(wide, [&]<int M>() {
+        launch<mse_gradient<T, D, M>>(item_grid(n / M), kItemBlock, 0, n / M, cols / M, step,
             factor, in<D>(dloss), in<T>(x), in<T>(target), out<T>(dx));
-      } else {
-        launch<mse_gradient<T, D, 1>>(item_grid(n), kItemBlock, 0, n, cols, step, factor,
-            in<D>(dloss), in<T>(x), in<T>(target), out<T>(dx));
-      }
+      });
     });
   });
 }

@@ -2,8 +2,8 @@
 // sum_c logp[c], s the label smoothing. Its backward needs only the labels: dlogp[b, c] = -dloss[b]
 // ((1 - s) [c = y] + s/C).
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, C classes
 namespace sinter {
@@ -14,15 +14,6 @@ void check_smoothing(const char* op, double s) {
       s >= 0 && s < 1, usage, cat(op, ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
 }
 
-void check_labels(const char* op, const Tensor& labels, int64_t classes) {
-  const int32_t* y = labels.data<int32_t>();
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    SINTER_CHECK(y[i] >= 0 && y[i] < classes, data,
-        cat(op, ": label out of range: ", y[i], " in row ", i, " of ", labels.describe(), "; ",
-            classes, " classes are 0..", classes - 1));
-  }
-}
-
 Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor &logp = in[0], &labels = in[1];
   check_floating("nll", "logp", logp);
@@ -30,9 +21,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   check_rank("nll", "labels", labels, 1);
   check_dtype("nll", "labels", labels, DType::i32);
   check_smoothing("nll", attrs.as<NllAttrs>().label_smoothing);
-  SINTER_CHECK(labels.size(0) == logp.size(0), shape,
-      cat("nll: one label per row is wanted: ", describe({{"logp", &logp}, {"labels", &labels}}),
-          "; logp.shape[0] is ", logp.size(0), ", labels.shape[0] is ", labels.size(0)));
+  check_same_rows("nll", "logp", logp, "labels", labels);
   return {Tensor::shape_only({logp.size(0)}, wide(logp.dtype()), logp.device())};
 }
 
@@ -52,9 +41,8 @@ void cpu(const Call& call) {
   const Tensor &logp = call.in[0], &labels = call.in[1];
   const int64_t rows = logp.size(0), cols = logp.size(1);
   const double s = call.as<NllAttrs>().label_smoothing;
-  check_labels("nll", labels, cols);
-  visit_float(logp.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  check_range("nll", "label", "in row", labels, "classes", cols);
+  visit_float(logp.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* p = logp.data<T>();
     const int32_t* y = labels.data<int32_t>();
@@ -88,10 +76,7 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
   SINTER_CHECK(is_float(a.out), dtype,
       cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ",
           name_of(a.out), ", allowed f32, f64, bf16"));
-  SINTER_CHECK(labels.shape() == dloss.shape(), shape,
-      cat("nll_backward: one label per row is wanted: ",
-          describe({{"dloss", &dloss}, {"labels", &labels}}), "; dloss.shape[0] is ", dloss.size(0),
-          ", labels.shape is ", labels.shape().str()));
+  check_same_shape("nll_backward", "dloss", dloss, "labels", labels);
   return {Tensor::shape_only({dloss.size(0), a.classes}, a.out, dloss.device())};
 }
 
@@ -105,12 +90,11 @@ void backward_cpu(const Call& call) {
   const Tensor &dloss = call.in[0], &labels = call.in[1];
   const auto& attrs = call.as<NllBackwardAttrs>();
   const int64_t rows = dloss.size(0), cols = attrs.classes, step = dloss.strides()[0];
-  check_labels("nll_backward", labels, cols);
-  visit_float(attrs.out, [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
+  check_range("nll_backward", "label", "in row", labels, "classes", cols);
+  visit_float(attrs.out, [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
-      const auto* d = dloss.data<decltype(dloss_zero)>();
+      const auto* d = dloss.data<D>();
       const int32_t* y = labels.data<int32_t>();
       T* out = call.out[0].data<T>();
       const V others =

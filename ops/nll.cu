@@ -1,7 +1,7 @@
 // nll: the loss of each row of log-probabilities, and its backward, which reads labels only. A
 // label out of range is a fault.
+#include "ops/ops.h"
 #include "ops/row_sum.cuh"
-#include "ops/structured.h"
 
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {
@@ -62,8 +62,7 @@ void nll(const Call& call) {
   const int64_t rows = logp.size(0), cols = logp.size(1);
   if (rows == 0) return;
   const double s = call.as<NllAttrs>().label_smoothing;
-  visit_float(logp.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(logp.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     if (s > 0) {
       const V share = cols ? static_cast<V>(s / static_cast<double>(cols)) : V(0);
@@ -82,10 +81,8 @@ void nll_backward(const Call& call) {
   const auto& attrs = call.as<NllBackwardAttrs>();
   const int64_t n = dlogp.numel(), cols = attrs.classes;
   if (n == 0) return;
-  visit_float(attrs.out, [&](auto zero) {
-    visit_float(dloss.dtype(), [&](auto dloss_zero) {
-      using T = decltype(zero);
-      using D = decltype(dloss_zero);
+  visit_float(attrs.out, [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
       const V others = static_cast<V>(attrs.label_smoothing / static_cast<double>(cols)),
               own = static_cast<V>(1 - attrs.label_smoothing) + others;

@@ -126,11 +126,18 @@ inline Tensor apply1(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role 
 // allocation.
 void launch_op(const Call& call);
 
-// All ops, in the order of the documents (the lists: ops/structured.h, ops/pointwise.h,
+// All ops, in the order of the documents (the lists: ops/ops.h, ops/pointwise.h,
 // ops/fused/fused.h).
 std::span<const OpDef* const> all_ops();
+// The ops of pointwise::List, each followed by its backward.
+std::span<const OpDef* const> pointwise_ops();
 // By name, or nullptr.
 const OpDef* find_op(std::string_view name);
+
+// An input that may be absent.
+inline Tensor optional_input(Operands in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
+// The elements of dims from..to-1 together.
+int64_t numel_of_dims(const Tensor& t, int from, int to = kMaxRank);
 
 // Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but
 // for ops that work in place, whose groups of operands have gaps.
@@ -140,9 +147,30 @@ void check_same_dtype(
 void check_rank(const char* op, const char* name, const Tensor& t, int rank);
 void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted);
 void check_floating(const char* op, const char* name, const Tensor& t);
+void check_has_rows(const char* op, const char* name, const Tensor& t);  // at least 1 dim
+void check_same_shape(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
+// Of one size in dim 0; REQUIRES: they have one.
+void check_same_rows(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
+// Of an operand that is changed in place: an undefined or strided tensor is refused.
+void check_writable(const char* op, const char* name, const Tensor& t);
+// Throws data unless every element of an i32 or i64 tensor is one of 0..n-1: "nll: label out of
+// range: 7 in row 2 of i32[3] cpu; 5 classes are 0..4".
+void check_range(const char* op, const char* what, const char* place, const Tensor& t,
+    const char* things, int64_t n);
+// The type in which sums over bf16 are kept: f32; other types keep theirs.
+constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+// What a shape rule gives for an output of x's shape and type.
+inline Tensor meta_like(const Tensor& x) {
+  return Tensor::shape_only(x.shape(), x.dtype(), x.device());
+}
 // Distinct elements times their size: a broadcast (stride 0) dim counts once. 0 for an absent
 // tensor.
 int64_t bytes_of(const Tensor& t);
+// Those of an operand that may be a scalar broadcast to a shape by zero strides: a constant of the
+// step, which counts 0.
+int64_t bytes_unless_spread(const Tensor& t);
 // Every defined input read once, every output written once; in-place inputs of `op` written once
 // more.
 Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op = nullptr);

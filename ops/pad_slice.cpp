@@ -24,9 +24,8 @@ void cpu(const Call& call) {
   const auto& a = call.as<PadSliceAttrs>();
   const Tensor &dy = call.in[0], &dx = call.out[0];
   const int d = normalize_dim("pad_slice", a.dim, dy.rank());
-  int64_t outer = 1, inner = static_cast<int64_t>(size_of(dy.dtype()));
-  for (int i = 0; i < d; ++i) outer *= dy.size(i);
-  for (int i = d + 1; i < dy.rank(); ++i) inner *= dy.size(i);
+  const int64_t outer = numel_of_dims(dy, 0, d),
+                inner = numel_of_dims(dy, d + 1) * static_cast<int64_t>(size_of(dy.dtype()));
   const int64_t part = dy.size(d) * inner, whole = a.size * inner, skip = a.begin * inner;
   if (whole == 0) return;
   parallel_for(outer, grain_of(whole), [&](int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
 // pad_slice: dx = dy inside zeros along one dim.
+#include "ops/ops.h"
 #include "ops/pointwise_kernels.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -23,20 +23,16 @@ void pad_slice(const Call& call) {
   const int64_t n = dx.numel();
   if (n == 0) return;
   const int dim = normalize_dim("pad_slice", attrs.dim, dy.rank());
-  int64_t inner = 1;
-  for (int d = dim + 1; d < dy.rank(); ++d) inner *= dy.size(d);
+  const int64_t inner = numel_of_dims(dy, dim + 1);
   const int64_t whole = attrs.size * inner, skip = attrs.begin * inner, part = dy.size(dim) * inner;
-  visit_all(dx.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(dx.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
-    if (whole % N == 0 && skip % N == 0 && part % N == 0 && is_aligned<T, N>(dx) &&
-        is_aligned<T, N>(dy)) {
-      launch<pad_slice_units<T, N>>(item_grid(n / N), kItemBlock, 0, n / N, whole / N, skip / N,
-          part / N, in<T>(dy), out<T>(dx));
-    } else {
-      launch<pad_slice_units<T, 1>>(
-          item_grid(n), kItemBlock, 0, n, whole, skip, part, in<T>(dy), out<T>(dx));
-    }
+    const bool wide = whole % N == 0 && skip % N == 0 && part % N == 0 && is_aligned<T, N>(dx) &&
+                      is_aligned<T, N>(dy);
+    with_width<N>(wide, [&]<int M>() {
+      launch<pad_slice_units<T, M>>(item_grid(n / M), kItemBlock, 0, n / M, whole / M, skip / M,
+          part / M, in<T>(dy), out<T>(dx));
+    });
   });
 }
 

@@ -1,6 +1,7 @@
-// Every pointwise op of Sinter: one struct each. From the list at the end follow the CPU loop, the
+// Every pointwise op of Sinter: one struct each. From the lists at the end follow the CPU loop, the
 // backward kernel, the cost, the building block of fused chains, gradcheck, device parity and the
-// row in the documents. Adding an op here is all it takes (examples/07_new_op.cpp).
+// row in the documents; of an activation also its layer and its place in fused ops. A struct, its
+// row and its public name in ops/ops.h are all it takes (a program's own: examples/07_new_op.cpp).
 //
 // A struct is also the op's attribute type: its data members are the attributes. It gives
 //   forward(x..)              the formula, once, for float and double (bf16 computes in float)
@@ -457,9 +458,57 @@ struct Le : Compare {
   }
 };
 
-using Arithmetic = std::tuple<Add, Sub, Mul, Div, Maximum, Where, Neg, Scale, Abs, Exp, Log, Sqrt,
-    Pow, Eq, Lt, Le>;
-using Activations = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Sigmoid, Tanh, Softplus>;
+struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
+  SINTER_POINTWISE(Mish, "mish")
+  static constexpr Saves saves = Saves::inputs;
+  static constexpr int flops = 7, backward_flops = 16;
+  // Beyond 20 it is x to the last bit, and n would overflow.
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    const T e = math::exp(x), n = e * (e + T(2));
+    return x > T(20) ? x : x * (n / (n + T(2)));
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T x) const {
+    const T e = math::exp(x), n = e * (e + T(2));
+    const T t = n / (n + T(2)), rest = T(2) / (n + T(2));  // the tanh, and 1 less it
+    const T slope = t + x * rest * (T(2) - rest) * (e / (e + T(1)));
+    return x > T(20) ? dy : dy * slope;
+  }
+};
+
+// The lists. A row is a public function (ops/ops.h) and its struct; that of an activation ends with
+// the name of its layer in print (nn/activations.h). The kinds say what the function takes: x; x
+// and the op's number; a and b; a condition, a and b; a and b to compare. Each ACTIVATION is an
+// Act, too, which fused ops apply behind a product (ops/fused/fused.h).
+// clang-format off
+#define SINTER_ARITHMETIC(UNARY, NUMBERED, BINARY, TERNARY, COMPARISON) \
+  BINARY(add, Add) BINARY(sub, Sub) BINARY(mul, Mul) BINARY(div, Div) BINARY(maximum, Maximum) \
+  TERNARY(where, Where) UNARY(neg, Neg) NUMBERED(scale, Scale) UNARY(abs, Abs) UNARY(exp, Exp) \
+  UNARY(log, Log) UNARY(sqrt, Sqrt) NUMBERED(pow, Pow) \
+  COMPARISON(eq, Eq) COMPARISON(lt, Lt) COMPARISON(le, Le)
+#define SINTER_ACTIVATIONS(ACTIVATION, NUMBERED) \
+  ACTIVATION(relu, Relu, "ReLU") \
+  NUMBERED(leaky_relu, LeakyRelu, "LeakyReLU") \
+  NUMBERED(elu, Elu, "ELU") \
+  ACTIVATION(gelu, Gelu, "GELU") \
+  ACTIVATION(gelu_tanh, GeluTanh, "GELU(tanh)") \
+  ACTIVATION(silu, Silu, "SiLU") \
+  ACTIVATION(sigmoid, Sigmoid, "Sigmoid") \
+  ACTIVATION(tanh, Tanh, "Tanh") \
+  ACTIVATION(softplus, Softplus, "Softplus") \
+  ACTIVATION(mish, Mish, "Mish")
+// clang-format on
+
+template <class, class... Op>
+struct ListOf {  // the first type stands before the first comma
+  using type = std::tuple<Op...>;
+};
+#define SINTER_STRUCT(function, Struct, ...) , Struct
+using Arithmetic = ListOf<void SINTER_ARITHMETIC(
+    SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT)>::type;
+using Activations = ListOf<void SINTER_ACTIVATIONS(SINTER_STRUCT, SINTER_STRUCT)>::type;
+#undef SINTER_STRUCT
 using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));
 
 // Facts that follow: values that backward reads beside dy, gradients that it gives, the element
@@ -483,6 +532,19 @@ Op<C> with_number(const Op<double>& op) {
   Op<C> converted;
   converted.*Op<C>::number() = static_cast<C>(op.*Op<double>::number());
   return converted;
+}
+template <class Op>
+constexpr bool kHasNumber = requires { Op::number(); };
+// The op with that number, if it has one.
+template <class Op, class C>
+SINTER_FN auto op_with_number(C number) {
+  using Typed = decltype(with_number<C>(Op{}));
+  Typed op;
+  if constexpr (kHasNumber<Op>) {
+    constexpr auto member = Typed::number();
+    op.*member = number;
+  }
+  return op;
 }
 
 }  // namespace sinter::pointwise

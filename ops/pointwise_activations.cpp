@@ -9,33 +9,26 @@ std::vector<const OpDef*> activation_ops() { return ops_of(pointwise::Activation
 }  // namespace pointwise_detail
 
 namespace {
+
 template <class Op>
-Tensor run(Op op, const Tensor& a) {
-  return apply1(pointwise_op<Op>(), {a}, op);
+Tensor run(Op op, const Tensor& x) {
+  if constexpr (Op::saves == pointwise::Saves::mask) {
+    op.mask = Context::current().grad_enabled && x.requires_grad();
+    if (op.mask && x.rank() == 0) return reshape(run(op, reshape(x, {1})), {});  // it has rows
+  }
+  return apply1(pointwise_op<Op>(), {x}, op);
 }
 
 }  // namespace
-Tensor relu(const Tensor& x) {
-  pointwise::Relu op;
-  op.mask = Context::current().grad_enabled && x.requires_grad();
-  if (op.mask && x.rank() == 0) return reshape(relu(reshape(x, {1})), {});  // a mask has rows
-  return run(op, x);
-}
-Tensor leaky_relu(const Tensor& x, double slope) {
-  pointwise::LeakyRelu op;
-  op.slope = slope;
-  return run(op, x);
-}
-Tensor elu(const Tensor& x, double alpha) {
-  pointwise::Elu op;
-  op.alpha = alpha;
-  return run(op, x);
-}
-Tensor gelu(const Tensor& x) { return run(pointwise::Gelu{}, x); }
-Tensor gelu_tanh(const Tensor& x) { return run(pointwise::GeluTanh{}, x); }
-Tensor silu(const Tensor& x) { return run(pointwise::Silu{}, x); }
-Tensor sigmoid(const Tensor& x) { return run(pointwise::Sigmoid{}, x); }
-Tensor tanh(const Tensor& x) { return run(pointwise::Tanh{}, x); }
-Tensor softplus(const Tensor& x) { return run(pointwise::Softplus{}, x); }
+
+#define SINTER_ACTIVATION(function, Struct, text) \
+  Tensor function(const Tensor& x) { return run(pointwise::Struct{}, x); }
+#define SINTER_NUMBERED(function, Struct, text)                          \
+  Tensor function(const Tensor& x, double number) {                      \
+    return run(pointwise::op_with_number<pointwise::Struct>(number), x); \
+  }
+SINTER_ACTIVATIONS(SINTER_ACTIVATION, SINTER_NUMBERED)
+#undef SINTER_ACTIVATION
+#undef SINTER_NUMBERED
 
 }  // namespace sinter

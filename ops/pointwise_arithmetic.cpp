@@ -8,41 +8,38 @@ std::vector<const OpDef*> arithmetic_ops() { return ops_of(pointwise::Arithmetic
 }  // namespace pointwise_detail
 
 namespace {
+
 template <class Op>
-Tensor run(Op op, const Tensor& a) {
-  return apply1(pointwise_op<Op>(), {a}, op);
+Tensor run(const Op& op, Tensors in) {
+  return apply1(pointwise_op<Op>(), std::move(in), op);
 }
-template <class Op>
-Tensor run(Op op, const Tensor& a, const Tensor& b) {
-  return apply1(pointwise_op<Op>(), {a, b}, op);
+
+// A condition is u8; another non-zero number is one, too.
+Tensor as_bytes(const Tensor& condition) {
+  if (!condition.defined() || condition.dtype() == DType::u8) return condition;
+  return cast(condition != 0, DType::u8);
 }
 
 }  // namespace
 
-Tensor add(const Tensor& a, const Tensor& b) { return run(pointwise::Add{}, a, b); }
-Tensor sub(const Tensor& a, const Tensor& b) { return run(pointwise::Sub{}, a, b); }
-Tensor mul(const Tensor& a, const Tensor& b) { return run(pointwise::Mul{}, a, b); }
-Tensor div(const Tensor& a, const Tensor& b) { return run(pointwise::Div{}, a, b); }
-Tensor maximum(const Tensor& a, const Tensor& b) { return run(pointwise::Maximum{}, a, b); }
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const bool bytes = !condition.defined() || condition.dtype() == DType::u8;
-  const Tensor taken = bytes ? condition : cast(condition != 0, DType::u8);
-  return apply1(pointwise_op<pointwise::Where>(), {taken, a, b}, pointwise::Where{});
-}
-Tensor neg(const Tensor& x) { return run(pointwise::Neg{}, x); }
-Tensor abs(const Tensor& x) { return run(pointwise::Abs{}, x); }
-Tensor exp(const Tensor& x) { return run(pointwise::Exp{}, x); }
-Tensor log(const Tensor& x) { return run(pointwise::Log{}, x); }
-Tensor sqrt(const Tensor& x) { return run(pointwise::Sqrt{}, x); }
-Tensor pow(const Tensor& x, double exponent) {
-  pointwise::Pow op;
-  op.exponent = exponent;
-  return run(op, x);
-}
-Tensor scale(const Tensor& x, double factor) {
-  pointwise::Scale op;
-  op.factor = factor;
-  return run(op, x);
-}
+#define SINTER_UNARY(function, Struct) \
+  Tensor function(const Tensor& x) { return run(pointwise::Struct{}, {x}); }
+#define SINTER_NUMBERED(function, Struct)                                  \
+  Tensor function(const Tensor& x, double number) {                        \
+    return run(pointwise::op_with_number<pointwise::Struct>(number), {x}); \
+  }
+#define SINTER_BINARY(function, Struct) \
+  Tensor function(const Tensor& a, const Tensor& b) { return run(pointwise::Struct{}, {a, b}); }
+#define SINTER_TERNARY(function, Struct)                                       \
+  Tensor function(const Tensor& condition, const Tensor& a, const Tensor& b) { \
+    return run(pointwise::Struct{}, {as_bytes(condition), a, b});              \
+  }
+#define SINTER_ELSEWHERE(function, Struct)  // ops/compare.cpp
+SINTER_ARITHMETIC(SINTER_UNARY, SINTER_NUMBERED, SINTER_BINARY, SINTER_TERNARY, SINTER_ELSEWHERE)
+#undef SINTER_UNARY
+#undef SINTER_NUMBERED
+#undef SINTER_BINARY
+#undef SINTER_TERNARY
+#undef SINTER_ELSEWHERE
 
 }  // namespace sinter

@@ -7,12 +7,12 @@
 #include "core/context.h"
 #include "ops/fused/chain_step.h"
 #include "ops/op.h"
+#include "ops/ops.h"
 #include "ops/pointwise.h"
 #include "ops/pointwise_device.h"
 #include "ops/pointwise_loops.h"
 #include "ops/pointwise_struct.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
 
 namespace sinter {
 
@@ -89,45 +89,53 @@ Cost cost(Operands in, Operands out, const Attrs&) {
   return c;
 }
 
+// out[0] = f(in..) for a call's operands of types In.
+template <class T, class... In, class F>
+void map_call(const Call& call, int64_t flops, const F& f) {
+  constexpr int N = sizeof...(In);
+  std::array<const Tensor*, N + 1> operands;
+  for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
+  operands[N] = &call.out[0];
+  pointwise_rows<In..., T>(call.out[0].shape(), operands, (N + 1) * sizeof(T) + 2 * flops,
+      [&](In*... in, T* out, const std::array<int64_t, N + 1>& stride, int64_t n) {
+        map_row(out, n, stride, f, static_cast<const In*>(in)...);
+      });
+}
+
+// f(first element, first byte of the mask, columns) for each row of a tensor with a bit mask.
+template <class T, class F>
+void for_masked_rows(const Tensor& x, const F& f) {
+  const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
+  parallel_for(
+      rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) f(r * cols, r * relu_mask_row(cols), cols);
+      });
+}
+
 template <class Op, class T>
 void forward_typed(const Call& call) {
   const Op& op = call.as<Op>();
-  const Tensor& y = call.out[0];
   if constexpr (Op::saves == Saves::mask) {
-    const Tensor x = call.in[0];
-    const bool masked = call.out.size() > 1;
-    const int64_t cols = masked ? x.size(-1) : std::max<int64_t>(x.numel(), 1),
-                  rows = cols ? x.numel() / cols : 0;
-    const auto run = [&](int64_t b, int64_t e) {
-      for (int64_t r = b; r < e; ++r) {
-        uint8_t* mask =
-            masked ? call.out[1].template data<uint8_t>() + r * relu_mask_row(cols) : nullptr;
-        relu_row(x.data<T>() + r * cols, y.data<T>() + r * cols, mask, cols);
-      }
-    };
-    if (masked)
-      return parallel_for(rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), run);
-    return parallel_for(x.numel(), grain_of(2 * sizeof(T)),
-        [&](int64_t b, int64_t e) { relu_row(x.data<T>() + b, y.data<T>() + b, nullptr, e - b); });
+    const T* x = call.in[0].data<T>();
+    T* y = call.out[0].template data<T>();
+    if (call.out.size() == 1)
+      return parallel_for(call.in[0].numel(), grain_of(2 * sizeof(T)),
+          [&](int64_t b, int64_t e) { relu_row(x + b, y + b, nullptr, e - b); });
+    uint8_t* mask = call.out[1].template data<uint8_t>();
+    for_masked_rows<T>(call.in[0], [&](int64_t at, int64_t mask_at, int64_t cols) {
+      relu_row(x + at, y + at, mask + mask_at, cols);
+    });
   } else {
-    std::array<const Tensor*, Op::arity + 1> operands;
-    for (int i = 0; i < Op::arity; ++i) operands[i] = &call.in[i];
-    operands[Op::arity] = &y;
     const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<Element<Op, T, I>..., T>(y.shape(), operands,
-          (Op::arity + 1) * sizeof(T) + 2 * Op::flops,
-          [&](Element<Op, T, I>*... in, T* out, const std::array<int64_t, Op::arity + 1>& stride,
-              int64_t n) {
-            map_row(out, n, stride, f, static_cast<const Element<Op, T, I>*>(in)...);
-          });
+      map_call<T, Element<Op, T, I>...>(call, Op::flops, f);
     }(std::make_index_sequence<Op::arity>());
   }
 }
 
 template <class Op>
 void forward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { forward_typed<Op, decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { forward_typed<Op, T>(call); });
 }
 
 // Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of
@@ -166,32 +174,20 @@ Cost cost_backward(Operands in, Operands out, const Attrs&) {
 template <class Op, class T>
 void backward_typed(const Call& call) {
   using C = compute_t<T>;
+  constexpr int S = kSavedValues<Op>;
   const Op& op = call.as<Op>();
   const Tensor& dy = call.in[0];
   if constexpr (Op::saves == Saves::mask) {
-    const int64_t cols = dy.size(-1), rows = cols ? dy.numel() / cols : 0;
-    parallel_for(
-        rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t b, int64_t e) {
-          for (int64_t r = b; r < e; ++r)
-            relu_backward_row(dy.data<T>() + r * cols,
-                call.in[1].data<uint8_t>() + r * relu_mask_row(cols),
-                call.out[0].data<T>() + r * cols, cols);
-        });
+    for_masked_rows<T>(dy, [&](int64_t at, int64_t mask_at, int64_t cols) {
+      relu_backward_row(dy.data<T>() + at, call.in[1].data<uint8_t>() + mask_at,
+          call.out[0].template data<T>() + at, cols);
+    });
   } else if constexpr (kGrads<Op> == 1) {
-    constexpr int N = 1 + kSavedValues<Op>;
-    std::array<const Tensor*, N + 1> operands;
-    for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
-    operands[N] = &call.out[0];
     const auto f = [op](auto... v) __attribute__((always_inline)) { return op.grad(v...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<std::enable_if_t<(I >= 0), T>..., T>(dy.shape(), operands,
-          (N + 1) * sizeof(T) + 2 * Op::backward_flops,
-          [&](std::enable_if_t<(I >= 0), T>*... in, T* out,
-              const std::array<int64_t, N + 1>& stride,
-              int64_t n) { map_row(out, n, stride, f, static_cast<const T*>(in)...); });
-    }(std::make_index_sequence<N>());
+      map_call<T, std::enable_if_t<(I >= 0), T>...>(call, Op::backward_flops, f);
+    }(std::make_index_sequence<1 + S>());
   } else {
-    constexpr int S = kSavedValues<Op>;
     std::array<const Tensor*, 1 + S + 2> operands;
     for (int i = 0; i < 1 + S; ++i) operands[i] = &call.in[i];
     for (int i = 0; i < 2; ++i) operands[1 + S + i] = &call.out[i];
@@ -212,7 +208,7 @@ void backward_typed(const Call& call) {
 
 template <class Op>
 void backward_kernel(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { backward_typed<Op, decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { backward_typed<Op, T>(call); });
 }
 
 template <class Op>

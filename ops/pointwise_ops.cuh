@@ -147,13 +147,11 @@ void pointwise_backward_as(const Call& call) {
 
 template <class Op>
 void pointwise_forward(const Call& call) {
-  visit_float(
-      call.out[0].dtype(), [&](auto zero) { pointwise_forward_as<Op, decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_forward_as<Op, T>(call); });
 }
 template <class Op>
 void pointwise_backward(const Call& call) {
-  visit_float(
-      call.out[0].dtype(), [&](auto zero) { pointwise_backward_as<Op, decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_backward_as<Op, T>(call); });
 }
 
 template <class... Op>

@@ -2,8 +2,8 @@
 // neighbouring reduced dims, the last first. The gradient of sum and mean is a view; that of max
 // goes to the first maximum.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -103,8 +103,7 @@ template <class R>
 void reduce(const Call& call, bool mean) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const uint32_t mask = reduced_dims(call.op.name.c_str(), call.as<ReduceAttrs>(), x.rank());
     const V* now = nullptr;  // what is left after the passes so far
@@ -116,8 +115,7 @@ void reduce(const Call& call, bool mean) {
       }
       int64_t n = x.size(d);
       for (; d > 0 && mask >> (d - 1) & 1; --d) n *= x.size(d - 1);
-      int64_t outer = 1;
-      for (int i = 0; i < d; ++i) outer *= x.size(i);
+      const int64_t outer = numel_of_dims(x, 0, d);
       V* next = now && now == scratch<V, 4>(0) ? scratch<V, 5>(outer * inner)
                                                : scratch<V, 4>(outer * inner);
       if (now) {
@@ -171,8 +169,7 @@ Tensors infer_max_backward(Operands in, const Attrs& attrs) {
 void max_backward_cpu(const Call& call) {
   const Tensor &dy = call.in[0], &x = call.in[1], &y = call.in[2];
   const uint32_t mask = reduced_dims("max_backward", call.as<ReduceAttrs>(), x.rank());
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     char* given = scratch<char>(y.numel());
     std::fill_n(given, y.numel(), char{0});

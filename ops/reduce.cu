@@ -1,6 +1,6 @@
 // Reductions: sum, mean, max over any dims, and max_backward; one launch each.
+#include "ops/ops.h"
 #include "ops/reduce.cuh"
-#include "ops/structured.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

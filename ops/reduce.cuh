@@ -129,8 +129,10 @@ inline Reduction reduction_of(const Shape& x, uint32_t mask) {
       last = kind;
     }
   }
-  for (Groups* g : {&r.kept, &r.reduced})
-    std::reverse(g->size, g->size + g->n), std::reverse(g->stride, g->stride + g->n);
+  for (Groups* g : {&r.kept, &r.reduced}) {
+    std::reverse(g->size, g->size + g->n);
+    std::reverse(g->stride, g->stride + g->n);
+  }
   return r;
 }
 
@@ -157,18 +159,14 @@ void reduce(const Tensor& x, const Tensor& y, const Reduction& r, bool mean = fa
     }
     return;
   }
-  const auto rows = [&]<int N>(std::integral_constant<int, N>) {
+  const bool wide = r.reduced.n == 1 && r.terms % kVec<T> == 0 && is_aligned(x);
+  with_width<kVec<T>>(wide, [&]<int N>() {
     const int64_t per_split = per_split_of(r, r.outputs, 16384);
     launch<reduce_rows<R, T, U, N>>(
         {r.outputs, blocks_for(std::max<int64_t>(r.terms, 1), per_split)},
         block_for(per_split / (4 * N), 512), sizeof(Shared<V, 32>), in<T>(x), out<U>(y), r,
         per_split, factor, operands);
-  };
-  if (r.reduced.n == 1 && r.terms % kVec<T> == 0 && is_aligned(x)) {
-    rows(std::integral_constant<int, kVec<T>>());
-  } else {
-    rows(std::integral_constant<int, 1>());
-  }
+  });
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

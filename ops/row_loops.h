@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/math.h"
 #include "core/parallel.h"
 
 namespace sinter {
@@ -79,6 +80,26 @@ inline void tile_sum(int64_t cols, V* s, F&& f) {
       for (int64_t l = 0; l < kLanes; ++l) part[l] += f(c, l);
     }
     for (int64_t l = 0; l < kLanes; ++l) s[l] += part[l];
+  }
+}
+
+// Each row of a tile becomes (x - mean) rstd weight + bias, rstd = 1 / sqrt(variance + eps). The
+// variance takes a second pass, so that nothing cancels.
+template <class V, class T>
+inline void normalise_tile(V* __restrict tile, int64_t cols, V eps, const T* weight, const T* bias,
+    V* __restrict mean, V* __restrict rstd) {
+  const V n = static_cast<V>(cols);
+  tile_sum(cols, mean, [&](int64_t c, int64_t l) { return tile[c * kLanes + l]; });
+  for (int64_t l = 0; l < kLanes; ++l) mean[l] /= n;
+  tile_sum(cols, rstd, [&](int64_t c, int64_t l) {
+    const V centred = tile[c * kLanes + l] - mean[l];
+    return centred * centred;
+  });
+  for (int64_t l = 0; l < kLanes; ++l) rstd[l] = V(1) / math::sqrt(rstd[l] / n + eps);
+  for (int64_t c = 0; c < cols; ++c) {
+    const V w = V(weight[c]), b = V(bias[c]);
+    for (int64_t l = 0; l < kLanes; ++l)
+      tile[c * kLanes + l] = (tile[c * kLanes + l] - mean[l]) * rstd[l] * w + b;
   }
 }
 

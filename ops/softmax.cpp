@@ -4,25 +4,25 @@
 //   softmax       y = exp(x - max) / sum exp(x - max)          dx = y (dy - sum(dy y))
 #include "core/math.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B rows, C classes
 namespace sinter {
 namespace {
 
-void check_rows(const char* op, const Tensor& x) {
+Tensors infer_rows(const char* op, const Tensor& x) {
   check_floating(op, "x", x);
-  SINTER_CHECK(x.rank() >= 1, shape,
-      cat(op, ": no rows: x is ", x.describe(), "; x must have at least 1 dim, it has 0"));
+  check_has_rows(op, "x", x);
+  return {meta_like(x)};
 }
 
-void check_grad(const char* op, Operands in) {
+Tensors infer_grad(const char* op, Operands in) {
   check_floating(op, "dy", in[0]);
   check_same_dtype(op, "dy", in[0], "y", in[1]);
-  SINTER_CHECK(in[0].rank() >= 1 && in[0].shape() == in[1].shape(), shape,
-      cat(op, ": shapes differ: ", describe({{"dy", &in[0]}, {"y", &in[1]}}),
-          "; they must be equal"));
+  check_has_rows(op, "dy", in[0]);
+  check_same_shape(op, "dy", in[0], "y", in[1]);
+  return {meta_like(in[0])};
 }
 
 Cost forward_cost(Operands in, Operands out, const Attrs&) {
@@ -38,8 +38,7 @@ template <class RowOp>
 void on_row_tiles(const Call& call, RowOp&& row_op) {
   const Tensor& y = call.out[0];
   const int64_t cols = y.size(-1), rows = cols ? y.numel() / cols : 0;
-  visit_float(y.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(y.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     for_row_tiles(rows, cols * 4 * static_cast<int64_t>(sizeof(V)), [&](int64_t row, int64_t n) {
       V* a = scratch<V>(2 * cols * kLanes);
@@ -100,17 +99,13 @@ void softmax_backward_cpu(const Call& call) {
   });
 }
 
-Tensors infer_log_softmax(Operands in, const Attrs&) {
-  return check_rows("log_softmax", in[0]), Tensors{meta_like(in[0])};
-}
-Tensors infer_softmax(Operands in, const Attrs&) {
-  return check_rows("softmax", in[0]), Tensors{meta_like(in[0])};
-}
+Tensors infer_log_softmax(Operands in, const Attrs&) { return infer_rows("log_softmax", in[0]); }
+Tensors infer_softmax(Operands in, const Attrs&) { return infer_rows("softmax", in[0]); }
 Tensors infer_log_softmax_backward(Operands in, const Attrs&) {
-  return check_grad("log_softmax_backward", in), Tensors{meta_like(in[0])};
+  return infer_grad("log_softmax_backward", in);
 }
 Tensors infer_softmax_backward(Operands in, const Attrs&) {
-  return check_grad("softmax_backward", in), Tensors{meta_like(in[0])};
+  return infer_grad("softmax_backward", in);
 }
 
 Tensors log_softmax_grad(const Saved& saved, Operands grads) {

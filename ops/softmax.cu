@@ -111,16 +111,15 @@ SINTER_KERNEL softmax_block_rows(In<T> x, In<T> y, Out<T> result, int64_t cols) 
   using V = compute_t<T>;
   auto& scratch = shared<Shared<V, 32>>();
   const int64_t first = block_x() * cols;
-  V m = V(-INFINITY), s = 0;
+  V m = V(-INFINITY);
   if (!Op::kBackward) {
     for (int64_t c = thread_x(); c < cols; c += threads_per_block())
       m = max_or_nan(m, V(x[first + c]));
     m = block_join<MaxOf>(m, scratch);
   }
   const auto b = [&](int64_t c) { return Op::kBackward ? V(y[first + c]) : V(0); };
-  for (int64_t c = thread_x(); c < cols; c += threads_per_block())
-    s = s + Op::term(Op::prepare(V(x[first + c]), m), b(c));
-  s = Op::finish(block_join<SumOf>(s, scratch));
+  const V s = Op::finish(block_sum_of(
+      cols, scratch, [&](int64_t c) { return Op::term(Op::prepare(V(x[first + c]), m), b(c)); }));
   for (int64_t c = thread_x(); c < cols; c += threads_per_block()) {
     result.put(first + c, T(Op::result(Op::prepare(V(x[first + c]), m), b(c), s)));
   }
@@ -139,17 +138,10 @@ void on_rows(const Call& call) {
       return launch<softmax_block_rows<Op, T>>(
           {rows}, 512, sizeof(Shared<compute_t<T>, 32>), x, second, out<T>(y), cols);
     constexpr int kWarps = 4;
-    const auto warps = [&]<int N>(std::integral_constant<int, N>) {
+    with_columns_per_lane(cols, [&]<int N>() {
       launch<softmax_warp_rows<Op, T, N>>(
           {blocks_for(rows, kWarps)}, kWarps * 32, 0, x, second, out<T>(y), rows, cols);
-    };
-    if (cols <= 32) {
-      warps(std::integral_constant<int, 1>());
-    } else if (cols <= 128) {
-      warps(std::integral_constant<int, 4>());
-    } else {
-      warps(std::integral_constant<int, 32>());
-    }
+    });
   });
 }
 

@@ -1,16 +1,14 @@
 // sum_rows: [.., O] -> [O], the sum over all but the last dim; the bias gradient. bf16 gives f32.
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
 
 Tensors infer(Operands in, const Attrs&) {
   check_floating("sum_rows", "x", in[0]);
-  SINTER_CHECK(in[0].rank() >= 1, shape,
-      cat("sum_rows: no columns: x is ", in[0].describe(),
-          "; x must have at least 1 dim, it has 0"));
+  check_has_rows("sum_rows", "x", in[0]);
   return {Tensor::shape_only({in[0].size(-1)}, wide(in[0].dtype()), in[0].device())};
 }
 
@@ -19,8 +17,7 @@ Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     // Whole cache lines of sums per thread.
     parallel_for((cols + kLanes - 1) / kLanes,

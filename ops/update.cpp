@@ -17,16 +17,42 @@ bool update_writes(size_t i, size_t n) {
   return i + kStepOperands < n ? i % kGroupOperands != kGrad : i != n - 2;
 }
 
+void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& attrs) {
+  const Tensor& param = group.param;
+  const auto check_like = [&](const char* name, const Tensor& t, DType wanted) {
+    if (!t.defined()) return;
+    check_same_shape(op, "param", param, name, t);
+    check_dtype(op, name, t, wanted);
+  };
+  const auto check_state_like = [&](const char* name, const Tensor& t, DType wanted) {
+    if (t.defined()) check_writable(op, name, t);
+    check_like(name, t, wanted);
+  };
+  check_writable(op, "param", param);
+  SINTER_CHECK(param.dtype() == DType::f32 || param.dtype() == DType::f64, dtype,
+      cat(op, ": wrong element type: param is ", param.describe(), "; it must be f32 or f64"),
+      "bf16 training updates an f32 master weight");
+  check_like("grad", group.grad, param.dtype());
+  check_state_like("state1", group.state1, param.dtype());
+  check_state_like("state2", group.state2, param.dtype());
+  check_state_like("low", group.low, DType::bf16);
+  const bool wants_state1 = group.adam() || attrs.momentum != 0;
+  SINTER_CHECK(wants_state1 == group.state1.defined(), shape,
+      cat(op, ": momentum and its buffer go together: param is ", param.describe(), ", buffer is ",
+          group.state1.describe(), "; momentum is ", attrs.momentum));
+}
+
 void check_groups(const char* op, Operands in, const Attrs& attrs) {
   SINTER_CHECK(in.size() % kGroupOperands == kStepOperands, shape,
       cat(op, ": ", in.size(), " inputs given; it takes ", +kGroupOperands, " per parameter and ",
           kStepOperands, " more"));
+  check_step(op, UpdateEnd(in), attrs.as<UpdateAttrs>());
   for (size_t i = 0; i < update_groups(in.size()); ++i) {
     const UpdateGroup group = update_group(in, i);
     SINTER_CHECK(group.grad.defined(), shape,
         cat(op, ": an operand is undefined: ",
             describe({{"param", &group.param}, {"grad", &group.grad}})));
-    check_group(op, group, UpdateEnd(in), attrs.as<UpdateAttrs>());
+    check_group(op, group, attrs.as<UpdateAttrs>());
     check_same_dtype(op, "the first parameter", in[kParam], "a later one", group.param);
     SINTER_CHECK(group.adam() == in[kState2].defined(), shape,
         cat(op, ": optimizers differ: ",
@@ -72,19 +98,19 @@ void update_typed(const Call& call, bool adam) {
   int64_t total = 0;
   for (size_t i = 0; i < groups; ++i) total += units(i);
   const int64_t bytes = kUnit * (adam ? 7 : 5) * static_cast<int64_t>(sizeof(V));
-  const auto update_units = [&](const auto& piece, int64_t begin, int64_t end) {
+  const auto update_units = [&](const auto& step, int64_t begin, int64_t end) {
     int64_t first = 0;  // unit of this group
     for (size_t i = 0; i < groups && first < end; first += units(i), ++i) {
       const UpdateGroup group = update_group(call.in, i);
       const int64_t from = std::max(begin - first, int64_t{0}) * kUnit,
                     to = std::min((end - first) * kUnit, group.param.numel());
       if (from >= to) continue;
-      UpdatePointers<V>(group).apply(piece, from, group.grad.template data<V>() + from, to - from);
+      UpdatePointers<V>(group).apply(step, from, group.grad.template data<V>() + from, to - from);
     }
   };
-  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& piece) {
+  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& step) {
     parallel_for(total, grain_of(bytes),
-        [&](int64_t begin, int64_t end) { update_units(piece, begin, end); });
+        [&](int64_t begin, int64_t end) { update_units(step, begin, end); });
   });
 }
 
@@ -135,33 +161,7 @@ void UpdateEnd::finish(const UpdateAttrs& attrs, bool adam) const {
   advance_step_state(step(), losses, rng, adam ? attrs.beta1 : 0, adam ? attrs.beta2 : 0);
 }
 
-void check_group(
-    const char* op, const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs) {
-  const Tensor& param = group.param;
-  const auto check_like = [&](const char* name, const Tensor& t, DType wanted) {
-    if (!t.defined()) return;
-    SINTER_CHECK(t.shape() == param.shape(), shape,
-        cat(op, ": shapes differ: ", describe({{"param", &param}, {name, &t}}),
-            "; they must be equal"));
-    check_dtype(op, name, t, wanted);
-  };
-  const auto check_state_like = [&](const char* name, const Tensor& t, DType wanted) {
-    if (t.defined()) check_writable(op, name, t);
-    check_like(name, t, wanted);
-  };
-  check_writable(op, "param", param);
-  SINTER_CHECK(param.dtype() == DType::f32 || param.dtype() == DType::f64, dtype,
-      cat(op, ": wrong element type: param is ", param.describe(), "; it must be f32 or f64"),
-      "bf16 training updates an f32 master weight");
-  check_like("grad", group.grad, param.dtype());
-  check_state_like("state1", group.state1, param.dtype());
-  check_state_like("state2", group.state2, param.dtype());
-  check_state_like("low", group.low, DType::bf16);
-  const bool wants_state1 = group.adam() || attrs.momentum != 0;
-  SINTER_CHECK(wants_state1 == group.state1.defined(), shape,
-      cat(op, ": momentum and its buffer go together: param is ", param.describe(), ", buffer is ",
-          group.state1.describe(), "; momentum is ", attrs.momentum));
-
+void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs) {
   check_writable(op, "state", end.state);
   check_dtype(op, "state", end.state, DType::u8);
   SINTER_CHECK(end.state.numel() == sizeof(StepState) &&

@@ -31,13 +31,13 @@ SINTER_DEVICE_FN void update_chunk_of_block(const UpdateTable<V, N>& table, cons
 template <class V, int N>
 SINTER_KERNEL multi_tensor_update_sgd(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
   update_chunk_of_block(table, SgdStep<V>(step_scalars(step), attrs));
-  if (attrs.tail) finish_step(step, 0, 0);
+  finish_step<SgdStep<V>>(step, attrs);
 }
 template <class V, int N>
 SINTER_KERNEL multi_tensor_update_adam(
     UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
   update_chunk_of_block(table, AdamStep<V>(step_scalars(step), attrs));
-  if (attrs.tail) finish_step(step, attrs.beta1, attrs.beta2);
+  finish_step<AdamStep<V>>(step, attrs);
 }
 
 namespace {

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "core/parallel.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "ops/update_formulas.h"
 
 namespace sinter {
@@ -41,27 +41,18 @@ struct UpdateEnd {
   const Tensor &state, &losses, &rng;
 };
 
-void check_group(
-    const char* op, const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs);
+void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs);
 // FLOPs and bytes of the update alone; the step state and the tail's work are not counted.
 Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs);
 // The plain op.
 void reference_update(
     const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs, bool tail);
 
-// f(piece), piece(p, g, state1, state2, low, n): p -= .. over a piece; state1, state2 and low may
-// be null.
+// f(step): the optimizer's formula with the numbers of this step.
 template <class V, class F>
 void with_update(bool adam, const UpdateAttrs& attrs, const StepState& state, F&& f) {
-  if (adam) {
-    f([step = AdamStep<V>(state, attrs)](V* p, const V* g, V* m, V* v, bf16* low, int64_t n) {
-      adam_piece(step, p, g, m, v, low, n);
-    });
-  } else {
-    f([step = SgdStep<V>(state, attrs)](V* p, const V* g, V* buffer, V*, bf16* low, int64_t n) {
-      sgd_piece(step, p, g, buffer, low, n);
-    });
-  }
+  if (adam) return f(AdamStep<V>(state, attrs));
+  f(SgdStep<V>(state, attrs));
 }
 
 // The elements of a group from one on; null where the tensor is absent.
@@ -73,10 +64,10 @@ struct UpdatePointers {
         state2(data(g.state2)),
         low(g.low.defined() ? g.low.data<bf16>() : nullptr) {}
   static V* data(const Tensor& t) { return t.defined() ? t.data<V>() : nullptr; }
-  // piece over n elements from `at`, with their gradient.
-  template <class Piece>
-  void apply(const Piece& piece, int64_t at, const V* grad, int64_t n) const {
-    piece(p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr,
+  // The step for n elements from `at` on, with their gradient.
+  template <class Step>
+  void apply(const Step& step, int64_t at, const V* grad, int64_t n) const {
+    update_piece(step, p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr,
         low ? low + at : nullptr, n);
   }
   V *p, *state1, *state2;

@@ -13,6 +13,7 @@ namespace sinter {
 // buffer; without momentum: g)
 template <class V>
 struct SgdStep {
+  static constexpr bool kAdam = false;
   V lr, momentum, decay;
   bool nesterov;
 
@@ -34,6 +35,7 @@ struct SgdStep {
 // beta2) g g; p -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps), bc = 1 - beta^t
 template <class V>
 struct AdamStep {
+  static constexpr bool kAdam = true;
   V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
 
   SINTER_FN AdamStep(const StepState& state, const UpdateAttrs& attrs)
@@ -63,23 +65,18 @@ constexpr int64_t update_flops(const UpdateAttrs& a, bool adam) {
          (a.momentum != 0 && a.nesterov ? 2 : 0);
 }
 
-// p[i] = step(p[i], g[i], ..) over a piece; low, a bf16 copy of p, may be null.
-template <class V>
-inline void sgd_piece(const SgdStep<V>& step, V* __restrict p, const V* __restrict g,
-    V* __restrict buffer, bf16* __restrict low, int64_t n) {
-  if (buffer) {
-    for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], buffer[i]);
+// p[i] = step(p[i], g[i], ..) over a piece of memory; states that the step has none of, and low, a
+// bf16 copy of p, may be null.
+template <class V, class Step>
+inline void update_piece(const Step& step, V* __restrict p, const V* __restrict g,
+    V* __restrict state1, V* __restrict state2, bf16* __restrict low, int64_t n) {
+  if constexpr (Step::kAdam) {
+    for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], state1[i], state2[i]);
+  } else if (state1) {
+    for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], state1[i]);
   } else {
     for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i]);
   }
-  if (low) {
-    for (int64_t i = 0; i < n; ++i) low[i] = bf16(static_cast<float>(p[i]));
-  }
-}
-template <class V>
-inline void adam_piece(const AdamStep<V>& step, V* __restrict p, const V* __restrict g,
-    V* __restrict m, V* __restrict v, bf16* __restrict low, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], m[i], v[i]);
   if (low) {
     for (int64_t i = 0; i < n; ++i) low[i] = bf16(static_cast<float>(p[i]));
   }

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "ops/kernel_args.h"
+#include "ops/block_reduce.cuh"
 #include "ops/update.h"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -58,25 +58,35 @@ SINTER_DEVICE_FN V update_one(const AdamStep<V>& step, V p, V g, V& m, V& v, boo
   return step(p, g, m, v);
 }
 
+template <class V, class Step>
+SINTER_DEVICE_FN void update_element(
+    const Step& step, const UpdateOperands<V>& t, int64_t i, V grad) {
+  V s1 = t.state1 ? t.state1[i] : V(0), s2 = Step::kAdam ? t.state2[i] : V(0);
+  const V p = update_one(step, t.param[i], grad, s1, s2, bool(t.state1));
+  t.param.put(i, p);
+  if (t.state1) t.state1.put(i, s1);
+  if (Step::kAdam) t.state2.put(i, s2);
+  if (t.low) t.low.put(i, bf16(static_cast<float>(p)));
+}
+
 // Elements begin <= i < end, by all threads of the block; begin is a multiple of 4. Per element SGD
 // reads 8 (momentum 12) and writes 4 (8) bytes in f32, Adam 16 and 12; the copy `low` is 2 more.
 template <class V, class Step>
 SINTER_DEVICE_FN void update_elements(
     const Step& step, const UpdateOperands<V>& t, int64_t begin, int64_t end) {
   constexpr int N = kVec<V>;
-  constexpr bool kAdam = std::is_same_v<Step, AdamStep<V>>;
   const bool has_state = bool(t.state1);
   const int64_t dense = t.vec ? end - (end - begin) % N : begin;
   for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
     Vec<V, N> p = t.param.template load_vec<N>(i), s1{}, s2{};
     const Vec<V, N> g = t.grad.template load_vec<N>(i);
     if (has_state) s1 = t.state1.template load_vec<N>(i);
-    if (kAdam) s2 = t.state2.template load_vec<N>(i);
+    if (Step::kAdam) s2 = t.state2.template load_vec<N>(i);
     SINTER_UNROLL
     for (int k = 0; k < N; ++k) p[k] = update_one(step, p[k], g[k], s1[k], s2[k], has_state);
     t.param.store_vec(i, p);
     if (has_state) t.state1.store_vec(i, s1);
-    if (kAdam) t.state2.store_vec(i, s2);
+    if (Step::kAdam) t.state2.store_vec(i, s2);
     if (t.low) {
       Vec<bf16, N> low;
       SINTER_UNROLL
@@ -85,19 +95,15 @@ SINTER_DEVICE_FN void update_elements(
     }
   }
   SINTER_NO_UNROLL
-  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block()) {
-    V s1 = has_state ? t.state1[i] : V(0), s2 = kAdam ? t.state2[i] : V(0);
-    const V p = update_one(step, t.param[i], t.grad[i], s1, s2, has_state);
-    t.param.put(i, p);
-    if (has_state) t.state1.put(i, s1);
-    if (kAdam) t.state2.put(i, s2);
-    if (t.low) t.low.put(i, bf16(static_cast<float>(p)));
-  }
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
+    update_element(step, t, i, t.grad[i]);
 }
 
-// The tail: one thread adds the losses in index order, which are fetched by all. Needs shared
-// memory for a TailShared.
-SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double beta2) {
+// The tail, if attrs say so: one thread adds the losses in index order, which are fetched by all.
+// Needs shared memory for a TailShared.
+template <class Step>
+SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {
+  if (!attrs.tail) return;
   if (!ticket(step.ticket, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
   auto& shared_tile = shared<TailShared>().losses;
   double sum = 0;
@@ -115,7 +121,7 @@ SINTER_DEVICE_FN void finish_step(const UpdateStep& step, double beta1, double b
   }
   if (thread_x() != 0) return;
   StepState state = step.state[0];
-  advance(state, sum, step.rows, beta1, beta2);
+  advance(state, sum, step.rows, Step::kAdam ? attrs.beta1 : 0, Step::kAdam ? attrs.beta2 : 0);
   step.state.put(0, state);
   if (step.rng) {
     step.rng.put(1, step.rng[1] + 1);
@@ -128,16 +134,12 @@ inline int64_t update_chunk(int64_t total) {
   return std::clamp<int64_t>(blocks_for(total, 264 * 1024) * 1024, 1024, 65536);
 }
 
-inline bool can_vectorize(std::initializer_list<const Tensor*> tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor* t) {
-    return !t->defined() || reinterpret_cast<uintptr_t>(t->raw()) % 16 == 0;
-  });
-}
 template <class V>
 UpdateOperands<V> update_operands(const UpdateGroup& g) {
   return {in_out<V>(g.param), in<V>(g.grad), in_out<V>(g.state1), in_out<V>(g.state2),
       out<bf16>(g.low), g.param.numel(),
-      can_vectorize({&g.param, &g.grad, &g.state1, &g.state2, &g.low})};
+      is_aligned(g.param) && is_aligned(g.grad) && is_aligned(g.state1) && is_aligned(g.state2) &&
+          is_aligned(g.low)};
 }
 inline UpdateStep update_step(const UpdateEnd& end) {
   const auto& [state, losses, rng] = end;

@@ -1,6 +1,6 @@
 // Views: another shape and strides on the same storage; nothing is launched.
+#include "ops/ops.h"
 #include "ops/pointwise_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -112,9 +112,7 @@ Tensor low_view(Operands in, const Attrs&) {
   SINTER_CHECK(low.defined(), state,
       cat("low_precision: no bf16 copy: weight is ", weight.describe(),
           "; an optimizer or the model must make it first"));
-  SINTER_CHECK(low.shape() == weight.shape(), shape,
-      cat("low_precision: shapes differ: ", describe({{"weight", &weight}, {"copy", &low}}),
-          "; they must be equal"));
+  check_same_shape("low_precision", "weight", weight, "copy", low);
   return view(low, low.shape(), low.strides());
 }
 Tensors pass(const Saved&, Operands grads) { return {grads[0]}; }
@@ -160,10 +158,8 @@ Tensor flatten(const Tensor& x, int64_t from_dim) {
   check_defined("flatten", "x", x);
   const int from = normalize_dim("flatten", from_dim, x.rank());
   Shape shape;
-  int64_t rest = 1;
-  for (int d = 0; d < x.rank(); ++d)
-    d < from ? shape.push_back(x.size(d)) : void(rest *= x.size(d));
-  shape.push_back(rest);
+  for (int d = 0; d < from; ++d) shape.push_back(x.size(d));
+  shape.push_back(numel_of_dims(x, from));
   return reshape(x, shape);
 }
 Tensor detach(const Tensor& x) { return apply1(kDetachOp, {x}); }

@@ -42,8 +42,6 @@ void gemm_through_f32(const Gemm& desc, const void* a, const void* b, const void
   convert(a_rows, a_cols, static_cast<const bf16*>(a), desc.lda, fa, a_cols);
   convert(b_rows, b_cols, static_cast<const bf16*>(b), desc.ldb, fb, b_cols);
   if (own_bias) convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, fbias, desc.n);
-  if (own_c && desc.accumulate)
-    convert(desc.m, desc.n, static_cast<const bf16*>(c), desc.ldc, fc, desc.n);
   Gemm f32 = desc;
   f32.in = f32.out = f32.bias = DType::f32;
   f32.lda = a_cols;
@@ -61,10 +59,8 @@ void bias_only(const Gemm& desc, const void* bias, void* c) {
       const auto* shift = static_cast<const decltype(bias_type)*>(bias);
       for (int64_t i = 0; i < desc.m; ++i) {
         Out* row = static_cast<Out*>(c) + i * desc.ldc;
-        for (int64_t j = 0; j < desc.n; ++j) {
-          const double old = desc.accumulate ? static_cast<double>(row[j]) : 0.0;
-          row[j] = static_cast<compute_t<Out>>(shift ? old + static_cast<double>(shift[j]) : old);
-        }
+        for (int64_t j = 0; j < desc.n; ++j)
+          row[j] = static_cast<compute_t<Out>>(shift ? static_cast<double>(shift[j]) : 0.0);
       }
     });
   });
@@ -73,7 +69,7 @@ void bias_only(const Gemm& desc, const void* bias, void* c) {
 }  // namespace
 
 void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
-  const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, accumulate, bias_type] = desc;
+  const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, bias_type] = desc;
   SINTER_ASSERT(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldc >= n,
       "gemm: leading dims ", lda, ", ", ldb, ", ", ldc, " for m, n, k of ", m, ", ", n, ", ", k);
   SINTER_ASSERT((in == DType::f32 && out == DType::f32) ||

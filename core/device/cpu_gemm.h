@@ -7,6 +7,7 @@
 // by parallel.h.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "core/context.h"
@@ -19,9 +20,8 @@ struct Gemm {
   bool trans_a = false, trans_b = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
   DType in = DType::f32, out = DType::f32;
-  bool accumulate = false;  // C += instead of C =
   DType bias = DType::f32;  // the type of the bias, if there is one
-  bool operator==(const Gemm&) const = default;
+  auto operator<=>(const Gemm&) const = default;
 };
 
 // bias: n values or nullptr. C must not overlap the operands. k == 0 gives the bias or zero. m or n

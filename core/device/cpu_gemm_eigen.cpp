@@ -22,7 +22,7 @@ void run(const Gemm& desc, const T* a, const T* b, const T* bias, T* c) {
   // One block of rows [i, i + rows) and columns [j, j + cols).
   const auto block = [&](int64_t i, int64_t rows, int64_t j, int64_t cols) {
     Matrix<T> out(c + i * desc.ldc + j, rows, cols, Eigen::OuterStride<>(desc.ldc));
-    if (!desc.accumulate) out.setZero();
+    out.setZero();
     const auto with_lhs = [&](const auto& lhs) {
       if (desc.trans_b) {
         out.noalias() +=
@@ -65,7 +65,8 @@ void gemm_eigen(const Gemm& desc, const void* a, const void* b, const void* bias
     run<T>(desc, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias),
         static_cast<T*>(c));
   };
-  desc.in == DType::f64 ? typed(double{}) : typed(float{});
+  if (desc.in == DType::f64) return typed(double{});
+  typed(float{});
 }
 
 #define SINTER_TEXT(x) #x

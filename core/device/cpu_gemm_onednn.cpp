@@ -6,9 +6,9 @@
 
 #if SINTER_HAS_ONEDNN
 #include <algorithm>
+#include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
-#include <unordered_map>
 #endif
 
 namespace sinter::detail {
@@ -20,17 +20,7 @@ struct Key {
   Gemm desc;
   bool has_bias;
   int threads;  // a primitive is planned for a number of threads
-  bool operator==(const Key&) const = default;
-};
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    const Gemm& d = key.desc;
-    size_t hash = static_cast<size_t>(key.threads);
-    for (const int64_t part : {d.m, d.n, d.k, d.lda, d.ldb, d.ldc,
-             int64_t{d.trans_a} << 4 | int64_t{d.trans_b} << 3 | int64_t{d.accumulate} << 2})
-      hash = (hash ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-  }
+  auto operator<=>(const Key&) const = default;
 };
 
 struct Product {
@@ -68,15 +58,9 @@ std::optional<Product> plan(const Key& key) {
   const dnnl::memory::desc bias =
       key.has_bias ? dnnl::memory::desc({1, d.n}, type_of(d.bias), Strides{d.n, 1})
                    : dnnl::memory::desc();
-  dnnl::primitive_attr attr;
-  if (d.accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum();
-    attr.set_post_ops(sum);
-  }
   const dnnl::matmul::desc op =
       key.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-  const dnnl::matmul::primitive_desc pd(op, attr, cpu(), /*allow_empty=*/true);
+  const dnnl::matmul::primitive_desc pd(op, cpu(), /*allow_empty=*/true);
   if (!pd || std::string_view(pd.impl_info_str()).starts_with("ref")) return std::nullopt;
   const auto memory = [](const dnnl::memory::desc& desc) {
     return dnnl::memory(desc, cpu(), nullptr);
@@ -102,11 +86,11 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
   if (sgemm_fits(desc, bias != nullptr)) {
     const auto letter = [](bool trans) { return trans ? 'T' : 'N'; };
     return dnnl_sgemm(letter(desc.trans_a), letter(desc.trans_b), desc.m, desc.n, desc.k, 1,
-               static_cast<const float*>(a), desc.lda, static_cast<const float*>(b), desc.ldb,
-               desc.accumulate ? 1 : 0, static_cast<float*>(c), desc.ldc) == dnnl_success;
+               static_cast<const float*>(a), desc.lda, static_cast<const float*>(b), desc.ldb, 0,
+               static_cast<float*>(c), desc.ldc) == dnnl_success;
   }
   static thread_local dnnl::stream stream(cpu());
-  static thread_local std::unordered_map<Key, std::optional<Product>, KeyHash> cache;
+  static thread_local std::map<Key, std::optional<Product>> cache;
   const Key key{desc, bias != nullptr, num_threads()};
   auto found = cache.find(key);
   if (found == cache.end()) {

@@ -102,7 +102,6 @@ struct Tile {
   const float *a, *b, *bias;
   float* c;
   int64_t k, a_row, a_step, ldb, ldc;
-  bool accumulate;
 };
 
 // R rows x V vectors. `count` < kLanes (with V == 1): so many columns are there.
@@ -112,11 +111,6 @@ void rows_tile(const Tile t, Load load_b, int count) {
   UNROLLED for (int v = 0; v < V; ++v) {
     const Vec start = t.bias ? load_b(t.bias + v * kLanes) : Vec{};
     UNROLLED for (int i = 0; i < R; ++i) sum[i][v] = start;
-  }
-  if (t.accumulate) {
-    UNROLLED for (int i = 0; i < R; ++i) {
-      UNROLLED for (int v = 0; v < V; ++v) sum[i][v] += load_b(t.c + i * t.ldc + v * kLanes);
-    }
   }
   const float *a = t.a, *b = t.b;
   for (int64_t p = 0; p < t.k; ++p, a += t.a_step, b += t.ldb) {
@@ -130,7 +124,11 @@ void rows_tile(const Tile t, Load load_b, int count) {
   UNROLLED for (int i = 0; i < R; ++i) {
     UNROLLED for (int v = 0; v < V; ++v) {
       float* c = t.c + i * t.ldc + v * kLanes;
-      V == 1 && count < kLanes ? store_part(c, sum[i][v], count) : store(c, sum[i][v]);
+      if (V == 1 && count < kLanes) {
+        store_part(c, sum[i][v], count);
+      } else {
+        store(c, sum[i][v]);
+      }
     }
   }
 }
@@ -171,11 +169,9 @@ void dots_tile(const Tile t, int64_t cols) {
     float* c = t.c + i * t.ldc;
     if (cols >= kDotCols) {
       if (t.bias) out += load<Vec4>(t.bias);
-      if (t.accumulate) out += load<Vec4>(c);
       store(c, out);
     } else {
-      for (int j = 0; j < cols; ++j)
-        c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f) + (t.accumulate ? c[j] : 0.0f);
+      for (int j = 0; j < cols; ++j) c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f);
     }
   }
 }
@@ -194,7 +190,7 @@ void with_rows(int64_t rows, const Kernel& kernel) {
 // Where these kernels beat oneDNN on an Ice Lake, whose calls cost 1 us, a fork, and the packing of
 // a transposed B.
 bool gemm_small_fits(const Gemm& desc) {
-  const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, accumulate, bias] = desc;
+  const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, bias] = desc;
   if (in != DType::f32 || bias != DType::f32 || (trans_a && trans_b)) return false;
   const int64_t products = m * n * k, thin = std::min(m, n);
   return trans_b ? products <= 100'000 || thin <= 16 || (thin <= 32 && k >= 256)
@@ -219,7 +215,7 @@ void gemm_small(const Gemm& desc, const float* a, const float* b, const float* b
       const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
       const Tile t{a + (desc.trans_a ? i : i * desc.lda), b + (desc.trans_b ? j * desc.ldb : j),
           bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
-          desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc, desc.accumulate};
+          desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc};
       if (desc.trans_b) {
         with_rows<kDotRows>(desc.m - i, [&](auto r) { dots_tile<r()>(t, desc.n - j); });
       } else {

@@ -79,7 +79,10 @@ class CudaAllocator final : public Allocator {
             " bytes asked from the card while a step is captured; the rehearsal asked for less"));
     void* block = nullptr;
     const cudaError_t answer = api().cudaMalloc(&block, bytes);
-    if (answer == cudaErrorMemoryAllocation) return api().cudaGetLastError(), nullptr;
+    if (answer == cudaErrorMemoryAllocation) {
+      api().cudaGetLastError();
+      return nullptr;
+    }
     check(answer, "cudaMalloc");
     return block;
   }
@@ -191,7 +194,10 @@ thread_local ThreadSlot slot;
 void CudaAllocator::release(void* block, size_t bytes) noexcept {
   if (!block) return;
   if (slot.current()) {
-    if (slot.state.kept) return slot.state.kept->emplace_back(block, bytes), void();
+    if (slot.state.kept) {
+      slot.state.kept->emplace_back(block, bytes);
+      return;
+    }
     const std::lock_guard lock(owners_mutex_);
     owners_[block].released_by = slot.state.main;
   }
@@ -257,8 +263,10 @@ std::string_view last_kernel() { return slot.current() ? slot.state.now->last_ke
 int device_count() {
   int count = 0;
   const cudaError_t answer = api().cudaGetDeviceCount(&count);
-  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice)
-    return api().cudaGetLastError(), 0;
+  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice) {
+    api().cudaGetLastError();
+    return 0;
+  }
   check(answer, "cudaGetDeviceCount");
   return count;
 }

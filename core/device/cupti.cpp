@@ -228,12 +228,15 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
   const CuptiCalls* calls = g_instead ? g_instead : api().real ? load(why) : nullptr;
   if (!calls) return nullptr;
   uint32_t version = 0;
-  if (calls->cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION)
-    return why = cat(
-               "libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION),
-           nullptr;
+  if (calls->cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION) {
+    why = cat("libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION);
+    return nullptr;
+  }
   Cupti& c = cupti();
-  if (c.turn != 0) return why = "CUPTI serves another session", nullptr;
+  if (c.turn != 0) {
+    why = "CUPTI serves another session";
+    return nullptr;
+  }
   thread_state();  // opens the card
   CUptiResult answer = c.calls == calls
                            ? CUPTI_SUCCESS
@@ -242,13 +245,17 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
   for (const CUpti_ActivityKind kind : kKinds) {
     if (answer == CUPTI_SUCCESS) answer = calls->cuptiActivityEnable(kind);
   }
-  if (answer == CUPTI_SUCCESS) return why.clear(), std::make_unique<CuptiTimer>(*calls);
+  if (answer == CUPTI_SUCCESS) {
+    why.clear();
+    return std::make_unique<CuptiTimer>(*calls);
+  }
   for (const CUpti_ActivityKind kind : kKinds) calls->cuptiActivityDisable(kind);
   const char* reason = answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ? ": no privilege"
                        : answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
                            ? ": another tool is attached"
                            : "";
-  return why = cat("CUPTI refuses (", static_cast<int>(answer), ")", reason), nullptr;
+  why = cat("CUPTI refuses (", static_cast<int>(answer), ")", reason);
+  return nullptr;
 }
 
 int records_turn() noexcept { return cupti().turn; }
@@ -275,7 +282,8 @@ void remember_nodes(cudaGraphExec_t executable, const std::map<void*, int>& op_o
 
 namespace sinter::cuda {
 std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
-  return why = "built without cupti.h", nullptr;
+  why = "built without cupti.h";
+  return nullptr;
 }
 int records_turn() noexcept { return 0; }
 void remember_nodes(cudaGraphExec_t, const std::map<void*, int>&) {}

@@ -45,19 +45,27 @@ Loaded load(const std::string& source, const char* name, std::span<const SourceH
   Loaded loaded;
   std::string& why = loaded.kernel.why;
   const Nvrtc* nvrtc = nvrtc_in_use(&why);
-  if (!nvrtc) return why = "no NVRTC: " + why, loaded;
+  if (!nvrtc) {
+    why = "no NVRTC: " + why;
+    return loaded;
+  }
   int major = 0, minor = 0;
   SINTER_CUDA_CALL(
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device().index));
   SINTER_CUDA_CALL(
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device().index));
   const CompiledSource compiled = compile_source(*nvrtc, source, headers, cat("sm_", major, minor));
-  if (!compiled.error.empty()) return why = "NVRTC: " + compiled.error, loaded;
+  if (!compiled.error.empty()) {
+    why = "NVRTC: " + compiled.error;
+    return loaded;
+  }
   cudaKernel_t kernel = nullptr;
   cudaError_t answer = api().cudaLibraryLoadData(
       &loaded.library, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-  if (answer != cudaSuccess)
-    return why = explain(answer, "cudaLibraryLoadData"), Loaded{.kernel = loaded.kernel};
+  if (answer != cudaSuccess) {
+    why = explain(answer, "cudaLibraryLoadData");
+    return Loaded{.kernel = loaded.kernel};
+  }
   answer = api().cudaLibraryGetKernel(&kernel, loaded.library, name);
   if (answer != cudaSuccess) {
     why = explain(answer, "cudaLibraryGetKernel");
@@ -78,20 +86,15 @@ const Nvrtc* load_nvrtc(std::string* why) {
   static const Library& library = *new Library([] {
     Library l;
     const std::string name = cat("libnvrtc.so.", CUDART_VERSION / 1000);
-    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
-      handle = dlopen(cat(SINTER_CUDA_LIBRARY_DIR "/", name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* handle = open_library(name, &l.why);
+    if (!handle) return l;
     const char* missing = nullptr;
-#define SINTER_FIND(name, ...)                                                           \
-  l.table.name =                                                                         \
-      reinterpret_cast<decltype(l.table.name)>(handle ? dlsym(handle, #name) : nullptr); \
+#define SINTER_FIND(name, ...)                                                   \
+  l.table.name = reinterpret_cast<decltype(l.table.name)>(dlsym(handle, #name)); \
   if (!l.table.name) missing = #name;
     SINTER_NVRTC_CALLS(SINTER_FIND)
 #undef SINTER_FIND
-    if (missing) {
-      const char* said = dlerror();
-      l.why = said ? said : missing;
-    }
+    if (missing) l.why = cat(name, " has no ", missing);
     return l;
   }());
   *why = library.why;

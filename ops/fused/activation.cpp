@@ -1,31 +1,34 @@
 #include "ops/fused/activation.h"
 
 namespace sinter {
+namespace {
+
+using pointwise::Saves;
+
+// With a bit mask only relu has any to save.
+Attrs act_attrs(Act act, bool mask) {
+  return visit_act(act, [&]<class Op>(Op op) {
+    if constexpr (Op::saves == Saves::mask) op.mask = mask;
+    return Attrs(op);
+  });
+}
+
+}  // namespace
 
 Tensors act_reference(Act act, const Tensor& z, bool mask) {
   if (act == Act::none) return {z};
-  const OpDef& op = *find_op(kActNames[static_cast<size_t>(act)]);
-  if (act != Act::relu)
-    return apply(op, {z}, visit_act(act, [](auto attrs) { return Attrs(attrs); }));
-  pointwise::Relu relu;
-  relu.mask = mask;
-  return apply(op, {z}, relu);
+  return apply(*find_op(print_value(act)), {z}, act_attrs(act, mask));
 }
 
 Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved) {
   if (act == Act::none) return dy;
-  pointwise::Relu masked;
-  masked.mask = true;
-  const Attrs attrs =
-      act == Act::relu ? Attrs(masked) : visit_act(act, [](auto op) { return Attrs(op); });
-  return apply1(
-      *find_op(cat(kActNames[static_cast<size_t>(act)], "_backward")), {dy, saved}, attrs);
+  return apply1(*find_op(print_value(act) + "_backward"), {dy, saved}, act_attrs(act, true));
 }
 
 Tensor act_backward_of_input(Act act, const Tensor& dy, const Tensor& z) {
-  if (act == Act::relu) return act_backward_reference(act, dy, act_reference(act, z, true)[1]);
-  const bool reads_output = act == Act::sigmoid || act == Act::tanh;
-  return act_backward_reference(act, dy, reads_output ? act_reference(act, z)[0] : z);
+  const Saves saves = act_saves(act);
+  if (saves == Saves::inputs) return act_backward_reference(act, dy, z);
+  return act_backward_reference(act, dy, act_reference(act, z, saves == Saves::mask).back());
 }
 
 }  // namespace sinter

@@ -24,23 +24,29 @@ struct Identity : pointwise::Unary {
   }
 };
 
+#define SINTER_ACT(function, ...) Act::function,
 // All but none.
-inline constexpr std::array kActivations{
-    Act::relu, Act::gelu, Act::gelu_tanh, Act::silu, Act::sigmoid, Act::tanh};
+inline constexpr Act kActivations[] = {SINTER_ACTIVATIONS(SINTER_ACT, SINTER_NOTHING)};
+#undef SINTER_ACT
 
-// f(struct of act)
+// f(struct of act), in kernels too: f is of the caller's side.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class F>
-decltype(auto) visit_act(Act act, F&& f) {
+SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
+#define SINTER_CASE(function, Struct, ...) \
+  case Act::function: return f(pointwise::Struct{});
   switch (act) {
-    case Act::none: return f(Identity{});
-    case Act::relu: return f(pointwise::Relu{});
-    case Act::gelu: return f(pointwise::Gelu{});
-    case Act::gelu_tanh: return f(pointwise::GeluTanh{});
-    case Act::silu: return f(pointwise::Silu{});
-    case Act::sigmoid: return f(pointwise::Sigmoid{});
-    case Act::tanh: break;
+    SINTER_ACTIVATIONS(SINTER_CASE, SINTER_NOTHING)
+    case Act::none: break;
   }
-  return f(pointwise::Tanh{});
+#undef SINTER_CASE
+  return f(Identity{});
+}
+// What its backward reads: its mask, its result, or its input.
+inline pointwise::Saves act_saves(Act act) {
+  return visit_act(act, [](auto op) { return op.saves; });
 }
 inline int act_flops(Act act) {
   return visit_act(act, [](auto op) { return op.flops; });

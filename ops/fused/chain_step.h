@@ -49,9 +49,9 @@ ChainStep chain_step(const OpDef& op) {
         .flops = Backward ? Op::backward_flops : Op::flops,
         .f32 = chain_detail::run_step<Op, Backward, kArity, float>,
         .f64 = chain_detail::run_step<Op, Backward, kArity, double>,
-        .attrs = [](double param) { return Attrs(op_with_number<Op>(param)); },
+        .attrs = [](double param) { return Attrs(pointwise::op_with_number<Op>(param)); },
         .param = [](const Attrs& attrs) -> double {
-          if constexpr (kHasNumber<Op>) return attrs.as<Op>().*Op::number();
+          if constexpr (pointwise::kHasNumber<Op>) return attrs.as<Op>().*Op::number();
           return 0;
         }};
   }
@@ -62,7 +62,7 @@ ChainStep chain_step(const OpDef& op) {
 template <class Op, bool Backward>
 bool add_own_chain_step(const OpDef& op) {
   using Fields = decltype(std::declval<const Op&>().fields());
-  constexpr bool kFits = std::tuple_size_v<Fields> == (kHasNumber<Op> ? 1 : 0);
+  constexpr bool kFits = std::tuple_size_v<Fields> == (pointwise::kHasNumber<Op> ? 1 : 0);
   if (kFits && kStepArity<Op, Backward> != 0) add_chain_step(chain_step<Op, Backward>(op));
   return kFits;
 }

@@ -6,7 +6,7 @@
 // operands in cache anyway.
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, C classes, H hidden
 namespace sinter {
@@ -14,18 +14,16 @@ namespace {
 
 enum : size_t { kH, kWeight, kLabels, kSeed, kBias, kSaved };  // the last two may be absent
 
-Tensor optional(Operands in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
-
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& [act, smoothing] = attrs.as<HeadAttrs>();
   const DType dtype = in[kH].dtype();
-  const Tensor z = linear_to(in[kH], in[kWeight], optional(in, kBias), wide(dtype));
+  const Tensor z = linear_to(in[kH], in[kWeight], optional_input(in, kBias), wide(dtype));
   Tensors out = call_fused(kSoftmaxXentOp, {z, in[kLabels], in[kSeed]},
       SoftmaxXentAttrs{smoothing, true, dtype == DType::bf16});
   if (act == Act::none) {
     out.push_back(matmul_as(out[1], in[kWeight], false, false, dtype, Role::dgrad));
   } else {
-    const Tensors back_in{out[1], in[kWeight], optional(in, kSaved)};
+    const Tensors back_in{out[1], in[kWeight], optional_input(in, kSaved)};
     out.push_back(call_fused(kInputGradActOp, back_in, InputGradActAttrs{act})[0]);
   }
   return out;

@@ -5,8 +5,8 @@
 // writes a loss a row, dz and dh.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/fused/xent_row.cuh"
-#include "ops/gemm_mma.cuh"
-#include "ops/structured.h"
+#include "ops/gemm_launch.cuh"
+#include "ops/ops.h"
 
 // B batch, C classes, H hidden
 namespace sinter::SINTER_KERNEL_NS {
@@ -293,14 +293,14 @@ void classifier_head(const Call& call) {
   const auto& [act, smoothing] = call.as<HeadAttrs>();
   const Tensor &h = call.in[0], &weight = call.in[1], &seed = call.in[3];
   if (h.size(0) == 0) return;
-  const auto optional = [&](size_t i) { return i < call.in.size() ? call.in[i] : Tensor(); };
   const auto run = [&]<class T>(T) {
     using V = compute_t<T>;
     const double classes = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
     const HeadOperands<T> x{product_side<T>(h, false), product_side<T>(weight, false),
-        Bias<T>(optional(4)), in<int32_t>(call.in[2]), in<V>(seed), seed.strides()[0],
-        static_cast<V>(1 - smoothing), static_cast<V>(smoothing / classes), out<V>(call.out[0]),
-        out<T>(call.out[1]), grad_of_act<T>(act, optional(5), call.out[2]), fault_flag()};
+        Bias<T>(optional_input(call.in, 4)), in<int32_t>(call.in[2]), in<V>(seed),
+        seed.strides()[0], static_cast<V>(1 - smoothing), static_cast<V>(smoothing / classes),
+        out<V>(call.out[0]), out<T>(call.out[1]),
+        grad_of_act<T>(act, optional_input(call.in, 5), call.out[2]), fault_flag()};
     const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};
       if (on_tensor_cores<T>())
@@ -309,10 +309,11 @@ void classifier_head(const Call& call) {
       if constexpr (kHasFfma<T>)
         launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
     };
-    weight.size(0) <= 16 ? launch_for(std::integral_constant<int, 16>())
-                         : launch_for(std::integral_constant<int, 64>());
+    if (weight.size(0) <= 16) return launch_for(std::integral_constant<int, 16>());
+    launch_for(std::integral_constant<int, 64>());
   };
-  h.dtype() == DType::bf16 ? run(bf16{}) : run(float{});
+  if (h.dtype() == DType::bf16) return run(bf16{});
+  run(float{});
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

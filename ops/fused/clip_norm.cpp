@@ -5,8 +5,8 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -39,8 +39,7 @@ void for_pieces(Operands in, int64_t pieces, const F& f) {
 void cpu(const Call& call) {
   int64_t pieces = 0;
   for (const Tensor& t : call.in) pieces += (t.numel() + kPiece - 1) / kPiece;
-  visit_float(call.in[0].dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     V* sums = scratch<V>(pieces);
     for_pieces<T>(call.in, pieces, [&](const T* p, int64_t n, int64_t piece) {

@@ -6,7 +6,7 @@
 
 #include "ops/clip_kernel.cuh"
 #include "ops/fused/fused.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

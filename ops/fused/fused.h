@@ -7,17 +7,25 @@
 #include <array>
 #include <string_view>
 
-#include "ops/structured.h"
+#include "ops/ops.h"
+#include "ops/pointwise.h"
 
 namespace sinter {
 
-enum class Act : uint8_t { none, relu, gelu, gelu_tanh, silu, sigmoid, tanh };
-inline constexpr std::array<std::string_view, 7> kActNames{
-    "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"};
+// What fused ops apply behind a product: nothing, or an activation of ops/pointwise.h that has no
+// number.
+#define SINTER_NOTHING(...)
+#define SINTER_ENUMERATOR(function, ...) function,
+enum class Act : uint8_t { none, SINTER_ACTIVATIONS(SINTER_ENUMERATOR, SINTER_NOTHING) };
+#undef SINTER_ENUMERATOR
+#define SINTER_TEXT(function, ...) #function,
+inline constexpr std::string_view kActNames[] = {
+    "none", SINTER_ACTIVATIONS(SINTER_TEXT, SINTER_NOTHING)};
+#undef SINTER_TEXT
 constexpr const auto& enum_names(Act) { return kActNames; }
 
-// What linear_act keeps for backward: the ReLU bit mask, the pre-activation (gelu, gelu_tanh,
-// silu), or nothing (sigmoid and tanh read y).
+// What linear_act keeps for backward: the ReLU bit mask, the pre-activation, or nothing (sigmoid's
+// and tanh's backward reads y).
 enum class Keep : uint8_t { nothing, mask, pre };
 inline constexpr std::array<std::string_view, 3> kKeepNames{"nothing", "mask", "pre"};
 constexpr const auto& enum_names(Keep) { return kKeepNames; }
@@ -138,16 +146,26 @@ double chain_param(const OpDef* op, const Attrs& attrs);
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
 
-// The list of the fused ops, in the order of the documents, as in ops/structured.h.
+// The list of the fused ops, as in ops/ops.h. It is the table of the fusion rules, too: they run in
+// this order, and each finds all its groups (capture/rules.h).
 // clang-format off
 #define SINTER_FUSED_OPS(OP) \
-  OP(kLinearActOp, linear_act) OP(kInputGradActOp, input_grad_act) \
+  OP(kSoftmaxXentOp, softmax_xent) \
+  OP(kGluBackwardOp, glu_backward) \
+  OP(kGluOp, glu) \
+  OP(kGatedLinearOp, gated_linear) \
+  OP(kMergeLinearOp, merge_linear) \
+  OP(kGatedLinearBackwardOp, gated_linear_backward) \
+  OP(kLinearActOp, linear_act) \
+  OP(kInputGradActOp, input_grad_act) \
+  OP(kNarrowMlpOp, narrow_mlp) \
+  OP(kClassifierHeadOp, classifier_head) \
   OP(kWeightBiasGradOp, weight_bias_grad) \
-  OP(kWeightGradUpdateOp, weight_grad_update) OP(kMultiTensorUpdateOp, update) \
-  OP(kSoftmaxXentOp, softmax_xent) OP(kClassifierHeadOp, classifier_head) \
-  OP(kMergeLinearOp, merge_linear) OP(kGluOp, glu) OP(kGluBackwardOp, glu_backward) \
-  OP(kGatedLinearOp, gated_linear) OP(kGatedLinearBackwardOp, gated_linear_backward) \
-  OP(kNarrowMlpOp, narrow_mlp) OP(kPointwiseChainOp, pointwise_chain) OP(kClipNormOp, clip_norm)
+  OP(kAddLayerNormOp, add_layer_norm) /* a, b, weight, bias -> y, mean, rstd, a + b */ \
+  OP(kClipNormOp, clip_norm) \
+  OP(kWeightGradUpdateOp, weight_grad_update) \
+  OP(kMultiTensorUpdateOp, update) \
+  OP(kPointwiseChainOp, pointwise_chain)
 // clang-format on
 SINTER_FUSED_OPS(SINTER_DECLARE_OP)
 std::span<const OpDef* const> fused_ops();

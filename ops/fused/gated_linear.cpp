@@ -2,7 +2,6 @@
 // and du from dy Wd, g and u. On the CPU g and u are one product where the weights are neighbours.
 // What need not be kept (dh; without backward, or of bf16 operands, whose sums stay f32, g and u
 // too) is made for some rows at a time and never leaves the cache for memory.
-#include "core/device/cpu_gemm.h"
 #include "ops/fused/glu.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
@@ -45,16 +44,10 @@ void run(const Call& call) {
         sums = scratch<V, 1>(n * both);
       }
       const T* from = x_at + first * (x.trans ? 1 : x.ld);
-      const Gemm desc{.m = n,
-          .n = neighbours ? both : hidden,
-          .k = ins,
-          .trans_a = x.trans,
-          .trans_b = true,
-          .lda = x.ld,
-          .ldb = ins,
-          .ldc = both,
-          .in = dtype_of<T>,
-          .out = dtype_of<V>};
+      Gemm desc = gemm_of(x, false, MatrixView(call.in[1]), true, dtype_of<V>);
+      desc.m = n;
+      desc.n = neighbours ? both : hidden;
+      desc.ldc = std::max<int64_t>(both, 1);
       gemm(desc, from, gate, nullptr, sums);
       if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
       for_row_blocks(n, hidden, 3 * sizeof(V) + op.flops, [&](int64_t b, int64_t at, int64_t cols) {
@@ -64,7 +57,8 @@ void run(const Call& call) {
         if constexpr (!std::is_same_v<T, V>) {
           if (kept) {
             T* to = kept + (first + b) * both + at;
-            std::copy_n(g, cols, to), std::copy_n(u, cols, to + hidden);
+            std::copy_n(g, cols, to);
+            std::copy_n(u, cols, to + hidden);
           }
         }
       });
@@ -88,16 +82,8 @@ void run_backward(const Call& call) {
   visit_act(act, [&](const auto& op) {
     for_cached_rows(rows, hidden * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
       V* sums = scratch<V, 1>(n * hidden);
-      const Gemm desc{.m = n,
-          .n = hidden,
-          .k = call.in[0].size(1),
-          .trans_a = dy.trans,
-          .trans_b = weight.trans,
-          .lda = dy.ld,
-          .ldb = weight.ld,
-          .ldc = std::max<int64_t>(hidden, 1),
-          .in = dtype_of<T>,
-          .out = dtype_of<V>};
+      Gemm desc = gemm_of(dy, false, weight, false, dtype_of<V>);
+      desc.m = n;
       gemm(desc, static_cast<const T*>(dy.data) + first * (dy.trans ? 1 : dy.ld), weight.data,
           nullptr, sums);
       for_row_blocks(
@@ -146,7 +132,7 @@ const OpDef kGatedLinearOp{.name = "gated_linear",
     .cost = cost,
     .cpu =
         [](const Call& call) {
-          visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+          visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
         },
     SINTER_KERNELS(gated_linear),
     .strided = 0b1,
@@ -159,7 +145,7 @@ const OpDef kGatedLinearBackwardOp{.name = "gated_linear_backward",
     .cost = cost_of_reference<kGatedLinearBackwardOp>,
     .cpu =
         [](const Call& call) {
-          visit_float(call.out[0].dtype(), [&](auto zero) { run_backward<decltype(zero)>(call); });
+          visit_float(call.out[0].dtype(), [&]<class T>(T) { run_backward<T>(call); });
         },
     SINTER_KERNELS(gated_linear_backward),
     .strided = 0b1111,

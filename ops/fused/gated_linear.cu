@@ -3,10 +3,9 @@
 // Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile that
 // needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o] Wd[o,
 // j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/activation.h"
 #include "ops/fused/glu.h"
-#include "ops/gemm_ffma.cuh"
-#include "ops/gemm_mma.cuh"
+#include "ops/gemm_launch.cuh"
 
 // B batch, I in, H hidden, O out
 namespace sinter::SINTER_KERNEL_NS {
@@ -46,7 +45,7 @@ struct GateOfSums {
       g.store(i, j, count, gate);
       u.store(i, j, count, up);
     }
-    in_kernel_visit(act, [&](const auto& op) {
+    visit_act(act, [&](const auto& op) {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) gate[q] = op.forward(gate[q]) * up[q];
     });
@@ -70,16 +69,7 @@ SINTER_DEVICE_FN void finish_tile(
   }
 }
 
-template <class T>
-SINTER_KERNEL_BOUNDS(kFfmaThreads)
-gated_linear_ffma_64x64(GatedProduct<T> product, GateOfSums<T> gate) {
-  ffma_product(product, gate);
-}
-template <Lies kX, Lies kW>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
-gated_linear_mma_64x64(GatedProduct<bf16> product, GateOfSums<bf16> gate) {
-  mma_product<kX, kW>(product, gate);
-}
+SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
 
 // Eight columns of a matrix of any strides.
 template <class T>
@@ -110,7 +100,7 @@ struct GluGradsOfSums {
     compute_t<T> gate[kGroup], up[kGroup];
     g.load(i, j, count, gate);
     u.load(i, j, count, up);
-    in_kernel_visit(act, [&](const auto& op) {
+    visit_act(act, [&](const auto& op) {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) {
         const auto d = glu_grads(op, dh[q], gate[q], up[q]);
@@ -123,16 +113,7 @@ struct GluGradsOfSums {
   }
 };
 
-template <class T>
-SINTER_KERNEL_BOUNDS(kFfmaThreads)
-gated_linear_backward_ffma_64x64(Product<T> product, GluGradsOfSums<T> grads) {
-  ffma_product(product, grads);
-}
-template <Lies kDy, Lies kW>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
-gated_linear_backward_mma_64x64(Product<bf16> product, GluGradsOfSums<bf16> grads) {
-  mma_product<kDy, kW>(product, grads);
-}
+SINTER_PRODUCT_KERNELS(gated_linear_backward, Product)
 
 namespace {
 
@@ -159,13 +140,7 @@ void gated_linear(const Call& call) {
     const GateOfSums<T> epilogue{columns_out<T>(h),
         keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
         keep ? columns_from<T>(call.out[1], hidden) : Columns<T, Out<T>>(), act};
-    if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_k, Lies::along_k>(product, [&]<Lies kX, Lies kW>() {
-        launch_mma<gated_linear_mma_64x64<kX, kW>>(product, epilogue);
-      });
-    } else {
-      launch_ffma<gated_linear_ffma_64x64<T>>(product, epilogue);
-    }
+    launch_gated_linear<Layout::along_k, Layout::along_k>(product, epilogue);
   });
 }
 
@@ -178,13 +153,7 @@ void gated_linear_backward(const Call& call) {
     const GluGradsOfSums<T> grads{StridedColumns<T>(call.in[2]), StridedColumns<T>(call.in[3]),
         columns_out<T>(first),
         merged ? columns_from<T>(first, weight.size(1)) : columns_out<T>(call.out[1]), act};
-    if constexpr (std::is_same_v<T, bf16>) {
-      with_layout<Lies::along_k, Lies::along_outer>(product, [&]<Lies kDy, Lies kW>() {
-        launch_mma<gated_linear_backward_mma_64x64<kDy, kW>>(product, grads);
-      });
-    } else {
-      launch_ffma<gated_linear_backward_ffma_64x64<T>>(product, grads);
-    }
+    launch_gated_linear_backward<Layout::along_k, Layout::along_outer>(product, grads);
   });
 }
 

@@ -92,11 +92,11 @@ GluShape shape_of(std::initializer_list<const Tensor*> operands, int64_t out_row
   constexpr int64_t N = kVec<T>;
   const bool flat = out_row == cols && std::all_of(operands.begin(), operands.end(),
                                            [](const Tensor* t) { return t->is_contiguous(); });
-  const bool lies_well = std::all_of(operands.begin(), operands.end(), [&](const Tensor* t) {
+  const bool aligned = std::all_of(operands.begin(), operands.end(), [&](const Tensor* t) {
     return is_aligned(*t) && (flat || (t->strides()[1] == 1 && t->strides()[0] % N == 0));
   });
   GluShape s{flat ? 1 : rows, flat ? rows * cols : cols, flat,
-      lies_well && (flat || (out_row % N == 0 && cols % N == 0)), {}, 0};
+      aligned && (flat || (out_row % N == 0 && cols % N == 0)), {}, 0};
   s.block = block_for(blocks_for(s.cols, N), 256);
   s.grid = {blocks_for(s.cols, N * s.block), std::min<int64_t>(s.rows, 65535)};
   return s;

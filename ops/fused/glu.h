@@ -4,8 +4,8 @@
 
 #include "ops/fused/activation.h"
 #include "ops/matrix_view.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 

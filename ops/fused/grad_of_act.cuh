@@ -2,7 +2,7 @@
 // and classifier_head.
 #pragma once
 
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/activation.h"
 #include "ops/gemm_product.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -27,7 +27,7 @@ struct GradOfAct {
     } else if (saved) {
       compute_t<T> s[kGroup];
       saved.load(i, j, count, s);
-      in_kernel_visit(act, [&]<class Op>(const Op& op) {
+      visit_act(act, [&]<class Op>(const Op& op) {
         SINTER_UNROLL
         for (int q = 0; q < kGroup; ++q) {
           if constexpr (Op::saves != pointwise::Saves::mask) z[q] = op.grad(z[q], s[q]);

@@ -1,12 +1,11 @@
 // input_grad_act: dx[B, I] = (dy[B, O] W[O, I]) * act'(saved): the gradient through a linear and
 // the activation before it. saved is what linear_act or the activation kept: relu's mask of [B, I],
 // sigmoid's and tanh's result, else the pre-activation.
-#include "core/device/cpu_gemm.h"
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, I in, O out
 namespace sinter {
@@ -31,9 +30,8 @@ inline void act_backward_row(
 
 template <class T, class Z = compute_t<T>>
 void run(const Call& call) {
-  const MatrixView dy(call.in[0]), weight(call.in[1]);
   const Tensor& saved = call.in[2];
-  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1), sums = call.in[1].size(0);
+  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   T* dx = call.out[0].template data<T>();
   visit_act(call.as<InputGradActAttrs>().act, [&]<class Op>(const Op& op) {
     const auto finish = [&](int64_t b, int64_t i, const Z* z,
@@ -49,17 +47,8 @@ void run(const Call& call) {
     } else {
       z = scratch<Z, 1>(rows * cols);
     }
-    const Gemm desc{.m = rows,
-        .n = cols,
-        .k = sums,
-        .trans_a = dy.trans,
-        .trans_b = weight.trans,
-        .lda = dy.ld,
-        .ldb = weight.ld,
-        .ldc = std::max<int64_t>(cols, 1),
-        .in = call.in[0].dtype(),
-        .out = dtype_of<Z>};
-    gemm(desc, dy.data, weight.data, nullptr, z);
+    multiply(
+        MatrixView(call.in[0]), false, MatrixView(call.in[1]), false, Tensor(), dtype_of<Z>, z);
     parallel_for(rows,
         grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(T) + op.backward_flops)),
         [&](int64_t begin, int64_t end) {
@@ -69,7 +58,7 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

@@ -1,26 +1,21 @@
 // linear_act: y[B, O] = act(x[B, I] W[O, I]^T + b[O]), and what act's backward reads: relu's bit
 // mask, or the pre-activation. Reads x, W, b once, writes y and what is kept; the sums z = x W^T +
 // b live in cache only (in f32 for bf16 operands: one rounding less).
-#include "core/device/cpu_gemm.h"
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, I in, O out
 namespace sinter {
 namespace {
 
-bool has_bias(Operands in) { return in.size() > 2 && in[2].defined(); }
-
 // Z: the type of the sums, Y that of the results.
 template <class Y, class Z = compute_t<Y>>
 void run(const Call& call) {
   const auto& [act, keep, out] = call.as<LinearActAttrs>();
-  const MatrixView x(call.in[0]), weight(call.in[1]);
-  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1), ins = call.in[1].size(1);
-  const Tensor bias = has_bias(call.in) ? call.in[2] : Tensor();
+  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   Y* y = call.out[0].template data<Y>();
   Y* pre = keep == Keep::pre ? call.out[1].template data<Y>() : nullptr;
   uint8_t* mask = keep == Keep::mask ? call.out[1].template data<uint8_t>() : nullptr;
@@ -31,18 +26,8 @@ void run(const Call& call) {
     } else {
       z = scratch<Z, 1>(rows * cols);
     }
-    const Gemm desc{.m = rows,
-        .n = cols,
-        .k = ins,
-        .trans_a = x.trans,
-        .trans_b = !weight.trans,
-        .lda = x.ld,
-        .ldb = weight.ld,
-        .ldc = std::max<int64_t>(cols, 1),
-        .in = call.in[0].dtype(),
-        .out = dtype_of<Z>,
-        .bias = bias.defined() ? bias.dtype() : DType::f32};
-    gemm(desc, x.data, weight.data, bias.defined() ? bias.raw() : nullptr, z);
+    multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true,
+        optional_input(call.in, 2), dtype_of<Z>, z);
     parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(Y) + op.flops)),
         [&](int64_t begin, int64_t end) {
           for (int64_t b = begin; b < end; ++b) {
@@ -59,12 +44,12 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  visit_float(call.as<LinearActAttrs>().out, [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.as<LinearActAttrs>().out, [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& [act, keep, out] = attrs.as<LinearActAttrs>();
-  const Tensor z = linear_to(in[0], in[1], has_bias(in) ? in[2] : Tensor(), out);
+  const Tensor z = linear_to(in[0], in[1], optional_input(in, 2), out);
   Tensors result = act_reference(act, z, keep == Keep::mask);
   if (keep == Keep::pre) result.push_back(z);
   return result;

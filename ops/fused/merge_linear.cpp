@@ -4,7 +4,7 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {}  // namespace

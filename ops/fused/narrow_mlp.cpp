@@ -5,7 +5,7 @@
 
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, C classes; layer l is [O, I]
 namespace sinter {
@@ -68,7 +68,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
 
 std::string limit(Operands in, const Attrs& attrs) {
   const Act act = attrs.as<NarrowMlpAttrs>().act;
-  if (act == Act::gelu || act == Act::gelu_tanh || act == Act::silu)
+  if (act != Act::none && act_saves(act) == pointwise::Saves::inputs)
     return cat("act is ", print_value(act), ", whose backward does not read its result");
   if (in.size() % 2 == 0 || layers_of(in) < 2)
     return cat(in.size() - kFirst, " weights and biases, not two for each of 2 to ", kNarrowLayers,

@@ -7,7 +7,7 @@
 #include "ops/fused/narrow_mlp.h"
 
 #include "ops/block_reduce.cuh"
-#include "ops/fused/activation_kernel.cuh"
+#include "ops/fused/activation.h"
 #include "ops/fused/xent_row.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -87,9 +87,9 @@ SINTER_DEVICE_FN void shared_product(
 // d * act'(what gave y)
 template <class V>
 SINTER_DEVICE_FN V grad_of_result(Act act, V d, V y) {
-  in_kernel_visit(act, [&]<class Op>(const Op& op) {
+  visit_act(act, [&]<class Op>(const Op& op) {
     if constexpr (Op::saves == pointwise::Saves::mask) {
-      d = op.grad(d, !(y <= V(0)));
+      d = op.grad(d, Op::passes(y));
     } else {
       d = op.grad(d, y);
     }
@@ -131,7 +131,7 @@ narrow_mlp_forward_backward(NarrowMlp<V> net) {
       shared_product<V>(s, {layer.rows, layer.row(), 1}, {layer.w, layer.row(), 1}, rows,
           layer.outs, layer.ins, [&](int i, int j, V z) {
             z = z + s[layer.b + j];
-            in_kernel_visit(act, [&](const auto& op) { z = op.forward(z); });
+            visit_act(act, [&](const auto& op) { z = op.forward(z); });
             s.put(to + i * to_row + j, z);
           });
     }
@@ -175,7 +175,11 @@ narrow_mlp_forward_backward(NarrowMlp<V> net) {
       shared_product<V>(s, {dz, wide, 1}, {layer.w, 1, layer.row()}, rows, layer.ins, layer.outs,
           [&](int r, int i, V sum) {
             sum = grad_of_result(net.act, sum, s[layer.rows + r * layer.row() + i]);
-            l == 0 ? net.dx.put((first + r) * layer.ins + i, sum) : s.put(d + r * wide + i, sum);
+            if (l == 0) {
+              net.dx.put((first + r) * layer.ins + i, sum);
+            } else {
+              s.put(d + r * wide + i, sum);
+            }
           });
     }
     first += grid_x() * kNarrowRows;
@@ -243,12 +247,13 @@ void narrow_mlp(const Call& call) {
     }
     const Grid grid{std::clamp<int64_t>(blocks_for(net.batch, kNarrowRows), 1, kNarrowBlocks)};
     constexpr int kSmall = 64 << 10;
-    layout.size* static_cast<int64_t>(sizeof(V)) <= kSmall
-        ? launch<narrow_mlp_forward_backward<V, kSmall>>(grid, kNarrowThreads, kSmall, net)
-        : launch<narrow_mlp_forward_backward<V, kNarrowBytes>>(
-              grid, kNarrowThreads, kNarrowBytes, net);
+    const bool small = layout.size * static_cast<int64_t>(sizeof(V)) <= kSmall;
+    if (small)
+      return launch<narrow_mlp_forward_backward<V, kSmall>>(grid, kNarrowThreads, kSmall, net);
+    launch<narrow_mlp_forward_backward<V, kNarrowBytes>>(grid, kNarrowThreads, kNarrowBytes, net);
   };
-  given[0].dtype() == DType::f64 ? run(double{}) : run(float{});
+  if (given[0].dtype() == DType::f64) return run(double{});
+  run(float{});
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -11,9 +11,9 @@
 #include "ops/fused/chain_step.h"
 #include "ops/fused/pointwise_chain_nvrtc.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/pointwise_op.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 namespace sinter {
 namespace {
@@ -175,7 +175,7 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

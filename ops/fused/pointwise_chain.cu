@@ -156,15 +156,17 @@ void pointwise_chain(const Call& call) {
       visit_step(
           step.op, [&]<class Op, bool Backward>() { step.arity = kStepArity<Op, Backward>; });
     }
-    for (int o = 0; o < p.n_outputs; ++o)
-      chain.outputs[o] = out<T>(call.out[o]), chain.results[o] = p.outputs[o];
+    for (int o = 0; o < p.n_outputs; ++o) {
+      chain.outputs[o] = out<T>(call.out[o]);
+      chain.results[o] = p.outputs[o];
+    }
     const auto run = [&]<int N>(std::integral_constant<int, N>) {
       launch<pointwise_chain_vec<T, N>>(
           {std::min<int64_t>(blocks_for(total, kChainElements), 132 * 8)}, kChainElements / kVec<T>,
           sizeof(ChainValues<T, N>), chain);
     };
-    p.n_inputs + p.n_steps <= 8 ? run(std::integral_constant<int, 8>())
-                                : run(std::integral_constant<int, kChainInputs + kChainSteps>());
+    if (p.n_inputs + p.n_steps <= 8) return run(std::integral_constant<int, 8>());
+    run(std::integral_constant<int, kChainInputs + kChainSteps>());
   });
 }
 

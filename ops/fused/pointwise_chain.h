@@ -7,21 +7,6 @@
 
 namespace sinter {
 
-// Does the op have a number (ops/pointwise.h)?
-template <class Op>
-constexpr bool kHasNumber = requires { Op::number(); };
-// The op with that number, as a C.
-template <class Op, class C>
-SINTER_FN auto op_with_number(C number) {
-  using Typed = decltype(pointwise::with_number<C>(Op{}));
-  Typed op;
-  if constexpr (kHasNumber<Op>) {
-    constexpr auto member = Typed::number();
-    op.*member = number;
-  }
-  return op;
-}
-
 // Operands of Op, or of its backward, as a step; 0: it cannot be one. A step has floating operands
 // and one result.
 template <class Op, bool Backward>
@@ -33,7 +18,7 @@ constexpr int kStepArity =
 // The value of a step.
 template <class Op, bool Backward, class V, class... X>
 SINTER_FN V step_value(V number, X... x) {
-  const auto op = op_with_number<Op>(number);
+  const auto op = pointwise::op_with_number<Op>(number);
   if constexpr (Backward) {
     return op.grad(x...);
   } else {

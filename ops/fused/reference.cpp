@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/context.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

@@ -7,21 +7,12 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, C classes
 namespace sinter {
 namespace {
-
-void check_labels(const Tensor& labels, int64_t classes) {
-  const int32_t* y = labels.data<int32_t>();
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    SINTER_CHECK(y[i] >= 0 && y[i] < classes, data,
-        cat("softmax_xent: label out of range: ", y[i], " in row ", i, " of ", labels.describe(),
-            "; ", classes, " classes are 0..", classes - 1));
-  }
-}
 
 template <class T, class V = compute_t<T>>
 void run(const Call& call) {
@@ -67,8 +58,8 @@ void run(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  check_labels(call.in[1], call.in[0].size(1));
-  visit_float(call.in[0].dtype(), [&](auto zero) { run<decltype(zero)>(call); });
+  check_range("softmax_xent", "label", "in row", call.in[1], "classes", call.in[0].size(1));
+  visit_float(call.in[0].dtype(), [&]<class T>(T) { run<T>(call); });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
@@ -76,7 +67,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const Tensor logp = log_softmax(in[0]);
   Tensors out{nll(logp, in[1], smoothing)};
   if (grad) {
-    const Tensor dlogp = apply1(kNllBackwardOp, {in.size() > 2 ? in[2] : Tensor(), in[1]},
+    const Tensor dlogp = apply1(kNllBackwardOp, {optional_input(in, 2), in[1]},
         NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
     out.push_back(apply1(kLogSoftmaxBackwardOp, {dlogp, logp}));
     if (low) out[1] = cast(out[1], DType::bf16);
@@ -85,7 +76,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::string limit(Operands in, const Attrs& attrs) {
-  const Tensor seed = in.size() > 2 ? in[2] : Tensor();
+  const Tensor seed = optional_input(in, 2);
   const DType type = wide(in[0].dtype());
   if (!attrs.as<SoftmaxXentAttrs>().grad)
     return seed.defined() ? "there is a seed without grad" : "";

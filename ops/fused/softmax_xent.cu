@@ -3,7 +3,7 @@
 #include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
 #include "ops/fused/xent_row.cuh"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {
@@ -94,12 +94,9 @@ void run(const Call& call) {
   if (cols > 1024)
     return launch<softmax_xent_block_rows<T, D>>({rows}, 512, sizeof(Shared<V, 32>), x);
   constexpr int kWarps = 4;
-  const auto warps = [&]<int N>(std::integral_constant<int, N>) {
+  with_columns_per_lane(cols, [&]<int N>() {
     launch<softmax_xent_forward_backward<T, D, N>>({blocks_for(rows, kWarps)}, kWarps * 32, 0, x);
-  };
-  cols <= 32    ? warps(std::integral_constant<int, 1>())
-  : cols <= 128 ? warps(std::integral_constant<int, 4>())
-                : warps(std::integral_constant<int, 32>());
+  });
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 // weight_bias_grad: dW[O, I] = dy[B, O]^T x[B, I] and db[O] = sum_b dy[b, o], both read from one
 // pass over dy. f32 from bf16 operands.
-#include "core/device/cpu_gemm.h"
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
+#include "ops/ops.h"
 #include "ops/row_loops.h"
-#include "ops/structured.h"
 
 // B batch, I in, O out
 namespace sinter {
@@ -14,21 +13,9 @@ namespace {
 
 void cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dw = call.out[0], &db = call.out[1];
-  const MatrixView x(call.in[1]);
-  const int64_t batch = dy.size(0), outs = dy.size(1), ins = dw.size(1);
-  const Gemm desc{.m = outs,
-      .n = ins,
-      .k = batch,
-      .trans_a = true,
-      .trans_b = x.trans,
-      .lda = std::max<int64_t>(outs, 1),
-      .ldb = x.ld,
-      .ldc = std::max<int64_t>(ins, 1),
-      .in = dy.dtype(),
-      .out = dw.dtype()};
-  gemm(desc, dy.raw(), x.data, nullptr, dw.raw());
-  visit_float(dy.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  const int64_t batch = dy.size(0), outs = dy.size(1);
+  multiply(MatrixView(dy), true, MatrixView(call.in[1]), false, Tensor(), dw.dtype(), dw.raw());
+  visit_float(dy.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     column_sums<V>(dy.data<T>(), batch, outs, outs, db.data<V>());
   });

@@ -2,10 +2,7 @@
 // (db tile by tile). A block owns 64 x 64 of dW; those of column tile 0 own db and sum it from the
 // tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O I + 4 O bytes.
 #include "ops/fused/fused.h"
-#include "ops/gemm_ffma.cuh"
-#include "ops/gemm_library.h"
-#include "ops/gemm_mma.cuh"
-#include "ops/structured.h"
+#include "ops/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -21,44 +18,22 @@ struct StoreGrads {
   SINTER_DEVICE_FN void row_sum(int64_t i, compute_t<T> sum) const { db.put(i, sum); }
 };
 
-template <class T>
-SINTER_KERNEL_BOUNDS(kFfmaThreads)
-weight_bias_grad_ffma_64x64(Product<T> product, StoreGrads<T> store) {
-  ffma_product(product, store);
-}
-
-template <class T, Lies kDy, Lies kX>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
-weight_bias_grad_mma_64x64(Product<T> product, StoreGrads<T> store) {
-  mma_product<kDy, kX>(product, store);
-}
-
-static void own_weight_bias_grad(const Call& call) {
-  const Tensor &dw = call.out[0], &db = call.out[1];
-  if (db.numel() == 0) return;
-  visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    const Product<T> product{product_side<T>(call.in[0], true), product_side<T>(call.in[1], true)};
-    const StoreGrads<T> store{columns_out<V>(dw), out<V>(db)};
-    if constexpr (kHasMma<T>) {
-      if (on_tensor_cores<T>())
-        return with_layout<Lies::along_outer, Lies::along_outer>(product, [&]<Lies kDy, Lies kX>() {
-          launch_mma<weight_bias_grad_mma_64x64<T, kDy, kX>>(product, store);
-        });
-    }
-    if constexpr (kHasFfma<T>) launch_ffma<weight_bias_grad_ffma_64x64<T>>(product, store);
-  });
-}
+SINTER_PRODUCT_KERNELS(weight_bias_grad, Product)
 
 void weight_bias_grad(const Call& call) {
-#if defined(__CUDACC__)
-  const GemmEpilogue epilogue{GemmEpilogue::bias_grad, call.out[1].raw(), 0};
-  if (library_gemm(
-          call.in[0], true, call.in[1], false, Tensor(), call.out[0],
-          [&] { own_weight_bias_grad(call); }, epilogue))
-    return;
-#endif
-  own_weight_bias_grad(call);
+  const Tensor &dy = call.in[0], &x = call.in[1], &dw = call.out[0], &db = call.out[1];
+  if (db.numel() == 0) return;
+  const auto own = [&] {
+    visit_float(dy.dtype(), [&]<class T>(T) {
+      using V = compute_t<T>;
+      launch_weight_bias_grad<Layout::along_outer, Layout::along_outer>(
+          Product<T>{product_side<T>(dy, true), product_side<T>(x, true)},
+          StoreGrads<T>{columns_out<V>(dw), out<V>(db)});
+    });
+  };
+  if (dw.numel() == 0) return own();  // db alone
+  by_library_or(
+      own, dy, true, x, false, Tensor(), dw, GemmEpilogue{GemmEpilogue::bias_grad, db.raw(), 0});
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

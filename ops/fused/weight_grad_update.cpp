@@ -2,6 +2,7 @@
 // optimizer's formula as they are made; no gradient in memory. In place. Reads dy[B, O], x[B, I]
 // and the parameters with their state once, writes parameters, state and bf16 copies.
 #include "ops/fused/cpu_product.h"
+#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/matrix_view.h"
 #include "ops/row_loops.h"
@@ -31,54 +32,29 @@ bool writes_of(size_t i, size_t n) {
   return i < n - kStepOperands ? i % kLayerOperands >= kWeight : i != n - 2;
 }
 
-void check_layer(Operands layer, const UpdateEnd& end, const UpdateAttrs& attrs) {
-  const Tensor &dy = layer[kDy], &x = layer[kX], &weight = layer[kWeight], &bias = layer[kBias];
-  check_floating("weight_grad_update", "dy", dy);
-  check_rank("weight_grad_update", "dy", dy, 2);
-  check_rank("weight_grad_update", "x", x, 2);
-  check_same_dtype("weight_grad_update", "dy", dy, "x", x);
-  const auto facts = [&] { return describe({{"dy", &dy}, {"x", &x}, {"weight", &weight}}); };
-  SINTER_CHECK(dy.size(0) == x.size(0), shape,
-      cat("weight_grad_update: rows differ: ", facts(), "; dy.shape[0] is ", dy.size(0),
-          ", x.shape[0] is ", x.size(0)));
-  check_dtype("weight_grad_update", "weight", weight, wide(dy.dtype()));
-  SINTER_CHECK(weight.shape() == Shape({dy.size(1), x.size(1)}), shape,
-      cat("weight_grad_update: the gradient does not fit: ", facts(), "; it is ",
-          Shape({dy.size(1), x.size(1)}).str()));
-  check_group("weight_grad_update", weight_of(layer), end, attrs);
-  if (!bias.defined()) {
+// What the plain ops do not say of the list as a whole.
+std::string limit(Operands in, const Attrs&) {
+  for (size_t l = 0; l < layers_in(in); ++l) {
+    const Operands layer = layer_at(in, l);
+    const bool absent = !layer[kBias].defined();
     for (size_t i = kBias; i < kLayerOperands; ++i) {
-      SINTER_CHECK(!layer[i].defined(), shape,
-          cat("weight_grad_update: the state of a bias without the bias: ", facts(), "; operand ",
-              i, " is ", layer[i].describe()));
+      if (absent && layer[i].defined())
+        return cat("the state of a bias without the bias: it is ", layer[i].describe());
     }
-    return;
+    if (layer[kDy].dtype() != in[kDy].dtype()) return "element types differ from layer to layer";
+    if (weight_of(layer).adam() != weight_of(in).adam() ||
+        (!absent && bias_of(layer).adam() != weight_of(in).adam()))
+      return "optimizers differ: all have a second state (Adam), or none has";
   }
-  check_dtype("weight_grad_update", "bias", bias, wide(dy.dtype()));
-  SINTER_CHECK(bias.shape() == Shape({dy.size(1)}), shape,
-      cat("weight_grad_update: the bias gradient does not fit: ",
-          describe({{"dy", &dy}, {"bias", &bias}}), "; it is [", dy.size(1), "]"));
-  SINTER_CHECK(bias_of(layer).adam() == weight_of(layer).adam(), shape,
-      cat("weight_grad_update: weight and bias have different optimizers: ",
-          describe({{"dy", &dy}, {"bias", &bias}}), "; both have a second state, or none has"));
-  check_group("weight_grad_update", bias_of(layer), end, attrs);
+  return "";
 }
 
 Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(in.size() % kLayerOperands == kStepOperands, shape,
       cat("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands,
           " per layer and ", kStepOperands, " more"));
-  for (size_t l = 0; l < layers_in(in); ++l) {
-    check_layer(layer_at(in, l), UpdateEnd(in), attrs.as<UpdateAttrs>());
-    check_same_dtype(
-        "weight_grad_update", "the first dy", in[kDy], "a later one", layer_at(in, l)[kDy]);
-    SINTER_CHECK(weight_of(layer_at(in, l)).adam() == weight_of(in).adam(), shape,
-        cat("weight_grad_update: optimizers differ: ",
-            describe(
-                {{"the first weight", &in[kWeight]}, {"a later one", &layer_at(in, l)[kWeight]}}),
-            "; all have a second state (Adam), or none has"));
-  }
-  return {};
+  check_step("weight_grad_update", UpdateEnd(in), attrs.as<UpdateAttrs>());
+  return infer_by_reference(kWeightGradUpdateOp, in, attrs);
 }
 
 Cost cost(Operands in, Operands, const Attrs& attrs) {
@@ -101,7 +77,7 @@ void run_tiles(
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   const UpdatePointers<float> w(weight_of(layer)), bias(bias_of(layer));
-  with_update<float>(weight_of(layer).adam(), attrs, state, [&](const auto& piece) {
+  with_update<float>(weight_of(layer).adam(), attrs, state, [&](const auto& step) {
     for_product_tiles(
         {.m = outs,
             .n = ins,
@@ -113,13 +89,13 @@ void run_tiles(
         28,
         [&](int64_t i, int64_t j, int rows, int cols, const float* grad) {
           for (int r = 0; r < rows; ++r)
-            w.apply(piece, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
+            w.apply(step, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
         },
         [&](int64_t begin, int64_t end) {
           if (!bias.p) return;
           float* sums = scratch<float, 1>(end - begin);
           column_sums(dy.data<float>() + begin, batch, outs, end - begin, sums);
-          bias.apply(piece, begin, sums, end - begin);
+          bias.apply(step, begin, sums, end - begin);
         });
   });
 }
@@ -133,12 +109,12 @@ void run_whole(
   V* grad = scratch<V, 1>(outs * ins + outs);
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
-  with_update<V>(weight_of(layer).adam(), attrs, state, [&](const auto& piece) {
+  with_update<V>(weight_of(layer).adam(), attrs, state, [&](const auto& step) {
     const UpdatePointers<V> w(weight_of(layer));
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
-        [&](int64_t begin, int64_t end) { w.apply(piece, begin, grad + begin, end - begin); });
+        [&](int64_t begin, int64_t end) { w.apply(step, begin, grad + begin, end - begin); });
     if (layer[kBias].defined())
-      UpdatePointers<V>(bias_of(layer)).apply(piece, 0, grad + outs * ins, outs);
+      UpdatePointers<V>(bias_of(layer)).apply(step, 0, grad + outs * ins, outs);
   });
 }
 
@@ -188,6 +164,7 @@ const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
     .writes_of = writes_of,
     .strided_of = [](size_t i,
                       size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
-    .reference = reference};
+    .reference = reference,
+    .limit = limit};
 
 }  // namespace sinter

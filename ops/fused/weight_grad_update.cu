@@ -6,8 +6,7 @@
 // them, parameters and state once; writes parameters, state and bf16 copies once. The last block to
 // arrive does the tail of a step.
 #include "ops/fused/fused.h"
-#include "ops/gemm_ffma.cuh"
-#include "ops/gemm_mma.cuh"
+#include "ops/gemm_launch.cuh"
 #include "ops/update_kernel.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -22,7 +21,6 @@ struct UpdatedParameters {
 template <class V, class Step>
 struct UpdateFromSums {
   static constexpr bool kSumsRows = true;
-  static constexpr bool kAdam = std::is_same_v<Step, AdamStep<V>>;
   const UpdatedParameters<V>& to;
   Step step;
 
@@ -31,40 +29,17 @@ struct UpdateFromSums {
     V p[kGroup], s1[kGroup] = {}, s2[kGroup] = {};
     to.weight.load(i, j, count, p);
     if (to.state1) to.state1.load(i, j, count, s1);
-    if (kAdam) to.state2.load(i, j, count, s2);
+    if (Step::kAdam) to.state2.load(i, j, count, s2);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q)
       p[q] = update_one(step, p[q], grad[q], s1[q], s2[q], bool(to.state1));
     to.weight.store(i, j, count, p);
     if (to.state1) to.state1.store(i, j, count, s1);
-    if (kAdam) to.state2.store(i, j, count, s2);
+    if (Step::kAdam) to.state2.store(i, j, count, s2);
     if (to.low) to.low.store(i, j, count, p);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, V grad) const {
-    const UpdateOperands<V>& b = to.bias;
-    if (!b.param) return;
-    V s1 = b.state1 ? b.state1[i] : V(0), s2 = kAdam ? b.state2[i] : V(0);
-    const V p = update_one(step, b.param[i], grad, s1, s2, bool(b.state1));
-    b.param.put(i, p);
-    if (b.state1) b.state1.put(i, s1);
-    if (kAdam) b.state2.put(i, s2);
-    if (b.low) b.low.put(i, bf16(static_cast<float>(p)));
-  }
-};
-
-// What a kernel does for an optimizer: the formula of its step, and its tail.
-struct UseSgd {
-  template <class V>
-  using Step = SgdStep<V>;
-  static SINTER_DEVICE_FN void tail(const UpdateStep& step, const UpdateAttrs& attrs) {
-    if (attrs.tail) finish_step(step, 0, 0);
-  }
-};
-struct UseAdam {
-  template <class V>
-  using Step = AdamStep<V>;
-  static SINTER_DEVICE_FN void tail(const UpdateStep& step, const UpdateAttrs& attrs) {
-    if (attrs.tail) finish_step(step, attrs.beta1, attrs.beta2);
+    if (to.bias.param) update_element(step, to.bias, i, grad);
   }
 };
 
@@ -90,26 +65,25 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   f(i, TileAt{tile / columns, tile % columns});
 }
 
-template <class V, class Use>
+template <class V, template <class> class Step>
 SINTER_KERNEL_BOUNDS(kFfmaThreads)
 weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
-  using Step = typename Use::template Step<V>;
-  const Step apply(step_scalars(step), attrs);
+  const Step<V> apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    ffma_product(layers.product[i], UpdateFromSums<V, Step>{layers.to[i], apply}, tile);
+    ffma_product(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
   });
-  Use::tail(step, attrs);
+  finish_step<Step<V>>(step, attrs);
 }
 
-template <class T, class Use, Lies kDy, Lies kX>
+template <class T, template <class> class Step, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
-  using Step = typename Use::template Step<float>;
-  const Step apply(step_scalars(step), attrs);
+  using V = float;
+  const Step<V> apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    mma_product<kDy, kX>(layers.product[i], UpdateFromSums<float, Step>{layers.to[i], apply}, tile);
+    mma_product<kDy, kX>(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
   });
-  Use::tail(step, attrs);
+  finish_step<Step<V>>(step, attrs);
 }
 
 namespace {
@@ -124,21 +98,22 @@ UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
           : UpdateOperands<V>{}};
 }
 
-template <class T, class Use>
+template <class T, template <class> class Step>
 void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step,
     const UpdateAttrs& attrs) {
   if constexpr (kHasMma<T>) {
-    constexpr Lies kOuter = Lies::along_outer, kEither = Lies::either;
+    constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
     const bool usual = std::all_of(layers.product, layers.product + layers.count,
-        [](const Product<T>& p) { return lies_so<kOuter, kOuter>(p); });
+        [](const Product<T>& p) { return has_layout<kOuter, kOuter>(p); });
+    if (on_tensor_cores<T>() && usual)
+      return launch<weight_grad_update_mma_64x64<T, Step, kOuter, kOuter>>(
+          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
     if (on_tensor_cores<T>())
-      return usual ? launch<weight_grad_update_mma_64x64<T, Use, kOuter, kOuter>>(
-                         grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs)
-                   : launch<weight_grad_update_mma_64x64<T, Use, kEither, kEither>>(
-                         grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
+      return launch<weight_grad_update_mma_64x64<T, Step, kEither, kEither>>(
+          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
   }
   if constexpr (kHasFfma<T>)
-    launch<weight_grad_update_ffma_64x64<T, Use>>(
+    launch<weight_grad_update_ffma_64x64<T, Step>>(
         grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
 }
 
@@ -167,9 +142,9 @@ void weight_grad_update(const Call& call) {
       if (blocks == 0 && !attrs.tail) return;
       const Grid grid{std::max<int64_t>(blocks, 1)};
       if (adam) {
-        launch_layers<T, UseAdam>(layers, grid, step, attrs);
+        launch_layers<T, AdamStep>(layers, grid, step, attrs);
       } else {
-        launch_layers<T, UseSgd>(layers, grid, step, attrs);
+        launch_layers<T, SgdStep>(layers, grid, step, attrs);
       }
     } while (at < count);
   });

@@ -107,7 +107,11 @@ TEST(Bf16, CopiesEqualTheRoundedMasters) {
       const std::vector<float> start = training.net.parameters()[0].to_vector<float>();
       for (uint64_t i = 0; i < 4; ++i) {
         const Tensors in = batch_of(training.options, 33, 40 + i);
-        rules == std::string("eager") ? training(in) : step(in);
+        if (rules == std::string("eager")) {
+          training(in);
+        } else {
+          step(in);
+        }
         size_t copies = 0;
         for (const Tensor& p : training.net.parameters()) {
           const Tensor low = p.autograd().low;

@@ -12,7 +12,7 @@
 #include "core/device/cuda.h"
 #include "core/device/memory.h"
 #include "ops/gemm_library.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "profiler/session.h"
 #include "tests/cuda_recorder.h"
 #include "tests/profiler/fake_cupti.h"
@@ -142,7 +142,10 @@ TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
           .device = kCuda,
           .replayed = true,
           .clock = &card.state.clock});
-      for (; !session.done(); session.step()) replay.run_profiled(), synchronize(kCuda);
+      for (; !session.done(); session.step()) {
+        replay.run_profiled();
+        synchronize(kCuda);
+      }
       const profiler::Report report = session.finish();
       EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
       EXPECT_EQ(report.source, profiler::Source::cupti);

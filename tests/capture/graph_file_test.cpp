@@ -5,7 +5,7 @@
 
 #include "capture/bind.h"
 #include "capture/executor.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {

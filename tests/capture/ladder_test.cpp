@@ -5,7 +5,7 @@
 #include "capture/explain.h"
 #include "ops/fused/fused.h"
 #include "ops/gather_batch.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "ops/update.h"
 #include "tests/capture/step_util.h"
 

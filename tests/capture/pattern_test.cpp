@@ -8,7 +8,6 @@
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "ops/pointwise.h"
-#include "ops/structured.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {

@@ -8,7 +8,7 @@
 #include "capture/step.h"
 #include "core/context.h"
 #include "nn/named_tensor.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/capture/step_util.h"
 #include "tests/test_util.h"
 

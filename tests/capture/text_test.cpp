@@ -5,7 +5,7 @@
 #include "capture/rules.h"
 #include "core/context.h"
 #include "core/rng.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/capture/recorded.h"
 #include "tests/ops/samples/samples.h"
 

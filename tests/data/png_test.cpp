@@ -83,7 +83,10 @@ TEST(PrepareDigit, CentresByMassNotByBox) {
   for (int y = 20; y < 60; ++y) std::fill_n(&image.pixels[y * 100 + 40], 20, uint8_t{100});
   const DigitImage digit = prepare_digit(image);
   double mass = 0, moment = 0;
-  for (int i = 0; i < 784; ++i) mass += digit[i], moment += digit[i] * (i % 28 + 0.5);
+  for (int i = 0; i < 784; ++i) {
+    mass += digit[i];
+    moment += digit[i] * (i % 28 + 0.5);
+  }
   EXPECT_NEAR(moment / mass, 14, 0.5);
 }
 

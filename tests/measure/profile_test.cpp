@@ -43,7 +43,10 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
   Training eager(options), fused(options);
   Step step(fused.function(), fused.step_options(rules));
   const Tensors in = batch_of(options, batch, 1);
-  for (int i = 0; i < 3; ++i) eager(in), step(in);
+  for (int i = 0; i < 3; ++i) {
+    eager(in);
+    step(in);
+  }
   const auto record = [&](const std::function<void()>& run, const char* mode, bool replayed) {
     profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = steps},
         .device = device,

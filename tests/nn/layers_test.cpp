@@ -5,6 +5,7 @@
 #include "autograd/autograd.h"
 #include "nn/activations.h"
 #include "nn/glu.h"
+#include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
@@ -24,10 +25,10 @@ TEST(Layers, ActivationsAreTheirOps) {
   const std::vector<std::pair<std::string, Tensor>> wanted{{"relu", relu(x)}, {"gelu", gelu(x)},
       {"gelu_tanh", gelu_tanh(x)}, {"silu", silu(x)}, {"tanh", sinter::tanh(x)},
       {"sigmoid", sigmoid(x)}, {"softplus", softplus(x)}, {"leaky_relu", leaky_relu(x, 0.01)},
-      {"elu", elu(x, 1.0)}};
+      {"elu", elu(x, 1.0)}, {"mish", mul(x, sinter::tanh(softplus(x)))}};
   EXPECT_EQ(wanted.size(), activation_names().size());
   for (const auto& [name, y] : wanted)
-    EXPECT_EQ((*make_activation(name))(x).to_vector<double>(), y.to_vector<double>()) << name;
+    expect_near((*make_activation(name))(x), y, name == "mish" ? 4e-15 : 0);  // a composition
   EXPECT_EQ(LeakyRelu(0.2)(x).to_vector<double>(), leaky_relu(x, 0.2).to_vector<double>());
 }
 
@@ -76,6 +77,21 @@ TEST(Layers, DropoutDropsInTrainingOnly) {
   half.eval();
   EXPECT_TRUE(half(x).is_same(x));
   EXPECT_TRUE(Dropout(0)(x).is_same(x));
+}
+
+TEST(Layers, LayerNormHasPyTorchsKeysAndStartsNeutral) {
+  LayerNorm norm(5);
+  const NamedTensors state = norm.state_dict();
+  ASSERT_EQ(state.size(), 2u);
+  EXPECT_EQ(state[0].name, "weight");
+  EXPECT_EQ(state[1].name, "bias");
+  EXPECT_EQ(norm.describe(), "LayerNorm(5)");
+  norm.init_parameters(3);
+  const Tensor x = cast(sample_tensor({2, 3, 5}, 1), DType::f32);
+  const Tensor neutral = layer_norm(x, Tensor::ones({5}), Tensor::zeros({5}));
+  EXPECT_EQ(norm(x).to_vector<float>(), neutral.to_vector<float>());
+  EXPECT_EQ(norm(cast(x, DType::bf16)).dtype(), DType::f32);
+  test::expect_error(Error::Kind::usage, {"features is 0"}, [] { LayerNorm(0); });
 }
 
 TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {

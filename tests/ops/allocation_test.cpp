@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/parallel.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/counting_new.h"
 #include "tests/ops/samples/samples.h"
 

@@ -10,8 +10,8 @@
 
 #include "ops/fused/pointwise_chain.h"
 #include "ops/fused/pointwise_chain_nvrtc.h"
+#include "ops/ops.h"
 #include "ops/pointwise_op.h"
-#include "ops/structured.h"
 #include "tests/fake_nvrtc.h"
 #if SINTER_HAS_CUDA
 #include "core/device/memory.h"

@@ -2,7 +2,7 @@
 
 #include "autograd/autograd.h"
 #include "ops/dropout_mask.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

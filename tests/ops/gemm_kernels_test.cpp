@@ -10,8 +10,8 @@
 #include "core/device/simt.h"
 #include "ops/fused/fused.h"
 #include "ops/gemm_library.h"
+#include "ops/ops.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
 #include "ops/update_formulas.h"
 
 namespace sinter {

@@ -19,13 +19,13 @@
 namespace sinter {
 namespace {
 
-// One spelling for what g++ writes ("const long int", "Lies::either") and what a symbol says ("long
-// const", "(Lies)2").
+// One spelling for what g++ writes ("const long int", "Layout::either") and what a symbol says
+// ("long const", "(Layout)2").
 std::string normalised(std::string name) {
   static const std::pair<std::regex, const char*> kRules[] = {
-      {std::regex(R"(Lies::along_k\b)"),
+      {std::regex(R"(Layout::along_k\b)"),
           "0"},  // other enumerators as template arguments want a line each
-      {std::regex(R"(Lies::along_outer\b)"), "1"}, {std::regex(R"(Lies::either\b)"), "2"},
+      {std::regex(R"(Layout::along_outer\b)"), "1"}, {std::regex(R"(Layout::either\b)"), "2"},
       {std::regex(R"(\b(long|short) unsigned int\b)"), "unsigned $1"},
       {std::regex(R"(\b(long|short) int\b)"), "$1"}, {std::regex(R"(\w+::|\bconst\b)"), ""},
       {std::regex(R"(\([\w ]+\)(?=-?\d))"), ""},  // the type of a number
@@ -111,11 +111,10 @@ void run_backward(const OpDef& op, const Sample& sample, DType dtype) {
 
 TEST(KernelListSimt, NamesOfBothCompilersMeet) {
   const char* want = "f<2,4,-1,unsignedchar,long,unsignedlong,G<float>>";
-  EXPECT_EQ(
-      normalised(
-          "f<Lies::either, 4u, -1, unsigned char, long int, long unsigned int, a::G<const float>>"),
+  EXPECT_EQ(normalised("f<Layout::either, 4u, -1, unsigned char, long int, long unsigned int, "
+                       "a::G<const float>>"),
       want);
-  EXPECT_EQ(normalised("f<(a::Lies)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned "
+  EXPECT_EQ(normalised("f<(a::Layout)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned "
                        "long, a::G<float const>>"),
       want);
   EXPECT_EQ(kernel_of_symbol(

@@ -3,7 +3,7 @@
 #include "autograd/autograd.h"
 #include "core/context.h"
 #include "core/parallel.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/test_util.h"
 
 namespace sinter {

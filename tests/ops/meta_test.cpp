@@ -8,7 +8,6 @@
 #include "ops/fused/reference.h"
 #include "ops/ops.h"
 #include "ops/relu_mask.h"
-#include "ops/structured.h"
 #include "tests/test_util.h"
 
 namespace sinter {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/autograd.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

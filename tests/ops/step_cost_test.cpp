@@ -6,7 +6,7 @@
 
 #include "autograd/autograd.h"
 #include "core/context.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

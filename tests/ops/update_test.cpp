@@ -2,7 +2,7 @@
 // and clipping.
 #include <gtest/gtest.h>
 
-#include "ops/structured.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {

@@ -119,7 +119,10 @@ TEST(DeviceTime, WhatWasLostIsToldWithItsCount) {
   const auto incomplete = [](auto&& spoil) {
     Bench b;
     spoil(b.device);
-    for (; !b.session.done(); b.session.step()) b.device.op("op", 10, 10, 10), b.clock.advance(100);
+    for (; !b.session.done(); b.session.step()) {
+      b.device.op("op", 10, 10, 10);
+      b.clock.advance(100);
+    }
     const Report report = b.session.finish();
     EXPECT_NE(report.table().find("INCOMPLETE"), std::string::npos);
     EXPECT_EQ(report.verdict().code, StepCode::undecided);

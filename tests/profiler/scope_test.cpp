@@ -214,7 +214,10 @@ TEST(Scope, RandomTreesConserveTimeExactly) {
       }
     }
     int64_t expected_scopes = 0, expected_ns = 0;
-    for (int t = 0; t < threads; ++t) expected_scopes += scopes[t], expected_ns += spent[t];
+    for (int t = 0; t < threads; ++t) {
+      expected_scopes += scopes[t];
+      expected_ns += spent[t];
+    }
     EXPECT_EQ(recorded, expected_scopes);
     EXPECT_EQ(self_sum, root_sum);
     if (threads == 1) {

@@ -37,8 +37,10 @@ TEST(Stats, IntervalHoldsTheMedianAndRepeats) {
 TEST(Stats, RatioInvertsAndEqualRunsShowNothing) {
   for (size_t n : {6u, 9u, 10u}) {
     std::vector<double> a, b;
-    for (size_t i = 0; i < n; ++i)
-      a.push_back(200 + 3 * (i * 7 % 5)), b.push_back(100 + 2 * (i * 3 % 4));
+    for (size_t i = 0; i < n; ++i) {
+      a.push_back(200 + 3 * (i * 7 % 5));
+      b.push_back(100 + 2 * (i * 3 % 4));
+    }
     const Estimate forth = paired_ratio(a, b), back = paired_ratio(b, a);
     EXPECT_NEAR(forth.value * back.value, 1, 1e-12);
     EXPECT_NEAR(forth.low * back.high, 1, 1e-12);

@@ -1,5 +1,5 @@
 // Samples of cat.
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {

@@ -1,5 +1,5 @@
 // Samples of linear_act.
-#include "ops/fused/fused.h"
+#include "ops/fused/activation.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -16,22 +16,23 @@ std::vector<Sample> linear_act_samples() {
     return s;
   };
   const LinearActAttrs f64{Act::relu, Keep::nothing, DType::f64};
-  return {make(17, 333, 77, Act::relu, Keep::mask, true, "odd, relu and mask"),
+  std::vector<Sample> all{make(17, 333, 77, Act::relu, Keep::mask, true, "odd, relu and mask"),
       make(97, 77, 333, Act::relu, Keep::mask, false, "ragged, no bias"),
       make(1, 77, 130, Act::relu, Keep::mask, true, "one row"),
       make(1, 9, 1, Act::relu, Keep::nothing, true, "one element"),
       make(0, 7, 5, Act::relu, Keep::mask, true, "empty batch"),
-      make(97, 33, 49, Act::gelu, Keep::pre, true, "gelu"),
-      make(17, 40, 33, Act::gelu_tanh, Keep::pre, true, "gelu_tanh"),
-      make(97, 40, 33, Act::silu, Keep::pre, false, "silu"),
-      make(17, 40, 33, Act::sigmoid, Keep::nothing, true, "sigmoid"),
-      make(17, 40, 33, Act::tanh, Keep::nothing, true, "tanh"),
       make(97, 40, 33, Act::none, Keep::nothing, true, "no activation"),
       make(64, 256, 128, Act::relu, Keep::mask, true, "whole tiles"),
       bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
       bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,
           "bias of another length"),
       bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
+  for (const Act act : kActivations) {
+    const bool pre = act_saves(act) == pointwise::Saves::inputs;
+    all.push_back(make(97, 33, 49, act, pre ? Keep::pre : Keep::nothing, true, "each activation"));
+    all.push_back(make(17, 40, 33, act, Keep::nothing, false, "each activation, no bias"));
+  }
+  return all;
 }
 
 const Samples linear_act_samples_of(kLinearActOp, linear_act_samples);

@@ -1,6 +1,6 @@
 // Samples of merge_linear.
 #include "ops/fused/fused.h"
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {

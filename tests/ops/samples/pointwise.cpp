@@ -1,7 +1,7 @@
 // Samples of the pointwise ops, from what their structs say (ops/pointwise.h).
 #include "ops/pointwise.h"
 
-#include "ops/structured.h"
+#include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {

@@ -2,6 +2,9 @@
 
 #include <map>
 
+#include "ops/fused/fused.h"
+#include "ops/update.h"
+
 namespace sinter {
 namespace {
 
@@ -21,6 +24,14 @@ Samples::Samples(const OpDef& op, std::function<std::vector<Sample>()> make) {
 std::vector<Sample> samples_of(const OpDef& op) {
   const auto row = sample_table().find(&op);
   return row == sample_table().end() ? std::vector<Sample>() : row->second();
+}
+
+bool stays_wide(const OpDef& op, size_t i, size_t n) {
+  if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
+  if (&op == &kLayerNormBackwardOp) return i >= 3;
+  if (&op == &kLayerNormWeightGradOp) return i >= 2;
+  return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
+         (&op == &kClassifierHeadOp && i == 3);
 }
 
 Sample bad_sample(Tensors in, const Attrs& attrs, std::string what) {

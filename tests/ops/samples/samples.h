@@ -16,10 +16,15 @@ struct Sample {
   Attrs attrs;
   std::string what;  // "ragged", "empty batch", ..
   bool differentiable = true;
+  bool first_only = false;  // the results but the first have no gradient
   // Must be refused with an Error of Kind shape or dtype that begins with the op's name.
   bool bad = false;
 };
 Sample bad_sample(Tensors in, const Attrs& attrs, std::string what);
+
+// Operands that are of the type wide(dtype) where the others are of `dtype`: the parameters of an
+// update are f32 in bf16 training, and so are the seed of a loss and the moments of a row.
+bool stays_wide(const OpDef& op, size_t i, size_t n);
 
 // Made anew at each call, so an op may change them; none for an op that is not listed.
 std::vector<Sample> samples_of(const OpDef& op);

@@ -1,4 +1,4 @@
-#include "ops/structured.h"
+#include "ops/op.h"
 
 #include "core/rng.h"
 
@@ -14,6 +14,25 @@ void check_same_dtype(
       cat(op, ": element types differ: ", describe({{name_a, &a}, {name_b, &b}}), "; ", name_a,
           " is ", name_of(a.dtype()), ", ", name_b, " is ", name_of(b.dtype())),
       cat("cast(", name_b, ", DType::", name_of(a.dtype()), ")"));
+}
+
+void check_has_rows(const char* op, const char* name, const Tensor& t) {
+  SINTER_CHECK(t.rank() >= 1, shape,
+      cat(op, ": no rows: ", name, " is ", t.describe(),
+          "; it must have at least 1 dim, it has 0"));
+}
+
+void check_same_shape(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+  SINTER_CHECK(a.shape() == b.shape(), shape,
+      cat(op, ": shapes differ: ", describe({{name_a, &a}, {name_b, &b}}), "; they must be equal"));
+}
+
+void check_same_rows(
+    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+  SINTER_CHECK(a.size(0) == b.size(0), shape,
+      cat(op, ": row counts differ: ", describe({{name_a, &a}, {name_b, &b}}), "; ", name_a,
+          ".shape[0] is ", a.size(0), ", ", name_b, ".shape[0] is ", b.size(0)));
 }
 
 void check_rank(const char* op, const char* name, const Tensor& t, int rank) {
@@ -32,6 +51,25 @@ void check_floating(const char* op, const char* name, const Tensor& t) {
   SINTER_CHECK(t.defined() && is_float(t.dtype()), dtype,
       cat(op, ": a floating type is wanted: ", name, " is ", t.describe(),
           "; allowed f32, f64, bf16"));
+}
+
+void check_range(const char* op, const char* what, const char* place, const Tensor& t,
+    const char* things, int64_t n) {
+  const auto check = [&](const auto* values) {
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      SINTER_CHECK(values[i] >= 0 && values[i] < n, data,
+          cat(op, ": ", what, " out of range: ", values[i], " ", place, " ", i, " of ",
+              t.describe(), "; ", n, " ", things, " are 0..", n - 1));
+    }
+  };
+  if (t.dtype() == DType::i64) return check(t.data<int64_t>());
+  check(t.data<int32_t>());
+}
+
+int64_t numel_of_dims(const Tensor& t, int from, int to) {
+  int64_t n = 1;
+  for (int d = from; d < std::min(to, t.rank()); ++d) n *= t.size(d);
+  return n;
 }
 
 int64_t bytes_of(const Tensor& t) {

@@ -1,0 +1,70 @@
+// layer_norm by values that are known, and what is special to it; gradients, types and devices are
+// in the loops over all ops.
+#include <gtest/gtest.h>
+
+#include "autograd/autograd.h"
+#include "ops/ops.h"
+
+namespace sinter {
+namespace {
+
+TEST(LayerNorm, KnownValues) {
+  const Tensor x = Tensor::from({1, 3, 5, 7, 2, 2, 2, 2}, {2, 4});
+  const Tensors out = apply(kLayerNormOp,
+      {x, Tensor::from({1, 2, 1, 2}, {4}), Tensor::from({0, 0, 1, 1}, {4})}, LayerNormAttrs{0});
+  const double r = 1 / std::sqrt(5.0);  // mean 4, variance 5
+  const double wanted[] = {-3 * r, -2 * r, 1 + r, 1 + 6 * r};
+  const auto y = out[0].to_vector<double>();
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(y[i], wanted[i], 4e-7);
+  EXPECT_EQ(out[1].to_vector<float>(), (std::vector<float>{4, 2}));
+  EXPECT_NEAR(out[2].to_vector<double>()[0], r, 1e-7);
+}
+
+// A row of equal values has no deviation: eps alone is under the root.
+TEST(LayerNorm, EqualValuesGiveTheBias) {
+  const Tensor weight = Tensor::full({7}, 3), bias = Tensor::full({7}, -2);
+  const auto y = layer_norm(Tensor::full({3, 7}, 0.5), weight, bias).to_vector<float>();
+  for (const float v : y) EXPECT_EQ(v, -2);
+}
+
+// A NaN or an infinity spoils its own row only.
+TEST(LayerNorm, RowsAreApart) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto y = layer_norm(
+      Tensor::from({NAN, 1, 1, -1, inf, 1}, {3, 2}), Tensor::ones({2}), Tensor::zeros({2}))
+                     .to_vector<double>();
+  EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]) && std::isnan(y[5]));
+  EXPECT_NEAR(y[2], 1, 1e-5);
+  EXPECT_NEAR(y[3], -1, 1e-5);
+}
+
+// Values far from zero: the mean's sums, 42 terms deep, round by up to 42 2^-24 1e4 = 0.025, and the
+// deviation is 1.15. Squares would lose all: 1e8 2^-24 = 6.
+TEST(LayerNorm, NothingCancels) {
+  const Tensor x = cast(sample_tensor({3, 300}, 1, 1e4 - 2, 1e4 + 2), DType::f32);
+  const Tensor ones = Tensor::ones({300}), zeros = Tensor::zeros({300});
+  const auto y = layer_norm(x, ones, zeros).to_vector<double>(),
+             exact =
+                 layer_norm(cast(x, DType::f64), cast(ones, DType::f64), cast(zeros, DType::f64))
+                     .to_vector<double>();
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], exact[i], 0.03);
+}
+
+TEST(LayerNorm, OnlyWantedGradientsAreMade) {
+  struct Names : Recorder {
+    std::vector<std::string> names;
+    void record(const Call& call) override { names.emplace_back(call.op.text()); }
+  };
+  const Tensor x = sample_tensor({4, 5}, 1);
+  const Tensor weight = sample_tensor({5}, 2).set_requires_grad(true), bias = sample_tensor({5}, 3);
+  const Tensor y = layer_norm(x, weight, bias);
+  Names names;
+  Context::current().recorders.push_back(&names);
+  backward(sum(y));
+  std::erase(Context::current().recorders, &names);
+  EXPECT_EQ(std::count(names.names.begin(), names.names.end(), "layer_norm_weight_grad"), 1);
+  EXPECT_EQ(std::count(names.names.begin(), names.names.end(), "layer_norm_backward"), 0);
+}
+
+}  // namespace
+}  // namespace sinter
