@@ -6,11 +6,13 @@
 
 #include "core/context.h"
 #include "core/parallel.h"
+#include "ops/fused/chain_step.h"
 #include "ops/op.h"
 #include "ops/ops.h"
 #include "ops/pointwise.h"
 #include "ops/pointwise_device.h"
 #include "ops/pointwise_loops.h"
+#include "ops/pointwise_struct.h"
 #include "ops/relu_mask.h"
 
 namespace sinter {
@@ -212,6 +214,7 @@ template <class Op>
 const OpDef& pointwise_op() {
   namespace p = pointwise_detail;
   using p::Saves;
+  pointwise::check_struct<Op>();
   static const OpDef def = {.name = profiler::StaticName(Op::name),
       .min_inputs = Op::arity,
       .max_inputs = Op::arity,
@@ -227,6 +230,8 @@ const OpDef& pointwise_op() {
                    : Op::saves == Saves::mask ? 2u
                                               : 0,
       .strided = Op::saves == Saves::mask ? 0 : ~0u};
+  if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
+    static const bool is_step = add_own_chain_step<Op, false>(def);
   return def;
 }
 
@@ -243,6 +248,8 @@ const OpDef& pointwise_backward_op() {
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
       .simt = on_simt::pointwise_kernels<Op>().backward,
       .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
+  if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
+    static const bool is_step = add_own_chain_step<Op, true>(def);
   return def;
 }
 
