@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 
 #include "core/context.h"
 #include "ops/ops.h"
@@ -18,14 +17,11 @@ Tensor saved_copy(const Tensor& t, bool whole) {
 
 uint64_t version_of(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }
 
-// value as a tensor of `shape` whose elements are one resident scalar: a constant, so a captured
-// step does not make it again.
-Tensor constant(double value, const Shape& shape, DType dtype, Device device) {
-  static thread_local std::map<std::tuple<double, DType, Device>, Tensor> cache;
-  Tensor& scalar = cache[{value, dtype, device}];
-  if (!scalar.defined()) scalar = Tensor::full({}, value, dtype, device);
+// A tensor of `shape` whose elements are all one constant.
+Tensor filled_with(double value, const Shape& shape, DType dtype, Device device) {
   Strides strides = shape;
   for (int i = 0; i < shape.rank(); ++i) strides[i] = 0;
+  const Tensor scalar = constant(value, dtype, device);
   Tensor whole = Tensor::view_of(scalar.storage(), dtype, shape, strides, 0);
   whole.autograd().name = kConstantName;
   return whole;
@@ -62,6 +58,7 @@ int64_t Tape::slot_of(const Tensor& t) const {
 
 int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
   if (const int64_t slot = slot_of(t); slot >= 0) return slot;
+  if (t.autograd().leaf) check_known(t, op);
   const int64_t slot = static_cast<int64_t>(slots_.size());
   slots_.emplace_back();
   if (t.autograd().leaf) {
@@ -71,6 +68,20 @@ int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
     slots_.back().used = op;
   }
   return slot;
+}
+
+// Note [A parameter that nobody registered], nn/module.h
+void Tape::check_known(const Tensor& leaf, const char* op) {
+  const Context& context = Context::current();
+  const auto& labels = context.module_labels;
+  const auto& inputs = context.module_inputs;
+  if (labels.empty() || leaf.autograd().known) return;
+  SINTER_CHECK(std::find(inputs.begin(), inputs.end(), leaf.id()) != inputs.end(), usage,
+      cat(op, ": a parameter that was never registered: ", leaf.describe(),
+          " requires grad and is used in the forward of ", *labels.back(),
+          "; it is no parameter of a module or an optimizer, and no input of the module"),
+      "add_parameter(\"NAME\", tensor) in the module's constructor; detach(tensor) if it is no "
+      "parameter");
 }
 
 namespace {
@@ -207,7 +218,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
         cat("backward: the gradient does not fit the root: ",
             describe({{"gradient", &seed}, {"root", &root}})));
   } else {
-    seed = constant(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(),
+    seed = filled_with(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(),
         root.dtype(), root.device());
   }
   if (root_slot < 0) {  // a leaf that no op has used
@@ -267,7 +278,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     for (size_t o = 0; o < out_grads.size(); ++o) {
       const Tensor& out = node.out[o];
       if (!out_grads[o].defined() && node.out_slots[o] >= 0)
-        out_grads[o] = constant(0, out.shape(), out.dtype(), out.device());
+        out_grads[o] = filled_with(0, out.shape(), out.dtype(), out.device());
     }
     const Tensors in_grads = run_backward(node, out_grads);
     out_grads.clear();
@@ -290,6 +301,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
 void backward(const Tensor& root, const BackwardOptions& options) {
   Tape::current().backward(root, options);
 }
+void Tensor::backward() const { sinter::backward(*this); }
 void clear_tape() { Tape::current().clear(); }
 
 GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) {

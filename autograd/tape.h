@@ -57,6 +57,7 @@ class Tape final : public Recorder {
   };
   static uint64_t next_generation();
   int64_t slot_for_input(const Tensor& t, const char* op);
+  static void check_known(const Tensor& leaf, const char* op);
   void check_usable(const Node& node) const;
   Tensors run_backward(const Node& node, const Tensors& grads) const;
   void deliver(Slot& slot, Tensor gradient) const;

@@ -16,10 +16,7 @@ std::string layout(const Tensor& t) { return t.shape().str() + t.strides().str()
 
 Extent extent_of(const Tensor& t) {
   const int64_t size = static_cast<int64_t>(size_of(t.dtype())), begin = t.offset() * size;
-  if (t.numel() == 0) return {begin, begin};
-  int64_t last = 0;
-  for (int d = 0; d < t.rank(); ++d) last += (t.size(d) - 1) * t.strides()[d];
-  return {begin, begin + (last + 1) * size};
+  return {begin, begin + extent_of(t.shape(), t.strides()) * size};
 }
 
 Recording::Recording(const Tensors& inputs) {

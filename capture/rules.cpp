@@ -28,15 +28,25 @@ Rule rule_of(const OpDef& op) {
   return op;
 }
 
-}  // namespace
-
-std::span<const Rule> rules() {
-  static const std::vector<Rule> kRules = [] {
+std::vector<Rule>& rule_table() {
+  static std::vector<Rule> table = [] {
     std::vector<Rule> all;
     for (const OpDef* op : fused_ops()) all.push_back(rule_of(*op));
     return all;
   }();
-  return kRules;
+  return table;
+}
+
+}  // namespace
+
+std::span<const Rule> rules() { return rule_table(); }
+
+void add_rule(const OpDef& op) {
+  SINTER_ASSERT(op.reference && op.forms, op.text(), " has no reference or no forms");
+  for (const Rule& rule : rules())
+    SINTER_CHECK(rule.op->text() != op.text(), usage,
+        cat("rules: two rules of one name: ", op.text(), "; each op has one"));
+  rule_table().insert(rule_table().begin(), Rule(op));
 }
 
 void Rule::apply(Rewriter& r) const {

@@ -1,7 +1,6 @@
 # The CUDA toolkit, where SINTER_CUDA allows it: sets SINTER_HAS_CUDA, and compiles kernels (sinter_kernels). CMake's own CUDA language
 # is not used: it takes seconds of every configure, and an installed library would ask its users for nvcc.
 # AUTO wants a card, too: nvcc takes a quarter of a build from scratch, for kernels that only a card can run.
-set(SINTER_CUDA_ARCHITECTURES "80;90a" CACHE STRING "Machine code for these compute capabilities; PTX, for later cards, of the first")
 if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "SINTER_CUDA=${SINTER_CUDA}: unknown; allowed AUTO, ON, OFF")
 endif()
@@ -14,11 +13,29 @@ if(SINTER_CUDA STREQUAL "ON" OR card)
   find_package(CUDAToolkit 12.8 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
   if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
     set(SINTER_HAS_CUDA ON)
-    find_package(CUDNN 9 QUIET)
+    # Headers are enough: cuBLASLt and cuDNN are loaded while a program runs (core/device/cuda_api.h).
+    find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    mark_as_advanced(CUDNN_INCLUDE_DIR)
+    set(cudnn "no cuDNN")
+    if(CUDNN_INCLUDE_DIR)
+      set(cudnn "cuDNN")
+    endif()
   endif()
 endif()
+# AUTO compiles for the cards that are here, as nvidia-smi names them ("9.0"); else the choice is the whole range.
+set(architectures "80;90a")
+if(SINTER_HAS_CUDA AND SINTER_CUDA STREQUAL "AUTO")
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE cards ERROR_QUIET RESULT_VARIABLE failed)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" cards "${cards}")
+  if(NOT failed AND cards)
+    string(REPLACE "." "" architectures "${cards}")
+    list(REMOVE_DUPLICATES architectures)
+    list(TRANSFORM architectures REPLACE "^90$" "90a")  # the kernels use instructions of 9.0 only
+  endif()
+endif()
+set(SINTER_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Machine code for these compute capabilities; PTX, for later cards, of the first")
 if(SINTER_HAS_CUDA)
-  message(STATUS "CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}), cuDNN ${CUDNN_VERSION}; code for ${SINTER_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}), ${cudnn}; code for ${SINTER_CUDA_ARCHITECTURES}")
 elseif(SINTER_CUDA STREQUAL "ON")
   message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12.8 or later, with nvcc and cuBLASLt (PATH, /usr/local/cuda); "
                       "say where it is by -DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")

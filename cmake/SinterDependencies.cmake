@@ -23,7 +23,7 @@ target_compile_features(sinter_flags INTERFACE cxx_std_20)
 target_include_directories(sinter_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(sinter_flags INTERFACE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -Wno-missing-field-initializers -Werror=switch -ffp-contract=off -fno-math-errno -fno-trapping-math)
 if(SINTER_HAS_CUDA)
-  target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1 $<$<TARGET_EXISTS:CUDNN::cudnn>:SINTER_HAS_CUDNN=1>
+  target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1 $<$<BOOL:${CUDNN_INCLUDE_DIR}>:SINTER_HAS_CUDNN=1>
                              SINTER_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
   target_include_directories(sinter_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 endif()

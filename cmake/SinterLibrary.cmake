@@ -5,6 +5,7 @@ include(GNUInstallDirs)
 add_library(sinter INTERFACE)
 add_library(sinter::sinter ALIAS sinter)
 set(sinter_libraries "")
+set(sinter_folders "")
 
 # sinter_compile(TARGET [O1]): how a target of ours is compiled. O1 is for what parses, prints and commands: in a Release build it costs
 # half of -O3, and no training step waits for such code. With SINTER_UNITY the compiler takes eight files at a time, so a file-local name
@@ -31,7 +32,11 @@ function(sinter_library folder)
   # One kernel source, compiled twice: for the emulator as C++, by a file of one line, and by nvcc where there is one.
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
   set(count 0)
-  foreach(kernel ${kernels})
+  set(emulated "")
+  if(SINTER_EMULATOR)
+    set(emulated ${kernels})
+  endif()
+  foreach(kernel ${emulated})
     file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${kernel})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/simt/${name}.cpp CONTENT "#include \"${name}\"\n")
     list(APPEND sources ${PROJECT_BINARY_DIR}/simt/${name}.cpp)
@@ -62,7 +67,7 @@ function(sinter_library folder)
   sinter_compile(${lib} ${ARGN})
   set_target_properties(${lib} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${lib} PUBLIC cxx_std_20)
-  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/sinter>)
+  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   # Headers and flags only, so of no concern to whoever links with an installed copy.
   target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:sinter_flags> $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   # Not fmt::fmt-header-only: that compiles all of fmt in each file, ten times as slow.
@@ -73,23 +78,33 @@ function(sinter_library folder)
       string(REGEX REPLACE "::.*" "" name ${dep})
       string(REPLACE "DNNL" "ONEDNN" name ${name})
       string(TOUPPER ${name} name)
-      target_link_libraries(${lib} PRIVATE ${dep})
+      if(dep STREQUAL "CUDA::cudart_static")  # the package brings a copy: see sinter_install
+        target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:${dep}> $<INSTALL_INTERFACE:sinter::cudart_static>)
+      else()
+        target_link_libraries(${lib} PRIVATE ${dep})
+      endif()
       target_compile_definitions(${lib} PRIVATE SINTER_HAS_${name}=1)
     endif()
   endforeach()
   target_link_libraries(sinter INTERFACE ${lib})
   set(sinter_libraries ${sinter_libraries} ${lib} PARENT_SCOPE)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter FILES_MATCHING PATTERN "*.h")
+  set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
 endfunction()
 
-# Libraries and package files for find_package(sinter), which gives sinter::sinter and each sinter::FOLDER.
+# Headers, libraries and package files for find_package(sinter), which gives sinter::sinter and each sinter::FOLDER. A build with CUDA
+# leaves a copy of the static CUDA runtime beside the libraries, so that who links with it needs no toolkit.
 function(sinter_install)
+  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(folders \"${sinter_folders}\")\nset(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallHeaders.cmake)
+  if(TARGET CUDA::cudart_static)
+    install(FILES $<TARGET_FILE:CUDA::cudart_static> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libsinter_cudart_static.a)
+  endif()
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
   install(TARGETS sinter ${sinter_libraries} EXPORT sinterTargets)
   install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${package_dir})
   configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/sinterConfig.cmake
-                                INSTALL_DESTINATION ${package_dir})
+                                INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
-                ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake DESTINATION ${package_dir})
+                ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake DESTINATION ${package_dir})
 endfunction()

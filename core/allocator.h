@@ -1,16 +1,29 @@
-// The caching allocator: freed blocks are kept by size and handed out again, so a steady training
-// loop asks the system for nothing. One per device; thread-safe. Under AddressSanitizer nothing is
-// cached, so that every overrun is seen.
+// The caching allocator behind every device: four size classes per power of two; freed blocks are
+// kept by class and handed out again, so a steady training loop asks the system for nothing. A
+// device gives the two system calls. One per device; thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
 
 #include "core/device/device.h"
 
 namespace sinter {
 
 inline constexpr size_t kAlignment = 64;  // of every block: one cache line, one AVX-512 vector
+
+// Under AddressSanitizer every block of the host's memory goes back at once, and is as long as was
+// asked for, so that each use after release and beyond the end is seen.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kCacheHostMemory = false;
+#elif defined(__has_feature)
+inline constexpr bool kCacheHostMemory = !__has_feature(address_sanitizer);
+#else
+inline constexpr bool kCacheHostMemory = true;
+#endif
 
 struct MemoryStats {
   int64_t live_bytes = 0;          // handed out now
@@ -24,12 +37,32 @@ class Allocator {
  public:
   virtual ~Allocator() = default;
   // At least `bytes` bytes aligned to kAlignment; throws memory. 0 bytes give nullptr.
-  virtual void* allocate(size_t bytes) = 0;
-  virtual void release(void* block, size_t bytes) noexcept = 0;
-  virtual MemoryStats stats() const = 0;
-  virtual void reset_peak() = 0;
+  virtual void* allocate(size_t bytes);
+  virtual void release(void* block, size_t bytes) noexcept;
+  MemoryStats stats() const;
+  void reset_peak();
   // Gives cached blocks back to the system.
-  virtual void trim() = 0;
+  void trim();
+
+  // The bytes that a request of `bytes` really gets where blocks are kept; elsewhere, what it asks
+  // for.
+  static size_t size_class(size_t bytes);
+
+ protected:
+  // `name` and "cpu: out of memory asking ..": for messages. `cache`: keep freed blocks.
+  Allocator(const char* name, bool cache) : name_(name), cache_(cache) {}
+  // nullptr: no memory.
+  virtual void* system_allocate(size_t bytes) = 0;
+  virtual void system_free(void* block, size_t bytes) noexcept = 0;
+
+ private:
+  void trim_locked();
+  void tell() const noexcept;  // the profiler, of live_bytes
+  const char* name_;
+  bool cache_;
+  mutable std::mutex mutex_;
+  std::unordered_map<size_t, std::vector<void*>> free_;
+  MemoryStats stats_;
 };
 
 // The allocator of a device; throws not_built for a device that this build lacks.

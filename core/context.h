@@ -26,6 +26,7 @@ struct Context {
   std::vector<Recorder*> recorders;  // told about every op, in this order (tape, capture, anomaly)
   std::vector<const std::string*>
       module_labels;  // "MLP", "layers.2", "Linear(512 -> 256)": from the outside in
+  std::vector<const void*> module_inputs;  // Tensor::id() of what each of them was called with
 
   // "MLP / layers.2 / Linear(512 -> 256)", or "".
   std::string module_path() const;
@@ -34,10 +35,14 @@ struct Context {
 // Pushes a label for the scope of a Module's forward.
 class ModuleScope {
  public:
-  explicit ModuleScope(const std::string& label) {
+  ModuleScope(const std::string& label, const void* input) {
     Context::current().module_labels.push_back(&label);
+    Context::current().module_inputs.push_back(input);
   }
-  ~ModuleScope() { Context::current().module_labels.pop_back(); }
+  ~ModuleScope() {
+    Context::current().module_labels.pop_back();
+    Context::current().module_inputs.pop_back();
+  }
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;
 };

@@ -52,8 +52,11 @@ class Error : public std::exception {
   std::string message_, hint_, path_, what_;
 };
 
-// Concatenates anything that has operator<<; floats shortest first.
-template <class... Ts>
+template <class T>
+concept Printable = requires(std::ostream& out, const T& value) { out << value; };
+
+// Concatenates anything that has operator<<; floats shortest first. (Of tensors: ops/ops.h.)
+template <Printable... Ts>
 std::string cat(const Ts&... parts) {
   std::ostringstream out;
   (out << ... << parts);

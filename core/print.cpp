@@ -1,7 +1,9 @@
-// Tensor::values(): numbers as nested brackets, columns aligned, long dims cut in the middle.
+// Tensor::values() and operator<<: numbers as nested brackets, columns aligned, long dims cut in
+// the middle.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ostream>
 
 #include "core/tensor.h"
 
@@ -84,6 +86,11 @@ std::string Tensor::values(int precision) const {
   std::string out;
   printer.print(out, 0, 0);
   return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& t) {
+  if (t.defined() && !t.is_meta()) out << t.values() << " ";
+  return out << t.describe();
 }
 
 }  // namespace sinter

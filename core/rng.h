@@ -4,7 +4,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "core/math.h"
 
@@ -34,6 +36,13 @@ SINTER_FN constexpr uint32_t philox_word(uint64_t seed, uint64_t stream, uint64_
 // 24 random bits -> a float in [0, 1), exactly.
 SINTER_FN constexpr float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
+}
+
+// Two words -> a draw from the normal distribution N(0, 1), on the host. Box and Muller 1958, of
+// which one of the two results is used; + 0.5 keeps the logarithm finite.
+inline double normal_from_bits(uint32_t radius, uint32_t angle) {
+  const double u = (radius + 0.5) * 0x1p-32, v = angle * 0x1p-32;
+  return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
 }  // namespace sinter

@@ -44,6 +44,13 @@ Strides contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+int64_t extent_of(const Shape& shape, const Strides& strides) {
+  if (shape.numel() == 0) return 0;
+  int64_t extent = 1;
+  for (int i = 0; i < shape.rank(); ++i) extent += (shape[i] - 1) * strides[i];
+  return extent;
+}
+
 void check_shape(const char* op, const Shape& shape) {
   int64_t n = 1;
   for (const int64_t dim : shape) {

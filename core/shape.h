@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -16,6 +17,10 @@ class Dims {
  public:
   Dims() = default;
   Dims(std::initializer_list<int64_t> dims) : Dims(std::span(dims.begin(), dims.size())) {}
+  // One size, or one dim: zeros(5), sum(x, 1).
+  template <std::integral I>
+    requires(!std::same_as<I, bool>)
+  Dims(I dim) : Dims({static_cast<int64_t>(dim)}) {}  // NOLINT: meant to be implicit
   // Throws shape if there are more than kMaxRank.
   explicit Dims(std::span<const int64_t> dims);
 
@@ -41,6 +46,8 @@ using Strides = Dims;
 
 // Row-major strides of a dense tensor.
 Strides contiguous_strides(const Shape& shape);
+// Elements from the first to the last that the strides reach, both counted; 0 if there is none.
+int64_t extent_of(const Shape& shape, const Strides& strides);
 // Checks sizes >= 0 and that the element count fits int64; throws shape, naming `op`.
 void check_shape(const char* op, const Shape& shape);
 // The common shape by NumPy's rule (align right; 1 stretches); throws shape, naming `op` and both.

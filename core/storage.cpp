@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <utility>
-#include <vector>
 
 #include "core/device/memory.h"
 #include "core/error.h"
@@ -21,15 +20,7 @@ void Storage::move_to(Device device) {
     return;
   }
   Storage moved(bytes_, device);
-  if (device == kCpu) {
-    copy_to_host(moved.data_, data_, device_, bytes_);
-  } else if (device_ == kCpu) {
-    copy_to_device(moved.data_, device, data_, bytes_);
-  } else {
-    std::vector<std::byte> host(bytes_);
-    copy_to_host(host.data(), data_, device_, bytes_);
-    copy_to_device(moved.data_, device, host.data(), bytes_);
-  }
+  copy_between(moved.data_, device, data_, device_, bytes_);
   std::swap(device_, moved.device_);
   std::swap(data_, moved.data_);
   std::swap(owned_, moved.owned_);

@@ -64,7 +64,7 @@ Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
     std::array<std::array<std::shared_ptr<Storage>, kIndices>, kTypes> all;
     for (size_t type = 0; type < kTypes; ++type) {
       for (size_t i = 0; i < kIndices; ++i) {
-        const Device of{static_cast<Device::Type>(type), static_cast<int>(i)};
+        const Device of{static_cast<Device::Type>(type), static_cast<int8_t>(i)};
         all[type][i] = std::make_shared<Storage>(Storage::WithoutBytes{}, 0, of);
       }
     }
@@ -86,19 +86,17 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   Tensor t = empty(shape, dtype, device);
-  if (value == 0 && device != kCpu) {
-    fill_bytes(t.raw(), device, 0, t.storage()->bytes());
-    return t;
-  }
-  visit_all(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (device == kCpu) {
+  if (device == kCpu) {
+    visit_all(dtype, [&](auto zero) {
+      using T = decltype(zero);
       std::fill_n(t.data<T>(), t.numel(), static_cast<T>(value));
-    } else {
-      const std::vector<T> values(static_cast<size_t>(t.numel()), static_cast<T>(value));
-      copy_to_device(t.raw(), device, values.data(), t.storage()->bytes());
-    }
-  });
+    });
+  } else if (value == 0) {
+    fill_bytes(t.raw(), device, 0, t.storage()->bytes());
+  } else {
+    const Tensor host = full(shape, value, dtype);
+    copy_to_device(t.raw(), device, host.raw(), t.storage()->bytes());
+  }
   return t;
 }
 
@@ -117,11 +115,9 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
   Tensor t = shaped(shape, dtype);
   SINTER_ASSERT(
       strides.rank() == shape.rank(), "strides ", strides.str(), " for shape ", shape.str());
-  int64_t last = offset;
-  for (int i = 0; i < shape.rank(); ++i) last += (shape[i] - 1) * strides[i];
-  SINTER_ASSERT(
-      t.numel() == 0 || (offset >= 0 && (last + 1) * static_cast<int64_t>(size_of(dtype)) <=
-                                            static_cast<int64_t>(storage->bytes())),
+  const int64_t end = offset + extent_of(shape, strides);
+  SINTER_ASSERT(t.numel() == 0 || (offset >= 0 && end * static_cast<int64_t>(size_of(dtype)) <=
+                                                      static_cast<int64_t>(storage->bytes())),
       "view ", shape.str(), " strides ", strides.str(), " offset ", offset, " of ",
       storage->bytes(), " bytes");
   t.impl_->storage = std::move(storage);
@@ -134,10 +130,7 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
 
 Tensor Tensor::readable() const {
   if (device() == kCpu) return *this;
-  int64_t count =
-      numel() == 0 ? 0 : 1;  // from the first element to the last that the strides reach
-  for (int d = 0; d < rank() && count > 0; ++d) count += (size(d) - 1) * strides()[d];
-  const size_t bytes = static_cast<size_t>(count) * size_of(dtype());
+  const size_t bytes = static_cast<size_t>(extent_of(shape(), strides())) * size_of(dtype());
   const auto host = std::make_shared<Storage>(bytes, kCpu);
   copy_to_host(host->data(), raw(), device(), bytes);
   return view_of(host, dtype(), shape(), strides(), 0);
@@ -147,29 +140,23 @@ Tensor Tensor::to(Device device) const {
   SINTER_CHECK(defined(), state, "to: the tensor is undefined");
   Tensor out = empty(shape(), dtype(), device);
   const size_t bytes = out.storage()->bytes();
-  if (is_contiguous() && device == this->device()) {
-    copy_on_device(out.raw(), raw(), device, bytes);
+  if (is_contiguous()) {
+    copy_between(out.raw(), device, raw(), this->device(), bytes);
     return out;
   }
-  Tensor host = readable();
-  if (!host.is_contiguous()) {
-    Tensor dense = empty(shape(), dtype());
-    visit_all(dtype(), [&](auto zero) {
-      auto* to = dense.data<decltype(zero)>();
-      const auto* from = host.data<decltype(zero)>();
-      for_each_offset(shape(), strides(), [&](int64_t at) { *to++ = from[at]; });
-    });
-    host = std::move(dense);
-  }
-  copy_to_device(out.raw(), device, host.raw(), bytes);
+  const Tensor host = readable(), dense = empty(shape(), dtype());
+  visit_all(dtype(), [&](auto zero) {
+    auto* to = dense.data<decltype(zero)>();
+    const auto* from = host.data<decltype(zero)>();
+    for_each_offset(shape(), strides(), [&](int64_t at) { *to++ = from[at]; });
+  });
+  copy_to_device(out.raw(), device, dense.raw(), bytes);
   return out;
 }
 
 Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
   SINTER_ASSERT(is_meta() && strides.rank() == rank(), "with_layout of ", describe());
-  int64_t last = offset;
-  for (int i = 0; i < rank(); ++i) last += (size(i) - 1) * strides[i];
-  const size_t bytes = static_cast<size_t>(std::max<int64_t>(last + 1, 0)) * size_of(dtype());
+  const size_t bytes = static_cast<size_t>(offset + extent_of(shape(), strides)) * size_of(dtype());
   const auto storage = std::make_shared<Storage>(Storage::WithoutBytes{}, bytes, device());
   return view_of(storage, dtype(), shape(), strides, offset);
 }

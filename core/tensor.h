@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,7 +66,6 @@ class Tensor {
 
   bool is_meta() const { return impl_ && !impl_->storage->has_bytes(); }
   bool defined() const { return impl_ != nullptr; }
-  explicit operator bool() const { return defined(); }
   const Shape& shape() const { return impl_->shape; }
   const Strides& strides() const { return impl_->strides; }
   int64_t size(int i) const { return impl_->shape[i]; }
@@ -115,6 +115,8 @@ class Tensor {
   // The gradient of the last backward(), or undefined. Throws state if a fused rule took it (the
   // message names the rule).
   Tensor grad() const;
+  // backward(*this) of autograd/autograd.h, where it is defined.
+  void backward() const;
 
   // "f32[64, 784] cpu": for messages. values(): numbers too, as nested brackets, long dims cut in
   // the middle.
@@ -149,7 +151,9 @@ inline constexpr char kConstantName[] = "const";
 struct AutogradMeta {
   bool requires_grad = false;
   bool leaf = true;  // not made by an op on a tape
-  Tensor grad;       // leaves, and tensors that asked for it (retain_grad)
+  // A module registered it, or an optimizer steps it: Note [A parameter that nobody registered].
+  bool known = false;
+  Tensor grad;  // leaves, and tensors that asked for it (retain_grad)
   const char* grad_taken_by =
       nullptr;  // a fused rule consumed the gradient: reading it is an error
   std::vector<std::function<Tensor(const Tensor&)>>
@@ -161,6 +165,9 @@ struct AutogradMeta {
   Tensor low;        // bf16 copy of a master weight, kept equal by the optimizer's ops
   std::string name;  // "layers.0.weight", for messages and graphs
 };
+
+// values(), then describe(); of a meta or an undefined tensor describe() alone.
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
 
 // "f32[64, 784] cpu, f32[10] cpu": the operands in a message.
 std::string describe(std::initializer_list<std::pair<const char*, const Tensor*>> named);

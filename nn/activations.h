@@ -53,6 +53,9 @@ class Dropout : public Module {
   Tensor forward(const Tensor& x) override { return is_training() && p_ > 0 ? dropout(x, p_) : x; }
   std::string describe() const override { return cat("Dropout(", p_, ")"); }
 
+ protected:
+  bool depends_on_training() const override { return true; }
+
  private:
   double p_;
 };

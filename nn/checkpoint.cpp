@@ -20,33 +20,17 @@ constexpr int kFormat = 1;
 constexpr size_t kMaxState = 1 << 16;
 constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
 
-// Every field once: to_json() writes them, parse_state() reads and checks them.
+// f("step", state.step), ..: to_json() writes them, parse_state() reads and checks them.
 template <class State, class F>
-void for_each_field(State& s, F&& field) {
-  field("step", s.step);
-  field("epoch", s.epoch);
-  field("batch", s.batch);
-  field("ended", s.ended);
-  field("rng_seed", s.rng_seed);
-  field("rng_offset", s.rng_offset);
-  field("optimizer_step", s.optimizer_step);
-  field("loss_sum", s.loss_sum);
-  field("loss_rows", s.loss_rows);
-  field("last_loss", s.last_loss);
-  field("last_good_loss", s.last_good_loss);
-  field("best", s.best);
-  field("patience", s.patience);
-  field("window_loss", s.window_loss);
-  field("window_rows", s.window_rows);
-  field("flat_steps", s.flat_steps);
-  field("events", s.events);
-  field("data", s.data);
-  field("data_crc", s.data_crc);
-  field("device", s.device);
-  field("mode", s.mode);
-  field("threads", s.threads);
-  field("build", s.build);
-  field("unfused", s.unfused);
+void for_each_field(State& state, F&& f) {
+  std::string_view names = TrainingState::field_names;  // "step, epoch, .."
+  const auto name = [&] {
+    const size_t end = std::min(names.find(','), names.size());
+    const std::string next(names.substr(0, end));
+    names.remove_prefix(std::min(end + 2, names.size()));
+    return next;
+  };
+  std::apply([&](auto&... value) { (f(name(), value), ...); }, state.fields());
 }
 
 // A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
@@ -71,7 +55,7 @@ uint64_t unsigned_of(const nlohmann::json& json, int base) {
 // Takes what comes near enough: whatever is not as as_json() has it shows when the state is written
 // again. Returns what is wrong with the value, or "".
 template <class T>
-std::string read_field(const char* key, const nlohmann::json& json, T& value) {
+std::string read_field(const std::string& key, const nlohmann::json& json, T& value) {
   if constexpr (std::is_same_v<T, uint64_t>) {
     value = unsigned_of(json, 10);
   } else if constexpr (std::is_same_v<T, double>) {
@@ -99,7 +83,8 @@ Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].
 
 std::string to_json(const TrainingState& state) {
   nlohmann::ordered_json json = {{"format", kFormat}};
-  for_each_field(state, [&](const char* key, const auto& value) { json[key] = as_json(value); });
+  for_each_field(
+      state, [&](const std::string& key, const auto& value) { json[key] = as_json(value); });
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -125,7 +110,7 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
       throw Error(Error::Kind::checkpoint,
           cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
               format, ", this build reads up to ", kFormat));
-    for_each_field(state, [&](const char* key, auto& value) {
+    for_each_field(state, [&](const std::string& key, auto& value) {
       const std::string problem = read_field(key, json.at(key), value);
       if (!problem.empty()) wrong = problem;
     });

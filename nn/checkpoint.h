@@ -1,10 +1,11 @@
 // Checkpoints: all that a training run needs to go on to the bit, in one safetensors file.
 //
-//   weights                          as in the state dict, f32 masters            "0.weight"
-//   optimizer state                  under PyTorch's names "sinter.optim/exp_avg/0.weight" metadata
-//   sinter.config           the run's flags, as text that the caller reads metadata sinter.state
-//   TrainingState as JSON: u64 as text, floats as hex bits, no time: the same state is the same
-//   bytes metadata sinter.crc32            of all data
+//   "0.weight"                      weights, as in the state dict: f32 masters
+//   "sinter.optim/exp_avg/0.weight" optimizer state, under PyTorch's names
+//   metadata sinter.config          the run's flags, as text that the caller reads
+//   metadata sinter.state           TrainingState as JSON: u64 as text, floats as hex bits, no
+//                                   time, so that the same state is the same bytes
+//   metadata sinter.crc32           of all data
 //
 // A file without sinter.state is weights only. A file is input from a stranger: its state must be
 // exactly what we would write for it. Errors are of kind checkpoint. Used by the programs; not
@@ -25,7 +26,7 @@ namespace sinter::nn {
 struct TrainingState {
   // Batches consumed, not prefetched. `epoch` epochs are closed (evaluated, reported), `batch`
   // batches of the next one are done; batch may be all of them: then the epoch is still to be
-  // closed. `ended`: the run did all its steps, be the last epoch whole or not.
+  // closed. `ended`: the run did all its steps, whether or not the last epoch was whole.
   int64_t step = 0, epoch = 0, batch = 0;
   bool ended = false;
   uint64_t rng_seed = 0;  // of Philox, and how often a step drew from it
@@ -45,6 +46,10 @@ struct TrainingState {
   int64_t threads = 1;
   // What measuring kept unfused, per capture: rule and first node of the group.
   std::vector<std::set<std::pair<std::string, int>>> unfused = {};
+  // In the order of the JSON.
+  SINTER_FIELDS(TrainingState, step, epoch, batch, ended, rng_seed, rng_offset, optimizer_step,
+      loss_sum, loss_rows, last_loss, last_good_loss, best, patience, window_loss, window_rows,
+      flat_steps, events, data, data_crc, device, mode, threads, build, unfused)
 };
 std::string to_json(const TrainingState& state);
 // `file` is for messages. Throws unless `text` is what to_json() gives for some state in range.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
 #include "core/device/memory.h"
@@ -67,11 +66,9 @@ void uniform(const Tensor& t, double low, double high, Stream& stream) {
 
 void normal(const Tensor& t, double mean, double deviation, Stream& stream) {
   const auto [seed, index] = stream;
-  // Box and Muller 1958, of which one of the two results is used; + 0.5 keeps the logarithm finite.
   fill(t, [&, seed = seed, index = index](uint64_t i) {
-    const double u = (philox_word(seed, index, 2 * i) + 0.5) * 0x1p-32,
-                 v = philox_word(seed, index, 2 * i + 1) * 0x1p-32;
-    return mean + deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+    return mean + deviation * normal_from_bits(philox_word(seed, index, 2 * i),
+                                  philox_word(seed, index, 2 * i + 1));
   });
   ++stream.index;
 }

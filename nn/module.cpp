@@ -13,9 +13,10 @@
 namespace sinter::nn {
 
 Tensor Module::operator()(const Tensor& x) {
+  if (!is_child_) check_registered();
   const std::string& name = label();
   if (name.empty()) return forward(x);
-  const ModuleScope here(name);
+  const ModuleScope here(name, x.id());
   const profiler::Scope scope(scope_name_, profiler::ScopeKind::module);
   try {
     return forward(x);
@@ -23,6 +24,26 @@ Tensor Module::operator()(const Tensor& x) {
     error.set_path(Context::current().module_path());
     throw;
   }
+}
+
+// Note [A parameter that nobody registered]
+void Module::check_registered() const {
+  const Context& context = Context::current();
+  if (context.module_labels.empty() || !context.grad_enabled || asked_ || is_stateless()) return;
+  throw Error(Error::Kind::usage,
+      cat("module: a module that was never registered: ", describe(),
+          " is called in the forward of ", *context.module_labels.back(),
+          ", and no module has it as a child; its parameters and "
+          "training flag would be out of reach"),
+      "std::shared_ptr<..> child = add(\"NAME\", std::make_shared<..>(..)) in place of a plain "
+      "member");
+}
+
+bool Module::is_stateless() const {
+  const auto trains = [](const Entry& entry) { return entry.tensor.requires_grad(); };
+  return !depends_on_training() && std::none_of(tensors_.begin(), tensors_.end(), trains) &&
+         std::all_of(children_.begin(), children_.end(),
+             [](const Child& child) { return child.module->is_stateless(); });
 }
 
 const std::string& Module::label() {
@@ -38,6 +59,7 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> child, b
   for (const Child& other : children_)
     SINTER_CHECK(other.name != name, usage,
         cat("module: two children are called ", name, " in ", describe()));
+  child->is_child_ = true;
   children_.push_back({name, std::move(child), own_keys});
   set_path(path_, key_);
 }
@@ -57,7 +79,7 @@ void Module::set_path(const std::string& path, const std::string& key) {
 }
 
 void Module::add_parameter(const std::string& name, Tensor value) {
-  value.set_requires_grad(true);
+  value.set_requires_grad(true).autograd().known = true;
   tensors_.push_back({name, std::move(value), true});
   set_path(path_, key_);
 }
@@ -68,6 +90,7 @@ void Module::add_buffer(const std::string& name, Tensor value) {
 }
 
 NamedTensors Module::named_parameters() const {
+  asked_ = true;
   NamedTensors all, out;
   collect_into(all, "", false);
   for (NamedTensor& item : all) {
@@ -79,6 +102,7 @@ NamedTensors Module::named_parameters() const {
 }
 
 NamedTensors Module::state_dict() const {
+  asked_ = true;
   NamedTensors out;
   collect_into(out, "", true);
   return out;
@@ -159,8 +183,9 @@ void Module::to(DType dtype) {
       auto found = std::find_if(done.begin(), done.end(), tied);
       if (found == done.end()) {
         Tensor converted = convert(entry.tensor, dtype);
-        converted.set_requires_grad(entry.is_parameter).autograd().name =
-            entry.tensor.autograd().name;
+        converted.set_requires_grad(entry.is_parameter);
+        converted.autograd().name = entry.tensor.autograd().name;
+        converted.autograd().known = true;
         found = done.insert(done.end(), {entry.tensor, converted});
       }
       entry.tensor = found->second;

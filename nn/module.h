@@ -8,6 +8,19 @@
 //     std::string describe() const override { return "Net"; }
 //   };
 //
+// Note [A parameter that nobody registered]
+//   C++ does not tell a class which members it has. So `Tensor w` or `nn::Linear fc1` as a plain
+//   member of a Module is in no list: no optimizer would step it, no file would hold it, to() and
+//   train() would not reach it, and training would go on as if nothing were wrong. That is found
+//   where it does harm, in a forward pass that records gradients, and is an error there:
+//     a tensor   that requires grad, is used inside a module's forward, and is known to nobody: no
+//                module registered it, no optimizer steps it, no caller of a module passed it in;
+//     a module   that is called inside another's forward, has something to lose (parameters that
+//                require grad, a training flag), is nobody's child, and whose parameters nobody
+//                asked for.
+//   So a module that is used inside another but trained on its own (a critic) stays allowed, as do
+//   a frozen one, a tensor that is input, and all of it under NoGrad.
+//
 // Convert a module (to, enable_bf16) before its parameters are given to an optimizer: to(DType)
 // replaces them, and an optimizer's memory stays on the device where the parameters were. Not
 // thread-safe.
@@ -98,6 +111,8 @@ class Module {
   virtual void init_own(init::Stream&) {}
   // Makes the module's own bf16 copies and lets its result be `out`; false: it has no product.
   virtual bool enable_bf16_own(Converter&, DType) { return false; }
+  // Does its result depend on is_training()?
+  virtual bool depends_on_training() const { return false; }
   // A container has no label inside another module: its children carry its name, as in "layers.2".
   virtual bool is_container() const { return false; }
 
@@ -113,6 +128,8 @@ class Module {
     std::shared_ptr<Module> module;
     bool own_keys;
   };
+  void check_registered() const;
+  bool is_stateless() const;
   void add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys);
   void set_path(const std::string& path, const std::string& key);
   const std::string& label();
@@ -126,6 +143,8 @@ class Module {
                                     // keys; label_: made at the first call
   profiler::StaticName scope_name_;
   TrainingFlag training_;
+  bool is_child_ = false;
+  mutable bool asked_ = false;  // for its parameters
 };
 
 // For capture::StepOptions::parameters. REQUIRES: the module outlives the step.

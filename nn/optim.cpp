@@ -31,6 +31,7 @@ Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
         cat("optimizer: one parameter given twice: ", first->name, " and ", name,
             " are tied; it would be updated twice a step"),
         "Module::named_parameters() lists it once");
+    param.autograd().known = true;
   }
   state_ = make_step_state(params_[0].tensor.device());
   set_lr(lr);

@@ -1,13 +1,11 @@
 #include "nn/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -28,46 +26,32 @@ constexpr const char* kCrcKey = "sinter.crc32";
 class InputFile {
  public:
   explicit InputFile(const std::string& path) : name_(shown(path)) {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hang
-    struct stat info {};
-    const bool readable = fd_ >= 0 && ::fstat(fd_, &info) == 0;
-    const int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
-    if (!readable || !S_ISREG(info.st_mode)) {
-      if (fd_ >= 0) ::close(fd_);
-      throw Error(Error::Kind::checkpoint,
-          cat("checkpoint: cannot read: ", name_, "; ",
-              readable && error != EISDIR ? "not a plain file" : std::strerror(error)));
-    }
-    size_ = static_cast<uint64_t>(info.st_size);
+    std::error_code error;
+    size_ = std::filesystem::file_size(path, error);  // an error for all but plain files
+    if (!error) file_.open(path, std::ios::binary);
+    if (!error && !file_) error = {errno, std::generic_category()};
+    SINTER_CHECK(
+        !error, checkpoint, cat("checkpoint: cannot read: ", name_, "; ", error.message()));
   }
-  ~InputFile() { ::close(fd_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   uint64_t size() const { return size_; }
   const std::string& name() const { return name_; }
-  void read(void* to, uint64_t n, uint64_t offset) const {
-    for (char* at = static_cast<char*>(to); n > 0;) {
-      const ssize_t got = ::pread(fd_, at, n, static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      SINTER_CHECK(got > 0, checkpoint,
-          cat("checkpoint: cannot read: ", name_, "; ",
-              got < 0 ? std::strerror(errno) : "it became shorter meanwhile", ", at byte ",
-              offset));
-      at += got;
-      n -= static_cast<uint64_t>(got);
-      offset += static_cast<uint64_t>(got);
-    }
+  void read(void* to, uint64_t n, uint64_t offset) {
+    file_.seekg(static_cast<std::streamoff>(offset));
+    file_.read(static_cast<char*>(to), static_cast<std::streamsize>(n));
+    SINTER_CHECK(file_, checkpoint,
+        cat("checkpoint: cannot read: ", name_, "; no ", n, " bytes at byte ", offset,
+            ", though it had ", size_, " when it was opened"));
   }
 
  private:
   std::string name_;
-  int fd_ = -1;
+  std::ifstream file_;
   uint64_t size_ = 0;
 };
 
 // A file that does not begin as safetensors do.
-[[noreturn]] void refuse_start(const InputFile& file, const std::string& facts) {
+[[noreturn]] void refuse_start(InputFile& file, const std::string& facts) {
   uint8_t bytes[24] = {};
   const size_t n = std::min<uint64_t>(sizeof bytes, file.size());
   file.read(bytes, n, 0);
@@ -103,7 +87,7 @@ void widen_halves(const Tensor& to, const std::vector<char>& raw) {
 }  // namespace
 
 SafetensorsFile read_safetensors(const std::string& path) {
-  const InputFile file(path);
+  InputFile file(path);
   if (file.size() < 8)
     refuse_start(file, cat("it has ", file.size(), " bytes, the header length alone takes 8"));
   uint64_t length = 0;

@@ -1,6 +1,6 @@
 // The safetensors format: 8 bytes header length, a JSON header (name -> dtype, shape, byte range;
 // "__metadata__": text -> text), data. Files are input from strangers: everything is checked before
-// anything is allocated for it, and read with pread (a file that is cut meanwhile is an error, not
+// anything is allocated for it, and never mapped (a file that is cut meanwhile is an error, not
 // a signal). Files are written whole or not at all, and the same content gives the same bytes. Used
 // for checkpoints. Errors are of kind checkpoint and name the file by its absolute path.
 #pragma once

@@ -2,7 +2,7 @@
 // which rise to the peak `lr`.
 //
 //   while s < w    lr (s + 1) / w;  onecycle: lr (1 + 12 (1 - cos(pi s / w))) / 25, from lr/25 up
-//   to lr after that     constant: lr;  step: lr, x 0.1 from 60 % of all steps, x 0.01 from 80 %
+//   after that     constant: lr;  step: lr, x 0.1 from 60 % of all steps, x 0.01 from 80 %;
 //                  cosine, onecycle: lr (1 + cos(pi (s - w) / (S - w))) / 2
 //
 // Pure functions; the caller writes the result into the optimizer before each step.

@@ -8,8 +8,8 @@
 
 namespace sinter {
 
-// A float beyond the integer's range gives its nearest end, NaN gives 0 (the plain conversion is
-// undefined).
+// A number beyond an integer type's range gives its nearest end (a float's plain conversion is
+// undefined, an integer's would be another number that is in range), NaN gives 0.
 template <class To, class From>
 SINTER_FN To convert(From value) {
   if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
@@ -21,6 +21,9 @@ SINTER_FN To convert(From value) {
            : v <= static_cast<V>(kLow)  ? kLow
            : v >= static_cast<V>(kHigh) ? kHigh
                                         : static_cast<To>(v);
+  } else if constexpr (std::is_integral_v<To> && sizeof(To) < sizeof(From)) {
+    constexpr From kLow = std::numeric_limits<To>::lowest(), kHigh = std::numeric_limits<To>::max();
+    return static_cast<To>(value < kLow ? kLow : value > kHigh ? kHigh : value);
   } else if constexpr (std::is_same_v<To, bf16>) {
     return To(static_cast<float>(value));
   } else {

@@ -8,12 +8,7 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // Elements from the first to the last that the strides reach, both counted.
-inline int64_t extent_of(const Tensor& t) {
-  if (t.numel() == 0) return 0;
-  int64_t last = 0;
-  for (int d = 0; d < t.rank(); ++d) last += (t.size(d) - 1) * t.strides()[d];
-  return last + 1;
-}
+inline int64_t extent_of(const Tensor& t) { return sinter::extent_of(t.shape(), t.strides()); }
 
 // An undefined tensor gives an operand that is not there.
 template <class T>

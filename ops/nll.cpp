@@ -135,7 +135,9 @@ const OpDef kNllBackwardOp{.name = "nll_backward",
     .strided = 0b01};
 
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
-  return apply1(kNllOp, {log_probabilities, labels}, NllAttrs{label_smoothing});
+  const bool wide_labels = labels.defined() && labels.dtype() == DType::i64;  // PyTorch's
+  return apply1(kNllOp, {log_probabilities, wide_labels ? cast(labels, DType::i32) : labels},
+      NllAttrs{label_smoothing});
 }
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
   return nll(log_softmax(logits), labels, label_smoothing);

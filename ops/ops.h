@@ -18,7 +18,7 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  // at a tie the gradient goes half to each
 Tensor where(
-    const Tensor& condition, const Tensor& a, const Tensor& b);  // condition u8, non-zero takes a
+    const Tensor& condition, const Tensor& a, const Tensor& b);  // any type, non-zero takes a
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -36,13 +36,45 @@ Tensor tanh(const Tensor& x);
 Tensor softplus(const Tensor& x);
 Tensor mish(const Tensor& x);
 Tensor scale(const Tensor& x, double factor);  // x * factor, the factor an attribute
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 inline Tensor operator-(const Tensor& a) { return neg(a); }
 inline Tensor operator*(const Tensor& a, double factor) { return scale(a, factor); }
 inline Tensor operator*(double factor, const Tensor& a) { return scale(a, factor); }
+
+// Comparisons: 1 where it holds, else 0; no gradient. Of two floating operands in their type, so
+// that mean(x > 0) and x * (x > 0) work as they stand; where() takes it as a condition, too. With
+// an integer operand both are compared as f64, exactly up to 2^53, and the result is f32:
+// mean(argmax(logits) == labels). With NaN all are 0 but ne.
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+
+// A number as a scalar tensor that stays on the device for the next who asks; a captured step has
+// it as a constant. REQUIRES: nobody changes it.
+Tensor constant(double value, DType dtype, Device device);
+// A number beside x, as in 1 - x: rounded to the type of x; f64 beside integers.
+Tensor constant_like(const Tensor& x, double value);
+#define SINTER_OPERATOR(symbol, function)                                                    \
+  inline Tensor operator symbol(const Tensor& a, const Tensor& b) { return function(a, b); } \
+  inline Tensor operator symbol(const Tensor& a, double b) {                                 \
+    return function(a, constant_like(a, b));                                                 \
+  }                                                                                          \
+  inline Tensor operator symbol(double a, const Tensor& b) {                                 \
+    return function(constant_like(b, a), b);                                                 \
+  }
+SINTER_OPERATOR(+, add)
+SINTER_OPERATOR(-, sub)
+SINTER_OPERATOR(/, div)
+SINTER_OPERATOR(==, eq)
+SINTER_OPERATOR(!=, ne)
+SINTER_OPERATOR(<, lt)
+SINTER_OPERATOR(<=, le)
+SINTER_OPERATOR(>, gt)
+SINTER_OPERATOR(>=, ge)
+#undef SINTER_OPERATOR
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 
 // ---- views: no copy, no launch
 Tensor reshape(
@@ -53,6 +85,10 @@ Tensor slice(const Tensor& x, int64_t dim, int64_t begin,
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 Tensor flatten(const Tensor& x, int64_t from_dim = 1);
 Tensor detach(const Tensor& x);  // the same values, outside the tape
+
+// ---- tensors side by side: copies. Of one type, rank and, but for `dim`, shape.
+Tensor cat(const Tensors& tensors, int64_t dim = 0);
+Tensor stack(const Tensors& tensors, int64_t dim = 0);  // along a new dim, which becomes number dim
 
 // ---- products
 // x[.., I] W[O, I]^T + b[O] -> [.., O]: one op, the bias is part of the product. bf16 operands may
@@ -66,7 +102,7 @@ Tensor matmul_as(
 // sum over all but the last dim: [.., O] -> [O], f32 for bf16 input
 Tensor sum_rows(const Tensor& x, Role role = Role::none);
 
-// ---- reductions over `dims` (none: all)
+// ---- reductions over `dims` (one number, a list; none: all)
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor max(const Tensor& x, const Dims& dims = {},
@@ -75,10 +111,10 @@ Tensor argmax(const Tensor& x, int64_t dim = -1);  // i64, first maximum; no gra
 // Sums x down to `shape` (the adjoint of broadcasting).
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// ---- rows of classes: over the last dim
-Tensor softmax(const Tensor& x);
-Tensor log_softmax(const Tensor& x);
-// log-probabilities [B, C], labels i32 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
+// ---- rows of classes: over the last dim (another one is transposed there and back)
+Tensor softmax(const Tensor& x, int64_t dim = -1);
+Tensor log_softmax(const Tensor& x, int64_t dim = -1);
+// log-probabilities [B, C], labels i32 or i64 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
 // logp[c]
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0);
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels,
@@ -90,6 +126,10 @@ Tensor mse(
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 
 // ---- the rest
+// Draws from N(0, 1), computed on the host: tensor k since manual_seed(seed) (ops/step_state.h) is
+// a pure function of seed and k, the same on every device. Refused inside a captured step, where a
+// replay would not draw again.
+Tensor randn(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
 Tensor dropout(const Tensor& x, double p);  // training form: keeps with 1 - p, scales by 1/(1 - p)
 Tensor gather_rows(const Tensor& table, const Tensor& index);  // [N, D], i64 [B] -> [B, D]
 Tensor cast(const Tensor& x, DType dtype);
@@ -192,6 +232,7 @@ struct PadSliceAttrs {
   int64_t dim = 0, begin = 0, size = 0;  // the whole length of dim
   SINTER_FIELDS(PadSliceAttrs, dim, begin, size)
 };
+inline constexpr size_t kMostCatInputs = 32;  // the tape counts inputs in a word
 struct ClipAttrs {
   double max_norm = 1;
   SINTER_FIELDS(ClipAttrs, max_norm)
@@ -226,6 +267,7 @@ struct ClipAttrs {
   OP(kScatterAddRowsOp, scatter_add_rows)          /* rows, index -> table          */ \
   OP(kCopyOp, copy)                                /* x -> y                        */ \
   OP(kCastOp, cast)                                /* x -> y                        */ \
+  OP(kCatOp, concat)                               /* x.. -> y                      */ \
   OP(kAccumulateOp, accumulate)                    /* into (in place), value        */ \
   VIEW(kReshapeOp)                                 /* x -> view                     */ \
   VIEW(kTransposeOp)                               /* x -> view                     */ \

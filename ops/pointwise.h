@@ -425,6 +425,39 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
   }
 };
 
+// Comparisons: 1 or 0 of the operands' type; with NaN all are 0. Their derivative is 0 where they
+// have one, and the public functions (ops/compare.cpp) ask for none.
+struct Compare : Binary {
+  static constexpr Saves saves = Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 1;
+  template <class T>
+  SINTER_FN Two<T> grad(T) const {
+    return {T(0), T(0)};
+  }
+  bool operator==(const Compare&) const = default;
+};
+struct Eq : Compare {
+  SINTER_POINTWISE(Eq, "eq")
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return T(a == b);
+  }
+};
+struct Lt : Compare {
+  SINTER_POINTWISE(Lt, "lt")
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return T(a < b);
+  }
+};
+struct Le : Compare {
+  SINTER_POINTWISE(Le, "le")
+  template <class T>
+  SINTER_FN T forward(T a, T b) const {
+    return T(a <= b);
+  }
+};
+
 struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
   SINTER_POINTWISE(Mish, "mish")
   static constexpr Saves saves = Saves::inputs;
@@ -446,13 +479,14 @@ struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2
 
 // The lists. A row is a public function (ops/ops.h) and its struct; that of an activation ends with
 // the name of its layer in print (nn/activations.h). The kinds say what the function takes: x; x
-// and the op's number; a and b; a condition, a and b. Each ACTIVATION is an Act, too, which fused
-// ops apply behind a product (ops/fused/fused.h).
+// and the op's number; a and b; a condition, a and b; a and b to compare. Each ACTIVATION is an
+// Act, too, which fused ops apply behind a product (ops/fused/fused.h).
 // clang-format off
-#define SINTER_ARITHMETIC(UNARY, NUMBERED, BINARY, TERNARY) \
+#define SINTER_ARITHMETIC(UNARY, NUMBERED, BINARY, TERNARY, COMPARISON) \
   BINARY(add, Add) BINARY(sub, Sub) BINARY(mul, Mul) BINARY(div, Div) BINARY(maximum, Maximum) \
   TERNARY(where, Where) UNARY(neg, Neg) NUMBERED(scale, Scale) UNARY(abs, Abs) UNARY(exp, Exp) \
-  UNARY(log, Log) UNARY(sqrt, Sqrt) NUMBERED(pow, Pow)
+  UNARY(log, Log) UNARY(sqrt, Sqrt) NUMBERED(pow, Pow) \
+  COMPARISON(eq, Eq) COMPARISON(lt, Lt) COMPARISON(le, Le)
 #define SINTER_ACTIVATIONS(ACTIVATION, NUMBERED) \
   ACTIVATION(relu, Relu, "ReLU") \
   ACTIVATION(gelu, Gelu, "GELU") \
@@ -472,7 +506,7 @@ struct ListOf {  // the first type stands before the first comma
 };
 #define SINTER_STRUCT(function, Struct, ...) , Struct
 using Arithmetic = ListOf<void SINTER_ARITHMETIC(
-    SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT)>::type;
+    SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT, SINTER_STRUCT)>::type;
 using Activations = ListOf<void SINTER_ACTIVATIONS(SINTER_STRUCT, SINTER_STRUCT)>::type;
 #undef SINTER_STRUCT
 using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));

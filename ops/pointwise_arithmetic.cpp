@@ -14,6 +14,12 @@ Tensor run(const Op& op, Tensors in) {
   return apply1(pointwise_op<Op>(), std::move(in), op);
 }
 
+// A condition is u8; another non-zero number is one, too.
+Tensor as_bytes(const Tensor& condition) {
+  if (!condition.defined() || condition.dtype() == DType::u8) return condition;
+  return cast(condition != 0, DType::u8);
+}
+
 }  // namespace
 
 #define SINTER_UNARY(function, Struct) \
@@ -26,12 +32,14 @@ Tensor run(const Op& op, Tensors in) {
   Tensor function(const Tensor& a, const Tensor& b) { return run(pointwise::Struct{}, {a, b}); }
 #define SINTER_TERNARY(function, Struct)                                       \
   Tensor function(const Tensor& condition, const Tensor& a, const Tensor& b) { \
-    return run(pointwise::Struct{}, {condition, a, b});                        \
+    return run(pointwise::Struct{}, {as_bytes(condition), a, b});              \
   }
-SINTER_ARITHMETIC(SINTER_UNARY, SINTER_NUMBERED, SINTER_BINARY, SINTER_TERNARY)
+#define SINTER_ELSEWHERE(function, Struct)  // ops/compare.cpp
+SINTER_ARITHMETIC(SINTER_UNARY, SINTER_NUMBERED, SINTER_BINARY, SINTER_TERNARY, SINTER_ELSEWHERE)
 #undef SINTER_UNARY
 #undef SINTER_NUMBERED
 #undef SINTER_BINARY
 #undef SINTER_TERNARY
+#undef SINTER_ELSEWHERE
 
 }  // namespace sinter

@@ -146,7 +146,16 @@ const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
     .cpu = log_softmax_backward_cpu,
     SINTER_KERNELS(log_softmax_backward)};
 
-Tensor softmax(const Tensor& x) { return apply1(kSoftmaxOp, {x}); }
-Tensor log_softmax(const Tensor& x) { return apply1(kLogSoftmaxOp, {x}); }
+namespace {
+// The op over the last dim, or over `dim`, which is moved there and back.
+Tensor over_dim(const OpDef& op, const Tensor& x, int64_t dim) {
+  if (dim == -1 || !x.defined() || normalize_dim(op.name.c_str(), dim, x.rank()) == x.rank() - 1)
+    return apply1(op, {x});
+  return transpose(apply1(op, {transpose(x, dim, -1)}), dim, -1);
+}
+}  // namespace
+
+Tensor softmax(const Tensor& x, int64_t dim) { return over_dim(kSoftmaxOp, x, dim); }
+Tensor log_softmax(const Tensor& x, int64_t dim) { return over_dim(kLogSoftmaxOp, x, dim); }
 
 }  // namespace sinter

@@ -72,7 +72,7 @@ thread_local int64_t random_ops_before = 0, random_ops = 0;
 thread_local int64_t random_restarts = 0;
 
 struct RngStates {
-  uint64_t seed = 0;
+  uint64_t seed = 0, host_tensors = 0;
   std::map<Device, Tensor> states;
 
   static RngStates& of_thread() {
@@ -118,10 +118,15 @@ void manual_seed(uint64_t seed) {
   check_outside_step("manual_seed");
   RngStates& rng = RngStates::of_thread();
   rng.seed = seed;
+  rng.host_tensors = 0;
   for (const auto& [_, state] : rng.states) rng.write(state);
   restart_random_ops();
 }
 
+std::pair<uint64_t, uint64_t> next_random_tensor() {
+  RngStates& rng = RngStates::of_thread();
+  return {rng.seed, rng.host_tensors++};
+}
 int64_t next_random_op() { return random_ops++; }
 void restart_random_ops() {
   random_ops_before = random_ops = 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "core/tensor.h"
 
@@ -72,6 +73,8 @@ void manual_seed(uint64_t seed);
 // offset on.
 int64_t next_random_op();
 void restart_random_ops();
+// (seed, k) for the k-th tensor since manual_seed() that the host draws (randn).
+std::pair<uint64_t, uint64_t> next_random_tensor();
 
 // While it lives, random ops of this thread count from 0, and the device adds how many came before:
 // so the ids of a captured step are the same at every call, and what is drawn is what an eager call

@@ -24,12 +24,13 @@ phase() {
 }
 phase_summary() { printf '\n'; printf '%s\n' "${phase_lines[@]}" "$(printf '%-16s %-7s %4d s' total '' "$SECONDS")"; }
 
-# configure_build PRESET [TARGET...]
+# configure_build PRESET [TARGET...]: CMake's words for the configuration stand in $cmake_options.
+cmake_options=()
 configure_build() {
   local preset=$1 log
   shift
   log=build/$preset/configure.log
   mkdir -p "build/$preset"
-  cmake --preset "$preset" >"$log" 2>&1 || { cat "$log"; return 1; }
+  cmake --preset "$preset" ${cmake_options[@]+"${cmake_options[@]}"} >"$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build --preset "$preset" -j "$(job_count)" ${1:+--target "$@"}
 }

@@ -22,12 +22,12 @@ constexpr uintptr_t kTag = uintptr_t{1} << 62;  // no such address exists, so to
 
 enum class Id {
 #define SINTER_ID(name) name,
-  SINTER_CUDA_CALLS(SINTER_ID) SINTER_CUDNN_CALLS(SINTER_ID)
+  SINTER_CUDA_CALLS(SINTER_ID)
 #undef SINTER_ID
 };
 constexpr const char* kNames[] = {
 #define SINTER_NAME(name) #name,
-    SINTER_CUDA_CALLS(SINTER_NAME) SINTER_CUDNN_CALLS(SINTER_NAME)
+    SINTER_CUDA_CALLS(SINTER_NAME)
 #undef SINTER_NAME
 };
 template <Id id>
@@ -504,7 +504,6 @@ const Api& recorder_api() {
     Api a;
 #define SINTER_STUB(name) a.name = Stub<decltype(a.name)>::call<Id::name>;
     SINTER_CUDA_CALLS(SINTER_STUB)
-    SINTER_CUDNN_CALLS(SINTER_STUB)
 #undef SINTER_STUB
     return a;
   }();

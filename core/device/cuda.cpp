@@ -9,7 +9,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "core/caching_allocator.h"
+#include "core/allocator.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/kernel.h"
 #include "core/device/launch_hook.h"
@@ -28,15 +28,15 @@ struct Owners {
 
 // Memory of the card. A block serves its own stream again at once; another thread's stream waits
 // for those that used it.
-class CudaAllocator final : public CachingAllocator {
+class CudaAllocator final : public Allocator {
  public:
-  CudaAllocator() : CachingAllocator("cuda", true) {}
+  CudaAllocator() : Allocator("cuda", true) {}
 
   void* allocate(size_t bytes) override {
     Stream* mine = thread_state().main;
     void* block = nullptr;
     try {
-      block = CachingAllocator::allocate(bytes);
+      block = Allocator::allocate(bytes);
     } catch (const Error& e) {
       if (e.kind() != Error::Kind::memory) throw;
       throw out_of_memory(bytes);
@@ -201,7 +201,7 @@ void CudaAllocator::release(void* block, size_t bytes) noexcept {
     const std::lock_guard lock(owners_mutex_);
     owners_[block].released_by = slot.state.main;
   }
-  CachingAllocator::release(block, bytes);
+  Allocator::release(block, bytes);
 }
 
 }  // namespace

@@ -2,6 +2,11 @@
 
 #if SINTER_HAS_CUDA
 
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstddef>
+
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -12,15 +17,61 @@ std::string text(const char* words, std::string_view call, int answer) {
   return cat(words, " (", name_in(call), " says ", answer, ")");
 }
 
+template <size_t N>
+struct Literal {
+  char text[N];
+  constexpr Literal(const char (&literal)[N]) { std::copy_n(literal, N, text); }
+};
+
+std::string cublaslt_name() { return cat("libcublasLt.so.", CUDART_VERSION / 1000); }
+#if SINTER_HAS_CUDNN
+std::string cudnn_name() { return cat("libcudnn.so.", CUDNN_MAJOR); }
+#endif
+
+// Stands for a function of a library until, and after, it is loaded.
+template <class Function, auto library, Literal name>
+struct Loaded;
+template <class Result, class... Args, auto library, Literal name>
+struct Loaded<Result (*)(Args...), library, name> {
+  static Result call(Args... args) {
+    static const auto function =
+        reinterpret_cast<Result (*)(Args...)>(library_function(library(), name.text));
+    return function(args...);
+  }
+};
+#define SINTER_LOADED(library, name) Loaded<decltype(&::name), library, #name>::call
+
 }  // namespace
+
+void* open_library(const std::string& name, std::string* why) {
+  if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  *why = dlerror();
+  return dlopen((SINTER_CUDA_LIBRARY_DIR "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+void* library_function(const std::string& library, const char* function) {
+  std::string why;
+  void* handle = open_library(library, &why);
+  SINTER_CHECK(handle, device, cat("cuda: ", function, " needs ", library, ": not loaded: ", why),
+      "install the CUDA toolkit's libraries, or add their folder to LD_LIBRARY_PATH");
+  void* found = dlsym(handle, function);
+  SINTER_CHECK(found, device, cat("cuda: ", library, " has no ", function),
+      "it is another version than this program was built for");
+  return found;
+}
 
 const Api& real_api() {
   static const Api api = [] {
     Api a;
-#define SINTER_REAL(name) a.name = ::name;
-    SINTER_CUDA_CALLS(SINTER_REAL)
-    SINTER_CUDNN_CALLS(SINTER_REAL)
-#undef SINTER_REAL
+#define SINTER_LINKED(name) a.name = ::name;
+#define SINTER_CUBLASLT(name) a.name = SINTER_LOADED(cublaslt_name, name);
+#define SINTER_CUDNN(name) a.name = SINTER_LOADED(cudnn_name, name);
+    SINTER_RUNTIME_CALLS(SINTER_LINKED)
+    SINTER_CUBLASLT_CALLS(SINTER_CUBLASLT)
+    SINTER_CUDNN_CALLS(SINTER_CUDNN)
+#undef SINTER_LINKED
+#undef SINTER_CUBLASLT
+#undef SINTER_CUDNN
     a.real = true;
     return a;
   }();
@@ -43,13 +94,15 @@ void check(cudaError_t answer, std::string_view call, std::string_view who) {
 
 void check(cublasStatus_t answer, std::string_view call, std::string_view who) {
   SINTER_CHECK(answer == CUBLAS_STATUS_SUCCESS, device,
-      cat(who, ": the call failed: ", text(cublasLtGetStatusString(answer), call, answer)));
+      cat(who, ": the call failed: ",
+          text(SINTER_LOADED(cublaslt_name, cublasLtGetStatusString)(answer), call, answer)));
 }
 
 #if SINTER_HAS_CUDNN
 void check(cudnnStatus_t answer, std::string_view call, std::string_view who) {
   SINTER_CHECK(answer == CUDNN_STATUS_SUCCESS, device,
-      cat(who, ": the call failed: ", text(cudnnGetErrorString(answer), call, answer)));
+      cat(who, ": the call failed: ",
+          text(SINTER_LOADED(cudnn_name, cudnnGetErrorString)(answer), call, answer)));
 }
 #endif
 

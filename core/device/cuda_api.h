@@ -17,30 +17,37 @@
 
 // clang-format off
 // What makes, uses and destroys; each answers a status.
-#define SINTER_CUDA_CALLS(X)                                                                                                               \
-  X(cudaGetDeviceCount) X(cudaDriverGetVersion) X(cudaSetDevice) X(cudaDeviceGetAttribute) X(cudaGetLastError)                             \
-  X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost) X(cudaHostGetDevicePointer) X(cudaMemGetInfo)                                 \
-  X(cudaMemcpyAsync) X(cudaMemsetAsync) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                         \
-  X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                                                                 \
-  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags) X(cudaEventElapsedTime) X(cudaEventDestroy)                   \
-  X(cudaLaunchKernelExC) X(cudaFuncGetAttributes) X(cudaFuncSetAttribute)                                                                  \
-  X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)                                                                      \
-  X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes) X(cudaGraphDestroy) X(cudaGraphExecDestroy)           \
-  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)          \
-  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)        \
-  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul) SINTER_CAPTURE_CALLS(X)
+#define SINTER_RUNTIME_CALLS(X)                                                                     \
+  X(cudaGetDeviceCount) X(cudaDriverGetVersion) X(cudaSetDevice) X(cudaDeviceGetAttribute)          \
+  X(cudaGetLastError) X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost)                    \
+  X(cudaHostGetDevicePointer) X(cudaMemGetInfo) X(cudaMemcpyAsync) X(cudaMemsetAsync)               \
+  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                        \
+  X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                          \
+  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags)                        \
+  X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)       \
+  X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)       \
+  X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)                \
+  X(cudaGraphDestroy) X(cudaGraphExecDestroy) SINTER_CAPTURE_CALLS(X)
 #if CUDART_VERSION >= 13000
 #define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo)
 #else
 #define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo_v2)
 #endif
+#define SINTER_CUBLASLT_CALLS(X)                                                                    \
+  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)     \
+  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)    \
+  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                              \
+  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 #if SINTER_HAS_CUDNN
-#define SINTER_CUDNN_CALLS(X)                                                                                                              \
-  X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                          \
-  X(cudnnSetTensor4dDescriptor) X(cudnnSoftmaxForward) X(cudnnSoftmaxBackward)
+#define SINTER_CUDNN_CALLS(X)                                                                       \
+  X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                   \
+  X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) X(cudnnSoftmaxForward)              \
+  X(cudnnSoftmaxBackward)
 #else
 #define SINTER_CUDNN_CALLS(X)
 #endif
+// All of them.
+#define SINTER_CUDA_CALLS(X) SINTER_RUNTIME_CALLS(X) SINTER_CUBLASLT_CALLS(X) SINTER_CUDNN_CALLS(X)
 // clang-format on
 
 namespace sinter::cuda {
@@ -48,17 +55,24 @@ namespace sinter::cuda {
 struct Api {
 #define SINTER_POINTER(name) decltype(&::name) name = nullptr;
   SINTER_CUDA_CALLS(SINTER_POINTER)
-  SINTER_CUDNN_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
   bool real = false;  // calls reach a card, so the libraries that look into one mean something
 };
 
 // The table in use.
 const Api& api();
+// Its functions of cuBLASLt and cuDNN load their library when they are first called, so that a
+// program starts, and works on the CPU, without either.
 const Api& real_api();
 // Gives back all that was made on the card (caches, streams, handles), then uses `table`. REQUIRES:
 // no tensor and no graph on the card, and no other thread that uses it.
 void set_api(const Api& table);
+
+// A shared library of the toolkit, by the loader's path or from the folder where the build found
+// it; loaded at most once. nullptr: not there, `why` says what the loader said.
+void* open_library(const std::string& name, std::string* why);
+// A function of such a library. Throws device: library and loader's words.
+void* library_function(const std::string& library, const char* function);
 
 // "an illegal memory access was encountered (cudaStreamSynchronize says 700)"; forgets the error,
 // or the next call would answer it again.

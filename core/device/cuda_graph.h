@@ -3,8 +3,12 @@
 // every function throws not_built.
 //
 //   GraphBuilder builder(events);
-//   builder.begin(Pass::rehearsal); work(); builder.end();       loads kernels, makes GEMM plans,
-//   asks for memory; runs nothing builder.begin(Pass::capture);   work(); graph = builder.end();
+//   builder.begin(Pass::rehearsal);  // runs nothing: loads kernels, makes plans, asks for memory
+//   work();
+//   builder.end();
+//   builder.begin(Pass::capture);
+//   work();
+//   graph = builder.end();
 //
 // Branch 0 is the thread's stream, branch 1 runs beside it; events order them: a node launched
 // after wait(e) follows those before record(e).

@@ -3,27 +3,31 @@
 // emulator (on_simt) and, in tests, once more with counters (on_simt_counted). The device half is
 // kernel_cuda.h, the host half kernel_simt.h; both offer, with the same meaning:
 //
-//   thread_x() lane() warp() warps_per_block() threads_per_block()   blocks are one-dimensional, a
-//   multiple of 32 threads is customary block_x() block_y() block_z() grid_x() grid_y() grid_z()
-//   int64_t In<T> Out<T> InOut<T>     operands in device memory: x[i], x.load_vec<N>(i); y.put(i,
-//   v), y.store_vec(i, vec); bool(x): is it there?
-//                             On the host every access is checked against the operand's extent,
-//                             reads also against poison.
-//   shared<S>()               the block's shared memory as the struct S, of Shared<T, n> and
-//   SharedTile<T, rows, columns, pad> members:
-//                             s[i] s.put(i, v); t(r, c) t.put(r, c, v), t.load_vec<N>(r, c),
-//                             t.store_vec(r, c, vec). It begins as NaN.
-//   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)      by
-//   all threads that have not left,
-//                             and from the same place in the source
-//   ticket(counter, n)        true in all threads of the last of n blocks to arrive; the counter is
-//   0 before and after. Never waits. cp_async16(tile, r, c, in, i, valid)  cp_async_commit()
-//   cp_async_wait<N>()   16 bytes to shared memory; zeros if not valid ldmatrix_x4(tile, r, c)
-//   ldmatrix_x4_trans(tile, r, c)   four 8x8 matrices of 16-bit values; this lane's row begins at
-//   (r, c) mma_bf16_m16n8k16(d, a, b)  mma_tf32_m16n8k8(d, a, b)   d += a b on fragments in the PTX
-//   layout; f32 accumulators fault(flag, Fault, i, value, n)   reports bad data: item i holds
-//   `value`, allowed 0..n-1. The host half throws, the device half sets
-//                             the flag
+//   thread_x() lane() warp() warps_per_block() threads_per_block()
+//       Blocks are one-dimensional; a multiple of 32 threads is customary.
+//   block_x() block_y() block_z() grid_x() grid_y() grid_z()                           int64_t
+//   In<T> Out<T> InOut<T>
+//       Operands in device memory: x[i], x.load_vec<N>(i); y.put(i, v), y.store_vec(i, vec);
+//       bool(x): is it there? The host half checks every access against the operand's extent, and
+//       reads against memory that was never written.
+//   shared<S>()
+//       The block's shared memory as the struct S, of Shared<T, n> and SharedTile<T, rows, columns,
+//       pad> members: s[i] s.put(i, v); t(r, c) t.put(r, c, v), t.load_vec<N>(r, c),
+//       t.store_vec(r, c, vec). It begins as NaN.
+//   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)
+//       By all threads that have not left, and from the same place in the source.
+//   ticket(counter, n)
+//       True in all threads of the last of n blocks to arrive; the counter is 0 before and after.
+//       Never waits.
+//   cp_async16(tile, r, c, in, i, valid) cp_async_commit() cp_async_wait<N>()
+//       16 bytes to shared memory; zeros if not valid.
+//   ldmatrix_x4(tile, r, c) ldmatrix_x4_trans(tile, r, c)
+//       Four 8x8 matrices of 16-bit values; this lane's row begins at (r, c).
+//   mma_bf16_m16n8k16(d, a, b) mma_tf32_m16n8k8(d, a, b)
+//       d += a b on fragments in the PTX layout; f32 accumulators.
+//   fault(flag, Fault, i, value, n)
+//       Reports bad data: item i holds `value`, allowed 0..n-1. The host half throws, the device
+//       half sets the flag.
 //
 // Kernels are written SINTER_KERNEL name(args); helpers SINTER_DEVICE_FN. mul_add and the functions
 // are those of core/math.h. No float atomics.

@@ -94,110 +94,80 @@ template <class T, int N>
   simt::fail_poison(what, first + k);
 }
 
-template <class T>
-struct Operand {
-  T* data = nullptr;
-  int64_t n = 0;
+}  // namespace detail
 
-  SINTER_DEVICE_FN std::remove_const_t<T> get(const At& at) const {
-    const int64_t i = index_of(at);
-    if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n)) simt::fail_bounds("read", i, n);
-    count(simt::Access::read, data + i, sizeof(T), at);
-    if (is_poison<std::remove_const_t<T>>(data[i])) simt::fail_poison("device memory", i);
-    return data[i];
+// An operand in device memory; In, Out and InOut below.
+template <class T, bool kReads, bool kWrites>
+class Operand {
+  using Stored = std::conditional_t<kWrites, T, const T>;
+
+ public:
+  Operand() = default;
+  Operand(Stored* data, int64_t n) : data_(data), n_(n) {}
+  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_DEVICE_FN Stored* data() const { return data_; }
+
+  SINTER_DEVICE_FN T operator[](const At& at) const
+    requires kReads
+  {
+    const int64_t i = detail::index_of(at);
+    if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n_)) simt::fail_bounds("read", i, n_);
+    detail::count(simt::Access::read, data_ + i, sizeof(T), at);
+    if (detail::is_poison(data_[i])) simt::fail_poison("device memory", i);
+    return data_[i];
   }
-  SINTER_DEVICE_FN void put(const At& at, T v) const {
-    const int64_t i = index_of(at);
-    if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n)) simt::fail_bounds("write", i, n);
-    count(simt::Access::write, data + i, sizeof(T), at);
-    data[i] = v;
+  SINTER_DEVICE_FN void put(const At& at, T v) const
+    requires kWrites
+  {
+    const int64_t i = detail::index_of(at);
+    if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n_)) simt::fail_bounds("write", i, n_);
+    detail::count(simt::Access::write, data_ + i, sizeof(T), at);
+    data_[i] = v;
   }
   template <int N>
-  SINTER_DEVICE_FN void check_vec(const char* what, int64_t i) const {
-    if (i < 0 || i + N > n) simt::fail_bounds(what, i < 0 ? i : i + N - 1, n);
-    if (reinterpret_cast<uintptr_t>(data + i) % (sizeof(T) * N))
-      simt::fail_alignment(what, i, sizeof(T) * N);
-  }
-  template <int N>
-  SINTER_DEVICE_FN Vec<std::remove_const_t<T>, N> get_vec(const At& at) const {
-    const int64_t i = index_of(at);
+  SINTER_DEVICE_FN Vec<T, N> load_vec(const At& at) const
+    requires kReads
+  {
+    const int64_t i = detail::index_of(at);
     check_vec<N>("read", i);
-    count(simt::Access::read, data + i, sizeof(T) * N, at);
-    Vec<std::remove_const_t<T>, N> v;
-    for (int k = 0; k < N; ++k) v.v[k] = data[i + k];
-    if (any_poison<std::remove_const_t<T>, N>(v.v)) fail_poison_in("device memory", v, i);
+    detail::count(simt::Access::read, data_ + i, sizeof(T) * N, at);
+    Vec<T, N> v;
+    for (int k = 0; k < N; ++k) v.v[k] = data_[i + k];
+    if (detail::any_poison<T, N>(v.v)) detail::fail_poison_in("device memory", v, i);
     return v;
   }
   template <int N>
-  SINTER_DEVICE_FN void put_vec(const At& at, const Vec<T, N>& v) const {
-    const int64_t i = index_of(at);
+  SINTER_DEVICE_FN void store_vec(const At& at, const Vec<T, N>& v) const
+    requires kWrites
+  {
+    const int64_t i = detail::index_of(at);
     check_vec<N>("write", i);
-    count(simt::Access::write, data + i, sizeof(T) * N, at);
-    for (int k = 0; k < N; ++k) data[i + k] = v.v[k];
+    detail::count(simt::Access::write, data_ + i, sizeof(T) * N, at);
+    for (int k = 0; k < N; ++k) data_[i + k] = v.v[k];
   }
-};
-
-}  // namespace detail
-
-template <class T>
-class In {
- public:
-  In() = default;
-  In(const T* data, int64_t n) : operand_{data, n} {}
-  SINTER_DEVICE_FN T operator[](const At& i) const { return operand_.get(i); }
-  template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(const At& i) const {
-    return operand_.template get_vec<N>(i);
-  }
-  SINTER_DEVICE_FN explicit operator bool() const { return operand_.data != nullptr; }
   // The checked address of the 16 bytes from element i.
   SINTER_DEVICE_FN const T* vec_address(const At& at) const {
-    operand_.template check_vec<kVec<T>>("cp_async16", detail::index_of(at));
-    detail::count(simt::Access::read, operand_.data + detail::index_of(at), 16, at);
-    return operand_.data + detail::index_of(at);
+    check_vec<kVec<T>>("cp_async16", detail::index_of(at));
+    detail::count(simt::Access::read, data_ + detail::index_of(at), 16, at);
+    return data_ + detail::index_of(at);
   }
 
  private:
-  detail::Operand<const T> operand_;
+  template <int N>
+  SINTER_DEVICE_FN void check_vec(const char* what, int64_t i) const {
+    if (i < 0 || i + N > n_) simt::fail_bounds(what, i < 0 ? i : i + N - 1, n_);
+    if (reinterpret_cast<uintptr_t>(data_ + i) % (sizeof(T) * N))
+      simt::fail_alignment(what, i, sizeof(T) * N);
+  }
+  Stored* data_ = nullptr;
+  int64_t n_ = 0;
 };
-
 template <class T>
-class Out {
- public:
-  Out() = default;
-  Out(T* data, int64_t n) : operand_{data, n} {}
-  SINTER_DEVICE_FN void put(const At& i, T v) const { operand_.put(i, v); }
-  template <int N>
-  SINTER_DEVICE_FN void store_vec(const At& i, const Vec<T, N>& v) const {
-    operand_.template put_vec<N>(i, v);
-  }
-  SINTER_DEVICE_FN explicit operator bool() const { return operand_.data != nullptr; }
-
- private:
-  detail::Operand<T> operand_;
-};
-
+using In = Operand<T, true, false>;
 template <class T>
-class InOut {
- public:
-  InOut() = default;
-  InOut(T* data, int64_t n) : operand_{data, n} {}
-  SINTER_DEVICE_FN T operator[](const At& i) const { return operand_.get(i); }
-  SINTER_DEVICE_FN void put(const At& i, T v) const { operand_.put(i, v); }
-  template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(const At& i) const {
-    return operand_.template get_vec<N>(i);
-  }
-  template <int N>
-  SINTER_DEVICE_FN void store_vec(const At& i, const Vec<T, N>& v) const {
-    operand_.template put_vec<N>(i, v);
-  }
-  SINTER_DEVICE_FN explicit operator bool() const { return operand_.data != nullptr; }
-  SINTER_DEVICE_FN T* data() const { return operand_.data; }
-
- private:
-  detail::Operand<T> operand_;
-};
+using Out = Operand<T, false, true>;
+template <class T>
+using InOut = Operand<T, true, true>;
 
 template <class T, int kRows, int kCols, int kPad = 0>
 class SharedTile {

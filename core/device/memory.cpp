@@ -1,6 +1,7 @@
 #include "core/device/memory.h"
 
 #include <cstring>
+#include <vector>
 
 #include "core/device/cuda.h"
 #include "core/device/launch_hook.h"
@@ -32,6 +33,15 @@ void copy_to_host(void* to_host, const void* from, Device device, size_t bytes) 
 void copy_on_device(void* to, const void* from, Device device, size_t bytes) {
   if (device.type == Device::Type::cuda) return cuda::copy_on_device(to, from, bytes);
   host_copy(to, from, device, bytes);
+}
+
+void copy_between(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  if (to_device == from_device) return copy_on_device(to, from, to_device, bytes);
+  if (from_device == kCpu) return copy_to_device(to, to_device, from, bytes);
+  if (to_device == kCpu) return copy_to_host(to, from, from_device, bytes);
+  std::vector<std::byte> host(bytes);
+  copy_to_host(host.data(), from, from_device, bytes);
+  copy_to_device(to, to_device, host.data(), bytes);
 }
 
 void fill_bytes(void* to, Device device, uint8_t byte, size_t bytes) {

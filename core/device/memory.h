@@ -14,6 +14,8 @@ namespace sinter {
 void copy_to_device(void* to, Device device, const void* from_host, size_t bytes);
 void copy_to_host(void* to_host, const void* from, Device device, size_t bytes);
 void copy_on_device(void* to, const void* from, Device device, size_t bytes);
+// From any device to any other, or the same.
+void copy_between(void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 void fill_bytes(void* to, Device device, uint8_t byte, size_t bytes);
 // Waits until all that was launched has run, and throws what it reported. Nothing to do on the CPU.
 void synchronize(Device device);

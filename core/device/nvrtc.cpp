@@ -86,20 +86,15 @@ const Nvrtc* load_nvrtc(std::string* why) {
   static const Library& library = *new Library([] {
     Library l;
     const std::string name = cat("libnvrtc.so.", CUDART_VERSION / 1000);
-    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
-      handle = dlopen(cat(SINTER_CUDA_LIBRARY_DIR "/", name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* handle = open_library(name, &l.why);
+    if (!handle) return l;
     const char* missing = nullptr;
-#define SINTER_FIND(name, ...)                                                           \
-  l.table.name =                                                                         \
-      reinterpret_cast<decltype(l.table.name)>(handle ? dlsym(handle, #name) : nullptr); \
+#define SINTER_FIND(name, ...)                                                   \
+  l.table.name = reinterpret_cast<decltype(l.table.name)>(dlsym(handle, #name)); \
   if (!l.table.name) missing = #name;
     SINTER_NVRTC_CALLS(SINTER_FIND)
 #undef SINTER_FIND
-    if (missing) {
-      const char* said = dlerror();
-      l.why = said ? said : missing;
-    }
+    if (missing) l.why = cat(name, " has no ", missing);
     return l;
   }());
   *why = library.why;

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/caching_allocator.h"
+#include "core/allocator.h"
 #include "core/device/simt.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -16,12 +16,12 @@ namespace {
 // AddressSanitizer would be silent.
 constexpr size_t kGap = 4096;
 
-class SimtAllocator final : public CachingAllocator {
+class SimtAllocator final : public Allocator {
  public:
-  SimtAllocator() : CachingAllocator("simt", kCacheHostMemory) {}
+  SimtAllocator() : Allocator("simt", kCacheHostMemory) {}
 
   void* allocate(size_t bytes) override {
-    void* block = CachingAllocator::allocate(bytes);
+    void* block = Allocator::allocate(bytes);
     if (!block) return nullptr;
     std::memset(block, 0xff, kCacheHostMemory ? size_class(bytes) : bytes);
     return block;
@@ -33,7 +33,7 @@ class SimtAllocator final : public CachingAllocator {
   }
 
  private:
-  void release_now(void* block, size_t bytes) noexcept { CachingAllocator::release(block, bytes); }
+  void release_now(void* block, size_t bytes) noexcept { Allocator::release(block, bytes); }
   void* system_allocate(size_t bytes) override {
     auto* block =
         static_cast<char*>(std::aligned_alloc(kGap, (bytes + 2 * kGap - 1) / kGap * kGap));

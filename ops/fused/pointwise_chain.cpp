@@ -3,9 +3,12 @@
 // step is a loop over the op's own formula (ops/pointwise.h), chosen from a table by the op's
 // index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its outputs
 // only.
+#include <array>
+#include <atomic>
 #include <charconv>
+#include <mutex>
 
-#include "ops/fused/pointwise_chain.h"
+#include "ops/fused/chain_step.h"
 #include "ops/fused/pointwise_chain_nvrtc.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -17,64 +20,48 @@ namespace {
 
 constexpr int64_t kTile = 1024;
 
-// What the interpreter knows of an op; arity 0: it cannot be a step.
-struct StepOp {
-  int arity = 0, flops = 0;
-  void (*f32)(double param, const float* const* in, float* out, int64_t n) = nullptr;
-  void (*f64)(double param, const double* const* in, double* out, int64_t n) = nullptr;
-  Attrs (*attrs)(double param) = nullptr;
-  double (*param)(const Attrs& attrs) = nullptr;
-};
+// The ops that can be steps: those of pointwise::List, each followed by its backward, then those of
+// the program. It never moves, since running chains read it.
+struct StepTable {
+  static constexpr size_t kMost = 1024;
+  std::array<ChainStep, kMost> steps;
+  std::atomic<size_t> size{0};
+  std::mutex adding;
 
-template <class Op, bool Backward, class T, class... In>
-inline void row(T number, int64_t n, T* __restrict out, const In* __restrict... in) {
-  for (int64_t i = 0; i < n; ++i) out[i] = step_value<Op, Backward>(number, in[i]...);
-}
-template <class Op, bool Backward, int Arity, class T>
-void run_step(double param, const T* const* in, T* out, int64_t n) {
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    row<Op, Backward>(static_cast<T>(param), n, out, in[I]...);
-  }(std::make_index_sequence<Arity>());
-}
-
-template <class Op, bool Backward>
-StepOp step_op() {
-  constexpr int kArity = kStepArity<Op, Backward>;
-  if constexpr (kArity == 0) {
-    return {};
-  } else {
-    return {.arity = kArity,
-        .flops = Backward ? Op::backward_flops : Op::flops,
-        .f32 = run_step<Op, Backward, kArity, float>,
-        .f64 = run_step<Op, Backward, kArity, double>,
-        .attrs = [](double param) { return Attrs(pointwise::op_with_number<Op>(param)); },
-        .param = [](const Attrs& attrs) -> double {
-          if constexpr (pointwise::kHasNumber<Op>) return attrs.as<Op>().*Op::number();
-          return 0;
-        }};
-  }
-}
-
-// In the order of pointwise_ops(): each op, then its backward.
-const std::vector<StepOp>& step_ops() {
-  static const std::vector<StepOp> ops = [] {
-    std::vector<StepOp> list;
+  StepTable() {
+    const auto list = pointwise_ops();
     std::apply(
         [&](auto... op) {
-          ((list.push_back(step_op<decltype(op), false>()),
-               list.push_back(step_op<decltype(op), true>())),
+          ((add(chain_step<decltype(op), false>(*list[size])),
+               add(chain_step<decltype(op), true>(*list[size]))),
               ...);
         },
         pointwise::List{});
-    return list;
-  }();
-  return ops;
-}
+  }
+  void add(const ChainStep& step) {
+    const std::lock_guard lock(adding);
+    if (size == kMost) return;  // an op too many stays a launch of its own
+    steps[size] = step;
+    ++size;
+  }
+  static StepTable& get() {
+    static StepTable& table = *new StepTable;
+    return table;
+  }
+};
 
-const StepOp* find_step(const OpDef* op) {
-  const auto list = pointwise_ops();
-  const auto it = std::find(list.begin(), list.end(), op);
-  return it == list.end() ? nullptr : &step_ops()[static_cast<size_t>(it - list.begin())];
+size_t step_count() { return StepTable::get().size; }
+const ChainStep& step_op(int number) { return StepTable::get().steps[static_cast<size_t>(number)]; }
+// The number of the first that `fits`, or -1.
+template <class F>
+int find_step(F&& fits) {
+  for (int i = 0; i < static_cast<int>(step_count()); ++i) {
+    if (fits(step_op(i))) return i;
+  }
+  return -1;
+}
+int number_of(const OpDef* op) {
+  return find_step([&](const ChainStep& step) { return step.op == op; });
 }
 
 // Values are defined before they are used, steps are steps, results exist.
@@ -84,10 +71,9 @@ bool is_valid(const ChainProgram& p) {
     return false;
   for (int s = 0; s < p.n_steps; ++s) {
     const auto& step = p.steps[s];
-    if (step.op < 0 || static_cast<size_t>(step.op) >= step_ops().size() ||
-        step_ops()[step.op].arity == 0)
+    if (step.op < 0 || static_cast<size_t>(step.op) >= step_count() || step_op(step.op).arity == 0)
       return false;
-    for (int i = 0; i < step_ops()[step.op].arity; ++i) {
+    for (int i = 0; i < step_op(step.op).arity; ++i) {
       if (step.in[i] < 0 || step.in[i] >= p.n_inputs + s) return false;
     }
   }
@@ -121,7 +107,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
   const ChainProgram& p = attrs.as<ChainAttrs>().program;
   int64_t flops = 0;
-  for (int s = 0; s < p.n_steps; ++s) flops += step_ops()[p.steps[s].op].flops;
+  for (int s = 0; s < p.n_steps; ++s) flops += step_op(p.steps[s].op).flops;
   return cost_of(flops * out[0].numel(), in, out);
 }
 
@@ -169,7 +155,7 @@ void run(const Call& call) {
             if constexpr (direct) {
               if (at < p.n_outputs) out = call.out[at].template data<T>() + begin;
             }
-            const StepOp& op = step_ops()[p.steps[s].op];
+            const ChainStep& op = step_op(p.steps[s].op);
             const V* in[3];
             for (int i = 0; i < op.arity; ++i) in[i] = value[p.steps[s].in[i]];
             if constexpr (std::is_same_v<V, float>) {
@@ -196,10 +182,10 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const ChainProgram& p = attrs.as<ChainAttrs>().program;
   Tensors values(in.begin(), in.end()), out;
   for (int s = 0; s < p.n_steps; ++s) {
-    const StepOp& op = step_ops()[p.steps[s].op];
+    const ChainStep& op = step_op(p.steps[s].op);
     Tensors operands;
     for (int i = 0; i < op.arity; ++i) operands.push_back(values[p.steps[s].in[i]]);
-    values.push_back(apply1(*pointwise_ops()[p.steps[s].op], operands, op.attrs(p.steps[s].param)));
+    values.push_back(apply1(*op.op, operands, op.attrs(p.steps[s].param)));
   }
   for (int o = 0; o < p.n_outputs; ++o) out.push_back(values[p.outputs[o]]);
   return out;
@@ -230,8 +216,8 @@ int parse_numbers(std::string_view text, std::array<int8_t, N>& to) {
 }  // namespace
 
 int chain_op_number(const OpDef* op) {
-  const StepOp* step = find_step(op);
-  return step && step->arity > 0 ? static_cast<int>(step - step_ops().data()) : -1;
+  const int number = number_of(op);
+  return number >= 0 && step_op(number).arity > 0 ? number : -1;
 }
 
 bool chain_takes(const Shape& shape, const Tensor& operand) {
@@ -244,14 +230,17 @@ bool chain_takes(const Shape& shape, const Tensor& operand) {
   return true;
 }
 
-double chain_param(const OpDef* op, const Attrs& attrs) { return find_step(op)->param(attrs); }
+double chain_param(const OpDef* op, const Attrs& attrs) {
+  return step_op(number_of(op)).param(attrs);
+}
+void add_chain_step(const ChainStep& step) { StepTable::get().add(step); }
 
 std::string print_value(const ChainProgram& program) {
   std::string text = std::to_string(program.n_inputs);
   for (int s = 0; s < program.n_steps; ++s) {
     const auto& step = program.steps[s];
-    const StepOp& op = step_ops()[step.op];
-    text += cat(";", pointwise_ops()[step.op]->text(),
+    const ChainStep& op = step_op(step.op);
+    text += cat(";", op.op->text(),
         op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
     for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", static_cast<int>(step.in[i]));
     text += ")";
@@ -274,13 +263,11 @@ bool parse_value(std::string_view text, ChainProgram& program) {
     auto& step = p.steps[p.n_steps++];
     std::string_view head = cut(part, '(');
     const std::string_view name = cut(head, ':');
-    const auto list = pointwise_ops();
-    const auto op =
-        std::find_if(list.begin(), list.end(), [&](const OpDef* o) { return o->text() == name; });
-    if (op == list.end()) return false;
-    step.op = static_cast<int16_t>(op - list.begin());
+    const int op = find_step([&](const ChainStep& known) { return known.op->text() == name; });
+    if (op < 0) return false;
+    step.op = static_cast<int16_t>(op);
     if ((!head.empty() && !parse_all(head, step.param)) ||
-        parse_numbers(part, step.in) != step_ops()[step.op].arity)
+        parse_numbers(part, step.in) != step_op(step.op).arity)
       return false;
   }
   if (!is_valid(p)) return false;

@@ -35,6 +35,13 @@ TEST(Backward, AVectorOfLossesDifferentiatesItsMean) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 1.5, 2}));
 }
 
+TEST(Backward, IsAMemberToo) {
+  Tensor x = leaf({1, 2, 3, 4});
+  (x * x).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 1.5, 2}));
+  EXPECT_THROW(Tensor::ones({1}).backward(), Error);
+}
+
 TEST(Backward, AGradientMayBeGiven) {
   Tensor x = leaf({1, 2});
   backward(mul(x, x), {.gradient = Tensor::from({10.f, 100.f}, {2})});

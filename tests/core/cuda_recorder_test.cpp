@@ -1,5 +1,6 @@
 // The CUDA device on a toolkit without a card: messages, streams, memory, graphs, and every call
 // failing in turn.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -34,6 +35,31 @@ TEST(CudaRecorder, NotInThisBuild) {
 }
 
 #else
+
+TEST(CudaLibraries, AreLoadedAtFirstUse) {
+  const auto loaded = [](const std::string& name) {
+    void* library = dlopen(name.c_str(), RTLD_NOLOAD | RTLD_LAZY);
+    if (library) dlclose(library);
+    return library != nullptr;
+  };
+  EXPECT_NE(real_api().cublasLtCreate, nullptr);
+  const std::string blas = cat("libcublasLt.so.", CUDART_VERSION / 1000);
+  const bool before = loaded(blas);
+  EXPECT_NE(message_of([] {
+    check(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmul(x)");
+  }).find("CUBLAS_STATUS_NOT_SUPPORTED (cublasLtMatmul says 15)"),
+      std::string::npos);
+  EXPECT_FALSE(before) << "the program links with cuBLASLt";
+}
+
+TEST(CudaLibraries, AMissingOneIsNamed) {
+  EXPECT_EQ(test::message_of([] { library_function("libnothing.so.1", "nothingCreate"); }),
+      "cuda: nothingCreate needs libnothing.so.1: not loaded: libnothing.so.1: cannot open shared "
+      "object file: No such file or directory\n"
+      "hint: install the CUDA toolkit's libraries, or add their folder to LD_LIBRARY_PATH");
+  EXPECT_EQ(message_of([] { library_function("libc.so.6", "nothingCreate"); }),
+      "cuda: libc.so.6 has no nothingCreate");
+}
 
 const char kernel_a = 0, kernel_b = 0;  // addresses that stand for kernels
 

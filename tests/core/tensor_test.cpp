@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/caching_allocator.h"
+#include "core/allocator.h"
 #include "core/context.h"
 #include "tests/test_util.h"
 
@@ -182,6 +182,14 @@ TEST(Devices, ParseNamesWhatIsMissing) {
   const std::string missing = message_of([] { Device::parse("cuda:99"); });  // nobody has a hundred
   EXPECT_TRUE(missing.starts_with("cuda")) << missing;
   EXPECT_NE(missing.find("device cpu or device simt"), std::string::npos) << missing;
+}
+
+TEST(Tensors, PrintTheirValuesAndWhatTheyAre) {
+  EXPECT_EQ(cat(Tensor::from({1, 2, 3, 4}, {2, 2})), "[[1, 2],\n [3, 4]] f32[2, 2] cpu");
+  EXPECT_EQ(cat(Tensor::full({}, 0.5, DType::f64)), "0.5000 f64[] cpu");
+  EXPECT_EQ(cat(Tensor::zeros({0, 3})), "[] f32[0, 3] cpu");
+  EXPECT_EQ(cat(Tensor::meta({2, 3})), "f32[2, 3] cpu");
+  EXPECT_EQ(cat(Tensor()), "nothing");
 }
 
 }  // namespace

@@ -199,5 +199,80 @@ TEST(Module, TiedWeightsAreOneParameterUnderEveryName) {
   EXPECT_EQ(names(net.named_parameters()), (Names{"own", "encoder.bias"})) << "they stay tied";
 }
 
+// ---- Note [A parameter that nobody registered]
+
+struct PlainLinear : Module {
+  Linear fc{3, 4};
+  Tensor forward(const Tensor& x) override { return fc(x); }
+  std::string describe() const override { return "Net"; }
+};
+struct PlainTensor : Module {
+  Tensor weight = Tensor::ones({3}).set_requires_grad(true);
+  Tensor forward(const Tensor& x) override { return x * weight; }
+  std::string describe() const override { return "Net"; }
+};
+struct PlainDropout : Module {
+  Dropout drop{0.5};
+  Relu act;
+  Tensor forward(const Tensor& x) override { return act(drop(x)); }
+  std::string describe() const override { return "Net"; }
+};
+
+TEST(Module, AModuleAsAPlainMemberIsAnErrorWithAHint) {
+  PlainLinear net;
+  test::expect_error(Error::Kind::usage,
+      {"Linear(3 -> 4) is called in the forward of Net", "no module has it as a child",
+          "add(\"NAME\", std::make_shared"},
+      [&] {
+        net(Tensor::ones({2, 3}));
+      });
+  PlainDropout drops;
+  test::expect_error(Error::Kind::usage, {"Dropout(0.5)"}, [&] { drops(Tensor::ones({2, 3})); });
+}
+
+TEST(Module, ATensorAsAPlainMemberIsAnErrorWithAHint) {
+  PlainTensor net;
+  test::expect_error(Error::Kind::usage,
+      {"mul: a parameter that was never registered: f32[3] cpu", "in the forward of Net",
+          "add_parameter(\"NAME\", tensor)"},
+      [&] {
+        net(Tensor::ones({2, 3}));
+      });
+  backward(sum(net.weight * 2));  // outside of a module it is a leaf like any other
+  EXPECT_EQ(net.weight.grad().to_vector<float>()[0], 2);
+}
+
+TEST(Module, WhatSomebodyAnswersForIsAllowed) {
+  const Tensor x = Tensor::ones({2, 3});
+  PlainLinear net;
+  {
+    const NoGrad no_grad;
+    EXPECT_EQ(net(x).size(1), 4);
+  }
+  PlainLinear frozen;
+  for (const Tensor& t : {frozen.fc.weight(), frozen.fc.bias()}) {
+    Tensor handle = t;
+    handle.set_requires_grad(false);
+  }
+  EXPECT_EQ(frozen(x).size(1), 4);
+  PlainLinear critic;  // of its own optimizer
+  Sgd optimizer(critic.fc.named_parameters());
+  EXPECT_EQ(critic(x).size(1), 4);
+  PlainTensor stepped;
+  Sgd by_hand({{"weight", stepped.weight}});
+  EXPECT_EQ(stepped(x).size(1), 3);
+  // An input that requires grad, at any depth, and modules made on the way that hold nothing.
+  Sequential outer{Sequential{Relu(), Linear(3, 2)}, Tanh()};
+  Tensor input = Tensor::ones({2, 3}).set_requires_grad(true);
+  backward(sum(outer(input)));
+  EXPECT_TRUE(input.grad().defined());
+  Activation inner("inner", [](const Tensor& v) { return Relu()(v); });
+  EXPECT_EQ(inner(x).size(1), 3);
+  // Converted parameters are still known.
+  Mlp mlp({3, 2});
+  mlp.to(DType::f64);
+  backward(sum(mlp(cast(x, DType::f64))));
+}
+
 }  // namespace
 }  // namespace sinter::nn

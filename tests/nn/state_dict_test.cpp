@@ -2,9 +2,12 @@
 // place or not at all.
 #include "nn/state_dict.h"
 
+#include <cstdlib>
+
 #include "nn/glu.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
+#include "nn/safetensors.h"
 #include "ops/ops.h"
 #include "tests/data/data_test_util.h"
 
@@ -179,6 +182,30 @@ TEST(StateDict, OfTiedWeightsOneNameIsEnough) {
   EXPECT_EQ(load_state_dict(net, {all[0], all[1], all[2], all[3]}), "same keys");
   expect_error(checkpoint, {"2 missing", "missing 0.bias", "missing 1.bias"},
       [&] { load_state_dict(net, {values[0]}); });
+}
+
+// With load_state_dict(strict=True) there; here with every name, and with one of each tensor.
+TEST(StateDict, TiedWeightsGoToTorchAndBackStrictly) {
+  const auto layer = std::make_shared<Linear>(4, 4);
+  Sequential net;
+  net.append(layer);
+  net.append(layer);
+  const test::TempDir folder;
+  write_safetensors(folder.file("tied.safetensors"), net.state_dict());
+  const char* python = std::getenv("SINTER_PYTHON");
+  const std::string command = cat(
+      python ? python : "python3", " " SINTER_SOURCE_DIR "/tests/nn/torch_tied.py ", folder.path());
+  const int status = std::system(command.c_str());
+  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)
+    GTEST_SKIP() << "python has no torch with safetensors (SINTER_PYTHON names another)";
+  ASSERT_EQ(status, 0);
+  std::vector<float> doubled = layer->weight().to_vector<float>();
+  for (float& w : doubled) w *= 2;
+  for (const char* file : {"all.safetensors", "one.safetensors"}) {
+    layer->weight().data<float>()[0] = 99;
+    EXPECT_EQ(load_state_dict(net, read_safetensors(folder.file(file)).tensors), "same keys");
+    EXPECT_EQ(layer->weight().to_vector<float>(), doubled) << file;
+  }
 }
 
 }  // namespace

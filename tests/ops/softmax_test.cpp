@@ -41,6 +41,23 @@ TEST(Softmax, WideRows) {
   for (size_t i = 0; i < p.size(); ++i) ASSERT_NEAR(p[i], wanted[i], wanted[i] * 64 * 0x1p-23);
 }
 
+TEST(Softmax, OverAnyDimIsThatOfTheTransposed) {
+  Tensor x = sample_tensor({3, 4, 5}, 1).set_requires_grad(true);
+  for (const int64_t dim : {0, 1, 2, -1, -2, -3}) {
+    for (const auto& f : {softmax, log_softmax}) {
+      const Tensor y = f(x, dim), moved = transpose(f(transpose(x, dim, -1), -1), dim, -1);
+      EXPECT_EQ(y.to_vector<double>(), moved.to_vector<double>()) << dim;
+      const GradcheckResult result =
+          gradcheck([&](const Tensors& in) { return Tensors{f(in[0], dim)}; }, {x});
+      EXPECT_TRUE(result.ok) << result.message;
+    }
+    for (const double total : sum(softmax(x, dim), dim).to_vector<double>())
+      EXPECT_NEAR(total, 1, 1e-15);
+  }
+  EXPECT_EQ(softmax(Tensor::ones({0, 3}), 0).numel(), 0);
+  EXPECT_THROW(softmax(x, 3), Error);
+}
+
 TEST(Nll, KnownValuesAndSmoothing) {
   const Tensor logp = Tensor::from({-1, -2, -3, -4, -5, -6}, {2, 3}),
                labels = Tensor::from<int32_t>({2, 0}, {2});
@@ -58,6 +75,27 @@ TEST(Nll, GradientOfTheMeanLossIsSoftmaxMinusOneHot) {
   for (int b = 0; b < 4; ++b) {
     for (int c = 0; c < 5; ++c)
       EXPECT_NEAR(grad[b * 5 + c], (p[b * 5 + c] - (labels.data<int32_t>()[b] == c)) / 4, 1e-15);
+  }
+}
+
+TEST(Nll, TakesPyTorchsI64Labels) {
+  const Tensor x = sample_tensor({4, 5}, 1), labels = Tensor::from<int64_t>({1, 4, 0, 1}, {4});
+  Tensor a = copy(x), b = copy(x);
+  a.set_requires_grad(true);
+  b.set_requires_grad(true);
+  const Tensor from_wide = cross_entropy(a, labels, 0.1);
+  backward(from_wide);
+  const Tensor from_narrow = cross_entropy(b, cast(labels, DType::i32), 0.1);
+  backward(from_narrow);
+  EXPECT_EQ(from_wide.to_vector<double>(), from_narrow.to_vector<double>());
+  EXPECT_EQ(a.grad().to_vector<double>(), b.grad().to_vector<double>());
+  for (const int64_t bad : {int64_t{5}, int64_t{-1}, (int64_t{1} << 32) + 1, -(int64_t{1} << 32)}) {
+    try {
+      nll(x, Tensor::from<int64_t>({0, 1, 2, bad}, {4}));
+      ADD_FAILURE() << bad << " was not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), Error::Kind::data) << "not taken for another label";
+    }
   }
 }
 

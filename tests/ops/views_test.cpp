@@ -75,6 +75,23 @@ TEST(Cast, RoundsAndSaturates) {
       cast(Tensor::from<uint8_t>({0, 255}, {2}), DType::f32).to_vector<float>(), (Floats{0, 255}));
 }
 
+TEST(Cast, IntegersSaturateToo) {
+  const Tensor x = Tensor::from<int64_t>({-1, 300, (int64_t{1} << 32) + 3, 7}, {4});
+  EXPECT_EQ(
+      cast(x, DType::i32).to_vector<int64_t>(), (std::vector<int64_t>{-1, 300, 2147483647, 7}));
+  EXPECT_EQ(cast(x, DType::u8).to_vector<int64_t>(), (std::vector<int64_t>{0, 255, 255, 7}));
+}
+
+TEST(Reductions, TakeOneDimAsANumber) {
+  const Tensor x = counting({2, 3});
+  EXPECT_EQ(sum(x, 1).to_vector<float>(), (Floats{3, 12}));
+  EXPECT_EQ(sum(x, -2).to_vector<float>(), (Floats{3, 5, 7}));
+  EXPECT_EQ(mean(x, 0, true).shape(), (Shape{1, 3}));
+  EXPECT_EQ(max(x, 1).to_vector<float>(), (Floats{2, 5}));
+  EXPECT_EQ(Tensor::zeros(4).shape(), (Shape{4}));
+  EXPECT_THROW(sum(x, 2), Error);
+}
+
 TEST(GatherRows, AnyTypeAndItsAdjoint) {
   const Tensor index = Tensor::from<int64_t>({2, 0, 2}, {3});
   EXPECT_EQ(gather_rows(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2}), index).to_vector<int>(),

@@ -1,4 +1,4 @@
-#include "core/caching_allocator.h"
+#include "core/allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace sinter {
 namespace {
 
-struct HostBlocks final : CachingAllocator {
-  HostBlocks() : CachingAllocator("test", true) {}
+struct HostBlocks final : Allocator {
+  HostBlocks() : Allocator("test", true) {}
   ~HostBlocks() { trim(); }
   void* system_allocate(size_t bytes) override { return std::malloc(bytes); }
   void system_free(void* block, size_t) noexcept override {
@@ -18,7 +18,7 @@ struct HostBlocks final : CachingAllocator {
   int freed = 0;
 };
 
-TEST(CachingAllocator, GivesABlockBackToTheSystemWhenItCannotKeepIt) {
+TEST(Allocator, GivesABlockBackToTheSystemWhenItCannotKeepIt) {
   if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   HostBlocks blocks;
   void *a = blocks.allocate(1000), *b = blocks.allocate(1000);
@@ -26,8 +26,7 @@ TEST(CachingAllocator, GivesABlockBackToTheSystemWhenItCannotKeepIt) {
   blocks.release(a, 1000);
   test::refuse_new = false;
   EXPECT_EQ(blocks.freed, 1);
-  EXPECT_EQ(
-      blocks.stats().reserved_bytes, static_cast<int64_t>(CachingAllocator::size_class(1000)));
+  EXPECT_EQ(blocks.stats().reserved_bytes, static_cast<int64_t>(Allocator::size_class(1000)));
   blocks.release(b, 1000);
   EXPECT_EQ(blocks.allocate(1000), b);
   blocks.release(b, 1000);

@@ -1,0 +1,30 @@
+// What stands in place of the emulator's kernels in a build without them (SINTER_EMULATOR=OFF):
+// most of a build's time is theirs, and who trains on the CPU needs none.
+#if !SINTER_EMULATOR
+
+#include "ops/pointwise_device.h"
+
+namespace sinter::on_simt {
+namespace {
+
+void left_out(const Call& call) {
+  throw Error(Error::Kind::not_built,
+      cat(call.op.text(), ": simt: the emulator's kernels are not in this build"),
+      "cmake --preset release -DSINTER_EMULATOR=ON && cmake --build --preset release");
+}
+
+}  // namespace
+
+PointwiseKernels arithmetic_kernels(size_t) { return {left_out, left_out}; }
+PointwiseKernels activation_kernels(size_t) { return {left_out, left_out}; }
+#define SINTER_LEFT_OUT(definition, op) \
+  void op(const Call& call) { left_out(call); }
+#define SINTER_NO_KERNEL(definition)
+SINTER_STRUCTURED_OPS(SINTER_LEFT_OUT, SINTER_NO_KERNEL)
+SINTER_FUSED_OPS(SINTER_LEFT_OUT)
+#undef SINTER_LEFT_OUT
+#undef SINTER_NO_KERNEL
+
+}  // namespace sinter::on_simt
+
+#endif  // !SINTER_EMULATOR

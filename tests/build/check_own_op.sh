@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# check_own_op.sh ROOT COMPILER: a pointwise struct, or attributes, that lack something do not compile, and the compiler's message says
+# what they lack; a whole one compiles. Each case takes lines out of a whole struct (a sed command) and names what the message must say.
+set -euo pipefail
+root=$1 compiler=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/whole.cpp" <<'END'
+#include "ops/pointwise_op.h"
+struct Half : sinter::pointwise::Unary {
+  SINTER_POINTWISE(Half, "half")
+  static constexpr sinter::pointwise::Saves saves = sinter::pointwise::Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 1;
+  template <class T> SINTER_FN T forward(T x) const { return x / 2; }
+  template <class T> SINTER_FN T grad(T dy) const { return dy / 2; }
+};
+struct Own { int64_t n = 1; SINTER_FIELDS(Own, n) };
+const sinter::OpDef& def = sinter::pointwise_op<Half>();
+const sinter::Attrs attrs = Own{};
+END
+compiles() { "$compiler" -std=c++20 -fsyntax-only -I "$root" "$1" 2>&1; }
+compiles "$work/whole.cpp" || { echo "the whole struct does not compile"; exit 1; }
+refused() {
+  sed "$1" "$work/whole.cpp" >"$work/case.cpp"
+  if message=$(compiles "$work/case.cpp") || [[ $message != *"$2"* ]]; then
+    echo "sed '$1': the message must say '$2', it is: ${message:0:2000}"
+    exit 1
+  fi
+}
+refused '/SINTER_POINTWISE/d' 'lacks its names and fields'
+refused 's/ : sinter::pointwise::Unary//' 'lacks `arity`'
+refused '/Saves saves/d' 'lacks `saves`'
+refused '/flops = 1/d' 'lacks its cost'
+refused '/ forward(/d' 'lacks `forward`'
+refused '/ grad(/d' 'lacks `grad`'
+refused 's/grad(T dy)/grad(T dy, T x)/' 'lacks `grad`'
+refused 's/SINTER_FIELDS(Own, n)//' 'fields()'
+echo "check_own_op: 8 structs refused, each by name"

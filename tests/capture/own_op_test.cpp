@@ -1,0 +1,132 @@
+// Ops that a program brings along, in a captured step: they fuse as ours do.
+#include <gtest/gtest.h>
+
+#include "capture/rules.h"
+#include "ops/pointwise_op.h"
+#include "tests/capture/step_util.h"
+#include "tests/test_util.h"
+
+namespace sinter::capture {
+namespace {
+
+struct OwnSoftsign : pointwise::Unary {
+  SINTER_POINTWISE(OwnSoftsign, "own_softsign")
+  static constexpr pointwise::Saves saves = pointwise::Saves::output;
+  static constexpr int flops = 3, backward_flops = 3;
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x / (T(1) + (x < 0 ? -x : x));
+  }
+  template <class T>
+  SINTER_FN T grad(T dy, T y) const {
+    const T slope = T(1) - (y < 0 ? -y : y);
+    return dy * slope * slope;
+  }
+};
+template <class Number>
+struct OwnShiftOf : pointwise::Unary {
+  Number by = Number(0);
+  SINTER_POINTWISE(OwnShiftOf, "own_shift", by)
+  static constexpr auto number() { return &OwnShiftOf::by; }
+  static constexpr pointwise::Saves saves = pointwise::Saves::nothing;
+  static constexpr int flops = 1, backward_flops = 0;
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x + T(by);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy) const {
+    return dy;
+  }
+};
+// Two attributes: a step of a chain has room for one.
+struct OwnLine : pointwise::Unary {
+  double slope = 1, offset = 0;
+  SINTER_POINTWISE(OwnLine, "own_line", slope, offset)
+  static constexpr pointwise::Saves saves = pointwise::Saves::nothing;
+  static constexpr int flops = 2, backward_flops = 1;
+  template <class T>
+  SINTER_FN T forward(T x) const {
+    return x * T(slope) + T(offset);
+  }
+  template <class T>
+  SINTER_FN T grad(T dy) const {
+    return dy * T(slope);
+  }
+};
+
+Tensor softsign(const Tensor& x) { return apply1(pointwise_op<OwnSoftsign>(), {x}, OwnSoftsign{}); }
+Tensor shift(const Tensor& x, double by) {
+  OwnShiftOf<double> op;
+  op.by = by;
+  return apply1(pointwise_op<OwnShiftOf<double>>(), {x}, op);
+}
+Tensor line(const Tensor& x) {
+  OwnLine op;
+  op.slope = 2;
+  op.offset = 3;
+  return apply1(pointwise_op<OwnLine>(), {x}, op);
+}
+
+// The fused graph's ops after three calls; every call gives what the function gives, to the bit.
+std::string fused_ops(const Step::Function& function, const Tensor& x) {
+  Step step(function);
+  const std::vector<double> wanted = function({x})[0].to_vector<double>();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(step({x})[0].to_vector<double>(), wanted) << "call " << i;
+  return ops_of(step.captured()->fused.graph);
+}
+
+TEST(OwnPointwise, IsAStepOfAChain) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : {Shape{5, 7}, Shape{3000}, Shape{1}}) {
+      const Tensor x = cast(sample_tensor(shape, 1), dtype);
+      EXPECT_EQ(
+          fused_ops(
+              [](const Tensors& in) { return Tensors{exp(shift(softsign(in[0]), 0.25))}; }, x),
+          "pointwise_chain");
+    }
+  }
+}
+
+TEST(OwnPointwise, AndSoIsItsBackward) {
+  Tensor w = sample_tensor({4, 5}, 1).set_requires_grad(true);
+  const auto function = [&](const Tensors& in) {
+    w.autograd().grad = {};
+    backward(softsign(in[0] * w));
+    return Tensors{w.grad()};
+  };
+  const std::string ops = fused_ops(function, sample_tensor({4, 5}, 2));
+  EXPECT_EQ(ops.find("own_softsign"), std::string::npos) << ops;
+}
+
+TEST(OwnPointwise, WithMoreThanOneNumberStaysALaunch) {
+  EXPECT_EQ(fused_ops([](const Tensors& in) { return Tensors{exp(line(neg(in[0])))}; },
+                sample_tensor({4, 5}, 1)),
+      "neg own_line exp");
+}
+
+TEST(OwnPointwise, ChainsOfItPrintAndParse) {
+  softsign(Tensor::ones({1}));
+  ChainProgram program;
+  ASSERT_TRUE(parse_value("1;own_softsign(0);exp(1);2", program));
+  EXPECT_EQ(print_value(program), "1;own_softsign(0);exp(1);2");
+}
+
+TEST(Numbers, AreConstantsOfACapturedStep) {
+  EXPECT_EQ(fused_ops([](const Tensors& in) { return Tensors{1 - (in[0] + 2) / (in[0] > 0.5)}; },
+                sample_tensor({4, 5}, 1, 0.6, 1)),
+      "pointwise_chain");
+  double changing = 1;
+  Step step([&](const Tensors& in) { return Tensors{in[0] + (changing *= 2)}; });
+  step({Tensor::ones({2})});
+  test::expect_error(
+      Error::Kind::state, {"a constant is 2", "4"}, [&] { step({Tensor::ones({2})}); });
+}
+
+TEST(OwnRule, NamesAreUnique) {
+  test::expect_error(Error::Kind::usage, {"two rules of one name: softmax_xent"},
+      [] { add_rule(kSoftmaxXentOp); });
+}
+
+}  // namespace
+}  // namespace sinter::capture
