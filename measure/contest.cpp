@@ -18,21 +18,22 @@
 namespace sinter::measure {
 namespace {
 
-// Those that take part, and what they run. The last two are on cuda only.
+// Those that take part. The last two are on cuda only.
 struct Contestants {
   Contestant eager, fused, listed{}, replayed{};
-
-  explicit Contestants(const Contest& contest)
-      : eager{contest.eager}, fused{contest.fused, contest.step} {
-    if (!contest.make || contest.device.type != Device::Type::cuda) return;
-    listed = contest.make(contest.rules, false);
-    replayed = contest.make("none", true);
-    for (int i = 0; i < 3; ++i) {
-      listed.run();
-      replayed.run();
-    }
-  }
 };
+
+Contestants contestants_of(const Contest& contest) {
+  Contestants out{{contest.eager}, {contest.fused, contest.step}};
+  if (!contest.make || contest.device.type != Device::Type::cuda) return out;
+  out.listed = contest.make(contest.rules, false);
+  out.replayed = contest.make("none", true);
+  for (int i = 0; i < 3; ++i) {
+    out.listed.run();
+    out.replayed.run();
+  }
+  return out;
+}
 
 const char* shown_device(Device device) {
   if (device.type == Device::Type::cuda) return "CUDA";
@@ -85,27 +86,29 @@ void append_round(profiler::Report& all, profiler::Report round) {
 bool is_stopped(const ContestOptions& options) { return options.stopped && options.stopped(); }
 
 // The pairs that give the factor, A B B A, with nothing recorded.
-void run_clean_rounds(
-    const Contest& contest, const Contestants& field, const ContestOptions& options, Outcome& o) {
+RoundTimes run_clean_rounds(
+    const Contest& contest, const Contestants& contestants, const ContestOptions& options) {
+  RoundTimes out;
   std::vector<std::pair<std::vector<double>*, const Contestant*>> order = {
-      {&o.eager_us, &field.eager}, {&o.fused_us, &field.fused}};
-  if (field.listed.run) order.insert(order.begin() + 1, {&o.listed_us, &field.listed});
+      {&out.eager_us, &contestants.eager}, {&out.listed_us, &contestants.listed},
+      {&out.fused_us, &contestants.fused}};
+  std::erase_if(order, [](const auto& entry) { return !entry.second->run; });
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
     for (const auto& [times, who] : order)
       times->push_back(round_us(who->run, contest.device, options.warmup, options.steps));
     std::reverse(order.begin(), order.end());
   }
+  return out;
 }
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
 // ledger; nothing where they are bounds only, or a step had other launches than its graph.
 std::vector<PairOfTimes> run_profiled_rounds(
-    const Contest& contest, const Contestants& field, const ContestOptions& options, Outcome& o) {
+    const Contest& contest, const Contestants& all, const ContestOptions& options, Outcome& o) {
   const capture::Captured& captured = contest.captured();
   // Events are bounds only: without the device's own records the eager kernels are timed in a
   // replay of the unfused graph.
-  const Contestant& eager =
-      field.replayed.run && !cuda::has_records() ? field.replayed : field.eager;
+  const Contestant& eager = all.replayed.run && !cuda::has_records() ? all.replayed : all.eager;
   std::vector<PairOfTimes> pairs;
   bool timed = contest.timed();
   const int64_t rounds = timed ? static_cast<int64_t>(o.eager_us.size()) : 1;
@@ -114,7 +117,7 @@ std::vector<PairOfTimes> run_profiled_rounds(
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
       profiler::Report report = profiled_round(
-          contest, is_fused ? "fused" : "eager", is_fused ? field.fused : eager, graph, options);
+          contest, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
       (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::event &&
               report.source != profiler::Source::none;
@@ -183,13 +186,18 @@ std::string ContestOptions::describe(const Contest& contest) const {
       "{} of rounds x {}, {} warm-up", count_of(rounds, "pair"), count_of(steps, "step"), warmup);
 }
 
+RoundTimes time_rounds(const Contest& contest, const ContestOptions& options) {
+  return run_clean_rounds(contest, {{contest.eager}, {contest.fused}}, options);
+}
+
 Outcome compare(const Contest& contest, const ContestOptions& options) {
   for (int i = 0; i < 2 && !contest.step->captured(); ++i) contest.fused();
   const capture::Captured& captured = contest.captured();
-  const Contestants field(contest);
+  const Contestants contestants = contestants_of(contest);
   Outcome o;
-  if (contest.timed()) run_clean_rounds(contest, field, options, o);
-  const std::vector<PairOfTimes> times = run_profiled_rounds(contest, field, options, o);
+  if (contest.timed())
+    static_cast<RoundTimes&>(o) = run_clean_rounds(contest, contestants, options);
+  const std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();

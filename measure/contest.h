@@ -55,10 +55,16 @@ struct ContestOptions {
   std::string describe(const Contest& contest) const;
 };
 
-struct Outcome {
-  std::vector<double> eager_us, listed_us, fused_us;  // clean rounds: the median step of each
-  profiler::Report eager, fused;                      // profiled rounds, one after the other
-  bool complete = true;                               // every step had the launches of its graph
+// The median step of each round.
+struct RoundTimes {
+  std::vector<double> eager_us, listed_us, fused_us;
+};
+// The clean rounds by themselves; of one step alone where the other is none.
+RoundTimes time_rounds(const Contest& contest, const ContestOptions& options);
+
+struct Outcome : RoundTimes {     // of the clean rounds
+  profiler::Report eager, fused;  // profiled rounds, one after the other
+  bool complete = true;           // every step had the launches of its graph
   Ledger ledger;
   profiler::Estimate ratio{};  // of the clean rounds
   std::string headline;        // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"

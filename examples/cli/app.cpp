@@ -52,11 +52,11 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
 Command& App::add(std::string name, std::string summary) {
   Command& command = commands_.emplace_back(Command{std::move(name), std::move(summary)});
   add_common_flags(command.flags, common_);
-  command.flags.word("config", config_, "FILE", "read flags from this TOML file").saved = false;
-  command.flags.toggle("print-config", print_config_, "print all flags as such a file, and end")
-      .saved = false;
-  command.flags.toggle("help,h", help_, "this text").saved = false;
-  command.flags.toggle("version", version_, "the version").saved = false;
+  not_saved(command.flags.word("config", config_, "FILE", "read flags from this TOML file"));
+  not_saved(command.flags.toggle(
+      "print-config", print_config_, "print all flags as such a file, and end"));
+  not_saved(command.flags.toggle("help,h", help_, "this text"));
+  not_saved(command.flags.toggle("version", version_, "the version"));
   return command;
 }
 

@@ -26,7 +26,7 @@ void add_contest_flags(
           "largest difference allowed, relative to the tensor's largest value")
       .standard = "1e-5; tf32 2e-3, bf16 2e-2";
   add_view_flags(flags, contest.view);
-  add_profile_flag(flags, contest.files).saved = false;
+  not_saved(add_profile_flag(flags, contest.files));
   add_output_flags(flags, contest.files);
 }
 
@@ -111,7 +111,7 @@ void Comparison::judge(const Outcome& outcome) const {
   cli::judge(program, flags.view, m);
 }
 
-void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outcome& outcome) {
+void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
   // NaN, as the median of nothing is, is written as null.
   const auto known = [&](double x) { return outcome.ratio.has_interval ? x : NAN; };
   const auto median = [](const std::vector<double>& us) { return profiler::median(us); };
@@ -128,7 +128,7 @@ void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outc
   object["capture_ms"] = contest.step->stats().capture_ms;
   object["near_misses"] = fused.misses.size();
   object["kept_unfused"] = measure::kept_unfused(fused);
-  object["ledger"] = nlohmann::ordered_json::array();
+  object["ledger"] = Json::array();
   for (const measure::LedgerRow& row : outcome.ledger.rows) {
     object["ledger"].push_back({{"fused", row.fused}, {"eager", row.eager},
         {"verdict", row.verdict}, {"launches", {row.eager_launches, row.fused_launches}},

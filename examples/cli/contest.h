@@ -55,6 +55,6 @@ struct Comparison {
   void write_files(const Outcome& outcome) const;
 };
 // The keys from "eager_us" to "ledger" of an object of --json.
-void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outcome& outcome);
+void add_json(Json& object, const Contest& contest, const Outcome& outcome);
 
 }  // namespace sinter::cli

@@ -45,6 +45,12 @@ struct OptionalOr<std::optional<T>> : std::type_identity<T> {};
 template <class Target>
 using NumberOf = typename OptionalOr<Target>::type;
 
+// Of this call alone: it is not part of a config.
+inline Flag& not_saved(Flag& flag) {
+  flag.saved = false;
+  return flag;
+}
+
 class Flags {
  public:
   // The topic of what is added next; global: see Flag.

@@ -69,9 +69,8 @@ void Output::result(std::string_view label, std::string_view text) {
 void Output::result_text(std::string_view text) {
   if (!options_.json) put(text);
 }
-void Output::json(const nlohmann::ordered_json& object) {
-  if (options_.json)
-    put(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+void Output::json(const Json& object) {
+  if (options_.json) put(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void Output::note(std::string_view label, std::string_view text) {

@@ -12,6 +12,8 @@
 
 namespace sinter::cli {
 
+using Json = nlohmann::ordered_json;
+
 class Output {
  public:
   struct Options {
@@ -31,7 +33,7 @@ class Output {
     result(label, fmt::format(format, std::forward<T>(first), std::forward<Ts>(others)...));
   }
   // The object of --json; nothing without it. REQUIRES: its first key is "schema".
-  void json(const nlohmann::ordered_json& object);
+  void json(const Json& object);
 
   // To stderr, unless -q: what goes on. detail: with -v only. warning: always.
   void note(std::string_view label, std::string_view text);

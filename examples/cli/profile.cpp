@@ -140,7 +140,7 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
   flags.toggle("group-by-input-shape", view.table.group_by_input_shape, "a row per shape");
   flags.number(
       "group-by-module", view.table.group_by_module, 0, 100, "a row per path of so many modules");
-  flags.toggle("guess", view.guess, "asks for your guess before the table").saved = false;
+  not_saved(flags.toggle("guess", view.guess, "asks for your guess before the table"));
   flags.word("expect", view.expect, "LIST",
       "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",
       [](const std::string& text) { parse_expectations(text); });
@@ -165,9 +165,8 @@ Flag& add_profile_flag(
 }
 
 void add_output_flags(Flags& flags, ExportFlags& files) {
-  flags.word("output,o", files.name, "NAME", "begins the names of the profile's files").saved =
-      false;
-  flags.toggle("force", files.force, "write over files that are there").saved = false;
+  not_saved(flags.word("output,o", files.name, "NAME", "begins the names of the profile's files"));
+  not_saved(flags.toggle("force", files.force, "write over files that are there"));
 }
 
 void check_writable(const std::string& file, const char* flag, bool force) {
@@ -184,108 +183,88 @@ void check_writable(const std::string& file, const char* flag, bool force) {
 
 namespace {
 
-// What speaks against a measurement, gathered; then one error says it all.
-class Judgement {
- public:
-  explicit Judgement(const Measured& measured) : m_(measured) {
-    for (const Report* report : {m_.only, m_.eager}) {
-      if (report && incomplete_.empty() && !report->incomplete.empty())
-        incomplete_ = report->incomplete.front();
-    }
+std::string why_incomplete(const Measured& m) {
+  for (const Report* report : {m.only, m.eager}) {
+    if (report && !report->incomplete.empty()) return report->incomplete.front();
   }
-  void look(const Distrust& condition);
-  void look(const Expectation& expectation);
-  void throw_if_any(const std::string& who) const;
+  return "";
+}
 
- private:
-  using Percent = std::optional<double>;
-  void look_at_percent(const Distrust& condition, const Percent& percent);
-  void look_at_clock();
-  void look_at_speedup(const Expectation& e);
-  void distrust(const std::string& what) { untrusted_.push_back(what); }
-  void undecided(const Expectation& e, const std::string& why) {
-    untrusted_.push_back(cat("--expect not decided: ", e.text, "; ", why));
-  }
-  void fail(const Expectation& e, const std::string& found) {
-    failed_.push_back(cat(e.text, "; ", found));
-  }
+std::string why_throttled(const Measured& m) {
+  const Report& r = m.eager && (m.only->sm_mhz == 0 || m.eager->throttled()) ? *m.eager : *m.only;
+  if (r.device.type != Device::Type::cuda) return "";
+  if (r.sm_mhz == 0) return "the clock was not read";
+  if (!r.throttled()) return "";
+  return fmt::format("the SM clock was {:.0f} of {:.0f} MHz", r.sm_mhz, r.sm_standard_mhz);
+}
 
-  const Measured& m_;
-  std::string incomplete_;  // why
-  std::vector<std::string> failed_, untrusted_;
-};
-
-void Judgement::look(const Distrust& condition) {
-  const std::string& what = condition.what;
-  if (what == "incomplete" && !incomplete_.empty()) distrust("incomplete; " + incomplete_);
-  if (what == "distortion") look_at_percent(condition, m_.distortion);
-  if (what == "noise") look_at_percent(condition, m_.noise);
-  if (what == "throttle" && m_.only->device.type == Device::Type::cuda) look_at_clock();
-  for (const Report* report : {m_.only, m_.eager}) {
-    if (what != "roof" || !report) continue;
+std::string why_above_roof(const Measured& m) {
+  std::vector<std::string> rows;
+  for (const Report* report : {m.only, m.eager}) {
+    if (!report) continue;
     for (const profiler::Row& row : report->rows().rows) {
-      if (row.verdict.code == profiler::RowCode::above_roof)
-        distrust(cat("roof; ", escaped(row.name), " is above it"));
+      if (row.verdict.code == profiler::RowCode::above_roof) rows.push_back(escaped(row.name));
     }
   }
+  return rows.empty() ? "" : join(rows) + " above it";
 }
 
-void Judgement::look_at_percent(const Distrust& condition, const Percent& percent) {
-  if (!percent) return distrust(condition.text + "; it was not measured");
-  if (std::abs(*percent) > condition.percent)
-    distrust(fmt::format("{}; it is {:.1f} %", condition.text, *percent));
+// Why a --fail-on condition holds, or "".
+std::string why_distrusted(const Distrust& condition, const Measured& m) {
+  if (condition.what == "incomplete") return why_incomplete(m);
+  if (condition.what == "throttle") return why_throttled(m);
+  if (condition.what == "roof") return why_above_roof(m);
+  const std::optional<double>& percent = condition.what == "noise" ? m.noise : m.distortion;
+  if (!percent) return "it was not measured";
+  return std::abs(*percent) > condition.percent ? fmt::format("it is {:.1f} %", *percent) : "";
 }
 
-void Judgement::look_at_clock() {
-  const Report& r =
-      m_.eager && (m_.only->sm_mhz == 0 || m_.eager->throttled()) ? *m_.eager : *m_.only;
-  if (r.sm_mhz == 0) return distrust("throttle; the clock was not read");
-  if (r.throttled()) {
-    distrust(fmt::format(
-        "throttle; the SM clock was {:.0f} of {:.0f} MHz", r.sm_mhz, r.sm_standard_mhz));
+// Why an expectation cannot be decided, or "".
+std::string why_undecided(const Expectation& e, const Measured& m) {
+  const Report& report = e.eager ? *m.eager : *m.only;
+  if (e.key == "speedup" && !why_incomplete(m).empty()) return "the run is INCOMPLETE";
+  if (e.key == "speedup" && !m.speedup) return "there is no interval";
+  if (e.key == "launches" && report.unproved > 0)
+    return "library calls may have run more kernels than they are counted for";
+  return "";
+}
+
+// What was found in place of an expectation, or "".
+std::string why_failed(const Expectation& e, const Measured& m) {
+  if (e.key == "speedup") {
+    if (holds(m.speedup->low, e.relation, e.wanted)) return "";
+    return fmt::format("the interval is [{:.2f},{:.2f}]", m.speedup->low, m.speedup->high);
   }
-}
-
-void Judgement::look_at_speedup(const Expectation& e) {
-  if (!incomplete_.empty()) return undecided(e, "the run is INCOMPLETE");
-  if (!m_.speedup) return undecided(e, "there is no interval");
-  if (!holds(m_.speedup->low, e.relation, e.wanted))
-    fail(e, fmt::format("the interval is [{:.2f},{:.2f}]", m_.speedup->low, m_.speedup->high));
-}
-
-void Judgement::look(const Expectation& e) {
-  if (e.key == "speedup") return look_at_speedup(e);
-  SINTER_CHECK(!e.eager || m_.eager, usage, cat("usage: --expect: ", e.text, " needs two runs"),
-      "mnist compare");
-  const Report& report = e.eager ? *m_.eager : *m_.only;
-  if (report.unproved > 0 && e.key == "launches")
-    return undecided(e, "library calls may have run more kernels than they are counted for");
+  const Report& report = e.eager ? *m.eager : *m.only;
   const std::vector<double> values = values_of(report, e);
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   const bool same = *low == *high;
-  if (same && holds(*low, e.relation, e.wanted)) return;
-  fail(e, fmt::format("counted {}{} ({})", *low, same ? "" : fmt::format("..{}", *high),
-              report.rules.empty() ? report.mode : "rules " + report.rules));
-}
-
-void Judgement::throw_if_any(const std::string& who) const {
-  const std::string misses =
-      failed_.empty() ? "" : who + ": --expect failed: " + join(failed_, "; ");
-  const std::string untrusted = join(untrusted_, "; ");
-  SINTER_CHECK(untrusted.empty(), untrusted,
-      cat(who, untrusted.starts_with("--expect") ? ": " : ": --fail-on holds: ", untrusted,
-          misses.empty() ? "" : "; " + misses));
-  SINTER_CHECK(failed_.empty(), check, misses);
+  if (same && holds(*low, e.relation, e.wanted)) return "";
+  return fmt::format("counted {}{} ({})", *low, same ? "" : fmt::format("..{}", *high),
+      report.rules.empty() ? report.mode : "rules " + report.rules);
 }
 
 }  // namespace
 
-void judge(const std::string& who, const ViewFlags& view, const Measured& measured) {
-  Judgement judgement(measured);
-  for (const Distrust& condition : parse_distrust(view.fail_on)) judgement.look(condition);
-  for (const Expectation& expectation : parse_expectations(view.expect))
-    judgement.look(expectation);
-  judgement.throw_if_any(who);
+void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
+  std::vector<std::string> failed, untrusted;
+  const auto note = [](std::vector<std::string>& to, const std::string& what, std::string why) {
+    if (!why.empty()) to.push_back(what + "; " + why);
+  };
+  for (const Distrust& condition : parse_distrust(view.fail_on))
+    note(untrusted, condition.text, why_distrusted(condition, m));
+  for (const Expectation& e : parse_expectations(view.expect)) {
+    SINTER_CHECK(!e.eager || m.eager, usage, cat("usage: --expect: ", e.text, " needs two runs"),
+        "mnist compare");
+    const std::string undecided = why_undecided(e, m);
+    note(untrusted, "--expect not decided: " + e.text, undecided);
+    if (undecided.empty()) note(failed, e.text, why_failed(e, m));
+  }
+  const std::string misses = failed.empty() ? "" : who + ": --expect failed: " + join(failed, "; ");
+  SINTER_CHECK(untrusted.empty(), untrusted,
+      cat(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
+          join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
+  SINTER_CHECK(failed.empty(), check, misses);
 }
 
 std::string guess(const Report& report, Output& out) {

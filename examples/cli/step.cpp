@@ -24,14 +24,11 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   add_rules_flag(flags, fusion.rules);
   flags.choice("measure", fusion.measure, {"on", "off"},
       "on: keep a group unfused where its parts are shown to run faster here");
-  flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why").saved =
-      false;
+  not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
   // Looked at now: the graph is written after all the work.
   const auto check = [](const std::string& file) { check_writable(file, "--dump-graph", true); };
-  flags
-      .word("dump-graph", fusion.dump_graph, "FILE",
-          "write the step's graph as text, or for Graphviz (.dot)", check)
-      .saved = false;
+  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE",
+      "write the step's graph as text, or for Graphviz (.dot)", check));
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {

@@ -146,7 +146,7 @@ class Geglu {
   void make_contest();
   void compare();
   void time_one();
-  nlohmann::ordered_json row(
+  cli::Json row(
       const std::string& mode, const std::vector<double>& us, const capture::Graph& graph) const;
 
   const cli::Flags& given_;
@@ -158,7 +158,7 @@ class Geglu {
   std::unique_ptr<Captured> fused_;
   measure::Worst worst_;
   std::optional<measure::Outcome> outcome_;
-  nlohmann::ordered_json json_;
+  cli::Json json_;
 };
 
 int Geglu::run() {
@@ -171,7 +171,7 @@ int Geglu::run() {
   if (!eager_only()) check_parity();
   cli::catch_signals();
   json_ = {{"schema", "sinter.geglu/1"}, {"pass", flags_.pass}, {"gelu", flags_.gelu},
-      {"rules", flags_.fusion.rules}, {"rows", nlohmann::ordered_json::array()}};
+      {"rules", flags_.fusion.rules}, {"rows", cli::Json::array()}};
   if (both()) {
     compare();
   } else {
@@ -198,6 +198,8 @@ void Geglu::make_contest() {
         const std::shared_ptr<Captured> made = capture(rules, graph);
         return {[made] { (*made)(); }, &made->step};
       }};
+  if (flags_.mode == "fused") comparison_.contest.eager = {};
+  if (flags_.mode == "eager") comparison_.contest.fused = {};
 }
 
 void Geglu::check_flags() {
@@ -244,7 +246,7 @@ void Geglu::check_parity() {
   for (size_t i = 0; i < want.size(); ++i) worst_.see(want[i].name, got[i].tensor, want[i].tensor);
 }
 
-nlohmann::ordered_json Geglu::row(
+cli::Json Geglu::row(
     const std::string& mode, const std::vector<double>& us, const capture::Graph& graph) const {
   return {{"peer", "sinter"}, {"block", "geglu"}, {"mode", mode},
       {"dtype", std::string(name_of(dtype_))}, {"dim", flags_.dim}, {"hidden", flags_.hidden},
@@ -264,13 +266,11 @@ void Geglu::compare() {
 
 // Rounds of one mode: a time without a factor.
 void Geglu::time_one() {
-  const cli::ContestFlags& rounds = flags_.contest;
   const cli::Contest& contest = comparison_.contest;
-  std::vector<double> us;
-  for (int64_t round = 0; timed() && round < rounds.rounds && !cli::interrupted(); ++round)
-    us.push_back(measure::round_us(
-        eager_only() ? contest.eager : contest.fused, device_, rounds.warmup, rounds.steps));
+  measure::RoundTimes times;
+  if (timed()) times = measure::time_rounds(contest, flags_.contest);
   if (cli::interrupted()) return;
+  const std::vector<double>& us = eager_only() ? times.eager_us : times.fused_us;
   const capture::Graph& graph = contest.captured().fused.graph;
   const Cost cost = cli::cost_of(graph);
   comparison_.out.result(flags_.mode, contest.title);

@@ -55,64 +55,65 @@ constexpr int64_t kPairs = 9;
 constexpr double kRoundSeconds =
     3e-3;  // at least: shorter rounds are the clock's and the scheduler's
 
-// One mode of a cell.
-struct Side {
-  const char* mode;
-  std::unique_ptr<Trainer> trainer{};
-  int64_t peak_bytes = 0;
-  std::vector<double> us{};
-
-  void warm_up(TrainFlags flags, Device device, const Batch& batch) {
-    const int64_t before = allocator(device).stats().live_bytes;
-    flags.mode.mode = mode;
-    trainer =
-        std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
-    for (int i = 0; i < 4; ++i) {  // two are recorded
-      allocator(device).reset_peak();
-      trainer->step(batch);
-    }
-    peak_bytes = allocator(device).stats().peak_bytes - before;
-  }
-  // A row for other programs.
-  std::string csv(const profiler::SweepCell& cell, const capture::Graph& graph) const {
-    const profiler::Estimate median = profiler::median_interval(us);
-    return fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.batch, cell.hidden, mode,
-        median.value, median.low, median.high, us.size(), graph.nodes.size(),
-        cost_of(graph).bytes(), peak_bytes);
-  }
-};
-
 struct Cell {
   profiler::SweepCell map;
-  std::string csv;  // a row per mode
+  std::string csv;  // a row per mode, for other programs
 };
+
+std::string csv_row(const profiler::SweepCell& cell, const char* mode,
+    const std::vector<double>& us, const capture::Graph& graph, int64_t peak_bytes) {
+  const profiler::Estimate median = profiler::median_interval(us);
+  return fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.batch, cell.hidden, mode,
+      median.value, median.low, median.high, us.size(), graph.nodes.size(), cost_of(graph).bytes(),
+      peak_bytes);
+}
+
+// A trainer that has been captured, where its mode asks for it; `peak`: the bytes that a step
+// takes.
+std::unique_ptr<Trainer> warm_trainer(
+    TrainFlags flags, const char* mode, Device device, const Batch& batch, int64_t& peak) {
+  const int64_t before = allocator(device).stats().live_bytes;
+  flags.mode.mode = mode;
+  auto trainer =
+      std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
+  for (int i = 0; i < 4; ++i) {  // two are recorded
+    allocator(device).reset_peak();
+    trainer->step(batch);
+  }
+  peak = allocator(device).stats().peak_bytes - before;
+  return trainer;
+}
 
 // Nothing after a signal.
 std::optional<Cell> measure_cell(
     const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
   TrainFlags flags = bench.train;
   flags.model.hidden = {hidden, hidden};
-  Side eager{"eager"}, fused{"fused"};
-  for (Side* side : {&eager, &fused}) side->warm_up(flags, device, batch);
-  const auto round_us = [&](const Side& side, int64_t steps) {
-    return measure::round_us([&] { side.trainer->step(batch); }, device, 1, steps);
-  };
-  const int64_t steps =
-      std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / round_us(eager, 1)), 1, 40);
-  std::vector<Side*> order{&eager, &fused};
-  std::erase_if(order, [&](const Side* side) { return !bench.times(side->mode); });
-  for (int64_t pair = 0; pair < kPairs; ++pair) {
-    if (interrupted()) return {};
-    for (Side* side : order) side->us.push_back(round_us(*side, steps));
-    std::reverse(order.begin(), order.end());
-  }
+  int64_t eager_peak = 0, fused_peak = 0;
+  const auto eager = warm_trainer(flags, "eager", device, batch, eager_peak),
+             fused = warm_trainer(flags, "fused", device, batch, fused_peak);
+  const auto eager_step = [&] { eager->step(batch); };
+  const double one_us = measure::round_us(eager_step, device, 1, 1);
+  measure::Contest contest{.device = device, .eager = {}, .fused = {}};
+  if (bench.times("eager")) contest.eager = eager_step;
+  if (bench.times("fused")) contest.fused = [&] { fused->step(batch); };
+  const measure::RoundTimes us = measure::time_rounds(contest,
+      {.steps = std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / one_us), 1, 40),
+          .warmup = 1,
+          .rounds = kPairs,
+          .stopped = interrupted});
+  if (interrupted()) return {};
   Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
-  if (bench.times("eager")) cell.map.eager_us = profiler::median(eager.us);
-  if (bench.times("fused")) cell.map.fused_us = profiler::median(fused.us);
-  if (bench.is_map()) cell.map.ratio = profiler::paired_ratio(eager.us, fused.us);
-  const capture::Captured& captured = *fused.trainer->captured_step()->captured();
-  if (bench.times("eager")) cell.csv += eager.csv(cell.map, captured.recorded);
-  if (bench.times("fused")) cell.csv += fused.csv(cell.map, captured.fused.graph);
+  const capture::Captured& captured = *fused->captured_step()->captured();
+  if (contest.eager) {
+    cell.map.eager_us = profiler::median(us.eager_us);
+    cell.csv += csv_row(cell.map, "eager", us.eager_us, captured.recorded, eager_peak);
+  }
+  if (contest.fused) {
+    cell.map.fused_us = profiler::median(us.fused_us);
+    cell.csv += csv_row(cell.map, "fused", us.fused_us, captured.fused.graph, fused_peak);
+  }
+  if (bench.is_map()) cell.map.ratio = profiler::paired_ratio(us.eager_us, us.fused_us);
   return cell;
 }
 
@@ -217,9 +218,9 @@ class SweepRun {
     }
   }
 
-  nlohmann::ordered_json cells_json() const {
+  Json cells_json() const {
     const auto known = [](double x) { return x > 0 ? x : NAN; };  // NaN is written as null
-    nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+    Json cells = Json::array();
     for (const profiler::SweepCell& c : sweep.cells) {
       const bool ratio = c.ratio.has_interval;
       cells.push_back({{"batch", c.batch}, {"hidden", c.hidden}, {"eager_us", known(c.eager_us)},
@@ -342,7 +343,7 @@ void add_bench(App& app) {
   flags.number("budget", bench.budget, 1, 1e6,
       "seconds; what does not fit is left out, the largest cells first, and said");
   flags.word("csv", bench.csv, "FILE", "write the cells as a table for other programs");
-  add_profile_flag(flags, bench.files, {"html"}, "the map as a page: html").saved = false;
+  not_saved(add_profile_flag(flags, bench.files, {"html"}, "the map as a page: html"));
   add_output_flags(flags, bench.files);
   command.check = [] {
     resolve_step(bench.train);

@@ -173,10 +173,10 @@ int run_compare(const CommonFlags& common, const CompareFlags& compare, Output& 
   catch_signals();
   const double lr = eager->lr_of(0);
   const Outcome outcome = comparison.run(parity.text(lr));
-  nlohmann::ordered_json object = {{"schema", "sinter.compare/1"},
-      {"model", flags.model.describe()}, {"batch", batch.labels.numel()},
-      {"dtype", flags.model.dtype}, {"optimizer", flags.optimizer.optimizer},
-      {"device", device.str()}, {"threads", num_threads()}, {"rules", flags.mode.rules},
+  Json object = {{"schema", "sinter.compare/1"}, {"model", flags.model.describe()},
+      {"batch", batch.labels.numel()}, {"dtype", flags.model.dtype},
+      {"optimizer", flags.optimizer.optimizer}, {"device", device.str()},
+      {"threads", num_threads()}, {"rules", flags.mode.rules},
       {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
                      {"state", parity.state.relative}, {"weights_lr", parity.in_lr(lr)}}}};
   cli::add_json(object, contest, outcome);

@@ -28,7 +28,7 @@ struct DataCommandFlags {
 int verify(const DataCommandFlags& flags, Output& out) {
   const DataReport report = verify_dataset({.what = flags.what, .classes = flags.classes});
   std::string text = cat("data    ", report.name, "\n");
-  nlohmann::ordered_json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
+  Json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
   for (const DataReport::File& file : report.files) {
     text += fmt::format("file    {}  {}  crc32 {}\n", escaped(file.path), file.kind, file.crc);
     object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"crc32", file.crc}});

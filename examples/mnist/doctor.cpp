@@ -60,7 +60,7 @@ class Doctor {
 
  private:
   Output& out_;
-  nlohmann::ordered_json checks_ = nlohmann::ordered_json::array();
+  Json checks_ = Json::array();
   std::string first_;  // what to fix
 };
 
@@ -203,7 +203,7 @@ std::string self_test(Device device, CommonFlags& common) {
 
 int look_at_file(const std::string& path, Output& out) {
   const nn::SafetensorsFile file = nn::read_safetensors(path);
-  nlohmann::ordered_json object = {{"schema", "sinter.doctor-file/1"}, {"file", path}};
+  Json object = {{"schema", "sinter.doctor-file/1"}, {"file", path}};
   nn::NamedTensors weights;
   int64_t bytes = 0;
   std::string text;

@@ -47,7 +47,7 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   out.result_text("\n" + class_table(e));
   if (eval.confusion) out.result_text("\n" + confusion_table(e));
   if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
-  nlohmann::ordered_json object = {
+  Json object = {
       {"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
   add_json(object, e);
   for (const auto& item : e.worst)

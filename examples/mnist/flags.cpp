@@ -145,7 +145,7 @@ void add_run_flags(Flags& flags, RunFlags& run) {
       flags.choice("preset", run.preset, {"fast98"}, "a named list of flags; others given win");
   preset.saved = false;
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
-  flags.toggle("force", run.force, "start over in a folder that holds a run").saved = false;
+  not_saved(flags.toggle("force", run.force, "start over in a folder that holds a run"));
   flags.number(
       "save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
   flags.number("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
@@ -159,15 +159,11 @@ void add_run_flags(Flags& flags, RunFlags& run) {
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.number("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
-  flags
-      .toggle("dry-run", run.dry_run,
-          "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
-          "written")
-      .saved = false;
-  flags
-      .toggle("overfit-batch", run.overfit_batch,
-          "500 steps on one batch must reach loss < 0.01, else exit 7")
-      .saved = false;
+  not_saved(flags.toggle("dry-run", run.dry_run,
+      "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
+      "written"));
+  not_saved(flags.toggle("overfit-batch", run.overfit_batch,
+      "500 steps on one batch must reach loss < 0.01, else exit 7"));
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
 }
 

@@ -180,8 +180,8 @@ class Predictor {
         input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
         cli::seconds(seconds));
     out_.result(std::to_string(order[0]), text);
-    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]},
-        {"probabilities", p}, {"logits", out.to_vector<double>()}};
+    Json object = {{"input", input.name}, {"digit", order[0]}, {"probabilities", p},
+        {"logits", out.to_vector<double>()}};
     if (input.label) object["label"] = *input.label;
     predictions_.push_back(std::move(object));
   }
@@ -193,7 +193,7 @@ class Predictor {
   std::unique_ptr<capture::Executor> executor_;
   std::string path_;
   DType dtype_ = DType::f32;
-  nlohmann::ordered_json predictions_ = nlohmann::ordered_json::array();
+  Json predictions_ = Json::array();
 };
 
 }  // namespace
@@ -213,14 +213,10 @@ void add_predict(App& app) {
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
   command.flags.toggle(
       "raw", predict.raw, "take the 28x28 pixels of a PNG as they are: no cropping, no centring");
-  command.flags
-      .word("dump-graph", predict.dump_graph, "FILE",
-          "write the model's forward pass as a graph; needs no INPUT")
-      .saved = false;
-  command.flags
-      .word("graph", predict.graph, "FILE",
-          "run this saved graph in place of the model, on the weights of --from")
-      .saved = false;
+  not_saved(command.flags.word("dump-graph", predict.dump_graph, "FILE",
+      "write the model's forward pass as a graph; needs no INPUT"));
+  not_saved(command.flags.word("graph", predict.graph, "FILE",
+      "run this saved graph in place of the model, on the weights of --from"));
   command.check = [&command] {
     const std::vector<std::string>& inputs = predict.inputs;
     SINTER_CHECK(!predict.index || inputs.empty(), usage,

@@ -14,10 +14,10 @@ namespace sinter::mnist {
 namespace {
 
 void report_json(const Run& run, const Evaluation* test) {
-  nlohmann::ordered_json object = {
+  Json object = {
       {"schema", "sinter.train/1"}, {"run", run.folder->name()}, {"interrupted", test == nullptr}};
   if (test) {
-    object["test"] = nlohmann::ordered_json::object();
+    object["test"] = Json::object();
     add_json(object["test"], *test);
   }
   object["train_seconds"] = run.time.seconds();
@@ -33,7 +33,7 @@ void report_json(const Run& run, const Evaluation* test) {
   object["device"] = run.device.str();
   object["threads"] = num_threads();
   object["mode"] = run.flags.mode.mode;
-  object["epochs"] = nlohmann::ordered_json::array();
+  object["epochs"] = Json::array();
   for (const EpochRow& e : run.log->rows())
     object["epochs"].push_back(
         {{"epoch", e.number}, {"step", e.step}, {"loss", e.loss}, {"val_accuracy", e.val_accuracy},
