@@ -85,8 +85,7 @@ void run_clean_rounds(const Contest& contest, const ContestOptions& options, Out
 std::vector<std::pair<std::vector<double>, std::vector<double>>> run_profiled_rounds(
     const Contest& contest, const ContestOptions& options, Outcome& o) {
   const capture::Captured& captured = contest.captured();
-  // Events are bounds only: without the device's own records the eager kernels are timed in a
-  // replay of the unfused graph.
+  // Without the device's own records the eager kernels are timed in a replay of the unfused graph.
   const bool cuda = contest.device.type == Device::Type::cuda;
   const bool replay_eager = cuda && contest.eager_replayed && !cuda::has_records();
   const Contestant eager{"eager", replay_eager ? contest.eager_replayed : contest.eager,
@@ -101,8 +100,7 @@ std::vector<std::pair<std::vector<double>, std::vector<double>>> run_profiled_ro
       const Contestant& who = is_fused ? fused : eager;
       profiler::Report report = profiled_round(contest, who, options);
       (is_fused ? times.second : times.first) = launch_times_us(report, who.graph.nodes.size());
-      timed = timed && report.source != profiler::Source::event &&
-              report.source != profiler::Source::none;
+      timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
     }
     o.complete = o.complete && !times.first.empty() && !times.second.empty() &&

@@ -5,6 +5,7 @@
 // no allocation once a text has been seen. All functions are thread safe.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,13 @@
 #include <string_view>
 
 namespace sinter::profiler {
+
+// The name of an enumerator: beside the enumeration stands names_of(E), in the order of its values.
+template <class E>
+  requires requires(E value) { names_of(value).size(); }
+constexpr std::string_view name_of(E value) {
+  return names_of(value)[static_cast<size_t>(value)];
+}
 
 class StaticName {
  public:

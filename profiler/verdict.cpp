@@ -11,18 +11,6 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 
 }  // namespace
 
-std::string_view name_of(RowCode code) {
-  constexpr std::string_view kNames[] = {"-", "INVALID", "EMULATED", "META", "ROOF?",
-      "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"};
-  return kNames[static_cast<int>(code)];
-}
-
-std::string_view name_of(StepCode code) {
-  constexpr std::string_view kNames[] = {"UNDECIDED", "INPUT-BOUND", "OVERHEAD-BOUND",
-      "COMPUTE-BOUND", "MEMORY-BOUND", "LATENCY-BOUND", "MIXED"};
-  return kNames[static_cast<int>(code)];
-}
-
 RowVerdict row_verdict(const RowFacts& f) {
   if (f.invalid) return {RowCode::invalid, "a record of it is invalid"};
   if (f.emulated) return {RowCode::emulated, "emulated time means nothing"};
@@ -47,9 +35,6 @@ RowVerdict row_verdict(const RowFacts& f) {
 StepVerdict step_verdict(const StepFacts& f) {
   if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete.", ""};
   if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
-  if (f.upper_bounds)
-    return {StepCode::undecided, "source event gives upper bounds only.",
-        "replay the step as a graph, even without rules"};
   if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
   if (f.data_ns >= kInputShare * f.window_ns) {
     return {StepCode::input_bound,

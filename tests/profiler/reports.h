@@ -87,7 +87,6 @@ inline Report device_report() {
               .forward_uid = op.forward + 10 * step,
               .role = op.role},
           .step = step,
-          .n_launches = op.kind == LaunchKind::kernel,
           .kind = ScopeKind::op});
     }
     trace.memory.push_back({base + 15'000, 1000 + step, step});
