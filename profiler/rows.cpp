@@ -142,12 +142,12 @@ class Gatherer {
     return above >= 0;
   }
 
-  int index_of(ScopeKind kind, const std::string& label, uint32_t shape, Role role) {
+  int index_of(ScopeKind kind, const std::string& label, std::string_view shapes, Role role) {
     const auto [found, is_new] =
-        index_.try_emplace({kind, label, shape}, static_cast<int>(out_.rows.size()));
+        index_.try_emplace({kind, label, shapes}, static_cast<int>(out_.rows.size()));
     if (is_new) {
       out_.rows.push_back(
-          {.name = label, .shapes = std::string(shape_text(shape)), .kind = kind, .role = role});
+          {.name = label, .shapes = std::string(shapes), .kind = kind, .role = role});
       const size_t steps = report_.steps.size();
       out_.rows.back().samples.resize(steps);
       steps_of_.push_back({std::vector<int64_t>(steps), std::vector<int64_t>(steps)});
@@ -158,7 +158,7 @@ class Gatherer {
     std::string label = label_of(r.name, r.info.role);
     if (by_module_ > 0 && r.kind == ScopeKind::op)
       label = module_path(trace, r, by_module_) + label;
-    return index_of(r.kind, label, by_shape_ ? r.info.shape_key : 0, r.info.role);
+    return index_of(r.kind, label, by_shape_ ? r.info.shapes : StaticName(), r.info.role);
   }
 
   // Nodes of a replayed graph are op rows of their own.
@@ -166,7 +166,7 @@ class Gatherer {
     const GraphNode* known = report_.node_of(launch);
     const GraphNode node =
         known ? *known : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
-    const int index = index_of(ScopeKind::op, label_of(node.name, node.role), 0, node.role);
+    const int index = index_of(ScopeKind::op, label_of(node.name, node.role), "", node.role);
     const int64_t step = report_.step_index(launch.step);
     Row& row = out_.rows[index];
     ++row.calls;
@@ -183,7 +183,7 @@ class Gatherer {
   // Copies and fills outside ops, whose time they would be, are rows too.
   void add_copy(const LaunchRecord& launch) {
     Row& row =
-        out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), 0, Role::none)];
+        out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), "", Role::none)];
     const int64_t host_ns = launch.api_t1 - launch.api_t0;
     ++row.calls;
     row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
@@ -216,7 +216,7 @@ class Gatherer {
   Rows out_;
   std::vector<Steps> steps_of_;  // the rows
   std::vector<int> row_of_;      // of the trace at hand
-  std::map<std::tuple<ScopeKind, std::string, uint32_t>, int> index_;
+  std::map<std::tuple<ScopeKind, std::string, std::string_view>, int> index_;
   std::map<std::pair<int, int>, int64_t> child_ns_;  // (row, row of the child)
 };
 

@@ -33,7 +33,7 @@ constexpr auto names_of(ScopeKind) {
 struct OpInfo {
   Cost cost{};
   uint64_t uid = 0, forward_uid = 0;
-  uint32_t shape_key = 0;
+  StaticName shapes;  // "f32[64, 784] f32[256, 784]"
   Role role = Role::none;
 };
 

@@ -178,7 +178,7 @@ class TraceWriter {
           fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
-        const std::string_view shapes = shape_text(info.shape_key);
+        const std::string_view shapes = info.shapes;
         args += fmt::format(
             R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, "x_bytes_read": {}, "x_bytes_written": {})",
             dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,

@@ -55,17 +55,16 @@ TEST(StaticName, ComparesTextAndInternsOnce) {
   EXPECT_EQ(StaticName().view(), "");
 }
 
-TEST(ShapeKey, BuildsAndCutsOff) {
-  ShapeKey key;
+TEST(ShapeText, BuildsAndCutsOff) {
+  ShapeText key;
   key.add("f32", std::array<int64_t, 2>{64, 784})
       .add("i32", std::array<int64_t, 1>{-7})
       .add("f64", {});
-  EXPECT_EQ(key.text(), "f32[64, 784] i32[-7] f64[]");
-  EXPECT_EQ(shape_text(key.intern()), key.text());
-  EXPECT_EQ(key.intern(), key.intern());
-  EXPECT_EQ(shape_text(0), "");
+  EXPECT_EQ(key.view(), "f32[64, 784] i32[-7] f64[]");
+  EXPECT_EQ(key.intern().view(), key.view());
+  EXPECT_EQ(key.intern().c_str(), key.intern().c_str());
   for (int i = 0; i < 40; ++i) key.add("f32", std::array<int64_t, 2>{1, 2});
-  EXPECT_EQ(key.text().size(), 240u);
+  EXPECT_EQ(key.view().size(), 240u);
 }
 
 TEST(Scope, OutsideASessionRecordsNothing) {
@@ -261,10 +260,10 @@ TEST(Scope, NoAllocationInTheWindow) {
       Scope module("module", ScopeKind::module);
       Scope scope("op", ScopeKind::op);
       scope.describe([&] {
-        ShapeKey key;
+        ShapeText key;
         key.add("f32", std::array<int64_t, 2>{64, 784})
             .add("f32", std::array<int64_t, 2>{256, 784});
-        return OpInfo{.shape_key = key.intern()};
+        return OpInfo{.shapes = key.intern()};
       });
       KernelSpan span;
       clock.advance(1);
