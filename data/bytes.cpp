@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "data/digits.h"
 
 #ifdef SINTER_HAS_ZLIB
 #include <zlib.h>
@@ -82,6 +85,49 @@ struct ByteSource::Stream {
 
 std::string FileArray::describe() const {
   return fmt::format("{}[{}]", name_of(dtype), fmt::join(dims, ", "));
+}
+
+Tensor FileArray::images() const {
+  const bool is_one = dims == std::vector<int64_t>{kImageSide, kImageSide};
+  const int64_t n = is_one ? 1 : dims.empty() ? 0 : dims[0];
+  const bool rows = dims.size() == 2 && dims[1] == kImagePixels;
+  const bool squares = dims.size() == 3 && dims[1] == kImageSide && dims[2] == kImageSide;
+  const bool pixels = dtype == DType::u8 || dtype == DType::f32;
+  SINTER_CHECK((rows || squares || is_one) && n > 0 && pixels, data,
+      cat("data: not images: ", name, "; it is ", describe(),
+          ", wanted u8 or f32 [N, 28, 28] or [N, 784]"),
+      "x.reshape(-1, 28, 28)");
+  const Shape shape{n, kImageSide, kImageSide};
+  if (dtype == DType::u8) return Tensor::from(bytes, shape);
+  std::vector<uint8_t> levels;
+  for (const float value : items<float>()) {
+    SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
+        cat("data: pixel out of range: ", value, " in image ", levels.size() / kImagePixels, " of ",
+            name, "; f32 pixels are 0..1"),
+        "x / 255, before any normalization");
+    levels.push_back(static_cast<uint8_t>(std::lround(value * 255)));
+  }
+  return Tensor::from(levels, shape);
+}
+
+Tensor FileArray::labels() const {
+  SINTER_CHECK(dims.size() == 1 && dims[0] > 0 && dtype != DType::f32, data,
+      cat("data: not labels: ", name, "; it is ", describe(), ", wanted u8, i32 or i64 [N]"),
+      "y.astype(np.int64).reshape(-1)");
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  std::vector<int32_t> out;
+  const auto add = [&](const auto& values) {
+    for (const int64_t value : values) {
+      SINTER_CHECK(value >= 0 && value <= kMax, data,
+          cat("data: label out of range: ", value, " at item ", out.size(), " of ", name,
+              "; allowed 0..", kMax));
+      out.push_back(static_cast<int32_t>(value));
+    }
+  };
+  if (dtype == DType::u8) add(bytes);
+  if (dtype == DType::i32) add(items<int32_t>());
+  if (dtype == DType::i64) add(items<int64_t>());
+  return Tensor::from(out, {dims[0]});
 }
 
 ByteSource::ByteSource(const std::string& path)

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/tensor.h"
 
 namespace sinter {
 
@@ -29,6 +29,11 @@ struct FileArray {
   std::string name;            // absolute path, for messages
 
   std::string describe() const;  // "u8[60000, 28, 28]"
+  // u8 [N, 28, 28] from u8 or f32 [N, 28, 28] or [N, 784], or one image [28, 28]. f32 is 0..1 and
+  // becomes the nearest of the 256 levels. Throws data.
+  Tensor images() const;
+  // i32 [N] from u8, i32 or i64 [N]. Throws data.
+  Tensor labels() const;
   // REQUIRES: T is the type that dtype names.
   template <class T>
   std::vector<T> items() const {

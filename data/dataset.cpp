@@ -72,20 +72,8 @@ bool holds_any(const fs::path& folder) {
 
 bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
 
-Tensor read_images(const std::string& path) {
-  if (is_npy(path)) return read_npy_images(path);
-  const FileArray images = read_idx(path, IdxKind::images);
-  SINTER_CHECK(images.dims[1] == kImageSide && images.dims[2] == kImageSide, data,
-      cat("data: images of another size: ", images.name, "; ", images.dims[1], " x ",
-          images.dims[2], ", wanted ", kImageSide, " x ", kImageSide));
-  return Tensor::from(images.bytes, Shape(images.dims));
-}
-
-Tensor read_labels(const std::string& path) {
-  if (is_npy(path)) return read_npy_labels(path);
-  const FileArray labels = read_idx(path, IdxKind::labels);
-  return Tensor::from(
-      std::vector<int32_t>(labels.bytes.begin(), labels.bytes.end()), {labels.dims[0]});
+FileArray read_array(const std::string& path, IdxKind kind) {
+  return is_npy(path) ? read_npy(path) : read_idx(path, kind);
 }
 
 // "a.npy,b.npy" -> the two, or four. A file's name has no comma.
@@ -256,7 +244,8 @@ Split slice(const Split& split, int64_t begin, int64_t end) {
 }
 
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes) {
-  const Split split{read_images(images_path), read_labels(labels_path)};
+  const Split split{read_array(images_path, IdxKind::images).images(),
+      read_array(labels_path, IdxKind::labels).labels()};
   const int64_t n = split.images.size(0);
   SINTER_CHECK(n == split.size(), data,
       cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(),

@@ -1,12 +1,9 @@
 #include "data/npy.h"
 
-#include <cmath>
-#include <limits>
 #include <regex>
 
 #include "core/error.h"
 #include "core/file_start.h"
-#include "data/digits.h"
 
 namespace sinter {
 namespace {
@@ -89,53 +86,6 @@ FileArray read_npy(const std::string& path) {
   SINTER_CHECK(!header.fortran_order || header.dims.size() < 2, data,
       cat("npy: column order: ", name, "; fortran_order is True"), "np.ascontiguousarray(x)");
   return source.read_array("npy", parse_descr(header.descr, name), std::move(header.dims));
-}
-
-Tensor read_npy_images(const std::string& path) {
-  const FileArray array = read_npy(path);
-  std::vector<int64_t> dims = array.dims;
-  if (dims == std::vector<int64_t>{kImageSide, kImageSide}) dims.insert(dims.begin(), 1);
-  const bool rows = dims.size() == 2 && dims[1] == kImagePixels;
-  const bool squares = dims.size() == 3 && dims[1] == kImageSide && dims[2] == kImageSide;
-  const bool pixels = array.dtype == DType::u8 || array.dtype == DType::f32;
-  SINTER_CHECK((rows || squares) && dims[0] > 0 && pixels, data,
-      cat("npy: not images: ", array.name, "; it is ", array.describe(),
-          ", wanted u8 or f32 [N, 28, 28] or [N, 784]"),
-      "x.reshape(-1, 28, 28)");
-  std::vector<uint8_t> levels;
-  if (array.dtype == DType::u8) levels = array.bytes;
-  if (array.dtype == DType::f32) {
-    for (const float value : array.items<float>()) {
-      SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
-          cat("npy: pixel out of range: ", value, " in image ", levels.size() / kImagePixels,
-              " of ", array.name, "; f32 pixels are 0..1"),
-          "x / 255, before any normalization");
-      levels.push_back(static_cast<uint8_t>(std::lround(value * 255)));
-    }
-  }
-  return Tensor::from(levels, {dims[0], kImageSide, kImageSide});
-}
-
-Tensor read_npy_labels(const std::string& path) {
-  const FileArray array = read_npy(path);
-  SINTER_CHECK(array.dims.size() == 1 && array.dims[0] > 0 && array.dtype != DType::f32, data,
-      cat("npy: not labels: ", array.name, "; it is ", array.describe(),
-          ", wanted u8, i32 or i64 [N]"),
-      "y.astype(np.int64).reshape(-1)");
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  std::vector<int32_t> labels;
-  const auto add = [&](const auto& values) {
-    for (const int64_t value : values) {
-      SINTER_CHECK(value >= 0 && value <= kMax, data,
-          cat("npy: label out of range: ", value, " at item ", labels.size(), " of ", array.name,
-              "; allowed 0..", kMax));
-      labels.push_back(static_cast<int32_t>(value));
-    }
-  };
-  if (array.dtype == DType::u8) add(array.bytes);
-  if (array.dtype == DType::i32) add(array.items<int32_t>());
-  if (array.dtype == DType::i64) add(array.items<int64_t>());
-  return Tensor::from(labels, Shape(array.dims));
 }
 
 }  // namespace sinter

@@ -53,18 +53,14 @@ StepVerdict step_verdict(const StepFacts& f) {
   if (!f.has_roofs) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
   const auto most = [&](double part) { return f.self_ns > 0 && part >= kClassShare * f.self_ns; };
   const std::string of = f.on_cpu ? "% of op time is in rows at" : "% of self time is at";
-  if (most(f.compute_ns)) {
-    return {StepCode::compute_bound,
-        fmt::format("{:.0f} {} >= {:.0f} % of the GEMM roof.", percent(f.compute_ns, f.self_ns), of,
-            100 * kNearRoof),
-        ""};
-  }
-  if (most(f.memory_ns)) {
-    return {StepCode::memory_bound,
-        fmt::format("{:.0f} {} >= {:.0f} % of the copy roof.", percent(f.memory_ns, f.self_ns), of,
-            100 * kNearRoof),
-        "fuse"};
-  }
+  const auto at_roof = [&](StepCode code, double part, const char* roof, const char* advice) {
+    return StepVerdict{code,
+        fmt::format("{:.0f} {} >= {:.0f} % of the {} roof.", percent(part, f.self_ns), of,
+            100 * kNearRoof, roof),
+        advice};
+  };
+  if (most(f.compute_ns)) return at_roof(StepCode::compute_bound, f.compute_ns, "GEMM", "");
+  if (most(f.memory_ns)) return at_roof(StepCode::memory_bound, f.memory_ns, "copy", "fuse");
   if (most(f.latency_ns)) {
     return {StepCode::latency_bound,
         fmt::format(

@@ -91,7 +91,7 @@ class Predictor {
         inputs;  // all of them before the first result: an error leaves stdout as it was
     for (const std::string& input : flags_.inputs) {
       if (input.ends_with(".npy")) {
-        const Tensor images = read_npy_images(input);
+        const Tensor images = read_npy(input).images();
         const int64_t n = images.size(0);
         const Split all{images, Tensor::zeros({n}, DType::i32)};
         for (int64_t i = 0; i < n; ++i)

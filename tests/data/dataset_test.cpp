@@ -187,7 +187,7 @@ TEST_F(DatasetTest, FilesThatDoNotFit) {
       "DataOptions.classes = 48"});
   EXPECT_EQ(load({.classes = 48}).train.size(), 55);
   dir_.write("train-images-idx3-ubyte", test::idx({60, 28, 14}, Bytes(60 * 28 * 14)));
-  expect_bad({"another size", "28 x 14", "28 x 28"});
+  expect_bad({"not images", "u8[60, 28, 14]", "[N, 28, 28]"});
 }
 
 TEST_F(DatasetTest, Synthetic) {

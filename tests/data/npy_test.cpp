@@ -118,14 +118,14 @@ TEST_F(NpyTest, ImagesBecomeBytes) {
   for (const Bytes& content :
       {npy(npy_dict("|u1", "(2, 28, 28)"), pixels), npy(npy_dict("|u1", "(2, 784)"), pixels),
           npy(npy_dict("<f4", "(2, 28, 28)"), little(shares))}) {
-    const Tensor images = read_npy_images(file(content));
+    const Tensor images = read_npy(file(content)).images();
     EXPECT_EQ(images.describe(), "u8[2, 28, 28] cpu");
     EXPECT_EQ(images.to_vector<uint8_t>(), pixels);
   }
-  EXPECT_EQ(read_npy_images(file(npy(npy_dict("|u1", "(28, 28)"), Bytes(784)))).describe(),
+  EXPECT_EQ(read_npy(file(npy(npy_dict("|u1", "(28, 28)"), Bytes(784)))).images().describe(),
       "u8[1, 28, 28] cpu");
   const auto refused = [&](const Bytes& content, const std::vector<std::string>& facts) {
-    expect_error(kData, facts, [&] { read_npy_images(file(content)); });
+    expect_error(kData, facts, [&] { read_npy(file(content)).images(); });
   };
   shares[784 + 5] = -0.5f;
   refused(npy(npy_dict("<f4", "(2, 784)"), little(shares)),
@@ -142,9 +142,9 @@ TEST_F(NpyTest, LabelsBecomeI32) {
   for (const Bytes& content : {npy(npy_dict("|u1", "(3,)"), {7, 0, 9}),
            npy(npy_dict("<i4", "(3,)"), little<int32_t>({7, 0, 9})),
            npy(npy_dict("<i8", "(3,)"), little<int64_t>({7, 0, 9}))})
-    EXPECT_EQ(read_npy_labels(file(content)).to_vector<int>(), (std::vector<int>{7, 0, 9}));
+    EXPECT_EQ(read_npy(file(content)).labels().to_vector<int>(), (std::vector<int>{7, 0, 9}));
   const auto refused = [&](const Bytes& content, const std::vector<std::string>& facts) {
-    expect_error(kData, facts, [&] { read_npy_labels(file(content)); });
+    expect_error(kData, facts, [&] { read_npy(file(content)).labels(); });
   };
   refused(npy(npy_dict("<i8", "(2,)"), little<int64_t>({1, -1})),
       {"label out of range: -1 at item 1 of ", "0..2147483647"});
