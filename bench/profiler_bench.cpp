@@ -49,9 +49,9 @@ double recorded_cost(F&& body) {
 void one_op() {
   Scope scope("bench", ScopeKind::op);
   scope.describe([] {
-    ShapeKey key;
+    ShapeText key;
     key.add("f32", std::array<int64_t, 2>{64, 784}).add("f32", std::array<int64_t, 2>{256, 784});
-    return OpInfo{.shape_key = key.intern()};
+    return OpInfo{.shapes = key.intern()};
   });
   KernelSpan span;
 }

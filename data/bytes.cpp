@@ -1,15 +1,17 @@
 #include "data/bytes.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "data/digits.h"
 
 #ifdef SINTER_HAS_ZLIB
 #include <zlib.h>
@@ -18,118 +20,150 @@
 namespace sinter {
 namespace {
 
-constexpr size_t kFirstBlock = size_t{1} << 20;
+constexpr size_t kBlock = size_t{1} << 20;
+
+[[noreturn]] void cannot_read(const std::string& name, const std::string& why) {
+  throw Error(Error::Kind::data, cat("data: cannot read: ", name, "; ", why));
+}
 
 }  // namespace
 
+#ifdef SINTER_HAS_ZLIB
+
+// zlib passes on what is no gzip as it is.
 struct ByteSource::Stream {
-  int fd = -1;
-  bool gzip = false;
-  std::optional<uint64_t> size;
-  uint64_t total = 0;  // handed out so far
-  std::vector<uint8_t> peeked;
-#ifdef SINTER_HAS_ZLIB
-  gzFile gz = nullptr;
-#endif
+  gzFile file;
 
+  explicit Stream(const std::string& path) : file(gzopen(path.c_str(), "rbe")) {
+    if (file) gzbuffer(file, 128 * 1024);
+  }
   ~Stream() {
-#ifdef SINTER_HAS_ZLIB
-    if (gz) {
-      gzclose(gz);
-      fd = -1;
-    }
-#endif
-    if (fd >= 0) close(fd);
+    if (file) gzclose(file);
   }
-
-  size_t read_raw(std::span<uint8_t> to, const std::string& name) {
-    size_t done = 0;
-    while (done < to.size()) {
-      const ssize_t n = ::read(fd, to.data() + done, to.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      SINTER_CHECK(n >= 0, data, cat("data: cannot read: ", name, "; ", std::strerror(errno)));
-      if (n == 0) break;
-      done += static_cast<size_t>(n);
-    }
-    return done;
+  bool is_gzip() const { return !gzdirect(file); }
+  size_t read(uint8_t* to, size_t n) {
+    const int got = gzread(file, to, static_cast<unsigned>(n));
+    return static_cast<size_t>(std::max(got, 0));
   }
-
-#ifdef SINTER_HAS_ZLIB
-  size_t read_gzip(std::span<uint8_t> to, const std::string& name) {
-    size_t done = 0;
-    while (done < to.size()) {
-      const auto want = static_cast<unsigned>(std::min(to.size() - done, kFirstBlock));
-      const int n = gzread(gz, to.data() + done, want);
-      if (n > 0) done += static_cast<size_t>(n);
-      if (n == static_cast<int>(want)) continue;
-      // A cut file reads like a clean end: only the error state tells, and gzclose would forget it.
-      int code = Z_OK;
-      const char* message = gzerror(gz, &code);
-      if (code == Z_OK || code == Z_STREAM_END) break;
-      const uint64_t unpacked = total + done;
-      SINTER_CHECK(code != Z_BUF_ERROR, data,
-          cat("gzip: ends early: ", name, "; ", unpacked, " bytes unpacked, no end mark"),
-          "copy or download it again");
-      throw Error(Error::Kind::data,
-          cat("gzip: damaged: ", name, "; ", unpacked, " bytes unpacked, then ",
-              code == Z_ERRNO ? std::strerror(errno) : message),
-          "copy or download it again");
-    }
-    return done;
+  // A cut file reads like a clean end: only this state tells, and gzclose would forget it.
+  void check(const std::string& name, uint64_t unpacked) {
+    int code = Z_OK;
+    const std::string message = gzerror(file, &code);
+    if (code == Z_OK || code == Z_STREAM_END) return;
+    if (code == Z_ERRNO) cannot_read(name, std::strerror(errno));
+    const bool cut = code == Z_BUF_ERROR;
+    throw Error(Error::Kind::data,
+        cat("gzip: ", cut ? "ends early: " : "damaged: ", name, "; ", unpacked, " bytes unpacked, ",
+            cut ? "no end mark" : "then " + message),
+        "copy or download it again");
   }
-#endif
 };
 
-ByteSource::ByteSource(const std::string& path)
-    : stream_(std::make_unique<Stream>()), name_(shown(path)) {
-  Stream& s = *stream_;
-  s.fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  SINTER_CHECK(s.fd >= 0, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));
-  struct stat info {};
-  const bool known = fstat(s.fd, &info) == 0 && S_ISREG(info.st_mode);
-  s.peeked.resize(2);
-  s.peeked.resize(s.read_raw(s.peeked, name_));
-  s.gzip = s.peeked.size() == 2 && s.peeked[0] == 0x1f && s.peeked[1] == 0x8b;
-  if (!s.gzip) {
-    if (known) s.size = static_cast<uint64_t>(info.st_size);
-    return;
-  }
-#ifdef SINTER_HAS_ZLIB
-  // zlib wants to see the two bytes itself.
-  SINTER_CHECK(lseek(s.fd, 0, SEEK_SET) == 0, data,
-      cat("data: cannot read: ", name_, "; gzip in a pipe; unpack it first"));
-  s.peeked.clear();
-  s.gz = gzdopen(s.fd, "rb");
-  SINTER_CHECK(s.gz, data, cat("data: cannot read: ", name_, "; zlib has no memory"));
-  gzbuffer(s.gz, 128 * 1024);
 #else
-  throw Error(Error::Kind::not_built, cat("gzip: not in this build (zlib1g-dev): ", name_),
+
+struct ByteSource::Stream {
+  std::FILE* file;
+
+  explicit Stream(const std::string& path) : file(std::fopen(path.c_str(), "rbe")) {}
+  ~Stream() {
+    if (file) std::fclose(file);
+  }
+  bool is_gzip() const {
+    const int first = std::getc(file);
+    const int second = first == 0x1f ? std::getc(file) : EOF;
+    if (second != EOF) std::ungetc(second, file);
+    if (first != EOF) std::ungetc(first, file);
+    return second == 0x8b;
+  }
+  size_t read(uint8_t* to, size_t n) { return std::fread(to, 1, n, file); }
+  void check(const std::string& name, uint64_t) {
+    if (std::ferror(file)) cannot_read(name, std::strerror(errno));
+  }
+};
+
+#endif
+
+std::string FileArray::describe() const {
+  return fmt::format("{}[{}]", name_of(dtype), fmt::join(dims, ", "));
+}
+
+Tensor FileArray::images() const {
+  const bool is_one = dims == std::vector<int64_t>{kImageSide, kImageSide};
+  const int64_t n = is_one ? 1 : dims.empty() ? 0 : dims[0];
+  const bool rows = dims.size() == 2 && dims[1] == kImagePixels;
+  const bool squares = dims.size() == 3 && dims[1] == kImageSide && dims[2] == kImageSide;
+  const bool pixels = dtype == DType::u8 || dtype == DType::f32;
+  SINTER_CHECK((rows || squares || is_one) && n > 0 && pixels, data,
+      cat("data: not images: ", name, "; it is ", describe(),
+          ", wanted u8 or f32 [N, 28, 28] or [N, 784]"),
+      "x.reshape(-1, 28, 28)");
+  const Shape shape{n, kImageSide, kImageSide};
+  if (dtype == DType::u8) return Tensor::from(bytes, shape);
+  std::vector<uint8_t> levels;
+  for (const float value : items<float>()) {
+    SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
+        cat("data: pixel out of range: ", value, " in image ", levels.size() / kImagePixels, " of ",
+            name, "; f32 pixels are 0..1"),
+        "x / 255, before any normalization");
+    levels.push_back(static_cast<uint8_t>(std::lround(value * 255)));
+  }
+  return Tensor::from(levels, shape);
+}
+
+Tensor FileArray::labels() const {
+  SINTER_CHECK(dims.size() == 1 && dims[0] > 0 && dtype != DType::f32, data,
+      cat("data: not labels: ", name, "; it is ", describe(), ", wanted u8, i32 or i64 [N]"),
+      "y.astype(np.int64).reshape(-1)");
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  std::vector<int32_t> out;
+  const auto add = [&](const auto& values) {
+    for (const int64_t value : values) {
+      SINTER_CHECK(value >= 0 && value <= kMax, data,
+          cat("data: label out of range: ", value, " at item ", out.size(), " of ", name,
+              "; allowed 0..", kMax));
+      out.push_back(static_cast<int32_t>(value));
+    }
+  };
+  if (dtype == DType::u8) add(bytes);
+  if (dtype == DType::i32) add(items<int32_t>());
+  if (dtype == DType::i64) add(items<int64_t>());
+  return Tensor::from(out, {dims[0]});
+}
+
+ByteSource::ByteSource(const std::string& path)
+    : stream_(std::make_unique<Stream>(path)), name_(shown(path)) {
+  if (!stream_->file) cannot_read(name_, std::strerror(errno));
+  gzip_ = stream_->is_gzip();
+  stream_->check(name_, 0);
+#ifndef SINTER_HAS_ZLIB
+  SINTER_CHECK(!gzip_, not_built, cat("gzip: not in this build (zlib1g-dev): ", name_),
       "unpack it with gzip -d");
 #endif
+  std::error_code ignored;
+  if (!gzip_ && std::filesystem::is_regular_file(path, ignored))
+    raw_size_ = std::filesystem::file_size(path, ignored);
 }
 
 ByteSource::~ByteSource() = default;
 
 size_t ByteSource::read(std::span<uint8_t> to) {
-  Stream& s = *stream_;
-  const size_t early = std::min(to.size(), s.peeked.size());
-  std::copy_n(s.peeked.begin(), early, to.begin());
-  s.peeked.erase(s.peeked.begin(), s.peeked.begin() + static_cast<ptrdiff_t>(early));
-  const auto rest = to.subspan(early);
-#ifdef SINTER_HAS_ZLIB
-  const size_t n = early + (s.gzip ? s.read_gzip(rest, name_) : s.read_raw(rest, name_));
-#else
-  const size_t n = early + s.read_raw(rest, name_);
-#endif
-  s.total += n;
-  return n;
+  size_t done = 0;
+  while (done < to.size()) {
+    const size_t wanted = std::min(to.size() - done, kBlock);
+    const size_t got = stream_->read(to.data() + done, wanted);
+    done += got;
+    if (got == wanted) continue;
+    stream_->check(name_, read_ + done);
+    break;
+  }
+  read_ += done;
+  return done;
 }
 
 std::vector<uint8_t> ByteSource::read_up_to(uint64_t n) {
   std::vector<uint8_t> out;
-  const uint64_t first =
-      raw_size() ? *raw_size() + 1
-                 : kFirstBlock;  // + 1: see the end without growing, and grow from empty
+  // + 1: the end is seen without growing, and an empty file grows, too.
+  const uint64_t first = raw_size_ ? *raw_size_ + 1 : kBlock;
   for (uint64_t have = 0; have < n;) {
     out.resize(std::min(n, std::max(first, 2 * have)));
     have += read(std::span(out).subspan(have));
@@ -140,7 +174,27 @@ std::vector<uint8_t> ByteSource::read_up_to(uint64_t n) {
   return out;
 }
 
-bool ByteSource::is_gzip() const { return stream_->gzip; }
-std::optional<uint64_t> ByteSource::raw_size() const { return stream_->size; }
+FileArray ByteSource::read_array(
+    const std::string& format, DType dtype, std::vector<int64_t> dims) {
+  FileArray out{dtype, std::move(dims), {}, name_};
+  uint64_t promised = size_of(dtype);
+  bool fits = true;
+  for (const int64_t dim : out.dims)
+    fits = fits && !__builtin_mul_overflow(promised, static_cast<uint64_t>(dim), &promised);
+  std::string promise = cat(name_, "; header promises ", out.describe());
+  if (fits) promise += cat(" = ", promised, " bytes");
+  SINTER_CHECK(fits && promised <= kMaxBytes, data,
+      cat(format, ": too large: ", promise, ", at most ", kMaxBytes));
+  const auto check = [&](uint64_t has, const char* at_least) {
+    const std::string facts = cat(promise, ", file has ", has);
+    SINTER_CHECK(has >= promised, data, cat(format, ": cut short: ", facts), "copy it again");
+    SINTER_CHECK(has == promised, data, cat(format, ": bytes after the end: ", facts, at_least),
+        "copy it again");
+  };
+  if (raw_size_) check(*raw_size_ - std::min(read_, *raw_size_), "");
+  out.bytes = read_up_to(promised + 1);
+  check(out.bytes.size(), " or more");
+  return out;
+}
 
 }  // namespace sinter

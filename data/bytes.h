@@ -1,22 +1,47 @@
 // The bytes of a file, whether it is stored raw or as gzip (told by its first two bytes, never by
-// its name).
+// its name), and the array that they hold.
 //
-// Used by the IDX and PNG readers. Bytes come in order and only as asked for, so a reader unpacks
-// no more than its header promises (and one byte to see that the end is there). Errors are data
-// errors; paths in them are absolute. One ByteSource belongs to one thread.
+// Used by the IDX, NumPy and PNG readers. Bytes come in order and only as asked for, so a reader
+// unpacks no more than its header promises (and one byte to see that the end is there). Errors are
+// data errors; paths in them are absolute. One ByteSource belongs to one thread.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
+
 namespace sinter {
 
 // No file of data may promise more than this.
 inline constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
+
+// An array as it stands in a file.
+struct FileArray {
+  DType dtype = DType::u8;
+  std::vector<int64_t> dims;   // none: a scalar
+  std::vector<uint8_t> bytes;  // row-major, exactly the product of dims
+  std::string name;            // absolute path, for messages
+
+  std::string describe() const;  // "u8[60000, 28, 28]"
+  // u8 [N, 28, 28] from u8 or f32 [N, 28, 28] or [N, 784], or one image [28, 28]. f32 is 0..1 and
+  // becomes the nearest of the 256 levels. Throws data.
+  Tensor images() const;
+  // i32 [N] from u8, i32 or i64 [N]. Throws data.
+  Tensor labels() const;
+  // REQUIRES: T is the type that dtype names.
+  template <class T>
+  std::vector<T> items() const {
+    std::vector<T> out(bytes.size() / sizeof(T));
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  }
+};
 
 class ByteSource {
  public:
@@ -30,10 +55,13 @@ class ByteSource {
   // As read, into a new vector of at most `n` bytes that grows with what is there: a false promise
   // costs no memory.
   std::vector<uint8_t> read_up_to(uint64_t n);
+  // All that is left, as the array that the header promises. Throws data where it promises more
+  // than kMaxBytes, or the file holds less or more; `format` begins the message.
+  FileArray read_array(const std::string& format, DType dtype, std::vector<int64_t> dims);
 
-  bool is_gzip() const;
+  bool is_gzip() const { return gzip_; }
   // Size of the file; empty where it is not known before reading (gzip, a pipe).
-  std::optional<uint64_t> raw_size() const;
+  std::optional<uint64_t> raw_size() const { return raw_size_; }
   // The absolute path, escaped: as messages print it.
   const std::string& name() const { return name_; }
 
@@ -41,6 +69,9 @@ class ByteSource {
   struct Stream;
   std::unique_ptr<Stream> stream_;
   std::string name_;
+  bool gzip_ = false;
+  std::optional<uint64_t> raw_size_;
+  uint64_t read_ = 0;  // bytes so far
 };
 
 }  // namespace sinter

@@ -1,10 +1,12 @@
 #include "data/dataset.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
+#include <set>
 
 #include "core/allocator.h"
 #include "core/atomic_file.h"
@@ -28,10 +30,8 @@ constexpr const char* kWaysOut =
 struct Stem {
   const char *set, *dims;
 };
-constexpr Stem kTrainImages{"train-images", "idx3-ubyte"},
-    kTrainLabels{"train-labels", "idx1-ubyte"};
-constexpr Stem kTestImages{"t10k-images", "idx3-ubyte"}, kTestLabels{"t10k-labels", "idx1-ubyte"};
-constexpr Stem kStems[] = {kTrainImages, kTrainLabels, kTestImages, kTestLabels};
+constexpr Stem kStems[] = {{"train-images", "idx3-ubyte"}, {"train-labels", "idx1-ubyte"},
+    {"t10k-images", "idx3-ubyte"}, {"t10k-labels", "idx1-ubyte"}};
 
 std::array<std::string, 4> spellings(const Stem& stem) {
   const std::string dash = cat(stem.set, "-", stem.dims), dot = cat(stem.set, ".", stem.dims);
@@ -47,38 +47,22 @@ std::string find_file(const fs::path& folder, const Stem& stem) {
   return "";
 }
 
-// "the folder holds notes.txt and 2 more"
-std::string contents(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  if (error) return cat("the folder cannot be listed: ", error.message());
-  if (names.empty()) return "the folder is empty";
-  std::sort(names.begin(), names.end());
-  return cat("the folder holds ", escaped(names[0]),
-      names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
-}
-
 std::string require_file(const fs::path& folder, const Stem& stem) {
   const std::string path = find_file(folder, stem);
   const auto names = spellings(stem);
   SINTER_CHECK(!path.empty(), data,
       cat("data: no MNIST files: ", shown(folder), "; looked for ", names[0], " and ", names[2],
-          ", each also .gz; ", contents(folder)),
+          ", each also .gz"),
       kWaysOut);
   return path;
 }
 
 void require_folder(const std::string& what) {
-  std::error_code error;
-  const fs::file_status status = fs::status(what, error);
-  SINTER_CHECK(fs::exists(status), data,
-      cat("data: no such folder: ", shown(what), "; ",
-          error && status.type() == fs::file_type::none ? error.message() : "nothing is there"),
+  std::error_code ignored;
+  SINTER_CHECK(fs::is_directory(what, ignored), data,
+      cat("data: ", fs::exists(what, ignored) ? "not a folder: " : "no such folder: ", shown(what),
+          "; a folder of four IDX files is wanted"),
       kWaysOut);
-  SINTER_CHECK(fs::is_directory(status), data,
-      cat("data: not a folder: ", shown(what), "; a folder of four IDX files is wanted"), kWaysOut);
 }
 
 bool holds_any(const fs::path& folder) {
@@ -88,20 +72,8 @@ bool holds_any(const fs::path& folder) {
 
 bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
 
-Tensor read_images(const std::string& path) {
-  if (is_npy(path)) return read_npy_images(path);
-  const IdxArray images = read_idx(path, IdxKind::images);
-  SINTER_CHECK(images.dims[1] == kImageSide && images.dims[2] == kImageSide, data,
-      cat("data: images of another size: ", images.name, "; ", images.dims[1], " x ",
-          images.dims[2], ", wanted ", kImageSide, " x ", kImageSide));
-  return Tensor::from(images.bytes, Shape(images.dims));
-}
-
-Tensor read_labels(const std::string& path) {
-  if (is_npy(path)) return read_npy_labels(path);
-  const IdxArray labels = read_idx(path, IdxKind::labels);
-  return Tensor::from(
-      std::vector<int32_t>(labels.bytes.begin(), labels.bytes.end()), {labels.dims[0]});
+FileArray read_array(const std::string& path, IdxKind kind) {
+  return is_npy(path) ? read_npy(path) : read_idx(path, kind);
 }
 
 // "a.npy,b.npy" -> the two, or four. A file's name has no comma.
@@ -120,10 +92,13 @@ std::vector<std::string> npy_files(const std::string& what) {
   return files;
 }
 
+Split empty_split(int64_t n) {
+  return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
+}
+
 // The rows in another order, in memory of their own.
 Split reordered(const Split& split, const std::vector<int32_t>& order) {
-  const Split out{Tensor::empty(split.images.shape(), DType::u8),
-      Tensor::empty(split.labels.shape(), DType::i32)};
+  const Split out = empty_split(split.size());
   for (size_t i = 0; i < order.size(); ++i) {
     const auto from = static_cast<size_t>(order[i]);
     std::copy_n(split.images.data<uint8_t>() + from * kImagePixels, kImagePixels,
@@ -144,15 +119,8 @@ bool is_sorted_by_label(const Split& split) {
   const int32_t *labels = split.labels.data<int32_t>(), *const end = labels + split.size();
   int64_t changes = 0;
   for (int64_t i = 1; i < split.size(); ++i) changes += labels[i] != labels[i - 1];
-  std::vector<int32_t> distinct(labels, end);
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  const auto kinds = static_cast<int64_t>(distinct.size());
+  const auto kinds = static_cast<int64_t>(std::set<int32_t>(labels, end).size());
   return kinds > 1 && changes == kinds - 1 && split.size() >= 4 * kinds;
-}
-
-Split empty_split(int64_t n) {
-  return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
 }
 
 void check_labels(const Split& split, int64_t classes, const std::string& name) {
@@ -207,9 +175,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     return fs::absolute(path, ignored).lexically_normal().string();
   };
   for (std::string& file : out.files) file = absolute(file);
-  out.place = absolute(what);
-  for (size_t i = 0; are_npy && i < out.files.size(); ++i)
-    out.place = i ? out.place + "," + out.files[i] : out.files[0];
+  out.place = are_npy ? fmt::format("{}", fmt::join(out.files, ",")) : absolute(what);
   if (out.files.size() == 4) {
     test = read_split(out.files[2], out.files[3], options.classes);
     if (out.sorted && options.val > 0)
@@ -278,7 +244,8 @@ Split slice(const Split& split, int64_t begin, int64_t end) {
 }
 
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes) {
-  const Split split{read_images(images_path), read_labels(labels_path)};
+  const Split split{read_array(images_path, IdxKind::images).images(),
+      read_array(labels_path, IdxKind::labels).labels()};
   const int64_t n = split.images.size(0);
   SINTER_CHECK(n == split.size(), data,
       cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(),

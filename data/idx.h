@@ -10,17 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "data/bytes.h"
+
 namespace sinter {
 
 enum class IdxKind { labels = 1, images = 3 };  // the number of dims
 
-struct IdxArray {
-  std::vector<int64_t> dims;   // labels [N], images [N, height, width]
-  std::vector<uint8_t> bytes;  // row-major, exactly the product of dims
-  std::string name;            // absolute path, for messages
-};
-
-IdxArray read_idx(const std::string& path, IdxKind wanted);
+// u8, labels [N] or images [N, height, width].
+FileArray read_idx(const std::string& path, IdxKind wanted);
 // Raw, whole or not at all. REQUIRES: bytes.size() is the product of dims, each below 2^31. Throws
 // checkpoint where writing fails.
 void write_idx(

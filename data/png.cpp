@@ -2,67 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <memory>
 
 #include "core/error.h"
 #include "core/file_start.h"
 #include "data/bytes.h"
 
 #ifdef SINTER_HAS_PNG
-#include <csetjmp>
-
 #include <png.h>
 #endif
 
 namespace sinter {
 namespace {
 
-constexpr uint32_t kMaxSide = 4096;
 constexpr uint64_t kMaxFileBytes = uint64_t{128} << 20;
 constexpr int kInkSide = 20;
 
 #ifdef SINTER_HAS_PNG
-struct Decoder {
-  const std::vector<uint8_t>& file;
-  size_t at = 0;
-  std::vector<uint8_t> pixels;  // grey, alpha
-  std::vector<png_bytep> rows;  // both sized by the caller: decode must not throw
-  char message[128] = "";
-
-  static void on_error(png_structp png, png_const_charp text) {
-    auto& self = *static_cast<Decoder*>(png_get_error_ptr(png));
-    std::strncpy(self.message, text, sizeof self.message - 1);
-    png_longjmp(png, 1);
-  }
-  static void on_warning(png_structp, png_const_charp) {}
-  static void on_read(png_structp png, png_bytep to, size_t n) {
-    auto& self = *static_cast<Decoder*>(png_get_io_ptr(png));
-    if (n > self.file.size() - self.at) png_error(png, "the file ends early");
-    std::memcpy(to, self.file.data() + self.at, n);
-    self.at += n;
-  }
-
-  // No object with a destructor may live in this frame: libpng leaves it by longjmp.
-  bool decode(png_structp png, png_infop info, uint32_t width, uint32_t height) {
-    if (setjmp(png_jmpbuf(png))) return false;
-    png_set_user_limits(png, kMaxSide, kMaxSide);
-    png_set_chunk_malloc_max(png, 1 << 20);
-    png_set_read_fn(png, this, on_read);
-    png_read_info(png, info);
-    png_set_expand(png);
-    png_set_scale_16(png);
-    if (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) png_set_rgb_to_gray(png, 1, -1, -1);
-    png_set_add_alpha(png, 0xff, PNG_FILLER_AFTER);
-    png_set_interlace_handling(png);
-    png_read_update_info(png, info);
-    if (png_get_rowbytes(png, info) != size_t{2} * width) png_error(png, "unexpected row size");
-    for (uint32_t y = 0; y < height; ++y) rows[y] = &pixels[size_t{2} * width * y];
-    png_read_image(png, rows.data());
-    png_read_end(png, nullptr);
-    return true;
-  }
-};
-
 // Grey and alpha onto the background that the ink stands out from.
 std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels) {
   uint64_t weight = 0, sum = 0;
@@ -113,27 +69,24 @@ GreyImage read_png(const std::string& path) {
   constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
       cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
-  SINTER_CHECK(file.size() >= 33 && std::memcmp(&file[12], "IHDR", 4) == 0, data,
-      cat("png: damaged: ", name, "; ", file.size(), " bytes, no image header"));
-  const auto word = [&](int at) {
-    return uint32_t{file[at]} << 24 | uint32_t{file[at + 1]} << 16 | uint32_t{file[at + 2]} << 8 |
-           file[at + 3];
-  };
-  const uint32_t width = word(16), height = word(20);
-  SINTER_CHECK(width <= kMaxSide && height <= kMaxSide, data,
-      cat("png: too large: ", name, "; ", width, " x ", height, ", at most ", kMaxSide, " x ",
-          kMaxSide));
 #ifdef SINTER_HAS_PNG
-  Decoder decoder{file, 0, std::vector<uint8_t>(size_t{2} * width * height),
-      std::vector<png_bytep>(height), ""};
-  png_structp png = png_create_read_struct(
-      PNG_LIBPNG_VER_STRING, &decoder, Decoder::on_error, Decoder::on_warning);
-  png_infop info = png ? png_create_info_struct(png) : nullptr;
-  const bool good = info && decoder.decode(png, info, width, height);
-  png_destroy_read_struct(&png, &info, nullptr);
-  SINTER_CHECK(
-      good, data, cat("png: damaged: ", name, "; ", escaped(decoder.message)), "save it again");
-  return {static_cast<int>(width), static_cast<int>(height), flatten(decoder.pixels), name};
+  constexpr uint32_t kMaxSide = 4096;
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  const std::unique_ptr<png_image, decltype(&png_image_free)> owner(&png, png_image_free);
+  const auto check = [&](int good) {
+    SINTER_CHECK(
+        good, data, cat("png: damaged: ", name, "; ", escaped(png.message)), "save it again");
+  };
+  check(png_image_begin_read_from_memory(&png, file.data(), file.size()));
+  SINTER_CHECK(png.width <= kMaxSide && png.height <= kMaxSide, data,
+      cat("png: too large: ", name, "; ", png.width, " x ", png.height, ", at most ", kMaxSide,
+          " x ", kMaxSide));
+  png.format = PNG_FORMAT_GA;
+  png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+  std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
+  check(png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr));
+  return {static_cast<int>(png.width), static_cast<int>(png.height), flatten(pixels), name};
 #else
   throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name),
       "an image of the test set needs no reader");

@@ -2,7 +2,7 @@
 // 20 pixels high or wide, centred by mass.
 //
 // Used by `mnist predict`. Any colour type and depth, at most 4096 x 4096; errors are data errors
-// (not_built without libpng). Reading keeps libpng's longjmp inside png.cpp. Thread-safe.
+// (not_built without libpng). Thread-safe.
 #pragma once
 
 #include <array>

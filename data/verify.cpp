@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <limits>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/parallel.h"
@@ -24,40 +25,15 @@ struct Pixels {
 };
 Pixels pixels_of(const Split& split) { return {split.images.data<uint8_t>(), split.size()}; }
 
-// Order of images by a hash, then by bytes, so that equal ones lie together.
-struct Hashed {
-  uint64_t hash;
-  const uint8_t* image;
-  bool test;
-  bool equals(const Hashed& other) const {
-    return hash == other.hash && std::memcmp(image, other.image, kImagePixels) == 0;
-  }
-};
-
-uint64_t hash_of(const uint8_t* image) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (int i = 0; i < kImagePixels; i += 8) {
-    uint64_t word;
-    std::memcpy(&word, image + i, 8);
-    h = (h ^ word) * 0x9e3779b97f4a7c15u;
-    h ^= h >> 29;
-  }
-  return h;
-}
-
 void count_equals(const Pixels& train, const Pixels& test, DataReport& report) {
-  std::vector<Hashed> all;
-  all.reserve(static_cast<size_t>(train.n + test.n));
-  for (int64_t i = 0; i < train.n; ++i) all.push_back({hash_of(train[i]), train[i], false});
-  for (int64_t i = 0; i < test.n; ++i) all.push_back({hash_of(test[i]), test[i], true});
-  std::sort(all.begin(), all.end(), [](const Hashed& a, const Hashed& b) {
-    if (a.hash != b.hash) return a.hash < b.hash;
-    const int order = std::memcmp(a.image, b.image, kImagePixels);
-    return order != 0 ? order < 0 : a.test < b.test;
-  });
-  for (size_t begin = 0, end; begin < all.size(); begin = end) {
-    int64_t in[2] = {0, 0};
-    for (end = begin; end < all.size() && all[end].equals(all[begin]); ++end) ++in[all[end].test];
+  std::unordered_map<std::string_view, std::array<int64_t, 2>> times;  // in train, in test
+  const auto count = [&times](const Pixels& pixels, size_t set) {
+    for (int64_t i = 0; i < pixels.n; ++i)
+      ++times[{reinterpret_cast<const char*>(pixels[i]), kImagePixels}][set];
+  };
+  count(train, 0);
+  count(test, 1);
+  for (const auto& [image, in] : times) {
     for (DataReport::Set& set : report.sets)
       set.repeated += std::max<int64_t>(in[set.name == "test"] - 1, 0);
     if (in[0] > 0) report.shared += in[1];
@@ -80,8 +56,8 @@ void describe_set(const Split& split, DataReport::Set& set) {
   set.mean = static_cast<double>(sum) / static_cast<double>(pixels.n * kImagePixels);
   const double most = static_cast<double>(*std::max_element(set.counts.begin(), set.counts.end())) /
                       static_cast<double>(pixels.n);
-  set.wanted = std::min(2 * most,
-      (1 + most) / 2);  // where one label is more than a third of all, half way to all right
+  // Where one label is more than a third of all, half way to all right.
+  set.wanted = std::min(2 * most, (1 + most) / 2);
 }
 
 // One row of kImagePixels floats per class: the mean image of its items; classes without items have

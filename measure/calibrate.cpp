@@ -141,15 +141,11 @@ void measure_node(Device device, Roofs& roofs) {
 double event_ns() {
   constexpr int kLaunches = 4096;
   std::string why;
-  const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(kLaunches, why);
+  const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(why);
   const Timer launches;
   for (int i = 0; i < kLaunches; ++i) {
-    if (timer->has_records()) {
-      timer->submitting(1);
-      timer->submitted();
-    } else {
-      timer->mark();
-    }
+    timer->submitting(1);
+    timer->submitted();
   }
   const double ns = launches.ns() / kLaunches;
   timer->wait();

@@ -106,9 +106,10 @@ RoundTimes run_clean_rounds(
 std::vector<PairOfTimes> run_profiled_rounds(
     const Contest& contest, const Contestants& all, const ContestOptions& options, Outcome& o) {
   const capture::Captured& captured = contest.captured();
-  // Events are bounds only: without the device's own records the eager kernels are timed in a
-  // replay of the unfused graph.
-  const Contestant& eager = all.replayed.run && !cuda::has_records() ? all.replayed : all.eager;
+  // Without the device's own records the eager kernels are timed in a replay of the unfused graph.
+  const bool cuda = contest.device.type == Device::Type::cuda;
+  const bool replay = cuda && all.replayed.run && !cuda::has_records();
+  const Contestant& eager = replay ? all.replayed : all.eager;
   std::vector<PairOfTimes> pairs;
   bool timed = contest.timed();
   const int64_t rounds = timed ? static_cast<int64_t>(o.eager_us.size()) : 1;
@@ -119,8 +120,7 @@ std::vector<PairOfTimes> run_profiled_rounds(
       profiler::Report report = profiled_round(
           contest, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
       (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
-      timed = timed && report.source != profiler::Source::event &&
-              report.source != profiler::Source::none;
+      timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
     }
     o.complete = o.complete && !times.first.empty() && !times.second.empty() &&

@@ -8,12 +8,12 @@
 namespace sinter {
 namespace {
 
-uint32_t shape_key_of(Operands in) {
-  profiler::ShapeKey key;
+profiler::StaticName shapes_of(Operands in) {
+  profiler::ShapeText text;
   for (const Tensor& t : in) {
-    if (t.defined()) key.add(name_of(t.dtype()), std::span(t.shape().begin(), t.shape().end()));
+    if (t.defined()) text.add(name_of(t.dtype()), std::span(t.shape().begin(), t.shape().end()));
   }
-  return key.intern();
+  return text.intern();
 }
 
 // Throws unless `op` can take them. Returns whether any is a meta tensor: nothing is computed then.
@@ -57,7 +57,7 @@ void launch_in(profiler::Scope& scope, const Call& call) {
         .uid = profiler::next_op_uid(), .forward_uid = profiler::BackwardOf::current()};
     info.cost = call.op.view ? Cost{} : call.op.cost(call.in, call.out, call.attrs);
     info.role = call.role;
-    info.shape_key = shape_key_of(call.in);
+    info.shapes = shapes_of(call.in);
     return info;
   });
   if (call.op.view) return;

@@ -92,8 +92,7 @@ Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
   record->info = OpInfo{};
   record->parent = current_;
   record->step = g_step.load(std::memory_order_relaxed);
-  record->n_launches = 0;
-  record->depth = depth_++;
+  ++depth_;
   record->kind = kind;
   current_ = static_cast<int32_t>(i);
   std::atomic_ref(record->t1).store(Record::kOpen, std::memory_order_relaxed);
@@ -127,8 +126,6 @@ void ThreadBuffer::add_launch(LaunchRecord launch) noexcept {
   launch.record = current_;
   launch.step = g_step.load(std::memory_order_relaxed);
   launches_[i] = launch;
-  if (counts_launches() && launch.kind == LaunchKind::kernel)
-    records_[current_].n_launches += launch.at_least();
   n_launches_.store(i + 1, std::memory_order_release);
 }
 
@@ -141,13 +138,12 @@ Trace ThreadBuffer::read(bool steps_here) const {
     Record& to = trace.records[i];
     if (std::atomic_ref(from.t1).load(std::memory_order_acquire) != Record::kOpen) {
       to = from;
-    } else {  // its thread may be writing the late fields
-      to.t0 = from.t0;
-      to.name = from.name;
-      to.parent = from.parent;
-      to.step = from.step;
-      to.depth = from.depth;
-      to.kind = from.kind;
+    } else {  // its thread may be writing the rest
+      to = {.t0 = from.t0,
+          .name = from.name,
+          .parent = from.parent,
+          .step = from.step,
+          .kind = from.kind};
     }
   }
   const size_t launches = n_launches_.load(std::memory_order_acquire);

@@ -1,7 +1,7 @@
 // The buffers behind Scope and Session; nobody else includes this.
 //
 // One ThreadBuffer per thread: fixed arrays, a single writer. A record's early fields are published
-// by the release store of `count`, its late ones (info, launches) by the release store of t1; so a
+// by the release store of `count`, its late one (info) by the release store of t1; so a
 // reader takes of an open record the early fields only. Buffers stand in a list that only grows and
 // live until process exit; one whose thread is gone serves a later thread, but not within the same
 // session. `epoch` is the number of the session that a buffer's content belongs to: its own thread

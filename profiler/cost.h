@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "profiler/names.h"
+
 namespace sinter::profiler {
 
 struct Cost {
@@ -26,9 +28,8 @@ struct Cost {
 
 enum class Role : uint8_t { none, fwd, wgrad, dgrad, bgrad, update };
 
-constexpr std::string_view name_of(Role role) {
-  constexpr std::string_view kNames[] = {"none", "fwd", "wgrad", "dgrad", "bgrad", "update"};
-  return kNames[static_cast<int>(role)];
+constexpr auto names_of(Role) {
+  return std::to_array<std::string_view>({"none", "fwd", "wgrad", "dgrad", "bgrad", "update"});
 }
 
 }  // namespace sinter::profiler

@@ -1,8 +1,6 @@
 #include "profiler/device_trace.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "core/device/launch_hook.h"
@@ -12,14 +10,6 @@
 namespace sinter::profiler {
 namespace detail {
 namespace {
-
-StaticName footprint_of(const LaunchShape& s) {
-  char text[128];
-  std::snprintf(text, sizeof text, "grid %lld x %lld x %lld, block %d, %zu B shared",
-      static_cast<long long>(s.grid.x), static_cast<long long>(s.grid.y),
-      static_cast<long long>(s.grid.z), s.block, s.shared_bytes);
-  return intern(text);
-}
 
 class Hook final : public LaunchHook {
  public:
@@ -32,7 +22,7 @@ class Hook final : public LaunchHook {
     } else {
       call.token = buffer;
       DeviceTimer* timer = timer_.load(std::memory_order_acquire);
-      if (timer && timer->has_records()) timer->submitting(call.id = ++last_id_);
+      if (timer) timer->submitting(call.id = ++last_id_);
       call.begin = now();
     }
   }
@@ -48,17 +38,14 @@ class Hook final : public LaunchHook {
     if (call.work == DeviceWork::graph) launch.kind = LaunchKind::graph;
     try {
       launch.kernel = intern(call.name);
-      if (call.shape) launch.footprint = footprint_of(*call.shape);
     } catch (const std::bad_alloc&) {}
+    DeviceTimer* timer = timer_.load(std::memory_order_acquire);
     if (call.device == Device::Type::simt) {
       launch.source = Source::emul;
-    } else if (DeviceTimer* timer = timer_.load(std::memory_order_acquire); timer && call.id > 0) {
+    } else if (timer && call.id > 0) {
       timer->submitted();
       launch.source = Source::cupti;
       launch.dev_t1 = static_cast<int64_t>(call.id);
-    } else if (timer && launch.kind != LaunchKind::graph) {
-      launch.source = Source::event;
-      launch.dev_t1 = timer->mark();
     }
     static_cast<ThreadBuffer*>(call.token)->add_launch(launch);
   }
@@ -78,7 +65,8 @@ Hook g_hook;
 
 void install_hook(const Allocator* memory, DeviceTimer* timer) noexcept {
   g_hook.allocator_ = memory;
-  g_hook.timer_.store(timer, std::memory_order_release);
+  const bool records = timer && timer->has_records();
+  g_hook.timer_.store(records ? timer : nullptr, std::memory_order_release);
   g_launch_hook.store(&g_hook, std::memory_order_release);
 }
 
@@ -87,44 +75,18 @@ void remove_hook() noexcept {
   g_hook.timer_.store(nullptr, std::memory_order_release);
 }
 
-int64_t Axis::device_ns(int mark) const {
-  const auto at = static_cast<size_t>(mark);
-  return mark >= 0 && at < marks.size() ? marks[at] : DeviceTimer::kLost;
-}
-
-bool Axis::known() const {
-  const int64_t d0 = device_ns(begin.mark), d1 = device_ns(end.mark);
-  return d0 != DeviceTimer::kLost && d1 != DeviceTimer::kLost && d1 > d0;
-}
-
-int64_t Axis::host_ns(int mark) const {
-  const int64_t at = device_ns(mark);
-  if (at == DeviceTimer::kLost) return at;
-  const int64_t d0 = device_ns(begin.mark), d1 = device_ns(end.mark);
-  const double scale =
-      static_cast<double>(end.host_ns - begin.host_ns) / static_cast<double>(d1 - d0);
-  return begin.host_ns + std::llround(static_cast<double>(at - d0) * scale);
-}
-
 namespace {
-
-// Of the turn in whose active steps a launch was made; null: in none.
-const Axis* axis_of(const LaunchRecord& launch, std::span<const Axis> turns) {
-  const auto behind = std::upper_bound(turns.begin(), turns.end(), int64_t{launch.step},
-      [](int64_t step, const Axis& axis) { return step < axis.first_step; });
-  return behind != turns.begin() && launch.step < behind[-1].end_step ? &behind[-1] : nullptr;
-}
 
 // Replaces each launch of source `cupti` by what the device recorded of it; the nodes of a graph
 // follow its launch.
 class Recorded {
  public:
-  explicit Recorded(std::span<const Axis> turns) : turns_(turns) {}
+  explicit Recorded(std::span<const Turn> turns) : turns_(turns) {}
 
   void take(Trace& trace) {
     for (const LaunchRecord& launch : trace.launches) {
       if (launch.source == Source::cupti) {
-        take(trace, launch);
+        take(launch);
       } else {
         out_.push_back(launch);
       }
@@ -135,22 +97,15 @@ class Recorded {
  private:
   using Ran = DeviceTimer::Ran;
 
-  void take(Trace& trace, LaunchRecord launch) {
-    const auto id = static_cast<uint64_t>(std::exchange(launch.dev_t1, 0));
-    std::span<const Ran> ran;
-    if (const Axis* axis = axis_of(launch, turns_)) {
-      const auto begin = std::lower_bound(axis->ran.begin(), axis->ran.end(), id,
-          [](const Ran& r, uint64_t n) { return r.launch < n; });
-      const auto end =
-          std::find_if(begin, axis->ran.end(), [id](const Ran& r) { return r.launch != id; });
-      ran = {begin, end};
-    }
+  void take(LaunchRecord launch) {
+    const std::span<const Ran> ran =
+        ran_of(launch, static_cast<uint64_t>(std::exchange(launch.dev_t1, 0)));
     const bool is_graph = launch.kind == LaunchKind::graph;
     // Fewer kernels than it stands for: some were lost. More: so many they are.
     if (!is_graph && !ran.empty() && ran[0].kernels >= static_cast<int>(launch.at_least())) {
       launch.dev_t0 = ran[0].begin;
       launch.dev_t1 = ran[0].end;
-      if (launch.kind == LaunchKind::kernel) correct_count(trace, launch, ran[0].kernels);
+      if (launch.kind == LaunchKind::kernel) launch.launches = ran[0].kernels;
     } else {
       launch.source = Source::none;
     }
@@ -158,13 +113,14 @@ class Recorded {
     if (is_graph) add_nodes(launch, ran);
   }
 
-  static void correct_count(Trace& trace, LaunchRecord& launch, int kernels) {
-    if (launch.record >= 0) {
-      Record& op = trace.records[static_cast<size_t>(launch.record)];
-      if (counts_launches(op.kind))
-        op.n_launches += static_cast<uint32_t>(kernels) - launch.at_least();
+  // Empty where it was made in the active steps of no turn.
+  std::span<const Ran> ran_of(const LaunchRecord& launch, uint64_t id) const {
+    for (const Turn& turn : turns_) {
+      if (launch.step < turn.first_step || launch.step >= turn.end_step) continue;
+      const auto found = std::ranges::equal_range(turn.ran, id, {}, &Ran::launch);
+      return {found.begin(), found.end()};
     }
-    launch.launches = kernels;
+    return {};
   }
 
   // What ran side by side in a graph is shown as streams.
@@ -189,40 +145,13 @@ class Recorded {
     }
   }
 
-  std::span<const Axis> turns_;
+  std::span<const Turn> turns_;
   std::vector<LaunchRecord> out_;
 };
 
 }  // namespace
 
-int64_t resolve(Trace& trace, std::span<const Axis> turns) {
-  Recorded(turns).take(trace);
-  const Axis* turn = nullptr;
-  int64_t before = 0, invalid = 0;
-  for (LaunchRecord& launch : trace.launches) {
-    if (launch.source != Source::event) continue;
-    const Axis* axis = axis_of(launch, turns);
-    const bool known = axis && axis->known();
-    const int64_t end = known ? axis->host_ns(static_cast<int>(launch.dev_t1)) : DeviceTimer::kLost;
-    launch.dev_t1 = 0;
-    if (known && axis != turn) {
-      turn = axis;
-      before = axis->begin.host_ns;
-    }
-    if (end == DeviceTimer::kLost) {
-      launch.source = Source::none;
-      continue;
-    }
-    // Not before the launch before it ended, nor before the host asked for it: the better of two
-    // upper bounds.
-    const int64_t begin = launch.api_t0 < end ? std::max(before, launch.api_t0) : before;
-    invalid += end <= begin;
-    launch.dev_t0 = begin;
-    launch.dev_t1 = end;
-    before = end;
-  }
-  return invalid;
-}
+void resolve(Trace& trace, std::span<const Turn> turns) { Recorded(turns).take(trace); }
 
 }  // namespace detail
 

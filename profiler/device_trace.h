@@ -1,9 +1,8 @@
 // What a session sees of a device: the hook that turns the device layer's calls into launch records
-// and sync scopes, and the turning of marks into device times on the host's axis. Behind Session;
-// nobody else includes this.
+// and sync scopes, and the device times that its timer recorded of them. Behind Session; nobody
+// else includes this.
 //
-// Until a turn is resolved, a launch of source `event` holds the number of the mark behind it in
-// dev_t1, one of source `cupti` its id.
+// Until a turn is resolved, a launch of source `cupti` holds its id in dev_t1.
 #pragma once
 
 #include <span>
@@ -14,26 +13,19 @@
 
 namespace sinter::profiler::detail {
 
-// Listens from now on. `timer` may be null: launches are counted and not timed.
+// Listens from now on. `timer` may be null, or without records: launches are counted and not timed.
 // `memory`: the allocator whose blocks are recorded, or null.
 void install_hook(const Allocator* memory, DeviceTimer* timer) noexcept;
 void remove_hook() noexcept;
 
-// The device's clock between the edges of a turn's active steps.
-struct Axis {
+// What the device ran of the active steps of one turn of the schedule.
+struct Turn {
   int64_t first_step = 0, end_step = 0;
-  DeviceTimer::Edge begin{}, end{};
-  std::vector<int64_t> marks{};  // ns since the first
   std::vector<DeviceTimer::Ran> ran{};
-
-  bool known() const;
-  // When the mark was reached; DeviceTimer::kLost if it was lost.
-  int64_t device_ns(int mark) const;
-  int64_t host_ns(int mark) const;
 };
 
-// Gives launches their device times, each by the axis of its turn (`turns`: in the order of their
-// steps); what has none stays without. Returns how many were impossible (end before begin).
-int64_t resolve(Trace& trace, std::span<const Axis> turns);
+// Gives launches their device times; what has none stays without. `turns`: in the order of their
+// steps.
+void resolve(Trace& trace, std::span<const Turn> turns);
 
 }  // namespace sinter::profiler::detail

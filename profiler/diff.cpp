@@ -47,10 +47,10 @@ bool has_rounds(const Profile& p) {
 }
 
 // One value per round (its median step), or one per step.
-std::vector<double> grouped(const Profile& p, const std::vector<int64_t>& samples, bool rounds) {
+std::vector<double> grouped(const Profile& p, const auto& samples, bool rounds) {
   std::map<int64_t, std::vector<double>> groups;
   for (size_t i = 0; i < samples.size(); ++i)
-    groups[rounds ? p.steps[i].round : int64_t(i)].push_back(static_cast<double>(samples[i]));
+    groups[rounds ? p.steps[i].round : int64_t(i)].push_back(double(samples[i]));
   std::vector<double> out;
   for (const auto& [round, times] : groups) out.push_back(median(times));
   return out;
@@ -58,31 +58,22 @@ std::vector<double> grouped(const Profile& p, const std::vector<int64_t>& sample
 
 std::vector<double> step_us(const Profile& p, bool clean, bool rounds) {
   if (clean) return p.clean_us;
-  std::vector<int64_t> ns;
-  for (const StepSample& s : p.steps) ns.push_back(s.ns());
-  std::vector<double> out = grouped(p, ns, rounds);
+  std::vector<double> out = grouped(p, p.step_ns(), rounds);
   for (double& t : out) t *= 1e-3;
   return out;
 }
 
-bool all_positive(const std::vector<double>& times) {
-  return !times.empty() && std::all_of(times.begin(), times.end(), [](double t) { return t > 0; });
-}
-
-// The factor, or why there is none.
-std::string factor(const std::vector<double>& before, const std::vector<double>& after) {
+// The factor, or why there is none; of a row "-" where no difference is shown.
+std::string factor(
+    const std::vector<double>& before, const std::vector<double>& after, bool of_row = false) {
   if (before.size() != after.size())
     return fmt::format("no factor: {} against {} samples", before.size(), after.size());
-  if (!all_positive(before) || !all_positive(after)) return "-";
-  return factor_text(paired_ratio(before, after), before.size());
-}
-
-// The factor of a row; "-" where there is no interval or no difference.
-std::string row_factor(const std::vector<double>& before, const std::vector<double>& after) {
-  if (before.size() != after.size() || !all_positive(before) || !all_positive(after))
-    return factor(before, after);
+  const auto positive = [](double t) { return t > 0; };
+  if (before.empty() || !std::ranges::all_of(before, positive) ||
+      !std::ranges::all_of(after, positive))
+    return "-";
   const Estimate ratio = paired_ratio(before, after);
-  if (!ratio.has_interval || ratio.contains(1)) return "-";
+  if (of_row && (!ratio.has_interval || ratio.contains(1))) return "-";
   return factor_text(ratio, before.size());
 }
 
@@ -125,12 +116,11 @@ std::string diff(const Profile& a, const Profile& b) {
 
   const auto in_a = static_cast<int64_t>(a.steps.size());
   const auto in_b = static_cast<int64_t>(b.steps.size());
-  const bool bounds = a.source == Source::event || b.source == Source::event;
   Grid grid({"Self us", "Launches", "kB", "<Ratio", "<Name"});
   for (const RowPair& pair : paired_rows(a, b)) {
     const auto both = [&](auto&& value, int digits) {
       const auto one = [&](const Row* row, int64_t steps) {
-        return row ? fmt::format("{:.{}f}", value(*row) / static_cast<double>(steps), digits) : "-";
+        return row ? fmt::format("{:.{}f}", value(*row) / double(steps), digits) : "-";
       };
       return one(pair.a, in_a) + " -> " + one(pair.b, in_b);
     };
@@ -138,10 +128,10 @@ std::string diff(const Profile& a, const Profile& b) {
     const bool same_work = pair.a && pair.b && pair.a->calls * in_b == pair.b->calls * in_a &&
                            pair.a->cost.flops * in_b == pair.b->cost.flops * in_a;
     grid.add({both([](const Row& r) { return r.typical_ns / 1e3; }, 1),
-        both([](const Row& r) { return static_cast<double>(r.launches); }, 0),
-        both([](const Row& r) { return static_cast<double>(r.cost.bytes()) / 1e3; }, 1),
-        same_work && reason.empty() && !bounds
-            ? row_factor(grouped(a, pair.a->samples, rounds), grouped(b, pair.b->samples, rounds))
+        both([](const Row& r) { return double(r.launches); }, 0),
+        both([](const Row& r) { return double(r.cost.bytes()) / 1e3; }, 1),
+        same_work && reason.empty()
+            ? factor(grouped(a, pair.a->samples, rounds), grouped(b, pair.b->samples, rounds), true)
             : "-",
         escaped((pair.a ? pair.a : pair.b)->name)});
   }

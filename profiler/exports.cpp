@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #ifdef SINTER_HAS_ZLIB
 #include <zlib.h>
@@ -15,6 +16,10 @@
 #include "profiler/trace.h"
 
 namespace sinter::profiler {
+
+// profiler/report.html, by report_html.cpp.in. The page draws; here is only what it draws from.
+extern const char kReportHtml[];
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,6 +49,36 @@ constexpr const char* kTraceEnding = ".trace.json";
 std::string packed(const std::string& text) { return text; }
 #endif
 
+using PageJson = nlohmann::ordered_json;
+
+PageJson page_json(const Comparison& c) {
+  PageJson rows = PageJson::array();
+  for (const ComparedRow& r : c.rows) {
+    const bool timed = !r.eager_us.empty(), both = timed && r.fused_launches > 0;
+    std::string ratio = r.verdict;
+    if (both && ratio.empty())
+      ratio = factor_text(paired_ratio(r.eager_us, r.fused_us), r.eager_us.size());
+    rows.push_back({{"fused", r.fused}, {"row", r.row}, {"eager", r.eager}, {"ratio", ratio},
+        {"from", r.from}, {"eager_us", timed ? PageJson(median(r.eager_us)) : PageJson()},
+        {"fused_us", both ? PageJson(median(r.fused_us)) : PageJson()},
+        {"eager_launches", r.eager_launches}, {"fused_launches", r.fused_launches},
+        {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
+  }
+  return {{"headline", c.headline}, {"rows", std::move(rows)}, {"proof", c.proof}};
+}
+
+PageJson page_json(const Sweep& s) {
+  PageJson cells = PageJson::array();
+  for (const SweepCell& c : s.cells) {
+    cells.push_back({{"batch", c.batch}, {"hidden", c.hidden}, {"eager_us", c.eager_us},
+        {"fused_us", c.fused_us},
+        {"ratio", c.ratio.has_interval ? PageJson(c.ratio.value) : PageJson()},
+        {"low", c.ratio.low}, {"high", c.ratio.high}});
+  }
+  return {{"title", s.title}, {"crossover", s.crossover}, {"batch", s.batch}, {"hidden", s.hidden},
+      {"cells", std::move(cells)}};
+}
+
 }  // namespace
 
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what) {
@@ -65,6 +100,28 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
     begin = end + 1;
   }
   return out;
+}
+
+std::string html_report(const HtmlParts& parts) {
+  PageJson data = {{"title", parts.title}, {"command", parts.command},
+      {"profiles", PageJson::array()}, {"folded", PageJson::array()},
+      {"comparison", parts.comparison ? page_json(*parts.comparison) : PageJson()},
+      {"sweep", parts.sweep ? page_json(*parts.sweep) : PageJson()}};
+  for (const Report& report : parts.reports) {
+    data["profiles"].push_back(PageJson::parse(to_json(profile_of(report, parts.run))));
+    const bool timed = report.device.type != Device::Type::simt;  // the emulator's mean nothing
+    if (timed) data["folded"].push_back(folded_stacks(report));
+  }
+  std::string text = data.dump(-1, ' ', false, PageJson::error_handler_t::replace);
+  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3)
+    text.replace(at, 2, "<\\/");
+  for (size_t at = 0; (at = text.find("<!--", at)) != std::string::npos; at += 9)
+    text.replace(at, 1, "\\u003c");
+  std::string page = kReportHtml;
+  constexpr std::string_view kMark =
+      "@"
+      "DATA@</script>";
+  return page.replace(page.find(kMark), kMark.size() - 9, text);
 }
 
 Profile profile_of(const Report& report, const RunFacts& run) {

@@ -1,9 +1,10 @@
-// Profile <-> JSON and CSV. One list of fields for each struct serves all of them: fields(f, value)
-// calls f(key, member) for each field, where a member may be null f.nullable(key, member,
-// is_there).
+// Profile <-> JSON and CSV. One list of fields for each struct serves all of them, to write and to
+// read: fields(visit, value) calls visit with the list.
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "core/error.h"
 #include "profiler/profile.h"
@@ -14,254 +15,183 @@ namespace {
 using ProfileJson = nlohmann::ordered_json;
 constexpr const char* kSchema = "sinter.profile/1";
 
-// The last value of an enumeration that stands in the file by the name of its value.
-template <class E>
-constexpr E kLast = E{};
-template <>
-constexpr ScopeKind kLast<ScopeKind> = ScopeKind::profiler;
-template <>
-constexpr Role kLast<Role> = Role::update;
-template <>
-constexpr LaunchKind kLast<LaunchKind> = LaunchKind::graph;
-template <>
-constexpr Source kLast<Source> = Source::emul;
-template <>
-constexpr StepCode kLast<StepCode> = StepCode::mixed;
-template <>
-constexpr RowCode kLast<RowCode> = RowCode::mixed;
+struct JsonField {
+  const char* key;
+  std::variant<std::string*, bool*, int*, int64_t*, double*, Device*, ScopeKind*, Role*, Source*,
+      LaunchKind*, RowCode*, StepCode*, StepVerdict*, std::optional<int64_t>*,
+      std::optional<double>*, std::optional<Ceiling>*, std::optional<Timeline>*,
+      std::vector<int64_t>*, std::vector<double>*, std::vector<std::string>*,
+      std::vector<StepSample>*, std::vector<Row>*, std::vector<KernelSum>*>
+      value;
+};
+using VisitFields = std::function<void(std::initializer_list<JsonField>)>;
 
+void fields(const VisitFields& visit, Row& r) {
+  std::optional<int64_t> device_ns;
+  if (r.on_device) device_ns = r.device_ns;
+  visit({{"name", &r.name}, {"shapes", &r.shapes}, {"kind", &r.kind}, {"role", &r.role},
+      {"made_of", &r.made_of}, {"verdict", &r.verdict.code}, {"evidence", &r.verdict.evidence},
+      {"calls", &r.calls}, {"launches", &r.launches}, {"unproved", &r.unproved},
+      {"flops", &r.cost.flops}, {"bytes_read", &r.cost.bytes_read},
+      {"bytes_written", &r.cost.bytes_written}, {"self_ns", &r.self_ns}, {"total_ns", &r.total_ns},
+      {"kernel_ns", &r.kernel_ns}, {"device_ns", &device_ns}, {"pred_ns", &r.pred_ns},
+      {"roof", &r.roof}, {"samples", &r.samples}});
+  r.on_device = device_ns.has_value();
+  r.device_ns = device_ns.value_or(r.device_ns);
+}
+void fields(const VisitFields& visit, StepSample& s) {
+  int64_t ns = s.ns();  // the file has no time axis
+  visit({{"number", &s.number}, {"round", &s.round}, {"ns", &ns}, {"launches", &s.launches},
+      {"api_calls", &s.api_calls}, {"copies", &s.copies}, {"allocs", &s.allocs}});
+  s.t1 = s.t0 + ns;
+}
+void fields(const VisitFields& visit, KernelSum& k) {
+  visit({{"name", &k.name}, {"kind", &k.kind}, {"source", &k.source}, {"launches", &k.launches},
+      {"ns", &k.ns}});
+}
+void fields(const VisitFields& visit, Ceiling& c) {
+  double flops = c.flops_per_ns * 1e9, bytes = c.bytes_per_ns * 1e9;  // a second
+  visit({{"key", &c.key}, {"gemm_flops", &flops}, {"copy_bytes", &bytes}, {"floor_ns", &c.floor_ns},
+      {"in_cache", &c.in_cache}, {"spread", &c.spread}});
+  c.flops_per_ns = flops / 1e9;
+  c.bytes_per_ns = bytes / 1e9;
+}
+void fields(const VisitFields& visit, StepVerdict& v) {
+  visit({{"code", &v.code}, {"evidence", &v.evidence}, {"advice", &v.advice}});
+}
+void fields(const VisitFields& visit, Timeline& t) {
+  visit({{"window_ns", &t.window_ns}, {"busy_ns", &t.busy_ns}, {"data_ns", &t.data_ns},
+      {"sync_ns", &t.sync_ns}, {"host_ns", &t.host_ns}, {"gap_ns", &t.gap_ns}});
+}
+void fields(const VisitFields& visit, Profile& p) {
+  visit({{"title", &p.title}, {"workload", &p.workload}, {"command", &p.command},
+      {"build", &p.build}, {"seed", &p.seed}, {"device", &p.device}, {"mode", &p.mode},
+      {"rules", &p.rules}, {"dtype", &p.dtype}, {"source", &p.source},
+      {"source_why", &p.source_why}, {"batch", &p.batch}, {"threads", &p.threads},
+      {"wait", &p.schedule.wait}, {"warmup", &p.schedule.warmup}, {"active", &p.schedule.active},
+      {"repeat", &p.schedule.repeat}, {"roofs", &p.roofline}, {"scope_ns", &p.overheads.scope_ns},
+      {"event_ns", &p.overheads.event_ns}, {"axis_ns", &p.overheads.axis_ns},
+      {"dropped", &p.dropped}, {"invalid", &p.invalid}, {"unproved", &p.unproved},
+      {"sm_mhz", &p.sm_mhz}, {"sm_standard_mhz", &p.sm_standard_mhz}, {"verdict", &p.verdict},
+      {"idle", &p.idle}, {"memory_peak", &p.memory_peak}, {"memory_peak_op", &p.memory_peak_op},
+      {"clean_us", &p.clean_us}, {"incomplete", &p.incomplete}, {"notes", &p.notes},
+      {"steps", &p.steps}, {"rows", &p.rows}, {"kernels", &p.kernels}});
+}
+
+template <class T>
+concept HasFields = requires(const VisitFields& visit, T& value) { fields(visit, value); };
+
+std::string text_of(const Device& device) { return device.str(); }
+std::string text_of(RowCode code) {
+  return code == RowCode::unknown ? "" : std::string(name_of(code));
+}
 template <class E>
   requires std::is_enum_v<E>
 std::string text_of(E value) {
   return std::string(name_of(value));
 }
-std::string text_of(RowCode code) {
-  return code == RowCode::unknown ? "" : std::string(name_of(code));
-}
-std::string text_of(Device device) { return device.str(); }
 
-template <class F>
-void fields(F& f, Row& r) {
-  f("name", r.name);
-  f("shapes", r.shapes);
-  f("kind", r.kind);
-  f("role", r.role);
-  f("made_of", r.made_of);
-  f("verdict", r.verdict.code);
-  f("evidence", r.verdict.evidence);
-  f("calls", r.calls);
-  f("launches", r.launches);
-  f("unproved", r.unproved);
-  f("flops", r.cost.flops);
-  f("bytes_read", r.cost.bytes_read);
-  f("bytes_written", r.cost.bytes_written);
-  f("self_ns", r.self_ns);
-  f("total_ns", r.total_ns);
-  f("kernel_ns", r.kernel_ns);
-  f.nullable("device_ns", r.device_ns, r.on_device);
-  f("pred_ns", r.pred_ns);
-  f("roof", r.roof);
-  f("samples", r.samples);
-}
-template <class F>
-void fields(F& f, StepSample& s) {
-  int64_t ns = s.ns();  // the file has no time axis
-  f("number", s.number);
-  f("round", s.round);
-  f("ns", ns);
-  f("launches", s.launches);
-  f("api_calls", s.api_calls);
-  f("copies", s.copies);
-  f("allocs", s.allocs);
-  s.t1 = s.t0 + ns;
-}
-template <class F>
-void fields(F& f, KernelSum& k) {
-  f("name", k.name);
-  f("kind", k.kind);
-  f("source", k.source);
-  f("launches", k.launches);
-  f("ns", k.ns);
-}
-template <class F>
-void fields(F& f, Ceiling& c) {
-  double flops = c.flops_per_ns * 1e9, bytes = c.bytes_per_ns * 1e9;  // a second
-  f("key", c.key);
-  f("gemm_flops", flops);
-  f("copy_bytes", bytes);
-  f("floor_ns", c.floor_ns);
-  f("in_cache", c.in_cache);
-  f("spread", c.spread);
-  c.flops_per_ns = flops / 1e9;
-  c.bytes_per_ns = bytes / 1e9;
-}
-template <class F>
-void fields(F& f, StepVerdict& v) {
-  f("code", v.code);
-  f("evidence", v.evidence);
-  f("advice", v.advice);
-}
-template <class F>
-void fields(F& f, Timeline& t) {
-  f("window_ns", t.window_ns);
-  f("busy_ns", t.busy_ns);
-  f("data_ns", t.data_ns);
-  f("sync_ns", t.sync_ns);
-  f("host_ns", t.host_ns);
-  f("gap_ns", t.gap_ns);
-}
-template <class F>
-void fields(F& f, Profile& p) {
-  f("title", p.title);
-  f("workload", p.workload);
-  f("command", p.command);
-  f("build", p.build);
-  f("seed", p.seed);
-  f("device", p.device);
-  f("mode", p.mode);
-  f("rules", p.rules);
-  f("dtype", p.dtype);
-  f("source", p.source);
-  f("source_why", p.source_why);
-  f("batch", p.batch);
-  f("threads", p.threads);
-  f("wait", p.schedule.wait);
-  f("warmup", p.schedule.warmup);
-  f("active", p.schedule.active);
-  f("repeat", p.schedule.repeat);
-  f("roofs", p.roofline);
-  f("scope_ns", p.overheads.scope_ns);
-  f("event_ns", p.overheads.event_ns);
-  f("axis_ns", p.overheads.axis_ns);
-  f("dropped", p.dropped);
-  f("invalid", p.invalid);
-  f("unproved", p.unproved);
-  f("sm_mhz", p.sm_mhz);
-  f("sm_standard_mhz", p.sm_standard_mhz);
-  f("verdict", p.verdict);
-  f("idle", p.idle);
-  f("memory_peak", p.memory_peak);
-  f("memory_peak_op", p.memory_peak_op);
-  f("clean_us", p.clean_us);
-  f("incomplete", p.incomplete);
-  f("notes", p.notes);
-  f("steps", p.steps);
-  f("rows", p.rows);
-  f("kernels", p.kernels);
-}
-
-template <class T, class F>
-concept HasFields = requires(F& f, T& value) { fields(f, value); };
 template <class T>
-concept IsNamed = requires(const T& value) { text_of(value); };
-
-struct FieldWriter {
-  ProfileJson json = ProfileJson::object();
-
-  template <class T>
-  void operator()(const char* key, T& value) {
-    json[key] = write(value);
-  }
-  void nullable(const char* key, int64_t value, bool is_there) {
-    json[key] = is_there ? ProfileJson(value) : ProfileJson();
-  }
-  template <class T>
-  static ProfileJson write(T& value) {
-    if constexpr (HasFields<T, FieldWriter>) {
-      FieldWriter inner;
-      fields(inner, value);
-      return inner.json;
-    } else if constexpr (IsNamed<T>) {
-      return text_of(value);
-    } else {
-      return value;
-    }
-  }
-  template <class T>
-  static ProfileJson write(std::optional<T>& value) {
-    return value ? write(*value) : ProfileJson();
-  }
-  template <class T>
-  static ProfileJson write(std::vector<T>& values) {
-    ProfileJson out = ProfileJson::array();
-    for (T& value : values) out.push_back(write(value));
+ProfileJson write_json(std::optional<T>& value);
+template <class T>
+ProfileJson write_json(std::vector<T>& values);
+template <class T>
+ProfileJson write_json(T& value) {
+  if constexpr (HasFields<T>) {
+    ProfileJson out = ProfileJson::object();
+    fields(
+        [&out](std::initializer_list<JsonField> list) {
+          for (const JsonField& field : list)
+            out[field.key] =
+                std::visit([](auto* member) { return write_json(*member); }, field.value);
+        },
+        value);
     return out;
+  } else if constexpr (requires { text_of(value); }) {
+    return text_of(value);
+  } else {
+    return value;
   }
-};
+}
+template <class T>
+ProfileJson write_json(std::optional<T>& value) {
+  return value ? write_json(*value) : ProfileJson();
+}
+template <class T>
+ProfileJson write_json(std::vector<T>& values) {
+  ProfileJson out = ProfileJson::array();
+  for (T& value : values) out.push_back(write_json(value));
+  return out;
+}
 
+// `where` is the path of a value in the file, for messages.
 [[noreturn]] void refuse_field(const std::string& where, const std::string& why) {
   throw Error(Error::Kind::data, where + " " + why);
 }
 
-struct FieldReader {
-  const ProfileJson& json;
-  std::string path;
+template <class T>
+T read_as(const ProfileJson& from, bool right, const std::string& where, const char* wanted) {
+  if (!right) refuse_field(where, cat("is ", from.type_name(), ", wanted ", wanted));
+  return from.get<T>();
+}
 
-  template <class T>
-  void operator()(const char* key, T& value) {
-    read(at(key), value, path + "." + key);
-  }
-  void nullable(const char* key, int64_t& value, bool& is_there) {
-    is_there = !at(key).is_null();
-    if (is_there) read(at(key), value, path + "." + key);
-  }
-  const ProfileJson& at(const char* key) const {
-    const auto found = json.find(key);
-    if (found == json.end()) refuse_field(path + "." + key, "is missing");
-    return *found;
-  }
-
-  static void want(
-      bool right, const ProfileJson& from, const std::string& where, const char* what) {
-    if (!right) refuse_field(where, cat("is ", from.type_name(), ", wanted ", what));
-  }
-  // Not by Device::parse(): the profile of a card is read where there is none, too.
-  static void read(const ProfileJson& from, Device& device, const std::string& where) {
+void read_json(const ProfileJson& from, std::string& value, const std::string& where) {
+  value = read_as<std::string>(from, from.is_string(), where, "text");
+}
+void read_json(const ProfileJson& from, bool& value, const std::string& where) {
+  value = read_as<bool>(from, from.is_boolean(), where, "boolean");
+}
+// Not by Device::parse(): the profile of a card is read where there is none, too.
+void read_json(const ProfileJson& from, Device& device, const std::string& where) {
+  std::string text;
+  read_json(from, text, where);
+  if (text.starts_with("simt")) device.type = Device::Type::simt;
+  if (text.starts_with("cuda:"))
+    device = {Device::Type::cuda, static_cast<int8_t>(std::atoi(text.c_str() + 5))};
+  if (device.str() != text) refuse_field(where, "is unknown: " + text);
+}
+template <class T>
+void read_json(const ProfileJson& from, std::optional<T>& value, const std::string& where);
+template <class T>
+void read_json(const ProfileJson& from, std::vector<T>& values, const std::string& where);
+template <class T>
+void read_json(const ProfileJson& from, T& value, const std::string& where) {
+  if constexpr (HasFields<T>) {
+    if (!from.is_object()) refuse_field(where, cat("is ", from.type_name(), ", wanted object"));
+    fields(
+        [&](std::initializer_list<JsonField> list) {
+          for (const JsonField& field : list) {
+            const std::string path = where + "." + field.key;
+            const auto found = from.find(field.key);
+            if (found == from.end()) refuse_field(path, "is missing");
+            std::visit([&](auto* member) { read_json(*found, *member, path); }, field.value);
+          }
+        },
+        value);
+  } else if constexpr (std::is_enum_v<T>) {
     std::string text;
-    read(from, text, where);
-    if (text.starts_with("simt")) device.type = Device::Type::simt;
-    if (text.starts_with("cuda:"))
-      device = {Device::Type::cuda, static_cast<int8_t>(std::atoi(text.c_str() + 5))};
-    if (device.str() != text) refuse_field(where, "is unknown: " + text);
-  }
-  template <class T>
-  static void read(const ProfileJson& from, T& value, const std::string& where) {
-    if constexpr (HasFields<T, FieldReader>) {
-      want(from.is_object(), from, where, "object");
-      FieldReader inner{from, where};
-      fields(inner, value);
-    } else if constexpr (std::is_enum_v<T>) {
-      std::string text;
-      read(from, text, where);
-      for (int i = 0; i <= static_cast<int>(kLast<T>); ++i) {
-        value = static_cast<T>(i);
-        if (text_of(value) == text) return;
-      }
-      refuse_field(where, "is unknown: " + text);
-    } else {
-      if constexpr (std::is_same_v<T, std::string>) {
-        want(from.is_string(), from, where, "text");
-      } else if constexpr (std::is_same_v<T, bool>) {
-        want(from.is_boolean(), from, where, "boolean");
-      } else if constexpr (std::is_integral_v<T>) {
-        want(from.is_number_integer(), from, where, "integer");
-      } else {
-        want(from.is_number(), from, where, "number");
-      }
-      value = from.get<T>();
+    read_json(from, text, where);
+    for (size_t i = 0; i < names_of(T{}).size(); ++i) {
+      value = static_cast<T>(i);
+      if (text_of(value) == text) return;
     }
+    refuse_field(where, "is unknown: " + text);
+  } else if constexpr (std::is_integral_v<T>) {
+    value = read_as<T>(from, from.is_number_integer(), where, "integer");
+  } else {
+    value = read_as<T>(from, from.is_number(), where, "number");
   }
-  template <class T>
-  static void read(const ProfileJson& from, std::optional<T>& value, const std::string& where) {
-    if (!from.is_null()) read(from, value.emplace(), where);
-  }
-  template <class T>
-  static void read(const ProfileJson& from, std::vector<T>& values, const std::string& where) {
-    want(from.is_array(), from, where, "array");
-    for (size_t i = 0; i < from.size(); ++i)
-      read(from[i], values.emplace_back(), cat(where, "[", i, "]"));
-  }
-};
+}
+template <class T>
+void read_json(const ProfileJson& from, std::optional<T>& value, const std::string& where) {
+  if (!from.is_null()) read_json(from, value.emplace(), where);
+}
+template <class T>
+void read_json(const ProfileJson& from, std::vector<T>& values, const std::string& where) {
+  if (!from.is_array()) refuse_field(where, cat("is ", from.type_name(), ", wanted array"));
+  for (size_t i = 0; i < from.size(); ++i)
+    read_json(from[i], values.emplace_back(), cat(where, "[", i, "]"));
+}
 
 // Of a column of the CSV; names are quoted, as they may hold commas.
 std::string csv_cell(std::string_view key, const ProfileJson& value) {
@@ -279,11 +209,10 @@ std::string csv_cell(std::string_view key, const ProfileJson& value) {
 }  // namespace
 
 std::string to_json(const Profile& profile) {
-  FieldWriter writer;
-  writer.json["schema"] = kSchema;
   Profile copy = profile;  // fields() names what it may also read
-  fields(writer, copy);
-  return writer.json.dump(1, ' ', false, ProfileJson::error_handler_t::replace) + "\n";
+  ProfileJson json = {{"schema", kSchema}};
+  json.update(write_json(copy));
+  return json.dump(1, ' ', false, ProfileJson::error_handler_t::replace) + "\n";
 }
 
 Profile read_profile(const std::string& text, const std::string& file) {
@@ -301,8 +230,7 @@ Profile read_profile(const std::string& text, const std::string& file) {
     json["roofs"]["spread"] = 0.0;
   Profile profile;
   try {
-    FieldReader reader{json, "profile"};
-    fields(reader, profile);
+    read_json(json, profile, "profile");
   } catch (const Error& e) {
     refuse(e.message());
   }
@@ -323,7 +251,7 @@ std::string to_csv(const Profile& profile) {
   for (const StepSample& step : profile.steps) out += fmt::format(",step{}", step.number);
   out += "\n";
   for (Row row : profile.rows) {
-    const ProfileJson values = FieldWriter::write(row);
+    const ProfileJson values = write_json(row);
     std::vector<std::string> cells;
     for (const char* key : kColumns) cells.push_back(csv_cell(key, values[key]));
     for (const int64_t ns : row.samples) cells.push_back(std::to_string(ns));

@@ -9,21 +9,19 @@
 
 namespace sinter::profiler {
 
-// Who measured the device times, the best last but two: activity records, event nodes of an
-// instrumented CUDA graph, boundary events on the stream (upper bounds), the host (cpu: the kernel
-// call itself). `emul`: counted, never timed. `none`: not measured.
-enum class Source : uint8_t { none, host, cupti, graph, event, emul };
-constexpr std::string_view name_of(Source source) {
-  constexpr std::string_view kNames[] = {"none", "host", "cupti", "graph", "event", "emul"};
-  return kNames[static_cast<int>(source)];
+// Who measured the device times: the host (cpu: the kernel call itself), the device's activity
+// records, event nodes of an instrumented CUDA graph. `emul`: counted, never timed. `none`: not
+// measured.
+enum class Source : uint8_t { none, host, cupti, graph, emul };
+constexpr auto names_of(Source) {
+  return std::to_array<std::string_view>({"none", "host", "cupti", "graph", "emul"});
 }
 
 // graph: the launch of a whole CUDA graph; its nodes are records of their own, of the same API
 // times and with a graph_node.
 enum class LaunchKind : uint8_t { kernel, memcpy, memset, graph };
-constexpr std::string_view name_of(LaunchKind kind) {
-  constexpr std::string_view kNames[] = {"kernel", "memcpy", "memset", "graph"};
-  return kNames[static_cast<int>(kind)];
+constexpr auto names_of(LaunchKind) {
+  return std::to_array<std::string_view>({"kernel", "memcpy", "memset", "graph"});
 }
 
 struct LaunchRecord {
@@ -31,9 +29,6 @@ struct LaunchRecord {
   // On the device, on the host's axis; cpu: the call itself. Both 0: not measured
   int64_t dev_t0 = 0, dev_t1 = 0;
   StaticName kernel;  // cpu: empty
-  // Of our own kernels, how many blocks, threads and bytes of shared memory it ran with:
-  // "grid 12 x 1 x 1, block 256, 4096 B shared"
-  StaticName footprint;
   // Innermost open scope, an index into the same piece of the same thread's records; -1: none
   int32_t record = -1;
   uint32_t step = 0;        // number of the step that was going on

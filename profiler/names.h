@@ -1,10 +1,11 @@
-// Names that records can hold as one pointer for the life of the process, and text keys for shapes.
+// Names that records can hold as one pointer for the life of the process.
 //
 // StaticName is built at compile time from a literal, so an OpDef with static storage may hold it;
-// any other text goes through intern(). ShapeKey builds "f32[64, 784] f32[256, 784]" on the stack:
+// any other text goes through intern(). ShapeText builds "f32[64, 784] f32[256, 784]" on the stack:
 // no allocation once a text has been seen. All functions are thread safe.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,13 @@
 #include <string_view>
 
 namespace sinter::profiler {
+
+// The name of an enumerator: beside the enumeration stands names_of(E), in the order of its values.
+template <class E>
+  requires requires(E value) { names_of(value).size(); }
+constexpr std::string_view name_of(E value) {
+  return names_of(value)[static_cast<size_t>(value)];
+}
 
 class StaticName {
  public:
@@ -39,20 +47,15 @@ class StaticName {
 // process exit.
 StaticName intern(std::string_view text);
 
-// Numbers for OpInfo::shape_key; 0 is "". Allocates at first sight only.
-uint32_t intern_shape(std::string_view text);
-std::string_view shape_text(uint32_t shape_key);
-
-// ShapeKey key; key.add("f32", dims_of_x); key.add("f32", dims_of_w); info.shape_key =
-// key.intern();
-class ShapeKey {
+// ShapeText text; text.add("f32", dims_of_x); text.add("f32", dims_of_w); info.shapes =
+// text.intern();
+class ShapeText {
  public:
-  ShapeKey& add(std::string_view dtype, std::span<const int64_t> dims);
-  std::string_view text() const { return {text_, size_}; }
-  uint32_t intern() const { return intern_shape(text()); }
+  ShapeText& add(std::string_view dtype, std::span<const int64_t> dims);
+  std::string_view view() const { return {text_, size_}; }
+  StaticName intern() const { return profiler::intern(view()); }
 
  private:
-  void put(std::string_view text);
   char text_[240];  // what does not fit is cut off
   size_t size_ = 0;
 };

@@ -14,62 +14,24 @@
 namespace sinter::profiler {
 namespace {
 
-std::vector<double> step_ns(const std::vector<StepSample>& steps) {
-  std::vector<double> ns;
-  for (const StepSample& step : steps) ns.push_back(static_cast<double>(step.ns()));
-  return ns;
-}
-
-// The innermost op that was open when memory in use was highest.
-std::string op_at_peak(const Report& report) {
-  const MemorySample* peak = nullptr;
-  const Trace* where = nullptr;
-  for (const Trace& trace : report.traces) {
-    for (const MemorySample& sample : trace.memory) {
-      if (report.step_index(sample.step) < 0) continue;
-      if (peak && sample.live_bytes <= peak->live_bytes) continue;
-      peak = &sample;
-      where = &trace;
-    }
-  }
-  std::string out;
-  if (!where) return out;
-  for (const Record& r : where->records) {  // later ones that hold the moment lie deeper
-    if (r.kind == ScopeKind::op && r.t0 <= peak->t && peak->t <= r.t1) out = r.name.view();
-  }
-  return out;
-}
-
-std::vector<KernelSum> kernels_of(const Report& report) {
-  std::map<std::tuple<std::string, LaunchKind, Source>, KernelSum> found;
+// Launches by their own names, the longest first, and the host time of launching whole graphs.
+void add_launches(const Report& report, Profile& out) {
+  std::map<std::tuple<std::string_view, LaunchKind, Source>, KernelSum> found;
   for (const Trace& trace : report.traces) {
     for (const LaunchRecord& l : trace.launches) {
-      if (l.kernel.view().empty() || l.kind == LaunchKind::graph) continue;
-      if (report.step_index(l.step) < 0) continue;
-      const std::string name(l.kernel);
-      KernelSum& sum =
-          found.try_emplace({name, l.kind, l.source}, KernelSum{name, l.kind, l.source})
-              .first->second;
+      if (!report.counts(trace, l)) continue;
+      if (l.kind == LaunchKind::graph) out.replay_ns += l.api_t1 - l.api_t0;
+      if (l.kind == LaunchKind::graph || l.kernel.view().empty()) continue;
+      KernelSum& sum = found[{l.kernel, l.kind, l.source}];
       ++sum.launches;
       sum.ns += l.device_ns();
     }
   }
-  std::vector<KernelSum> out;
-  for (auto& [key, sum] : found) out.push_back(std::move(sum));
-  std::stable_sort(
-      out.begin(), out.end(), [](const KernelSum& a, const KernelSum& b) { return a.ns > b.ns; });
-  return out;
-}
-
-// Host time of launching whole graphs.
-int64_t replay_ns(const Report& report) {
-  int64_t sum = 0;
-  for (const Trace& trace : report.traces) {
-    for (const LaunchRecord& l : trace.launches) {
-      if (l.kind == LaunchKind::graph && report.counts(trace, l)) sum += l.api_t1 - l.api_t0;
-    }
+  for (auto& [key, sum] : found) {
+    std::tie(sum.name, sum.kind, sum.source) = key;
+    out.kernels.push_back(std::move(sum));
   }
-  return sum;
+  std::ranges::stable_sort(out.kernels, std::greater(), &KernelSum::ns);
 }
 
 // The emulator's times mean nothing: none leaves the report.
@@ -89,6 +51,12 @@ int64_t Measurement::step_index(uint32_t number) const {
   const auto found = std::lower_bound(steps.begin(), steps.end(), int64_t{number},
       [](const StepSample& s, int64_t n) { return s.number < n; });
   return found != steps.end() && found->number == number ? found - steps.begin() : -1;
+}
+
+std::vector<double> Measurement::step_ns() const {
+  std::vector<double> ns;
+  for (const StepSample& step : steps) ns.push_back(double(step.ns()));
+  return ns;
 }
 
 double Measurement::launches_per_step() const {
@@ -122,7 +90,7 @@ double Measurement::distortion() const {
 }
 
 double Measurement::spread() const {
-  const std::vector<double> ns = step_ns(steps);
+  const std::vector<double> ns = step_ns();
   return (quantile(ns, 0.75) - quantile(ns, 0.25)) / median(ns);
 }
 
@@ -169,12 +137,11 @@ StepVerdict Report::verdict() const {
   const bool cpu = device == kCpu;
   StepFacts f{.incomplete = !incomplete.empty(),
       .emulated = device.type == Device::Type::simt,
-      .upper_bounds = source == Source::event,
       .on_cpu = cpu,
       .busy = busy(),
       .has_roofs = ceiling().known()};
   if (cpu) {
-    f.window_ns = median(step_ns(steps)) * static_cast<double>(steps.size());
+    f.window_ns = median(step_ns()) * double(steps.size());
   } else {
     const Timeline t = timeline();
     f.window_ns = static_cast<double>(t.window_ns);
@@ -205,10 +172,10 @@ Profile Report::profile(bool by_shape, int by_module) const {
   out.verdict = verdict();
   if (const Ceiling used = ceiling(); used.known()) out.roofline = used;
   if (const Timeline t = timeline(); t.known || t.estimated) out.idle = t;
-  out.memory_peak = peak_bytes();
-  out.memory_peak_op = op_at_peak(*this);
-  out.kernels = kernels_of(*this);
-  out.replay_ns = profiler::replay_ns(*this);
+  MemoryPeak peak = memory_peak();
+  out.memory_peak = peak.bytes;
+  out.memory_peak_op = std::move(peak.op);
+  add_launches(*this, out);
   if (device.type == Device::Type::simt) forget_times(out);
   return out;
 }

@@ -137,6 +137,7 @@ struct Measurement : RunFacts {
 
   // Index in steps, or -1 if the step is not an active one.
   int64_t step_index(uint32_t number) const;
+  std::vector<double> step_ns() const;
   double launches_per_step() const;
   int64_t drain_ns() const;  // of all steps
   // By how many percent a profiled step takes longer than a clean one: medians of both, a step's

@@ -21,6 +21,13 @@ struct MemorySample {
   uint32_t step;
 };
 
+// Highest live bytes of the device in the active steps (0: nothing was taken or given back), and
+// the innermost op that was open then.
+struct MemoryPeak {
+  int64_t bytes = 0;
+  std::string op{};
+};
+
 // A node of a replayed CUDA graph, which has no scope: LaunchRecord::graph_node is its index + 1.
 // From capture::describe_nodes().
 struct GraphNode {
@@ -69,8 +76,7 @@ struct Report : Measurement {
   Profile profile(bool by_shape = false, int by_module = 0) const;
   // profiler::table() of that profile.
   std::string table(const TableOptions& options = {}) const;
-  // Highest live bytes of the device in the active steps; 0: nothing was taken or given back.
-  int64_t peak_bytes() const;
+  MemoryPeak memory_peak() const;
   // The node of the replayed graph that a launch is; null: none, or unknown.
   const GraphNode* node_of(const LaunchRecord& launch) const;
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its

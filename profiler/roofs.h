@@ -1,7 +1,7 @@
 // Roofs: what this machine can do, measured by measure/calibrate.cpp, and what work should cost
 // under them. Plain data, pure functions; and the file that keeps roofs in
 // ${XDG_CACHE_HOME:-~/.cache}/sinter/ by CPU or card, threads, driver and build, from which every
-// session takes them (roofs_file.cpp).
+// session takes them.
 #pragma once
 
 #include <cstdint>
@@ -52,15 +52,13 @@ struct Ceiling {
   double spread = 0;
 
   bool known() const { return flops_per_ns > 0 && bytes_per_ns > 0; }
-  // launches x floor + the longer of computing and moving
+  // The longer of computing and moving; 0 without roofs.
+  double work_ns(const Cost& cost) const;
+  bool compute_is_nearer(const Cost& cost) const;  // the longer one
+  // And the launches. 0 without roofs.
   double predicted_ns(int64_t launches, const Cost& cost) const;
-  // Shares of the two roofs that work reaches which took so long, and the larger one; 0 for no
-  // time.
-  double compute_share(const Cost& cost, double ns) const;
-  double memory_share(const Cost& cost, double ns) const;
+  // Share of the nearer roof that work reaches which took so long; 0 for no time.
   double share(const Cost& cost, double ns) const;
-  // The larger term of the prediction.
-  bool compute_is_nearer(const Cost& cost) const;
 };
 
 }  // namespace sinter::profiler

@@ -59,11 +59,11 @@ class Gatherer {
       row.typical_kernel_ns = typical(steps_of_[i].kernel);
       row.on_device = report_.device.type == Device::Type::cuda && row.kind == ScopeKind::op &&
                       row.untimed == 0;
-      if (row.kind == ScopeKind::op) row.verdict = verdict(row, ceiling, busy);
-      if (ceiling.known() && row.launches > 0 && row.typical_ns > 0) {
+      if (ceiling.known() && row.launches > 0) {
         row.pred_ns = ceiling.predicted_ns(row.launches, row.cost);
-        row.roof = ceiling.share(row.cost, row.typical_ns);
+        if (row.typical_ns > 0) row.roof = ceiling.share(row.cost, row.typical_ns);
       }
+      if (row.kind == ScopeKind::op) row.verdict = verdict(row, ceiling, busy);
     }
     for (const auto& [pair, ns] : child_ns_) {
       Row& row = out_.rows[pair.first];
@@ -77,7 +77,7 @@ class Gatherer {
  private:
   // What belongs to one record alone.
   struct Own {
-    int64_t self_ns = 0, kernel_ns = 0, device_ns = 0, untimed = 0, unproved = 0;
+    int64_t self_ns = 0, kernel_ns = 0, device_ns = 0, launches = 0, untimed = 0, unproved = 0;
   };
   struct Steps {
     std::vector<int64_t> total, kernel;  // ns
@@ -90,6 +90,9 @@ class Gatherer {
     for (const LaunchRecord& launch : trace.launches) {
       if (launch.graph_node > 0 || launch.kind == LaunchKind::graph || launch.record < 0) continue;
       Own& of = own[launch.record];
+      const bool is_kernel = launch.kind == LaunchKind::kernel;
+      if (is_kernel && counts_launches(trace.records[launch.record].kind))
+        of.launches += launch.at_least();
       if (launch.source == Source::host) of.kernel_ns += launch.device_ns();
       of.device_ns += launch.device_ns();
       of.untimed += launch.source == Source::none;
@@ -106,7 +109,7 @@ class Gatherer {
     const int64_t step = report_.step_index(r.step);
     const int64_t total = r.t1 - r.t0;
     ++row.calls;
-    row.launches += r.n_launches;
+    row.launches += own.launches;
     row.cost += r.info.cost;
     row.self_ns += own.self_ns;
     row.kernel_ns += own.kernel_ns;
@@ -127,8 +130,8 @@ class Gatherer {
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
     if (r.kind == ScopeKind::op) {
-      out_.calls.push_back({r.info.uid, r.info.graph_node, row_index, step, trace.steps_here,
-          own.self_ns, own.device_ns});
+      out_.calls.push_back(
+          {r.info.uid, 0, row_index, step, trace.steps_here, own.self_ns, own.device_ns});
     }
   }
 
@@ -139,12 +142,12 @@ class Gatherer {
     return above >= 0;
   }
 
-  int index_of(ScopeKind kind, const std::string& label, uint32_t shape, Role role) {
+  int index_of(ScopeKind kind, const std::string& label, std::string_view shapes, Role role) {
     const auto [found, is_new] =
-        index_.try_emplace({kind, label, shape}, static_cast<int>(out_.rows.size()));
+        index_.try_emplace({kind, label, shapes}, static_cast<int>(out_.rows.size()));
     if (is_new) {
       out_.rows.push_back(
-          {.name = label, .shapes = std::string(shape_text(shape)), .kind = kind, .role = role});
+          {.name = label, .shapes = std::string(shapes), .kind = kind, .role = role});
       const size_t steps = report_.steps.size();
       out_.rows.back().samples.resize(steps);
       steps_of_.push_back({std::vector<int64_t>(steps), std::vector<int64_t>(steps)});
@@ -155,7 +158,7 @@ class Gatherer {
     std::string label = label_of(r.name, r.info.role);
     if (by_module_ > 0 && r.kind == ScopeKind::op)
       label = module_path(trace, r, by_module_) + label;
-    return index_of(r.kind, label, by_shape_ ? r.info.shape_key : 0, r.info.role);
+    return index_of(r.kind, label, by_shape_ ? r.info.shapes : StaticName(), r.info.role);
   }
 
   // Nodes of a replayed graph are op rows of their own.
@@ -163,7 +166,7 @@ class Gatherer {
     const GraphNode* known = report_.node_of(launch);
     const GraphNode node =
         known ? *known : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
-    const int index = index_of(ScopeKind::op, label_of(node.name, node.role), 0, node.role);
+    const int index = index_of(ScopeKind::op, label_of(node.name, node.role), "", node.role);
     const int64_t step = report_.step_index(launch.step);
     Row& row = out_.rows[index];
     ++row.calls;
@@ -180,7 +183,7 @@ class Gatherer {
   // Copies and fills outside ops, whose time they would be, are rows too.
   void add_copy(const LaunchRecord& launch) {
     Row& row =
-        out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), 0, Role::none)];
+        out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), "", Role::none)];
     const int64_t host_ns = launch.api_t1 - launch.api_t0;
     ++row.calls;
     row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
@@ -195,18 +198,15 @@ class Gatherer {
 
   RowVerdict verdict(const Row& row, const Ceiling& ceiling, bool busy) const {
     const bool cpu = report_.device == kCpu;
-    const bool bounds_only = report_.source == Source::event;
     return row_verdict({.invalid = row.untimed > 0,
         .emulated = report_.device.type == Device::Type::simt,
         .replayed = report_.replayed,
         .busy = busy,
         .launches = row.launches,
-        .busy_ns = bounds_only ? 0
-                   : cpu       ? row.typical_kernel_ns
-                               : row.typical_ns,
+        .busy_ns = cpu ? row.typical_kernel_ns : row.typical_ns,
         .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
         .has_roofs = ceiling.known(),
-        .roof = ceiling.share(row.cost, row.typical_ns),
+        .roof = row.roof.value_or(0),
         .compute_is_nearer = ceiling.compute_is_nearer(row.cost)});
   }
 
@@ -216,7 +216,7 @@ class Gatherer {
   Rows out_;
   std::vector<Steps> steps_of_;  // the rows
   std::vector<int> row_of_;      // of the trace at hand
-  std::map<std::tuple<ScopeKind, std::string, uint32_t>, int> index_;
+  std::map<std::tuple<ScopeKind, std::string, std::string_view>, int> index_;
   std::map<std::pair<int, int>, int64_t> child_ns_;  // (row, row of the child)
 };
 

@@ -7,11 +7,6 @@ namespace {
 std::atomic<const RangeCalls*> g_ranges{nullptr};
 [[maybe_unused]] const bool g_asked = (set_ranges(attached_ranges()), true);
 }  // namespace
-std::string_view name_of(ScopeKind kind) {
-  constexpr std::string_view kNames[] = {
-      "step", "annotation", "module", "op", "runtime", "sync", "memory", "data", "profiler"};
-  return kNames[static_cast<int>(kind)];
-}
 
 void set_ranges(const RangeCalls* calls) noexcept {
   g_ranges.store(calls, std::memory_order_release);

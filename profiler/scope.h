@@ -24,13 +24,16 @@ enum class ScopeKind : uint8_t {
   step, annotation, module, op, runtime, sync, memory, data, profiler
 };
 // clang-format on
-std::string_view name_of(ScopeKind kind);
+constexpr auto names_of(ScopeKind) {
+  return std::to_array<std::string_view>(
+      {"step", "annotation", "module", "op", "runtime", "sync", "memory", "data", "profiler"});
+}
 
 // What apply() knows of one op; made only while recording.
 struct OpInfo {
   Cost cost{};
   uint64_t uid = 0, forward_uid = 0;
-  uint32_t shape_key = 0, graph_node = 0;
+  StaticName shapes;  // "f32[64, 784] f32[256, 784]"
   Role role = Role::none;
 };
 
@@ -39,8 +42,7 @@ struct Record {
   StaticName name;
   OpInfo info;  // ops only
   int32_t parent = -1;
-  uint32_t step = 0, n_launches = 0;
-  uint16_t depth = 0;
+  uint32_t step = 0;
   ScopeKind kind = ScopeKind::annotation;
 
   static constexpr int64_t kOpen = INT64_MIN;

@@ -16,8 +16,6 @@ SteadyClock g_steady_clock;
 std::atomic<bool> g_active{false};
 std::atomic<uint32_t> g_last_epoch{0};
 
-constexpr int kMarks = 1 << 14;  // of a window: launches and edges
-
 void stop_recording() { detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession)); }
 
 // In a forked child: its session, if any, is not the parent's.
@@ -55,7 +53,7 @@ Session::Session(Options options) : options_(std::move(options)) {
       if (!options_.timer) throw;
     }
     if (options_.device.type == Device::Type::cuda && !options_.timer)
-      own_timer_ = cuda::make_timer(kMarks, report_.source_why);
+      own_timer_ = cuda::make_timer(report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
     detail::install_hook(allocator_, timer_);
     // Now, so that a schedule without warm-up allocates nothing in its window.
@@ -100,32 +98,27 @@ void Session::close() noexcept {
   own_timer_.reset();  // what follows is measured without it
 }
 
-// Steps of one turn of the schedule.
-int64_t Session::turn() const {
+int64_t Session::steps_of_turn() const {
   const Schedule& s = options_.schedule;
   return int64_t{s.wait} + s.warmup + s.active;
 }
 
 Session::Phase Session::phase_of(int64_t step) const {
   const Schedule& s = options_.schedule;
-  if (s.repeat > 0 && step / turn() >= s.repeat) return Phase::done;
-  const int64_t at = step % turn();
+  if (s.repeat > 0 && step / steps_of_turn() >= s.repeat) return Phase::done;
+  const int64_t at = step % steps_of_turn();
   if (at < s.wait) return Phase::wait;
   return at < s.wait + s.warmup ? Phase::warmup : Phase::active;
 }
 
-int64_t Session::allocations() const {
-  if (options_.allocations) return options_.allocations();
-  return allocator_ ? allocator_->stats().requests : 0;
-}
+int64_t Session::allocations() const { return allocator_ ? allocator_->stats().requests : 0; }
 
 void Session::open_turn() {
   if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
   if (!timer_) return;
   read_clock();
-  timer_->wait();
-  timer_->read();  // the marks of warm-up
-  axes_.push_back({.first_step = seen_, .begin = timer_->edge(detail::now)});
+  timer_->begin(detail::now);
+  turns_.push_back({.first_step = seen_});
 }
 
 void Session::read_clock() {
@@ -148,30 +141,21 @@ void Session::close_turn(int64_t end_step) {
   if (!timer_) return;
   read_clock();  // while the device works
   drain();
-  detail::Axis& axis = axes_.back();
-  axis.end_step = end_step;
-  axis.end = timer_->edge(detail::now);
-  const bool records = timer_->has_records();
-  if (records) {
-    DeviceTimer::Records all = timer_->records(axis.begin, axis.end);
-    axis.ran = std::move(all.ran);
-    report_.dropped += all.dropped;
-  } else {
-    axis.marks = timer_->read();
-  }
-  if (records || axis.known())
-    report_.overheads.axis_ns =
-        std::max({report_.overheads.axis_ns, axis.begin.half_ns, axis.end.half_ns});
+  DeviceTimer::Records all = timer_->end(detail::now);
+  turns_.back().end_step = end_step;
+  turns_.back().ran = std::move(all.ran);
+  report_.dropped += all.dropped;
+  report_.overheads.axis_ns = std::max(report_.overheads.axis_ns, all.axis_ns);
 }
 
 Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
   Trace trace = buffer.read(steps_here);
-  report_.invalid += detail::resolve(trace, axes_);
+  detail::resolve(trace, turns_);
   return trace;
 }
 
 void Session::enter(Phase next) {
-  const bool turn_ends = seen_ % turn() == 0;
+  const bool turn_ends = seen_ % steps_of_turn() == 0;
   if (next != phase_ || turn_ends) {
     stop_recording();
     if (phase_ == Phase::active) close_turn(seen_);
@@ -220,7 +204,7 @@ void Session::step() {
   step_buffer_ = mine;
   if (phase_ == Phase::active) {
     report_.steps.push_back({.number = seen_,
-        .round = seen_ / turn(),
+        .round = seen_ / steps_of_turn(),
         .t0 = step_t0_,
         .t1 = now,
         .allocs = allocations() - step_allocs_,
@@ -258,7 +242,7 @@ Report Session::finish() {
         cat(report_.dropped, " records dropped by CUPTI, whose buffers were full"));
   if (options_.resident_bytes > 0)
     report_.working_set =
-        options_.resident_bytes + std::max<int64_t>(report_.peak_bytes() - live_before_, 0);
+        options_.resident_bytes + std::max<int64_t>(report_.memory_peak().bytes - live_before_, 0);
   if (dropped > 0) {
     report_.incomplete.push_back(cat(dropped, " records dropped (a buffer holds ",
         options_.records_per_thread, " per thread, for one turn of the schedule)"));

@@ -25,7 +25,7 @@
 
 namespace sinter::profiler {
 namespace detail {
-struct Axis;
+struct Turn;
 }
 
 struct Options {
@@ -41,8 +41,6 @@ struct Options {
   int64_t resident_bytes = 0;
   // null: one of the card on cuda, none elsewhere; else it outlives the session
   DeviceTimer* timer = nullptr;
-  // A running count, read at step edges: the `allocs` of the table. null: the device's allocator
-  int64_t (*allocations)() = nullptr;
   // null: the steady clock; else it outlives every scope that began in the session
   Clock* clock = nullptr;
   size_t records_per_thread = size_t{1} << 16;
@@ -69,7 +67,7 @@ class Session {
   enum class Phase { wait, warmup, active, done };
   Phase phase_of(int64_t step) const;
   bool is_current() const;
-  int64_t turn() const;
+  int64_t steps_of_turn() const;
   void describe();
   void enter(Phase next);
   void begin_step();
@@ -88,8 +86,8 @@ class Session {
   const Allocator* allocator_ = nullptr;  // null for a device that only a test's timer stands for
   std::unique_ptr<DeviceTimer> own_timer_;
   DeviceTimer* timer_ = nullptr;
-  std::vector<detail::Axis> axes_;  // of each turn's active steps
-  int64_t live_before_ = 0;         // bytes, when the first active step began
+  std::vector<detail::Turn> turns_;
+  int64_t live_before_ = 0;  // bytes, when the first active step began
   Phase phase_ = Phase::done;
   // This session's number; another one, or 0, is current after finish() and in a forked child.
   uint32_t epoch_ = 0;

@@ -17,14 +17,10 @@
 namespace sinter::profiler {
 namespace {
 
-using detail::to_double;
 using detail::us;
 
-// 25, or 3.5 where a sum does not divide evenly.
-std::string per_step(int64_t sum, double steps) {
-  const double value = to_double(sum) / steps;
-  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{:.2f}", value);
-}
+std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+std::string or_dash(bool is_there, const std::string& text) { return is_there ? text : "-"; }
 
 void add_to(Row& sum, const Row& row) {
   sum.calls += row.calls;
@@ -40,47 +36,39 @@ void add_to(Row& sum, const Row& row) {
   sum.typical_ns += row.typical_ns;
 }
 
-double predicted_ns(const Ceiling& ceiling, const Row& row) {
-  return row.launches == 0 ? 0 : ceiling.predicted_ns(row.launches, row.cost);
+// Emulated times are measured against no roof.
+bool has_roof(const Row& row) { return row.roof && row.untimed == 0 && row.cost != Cost{}; }
+double xpred(const Row& row) {
+  return has_roof(row) && row.pred_ns > 0 ? row.typical_ns / *row.pred_ns : 0;
 }
 
-using SortKey = std::function<double(const Row&, const Ceiling&)>;
+struct SortKey {
+  const char* name;
+  double (*value)(const Row&);
+};
 // torch's keys; `device` says the same as `cuda`.
-const std::vector<std::pair<std::string, SortKey>>& sort_keys() {
-  const auto sum = [](int64_t Row::*member) {
-    return [member](const Row& r, const Ceiling&) { return to_double(r.*member); };
-  };
-  static const std::vector<std::pair<std::string, SortKey>> keys = {
-      {"self_cuda_time_total", sum(&Row::device_ns)},
-      {"cuda_time_total", sum(&Row::device_total_ns)},
-      {"self_cpu_time_total", sum(&Row::self_ns)},
-      {"cpu_time_total", sum(&Row::total_ns)},
-      {"cpu_time",
-          [](const Row& r, const Ceiling&) {
-            return to_double(r.total_ns) / to_double(std::max<int64_t>(r.calls, 1));
-          }},
-      {"dispatch_time_total",
-          [](const Row& r, const Ceiling&) { return to_double(r.dispatch_ns()); }},
-      {"count", sum(&Row::calls)},
-      {"flops", [](const Row& r, const Ceiling&) { return to_double(r.cost.flops); }},
-      {"bytes", [](const Row& r, const Ceiling&) { return to_double(r.cost.bytes()); }},
-      {"xpred",
-          [](const Row& r, const Ceiling& c) {
-            const double predicted = predicted_ns(c, r);
-            return predicted > 0 ? r.typical_ns / predicted : 0;
-          }},
-  };
-  return keys;
-}
+constexpr SortKey kSortKeys[] = {
+    {"self_cuda_time_total", [](const Row& r) { return double(r.device_ns); }},
+    {"cuda_time_total", [](const Row& r) { return double(r.device_total_ns); }},
+    {"self_cpu_time_total", [](const Row& r) { return double(r.self_ns); }},
+    {"cpu_time_total", [](const Row& r) { return double(r.total_ns); }},
+    {"cpu_time",
+        [](const Row& r) { return double(r.total_ns) / double(std::max<int64_t>(r.calls, 1)); }},
+    {"dispatch_time_total", [](const Row& r) { return double(r.dispatch_ns()); }},
+    {"count", [](const Row& r) { return double(r.calls); }},
+    {"flops", [](const Row& r) { return double(r.cost.flops); }},
+    {"bytes", [](const Row& r) { return double(r.cost.bytes()); }},
+    {"xpred", xpred},
+};
 
 SortKey sort_key(const std::string& wanted) {
   std::string as_cuda = wanted;
   if (const size_t at = as_cuda.find("device"); at != std::string::npos)
     as_cuda.replace(at, 6, "cuda");
   std::vector<std::string_view> names;
-  for (const auto& [name, key] : sort_keys()) {
-    if (name == as_cuda) return key;
-    names.push_back(name);
+  for (const SortKey& key : kSortKeys) {
+    if (key.name == as_cuda) return key;
+    names.push_back(key.name);
   }
   const std::string nearest = nearest_word(wanted, names);
   throw Error(Error::Kind::usage,
@@ -105,11 +93,9 @@ class Table {
         options_(options),
         cpu_(profile.device == kCpu),
         emulated_(profile.device.type == Device::Type::simt),
-        timed_(cpu_ || profile.source == Source::cupti || profile.source == Source::graph ||
-               profile.source == Source::event),
-        steps_(to_double(static_cast<int64_t>(profile.steps.size()))),
-        busy_(!profile.busy().empty()),
-        ceiling_(profile.roofline.value_or(Ceiling{})) {
+        timed_(cpu_ || profile.source == Source::cupti || profile.source == Source::graph),
+        steps_(double(profile.steps.size())),
+        busy_(!profile.busy().empty()) {
     for (const Row& row : profile.rows) {
       if (row.kind == ScopeKind::op) add_to(ops_, row);
       if (row.kind == ScopeKind::op || row.kind == ScopeKind::runtime) all_ns_ += row.typical_ns;
@@ -149,7 +135,7 @@ class Table {
   // In order; `folded` gets the small ones and what the limit cuts off, but never a single small
   // one.
   std::vector<Row> shown_rows(std::vector<Row>& folded) const {
-    SortKey key = [](const Row& row, const Ceiling&) { return row.typical_ns; };
+    SortKey key{"", [](const Row& row) { return row.typical_ns; }};
     if (emulated_) key = sort_key("count");
     if (!options_.sort_by.empty()) key = sort_key(options_.sort_by);
     const std::regex filter = filter_of(options_.filter);
@@ -159,8 +145,7 @@ class Table {
                                                     : row.kind == ScopeKind::runtime;
       if (wanted && std::regex_search(row.name, filter)) rows.push_back(row);
     }
-    std::stable_sort(rows.begin(), rows.end(),
-        [&](const Row& a, const Row& b) { return key(a, ceiling_) > key(b, ceiling_); });
+    std::ranges::stable_sort(rows, std::greater(), key.value);
 
     const bool no_limit = options_.row_limit < 0;
     const size_t limit = no_limit ? rows.size() : static_cast<size_t>(options_.row_limit);
@@ -179,6 +164,10 @@ class Table {
   Row fold(const std::vector<Row>& rows) const {
     Row rest;
     for (const Row& row : rows) add_to(rest, row);
+    if (profile_.roofline && rest.launches > 0) {
+      rest.pred_ns = profile_.roofline->predicted_ns(rest.launches, rest.cost);
+      rest.roof = profile_.roofline->share(rest.cost, rest.typical_ns);
+    }
     const bool all_small =
         std::all_of(rows.begin(), rows.end(), [this](const Row& row) { return is_small(row); });
     rest.name = fmt::format(
@@ -186,36 +175,31 @@ class Table {
     return rest;
   }
 
-  // A time of the device: measured, bounded, or not measured.
+  // 25, or 3.5 where a sum does not divide evenly.
+  std::string per_step(int64_t sum) const {
+    const double value = double(sum) / steps_;
+    return fixed(value, value == std::floor(value) ? 0 : 2);
+  }
   std::string device_us(const Row& row, double ns) const {
     const bool launches_nothing = row.launches == 0 && row.kind == ScopeKind::op && ns == 0;
-    if (!timed_ || launches_nothing || row.untimed > 0) return "-";
-    return (profile_.source == Source::event ? "<=" : "") + us(ns);
+    return or_dash(timed_ && !launches_nothing && row.untimed == 0, us(ns));
   }
   std::string sample_us(const Row& row, double (*statistic)(std::span<const double>)) const {
     const std::vector<double> samples(row.samples.begin(), row.samples.end());
     return cpu_ ? us(statistic(samples)) : device_us(row, statistic(samples));
   }
-  // Bounds and emulated times are measured against no roof.
-  bool has_roof(const Row& row) const {
-    return ceiling_.known() && timed_ && profile_.source != Source::event && row.untimed == 0 &&
-           row.launches > 0 && row.cost != Cost{};
-  }
-  double xpred(const Row& row) const {
-    return has_roof(row) ? row.typical_ns / predicted_ns(ceiling_, row) : 0;
-  }
   std::string rate(const Row& row) const {
     if (row.typical_ns <= 0 || row.cost == Cost{}) return "-";
-    const double flops = to_double(row.cost.flops), bytes = to_double(row.cost.bytes());
-    return flops >= kFlopRateFrom * bytes ? fmt::format("{:.1f} GF/s", flops / row.typical_ns)
-                                          : fmt::format("{:.1f} GB/s", bytes / row.typical_ns);
+    const double flops = double(row.cost.flops), bytes = double(row.cost.bytes());
+    return flops >= kFlopRateFrom * bytes ? fixed(flops / row.typical_ns, 1) + " GF/s"
+                                          : fixed(bytes / row.typical_ns, 1) + " GB/s";
   }
 
   std::string flags(const Row& row) const {
     std::vector<std::string> out;
     if (timed_ && row.typical_ns >= kHotShare * all_ns_) out.push_back("HOT");
-    if (to_double(row.calls) >= kManyCalls * steps_) out.push_back("MANY " + rule_for(row));
-    const bool drill = to_double(row.total_ns) >= kDrillFactor * to_double(row.self_ns);
+    if (double(row.calls) >= kManyCalls * steps_) out.push_back("MANY " + rule_for(row));
+    const bool drill = double(row.total_ns) >= kDrillFactor * double(row.self_ns);
     if (!row.heaviest_child.empty() && drill) out.push_back("DRILL " + escaped(row.heaviest_child));
     if (xpred(row) > kSurprise && !busy_) out.push_back("SURPRISE");
     return fmt::format("{}", fmt::join(out, ", "));
@@ -230,48 +214,41 @@ class Table {
 
   std::vector<Column> all_columns() const {
     const bool cuda = !cpu_, host_per_row = !profile_.replayed;
-    const auto host_us = [this](int64_t Row::*member) {
-      return [this, member](
-                 const Row& r) { return emulated_ ? "-" : us(to_double(r.*member) / steps_); };
+    const auto host_us = [this](int64_t Row::*sum) {
+      return [this, sum](const Row& r) { return or_dash(!emulated_, us(double(r.*sum) / steps_)); };
     };
-    const auto on_device_us = [this](int64_t Row::*member) {
-      return [this, member](const Row& r) { return device_us(r, to_double(r.*member) / steps_); };
+    const auto on_device_us = [this](int64_t Row::*sum) {
+      return [this, sum](const Row& r) { return device_us(r, double(r.*sum) / steps_); };
     };
     const auto share = [this](const Row& r) {
-      return timed_ && all_ns_ > 0 ? fmt::format("{:.1f}", 100 * r.typical_ns / all_ns_) : "-";
+      return or_dash(timed_ && all_ns_ > 0, fixed(100 * r.typical_ns / all_ns_, 1));
     };
     const auto dispatch = [this](const Row& r) {
-      return r.launches == 0 ? "-"
-                             : fmt::format("{:.1f}", to_double(r.dispatch_ns()) / steps_ / 1e3);
+      return or_dash(r.launches > 0, fixed(double(r.dispatch_ns()) / steps_ / 1e3, 1));
     };
     const auto launches = [this](const Row& r) {
-      if (r.launches == 0) return std::string("-");
-      return (r.unproved > 0 ? ">=" : "") + per_step(r.launches, steps_);
+      return or_dash(r.launches > 0, (r.unproved > 0 ? ">=" : "") + per_step(r.launches));
     };
     const auto mflop = [this](const Row& r) {
-      if (r.cost == Cost{}) return std::string("-");
-      return fmt::format("{:.2f}", to_double(r.cost.flops) / steps_ / 1e6);
+      return or_dash(r.cost != Cost{}, fixed(double(r.cost.flops) / steps_ / 1e6, 2));
     };
     const auto kilobytes = [this](const Row& r) {
-      if (r.cost == Cost{}) return std::string("-");
-      return fmt::format("{:.1f}", to_double(r.cost.bytes()) / steps_ / 1e3);
+      return or_dash(r.cost != Cost{}, fixed(double(r.cost.bytes()) / steps_ / 1e3, 1));
     };
     const auto intensity = [](const Row& r) {
-      if (r.cost.bytes() == 0) return std::string("-");
-      return fmt::format("{:.2f}", to_double(r.cost.flops) / to_double(r.cost.bytes()));
+      return or_dash(r.cost.bytes() > 0, fixed(double(r.cost.flops) / double(r.cost.bytes()), 2));
     };
     const auto roof = [this](const Row& r) {
-      if (!has_roof(r)) return std::string("-");
-      return fmt::format("{:.{}f}", 100 * ceiling_.share(r.cost, r.typical_ns), cpu_ ? 0 : 1);
+      return or_dash(has_roof(r), fixed(100 * r.roof.value_or(0), cpu_ ? 0 : 1));
     };
     const auto predicted = [this](const Row& r) {
-      const double ns = predicted_ns(ceiling_, r);
-      return ns > 0 ? us(ns / steps_) : "-";
+      return or_dash(r.pred_ns > 0, us(r.pred_ns.value_or(0) / steps_));
     };
-    const auto times_predicted = [this](const Row& r) {
-      return xpred(r) > 0 ? fmt::format("{:.1f}x", xpred(r)) : "-";
+    const auto factor = [](const Row& r) {
+      return or_dash(xpred(r) > 0, fixed(xpred(r), 1) + "x");
     };
     const auto verdict = [](const Row& r) { return std::string(name_of(r.verdict.code)); };
+    const auto made_of = [](const Row& r) { return or_dash(!r.made_of.empty(), r.made_of); };
     return {
         {"Self%", cpu_, share},
         {"CUDA%", cuda, share},
@@ -283,7 +260,7 @@ class Table {
         {"p95", true, [this](const Row& r) { return sample_us(r, p95); }, "-"},
         {"Disp", cpu_, dispatch},
         {"Self CPU", cuda && host_per_row, host_us(&Row::self_ns)},
-        {"Calls", true, [this](const Row& r) { return per_step(r.calls, steps_); }},
+        {"Calls", true, [this](const Row& r) { return per_step(r.calls); }},
         {"Launch", cuda, launches},
         {"MFLOP", true, mflop},
         {"kB", true, kilobytes},
@@ -291,12 +268,11 @@ class Table {
         {"Rate", cpu_, [this](const Row& r) { return rate(r); }, "-"},
         {"%roof", true, roof, "-"},
         {"Pred", true, predicted},
-        {"xpred", true, times_predicted},
+        {"xpred", true, factor},
         {"<Verdict", true, verdict, "-"},
         {"<Name", true, [](const Row& r) { return escaped(r.name); }},
         {"<Flags", true, [this](const Row& r) { return flags(r); }, ""},
-        {"<Made of", cuda && profile_.replayed,
-            [](const Row& r) { return r.made_of.empty() ? "-" : r.made_of; }},
+        {"<Made of", cuda && profile_.replayed, made_of},
         {"<Shapes", options_.group_by_input_shape, [](const Row& r) { return r.shapes; }},
     };
   }
@@ -306,12 +282,11 @@ class Table {
     std::erase_if(
         rows, [](const Row& r) { return r.kind == ScopeKind::op || r.kind == ScopeKind::runtime; });
     if (rows.empty() || emulated_) return "";
-    std::stable_sort(rows.begin(), rows.end(),
-        [](const Row& a, const Row& b) { return a.total_ns > b.total_ns; });
+    std::ranges::stable_sort(rows, std::greater(), &Row::total_ns);
     Grid grid({"CPU total", "Self CPU", "Calls", "Launch", "<Kind", "<Scope"});
     for (const Row& row : rows) {
-      grid.add({us(to_double(row.total_ns) / steps_), us(to_double(row.self_ns) / steps_),
-          per_step(row.calls, steps_), row.launches == 0 ? "-" : per_step(row.launches, steps_),
+      grid.add({us(double(row.total_ns) / steps_), us(double(row.self_ns) / steps_),
+          per_step(row.calls), or_dash(row.launches > 0, per_step(row.launches)),
           std::string(name_of(row.kind)), escaped(row.name)});
     }
     return grid.text();
@@ -322,7 +297,6 @@ class Table {
   const bool cpu_, emulated_, timed_;
   const double steps_;
   const bool busy_;
-  const Ceiling ceiling_;
   Row ops_;            // the sum of all op rows
   double all_ns_ = 0;  // of a typical step, over all rows that may be shown
 };

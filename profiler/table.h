@@ -6,7 +6,6 @@
 
 namespace sinter::profiler::detail {
 
-inline double to_double(int64_t n) { return static_cast<double>(n); }
 std::string us(double ns);  // "15.3us"
 
 std::string header_line(const Profile& profile);

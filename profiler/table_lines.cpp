@@ -13,30 +13,16 @@ namespace sinter::profiler {
 namespace detail {
 namespace {
 
-// Sums as one step has them.
-class PerStep {
- public:
-  explicit PerStep(const Profile& p) : steps_(to_double(static_cast<int64_t>(p.steps.size()))) {}
-  double ns(int64_t sum) const { return to_double(sum) / steps_; }
-  std::string us1(int64_t sum) const { return fmt::format("{:.1f}", ns(sum) / 1e3); }
-  std::string work(const Row& ops) const {
-    return fmt::format("{:.3f} MFLOP  {:.1f} kB", to_double(ops.cost.flops) / steps_ / 1e6,
-        to_double(ops.cost.bytes()) / steps_ / 1e3);
-  }
-
- private:
-  double steps_;
-};
-
 // The count of every step: 25, or 25..26.
 std::string range_of(const Profile& p, int64_t StepSample::*count) {
-  int64_t low = p.steps.front().*count, high = low;
-  for (const StepSample& step : p.steps) {
-    low = std::min(low, step.*count);
-    high = std::max(high, step.*count);
-  }
-  return low == high ? fmt::format("{}", low) : fmt::format("{}..{}", low, high);
+  const auto [low, high] = std::ranges::minmax(p.steps, {}, count);
+  return low.*count == high.*count ? fmt::format("{}", low.*count)
+                                   : fmt::format("{}..{}", low.*count, high.*count);
 }
+
+// A sum as one step has it, in us.
+double step_us(const Profile& p, int64_t sum) { return double(sum) / double(p.steps.size()) / 1e3; }
+std::string us1(const Profile& p, int64_t sum) { return fmt::format("{:.1f}", step_us(p, sum)); }
 
 int64_t step_sum(const Profile& p) {
   int64_t sum = 0;
@@ -44,35 +30,39 @@ int64_t step_sum(const Profile& p) {
   return sum;
 }
 
+std::string work(const Profile& p, const Row& ops) {
+  return fmt::format(
+      "{:.3f} MFLOP  {:.1f} kB", step_us(p, ops.cost.flops) / 1e3, step_us(p, ops.cost.bytes()));
+}
+
 const char* ok_word(const Profile& p) { return p.incomplete.empty() ? "OK" : "INCOMPLETE"; }
+
+// In units of 1000 from `from` on: "6.0 TB/s", "21 GB/s".
+std::string rate(double giga, double from, int digits, const char* unit) {
+  return giga >= from ? fmt::format("{:.{}f} T{}", giga / 1e3, digits, unit)
+                      : fmt::format("{:.0f} G{}", giga, unit);
+}
 
 std::string roofs_part(const Profile& p) {
   const bool cpu = p.device == kCpu;
   if (p.roofline && !p.roofs) return "";  // a profile that was read back
-  if (!p.roofline) {
-    const bool simt = p.device.type == Device::Type::simt;
-    return simt ? "" : "  roofs: not measured (mnist calibrate)";
-  }
+  if (!p.roofline)
+    return p.device.type == Device::Type::simt ? "" : "  roofs: not measured (mnist calibrate)";
   const Ceiling& used = *p.roofline;
   const Roofs& r = *p.roofs;
-  const std::string gemm = used.flops_per_ns >= 1e4
-                               ? fmt::format("{:.0f} TFLOP/s", used.flops_per_ns / 1e3)
-                               : fmt::format("{:.0f} GFLOP/s", used.flops_per_ns);
   const std::string dtype = cpu && p.dtype == "f32" ? "" : " " + p.dtype;
-  const std::string copy = used.bytes_per_ns >= 1e3
-                               ? fmt::format("{:.1f} TB/s", used.bytes_per_ns / 1e3)
-                               : fmt::format("{:.0f} GB/s", used.bytes_per_ns);
   std::string fits = "working set unknown: DRAM";
   if (p.working_set > 0)
-    fits = fmt::format("{:.1f} MB {} {} {:.0f} MB", to_double(p.working_set) / 1e6,
-        used.in_cache ? "fits" : "over", cpu ? "LLC" : "L2", to_double(r.cache_bytes) / 1e6);
+    fits = fmt::format("{:.1f} MB {} {} {:.0f} MB", double(p.working_set) / 1e6,
+        used.in_cache ? "fits" : "over", cpu ? "LLC" : "L2", double(r.cache_bytes) / 1e6);
   std::string spread = r.spread > 0 ? fmt::format(", spread {:.0f} %", 100 * r.spread) : "";
   if (r.loaded) spread = ", under load";
   std::string cost = fmt::format("op {:.2f} us", r.op_ns / 1e3);
   if (!cpu) cost = fmt::format("floor {:.1f}us, host {:.1f}us/op", r.floor_ns / 1e3, r.op_ns / 1e3);
   if (!cpu && r.node_gap_ns > 0) cost += fmt::format(", node gap {:.1f}us", r.node_gap_ns / 1e3);
-  return fmt::format(
-      "  roofs: GEMM {}{}, copy {} ({}){}, {}", gemm, dtype, copy, fits, spread, cost);
+  return fmt::format("  roofs: GEMM {}{}, copy {} ({}){}, {}",
+      rate(used.flops_per_ns, 1e4, 0, "FLOP/s"), dtype, rate(used.bytes_per_ns, 1e3, 1, "B/s"),
+      fits, spread, cost);
 }
 
 // "clean median 73.0us [71.0,75.0], distortion +3.6 %", or "".
@@ -86,7 +76,6 @@ std::string clean_part(const Profile& p) {
 // "busy 38.0us 50.3 %   idle 37.6us = host 37.6 + gap 0 + sync 0 + data 0 (OK)"
 std::string device_share(const Profile& p) {
   if (!p.idle) return "busy -   idle -";
-  const PerStep per_step(p);
   const Timeline& t = *p.idle;
   std::vector<std::pair<int64_t, const char*>> parts = {
       {t.host_ns, "host"}, {t.gap_ns, "gap"}, {t.sync_ns, "sync"}, {t.data_ns, "data"}};
@@ -94,10 +83,10 @@ std::string device_share(const Profile& p) {
       parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> idle;
   for (const auto& [ns, what] : parts)
-    idle.push_back(fmt::format("{} {}", what, ns == 0 ? "0" : per_step.us1(ns)));
-  return fmt::format("busy {}us {:.1f} %   idle {}{}us = {} ({})", per_step.us1(t.busy_ns),
-      100 * to_double(t.busy_ns) / to_double(std::max<int64_t>(t.window_ns, 1)),
-      t.estimated ? "est " : "", per_step.us1(t.idle_ns()), fmt::join(idle, " + "),
+    idle.push_back(fmt::format("{} {}", what, ns == 0 ? "0" : us1(p, ns)));
+  return fmt::format("busy {}us {:.1f} %   idle {}{}us = {} ({})", us1(p, t.busy_ns),
+      100 * double(t.busy_ns) / double(std::max<int64_t>(t.window_ns, 1)),
+      t.estimated ? "est " : "", us1(p, t.idle_ns()), fmt::join(idle, " + "),
       t.idle_ns() == t.window_ns - t.busy_ns ? "OK" : "INCOMPLETE");
 }
 
@@ -107,14 +96,12 @@ std::string line_of(std::vector<std::string> parts) {
 }
 
 std::string cpu_lines(const Profile& p, const Row& ops) {
-  const PerStep per_step(p);
   const int64_t step = step_sum(p), others = ops.self_ns - p.ops_ns;
-  return line_of(
-      {fmt::format("ops {} + rest of step {} = profiled step {} ({})", per_step.us1(p.ops_ns),
-           per_step.us1(step - p.ops_ns), us(per_step.ns(step)), ok_word(p)),
-          others != 0 ? "other threads " + us(per_step.ns(others)) : "", clean_part(p),
-          fmt::format("{}  launches {}  allocs {}", per_step.work(ops),
-              range_of(p, &StepSample::launches), range_of(p, &StepSample::allocs))});
+  return line_of({fmt::format("ops {} + rest of step {} = profiled step {}us ({})",
+                      us1(p, p.ops_ns), us1(p, step - p.ops_ns), us1(p, step), ok_word(p)),
+      others != 0 ? "other threads " + us1(p, others) + "us" : "", clean_part(p),
+      fmt::format("{}  launches {}  allocs {}", work(p, ops), range_of(p, &StepSample::launches),
+          range_of(p, &StepSample::allocs))});
 }
 
 std::string launched_part(const Profile& p) {
@@ -134,26 +121,24 @@ std::string sm_clock(const Profile& p) {
 }
 
 std::string device_lines(const Profile& p, const Row& ops) {
-  const PerStep per_step(p);
   std::string first = "times are the emulator's and mean nothing\n";
   if (p.device.type != Device::Type::simt) {
     // A replay has no host time per row: its launches stand for the ops.
     const int64_t step = step_sum(p), part = p.replayed ? p.replay_ns : p.ops_ns;
     const std::string whole =
-        fmt::format("{} {} + rest of step {} + drain {} = profiled step {} ({})",
-            p.replayed ? "host: replay" : "ops", per_step.us1(part), per_step.us1(step - part),
-            per_step.us1(p.drain_ns()), us(per_step.ns(step + p.drain_ns())), ok_word(p));
+        fmt::format("{} {} + rest of step {} + drain {} = profiled step {}us ({})",
+            p.replayed ? "host: replay" : "ops", us1(p, part), us1(p, step - part),
+            us1(p, p.drain_ns()), us1(p, step + p.drain_ns()), ok_word(p));
     first = p.replayed && p.idle ? line_of({whole}) + line_of({device_share(p)})
                                  : line_of({whole, device_share(p)});
   }
+  const int64_t axis = p.overheads.axis_ns;
   return first + line_of({clean_part(p),
                      p.replayed ? "API calls " + range_of(p, &StepSample::api_calls) : "",
                      launched_part(p), "memcpy " + range_of(p, &StepSample::copies),
                      "allocs " + range_of(p, &StepSample::allocs),
-                     p.overheads.axis_ns >= 0
-                         ? fmt::format("axis +-{:.1f}us", to_double(p.overheads.axis_ns) / 1e3)
-                         : "",
-                     sm_clock(p), per_step.work(ops)});
+                     axis >= 0 ? fmt::format("axis +-{:.1f}us", double(axis) / 1e3) : "",
+                     sm_clock(p), work(p, ops)});
 }
 
 std::string verdict_line(const Profile& p) {
@@ -170,14 +155,12 @@ std::string verdict_line(const Profile& p) {
 
 std::string stalls_line(const Profile& p) {
   constexpr int kShown = 5;
-  std::vector<double> ns;
-  for (const StepSample& step : p.steps) ns.push_back(to_double(step.ns()));
-  const double usual = median(ns);
+  const double usual = median(p.step_ns());
   std::string out;
   int slow = 0;
   for (const StepSample& step : p.steps) {
-    if (to_double(step.ns()) <= kSlowStep * usual || ++slow > kShown) continue;
-    out += fmt::format(" #{} {}", step.number, us(to_double(step.ns())));
+    if (double(step.ns()) <= kSlowStep * usual || ++slow > kShown) continue;
+    out += fmt::format(" #{} {}", step.number, us(double(step.ns())));
   }
   if (slow == 0) return "";
   if (slow > kShown) out += fmt::format(" and {} more", slow - kShown);
@@ -227,14 +210,13 @@ std::string closing_lines(const Profile& p, const Row& ops) {
 }  // namespace detail
 
 std::string Candidate::text(const Ceiling& ceiling) const {
-  using detail::to_double;
   std::string out = rule;
   if (times > 1) out += fmt::format(" x{}", times);
   out += fmt::format(" ({}): {:+} launch{}", ops, -launches_saved, launches_saved == 1 ? "" : "es");
-  if (bytes_saved != 0) out += fmt::format(", {:+.1f} kB", -to_double(bytes_saved) / 1e3);
+  if (bytes_saved != 0) out += fmt::format(", {:+.1f} kB", -double(bytes_saved) / 1e3);
   if (!ceiling.known()) return out;
   const double saved =
-      to_double(launches_saved) * ceiling.floor_ns + to_double(bytes_saved) / ceiling.bytes_per_ns;
+      double(launches_saved) * ceiling.floor_ns + double(bytes_saved) / ceiling.bytes_per_ns;
   return saved > 0 ? out + fmt::format(", about -{:.1f} us", saved / 1e3) : out;
 }
 

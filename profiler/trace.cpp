@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 namespace sinter::profiler {
 namespace {
@@ -19,7 +20,7 @@ std::string json_text(std::string_view text) {
 }
 
 bool on_device(const LaunchRecord& l) {
-  return l.source == Source::cupti || l.source == Source::graph || l.source == Source::event;
+  return l.source == Source::cupti || l.source == Source::graph;
 }
 
 const char* category(ScopeKind kind) {
@@ -100,38 +101,26 @@ class TraceWriter {
  public:
   TraceWriter(const Report& report, int steps)
       : report_(report),
-        first_(report.steps.front().number),
-        last_(report.steps[static_cast<size_t>(steps) - 1].number),
-        events_(report.steps.front().t0) {}
+        steps_(std::span(report.steps).first(static_cast<size_t>(steps))),
+        events_(steps_[0].t0) {}
 
   std::string write() {
     lanes();
-    for (const StepSample& s : report_.steps) {
-      if (s.number > last_) break;
+    for (const StepSample& s : steps_)
       events_.counter(
           "step ms", kHost, s.t0, fmt::format(R"("ms": {})", Events::us(s.ns() / 1000)));
+    const auto stepping = std::ranges::find(report_.traces, true, &Trace::steps_here);
+    for (const StepSample& s : steps_) {
+      if (stepping == report_.traces.end()) break;
+      events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), kHost,
+          stepping->thread, s.t0, s.t1,
+          fmt::format(R"("External id": {}, "x_launches": {})", ++external_, s.launches));
     }
-    for (const Trace& trace : report_.traces) {
-      if (trace.steps_here) continue;
-      thread(trace);
-    }
-    bool steps_written = false;
-    for (const Trace& trace : report_.traces) {
-      if (!trace.steps_here) continue;
-      if (!std::exchange(steps_written, true)) {
-        for (const StepSample& s : report_.steps) {
-          if (s.number > last_) break;
-          events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), kHost,
-              trace.thread, s.t0, s.t1,
-              fmt::format(R"("External id": {}, "x_launches": {})", ++external_, s.launches));
-        }
-      }
-      thread(trace);
-    }
+    for (const Trace& trace : report_.traces) thread(trace);
     queue_depth();
     std::string head = fmt::format(
         R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": 0}}, )",
-        report_.steps.front().t0, json_text(report_.title));
+        steps_[0].t0, json_text(report_.title));
     head += fmt::format(R"("deviceProperties": [{}], )",
         report_.device == kCpu
             ? ""
@@ -143,7 +132,9 @@ class TraceWriter {
   }
 
  private:
-  bool wanted(uint32_t step) const { return step >= first_ && step <= last_; }
+  bool wanted(uint32_t step) const {
+    return step >= steps_.front().number && step <= steps_.back().number;
+  }
 
   void lanes() {
     std::map<int, bool> threads;
@@ -167,9 +158,12 @@ class TraceWriter {
   }
 
   void thread(const Trace& trace) {
-    std::vector<int64_t> kernel_ns(trace.records.size(), 0), id(trace.records.size(), 0);
+    std::vector<int64_t> kernel_ns(trace.records.size()), launched(trace.records.size()),
+        id(trace.records.size());
     for (const LaunchRecord& l : trace.launches) {
-      if (l.record >= 0) kernel_ns[static_cast<size_t>(l.record)] += l.api_t1 - l.api_t0;
+      if (l.record < 0) continue;
+      kernel_ns[l.record] += l.api_t1 - l.api_t0;
+      launched[l.record] += l.kind == LaunchKind::kernel ? l.at_least() : 0;
     }
     // The records of this step's ops by op number: no arrow crosses steps.
     std::map<uint64_t, size_t> forward;
@@ -184,12 +178,12 @@ class TraceWriter {
           fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
-        const std::string_view shapes = shape_text(info.shape_key);
+        const std::string_view shapes = info.shapes;
         args += fmt::format(
             R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, "x_bytes_read": {}, "x_bytes_written": {})",
             dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,
             info.cost.bytes_read, info.cost.bytes_written);
-        args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", r.n_launches, kernel_ns[i]);
+        args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", launched[i], kernel_ns[i]);
         if (info.uid != 0) forward[info.uid] = i;
         if (const auto from = forward.find(info.forward_uid);
             info.forward_uid != 0 && info.forward_uid != info.uid && from != forward.end()) {
@@ -248,7 +242,7 @@ class TraceWriter {
   }
 
   const Report& report_;
-  const int64_t first_, last_;
+  const std::span<const StepSample> steps_;
   Events events_;
   int64_t external_ = 0, correlation_ = 0, flow_ = 0;
   std::vector<std::pair<int64_t, int>> depth_;

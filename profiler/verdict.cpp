@@ -11,18 +11,6 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 
 }  // namespace
 
-std::string_view name_of(RowCode code) {
-  constexpr std::string_view kNames[] = {"-", "INVALID", "EMULATED", "META", "ROOF?",
-      "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"};
-  return kNames[static_cast<int>(code)];
-}
-
-std::string_view name_of(StepCode code) {
-  constexpr std::string_view kNames[] = {"UNDECIDED", "INPUT-BOUND", "OVERHEAD-BOUND",
-      "COMPUTE-BOUND", "MEMORY-BOUND", "LATENCY-BOUND", "MIXED"};
-  return kNames[static_cast<int>(code)];
-}
-
 RowVerdict row_verdict(const RowFacts& f) {
   if (f.invalid) return {RowCode::invalid, "a record of it is invalid"};
   if (f.emulated) return {RowCode::emulated, "emulated time means nothing"};
@@ -47,9 +35,6 @@ RowVerdict row_verdict(const RowFacts& f) {
 StepVerdict step_verdict(const StepFacts& f) {
   if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete.", ""};
   if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
-  if (f.upper_bounds)
-    return {StepCode::undecided, "source event gives upper bounds only.",
-        "replay the step as a graph, even without rules"};
   if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
   if (f.data_ns >= kInputShare * f.window_ns) {
     return {StepCode::input_bound,
@@ -68,18 +53,14 @@ StepVerdict step_verdict(const StepFacts& f) {
   if (!f.has_roofs) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
   const auto most = [&](double part) { return f.self_ns > 0 && part >= kClassShare * f.self_ns; };
   const std::string of = f.on_cpu ? "% of op time is in rows at" : "% of self time is at";
-  if (most(f.compute_ns)) {
-    return {StepCode::compute_bound,
-        fmt::format("{:.0f} {} >= {:.0f} % of the GEMM roof.", percent(f.compute_ns, f.self_ns), of,
-            100 * kNearRoof),
-        ""};
-  }
-  if (most(f.memory_ns)) {
-    return {StepCode::memory_bound,
-        fmt::format("{:.0f} {} >= {:.0f} % of the copy roof.", percent(f.memory_ns, f.self_ns), of,
-            100 * kNearRoof),
-        "fuse"};
-  }
+  const auto at_roof = [&](StepCode code, double part, const char* roof, const char* advice) {
+    return StepVerdict{code,
+        fmt::format("{:.0f} {} >= {:.0f} % of the {} roof.", percent(part, f.self_ns), of,
+            100 * kNearRoof, roof),
+        advice};
+  };
+  if (most(f.compute_ns)) return at_roof(StepCode::compute_bound, f.compute_ns, "GEMM", "");
+  if (most(f.memory_ns)) return at_roof(StepCode::memory_bound, f.memory_ns, "copy", "fuse");
   if (most(f.latency_ns)) {
     return {StepCode::latency_bound,
         fmt::format(

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "profiler/names.h"
+
 namespace sinter::profiler {
 
 enum class RowCode : uint8_t {
@@ -21,6 +23,10 @@ enum class RowCode : uint8_t {
   latency_bound,
   mixed
 };
+constexpr auto names_of(RowCode) {
+  return std::to_array<std::string_view>({"-", "INVALID", "EMULATED", "META", "ROOF?",
+      "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"});
+}
 enum class StepCode : uint8_t {
   undecided,
   input_bound,
@@ -30,8 +36,10 @@ enum class StepCode : uint8_t {
   latency_bound,
   mixed
 };
-std::string_view name_of(RowCode code);   // "-", INVALID, EMULATED, META, ROOF?, launch-bound, ..
-std::string_view name_of(StepCode code);  // UNDECIDED, INPUT-BOUND, ..
+constexpr auto names_of(StepCode) {
+  return std::to_array<std::string_view>({"UNDECIDED", "INPUT-BOUND", "OVERHEAD-BOUND",
+      "COMPUTE-BOUND", "MEMORY-BOUND", "LATENCY-BOUND", "MIXED"});
+}
 
 struct RowFacts {
   bool invalid = false, emulated = false, replayed = false;
@@ -51,7 +59,6 @@ RowVerdict row_verdict(const RowFacts& facts);
 
 struct StepFacts {
   bool incomplete = false, emulated = false;
-  bool upper_bounds = false;  // source event
   bool on_cpu = true;
   std::string busy{};  // why nothing can be said
   bool has_roofs = false;

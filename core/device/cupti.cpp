@@ -73,27 +73,10 @@ class CuptiTimer final : public DeviceTimer {
   ~CuptiTimer() override {
     for (const CUpti_ActivityKind kind : kKinds) calls_.cuptiActivityDisable(kind);
     cupti().turn = 0;
-    read();
+    flush([](const CUpti_Activity&) {});
   }
 
   void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
-  Edge edge(const std::function<int64_t()>& host_now) override {
-    if (api().cudaStreamSynchronize(stream()) != cudaSuccess) return {};
-    Edge best;
-    for (int i = 0; i < kBrackets; ++i) {
-      const int64_t before = host_now();
-      uint64_t device = 0;
-      if (calls_.cuptiGetTimestamp(&device) != CUPTI_SUCCESS) break;
-      const int64_t half = (host_now() - before) / 2;
-      if (best.mark < 0 || half < best.half_ns)
-        best = {0, before + half, half, static_cast<int64_t>(device)};
-    }
-    return best;
-  }
-  int mark() noexcept override { return -1; }
-  std::vector<int64_t> read() override {
-    return flush([](const CUpti_Activity&) {}), std::vector<int64_t>{};
-  }
   SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
 
   bool has_records() const override { return true; }
@@ -105,33 +88,42 @@ class CuptiTimer final : public DeviceTimer {
     calls_.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &launch);
   }
 
-  Records records(const Edge& begin, const Edge& end) override {
+  void begin(const HostClock& now) override {
+    wait();
+    flush([](const CUpti_Activity&) {});
+    begin_ = bracket(now);
+  }
+
+  Records end(const HostClock& now) override {
+    wait();
+    const Bracket end = bracket(now);
     std::map<uint32_t, uint64_t> launch_of;
     std::vector<Span> spans;
     const auto add = [&](const auto& r) {
       spans.push_back({r.correlationId, r.start, r.end, r.graphNodeId});
     };
-    Records out{.ran = {},
-        .dropped =
-            flush([&](const CUpti_Activity& r) {  // later versions of a record only append to it
-              if (r.kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
-                const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(r);
-                launch_of[link.correlationId] = link.externalId;
-              }
-              if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
-                add(reinterpret_cast<const CUpti_ActivityKernel9&>(r));
-              if (r.kind == CUPTI_ACTIVITY_KIND_MEMCPY)
-                add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(r));
-              if (r.kind == CUPTI_ACTIVITY_KIND_MEMSET)
-                add(reinterpret_cast<const CUpti_ActivityMemset4&>(r));
-            })};
-    if (begin.mark < 0 || end.mark < 0 || end.device_ns <= begin.device_ns) return out;
-    const double scale = static_cast<double>(end.host_ns - begin.host_ns) /
-                         static_cast<double>(end.device_ns - begin.device_ns);
+    Records out;
+    out.dropped = flush([&](const CUpti_Activity& r) {
+      // Later versions of a record only append to it.
+      if (r.kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+        const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(r);
+        launch_of[link.correlationId] = link.externalId;
+      }
+      if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
+        add(reinterpret_cast<const CUpti_ActivityKernel9&>(r));
+      if (r.kind == CUPTI_ACTIVITY_KIND_MEMCPY)
+        add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(r));
+      if (r.kind == CUPTI_ACTIVITY_KIND_MEMSET)
+        add(reinterpret_cast<const CUpti_ActivityMemset4&>(r));
+    });
+    const int64_t half_ns = std::max(begin_.half_ns, end.half_ns);
+    if (half_ns == Bracket{}.half_ns || end.device_ns <= begin_.device_ns) return out;
+    out.axis_ns = half_ns;
+    const double scale = static_cast<double>(end.host_ns - begin_.host_ns) /
+                         static_cast<double>(end.device_ns - begin_.device_ns);
     const auto host = [&](uint64_t t) {
-      return begin.host_ns +
-             static_cast<int64_t>(
-                 static_cast<double>(static_cast<int64_t>(t) - begin.device_ns) * scale);
+      const int64_t since = static_cast<int64_t>(t) - begin_.device_ns;
+      return begin_.host_ns + static_cast<int64_t>(static_cast<double>(since) * scale);
     };
     Cupti& c = cupti();
     const std::lock_guard lock(c.mutex);
@@ -143,19 +135,19 @@ class CuptiTimer final : public DeviceTimer {
       if (launch == launch_of.end() || (s.node != 0 && op == c.op_of.end())) continue;
       const uint32_t node = s.node != 0 ? op->second + 1 : 0;
       if (node > 0) executables[launch->second] = s.node >> 32;
-      Ran& r = ran[{launch->second, node}];
-      const bool stamped = (s.begin != 0 || s.end != 0) && (r.kernels == 0 || r.begin != 0);
-      r = {launch->second, node, r.kernels + 1,
-          !stamped    ? 0
-          : r.kernels ? std::min(r.begin, host(s.begin))
-                      : host(s.begin),
-          !stamped ? 0 : std::max(r.end, host(s.end))};
+      const Ran none{.launch = launch->second, .node = node};
+      Ran& r = ran.try_emplace({launch->second, node}, none).first->second;
+      const bool is_first = r.kernels++ == 0;
+      const bool stamped = (s.begin != 0 || s.end != 0) && (is_first || r.begin != 0);
+      const int64_t begin = is_first ? host(s.begin) : std::min(r.begin, host(s.begin));
+      r.begin = stamped ? begin : 0;
+      r.end = stamped ? std::max(r.end, host(s.end)) : 0;
     }
     // A graph says how many nodes each op has; one that does not have them all was not timed.
     for (const auto& [launch, executable] : executables) {
       for (const auto& [op, nodes] : c.nodes[executable]) {
         Ran& r = ran[{launch, op + 1}];
-        if (r.kernels != nodes) r = {launch, op + 1};
+        if (r.kernels != nodes) r = {.launch = launch, .node = op + 1};
       }
     }
     for (const auto& [key, r] : ran) out.ran.push_back(r);
@@ -163,12 +155,29 @@ class CuptiTimer final : public DeviceTimer {
   }
 
  private:
+  // One moment on both clocks: half_ns is how sure the host's is.
+  struct Bracket {
+    int64_t host_ns = 0, half_ns = INT64_MAX, device_ns = 0;
+  };
+
+  // The narrowest of several. REQUIRES: the stream is idle.
+  Bracket bracket(const HostClock& now) {
+    Bracket best;
+    for (int i = 0; i < kBrackets; ++i) {
+      const int64_t before = now();
+      uint64_t device = 0;
+      if (calls_.cuptiGetTimestamp(&device) != CUPTI_SUCCESS) break;
+      const int64_t half = (now() - before) / 2;
+      if (half < best.half_ns) best = {before + half, half, static_cast<int64_t>(device)};
+    }
+    return best;
+  }
+
   // Reads and gives up all records so far; how many were dropped.
   template <class F>
   int64_t flush(F&& take) {
-    calls_.cuptiActivityFlushAll(
-        CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);  // else one record of another thread's work holds back
-                                            // its buffer
+    // Forced: else one record of another thread's work holds back its buffer.
+    calls_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     size_t dropped = 0;
     calls_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped);
     Cupti& c = cupti();
@@ -185,6 +194,7 @@ class CuptiTimer final : public DeviceTimer {
     return static_cast<int64_t>(dropped);
   }
   const CuptiCalls& calls_;
+  Bracket begin_;
 };
 
 const CuptiCalls* load(std::string& why) {
@@ -225,7 +235,8 @@ void set_cupti(const CuptiCalls* calls) {
 
 std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
   why = "the card is not real";
-  const CuptiCalls* calls = g_instead ? g_instead : api().real ? load(why) : nullptr;
+  const CuptiCalls* calls = g_instead;
+  if (!calls && api().real) calls = load(why);
   if (!calls) return nullptr;
   uint32_t version = 0;
   if (calls->cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION) {
@@ -233,14 +244,11 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
     return nullptr;
   }
   Cupti& c = cupti();
-  if (c.turn != 0) {
-    why = "CUPTI serves another session";
-    return nullptr;
-  }
+  why = "CUPTI serves another session";
+  if (c.turn != 0) return nullptr;
   thread_state();  // opens the card
-  CUptiResult answer = c.calls == calls
-                           ? CUPTI_SUCCESS
-                           : calls->cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
+  CUptiResult answer = CUPTI_SUCCESS;
+  if (c.calls != calls) answer = calls->cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   if (answer == CUPTI_SUCCESS) c.calls = calls;
   for (const CUpti_ActivityKind kind : kKinds) {
     if (answer == CUPTI_SUCCESS) answer = calls->cuptiActivityEnable(kind);
@@ -250,11 +258,9 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
     return std::make_unique<CuptiTimer>(*calls);
   }
   for (const CUpti_ActivityKind kind : kKinds) calls->cuptiActivityDisable(kind);
-  const char* reason = answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ? ": no privilege"
-                       : answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
-                           ? ": another tool is attached"
-                           : "";
-  why = cat("CUPTI refuses (", static_cast<int>(answer), ")", reason);
+  why = cat("CUPTI refuses (", static_cast<int>(answer), ")");
+  if (answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) why += ": no privilege";
+  if (answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) why += ": another tool is attached";
   return nullptr;
 }
 
@@ -270,8 +276,8 @@ void remember_nodes(cudaGraphExec_t executable, const std::map<void*, int>& op_o
   for (const auto& [node, op] : op_of_node) {
     uint64_t id = 0;
     ++c.nodes[number][static_cast<uint32_t>(op)];
-    if (c.calls->cuptiGetGraphNodeId(static_cast<cudaGraphNode_t>(node), &id) ==
-        CUPTI_SUCCESS)  // else its records will be missing
+    // Where it fails the node's records will be missing.
+    if (c.calls->cuptiGetGraphNodeId(static_cast<cudaGraphNode_t>(node), &id) == CUPTI_SUCCESS)
       c.op_of[uint64_t{number} << 32 | (id & UINT32_MAX)] = static_cast<uint32_t>(op);
   }
 }

@@ -1,7 +1,7 @@
 // CUPTI's activity records: what the card itself says of when each kernel, copy and fill ran, in
 // ns. libcupti is looked for at run time and never linked; where it is not there, too old, or
-// refuses (another tool is attached, a container without the privilege), events serve instead and
-// the table says why.
+// refuses (another tool is attached, a container without the privilege), launches outside graphs
+// have no device time and the table says why.
 //
 // The records are kept while a timer lives, one at a time. Launches outside graphs are known by an
 // external correlation id; the nodes of a replay by the executable's number and the node's, which a
@@ -24,13 +24,19 @@
 #define SINTER_HAS_CUPTI 1
 #include <cupti.h>
 
-// clang-format off
-#define SINTER_CUPTI_CALLS(X)                                                                                                              \
-  X(cuptiGetVersion) X(cuptiGetTimestamp) X(cuptiGetGraphNodeId) X(cuptiGetGraphExecId)                                                    \
-  X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable) X(cuptiActivityFlushAll)                                \
-  X(cuptiActivityGetNextRecord) X(cuptiActivityGetNumDroppedRecords)                                                                       \
-  X(cuptiActivityPushExternalCorrelationId) X(cuptiActivityPopExternalCorrelationId)
-// clang-format on
+#define SINTER_CUPTI_CALLS(X)               \
+  X(cuptiGetVersion)                        \
+  X(cuptiGetTimestamp)                      \
+  X(cuptiGetGraphNodeId)                    \
+  X(cuptiGetGraphExecId)                    \
+  X(cuptiActivityRegisterCallbacks)         \
+  X(cuptiActivityEnable)                    \
+  X(cuptiActivityDisable)                   \
+  X(cuptiActivityFlushAll)                  \
+  X(cuptiActivityGetNextRecord)             \
+  X(cuptiActivityGetNumDroppedRecords)      \
+  X(cuptiActivityPushExternalCorrelationId) \
+  X(cuptiActivityPopExternalCorrelationId)
 
 namespace sinter::cuda {
 struct CuptiCalls {

@@ -24,8 +24,7 @@ struct DeviceCall {
   int launches = 1;  // kernels that it stands for: of a library call, as many as were counted; 0:
                      // not known, at least one
   int64_t begin = 0;
-  const LaunchShape* shape = nullptr;  // of a kernel of ours
-  uint64_t id = 0;                     // of the launch, for a timer with records
+  uint64_t id = 0;  // of the launch, for a timer with records
   void* token = nullptr;
 };
 
@@ -47,12 +46,6 @@ class HookedCall {
       bool on = true, int launches = 1) noexcept
       : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
         call_{work, device, name, static_cast<int64_t>(bytes), launches} {
-    if (hook_) hook_->before(call_);
-  }
-  // A kernel of ours.
-  HookedCall(Device::Type device, const LaunchShape& shape, bool on = true) noexcept
-      : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
-        call_{.work = DeviceWork::kernel, .device = device, .name = shape.kernel, .shape = &shape} {
     if (hook_) hook_->before(call_);
   }
   ~HookedCall() {

@@ -164,7 +164,7 @@ Queue& queue() {
 }  // namespace
 
 void enqueue(const LaunchShape& shape, std::function<void()> thread) {
-  const HookedCall hooked(Device::Type::simt, shape);
+  const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, shape.kernel);
   queue().push({shape, std::move(thread)});
 }
 void synchronize() { queue().run(); }

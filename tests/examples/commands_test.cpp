@@ -59,7 +59,7 @@ TEST(MnistData, WhatIsMadeVerifiesAndTrains) {
       json_of(program, train + Words{"--data", "synthetic"})["test"]);
 
   // Labels that belong to other images.
-  IdxArray labels =
+  FileArray labels =
       read_idx((program.folder() / "digits/train-labels-idx1-ubyte").string(), IdxKind::labels);
   std::rotate(labels.bytes.begin(), labels.bytes.begin() + 1, labels.bytes.end());
   write_idx(labels.name, labels.dims, labels.bytes);
@@ -173,9 +173,9 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
   const Program program;
   ASSERT_EQ(program.run(kSmall + Words{"--epochs", "2", "--out", "a"}).status, 0);
   ASSERT_EQ(program.run({"data", "make", "digits", "--train", "1", "--test", "4"}).status, 0);
-  const IdxArray images =
+  const FileArray images =
       read_idx((program.folder() / "digits/t10k-images-idx3-ubyte").string(), IdxKind::images);
-  const IdxArray labels =
+  const FileArray labels =
       read_idx((program.folder() / "digits/t10k-labels-idx1-ubyte").string(), IdxKind::labels);
   const auto save = [&](const char* name, const Bytes& bytes) {
     program.write(name, std::string(bytes.begin(), bytes.end()));

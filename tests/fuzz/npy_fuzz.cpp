@@ -11,9 +11,9 @@ void one(Bytes bytes) {
   const std::string file = as_file(bytes.subspan(1));
   guarded([&] { read_npy(file); });
   if (labels) {
-    read_npy_labels(file);
+    read_npy(file).labels();
   } else {
-    read_npy_images(file);
+    read_npy(file).images();
   }
 }
 

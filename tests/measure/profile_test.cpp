@@ -77,8 +77,9 @@ int64_t flops_of(const profiler::Report& report) {
   for (const profiler::Row& row : report.rows().rows) flops += row.cost.flops;
   return flops / static_cast<int64_t>(report.steps.size());
 }
-void expect_counts(const profiler::Report& report, int64_t launches, int64_t api_calls) {
-  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+void expect_counts(
+    const profiler::Report& report, int64_t launches, int64_t api_calls, bool timed = true) {
+  EXPECT_EQ(report.incomplete.empty(), timed) << report.table();
   for (const profiler::StepSample& s : report.steps) {
     EXPECT_EQ(s.launches, launches);
     EXPECT_EQ(s.api_calls, api_calls);
@@ -103,8 +104,8 @@ TEST(Profile, CountsAndBytesOfTheDefaultStep) {
     EXPECT_EQ(p.fused.steps[0].allocs, 0);
     EXPECT_EQ(bytes_of(p.fused), p.ledger.total.fused_bytes);
     // The memory timeline: every block of an eager step, and none of a replay.
-    EXPECT_GT(p.eager.peak_bytes(), 0);
-    EXPECT_EQ(p.fused.peak_bytes(), 0);
+    EXPECT_GT(p.eager.memory_peak().bytes, 0);
+    EXPECT_EQ(p.fused.memory_peak().bytes, 0);
   }
 }
 
@@ -253,37 +254,28 @@ class ProfileGpu : public test::GpuTest {
   static Profiled default_step(const char* rules, DeviceTimer* timer) {
     return profile(kCuda, rules, {784, 256, 128, 10}, 64, 20, timer);
   }
-  static std::unique_ptr<DeviceTimer> events() {
+  static std::unique_ptr<DeviceTimer> without_records() {
     std::string why;
-    return cuda::make_timer(1 << 14, why, false);
+    return cuda::make_timer(why, false);
   }
 };
 
 TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
-  const auto timer = events();
+  const auto timer = without_records();
   for (DeviceTimer* which : {static_cast<DeviceTimer*>(nullptr), timer.get()}) {
     const bool records = !which && cuda::has_records();
     const Profiled p = default_step("all,-weight_grad_update,-classifier_head", which);
-    expect_counts(p.eager, 25, 25);
+    expect_counts(p.eager, 25, 25, records);
     expect_counts(p.fused, 10, 1);
-    EXPECT_EQ(p.eager.source, records ? profiler::Source::cupti : profiler::Source::event);
+    EXPECT_EQ(p.eager.source, records ? profiler::Source::cupti : profiler::Source::none);
     EXPECT_EQ(p.fused.source, records ? profiler::Source::cupti : profiler::Source::graph);
     for (const profiler::OpCall& call : p.fused.rows().calls) EXPECT_GT(call.device_ns, 0);
   }
 }
 
-TEST_F(ProfileGpu, EventsAreNeverBelowTheGraph) {
-  const auto timer = events();
-  const Profiled p = default_step("none", timer.get());
-  const std::vector<double> bounds = launch_times_us(p.eager, 25),
-                            times = launch_times_us(p.fused, 25);
-  ASSERT_EQ(bounds.size(), times.size());
-  for (size_t n = 0; n < times.size(); ++n) EXPECT_GT(bounds[n], times[n] - 1.0) << p.nodes[n].name;
-}
-
 TEST_F(ProfileGpu, RecordsAndGraphAgree) {
   if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
-  const auto timer = events();
+  const auto timer = without_records();
   const Profiled by_graph = default_step("none", timer.get()),
                  by_records = default_step("none", nullptr);
   const std::vector<double> graph = launch_times_us(by_graph.fused, 25),

@@ -4,8 +4,15 @@
 const html = require('fs').readFileSync(process.argv[2], 'utf8');
 
 class Element {
-  constructor(tag) { this.tag = tag; this.children = []; this.attributes = {}; this.dataset = {}; }
-  get classList() { return {toggle() {}, add() {}, remove() {}}; }
+  constructor(tag) {
+    this.tag = tag;
+    this.children = [];
+    this.attributes = {};
+    this.dataset = {};
+  }
+  get classList() {
+    return {toggle() {}, add() {}, remove() {}};
+  }
   append(...children) { this.children.push(...children); }
   replaceChildren(...children) { this.children = children; }
   setAttribute(name, value) { this.attributes[name] = value; }
@@ -13,7 +20,8 @@ class Element {
   all() { return this.children.flatMap(c => c instanceof Element ? [c, ...c.all()] : []); }
   querySelectorAll(selector) {
     const [tag, name] = selector.split('.');
-    return this.all().filter(e => e.tag === tag && (!name || (e.attributes.class || '').split(' ').includes(name)));
+    return this.all().filter(
+        e => e.tag === tag && (!name || (e.attributes.class || '').split(' ').includes(name)));
   }
 }
 
@@ -28,8 +36,17 @@ function byId(id) {
   body.append(added);
   return added;
 }
-global.document = {body, createElement: make, createElementNS: (space, tag) => make(tag), getElementById: byId};
-global.window = {addEventListener() {}};
-global.location = {hash: ''};
+global.document = {
+  body,
+  createElement: make,
+  createElementNS: (space, tag) => make(tag),
+  getElementById: byId
+};
+global.window = {
+  addEventListener() {}
+};
+global.location = {
+  hash: ''
+};
 eval(html.match(/<script>\n([\s\S]*?)<\/script>/)[1]);
 console.log(body.dataset.selfcheck);

@@ -16,9 +16,9 @@ inline Report cpu_report() {
       .threads = 2,
       .mode = "eager",
       .clock = &clock});
-  ShapeKey key;
+  ShapeText key;
   const int64_t dims[] = {64, 784};
-  const uint32_t shape = key.add("f32", dims).intern();
+  const StaticName shape = key.add("f32", dims).intern();
   for (; !session.done(); session.step()) {
     {
       Scope module("Linear", ScopeKind::module);
@@ -26,7 +26,7 @@ inline Report cpu_report() {
           {.cost = {400'000, 2000, 1000},
               .uid = 7,
               .forward_uid = 7,
-              .shape_key = shape,
+              .shapes = shape,
               .role = Role::fwd});
     }
     fake_op(clock, "matmul", 500, 4500,
@@ -87,7 +87,6 @@ inline Report device_report() {
               .forward_uid = op.forward + 10 * step,
               .role = op.role},
           .step = step,
-          .n_launches = op.kind == LaunchKind::kernel,
           .kind = ScopeKind::op});
     }
     trace.memory.push_back({base + 15'000, 1000 + step, step});

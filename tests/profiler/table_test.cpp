@@ -21,8 +21,8 @@ Cost wgrad_cost(int64_t i, int64_t o) {
   return {2 * b * i * o, 4 * (b * o + b * i), 4 * i * o};
 }
 
-uint32_t shapes(int64_t i, int64_t o) {
-  ShapeKey key;
+StaticName shapes(int64_t i, int64_t o) {
+  ShapeText key;
   return key.add("f32", std::array{kBatch, i}).add("f32", std::array{o, i}).intern();
 }
 
@@ -33,7 +33,7 @@ void mlp_step(FakeClock& clock, int64_t extra) {
     Scope module("Linear", ScopeKind::module);
     const int64_t i = kSizes[l], o = kSizes[l + 1];
     fake_op(clock, "linear", 500, 139'300 + (l == 0 ? extra : 0),
-        {.cost = linear_cost(i, o), .shape_key = shapes(i, o), .role = Role::fwd});
+        {.cost = linear_cost(i, o), .shapes = shapes(i, o), .role = Role::fwd});
   }
   fake_op(clock, "log_softmax", 300, 7'000, {.cost = {3264, 2560, 2560}});
   fake_op(clock, "nll", 200, 900, {.cost = {128, 512, 256}});

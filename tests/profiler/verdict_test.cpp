@@ -84,8 +84,7 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
   EXPECT_EQ(code(f), StepCode::overhead_bound);
   f.data_ns = kInputShare * f.window_ns;
   EXPECT_EQ(code(f), StepCode::input_bound);
-  for (bool StepFacts::*why :
-      {&StepFacts::upper_bounds, &StepFacts::emulated, &StepFacts::incomplete}) {
+  for (bool StepFacts::*why : {&StepFacts::emulated, &StepFacts::incomplete}) {
     StepFacts undecided = f;
     undecided.*why = true;
     EXPECT_EQ(code(undecided), StepCode::undecided);
@@ -108,12 +107,12 @@ TEST(Roofs, PredictTheLongerOfComputingAndMoving) {
   // The rows of PROFILER's CPU table: 3 linears and 6 updates of the default MLP at batch 64.
   EXPECT_NEAR(c.predicted_ns(3, {30'070'000, 1'340'500, 0}), 318.4e3, 100);
   EXPECT_NEAR(c.predicted_ns(6, {470'000, 2'821'800, 0}), 138.3e3, 100);
-  EXPECT_NEAR(c.compute_share({30'050'000, 0, 0}, 461.5e3), 0.685, 1e-3);
-  EXPECT_NEAR(c.memory_share({0, 2'821'800, 0}, 158.7e3), 0.847, 1e-3);
+  EXPECT_NEAR(c.share({30'050'000, 0, 0}, 461.5e3), 0.685, 1e-3);
+  EXPECT_NEAR(c.share({0, 2'821'800, 0}, 158.7e3), 0.847, 1e-3);
   EXPECT_TRUE(c.compute_is_nearer({30'070'000, 1'340'500, 0}));
   EXPECT_FALSE(c.compute_is_nearer({470'000, 2'821'800, 0}));
   EXPECT_EQ(Ceiling{}.predicted_ns(3, {1, 1, 1}), 0);
-  EXPECT_EQ(c.compute_share({1, 1, 1}, 0), 0);
+  EXPECT_EQ(c.share({1, 1, 1}, 0), 0);
 }
 
 TEST(Roofs, TheWorkingSetChoosesTheCopyRateAndTheTypeTheProducts) {
