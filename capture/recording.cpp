@@ -10,17 +10,16 @@ namespace {
 
 thread_local bool recording_now = false;
 
-std::string layout(const Tensor& t) { return t.shape().str() + t.strides().str(); }
+// What tells one value from another: storage, type and layout.
+std::vector<int64_t> key_of(const Tensor& t) {
+  std::vector<int64_t> key{
+      static_cast<int64_t>(t.storage()->uid()), static_cast<int64_t>(t.dtype()), t.offset()};
+  key.insert(key.end(), t.shape().begin(), t.shape().end());
+  key.insert(key.end(), t.strides().begin(), t.strides().end());
+  return key;
+}
 
 }  // namespace
-
-Extent extent_of(const Tensor& t) {
-  const int64_t size = static_cast<int64_t>(size_of(t.dtype())), begin = t.offset() * size;
-  if (t.numel() == 0) return {begin, begin};
-  int64_t last = 0;
-  for (int d = 0; d < t.rank(); ++d) last += (t.size(d) - 1) * t.strides()[d];
-  return {begin, begin + (last + 1) * size};
-}
 
 Recording::Recording(const Tensors& inputs) {
   SINTER_CHECK(!recording_now, state,
@@ -111,8 +110,7 @@ std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
 }
 
 int Recording::value_in(const Tensor& t, int buffer, int64_t begin) {
-  const Key key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)};
-  const auto [it, fresh] = values_.try_emplace(key, static_cast<int>(graph_.values.size()));
+  const auto [it, fresh] = values_.try_emplace(key_of(t), static_cast<int>(graph_.values.size()));
   if (fresh) {
     graph_.add_value({.buffer = buffer,
         .dtype = t.dtype(),
@@ -126,7 +124,7 @@ int Recording::value_in(const Tensor& t, int buffer, int64_t begin) {
 
 int Recording::value_of(const Tensor& t) {
   if (!t.defined()) return -1;
-  const auto known = values_.find(Key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)});
+  const auto known = values_.find(key_of(t));
   if (known != values_.end()) return known->second;
   const auto [buffer, begin] = buffer_of(t);
   return value_in(t, buffer, begin);
@@ -168,9 +166,7 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
     const int value = value_of(t);
     const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
       const Value& used = graph_.values[v.second];
-      if (used.buffer != known->second) return true;
-      return extent_of(t).holds(extent_of(
-          Tensor::view_of(t.storage(), used.dtype, used.shape, used.strides, used.offset)));
+      return used.buffer != known->second || extent_of(t).holds(extent_of(used));
     });
     if (!all) continue;
     graph_.inputs.push_back(value);

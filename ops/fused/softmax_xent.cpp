@@ -88,7 +88,7 @@ std::string limit(Operands in, const Attrs& attrs) {
   const Tensor seed = in.size() > 2 ? in[2] : Tensor();
   const DType type = wide(in[0].dtype());
   if (!attrs.as<SoftmaxXentAttrs>().grad)
-    return seed.defined() ? "there is a seed without grad" : "";
+    return seed.defined() ? "there is a seed; none without grad" : "";
   if (seed.dtype() == type) return "";
   return cat("the seed is ", seed.describe(), "; it must be ", name_of(type));
 }
