@@ -40,6 +40,7 @@ int Rewriter::only_reader(int value) const {
 int Rewriter::producer(int value) const {
   const std::vector<Uses::Use>& list = uses_.nodes[graph.values[value].buffer];
   for (size_t i = list.size(); i-- > 0;) {
+    if (!list[i].writes) continue;
     const std::vector<int>& out = node(list[i].node).out;
     if (std::find(out.begin(), out.end(), value) != out.end()) return list[i].node;
   }
@@ -228,6 +229,8 @@ std::string Rewriter::names(const std::vector<int>& members) const {
 //   share a buffer with a member are asked (Uses::neighbours), however many stand between.
 std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle* obstacle) const {
   const int first = members.front(), last = members.back();
+  std::vector<char> is_member(static_cast<size_t>(last - first) + 1, 0);
+  for (const int m : members) is_member[m - first] = 1;
   // A member that would pass a node that it must not, and that node.
   using Conflict = std::optional<std::pair<int, int>>;
   const auto conflict = [&](bool at_last) -> Conflict {
@@ -235,8 +238,8 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
       const std::vector<int> passed =
           at_last ? uses_.neighbours(graph, m, m + 1, last) : uses_.neighbours(graph, m, first, m);
       for (const int k : passed) {
-        const bool member = std::binary_search(members.begin(), members.end(), k);
-        if (!member && alive(k) && graph.conflict(node(m), node(k))) return std::pair(m, k);
+        if (!is_member[k - first] && alive(k) && graph.conflict(node(m), node(k)))
+          return std::pair(m, k);
       }
     }
     return std::nullopt;
@@ -286,7 +289,11 @@ Obstacle Rewriter::other_reader(
   if (reader == kCaller)
     return {cat(what, " is also read by a result of the step"),
         cat("let the step not return %", value, " or a view of it")};
-  return {cat(what, " is also read by ", print_node(graph, node(reader))),
+  constexpr size_t kMost = 16;  // of a list's operands nobody reads thousands
+  const Node& other = node(reader);
+  return {cat(what, " is also read by ",
+              other.in.size() <= kMost ? print_node(graph, other)
+                                       : cat(other.op->text(), " of ", other.in.size(), " values")),
       cat("let no other op read %", value)};
 }
 
