@@ -42,7 +42,8 @@ class Recording final : public Recorder {
     int buffer;
   };
   int value_of(const Tensor& t);
-  int value_in(const Tensor& t, int buffer, int64_t begin);
+  // The region that t lies in, or nullptr.
+  Region* region_of(const Tensor& t);
   bool made_here(const Tensor& t) const;
   // The buffer of t, and where it begins in t's storage, in bytes.
   std::pair<int, int64_t> buffer_of(const Tensor& t);

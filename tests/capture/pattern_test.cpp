@@ -65,6 +65,8 @@ TEST(Pattern, AViewOfWhatLiesBetweenForbidsIt) {
   EXPECT_EQ(r.graph.nodes.size(), 2u);
   ASSERT_EQ(r.misses.size(), 1u);
   EXPECT_EQ(r.misses[0].obstacle.why, "what matmul gives is also read by a result of the step");
+  EXPECT_EQ(r.misses[0].obstacle.remedy,
+      cat("let the step not return %", graph.nodes[0].out[0], " or a view of it"));
   EXPECT_EQ(r.misses[0].would_save, 1);
 }
 
@@ -108,6 +110,7 @@ TEST(Pattern, AnotherTypeIsANearMiss) {
   ASSERT_EQ(r.misses.size(), 1u);
   EXPECT_EQ(r.misses[0].obstacle.why,
       "linear gives bf16[2, 4] simt, classifier_head makes f32[2, 4] simt");
+  EXPECT_EQ(r.misses[0].obstacle.remedy, "make %4 f32[2, 4]");
 }
 
 TEST(Pattern, TheGraphReaderRefusesWhatTheKernelCannotTake) {
