@@ -5,7 +5,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <set>
 
 #include "capture/text.h"
 #include "ops/ops.h"
@@ -25,17 +24,6 @@ struct Bound {
   int value;
   Tensor tensor;
 };
-
-bool written(const Graph& graph, int buffer) {
-  for (const Node& node : graph.nodes) {
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] >= 0 && graph.values[node.in[i]].buffer == buffer &&
-          node.op->writes_input(i, node.in.size()))
-        return true;
-    }
-  }
-  return false;
-}
 
 // By how many bytes the tensors lie further back in one storage than the values in their buffer;
 // nothing if they lie otherwise.
@@ -60,7 +48,7 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
   std::optional<int64_t> shift = shift_of(graph, parts);
   std::shared_ptr<Storage> storage = parts[0].tensor.storage();
   if (!shift || *shift + b.bytes > storage->bytes()) {
-    SINTER_CHECK(!written(graph, buffer), state,
+    SINTER_CHECK(!graph.changes_in_place(buffer), state,
         cat("graph: cannot bind: ", escaped(name), " ", parts[0].tensor.describe(),
             "; the graph changes it, and it must lie in one storage",
             parts.size() > 1 ? " with " + escaped(graph.values[parts[1].value].name) : "",
@@ -83,7 +71,8 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
     if (v.buffer != buffer) continue;
     const int64_t size = static_cast<int64_t>(size_of(v.dtype));
     const bool is_step_state =
-        v.dtype == DType::u8 && written(graph, buffer);  // what else of bytes is changed in place
+        v.dtype == DType::u8 &&
+        graph.changes_in_place(buffer);  // what else of bytes is changed in place
     SINTER_CHECK(*shift % (is_step_state ? int64_t{alignof(StepState)} : size) == 0, state,
         cat("graph: cannot bind: ", escaped(name), "; it begins between two elements of ",
             print_type(v)));
@@ -146,44 +135,28 @@ Graph bind(Graph graph, const FindTensor& find) {
 }
 
 void check_forward(const Graph& graph, const std::string& file) {
-  const char* const hint = "dump() of the graph of a prediction writes one that fits";
-  // What it changes: parameters, and with them the optimizer's memory ("exp_avg/0.weight"), which
-  // goes without saying.
-  std::set<std::string> parameters;
-  int others = 0;
-  for (const Node& node : graph.nodes) {
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] < 0 || !node.op->writes_input(i, node.in.size())) continue;
-      const Value& v = graph.values[node.in[i]];
-      if (graph.buffers[v.buffer].kind == Buffer::Kind::local) continue;
-      const bool state = v.name.find('/') != std::string::npos || v.name == "step_state" ||
-                         v.name == "rng" || v.name.starts_with("external.");
-      if (state) {
-        ++others;
-      } else {
-        parameters.insert(v.name);
-      }
-    }
-  }
-  const auto refuse = [&](const std::string& what) {
-    throw Error(
-        Error::Kind::data, cat("graph: not for predict: ", escaped(file), "; ", what), hint);
+  const auto require = [&](bool condition, const std::string& what) {
+    SINTER_CHECK(condition, data, cat("graph: not for predict: ", escaped(file), "; ", what),
+        "dump() of the graph of a prediction writes one that fits");
   };
-  if (!parameters.empty()) refuse(cat("it updates ", parameters.size(), " parameters"));
-  if (others) refuse(cat("it changes ", others, " tensors in place"));
-  if (graph.inputs.size() != 1 || graph.outputs.size() != 1)
-    refuse(cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),
-        " outputs, wanted one of each"));
-  const Value& input = graph.values[graph.inputs[0]];
-  if (!input.contiguous())
-    refuse(cat("its input has strides ", input.strides.str(), ", wanted a dense one"));
-  for (const int value : {graph.inputs[0], graph.outputs[0]}) {
+  const auto changed = [&](const Buffer& buffer) {
+    return buffer.kind != Buffer::Kind::local &&
+           graph.changes_in_place(static_cast<int>(&buffer - graph.buffers.data()));
+  };
+  const auto changes = std::count_if(graph.buffers.begin(), graph.buffers.end(), changed);
+  require(changes == 0, cat("it changes ", changes, " tensors in place"));
+  require(graph.inputs.size() == 1 && graph.outputs.size() == 1,
+      cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),
+          " outputs, wanted one of each"));
+  const auto is_row = [&](const char* what, int value, const char* wanted) {
     const Value& v = graph.values[value];
-    if (v.dtype != DType::f32 || v.shape.rank() != 2 || v.shape[0] != 1) {
-      refuse(cat(value == graph.inputs[0] ? "its input is " : "its output is ", print_type(v),
-          ", wanted f32[1, ", value == graph.inputs[0] ? "N]" : "C]"));
-    }
-  }
+    require(v.dtype == DType::f32 && v.shape.rank() == 2 && v.shape[0] == 1,
+        cat("its ", what, " is ", print_type(v), ", wanted ", wanted));
+    require(v.contiguous() || value != graph.inputs[0],
+        cat("its ", what, " has strides ", v.strides.str(), ", wanted a dense one"));
+  };
+  is_row("input", graph.inputs[0], "f32[1, N]");
+  is_row("output", graph.outputs[0], "f32[1, C]");
 }
 
 }  // namespace sinter::capture

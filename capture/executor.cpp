@@ -188,8 +188,7 @@ void Executor::replay(const Tensors& inputs) {
   // A result on which the caller has hung something of autograd's is his; the next one begins
   // without.
   for (Tensor& out : outputs_) {
-    if (out.has_autograd())
-      out = Tensor::view_of(out.storage(), out.dtype(), out.shape(), out.strides(), out.offset());
+    if (out.has_autograd()) out = off_tape(out);
   }
 }
 

@@ -140,9 +140,10 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     measured = measured || group.fused_us > 0;
   }
   for (const Miss& miss : captured.fused.misses) {
-    out += fmt::format("miss     {}     rule {}: {}     would save {}\n",
-        explainer.renumbered(miss.what), miss.rule, explainer.renumbered(miss.why),
-        launches(miss.would_save));
+    const auto& [why, remedy] = miss.obstacle;
+    out += explainer.renumbered(cat("miss     ", miss.what, "     rule ", miss.rule, ": ", why,
+        "     would save ", launches(miss.would_save), "\n"));
+    if (!remedy.empty()) out += explainer.renumbered(cat("         to fuse: ", remedy, "\n"));
   }
   for (size_t n = 0; n < captured.fused.graph.nodes.size(); ++n) {
     const Node& node = captured.fused.graph.nodes[n];

@@ -8,12 +8,12 @@
 namespace sinter::capture {
 namespace {
 
-// First and one-past-last byte that a value can touch. REQUIRES: it has elements.
-std::pair<int64_t, int64_t> extent(const Value& v) {
-  int64_t last = v.offset;
-  for (int d = 0; d < v.shape.rank(); ++d) last += (v.shape[d] - 1) * v.strides[d];
-  const int64_t size = static_cast<int64_t>(size_of(v.dtype));
-  return {v.offset * size, (last + 1) * size};
+Extent extent_of(DType dtype, const Shape& shape, const Strides& strides, int64_t offset) {
+  const int64_t size = static_cast<int64_t>(size_of(dtype));
+  if (shape.numel() == 0) return {offset * size, offset * size};
+  int64_t last = offset;
+  for (int d = 0; d < shape.rank(); ++d) last += (shape[d] - 1) * strides[d];
+  return {offset * size, (last + 1) * size};
 }
 
 // Where an update that is not the last of its step has the step's state, which it reads only; -1
@@ -24,6 +24,11 @@ int state_read_only(const Node& node) {
 }
 
 }  // namespace
+
+Extent extent_of(const Tensor& t) {
+  return extent_of(t.dtype(), t.shape(), t.strides(), t.offset());
+}
+Extent extent_of(const Value& v) { return extent_of(v.dtype, v.shape, v.strides, v.offset); }
 
 bool stands_for(const Node& node, const std::vector<int>& origin) {
   return std::includes(origin.begin(), origin.end(), node.origin.begin(), node.origin.end());
@@ -74,19 +79,12 @@ Cost Graph::cost(const Node& node) const {
 bool Graph::overlap(int a, int b) const {
   if (a < 0 || b < 0 || values[a].buffer != values[b].buffer) return false;
   if (values[a].shape.numel() == 0 || values[b].shape.numel() == 0) return true;
-  const auto [a0, a1] = extent(values[a]);
-  const auto [b0, b1] = extent(values[b]);
-  return a0 < b1 && b0 < a1;
+  return extent_of(values[a]).overlaps(extent_of(values[b]));
 }
 
 bool Graph::writes(const Node& node, int value) const {
-  for (const int out : node.out) {
-    if (overlap(out, value)) return true;
-  }
-  for (size_t i = 0; i < node.in.size(); ++i) {
-    if (node.writes_operand(i) && overlap(node.in[i], value)) return true;
-  }
-  return false;
+  const auto overlaps = [&](int written) { return overlap(written, value); };
+  return std::any_of(node.out.begin(), node.out.end(), overlaps) || node.any_written(overlaps);
 }
 
 bool Graph::reads(const Node& node, int value) const {
@@ -96,27 +94,31 @@ bool Graph::reads(const Node& node, int value) const {
 bool Graph::conflict(const Node& a, const Node& b) const {
   const auto hits = [&](const Node& writer, const Node& other) {
     const auto touched = [&](int value) { return reads(other, value) || writes(other, value); };
-    for (const int out : writer.out) {
-      if (touched(out)) return true;
-    }
-    for (size_t i = 0; i < writer.in.size(); ++i) {
-      if (writer.in[i] >= 0 && writer.writes_operand(i) && touched(writer.in[i])) return true;
-    }
-    return false;
+    return std::any_of(writer.out.begin(), writer.out.end(), touched) ||
+           writer.any_written(touched);
   };
   return hits(a, b) || hits(b, a);
 }
 
-void Graph::verify(const char* after) const {
+bool Graph::changes_in_place(int buffer) const {
+  const auto lies_there = [&](int value) { return values[value].buffer == buffer; };
+  return std::any_of(
+      nodes.begin(), nodes.end(), [&](const Node& node) { return node.any_written(lies_there); });
+}
+
+void Graph::verify(const char* after, const std::vector<char>& unchanged) const {
   std::vector<char> written(buffers.size(), 0);
   for (size_t b = 0; b < buffers.size(); ++b) written[b] = buffers[b].kind != Buffer::Kind::local;
-  for (const Node& node : nodes) {
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const Node& node = nodes[n];
     for (const int in : node.in) {
       if (in < 0) continue;
       SINTER_ASSERT(static_cast<size_t>(in) < values.size(), after, ": no value %", in);
       SINTER_ASSERT(written[values[in].buffer], after, ": ", print_node(*this, node), " reads %",
           in, " before it is made");
     }
+    for (const int out : node.out) written[values[out].buffer] = 1;
+    if (n < unchanged.size() && unchanged[n]) continue;
     const Tensors inferred =
         node.op->infer ? node.op->infer(metas(node.in), node.attrs) : Tensors{};
     SINTER_ASSERT(inferred.size() == node.out.size(), after, ": ", print_node(*this, node),
@@ -127,7 +129,6 @@ void Graph::verify(const char* after) const {
           print_node(*this, node), " result ", o, " should be ", inferred[o].describe());
       SINTER_ASSERT(
           v.contiguous(), after, ": ", print_node(*this, node), " result ", o, " is not dense");
-      written[v.buffer] = 1;
     }
   }
   for (const int out : outputs)

@@ -41,6 +41,23 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
+// The bytes of its memory that a tensor or value reaches.
+struct Extent {
+  int64_t begin = 0, end = 0;
+  // An empty one overlaps what it touches: recorded with it, it belongs to the same memory.
+  bool overlaps(const Extent& other) const {
+    if (begin == end || other.begin == other.end) return begin <= other.end && other.begin <= end;
+    return begin < other.end && other.begin < end;
+  }
+  bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
+};
+Extent extent_of(const Tensor& t);
+Extent extent_of(const Value& v);
+// The same memory without what autograd hangs on the tensor.
+inline Tensor off_tape(const Tensor& t) {
+  return Tensor::view_of(t.storage(), t.dtype(), t.shape(), t.strides(), t.offset());
+}
+
 struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
@@ -52,6 +69,14 @@ struct Node {
   bool reads(int value) const;
   // Does it write its operand i? Of a step's updates only the last one writes the step's state.
   bool writes_operand(size_t i) const;
+  // Is f(value) true for one of the operands that it writes?
+  template <class F>
+  bool any_written(F&& f) const {
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (in[i] >= 0 && writes_operand(i) && f(in[i])) return true;
+    }
+    return false;
+  }
 };
 
 // Does the node stand for nothing but recorded nodes of `origin`, which is sorted?
@@ -86,11 +111,12 @@ class Graph {
   bool overlap(int a, int b) const;
   bool writes(const Node& node, int value) const;  // writes memory of `value`
   bool reads(const Node& node, int value) const;   // reads memory of `value`
+  bool changes_in_place(int buffer) const;         // does any node?
   // True if a and b may not change places.
   bool conflict(const Node& a, const Node& b) const;
   // Throws internal: every operand exists and was written before it is read; shapes are those of
-  // the ops' shape rules.
-  void verify(const char* after) const;
+  // the ops' shape rules. `unchanged`: per node, is its shape known to be right?
+  void verify(const char* after, const std::vector<char>& unchanged = {}) const;
 };
 
 // "" if the two recordings agree, else the first difference in words.
@@ -99,6 +125,8 @@ std::string difference(const Graph& a, const Graph& b);
 // Text (text.cpp): one line per node; it parses back and is the format of a saved graph. After '#'
 // for the reader only.
 std::string dump(const Graph& graph);
+// For Graphviz. A fused node stands in a cluster with the numbers of the recorded ops that it came
+// from.
 std::string dump_dot(const Graph& graph);
 // Throws data, naming line and token. `file` is for messages.
 Graph parse(std::string_view text, const std::string& file);

@@ -3,20 +3,6 @@
 #include <algorithm>
 
 namespace sinter::capture {
-namespace {
-
-bool writes_buffer(const Graph& graph, int buffer) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] < 0 || !node.op->writes_input(i, node.in.size())) continue;
-      if (graph.values[node.in[i]].buffer == buffer) return true;
-    }
-    return false;
-  });
-}
-
-}  // namespace
-
 std::string name_of(const Leaf& leaf) {
   const std::string name = leaf.tensor.has_autograd() ? leaf.tensor.autograd().name : "";
   if (!name.empty()) return name;
@@ -70,12 +56,12 @@ std::string gradient_difference(const Recorded& a, const Recorded& b) {
 
 std::vector<const Storage*> written_memory(const Graph& graph) {
   const bool writes_input = std::any_of(graph.inputs.begin(), graph.inputs.end(),
-      [&](int in) { return writes_buffer(graph, graph.values[in].buffer); });
+      [&](int in) { return graph.changes_in_place(graph.values[in].buffer); });
   std::vector<const Storage*> out;
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.kind != Buffer::Kind::external) continue;
-    if (writes_input || writes_buffer(graph, static_cast<int>(b)))
+    if (writes_input || graph.changes_in_place(static_cast<int>(b)))
       out.push_back(buffer.storage.get());
   }
   return out;

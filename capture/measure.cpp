@@ -87,20 +87,16 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
   return nodes;
 }
 
+// "merge_linear + glu x2"
 std::string names_of(const std::vector<const Node*>& nodes) {
-  std::vector<std::pair<std::string_view, int>> counts;
-  for (const Node* node : nodes) {
-    const auto it = std::find_if(
-        counts.begin(), counts.end(), [&](const auto& c) { return c.first == node->op->text(); });
-    if (it == counts.end()) {
-      counts.emplace_back(node->op->text(), 1);
-    } else {
-      ++it->second;
-    }
-  }
   std::string out;
-  for (const auto& [name, n] : counts)
-    out += cat(out.empty() ? "" : " + ", name, n > 1 ? cat(" x", n) : "");
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto same = [op = nodes[i]->op](const Node* node) { return node->op == op; };
+    const auto at = nodes.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::any_of(nodes.begin(), at, same)) continue;
+    const auto n = std::count_if(at, nodes.end(), same);
+    out += cat(out.empty() ? "" : " + ", nodes[i]->op->text(), n > 1 ? cat(" x", n) : "");
+  }
   return out;
 }
 

@@ -1,10 +1,9 @@
 #include "capture/pattern.h"
 
-#include <algorithm>
+#include <deque>
 #include <map>
-#include <sstream>
 
-#include "capture/rule_kit.h"
+#include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 
 namespace sinter::capture {
@@ -12,38 +11,30 @@ namespace {
 
 constexpr int kUnbound = -2;
 
-// The fields of attributes as text: {"act", "relu"}; those of their default value are missing.
-std::map<std::string, std::string> fields_of(const Attrs& attrs) {
-  std::map<std::string, std::string> fields;
-  std::istringstream text(attrs.str());
-  for (std::string field; text >> field;) {
-    const size_t equals = field.find('=');
-    fields[field.substr(0, equals)] = field.substr(equals + 1);
-  }
-  return fields;
-}
-
-bool has_field(const AttrType* type, const std::string& name) {
-  if (!type) return false;
-  std::istringstream names{std::string(type->field_names)};  // "dim, begin, end"
-  for (std::string field; std::getline(names >> std::ws, field, ',');) {
-    if (field == name) return true;
+// Do two ops differ in a switch, so that they do different things (a product of transposed
+// operands), and not only in a number or a type?
+bool differ_in_kind(const Attrs& a, const Attrs& b) {
+  const std::vector<AttrField> x = a.fields(), y = b.fields();
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].is_switch && x[i].value != y[i].value) return true;
   }
   return false;
 }
 
-// Do they differ in a switch, so that the ops do different things (a product of transposed
-// operands), and not only in a number or a type?
-bool differ_in_kind(const Attrs& a, const Attrs& b) {
-  const std::map<std::string, std::string> x = fields_of(a), y = fields_of(b);
-  const auto differs = [](const auto& fields, const auto& others) {
-    return std::any_of(fields.begin(), fields.end(), [&](const auto& field) {
-      const bool is_switch = field.second == "0" || field.second == "1";
-      const auto other = others.find(field.first);
-      return is_switch && (other == others.end() || other->second != field.second);
-    });
-  };
-  return differs(x, y) || differs(y, x);
+// The first field of `wanted` that `found` has not, as "out=f32".
+std::string different_field(const Attrs& wanted, const Attrs& found) {
+  const std::vector<AttrField> x = wanted.fields(), y = found.fields();
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].value != y[i].value) return cat(x[i].name, "=", x[i].value);
+  }
+  return "";
+}
+
+bool same_operands(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Tensor& x, const Tensor& y) {
+    if (!x.defined() || !y.defined()) return x.defined() == y.defined();
+    return x.dtype() == y.dtype() && x.shape() == y.shape() && x.strides() == y.strides();
+  });
 }
 
 bool is_commutative(const OpDef* op) { return op->text() == "mul" || op->text() == "add"; }
@@ -53,23 +44,36 @@ int operand_at(const std::vector<int>& in, size_t i) { return i < in.size() ? in
 // One pattern, and the nodes of a step that its ops are put on.
 class Matcher {
  public:
+  struct NearMiss {
+    Obstacle obstacle;
+    std::vector<int> members;
+  };
+
   Matcher(Rewriter& r, const OpDef& op, const Pattern& pattern)
       : r_(r), op_(op), pattern_(pattern) {}
 
+  bool may_begin_at(int n) const { return r_.node(n).op == pattern_.ops[0].op; }
   // Fuses a group whose first op is node `n`. False if there is none.
   bool fuse_from(int n) {
     nodes_.clear();
     values_.assign(static_cast<size_t>(pattern_.values), kUnbound);
-    near_miss_.clear();
+    near_miss_ = {};
     refused_ = false;
     return try_node(n);
   }
-  // What was nearly a group, and why it is none. "": nothing was near, or fuse() has told.
-  const std::string& near_miss() const { return near_miss_; }
-  const std::vector<int>& near_members() const { return near_members_; }
+  // What was nearly a group; without an obstacle: nothing was near, or fuse() has told.
+  const NearMiss& near_miss() const { return near_miss_; }
   bool refused() const { return refused_; }
 
  private:
+  // The reference on operands like `in`, or why it refuses them.
+  struct Traced {
+    Tensors in;
+    Attrs attrs;
+    std::optional<Trace> trace;
+    Obstacle refusal;
+  };
+
   // Puts the next op on a node that shares a value with those before it.
   bool extend() {
     if (nodes_.size() == pattern_.ops.size()) return complete();
@@ -124,19 +128,19 @@ class Matcher {
     Node fused{.op = &op_, .attrs = attributes(), .role = pattern_.role};
     for (size_t i = 0; i < pattern_.operands; ++i) fused.in.push_back(std::max(values_[i], -1));
     for (const int result : pattern_.results) fused.out.push_back(values_[result]);
-    std::string why;
+    Obstacle obstacle;
     stays_.assign(nodes_.size(), 0);
-    if (!agrees(fused, &why)) return false;
-    if (why.empty() && op_.limit) why = op_.limit(r_.graph.metas(fused.in), fused.attrs);
-    if (why.empty()) why = read_elsewhere();
-    if (why.empty()) {
+    if (!agrees(fused, &obstacle)) return false;
+    if (!obstacle && op_.limit) {
+      const std::string limit = op_.limit(r_.graph.metas(fused.in), fused.attrs);
+      if (!limit.empty()) obstacle = over_limit(limit);
+    }
+    if (!obstacle) obstacle = read_elsewhere();
+    if (!obstacle) {
       refused_ = !r_.fuse(op_.name.c_str(), members(), fused);
       return !refused_;
     }
-    if (near_miss_.empty()) {
-      near_miss_ = std::move(why);
-      near_members_ = members();
-    }
+    if (!near_miss_.obstacle) near_miss_ = {std::move(obstacle), members()};
     return false;
   }
 
@@ -151,77 +155,89 @@ class Matcher {
 
   // The form's attributes, and what the nodes say of those that they have by the same name.
   Attrs attributes() const {
-    if (!op_.attrs) return {};
-    Attrs attrs = op_.attrs->defaults();
-    for (const auto& [name, value] : fields_of(pattern_.attrs)) {
-      const bool of_a_node = std::any_of(pattern_.ops.begin(), pattern_.ops.end(),
-          [&](const Pattern::Op& op) { return has_field(op.op->attrs, name); });
-      if (!of_a_node) attrs.parse(name, value);
-    }
+    Attrs attrs = pattern_.attrs;
     for (size_t k = nodes_.size(); k-- > 0;) {
-      for (const auto& [name, value] : fields_of(r_.node(nodes_[k]).attrs))
-        attrs.parse(name, value);
+      for (const AttrField& field : r_.node(nodes_[k]).attrs.fields())
+        attrs.parse(field.name, field.value);
     }
     return attrs;
   }
 
-  // Is the step's every attribute and result what the reference has? False: these are other ops.
-  // `why`: they are these, but for a type or a number.
-  bool agrees(const Node& fused, std::string* why) const {
-    Trace trace;
+  // Layers of one shape ask the same thing: each is traced once.
+  const Traced& traced(const Node& fused) {
+    Tensors in = r_.graph.metas(fused.in);
+    for (const Traced& known : traced_) {
+      if (known.attrs == fused.attrs && same_operands(known.in, in)) return known;
+    }
+    Traced made{.in = std::move(in), .attrs = fused.attrs, .trace = std::nullopt, .refusal = {}};
     try {
-      trace = trace_reference(op_, r_.graph.metas(fused.in), fused.attrs);
+      made.trace = trace_reference(op_, made.in, made.attrs);
     } catch (const Error& error) {
-      *why = error.message();
-      for (size_t k = 0; k < nodes_.size(); ++k) {
-        if (differ_in_kind(pattern_.ops[k].attrs, r_.node(nodes_[k]).attrs)) return false;
-      }
-      return true;
+      made.refusal = {error.message(), error.hint()};
     }
-    if (trace.ops.size() != nodes_.size()) return false;
+    return traced_.emplace_back(std::move(made));
+  }
+
+  // Is the step's every attribute and result what the reference has? False: these are other ops.
+  // `obstacle`: they are these, but for a type or a number.
+  bool agrees(const Node& fused, Obstacle* obstacle) {
+    const auto& [in, attrs, trace, refusal] = traced(fused);
+    if (trace && trace->ops.size() != nodes_.size()) return false;
     for (size_t k = 0; k < nodes_.size(); ++k) {
-      const TracedOp& traced = trace.ops[k];
       const Node& node = r_.node(nodes_[k]);
-      if (traced.op != node.op || differ_in_kind(traced.attrs, node.attrs)) return false;
-      if (!why->empty()) continue;
-      for (size_t o = 0; o < traced.out.size(); ++o) {
-        const Tensor &wanted = traced.out[o], found = r_.graph.meta(node.out[o]);
-        if (found.shape() != wanted.shape() || found.dtype() != wanted.dtype())
-          *why = cat(node.op->text(), " gives ", found.describe(), ", ", op_.text(), " makes ",
-              wanted.describe());
-      }
-      if (why->empty() && !(traced.attrs == node.attrs))
-        *why = cat(node.op->text(), " has ", node.attrs.str(), ", ", op_.text(), " takes ",
-            traced.attrs.str());
+      if (trace && trace->ops[k].op != node.op) return false;
+      if (differ_in_kind(trace ? trace->ops[k].attrs : pattern_.ops[k].attrs, node.attrs))
+        return false;
     }
+    *obstacle = refusal;
+    for (size_t k = 0; trace && !*obstacle && k < nodes_.size(); ++k)
+      *obstacle = disagreement(trace->ops[k], r_.node(nodes_[k]));
     return true;
   }
 
-  // Who outside needs what would be in no memory, in words, or "". Marks what stays in the step
-  // for those readers and is computed twice.
-  std::string read_elsewhere() {
-    std::string why;
-    for (size_t k = 0; k < nodes_.size(); ++k) {
-      const std::string other = outside_reader(k);
-      if (other.empty()) continue;
-      why = cat("what ", pattern_.ops[k].op->text(), " gives is also read by ", other);
-      if (!is_cheap(k)) return why;
-      stays_[k] = 1;
+  Obstacle disagreement(const TracedOp& traced, const Node& node) const {
+    for (size_t o = 0; o < traced.out.size(); ++o) {
+      const Tensor &wanted = traced.out[o], found = r_.graph.meta(node.out[o]);
+      if (found.shape() != wanted.shape() || found.dtype() != wanted.dtype())
+        return {cat(node.op->text(), " gives ", found.describe(), ", ", op_.text(), " makes ",
+                    wanted.describe()),
+            cat("make %", node.out[o], " ", name_of(wanted.dtype()), wanted.shape().str())};
     }
-    if (members().size() > 1 && stay_unchanged()) return "";
-    stays_.assign(nodes_.size(), 0);
-    return why;
+    if (traced.attrs == node.attrs) return {};
+    return {cat(node.op->text(), " has ", node.attrs.str(), ", ", op_.text(), " takes ",
+                traced.attrs.str()),
+        cat("give ", node.op->text(), " ", different_field(traced.attrs, node.attrs))};
   }
 
-  std::string outside_reader(size_t k) const {
+  // Who outside needs what would be in no memory. Marks what stays in the step for those readers
+  // and is computed twice.
+  Obstacle read_elsewhere() {
+    Obstacle obstacle;
+    for (size_t k = 0; k < nodes_.size(); ++k) {
+      Obstacle other = outside_reader(k);
+      if (!other) continue;
+      obstacle = std::move(other);
+      if (!is_cheap(k)) return obstacle;
+      stays_[k] = 1;
+    }
+    if (members().size() > 1 && stay_unchanged()) return {};
+    stays_.assign(nodes_.size(), 0);
+    return obstacle;
+  }
+
+  Obstacle outside_reader(size_t k) const {
     for (const int out : pattern_.ops[k].out) {
       const std::vector<int>& results = pattern_.results;
       if (std::find(results.begin(), results.end(), out) != results.end()) continue;
-      if (r_.is_gradient(values_[out])) return "the caller: a parameter's gradient";
-      const std::string other = rule::others(r_, values_[out], nodes_);
-      if (!other.empty()) return other;
+      const int value = values_[out];
+      const bool gradient = r_.is_gradient(value);
+      if (!gradient && !r_.read_elsewhere(value, nodes_)) continue;
+      const std::string what = cat("what ", pattern_.ops[k].op->text(), " gives");
+      if (!gradient) return r_.other_reader(what, value, nodes_);
+      return {cat(what, " is also read by the caller: a parameter's gradient"),
+          cat("clear the gradient %", value, " in the step")};
     }
-    return "";
+    return {};
   }
 
   // A pointwise op of the fused op's own operands: to compute it again costs no memory traffic.
@@ -251,11 +267,11 @@ class Matcher {
   Rewriter& r_;
   const OpDef& op_;
   const Pattern& pattern_;
-  std::vector<int> nodes_;   // of each op so far
-  std::vector<int> values_;  // of each value of the pattern
-  std::vector<char> stays_;  // for each op: is it computed again, for the group alone?
-  std::string near_miss_;
-  std::vector<int> near_members_;
+  std::vector<int> nodes_;     // of each op so far
+  std::vector<int> values_;    // of each value of the pattern
+  std::vector<char> stays_;    // for each op: is it computed again, for the group alone?
+  std::deque<Traced> traced_;  // of all groups so far
+  NearMiss near_miss_;
   bool refused_ = false;
 };
 
@@ -300,21 +316,17 @@ const std::vector<Pattern>& patterns_of(const OpDef& op) {
 }
 
 void fuse_patterns(Rewriter& r, const OpDef& op) {
-  const std::vector<Pattern>& patterns = patterns_of(op);
-  rule::each_node(r, [&](int i) {
-    std::string why;
-    std::vector<int> members;
-    for (const Pattern& pattern : patterns) {
-      if (r.node(i).op != pattern.ops[0].op) continue;
-      Matcher matcher(r, op, pattern);
+  std::vector<Matcher> matchers;
+  for (const Pattern& pattern : patterns_of(op)) matchers.emplace_back(r, op, pattern);
+  r.each_node([&](int i) {
+    const Matcher::NearMiss* near = nullptr;
+    for (Matcher& matcher : matchers) {
+      if (!matcher.may_begin_at(i)) continue;
       if (matcher.fuse_from(i)) return true;
       if (matcher.refused()) return false;
-      if (!why.empty() || matcher.near_miss().empty()) continue;
-      why = matcher.near_miss();
-      members = matcher.near_members();
+      if (!near && matcher.near_miss().obstacle) near = &matcher.near_miss();
     }
-    if (!why.empty()) r.miss(op.name.c_str(), members, why, static_cast<int>(members.size()) - 1);
-    return false;
+    return near && r.miss(op.name.c_str(), near->members, near->obstacle);
   });
 }
 

@@ -10,14 +10,16 @@ namespace {
 
 thread_local bool recording_now = false;
 
-std::string layout(const Tensor& t) { return t.shape().str() + t.strides().str(); }
+// What tells one value from another: storage, type and layout.
+std::vector<int64_t> key_of(const Tensor& t) {
+  std::vector<int64_t> key{
+      static_cast<int64_t>(t.storage()->uid()), static_cast<int64_t>(t.dtype()), t.offset()};
+  key.insert(key.end(), t.shape().begin(), t.shape().end());
+  key.insert(key.end(), t.strides().begin(), t.strides().end());
+  return key;
+}
 
 }  // namespace
-
-Extent extent_of(const Tensor& t) {
-  const int64_t size = static_cast<int64_t>(size_of(t.dtype())), begin = t.offset() * size;
-  return {begin, begin + extent_of(t.shape(), t.strides()) * size};
-}
 
 Recording::Recording(const Tensors& inputs) {
   SINTER_CHECK(!recording_now, state,
@@ -54,16 +56,13 @@ Recording::Recording(const Tensors& inputs) {
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = inputs[i];
-    const auto region = std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) {
-      const bool same_kind = (r.extent.begin == r.extent.end) == (t.numel() == 0);
-      return same_kind && r.storage == t.storage()->uid() && r.extent.holds(extent_of(t));
-    });
+    Region* const region = region_of(t);
     if (region->buffer < 0) {  // numbered in the order of the inputs
       region->buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
           .device = t.device(),
           .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
     }
-    const int value = value_in(t, region->buffer, region->extent.begin);
+    const int value = value_of(t);
     Value& v = graph_.values[value];
     if (v.name.empty())
       v.name = t.has_autograd() && !t.autograd().name.empty() ? t.autograd().name
@@ -88,13 +87,18 @@ bool Recording::made_here(const Tensor& t) const {
   return known != buffers_.end() && graph_.buffers[known->second].kind == Buffer::Kind::local;
 }
 
+Recording::Region* Recording::region_of(const Tensor& t) {
+  const auto holds = [&](const Region& region) {
+    return region.storage == t.storage()->uid() && region.extent.holds(extent_of(t));
+  };
+  const auto found = std::find_if(regions_.begin(), regions_.end(), holds);
+  return found == regions_.end() ? nullptr : &*found;
+}
+
 std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
-  const uint64_t uid = t.storage()->uid();
-  for (const Region& region : regions_) {
-    if (region.storage == uid && region.extent.holds(extent_of(t)))
-      return {region.buffer, region.extent.begin};
-  }
-  const auto [it, fresh] = buffers_.try_emplace(uid, static_cast<int>(graph_.buffers.size()));
+  if (const Region* region = region_of(t)) return {region->buffer, region->extent.begin};
+  const auto [it, fresh] =
+      buffers_.try_emplace(t.storage()->uid(), static_cast<int>(graph_.buffers.size()));
   if (!fresh) return {it->second, 0};
   Buffer buffer{.kind = Buffer::Kind::external,
       .device = t.device(),
@@ -107,10 +111,11 @@ std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   return {graph_.add_buffer(std::move(buffer)), 0};
 }
 
-int Recording::value_in(const Tensor& t, int buffer, int64_t begin) {
-  const Key key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)};
-  const auto [it, fresh] = values_.try_emplace(key, static_cast<int>(graph_.values.size()));
+int Recording::value_of(const Tensor& t) {
+  if (!t.defined()) return -1;
+  const auto [it, fresh] = values_.try_emplace(key_of(t), static_cast<int>(graph_.values.size()));
   if (fresh) {
+    const auto [buffer, begin] = buffer_of(t);
     graph_.add_value({.buffer = buffer,
         .dtype = t.dtype(),
         .shape = t.shape(),
@@ -119,14 +124,6 @@ int Recording::value_in(const Tensor& t, int buffer, int64_t begin) {
         .name = t.has_autograd() ? t.autograd().name : ""});
   }
   return it->second;
-}
-
-int Recording::value_of(const Tensor& t) {
-  if (!t.defined()) return -1;
-  const auto known = values_.find(Key{t.storage()->uid(), t.offset(), t.dtype(), layout(t)});
-  if (known != values_.end()) return known->second;
-  const auto [buffer, begin] = buffer_of(t);
-  return value_in(t, buffer, begin);
 }
 
 void Recording::record(const Call& call) {
@@ -165,9 +162,7 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
     const int value = value_of(t);
     const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
       const Value& used = graph_.values[v.second];
-      if (used.buffer != known->second) return true;
-      return extent_of(t).holds(extent_of(
-          Tensor::view_of(t.storage(), used.dtype, used.shape, used.strides, used.offset)));
+      return used.buffer != known->second || extent_of(t).holds(extent_of(used));
     });
     if (!all) continue;
     graph_.inputs.push_back(value);

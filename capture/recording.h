@@ -4,24 +4,11 @@
 
 #include <map>
 #include <optional>
-#include <tuple>
 
 #include "capture/graph.h"
 #include "ops/step_state.h"
 
 namespace sinter::capture {
-
-// The bytes of its storage that a tensor reaches.
-struct Extent {
-  int64_t begin = 0, end = 0;
-  // An empty one overlaps what it touches: recorded with it, it belongs to the same memory.
-  bool overlaps(const Extent& other) const {
-    if (begin == end || other.begin == other.end) return begin <= other.end && other.begin <= end;
-    return begin < other.end && other.begin < end;
-  }
-  bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
-};
-Extent extent_of(const Tensor& t);
 
 class Recording final : public Recorder {
  public:
@@ -47,8 +34,6 @@ class Recording final : public Recorder {
   Graph finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable = nullptr);
 
  private:
-  using Key = std::tuple<uint64_t, int64_t, DType,
-      std::string>;  // storage, offset, dtype, shape and strides
   // The memory of inputs that overlap, or of one: a buffer that begins where they do, wherever that
   // is in the storage at this call.
   struct Region {
@@ -57,7 +42,8 @@ class Recording final : public Recorder {
     int buffer;
   };
   int value_of(const Tensor& t);
-  int value_in(const Tensor& t, int buffer, int64_t begin);
+  // The region that t lies in, or nullptr.
+  Region* region_of(const Tensor& t);
   bool made_here(const Tensor& t) const;
   // The buffer of t, and where it begins in t's storage, in bytes.
   std::pair<int, int64_t> buffer_of(const Tensor& t);
@@ -66,7 +52,7 @@ class Recording final : public Recorder {
   std::optional<RandomOpsOfStep> random_ops_;
   std::vector<Region> regions_;
   std::map<uint64_t, int> buffers_;
-  std::map<Key, int> values_;
+  std::map<std::vector<int64_t>, int> values_;  // by storage, type and layout
   std::vector<Reached> reached_;
   const char* reads_forbidden_before_;
 };

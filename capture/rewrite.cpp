@@ -1,12 +1,18 @@
 #include "capture/rewrite.h"
 
-#include <algorithm>
 #include <map>
 
 namespace sinter::capture {
 
+Obstacle over_limit(const std::string& limit) {
+  const size_t rule = limit.rfind("; ");
+  return {limit, "keep to what the kernel takes" +
+                     (rule == std::string::npos ? "" : ": " + limit.substr(rule + 2))};
+}
+
 Rewriter::Rewriter(Graph graph, Device::Type device, Refused refused)
-    : graph(std::move(graph)), device(device), refused_(std::move(refused)), uses_(this->graph) {
+    : graph(std::move(graph)), device(device), refused_(std::move(refused)), uses_(Graph()) {
+  unchanged_.assign(this->graph.nodes.size(), 0);
   index();
 }
 
@@ -34,6 +40,7 @@ int Rewriter::only_reader(int value) const {
 int Rewriter::producer(int value) const {
   const std::vector<Uses::Use>& list = uses_.nodes[graph.values[value].buffer];
   for (size_t i = list.size(); i-- > 0;) {
+    if (!list[i].writes) continue;
     const std::vector<int>& out = node(list[i].node).out;
     if (std::find(out.begin(), out.end(), value) != out.end()) return list[i].node;
   }
@@ -60,6 +67,7 @@ std::vector<int> Rewriter::values_beside(int value) const {
 
 void Rewriter::replace(int n, Node node) {
   graph.nodes[n] = std::move(node);
+  unchanged_[n] = 0;
   uses_.add_node(graph, n);
   changed_ = true;
 }
@@ -69,16 +77,13 @@ void Rewriter::remove(int n) {
   changed_ = true;
 }
 
-int Rewriter::add_value(Value value) {
-  const int added = graph.add_value(std::move(value));
-  uses_.add_value(graph, added);
-  output_.push_back(0);
-  gradient_.push_back(0);
-  return added;
-}
+int Rewriter::add_value(Value value) { return index_value(graph.add_value(std::move(value))); }
 
 int Rewriter::add_local(const Shape& shape, DType dtype, Device where) {
-  const int added = graph.add_local(shape, dtype, where);
+  return index_value(graph.add_local(shape, dtype, where));
+}
+
+int Rewriter::index_value(int added) {
   uses_.add_value(graph, added);
   output_.push_back(0);
   gradient_.push_back(0);
@@ -91,6 +96,7 @@ void Rewriter::move(int value, int buffer, const Strides& strides, int64_t offse
   v.buffer = buffer;
   v.strides = strides;
   v.offset = offset;
+  std::fill(unchanged_.begin(), unchanged_.end(), 0);
   changed_ = true;
 }
 
@@ -181,9 +187,18 @@ void Rewriter::eliminate_duplicates() {
 
 void Rewriter::finish(const char* after) {
   if (!changed_) return;
-  std::erase_if(graph.nodes, [](const Node& node) { return node.op == nullptr; });
+  size_t kept = 0;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].op == nullptr) continue;
+    unchanged_[kept] = unchanged_[n];
+    if (kept != n) graph.nodes[kept] = std::move(graph.nodes[n]);
+    ++kept;
+  }
+  graph.nodes.resize(kept);
+  unchanged_.resize(kept);
   index();
-  graph.verify(after);
+  graph.verify(after, unchanged_);
+  unchanged_.assign(kept, 1);
   changed_ = false;
 }
 
@@ -212,69 +227,114 @@ std::string Rewriter::names(const std::vector<int>& members) const {
 //   member. At the last place all operands are there for sure; at the first all readers are still
 //   to come. Any place between could be legal, too, but would help no step of ours. Only nodes that
 //   share a buffer with a member are asked (Uses::neighbours), however many stand between.
-std::optional<size_t> Rewriter::place(const std::vector<int>& members, std::string* why) const {
+std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle* obstacle) const {
   const int first = members.front(), last = members.back();
-  const auto legal = [&](bool at_last) {
+  std::vector<char> is_member(static_cast<size_t>(last - first) + 1, 0);
+  for (const int m : members) is_member[m - first] = 1;
+  // A member that would pass a node that it must not, and that node.
+  using Conflict = std::optional<std::pair<int, int>>;
+  const auto conflict = [&](bool at_last) -> Conflict {
     for (const int m : members) {
       const std::vector<int> passed =
           at_last ? uses_.neighbours(graph, m, m + 1, last) : uses_.neighbours(graph, m, first, m);
       for (const int k : passed) {
-        const bool member = std::binary_search(members.begin(), members.end(), k);
-        if (member || !alive(k) || !graph.conflict(node(m), node(k))) continue;
-        *why = cat(print_node(graph, node(k)), " stands between and needs ", node(m).op->text(),
-            " in its place");
-        return false;
+        if (!is_member[k - first] && alive(k) && graph.conflict(node(m), node(k)))
+          return std::pair(m, k);
       }
     }
-    return true;
+    return std::nullopt;
   };
-  if (legal(true)) return last;
-  if (legal(false)) return first;
+  if (!conflict(true)) return last;
+  const Conflict found = conflict(false);
+  if (!found) return first;
+  const Node &member = node(found->first), &between = node(found->second);
+  *obstacle = {cat(print_node(graph, between), " stands between and needs ", member.op->text(),
+                   " in its place"),
+      cat("run ", between.op->text(), " before or after all of them")};
   return std::nullopt;
 }
 
-void Rewriter::miss(
-    const char* rule, const std::vector<int>& members, std::string why, int would_save) {
+bool Rewriter::miss(const char* rule, const std::vector<int>& members, Obstacle obstacle) {
   std::string what = names(members);
-  if (told_.emplace(rule, what).second)
-    misses.push_back({rule, std::move(what), std::move(why), would_save});
+  if (told_.emplace(rule, what).second) {
+    misses.push_back(
+        {rule, std::move(what), std::move(obstacle), static_cast<int>(members.size()) - 1});
+  }
+  return false;
 }
 
-std::string Rewriter::made_inside(const std::vector<int>& members, int value) const {
+int Rewriter::find_reader(int value, const OpDef& op) const {
+  for (const int n : readers(value)) {
+    if (node(n).op == &op && node(n).reads(value)) return n;
+  }
+  return -1;
+}
+
+int Rewriter::reader_outside(int value, const std::vector<int>& members) const {
+  if (is_output(value)) return kCaller;
+  for (const int n : readers(value)) {
+    if (std::find(members.begin(), members.end(), n) == members.end()) return n;
+  }
+  return kNobody;
+}
+
+bool Rewriter::read_elsewhere(int value, const std::vector<int>& members) const {
+  return reader_outside(value, members) != kNobody;
+}
+
+Obstacle Rewriter::other_reader(
+    std::string_view what, int value, const std::vector<int>& members) const {
+  const int reader = reader_outside(value, members);
+  if (reader == kNobody) return {};
+  if (reader == kCaller)
+    return {cat(what, " is also read by a result of the step"),
+        cat("let the step not return %", value, " or a view of it")};
+  constexpr size_t kMost = 16;  // of a list's operands nobody reads thousands
+  const Node& other = node(reader);
+  return {cat(what, " is also read by ",
+              other.in.size() <= kMost ? print_node(graph, other)
+                                       : cat(other.op->text(), " of ", other.in.size(), " values")),
+      cat("let no other op read %", value)};
+}
+
+Obstacle Rewriter::made_inside(const std::vector<int>& members, int value) const {
   for (const int m : members) {
     for (const int out : node(m).out) {
       if (graph.overlap(out, value))
-        return cat("an operand, %", value, ", is a view of what ", node(m).op->text(),
-            " of the group makes");
+        return {cat("an operand, %", value, ", is a view of what ", node(m).op->text(),
+                    " of the group makes"),
+            cat("read %", out, " itself in place of the view")};
     }
   }
-  return "";
+  return {};
 }
 
-// Why `fused` does not stand for `members`, or "". A rule sees to the values that it knows; this
-// holds for all of them.
-std::string Rewriter::unfit(const std::vector<int>& members, const Node& fused) const {
+// Does `fused` not stand for `members`? A rule sees to the values that it knows; this holds for all
+// of them.
+Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) const {
   for (size_t i = 0; i < fused.in.size(); ++i) {
     if (fused.in[i] < 0) continue;
     const bool any_strides = fused.op->takes_strides(i, fused.in.size());
     if (!any_strides && !graph.values[fused.in[i]].contiguous())
-      return cat("an operand, ", graph.meta(fused.in[i]).describe(),
-          ", is a view whose elements do not lie together");
-    if (std::string why = made_inside(members, fused.in[i]); !why.empty()) return why;
+      return {cat("an operand, ", graph.meta(fused.in[i]).describe(),
+                  ", is a view whose elements do not lie together"),
+          cat("give contiguous(%", fused.in[i], ")")};
+    if (Obstacle obstacle = made_inside(members, fused.in[i])) return obstacle;
   }
-  if (!fused.op->infer) return "";
+  if (!fused.op->infer) return {};
   try {
     const Tensors given = fused.op->infer(graph.metas(fused.in), fused.attrs);
     for (size_t o = 0; o < given.size() && o < fused.out.size(); ++o) {
       const Tensor wanted = graph.meta(fused.out[o]);
       if (given[o].shape() != wanted.shape() || given[o].dtype() != wanted.dtype())
-        return cat(fused.op->text(), " gives ", given[o].describe(), " where ", wanted.describe(),
-            " is read");
+        return {cat(fused.op->text(), " gives ", given[o].describe(), " where ", wanted.describe(),
+                    " is read"),
+            cat("make %", fused.out[o], " ", name_of(given[o].dtype()), given[o].shape().str())};
     }
   } catch (const Error& error) {
-    return error.message();
+    return {error.message(), error.hint()};
   }
-  return "";
+  return {};
 }
 
 bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
@@ -284,16 +344,11 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
     origin.insert(origin.end(), graph.nodes[m].origin.begin(), graph.nodes[m].origin.end());
   std::sort(origin.begin(), origin.end());
   if (refused_.contains({rule, origin.front()})) return false;
-  std::string why = unfit(members, fused);
-  const std::optional<size_t> at = why.empty() ? place(members, &why) : std::nullopt;
-  if (!at) {
-    miss(rule, members, why, static_cast<int>(members.size()) - 1);
-    return false;
-  }
-  Group group{.rule = rule,
-      .what = names(members),
-      .launches_saved = static_cast<int>(members.size()) - 1,
-      .origin = origin};
+  Obstacle obstacle = unfit(members, fused);
+  const std::optional<size_t> at = obstacle ? std::nullopt : place(members, &obstacle);
+  if (!at) return miss(rule, members, std::move(obstacle));
+  Group group{
+      .rule = rule, .launches_saved = static_cast<int>(members.size()) - 1, .origin = origin};
   for (const int m : members) group.bytes_saved += graph.cost(graph.nodes[m]).bytes();
   group.bytes_saved -= graph.cost(fused).bytes();
   fused.rule = rule;

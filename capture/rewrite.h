@@ -2,7 +2,7 @@
 // what was done and what was not.
 #pragma once
 
-#include <functional>
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -15,7 +15,6 @@ using Refused = std::set<std::pair<std::string, int>>;
 // One group that a rule fused, for explain() and the ledger.
 struct Group {
   const char* rule;
-  std::string what;  // "%20 linear, %21 relu"
   int launches_saved = 0;
   int64_t bytes_saved = 0;
   std::vector<int> origin;
@@ -24,10 +23,20 @@ struct Group {
   double fused_us = 0, parts_us = 0;  // 0: not measured. parts: what runs without the group
   std::string instead{};              // those, if measured: "merge_linear, glu"
 };
+// Why nodes are no group, and the smallest change of the program that would make them one. Both in
+// words; empty: nothing is in the way. Both follow from the condition that failed, so no rule has
+// texts of its own for what every rule asks.
+struct Obstacle {
+  std::string why, remedy;
+  explicit operator bool() const { return !why.empty(); }
+};
+// OpDef::limit's "<what was found>; <what the kernels take>".
+Obstacle over_limit(const std::string& limit);
 // A place where a rule nearly fitted.
 struct Miss {
   const char* rule;
-  std::string what, why;
+  std::string what;
+  Obstacle obstacle;
   int would_save = 0;
 };
 
@@ -55,16 +64,40 @@ class Rewriter {
   bool is_output(int value) const;    // memory of a result of the step
   bool is_gradient(int value) const;  // memory of a parameter's gradient at the end of the step
   std::vector<int> values_beside(int value) const;  // the others in its buffer
+  // A node of this op that reads the value, or -1.
+  int find_reader(int value, const OpDef& op) const;
+  // Does a node that is no member need the memory of `value`, or the caller as a result? The second
+  // says who: `what` begins the sentence, "what linear gives".
+  bool read_elsewhere(int value, const std::vector<int>& members) const;
+  Obstacle other_reader(std::string_view what, int value, const std::vector<int>& members) const;
+
+  // Calls f(i) for every node in order, in passes, until a pass changes nothing: f is true if it
+  // changed something. A change may make room for a group that begins before it, and groups are
+  // best found from the front: so it goes on a little before the change. Going back to the
+  // beginning, every time, takes as long as the square of the graph.
+  template <class F>
+  void each_node(F&& f) {
+    constexpr int kBack = 64;
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
+        if (!alive(i) || !f(i)) continue;
+        changed = true;
+        i = std::max(i - kBack, 0) - 1;
+      }
+    }
+  }
 
   // Replaces the nodes `members` (numbers) by `fused`, at the place of the last or of the first
   // member, whichever is legal: no other node between may conflict with a member that moves. Fills
   // rule, origin, group. False, with a near miss, if there is no place, or if the fused op would
   // not give what its members give.
   bool fuse(const char* rule, std::vector<int> members, Node fused);
-  // Why a node in place of `members` cannot read `value`: one of them makes it or what it is a view
-  // of. Else "".
-  std::string made_inside(const std::vector<int>& members, int value) const;
-  void miss(const char* rule, const std::vector<int>& members, std::string why, int would_save);
+  // Can a node in place of `members` not read `value`, since one of them makes it or what it is a
+  // view of?
+  Obstacle made_inside(const std::vector<int>& members, int value) const;
+  // Always false, for rules to return.
+  bool miss(const char* rule, const std::vector<int>& members, Obstacle obstacle);
   // "%20 linear, %21 relu"
   std::string names(const std::vector<int>& members) const;
 
@@ -84,18 +117,22 @@ class Rewriter {
   void finish(const char* after);
 
  private:
+  static constexpr int kNobody = -1, kCaller = -2;
+  int reader_outside(int value, const std::vector<int>& members) const;
   bool touches(const std::vector<char>& marked, int value) const;
   bool is_duplicate(int first, int second) const;
-  std::string unfit(const std::vector<int>& members, const Node& fused) const;
-  std::optional<size_t> place(const std::vector<int>& members, std::string* why) const;
+  Obstacle unfit(const std::vector<int>& members, const Node& fused) const;
+  std::optional<size_t> place(const std::vector<int>& members, Obstacle* obstacle) const;
   void remove(int n);
   void index();
+  int index_value(int added);
 
   Refused refused_;
   Uses uses_;
   std::vector<char> output_, gradient_;                      // per value: is it one?
   std::set<std::pair<std::string_view, std::string>> told_;  // misses: rule, what
   bool changed_ = false;
+  std::vector<char> unchanged_;  // per node: neither new nor of moved values since it was verified
 };
 
 }  // namespace sinter::capture

@@ -3,35 +3,43 @@
 #include <algorithm>
 
 #include "capture/pattern.h"
-#include "capture/rule_kit.h"
+#include "ops/fused/fused.h"
 
 namespace sinter::capture {
-
 namespace {
 
-// Rules with code beside their op's patterns, or in place of them.
-const Rule kWithCode[] = {
-    {kSoftmaxXentOp, rule::round_loss_gradient},
-    {kGatedLinearOp, rule::gated_linear},
-    {kMergeLinearOp, rule::merge_linear},
-    {kNarrowMlpOp, rule::narrow_mlp},
-    {kClipNormOp, rule::clip_norm},
-    {kWeightGradUpdateOp, rule::weight_grad_update},
-    {kMultiTensorUpdateOp, rule::multi_tensor_update},
-    {kPointwiseChainOp, rule::pointwise_chain},
-};
+std::string joined_names(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
 
-Rule rule_of(const OpDef& op) {
-  for (const Rule& rule : kWithCode) {
-    if (rule.op == &op) return rule;
-  }
-  return op;
+// Rules with code after their op's patterns, or in place of them.
+std::vector<Rule> rules_with_code() {
+  using namespace rule;
+  return {
+      {&kSoftmaxXentOp, {round_loss_gradient}, "Rounding the loss's gradient for all its readers"},
+      {&kGatedLinearOp, {gated_linear}, "Linears side by side"},
+      {&kMergeLinearOp,
+          {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
+          "Linears side by side"},
+      {&kNarrowMlpOp, {narrow_mlp}, "Joining the layers of a narrow chain"},
+      {&kClipNormOp, {clip_norm}, "Lists of updates"},
+      {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},
+      {&kMultiTensorUpdateOp, {multi_tensor_update}, "Lists of updates"},
+      {&kPointwiseChainOp, {pointwise_chain}, "Chains of pointwise ops"},
+  };
 }
 
 std::vector<Rule>& rule_table() {
   static std::vector<Rule> table = [] {
+    const std::vector<Rule> with_code = rules_with_code();
     std::vector<Rule> all;
-    for (const OpDef* op : fused_ops()) all.push_back(rule_of(*op));
+    for (const OpDef* op : fused_ops()) {
+      const auto found = std::find_if(
+          with_code.begin(), with_code.end(), [op](const Rule& rule) { return rule.op == op; });
+      all.push_back(found == with_code.end() ? Rule{op} : *found);
+    }
     return all;
   }();
   return table;
@@ -46,48 +54,44 @@ void add_rule(const OpDef& op) {
   for (const Rule& rule : rules())
     SINTER_CHECK(rule.op->text() != op.text(), usage,
         cat("rules: two rules of one name: ", op.text(), "; each op has one"));
-  rule_table().insert(rule_table().begin(), Rule(op));
+  rule_table().insert(rule_table().begin(), Rule{&op});
 }
 
 void Rule::apply(Rewriter& r) const {
   if (op->forms) fuse_patterns(r, *op);
-  if (code) code(r);
+  for (const Code f : code) r.each_node([&](int i) { return f(r, i); });
+}
+
+bool rule::is_weight_grad(const Node& node) {
+  if (node.op != &kMatmulOp) return false;
+  const MatmulAttrs& attrs = node.attrs.as<MatmulAttrs>();
+  return attrs.trans_a && !attrs.trans_b;
 }
 
 RuleSet::RuleSet(std::string_view text) : text_(text) {
   std::vector<std::string> names;
   for (const Rule& rule : rules()) names.emplace_back(rule.name());
-  if (text == "all") {
-    on_ = names;
-    return;
-  }
-  if (text == "none") return;
-  bool first = true;
-  while (true) {
+  bool first = true, more = true;
+  while (more) {
     const size_t comma = text.find(',');
     std::string_view item = text.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
     const bool remove = item.starts_with('-');
     if (remove) item.remove_prefix(1);
     SINTER_CHECK(!item.empty(), usage, cat("rules: empty item: ", escaped(text_)),
         "all, none, or -NAME,NAME");
     if ((first && remove) || item == "all") on_ = names;
-    if (item == "none") {
-      on_.clear();
-    } else if (item != "all") {
-      const bool known = std::find(names.begin(), names.end(), item) != names.end();
-      const std::string nearest = nearest_word(item, names);
-      std::string all;
-      for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-      SINTER_CHECK(known, usage,
-          cat("rules: unknown rule: ", escaped(item),
-              nearest.empty() ? cat("; rules are all, none, ", all)
-                              : cat("; nearest is ", nearest)));
-      std::erase(on_, item);
-      if (!remove) on_.emplace_back(item);
-    }
     first = false;
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
+    if (item == "none") on_.clear();
+    if (item == "all" || item == "none") continue;
+    const std::string nearest = nearest_word(item, names);
+    SINTER_CHECK(std::find(names.begin(), names.end(), item) != names.end(), usage,
+        cat("rules: unknown rule: ", escaped(item),
+            nearest.empty() ? cat("; rules are all, none, ", joined_names(names))
+                            : cat("; nearest is ", nearest)));
+    std::erase(on_, item);
+    if (!remove) on_.emplace_back(item);
   }
 }
 
@@ -95,8 +99,7 @@ bool RuleSet::has(std::string_view rule) const {
   return std::find(on_.begin(), on_.end(), rule) != on_.end();
 }
 
-Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device,
-    std::set<std::pair<std::string, int>> refused) {
+Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused) {
   Rewriter r(recorded, device, std::move(refused));
   if (set.text() == "none") return r;
   r.eliminate_dead();

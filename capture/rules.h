@@ -1,8 +1,9 @@
 // The fusion rules: one for each fused op, in the order of their list (ops/fused/fused.h). Most
 // need no more than the op: its reference is the pattern that capture looks for (Note [Finding a
-// fused op in a step], pattern.h), and OpDef::limit what its kernels cannot do. A rule has code
-// where a pattern cannot say it: lists of any length, and values that move to other memory. A rule
-// is on where its op has a kernel. Each finds all its groups before the next one runs.
+// fused op in a step], pattern.h), and OpDef::limit what its kernels cannot do. Where a pattern
+// cannot say it, a rule has code, and names the Note that tells why. A rule is on where its op has
+// a kernel. Each finds all its groups before the next one runs. docs/RULES.md is this table,
+// printed.
 #pragma once
 
 #include <span>
@@ -15,13 +16,16 @@
 namespace sinter::capture {
 
 struct Rule {
-  Rule(const OpDef& op, void (*code)(Rewriter&) = nullptr) : op(&op), code(code) {}
+  // Fuses a group that node i belongs to; true if it changed the graph.
+  using Code = bool (*)(Rewriter& r, int i);
+
+  const OpDef* op;
+  std::vector<Code> code = {};  // after the op's patterns, if it has any, one after the other
+  const char* note = "";        // Note [..] that says why this is code
+
   const char* name() const { return op->name.c_str(); }
   bool on(Device::Type device) const { return op->kernel(device) != nullptr; }
   void apply(Rewriter& r) const;
-
-  const OpDef* op;
-  void (*code)(Rewriter&);  // runs after the op's patterns, if it has any
 };
 
 std::span<const Rule> rules();
@@ -49,5 +53,23 @@ class RuleSet {
 // after each pass.
 Rewriter rewrite(
     const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
+
+// The code of rules: rules_loss.cpp, rules_side_by_side.cpp, rules_narrow.cpp, rules_update.cpp,
+// rules_pointwise.cpp.
+namespace rule {
+bool round_loss_gradient(Rewriter& r, int i);
+bool gated_linear(Rewriter& r, int i);
+bool merge_products(Rewriter& r, int i);
+bool merge_glu_gradients(Rewriter& r, int i);
+bool merge_input_gradients(Rewriter& r, int i);
+bool narrow_mlp(Rewriter& r, int i);
+bool clip_norm(Rewriter& r, int i);
+bool weight_grad_update(Rewriter& r, int i);
+bool join_layers(Rewriter& r, int i);
+bool multi_tensor_update(Rewriter& r, int i);
+bool pointwise_chain(Rewriter& r, int i);
+// matmul(dy^T, x)
+bool is_weight_grad(const Node& node);
+}  // namespace rule
 
 }  // namespace sinter::capture

@@ -1,21 +1,38 @@
-// Linears side by side. Code, since their results move: what were two tensors become the halves of
-// one, which no pattern says.
-#include "capture/rule_kit.h"
+#include "capture/rules.h"
+#include "ops/fused/fused.h"
 
-namespace sinter::capture::rule {
+namespace sinter::capture {
 namespace {
 
-// `b` begins where `a` ends, row by row, in one buffer: the value that holds both, or -1.
-int joined_rows(Rewriter& r, int a, int b) {
+// Note [Linears side by side]
+//   Two products that share an operand are one product if their other operands are neighbours in
+//   memory, and one block of a gated unit has such pairs forward and backward:
+//
+//       g = x Wg^T      (g | u) = x (Wg)^T        Wg above Wu in one storage: g and u become the
+//       u = x Wu^T                  (Wu)          column halves of one result
+//
+//       dWg = dg^T x    (dWg)                     dg and du are halves of one tensor: so
+//       dWu = du^T x    (dWu) = (dg | du)^T x     dWg and dWu become row halves
+//
+//       dx = dg Wg + du Wu = (dg | du) (Wg)       the sum is inside the product
+//                                      (Wu)
+//
+//   gated_linear joins g, u and h = act(g) * u, wherever its weights lie; what backward reads of g
+//   and u becomes halves, too. Code, since results move to other memory, which no pattern says: all
+//   readers of a half must take its strides, and no view or result of the step may be left behind.
+//   Invariant: a value that moves keeps its shape, so nodes need not change.
+
+// `b` begins where `a` ends, along `dim`: the dense value that holds both, or -1.
+int joined(Rewriter& r, int a, int b, int dim) {
   const Value &x = r.graph.values[a], &y = r.graph.values[b];
   if (x.buffer != y.buffer || x.dtype != y.dtype || x.shape != y.shape || x.shape.rank() != 2)
     return -1;
-  if (!x.contiguous() || !y.contiguous() || y.offset != x.offset + x.shape.numel()) return -1;
-  const Value whole{.buffer = x.buffer,
-      .dtype = x.dtype,
-      .shape = {2 * x.shape[0], x.shape[1]},
-      .strides = x.strides,
-      .offset = x.offset};
+  Value whole{.buffer = x.buffer, .dtype = x.dtype, .shape = x.shape, .offset = x.offset};
+  whole.shape[dim] *= 2;
+  whole.strides = contiguous_strides(whole.shape);
+  const bool halves = x.strides == whole.strides && y.strides == whole.strides &&
+                      y.offset == x.offset + x.shape[dim] * x.strides[dim];
+  if (!halves) return -1;
   for (const int v : r.values_beside(a)) {
     Value other = r.graph.values[v];
     other.name.clear();
@@ -24,193 +41,162 @@ int joined_rows(Rewriter& r, int a, int b) {
   return r.add_value(whole);
 }
 
-// The value of which a and b are the column halves, or -1.
-int joined_cols(const Rewriter& r, int a, int b) {
-  const Value &x = r.graph.values[a], &y = r.graph.values[b];
-  if (x.buffer != y.buffer || x.shape != y.shape || x.shape.rank() != 2) return -1;
-  if (x.strides != y.strides || y.offset != x.offset + x.shape[1]) return -1;
-  for (const int v : r.values_beside(a)) {
-    const Value& w = r.graph.values[v];
-    const bool both = w.shape == Shape{x.shape[0], 2 * x.shape[1]} && w.offset == x.offset;
-    if (both && w.contiguous() && w.strides == x.strides) return v;
-  }
-  return -1;
+// A new value of which a and b may become the halves along `dim`.
+int add_whole(Rewriter& r, int half, int dim) {
+  const Value v = r.graph.values[half];
+  Shape shape = v.shape;
+  shape[dim] *= 2;
+  return r.add_local(shape, v.dtype, r.graph.device_of(half));
 }
 
-// Makes a and b the column halves (dim 1) or row halves (dim 0) of `whole`.
 void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
   const Value w = r.graph.values[whole];
-  for (const int half : {0, 1}) {
-    const int value = half ? b : a;
-    r.move(value, w.buffer, w.strides,
-        w.offset + half * w.strides[dim] * r.graph.values[value].shape[dim]);
-  }
+  const int64_t second = w.strides[dim] * r.graph.values[a].shape[dim];
+  r.move(a, w.buffer, w.strides, w.offset);
+  r.move(b, w.buffer, w.strides, w.offset + second);
 }
 
-// May `value` be moved to memory where its rows are not dense? `who` is the reader that forbids it.
-bool takes_strides(const Rewriter& r, int value, std::string* who) {
-  if (!r.values_beside(value).empty()) {
-    *who = "a view of it";
-    return false;
-  }
+// What forbids that `value` becomes a half along `dim`.
+Obstacle fixed_in_place(const Rewriter& r, int value, int dim) {
+  const auto read_by = [&](const std::string& who, const char* remedy) {
+    return Obstacle{
+        cat("halves of a row cannot be read by ", who), cat("let ", remedy, " %", value)};
+  };
+  if (!r.values_beside(value).empty()) return read_by("a view of it", "no op view");
+  if (r.is_output(value)) return read_by("the caller: a result of the step", "the step not return");
   for (const int n : r.readers(value)) {
     const Node& node = r.node(n);
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size())) {
-        *who = print_node(r.graph, node);
-        return false;
-      }
+    for (size_t i = 0; dim == 1 && i < node.in.size(); ++i) {
+      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size()))
+        return read_by(print_node(r.graph, node), "no other op read");
     }
   }
-  return !r.is_output(value);
+  return {};
 }
+Obstacle fixed_in_place(const Rewriter& r, int a, int b, int dim) {
+  const Obstacle first = fixed_in_place(r, a, dim);
+  return first ? first : fixed_in_place(r, b, dim);
+}
+
+bool has_bias(const Node& linear) { return linear.in.size() > 2 && linear.in[2] >= 0; }
+
+Obstacle biases() { return {"the linears have biases", "make both without a bias"}; }
 
 }  // namespace
 
-// ---- merge_linear: two linears of one input, whose weights are neighbours in one storage, as one
-// product; with their backward.
-void merge_linear(Rewriter& r) {
-  each_node(r, [&](int i) {  // forward
-    const Node first = r.node(i);
-    if (first.op != &kLinearOp) return false;
-    for (const int n : r.readers(first.in[0])) {
-      const Node second = r.node(n);
-      if (n == i || second.op != &kLinearOp || second.in[0] != first.in[0] ||
-          !(second.attrs == first.attrs))
-        continue;
-      const bool bias =
-          (first.in.size() > 2 && first.in[2] >= 0) || (second.in.size() > 2 && second.in[2] >= 0);
-      const int weight = bias ? -1 : joined_rows(r, first.in[1], second.in[1]);
-      if (weight < 0) {
-        if (i < n && r.graph.values[first.in[1]].shape == r.graph.values[second.in[1]].shape)
-          r.miss("merge_linear", {i, n},
-              bias ? "they have biases" : "their weights are not neighbours in one storage", 1);
-        continue;
+// Note [Linears side by side]: two linears of one input, or the gradients of their weights.
+bool rule::merge_products(Rewriter& r, int i) {
+  const Node first = r.node(i);
+  const bool forward = first.op == &kLinearOp;
+  if (!forward && !is_weight_grad(first)) return false;
+  const size_t shared = forward ? 0 : 1, other = 1 - shared;
+  const int operand_dim = forward ? 0 : 1, result_dim = 1 - operand_dim;
+  for (const int n : r.readers(first.in[shared])) {
+    const Node second = r.node(n);
+    if (n == i || second.op != first.op || second.in[shared] != first.in[shared] ||
+        !(second.attrs == first.attrs))
+      continue;
+    const bool bias = has_bias(first) || has_bias(second);
+    const int a = first.in[other], b = second.in[other],
+              operand = bias ? -1 : joined(r, a, b, operand_dim);
+    if (operand < 0) {
+      if (forward && i < n && r.graph.values[a].shape == r.graph.values[b].shape) {
+        r.miss("merge_linear", {i, n},
+            bias ? biases()
+                 : Obstacle{"their weights are not neighbours in one storage",
+                       cat("make %", a, " and %", b, " slices of one tensor")});
       }
-      std::string who;
-      if (!takes_strides(r, first.out[0], &who) || !takes_strides(r, second.out[0], &who)) {
-        r.miss("merge_linear", {i, n}, cat("halves of a row cannot be read by ", who), 1);
-        continue;
-      }
-      const Value y = r.graph.values[first.out[0]];
-      const int whole =
-          r.add_local({y.shape[0], 2 * y.shape[1]}, y.dtype, r.graph.device_of(first.out[0]));
-      if (r.fuse("merge_linear", {i, n},
-              {.op = &op_named("merge_linear"),
-                  .attrs = first.attrs,
-                  .in = {first.in[0], weight},
-                  .out = {whole}})) {
-        place_halves(r, whole, first.out[0], second.out[0], 1);
-        return true;
-      }
+      continue;
     }
-    return false;
-  });
-  each_node(r, [&](int i) {  // dg and du side by side, so that one product reads both
-    const Node& node = r.node(i);
-    if (node.op->text() != "glu_backward" || node.attrs.as<GluAttrs>().merged) return false;
-    const int dg = node.out[0], du = node.out[1];
-    std::string who;
-    if (!takes_strides(r, dg, &who) || !takes_strides(r, du, &who)) return false;
-    const Value half = r.graph.values[dg];
-    const int whole =
-        r.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(dg));
-    GluAttrs attrs = node.attrs.as<GluAttrs>();
-    attrs.merged = true;
-    Node merged = node;
-    merged.attrs = attrs;
-    merged.out = {whole};
-    r.replace(i, std::move(merged));
-    place_halves(r, whole, dg, du, 1);
+    if (Obstacle obstacle = fixed_in_place(r, first.out[0], second.out[0], result_dim)) {
+      if (forward) r.miss("merge_linear", {i, n}, std::move(obstacle));
+      continue;
+    }
+    Node fused{.op = forward ? &kMergeLinearOp : &kMatmulOp,
+        .attrs = first.attrs,
+        .in = {first.in[0], first.in[1]},
+        .out = {add_whole(r, first.out[0], result_dim)},
+        .role = first.role};
+    fused.in[other] = operand;
+    const int whole = fused.out[0];
+    if (!r.fuse("merge_linear", {i, n}, std::move(fused))) continue;
+    place_halves(r, whole, first.out[0], second.out[0], result_dim);
     return true;
-  });
-  each_node(r, [&](int i) {  // dW of both: matmul(dg^T, x), matmul(du^T, x)
-    const Node first = r.node(i);
-    if (!is_weight_grad(first)) return false;
-    for (const int n : r.readers(first.in[1])) {
-      const Node second = r.node(n);
-      if (n == i || !is_weight_grad(second) || second.in[1] != first.in[1] ||
-          !(second.attrs == first.attrs))
-        continue;
-      const int whole_dy = joined_cols(r, first.in[0], second.in[0]);
-      if (whole_dy < 0 || r.is_output(first.out[0]) || r.is_output(second.out[0])) continue;
-      const Value dw = r.graph.values[first.out[0]];
-      const int whole =
-          r.add_local({2 * dw.shape[0], dw.shape[1]}, dw.dtype, r.graph.device_of(first.out[0]));
-      if (r.fuse("merge_linear", {i, n},
-              {.op = &kMatmulOp,
-                  .attrs = first.attrs,
-                  .in = {whole_dy, first.in[1]},
-                  .out = {whole},
-                  .role = Role::wgrad})) {
-        place_halves(r, whole, first.out[0], second.out[0], 0);
-        return true;
-      }
-    }
-    return false;
-  });
-  each_node(r, [&](int i) {  // dx = matmul(dg, Wg) + matmul(du, Wu)
-    const Node sum = r.node(i);
-    if (sum.op->text() != "add") return false;
-    for (const int which : {0, 1}) {
-      const int a = r.producer(sum.in[which]), b = r.producer(sum.in[1 - which]);
-      if (a < 0 || b < 0 || a == b || r.node(a).op != &kMatmulOp || r.node(b).op != &kMatmulOp ||
-          !(r.node(a).attrs == r.node(b).attrs))
-        continue;
-      const MatmulAttrs& m = r.node(a).attrs.as<MatmulAttrs>();
-      if (m.trans_a || m.trans_b || r.only_reader(sum.in[0]) != i || r.only_reader(sum.in[1]) != i)
-        continue;
-      const int dy = joined_cols(r, r.node(a).in[0], r.node(b).in[0]);
-      const int weight = dy < 0 ? -1 : joined_rows(r, r.node(a).in[1], r.node(b).in[1]);
-      if (weight < 0) continue;
-      if (r.fuse("merge_linear", {a, b, i},
-              {.op = &kMatmulOp,
-                  .attrs = r.node(a).attrs,
-                  .in = {dy, weight},
-                  .out = sum.out,
-                  .role = Role::dgrad}))
-        return true;
-    }
-    return false;
-  });
+  }
+  return false;
 }
 
-// ---- gated_linear: g = linear(x, Wg); u = linear(x, Wu); h = glu(g, u). Where backward reads g
-// and u, they become halves of one tensor.
-void gated_linear(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node glu = r.node(i);
-    if (glu.op != &kGluOp) return false;
-    const int g = glu.in[0], u = glu.in[1], a = r.producer(g), b = r.producer(u);
-    if (a < 0 || b < 0 || a == b || r.node(a).op != &kLinearOp || r.node(b).op != &kLinearOp ||
-        r.node(a).in[0] != r.node(b).in[0])
-      return false;
-    const std::vector<int> members{std::min(a, b), std::max(a, b), i};
-    const auto miss = [&](std::string why) {
-      r.miss("gated_linear", members, std::move(why), 2);
-      return false;
-    };
-    const auto has_bias = [&](int n) { return r.node(n).in.size() > 2 && r.node(n).in[2] >= 0; };
-    if (has_bias(a) || has_bias(b)) return miss("the linears have biases");
-    const Value x = r.graph.values[r.node(a).in[0]], half = r.graph.values[g];
-    if (half.dtype != x.dtype)
-      return miss(cat("the linears give ", name_of(half.dtype), " from ", name_of(x.dtype)));
-    const bool keep = !others(r, g, {i}).empty() || !others(r, u, {i}).empty();
-    Node fused{.op = &kGatedLinearOp,
-        .attrs = GatedLinearAttrs{glu.attrs.as<GluAttrs>().act, keep},
-        .in = {r.node(a).in[0], r.node(a).in[1], r.node(b).in[1]},
-        .out = glu.out};
-    if (keep) {
-      std::string who = "the caller: a result of the step";
-      if (!takes_strides(r, g, &who) || !takes_strides(r, u, &who))
-        return miss(cat("halves of a row cannot be read by ", who));
-      fused.out.push_back(
-          r.add_local({half.shape[0], 2 * half.shape[1]}, half.dtype, r.graph.device_of(g)));
-    }
-    if (!r.fuse("gated_linear", members, fused)) return false;
-    if (keep) place_halves(r, fused.out[1], g, u, 1);
-    return true;
-  });
+// dg and du side by side, so that one product reads both.
+bool rule::merge_glu_gradients(Rewriter& r, int i) {
+  Node glu = r.node(i);
+  if (glu.op != &kGluBackwardOp || glu.attrs.as<GluAttrs>().merged) return false;
+  const int dg = glu.out[0], du = glu.out[1];
+  if (fixed_in_place(r, dg, du, 1)) return false;
+  GluAttrs attrs = glu.attrs.as<GluAttrs>();
+  attrs.merged = true;
+  glu.attrs = attrs;
+  const int whole = add_whole(r, dg, 1);
+  glu.out = {whole};
+  r.replace(i, std::move(glu));
+  place_halves(r, whole, dg, du, 1);
+  return true;
 }
 
-}  // namespace sinter::capture::rule
+// dx = dg Wg + du Wu
+bool rule::merge_input_gradients(Rewriter& r, int i) {
+  const Node sum = r.node(i);
+  if (sum.op->text() != "add") return false;
+  for (const int which : {0, 1}) {
+    const int a = r.producer(sum.in[which]), b = r.producer(sum.in[1 - which]);
+    if (a < 0 || b < 0 || a == b || r.node(a).op != &kMatmulOp || r.node(b).op != &kMatmulOp ||
+        !(r.node(a).attrs == r.node(b).attrs))
+      continue;
+    const MatmulAttrs& m = r.node(a).attrs.as<MatmulAttrs>();
+    if (m.trans_a || m.trans_b || r.only_reader(sum.in[0]) != i || r.only_reader(sum.in[1]) != i)
+      continue;
+    const int dy = joined(r, r.node(a).in[0], r.node(b).in[0], 1);
+    const int weight = dy < 0 ? -1 : joined(r, r.node(a).in[1], r.node(b).in[1], 0);
+    if (weight < 0) continue;
+    Node fused{.op = &kMatmulOp,
+        .attrs = r.node(a).attrs,
+        .in = {dy, weight},
+        .out = sum.out,
+        .role = Role::dgrad};
+    if (r.fuse("merge_linear", {a, b, i}, std::move(fused))) return true;
+  }
+  return false;
+}
+
+// g = linear(x, Wg); u = linear(x, Wu); h = glu(g, u).
+bool rule::gated_linear(Rewriter& r, int i) {
+  const Node glu = r.node(i);
+  if (glu.op != &kGluOp) return false;
+  const int g = glu.in[0], u = glu.in[1], a = r.producer(g), b = r.producer(u);
+  if (a < 0 || b < 0 || a == b || r.node(a).op != &kLinearOp || r.node(b).op != &kLinearOp ||
+      r.node(a).in[0] != r.node(b).in[0])
+    return false;
+  const std::vector<int> members{std::min(a, b), std::max(a, b), i};
+  const auto miss = [&](Obstacle obstacle) {
+    return r.miss("gated_linear", members, std::move(obstacle));
+  };
+  if (has_bias(r.node(a)) || has_bias(r.node(b))) return miss(biases());
+  const int x = r.node(a).in[0];
+  const DType in = r.graph.values[x].dtype, out = r.graph.values[g].dtype;
+  if (in != out)
+    return miss({cat("the linears give ", name_of(out), " from ", name_of(in)),
+        cat("make %", g, " and %", u, " ", name_of(in))});
+  const bool keep = r.read_elsewhere(g, {i}) || r.read_elsewhere(u, {i});
+  if (keep) {
+    if (Obstacle obstacle = fixed_in_place(r, g, u, 1)) return miss(std::move(obstacle));
+  }
+  Node fused{.op = &kGatedLinearOp,
+      .attrs = GatedLinearAttrs{glu.attrs.as<GluAttrs>().act, keep},
+      .in = {x, r.node(a).in[1], r.node(b).in[1]},
+      .out = glu.out};
+  if (keep) fused.out.push_back(add_whole(r, g, 1));
+  if (!r.fuse("gated_linear", members, fused)) return false;
+  if (keep) place_halves(r, fused.out[1], g, u, 1);
+  return true;
+}
+
+}  // namespace sinter::capture

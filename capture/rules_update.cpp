@@ -1,31 +1,44 @@
-// Rules of the optimizer's updates and of clipping.
-#include "capture/rule_kit.h"
-
-#include <algorithm>
 #include <set>
 
+#include "capture/rules.h"
+#include "ops/fused/fused.h"
 #include "ops/update.h"
 
-namespace sinter::capture::rule {
+namespace sinter::capture {
 namespace {
 
+// Note [Lists of updates]
+//   A step ends with an update per parameter, W -= f(dW). Three rules make less of them, and are
+//   code, since a pattern is no list of any length:
+//
+//     clip_norm            all squared norms, their sum, and the scaling of every gradient
+//     weight_grad_update   dW = dy^T x (and db) and the updates that read them: no gradient is ever
+//                          in memory
+//     multi_tensor_update  the updates that are left, as one launch
+//
+//   Updates join only if they are of one optimizer: the same op, attributes and step state. One of
+//   them is the last of the step, which also sums the losses and counts the step on. Its operands
+//   are those of the whole launch (join_steps), which Rewriter::fuse places where nothing is
+//   overtaken that must not be.
+
 bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op == &kAdamUpdateOp; }
-
-const UpdateAttrs& update_attrs(const Node& node) { return node.attrs.as<UpdateAttrs>(); }
-
-bool same_but_tail(UpdateAttrs a, UpdateAttrs b) {
-  a.tail = b.tail = false;
-  return a == b;
-}
 
 // The operands of the step, which end those of every update.
 int step_operand(const Node& node, size_t i) { return node.in[node.in.size() - kStepOperands + i]; }
 
+// Updates of one optimizer. Only one of them is the last of its step.
+bool of_one_optimizer(const Node& a, const Node& b) {
+  if (a.op != b.op || step_operand(a, 0) != step_operand(b, 0)) return false;
+  UpdateAttrs x = a.attrs.as<UpdateAttrs>(), y = b.attrs.as<UpdateAttrs>();
+  x.tail = y.tail = false;
+  return x == y;
+}
+
 // Puts the step's operands of all `members` at the end of `fused`: one member at most has the
 // losses and the random state, the last update of the step.
 void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused) {
-  UpdateAttrs attrs = update_attrs(r.node(members.front()));
-  for (const int m : members) attrs.tail = attrs.tail || update_attrs(r.node(m)).tail;
+  UpdateAttrs attrs = r.node(members.front()).attrs.as<UpdateAttrs>();
+  for (const int m : members) attrs.tail = attrs.tail || r.node(m).attrs.as<UpdateAttrs>().tail;
   for (size_t i = 0; i < kStepOperands; ++i) {
     int operand = -1;
     for (const int m : members) operand = std::max(operand, step_operand(r.node(m), i));
@@ -34,147 +47,123 @@ void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused)
   fused.attrs = attrs;
 }
 
-// ---- weight_grad_update of all layers: one launch, as a list of tiles
-void join_layers(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node first = r.node(i);
-    if (first.op != &kWeightGradUpdateOp) return false;
-    const auto joins = [&](const Node& layer) {
-      const bool same_optimizer = same_but_tail(update_attrs(layer), update_attrs(first)) &&
-                                  (layer.in[kLayerState2] < 0) == (first.in[kLayerState2] < 0);
-      return layer.op == first.op && same_optimizer &&
-             step_operand(layer, 0) == step_operand(first, 0) &&
-             r.graph.values[layer.in[0]].dtype == r.graph.values[first.in[0]].dtype;
-    };
-    Node fused{.op = first.op, .role = Role::update};
-    std::vector<int> members;
-    for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
-      const Node& layer = r.graph.nodes[n];
-      if (layer.op != first.op || !joins(layer)) continue;
-      members.push_back(static_cast<int>(n));
-      fused.in.insert(fused.in.end(), layer.in.begin(), layer.in.end() - kStepOperands);
-    }
-    join_steps(r, members, fused);
-    return members.size() > 1 && r.fuse("weight_grad_update", members, fused);
-  });
+// Node i and all later ones that `joins` it, as one launch of `op`: the operands of each, then
+// those of the step once.
+template <class Joins>
+bool join_list(Rewriter& r, int i, const OpDef& op, const Joins& joins) {
+  std::vector<int> members;
+  Node fused{.op = &op, .role = Role::update};
+  for (int n = i; n < static_cast<int>(r.graph.nodes.size()); ++n) {
+    const Node& other = r.node(n);
+    if (other.op != r.node(i).op || !of_one_optimizer(other, r.node(i)) || !joins(other)) continue;
+    members.push_back(n);
+    fused.in.insert(fused.in.end(), other.in.begin(), other.in.end() - kStepOperands);
+  }
+  if (members.size() < 2) return false;
+  join_steps(r, members, fused);
+  return r.fuse(op.name.c_str(), members, std::move(fused));
 }
 
 }  // namespace
 
-// ---- clip_norm: the squared norms of all gradients, their sum, and the scaling
-void clip_norm(Rewriter& r) {
-  each_node(r, [&](int i) {
-    if (r.node(i).op != &kClipInPlaceOp) return false;
-    const int total = r.node(i).in[1];
-    const auto clips = [&](const Node& node) {
-      return node.op == &kClipInPlaceOp && node.in[1] == total && node.attrs == r.node(i).attrs;
-    };
-    std::vector<int> members, grads, measured;
-    for (const int n : r.readers(total)) {
-      if (clips(r.node(n))) {
-        members.push_back(n);
-        grads.push_back(r.node(n).in[0]);
-      } else if (r.node(n).op == &kAccumulateOp && r.node(n).in[0] == total) {
-        measured.push_back(n);
-      }
+// Note [Lists of updates]
+bool rule::clip_norm(Rewriter& r, int i) {
+  if (r.node(i).op != &kClipInPlaceOp) return false;
+  const int total = r.node(i).in[1];
+  std::vector<int> clips, grads, measured;
+  for (const int n : r.readers(total)) {
+    const Node& node = r.node(n);
+    if (node.op == &kClipInPlaceOp && node.in[1] == total && node.attrs == r.node(i).attrs) {
+      clips.push_back(n);
+      grads.push_back(node.in[0]);
+    } else if (node.op == &kAccumulateOp && node.in[0] == total) {
+      measured.push_back(n);
     }
-    if (members.front() != i) return false;  // tried at the first of them
-    size_t norms = 0;
-    for (const int grad : std::set<int>(grads.begin(), grads.end())) {
-      for (const int n : r.readers(grad)) {
-        if (r.node(n).op != &kSquaredNormOp || r.node(n).in[0] != grad) continue;
-        measured.push_back(n);
-        ++norms;
-      }
+  }
+  if (clips.front() != i) return false;  // tried at the first of them
+  size_t norms = 0;
+  for (const int grad : std::set<int>(grads.begin(), grads.end())) {
+    const int norm = r.find_reader(grad, kSquaredNormOp);
+    if (norm < 0) continue;
+    measured.push_back(norm);
+    ++norms;
+  }
+  std::vector<int> members = clips;
+  members.insert(members.end(), measured.begin(), measured.end());
+  std::sort(members.begin(), members.end());
+  if (norms != grads.size() || members.size() != 3 * grads.size() - 1)
+    return r.miss("clip_norm", members,
+        {"the clipped gradients are not those whose norm was taken",
+            "clip all gradients that the norm is of, and no others"});
+  for (const int m : members) {
+    for (const int out : r.node(m).out) {
+      if (Obstacle other = r.other_reader("the norm", out, members))
+        return r.miss("clip_norm", members, std::move(other));
     }
-    std::sort(measured.begin(), measured.end());
-    members.insert(members.end(), measured.begin(), measured.end());
-    if (norms != grads.size() || members.size() != 3 * grads.size() - 1) {
-      r.miss("clip_norm", members, "the clipped gradients are not those whose norm was taken",
-          static_cast<int>(members.size()) - 1);
-      return false;
+  }
+  return r.fuse("clip_norm", members, {.op = &kClipNormOp, .attrs = r.node(i).attrs, .in = grads});
+}
+
+// Note [Lists of updates]: dW (and db) made and applied at once.
+bool rule::weight_grad_update(Rewriter& r, int i) {
+  const Node made = r.node(i);
+  if (made.op != &kWeightBiasGradOp && !is_weight_grad(made)) return false;
+  std::vector<int> members{i}, updates;
+  for (const int grad : made.out) {
+    int update = -1;
+    for (const int n : r.readers(grad)) {
+      if (is_update(r.node(n)) && r.node(n).in[kGrad] == grad) update = n;
     }
-    for (const int m : members) {
-      for (const int out : r.node(m).out) {
-        if (const std::string other = others(r, out, members); !other.empty()) {
-          r.miss("clip_norm", members, cat("the norm is also read by ", other),
-              static_cast<int>(members.size()) - 1);
-          return false;
-        }
-      }
-    }
-    return r.fuse("clip_norm", members,
-        {.op = &op_named("clip_norm"), .attrs = r.node(i).attrs, .in = grads});
+    if (update < 0) return false;
+    updates.push_back(update);
+    members.push_back(update);
+    const std::string& name = r.graph.values[r.node(update).in[kParam]].name;
+    if (Obstacle other = r.other_reader(cat("the gradient of ", name), grad, {update}))
+      return r.miss("weight_grad_update", {i, update}, std::move(other));
+  }
+  if (!of_one_optimizer(r.node(updates.front()), r.node(updates.back())))
+    return r.miss("weight_grad_update", members,
+        {"weight and bias have different optimizers", "give both to one optimizer"});
+  Node fused{.op = &kWeightGradUpdateOp, .in = {made.in[0], made.in[1]}, .role = Role::update};
+  for (const int update : updates) {
+    const std::vector<int>& in = r.node(update).in;
+    fused.in.insert(fused.in.end(), {in[kParam], in[kState1], in[kState2], in[kLow]});
+  }
+  fused.in.resize(kLayerOperands, -1);
+  join_steps(r, updates, fused);
+  if (!r.fuse("weight_grad_update", members, std::move(fused))) return false;
+  for (const int grad : made.out) r.take_gradient(grad, "weight_grad_update");
+  return true;
+}
+
+// Note [Joining the updates of all layers]
+//   On a device a launch per layer leaves most of it idle at small sizes, so weight_grad_update of
+//   all layers becomes one launch over a list of tiles:
+//
+//       wgu(dy1, x1, W1, ..)   dX1 = dy1 W1   wgu(dy0, x0, W0, ..)
+//                   \                          /
+//                    wgu(dy1, x1, W1, .. , dy0, x0, W0, .. , step)
+//
+//   A layer joins the first one if it has the same optimizer, as many states and rows of the same
+//   type, for which one kernel is compiled. The launch stands where the last one stood: only there
+//   is every dy known, and every old W read (dX1 reads W1, so the update of W1 waits for it).
+//   On the CPU each layer is best updated while its gradient is in cache.
+bool rule::join_layers(Rewriter& r, int i) {
+  const Node first = r.node(i);
+  if (r.device == Device::Type::cpu || first.op != &kWeightGradUpdateOp) return false;
+  const DType dtype = r.graph.values[first.in[0]].dtype;
+  return join_list(r, i, kWeightGradUpdateOp, [&](const Node& layer) {
+    const bool same_states = (layer.in[kLayerState2] < 0) == (first.in[kLayerState2] < 0);
+    return same_states && r.graph.values[layer.in[0]].dtype == dtype;
   });
 }
 
-// ---- weight_grad_update: dW (and db) made and applied at once
-void weight_grad_update(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node made = r.node(i);
-    const bool with_bias = made.op->text() == "weight_bias_grad";
-    if (!with_bias && !is_weight_grad(made)) return false;
-    std::vector<int> updates;
-    for (const int grad : made.out) {
-      int update = -1;
-      for (const int n : r.readers(grad)) {
-        if (is_update(r.node(n)) && r.node(n).in[kGrad] == grad) update = n;
-      }
-      if (update < 0) return false;
-      if (const std::string other = others(r, grad, {update}); !other.empty()) {
-        r.miss("weight_grad_update", {i, update},
-            cat("the gradient of ", r.graph.values[r.node(update).in[kParam]].name,
-                " is also read by ", other),
-            1);
-        return false;
-      }
-      updates.push_back(update);
-    }
-    const Node first = r.node(updates.front()), &last = r.node(updates.back());
-    if (first.op != last.op || !same_but_tail(update_attrs(first), update_attrs(last)) ||
-        step_operand(first, 0) != step_operand(last, 0)) {
-      r.miss("weight_grad_update", {i, updates.back()}, "weight and bias have different optimizers",
-          2);
-      return false;
-    }
-    Node fused{.op = &kWeightGradUpdateOp, .in = {made.in[0], made.in[1]}, .role = Role::update};
-    for (const int update : updates) {
-      const std::vector<int>& in = r.node(update).in;
-      fused.in.insert(fused.in.end(), {in[kParam], in[kState1], in[kState2], in[kLow]});
-    }
-    fused.in.resize(kLayerOperands, -1);
-    join_steps(r, updates, fused);
-    std::vector<int> members{i};
-    members.insert(members.end(), updates.begin(), updates.end());
-    if (!r.fuse("weight_grad_update", members, fused)) return false;
-    for (const int grad : made.out) r.take_gradient(grad, "weight_grad_update");
-    return true;
-  });
-  if (r.device != Device::Type::cpu)
-    join_layers(r);  // there each layer is best updated while its gradient is in cache
+// Note [Lists of updates]: all that is left.
+bool rule::multi_tensor_update(Rewriter& r, int i) {
+  if (!is_update(r.node(i))) return false;
+  const DType dtype = r.graph.values[r.node(i).in[kParam]].dtype;  // one launch per element type
+  return join_list(r, i, kMultiTensorUpdateOp,
+      [&](const Node& other) { return r.graph.values[other.in[kParam]].dtype == dtype; });
 }
 
-// ---- multi_tensor_update: all that is left of the optimizer's updates
-void multi_tensor_update(Rewriter& r) {
-  each_node(r, [&](int i) {
-    const Node first = r.node(i);
-    if (!is_update(first)) return false;
-    const DType dtype = r.graph.values[first.in[kParam]].dtype;  // one launch per element type
-    std::vector<int> members;
-    Node fused{.op = &kMultiTensorUpdateOp, .role = Role::update};
-    for (size_t n = static_cast<size_t>(i); n < r.graph.nodes.size(); ++n) {
-      const Node& other = r.graph.nodes[n];
-      if (other.op != first.op || r.graph.values[other.in[kParam]].dtype != dtype) continue;
-      if (!same_but_tail(update_attrs(other), update_attrs(first)) ||
-          step_operand(other, 0) != step_operand(first, 0))
-        continue;
-      members.push_back(static_cast<int>(n));
-      fused.in.insert(fused.in.end(), other.in.begin(), other.in.begin() + kGroupOperands);
-    }
-    if (members.size() < 2) return false;
-    join_steps(r, members, fused);
-    return r.fuse("multi_tensor_update", members, fused);
-  });
-}
-
-}  // namespace sinter::capture::rule
+}  // namespace sinter::capture

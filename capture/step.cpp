@@ -306,10 +306,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   for (Captured::Gradient& g : c.gradients) {
     if (g.leaf.after == Leaf::After::kept) continue;
     AutogradMeta& meta = tensor_of(g.leaf, inputs).autograd();
-    if (g.grad.defined() && g.grad.has_autograd()) {
-      g.grad = Tensor::view_of(
-          g.grad.storage(), g.grad.dtype(), g.grad.shape(), g.grad.strides(), g.grad.offset());
-    }
+    if (g.grad.defined() && g.grad.has_autograd()) g.grad = off_tape(g.grad);
     meta.grad = g.grad;
     meta.grad_taken_by = g.taken_by;
   }

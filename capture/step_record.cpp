@@ -82,8 +82,7 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
     if (!is_parameter(i)) check_shares_nothing(written, inputs, i);
   }
   for (Tensor& t : results) {  // as those of a replay
-    if (t.requires_grad())
-      t = Tensor::view_of(t.storage(), t.dtype(), t.shape(), t.strides(), t.offset());
+    if (t.requires_grad()) t = off_tape(t);
   }
   results_ = std::move(results);
   return r;

@@ -252,13 +252,14 @@ std::string print_node(const Graph& graph, const Node& node) {
 }
 std::string dump(const Graph& graph) { return Writer(graph).text(); }
 std::vector<int> file_numbers(const Graph& graph) { return Writer(graph).numbers(); }
-std::string dump_dot(const Graph& graph) { return dump_dot(graph, nullptr); }
-
-std::string dump_dot(const Graph& graph, const Graph* recorded) {
+std::string dump_dot(const Graph& graph) {
   const std::vector<int> numbers = file_numbers(graph);
   std::string out =
       "digraph sinter {\n  node [shape=box, fontname=monospace];\n  edge [fontname=monospace, "
       "fontsize=9];\n";
+  const auto edge = [&](const std::string& from, const std::string& to, const Value& v) {
+    out += cat("  ", from, " -> ", to, " [label=", label(print_type(v)), "];\n");
+  };
   // Who wrote a buffer last; before any node did, the ellipse of the value itself.
   std::vector<int> writer(graph.buffers.size(), -1);
   std::set<int> drawn;
@@ -266,49 +267,40 @@ std::string dump_dot(const Graph& graph, const Graph* recorded) {
     const Value& v = graph.values[value];
     const Buffer& buffer = graph.buffers[v.buffer];
     if (writer[v.buffer] >= 0) return cat("n", writer[v.buffer]);
-    const std::string id = cat("v", numbers[value]);
-    if (drawn.insert(value).second) {
-      const std::string name = buffer.kind == Buffer::Kind::constant ? print_value(buffer.value)
-                               : v.name.empty()                      ? cat("%", numbers[value])
-                                                                     : v.name;
-      out += cat("  ", id, " [shape=ellipse, label=", label(name + "\n" + print_type(v)), "];\n");
-    }
+    std::string id = cat("v", numbers[value]);
+    if (!drawn.insert(value).second) return id;
+    std::string name = v.name.empty() ? cat("%", numbers[value]) : v.name;
+    if (buffer.kind == Buffer::Kind::constant) name = print_value(buffer.value);
+    out += cat("  ", id, " [shape=ellipse, label=", label(name + "\n" + print_type(v)), "];\n");
     return id;
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    const std::string self = cat("n", n,
-        " [label=", label(cat(node.op->text(), node.module.empty() ? "" : "\n" + node.module)),
-        "];\n");
-    if (node.rule) {
-      out += cat("  subgraph cluster_", n, " {\n    label=", label(node.rule), ";\n    ", self);
-      for (const int o : node.origin) {
-        const bool known = recorded && o >= 0 && static_cast<size_t>(o) < recorded->nodes.size();
-        out += cat("    n", n, "_", o, " [style=dashed, label=",
-            label(known ? std::string(recorded->nodes[o].op->text()) : cat("op ", o)), "];\n");
-        out += cat("    n", n, "_", o, " -> n", n, " [style=dotted, arrowhead=none];\n");
-      }
-      out += "  }\n";
-    } else {
-      out += "  " + self;
+    const std::string id = cat("n", n), module = node.module.empty() ? "" : "\n" + node.module;
+    if (node.rule)
+      out += cat("  subgraph cluster_", n, " {\n    label=", label(node.rule), ";\n  ");
+    out += cat("  ", id, " [label=", label(cat(node.op->text(), module)), "];\n");
+    for (const int o : node.rule ? node.origin : std::vector<int>()) {
+      out += cat("    ", id, "_", o, " [style=dashed, label=\"op ", o, "\"];\n");
+      out += cat("    ", id, "_", o, " -> ", id, " [style=dotted, arrowhead=none];\n");
     }
+    if (node.rule) out += "  }\n";
     for (const int in : node.in) {
-      if (in < 0) continue;
-      const std::string from = source(in);
-      out += cat("  ", from, " -> n", n, " [label=", label(print_type(graph.values[in])), "];\n");
+      if (in >= 0) edge(source(in), id, graph.values[in]);
     }
-    for (size_t i = 0; i < node.in.size(); ++i) {
-      if (node.in[i] >= 0 && node.op->writes_input(i, node.in.size()))
-        writer[graph.values[node.in[i]].buffer] = static_cast<int>(n);
-    }
-    for (const int o : node.out) writer[graph.values[o].buffer] = static_cast<int>(n);
+    const auto wrote = [&](int value) {
+      writer[graph.values[value].buffer] = static_cast<int>(n);
+      return false;
+    };
+    node.any_written(wrote);
+    for (const int out : node.out) wrote(out);
   }
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const Value& v = graph.values[graph.outputs[i]];
-    const std::string from = source(graph.outputs[i]);
-    out += cat("  out", i, " [shape=ellipse, label=", label(v.name.empty() ? cat("y", i) : v.name),
-        "];\n");
-    out += cat("  ", from, " -> out", i, " [label=", label(print_type(v)), "];\n");
+    const std::string from = source(graph.outputs[i]), id = cat("out", i);
+    const std::string name = v.name.empty() ? cat("y", i) : v.name;
+    out += cat("  ", id, " [shape=ellipse, label=", label(name), "];\n");
+    edge(from, id, v);
   }
   return out + "}\n";
 }

@@ -3,14 +3,18 @@
 //
 //   sinter-graph 1
 //   %0 = input "x" f32[1, 784]
-//   %1 = param "0.weight" f32[256, 784]         memory from outside, bound by name; parameters of
-//   one storage: in=s0 offset=200704 %2 = const 0.25 f32[4]                      one number for all
-//   elements %3 = linear(%0, %1, -) f32[1, 256] role=fwd # module 0        results with their
-//   types, then attributes; - is an absent operand %4 = view(%3) f32[1, 16] offset=64 elements of
-//   the memory that another value is in; strides=[..] if they are not dense adam_update(%1, ..)
-//   beta1=0.9               works in place, no result gradient %1 %9 .grad() of a parameter after
-//   the step output "logits" %4                          all results, in the last line: a file
-//   without it was cut
+//   %1 = param "0.weight" f32[256, 784]      memory from outside, bound by name; parameters of one
+//                                            storage: in=s0 offset=200704
+//   %2 = const 0.25 f32[4]                   one number for all elements
+//   %3 = linear(%0, %1, -) f32[1, 256] role=fwd  # module 0
+//                                            results with their types, then attributes; - is an
+//                                            absent operand
+//   %4 = view(%3) f32[1, 16] offset=64       elements of the memory that another value is in;
+//                                            strides=[..] if they are not dense
+//   adam_update(%1, ..) beta1=0.9            works in place, no result
+//   gradient %1 %9                           .grad() of a parameter after the step
+//   output "logits" %4                       all results, in the last line: a file without it was
+//                                            cut
 #pragma once
 
 #include "capture/graph.h"
@@ -24,7 +28,5 @@ inline constexpr size_t kMaxGraphBytes = size_t{1} << 24, kMaxGraphValues = 1 <<
 std::vector<int> file_numbers(const Graph& graph);
 // A type as in the file: "f32[64, 784]".
 std::string print_type(const Value& value);
-// A fused node stands in a cluster with the ops of `recorded` that it came from.
-std::string dump_dot(const Graph& graph, const Graph* recorded);
 
 }  // namespace sinter::capture

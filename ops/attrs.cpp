@@ -11,28 +11,23 @@ bool parse_number(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// The first name of "dim, begin, end", which it takes off.
-std::string_view next_name(std::string_view& names) {
+}  // namespace
+
+std::string_view detail::next_name(std::string_view& names) {
   const size_t end = names.find(',');
   const std::string_view name = names.substr(0, end);
   names.remove_prefix(end == std::string_view::npos ? names.size() : end + 2);
   return name;
 }
 
-}  // namespace
-
 std::string Attrs::str() const {
   if (!type_) return "";
-  const Attrs standard = type_->defaults();
-  const std::vector<std::string> values = type_->print(bytes_),
-                                 defaults = type_->print(standard.bytes_);
+  const std::vector<AttrField> fields = this->fields(), defaults = type_->defaults().fields();
   std::string out;
-  std::string_view names = type_->field_names;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const std::string_view name = next_name(names);
-    if (values[i] == defaults[i]) continue;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].value == defaults[i].value) continue;
     if (!out.empty()) out += ' ';
-    out += std::string(name) + '=' + values[i];
+    out += std::string(fields[i].name) + '=' + fields[i].value;
   }
   return out;
 }
@@ -40,7 +35,7 @@ std::string Attrs::str() const {
 int Attrs::parse(std::string_view name, std::string_view text) {
   std::string_view names = type_ ? type_->field_names : "";
   for (size_t field = 0; !names.empty(); ++field) {
-    if (next_name(names) == name) return type_->parse(bytes_, field, text) ? 0 : 2;
+    if (detail::next_name(names) == name) return type_->parse(bytes_, field, text) ? 0 : 2;
   }
   return 1;
 }

@@ -73,12 +73,19 @@ bool parse_value(std::string_view text, E& value) {
 
 class Attrs;
 
+// One field, as text.
+struct AttrField {
+  std::string_view name;
+  std::string value;
+  bool is_switch;  // of type bool: the op does another thing, not the same thing with other numbers
+};
+
 // What the framework knows of one attribute struct.
 struct AttrType {
   std::string_view field_names;  // "dim, begin, end"
   Attrs (*defaults)();
   bool (*equal)(const void*, const void*);
-  std::vector<std::string> (*print)(const void*);  // the value of each field
+  std::vector<AttrField> (*fields)(const void*);
   // Sets a field, given by its place; false if the text is no value of its type.
   bool (*parse)(void*, size_t field, std::string_view text);
 };
@@ -86,11 +93,17 @@ struct AttrType {
 namespace detail {
 template <class A>
 Attrs default_attrs();  // below, behind Attrs
+// The first name of "dim, begin, end", which it takes off.
+std::string_view next_name(std::string_view& names);
 template <class A>
-std::vector<std::string> print_attrs(const void* p) {
-  return std::apply(
-      [](const auto&... value) { return std::vector<std::string>{print_value(value)...}; },
-      static_cast<const A*>(p)->fields());
+std::vector<AttrField> fields_of(const void* p) {
+  std::vector<AttrField> fields;
+  std::string_view names = A::field_names;
+  const auto add = [&]<class T>(const T& value) {
+    fields.push_back({next_name(names), print_value(value), std::is_same_v<T, bool>});
+  };
+  std::apply([&](const auto&... value) { (add(value), ...); }, static_cast<const A*>(p)->fields());
+  return fields;
 }
 template <class A>
 bool parse_attr(void* p, size_t field, std::string_view text) {
@@ -113,7 +126,7 @@ inline constexpr AttrType kAttrType{A::field_names, detail::default_attrs<A>,
     [](const void* a, const void* b) {
       return *static_cast<const A*>(a) == *static_cast<const A*>(b);
     },
-    detail::print_attrs<A>, detail::parse_attr<A>};
+    detail::fields_of<A>, detail::parse_attr<A>};
 template <AttrStruct A>
 constexpr const AttrType* attr_type() {
   return &kAttrType<A>;
@@ -145,6 +158,9 @@ class Attrs {
   }
   bool operator==(const Attrs& other) const {
     return type_ == other.type_ && (!type_ || type_->equal(bytes_, other.bytes_));
+  }
+  std::vector<AttrField> fields() const {
+    return type_ ? type_->fields(bytes_) : std::vector<AttrField>();
   }
   // "act=relu saves=1": the fields that differ from the default.
   std::string str() const;

@@ -85,8 +85,8 @@ struct OpDef {
   bool (*strided_of)(
       size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
   // Fused ops (ops/fused/fused.h): the same meaning in plain ops. What only the kernels cannot
-  // take, in words, or "". The forms whose traced reference is a pattern that capture looks for,
-  // the largest first.
+  // take, or "": "<what was found>; <what they take>". The forms whose traced reference is a
+  // pattern that capture looks for, the largest first.
   Tensors (*reference)(Operands in, const Attrs& attrs) = nullptr;
   std::string (*limit)(Operands in, const Attrs& attrs) = nullptr;
   std::vector<Form> (*forms)() = nullptr;

@@ -31,9 +31,9 @@ Tensors reference(Operands in, const Attrs& attrs) {
 
 std::string limit(Operands in, const Attrs&) {
   const int64_t classes = in[kWeight].size(0);
-  if (in[kH].dtype() == DType::f64) return "f64 has no kernel, only f32 and bf16";
+  if (in[kH].dtype() == DType::f64) return "the operands are f64; f32 or bf16";
   if (classes <= kHeadClasses) return "";
-  return cat("there are ", classes, " classes, more than ", kHeadClasses);
+  return cat("there are ", classes, " classes; at most ", kHeadClasses, " classes");
 }
 
 std::vector<Form> forms() {

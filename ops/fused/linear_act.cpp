@@ -58,7 +58,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
 std::string limit(Operands, const Attrs& attrs) {
   const auto& [act, keep, out] = attrs.as<LinearActAttrs>();
   if (keep != Keep::mask || act == Act::relu) return "";
-  return cat("only relu has a mask to keep: act is ", print_value(act));
+  return cat("act is ", print_value(act), "; only relu has a mask to keep");
 }
 
 std::vector<Form> forms() {

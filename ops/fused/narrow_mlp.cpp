@@ -69,10 +69,10 @@ Tensors reference(Operands in, const Attrs& attrs) {
 std::string limit(Operands in, const Attrs& attrs) {
   const Act act = attrs.as<NarrowMlpAttrs>().act;
   if (act != Act::none && act_saves(act) == pointwise::Saves::inputs)
-    return cat("act is ", print_value(act), ", whose backward does not read its result");
+    return cat("act is ", print_value(act), "; one whose backward reads its result");
   if (in.size() % 2 == 0 || layers_of(in) < 2)
-    return cat(in.size() - kFirst, " weights and biases, not two for each of 2 to ", kNarrowLayers,
-        " layers");
+    return cat(
+        in.size() - kFirst, " weights and biases; two for each of 2 to ", kNarrowLayers, " layers");
   std::vector<int64_t> widths{in[0].size(1)};
   for (size_t l = 0; l < layers_of(in); ++l) widths.push_back(weight_of(in, l).size(0));
   return narrow_mlp_limit(widths, in[0].dtype());
@@ -82,17 +82,17 @@ std::string limit(Operands in, const Attrs& attrs) {
 
 std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype) {
   if (dtype != DType::f32 && dtype != DType::f64)
-    return cat("no kernel for ", name_of(dtype), ", only for f32 and f64");
+    return cat("the operands are ", name_of(dtype), "; f32 or f64");
   const int64_t widest = *std::max_element(widths.begin(), widths.end());
-  if (widest > kNarrowWidth) return cat("a width of ", widest, ", at most ", kNarrowWidth);
+  if (widest > kNarrowWidth) return cat("a width of ", widest, "; at most ", kNarrowWidth);
   if (widths.size() - 1 > kNarrowLayers)
-    return cat(widths.size() - 1, " layers, at most ", kNarrowLayers);
+    return cat(widths.size() - 1, " layers; at most ", kNarrowLayers);
   const NarrowLayout layout(widths);
   const int64_t bytes = layout.size * static_cast<int64_t>(size_of(dtype));
   if (layout.weights > kNarrowWeights)
-    return cat(layout.weights, " weights, at most ", kNarrowWeights);
+    return cat(layout.weights, " weights; at most ", kNarrowWeights);
   if (bytes > kNarrowBytes)
-    return cat(bytes, " bytes of shared memory for weights and 64 rows, at most ", kNarrowBytes);
+    return cat(bytes, " bytes of shared memory for weights and 64 rows; at most ", kNarrowBytes);
   return "";
 }
 

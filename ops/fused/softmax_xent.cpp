@@ -79,7 +79,7 @@ std::string limit(Operands in, const Attrs& attrs) {
   const Tensor seed = optional_input(in, 2);
   const DType type = wide(in[0].dtype());
   if (!attrs.as<SoftmaxXentAttrs>().grad)
-    return seed.defined() ? "there is a seed without grad" : "";
+    return seed.defined() ? "there is a seed; none without grad" : "";
   if (seed.dtype() == type) return "";
   return cat("the seed is ", seed.describe(), "; it must be ", name_of(type));
 }

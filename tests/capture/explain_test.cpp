@@ -64,7 +64,7 @@ TEST(Explain, NearMissNamesTheRuleAndTheReader) {
   EXPECT_NE(
       text.find("miss     %7 linear, %9 relu     rule linear_act: what linear gives is also read "
                 "by %8 = exp(%7) f32[4, 5]     would "
-                "save 1 launch\n"),
+                "save 1 launch\n         to fuse: let no other op read %7\n"),
       std::string::npos)
       << text << numbers;
 }

@@ -146,7 +146,7 @@ std::pair<std::string, std::string> gated(
   for (int i = 0; i < 2; ++i) step({x});
   const auto& misses = step.captured()->fused.misses;
   return {ops_of(step.captured()->fused.graph),
-      misses.empty() ? "" : cat(misses[0].rule, ": ", misses[0].why)};
+      misses.empty() ? "" : cat(misses[0].rule, ": ", misses[0].obstacle.why)};
 }
 
 TEST(GluBlock, NearMissesNameTheCondition) {

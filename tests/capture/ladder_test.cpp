@@ -29,7 +29,8 @@ struct Recorded {
 std::string misses_of(const Rewriter& r, std::string_view rule) {
   std::string text;
   for (const Miss& miss : r.misses) {
-    if (miss.rule == rule) text += cat(miss.what, ": ", miss.why, "\n");
+    if (miss.rule == rule)
+      text += cat(miss.what, ": ", miss.obstacle.why, "; to fuse: ", miss.obstacle.remedy, "\n");
   }
   return text;
 }
@@ -79,7 +80,8 @@ TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
 TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   const Recorded many({.sizes = {20, 16, 65}});
   EXPECT_NE(misses_of(many.with("all,-narrow_mlp"), "classifier_head")
-                .find("there are 65 classes, more than 64"),
+                .find("there are 65 classes; at most 64 classes; to fuse: keep to what the kernel "
+                      "takes: at most 64 classes\n"),
       std::string::npos);
 
   Training training({.sizes = {20, 16, 10}});

@@ -79,7 +79,7 @@ std::string misses_of(
   for (int i = 0; i < 2; ++i) step(batch_of(options, 5, 1));
   std::string all;
   for (const Miss& miss : step.captured()->fused.misses) {
-    if (std::string_view(miss.rule) == "narrow_mlp") all += cat(miss.why, "\n");
+    if (std::string_view(miss.rule) == "narrow_mlp") all += cat(miss.obstacle.why, "\n");
   }
   return all;
 }
@@ -87,9 +87,9 @@ std::string misses_of(
 TEST(NarrowMlpSimt, NearMissesNameTheCondition) {
   const auto train = [](Training& t, const Tensors& in) { return t(in); };
   EXPECT_EQ(misses_of({.sizes = {128, 128, 128, 10}, .device = kSimt}, train),
-      "34048 weights, at most 16384\n17664 weights, at most 16384\n");
+      "34048 weights; at most 16384\n17664 weights; at most 16384\n");
   EXPECT_EQ(misses_of({.sizes = {120, 120, 10}, .dtype = DType::f64, .device = kSimt}, train),
-      "374688 bytes of shared memory for weights and 64 rows, at most 163840\n");
+      "374688 bytes of shared memory for weights and 64 rows; at most 163840\n");
   EXPECT_EQ(misses_of({.sizes = {784, 256, 10}, .device = kSimt}, train), "") << "nowhere near";
   const std::string shown =
       misses_of({.sizes = {20, 16, 10}, .device = kSimt}, [](Training& t, const Tensors& in) {
@@ -99,7 +99,7 @@ TEST(NarrowMlpSimt, NearMissesNameTheCondition) {
         t.optimizer->step(losses);
         return Tensors{losses, detach(logits)};
       });
-  EXPECT_EQ(shown, "what lies between is read by a result of the step\n");
+  EXPECT_EQ(shown, "what lies between is also read by a result of the step\n");
 }
 
 }  // namespace

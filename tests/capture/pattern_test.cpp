@@ -63,7 +63,9 @@ TEST(Pattern, AViewOfWhatLiesBetweenForbidsIt) {
   const Rewriter r = fused(graph, kInputGradActOp);
   EXPECT_EQ(r.graph.nodes.size(), 2u);
   ASSERT_EQ(r.misses.size(), 1u);
-  EXPECT_EQ(r.misses[0].why, "what matmul gives is also read by a result of the step");
+  EXPECT_EQ(r.misses[0].obstacle.why, "what matmul gives is also read by a result of the step");
+  EXPECT_EQ(r.misses[0].obstacle.remedy,
+      cat("let the step not return %", graph.nodes[0].out[0], " or a view of it"));
   EXPECT_EQ(r.misses[0].would_save, 1);
 }
 
@@ -105,7 +107,9 @@ TEST(Pattern, AnotherTypeIsANearMiss) {
   const Rewriter r = fused(recording.finish({loss[0], loss[1], dx}, {}), kClassifierHeadOp);
   EXPECT_EQ(r.graph.nodes.size(), 3u);
   ASSERT_EQ(r.misses.size(), 1u);
-  EXPECT_EQ(r.misses[0].why, "linear gives bf16[2, 4] simt, classifier_head makes f32[2, 4] simt");
+  EXPECT_EQ(r.misses[0].obstacle.why,
+      "linear gives bf16[2, 4] simt, classifier_head makes f32[2, 4] simt");
+  EXPECT_EQ(r.misses[0].obstacle.remedy, "make %4 f32[2, 4]");
 }
 
 TEST(Pattern, TheGraphReaderRefusesWhatTheKernelCannotTake) {

@@ -397,6 +397,20 @@ TEST(Promises, InputsMayOverlapInOneStorage) {
   }
 }
 
+// It lies in the memory of the other, or at its end.
+TEST(Promises, AnInputMayBeAnEmptySliceOfAnother) {
+  const Tensor x = random_tensor({4}, 1);
+  for (const int64_t at : {0, 2, 4}) {
+    Step step([](const Tensors& in) { return Tensors{neg(in[0]), neg(in[1])}; });
+    for (int i = 0; i < 4; ++i) {
+      const Tensors& results = step({x, slice(x, 0, at, at)});
+      EXPECT_EQ(numbers(results[0]), numbers(neg(x)));
+      EXPECT_EQ(results[1].numel(), 0);
+    }
+    EXPECT_EQ(step.stats().replays, 2);
+  }
+}
+
 TEST(Promises, AnInputMayViewAParameter) {
   for (const Device device : kBoth) {
     const Tensor w = random_leaf({4, 4}, 1, device), other = random_tensor({4, 4}, 2, device);

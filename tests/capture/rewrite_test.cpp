@@ -29,7 +29,7 @@ Replayed replay(const Function& function, const Tensors& in, capture::StepOption
   for (const Tensor& t : step(in)) r.results.push_back(t.to(kCpu));
   EXPECT_EQ(step.stats().replays, 1);
   for (const auto& miss : step.captured()->fused.misses)
-    r.misses += cat(miss.rule, ": ", miss.why, "\n");
+    r.misses += cat(miss.rule, ": ", miss.obstacle.why, "\n");
   for (const auto& node : step.captured()->fused.graph.nodes)
     r.ops += cat(r.ops.empty() ? "" : " ", node.op->text());
   return r;
@@ -270,7 +270,7 @@ TEST(Rewrite, UpdatesOfInterleavedParametersFuse) {
     for (int i = 0; i < 4; ++i) step(batch_of(options, 8, 1));
     std::string misses;
     for (const auto& miss : step.captured()->fused.misses)
-      misses += cat(miss.rule, ": ", miss.why, "\n");
+      misses += cat(miss.rule, ": ", miss.obstacle.why, "\n");
     const size_t nodes = step.captured()->fused.graph.nodes.size();
     return std::tuple(nodes, misses, training.net.parameters()[0].to_vector<float>());
   };

@@ -352,7 +352,7 @@ TEST(GraphText, MessagesNameLineTokenAndCure) {
 TEST(GraphText, PictureIsBalancedAndShowsWhatAGroupStandsFor) {
   const Graph recorded = SmallMlp().training_graph();
   const Graph fused = rewrite(recorded, RuleSet("all"), Device::Type::cpu).graph;
-  for (const std::string& dot : {dump_dot(recorded), dump_dot(fused), dump_dot(fused, &recorded)}) {
+  for (const std::string& dot : {dump_dot(recorded), dump_dot(fused)}) {
     EXPECT_TRUE(dot.starts_with("digraph sinter {\n") && dot.ends_with("}\n"));
     EXPECT_EQ(count(dot, "{"), count(dot, "}"));
     EXPECT_EQ(count(dot, "\"") % 2, 0u);
@@ -371,11 +371,9 @@ TEST(GraphText, PictureIsBalancedAndShowsWhatAGroupStandsFor) {
     EXPECT_EQ(count(dump_dot(recorded), cat("[label=\"", op, "\"];")), n);
   }
   EXPECT_EQ(count(dump_dot(recorded), "subgraph"), 0u);
-  const std::string dot = dump_dot(fused, &recorded);
+  const std::string dot = dump_dot(fused);
   EXPECT_EQ(count(dot, "subgraph cluster_"), 5u);
-  EXPECT_EQ(count(dot, "style=dashed, label"), 16u);  // all but one linear
-  EXPECT_EQ(count(dot, "style=dashed, label=\"adam_update\""), 4u);
-  EXPECT_EQ(count(dump_dot(fused), "style=dashed, label=\"op "), 16u);
+  EXPECT_EQ(count(dot, "style=dashed, label=\"op "), 16u);  // all but one linear
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
   const Result refused = program.run({"predict", "--index", "0", "--graph", "step.txt"});
   EXPECT_EQ(refused.status, 3);
   EXPECT_EQ(refused.out, "");
-  expect_facts(refused.err, {"graph: not for predict: step.txt; it updates 6 parameters",
-                                "hint: mnist predict --dump-graph F"});
+  expect_facts(refused.err,
+      {"graph: not for predict: step.txt; it changes ", "hint: mnist predict --dump-graph F"});
 
   // In mode eager the graph is the step as captured; a run too short for a capture says so, and
   // still writes it.

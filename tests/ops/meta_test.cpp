@@ -100,7 +100,7 @@ TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
             Tensors{h, Tensor::zeros({65, 7}), labels, seed}, HeadAttrs{.act = Act::none});
       });
   test::expect_error(
-      Error::Kind::shape, {"classifier_head: ", "; there are 65 classes, more than 64"}, [&] {
+      Error::Kind::shape, {"classifier_head: ", "; there are 65 classes; at most 64 classes"}, [&] {
         kClassifierHeadOp.infer(Tensors{h, w, labels, seed}, HeadAttrs{.act = Act::none});
       });
 }

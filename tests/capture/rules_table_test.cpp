@@ -1,0 +1,90 @@
+// The table of docs/RULES.md is that of the program: rules, devices, and what each stands for, from
+// the traced references. SINTER_REGENERATE=1 writes it anew.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "capture/pattern.h"
+#include "capture/rules.h"
+#include "tests/test_util.h"
+
+namespace sinter::capture {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kBegin = "<!-- rules: this table is generated -->\n",
+                           kEnd = "<!-- rules: end -->\n";
+
+// "linear, relu / gelu": patterns of as many ops are one line.
+std::string stands_for(const OpDef& op) {
+  if (!op.forms) return "";
+  std::map<size_t, std::vector<std::vector<std::string>>, std::greater<>> by_length;
+  for (const Pattern& pattern : patterns_of(op)) {
+    std::vector<std::vector<std::string>>& places = by_length[pattern.ops.size()];
+    places.resize(pattern.ops.size());
+    for (size_t k = 0; k < places.size(); ++k) {
+      const std::string name(pattern.ops[k].op->text());
+      if (std::find(places[k].begin(), places[k].end(), name) == places[k].end())
+        places[k].push_back(name);
+    }
+  }
+  std::string out;
+  for (const auto& [length, places] : by_length) {
+    if (!out.empty()) out += "; or ";
+    for (size_t k = 0; k < places.size(); ++k) {
+      for (size_t i = 0; i < places[k].size(); ++i)
+        out += cat(i > 0 ? " / " : k > 0 ? ", " : "", places[k][i]);
+    }
+  }
+  return out;
+}
+
+// Kernels for cuda are those of simt, compiled or not.
+std::string devices_of(const Rule& rule) {
+  const char* device = rule.on(Device::Type::simt) ? "cuda, simt" : "";
+  return rule.on(Device::Type::cpu) ? cat("cpu, ", device) : device;
+}
+
+std::string note_of(const Rule& rule) {
+  if (*rule.note == '\0') return "";
+  for (const auto& entry : fs::directory_iterator(fs::path(SINTER_SOURCE_DIR) / "capture")) {
+    const std::string text = test::text_of(entry.path());
+    if (text.find(cat("// Note [", rule.note, "]\n//   ")) != std::string::npos)
+      return cat("`capture/", entry.path().filename().string(), "`: Note [", rule.note, "]");
+  }
+  ADD_FAILURE() << rule.name() << ": no file of capture/ has Note [" << rule.note << "]";
+  return "";
+}
+
+std::string table() {
+  std::string out =
+      "| rule | devices | the ops that it stands for | where it is code, and why |\n"
+      "|---|---|---|---|\n";
+  for (const Rule& rule : rules())
+    out += cat("| `", rule.name(), "` | ", devices_of(rule), " | ", stands_for(*rule.op), " | ",
+        note_of(rule), " |\n");
+  return out;
+}
+
+TEST(RulesTable, OfTheDocumentIsThatOfTheProgram) {
+  const fs::path file = fs::path(SINTER_SOURCE_DIR) / "docs/RULES.md";
+  std::string text = test::text_of(file);
+  const size_t begin = text.find(kBegin), end = text.find(kEnd);
+  ASSERT_TRUE(begin < end && end != std::string::npos) << "no marks in " << file;
+  const size_t at = begin + kBegin.size();
+  const std::string wanted = table();
+  if (std::getenv("SINTER_REGENERATE")) std::ofstream(file) << text.replace(at, end - at, wanted);
+  EXPECT_EQ(test::text_of(file).substr(at, wanted.size() + kEnd.size()), wanted + std::string(kEnd))
+      << "SINTER_REGENERATE=1 capture_test --gtest_filter=RulesTable.* writes it anew";
+}
+
+TEST(RulesTable, EveryRuleHasAPatternOrANote) {
+  for (const Rule& rule : rules()) {
+    EXPECT_TRUE(rule.op->forms || !rule.code.empty()) << rule.name();
+    EXPECT_EQ(rule.code.empty(), *rule.note == '\0') << rule.name();
+  }
+}
+
+}  // namespace
+}  // namespace sinter::capture
