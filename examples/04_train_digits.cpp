@@ -3,7 +3,6 @@
 //
 // The data are the built-in synthetic digits, so no file is needed. 784 pixels go in, 64 hidden
 // units look for strokes, 10 scores come out.
-#include <algorithm>
 #include <iomanip>
 #include <iostream>
 

@@ -5,8 +5,7 @@
 // the cost, and the entry in the profile. This program defines softsign, x / (1 +
 // |x|), which Sinter does not have, and trains with it. In the library, the struct would stand in
 // ops/pointwise.h.
-#include <iomanip>
-#include <iostream>
+#include <cstdio>
 
 #include "autograd/autograd.h"
 #include "nn/linear.h"
@@ -40,9 +39,9 @@ Tensor softsign(const Tensor& x) { return apply1(pointwise_op<Softsign>(), {x}, 
 int main() {
   // ---- 1. It computes, for any shape, strides and floating type.
   const Tensor x = Tensor::from({-3, -1, 0, 1, 3, 9}, {2, 3});
-  std::cout << "softsign of\n" << x.values() << "\nis\n" << softsign(x).values() << "\n";
-  std::cout << "of its transpose, in bf16: " << softsign(cast(transpose(x), DType::bf16)).describe()
-            << "\n\n";
+  std::printf("softsign of\n%s\nis\n%s\n", x.values().c_str(), softsign(x).values().c_str());
+  std::printf("of its transpose, in bf16: %s\n\n",
+      softsign(cast(transpose(x), DType::bf16)).describe().c_str());
 
   // ---- 2. Its derivative is right, for odd, empty, scalar and transposed shapes: gradcheck
   // compares it with differences. And bad input gets a clear message. In the library, the tests
@@ -51,21 +50,19 @@ int main() {
   const std::vector<std::pair<const char*, Tensor>> inputs{{"odd", sample_tensor({5, 7}, 1)},
       {"one row", sample_tensor({1, 33}, 1)}, {"empty batch", sample_tensor({0, 4}, 1)},
       {"transposed", transpose(sample_tensor({6, 4}, 1))}, {"scalar", sample_tensor({}, 1)}};
-  std::cout << std::left;
   for (const auto& [what, values] : inputs) {
     Tensor input = copy(values);
     input.set_requires_grad(true);
     const GradcheckResult check =
         gradcheck([](const Tensors& in) { return Tensors{softsign(in[0])}; }, {input});
     const Cost cost = op.cost(std::array{input}, std::array{softsign(input)}, Softsign{});
-    std::cout << std::setw(12) << what << "gradcheck " << (check.ok ? "ok" : check.message) << ", "
-              << cost.flops << " FLOP, " << cost.bytes_read + cost.bytes_written << " bytes\n";
+    std::printf("%-12sgradcheck %s, %ld FLOP, %ld bytes\n", what,
+        check.ok ? "ok" : check.message.c_str(), long(cost.flops), long(cost.bytes()));
   }
   try {
     softsign(Tensor::zeros({3}, DType::i32));
   } catch (const Error& error) {
-    std::cout << std::setw(12) << "integers"
-              << "refused: " << error.message() << "\n";
+    std::printf("%-12srefused: %s\n", "integers", error.message().c_str());
   }
 
   // ---- 3. And it trains: a small network with softsign between its layers learns y = |x|.
@@ -84,6 +81,6 @@ int main() {
     optimizer.step();
     (step == 0 ? before : after) = mean(losses).item();
   }
-  std::cout << "\ntraining with it: the error fell "
-            << (after < before / 100 ? "to less than a hundredth" : "too little") << "\n";
+  std::printf("\ntraining with it: the error fell %s\n",
+      after < before / 100 ? "to less than a hundredth" : "too little");
 }

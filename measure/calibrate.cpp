@@ -57,23 +57,17 @@ double best_ns(Device device, double ms, int calls, F&& work) {
   return best;
 }
 
-// Uniform in [-1, 1): zeros cost less power, so that a card would not have to lower its clock.
+// Uniform in [-1, 1): zeros cost less power, so that a card would not have to lower its clock. It
+// repeats: a tensor larger than the caches would take longer to draw than to measure.
 Tensor noise(const Shape& shape) {
-  constexpr int64_t kPeriod = 1 << 16;  // then it repeats: a tensor larger than the caches would
-                                        // take longer to draw than to measure
-  const Tensor t = Tensor::empty(shape, DType::f32);
-  float* const out = t.data<float>();
-  uint64_t state = 1;
-  for (int64_t i = 0; i < std::min(t.numel(), kPeriod); ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    out[i] = static_cast<float>(state >> 40) * 0x1p-23f - 1;
-  }
-  for (int64_t i = kPeriod; i < t.numel(); i += kPeriod)
-    std::copy_n(out, std::min(kPeriod, t.numel() - i), out + i);
+  const Tensor t = Tensor::empty(shape, DType::f32),
+               part = cast(sample_tensor({1 << 16}, 1, -1, 1), DType::f32);
+  for (int64_t i = 0; i < t.numel(); i += part.numel())
+    std::copy_n(part.data<float>(), std::min(part.numel(), t.numel() - i), t.data<float>() + i);
   return t;
 }
 
-double gemm_gflops(Device device, DType dtype, std::initializer_list<int64_t> sizes) {
+double gemm_gflops(Device device, DType dtype, const std::vector<int64_t>& sizes) {
   double best = 0;
   for (const int64_t n : sizes) {
     const Tensor a = cast(noise({n, n}), dtype).to(device),
@@ -202,10 +196,9 @@ Roofs calibrate_once(Device device) {
   const bool cpu = device == kCpu;
   Roofs roofs{.key = profiler::roofs_key(device)};
   roofs.cache_bytes = cpu ? cpu_cache_bytes() : cuda::card_facts().l2_bytes;
-  roofs.f32_gflops =
-      cpu ? gemm_gflops(device, DType::f32, {384, 768}) : gemm_gflops(device, DType::f32, {4096});
-  roofs.bf16_gflops =
-      cpu ? gemm_gflops(device, DType::bf16, {512}) : gemm_gflops(device, DType::bf16, {8192});
+  using Sizes = std::vector<int64_t>;
+  roofs.f32_gflops = gemm_gflops(device, DType::f32, cpu ? Sizes{384, 768} : Sizes{4096});
+  roofs.bf16_gflops = gemm_gflops(device, DType::bf16, {cpu ? 512 : 8192});
   roofs.cache_gbs = copy_gbs(device, std::min<int64_t>(roofs.cache_bytes / 4, 4 << 20));
   constexpr int64_t kLeastCopied = kMostCopied / 8;
   roofs.dram_gbs = copy_gbs(device, std::clamp(4 * roofs.cache_bytes, kLeastCopied, kMostCopied));

@@ -108,10 +108,7 @@ int App::run(int argc, char** argv) {
     print(command.flags.config(command.name));
     return 0;
   }
-  Output out({.json = common_.json,
-      .quiet = common_.quiet,
-      .verbose = common_.verbose,
-      .color = common_.color});
+  Output out(common_);
   if (common_.threads > 0) set_num_threads(static_cast<int>(common_.threads));
   if (common_.threads > available_cores()) {
     out.note("threads", "{} on {}: they take turns, which is slower than a thread for each core",

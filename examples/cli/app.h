@@ -14,12 +14,10 @@ namespace sinter::cli {
 inline constexpr const char* kVersion = "0.1.0";
 
 // The flags of every command.
-struct CommonFlags {
+struct CommonFlags : Output::Options {
   std::string device = "auto";
   int64_t threads = 0;
   uint64_t seed = 1;
-  bool json = false, quiet = false, verbose = false;
-  std::string color = "auto";
   std::string command;  // as it was typed
 };
 // "sinter 0.1.0, compiler 12.2.0": what a profile says made it.

@@ -3,7 +3,6 @@
 // not to be trusted.
 #pragma once
 
-#include <functional>
 #include <optional>
 
 #include "examples/cli/flags.h"

@@ -23,7 +23,7 @@ std::string progress_line(const ProgressView& view, bool bar, int width) {
 }
 
 void Progress::show(const ProgressView& view) {
-  last_ = Clock::now();
+  last_ = {};
   if (!terminal_) return say(progress_line(view, false, 1000) + "\n");
   const std::string line = progress_line(view, true, terminal_width() - 1);
   say(fmt::format("\r{:<{}}", line, shown_));

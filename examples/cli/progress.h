@@ -5,10 +5,10 @@
 // loss and call show().
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "examples/cli/output.h"
+#include "measure/timer.h"
 
 namespace sinter::cli {
 
@@ -27,19 +27,15 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  bool due() const {
-    return on_ && Clock::now() - last_ >=
-                      (terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10));
-  }
+  bool due() const { return on_ && last_.seconds() >= (terminal_ ? 0.1 : 10); }
   void show(const ProgressView& view);
   // Takes the line away, so that another line can be written.
   void clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
   bool on_, terminal_;
   size_t shown_ = 0;  // columns of the line on the terminal
-  Clock::time_point last_ = Clock::now();
+  measure::Timer last_;
 };
 
 // The line, at most `width` columns; with a bar if `bar`.

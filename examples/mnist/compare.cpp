@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "examples/cli/contest.h"
 #include "examples/cli/messages.h"

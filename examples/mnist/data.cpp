@@ -2,7 +2,6 @@
 // of MNIST.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -27,33 +26,31 @@ struct DataCommandFlags {
 
 int verify(const DataCommandFlags& flags, Output& out) {
   const DataReport report = verify_dataset({.what = flags.what, .classes = flags.classes});
-  std::string text = cat("data    ", report.name, "\n");
   Json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
+  out.result("data", report.name);
   for (const DataReport::File& file : report.files) {
-    text += fmt::format("file    {}  {}  crc32 {}\n", escaped(file.path), file.kind, file.crc);
+    out.result("file", "{}  {}  crc32 {}", escaped(file.path), file.kind, file.crc);
     object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"crc32", file.crc}});
   }
   for (const DataReport::Set& set : report.sets) {
-    text += fmt::format("{:<7} {} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}\n",
-        set.name, grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank,
-        set.repeated);
+    out.result(set.name, "{} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}",
+        grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank, set.repeated);
     std::vector<std::string> counts;
     for (size_t label = 0; label < set.counts.size(); ++label)
-      counts.push_back(fmt::format("{}: {}", label, set.counts[label]));
-    text += fmt::format("labels  {}\n", join(counts, "  "));
-    text += fmt::format("means   class means are right for {:.1f} % of {}, wanted {:.1f}\n",
+      counts.push_back(cat(label, ": ", set.counts[label]));
+    out.result("labels", join(counts, "  "));
+    out.result("means", "class means are right for {:.1f} % of {}, wanted {:.1f}",
         100 * set.class_means, set.name, 100 * set.wanted);
     object["sets"].push_back({{"set", set.name}, {"images", set.size()}, {"labels", set.counts},
         {"pixel_min", set.darkest}, {"pixel_mean", set.mean}, {"pixel_max", set.brightest},
         {"blank", set.blank}, {"repeated", set.repeated}, {"class_means", set.class_means},
         {"wanted", set.wanted}});
   }
-  if (report.sorted) text += "order   the training images are sorted by label\n";
+  if (report.sorted) out.result("order", "the training images are sorted by label");
+  out.result("shared", "{} test images stand in train, too", report.shared);
   object["sorted_by_label"] = report.sorted;
-  text += fmt::format("shared  {} test images stand in train, too\n", report.shared);
   object["shared"] = report.shared;
   object["ok"] = report.failed.empty();
-  out.result_text(text);
   if (report.failed.empty()) out.result_text("ok\n");
   out.json(object);
   SINTER_CHECK(report.failed.empty(), check, report.failed);

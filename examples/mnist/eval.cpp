@@ -1,5 +1,4 @@
 // mnist eval: how well a saved model reads a set of digits.
-#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 

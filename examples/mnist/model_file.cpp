@@ -61,6 +61,14 @@ void apply_saved_config(const std::string& config, const std::string& file, Flag
   }
 }
 
+Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train) {
+  Flags flags;
+  add_common_flags(flags, *train.common);
+  add_train_flags(flags, train);
+  apply_saved_config(config, file, flags);
+  return flags;
+}
+
 SavedModel read_model(const std::string& run_or_file) {
   SavedModel saved;
   saved.path =
@@ -74,10 +82,7 @@ SavedModel read_model(const std::string& run_or_file) {
   const std::vector<int64_t> sizes = sizes_of(saved.tensors, shown);
   saved.flags.common = &saved.common;
   if (const auto config = file.metadata.find("sinter.config"); config != file.metadata.end()) {
-    Flags flags;
-    add_common_flags(flags, saved.common);
-    add_train_flags(flags, saved.flags);
-    apply_saved_config(config->second, shown, flags);
+    saved_flags(config->second, shown, saved.flags);
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
   }

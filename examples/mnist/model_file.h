@@ -29,6 +29,8 @@ std::string find_checkpoint(
 SavedModel read_model(const std::string& run_or_file);
 // The sinter.config of `file` into the flags of train. Throws checkpoint.
 void apply_saved_config(const std::string& config, const std::string& file, Flags& flags);
+// The same into flags of their own, which it returns. `train` and its `common` outlive them.
+Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train);
 // A model with these weights on a device, in evaluation mode.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 // Flags of the model and the normalization that were not given become the file's; then its weights,

@@ -47,10 +47,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
 
   CommonFlags common;
   TrainFlags then{.common = &common};
-  Flags saved;
-  add_common_flags(saved, common);
-  add_train_flags(saved, then);
-  apply_saved_config(checkpoint.config, checkpoint.path, saved);
+  const Flags saved = saved_flags(checkpoint.config, checkpoint.path, then);
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
   resolve(flags, train);
   for (const char* name : kFixed) {

@@ -4,8 +4,6 @@
 // Made by `mnist train` (train.cpp). Nothing is written before take_folder(). One thread.
 #pragma once
 
-#include <chrono>
-
 #include "examples/cli/progress.h"
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/resume.h"
@@ -22,17 +20,14 @@ inline constexpr const char *kModelFile = "model.safetensors", *kBestFile = "bes
 // Runs while training does: not during evaluation and saving.
 class Stopwatch {
  public:
-  void start() { begin_ = Clock::now(); }
-  void stop() { sum_ += Clock::now() - begin_; }
-  double seconds() const { return std::chrono::duration<double>(sum_).count(); }
-  double running_seconds() const {
-    return std::chrono::duration<double>(sum_ + (Clock::now() - begin_)).count();
-  }
+  void start() { timer_ = {}; }
+  void stop() { sum_ = running_seconds(); }
+  double seconds() const { return sum_; }
+  double running_seconds() const { return sum_ + timer_.seconds(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begin_;
-  Clock::duration sum_{};
+  measure::Timer timer_;
+  double sum_ = 0;
 };
 
 struct Run {

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
