@@ -29,19 +29,18 @@ constexpr std::string_view kFormats[] = {"table", "json", "csv", "trace", "stack
 constexpr const char* kTraceEnding = ".trace.json.gz";
 std::string packed(const std::string& text) {
   z_stream stream{};
-  SINTER_CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8,
-                   Z_DEFAULT_STRATEGY) == Z_OK,
-      internal,
-      "gzip: cannot begin");  // + 16: with a gzip header, which has no time in it
+  // + 16: with a gzip header, which has no time in it.
+  int code =
+      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
   std::string out(deflateBound(&stream, text.size()), '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
   stream.avail_in = static_cast<uInt>(text.size());
   stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
-  const int end = deflate(&stream, Z_FINISH);
+  if (code == Z_OK) code = deflate(&stream, Z_FINISH);
   out.resize(stream.total_out);
   deflateEnd(&stream);
-  SINTER_CHECK(end == Z_STREAM_END, internal, "gzip: cannot end");
+  SINTER_ASSERT(code == Z_STREAM_END, "zlib gave ", code);
   return out;
 }
 #else
@@ -88,11 +87,11 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
     const std::string word = text.substr(begin, end - begin);
     SINTER_CHECK(!word.empty(), usage,
         cat(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
-    if (std::find(std::begin(kFormats), std::end(kFormats), word) == std::end(kFormats)) {
+    if (std::ranges::find(kFormats, word) == std::end(kFormats)) {
       const std::string nearest = nearest_word(word, kFormats);
-      throw Error(Error::Kind::usage, cat(what, ": unknown format: ", escaped(word),
-                                          nearest.empty() ? "" : "; nearest is " + nearest,
-                                          "; allowed table, json, csv, trace, stacks, html"));
+      throw Error(Error::Kind::usage,
+          fmt::format("{}: unknown format: {}{}; allowed {}", what, escaped(word),
+              nearest.empty() ? "" : "; nearest is " + nearest, fmt::join(kFormats, ", ")));
     }
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
         cat(what, " names ", word, " twice: ", escaped(text)));
@@ -151,16 +150,15 @@ std::vector<std::string> Exports::files() const {
 void Exports::check(bool force) const {
   std::error_code error;
   const fs::path folder = fs::absolute(base, error).parent_path();
-  const auto shown = [](const fs::path& path) { return escaped(path.lexically_normal().string()); };
   SINTER_CHECK(fs::is_directory(folder, error), usage,
-      cat(what, ": no such folder: ", shown(folder), "; wanted for ", escaped(base)));
+      cat(what, ": no such folder: ", shown(folder.string()), "; wanted for ", escaped(base)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
-      cat(what, ": cannot write to ", shown(folder), "; wanted for ", escaped(base)));
+      cat(what, ": cannot write to ", shown(folder.string()), "; wanted for ", escaped(base)));
   for (const std::string& file : files()) {
-    SINTER_CHECK(!fs::is_directory(file, error), usage,
-        cat(what, ": a folder is there: ", shown(fs::absolute(file, error))));
+    SINTER_CHECK(
+        !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", shown(file)));
     SINTER_CHECK(force || !fs::exists(file, error), usage,
-        cat(what, ": a file is there: ", shown(fs::absolute(file, error))), hint);
+        cat(what, ": a file is there: ", shown(file)), hint);
   }
 }
 

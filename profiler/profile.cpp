@@ -48,8 +48,7 @@ void forget_times(Profile& profile) {
 }  // namespace
 
 int64_t Measurement::step_index(uint32_t number) const {
-  const auto found = std::lower_bound(steps.begin(), steps.end(), int64_t{number},
-      [](const StepSample& s, int64_t n) { return s.number < n; });
+  const auto found = std::ranges::lower_bound(steps, int64_t{number}, {}, &StepSample::number);
   return found != steps.end() && found->number == number ? found - steps.begin() : -1;
 }
 
@@ -95,26 +94,20 @@ double Measurement::spread() const {
 }
 
 std::string Measurement::busy() const {
+  std::string why;
   if (roofs && roofs->loaded) {
-    return fmt::format(
-        "machine busy: no verdict; other programs kept {:.1f} cores busy while the roofs were "
-        "measured.",
+    why = fmt::format("other programs kept {:.1f} cores busy while the roofs were measured.",
         roofs->others_cores);
-  }
-  if (device != kCpu || steps.empty()) return "";
-  if (spread() > kBusySpread) {
-    return fmt::format(
-        "machine busy: no verdict; half of the steps lie {:.0f} % of the median apart, {:.0f} % "
-        "allowed.",
+  } else if (device != kCpu || steps.empty()) {
+    return "";
+  } else if (spread() > kBusySpread) {
+    why = fmt::format("half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",
         100 * spread(), 100 * kBusySpread);
-  }
-  if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
-    return fmt::format(
-        "machine busy: no verdict; profiled steps take {:+.0f} % of the clean ones, {:.0f} % "
-        "allowed.",
+  } else if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
+    why = fmt::format("profiled steps take {:+.0f} % of the clean ones, {:.0f} % allowed.",
         distortion(), kBusyDistortion);
   }
-  return "";
+  return why.empty() ? "" : "machine busy: no verdict; " + why;
 }
 
 bool Measurement::throttled() const { return sm_mhz > 0 && sm_mhz < kThrottled * sm_standard_mhz; }
@@ -166,9 +159,7 @@ Profile Report::profile(bool by_shape, int by_module) const {
   static_cast<Measurement&>(out) = *this;
   Rows found = rows(by_shape, by_module);
   out.rows = std::move(found.rows);
-  for (const OpCall& call : found.calls) {
-    if (call.in_step_thread) out.ops_ns += call.self_ns;
-  }
+  out.ops_ns = found.ops_ns;
   out.verdict = verdict();
   if (const Ceiling used = ceiling(); used.known()) out.roofline = used;
   if (const Timeline t = timeline(); t.known || t.estimated) out.idle = t;

@@ -49,19 +49,18 @@ struct Trace {
 // Self ns of each record: its duration without its direct children's; 0 where it is open.
 std::vector<int64_t> self_times(const Trace& trace);
 
-// One op call of the window: pairs rows with captured nodes.
+// One op call of the window, in the order of the calls.
 struct OpCall {
-  uint64_t uid;
   uint32_t graph_node;
   int row;             // index in rows(by_shape) of the same call
   int64_t step_index;  // in Report::steps
-  bool in_step_thread;
   int64_t self_ns, device_ns;
 };
 
 struct Rows {
   std::vector<Row> rows;  // in the order of first sight
   std::vector<OpCall> calls;
+  int64_t ops_ns = 0;  // host time of the stepping thread in ops
 };
 
 struct Report : Measurement {

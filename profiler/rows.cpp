@@ -130,8 +130,8 @@ class Gatherer {
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
     if (r.kind == ScopeKind::op) {
-      out_.calls.push_back(
-          {r.info.uid, 0, row_index, step, trace.steps_here, own.self_ns, own.device_ns});
+      out_.calls.push_back({0, row_index, step, own.self_ns, own.device_ns});
+      if (trace.steps_here) out_.ops_ns += own.self_ns;
     }
   }
 
@@ -177,7 +177,7 @@ class Gatherer {
     row.device_ns += launch.device_ns();
     row.device_total_ns += launch.device_ns();
     row.samples[step] += launch.device_ns();
-    out_.calls.push_back({0, launch.graph_node, index, step, true, 0, launch.device_ns()});
+    out_.calls.push_back({launch.graph_node, index, step, 0, launch.device_ns()});
   }
 
   // Copies and fills outside ops, whose time they would be, are rows too.

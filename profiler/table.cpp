@@ -1,6 +1,6 @@
 // table(): the rows of a profile in columns, between its header and its closing lines
 // (table_lines.cpp). Sums are divided by the active steps and rounded once, when printed. What was
-// not measured is "-", an upper bound "<=", an estimate "est".
+// not measured is "-", an estimate "est".
 #include "profiler/table.h"
 
 #include <fmt/format.h>

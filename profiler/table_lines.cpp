@@ -79,8 +79,7 @@ std::string device_share(const Profile& p) {
   const Timeline& t = *p.idle;
   std::vector<std::pair<int64_t, const char*>> parts = {
       {t.host_ns, "host"}, {t.gap_ns, "gap"}, {t.sync_ns, "sync"}, {t.data_ns, "data"}};
-  std::stable_sort(
-      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::stable_sort(parts, std::greater(), [](const auto& part) { return part.first; });
   std::vector<std::string> idle;
   for (const auto& [ns, what] : parts)
     idle.push_back(fmt::format("{} {}", what, ns == 0 ? "0" : us1(p, ns)));

@@ -18,8 +18,7 @@ struct Interval {
 
 // Sorted, disjoint.
 std::vector<Interval> merged(std::vector<Interval> all) {
-  std::sort(all.begin(), all.end(),
-      [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::ranges::sort(all, {}, &Interval::begin);
   std::vector<Interval> out;
   for (const Interval& i : all) {
     if (!out.empty() && i.begin <= out.back().end)
@@ -32,8 +31,7 @@ std::vector<Interval> merged(std::vector<Interval> all) {
 
 // The first that ends behind `t`.
 auto first_behind(const std::vector<Interval>& sorted, int64_t t) {
-  return std::lower_bound(
-      sorted.begin(), sorted.end(), t, [](const Interval& i, int64_t at) { return i.end <= at; });
+  return std::ranges::upper_bound(sorted, t, {}, &Interval::end);
 }
 
 int64_t overlap(const std::vector<Interval>& sorted, int64_t begin, int64_t end) {
@@ -69,8 +67,7 @@ Activity activity_of(const Report& report) {
   }
   all.data = merged(std::move(all.data));
   all.sync = merged(std::move(all.sync));
-  std::sort(all.work.begin(), all.work.end(),
-      [](const Work& a, const Work& b) { return a.device.begin < b.device.begin; });
+  std::ranges::sort(all.work, {}, [](const Work& w) { return w.device.begin; });
   return all;
 }
 
