@@ -28,14 +28,14 @@ void for_each_sample(bool bad, F&& f) {
   }
 }
 
-Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {
+Tensors sample_as(const OpDef& op, const Tensors& in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
     const Tensor& t = in[i];
     const DType type = stays_wide(op, i, in.size()) ? wide(dtype) : dtype;
     out.push_back(t.defined() && t.dtype() == DType::f64 ? cast(t, type) : t);
-    if (t.defined() && t.has_autograd() && t.autograd().low.defined())
-      out.back().autograd().low = t.autograd().low;
+    if (t.defined() && t.has_autograd() && t.autograd().bf16_copy.defined())
+      out.back().autograd().bf16_copy = t.autograd().bf16_copy;
   }
   return out;
 }
@@ -116,13 +116,14 @@ TEST(OpList, OtherElementTypesAgreeWithF64) {
       SCOPED_TRACE(name_of(dtype));
       Attrs attrs = sample.attrs;
       attrs.parse("out", name_of(dtype));
-      Tensors in = with_dtype(op, sample.in, dtype), exact = with_dtype(op, in, dtype);
+      Tensors in = sample_as(op, sample.in, dtype), exact = sample_as(op, in, dtype);
       for (size_t i = 0; i < in.size(); ++i) {
         if (sample.in[i].defined() && sample.in[i].dtype() == DType::f64)
           exact[i] = cast(in[i], DType::f64);
         if (sample.in[i].defined() && op.writes_input(i, in.size()) && exact[i].is_same(in[i]))
           exact[i] = copy(in[i]);
-        if (in[i].defined() && in[i].has_autograd()) exact[i].autograd().low = in[i].autograd().low;
+        if (in[i].defined() && in[i].has_autograd())
+          exact[i].autograd().bf16_copy = in[i].autograd().bf16_copy;
       }
       const auto wanted = results(op, exact, sample.attrs), got = results(op, in, attrs);
       ASSERT_EQ(got.size(), wanted.size());
@@ -180,7 +181,7 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view) return;
     if (!op.cpu) {  // f64 is for the CPU
-      sample.in = with_dtype(op, sample.in, DType::f32);
+      sample.in = sample_as(op, sample.in, DType::f32);
       sample.attrs.parse("out", "f32");
     }
     Tensors out = op.infer(sample.in, sample.attrs);
@@ -326,7 +327,7 @@ std::vector<PublicFunction> public_functions() {
       {"accumulate", {x, y}, [](T t) { accumulate(t[0], t[1]); }},
       {"low_precision", {[&] {
          const Tensor w = Tensor::ones({2, 3});
-         w.autograd().low = low;
+         w.autograd().bf16_copy = low;
          return w;
        }()},
           [](T t) { low_precision(t[0]); }},
