@@ -65,6 +65,7 @@ class Tensor {
   Tensor to(Device device) const;
 
   bool is_meta() const { return impl_ && !impl_->storage->has_bytes(); }
+  // There is no conversion to bool: if (a == b), where == compares elements, must not compile.
   bool defined() const { return impl_ != nullptr; }
   const Shape& shape() const { return impl_->shape; }
   const Strides& strides() const { return impl_->strides; }
