@@ -2,16 +2,11 @@
 // splitting branches; it should grow with the number of ops, not with its square. At every call:
 // the key lookup and guards of a captured step, and the dispatch of one replayed launch. Prints the
 // figures and exits 1 if a budget is missed: 1,200 ops < 50 ms, 10,000 ops < 1 s, guards < 1 us.
-#include "autograd/autograd.h"
 #include "bench/harness.h"
 #include "capture/branches.h"
 #include "capture/plan.h"
 #include "capture/recording.h"
 #include "capture/rules.h"
-#include "capture/step.h"
-#include "nn/clip.h"
-#include "nn/mlp.h"
-#include "nn/optim.h"
 #include "ops/ops.h"
 
 namespace sinter::capture {
@@ -42,36 +37,13 @@ bool time_capture(const char* name, const std::function<Tensors()>& step, const 
       fmt::format("{}: {} ops, {} launches", name, ops, launches), ns * 1e-6, budget, "ms");
 }
 
-// A training step of a deep MLP with clipping and Adam: 8 ops a layer, and 5 a parameter.
-bool training_step(int64_t layers) {
-  nn::Mlp net(
-      std::vector<int64_t>(static_cast<size_t>(layers), 8), {.activation = "gelu", .dropout = 0.1});
-  nn::Adam adam(net.named_parameters());
-  const Tensor x = Tensor::ones({4, 8}), labels = Tensor::zeros({4}, DType::i32);
-  const auto step = [&] {
-    adam.zero_grad();
-    const Tensor losses = cross_entropy(net(x), labels);
-    backward(losses);
-    nn::clip_grad_norm(net.parameters(), 1.0);
-    adam.step(losses);
-    return Tensors{losses};
-  };
-  return time_capture("training step", step, {x, labels}, net.parameters());
-}
-
-// The same without clipping, so that updates move into the products.
-bool sgd_step(int64_t layers) {
-  nn::Mlp net(std::vector<int64_t>(static_cast<size_t>(layers), 8), {.activation = "relu"});
-  nn::Sgd sgd(net.named_parameters());
-  const Tensor x = Tensor::ones({4, 8}), labels = Tensor::zeros({4}, DType::i32);
-  const auto step = [&] {
-    sgd.zero_grad();
-    const Tensor losses = cross_entropy(net(x), labels);
-    backward(losses);
-    sgd.step(losses);
-    return Tensors{losses};
-  };
-  return time_capture("step with SGD", step, {x, labels}, net.parameters());
+// A training step of a deep MLP: with clipping and Adam 8 ops a layer, and 5 a parameter.
+bool training_step(const char* name, int64_t layers, bench::TrainingOptions options) {
+  options.sizes.assign(static_cast<size_t>(layers), 8);
+  bench::Training training(options);
+  const Tensors batch{Tensor::ones({4, 8}), Tensor::zeros({4}, DType::i32)};
+  return time_capture(
+      name, [&] { return training(batch); }, batch, training.net.parameters());
 }
 
 // A long chain of pointwise ops, forward and backward.
@@ -99,29 +71,29 @@ bool shared_weight(int64_t layers) {
   return time_capture("one weight for all", step, {x}, {});
 }
 
+double ns_of_replay(Step& step, const Tensors& in) {
+  for (int i = 0; i < 3; ++i) step(in);
+  SINTER_CHECK(step.stats().replays > 0, usage, "capture_time: the step was never replayed");
+  return ns_per_call(50, 2000, [&] { bench::keep(step(in)); });
+}
+
 // A step of no ops: what is left is the key and the guards of the default model's six parameters.
 bool guards() {
   nn::Mlp net({784, 256, 128, 10});
   Step step([](const Tensors& in) { return in; }, {.parameters = nn::parameter_visitor(net)});
-  const Tensors in{Tensor::ones({128, 784}), Tensor::zeros({128}, DType::i32)};
-  for (int i = 0; i < 3; ++i) step(in);
-  const double ns = ns_per_call(50, 2000, [&] { bench::keep(step(in)); });
-  SINTER_CHECK(step.stats().replays > 0, usage, "capture_time: the step was never replayed");
+  const double ns = ns_of_replay(step, bench::random_batch(128, 784));
   return within_budget("key and guards of a replay", ns * 1e-3, 1, "us");
 }
 
 // Ten launches of one element each.
 void ten_launches() {
-  Step step(
-      [](const Tensors& in) {
-        Tensor x = in[0];
-        for (int i = 0; i < 10; ++i) x = sum(x, {0}, true);
-        return Tensors{x};
-      },
-      {.rules = RuleSet("none")});
-  const Tensors in{Tensor::ones({1})};
-  for (int i = 0; i < 3; ++i) step(in);
-  const double ns = ns_per_call(50, 2000, [&] { bench::keep(step(in)); });
+  const auto sums = [](const Tensors& in) {
+    Tensor x = in[0];
+    for (int i = 0; i < 10; ++i) x = sum(x, {0}, true);
+    return Tensors{x};
+  };
+  Step step(sums, {.rules = RuleSet("none")});
+  const double ns = ns_of_replay(step, {Tensor::ones({1})});
   SINTER_CHECK(
       step.captured()->executor->launches() == 10, usage, "capture_time: not ten launches");
   fmt::print("{:<44} {:8.2f} us\n", "ten replayed launches of one element", ns * 1e-3);
@@ -130,8 +102,12 @@ void ten_launches() {
 int run(int, char**) {
   bool ok = guards();
   ten_launches();
-  for (const int64_t layers : {83, 670}) ok &= training_step(layers);
-  for (const int64_t layers : {134, 1112}) ok &= sgd_step(layers);
+  const nn::MlpOptions gelu{.activation = "gelu", .dropout = 0.1};
+  for (const int64_t layers : {83, 670})
+    ok &= training_step("training step", layers, {.mlp = gelu, .clip = true});
+  // Without clipping, so that updates move into the products.
+  for (const int64_t layers : {134, 1112})
+    ok &= training_step("step with SGD", layers, {.optimizer = "sgd", .lr = 0.1});
   for (const int64_t pairs : {170, 1430}) ok &= pointwise_ops(pairs);
   for (const int64_t layers : {400, 3333}) ok &= shared_weight(layers);
   return ok ? 0 : 1;

@@ -1,22 +1,83 @@
-// What the programs of bench/ share: the time of one call against its budget, interleaved rounds of
-// timed steps, their figures as JSON, and a main that reports an Error.
+// What the programs of bench/ share: the training step that they time, the time of one call against
+// its budget, the words of a command line, and a main that reports an Error.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/device/memory.h"
-#include "core/error.h"
+#include "autograd/autograd.h"
+#include "capture/step.h"
 #include "examples/cli/command_line.h"
+#include "measure/timer.h"
+#include "nn/clip.h"
+#include "nn/mlp.h"
+#include "nn/optim.h"
 #include "profiler/stats.h"
 
 namespace sinter::bench {
+
+struct TrainingOptions {
+  std::vector<int64_t> sizes{784, 256, 128, 10};
+  nn::MlpOptions mlp{};
+  std::string optimizer = "adam";  // or sgd
+  double lr = 0.001, momentum = 0.9;
+  bool clip = false;
+  DType dtype = DType::f32;  // bf16: with f32 weights beside
+  Device device = kCpu;
+};
+
+// A classifier, its optimizer, and the step that trains it. Stays where it is: a capture keeps its
+// address.
+class Training {
+ public:
+  explicit Training(const TrainingOptions& options)
+      : net(options.sizes, options.mlp), clips_(options.clip) {
+    if (options.dtype == DType::bf16) {
+      net.enable_bf16();
+    } else {
+      net.to(options.dtype);
+    }
+    net.to(options.device);
+    if (options.optimizer == "adam") {
+      optimizer_ =
+          std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = options.lr});
+    } else {
+      optimizer_ = std::make_unique<nn::Sgd>(
+          net.named_parameters(), nn::SgdOptions{.lr = options.lr, .momentum = options.momentum});
+    }
+  }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  // The batch: images and labels. Returns the losses.
+  Tensors operator()(const Tensors& batch) {
+    optimizer_->zero_grad();
+    const Tensor losses = cross_entropy(net(batch[0]), batch[1]);
+    backward(losses);
+    if (clips_) nn::clip_grad_norm(net.parameters(), 1.0);
+    optimizer_->step(losses);
+    return {losses};
+  }
+  std::unique_ptr<capture::Step> captured(const std::string& rules = "all") {
+    return std::make_unique<capture::Step>([this](const Tensors& batch) { return (*this)(batch); },
+        capture::StepOptions{
+            .rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(net)});
+  }
+
+  nn::Mlp net;
+
+ private:
+  std::unique_ptr<nn::Optimizer> optimizer_;
+  bool clips_;
+};
+
+// Made-up images and labels.
+inline Tensors random_batch(int64_t rows, int64_t features, DType dtype = DType::f32) {
+  return {cast(sample_tensor({rows, features}, 3, 0, 1), dtype), sample_labels(rows, 10, 4)};
+}
 
 // The compiler must make `value`, though nobody reads it.
 template <class T>
@@ -27,16 +88,14 @@ void keep(const T& value) {
 // Median ns of one body(), over batches of `calls`.
 template <class F>
 double ns_per_call(int batches, int calls, F&& body) {
-  using Clock = std::chrono::steady_clock;
   std::vector<double> samples;
   for (int b = 0; b < batches; ++b) {
-    const auto begin = Clock::now();
+    const measure::Timer timer;
     for (int i = 0; i < calls; ++i) {
       body();
       asm volatile("" ::: "memory");  // keeps the loop, and keeps it a loop
     }
-    samples.push_back(
-        std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls);
+    samples.push_back(timer.ns() / calls);
   }
   return profiler::median(samples);
 }
@@ -48,40 +107,6 @@ inline bool within_budget(
   fmt::print("{:<44} {:8.2f} {}  (budget {}{:.3g})  {}\n", what, value, unit, at_least ? ">= " : "",
       limit, ok ? "ok" : "MISSED");
   return ok;
-}
-
-// Runs `steps` steps of each case in turn, `rounds` times, so that a slow moment of the machine
-// hits all alike. A Case has run() and `times`, which gets us per step, sorted at the end.
-template <class Case>
-void time_rounds(std::vector<Case>& cases, int rounds, int steps, Device device) {
-  const int per_sample =
-      device == kCpu ? 1 : steps;  // elsewhere waiting for the device is no part of a step
-  for (int round = 0; round < rounds; ++round) {
-    for (Case& c : cases) {
-      for (int i = 0; i < steps; i += per_sample) {
-        synchronize(device);
-        const auto start = std::chrono::steady_clock::now();
-        for (int n = 0; n < per_sample; ++n) c.run();
-        synchronize(device);
-        c.times.push_back(
-            std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-                .count() /
-            per_sample);
-      }
-    }
-  }
-  for (Case& c : cases) std::sort(c.times.begin(), c.times.end());
-}
-
-// One object, or an array of them if there are several; to a file, to stdout for "-", nowhere for
-// "".
-inline void write_json(const nlohmann::ordered_json& rows, const std::string& file) {
-  const std::string text = (rows.size() == 1 ? rows[0] : rows).dump(1) + "\n";
-  if (file == "-") {
-    fmt::print("{}", text);
-  } else if (!file.empty()) {
-    std::ofstream(file) << text;
-  }
 }
 
 // The flags, and words that are none, from the command line; false after --help, which it prints.

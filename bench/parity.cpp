@@ -8,11 +8,7 @@
 // N steps, "grad.NAME" of the first step, "loss" f64 [N].
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
 #include "bench/harness.h"
-#include "capture/step.h"
-#include "nn/mlp.h"
-#include "nn/optim.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
 
@@ -27,7 +23,7 @@ int run(int argc, char** argv) {
   flags.choice("optimizer", optimizer, {"sgd", "adam"}, "");
   flags.choice("mode", mode, {"eager", "fused"}, "");
   flags.word("device", where, "NAME", "cpu, simt, cuda, cuda:N");
-  flags.integer("steps", steps, 1, 1'000'000, "");
+  flags.number("steps", steps, 1, 1'000'000, "");
   if (!bench::read_flags("parity", flags, argc, argv, &files)) return 0;
   SINTER_CHECK(files.size() == 2, usage,
       cat("usage: parity IN.safetensors OUT.safetensors: ", files.size(), " files are given"));
@@ -40,35 +36,20 @@ int run(int argc, char** argv) {
   for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer));
        layer += 2)
     sizes.push_back(w->size(0));
-  nn::Mlp net(sizes);
-  net.to(x.dtype());
-  net.to(device);
+  bench::Training training({.sizes = sizes,
+      .optimizer = optimizer,
+      .lr = optimizer == "sgd" ? 0.05 : 0.001,
+      .dtype = x.dtype(),
+      .device = device});
+  nn::Mlp& net = training.net;
   nn::load_state_dict(net, weights);
-  std::unique_ptr<nn::Optimizer> opt;
-  if (optimizer == "sgd") {
-    opt = std::make_unique<nn::Sgd>(
-        net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = 0.9});
-  } else {
-    opt = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.001});
-  }
-  const capture::Step::Function function = [&](const Tensors& batch) {
-    opt->zero_grad();
-    const Tensor losses = cross_entropy(net(batch[0]), batch[1]);
-    backward(losses);
-    opt->step(losses);
-    return Tensors{losses};
-  };
-  capture::Step step(function, {.parameters = nn::parameter_visitor(net)});
+  const auto step = training.captured();
   nn::NamedTensors results;
   std::vector<double> losses;
   for (int64_t s = 0; s < steps; ++s) {
     const Tensors batch{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})),
         contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
-    const NoGrad no_grad;
-    const Tensor loss = [&] {
-      const GradMode on(true);
-      return mode == "fused" ? step(batch)[0] : function(batch)[0];
-    }();
+    const Tensor loss = mode == "fused" ? (*step)(batch)[0] : training(batch)[0];
     losses.push_back(mean(detach(loss)).item());
     if (s > 0) continue;
     for (const auto& [name, p] : net.named_parameters())

@@ -15,11 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "autograd/autograd.h"
 #include "bench/harness.h"
 #include "core/parallel.h"
-#include "nn/mlp.h"
-#include "nn/optim.h"
 #include "profiler/session.h"
 #include "profiler/stats.h"
 
@@ -39,36 +36,24 @@ void spin(int64_t ns) {
   g_spun += t1 - t0;
 }
 
-double enabled_cost() {
-  constexpr int kCalls = 2000;
+// Median ns of body() while a session records.
+template <class F>
+double recorded_cost(F&& body) {
   Session session({.schedule = {.wait = 0, .warmup = 2, .active = 20}});
   std::vector<double> samples;
-  const double loop = ns_per_call(20, kCalls, [] {});
-  for (; !session.done(); session.step()) {
-    samples.push_back(ns_per_call(1, kCalls, [] { Scope scope("bench"); }));
-  }
-  session.finish();
-  return median(samples) - loop;
-}
-
-double op_cost() {
-  constexpr int kCalls = 2000;
-  Session session({.schedule = {.wait = 0, .warmup = 2, .active = 20}});
-  std::vector<double> samples;
-  for (; !session.done(); session.step()) {
-    samples.push_back(ns_per_call(1, kCalls, [] {
-      Scope scope("bench", ScopeKind::op);
-      scope.describe([] {
-        ShapeKey key;
-        key.add("f32", std::array<int64_t, 2>{64, 784})
-            .add("f32", std::array<int64_t, 2>{256, 784});
-        return OpInfo{.shape_key = key.intern()};
-      });
-      KernelSpan span;
-    }));
-  }
+  for (; !session.done(); session.step()) samples.push_back(ns_per_call(1, 2000, body));
   session.finish();
   return median(samples);
+}
+
+void one_op() {
+  Scope scope("bench", ScopeKind::op);
+  scope.describe([] {
+    ShapeKey key;
+    key.add("f32", std::array<int64_t, 2>{64, 784}).add("f32", std::array<int64_t, 2>{256, 784});
+    return OpInfo{.shape_key = key.intern()};
+  });
+  KernelSpan span;
 }
 
 // Largest relative error, in percent, of the three levels' self times against what their spins
@@ -137,18 +122,9 @@ double two_threads() {
 
 // What a session adds to the default training step, in percent: profiled and clean rounds in pairs.
 double step_cost() {
-  using namespace sinter;
-  set_num_threads(available_cores());
-  nn::Mlp model({784, 256, 128, 10});
-  nn::Adam optimizer(model.named_parameters());
-  const Tensor images = cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32),
-               labels = sample_labels(128, 10, 1);
-  const auto train_step = [&] {
-    optimizer.zero_grad();
-    const Tensor losses = cross_entropy(model(images), labels);
-    backward(losses);
-    optimizer.step(losses);
-  };
+  sinter::set_num_threads(sinter::available_cores());
+  sinter::bench::Training train_step({});
+  const sinter::Tensors batch = sinter::bench::random_batch(128, 784);
   constexpr int kSteps = 40;
   const auto round = [&](bool profiled) {
     std::unique_ptr<Session> session;
@@ -158,7 +134,7 @@ double step_cost() {
     std::vector<double> ns;
     for (int i = 0; i < kSteps + 5; ++i) {
       const int64_t t0 = now();
-      train_step();
+      train_step(batch);
       if (i >= 5) ns.push_back(static_cast<double>(now() - t0));
       if (session) session->step();
     }
@@ -182,8 +158,10 @@ int main() {
       "%-44s %8.2f ns\n%-44s %8.2f ns\n", "empty loop", loop, "one reading of the clock", clock);
   ok &= within_budget(
       "scope, disabled", ns_per_call(200, 10000, [] { Scope scope("bench"); }) - loop, 3, "ns");
-  ok &= within_budget("scope, enabled", enabled_cost(), 100, "ns");
-  std::printf("%-44s %8.2f ns\n", "op, enabled: scope + shape + kernel span", op_cost());
+  ok &= within_budget(
+      "scope, enabled", recorded_cost([] { Scope scope("bench"); }) - loop, 100, "ns");
+  std::printf(
+      "%-44s %8.2f ns\n", "op, enabled: scope + shape + kernel span", recorded_cost(one_op));
   ok &= within_budget("known work, three deep: largest error", spin_error(), 2, "% ");
   ok &= within_budget("two threads recording, over one", two_threads(), 1.6, "x ", true);
   ok &= within_budget("training step at batch 128, profiled", step_cost(), 2, "% ");

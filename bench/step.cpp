@@ -8,15 +8,15 @@
 // (an array of them if there are several cases) with median_us.
 #include <fmt/format.h>
 
-#include "autograd/autograd.h"
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "bench/harness.h"
-#include "capture/step.h"
 #include "core/device/cpu_gemm.h"
+#include "core/device/memory.h"
 #include "core/parallel.h"
-#include "core/rng.h"
-#include "nn/loss.h"
-#include "nn/mlp.h"
-#include "nn/optim.h"
 #include "ops/gemm_library.h"
 
 namespace sinter {
@@ -25,29 +25,43 @@ namespace {
 struct Case {
   int64_t batch;
   std::string mode;
-  std::shared_ptr<nn::Mlp> net;
-  std::unique_ptr<nn::Optimizer> optimizer;
-  capture::Step::Function function;
-  std::unique_ptr<capture::Step> step;  // fused only
+  bench::Training training;
   Tensors inputs;
-  std::vector<double> times;
-  int64_t launches = 0;  // of a step, counted in its captured graph
+  int64_t launches = 0;                   // of a step, counted in its captured graph
+  std::unique_ptr<capture::Step> step{};  // fused only
+  std::vector<double> times{};            // us per step
 
+  Case(const bench::TrainingOptions& options, int64_t rows, const std::string& wanted,
+      const std::string& rules)
+      : batch(rows), mode(wanted), training(options) {
+    for (const Tensor& t :
+        bench::random_batch(rows, 784, options.dtype == DType::bf16 ? DType::bf16 : DType::f32))
+      inputs.push_back(t.to(options.device));
+    step = training.captured(mode == "fused" ? rules : "none");
+    for (int i = 0; i < 2; ++i) (*step)(inputs);
+    launches = static_cast<int64_t>(step->captured()->executor->launches());
+    if (mode == "eager") step.reset();
+  }
   void run() {
     if (step) {
       (*step)(inputs);
     } else {
-      function(inputs);
+      training(inputs);
+    }
+  }
+  // One sample a step; elsewhere than on the CPU one of all, as waiting for the device is no part
+  // of a step.
+  void time(int64_t steps, Device device) {
+    const int64_t per_sample = device == kCpu ? 1 : steps;
+    for (int64_t i = 0; i < steps; i += per_sample) {
+      synchronize(device);
+      const measure::Timer timer;
+      for (int64_t n = 0; n < per_sample; ++n) run();
+      synchronize(device);
+      times.push_back(timer.us() / static_cast<double>(per_sample));
     }
   }
 };
-
-Tensor random_batch(int64_t rows, int64_t cols, DType dtype) {
-  Tensor x = Tensor::empty({rows, cols});
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] = uniform_from_bits(philox_word(3, 0, static_cast<uint64_t>(i)));
-  return cast(x, dtype);
-}
 
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
@@ -62,10 +76,10 @@ int run(int argc, char** argv) {
   flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");
   flags.word("rules", rules, "LIST", "fusion rules");
   flags.choice("gemm", products, {"onednn", "eigen"}, "who multiplies matrices");
-  flags.integer("threads", threads, 1, 1024, "");
-  flags.integer("rounds", rounds, 1, 1'000'000, "");
-  flags.integer("steps", steps, 1, 1'000'000, "of a round");
-  flags.integer("warmup", warmup, 0, 1'000'000, "steps before the first round");
+  flags.number("threads", threads, 1, 1024, "");
+  flags.number("rounds", rounds, 1, 1'000'000, "");
+  flags.number("steps", steps, 1, 1'000'000, "of a round");
+  flags.number("warmup", warmup, 0, 1'000'000, "steps before the first round");
   flags.word("device", where, "NAME",
       "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N");
   flags.word("json", json, "FILE", "or - for stdout");
@@ -76,65 +90,43 @@ int run(int argc, char** argv) {
   set_allow_tf32(dtype == "tf32");
   set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
-  std::vector<int64_t> sizes{784};
-  sizes.insert(sizes.end(), hidden.begin(), hidden.end());
-  sizes.push_back(10);
-  std::vector<Case> cases;
+  bench::TrainingOptions options{.optimizer = optimizer,
+      .lr = optimizer == "adam" ? 0.001 : 0.01,
+      .dtype = dtype == "bf16" ? DType::bf16 : DType::f32,
+      .device = device};
+  options.sizes = {784};
+  options.sizes.insert(options.sizes.end(), hidden.begin(), hidden.end());
+  options.sizes.push_back(10);
+  std::deque<Case> cases;
   for (const int64_t batch : batches) {
-    for (const std::string& one : modes) {
-      Case c{.batch = batch, .mode = one};
-      c.net = std::make_shared<nn::Mlp>(sizes);
-      c.net->init_parameters(1);
-      if (dtype == "bf16") c.net->enable_bf16();
-      c.net->to(device);
-      if (optimizer == "adam") {
-        c.optimizer = std::make_unique<nn::Adam>(c.net->named_parameters());
-      } else {
-        c.optimizer =
-            std::make_unique<nn::Sgd>(c.net->named_parameters(), nn::SgdOptions{.lr = 0.01});
-      }
-      nn::Mlp* net = c.net.get();
-      nn::Optimizer* opt = c.optimizer.get();
-      c.function = [net, opt](const Tensors& in) {
-        opt->zero_grad();
-        const Tensor losses = cross_entropy((*net)(in[0]), in[1]);
-        backward(losses);
-        opt->step(losses);
-        return Tensors{losses};
-      };
-      Tensor labels = Tensor::empty({batch}, DType::i32);
-      for (int64_t i = 0; i < batch; ++i)
-        labels.data<int32_t>()[i] =
-            static_cast<int32_t>(philox_word(4, 0, static_cast<uint64_t>(i)) % 10);
-      c.inputs = {random_batch(batch, 784, dtype == "bf16" ? DType::bf16 : DType::f32).to(device),
-          labels.to(device)};
-      c.step = std::make_unique<capture::Step>(c.function,
-          capture::StepOptions{.rules = capture::RuleSet(one == "fused" ? rules : "none"),
-              .parameters = nn::parameter_visitor(*net)});
-      for (int i = 0; i < 2; ++i) (*c.step)(c.inputs);
-      c.launches = static_cast<int64_t>(c.step->captured()->executor->launches());
-      if (one == "eager") c.step.reset();
-      cases.push_back(std::move(c));
-    }
+    for (const std::string& one : modes) cases.emplace_back(options, batch, one, rules);
   }
   for (Case& c : cases) {
     for (int64_t i = 0; i < warmup; ++i) c.run();
   }
-  bench::time_rounds(cases, static_cast<int>(rounds), static_cast<int>(steps), device);
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (Case& c : cases) c.time(steps, device);
+  }
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (Case& c : cases) {
+    std::sort(c.times.begin(), c.times.end());
     const double median = c.times[c.times.size() / 2];
     out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
-        {"layers", sizes}, {"batch", c.batch}, {"device", device.str()}, {"threads", threads},
-        {"steps", c.times.size()}, {"median_us", median}, {"min_us", c.times.front()},
-        {"launches", c.launches}});
+        {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
+        {"threads", threads}, {"steps", c.times.size()}, {"median_us", median},
+        {"min_us", c.times.front()}, {"launches", c.launches}});
     if (json != "-") {
       fmt::print("sinter {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
           dtype, optimizer, c.mode, c.batch, median, c.times.front(),
           1e6 * static_cast<double>(c.batch) / median);
     }
   }
-  bench::write_json(out, json);
+  const std::string text = (out.size() == 1 ? out[0] : out).dump(1) + "\n";
+  if (json == "-") {
+    fmt::print("{}", text);
+  } else if (!json.empty()) {
+    std::ofstream(json) << text;
+  }
   return 0;
 }
 

@@ -3,9 +3,7 @@
 //
 // This program fits a layer of 2 inputs and 1 output to points of the plane y = 3 a - 2 b + 0.5, by
 // plain gradient descent.
-#include <cmath>
-#include <iomanip>
-#include <iostream>
+#include <cstdio>
 
 #include "autograd/autograd.h"
 #include "nn/linear.h"
@@ -20,12 +18,11 @@ void show_ops(const char* title, F&& f) {
   profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}});
   f();
   session.step();
-  std::cout << title << "\n";
+  std::printf("%s\n", title);
   for (const profiler::Row& row : session.finish().rows().rows) {
     if (row.kind == profiler::ScopeKind::op && row.launches > 0)
-      std::cout << "  " << std::left << std::setw(16) << row.name << std::right << std::setw(3)
-                << row.launches << " launch  " << std::setw(6) << row.cost.flops << " FLOP  "
-                << std::setw(6) << row.cost.bytes_read + row.cost.bytes_written << " bytes\n";
+      std::printf("  %-16s%3ld launch  %6ld FLOP  %6ld bytes\n", row.name.c_str(),
+          long(row.launches), long(row.cost.flops), long(row.cost.bytes()));
   }
 }
 
@@ -39,8 +36,8 @@ int main() {
   // seed, so every run is the same.
   nn::init::manual_seed(1);
   nn::Linear layer(2, 1);
-  std::cout << layer.describe() << ": weight " << layer.weight().describe() << ", bias "
-            << layer.bias().describe() << "\n\n";
+  std::printf("%s: weight %s, bias %s\n\n", layer.describe().c_str(),
+      layer.weight().describe().c_str(), layer.bias().describe().c_str());
 
   // ---- 3. Forward is ONE launch: the bias is added inside the product, not by an op of its own.
   show_ops("forward:", [&] {
@@ -56,19 +53,17 @@ int main() {
 
   // ---- 5. Gradient descent: step against the gradient, again and again.
   nn::Sgd optimizer(layer.named_parameters(), {.lr = 0.02, .momentum = 0});
-  std::cout << "\nstep   mean squared error\n";
+  std::printf("\nstep   mean squared error\n");
   for (int step = 0; step <= 200; ++step) {
     optimizer.zero_grad();
     const Tensor error = mse(layer(x), y);
     backward(error);
-    if (step % 40 == 0)
-      std::cout << std::setw(4) << step << "   " << std::fixed << std::setprecision(4)
-                << mean(error).item() << "\n";
+    if (step % 40 == 0) std::printf("%4d   %.4f\n", step, mean(error).item());
     optimizer.step();
   }
 
   // ---- 6. It has found the plane.
   const auto w = layer.weight().to_vector<double>();
-  std::cout << std::setprecision(2) << "\nfound    y = " << w[0] << " a + " << w[1] << " b + "
-            << layer.bias().item() << "\nwanted   y = 3.00 a + -2.00 b + 0.50\n";
+  std::printf("\nfound    y = %.2f a + %.2f b + %.2f\n", w[0], w[1], layer.bias().item());
+  std::printf("wanted   y = 3.00 a + -2.00 b + 0.50\n");
 }

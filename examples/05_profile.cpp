@@ -3,8 +3,7 @@
 // Every op passes one place, and there a profiler scope stands around it. A Session lets some steps
 // go by (wait), runs some warm, and then records. `mnist train --profile` prints the table with
 // times; here only counts, FLOPs and bytes are shown, which never vary.
-#include <iomanip>
-#include <iostream>
+#include <cstdio>
 
 #include "autograd/autograd.h"
 #include "nn/mlp.h"
@@ -40,37 +39,31 @@ int main() {
 
   // ---- 3. The report is plain data: one row per op and role. Sums are over the five steps.
   const double steps = static_cast<double>(report.steps.size());
-  std::cout << "per step, of " << report.steps.size() << " recorded: " << report.launches_per_step()
-            << " launches\n\n";
-  std::cout << std::left << std::setw(22) << "op" << std::right << std::setw(7) << "calls"
-            << std::setw(11) << "kFLOP" << std::setw(11) << "kB moved" << std::setw(12)
-            << "FLOP/byte"
-            << "\n";
+  std::printf("per step, of %zu recorded: %.0f launches\n\n", report.steps.size(),
+      report.launches_per_step());
+  std::printf("%-22s%7s%11s%11s%12s\n", "op", "calls", "kFLOP", "kB moved", "FLOP/byte");
   double all_flops = 0, all_bytes = 0;
   for (const profiler::Row& row : report.rows().rows) {
     if (row.kind != profiler::ScopeKind::op || row.launches == 0) continue;  // views launch nothing
     const double flops = static_cast<double>(row.cost.flops) / steps,
-                 bytes = static_cast<double>(row.cost.bytes_read + row.cost.bytes_written) / steps;
-    std::cout << std::left << std::setw(22) << row.name << std::right << std::fixed
-              << std::setprecision(0) << std::setw(7) << static_cast<double>(row.calls) / steps
-              << std::setprecision(1) << std::setw(11) << flops / 1e3 << std::setw(11)
-              << bytes / 1e3 << std::setw(12) << flops / bytes << "\n";
+                 bytes = static_cast<double>(row.cost.bytes()) / steps,
+                 calls = static_cast<double>(row.calls) / steps;
+    std::printf("%-22s%7.0f%11.1f%11.1f%12.1f\n", row.name.c_str(), calls, flops / 1e3, bytes / 1e3,
+        flops / bytes);
     all_flops += flops;
     all_bytes += bytes;
   }
-  std::cout << std::left << std::setw(29) << "TOTAL" << std::right << std::setw(11)
-            << all_flops / 1e3 << std::setw(11) << all_bytes / 1e3 << "\n";
+  std::printf("%-29s%11.1f%11.1f\n", "TOTAL", all_flops / 1e3, all_bytes / 1e3);
 
   // ---- 4. How to read it. The products (linear, matmul) do nearly all arithmetic: many FLOPs per
   // byte, so they are limited by how fast the processor multiplies. Everything else does about one
   // FLOP per byte or less: it is limited by memory, and each op writes a result that the next one
   // reads back. Those are the bytes and launches that fusing takes away (06_fuse).
-  std::cout << "\nlimited by arithmetic: ";
-  const char* comma = "";
+  std::string by_arithmetic;
   for (const profiler::Row& row : report.rows().rows) {
-    if (row.kind == profiler::ScopeKind::op &&
-        row.cost.flops > 4 * (row.cost.bytes_read + row.cost.bytes_written))
-      std::cout << comma << row.name, comma = ", ";
+    if (row.kind == profiler::ScopeKind::op && row.cost.flops > 4 * row.cost.bytes())
+      by_arithmetic += (by_arithmetic.empty() ? "" : ", ") + row.name;
   }
-  std::cout << "\nlimited by memory:     all others\n";
+  std::printf(
+      "\nlimited by arithmetic: %s\nlimited by memory:     all others\n", by_arithmetic.c_str());
 }

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <sstream>
 
@@ -15,6 +14,7 @@
 #include "core/device/timing.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "measure/timer.h"
 #include "ops/ops.h"
 #include "profiler/session.h"
 #include "profiler/stats.h"
@@ -23,7 +23,6 @@
 namespace sinter::measure {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using profiler::kLoad, profiler::Roofs;
 
 // Builds that look for errors are ten to a hundred times as slow, and what they measure is used by
@@ -46,13 +45,12 @@ double best_ns(Device device, double ms, int calls, F&& work) {
   std::vector<double> batches;
   work();
   synchronize(device);
-  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(ms);
-  while (batches.size() < 3 || Clock::now() < end) {
-    const auto begin = Clock::now();
+  const Timer all;
+  while (batches.size() < 3 || all.seconds() < 1e-3 * ms) {
+    const Timer timer;
     for (int i = 0; i < calls; ++i) work();
     synchronize(device);
-    batches.push_back(
-        std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / calls);
+    batches.push_back(timer.ns() / calls);
   }
   const double best = *std::min_element(batches.begin(), batches.end());
   worst_spread = std::max(worst_spread, profiler::median(batches) / best - 1);
@@ -144,7 +142,7 @@ double event_ns() {
   constexpr int kLaunches = 4096;
   std::string why;
   const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(kLaunches, why);
-  const auto begin = Clock::now();
+  const Timer launches;
   for (int i = 0; i < kLaunches; ++i) {
     if (timer->has_records()) {
       timer->submitting(1);
@@ -153,8 +151,7 @@ double event_ns() {
       timer->mark();
     }
   }
-  const double ns =
-      std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kLaunches;
+  const double ns = launches.ns() / kLaunches;
   timer->wait();
   return ns;
 }
@@ -164,9 +161,9 @@ double scope_ns() {
   profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}});
   double best = 0;
   for (; !session.done(); session.step()) {
-    const auto begin = Clock::now();
+    const Timer scopes;
     for (int i = 0; i < kScopes; ++i) const profiler::Scope scope("calibrate");
-    best = std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kScopes;
+    best = scopes.ns() / kScopes;
   }
   return best;
 }
@@ -203,7 +200,7 @@ std::pair<double, double> cpu_seconds() {
 }
 
 Roofs calibrate_once(Device device) {
-  const auto begin = Clock::now();
+  const Timer timer;
   const auto [own_before, all_before] = cpu_seconds();
   worst_spread = 0;
   const bool cpu = device == kCpu;
@@ -223,9 +220,8 @@ Roofs calibrate_once(Device device) {
   }
   roofs.scope_ns = scope_ns();
   const auto [own, all] = cpu_seconds();
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   roofs.spread = worst_spread;
-  roofs.others_cores = std::max(0.0, (all - all_before) - (own - own_before)) / seconds;
+  roofs.others_cores = std::max(0.0, (all - all_before) - (own - own_before)) / timer.seconds();
   const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   roofs.loaded = is_loaded(roofs.others_cores, cpu ? num_threads() : 1, cores);
   return roofs;

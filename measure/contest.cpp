@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "capture/explain.h"
@@ -13,48 +12,66 @@
 #include "core/numbers.h"
 #include "core/parallel.h"
 #include "measure/proof.h"
+#include "measure/timer.h"
 #include "profiler/session.h"
 
 namespace sinter::measure {
 namespace {
 
-// One of the two that are profiled.
-struct Contestant {
-  const char* mode;
-  const std::function<void()>& step;
-  const capture::Step* captured;  // null: runs op by op
-  const capture::Graph& graph;
+// Those that take part. The last two are on cuda only.
+struct Contestants {
+  Contestant eager, fused, listed{}, replayed{};
 };
+
+Contestants contestants_of(const Contest& contest) {
+  Contestants out{{contest.eager}, {contest.fused, contest.step}};
+  if (!contest.make || contest.device.type != Device::Type::cuda) return out;
+  out.listed = contest.make(contest.rules, false);
+  out.replayed = contest.make("none", true);
+  for (int i = 0; i < 3; ++i) {
+    out.listed.run();
+    out.replayed.run();
+  }
+  return out;
+}
 
 const char* shown_device(Device device) {
   if (device.type == Device::Type::cuda) return "CUDA";
   return device == kCpu ? "CPU" : "simt";
 }
 
-profiler::Report profiled_round(
-    const Contest& contest, const Contestant& who, const ContestOptions& options) {
-  const bool replayed =
-      who.captured && who.captured->captured()->executor->calls() < who.graph.nodes.size();
-  const int64_t arena = who.captured ? who.captured->captured()->executor->plan().bytes : 0;
+// Distinct bytes that a step touches: external buffers and inputs, and the arena of a replay.
+int64_t touched_bytes(const capture::Graph& graph, const capture::Captured* captured) {
+  int64_t bytes = captured ? captured->executor->plan().bytes : 0;
+  for (const capture::Buffer& buffer : graph.buffers) {
+    if (buffer.kind != capture::Buffer::Kind::local) bytes += static_cast<int64_t>(buffer.bytes);
+  }
+  return bytes;
+}
+
+profiler::Report profiled_round(const Contest& contest, const char* mode, const Contestant& who,
+    const capture::Graph& graph, const ContestOptions& options) {
+  const capture::Captured* captured = who.step ? who.step->captured() : nullptr;
+  const bool replayed = captured && captured->executor->calls() < graph.nodes.size();
   const bool timed = contest.timed();
   profiler::Session session({.schedule = {.wait = 0,
                                  .warmup = timed ? static_cast<int>(options.warmup) : 0,
                                  .active = timed ? static_cast<int>(options.steps) : 1},
-      .title = fmt::format("{} {}", shown_device(contest.device), who.mode),
+      .title = fmt::format("{} {}", shown_device(contest.device), mode),
       .threads = num_threads(),
       .device = contest.device,
-      .mode = who.mode,
-      .rules = std::string_view(who.mode) == "fused" ? contest.rules : "",
+      .mode = mode,
+      .rules = std::string_view(mode) == "fused" ? contest.rules : "",
       .dtype = contest.dtype,
       .replayed = replayed,
       .roofs = options.roofs,
-      .resident_bytes = touched_bytes(who.graph, arena)});
+      .resident_bytes = touched_bytes(graph, captured)});
   while (!session.done()) {
-    who.step();
+    who.run();
     session.step();
   }
   profiler::Report report = session.finish();
-  if (replayed) report.nodes = describe_nodes(*who.captured->captured());
+  if (replayed) report.nodes = describe_nodes(*captured);
   return report;
 }
 
@@ -69,38 +86,39 @@ void append_round(profiler::Report& all, profiler::Report round) {
 bool is_stopped(const ContestOptions& options) { return options.stopped && options.stopped(); }
 
 // The pairs that give the factor, A B B A, with nothing recorded.
-void run_clean_rounds(const Contest& contest, const ContestOptions& options, Outcome& o) {
+RoundTimes run_clean_rounds(
+    const Contest& contest, const Contestants& contestants, const ContestOptions& options) {
+  RoundTimes out;
+  std::vector<std::pair<std::vector<double>*, const Contestant*>> order = {
+      {&out.eager_us, &contestants.eager}, {&out.listed_us, &contestants.listed},
+      {&out.fused_us, &contestants.fused}};
+  std::erase_if(order, [](const auto& entry) { return !entry.second->run; });
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
-    std::vector<std::pair<std::vector<double>*, const std::function<void()>*>> order = {
-        {&o.eager_us, &contest.eager}, {&o.fused_us, &contest.fused}};
-    if (contest.listed) order.insert(order.begin() + 1, {&o.listed_us, &contest.listed});
-    if (round % 2 == 1) std::reverse(order.begin(), order.end());
-    for (const auto& [times, step] : order)
-      times->push_back(round_us(*step, contest.device, options.warmup, options.steps));
+    for (const auto& [times, who] : order)
+      times->push_back(round_us(who->run, contest.device, options.warmup, options.steps));
+    std::reverse(order.begin(), order.end());
   }
+  return out;
 }
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
 // ledger; nothing where they are bounds only, or a step had other launches than its graph.
-std::vector<std::pair<std::vector<double>, std::vector<double>>> run_profiled_rounds(
-    const Contest& contest, const ContestOptions& options, Outcome& o) {
+std::vector<PairOfTimes> run_profiled_rounds(
+    const Contest& contest, const Contestants& all, const ContestOptions& options, Outcome& o) {
   const capture::Captured& captured = contest.captured();
   // Events are bounds only: without the device's own records the eager kernels are timed in a
   // replay of the unfused graph.
-  const bool cuda = contest.device.type == Device::Type::cuda;
-  const bool replay_eager = cuda && contest.eager_replayed && !cuda::has_records();
-  const Contestant eager{"eager", replay_eager ? contest.eager_replayed : contest.eager,
-      replay_eager ? contest.eager_step : nullptr, captured.recorded},
-      fused{"fused", contest.fused, contest.step, captured.fused.graph};
-  std::vector<std::pair<std::vector<double>, std::vector<double>>> pairs;
+  const Contestant& eager = all.replayed.run && !cuda::has_records() ? all.replayed : all.eager;
+  std::vector<PairOfTimes> pairs;
   bool timed = contest.timed();
   const int64_t rounds = timed ? static_cast<int64_t>(o.eager_us.size()) : 1;
   for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
-    std::pair<std::vector<double>, std::vector<double>> times;
+    PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
-      const Contestant& who = is_fused ? fused : eager;
-      profiler::Report report = profiled_round(contest, who, options);
-      (is_fused ? times.second : times.first) = launch_times_us(report, who.graph.nodes.size());
+      const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
+      profiler::Report report = profiled_round(
+          contest, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
+      (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::event &&
               report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
@@ -147,8 +165,7 @@ std::string capture_line(const Contest& contest, const Outcome& o) {
 // What was not fused, and how sure that is.
 std::string groups_lines(const capture::Rewriter& fused, const ReportText& text) {
   std::string out;
-  const auto kept = std::count_if(fused.groups.begin(), fused.groups.end(),
-      [](const capture::Group& g) { return g.kept_unfused; });
+  const int64_t kept = kept_unfused(fused);
   if (kept > 0 || !fused.misses.empty()) {
     out += fmt::format("not fused: {}, {} not faster here{}\n",
         count_of(static_cast<int64_t>(fused.misses.size()), "near miss", "es"),
@@ -169,12 +186,18 @@ std::string ContestOptions::describe(const Contest& contest) const {
       "{} of rounds x {}, {} warm-up", count_of(rounds, "pair"), count_of(steps, "step"), warmup);
 }
 
+RoundTimes time_rounds(const Contest& contest, const ContestOptions& options) {
+  return run_clean_rounds(contest, {{contest.eager}, {contest.fused}}, options);
+}
+
 Outcome compare(const Contest& contest, const ContestOptions& options) {
   for (int i = 0; i < 2 && !contest.step->captured(); ++i) contest.fused();
   const capture::Captured& captured = contest.captured();
+  const Contestants contestants = contestants_of(contest);
   Outcome o;
-  if (contest.timed()) run_clean_rounds(contest, options, o);
-  const auto times = run_profiled_rounds(contest, options, o);
+  if (contest.timed())
+    static_cast<RoundTimes&>(o) = run_clean_rounds(contest, contestants, options);
+  const std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();
@@ -191,6 +214,11 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   o.headline = headline(contest, o);
   o.proof = proof_lines(contest, o);
   return o;
+}
+
+int64_t kept_unfused(const capture::Rewriter& fused) {
+  return std::count_if(fused.groups.begin(), fused.groups.end(),
+      [](const capture::Group& g) { return g.kept_unfused; });
 }
 
 std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {
@@ -219,15 +247,14 @@ std::string report(const Contest& contest, const Outcome& o, const ReportText& t
 }
 
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
-  using Clock = std::chrono::steady_clock;
   for (int64_t i = 0; i < warmup; ++i) step();
   synchronize(device);
   std::vector<double> times;
   for (int64_t i = 0; i < steps; ++i) {
-    const auto begin = Clock::now();
+    const Timer timer;
     step();
     synchronize(device);
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    times.push_back(timer.us());
   }
   return profiler::median(times);
 }

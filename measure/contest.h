@@ -21,16 +21,22 @@
 
 namespace sinter::measure {
 
+// A way to run the step, and the capture that it replays; null where it runs op by op.
+struct Contestant {
+  std::function<void()> run;
+  const capture::Step* step = nullptr;
+};
+
 struct Contest {
   Device device = kCpu;
   std::string title = "step";
   std::function<void()> eager, fused;   // one step each
   const capture::Step* step = nullptr;  // what `fused` calls
   std::string rules = "all", dtype = "f32";
-  // On cuda, where wanted: the fused step launched one by one, which separates fusion from replay,
-  // and the unfused one replayed, whose kernels can be timed. Both have run three times.
-  std::function<void()> listed{}, eager_replayed{};
-  const capture::Step* eager_step = nullptr;  // of eager_replayed
+  // On cuda, where wanted: makes another captured step of these rules, replayed as a graph or
+  // launched one by one. The fused one launched one by one separates fusion from replay; the
+  // unfused one replayed has kernels that can be timed.
+  std::function<Contestant(const std::string& rules, bool cuda_graph)> make{};
 
   // REQUIRES: the fused step has run twice, as it has after compare().
   const capture::Captured& captured() const { return *step->captured(); }
@@ -49,10 +55,16 @@ struct ContestOptions {
   std::string describe(const Contest& contest) const;
 };
 
-struct Outcome {
-  std::vector<double> eager_us, listed_us, fused_us;  // clean rounds: the median step of each
-  profiler::Report eager, fused;                      // profiled rounds, one after the other
-  bool complete = true;                               // every step had the launches of its graph
+// The median step of each round.
+struct RoundTimes {
+  std::vector<double> eager_us, listed_us, fused_us;
+};
+// The clean rounds by themselves; of one step alone where the other is none.
+RoundTimes time_rounds(const Contest& contest, const ContestOptions& options);
+
+struct Outcome : RoundTimes {     // of the clean rounds
+  profiler::Report eager, fused;  // profiled rounds, one after the other
+  bool complete = true;           // every step had the launches of its graph
   Ledger ledger;
   profiler::Estimate ratio{};  // of the clean rounds
   std::string headline;        // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
@@ -68,6 +80,8 @@ struct ReportText {
   bool explain = false;        // with the explanation of each group and near miss
   std::string how_to_explain;  // where it is left out: how a user of the program gets it
 };
+// Groups that measuring has shown to be no faster.
+int64_t kept_unfused(const capture::Rewriter& fused);
 // The ledger, the headline and the lines below it, down to the near misses.
 std::string report(const Contest& contest, const Outcome& outcome, const ReportText& text = {});
 

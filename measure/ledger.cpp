@@ -6,11 +6,12 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace sinter::measure {
 namespace {
 
-using capture::Buffer, capture::Captured, capture::Graph, capture::Group, capture::Node;
+using capture::Captured, capture::Graph, capture::Group, capture::Node;
 
 std::string op_name(const Node& node) {
   const bool told =
@@ -19,20 +20,21 @@ std::string op_name(const Node& node) {
                             : std::string(node.op->text());
 }
 
+std::string with_count(const std::string& name, size_t n) {
+  return n > 1 ? fmt::format("{} x{}", name, n) : name;
+}
+
 // "linear x2, relu x2", in the order of first sight; several kinds of backward ops last, as one:
 // "log_softmax, nll, 2 backwards".
 std::string counted(const std::vector<std::string>& names) {
-  std::vector<std::pair<std::string, int>> counts;
+  std::vector<std::pair<std::string, size_t>> counts;
   for (const std::string& name : names) {
-    const auto it =
+    auto it =
         std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == name; });
-    if (it == counts.end()) {
-      counts.emplace_back(name, 1);
-    } else {
-      ++it->second;
-    }
+    if (it == counts.end()) it = counts.insert(it, {name, 0});
+    ++it->second;
   }
-  int kinds = 0, backwards = 0;
+  size_t kinds = 0, backwards = 0;
   for (const auto& [name, n] : counts) {
     if (!name.ends_with("_backward")) continue;
     ++kinds;
@@ -43,8 +45,7 @@ std::string counted(const std::vector<std::string>& names) {
     counts.emplace_back(fmt::format("{} backwards", backwards), 1);
   }
   std::string out;
-  for (const auto& [name, n] : counts)
-    out += (out.empty() ? "" : ", ") + name + (n > 1 ? fmt::format(" x{}", n) : "");
+  for (const auto& [name, n] : counts) out += (out.empty() ? "" : ", ") + with_count(name, n);
   return out;
 }
 
@@ -66,6 +67,58 @@ double sum(const std::vector<double>& times, const std::vector<int>& which) {
   double total = 0;
   for (const int i : which) total += times[i];
   return total;
+}
+
+// The launches of one kind in the fused graph, and what they stand for in the recorded one.
+struct Members {
+  std::string name;
+  bool rewritten = false;
+  std::vector<int> fused{}, eager{};
+};
+
+std::vector<Members> members_of(const Captured& captured) {
+  const std::vector<Node>& nodes = captured.fused.graph.nodes;
+  std::vector<char> mapped(captured.recorded.nodes.size(), 0);
+  std::vector<Members> all;
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const bool rewritten = nodes[n].rule != nullptr;
+    std::string name = op_name(nodes[n]);
+    if (rewritten && nodes[n].op->text() != nodes[n].rule && !nodes[n].op->reference)
+      name = cat(nodes[n].rule, ": ", name);
+    auto it = std::find_if(all.begin(), all.end(),
+        [&](const Members& m) { return m.name == name && m.rewritten == rewritten; });
+    if (it == all.end()) it = all.insert(it, {name, rewritten});
+    it->fused.push_back(static_cast<int>(n));
+    for (const int e : nodes[n].origin) {
+      it->eager.push_back(e);
+      mapped[e] = 1;
+    }
+  }
+  Members gone{"(eliminated)"};  // dead and duplicate ops: nothing stands for them
+  for (size_t e = 0; e < mapped.size(); ++e) {
+    if (!mapped[e]) gone.eager.push_back(static_cast<int>(e));
+  }
+  if (!gone.eager.empty()) all.push_back(std::move(gone));
+  for (Members& members : all) std::sort(members.eager.begin(), members.eager.end());
+  return all;
+}
+
+bool was_kept_unfused(const Captured& captured, const Members& members) {
+  if (members.eager.empty()) return false;
+  const std::vector<Group>& groups = captured.fused.groups;
+  return std::any_of(groups.begin(), groups.end(), [&](const Group& g) {
+    return g.kept_unfused &&
+           std::find(g.origin.begin(), g.origin.end(), members.eager[0]) != g.origin.end();
+  });
+}
+
+void add_counts(LedgerRow& row, const Graph& graph, const std::vector<int>& nodes, bool fused) {
+  for (const int n : nodes) {
+    const Cost cost = graph.cost(graph.nodes[n]);
+    (fused ? row.fused_bytes : row.eager_bytes) += cost.bytes();
+    (fused ? row.fused_flops : row.eager_flops) += cost.flops;
+    ++(fused ? row.fused_launches : row.eager_launches);
+  }
 }
 
 }  // namespace
@@ -91,78 +144,28 @@ std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes
   return out;
 }
 
-Ledger make_ledger(const Captured& captured,
-    const std::vector<std::pair<std::vector<double>, std::vector<double>>>& rounds) {
-  const Graph &eager = captured.recorded, &fused = captured.fused.graph;
-  struct Members {
-    std::vector<int> fused, eager;
-    bool rewritten = false;
-  };
-  std::vector<std::pair<std::string, Members>> groups;
-  for (size_t n = 0; n < fused.nodes.size(); ++n) {
-    const Node& node = fused.nodes[n];
-    const std::string name = node.rule && node.op->text() != node.rule && !node.op->reference
-                                 ? cat(node.rule, ": ", op_name(node))
-                                 : op_name(node);
-    auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) {
-      return g.first == name && g.second.rewritten == (node.rule != nullptr);
-    });
-    if (it == groups.end())
-      it = groups.insert(groups.end(), {name, Members{.rewritten = node.rule != nullptr}});
-    it->second.fused.push_back(static_cast<int>(n));
-    it->second.eager.insert(it->second.eager.end(), node.origin.begin(), node.origin.end());
-  }
-  std::vector<char> mapped(eager.nodes.size(), 0);
-  for (const auto& [name, members] : groups) {
-    for (const int e : members.eager) mapped[e] = 1;
-  }
-  Members gone;  // dead and duplicate ops: nothing stands for them
-  for (size_t e = 0; e < mapped.size(); ++e) {
-    if (!mapped[e]) gone.eager.push_back(static_cast<int>(e));
-  }
-  if (!gone.eager.empty()) groups.emplace_back("(eliminated)", gone);
-
+Ledger make_ledger(const Captured& captured, const std::vector<PairOfTimes>& rounds) {
   Ledger ledger;
   ledger.total.fused = "TOTAL";
-  for (auto& [name, members] : groups) {
-    LedgerRow row{.fused = members.fused.size() > 1
-                               ? fmt::format("{} x{}", name, members.fused.size())
-                               : name};
-    std::sort(members.eager.begin(), members.eager.end());
-    row.eager = counted(names_of(eager, members.eager));
-    const bool fallback = std::any_of(
-        captured.fused.groups.begin(), captured.fused.groups.end(), [&](const Group& g) {
-          return g.kept_unfused &&
-                 std::find(g.origin.begin(), g.origin.end(),
-                     members.eager.empty() ? -1 : members.eager[0]) != g.origin.end();
-        });
+  for (const Members& members : members_of(captured)) {
+    LedgerRow row{.fused = with_count(members.name, members.fused.size()), .row = members.name};
+    row.from = names_of(captured.recorded, members.eager);
+    row.eager = counted(row.from);
     if (!members.rewritten && !members.fused.empty())
-      row.verdict = fallback ? "fallback" : "unchanged";
-    const auto add = [](LedgerRow& r, const Graph& graph, const std::vector<int>& which,
-                         bool is_fused) {
-      for (const int i : which) {
-        const Cost cost = graph.cost(graph.nodes[i]);
-        (is_fused ? r.fused_bytes : r.eager_bytes) += cost.bytes();
-        (is_fused ? r.fused_flops : r.eager_flops) += cost.flops;
-        ++(is_fused ? r.fused_launches : r.eager_launches);
-      }
-    };
+      row.verdict = was_kept_unfused(captured, members) ? "fallback" : "unchanged";
     for (LedgerRow* r : {&row, &ledger.total}) {
-      add(*r, eager, members.eager, false);
-      add(*r, fused, members.fused, true);
+      add_counts(*r, captured.recorded, members.eager, false);
+      add_counts(*r, captured.fused.graph, members.fused, true);
     }
-    for (const auto& [e, f] : rounds) {
-      row.eager_us.push_back(sum(e, members.eager));
-      row.fused_us.push_back(sum(f, members.fused));
+    for (const auto& [eager, fused] : rounds) {
+      row.eager_us.push_back(sum(eager, members.eager));
+      row.fused_us.push_back(sum(fused, members.fused));
     }
     ledger.rows.push_back(std::move(row));
   }
-  for (const auto& [e, f] : rounds) {
-    double te = 0, tf = 0;
-    for (const double t : e) te += t;
-    for (const double t : f) tf += t;
-    ledger.total.eager_us.push_back(te);
-    ledger.total.fused_us.push_back(tf);
+  for (const auto& [eager, fused] : rounds) {
+    ledger.total.eager_us.push_back(std::reduce(eager.begin(), eager.end()));
+    ledger.total.fused_us.push_back(std::reduce(fused.begin(), fused.end()));
   }
   return ledger;
 }
@@ -199,69 +202,71 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
   return out;
 }
 
-int64_t touched_bytes(const Graph& graph, int64_t local) {
-  for (const Buffer& buffer : graph.buffers)
-    local += buffer.kind == Buffer::Kind::local ? 0 : static_cast<int64_t>(buffer.bytes);
-  return local;
+namespace {
+
+// 0 fused row, 1 eager ops, 2 and 3 launches, 4 and 5 us, 6 their change, 7 and 8 kB, 9 their
+// change, 10 same kernel, 11 ratio
+using Cells = std::array<std::string, 12>;
+struct Column {
+  const char* before;
+  size_t width;  // at least
+  bool is_text = false;
+};
+constexpr Column kColumns[] = {{"", 9, true}, {" ", 12, true}, {"  ", 2}, {" -> ", 2}, {"  ", 4},
+    {" -> ", 5}, {"  ", 4}, {"  ", 3}, {" -> ", 3}, {"  ", 0}, {"  ", 6, true}, {"  ", 0, true}};
+
+std::string change(double x, int digits, const char* unit) {  // never -0
+  const bool none = std::round(x * std::pow(10, digits)) == 0;
+  return fmt::format(fmt::runtime(none ? "{:.{}f}{}" : "{:+.{}f}{}"), none ? 0.0 : x, digits, unit);
 }
 
-std::string Ledger::table() const {
-  // 0 fused row, 1 eager ops, 2 and 3 launches, 4 and 5 us, 6 their change, 7 and 8 kB, 9 their
-  // change, 10 same kernel, 11 ratio
-  std::vector<std::array<std::string, 12>> cells;
-  const auto change = [](double x, int digits, const char* unit) {  // never -0
-    const bool none = std::round(x * std::pow(10, digits)) == 0;
-    return none ? fmt::format("{:.{}f}{}", 0.0, digits, unit)
-                : fmt::format("{:+.{}f}{}", x, digits, unit);
-  };
-  const auto add = [&](const LedgerRow& row, std::string eager) {
-    const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
-    const double e = timed ? profiler::median(row.eager_us) : 0,
-                 f = timed ? profiler::median(row.fused_us) : 0;
-    const double eager_kb = static_cast<double>(row.eager_bytes) * 1e-3,
-                 fused_kb = static_cast<double>(row.fused_bytes) * 1e-3;
-    // One headline: the step's own, from clean rounds. The total here is of profiled ones, which
-    // only apportion.
-    std::string ratio = &row == &total ? "" : row.verdict.empty() ? "-" : "- " + row.verdict;
-    bool shown = false;  // a difference; else neither ratio nor percent
-    if (timed && row.verdict.empty() && &row != &total) {
-      const profiler::Estimate r = profiler::paired_ratio(row.eager_us, row.fused_us);
-      shown = r.is_shown();
-      if (shown) ratio = profiler::factor_text(r, row.eager_us.size());
-      if (r.has_interval && !shown) ratio = r.is_noisy() ? "- machine busy" : "- no difference";
-    }
-    cells.push_back({row.fused, std::move(eager), std::to_string(row.eager_launches),
-        std::to_string(row.fused_launches), timed ? fmt::format("{:.1f}", e) : "-",
-        timed ? fmt::format("{:.1f}", f) : "-", shown ? change(100 * (f / e - 1), 0, "%") : "",
-        fmt::format("{:.1f}", eager_kb), fmt::format("{:.1f}", fused_kb),
-        change(fused_kb - eager_kb, 1, ""),
-        &row == &total        ? ""
-        : row.verdict.empty() ? "!="
-                              : "=",
-        std::move(ratio)});
-  };
-  for (const LedgerRow& row : rows) add(row, "<- " + row.eager);
-  add(total, total.eager);
-
-  std::array<size_t, 12> w{9, 12, 2, 2, 4, 5, 4, 3, 3, 0, 6, 0};
-  for (const auto& row : cells) {
-    for (size_t c = 0; c < w.size(); ++c) w[c] = std::max(w[c], row[c].size());
+Cells cells_of(const LedgerRow& row) {
+  const double eager_kb = static_cast<double>(row.eager_bytes) * 1e-3,
+               fused_kb = static_cast<double>(row.fused_bytes) * 1e-3;
+  Cells cells{row.fused, "<- " + row.eager, std::to_string(row.eager_launches),
+      std::to_string(row.fused_launches), "-", "-", "", fmt::format("{:.1f}", eager_kb),
+      fmt::format("{:.1f}", fused_kb), change(fused_kb - eager_kb, 1, ""),
+      row.verdict.empty() ? "!=" : "=", row.verdict.empty() ? "-" : "- " + row.verdict};
+  if (row.eager_us.empty() || row.fused_launches == 0) return cells;
+  const double eager = profiler::median(row.eager_us), fused = profiler::median(row.fused_us);
+  cells[4] = fmt::format("{:.1f}", eager);
+  cells[5] = fmt::format("{:.1f}", fused);
+  if (!row.verdict.empty()) return cells;
+  const profiler::Estimate ratio = profiler::paired_ratio(row.eager_us, row.fused_us);
+  if (ratio.is_shown()) {
+    cells[6] = change(100 * (fused / eager - 1), 0, "%");
+    cells[11] = profiler::factor_text(ratio, row.eager_us.size());
+  } else if (ratio.has_interval) {
+    cells[11] = ratio.is_noisy() ? "- machine busy" : "- no difference";
   }
-  const auto left = [&](std::string_view fused, std::string_view eager) {
-    return fmt::format("{:<{}} {:<{}}", fused, w[0], eager, w[1]);
-  };
-  std::string out =
-      left("Fused row", "<- eager ops") +
-      fmt::format("  {:>{}}  {:>{}}  {:>{}}  Kernel  Ratio\n", "Launch", w[2] + w[3] + 4, times,
-          w[4] + w[5] + w[6] + 6, "kB moved", w[7] + w[8] + w[9] + 6);
-  for (const auto& r : cells) {
-    out +=
-        left(r[0], r[1]) +
-        fmt::format(
-            "  {:>{}} -> {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:>{}} -> {:>{}}  {:>{}}  {:<{}}  {}\n",
-            r[2], w[2], r[3], w[3], r[4], w[4], r[5], w[5], r[6], w[6], r[7], w[7], r[8], w[8],
-            r[9], w[9], r[10], w[10], r[11]);
-    out.erase(out.find_last_not_of(" \n") + 1);
+  return cells;
+}
+
+}  // namespace
+
+std::string Ledger::table() const {
+  std::vector<Cells> lines;
+  for (const LedgerRow& row : rows) lines.push_back(cells_of(row));
+  // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only
+  // apportion.
+  lines.push_back(cells_of(total));
+  lines.back()[1] = total.eager;
+  for (const int ratio : {6, 10, 11}) lines.back()[ratio].clear();
+
+  std::array<size_t, std::size(kColumns)> w;
+  for (size_t c = 0; c < w.size(); ++c) {
+    w[c] = kColumns[c].width;
+    for (const Cells& line : lines) w[c] = std::max(w[c], line[c].size());
+  }
+  std::string out = fmt::format("{:<{}} {:<{}}  {:>{}}  {:>{}}  {:>{}}  Kernel  Ratio\n",
+      "Fused row", w[0], "<- eager ops", w[1], "Launch", w[2] + w[3] + 4, times,
+      w[4] + w[5] + w[6] + 6, "kB moved", w[7] + w[8] + w[9] + 6);
+  for (const Cells& line : lines) {
+    for (size_t c = 0; c < w.size(); ++c) {
+      out += kColumns[c].before;
+      out += fmt::format(fmt::runtime(kColumns[c].is_text ? "{:<{}}" : "{:>{}}"), line[c], w[c]);
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
     out += '\n';
   }
   return out;

@@ -26,14 +26,9 @@ void cpu(const Call& call) {
   visit_float(into.dtype(), [&]<class T>(T) {
     visit_float(value.dtype(), [&]<class From>(From) {
       using V = compute_t<T>;
-      pointwise_rows<From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
-          [](const From* from, T* to, const std::array<int64_t, 2>& stride, int64_t n) {
-            if (stride[0] == 1) {
-              for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + static_cast<V>(from[i]));
-            } else {
-              for (int64_t i = 0; i < n; ++i)
-                to[i] = T(V(to[i]) + static_cast<V>(from[i * stride[0]]));
-            }
+      pointwise_rows<1, From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
+          [](const From* from, T* to, int64_t n) {
+            for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + static_cast<V>(from[i]));
           });
     });
   });

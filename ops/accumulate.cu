@@ -38,7 +38,8 @@ template <class T, class From>
 void accumulate_as(const Tensor& into, const Tensor& value) {
   const int64_t n = into.numel();
   if (n == 0) return;
-  const LoopPlan<1> plan(into.shape(), {&value});
+  const Tensor* const operands[] = {&value};
+  const LoopPlan plan(into.shape(), operands);
   if (plan.rank == 1 && plan.stride[0][0] == 1 && is_aligned<T, kVec<T>>(into) &&
       is_aligned<From, kVec<T>>(value)) {
     launch<accumulate_vec<T, From>>(

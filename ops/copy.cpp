@@ -10,13 +10,9 @@ namespace {
 
 template <class To, class From>
 void convert_rows(const Tensor& x, const Tensor& y) {
-  pointwise_rows<From, To>(x.shape(), {&x, &y}, sizeof(From) + sizeof(To),
-      [](const From* from, To* to, const std::array<int64_t, 2>& stride, int64_t n) {
-        if (stride[0] == 1) {
-          for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
-        } else {
-          for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i * stride[0]]);
-        }
+  pointwise_rows<1, From, To>(
+      x.shape(), {&x, &y}, sizeof(From) + sizeof(To), [](const From* from, To* to, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
       });
 }
 

@@ -489,15 +489,15 @@ struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2
   COMPARISON(eq, Eq) COMPARISON(lt, Lt) COMPARISON(le, Le)
 #define SINTER_ACTIVATIONS(ACTIVATION, NUMBERED) \
   ACTIVATION(relu, Relu, "ReLU") \
-  NUMBERED(leaky_relu, LeakyRelu, "LeakyReLU") \
-  NUMBERED(elu, Elu, "ELU") \
   ACTIVATION(gelu, Gelu, "GELU") \
   ACTIVATION(gelu_tanh, GeluTanh, "GELU(tanh)") \
   ACTIVATION(silu, Silu, "SiLU") \
   ACTIVATION(sigmoid, Sigmoid, "Sigmoid") \
   ACTIVATION(tanh, Tanh, "Tanh") \
   ACTIVATION(softplus, Softplus, "Softplus") \
-  ACTIVATION(mish, Mish, "Mish")
+  ACTIVATION(mish, Mish, "Mish") \
+  NUMBERED(leaky_relu, LeakyRelu, "LeakyReLU") \
+  NUMBERED(elu, Elu, "ELU")
 // clang-format on
 
 template <class, class... Op>

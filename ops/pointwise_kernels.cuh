@@ -34,7 +34,7 @@ template <int N>
 struct Walk {
   int rank;
   int64_t size[kMaxRank], stride[kMaxRank][N];
-  explicit Walk(const LoopPlan<N>& plan) : rank(plan.rank), size(), stride() {
+  explicit Walk(const LoopPlan& plan) : rank(plan.rank), size(), stride() {
     for (int d = 0; d < rank; ++d) {
       size[d] = plan.size[d];
       for (int n = 0; n < N; ++n) stride[d][n] = plan.stride[n][d];
@@ -113,9 +113,9 @@ void launch_pointwise(const F& f, const Tensor& y, const Tensor& z,
   constexpr int N = 16 / static_cast<int>(std::max({sizeof(T), sizeof(X)...}));
   const int64_t n = y.numel();
   if (n == 0) return;
-  const LoopPlan<kIn> plan(y.shape(), x);
+  const LoopPlan plan(y.shape(), x);
   bool dense = plan.rank == 1 && is_aligned<T, N>(y) && (F::kOutputs == 1 || is_aligned<T, N>(z));
-  for (const auto& stride : plan.stride) dense = dense && stride[0] == 1;
+  for (int i = 0; i < kIn; ++i) dense = dense && plan.stride[i][0] == 1;
   [&]<size_t... I>(std::index_sequence<I...>) {
     dense = dense && (is_aligned<X, N>(*x[I]) && ...);
     if (dense)

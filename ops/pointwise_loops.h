@@ -1,77 +1,56 @@
-// CPU loops over n tensors of one shape with any strides: dims that run together are merged, the
-// inner loop is specialised for dense operands and for scalars, so that g++ vectorises the op's own
-// formula.
+// CPU loops over n tensors of one shape with any strides: dims that run together are merged, and
+// the inner loop sees dense elements only, so that an op has one loop over its formula, which g++
+// vectorises. The walk itself knows nothing of types, so that it is compiled once.
 #pragma once
 
 #include <array>
+#include <span>
+#include <type_traits>
 #include <utility>
 
-#include "core/parallel.h"
 #include "core/tensor.h"
 
 namespace sinter {
 
-// The iteration space of N operands that broadcast to one shape: merged dims, strides in elements,
+// The iteration space of operands that broadcast to one shape: merged dims, strides in elements,
 // the innermost dim last.
-template <int N>
 struct LoopPlan {
+  static constexpr int kMostOperands = 6;
   int rank = 0;
   std::array<int64_t, kMaxRank> size{};
-  std::array<std::array<int64_t, kMaxRank>, N> stride{};
+  std::array<std::array<int64_t, kMaxRank>, kMostOperands> stride{};
 
-  LoopPlan(const Shape& shape, const std::array<const Tensor*, N>& operands) {
-    for (int d = 0; d < shape.rank(); ++d) {
-      if (shape[d] == 1) continue;
-      std::array<int64_t, N> s;
-      for (int n = 0; n < N; ++n) {
-        const int at = d - (shape.rank() - operands[n]->rank());
-        s[n] = at < 0 || operands[n]->size(at) == 1 ? 0 : operands[n]->strides()[at];
-      }
-      bool merge = rank > 0;
-      for (int n = 0; n < N; ++n) merge = merge && stride[n][rank - 1] == s[n] * shape[d];
-      if (!merge) ++rank;
-      size[rank - 1] = merge ? size[rank - 1] * shape[d] : shape[d];
-      for (int n = 0; n < N; ++n) stride[n][rank - 1] = s[n];
-    }
-    if (rank == 0) {
-      rank = 1;
-      size[0] = shape.numel();
-    }  // one element, or none
-  }
+  LoopPlan(const Shape& shape, std::span<const Tensor* const> operands);
 };
 
-// row(p.., stride.., begin, n): calls it for pieces of the inner dim; p are element pointers of the
-// piece's first element. Ts: element types of the operands (the last is the output, dense).
-template <class... Ts, class Row>
+namespace detail {
+struct Operand {
+  const Tensor* tensor;
+  size_t element_bytes;
+};
+// `at[i]` points to n dense elements of operand i.
+using DenseRow = void (*)(void* context, char* const* at, int64_t n);
+// The last `outputs` operands are dense, and are written to.
+void for_dense_rows(const Shape& shape, std::span<const Operand> operands, int outputs,
+    int64_t bytes_per_element, DenseRow row, void* context);
+}  // namespace detail
+
+// row(p.., n) for pieces of the inner dim: p are pointers to n dense elements of types Ts, one per
+// operand. Inputs of other strides are copied, piece by piece, into a block that fits the cache.
+// The last `Outputs` operands must be dense.
+template <int Outputs, class... Ts, class Row>
 void pointwise_rows(const Shape& shape, const std::array<const Tensor*, sizeof...(Ts)>& operands,
     int64_t bytes_per_element, Row&& row) {
-  constexpr int N = sizeof...(Ts);
-  const LoopPlan<N> plan(shape, operands);
-  const int inner = plan.rank - 1;
-  int64_t outer = 1;
-  for (int d = 0; d < inner; ++d) outer *= plan.size[d];
-  const int64_t length = plan.size[inner];
-  if (outer * length == 0) return;
-  const auto run = [&]<size_t... I>(
-                       std::index_sequence<I...>, int64_t index, int64_t begin, int64_t end) {
-    std::array<int64_t, N> at{};
-    for (int d = inner - 1; d >= 0; --d) {
-      const int64_t i = index % plan.size[d];
-      index /= plan.size[d];
-      for (int n = 0; n < N; ++n) at[n] += i * plan.stride[n][d];
-    }
-    row((static_cast<Ts*>(operands[I]->raw()) + at[I] + begin * plan.stride[I][inner])...,
-        std::array<int64_t, N>{plan.stride[I][inner]...}, end - begin);
-  };
-  const auto each = std::make_index_sequence<N>();
-  if (outer == 1) {
-    parallel_for(
-        length, grain_of(bytes_per_element), [&](int64_t b, int64_t e) { run(each, 0, b, e); });
-  } else {
-    parallel_for(outer, grain_of(bytes_per_element * length), [&](int64_t b, int64_t e) {
-      for (int64_t i = b; i < e; ++i) run(each, i, 0, length);
-    });
-  }
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    const detail::Operand list[] = {{operands[I], sizeof(Ts)}...};
+    detail::for_dense_rows(
+        shape, list, Outputs, bytes_per_element,
+        [](void* context, char* const* at, int64_t n) {
+          (*static_cast<std::remove_reference_t<Row>*>(context))(
+              reinterpret_cast<Ts*>(at[I])..., n);
+        },
+        const_cast<void*>(static_cast<const void*>(&row)));
+  }(std::make_index_sequence<sizeof...(Ts)>());
 }
 
 }  // namespace sinter

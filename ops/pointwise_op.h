@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/parallel.h"
 #include "ops/fused/chain_step.h"
 #include "ops/op.h"
 #include "ops/ops.h"
@@ -24,36 +25,6 @@ const OpDef& pointwise_backward_op();
 namespace pointwise_detail {
 
 using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
-
-// out[i] = f(in..[i]): dense operands, one scalar operand, any strides.
-template <class Out, class F, class... In>
-inline void map_row(Out* out, int64_t n, const std::array<int64_t, sizeof...(In) + 1>& stride,
-    F&& f, const In*... in) {
-  using C = compute_t<Out>;
-  constexpr size_t N = sizeof...(In);
-  bool all_dense = true;
-  for (size_t i = 0; i < N; ++i) all_dense = all_dense && stride[i] == 1;
-  if (all_dense) {
-    for (int64_t i = 0; i < n; ++i) out[i] = f(C(in[i])...);
-    return;
-  }
-  if constexpr (N == 2) {
-    const auto [a, b] = std::pair(in...);
-    if (stride[0] == 1 && stride[1] == 0) {
-      const C scalar = C(*b);
-      for (int64_t i = 0; i < n; ++i) out[i] = f(C(a[i]), scalar);
-      return;
-    }
-    if (stride[0] == 0 && stride[1] == 1) {
-      const C scalar = C(*a);
-      for (int64_t i = 0; i < n; ++i) out[i] = f(scalar, C(b[i]));
-      return;
-    }
-  }
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    for (int64_t i = 0; i < n; ++i) out[i] = f(C(in[i * stride[I]])...);
-  }(std::make_index_sequence<N>());
-}
 
 template <class Op>
 void check(Operands in) {
@@ -96,9 +67,9 @@ void map_call(const Call& call, int64_t flops, const F& f) {
   std::array<const Tensor*, N + 1> operands;
   for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
   operands[N] = &call.out[0];
-  pointwise_rows<In..., T>(call.out[0].shape(), operands, (N + 1) * sizeof(T) + 2 * flops,
-      [&](In*... in, T* out, const std::array<int64_t, N + 1>& stride, int64_t n) {
-        map_row(out, n, stride, f, static_cast<const In*>(in)...);
+  pointwise_rows<1, In..., T>(call.out[0].shape(), operands, (N + 1) * sizeof(T) + 2 * flops,
+      [&](const In*... in, T* out, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) out[i] = f(compute_t<T>(in[i])...);
       });
 }
 
@@ -192,12 +163,11 @@ void backward_typed(const Call& call) {
     for (int i = 0; i < 1 + S; ++i) operands[i] = &call.in[i];
     for (int i = 0; i < 2; ++i) operands[1 + S + i] = &call.out[i];
     [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<T, Element<Op, T, I>..., T, T>(dy.shape(), operands,
+      pointwise_rows<2, T, Element<Op, T, I>..., T, T>(dy.shape(), operands,
           (S + 3) * sizeof(T) + 2 * Op::backward_flops,
-          [&](T* g, Element<Op, T, I>*... saved, T* da, T* db,
-              const std::array<int64_t, S + 3>& stride, int64_t n) {
+          [&](const T* g, const Element<Op, T, I>*... saved, T* da, T* db, int64_t n) {
             for (int64_t i = 0; i < n; ++i) {
-              const auto grads = op.grad(C(g[i * stride[0]]), C(saved[i * stride[1 + I]])...);
+              const auto grads = op.grad(C(g[i]), C(saved[i])...);
               da[i] = grads[grads.size() - 2];
               db[i] = grads[grads.size() - 1];
             }

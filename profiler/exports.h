@@ -15,13 +15,16 @@ namespace sinter::profiler {
 // the nearest is named.
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what);
 
-// Eager and fused side by side, as capture's ledger has them; the exports cannot see capture.
+// Eager and fused side by side: a row per fused op and what it stands for. Made by
+// measure::make_ledger().
 struct ComparedRow {
-  // "linear_act x2", "linear_act", "linear x2, relu x2", "1.45x [1.41,1.49]" or ""
-  std::string fused{}, row{}, eager{}, ratio{};
-  std::vector<std::string> from{};               // names of the eager rows: "linear", "relu"
-  std::optional<double> eager_us{}, fused_us{};  // of a step
-  int64_t eager_launches = 0, fused_launches = 0, eager_bytes = 0, fused_bytes = 0;
+  std::string fused{}, eager{};  // "linear_act x2", "linear x2, relu x2"
+  std::string verdict{};  // "unchanged", "fallback", or ""; with either the kernel is the same
+  std::string row{};      // the name alone: "linear_act"
+  std::vector<std::string> from{};  // and those of the eager rows: "linear", "relu"
+  int eager_launches = 0, fused_launches = 0;
+  int64_t eager_bytes = 0, fused_bytes = 0, eager_flops = 0, fused_flops = 0;
+  std::vector<double> eager_us{}, fused_us{};  // of a step, per pair of rounds
 };
 struct Comparison {
   std::string headline{};  // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"

@@ -16,10 +16,14 @@ using Json = nlohmann::ordered_json;
 
 Json to_json(const Comparison& c) {
   Json rows = Json::array();
-  const auto us = [](const std::optional<double>& x) { return x ? Json(*x) : Json(); };
   for (const ComparedRow& r : c.rows) {
-    rows.push_back({{"fused", r.fused}, {"row", r.row}, {"eager", r.eager}, {"ratio", r.ratio},
-        {"from", r.from}, {"eager_us", us(r.eager_us)}, {"fused_us", us(r.fused_us)},
+    const bool timed = !r.eager_us.empty(), both = timed && r.fused_launches > 0;
+    std::string ratio = r.verdict;
+    if (both && ratio.empty())
+      ratio = factor_text(paired_ratio(r.eager_us, r.fused_us), r.eager_us.size());
+    rows.push_back({{"fused", r.fused}, {"row", r.row}, {"eager", r.eager}, {"ratio", ratio},
+        {"from", r.from}, {"eager_us", timed ? Json(median(r.eager_us)) : Json()},
+        {"fused_us", both ? Json(median(r.fused_us)) : Json()},
         {"eager_launches", r.eager_launches}, {"fused_launches", r.fused_launches},
         {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
   }

@@ -11,7 +11,6 @@
 
 #include "core/atomic_file.h"
 #include "core/parallel.h"
-#include "examples/cli/command_line.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -39,9 +38,9 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
   flags.topic("every command", true);
   flags.word("device", common.device, "NAME",
       "cpu, cuda, cuda:N or simt; auto is cuda if usable, else cpu");
-  flags.integer(
+  flags.number(
       "threads", common.threads, 0, 4096, "threads of the CPU; 0 tries out what is fastest");
-  flags.seed("seed", common.seed, "of weights, order and dropout");
+  flags.number("seed", common.seed, 0, UINT64_MAX, "of weights, order and dropout");
   flags.toggle("json", common.json, "the result as one JSON object on stdout");
   flags.toggle("quiet,q", common.quiet, "no progress, no notes");
   flags.toggle("verbose,v", common.verbose,
@@ -53,11 +52,11 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
 Command& App::add(std::string name, std::string summary) {
   Command& command = commands_.emplace_back(Command{std::move(name), std::move(summary)});
   add_common_flags(command.flags, common_);
-  command.flags.word("config", config_, "FILE", "read flags from this TOML file").saved = false;
-  command.flags.toggle("print-config", print_config_, "print all flags as such a file, and end")
-      .saved = false;
-  command.flags.toggle("help,h", help_, "this text").saved = false;
-  command.flags.toggle("version", version_, "the version").saved = false;
+  not_saved(command.flags.word("config", config_, "FILE", "read flags from this TOML file"));
+  not_saved(command.flags.toggle(
+      "print-config", print_config_, "print all flags as such a file, and end"));
+  not_saved(command.flags.toggle("help,h", help_, "this text"));
+  not_saved(command.flags.toggle("version", version_, "the version"));
   return command;
 }
 
@@ -115,9 +114,8 @@ int App::run(int argc, char** argv) {
       .color = common_.color});
   if (common_.threads > 0) set_num_threads(static_cast<int>(common_.threads));
   if (common_.threads > available_cores()) {
-    out.note("threads",
-        fmt::format("{} on {}: they take turns, which is slower than a thread for each core",
-            common_.threads, count_of(available_cores(), "core")));
+    out.note("threads", "{} on {}: they take turns, which is slower than a thread for each core",
+        common_.threads, count_of(available_cores(), "core"));
   }
   return command.run(out);
 }
@@ -146,10 +144,9 @@ void App::merge(Command& command) {
     const char* value = flag.variable ? std::getenv(flag.variable) : nullptr;
     if (value && *value) Flags::set(flag, value, Source::environment, cat(" in ", flag.variable));
   }
-  if (!command.preset || command.preset->empty()) return;
-  for (const auto& [name, value] : command.presets.at (*command.preset)())
-    Flags::set(
-        *command.flags.find(name), value, Source::preset, cat(" in preset ", *command.preset));
+  if (!command.preset) return;
+  for (const auto& [name, value] : command.preset())
+    Flags::set(*command.flags.find(name), value, Source::preset, " in the preset");
 }
 
 std::string App::help() const {

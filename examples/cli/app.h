@@ -5,9 +5,8 @@
 #pragma once
 
 #include <deque>
-#include <map>
 
-#include "examples/cli/flags.h"
+#include "examples/cli/command_line.h"
 #include "examples/cli/output.h"
 
 namespace sinter::cli {
@@ -35,11 +34,9 @@ struct Command {
   Flags flags{};
   std::vector<std::string>* inputs = nullptr;  // words that are no flags; null: there may be none
   std::string inputs_name{};                   // "INPUT.." in the help
-  const std::string* preset = nullptr;         // the name of one of `presets`, or empty
-  std::map<std::string, std::function<FlagValues()>>
-      presets{};                      // by name; asked once the other flags have their values
-  std::function<void()> check{};      // after all values are there: what goes together
-  std::function<int(Output&)> run{};  // -> exit status
+  std::function<FlagValues()> preset{};        // asked once the other flags have their values
+  std::function<void()> check{};               // after all values are there: what goes together
+  std::function<int(Output&)> run{};           // -> exit status
 };
 
 class App {
@@ -73,14 +70,5 @@ class App {
   std::string config_;
   std::deque<Command> commands_;
 };
-
-// The entries of a config text into the flags: global keys on top, the rest under [section]; other
-// sections must be in `sections` and are passed over. They have the rank `source`. `file` is for
-// messages. The text is the part of TOML that Flags::config writes: [section], key = value with the
-// value bare or in quotes (no escapes), # comments. Throws usage for a line of another form, an
-// unknown key or section, and a repeated key.
-void apply_config(const std::string& text, const std::string& file, Flags& flags,
-    const std::string& section, const std::vector<std::string>& sections,
-    Source source = Source::file);
 
 }  // namespace sinter::cli

@@ -1,4 +1,5 @@
-// The words of a command line, taken into Flags, and the flags as --help lists them.
+// The words of a command line and the entries of a config file, taken into Flags, and the flags as
+// --help lists them.
 //
 //   --name VALUE, --name=VALUE   a flag with a value; the last one given counts
 //   --switch, --switch=false     a flag without
@@ -18,6 +19,15 @@ std::vector<std::string> words_of(int argc, char** argv);
 // Words that are no flags go to `inputs`; null: there may be none.
 void take_words(const std::vector<std::string>& words, Flags& flags, const std::string& name,
     const std::string& call, std::vector<std::string>* inputs);
+
+// The entries of a config text into the flags: global keys on top, the rest under [section]; other
+// sections must be in `sections` and are passed over. They have the rank `source`. `file` is for
+// messages. The text is the part of TOML that Flags::config writes: [section], key = value with the
+// value bare or in quotes (no escapes), # comments. Throws usage for a line of another form, an
+// unknown key or section, and a repeated key.
+void apply_config(const std::string& text, const std::string& file, Flags& flags,
+    const std::string& section, const std::vector<std::string>& sections,
+    Source source = Source::file);
 
 // The flags by topic, those of every command last.
 std::string flag_lines(const Flags& flags);

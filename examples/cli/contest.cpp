@@ -12,15 +12,22 @@
 
 namespace sinter::cli {
 
-void add_contest_flags(Flags& flags, ContestFlags& contest) {
+void add_contest_flags(
+    Flags& flags, FusionFlags& fusion, ContestFlags& contest, int64_t fewest_steps) {
+  contest.view.table.scopes = false;
+  contest.stopped = interrupted;
   flags.topic("comparison");
-  flags.integer("steps", contest.steps, 1, 1'000'000, "of a round");
-  flags.integer("warmup", contest.warmup, 0, 1'000'000, "steps before each round, not measured");
-  flags.integer(
-      "rounds", contest.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
-  flags.number("max-rel", contest.max_rel, 0, 1, "1e-5; tf32 2e-3, bf16 2e-2",
-      "largest difference allowed, relative to the tensor's largest value");
+  add_fusion_flags(flags, fusion);
+  flags.number("steps", contest.steps, fewest_steps, 1'000'000, "of a round");
+  flags.number("warmup", contest.warmup, 0, 1'000'000, "steps before each round, not measured");
+  flags.number("rounds", contest.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
+  flags
+      .number("max-rel", contest.max_rel, 0, 1,
+          "largest difference allowed, relative to the tensor's largest value")
+      .standard = "1e-5; tf32 2e-3, bf16 2e-2";
   add_view_flags(flags, contest.view);
+  not_saved(add_profile_flag(flags, contest.files));
+  add_output_flags(flags, contest.files);
 }
 
 void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
@@ -32,30 +39,66 @@ void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t
   contest.steps = std::clamp<int64_t>(of_a_round - contest.warmup, 1, 20);
 }
 
-Outcome run_contest(const Contest& contest, ContestFlags flags, Output& out) {
-  if (flags.tables || flags.rounds >= profiler::kMinPairs)
-    flags.roofs = roofs_for(contest.device, out);
-  flags.stopped = interrupted;
-  const Outcome outcome = measure::compare(contest, flags);
-  if (contest.timed()) check_roofs(outcome.eager, out);
-  return outcome;
+profiler::Exports Comparison::exports() const {
+  const Device::Type type = contest.device.type;
+  const char* device = type == Device::Type::cuda   ? "cuda"
+                       : type == Device::Type::simt ? "simt"
+                                                    : "cpu";
+  return flags.files.exports(
+      fmt::format("{}_b{}_{}_{}", case_name, batch, contest.dtype, device), true);
 }
 
-void print_contest(const Contest& contest, const ContestFlags& flags, const Outcome& outcome,
-    const std::string& parity, bool explain, Output& out) {
+void Comparison::check_files() const {
+  if (!flags.files.formats.empty()) exports().check(flags.files.force);
+}
+
+Outcome Comparison::run(const std::string& parity) const {
+  const bool tables = flags.files.has("table") || flags.view.guess;
+  measure::ContestOptions options = flags;
+  if (tables || flags.rounds >= profiler::kMinPairs) options.roofs = roofs_for(contest.device, out);
+  const Outcome outcome = measure::compare(contest, options);
+  if (contest.timed()) check_roofs(outcome.eager, out);
   const std::string grades = flags.view.guess ? guess(outcome.fused, out) : "";
-  out.result("compare", fmt::format("{}   {}", contest.title, flags.describe(contest)));
-  if (flags.tables || flags.view.guess) {
+  out.result("compare", "{}   {}", contest.title, flags.describe(contest));
+  if (tables) {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
                     outcome.fused.table(flags.view.table) + grades);
   }
-  out.result_text(measure::report(
-      contest, outcome, {.parity = parity, .explain = explain, .how_to_explain = "--explain"}));
+  out.result_text(measure::report(contest, outcome,
+      {.parity = "parity: " + parity, .explain = fusion.explain, .how_to_explain = "--explain"}));
+  if (!flags.files.formats.empty()) write_files(outcome);
+  if (!fusion.dump_graph.empty()) write_graphs(fusion.dump_graph, contest.captured());
+  return outcome;
 }
 
-Measured measured(const Contest& contest, const Outcome& outcome) {
+void Comparison::write_files(const Outcome& outcome) const {
+  const profiler::Exports files = exports();
+  const profiler::Comparison comparison{outcome.headline, outcome.ledger.rows, outcome.proof};
+  const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n",
+      outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
+      outcome.ledger.table(), outcome.headline, fmt::join(outcome.proof, "\n"));
+  const profiler::RunFacts facts{
+      workload, common.command, build_name(), std::to_string(common.seed), batch};
+  const profiler::Report reports[] = {outcome.eager, outcome.fused};
+  for (const std::string& what : files.write(reports, facts, text, &comparison))
+    out.note("profile", what);
+  out.note("files", join(files.files()));
+}
+
+double Comparison::allowed() const {
+  return flags.max_rel.value_or(contest.dtype == "f32"    ? 1e-5
+                                : contest.dtype == "tf32" ? 2e-3
+                                                          : 2e-2);
+}
+
+void Comparison::check_close(const Worst& worst, const std::string& what) const {
+  SINTER_CHECK(worst.relative <= allowed(), check,
+      cat(program, ": results differ: ", what, worst.where, ", max rel ",
+          fmt::format("{:.1e}", worst.relative), "; allowed ", allowed()));
+}
+
+void Comparison::judge(const Outcome& outcome) const {
   Measured m{.only = &outcome.fused, .eager = &outcome.eager};
-  if (!contest.timed()) return m;
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
   if (contest.device == kCpu) {
     m.distortion =
@@ -65,36 +108,31 @@ Measured measured(const Contest& contest, const Outcome& outcome) {
     if (!outcome.ratio.is_noisy()) m.speedup = outcome.ratio;
     m.noise = 100 * outcome.ratio.noise();
   }
-  return m;
+  cli::judge(program, flags.view, m);
 }
 
-void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outcome& outcome) {
-  const auto number = [](double x, bool known) {
-    return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
-  };
-  const profiler::Estimate& ratio = outcome.ratio;
-  const measure::Ledger& ledger = outcome.ledger;
+void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
+  // NaN, as the median of nothing is, is written as null.
+  const auto known = [&](double x) { return outcome.ratio.has_interval ? x : NAN; };
+  const auto median = [](const std::vector<double>& us) { return profiler::median(us); };
+  const measure::LedgerRow& total = outcome.ledger.total;
   const capture::Rewriter& fused = contest.captured().fused;
-  object["eager_us"] = number(profiler::median(outcome.eager_us), contest.timed());
-  object["fused_us"] = number(profiler::median(outcome.fused_us), contest.timed());
-  object["ratio"] = {{"value", number(ratio.value, ratio.has_interval)},
-      {"low", number(ratio.low, ratio.has_interval)},
-      {"high", number(ratio.high, ratio.has_interval)}};
+  object["eager_us"] = median(outcome.eager_us);
+  object["fused_us"] = median(outcome.fused_us);
+  object["ratio"] = {{"value", known(outcome.ratio.value)}, {"low", known(outcome.ratio.low)},
+      {"high", known(outcome.ratio.high)}};
   object["launches"] = {{"eager", std::llround(outcome.eager.launches_per_step())},
       {"fused", std::llround(outcome.fused.launches_per_step())}, {"complete", outcome.complete}};
-  object["bytes"] = {{"eager", ledger.total.eager_bytes}, {"fused", ledger.total.fused_bytes}};
-  object["flops"] = {{"eager", ledger.total.eager_flops}, {"fused", ledger.total.fused_flops}};
+  object["bytes"] = {{"eager", total.eager_bytes}, {"fused", total.fused_bytes}};
+  object["flops"] = {{"eager", total.eager_flops}, {"fused", total.fused_flops}};
   object["capture_ms"] = contest.step->stats().capture_ms;
   object["near_misses"] = fused.misses.size();
-  object["kept_unfused"] = std::count_if(
-      fused.groups.begin(), fused.groups.end(), [](const auto& g) { return g.kept_unfused; });
-  object["ledger"] = nlohmann::ordered_json::array();
-  for (const measure::LedgerRow& row : ledger.rows) {
-    const bool timed = !row.eager_us.empty();
+  object["kept_unfused"] = measure::kept_unfused(fused);
+  object["ledger"] = Json::array();
+  for (const measure::LedgerRow& row : outcome.ledger.rows) {
     object["ledger"].push_back({{"fused", row.fused}, {"eager", row.eager},
         {"verdict", row.verdict}, {"launches", {row.eager_launches, row.fused_launches}},
-        {"self_us", {number(profiler::median(row.eager_us), timed),
-                        number(profiler::median(row.fused_us), timed)}},
+        {"self_us", {median(row.eager_us), median(row.fused_us)}},
         {"bytes", {row.eager_bytes, row.fused_bytes}}});
   }
 }

@@ -1,39 +1,60 @@
-// The contest of measure/contest.h as a program has it: its flags, its output, its JSON. Shared by
-// `mnist compare` and `geglu`.
+// What `mnist compare` and `geglu` share: the contest of measure/contest.h with a program's flags,
+// output, files, JSON and exit status. A program adds the steps and their parity.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "examples/cli/flags.h"
-#include "examples/cli/output.h"
+#include "examples/cli/app.h"
 #include "examples/cli/profile.h"
+#include "examples/cli/step.h"
 #include "measure/contest.h"
 
 namespace sinter::cli {
 
-using measure::Contest, measure::Outcome;
+using measure::Contest, measure::Outcome, measure::Worst;
 
 struct ContestFlags : measure::ContestOptions {
-  ViewFlags view{.table = {.scopes = false}};
-  bool tables = false;  // of both modes, before the ledger
+  ViewFlags view;
+  ExportFlags files;
   std::optional<double> max_rel;
 };
-// Topic "comparison": --steps --warmup --rounds --max-rel; topic "table": those of ViewFlags
-void add_contest_flags(Flags& flags, ContestFlags& contest);
+// Topic "comparison": those of add_fusion_flags(), --steps --warmup --rounds --max-rel; topic
+// "table": those of ViewFlags and ExportFlags. `fewest_steps` may be 0: as many as fit.
+void add_contest_flags(
+    Flags& flags, FusionFlags& fusion, ContestFlags& contest, int64_t fewest_steps = 1);
 
 // Chooses the steps of a round and, where they were not given, rounds and warm-up, so that all
 // rounds of one mode have `steps` in all; but never fewer rounds than `fewest`, nor than one step
 // in each.
 void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest);
 
-// Runs it with the roofs of this machine, until a signal comes.
-Outcome run_contest(const Contest& contest, ContestFlags flags, Output& out);
-// What --expect and --fail-on look at.
-Measured measured(const Contest& contest, const Outcome& outcome);
-// The title, the tables, and measure::report().
-void print_contest(const Contest& contest, const ContestFlags& flags, const Outcome& outcome,
-    const std::string& parity, bool explain, Output& out);
+// What one run of the program compares.
+struct Comparison {
+  const CommonFlags& common;
+  const FusionFlags& fusion;
+  const ContestFlags& flags;
+  Output& out;
+  std::string program, workload;  // "compare" begins messages; "mlp 784-10, adam" names profiles
+  std::string case_name;          // begins the names of files: "mlp"
+  int64_t batch = 0;
+  Contest contest{};
+
+  // Before any work: can the files be written? Error: usage.
+  void check_files() const;
+  // Runs it with the roofs of this machine until a signal comes; prints the title, the tables and
+  // measure::report(); writes profiles and graphs. `parity` ends the line of FLOPs.
+  Outcome run(const std::string& parity) const;
+  // Throws check where the difference is larger than --max-rel, or what is usual for the type.
+  double allowed() const;
+  void check_close(const Worst& worst, const std::string& what = "") const;
+  // Throws where --expect or --fail-on ask for it.
+  void judge(const Outcome& outcome) const;
+
+ private:
+  profiler::Exports exports() const;
+  void write_files(const Outcome& outcome) const;
+};
 // The keys from "eager_us" to "ledger" of an object of --json.
-void add_json(nlohmann::ordered_json& object, const Contest& contest, const Outcome& outcome);
+void add_json(Json& object, const Contest& contest, const Outcome& outcome);
 
 }  // namespace sinter::cli

@@ -118,41 +118,31 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
   return flag;
 }
 
-template <class T, class Target>
-Flag& Flags::numeric(std::string_view names, Target& target, T low, T high, std::string standard,
-    std::string help, Check check) {
-  Flag& flag =
-      add(names, std::is_floating_point_v<T> ? "X" : "N", std::move(standard), std::move(help));
-  flag.set = [&target, low, high, what = "usage: " + flag.shown(), check = std::move(check)](
-                 const std::string& text, const std::string& where) {
-    target = parse<T>(what, text, low, high, where);
-    if (check) check(text);
-  };
-  flag.get = [&target]() -> std::string {
+template <class Target>
+Flag& Flags::number(std::string_view names, Target& target, NumberOf<Target> low,
+    NumberOf<Target> high, std::string help) {
+  using T = NumberOf<Target>;
+  const auto written = [&target]() -> std::string {
     if constexpr (std::is_same_v<T, Target>)
       return fmt::format("{}", target);
     else
       return target ? fmt::format("{}", *target) : "";
   };
+  Flag& flag = add(names, std::is_floating_point_v<T> ? "X" : "N", written(), std::move(help));
+  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text,
+                 const std::string& where) { target = parse<T>(what, text, low, high, where); };
+  flag.get = written;
   return flag;
 }
-
-Flag& Flags::integer(std::string_view names, int64_t& target, int64_t low, int64_t high,
-    std::string help, Check check) {
-  return numeric(
-      names, target, low, high, std::to_string(target), std::move(help), std::move(check));
-}
-Flag& Flags::seed(std::string_view names, uint64_t& target, std::string help) {
-  return numeric(names, target, uint64_t{0}, UINT64_MAX, std::to_string(target), std::move(help));
-}
-Flag& Flags::number(
-    std::string_view names, double& target, double low, double high, std::string help) {
-  return numeric(names, target, low, high, fmt::format("{}", target), std::move(help));
-}
-Flag& Flags::number(std::string_view names, std::optional<double>& target, double low, double high,
-    std::string standard, std::string help) {
-  return numeric(names, target, low, high, std::move(standard), std::move(help));
-}
+#define SINTER_FLAG_OF_NUMBER(T) \
+  template Flag& Flags::number(std::string_view, T&, NumberOf<T>, NumberOf<T>, std::string)
+SINTER_FLAG_OF_NUMBER(int);
+SINTER_FLAG_OF_NUMBER(int64_t);
+SINTER_FLAG_OF_NUMBER(uint64_t);
+SINTER_FLAG_OF_NUMBER(double);
+SINTER_FLAG_OF_NUMBER(std::optional<int64_t>);
+SINTER_FLAG_OF_NUMBER(std::optional<double>);
+#undef SINTER_FLAG_OF_NUMBER
 
 Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low,
     int64_t high, std::string help) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -37,6 +38,19 @@ struct Flag {
   std::string shown() const { return "--" + name; }
 };
 
+template <class T>
+struct OptionalOr : std::type_identity<T> {};
+template <class T>
+struct OptionalOr<std::optional<T>> : std::type_identity<T> {};
+template <class Target>
+using NumberOf = typename OptionalOr<Target>::type;
+
+// Of this call alone: it is not part of a config.
+inline Flag& not_saved(Flag& flag) {
+  flag.saved = false;
+  return flag;
+}
+
 class Flags {
  public:
   // The topic of what is added next; global: see Flag.
@@ -47,19 +61,17 @@ class Flags {
 
   // Called with the text once the target has it, to refuse it or to make more of it.
   using Check = std::function<void(const std::string& text)>;
-  // `names`: "batch-size,batch" or "quiet,q", the first one counts. Ranges are inclusive. An
-  // optional target is unset by default, and `standard` says in the help what that means.
+  // `names`: "batch-size,batch" or "quiet,q", the first one counts.
   Flag& toggle(std::string_view names, bool& target, std::string help);
   Flag& word(std::string_view names, std::string& target, std::string value, std::string help,
       Check check = {});
   Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
       std::string help);
-  Flag& integer(std::string_view names, int64_t& target, int64_t low, int64_t high,
-      std::string help, Check check = {});
-  Flag& seed(std::string_view names, uint64_t& target, std::string help);
-  Flag& number(std::string_view names, double& target, double low, double high, std::string help);
-  Flag& number(std::string_view names, std::optional<double>& target, double low, double high,
-      std::string standard, std::string help);
+  // A whole one or one with a fraction, by the target: int, int64_t, uint64_t, double. Ranges are
+  // inclusive. An optional target is unset by default; `standard` can say what that means.
+  template <class Target>
+  Flag& number(std::string_view names, Target& target, NumberOf<Target> low, NumberOf<Target> high,
+      std::string help);
   Flag& integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high,
       std::string help);
 
@@ -81,9 +93,6 @@ class Flags {
 
  private:
   Flag& add(std::string_view names, std::string value, std::string standard, std::string help);
-  template <class T, class Target>
-  Flag& numeric(std::string_view names, Target& target, T low, T high, std::string standard,
-      std::string help, Check check = {});
   std::deque<Flag> flags_;  // references stay valid
   std::string topic_;
   bool global_ = false;

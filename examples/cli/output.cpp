@@ -15,6 +15,12 @@
 namespace sinter::cli {
 namespace {
 
+// Does it understand a carriage return?
+bool is_terminal(int fd) {
+  const char* term = std::getenv("TERM");
+  return isatty(fd) && term && std::string_view(term) != "dumb";
+}
+
 constexpr const char *kBold = "1", *kYellow = "33";
 
 std::string line(std::string_view label, std::string_view text, bool painted) {
@@ -25,11 +31,6 @@ std::string line(std::string_view label, std::string_view text, bool painted) {
 }  // namespace
 
 void say(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
-
-bool is_terminal(int fd) {
-  const char* term = std::getenv("TERM");
-  return isatty(fd) && term && std::string_view(term) != "dumb";
-}
 
 int terminal_width() {
   winsize size = {};
@@ -68,9 +69,8 @@ void Output::result(std::string_view label, std::string_view text) {
 void Output::result_text(std::string_view text) {
   if (!options_.json) put(text);
 }
-void Output::json(const nlohmann::ordered_json& object) {
-  if (options_.json)
-    put(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+void Output::json(const Json& object) {
+  if (options_.json) put(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void Output::note(std::string_view label, std::string_view text) {

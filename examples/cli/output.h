@@ -4,11 +4,15 @@
 // failure to write is an error. One Output per run, used by one thread.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace sinter::cli {
+
+using Json = nlohmann::ordered_json;
 
 class Output {
  public:
@@ -22,11 +26,22 @@ class Output {
   void result(std::string_view label, std::string_view text);
   // Text as it is, lines and all: tables, pictures. Nothing with --json.
   void result_text(std::string_view text);
+  // The same of a format and what it shows, as for fmt::format(); so has note().
+  template <class T, class... Ts>
+  void result(
+      std::string_view label, fmt::format_string<T, Ts...> format, T&& first, Ts&&... others) {
+    result(label, fmt::format(format, std::forward<T>(first), std::forward<Ts>(others)...));
+  }
   // The object of --json; nothing without it. REQUIRES: its first key is "schema".
-  void json(const nlohmann::ordered_json& object);
+  void json(const Json& object);
 
   // To stderr, unless -q: what goes on. detail: with -v only. warning: always.
   void note(std::string_view label, std::string_view text);
+  template <class T, class... Ts>
+  void note(
+      std::string_view label, fmt::format_string<T, Ts...> format, T&& first, Ts&&... others) {
+    note(label, fmt::format(format, std::forward<T>(first), std::forward<Ts>(others)...));
+  }
   void detail(std::string_view text);
   void warning(std::string_view text);
 
@@ -42,8 +57,6 @@ class Output {
 
 // To stderr; that nobody reads it, or that its disk is full, ends nothing.
 void say(std::string_view text);
-// Is `fd` a terminal that understands a carriage return?
-bool is_terminal(int fd);
 // Columns of the terminal behind stderr, else 100.
 int terminal_width();
 // `text` in a colour (an SGR number such as "1;31") if `on`.

@@ -1,14 +1,16 @@
 #include "examples/cli/profile.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <map>
 
+#include "examples/cli/text.h"
 #include "measure/calibrate.h"
-#include "profiler/report.h"
 
 namespace sinter::cli {
 namespace {
@@ -34,27 +36,35 @@ bool holds(double found, const std::string& relation, double wanted) {
   return relation == "<" ? found < wanted : found > wanted;
 }
 
+bool is_one_of(const std::string& word, const std::vector<std::string>& words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// What a call of the row counts for. All calls of a row are of one kind: an equal share each.
+double share_of_call(const profiler::Row& row, const std::string& key) {
+  if (key == "calls") return 1;
+  const int64_t all = key == "launches" ? row.launches
+                      : key == "flops"  ? row.cost.flops
+                                        : row.cost.bytes();
+  return static_cast<double>(all) / static_cast<double>(row.calls);
+}
+
 // The value in every step.
 std::vector<double> values_of(const Report& report, const Expectation& e) {
-  std::vector<double> out(report.steps.size(), 0);
-  const std::map<std::string, int64_t StepSample::*> of_step = {{"launches", &StepSample::launches},
-      {"api_calls", &StepSample::api_calls}, {"memcpy", &StepSample::copies},
-      {"allocs", &StepSample::allocs}};
+  static const std::map<std::string, int64_t StepSample::*> of_step = {
+      {"launches", &StepSample::launches}, {"api_calls", &StepSample::api_calls},
+      {"memcpy", &StepSample::copies}, {"allocs", &StepSample::allocs}};
+  std::vector<double> out;
   if (const auto member = of_step.find(e.key); e.row.empty() && member != of_step.end()) {
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<double>(report.steps[i].*(member->second));
+    for (const StepSample& step : report.steps)
+      out.push_back(static_cast<double>(step.*member->second));
     return out;
   }
+  out.resize(report.steps.size());
   const profiler::Rows rows = report.rows();
   for (const profiler::OpCall& call : rows.calls) {
     const profiler::Row& row = rows.rows[call.row];
-    if (!e.row.empty() && row.name != e.row) continue;
-    const double calls =
-        static_cast<double>(row.calls);  // all calls of a row are of one kind: an equal share each
-    out[call.step_index] += e.key == "calls"      ? 1
-                            : e.key == "launches" ? static_cast<double>(row.launches) / calls
-                            : e.key == "flops"    ? static_cast<double>(row.cost.flops) / calls
-                                                  : static_cast<double>(row.cost.bytes()) / calls;
+    if (e.row.empty() || row.name == e.row) out[call.step_index] += share_of_call(row, e.key);
   }
   for (double& value : out) value = std::round(value);
   return out;
@@ -71,9 +81,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
         cat("usage: --expect is not KEY RELATION NUMBER: ", escaped(item)),
         "--expect 'launches==9,speedup>=1.1'");
     Expectation e{.text = item, .key = item.substr(0, at), .relation = item.substr(at, value - at)};
-    const std::vector<std::string> relations = {"==", "!=", "<=", ">=", "<", ">"};
-    SINTER_CHECK(std::find(relations.begin(), relations.end(), e.relation) != relations.end(),
-        usage,
+    SINTER_CHECK(is_one_of(e.relation, {"==", "!=", "<=", ">=", "<", ">"}), usage,
         cat("usage: --expect: unknown relation: ", escaped(e.relation), " in ", escaped(item),
             "; allowed == != <= >= < >"));
     e.wanted = parse_number("usage: --expect " + escaped(e.key), item.substr(value), -1e300, 1e300);
@@ -88,7 +96,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
       e.key.erase(0, dot + 1);
     }
     const std::vector<std::string>& known = e.row.empty() ? kKeys : kRowKeys;
-    SINTER_CHECK(std::find(known.begin(), known.end(), e.key) != known.end(), usage,
+    SINTER_CHECK(is_one_of(e.key, known), usage,
         cat("usage: --expect: unknown key: ", escaped(e.key), "; ", nearest_or_all(e.key, known)));
     out.push_back(std::move(e));
   }
@@ -100,7 +108,7 @@ std::vector<Distrust> parse_distrust(const std::string& text) {
   for (const std::string& item : items("usage: --fail-on", text)) {
     const size_t at = item.find('>');
     Distrust d{.text = item, .what = item.substr(0, at)};
-    SINTER_CHECK(std::find(kDistrust.begin(), kDistrust.end(), d.what) != kDistrust.end(), usage,
+    SINTER_CHECK(is_one_of(d.what, kDistrust), usage,
         cat("usage: --fail-on: unknown condition: ", escaped(d.what), "; ",
             nearest_or_all(d.what, kDistrust)));
     const bool wants = d.what == "distortion" || d.what == "noise";
@@ -125,16 +133,14 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
       .word("sort", view.table.sort_by, "KEY",
           "self_cpu_time_total, self_cuda_time_total, count, flops, bytes, xpred, ..", check_table)
       .standard = "self time";
-  flags.integer("rows", view.rows, -1, 1'000'000, "of the table, small ones folded; -1 all",
-      [&view](const std::string&) { view.table.row_limit = static_cast<int>(view.rows); });
+  flags.number(
+      "rows", view.table.row_limit, -1, 1'000'000, "of the table, small ones folded; -1 all");
   flags.toggle("no-meta", view.table.no_meta, "leave out what launches nothing");
   flags.word("filter", view.table.filter, "REGEX", "only rows whose name it matches", check_table);
   flags.toggle("group-by-input-shape", view.table.group_by_input_shape, "a row per shape");
-  flags.integer("group-by-module", view.module_depth, 0, 100, "a row per path of so many modules",
-      [&view](const std::string&) {
-        view.table.group_by_module = static_cast<int>(view.module_depth);
-      });
-  flags.toggle("guess", view.guess, "asks for your guess before the table").saved = false;
+  flags.number(
+      "group-by-module", view.table.group_by_module, 0, 100, "a row per path of so many modules");
+  not_saved(flags.toggle("guess", view.guess, "asks for your guess before the table"));
   flags.word("expect", view.expect, "LIST",
       "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",
       [](const std::string& text) { parse_expectations(text); });
@@ -143,122 +149,166 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
       [](const std::string& text) { parse_distrust(text); });
 }
 
-void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
-  std::string failed, untrusted;
-  const auto add = [](std::string& to, const std::string& what) {
-    to += (to.empty() ? "" : "; ") + what;
-  };
-  const bool incomplete = !m.only->incomplete.empty() || (m.eager && !m.eager->incomplete.empty());
-  for (const Distrust& d : parse_distrust(view.fail_on)) {
-    const auto over = [&](const std::optional<double>& percent) {
-      if (!percent)
-        add(untrusted, d.text + "; it was not measured");
-      else if (std::abs(*percent) > d.percent)
-        add(untrusted, fmt::format("{}; it is {:.1f} %", d.text, *percent));
-    };
-    if (d.what == "incomplete" && incomplete)
-      add(untrusted,
-          "incomplete; " +
-              (m.only->incomplete.empty() ? m.eager->incomplete : m.only->incomplete).front());
-    if (d.what == "distortion") over(m.distortion);
-    if (d.what == "noise") over(m.noise);
-    if (d.what == "throttle" && m.only->device.type == Device::Type::cuda) {
-      const Report& r =
-          m.eager && (m.only->sm_mhz == 0 || m.eager->throttled()) ? *m.eager : *m.only;
-      if (r.sm_mhz == 0)
-        add(untrusted, "throttle; the clock was not read");
-      else if (r.throttled())
-        add(untrusted, fmt::format("throttle; the SM clock was {:.0f} of {:.0f} MHz", r.sm_mhz,
-                           r.sm_standard_mhz));
+Flag& add_profile_flag(
+    Flags& flags, ExportFlags& files, std::vector<std::string> allowed, std::string help) {
+  const auto check = [&files, allowed](const std::string& text) {
+    files.formats = profiler::parse_formats(text, "usage: --profile");
+    for (const std::string& word : files.formats) {
+      SINTER_CHECK(allowed.empty() || is_one_of(word, allowed), usage,
+          cat("usage: --profile: not of this command: ", word, "; allowed ", join(allowed)));
     }
-    for (const Report* report : {m.only, m.eager}) {
-      if (d.what != "roof" || !report) continue;
-      for (const profiler::Row& row : report->rows().rows) {
-        if (row.verdict.code == profiler::RowCode::above_roof)
-          add(untrusted, cat("roof; ", escaped(row.name), " is above it"));
-      }
+  };
+  Flag& flag = flags.word("profile", files.text, "FORMATS", std::move(help), check);
+  flag.once = true;
+  flag.bare_value = allowed.empty() ? "table" : allowed[0];
+  return flag;
+}
+
+void add_output_flags(Flags& flags, ExportFlags& files) {
+  not_saved(flags.word("output,o", files.name, "NAME", "begins the names of the profile's files"));
+  not_saved(flags.toggle("force", files.force, "write over files that are there"));
+}
+
+void check_writable(const std::string& file, const char* flag, bool force) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
+  SINTER_CHECK(std::filesystem::is_directory(folder, error), usage,
+      cat("usage: ", flag, ": no such folder: ", escaped(folder.string()), "; wanted for ",
+          escaped(file)));
+  SINTER_CHECK(access(folder.c_str(), W_OK) == 0 && !std::filesystem::is_directory(file, error),
+      usage, cat("usage: ", flag, ": cannot write: ", escaped(file)));
+  SINTER_CHECK(force || !std::filesystem::exists(file, error), usage,
+      cat("usage: ", flag, ": a file is there: ", escaped(file)), "--force writes over it");
+}
+
+namespace {
+
+std::string why_incomplete(const Measured& m) {
+  for (const Report* report : {m.only, m.eager}) {
+    if (report && !report->incomplete.empty()) return report->incomplete.front();
+  }
+  return "";
+}
+
+std::string why_throttled(const Measured& m) {
+  const Report& r = m.eager && (m.only->sm_mhz == 0 || m.eager->throttled()) ? *m.eager : *m.only;
+  if (r.device.type != Device::Type::cuda) return "";
+  if (r.sm_mhz == 0) return "the clock was not read";
+  if (!r.throttled()) return "";
+  return fmt::format("the SM clock was {:.0f} of {:.0f} MHz", r.sm_mhz, r.sm_standard_mhz);
+}
+
+std::string why_above_roof(const Measured& m) {
+  std::vector<std::string> rows;
+  for (const Report* report : {m.only, m.eager}) {
+    if (!report) continue;
+    for (const profiler::Row& row : report->rows().rows) {
+      if (row.verdict.code == profiler::RowCode::above_roof) rows.push_back(escaped(row.name));
     }
   }
+  return rows.empty() ? "" : join(rows) + " above it";
+}
+
+// Why a --fail-on condition holds, or "".
+std::string why_distrusted(const Distrust& condition, const Measured& m) {
+  if (condition.what == "incomplete") return why_incomplete(m);
+  if (condition.what == "throttle") return why_throttled(m);
+  if (condition.what == "roof") return why_above_roof(m);
+  const std::optional<double>& percent = condition.what == "noise" ? m.noise : m.distortion;
+  if (!percent) return "it was not measured";
+  return std::abs(*percent) > condition.percent ? fmt::format("it is {:.1f} %", *percent) : "";
+}
+
+// Why an expectation cannot be decided, or "".
+std::string why_undecided(const Expectation& e, const Measured& m) {
+  const Report& report = e.eager ? *m.eager : *m.only;
+  if (e.key == "speedup" && !why_incomplete(m).empty()) return "the run is INCOMPLETE";
+  if (e.key == "speedup" && !m.speedup) return "there is no interval";
+  if (e.key == "launches" && report.unproved > 0)
+    return "library calls may have run more kernels than they are counted for";
+  return "";
+}
+
+// What was found in place of an expectation, or "".
+std::string why_failed(const Expectation& e, const Measured& m) {
+  if (e.key == "speedup") {
+    if (holds(m.speedup->low, e.relation, e.wanted)) return "";
+    return fmt::format("the interval is [{:.2f},{:.2f}]", m.speedup->low, m.speedup->high);
+  }
+  const Report& report = e.eager ? *m.eager : *m.only;
+  const std::vector<double> values = values_of(report, e);
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const bool same = *low == *high;
+  if (same && holds(*low, e.relation, e.wanted)) return "";
+  return fmt::format("counted {}{} ({})", *low, same ? "" : fmt::format("..{}", *high),
+      report.rules.empty() ? report.mode : "rules " + report.rules);
+}
+
+}  // namespace
+
+void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
+  std::vector<std::string> failed, untrusted;
+  const auto note = [](std::vector<std::string>& to, const std::string& what, std::string why) {
+    if (!why.empty()) to.push_back(what + "; " + why);
+  };
+  for (const Distrust& condition : parse_distrust(view.fail_on))
+    note(untrusted, condition.text, why_distrusted(condition, m));
   for (const Expectation& e : parse_expectations(view.expect)) {
-    if (e.key == "speedup" && e.row.empty()) {
-      if (!m.speedup || incomplete)
-        add(untrusted, cat("--expect not decided: ", e.text, "; ",
-                           incomplete ? "the run is INCOMPLETE" : "there is no interval"));
-      else if (!holds(m.speedup->low, e.relation, e.wanted))
-        add(failed, fmt::format("{}; the interval is [{:.2f},{:.2f}]", e.text, m.speedup->low,
-                        m.speedup->high));
-      continue;
-    }
     SINTER_CHECK(!e.eager || m.eager, usage, cat("usage: --expect: ", e.text, " needs two runs"),
         "mnist compare");
-    const Report& report = e.eager ? *m.eager : *m.only;
-    if (report.unproved > 0 && e.key == "launches") {
-      add(untrusted, cat("--expect not decided: ", e.text,
-                         "; library calls may have run more kernels than they are counted for"));
-      continue;
-    }
-    const std::vector<double> values = values_of(report, e);
-    const auto [low, high] = std::minmax_element(values.begin(), values.end());
-    if (*low == *high && holds(*low, e.relation, e.wanted)) continue;
-    const std::string found =
-        *low == *high ? fmt::format("{}", *low) : fmt::format("{}..{}", *low, *high);
-    add(failed, fmt::format("{}; counted {} ({})", e.text, found,
-                    report.rules.empty() ? report.mode : "rules " + report.rules));
+    const std::string undecided = why_undecided(e, m);
+    note(untrusted, "--expect not decided: " + e.text, undecided);
+    if (undecided.empty()) note(failed, e.text, why_failed(e, m));
   }
-  const std::string misses = failed.empty() ? "" : cat(who, ": --expect failed: ", failed);
+  const std::string misses = failed.empty() ? "" : who + ": --expect failed: " + join(failed, "; ");
   SINTER_CHECK(untrusted.empty(), untrusted,
-      cat(who, untrusted.starts_with("--expect") ? ": " : ": --fail-on holds: ", untrusted,
-          misses.empty() ? "" : "; " + misses));
+      cat(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
+          join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
   SINTER_CHECK(failed.empty(), check, misses);
 }
 
 std::string guess(const Report& report, Output& out) {
-  const profiler::Rows rows = report.rows();
   const profiler::Row* slowest = nullptr;
+  const profiler::Rows rows = report.rows();
   for (const profiler::Row& row : rows.rows) {
     if (row.kind == profiler::ScopeKind::op && (!slowest || row.typical_ns > slowest->typical_ns))
       slowest = &row;
   }
+  const std::string launches = fmt::format("{:.0f}", report.launches_per_step()),
+                    longest = slowest ? slowest->name : "none";
+  std::string code(profiler::name_of(report.verdict().code));
+  for (char& c : code) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+
   const std::string kNoAnswer = "nothing";  // the end of a pipe
-  const auto ask = [&](const std::string& question) {
+  std::vector<std::string> said;
+  for (const char* question : {"how many launches has a step?", "which row takes longest?",
+           "what bounds the step: compute, memory, overhead, input, latency, mixed?"}) {
     out.note("guess", question);
     std::string answer;
-    return std::getline(std::cin, answer) ? escaped(answer) : kNoAnswer;
-  };
-  const std::string launches = ask("how many launches has a step?"),
-                    row = ask("which row takes longest?"),
-                    verdict = ask(
-                        "what bounds the step: compute, memory, overhead, input, latency, mixed?");
-  std::string code(profiler::name_of(report.verdict().code));
-  std::transform(code.begin(), code.end(), code.begin(),
-      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const std::string longest = slowest ? slowest->name : "none";
-  if (launches == kNoAnswer && row == kNoAnswer && verdict == kNoAnswer) {
+    said.push_back(std::getline(std::cin, answer) ? escaped(answer) : kNoAnswer);
+  }
+  if (std::count(said.begin(), said.end(), kNoAnswer) == 3) {
     return fmt::format(
-        "no answers to grade: it ran {:.0f} launches, {} takes longest, the step is {}\n",
-        report.launches_per_step(), longest, code);
+        "no answers to grade: it ran {} launches, {} takes longest, the step is {}\n", launches,
+        longest, code);
   }
   const auto grade = [](bool right) { return right ? "right" : "wrong"; };
   return fmt::format(
-      "you said {} launches, it ran {:.0f}: {}\nyou said {} takes longest, it is {}: {}\nyou said "
-      "{}, it is {}: {}\n",
-      launches, report.launches_per_step(),
-      grade(launches == fmt::format("{:.0f}", report.launches_per_step())), row, longest,
-      grade(row == longest), verdict, code, grade(!verdict.empty() && code.starts_with(verdict)));
+      "you said {} launches, it ran {}: {}\nyou said {} takes longest, it is {}: {}\nyou said {}, "
+      "it is {}: {}\n",
+      said[0], launches, grade(said[0] == launches), said[1], longest, grade(said[1] == longest),
+      said[2], code, grade(!said[2].empty() && code.starts_with(said[2])));
 }
 
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
   if (device.type == Device::Type::simt) return {};
   bool fresh = false;
   const profiler::Roofs roofs = measure::calibrated(device, &fresh);
-  if (fresh)
-    out.note(
-        "roofs", fmt::format("measured once, kept in {}", escaped(profiler::roofs_file(device))));
+  if (fresh) out.note("roofs", "measured once, kept in {}", escaped(profiler::roofs_file(device)));
   if (roofs.loaded) {
     out.note("roofs",
-        fmt::format(
-            "measured beside other programs, which kept {:.1f} cores busy: for this run only",
-            roofs.others_cores));
+        "measured beside other programs, which kept {:.1f} cores busy: for this run only",
+        roofs.others_cores);
   }
   return roofs;
 }
@@ -267,9 +317,8 @@ void check_roofs(const Report& report, Output& out) {
   if (const std::string row = measure::faster_than(report);
       !row.empty() && measure::calibrate_beaten(report))
     out.note("roofs",
-        fmt::format(
-            "{} ran above its roof: measured again, the better ones are kept for the next run",
-            escaped(row)));
+        "{} ran above its roof: measured again, the better ones are kept for the next run",
+        escaped(row));
 }
 
 }  // namespace sinter::cli

@@ -1,5 +1,6 @@
-// The profiler's flags, shared by train, compare and geglu: which rows a table shows, what is
-// expected of the counts, and which conditions make a measurement one that is not to be trusted.
+// The profiler's flags, shared by the commands that measure: which rows a table shows, which files
+// are written, what is expected of the counts, and which conditions make a measurement one that is
+// not to be trusted.
 #pragma once
 
 #include <functional>
@@ -7,8 +8,7 @@
 
 #include "examples/cli/flags.h"
 #include "examples/cli/output.h"
-#include "profiler/report.h"
-#include "profiler/stats.h"
+#include "profiler/exports.h"
 
 namespace sinter::cli {
 
@@ -30,13 +30,32 @@ std::vector<Distrust> parse_distrust(const std::string& text);
 
 struct ViewFlags {
   profiler::TableOptions table{.scopes = true};
-  int64_t rows = 15, module_depth = 0;
   bool guess = false;
   std::string expect, fail_on;
 };
 // Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module --guess
 // --expect --fail-on; all checked at once.
 void add_view_flags(Flags& flags, ViewFlags& view);
+
+struct ExportFlags {
+  std::string text;  // of --profile
+  std::vector<std::string> formats;
+  std::string name;  // empty: named after the case
+  bool force = false;
+
+  bool has(std::string_view format) const { return exports("", true).has(format); }
+  profiler::Exports exports(const std::string& standard_name, bool pair) const {
+    return {name.empty() ? standard_name : name, formats, pair, "usage: -o",
+        "--force writes over it, -o NAME takes another name"};
+  }
+};
+// --profile=FORMATS, which alone is the first of `allowed`; empty: every format is.
+Flag& add_profile_flag(Flags& flags, ExportFlags& files, std::vector<std::string> allowed = {},
+    std::string help = "where the time goes, a list of: table, json, csv, trace, stacks, html");
+// -o NAME --force
+void add_output_flags(Flags& flags, ExportFlags& files);
+// Before the run: one file that will be written. Error: usage.
+void check_writable(const std::string& file, const char* flag, bool force);
 
 // What was measured, for --expect and --fail-on. `only` is the run that plain keys speak of.
 struct Measured {
@@ -47,7 +66,7 @@ struct Measured {
 };
 // Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else
 // check (an expectation is not met). `who` begins the message: "compare".
-void judge(const std::string& who, const ViewFlags& view, const Measured& measured);
+void judge(const std::string& who, const ViewFlags& view, const Measured& m);
 
 // --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
 // grades: "you said 12 launches, it ran 10".

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/atomic_file.h"
+#include "examples/cli/profile.h"
 
 namespace sinter::cli {
 
@@ -23,20 +24,11 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   add_rules_flag(flags, fusion.rules);
   flags.choice("measure", fusion.measure, {"on", "off"},
       "on: keep a group unfused where its parts are shown to run faster here");
-  flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why").saved =
-      false;
-  // The folder is looked for now: the graph is written after all the work.
-  const auto check_folder = [](const std::string& text) {
-    std::error_code error;  // such as of a working folder that is gone
-    const std::filesystem::path folder = std::filesystem::absolute(text, error).parent_path();
-    SINTER_CHECK(std::filesystem::is_directory(folder, error), usage,
-        cat("usage: --dump-graph: no such folder: ", escaped(folder.string()), "; wanted for ",
-            escaped(text)));
-  };
-  flags
-      .word("dump-graph", fusion.dump_graph, "FILE",
-          "write the step's graph as text, or for Graphviz (.dot)", check_folder)
-      .saved = false;
+  not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
+  // Looked at now: the graph is written after all the work.
+  const auto check = [](const std::string& file) { check_writable(file, "--dump-graph", true); };
+  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE",
+      "write the step's graph as text, or for Graphviz (.dot)", check));
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -56,6 +48,12 @@ void note_emulator(Device device, Output& out) {
 
 void write_graph(const std::string& path, const capture::Graph& graph) {
   write_file(path, path.ends_with(".dot") ? capture::dump_dot(graph) : capture::dump(graph));
+}
+
+Cost cost_of(const capture::Graph& graph) {
+  Cost cost;
+  for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
+  return cost;
 }
 
 void write_graphs(const std::string& path, const capture::Captured& captured) {

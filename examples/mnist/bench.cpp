@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <deque>
 #include <nlohmann/json.hpp>
 
@@ -12,12 +12,12 @@
 #include "core/atomic_file.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
-#include "examples/cli/profile_files.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/trainer.h"
 #include "measure/contest.h"
+#include "measure/timer.h"
 #include "profiler/exports.h"
 
 namespace sinter::mnist {
@@ -29,7 +29,7 @@ struct BenchFlags {
   std::vector<int64_t> batch, hidden;
   std::string csv;
   double budget = 60;
-  cli::ExportFlags files;
+  ExportFlags files;
   bool times(const char* one) const { return mode.find(one) != std::string::npos; }
   bool is_map() const { return mode == "eager,fused"; }
 };
@@ -39,13 +39,13 @@ std::vector<int64_t> parse_sizes(const std::string& what, const std::string& tex
   constexpr int64_t kLow = 1, kHigh = 1'000'000;
   std::vector<int64_t> out;
   if (const size_t dots = text.find(".."); dots != std::string::npos) {
-    const int64_t low = cli::parse_integer(what, text.substr(0, dots), kLow, kHigh);
-    const int64_t high = cli::parse_integer(what, text.substr(dots + 2), low, kHigh);
+    const int64_t low = parse_integer(what, text.substr(0, dots), kLow, kHigh);
+    const int64_t high = parse_integer(what, text.substr(dots + 2), low, kHigh);
     for (int64_t n = low; n <= high; n *= 2) out.push_back(n);
     return out;
   }
-  for (const std::string& item : cli::split(what, text))
-    out.push_back(cli::parse_integer(what, item, kLow, kHigh));
+  for (const std::string& item : split(what, text))
+    out.push_back(parse_integer(what, item, kLow, kHigh));
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
@@ -57,54 +57,63 @@ constexpr double kRoundSeconds =
 
 struct Cell {
   profiler::SweepCell map;
-  std::string csv;  // a row per mode
+  std::string csv;  // a row per mode, for other programs
 };
 
-Cell measure_cell(const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
+std::string csv_row(const profiler::SweepCell& cell, const char* mode,
+    const std::vector<double>& us, const capture::Graph& graph, int64_t peak_bytes) {
+  const profiler::Estimate median = profiler::median_interval(us);
+  return fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.batch, cell.hidden, mode,
+      median.value, median.low, median.high, us.size(), graph.nodes.size(), cost_of(graph).bytes(),
+      peak_bytes);
+}
+
+// A trainer that has been captured, where its mode asks for it; `peak`: the bytes that a step
+// takes.
+std::unique_ptr<Trainer> warm_trainer(
+    TrainFlags flags, const char* mode, Device device, const Batch& batch, int64_t& peak) {
+  const int64_t before = allocator(device).stats().live_bytes;
+  flags.mode.mode = mode;
+  auto trainer =
+      std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
+  for (int i = 0; i < 4; ++i) {  // two are recorded
+    allocator(device).reset_peak();
+    trainer->step(batch);
+  }
+  peak = allocator(device).stats().peak_bytes - before;
+  return trainer;
+}
+
+// Nothing after a signal.
+std::optional<Cell> measure_cell(
+    const BenchFlags& bench, Device device, const Batch& batch, int64_t hidden) {
   TrainFlags flags = bench.train;
   flags.model.hidden = {hidden, hidden};
-  const char* modes[] = {"eager", "fused"};
-  std::unique_ptr<Trainer> trainers[2];
-  int64_t peak[2];
-  for (const bool fused : {false, true}) {
-    const int64_t before = allocator(device).stats().live_bytes;
-    flags.mode.mode = modes[fused];
-    trainers[fused] =
-        std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
-    for (int i = 0; i < 4; ++i) {  // two are recorded
-      allocator(device).reset_peak();
-      trainers[fused]->step(batch);
-    }
-    peak[fused] = allocator(device).stats().peak_bytes - before;
-  }
-  const auto round = [&](bool fused, int64_t steps) {
-    return measure::round_us([&] { trainers[fused]->step(batch); }, device, 1, steps);
-  };
-  const int64_t steps =
-      std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / round(false, 1)), 1, 40);
-  std::vector<double> us[2];
-  for (int64_t pair = 0; pair < kPairs && !cli::interrupted(); ++pair) {
-    for (const bool fused : {pair % 2 == 1, pair % 2 == 0}) {
-      if (bench.times(modes[fused])) us[fused].push_back(round(fused, steps));
-    }
-  }
-  if (us[0].size() + us[1].size() != static_cast<size_t>(bench.is_map() ? 2 * kPairs : kPairs))
-    return {};  // interrupted
+  int64_t eager_peak = 0, fused_peak = 0;
+  const auto eager = warm_trainer(flags, "eager", device, batch, eager_peak),
+             fused = warm_trainer(flags, "fused", device, batch, fused_peak);
+  const auto eager_step = [&] { eager->step(batch); };
+  const double one_us = measure::round_us(eager_step, device, 1, 1);
+  measure::Contest contest{.device = device, .eager = {}, .fused = {}};
+  if (bench.times("eager")) contest.eager = eager_step;
+  if (bench.times("fused")) contest.fused = [&] { fused->step(batch); };
+  const measure::RoundTimes us = measure::time_rounds(contest,
+      {.steps = std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / one_us), 1, 40),
+          .warmup = 1,
+          .rounds = kPairs,
+          .stopped = interrupted});
+  if (interrupted()) return {};
   Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
-  if (!us[0].empty()) cell.map.eager_us = profiler::median(us[0]);
-  if (!us[1].empty()) cell.map.fused_us = profiler::median(us[1]);
-  if (bench.is_map()) cell.map.ratio = profiler::paired_ratio(us[0], us[1]);
-  const capture::Captured& captured = *trainers[1]->captured_step()->captured();
-  for (const bool fused : {false, true}) {
-    if (us[fused].empty()) continue;
-    const capture::Graph& graph = fused ? captured.fused.graph : captured.recorded;
-    Cost cost;
-    for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
-    const profiler::Estimate median = profiler::median_interval(us[fused]);
-    cell.csv += fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.map.batch, hidden,
-        modes[fused], median.value, median.low, median.high, us[fused].size(), graph.nodes.size(),
-        cost.bytes(), peak[fused]);
+  const capture::Captured& captured = *fused->captured_step()->captured();
+  if (contest.eager) {
+    cell.map.eager_us = profiler::median(us.eager_us);
+    cell.csv += csv_row(cell.map, "eager", us.eager_us, captured.recorded, eager_peak);
   }
+  if (contest.fused) {
+    cell.map.fused_us = profiler::median(us.fused_us);
+    cell.csv += csv_row(cell.map, "fused", us.fused_us, captured.fused.graph, fused_peak);
+  }
+  if (bench.is_map()) cell.map.ratio = profiler::paired_ratio(us.eager_us, us.fused_us);
   return cell;
 }
 
@@ -115,35 +124,37 @@ const profiler::SweepCell* find(const profiler::Sweep& sweep, int64_t batch, int
   return nullptr;
 }
 
-// Per hidden size the ranges of batches, of those measured, at which fusing is shown faster: it may
-// start to win at small or at large ones.
-std::string crossover(const profiler::Sweep& sweep) {
-  std::string out = "crossover (batches at which fused is shown faster):";
-  for (const int64_t hidden : sweep.hidden) {
-    std::string ranges;
-    int64_t from = 0, last = 0;
-    const auto close = [&] {
-      if (from > 0)
-        ranges += fmt::format("{}{}", ranges.empty() ? "" : " and ",
-            from == last ? cat(from) : cat(from, "..", last));
-      from = 0;
-    };
-    for (const int64_t batch : sweep.batch) {
-      const profiler::SweepCell* c = find(sweep, batch, hidden);
-      if (!c) continue;
-      if (!c->ratio.is_shown() || c->ratio.low <= 1)
-        close();
-      else if (from == 0)
-        from = batch;
-      last = batch;
+// "1..8 and 64": the batches, of those measured, at which fusing is shown faster: it may start to
+// win at small or at large ones.
+std::string faster_batches(const profiler::Sweep& sweep, int64_t hidden) {
+  std::vector<std::string> ranges;
+  std::vector<int64_t> range;
+  bool measured = false;
+  const auto end_range = [&] {
+    if (range.size() == 1) ranges.push_back(cat(range[0]));
+    if (range.size() > 1) ranges.push_back(cat(range.front(), "..", range.back()));
+    range.clear();
+  };
+  for (const int64_t batch : sweep.batch) {
+    const profiler::SweepCell* c = find(sweep, batch, hidden);
+    if (!c) continue;
+    measured = true;
+    if (c->ratio.is_shown() && c->ratio.low > 1) {
+      range.push_back(batch);
+    } else {
+      end_range();
     }
-    close();
-    out += fmt::format("{} hidden {}: {}", hidden == sweep.hidden.front() ? "" : ",", hidden,
-        last == 0        ? "not measured"
-        : ranges.empty() ? "none"
-                         : ranges);
   }
-  return out;
+  end_range();
+  if (!measured) return "not measured";
+  return ranges.empty() ? "none" : join(ranges, " and ");
+}
+
+std::string crossover(const profiler::Sweep& sweep) {
+  std::vector<std::string> parts;
+  for (const int64_t hidden : sweep.hidden)
+    parts.push_back(cat("hidden ", hidden, ": ", faster_batches(sweep, hidden)));
+  return "crossover (batches at which fused is shown faster): " + join(parts);
 }
 
 // With both modes the factor, with one its time.
@@ -154,18 +165,16 @@ std::string cell_text(const profiler::SweepCell& c) {
 }
 
 std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
-  std::string out = fmt::format("{:>6}", "batch");
-  for (const int64_t hidden : sweep.hidden)
-    out += fmt::format("  {:>12}", fmt::format("hidden {}", hidden));
-  out += "\n";
+  std::string out = " batch";
+  for (const int64_t hidden : sweep.hidden) out += fmt::format("  {:>12}", cat("hidden ", hidden));
   for (const int64_t batch : sweep.batch) {
-    out += fmt::format("{:>6}", batch);
+    out += fmt::format("\n{:>6}", batch);
     for (const int64_t hidden : sweep.hidden) {
       const profiler::SweepCell* c = find(sweep, batch, hidden);
       out += fmt::format("  {:>12}", c ? cell_text(*c) : "-");
     }
-    out += "\n";
   }
+  out += "\n";
   if (!bench.is_map()) return out + "a whole step, " + bench.mode + "; - left out\n";
   return out +
          "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is "
@@ -177,8 +186,8 @@ std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
 // The cells of the map as far as the time allows.
 class SweepRun {
  public:
-  SweepRun(const cli::CommonFlags& common, const BenchFlags& bench, Device device, cli::Output& out)
-      : common_(common), bench_(bench), device_(device), out_(out) {
+  SweepRun(const BenchFlags& bench, Device device, Output& out)
+      : bench_(bench), device_(device), out_(out) {
     const int64_t largest = bench.batch.back();
     data_ = load_dataset({.what = "synthetic", .val = 0, .limit = largest});
     SINTER_CHECK(data_.train.size() >= largest, usage,
@@ -195,8 +204,8 @@ class SweepRun {
   void measure_all() {
     const std::vector<Size> sizes = by_cost();
     for (const Size& size : sizes) {
-      if (cli::interrupted()) break;
-      if (seconds() + (4 * kPairs + 16) * seconds_per_flop_ * size.flops() > bench_.budget) {
+      if (interrupted()) break;
+      if (timer_.seconds() + (4 * kPairs + 16) * seconds_per_flop_ * size.flops() > bench_.budget) {
         ++left_out;
       } else {
         measure_one(size);
@@ -204,23 +213,19 @@ class SweepRun {
     }
     sweep.crossover = crossover(sweep);
     if (left_out > 0) {
-      out_.note("bench", fmt::format("{} of {} left out, the largest: --budget {} s is used up",
-                             count_of(left_out, "cell"), sizes.size(), bench_.budget));
+      out_.note("bench", "{} of {} left out, the largest: --budget {} s is used up",
+          count_of(left_out, "cell"), sizes.size(), bench_.budget);
     }
   }
 
-  nlohmann::ordered_json cells_json() const {
-    nlohmann::ordered_json cells = nlohmann::ordered_json::array();
-    const auto number = [](double x, bool known) {
-      return known ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
-    };
+  Json cells_json() const {
+    const auto known = [](double x) { return x > 0 ? x : NAN; };  // NaN is written as null
+    Json cells = Json::array();
     for (const profiler::SweepCell& c : sweep.cells) {
-      const bool has_ratio = c.ratio.has_interval;
-      cells.push_back({{"batch", c.batch}, {"hidden", c.hidden},
-          {"eager_us", number(c.eager_us, bench_.times("eager"))},
-          {"fused_us", number(c.fused_us, bench_.times("fused"))},
-          {"ratio", number(c.ratio.value, has_ratio)}, {"low", number(c.ratio.low, has_ratio)},
-          {"high", number(c.ratio.high, has_ratio)}});
+      const bool ratio = c.ratio.has_interval;
+      cells.push_back({{"batch", c.batch}, {"hidden", c.hidden}, {"eager_us", known(c.eager_us)},
+          {"fused_us", known(c.fused_us)}, {"ratio", known(ratio ? c.ratio.value : 0)},
+          {"low", known(ratio ? c.ratio.low : 0)}, {"high", known(ratio ? c.ratio.high : 0)}});
     }
     return cells;
   }
@@ -246,55 +251,51 @@ class SweepRun {
     std::ranges::stable_sort(sizes, {}, &Size::flops);
     return sizes;
   }
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
 
   void measure_one(const Size& size) {
-    Batches batches(data_.train, {.size = size.batch,
-                                     .seed = common_.seed,
-                                     .dtype = bench_.train.model.batch_dtype(),
-                                     .device = device_});
+    BatchOptions options = bench_.train.batches(device_);
+    options.size = size.batch;
+    const Batch batch = Batches(data_.train, options).next();
     const std::string where = fmt::format("batch {} hidden {}", size.batch, size.hidden);
-    Cell cell;
+    std::optional<Cell> cell;
     try {
-      cell = measure_cell(bench_, device_, batches.next(), size.hidden);
+      cell = measure_cell(bench_, device_, batch, size.hidden);
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::memory) throw;
       no_memory += (no_memory.empty() ? "" : ", ") + where;
       return;
     }
-    const profiler::SweepCell& map = cell.map;
-    if (map.batch == 0) return;  // interrupted
+    if (!cell) return;
+    const profiler::SweepCell& map = cell->map;
     std::string found = cell_text(map);
     if (bench_.is_map())
       found = fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us, map.fused_us,
           profiler::factor_text(map.ratio, kPairs));
-    out_.note("cell", fmt::format("{}: {}", where, found));
+    out_.note("cell", "{}: {}", where, found);
     seconds_per_flop_ = std::max(map.eager_us, map.fused_us) * 1e-6 / size.flops();
     sweep.cells.push_back(map);
-    csv += cell.csv;
+    csv += cell->csv;
   }
 
-  const cli::CommonFlags& common_;
   const BenchFlags& bench_;
   Device device_;
-  cli::Output& out_;
+  Output& out_;
   Dataset data_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  measure::Timer timer_;
   double seconds_per_flop_ = 0;  // of the cell before
 };
 
-int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& out) {
+int run_bench(const BenchFlags& bench, Output& out) {
+  const CommonFlags& common = *bench.train.common;
   const Device device = choose_device(common.device).first;
   SINTER_CHECK(device.type != Device::Type::simt, usage,
       "usage: bench needs a device whose times mean something: the device is simt",
       "mnist compare --device simt counts launches and bytes");
   const profiler::Exports files = bench.files.exports("bench", false);
   if (!files.formats.empty()) files.check(bench.files.force);
-  if (!bench.csv.empty()) cli::check_writable(bench.csv, "--csv", bench.files.force);
-  cli::catch_signals();
-  SweepRun run(common, bench, device, out);
+  if (!bench.csv.empty()) check_writable(bench.csv, "--csv", bench.files.force);
+  catch_signals();
+  SweepRun run(bench, device, out);
   run.measure_all();
   out.result("bench", run.sweep.title);
   if (!run.no_memory.empty()) out.note("bench", "memory limit reached: " + run.no_memory);
@@ -307,10 +308,10 @@ int run_bench(const cli::CommonFlags& common, BenchFlags& bench, cli::Output& ou
   }
   out.json({{"schema", "sinter.bench/1"}, {"title", run.sweep.title}, {"left_out", run.left_out},
       {"cells", run.cells_json()}});
-  return cli::interrupted() ? cli::exit_code(Error::Kind::interrupted) : 0;
+  return interrupted() ? exit_code(Error::Kind::interrupted) : 0;
 }
 
-void add_sizes(cli::Flags& flags, const char* name, std::vector<int64_t>& target,
+void add_sizes(Flags& flags, const char* name, std::vector<int64_t>& target,
     const std::string& standard, const std::string& help) {
   static std::deque<std::string> texts;  // a flag's own text, as it was given
   target = parse_sizes("", standard);
@@ -323,13 +324,13 @@ void add_sizes(cli::Flags& flags, const char* name, std::vector<int64_t>& target
 
 }  // namespace
 
-void add_bench(cli::App& app) {
+void add_bench(App& app) {
   static BenchFlags bench;
-  cli::Command& command = app.add("bench",
+  Command& command = app.add("bench",
       "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden "
       "sizes, and draws a map of it.");
   bench.train.common = &app.common();
-  cli::Flags& flags = command.flags;
+  Flags& flags = command.flags;
   flags.topic("sweep");
   add_sizes(flags, "batch", bench.batch, "1..1024", "by doubling, or a list 1,100,4096");
   add_sizes(flags, "hidden", bench.hidden, "64..1024", "widths H, alike");
@@ -338,18 +339,19 @@ void add_bench(cli::App& app) {
   flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
   flags.choice(
       "mode", bench.mode, {"eager,fused", "eager", "fused"}, "what is timed; both give the map");
-  cli::add_rules_flag(flags, bench.train.mode.rules);
+  add_rules_flag(flags, bench.train.mode.rules);
   flags.number("budget", bench.budget, 1, 1e6,
       "seconds; what does not fit is left out, the largest cells first, and said");
   flags.word("csv", bench.csv, "FILE", "write the cells as a table for other programs");
-  cli::add_export_flags(flags, bench.files, {"html"}, "the map as a page: html");
+  not_saved(add_profile_flag(flags, bench.files, {"html"}, "the map as a page: html"));
+  add_output_flags(flags, bench.files);
   command.check = [] {
     resolve_step(bench.train);
     SINTER_CHECK(bench.is_map() || bench.files.formats.empty(), usage,
         cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode),
         "--mode eager,fused");
   };
-  command.run = [&app](cli::Output& out) { return run_bench(app.common(), bench, out); };
+  command.run = [](Output& out) { return run_bench(bench, out); };
 }
 
 }  // namespace sinter::mnist

@@ -11,31 +11,28 @@
 
 namespace sinter::mnist {
 
-void add_calibrate(cli::App& app) {
-  cli::Command& command = app.add(
+void add_calibrate(App& app) {
+  Command& command = app.add(
       "calibrate", "Measures the roofs that the profiler's tables judge by, and keeps them.");
-  command.run = [&app](cli::Output& out) {
-    const cli::CommonFlags& common = app.common();
+  command.run = [&app](Output& out) {
+    const CommonFlags& common = app.common();
     const Device device = choose_device(common.device).first;
     if (device == kCpu && common.threads == 0) set_num_threads(available_cores());
     const profiler::Roofs r = measure::calibrate(device);
     const std::string file = r.loaded ? "" : profiler::roofs_file(device);
     if (!file.empty()) profiler::save_roofs(r, file);
     out.result("on", r.key);
-    out.result(
-        "GEMM", fmt::format("f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops));
-    out.result("copy", fmt::format("{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs,
-                           cli::bytes(r.cache_bytes), r.dram_gbs));
-    out.result("host",
-        fmt::format("{:.2f} us per op{}", r.op_ns / 1e3,
-            device == kCpu ? ""
-                           : fmt::format(", {:.2f} us per kernel of a graph, its gap included",
-                                 r.floor_ns / 1e3)));
-    out.result("profiler", fmt::format("{:.0f} ns per scope", r.scope_ns));
+    out.result("GEMM", "f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops);
+    out.result("copy", "{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs,
+        cli::bytes(r.cache_bytes), r.dram_gbs);
+    out.result("host", "{:.2f} us per op{}", r.op_ns / 1e3,
+        device == kCpu
+            ? ""
+            : fmt::format(", {:.2f} us per kernel of a graph, its gap included", r.floor_ns / 1e3));
+    out.result("profiler", "{:.0f} ns per scope", r.scope_ns);
     out.result("spread",
-        fmt::format(
-            "{:.0f} % between the best and the usual run; other programs kept {:.1f} cores busy",
-            100 * r.spread, r.others_cores));
+        "{:.0f} % between the best and the usual run; other programs kept {:.1f} cores busy",
+        100 * r.spread, r.others_cores);
     if (!r.loaded)
       out.note(
           "kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));

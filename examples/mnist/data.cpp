@@ -25,22 +25,22 @@ struct DataCommandFlags {
   uint64_t data_seed = kDataSeed;
 };
 
-int verify(const DataCommandFlags& flags, cli::Output& out) {
+int verify(const DataCommandFlags& flags, Output& out) {
   const DataReport report = verify_dataset({.what = flags.what, .classes = flags.classes});
   std::string text = cat("data    ", report.name, "\n");
-  nlohmann::ordered_json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
+  Json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
   for (const DataReport::File& file : report.files) {
     text += fmt::format("file    {}  {}  crc32 {}\n", escaped(file.path), file.kind, file.crc);
     object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"crc32", file.crc}});
   }
   for (const DataReport::Set& set : report.sets) {
     text += fmt::format("{:<7} {} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}\n",
-        set.name, cli::grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank,
+        set.name, grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank,
         set.repeated);
     std::vector<std::string> counts;
     for (size_t label = 0; label < set.counts.size(); ++label)
       counts.push_back(fmt::format("{}: {}", label, set.counts[label]));
-    text += fmt::format("labels  {}\n", cli::join(counts, "  "));
+    text += fmt::format("labels  {}\n", join(counts, "  "));
     text += fmt::format("means   class means are right for {:.1f} % of {}, wanted {:.1f}\n",
         100 * set.class_means, set.name, 100 * set.wanted);
     object["sets"].push_back({{"set", set.name}, {"images", set.size()}, {"labels", set.counts},
@@ -61,18 +61,18 @@ int verify(const DataCommandFlags& flags, cli::Output& out) {
 }
 
 void write_set(const fs::path& folder, const char* set, uint64_t seed, uint64_t first, int64_t n,
-    cli::Output& out) {
+    Output& out) {
   std::vector<uint8_t> images(static_cast<size_t>(n) * kImagePixels);
   std::vector<int32_t> labels(static_cast<size_t>(n));
   draw_digits(seed, first, images, labels);
   const std::string stem = (folder / set).string();
   write_idx(stem + "-images-idx3-ubyte", {n, kImageSide, kImageSide}, images);
   write_idx(stem + "-labels-idx1-ubyte", {n}, std::vector<uint8_t>(labels.begin(), labels.end()));
-  out.result("wrote", fmt::format("{}-images-idx3-ubyte, {}-labels-idx1-ubyte: {} digits",
-                          escaped(stem), set, cli::grouped(n)));
+  out.result("wrote", "{}-images-idx3-ubyte, {}-labels-idx1-ubyte: {} digits", escaped(stem), set,
+      grouped(n));
 }
 
-int make(const DataCommandFlags& flags, cli::Output& out) {
+int make(const DataCommandFlags& flags, Output& out) {
   const fs::path folder = fs::path(flags.what);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -86,27 +86,27 @@ int make(const DataCommandFlags& flags, cli::Output& out) {
   write_set(folder, "t10k", flags.data_seed, kFirstTestDigit, flags.test, out);
   out.json({{"schema", "sinter.data-make/1"}, {"folder", flags.what}, {"train", flags.train},
       {"test", flags.test}, {"data_seed", std::to_string(flags.data_seed)}});
-  out.note("next", fmt::format("mnist train --data {}", escaped(flags.what)));
+  out.note("next", "mnist train --data {}", escaped(flags.what));
   return 0;
 }
 
 }  // namespace
 
-void add_data(cli::App& app) {
+void add_data(App& app) {
   static DataCommandFlags flags;
-  cli::Command& command = app.add("data",
+  Command& command = app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four "
       "MNIST files.");
   command.inputs = &flags.words;
   command.inputs_name = "verify [WHAT] | make DIR";
   command.flags.topic("verify");
-  command.flags.integer("classes", flags.classes, 2, 1'000'000, "labels are 0..N-1");
+  command.flags.number("classes", flags.classes, 2, 1'000'000, "labels are 0..N-1");
   command.flags.topic("make");
-  command.flags.integer("train", flags.train, 1, 10'000'000, "digits for training");
-  command.flags.integer("test", flags.test, 1, 10'000'000, "digits for the test");
-  command.flags.seed(
-      "data-seed", flags.data_seed, "other digits; 1 are those that train draws itself");
+  command.flags.number("train", flags.train, 1, 10'000'000, "digits for training");
+  command.flags.number("test", flags.test, 1, 10'000'000, "digits for the test");
+  command.flags.number("data-seed", flags.data_seed, 0, UINT64_MAX,
+      "other digits; 1 are those that train draws itself");
   command.check = [&command] {
     if (command.flags.given("print-config")) return;
     const std::vector<std::string>& words = flags.words;
@@ -115,7 +115,7 @@ void add_data(cli::App& app) {
         "mnist data verify");
     SINTER_CHECK(words[0] == "verify" || words[0] == "make", usage,
         cat("usage: unknown word: ", escaped(words[0]), " for data; ",
-            cli::nearest_or_all(words[0], known)),
+            nearest_or_all(words[0], known)),
         "mnist data --help");
     const bool makes = words[0] == "make";
     SINTER_CHECK(words.size() <= 2 && (words.size() == 2 || !makes), usage,
@@ -124,13 +124,13 @@ void add_data(cli::App& app) {
         makes ? "mnist data make DIR" : "mnist data verify DIR");
     for (const char* name : {"train", "test", "data-seed", "classes"}) {
       const bool fits = (std::string_view(name) != "classes") == makes;
-      SINTER_CHECK(fits || command.flags[name].source != cli::Source::command_line, usage,
+      SINTER_CHECK(fits || command.flags[name].source != Source::command_line, usage,
           cat("usage: --", name, " is a flag of data ", makes ? "verify" : "make",
               ": given for data ", words[0]));
     }
     if (words.size() == 2) flags.what = words[1];
   };
-  command.run = [](cli::Output& out) {
+  command.run = [](Output& out) {
     return flags.words[0] == "verify" ? verify(flags, out) : make(flags, out);
   };
 }

@@ -1,7 +1,6 @@
 // mnist doctor: what this build is, what this machine has, and whether each device computes what it
 // should. With a FILE: is the checkpoint whole, and what is in it.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -26,78 +25,72 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The report: a line per check. What throws is a FAIL.
+// The report: a line per check.
 class Doctor {
  public:
-  explicit Doctor(cli::Output& out) : out_(out) {}
+  explicit Doctor(Output& out) : out_(out) {}
 
   void line(const char* verdict, const std::string& what, const std::string& text) {
-    out_.result(verdict, fmt::format("{:<9} {}", what, text));
+    out_.result(verdict, "{:<9} {}", what, text);
     checks_.push_back({{"verdict", verdict}, {"check", what}, {"text", text}});
   }
-  void ok(const std::string& what, const std::string& text) { line("ok", what, text); }
-  void note(const std::string& what, const std::string& text) { line("note", what, text); }
-  // `f` gives the text of an ok line.
+  void ok_or_note(bool ok, const std::string& what, const std::string& text) {
+    line(ok ? "ok" : "note", what, text);
+  }
+  // `f` gives the text of an ok line; what it throws is a FAIL.
   bool check(const std::string& what, const std::function<std::string()>& f) {
     try {
-      ok(what, f());
+      line("ok", what, f());
       return true;
     } catch (const Error& error) {
       line("FAIL", what, error.message());
       if (first_.empty())
-        first_ =
-            cat(what, ": ", error.hint().empty() ? error.message() : cli::with_flags(error.hint()));
+        first_ = cat(what, ": ", error.hint().empty() ? error.message() : with_flags(error.hint()));
       return false;
     }
   }
   int finish(const std::vector<std::string>& devices) {
     const bool good = first_.empty();
-    out_.result_text(good ? fmt::format("ready: {}\n", cli::join(devices))
-                          : fmt::format("fix first: {}\n", first_));
+    out_.result_text(
+        good ? fmt::format("ready: {}\n", join(devices)) : fmt::format("fix first: {}\n", first_));
     out_.json({{"schema", "sinter.doctor/1"}, {"ready", good}, {"devices", devices},
         {"checks", checks_}});
-    return good ? 0 : cli::exit_code(Error::Kind::check);
+    return good ? 0 : exit_code(Error::Kind::check);
   }
 
  private:
-  cli::Output& out_;
-  nlohmann::ordered_json checks_ = nlohmann::ordered_json::array();
+  Output& out_;
+  Json checks_ = Json::array();
   std::string first_;  // what to fix
 };
 
 void look_at_build(Doctor& doctor, std::string_view git_id) {
-  doctor.ok("version",
-      fmt::format("sinter {}, {}", cli::kVersion, git_id.empty() ? "not from git" : git_id));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  doctor.note("build",
-      cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ", with sanitizers: times mean little"));
+  const char* slow = ", with sanitizers: times mean little";
 #elif !defined(NDEBUG)
-  doctor.note("build",
-      cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, ": made to find errors, times mean little"));
+  const char* slow = ": made to find errors, times mean little";
 #else
-  doctor.ok("build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE));
+  const char* slow = "";
 #endif
-  std::vector<std::string> sets;
-  for (const char* name : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
-    if (cpu_has(name)) sets.push_back(name);
-  }
-  doctor.ok(
-      "isa", fmt::format("{}; {}", sets.empty() ? "no vector extensions known" : cli::join(sets),
-                 cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time"));
-  doctor.line(has_onednn() ? "ok" : "note", "products",
+  doctor.line("ok", "version",
+      fmt::format("sinter {}, {}", kVersion, git_id.empty() ? "not from git" : git_id));
+  doctor.ok_or_note(!*slow, "build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, slow));
+  doctor.line(
+      "ok", "isa", cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time");
+  doctor.ok_or_note(has_onednn(), "products",
       cat(gemm_backend_name(),
           has_onednn()
               ? ""
               : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
   for (const OptionalLibrary& library : optional_libraries()) {
     const bool there = !library.version.empty();
-    doctor.line(there ? "ok" : "note", library.name,
+    doctor.ok_or_note(there, library.name,
         there ? library.version
               : fmt::format("not in this build ({}): no {}", library.package, library.lost));
   }
 }
 
-TrainFlags job(cli::CommonFlags& common, const std::vector<int64_t>& hidden, const char* mode) {
+TrainFlags job(CommonFlags& common, const std::vector<int64_t>& hidden, const char* mode) {
   TrainFlags flags;
   flags.common = &common;
   flags.model.hidden = hidden;
@@ -114,18 +107,12 @@ Batch first_batch(int64_t size, Device device) {
   return Batches(data.train, {.size = size}).next();
 }
 
-void look_at_threads(Doctor& doctor, cli::CommonFlags& common) {
-  const TrainFlags flags = job(common, {256, 128}, "eager");
-  doctor.ok("threads", fmt::format("{} cores; {}", available_cores(),
-                           choose_threads(flags, first_batch(flags.optimizer.batch, kCpu))));
-}
-
 // Is there a card; and what it is, or why not.
 bool look_at_cuda(Doctor& doctor) {
   try {
     Device::parse("cuda");
   } catch (const Error& error) {
-    doctor.note("cuda", error.message());
+    doctor.line("note", "cuda", error.message());
     return false;
   }
 #if SINTER_HAS_CUDA
@@ -148,34 +135,23 @@ bool look_at_cuda(Doctor& doctor) {
 #endif
 }
 
-void look_at_data(Doctor& doctor) {
-  doctor.check("data", [] {
-    const Dataset data = load_dataset({.val = 0});
-    std::vector<std::string> sums;
-    for (size_t i = 0; i < data.files.size(); ++i)
-      sums.push_back(data.files.size() == 4 ? check_published(data.files[i], i) : "not checked");
-    return cat(data.description, data.files.empty() ? "; scripts/download_mnist fetches MNIST"
-                                                    : "; crc32 " + cli::join(sums));
-  });
+std::string data_text() {
+  const Dataset data = load_dataset({.val = 0});
+  if (data.files.empty()) return data.description + "; scripts/download_mnist fetches MNIST";
+  std::vector<std::string> sums;
+  for (size_t i = 0; i < data.files.size(); ++i)
+    sums.push_back(data.files.size() == 4 ? check_published(data.files[i], i) : "not checked");
+  return cat(data.description, "; crc32 ", join(sums));
 }
 
-void look_at_disk(Doctor& doctor) {
-  doctor.check("disk", [] {
-    std::error_code none;
-    const fs::path folder =
-        fs::is_directory("runs", none) ? fs::current_path() / "runs" : fs::current_path();
-    AtomicFile((folder / "doctor").string(), "disk")
-        .write("can this be written?");  // never committed: nothing stays
-    return fmt::format("{} can be written, {} free", escaped(folder.string()),
-        cli::bytes(static_cast<int64_t>(fs::space(folder).available)));
-  });
-}
-
-void look_at_terminal(Doctor& doctor) {
-  const auto kind = [](int fd) { return cli::is_terminal(fd) ? "a terminal" : "no terminal"; };
-  doctor.ok("terminal", fmt::format("stdout {}, stderr {}, {} columns, colour {}",
-                            kind(STDOUT_FILENO), kind(STDERR_FILENO), cli::terminal_width(),
-                            cli::wants_color(STDOUT_FILENO, "auto") ? "on" : "off"));
+std::string disk_text() {
+  std::error_code none;
+  const fs::path folder =
+      fs::is_directory("runs", none) ? fs::current_path() / "runs" : fs::current_path();
+  AtomicFile((folder / "doctor").string(), "disk")
+      .write("can this be written?");  // never committed: nothing stays
+  return fmt::format("{} can be written, {} free", escaped(folder.string()),
+      cli::bytes(static_cast<int64_t>(fs::space(folder).available)));
 }
 
 // Largest difference, over the largest value of `b`.
@@ -187,7 +163,7 @@ double difference(const Tensor& a, const Tensor& b) {
 
 // One product against f64, 20 training steps, and a fused step against an eager one from equal
 // weights.
-std::string self_test(Device device, cli::CommonFlags& common) {
+std::string self_test(Device device, CommonFlags& common) {
   constexpr double kAllowed = 1e-5;
   constexpr int kSteps = 20;
   const Batch batch = first_batch(32, device);
@@ -225,9 +201,9 @@ std::string self_test(Device device, cli::CommonFlags& common) {
       product, step, kSteps, first, last);
 }
 
-int look_at_file(const std::string& path, cli::Output& out) {
+int look_at_file(const std::string& path, Output& out) {
   const nn::SafetensorsFile file = nn::read_safetensors(path);
-  nlohmann::ordered_json object = {{"schema", "sinter.doctor-file/1"}, {"file", path}};
+  Json object = {{"schema", "sinter.doctor-file/1"}, {"file", path}};
   nn::NamedTensors weights;
   int64_t bytes = 0;
   std::string text;
@@ -240,12 +216,12 @@ int look_at_file(const std::string& path, cli::Output& out) {
     object["tensors"].push_back({{"name", name}, {"dtype", name_of(tensor.dtype())},
         {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
   }
-  out.result("ok", fmt::format("{}: {} tensors, {}, crc32 {}", escaped(path), file.tensors.size(),
-                       cli::bytes(bytes), file.crc_checked ? "agrees" : "is not in the file"));
+  out.result("ok", "{}: {} tensors, {}, crc32 {}", escaped(path), file.tensors.size(),
+      cli::bytes(bytes), file.crc_checked ? "agrees" : "is not in the file");
   out.result("model", nn::architecture(weights));
   for (const std::string& note : file.notes) out.result("note", note);
   for (const auto& [key, value] : file.metadata)
-    out.result("holds", fmt::format("{}, {} characters", escaped(key), value.size()));
+    out.result("holds", "{}, {} characters", escaped(key), value.size());
   out.result_text(text);
   object["bytes"] = bytes;
   object["crc_checked"] = file.crc_checked;
@@ -256,9 +232,9 @@ int look_at_file(const std::string& path, cli::Output& out) {
 
 }  // namespace
 
-void add_doctor(cli::App& app, const char* git_id) {
+void add_doctor(App& app, const char* git_id) {
   static std::vector<std::string> files;
-  cli::Command& command = app.add("doctor",
+  Command& command = app.add("doctor",
       "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
       "checkpoint.");
   command.inputs = &files;
@@ -268,16 +244,18 @@ void add_doctor(cli::App& app, const char* git_id) {
         cat("usage: doctor: ", files.size(), " files given, at most 1: the second is ",
             escaped(files.back())));
   };
-  command.run = [&app, git_id](cli::Output& out) {
+  command.run = [&app, git_id](Output& out) {
     if (!files.empty()) return look_at_file(files[0], out);
     Doctor doctor(out);
     look_at_build(doctor, git_id);
-    look_at_threads(doctor, app.common());
+    const TrainFlags trial = job(app.common(), {256, 128}, "eager");
+    doctor.line("ok", "threads",
+        fmt::format("{} cores; {}", available_cores(),
+            choose_threads(trial, first_batch(trial.optimizer.batch, kCpu))));
     std::vector<std::string> devices{"cpu", "simt"};
     if (look_at_cuda(doctor)) devices.push_back("cuda");
-    look_at_data(doctor);
-    look_at_disk(doctor);
-    look_at_terminal(doctor);
+    doctor.check("data", data_text);
+    doctor.check("disk", disk_text);
     std::erase_if(devices, [&](const std::string& name) {
       return !doctor.check(name, [&] { return self_test(Device::parse(name), app.common()); });
     });

@@ -20,8 +20,7 @@ struct EvalFlags {
   bool confusion = false;
 };
 
-int run_eval(
-    const cli::CommonFlags& common, const cli::Flags& flags, EvalFlags& eval, cli::Output& out) {
+int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Output& out) {
   const Device device = choose_device(common.device).first;
   SavedModel saved = read_model(eval.from.from);
   const auto model = build_model(saved, device);
@@ -31,11 +30,10 @@ int run_eval(
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
   SINTER_CHECK(split.size() > 0, data,
       cat("data: the set is empty: --set ", eval.set, " of ", data.name, " has 0 images"));
-  out.note("model", fmt::format("{}   {}", saved.flags.model.describe(), escaped(saved.path)));
+  out.note("model", "{}   {}", saved.flags.model.describe(), escaped(saved.path));
   for (const std::string& note : saved.notes) out.note("note", note);
   note_emulator(device, out);
-  out.note("data",
-      fmt::format("{}: {} {} images", data.description, eval.set, cli::grouped(split.size())));
+  out.note("data", "{}: {} {} images", data.description, eval.set, grouped(split.size()));
   note_other_data(saved, data, out);
 
   const Evaluation e = evaluate(*model, split,
@@ -44,12 +42,12 @@ int run_eval(
           .normalize = eval.from.data.normalization(),
           .classes = saved.flags.model.classes,
           .worst = eval.worst});
-  if (!e.complete) return cli::exit_code(Error::Kind::interrupted);
+  if (!e.complete) return exit_code(Error::Kind::interrupted);
   out.result(eval.set, e.summary());
   out.result_text("\n" + class_table(e));
   if (eval.confusion) out.result_text("\n" + confusion_table(e));
   if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
-  nlohmann::ordered_json object = {
+  Json object = {
       {"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
   add_json(object, e);
   for (const auto& item : e.worst)
@@ -61,19 +59,19 @@ int run_eval(
 
 }  // namespace
 
-void add_eval(cli::App& app) {
+void add_eval(App& app) {
   static EvalFlags eval;
-  cli::Command& command = app.add(
+  Command& command = app.add(
       "eval", "Reads a set of digits with a saved model: loss, accuracy, and where it errs.");
   add_from_flags(command.flags, eval.from);
   command.flags.choice("set", eval.set, {"test", "val", "train"}, "");
-  command.flags.integer("eval-batch-size", eval.batch, 1, 1'000'000, "");
+  command.flags.number("eval-batch-size", eval.batch, 1, 1'000'000, "");
   command.flags.topic("report");
   command.flags.toggle(
       "confusion", eval.confusion, "the table of labels and what they were read as");
-  command.flags.integer("worst", eval.worst, 0, 1'000'000, "items read worst");
-  command.run = [&app, &command](cli::Output& out) {
-    cli::catch_signals();
+  command.flags.number("worst", eval.worst, 0, 1'000'000, "items read worst");
+  command.run = [&app, &command](Output& out) {
+    catch_signals();
     return run_eval(app.common(), command.flags, eval, out);
   };
 }

@@ -13,16 +13,18 @@
 namespace sinter::mnist {
 namespace {
 
-std::vector<Evaluation::Item> confusions_by_count(const Evaluation& e) {
-  std::vector<Evaluation::Item> out;  // index is the count
+struct Confusion {
+  int64_t count, label, read_as;
+};
+std::vector<Confusion> confusions_by_count(const Evaluation& e) {
+  std::vector<Confusion> out;
   for (int64_t label = 0; label < e.classes; ++label) {
     for (int64_t read = 0; read < e.classes; ++read) {
       if (label != read && e.count(label, read) > 0)
-        out.push_back({e.count(label, read), label, read, 0});
+        out.push_back({e.count(label, read), label, read});
     }
   }
-  std::stable_sort(
-      out.begin(), out.end(), [](const auto& a, const auto& b) { return a.index > b.index; });
+  std::ranges::stable_sort(out, std::greater(), &Confusion::count);
   return out;
 }
 
@@ -61,9 +63,6 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
                              .device = model.parameters()[0].device()});
   Evaluation e{.classes = options.classes,
       .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
-  const auto worse = [](const Evaluation::Item& a, const Evaluation::Item& b) {
-    return a.loss > b.loss;
-  };  // the heap's top is the least bad
   for (int64_t b = 0; b < batches.per_epoch(); ++b) {
     if (cli::interrupted()) {
       e.complete = false;
@@ -79,15 +78,11 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
       e.correct += item.label == item.read_as;
       e.loss_sum += item.loss;
       ++e.confusion[static_cast<size_t>(item.label * e.classes + item.read_as)];
-      if (options.worst == 0) continue;
-      e.worst.push_back(item);
-      std::push_heap(e.worst.begin(), e.worst.end(), worse);
-      if (static_cast<int64_t>(e.worst.size()) <= options.worst) continue;
-      std::pop_heap(e.worst.begin(), e.worst.end(), worse);
-      e.worst.pop_back();
+      if (options.worst > 0) e.worst.push_back(item);
     }
   }
-  std::sort_heap(e.worst.begin(), e.worst.end(), worse);
+  std::ranges::stable_sort(e.worst, std::greater(), &Evaluation::Item::loss);
+  e.worst.resize(std::min(e.worst.size(), static_cast<size_t>(options.worst)));
   return e;
 }
 
@@ -96,7 +91,7 @@ std::string Evaluation::confused_most() const {
   const auto list = confusions_by_count(*this);
   for (size_t i = 0; i < std::min<size_t>(list.size(), 3); ++i)
     text +=
-        fmt::format("{}{}->{} ({})", i ? "  " : "", list[i].label, list[i].read_as, list[i].index);
+        fmt::format("{}{}->{} ({})", i ? "  " : "", list[i].label, list[i].read_as, list[i].count);
   return text.empty() ? "none" : text;
 }
 

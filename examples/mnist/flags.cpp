@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "examples/cli/text.h"
-#include "profiler/exports.h"
 
 namespace sinter::mnist {
 namespace {
@@ -19,9 +18,36 @@ constexpr int64_t kMany = 1'000'000'000'000;
 // Warm-up steps of a run: "200" or "20%".
 int64_t warmup_steps(const std::string& text, int64_t steps) {
   const std::string what = "usage: --lr-warmup";
-  if (!text.ends_with('%')) return std::min(cli::parse_integer(what, text, 0, kMany), steps);
-  return std::llround(cli::parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 *
+  if (!text.ends_with('%')) return std::min(parse_integer(what, text, 0, kMany), steps);
+  return std::llround(parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 *
                       static_cast<double>(steps));
+}
+
+// "1:3:20", "1:3:20:2", or names in any order: "wait:1,active:20".
+ProfileSteps parse_profile_steps(const std::string& text) {
+  const std::string what = "usage: --profile-steps";
+  const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
+  const std::vector<std::string_view> names{"wait", "warmup", "active", "repeat"};
+  ProfileSteps steps;
+  int* const fields[] = {&steps.wait, &steps.warmup, &steps.active, &steps.repeat};
+  const bool named = std::any_of(
+      text.begin(), text.end(), [](unsigned char c) { return c == ',' || std::isalpha(c); });
+  std::string list = text;
+  if (!named) std::replace(list.begin(), list.end(), ':', ',');
+  const std::vector<std::string> items = split(what, list);
+  SINTER_CHECK(named || items.size() == 3 || items.size() == 4, usage,
+      cat(what, " is not W:U:A: ", escaped(text), "; ", items.size(), " numbers, wanted 3"), hint);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t colon = named ? std::min(items[i].find(':'), items[i].size() - 1) : 0;
+    const size_t field =
+        named ? std::find(names.begin(), names.end(), items[i].substr(0, colon)) - names.begin()
+              : i;
+    SINTER_CHECK(field < names.size(), usage,
+        cat(what, ": unknown field: ", escaped(items[i]), " in ", escaped(text)), hint);
+    const std::string number = named ? items[i].substr(colon + 1) : items[i];
+    *fields[field] = static_cast<int>(parse_integer(what, number, field == 2, 1'000'000));
+  }
+  return steps;
 }
 
 }  // namespace
@@ -47,53 +73,51 @@ nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
       .warmup = warmup_steps(warmup, steps_of_run)};
 }
 
-void add_data_flags(cli::Flags& flags, DataFlags& data) {
+void add_data_flags(Flags& flags, DataFlags& data) {
   flags.topic("data");
-  cli::Flag& what = flags.word("data", data.what, "WHAT",
+  Flag& what = flags.word("data", data.what, "WHAT",
       "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else $SINTER_DATA, "
       "./data/mnist, ..");
   flags.word("data-crc32", data.crc32, "HEX", "of the data of a run: for its config").hidden = true;
   what.variable = "SINTER_DATA";
-  flags.integer("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
-  flags.integer("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
+  flags.number("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
+  flags.number("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
   flags.choice("normalize", data.normalize, {"none", "mnist"}, "mnist: (x/255 - 0.1307) / 0.3081");
 }
 
-void add_model_flags(cli::Flags& flags, ModelFlags& model) {
+void add_model_flags(Flags& flags, ModelFlags& model) {
   flags.topic("model");
   flags.choice(
       "model", model.model, {"mlp", "linear", "geglu"}, "geglu: one gated block, hidden 256");
   flags.integers("hidden", model.hidden, 1, 1'000'000, "widths of the hidden layers");
   flags.choice("act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers");
   flags.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
-  flags.integer("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
+  flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
       "bf16: activations and copies of the weights; tf32: cuda and simt only");
 }
 
-void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
+void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.topic("optimizer");
-  flags.integer("epochs", optimizer.epochs, 1, 1'000'000, "passes over the training set").get =
+  flags.number("epochs", optimizer.epochs, 1, 1'000'000, "passes over the training set").get =
       [&optimizer] { return optimizer.steps ? "" : std::to_string(optimizer.epochs); };
-  cli::Flag& steps = flags.integer("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
-  steps.standard = "";
-  steps.get = [&optimizer] { return optimizer.steps ? std::to_string(optimizer.steps) : ""; };
-  flags.integer("patience", optimizer.patience, 0, 1'000'000,
+  flags.number("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
+  flags.number("patience", optimizer.patience, 0, 1'000'000,
       "end after N epochs without a better val accuracy; 0 never");
   add_step_flags(flags, optimizer);
 }
 
-void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
+void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.topic("optimizer");
-  flags.integer("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
-  flags.integer(
-      "accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
-  flags.integer("eval-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
-  flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
+  flags.number("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
   flags.number(
-      "lr", optimizer.lr, 0, 1e6, "adam 0.001, sgd 0.1", "learning rate; the peak of a schedule");
+      "accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
+  flags.number("eval-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
+  flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
+  flags.number("lr", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule").standard =
+      "adam 0.001, sgd 0.1";
   flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
-  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "0, adamw 0.01", "");
+  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "").standard = "0, adamw 0.01";
   flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"},
       "of the learning rate");
   flags
@@ -104,55 +128,46 @@ void add_step_flags(cli::Flags& flags, OptimizerFlags& optimizer) {
   flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
 }
 
-void add_mode_flags(cli::Flags& flags, ModeFlags& mode) {
+void add_mode_flags(Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
   flags.choice("mode", mode.mode, {"eager", "fused"}, "");
-  cli::add_fusion_flags(flags, mode);
-  cli::Flag& profile = flags.word("profile", mode.profile, "FORMATS",
-      "where the time goes, a list of: table, json, csv, trace, stacks, html",
-      [](const std::string& text) { profiler::parse_formats(text, "usage: --profile"); });
-  profile.once = true;
-  profile.bare_value = "table";
+  add_fusion_flags(flags, mode);
+  add_profile_flag(flags, mode.profile);
   flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]",
       "steps to wait, to warm up, to record; R times, 0 to the end",
-      [](const std::string& text) { parse_profile_steps(text); });
-  cli::add_view_flags(flags, mode.view);
+      [&mode](const std::string& text) { mode.window = parse_profile_steps(text); });
+  add_view_flags(flags, mode.view);
 }
 
-void add_run_flags(cli::Flags& flags, RunFlags& run) {
+void add_run_flags(Flags& flags, RunFlags& run) {
   flags.topic("run");
-  cli::Flag& preset =
+  Flag& preset =
       flags.choice("preset", run.preset, {"fast98"}, "a named list of flags; others given win");
   preset.saved = false;
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
-  flags.toggle("force", run.force, "start over in a folder that holds a run").saved = false;
-  flags.integer(
+  not_saved(flags.toggle("force", run.force, "start over in a folder that holds a run"));
+  flags.number(
       "save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
-  flags.integer("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
-  cli::Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
+  flags.number("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
+  Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
   resume.saved = false;
   resume.bare_value = resume.standard = "runs/last";
-  cli::Flag& stop = flags.integer(
+  Flag& stop = flags.number(
       "stop-after", run.stop_after, 0, kMany, "as if a signal came after step N: for tests");
   stop.saved = false;
   stop.hidden = true;
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
-  flags.integer("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
-  flags.number(
-      "target-acc", run.target_acc, 0, 100, "", "wanted test accuracy in %; exit 7 below it");
-  flags
-      .toggle("dry-run", run.dry_run,
-          "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
-          "written")
-      .saved = false;
-  flags
-      .toggle("overfit-batch", run.overfit_batch,
-          "500 steps on one batch must reach loss < 0.01, else exit 7")
-      .saved = false;
+  flags.number("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
+  flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
+  not_saved(flags.toggle("dry-run", run.dry_run,
+      "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
+      "written"));
+  not_saved(flags.toggle("overfit-batch", run.overfit_batch,
+      "500 steps on one batch must reach loss < 0.01, else exit 7"));
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
 }
 
-void add_train_flags(cli::Flags& flags, TrainFlags& train) {
+void add_train_flags(Flags& flags, TrainFlags& train) {
   add_data_flags(flags, train.data);
   add_model_flags(flags, train.model);
   add_optimizer_flags(flags, train.optimizer);
@@ -160,8 +175,8 @@ void add_train_flags(cli::Flags& flags, TrainFlags& train) {
   add_run_flags(flags, train.run);
 }
 
-void resolve(const cli::Flags& flags, TrainFlags& train) {
-  if (flags.first_wins("epochs", "steps")) train.optimizer.steps = 0;
+void resolve(const Flags& flags, TrainFlags& train) {
+  if (flags.first_wins("epochs", "steps")) train.optimizer.steps.reset();
   resolve_step(train);
   SINTER_CHECK(train.optimizer.patience == 0 || train.data.val > 0, usage,
       "usage: --patience needs a val set: --val is 0, --patience " +
@@ -171,7 +186,7 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
       "usage: --dry-run and --overfit-batch exclude each other: both are given");
   for (const char* name : {"sort", "rows", "no-meta", "filter", "group-by-input-shape",
            "group-by-module", "guess", "expect", "fail-on", "profile-steps"}) {
-    SINTER_CHECK(!train.mode.profile.empty() || flags[name].source != cli::Source::command_line,
+    SINTER_CHECK(!train.mode.profile.formats.empty() || flags[name].source != Source::command_line,
         usage, cat("usage: --", name, " needs --profile: none is given"),
         "--profile prints the table");
   }
@@ -182,7 +197,7 @@ void resolve(const cli::Flags& flags, TrainFlags& train) {
     return;
   }
   for (const char* name : {"rules", "explain"}) {
-    SINTER_CHECK(flags[name].source != cli::Source::command_line, usage,
+    SINTER_CHECK(flags[name].source != Source::command_line, usage,
         cat("usage: --", name, " needs --mode fused: the mode is eager"),
         "mnist compare --explain shows what fusing changes");
   }
@@ -230,47 +245,17 @@ bool cpu_has(std::string_view feature) {
   return false;
 }
 
-cli::FlagValues fast98(const cli::CommonFlags& common) {
+FlagValues fast98(const CommonFlags& common) {
   const Device device = choose_device(common.device).first;
   const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
   std::istringstream words(
       "hidden=256,128 act=relu optimizer=adam schedule=onecycle lr=0.005 lr-warmup=20% "
       "label-smoothing=0.05 normalize=mnist batch-size=256 "
       "epochs=3 val=0 save-every=0 mode=fused target-acc=98");
-  cli::FlagValues out{{"dtype", bf16 ? "bf16" : "f32"}};
+  FlagValues out{{"dtype", bf16 ? "bf16" : "f32"}};
   for (std::string word; words >> word;)
     out.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
   return out;
-}
-
-ProfileSteps parse_profile_steps(const std::string& text) {
-  const std::string what = "usage: --profile-steps";
-  const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
-  ProfileSteps steps{1, 3, 20};
-  const std::pair<std::string_view, int*> fields[] = {{"wait", &steps.wait},
-      {"warmup", &steps.warmup}, {"active", &steps.active}, {"repeat", &steps.repeat}};
-  const auto set = [&](ptrdiff_t field, const std::string& word) {
-    *fields[field].second = static_cast<int>(cli::parse_integer(what, word, field == 2, 1'000'000));
-  };
-  if (std::any_of(
-          text.begin(), text.end(), [](unsigned char c) { return c == ',' || std::isalpha(c); })) {
-    for (const std::string& item : cli::split(what, text)) {
-      const size_t colon = std::min(item.find(':'), item.size() - 1);
-      const auto* field = std::find_if(std::begin(fields), std::end(fields),
-          [&](const auto& f) { return f.first == item.substr(0, colon); });
-      SINTER_CHECK(field != std::end(fields), usage,
-          cat(what, ": unknown field: ", escaped(item), " in ", escaped(text)), hint);
-      set(field - fields, item.substr(colon + 1));
-    }
-    return steps;
-  }
-  std::string list = text;
-  std::replace(list.begin(), list.end(), ':', ',');
-  const std::vector<std::string> words = cli::split(what, list);
-  SINTER_CHECK(words.size() == 3 || words.size() == 4, usage,
-      cat(what, " is not W:U:A: ", escaped(text), "; ", words.size(), " numbers, wanted 3"), hint);
-  for (size_t i = 0; i < words.size(); ++i) set(static_cast<ptrdiff_t>(i), words[i]);
-  return steps;
 }
 
 }  // namespace sinter::mnist

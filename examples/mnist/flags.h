@@ -12,7 +12,7 @@
 
 namespace sinter::mnist {
 
-using cli::choose_device, cli::note_emulator;
+using namespace cli;
 
 struct DataFlags {
   std::string what;
@@ -45,7 +45,8 @@ struct ModelFlags {
 };
 
 struct OptimizerFlags {
-  int64_t epochs = 5, steps = 0;  // steps 0: the epochs count
+  int64_t epochs = 5;
+  std::optional<int64_t> steps;  // in place of epochs
   int64_t batch = 128, eval_batch = 1000;
   std::string optimizer = "adam";
   std::optional<double> lr;
@@ -61,12 +62,17 @@ struct OptimizerFlags {
   nn::Schedule schedule_of(int64_t steps_of_run) const;
 };
 
-struct ModeFlags : cli::FusionFlags {
+// --profile-steps
+struct ProfileSteps {
+  int wait = 1, warmup = 3, active = 20, repeat = 1;
+};
+struct ModeFlags : FusionFlags {
   std::string mode = "eager";
   bool cuda_graph = true;  // no flag: compare's middle run goes without
-  std::string profile;     // "" or "table,json"
+  ExportFlags profile;     // formats alone
   std::string profile_steps = "1:3:20";
-  cli::ViewFlags view;  // of its table
+  ProfileSteps window{};  // the same
+  ViewFlags view;         // of its table
 };
 
 struct RunFlags {
@@ -77,38 +83,41 @@ struct RunFlags {
 };
 
 struct TrainFlags {
-  cli::CommonFlags* common = nullptr;
+  CommonFlags* common = nullptr;
   DataFlags data;
   ModelFlags model;
   OptimizerFlags optimizer;
   ModeFlags mode;
   RunFlags run;
+
+  // A step's rows.
+  BatchOptions batches(Device device) const {
+    return {.size = optimizer.rows_of_step(),
+        .seed = common->seed,
+        .dtype = model.batch_dtype(),
+        .normalize = data.normalization(),
+        .device = device};
+  }
 };
 
-void add_data_flags(cli::Flags& flags, DataFlags& data);
-void add_model_flags(cli::Flags& flags, ModelFlags& model);
-void add_optimizer_flags(cli::Flags& flags, OptimizerFlags& optimizer);
-void add_step_flags(cli::Flags& flags,
+void add_data_flags(Flags& flags, DataFlags& data);
+void add_model_flags(Flags& flags, ModelFlags& model);
+void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer);
+void add_step_flags(Flags& flags,
     OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
-void add_mode_flags(cli::Flags& flags, ModeFlags& mode);
-void add_run_flags(cli::Flags& flags, RunFlags& run);
-void add_train_flags(cli::Flags& flags, TrainFlags& train);
+void add_mode_flags(Flags& flags, ModeFlags& mode);
+void add_run_flags(Flags& flags, RunFlags& run);
+void add_train_flags(Flags& flags, TrainFlags& train);
 
 // Checks what goes together, and gives --lr and --lr-warmup their values where they depend on the
 // optimizer and the schedule.
-void resolve(const cli::Flags& flags, TrainFlags& train);
+void resolve(const Flags& flags, TrainFlags& train);
 void resolve_step(TrainFlags& train);  // the same without the flags of a whole run
 // The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the device
 // multiplies it fast.
-cli::FlagValues fast98(const cli::CommonFlags& common);
+FlagValues fast98(const CommonFlags& common);
 double default_lr(const std::string& optimizer);
 double default_weight_decay(const std::string& optimizer);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
-// --profile-steps
-struct ProfileSteps {
-  int wait, warmup, active, repeat = 1;
-};
-ProfileSteps parse_profile_steps(const std::string& text);
-
 }  // namespace sinter::mnist

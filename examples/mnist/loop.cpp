@@ -1,5 +1,3 @@
-#include "examples/mnist/loop.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include "autograd/autograd.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
+#include "examples/mnist/run.h"
 
 namespace sinter::mnist {
 namespace {
@@ -36,7 +35,7 @@ void Loop::run() {
   run_.time.start();
   epoch_time_ = {};
   epoch_time_.start();
-  while (!at_.ended && !cli::interrupted()) {
+  while (!at_.ended && !interrupted()) {
     if (!epoch_is_over()) one_step();
     const bool over = epoch_is_over(),
                save = run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
@@ -57,13 +56,13 @@ void Loop::run() {
   run_.progress.clear();
   if (!at_.ended) return run_.save_all(false);
   if (at_.step < run_.steps) {
-    run_.out.note("stop", fmt::format("no better val accuracy for {} (--patience): best {:.1f} %",
-                              count_of(run_.flags.optimizer.patience, "epoch"), 100 * at_.best));
+    run_.out.note("stop", "no better val accuracy for {} (--patience): best {:.1f} %",
+        count_of(run_.flags.optimizer.patience, "epoch"), 100 * at_.best);
   }
 }
 
 void Loop::one_step() {
-  const auto step_begin = std::chrono::steady_clock::now();
+  const measure::Timer timer;
   run_.data_wait.start();
   const Batch batch = [this] {
     const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
@@ -74,20 +73,19 @@ void Loop::one_step() {
     const profiler::Scope scope("train_step");
     run_.trainer->step(batch);
   }
-  profile_.step(step_begin);
+  profile_.step(timer);
   ++at_.step;
   ++at_.batch;
   const double minutes =
       epoch_time_.running_seconds() * static_cast<double>(run_.steps - run_.first_step) / 60;
   if (at_.step == run_.first_step + 1 && run_.device.type == Device::Type::simt && minutes > 1)
-    run_.out.note(
-        "note", fmt::format("simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
-                    std::ceil(minutes)));
+    run_.out.note("note", "simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
+        std::ceil(minutes));
   if (epoch_is_over() || at_.step % run_.flags.run.log_every == 0) {
     const profiler::Pause no_step(profile_.session());
     look_at_loss();
   }
-  if (at_.step == run_.flags.run.stop_after) cli::interrupt();
+  if (at_.step == run_.flags.run.stop_after) interrupt();
   if (epoch_is_over() || !run_.progress.due()) return;
   const profiler::Pause no_step(profile_.session());
   show_progress();
@@ -147,7 +145,7 @@ void Loop::end_epoch() {
     if (!e.complete) return;
     row.val_accuracy = e.accuracy();
     row.val_loss = e.loss();
-    val = "  val " + cli::proportion(e.correct, e.images);
+    val = "  val " + proportion(e.correct, e.images);
     ++at_.patience;
     if (e.accuracy() > at_.best) {
       at_.best = e.accuracy();
@@ -181,11 +179,11 @@ void Loop::end_epoch() {
                        (run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0);
   if (planned) run_.save_all(true);
   run_.progress.clear();
-  run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs),
-      fmt::format(" loss {:.4f}{}  {}{}", row.loss, val, cli::seconds(row.seconds),
-          planned ? best ? "  saved, best" : "  saved"
-          : best  ? "  best"
-                  : ""));
+  run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs), " loss {:.4f}{}  {}{}",
+      row.loss, val, cli::seconds(row.seconds),
+      planned ? best ? "  saved, best" : "  saved"
+      : best  ? "  best"
+              : "");
 }
 
 }  // namespace

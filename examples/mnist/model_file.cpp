@@ -49,12 +49,12 @@ std::string find_checkpoint(
       hint);
 }
 
-void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags) {
+void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
   constexpr size_t kMaxConfig = 1 << 16;
   try {
     SINTER_CHECK(config.size() <= kMaxConfig, usage,
         cat("it has ", config.size(), " bytes, at most ", kMaxConfig));
-    cli::apply_config(config, "sinter.config", flags, "train", {"train"}, cli::Source::checkpoint);
+    apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
   } catch (const Error& error) {
     throw Error(Error::Kind::checkpoint,
         cat("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
@@ -74,8 +74,8 @@ SavedModel read_model(const std::string& run_or_file) {
   const std::vector<int64_t> sizes = sizes_of(saved.tensors, shown);
   saved.flags.common = &saved.common;
   if (const auto config = file.metadata.find("sinter.config"); config != file.metadata.end()) {
-    cli::Flags flags;
-    cli::add_common_flags(flags, saved.common);
+    Flags flags;
+    add_common_flags(flags, saved.common);
     add_train_flags(flags, saved.flags);
     apply_saved_config(config->second, shown, flags);
   } else {
@@ -97,7 +97,7 @@ std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
   return model;
 }
 
-void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& saved) {
+void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved) {
   if (!flags.given("normalize")) train.data.normalize = saved.flags.data.normalize;
   if (flags.given("model") || flags.given("hidden")) return;
   const ModelFlags& there = saved.flags.model;
@@ -118,7 +118,7 @@ void save_model(const std::string& path, const nn::Module& model, const std::str
   nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
 }
 
-void add_from_flags(cli::Flags& flags, FromFlags& from) {
+void add_from_flags(Flags& flags, FromFlags& from) {
   flags.topic("model and data");
   flags.word("from", from.from, "RUN|FILE", "a run folder or a safetensors file");
   flags
@@ -126,12 +126,12 @@ void add_from_flags(cli::Flags& flags, FromFlags& from) {
           "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else what the "
           "model was trained on")
       .variable = "SINTER_DATA";
-  flags.integer(
+  flags.number(
       "limit", from.data.limit, 0, 1'000'000'000'000, "only the first N of the set; 0 all");
   flags.choice("normalize", from.data.normalize, {"none", "mnist"}, "as in training unless given");
 }
 
-void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& saved) {
+void adopt_data(const Flags& flags, FromFlags& from, const SavedModel& saved) {
   const DataFlags& run = saved.flags.data;
   if (!flags.given("data")) from.data.what = run.what;
   from.data.pair_is_test = flags.given("data");
@@ -139,12 +139,11 @@ void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& save
   from.data.val = run.val;
 }
 
-void note_other_data(const SavedModel& saved, const Dataset& data, cli::Output& out) {
+void note_other_data(const SavedModel& saved, const Dataset& data, Output& out) {
   const DataFlags& run = saved.flags.data;
   if (run.crc32.empty() || run.crc32 == fmt::format("{:08x}", data.crc32)) return;
-  out.note("note",
-      fmt::format("the model was trained on other data: {} with crc32 {}, here it is {:08x}",
-          escaped(run.what), escaped(run.crc32), data.crc32));
+  out.note("note", "the model was trained on other data: {} with crc32 {}, here it is {:08x}",
+      escaped(run.what), escaped(run.crc32), data.crc32);
 }
 
 }  // namespace sinter::mnist

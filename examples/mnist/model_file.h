@@ -17,7 +17,7 @@ namespace sinter::mnist {
 struct SavedModel {
   std::string path;
   nn::NamedTensors tensors;  // weights only
-  cli::CommonFlags common;
+  CommonFlags common;
   TrainFlags flags;  // model, data and normalization of the run that made it; else defaults
   std::vector<std::string> notes;  // for the user
 };
@@ -28,12 +28,12 @@ std::string find_checkpoint(
 // A run folder means its model, else best, else last. Throws checkpoint.
 SavedModel read_model(const std::string& run_or_file);
 // The sinter.config of `file` into the flags of train. Throws checkpoint.
-void apply_saved_config(const std::string& config, const std::string& file, cli::Flags& flags);
+void apply_saved_config(const std::string& config, const std::string& file, Flags& flags);
 // A model with these weights on a device, in evaluation mode.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 // Flags of the model and the normalization that were not given become the file's; then its weights,
 // and how they were found.
-void adopt_model(const cli::Flags& flags, TrainFlags& train, const SavedModel& saved);
+void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved);
 std::string take_weights(nn::Module& model, const SavedModel& saved);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);
 
@@ -42,10 +42,10 @@ struct FromFlags {
   std::string from = "runs/last";
   DataFlags data{.normalize = ""};
 };
-void add_from_flags(cli::Flags& flags, FromFlags& from);
+void add_from_flags(Flags& flags, FromFlags& from);
 // Data flags that were not given become the checkpoint's.
-void adopt_data(const cli::Flags& flags, FromFlags& from, const SavedModel& saved);
+void adopt_data(const Flags& flags, FromFlags& from, const SavedModel& saved);
 // Says so where the data are not those that the model was trained on.
-void note_other_data(const SavedModel& saved, const Dataset& data, cli::Output& out);
+void note_other_data(const SavedModel& saved, const Dataset& data, Output& out);
 
 }  // namespace sinter::mnist

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/model_file.h"
+#include "measure/timer.h"
 #include "ops/ops.h"
 
 namespace sinter::mnist {
@@ -25,7 +25,8 @@ namespace {
 struct PredictFlags {
   FromFlags from;
   std::vector<std::string> inputs;
-  int64_t index = -1, top = 3;
+  std::optional<int64_t> index;
+  int64_t top = 3;
   bool no_art = false, raw = false;
   std::string graph, dump_graph;
 };
@@ -63,10 +64,10 @@ struct Input {
 
 class Predictor {
  public:
-  Predictor(PredictFlags& flags, Device device, cli::Output& out)
+  Predictor(PredictFlags& flags, Device device, Output& out)
       : flags_(flags), device_(device), out_(out) {}
 
-  void run(const cli::Flags& all_flags) {
+  void run(const Flags& all_flags) {
     SavedModel saved = read_model(flags_.from.from);
     model_ = build_model(saved, device_);
     path_ = saved.path;
@@ -76,38 +77,42 @@ class Predictor {
     note_emulator(device_, out_);
     if (!flags_.dump_graph.empty()) dump_graph();
     if (!flags_.graph.empty()) load_graph(saved.tensors);
-    if (flags_.index >= 0) {
-      DataOptions options = flags_.from.data.options(saved.flags.model.classes);
-      if (options.limit == 0) options.limit = flags_.index + 1;  // no need to draw more
-      const Dataset data = load_dataset(options);
-      note_other_data(saved, data, out_);
-      SINTER_CHECK(flags_.index < data.test.size(), usage,
-          cat("usage: --index out of range: ", flags_.index, "; the test set of ", data.name,
-              " has 0..", data.test.size() - 1));
-      const Split one = slice(data.test, flags_.index, flags_.index + 1);
-      predict({cat("test image ", flags_.index), one, one.labels.to_vector<int64_t>()[0]});
-    }
-    std::vector<Input>
-        inputs;  // all of them before the first result: an error leaves stdout as it was
-    for (const std::string& input : flags_.inputs) {
-      if (input.ends_with(".npy")) {
-        const Tensor images = read_npy_images(input);
-        const int64_t n = images.size(0);
-        const Split all{images, Tensor::zeros({n}, DType::i32)};
-        for (int64_t i = 0; i < n; ++i)
-          inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i),
-              sinter::slice(all, i, i + 1), {}});
-      } else {
-        const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
-        inputs.push_back(
-            {escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
-      }
-    }
+    // All of them before the first result: an error leaves stdout as it was.
+    std::vector<Input> inputs;
+    if (flags_.index) inputs.push_back(test_image(saved, *flags_.index));
+    for (const std::string& input : flags_.inputs) read_input(input, inputs);
     for (const Input& input : inputs) predict(input);
     out_.json({{"schema", "sinter.predict/1"}, {"model", path_}, {"predictions", predictions_}});
   }
 
  private:
+  Input test_image(const SavedModel& saved, int64_t index) const {
+    DataOptions options = flags_.from.data.options(saved.flags.model.classes);
+    if (options.limit == 0) options.limit = index + 1;  // no need to draw more
+    const Dataset data = load_dataset(options);
+    note_other_data(saved, data, out_);
+    SINTER_CHECK(index < data.test.size(), usage,
+        cat("usage: --index out of range: ", index, "; the test set of ", data.name, " has 0..",
+            data.test.size() - 1));
+    const Split one = slice(data.test, index, index + 1);
+    return {cat("test image ", index), one, one.labels.to_vector<int64_t>()[0]};
+  }
+
+  void read_input(const std::string& input, std::vector<Input>& inputs) const {
+    if (!input.ends_with(".npy")) {
+      const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
+      inputs.push_back(
+          {escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
+      return;
+    }
+    const Tensor images = read_npy_images(input);
+    const int64_t n = images.size(0);
+    const Split all{images, Tensor::zeros({n}, DType::i32)};
+    for (int64_t i = 0; i < n; ++i)
+      inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i),
+          sinter::slice(all, i, i + 1), {}});
+  }
+
   // The forward pass at batch 1 as a graph file, of f32 and of the names in the weights' file
   // alone: the bf16 copies are made in the graph.
   void dump_graph() {
@@ -120,7 +125,7 @@ class Predictor {
     const Tensor logits = (*model_)(x);
     capture::Graph graph = recording.finish({logits}, {});
     graph.values[graph.outputs[0]].name = "logits";
-    cli::write_graph(flags_.dump_graph, graph);
+    write_graph(flags_.dump_graph, graph);
     const std::string file = escaped(flags_.dump_graph);
     out_.note("graph",
         fmt::format("{}: the forward pass at batch 1; ", file) +
@@ -144,8 +149,7 @@ class Predictor {
     });
     executor_ = std::make_unique<capture::Executor>(graph);
     dtype_ = DType::f32;  // what a graph takes
-    out_.note(
-        "graph", fmt::format("{}: launches {}", escaped(flags_.graph), executor_->launches()));
+    out_.note("graph", "{}: launches {}", escaped(flags_.graph), executor_->launches());
   }
 
   Tensor logits(const Tensor& images) {
@@ -159,11 +163,10 @@ class Predictor {
     const Split there{input.split.images.to(device_), input.split.labels.to(device_)};
     const Batch batch = gather_batch(there, {&row, 1}, dtype_, flags_.from.data.normalization());
     const NoGrad no_grad;
-    const auto begin = std::chrono::steady_clock::now();
+    const measure::Timer timer;
     const Tensor out = logits(batch.images);
     const auto p = softmax(out).to_vector<double>();
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = timer.seconds();
     std::vector<size_t> order(p.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
@@ -177,60 +180,54 @@ class Predictor {
         input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
         cli::seconds(seconds));
     out_.result(std::to_string(order[0]), text);
-    nlohmann::ordered_json object = {{"input", input.name}, {"digit", order[0]},
-        {"probabilities", p}, {"logits", out.to_vector<double>()}};
+    Json object = {{"input", input.name}, {"digit", order[0]}, {"probabilities", p},
+        {"logits", out.to_vector<double>()}};
     if (input.label) object["label"] = *input.label;
     predictions_.push_back(std::move(object));
   }
 
   PredictFlags& flags_;
   Device device_;
-  cli::Output& out_;
+  Output& out_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<capture::Executor> executor_;
   std::string path_;
   DType dtype_ = DType::f32;
-  nlohmann::ordered_json predictions_ = nlohmann::ordered_json::array();
+  Json predictions_ = Json::array();
 };
 
 }  // namespace
 
-void add_predict(cli::App& app) {
+void add_predict(App& app) {
   static PredictFlags predict;
-  cli::Command& command = app.add("predict",
+  Command& command = app.add("predict",
       "Says which digit is on a picture: a PNG file, or - for one on stdin; the images of a .npy "
       "file; or an image of the test set.");
   command.inputs = &predict.inputs;
   command.inputs_name = "INPUT..";
   add_from_flags(command.flags, predict.from);
-  cli::Flag& index = command.flags.integer(
+  command.flags.number(
       "index", predict.index, 0, 1'000'000'000'000, "image N of the test set, in place of INPUT");
-  index.standard = "";
-  index.get = [] { return predict.index < 0 ? "" : std::to_string(predict.index); };
   command.flags.topic("report");
-  command.flags.integer("top", predict.top, 1, 1000, "how many digits to name");
+  command.flags.number("top", predict.top, 1, 1000, "how many digits to name");
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
   command.flags.toggle(
       "raw", predict.raw, "take the 28x28 pixels of a PNG as they are: no cropping, no centring");
-  command.flags
-      .word("dump-graph", predict.dump_graph, "FILE",
-          "write the model's forward pass as a graph; needs no INPUT")
-      .saved = false;
-  command.flags
-      .word("graph", predict.graph, "FILE",
-          "run this saved graph in place of the model, on the weights of --from")
-      .saved = false;
+  not_saved(command.flags.word("dump-graph", predict.dump_graph, "FILE",
+      "write the model's forward pass as a graph; needs no INPUT"));
+  not_saved(command.flags.word("graph", predict.graph, "FILE",
+      "run this saved graph in place of the model, on the weights of --from"));
   command.check = [&command] {
-    const bool index_given = predict.index >= 0;
-    SINTER_CHECK(!index_given || predict.inputs.empty(), usage,
+    const std::vector<std::string>& inputs = predict.inputs;
+    SINTER_CHECK(!predict.index || inputs.empty(), usage,
         cat("usage: INPUT and --index exclude each other: ",
-            escaped(predict.inputs.empty() ? "" : predict.inputs[0]), ", ", predict.index));
-    SINTER_CHECK(index_given || !predict.inputs.empty() || !predict.dump_graph.empty() ||
-                     command.flags["print-config"].source != cli::Source::standard,
+            escaped(inputs.empty() ? "" : inputs[0]), ", ", *predict.index));
+    SINTER_CHECK(predict.index || !inputs.empty() || !predict.dump_graph.empty() ||
+                     command.flags.given("print-config"),
         usage, "usage: nothing to predict: no INPUT and no --index",
         "mnist predict FILE.png, or mnist predict --index 0");
   };
-  command.run = [&app, &command](cli::Output& out) {
+  command.run = [&app, &command](Output& out) {
     const Device device = choose_device(app.common().device).first;
     if (app.common().threads == 0) set_num_threads(1);
     Predictor(predict, device, out).run(command.flags);

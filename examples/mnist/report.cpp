@@ -1,5 +1,3 @@
-#include "examples/mnist/report.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -9,15 +7,17 @@
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/text.h"
+#include "examples/mnist/run.h"
+#include "measure/contest.h"
 
 namespace sinter::mnist {
 namespace {
 
 void report_json(const Run& run, const Evaluation* test) {
-  nlohmann::ordered_json object = {
+  Json object = {
       {"schema", "sinter.train/1"}, {"run", run.folder->name()}, {"interrupted", test == nullptr}};
   if (test) {
-    object["test"] = nlohmann::ordered_json::object();
+    object["test"] = Json::object();
     add_json(object["test"], *test);
   }
   object["train_seconds"] = run.time.seconds();
@@ -33,7 +33,7 @@ void report_json(const Run& run, const Evaluation* test) {
   object["device"] = run.device.str();
   object["threads"] = num_threads();
   object["mode"] = run.flags.mode.mode;
-  object["epochs"] = nlohmann::ordered_json::array();
+  object["epochs"] = Json::array();
   for (const EpochRow& e : run.log->rows())
     object["epochs"].push_back(
         {{"epoch", e.number}, {"step", e.step}, {"loss", e.loss}, {"val_accuracy", e.val_accuracy},
@@ -49,9 +49,10 @@ void report_capture(Run& run) {
   const bool fused = run.trainer->captured_step() != nullptr,
              captured_one = fused && run.trainer->captured_step()->captured();
   if (fused && !captured_one) {
-    run.out.note("capture", fmt::format("none: the first two steps of a shape are recorded as they "
-                                        "run eagerly; this run had {}",
-                                count_of(run.at.step, "step")));
+    run.out.note("capture",
+        "none: the first two steps of a shape are recorded as they "
+        "run eagerly; this run had {}",
+        count_of(run.at.step, "step"));
   }
   if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
     TrainFlags flags = run.flags;
@@ -64,42 +65,39 @@ void report_capture(Run& run) {
   const capture::Step* step = scratch ? scratch->captured_step() : run.trainer->captured_step();
   const capture::Captured* captured = step ? step->captured() : nullptr;
   if (!captured) return;
-  if (!mode.dump_graph.empty()) cli::write_graph(mode.dump_graph, captured->fused.graph);
+  if (!mode.dump_graph.empty()) write_graph(mode.dump_graph, captured->fused.graph);
   if (mode.explain)
     run.out.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
   if (scratch) return;
-  const auto kept = std::count_if(captured->fused.groups.begin(), captured->fused.groups.end(),
-      [](const capture::Group& g) { return g.kept_unfused; });
   const capture::StepStats& stats = step->stats();
-  run.out.note(
-      "capture", fmt::format("{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} "
-                             "replayed, {} per replay",
-                     captured->recorded.nodes.size(), captured->executor->launches(), mode.rules,
-                     count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
-                     cli::grouped(stats.replays), count_of(stats.calls, "step"),
-                     count_of(run.trainer->allocations_per_replay(), "allocation")));
-  if (kept) {
-    run.out.note("note", fmt::format("fused: {} of {} kept unfused, not faster here{}", kept,
-                             count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
-                             mode.explain ? "" : " (--explain; --measure off fuses all)"));
+  run.out.note("capture",
+      "{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} "
+      "replayed, {} per replay",
+      captured->recorded.nodes.size(), captured->executor->launches(), mode.rules,
+      count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
+      grouped(stats.replays), count_of(stats.calls, "step"),
+      count_of(run.trainer->allocations_per_replay(), "allocation"));
+  if (const int64_t kept = measure::kept_unfused(captured->fused); kept > 0) {
+    run.out.note("note", "fused: {} of {} kept unfused, not faster here{}", kept,
+        count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
+        mode.explain ? "" : " (--explain; --measure off fuses all)");
   }
   if (const int64_t open = capture::not_judged(captured->fused); open > 0)
-    run.out.note("note", fmt::format("measure: the machine is too busy to judge {}: fused",
-                             count_of(open, "group")));
+    run.out.note(
+        "note", "measure: the machine is too busy to judge {}: fused", count_of(open, "group"));
   for (const std::string& miss : stats.misses) run.out.note("note", miss);
 }
 
 int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
-  run.out.note("stop",
-      fmt::format("interrupted after {}: {} saved; mnist train --resume {} goes on",
-          run.position(std::max<int64_t>(run.at.step, 1)), kLastFile, escaped(run.folder->name())));
-  run.out.result("time",
-      fmt::format("{} of training, {} of {} steps     run {}", cli::seconds(run.time.seconds()),
-          cli::grouped(run.at.step), cli::grouped(run.steps), escaped(run.folder->name())));
+  run.out.note("stop", "interrupted after {}: {} saved; mnist train --resume {} goes on",
+      run.position(std::max<int64_t>(run.at.step, 1)), kLastFile, escaped(run.folder->name()));
+  run.out.result("time", "{} of training, {} of {} steps     run {}",
+      cli::seconds(run.time.seconds()), grouped(run.at.step), grouped(run.steps),
+      escaped(run.folder->name()));
   report_json(run, nullptr);
   profile.report();
-  return cli::exit_code(Error::Kind::interrupted);
+  return exit_code(Error::Kind::interrupted);
 }
 
 int report(Run& run, StepProfile& profile) {
@@ -111,9 +109,8 @@ int report(Run& run, StepProfile& profile) {
   run.out.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target,
                                                         reached ? "reached" : "missed")
                                                   : ""));
-  run.out.result(
-      "time", fmt::format("{} of training, {}     run {}", cli::seconds(run.time.seconds()),
-                  count_of(run.at.step, "step"), escaped(run.folder->name())));
+  run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
+      count_of(run.at.step, "step"), escaped(run.folder->name()));
   report_json(run, &test);
   profile.report();
   report_capture(run);

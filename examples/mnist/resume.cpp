@@ -29,9 +29,9 @@ std::string build_id() {
   return fmt::format("{:08x}, {}", crc, gemm_backend_name());
 }
 
-Resumed open_resumed(cli::Flags& flags, TrainFlags& train) {
+Resumed open_resumed(Flags& flags, TrainFlags& train) {
   for (const char* name : kExcluded) {
-    SINTER_CHECK(flags[name].source != cli::Source::command_line, usage,
+    SINTER_CHECK(flags[name].source != Source::command_line, usage,
         cat("usage: --resume and --", name, " exclude each other: both are given"));
   }
   namespace fs = std::filesystem;
@@ -45,10 +45,10 @@ Resumed open_resumed(cli::Flags& flags, TrainFlags& train) {
       .differences = {}};
   const nn::Checkpoint& checkpoint = out.checkpoint;
 
-  cli::CommonFlags common;
+  CommonFlags common;
   TrainFlags then{.common = &common};
-  cli::Flags saved;
-  cli::add_common_flags(saved, common);
+  Flags saved;
+  add_common_flags(saved, common);
   add_train_flags(saved, then);
   apply_saved_config(checkpoint.config, checkpoint.path, saved);
   apply_saved_config(checkpoint.config, checkpoint.path, flags);

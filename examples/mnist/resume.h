@@ -16,7 +16,7 @@ struct Resumed {
 
 // Reads the checkpoint of --resume, completes and resolves the flags. Throws checkpoint: there is
 // none, or another --batch-size is asked for; usage: a flag that does not go with --resume.
-Resumed open_resumed(cli::Flags& flags, TrainFlags& train);
+Resumed open_resumed(Flags& flags, TrainFlags& train);
 
 // Of the running program: another one may round otherwise.
 std::string build_id();

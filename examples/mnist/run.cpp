@@ -13,17 +13,13 @@
 
 namespace sinter::mnist {
 
-Run::Run(TrainFlags& train_flags, const cli::Flags& flags_given, const Resumed* resumed_run,
-    cli::Output& output)
+Run::Run(
+    TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run, Output& output)
     : flags(train_flags),
       all_flags(flags_given),
       resumed(resumed_run),
       out(output),
       progress(output) {
-  set_up();
-}
-
-void Run::set_up() {
   std::string why;
   std::tie(device, why) = choose_device(flags.common->device);
   std::optional<SavedModel> init;
@@ -32,7 +28,7 @@ void Run::set_up() {
     adopt_model(all_flags, flags, *init);
   }
   data = load_dataset(flags.data.options(flags.model.classes));
-  out.note("data", fmt::format("{}: {}", data.description, data.sizes()));
+  out.note("data", "{}: {}", data.description, data.sizes());
   note_sizes();
   flags.data.what = data.place;  // what was found is what the config remembers
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
@@ -43,26 +39,23 @@ void Run::set_up() {
       .build = build_id()};
   time.start();
   if (!data.to(device)) {
-    out.note("data", fmt::format("too large for {}: a thread of the CPU makes each batch while "
-                                 "the step before runs (see data-wait)",
-                         device.str()));
+    out.note("data",
+        "too large for {}: a thread of the CPU makes each batch while "
+        "the step before runs (see data-wait)",
+        device.str());
   }
   const OptimizerFlags& optimizer = flags.optimizer;
-  batches.emplace(data.train, BatchOptions{.size = optimizer.rows_of_step(),
-                                  .seed = flags.common->seed,
-                                  .dtype = flags.model.batch_dtype(),
-                                  .normalize = flags.data.normalization(),
-                                  .device = device});
+  batches.emplace(data.train, flags.batches(device));
   per_epoch = batches->per_epoch();
-  steps = optimizer.steps ? optimizer.steps : optimizer.epochs * per_epoch;
+  steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
 
   note_preset();
   config = all_flags.config("train");
   const auto model = make_model(flags.model, flags.common->seed, device);
   if (init) {
-    out.note("init", fmt::format("{} ({}), normalize {}", escaped(init->path),
-                         take_weights(*model, *init), flags.data.normalize));
+    out.note("init", "{} ({}), normalize {}", escaped(init->path), take_weights(*model, *init),
+        flags.data.normalize);
   }
   note_model(*model);
   if (resumed && flags.common->threads == 0)
@@ -71,10 +64,9 @@ void Run::set_up() {
   at.threads = num_threads();
   batches->seek({});
   manual_seed(flags.common->seed);
-  out.note("device",
-      fmt::format("{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
-          threads, flags.model.dtype, flags.mode.mode));
-  out.detail(fmt::format("matrix products by {}", gemm_backend_name()));
+  out.note("device", "{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
+      threads, flags.model.dtype, flags.mode.mode);
+  out.detail(cat("matrix products by ", gemm_backend_name()));
   note_emulator(device, out);
 #ifndef NDEBUG
   out.note("note", "this build is made to find errors: times mean little");
@@ -87,8 +79,8 @@ void Run::set_up() {
 void Run::note_preset() {
   if (flags.run.preset.empty()) return;
   std::string text = flags.run.preset + ":";
-  for (const cli::Flag& flag : all_flags.all()) {
-    std::string value = flag.source == cli::Source::preset ? flag.get() : flag.standard;
+  for (const Flag& flag : all_flags.all()) {
+    std::string value = flag.source == Source::preset ? flag.get() : flag.standard;
     std::erase(value, '"');
     if (value != flag.standard) text += fmt::format(" {} {}", flag.shown(), value);
   }
@@ -98,11 +90,10 @@ void Run::note_preset() {
 void Run::note_model(nn::Module& model) {
   const OptimizerFlags& optimizer = flags.optimizer;
   const int64_t parameters = model.num_parameters();
-  out.note("model",
-      fmt::format("{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}",
-          flags.model.describe(), cli::grouped(parameters), cli::bytes(parameters * 4),
-          optimizer.optimizer, *optimizer.lr, optimizer.batch,
-          optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags.common->seed));
+  out.note("model", "{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}",
+      flags.model.describe(), grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer,
+      *optimizer.lr, optimizer.batch,
+      optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags.common->seed);
   out.detail(model.summary({optimizer.batch, kImagePixels}));
 }
 
@@ -110,14 +101,14 @@ void Run::note_model(nn::Module& model) {
 void Run::note_sizes() {
   const int64_t n = data.train.size(), rows = flags.optimizer.rows_of_step(), val = data.val.size();
   if (rows > n)
-    out.note("note", fmt::format("a step of {} rows is more than the {} images for training: each "
-                                 "step takes all of them",
-                         cli::grouped(rows), cli::grouped(n)));
+    out.note("note",
+        "a step of {} rows is more than the {} images for training: each "
+        "step takes all of them",
+        grouped(rows), grouped(n));
   const bool limited = flags.data.limit > 0 && val == flags.data.limit;
   if (all_flags.given("val") && val < flags.data.val && !limited)
-    out.note(
-        "note", fmt::format("--val {}: {} are held out, at most 1/12 of what is there for training",
-                    cli::grouped(flags.data.val), cli::grouped(val)));
+    out.note("note", "--val {}: {} are held out, at most 1/12 of what is there for training",
+        grouped(flags.data.val), grouped(val));
 }
 
 void Run::take_folder() {
@@ -169,10 +160,11 @@ void Run::go_on() {
   at.build = now.build;
   first_step = saved_step = at.step;
   if (at.ended && at.batch > 0 && at.step < steps) {
-    out.note("note", fmt::format("the run had ended within epoch {}: what it looked at and saved "
-                                 "there stays in its log, and "
-                                 "counts for best and --patience",
-                         at.epoch + 1));
+    out.note("note",
+        "the run had ended within epoch {}: what it looked at and saved "
+        "there stays in its log, and "
+        "counts for best and --patience",
+        at.epoch + 1);
   }
   if (at.step < steps && !lost_patience())
     at.ended = false;  // more steps than before, or more patience

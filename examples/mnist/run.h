@@ -1,7 +1,7 @@
-// A training run: what it trains, on what, where it is, and what of it is in its folder.
+// A training run: what it trains, on what, where it is, and what of it is in its folder; the
+// profile of its steps, its loop and its report.
 //
-// Made by `mnist train` (train.cpp); the loop (loop.cpp) moves it on, the report (report.cpp) tells
-// what came of it. Nothing is written before take_folder(). One thread.
+// Made by `mnist train` (train.cpp). Nothing is written before take_folder(). One thread.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,9 @@
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/resume.h"
 #include "examples/mnist/run_folder.h"
-#include "examples/mnist/run_log.h"
 #include "examples/mnist/trainer.h"
+#include "measure/timer.h"
+#include "profiler/session.h"
 
 namespace sinter::mnist {
 
@@ -37,8 +38,8 @@ class Stopwatch {
 struct Run {
   // Loads the data, makes model and trainer, chooses the threads. `resumed_run`: null for a new
   // one. All of them outlive the run.
-  Run(TrainFlags& train_flags, const cli::Flags& flags_given, const Resumed* resumed_run,
-      cli::Output& output);
+  Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run,
+      Output& output);
 
   // Locks the folder and begins its log; a resumed run goes on where its checkpoint is. The folder
   // is locked before anything in it is believed.
@@ -61,10 +62,10 @@ struct Run {
   }
 
   TrainFlags& flags;
-  const cli::Flags& all_flags;
+  const Flags& all_flags;
   const Resumed* resumed;
-  cli::Output& out;
-  cli::Progress progress;
+  Output& out;
+  Progress progress;
   Device device;
   Dataset data;
   std::optional<Batches> batches;
@@ -79,7 +80,6 @@ struct Run {
   int64_t saved_step = -1;  // of the newest checkpoint
 
  private:
-  void set_up();
   void note_preset();
   void note_model(nn::Module& model);
   void note_sizes();
@@ -88,5 +88,45 @@ struct Run {
   void link_once();
   bool linked = false;
 };
+
+// --profile of a run: the window of steps that is recorded, as many clean steps behind it, the
+// table and the files. Without --profile nothing happens.
+class StepProfile {
+ public:
+  explicit StepProfile(Run& run) : run_(run) {}
+  // Before the first step. Throws usage if the run is too short for the window.
+  void start();
+  // After each step; `timer` began with it.
+  void step(const measure::Timer& timer);
+  // Of what is no part of a step, see profiler::Pause.
+  profiler::Session* session() const { return session_.get(); }
+  // What follows is no part of a step.
+  void end();
+  // Files and table. After the results of the run: a full disk is not to cost them.
+  void report();
+  // Throws where --expect or --fail-on ask for it.
+  void judge() const;
+
+ private:
+  Run& run_;
+  std::unique_ptr<profiler::Session> session_;
+  std::optional<profiler::Report> report_;
+  std::vector<double> clean_us_;  // steps after the window, as many as it has
+  int64_t after_window_ = 0;
+};
+
+// The training loop (loop.cpp): a batch, a step, now and then a look at the loss; at the end of an
+// epoch an evaluation and a save. From where the run is to its end, or until a signal comes; then
+// all is saved. examples/04_train_digits.cpp is the same without everything around it.
+void train_steps(Run& run, StepProfile& profile);
+
+// What came of it (report.cpp): test, time, files, what the capture did; and the object of --json.
+// Both return the exit status. report() evaluates on the test set; it throws check if the target
+// was missed.
+int report(Run& run, StepProfile& profile);
+int report_interrupted(Run& run, StepProfile& profile);
+// Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a
+// capture, by a scratch capture of the same step.
+void report_capture(Run& run);
 
 }  // namespace sinter::mnist

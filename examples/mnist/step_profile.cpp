@@ -1,18 +1,17 @@
-#include "examples/mnist/step_profile.h"
-
 #include <fmt/format.h>
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
 #include "examples/cli/profile.h"
+#include "examples/mnist/run.h"
 #include "measure/ledger.h"
 #include "profiler/exports.h"
 
 namespace sinter::mnist {
 
 void StepProfile::start() {
-  if (run_.flags.mode.profile.empty()) return;
-  const auto [wait, warmup, active, repeat] = parse_profile_steps(run_.flags.mode.profile_steps);
+  if (run_.flags.mode.profile.formats.empty()) return;
+  const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
   SINTER_CHECK(run_.steps - run_.at.step > wait + warmup, usage,
       cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
           " records nothing: the run has ", run_.steps - run_.at.step, " steps, wanted ",
@@ -36,24 +35,23 @@ void StepProfile::start() {
       .rules = fused ? run_.flags.mode.rules : "",
       .dtype = run_.flags.model.dtype,
       .replayed = fused && cuda,
-      .roofs = cli::roofs_for(run_.device, run_.out),
+      .roofs = roofs_for(run_.device, run_.out),
       .resident_bytes = resident});
 }
 
-void StepProfile::step(std::chrono::steady_clock::time_point begin) {
+void StepProfile::step(const measure::Timer& timer) {
   if (!session_) return;
   if (!session_->done()) return session_->step();
-  const int active = parse_profile_steps(run_.flags.mode.profile_steps).active;
+  const auto wanted = static_cast<size_t>(run_.flags.mode.window.active);
   // The first is left out: on a device it waits for the window's work.
-  if (++after_window_ == 1 || static_cast<int>(clean_us_.size()) >= active) return;
+  if (++after_window_ == 1 || clean_us_.size() >= wanted) return;
   if (run_.device != kCpu) synchronize(run_.device);
-  clean_us_.push_back(
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+  clean_us_.push_back(timer.us());
 }
 
 void StepProfile::end() {
-  const ProfileSteps steps = parse_profile_steps(run_.flags.mode.profile_steps);
-  if (!session_ || report_ || run_.at.step - run_.first_step <= steps.wait + steps.warmup) return;
+  const ProfileSteps& window = run_.flags.mode.window;
+  if (!session_ || report_ || run_.at.step - run_.first_step <= window.wait + window.warmup) return;
   report_ = session_->finish();
   report_->clean_us = clean_us_;
 }
@@ -63,24 +61,23 @@ void StepProfile::report() {
   const capture::Captured* captured =
       run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
   if (captured && report_->replayed) report_->nodes = measure::describe_nodes(*captured);
-  cli::check_roofs(*report_, run_.out);
-  const profiler::Exports files{run_.folder->file("profile"),
-      profiler::parse_formats(run_.flags.mode.profile, "usage: --profile")};
+  check_roofs(*report_, run_.out);
+  const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
   const std::vector<std::string> said = files.write({&*report_, 1},
       {run_.flags.model.describe() + ", " + run_.flags.optimizer.optimizer,
-          run_.flags.common->command, cli::build_name(), std::to_string(run_.flags.common->seed),
+          run_.flags.common->command, build_name(), std::to_string(run_.flags.common->seed),
           run_.flags.optimizer.batch},
       table);
   for (const std::string& text : said) run_.out.note("profile", text);
   std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
-  if (run_.flags.mode.view.guess) shown = "\n" + cli::guess(*report_, run_.out) + shown;
+  if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_, run_.out) + shown;
   if (!shown.empty()) run_.out.result_text(shown);
 }
 
 void StepProfile::judge() const {
   if (!report_) return;
-  cli::Measured measured{.only = &*report_};
+  Measured measured{.only = &*report_};
   const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
   if (clean.has_interval) {
     measured.distortion = report_->distortion();

@@ -7,8 +7,7 @@
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
-#include "examples/mnist/loop.h"
-#include "examples/mnist/report.h"
+#include "examples/mnist/run.h"
 
 namespace sinter::mnist {
 namespace {
@@ -21,10 +20,8 @@ int dry_run(Run& run) {
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);
   const int64_t n = std::min(run.flags.optimizer.eval_batch, run.data.test.size());
   const Evaluation e = run.evaluate_on(slice(run.data.test, 0, n));
-  run.out.result(
-      "dry run", fmt::format("{}: loss {:.4f}; {} test images: accuracy {}; nothing was written",
-                     count_of(steps, "step"), run.trainer->state().last_loss, n,
-                     cli::proportion(e.correct, e.images)));
+  run.out.result("dry run", "{}: loss {:.4f}; {} test images: accuracy {}; nothing was written",
+      count_of(steps, "step"), run.trainer->state().last_loss, n, proportion(e.correct, e.images));
   report_capture(run);
   run.out.json({{"schema", "sinter.dry-run/1"}, {"loss", run.trainer->state().last_loss},
       {"images", n}, {"accuracy", e.accuracy()}});
@@ -41,11 +38,11 @@ int overfit_batch(Run& run) {
   do {
     run.trainer->step(batch);
     state = run.trainer->state();
-  } while (++steps < kSteps && !(state.last_loss < kWanted) && !cli::interrupted());
-  run.out.result("overfit", fmt::format("loss {:.4f} on one batch of {} after {} steps",
-                                state.last_loss, batch.labels.numel(), steps));
+  } while (++steps < kSteps && !(state.last_loss < kWanted) && !interrupted());
+  run.out.result("overfit", "loss {:.4f} on one batch of {} after {} steps", state.last_loss,
+      batch.labels.numel(), steps);
   run.out.json({{"schema", "sinter.overfit-batch/1"}, {"loss", state.last_loss}, {"steps", steps}});
-  if (cli::interrupted()) return cli::exit_code(Error::Kind::interrupted);
+  if (interrupted()) return exit_code(Error::Kind::interrupted);
   SINTER_CHECK(state.last_loss < kWanted, check,
       fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}",
           state.last_loss, steps, kWanted),
@@ -60,19 +57,20 @@ int train(Run& run) {
   StepProfile profile(run);
   profile.start();
   train_steps(run, profile);
-  return cli::interrupted() ? report_interrupted(run, profile) : report(run, profile);
+  return interrupted() ? report_interrupted(run, profile) : report(run, profile);
 }
 
 }  // namespace
 
-void add_train(cli::App& app) {
+void add_train(App& app) {
   static TrainFlags flags;
   flags.common = &app.common();
-  cli::Command& command = app.add(
+  Command& command = app.add(
       "train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   add_train_flags(command.flags, flags);
-  command.preset = &flags.run.preset;
-  command.presets["fast98"] = [&app] { return fast98(app.common()); };
+  command.preset = [&app] {
+    return flags.run.preset.empty() ? FlagValues{} : fast98(app.common());
+  };
   static std::optional<Resumed> resumed;
   command.check = [&command] {
     if (flags.run.resume.empty()) {
@@ -81,8 +79,8 @@ void add_train(cli::App& app) {
       resumed = open_resumed(command.flags, flags);
     }
   };
-  command.run = [&command](cli::Output& out) {
-    cli::catch_signals();
+  command.run = [&command](Output& out) {
+    catch_signals();
     Run run(flags, command.flags, resumed ? &*resumed : nullptr, out);
     return train(run);
   };

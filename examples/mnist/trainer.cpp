@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "autograd/autograd.h"
 #include "core/allocator.h"
 #include "core/parallel.h"
 #include "examples/cli/text.h"
+#include "measure/timer.h"
 #include "nn/clip.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
@@ -116,7 +116,6 @@ Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
 }
 
 std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
-  using Clock = std::chrono::steady_clock;
   const auto say = [] { return count_of(num_threads(), "thread"); };
   const Device device = batch.images.device();
   if (flags.common->threads > 0 || available_cores() == 1 || device != kCpu) {
@@ -136,12 +135,11 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
     set_num_threads(n);
     for (int i = 0; i < 2; ++i) scratch.step(batch);
     std::vector<double> times;
-    const auto begin = Clock::now();
-    while (times.size() < 3 ||
-           (times.size() < 15 && Clock::now() - begin < std::chrono::milliseconds(60))) {
-      const auto before = Clock::now();
+    const measure::Timer all;
+    while (times.size() < 3 || (times.size() < 15 && all.seconds() < 0.06)) {
+      const measure::Timer one;
       scratch.step(batch);
-      times.push_back(std::chrono::duration<double>(Clock::now() - before).count());
+      times.push_back(one.seconds());
     }
     const double median = profiler::median(times);
     tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median),

@@ -14,8 +14,6 @@
 
 namespace sinter::mnist {
 
-using cli::count_of;
-
 // Drawn on the CPU, so that the numbers are those of every device.
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
 

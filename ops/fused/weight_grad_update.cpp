@@ -54,6 +54,10 @@ Tensors infer(Operands in, const Attrs& attrs) {
       cat("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands,
           " per layer and ", kStepOperands, " more"));
   check_step("weight_grad_update", UpdateEnd(in), attrs.as<UpdateAttrs>());
+  for (size_t l = 0; l < layers_in(in); ++l) {
+    check_rank("weight_grad_update", "dy", layer_at(in, l)[kDy], 2);
+    check_rank("weight_grad_update", "x", layer_at(in, l)[kX], 2);
+  }
   return infer_by_reference(kWeightGradUpdateOp, in, attrs);
 }
 

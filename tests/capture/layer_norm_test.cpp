@@ -51,7 +51,7 @@ void check_block(Device device) {
           plain.parameters()[i].grad().to_vector<float>());
   }
   const capture::Graph& graph = with.captured()->fused.graph;
-  EXPECT_EQ(graph.nodes.size() + 1, without.captured()->graph.nodes.size());
+  EXPECT_EQ(graph.nodes.size() + 1, without.captured()->fused.graph.nodes.size());
   EXPECT_NE(ops_of(graph).find("add_layer_norm"), std::string::npos) << ops_of(graph);
 }
 

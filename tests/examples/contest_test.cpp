@@ -12,8 +12,9 @@ namespace {
 std::string fitted(double steps, int64_t fewest = profiler::kMinPairs) {
   ContestFlags contest;
   contest.steps = 0;
+  FusionFlags fusion;
   Flags flags;
-  add_contest_flags(flags, contest);
+  add_contest_flags(flags, fusion, contest);
   fit_rounds(contest, flags, steps, fewest);
   return cat(contest.rounds, " x (", contest.warmup, " + ", contest.steps, ")");
 }
@@ -31,8 +32,9 @@ TEST(Contest, ASlowMachineGetsPairsEnoughForAFactor) {
 TEST(Contest, WhatIsGivenStays) {
   ContestFlags contest;
   contest.steps = 0;
+  FusionFlags fusion;
   Flags flags;
-  add_contest_flags(flags, contest);
+  add_contest_flags(flags, fusion, contest);
   Flags::set(*flags.find("rounds"), "2", Source::command_line);
   Flags::set(*flags.find("warmup"), "5", Source::command_line);
   fit_rounds(contest, flags, 100, 6);

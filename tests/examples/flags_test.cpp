@@ -28,9 +28,9 @@ struct FlagsTest : testing::Test {
     flags.toggle("on", on, "");
     flags.word("word,w", word, "W", "");
     flags.choice("act", choice, {"relu", "gelu"}, "");
-    flags.integer("batch-size,batch", batch, 1, 1000, "");
+    flags.number("batch-size,batch", batch, 1, 1000, "");
     flags.number("rate", rate, 0, 1, "");
-    flags.number("lr", lr, 0, 10, "adam 0.001", "");
+    flags.number("lr", lr, 0, 10, "").standard = "adam 0.001";
     flags.integers("hidden", hidden, 1, 1000, "");
   }
   void set(const std::string& name, const std::string& text, Source source = Source::command_line) {

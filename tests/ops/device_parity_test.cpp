@@ -79,11 +79,21 @@ std::vector<std::vector<double>> magnitudes(
       "sum_rows", "squared_norm", "weight_bias_grad"};
   const bool gated = &op == &kGatedLinearOp;  // a product of two sums, of which each may be off; no
                                               // gate is steeper than 1.13
-  if (!gated && !sums.contains(op.text())) return {};
+  const bool norm = &op == &kLayerNormBackwardOp;  // rstd (g - mean(g) - n mean(g n))
+  if (!gated && !norm && !sums.contains(op.text())) return {};
   Tensors positive;
   for (const Tensor& t : in)
     positive.push_back(t.defined() && is_float(t.dtype()) ? abs(cast(t, DType::f64)) : t);
   Attrs attrs = with_dtype(sample.attrs, DType::f64);
+  if (norm) {  // n = (|x| + |mean|) rstd, and the two minus signs turned
+    const Tensor g = mul(positive[0], positive[2]);
+    const std::vector<double> own = g.to_vector<double>(), rstd = positive[4].to_vector<double>();
+    positive[3] = neg(positive[3]);
+    auto values = values_of(run(op, positive, attrs));
+    for (size_t i = 0; i < own.size(); ++i)
+      values[0][i] = 2 * rstd[i * rstd.size() / own.size()] * own[i] - values[0][i];
+    return values;
+  }
   if (!gated) return values_of(run(op, positive, attrs));
   attrs.parse("act", "none");
   auto values = values_of(run(op, positive, attrs));

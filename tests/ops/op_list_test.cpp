@@ -28,7 +28,7 @@ void for_each_sample(bool bad, F&& f) {
   }
 }
 
-Tensors sample_as(const OpDef& op, const Tensors& in, DType dtype) {
+Tensors converted(const OpDef& op, const Tensors& in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
     const Tensor& t = in[i];
@@ -116,7 +116,7 @@ TEST(OpList, OtherElementTypesAgreeWithF64) {
       SCOPED_TRACE(name_of(dtype));
       Attrs attrs = sample.attrs;
       attrs.parse("out", name_of(dtype));
-      Tensors in = sample_as(op, sample.in, dtype), exact = sample_as(op, in, dtype);
+      Tensors in = converted(op, sample.in, dtype), exact = converted(op, in, dtype);
       for (size_t i = 0; i < in.size(); ++i) {
         if (sample.in[i].defined() && sample.in[i].dtype() == DType::f64)
           exact[i] = cast(in[i], DType::f64);
@@ -181,7 +181,7 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view) return;
     if (!op.cpu) {  // f64 is for the CPU
-      sample.in = sample_as(op, sample.in, DType::f32);
+      sample.in = converted(op, sample.in, DType::f32);
       sample.attrs.parse("out", "f32");
     }
     Tensors out = op.infer(sample.in, sample.attrs);

@@ -314,7 +314,8 @@ TEST(Formats, AreAListOfKnownWords) {
 TEST_F(Files, ThePageDrawsAllItHolds) {
   if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
   const Report reports[] = {cpu_report(), device_report()};
-  const Comparison comparison{.rows = {{.fused = "linear_act", .eager_us = 2, .fused_us = 1}}};
+  const Comparison comparison{
+      .rows = {{.fused = "linear_act", .fused_launches = 1, .eager_us = {2}, .fused_us = {1}}}};
   const Sweep sweep{.batch = {1}, .hidden = {8}, .cells = {{1, 8, 2, 1, {}}}};
   std::ofstream(folder + "/page.html") << html_report(
       {.title = "t", .reports = reports, .run = kRun, .comparison = &comparison, .sweep = &sweep});
