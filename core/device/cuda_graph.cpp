@@ -31,13 +31,13 @@ struct Event {
 };
 
 // A captured graph that has not been given away yet.
-struct Captured {
-  explicit Captured(cudaGraph_t graph = nullptr) : handle(graph) {}
-  ~Captured() {
+struct OwnedGraph {
+  explicit OwnedGraph(cudaGraph_t graph = nullptr) : handle(graph) {}
+  ~OwnedGraph() {
     if (handle) api().cudaGraphDestroy(handle);
   }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
+  OwnedGraph(const OwnedGraph&) = delete;
+  OwnedGraph& operator=(const OwnedGraph&) = delete;
   cudaGraph_t handle;
 };
 
@@ -116,7 +116,7 @@ void GraphBuilder::leave() noexcept {
     t.kept = nullptr;
     mode_before_ = -1;
     if (capture_open_) {  // an error came out of the middle: the graph may be none at all
-      Captured graph;
+      OwnedGraph graph;
       api().cudaStreamEndCapture(t.main->handle, &graph.handle);
       api().cudaGetLastError();
       capture_open_ = false;
@@ -197,14 +197,14 @@ void* GraphBuilder::end_pass() {
 }
 
 size_t GraphBuilder::count() {
-  const Captured captured{static_cast<cudaGraph_t>(end_pass())};
+  const OwnedGraph captured{static_cast<cudaGraph_t>(end_pass())};
   size_t nodes = 0;
   SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &nodes));
   return nodes;
 }
 
 std::unique_ptr<DeviceGraph> GraphBuilder::end() {
-  const Captured captured{static_cast<cudaGraph_t>(end_pass())};
+  const OwnedGraph captured{static_cast<cudaGraph_t>(end_pass())};
   if (!captured.handle) return nullptr;
   std::unique_ptr<DeviceGraph> graph(new DeviceGraph);
   graph->stream_ = thread_state().main->handle;
