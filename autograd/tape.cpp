@@ -212,19 +212,19 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state,
       "backward: this tensor's tape was already used", used_hint());
   const NoGrad no_grad;
-  Tensor seed = options.gradient;
-  if (seed.defined()) {
-    SINTER_CHECK(seed.shape() == root.shape() && seed.dtype() == root.dtype(), shape,
+  Tensor grad_output = options.gradient;
+  if (grad_output.defined()) {
+    SINTER_CHECK(grad_output.shape() == root.shape() && grad_output.dtype() == root.dtype(), shape,
         cat("backward: the gradient does not fit the root: ",
-            describe({{"gradient", &seed}, {"root", &root}})));
+            describe({{"gradient", &grad_output}, {"root", &root}})));
   } else {
-    seed = filled_with(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0, root.shape(),
-        root.dtype(), root.device());
+    grad_output = filled_with(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0,
+        root.shape(), root.dtype(), root.device());
   }
   if (root_slot < 0) {  // a leaf that no op has used
     Slot slot;
     slot.keep = root;
-    return deliver(slot, seed);
+    return deliver(slot, grad_output);
   }
 
   // First find which slots are reached and check all they need, so that nothing is half done when a
@@ -247,8 +247,8 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   }
 
   Tensors grads(slots_.size());
-  grads[root_slot] = seed;
-  seed = {};
+  grads[root_slot] = grad_output;
+  grad_output = {};
   const auto finish = [&](int64_t slot) {  // the gradient of a slot is complete: hooks, then .grad
     Slot& s = slots_[slot];
     const auto run = [&](const auto& hooks) {

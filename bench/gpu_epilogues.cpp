@@ -31,7 +31,7 @@ template <class F>
 double time_of(F&& f, std::string& choice) {
   f();  // makes plans, outside of everything
   cuda::GraphBuilder builder(0, false);
-  std::unique_ptr<cuda::Graph> graph;
+  std::unique_ptr<cuda::DeviceGraph> graph;
   for (const auto pass : {cuda::Pass::rehearsal, cuda::Pass::capture}) {
     builder.begin(pass);
     for (int i = 0; i < kRepetitions; ++i) f();

@@ -11,7 +11,7 @@ namespace sinter::capture {
 CudaReplay::CudaReplay(const Branches& branches, const std::function<void(size_t)>& run)
     : branches_(branches), run_(run), graph_(capture()) {}
 
-std::unique_ptr<cuda::Graph> CudaReplay::capture() const {
+std::unique_ptr<cuda::DeviceGraph> CudaReplay::capture() const {
   std::map<int, int> events;  // the node (or the start) that somebody waits for -> its event
   for (const int wait : branches_.waits) {
     if (wait != Branches::kNone) events.emplace(wait, static_cast<int>(events.size()));

@@ -24,10 +24,10 @@ class CudaReplay {
   size_t nodes() const { return graph_->nodes(); }
 
  private:
-  std::unique_ptr<cuda::Graph> capture() const;
+  std::unique_ptr<cuda::DeviceGraph> capture() const;
   const Branches branches_;
   const std::function<void(size_t n)> run_;
-  std::unique_ptr<cuda::Graph> graph_, instrumented_, recorded_;
+  std::unique_ptr<cuda::DeviceGraph> graph_, instrumented_, recorded_;
   int recorded_turn_ = 0;
 };
 

@@ -10,10 +10,7 @@ namespace {
 
 Extent extent_of(DType dtype, const Shape& shape, const Strides& strides, int64_t offset) {
   const int64_t size = static_cast<int64_t>(size_of(dtype));
-  if (shape.numel() == 0) return {offset * size, offset * size};
-  int64_t last = offset;
-  for (int d = 0; d < shape.rank(); ++d) last += (shape[d] - 1) * strides[d];
-  return {offset * size, (last + 1) * size};
+  return {offset * size, (offset + sinter::extent_of(shape, strides)) * size};
 }
 
 // Where an update that is not the last of its step has the step's state, which it reads only; -1

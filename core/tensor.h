@@ -65,6 +65,7 @@ class Tensor {
   Tensor to(Device device) const;
 
   bool is_meta() const { return impl_ && !impl_->storage->has_bytes(); }
+  // There is no conversion to bool: if (a == b), where == compares elements, must not compile.
   bool defined() const { return impl_ != nullptr; }
   const Shape& shape() const { return impl_->shape; }
   const Strides& strides() const { return impl_->strides; }
@@ -145,7 +146,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// AutogradMeta::name of a resident number that never changes (the seed of backward).
+// AutogradMeta::name of a resident number that never changes (the grad_output of backward).
 inline constexpr char kConstantName[] = "const";
 
 struct AutogradMeta {
@@ -162,7 +163,7 @@ struct AutogradMeta {
   // thread, before anyone else can see the tensor. No two tapes of the process share a generation.
   uint64_t tape_generation = 0;
   int64_t tape_slot = -1;
-  Tensor low;        // bf16 copy of a master weight, kept equal by the optimizer's ops
+  Tensor bf16_copy;  // bf16 copy of a master weight, kept equal by the optimizer's ops
   std::string name;  // "layers.0.weight", for messages and graphs
 };
 

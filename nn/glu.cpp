@@ -20,13 +20,13 @@ void Glu::init_own(init::Stream& stream) {
 }
 
 bool Glu::enable_bf16_own(Converter& convert, DType out) {
-  for (size_t i = 0; i < 3; ++i) tensor(i).autograd().low = convert(tensor(i), DType::bf16);
+  for (size_t i = 0; i < 3; ++i) tensor(i).autograd().bf16_copy = convert(tensor(i), DType::bf16);
   result_ = out;
   return true;
 }
 
 Tensor Glu::forward(const Tensor& x) {
-  const bool mixed = gate_weight().autograd().low.defined();
+  const bool mixed = gate_weight().autograd().bf16_copy.defined();
   const Tensor in = mixed && x.dtype() != DType::bf16 ? cast(x, DType::bf16) : x;  // once for both
   const Tensor gate = linear_mixed(in, gate_weight(), {}, DType::bf16),
                up = linear_mixed(in, up_weight(), {}, DType::bf16);

@@ -19,7 +19,7 @@ void Linear::init_own(init::Stream& stream) {
 }
 
 bool Linear::enable_bf16_own(Converter& convert, DType out) {
-  weight().autograd().low = convert(weight(), DType::bf16);
+  weight().autograd().bf16_copy = convert(weight(), DType::bf16);
   result_ = out;
   return true;
 }
@@ -31,7 +31,7 @@ std::string Linear::describe() const {
 }
 
 Tensor linear_mixed(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out) {
-  if (!weight.autograd().low.defined()) return linear(x, weight, bias);
+  if (!weight.autograd().bf16_copy.defined()) return linear(x, weight, bias);
   return linear_to(
       x.dtype() == DType::bf16 ? x : cast(x, DType::bf16), low_precision(weight), bias, out);
 }

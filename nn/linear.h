@@ -28,8 +28,8 @@ class Linear : public Module {
   DType result_ = DType::f32;  // with a bf16 copy of the weight
 };
 
-// x W^T + b by the weight's bf16 copy (autograd().low), if it has one; then x is rounded and the
-// result is of type `out`.
+// x W^T + b by the weight's bf16 copy (autograd().bf16_copy), if it has one; then x is rounded and
+// the result is of type `out`.
 Tensor linear_mixed(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out);
 
 }  // namespace sinter::nn

@@ -9,7 +9,7 @@ namespace sinter::nn {
 
 struct CrossEntropyLoss {
   double label_smoothing = 0;  // 0 <= s < 1
-  // logits[B, C], labels i32[B] -> [B]
+  // logits[B, C], labels i32 or i64 [B] -> [B]
   Tensor operator()(const Tensor& logits, const Tensor& labels) const {
     return cross_entropy(logits, labels, label_smoothing);
   }

@@ -198,7 +198,7 @@ void Module::to(Device device) {
     tensor.storage()->move_to(device);
     const AutogradMeta& meta = tensor.autograd();
     if (meta.grad.defined()) meta.grad.storage()->move_to(device);
-    if (meta.low.defined()) meta.low.storage()->move_to(device);
+    if (meta.bf16_copy.defined()) meta.bf16_copy.storage()->move_to(device);
   }
 }
 

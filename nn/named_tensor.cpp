@@ -44,7 +44,8 @@ void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
     write_values(to, from);
   }
   to.storage()->bump_version(writer);
-  if (to.has_autograd() && to.autograd().low.defined()) copy_values(to.autograd().low, to, writer);
+  if (to.has_autograd() && to.autograd().bf16_copy.defined())
+    copy_values(to.autograd().bf16_copy, to, writer);
 }
 
 Tensor Converter::operator()(const Tensor& t, DType dtype) {

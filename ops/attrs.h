@@ -30,14 +30,17 @@ namespace sinter {
   auto fields() { return std::tie(__VA_ARGS__); }               \
   auto fields() const { return std::tie(__VA_ARGS__); }
 
-// The == must be A's own: one inherited from a base would not see A's members.
+// A struct says which fields it has by SINTER_FIELDS. The == must be A's own: one inherited from a
+// base would not see A's members.
+template <class A>
+concept HasFields = requires(const A& a) {
+  a.fields();
+  A::field_names;
+};
 template <class A>
 concept AttrStruct =
-    std::convertible_to<decltype(&A::operator==), bool (A::*)(const A&) const> &&
-    std::is_trivially_copyable_v<A> && std::default_initializable<A> && requires(const A& a) {
-      a.fields();
-      A::field_names;
-    };
+    HasFields<A> && std::convertible_to<decltype(&A::operator==), bool (A::*)(const A&) const> &&
+    std::is_trivially_copyable_v<A> && std::default_initializable<A>;
 
 // Value <-> text for the field types: int64_t, double, bool, Dims, DType, and enums with an
 // `enum_names(E)` array found by ADL. parse_value returns false if the text is no such value.

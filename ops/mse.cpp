@@ -58,7 +58,7 @@ Tensors infer_backward(Operands in, const Attrs&) {
 }
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
   Cost c = cost_of(2 * in[1].numel() + in[0].numel(), in.subspan(1), out);
-  c.bytes_read += bytes_unless_spread(in[0]);
+  c.bytes_read += bytes_unless_broadcast(in[0]);
   return c;
 }
 

@@ -82,7 +82,7 @@ Tensors infer_backward(Operands in, const Attrs& attrs) {
 
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
   return {.flops = 0,
-      .bytes_read = bytes_unless_spread(in[0]) + bytes_of(in[1]),
+      .bytes_read = bytes_unless_broadcast(in[0]) + bytes_of(in[1]),
       .bytes_written = bytes_of(out[0])};
 }
 

@@ -42,7 +42,7 @@ nll_smoothed(int64_t rows, int64_t cols, compute_t<T> own, compute_t<T> share, I
 }
 
 // dlogp[b, c] = -dloss[b] (c = y[b] ? own : others). A thread owns one element. step: stride of
-// dloss, 0 for a seed of all rows.
+// dloss, 0 for a grad_output of all rows.
 template <class T, class D>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 nll_gradient(int64_t n, int64_t cols, int64_t step, compute_t<T> own, compute_t<T> others,

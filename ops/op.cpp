@@ -89,7 +89,7 @@ Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op) {
   return cost;
 }
 
-int64_t bytes_unless_spread(const Tensor& t) {
+int64_t bytes_unless_broadcast(const Tensor& t) {
   for (const int64_t stride : t.strides()) {
     if (stride != 0) return bytes_of(t);
   }

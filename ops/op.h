@@ -170,7 +170,7 @@ inline Tensor meta_like(const Tensor& x) {
 int64_t bytes_of(const Tensor& t);
 // Those of an operand that may be a scalar broadcast to a shape by zero strides: a constant of the
 // step, which counts 0.
-int64_t bytes_unless_spread(const Tensor& t);
+int64_t bytes_unless_broadcast(const Tensor& t);
 // Every defined input read once, every output written once; in-place inputs of `op` written once
 // more.
 Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op = nullptr);

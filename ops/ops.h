@@ -136,8 +136,8 @@ Tensor cast(const Tensor& x, DType dtype);
 Tensor copy(const Tensor& x);                              // a dense copy
 Tensor contiguous(const Tensor& x);                        // x itself if it is dense
 void accumulate(const Tensor& into, const Tensor& value);  // into += value, in place; no gradient
-// A weight for a product in another type: its bf16 copy that the optimizer keeps (autograd().low);
-// a view, gradient passes through.
+// A weight for a product in another type: its bf16 copy that the optimizer keeps
+// (autograd().bf16_copy); a view, gradient passes through.
 Tensor low_precision(const Tensor& weight);
 
 // ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
@@ -150,14 +150,14 @@ struct UpdateAttrs {
   bool tail = false;  // the last update of a step: advances the StepState, sums the losses
   SINTER_FIELDS(UpdateAttrs, momentum, weight_decay, nesterov, beta1, beta2, eps, decoupled, tail)
 };
-// losses and rng (the dropout counter) are given with tail only; low: bf16 copy of param, or
+// losses and rng (the dropout counter) are given with tail only; bf16_copy: of param, or
 // undefined.
-void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum, const Tensor& low,
-    const Tensor& state, const UpdateAttrs& attrs, const Tensor& losses = {},
-    const Tensor& rng = {});
-void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-    const Tensor& exp_avg_sq, const Tensor& low, const Tensor& state, const UpdateAttrs& attrs,
+void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum,
+    const Tensor& bf16_copy, const Tensor& state, const UpdateAttrs& attrs,
     const Tensor& losses = {}, const Tensor& rng = {});
+void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
+    const Tensor& exp_avg_sq, const Tensor& bf16_copy, const Tensor& state,
+    const UpdateAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {});
 // sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm /
 // sqrt(total)) with total[1] on the device
 Tensor squared_norm(const Tensor& x);

@@ -136,17 +136,19 @@ void mean_cpu(const Call& call) { reduce<Sum>(call, true); }
 void max_cpu(const Call& call) { reduce<Max>(call, false); }
 
 // The gradient of every output, spread over what it was reduced from.
-Tensor spread(const char* op, const Saved& saved, const Tensor& dy) {
+Tensor broadcast_grad(const char* op, const Saved& saved, const Tensor& dy) {
   const Tensor& x = saved.in[0];
   return broadcast_to(reshape(dy, reduced_shape(x.shape(),
                                       reduced_dims(op, saved.as<ReduceAttrs>(), x.rank()), true)),
       x.shape());
 }
-Tensors sum_grad(const Saved& saved, Operands grads) { return {spread("sum", saved, grads[0])}; }
+Tensors sum_grad(const Saved& saved, Operands grads) {
+  return {broadcast_grad("sum", saved, grads[0])};
+}
 Tensors mean_grad(const Saved& saved, Operands grads) {
   const double count = static_cast<double>(saved.in[0].numel()) /
                        static_cast<double>(std::max<int64_t>(grads[0].numel(), 1));
-  return {spread("mean", saved, scale(grads[0], 1 / count))};
+  return {broadcast_grad("mean", saved, scale(grads[0], 1 / count))};
 }
 Tensors max_grad(const Saved& saved, Operands grads) {
   return {apply1(kMaxBackwardOp, {grads[0], saved.in[0], saved.out[0]}, saved.attrs)};

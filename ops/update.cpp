@@ -35,7 +35,7 @@ void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& at
   check_like("grad", group.grad, param.dtype());
   check_state_like("state1", group.state1, param.dtype());
   check_state_like("state2", group.state2, param.dtype());
-  check_state_like("low", group.low, DType::bf16);
+  check_state_like("bf16_copy", group.bf16_copy, DType::bf16);
   const bool wants_state1 = group.adam() || attrs.momentum != 0;
   SINTER_CHECK(wants_state1 == group.state1.defined(), shape,
       cat(op, ": momentum and its buffer go together: param is ", param.describe(), ", buffer is ",
@@ -194,7 +194,7 @@ Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs) {
     cost.bytes_written += bytes_of(*t);
   }
   cost.bytes_read += bytes_of(group.grad);
-  cost.bytes_written += bytes_of(group.low);
+  cost.bytes_written += bytes_of(group.bf16_copy);
   return cost;
 }
 
@@ -203,21 +203,22 @@ void reference_update(
   UpdateAttrs own = attrs;
   own.tail = tail;
   apply(group.adam() ? kAdamUpdateOp : kSgdUpdateOp,
-      {group.param, group.grad, group.state1, group.state2, group.low, end.state,
+      {group.param, group.grad, group.state1, group.state2, group.bf16_copy, end.state,
           tail ? end.losses : Tensor(), tail ? end.rng : Tensor()},
       own);
 }
 
-void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum, const Tensor& low,
-    const Tensor& state, const UpdateAttrs& attrs, const Tensor& losses, const Tensor& rng) {
-  apply(kSgdUpdateOp, {param, grad, momentum, Tensor(), low, state, losses, rng}, attrs);
+void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum,
+    const Tensor& bf16_copy, const Tensor& state, const UpdateAttrs& attrs, const Tensor& losses,
+    const Tensor& rng) {
+  apply(kSgdUpdateOp, {param, grad, momentum, Tensor(), bf16_copy, state, losses, rng}, attrs);
   if (attrs.tail && rng.defined()) restart_random_ops();
 }
 
 void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-    const Tensor& exp_avg_sq, const Tensor& low, const Tensor& state, const UpdateAttrs& attrs,
-    const Tensor& losses, const Tensor& rng) {
-  apply(kAdamUpdateOp, {param, grad, exp_avg, exp_avg_sq, low, state, losses, rng}, attrs);
+    const Tensor& exp_avg_sq, const Tensor& bf16_copy, const Tensor& state,
+    const UpdateAttrs& attrs, const Tensor& losses, const Tensor& rng) {
+  apply(kAdamUpdateOp, {param, grad, exp_avg, exp_avg_sq, bf16_copy, state, losses, rng}, attrs);
   if (attrs.tail && rng.defined()) restart_random_ops();
 }
 

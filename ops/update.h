@@ -3,9 +3,9 @@
 // multi_tensor_update (a list of them) and weight_grad_update (parameters whose gradients it
 // makes).
 //
-// Operands: groups of (param, grad, state1, state2, low), then of the step (StepState, losses,
-// rng). SGD has at most a momentum buffer, state1; Adam has both states, the averages of gradients
-// and of their squares. So the second state says which formula is meant.
+// Operands: groups of (param, grad, state1, state2, bf16_copy), then of the step (StepState,
+// losses, rng). SGD has at most a momentum buffer, state1; Adam has both states, the averages of
+// gradients and of their squares. So the second state says which formula is meant.
 #pragma once
 
 #include "core/parallel.h"
@@ -19,7 +19,7 @@ inline constexpr size_t kStepOperands = 3;
 
 // One parameter's operands; grad is undefined where the op makes it.
 struct UpdateGroup {
-  Tensor param, grad, state1, state2, low;
+  Tensor param, grad, state1, state2, bf16_copy;
   bool adam() const { return state2.defined(); }
 };
 
@@ -62,16 +62,16 @@ struct UpdatePointers {
       : p(data(g.param)),
         state1(data(g.state1)),
         state2(data(g.state2)),
-        low(g.low.defined() ? g.low.data<bf16>() : nullptr) {}
+        bf16_copy(g.bf16_copy.defined() ? g.bf16_copy.data<bf16>() : nullptr) {}
   static V* data(const Tensor& t) { return t.defined() ? t.data<V>() : nullptr; }
   // The step for n elements from `at` on, with their gradient.
   template <class Step>
   void apply(const Step& step, int64_t at, const V* grad, int64_t n) const {
     update_piece(step, p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr,
-        low ? low + at : nullptr, n);
+        bf16_copy ? bf16_copy + at : nullptr, n);
   }
   V *p, *state1, *state2;
-  bf16* low;
+  bf16* bf16_copy;
 };
 
 }  // namespace sinter

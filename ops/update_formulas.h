@@ -65,11 +65,11 @@ constexpr int64_t update_flops(const UpdateAttrs& a, bool adam) {
          (a.momentum != 0 && a.nesterov ? 2 : 0);
 }
 
-// p[i] = step(p[i], g[i], ..) over a piece of memory; states that the step has none of, and low, a
-// bf16 copy of p, may be null.
+// p[i] = step(p[i], g[i], ..) over a piece of memory; states that the step has none of, and
+// bf16_copy, a bf16 copy of p, may be null.
 template <class V, class Step>
 inline void update_piece(const Step& step, V* __restrict p, const V* __restrict g,
-    V* __restrict state1, V* __restrict state2, bf16* __restrict low, int64_t n) {
+    V* __restrict state1, V* __restrict state2, bf16* __restrict bf16_copy, int64_t n) {
   if constexpr (Step::kAdam) {
     for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], state1[i], state2[i]);
   } else if (state1) {
@@ -77,8 +77,8 @@ inline void update_piece(const Step& step, V* __restrict p, const V* __restrict 
   } else {
     for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i]);
   }
-  if (low) {
-    for (int64_t i = 0; i < n; ++i) low[i] = bf16(static_cast<float>(p[i]));
+  if (bf16_copy) {
+    for (int64_t i = 0; i < n; ++i) bf16_copy[i] = bf16(static_cast<float>(p[i]));
   }
 }
 

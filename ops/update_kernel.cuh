@@ -20,7 +20,7 @@ struct UpdateOperands {
   InOut<V> param;
   In<V> grad;
   InOut<V> state1, state2;
-  Out<bf16> low;
+  Out<bf16> bf16_copy;
   int64_t n = 0;
   bool vec = false;  // 16 bytes at a time
 };
@@ -66,11 +66,11 @@ SINTER_DEVICE_FN void update_element(
   t.param.put(i, p);
   if (t.state1) t.state1.put(i, s1);
   if (Step::kAdam) t.state2.put(i, s2);
-  if (t.low) t.low.put(i, bf16(static_cast<float>(p)));
+  if (t.bf16_copy) t.bf16_copy.put(i, bf16(static_cast<float>(p)));
 }
 
 // Elements begin <= i < end, by all threads of the block; begin is a multiple of 4. Per element SGD
-// reads 8 (momentum 12) and writes 4 (8) bytes in f32, Adam 16 and 12; the copy `low` is 2 more.
+// reads 8 (momentum 12) and writes 4 (8) bytes in f32, Adam 16 and 12; the bf16 copy is 2 more.
 template <class V, class Step>
 SINTER_DEVICE_FN void update_elements(
     const Step& step, const UpdateOperands<V>& t, int64_t begin, int64_t end) {
@@ -87,11 +87,11 @@ SINTER_DEVICE_FN void update_elements(
     t.param.store_vec(i, p);
     if (has_state) t.state1.store_vec(i, s1);
     if (Step::kAdam) t.state2.store_vec(i, s2);
-    if (t.low) {
-      Vec<bf16, N> low;
+    if (t.bf16_copy) {
+      Vec<bf16, N> bf16_copy;
       SINTER_UNROLL
-      for (int k = 0; k < N; ++k) low[k] = bf16(static_cast<float>(p[k]));
-      t.low.store_vec(i, low);
+      for (int k = 0; k < N; ++k) bf16_copy[k] = bf16(static_cast<float>(p[k]));
+      t.bf16_copy.store_vec(i, bf16_copy);
     }
   }
   SINTER_NO_UNROLL
@@ -137,9 +137,9 @@ inline int64_t update_chunk(int64_t total) {
 template <class V>
 UpdateOperands<V> update_operands(const UpdateGroup& g) {
   return {in_out<V>(g.param), in<V>(g.grad), in_out<V>(g.state1), in_out<V>(g.state2),
-      out<bf16>(g.low), g.param.numel(),
+      out<bf16>(g.bf16_copy), g.param.numel(),
       is_aligned(g.param) && is_aligned(g.grad) && is_aligned(g.state1) && is_aligned(g.state2) &&
-          is_aligned(g.low)};
+          is_aligned(g.bf16_copy)};
 }
 inline UpdateStep update_step(const UpdateEnd& end) {
   const auto& [state, losses, rng] = end;

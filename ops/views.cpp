@@ -108,12 +108,12 @@ Tensors broadcast_grad(const Saved& saved, Operands grads) {
 // ---- low_precision: the bf16 copy that the optimizer keeps beside an f32 weight
 Tensor low_view(Operands in, const Attrs&) {
   const Tensor& weight = in[0];
-  const Tensor low = weight.has_autograd() ? weight.autograd().low : Tensor();
-  SINTER_CHECK(low.defined(), state,
+  const Tensor bf16_copy = weight.has_autograd() ? weight.autograd().bf16_copy : Tensor();
+  SINTER_CHECK(bf16_copy.defined(), state,
       cat("low_precision: no bf16 copy: weight is ", weight.describe(),
           "; an optimizer or the model must make it first"));
-  check_same_shape("low_precision", "weight", weight, "copy", low);
-  return view(low, low.shape(), low.strides());
+  check_same_shape("low_precision", "weight", weight, "copy", bf16_copy);
+  return view(bf16_copy, bf16_copy.shape(), bf16_copy.strides());
 }
 Tensors pass(const Saved&, Operands grads) { return {grads[0]}; }
 // ---- detach

@@ -45,7 +45,7 @@ bool makes(std::string_view name) {
 }
 
 struct Capture {
-  Recorder::Graph graph;
+  FakeToolkit::Graph graph;
   std::vector<cudaStream_t> streams;           // the first is the origin
   std::map<cudaStream_t, std::set<int>> last;  // per stream: nodes that the next one follows
   std::thread::id thread = std::this_thread::get_id();
@@ -55,7 +55,7 @@ using CapturePtr = std::shared_ptr<Capture>;
 
 struct State {
   std::mutex mutex;
-  Recorder::Machine machine;
+  FakeToolkit::Machine machine;
   std::vector<std::string> calls, executed;
   struct Failure {
     std::string name;  // "": any
@@ -71,12 +71,12 @@ struct State {
   std::map<uintptr_t, size_t> blocks;        // alive: address -> bytes
   std::map<cudaStream_t, CapturePtr> capturing;
   std::map<cudaEvent_t, std::pair<CapturePtr, std::set<int>>> events;
-  std::map<uintptr_t, Recorder::Graph> graphs;  // captured
-  std::vector<Recorder::Graph> executables;
+  std::map<uintptr_t, FakeToolkit::Graph> graphs;  // captured
+  std::vector<FakeToolkit::Graph> executables;
   std::map<uintptr_t, size_t> executable_of;
-  std::map<uintptr_t, Recorder::Matrix> layouts;
+  std::map<uintptr_t, FakeToolkit::Matrix> layouts;
   std::map<uintptr_t, std::map<int, std::vector<char>>> attributes;
-  std::vector<Recorder::Matmul> matmuls;
+  std::vector<FakeToolkit::Matmul> matmuls;
 
   template <class H>
   int make(H* to, const char* what) {
@@ -103,7 +103,7 @@ struct State {
     const auto address = reinterpret_cast<uintptr_t>(p);
     if (!blocks.erase(address)) return cudaErrorInvalidValue;
     handles.erase(address);
-    std::free(Recorder::host(p));
+    std::free(FakeToolkit::host(p));
     return 0;
   }
   bool reachable(const void* p, size_t bytes) const {
@@ -176,7 +176,7 @@ int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) {
 int on(Call<Id::cudaFree>, State& s, void* p) { return s.free(p); }
 int on(Call<Id::cudaHostAlloc>, State& s, void** p, size_t bytes, unsigned) {
   const int answer = s.allocate(p, bytes, "cudaHostAlloc");
-  if (answer == 0) *p = Recorder::host(*p);
+  if (answer == 0) *p = FakeToolkit::host(*p);
   return answer;
 }
 int on(Call<Id::cudaFreeHost>, State& s, void* p) {
@@ -194,13 +194,13 @@ int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
 int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
     cudaMemcpyKind, cudaStream_t stream) {
   if (!s.reachable(to, bytes) || !s.reachable(from, bytes)) return cudaErrorInvalidValue;
-  if (s.put(stream, "memcpy")) std::memmove(Recorder::host(to), Recorder::host(from), bytes);
+  if (s.put(stream, "memcpy")) std::memmove(FakeToolkit::host(to), FakeToolkit::host(from), bytes);
   return 0;
 }
 int on(
     Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
-  if (s.put(stream, "memset")) std::memset(Recorder::host(to), value, bytes);
+  if (s.put(stream, "memset")) std::memset(FakeToolkit::host(to), value, bytes);
   return 0;
 }
 int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) {
@@ -263,7 +263,7 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
   *graph = nullptr;
   if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
   // Every branch must have come back to the stream that the capture began on.
-  const Recorder::Graph& g = capture->graph;
+  const FakeToolkit::Graph& g = capture->graph;
   for (const auto& [other, last] : capture->last) {
     for (const int n : last) {
       const std::set<int>& ends = capture->last[stream];
@@ -318,9 +318,9 @@ int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cu
 int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStream_t) {
   const auto it = s.executable_of.find(reinterpret_cast<uintptr_t>(executable));
   if (it == s.executable_of.end()) return cudaErrorInvalidValue;
-  Recorder::Graph& graph = s.executables[it->second];
+  FakeToolkit::Graph& graph = s.executables[it->second];
   ++graph.launches;
-  for (const Recorder::Node& node : graph.nodes) {
+  for (const FakeToolkit::Node& node : graph.nodes) {
     if (node.event)
       s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
     else
@@ -400,7 +400,7 @@ int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_
   const auto layout = [&](cublasLtMatrixLayout_t l) {
     return s.layouts[reinterpret_cast<uintptr_t>(l)];
   };
-  const Recorder::Matrix result = layout(c_layout);
+  const FakeToolkit::Matrix result = layout(c_layout);
   s.matmuls.push_back({.a = layout(a_layout),
       .b = layout(b_layout),
       .c = result,
@@ -512,87 +512,87 @@ const Api& recorder_api() {
 
 }  // namespace
 
-Recorder::Recorder() {
+FakeToolkit::FakeToolkit() {
   SINTER_ASSERT(!state, "two recorders at once");
   state = new State;
   set_api(recorder_api());
 }
 
-Recorder::~Recorder() {
+FakeToolkit::~FakeToolkit() {
   set_api(real_api());
   for (const auto& [address, bytes] : state->blocks)
     std::free(host(reinterpret_cast<void*>(address)));
   delete std::exchange(state, nullptr);
 }
 
-void Recorder::set(const Machine& machine) {
+void FakeToolkit::set(const Machine& machine) {
   const std::lock_guard lock(state->mutex);
   state->machine = machine;
 }
 
-std::vector<std::string> Recorder::calls() const {
+std::vector<std::string> FakeToolkit::calls() const {
   const std::lock_guard lock(state->mutex);
   return state->calls;
 }
-int64_t Recorder::count(const std::string& name) const {
+int64_t FakeToolkit::count(const std::string& name) const {
   const std::lock_guard lock(state->mutex);
   return std::count(state->calls.begin(), state->calls.end(), name);
 }
-std::vector<std::string> Recorder::executed() const {
+std::vector<std::string> FakeToolkit::executed() const {
   const std::lock_guard lock(state->mutex);
   return state->executed;
 }
-void Recorder::clear_log() {
+void FakeToolkit::clear_log() {
   const std::lock_guard lock(state->mutex);
   state->calls.clear();
   state->executed.clear();
   state->matmuls.clear();
 }
 
-void Recorder::fail(const std::string& name, int n, int answer) {
+void FakeToolkit::fail(const std::string& name, int n, int answer) {
   const std::lock_guard lock(state->mutex);
   state->failures.push_back({name, n, answer});
 }
-void Recorder::fail_any(int64_t n) {
+void FakeToolkit::fail_any(int64_t n) {
   const std::lock_guard lock(state->mutex);
   state->failures.push_back({"", n, 0});
   state->failed.clear();
 }
-std::string Recorder::failed() const {
+std::string FakeToolkit::failed() const {
   const std::lock_guard lock(state->mutex);
   return state->failed;
 }
 
-std::vector<Recorder::Graph> Recorder::graphs() const {
+std::vector<FakeToolkit::Graph> FakeToolkit::graphs() const {
   const std::lock_guard lock(state->mutex);
   return state->executables;
 }
-std::vector<Recorder::Matmul> Recorder::matmuls() const {
+std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const {
   const std::lock_guard lock(state->mutex);
   return state->matmuls;
 }
-std::vector<std::string> Recorder::alive() const {
+std::vector<std::string> FakeToolkit::alive() const {
   const std::lock_guard lock(state->mutex);
   std::vector<std::string> names;
   for (const auto& [handle, name] : state->handles) names.push_back(name);
   return names;
 }
 
-std::vector<std::string> Recorder::leaks() {
+std::vector<std::string> FakeToolkit::leaks() {
   set_api(recorder_api());
   return alive();
 }
 
-void* Recorder::host(const void* address) {
+void* FakeToolkit::host(const void* address) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kTag);
 }
 
-bool Recorder::Graph::precedes(int a, int b) const {
+bool FakeToolkit::Graph::precedes(int a, int b) const {
   const std::vector<int>& after = nodes[static_cast<size_t>(b)].after;
   return std::any_of(
       after.begin(), after.end(), [&](int n) { return n == a || (n > a && precedes(a, n)); });
 }
-std::vector<std::string> Recorder::Graph::names() const {
+std::vector<std::string> FakeToolkit::Graph::names() const {
   std::vector<std::string> names;
   for (const Node& n : nodes) names.push_back(n.name);
   return names;

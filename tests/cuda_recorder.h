@@ -16,13 +16,13 @@
 
 namespace sinter::cuda {
 
-class Recorder {
+class FakeToolkit {
  public:
   // Puts itself in place of the table in use; the destructor puts the real one back.
-  Recorder();
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  FakeToolkit();
+  ~FakeToolkit();
+  FakeToolkit(const FakeToolkit&) = delete;
+  FakeToolkit& operator=(const FakeToolkit&) = delete;
 
   // What the machine is like.
   struct Machine {

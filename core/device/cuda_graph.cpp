@@ -31,32 +31,32 @@ struct Event {
 };
 
 // A captured graph that has not been given away yet.
-struct Captured {
-  explicit Captured(cudaGraph_t graph = nullptr) : handle(graph) {}
-  ~Captured() {
+struct OwnedGraph {
+  explicit OwnedGraph(cudaGraph_t graph = nullptr) : handle(graph) {}
+  ~OwnedGraph() {
     if (handle) api().cudaGraphDestroy(handle);
   }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
+  OwnedGraph(const OwnedGraph&) = delete;
+  OwnedGraph& operator=(const OwnedGraph&) = delete;
   cudaGraph_t handle;
 };
 
 }  // namespace
 
-Graph::~Graph() {
+DeviceGraph::~DeviceGraph() {
   for (void* mark : marks_) api().cudaEventDestroy(event_of(mark));
   if (executable_) api().cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
   release_all(kept_);
 }
 
-void Graph::launch() {
+void DeviceGraph::launch() {
   SINTER_CHECK(stream() == stream_, state,
       "cuda: a captured step was run by another thread than the one that captured it");
   const HookedCall hooked(DeviceWork::graph, Device::Type::cuda, "cuda_graph");
   SINTER_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream()));
 }
 
-std::vector<int64_t> Graph::launch_timed() {
+std::vector<int64_t> DeviceGraph::launch_timed() {
   launch();
   synchronize();
   std::vector<int64_t> ns(marks_.size(), DeviceTimer::kLost);
@@ -70,7 +70,7 @@ std::vector<int64_t> Graph::launch_timed() {
   return ns;
 }
 
-double Graph::milliseconds(int rounds) {
+double DeviceGraph::milliseconds(int rounds) {
   const Event begin(cudaEventDefault), end(cudaEventDefault);
   std::vector<float> times(static_cast<size_t>(rounds));
   for (float& ms : times) {
@@ -116,7 +116,7 @@ void GraphBuilder::leave() noexcept {
     t.kept = nullptr;
     mode_before_ = -1;
     if (capture_open_) {  // an error came out of the middle: the graph may be none at all
-      Captured graph;
+      OwnedGraph graph;
       api().cudaStreamEndCapture(t.main->handle, &graph.handle);
       api().cudaGetLastError();
       capture_open_ = false;
@@ -197,16 +197,16 @@ void* GraphBuilder::end_pass() {
 }
 
 size_t GraphBuilder::count() {
-  const Captured captured{static_cast<cudaGraph_t>(end_pass())};
+  const OwnedGraph captured{static_cast<cudaGraph_t>(end_pass())};
   size_t nodes = 0;
   SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &nodes));
   return nodes;
 }
 
-std::unique_ptr<Graph> GraphBuilder::end() {
-  const Captured captured{static_cast<cudaGraph_t>(end_pass())};
+std::unique_ptr<DeviceGraph> GraphBuilder::end() {
+  const OwnedGraph captured{static_cast<cudaGraph_t>(end_pass())};
   if (!captured.handle) return nullptr;
-  std::unique_ptr<Graph> graph(new Graph);
+  std::unique_ptr<DeviceGraph> graph(new DeviceGraph);
   graph->stream_ = thread_state().main->handle;
   graph->kept_ = std::exchange(kept_, {});
   graph->marks_ = std::exchange(marks_, {});

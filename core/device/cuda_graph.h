@@ -22,11 +22,11 @@
 
 namespace sinter::cuda {
 
-class Graph {
+class DeviceGraph {
  public:
-  ~Graph();
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
+  ~DeviceGraph();
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
 
   // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its
   // kernels name is still there.
@@ -40,7 +40,7 @@ class Graph {
 
  private:
   friend class GraphBuilder;
-  Graph() = default;
+  DeviceGraph() = default;
   void* executable_ = nullptr;
   void* stream_ = nullptr;  // of the thread that captured it
   size_t nodes_ = 0;
@@ -70,7 +70,7 @@ class GraphBuilder {
   void captured(int op);
   // The graph, ready to launch; nullptr after a rehearsal. REQUIRES: branch 0 waits for all of
   // branch 1.
-  std::unique_ptr<Graph> end();
+  std::unique_ptr<DeviceGraph> end();
   // Ends a capture and throws it away: how many nodes it has.
   size_t count();
 

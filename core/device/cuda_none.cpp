@@ -26,10 +26,10 @@ void launch(const void*, const LaunchShape&, void**) { not_built(); }
 bool rehearsing() { return false; }
 uint32_t* fault_flag() { not_built(); }
 
-Graph::~Graph() = default;
-void Graph::launch() { not_built(); }
-std::vector<int64_t> Graph::launch_timed() { not_built(); }
-double Graph::milliseconds(int) { not_built(); }
+DeviceGraph::~DeviceGraph() = default;
+void DeviceGraph::launch() { not_built(); }
+std::vector<int64_t> DeviceGraph::launch_timed() { not_built(); }
+double DeviceGraph::milliseconds(int) { not_built(); }
 GraphBuilder::GraphBuilder(int, bool, int) { not_built(); }
 GraphBuilder::~GraphBuilder() = default;
 void GraphBuilder::begin(Pass) { not_built(); }
@@ -38,7 +38,7 @@ void GraphBuilder::record(int) { not_built(); }
 void GraphBuilder::wait(int) { not_built(); }
 void GraphBuilder::mark(int) { not_built(); }
 void GraphBuilder::captured(int) { not_built(); }
-std::unique_ptr<Graph> GraphBuilder::end() { not_built(); }
+std::unique_ptr<DeviceGraph> GraphBuilder::end() { not_built(); }
 size_t GraphBuilder::count() { not_built(); }
 
 }  // namespace sinter::cuda

@@ -120,7 +120,7 @@ class Predictor {
     const Tensor x = Tensor::zeros({1, kImagePixels}, DType::f32, device_);
     capture::Recording recording({x});
     for (Tensor& p : model_->parameters()) {
-      if (p.autograd().low.defined()) p.autograd().low = cast(p, DType::bf16);
+      if (p.autograd().bf16_copy.defined()) p.autograd().bf16_copy = cast(p, DType::bf16);
     }
     const Tensor logits = (*model_)(x);
     capture::Graph graph = recording.finish({logits}, {});

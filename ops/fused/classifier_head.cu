@@ -1,8 +1,8 @@
 // classifier_head: z = h W^T + b, its cross entropy, dz and dh = (dz W) * act'(saved); see
 // classifier_head.cpp. A block owns 16 rows, whole: C is padded to 16 or 64. h and W come in chunks
 // of 256 bytes of each row by cp_async, the next while one is used; two chunks stay for dh, of
-// longer rows W is read again. Reads h, labels, seed and saved once, W once or twice per block;
-// writes a loss a row, dz and dh.
+// longer rows W is read again. Reads h, labels, grad_output and saved once, W once or twice per
+// block; writes a loss a row, dz and dh.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/fused/xent_row.cuh"
 #include "ops/gemm_launch.cuh"
@@ -21,8 +21,8 @@ struct HeadOperands {
   ProductSide<T> h, w;
   Bias<T> bias;
   In<int32_t> labels;
-  In<V> seed;
-  int64_t seed_step;
+  In<V> grad_output;
+  int64_t grad_output_step;
   V own, others;  // what a loss takes of its label's logit, and of every logit
   Out<V> loss;
   Out<T> dz;
@@ -97,7 +97,7 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
     x.loss.put(row, V(NAN));
     fault(x.faults, Fault::label_out_of_range, row, label, classes);
   }
-  const V scale = real ? x.seed[row * x.seed_step] : V(0);
+  const V scale = real ? x.grad_output[row * x.grad_output_step] : V(0);
   SINTER_UNROLL
   for (int j = 0; j < kC / 16; ++j) s.dz.put(r, c0 + 16 * j, T(0.0f));  // of the padding
   xent_row<kC / 16, 16>(
@@ -291,15 +291,15 @@ classifier_head_mma_16(HeadOperands<T> x) {
 
 void classifier_head(const Call& call) {
   const auto& [act, smoothing] = call.as<HeadAttrs>();
-  const Tensor &h = call.in[0], &weight = call.in[1], &seed = call.in[3];
+  const Tensor &h = call.in[0], &weight = call.in[1], &grad_output = call.in[3];
   if (h.size(0) == 0) return;
   const auto run = [&]<class T>(T) {
     using V = compute_t<T>;
     const double classes = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
     const HeadOperands<T> x{product_side<T>(h, false), product_side<T>(weight, false),
-        Bias<T>(optional_input(call.in, 4)), in<int32_t>(call.in[2]), in<V>(seed),
-        seed.strides()[0], static_cast<V>(1 - smoothing), static_cast<V>(smoothing / classes),
-        out<V>(call.out[0]), out<T>(call.out[1]),
+        Bias<T>(optional_input(call.in, 4)), in<int32_t>(call.in[2]), in<V>(grad_output),
+        grad_output.strides()[0], static_cast<V>(1 - smoothing),
+        static_cast<V>(smoothing / classes), out<V>(call.out[0]), out<T>(call.out[1]),
         grad_of_act<T>(act, optional_input(call.in, 5), call.out[2]), fault_flag()};
     const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};

@@ -58,19 +58,19 @@ inline constexpr size_t kLayerOperands = 10, kLayerState2 = 4;
 
 // multi_tensor_update: the plain updates of a list of parameters (ops/update.h).
 
-// softmax_xent: logits[B, C], labels i32[B], seed[B] (gradient of each row's loss, any strides;
-// absent without grad)
-//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * seed, rounded to bf16 if `low`
-//   (the products that read it are bf16)
+// softmax_xent: logits[B, C], labels i32[B], grad_output[B] (gradient of each row's loss, any
+// strides; absent without grad)
+//   -> losses[B], and with grad dlogits[B, C] = (softmax - target) * grad_output, rounded to bf16
+//   if `low` (the products that read it are bf16)
 struct SoftmaxXentAttrs {
   double label_smoothing = 0;
   bool grad = true, low = false;
   SINTER_FIELDS(SoftmaxXentAttrs, label_smoothing, grad, low)
 };
 
-// classifier_head: h[B, H], W[C, H], labels i32[B], seed[B] (any strides), b[C] or absent, saved
-// (of h's activation, as for input_grad_act; absent for none) -> losses[B], dlogits[B, C] of h's
-// type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
+// classifier_head: h[B, H], W[C, H], labels i32[B], grad_output[B] (any strides), b[C] or absent,
+// saved (of h's activation, as for input_grad_act; absent for none) -> losses[B], dlogits[B, C] of
+// h's type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
 inline constexpr int64_t kHeadClasses = 64;
 struct HeadAttrs {
   Act act = Act::relu;
@@ -96,10 +96,10 @@ struct GatedLinearAttrs {
 };
 
 // narrow_mlp: the training step of a small chain of layers but for its update: x[B, w0], labels
-// i32[B], seed[B], then W[w1, w0], b[w1] or absent, .. of 2 to 4 layers with `act` between them ->
-// losses[B], with input_grad dx[B, w0] = (dz1 W1) * act'(x), x being what act gave; then dW and,
-// where there is a bias, db of each layer. act: one whose backward reads its result (relu, sigmoid,
-// tanh), or none.
+// i32[B], grad_output[B], then W[w1, w0], b[w1] or absent, .. of 2 to 4 layers with `act` between
+// them -> losses[B], with input_grad dx[B, w0] = (dz1 W1) * act'(x), x being what act gave; then dW
+// and, where there is a bias, db of each layer. act: one whose backward reads its result (relu,
+// sigmoid, tanh), or none.
 struct NarrowMlpAttrs {
   Act act = Act::relu;
   double label_smoothing = 0;

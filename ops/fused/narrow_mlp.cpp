@@ -35,7 +35,7 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
       in[2]};
   flops += kSoftmaxXentOp.cost(logits, {}, SoftmaxXentAttrs{.label_smoothing = smoothing}).flops;
   Cost c = cost_of(flops, in, out);
-  c.bytes_read += bytes_unless_spread(in[2]) - bytes_of(in[2]);
+  c.bytes_read += bytes_unless_broadcast(in[2]) - bytes_of(in[2]);
   return c;
 }
 

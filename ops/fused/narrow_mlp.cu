@@ -26,12 +26,12 @@ struct NarrowMlp {
         gradients = 0;  // the last four: NarrowLayout::Layer
     SINTER_DEVICE_FN int row() const { return ins | 1; }
   };
-  In<V> x, seed;
+  In<V> x, grad_output;
   In<int32_t> labels;
   Out<V> loss, dx;
   InOut<V> partials;
   InOut<uint32_t> counter;
-  int64_t batch = 0, seed_step = 0;
+  int64_t batch = 0, grad_output_step = 0;
   V own = 1, others = 0;
   Act act = Act::relu;
   uint32_t* faults = nullptr;
@@ -146,8 +146,8 @@ narrow_mlp_forward_backward(NarrowMlp<V> net) {
       }
       xent_row<kNarrowWidth / 32>(
           classes, label, net.own, net.others, [&](int c) { return s[at + c]; },
-          [&](V loss) { net.loss.put(row, loss); }, true, net.seed[row * net.seed_step],
-          [&](int c, V dz) { s.put(at + c, dz); });
+          [&](V loss) { net.loss.put(row, loss); }, true,
+          net.grad_output[row * net.grad_output_step], [&](int c, V dz) { s.put(at + c, dz); });
     }
     const auto add = [&](int64_t at, V sum) {
       net.partials.put(at, again ? net.partials[at] + sum : sum);
@@ -214,7 +214,7 @@ void narrow_mlp(const Call& call) {
       fill_bytes(memory.raw(), given[0].device(), 0, 2 * sizeof(V));
     }
     NarrowMlp<V> net{.x = in<V>(given[0]),
-        .seed = in<V>(given[2]),
+        .grad_output = in<V>(given[2]),
         .labels = in<int32_t>(given[1]),
         .loss = out<V>(call.out[0])};
     std::vector<int64_t> widths{given[0].size(1)};
@@ -225,7 +225,7 @@ void narrow_mlp(const Call& call) {
     net.partials = {memory.data<V>() + 2, kNarrowBlocks * kNarrowGradients};
     net.counter = {static_cast<uint32_t*>(memory.raw()), 1};
     net.batch = given[0].size(0);
-    net.seed_step = given[2].strides()[0];
+    net.grad_output_step = given[2].strides()[0];
     net.own = static_cast<V>(1 - smoothing);
     net.others = static_cast<V>(smoothing / static_cast<double>(widths.back()));
     net.act = act;

@@ -39,7 +39,7 @@ class Tracer : public Recorder {
 // alone: the op that makes or reads it knows how many. A number for all rows stays in a register.
 int64_t moved_bytes(const Trace& trace, const Tensor& t) {
   if (!t.defined()) return 0;
-  if (t.dtype() != DType::u8) return t.rank() == 1 ? bytes_unless_spread(t) : bytes_of(t);
+  if (t.dtype() != DType::u8) return t.rank() == 1 ? bytes_unless_broadcast(t) : bytes_of(t);
   for (const TracedOp& op : trace.ops) {
     const auto here = [&](const Tensor& other) { return other.is_same(t); };
     const bool in = std::any_of(op.in.begin(), op.in.end(), here);

@@ -1,8 +1,9 @@
 // softmax_xent: a row's cross entropy and its gradient in one pass over the logits z[B, C] (f32
 // inside):
 //   loss = log sum exp(z - max) - (1 - s) (z[y] - max) - s/C sum_c (z[c] - max)
-//   dz[c] = (softmax(z)[c] - (1 - s) [c = y] - s/C) * seed, s the label smoothing
-// Reads z, labels and the seed, writes a loss a row and dz. 16 rows are worked on side by side.
+//   dz[c] = (softmax(z)[c] - (1 - s) [c = y] - s/C) * grad_output, s the label smoothing
+// Reads z, labels and the grad_output, writes a loss a row and dz. 16 rows are worked on side by
+// side.
 #include "core/math.h"
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
@@ -19,9 +20,9 @@ void run(const Call& call) {
   const Tensor& logits = call.in[0];
   const auto& [smoothing, grad, low] = call.as<SoftmaxXentAttrs>();
   const int64_t rows = logits.size(0), cols = logits.size(1),
-                seed_step = grad ? call.in[2].strides()[0] : 0;
+                grad_output_step = grad ? call.in[2].strides()[0] : 0;
   const int32_t* y = call.in[1].data<int32_t>();
-  const V* seed = grad ? call.in[2].data<V>() : nullptr;
+  const V* grad_output = grad ? call.in[2].data<V>() : nullptr;
   V* losses = call.out[0].data<V>();
   const V others = static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(cols, 1))),
           own = static_cast<V>(1 - smoothing);
@@ -39,7 +40,7 @@ void run(const Call& call) {
     for (int64_t l = 0; l < kLanes; ++l) shifted[l] = math::log(sum[l]) - others * shifted[l];
     for (int64_t l = 0; l < n; ++l) losses[row + l] = shifted[l] - own * z[y[row + l] * kLanes + l];
     if (!grad) return;
-    for (int64_t l = 0; l < n; ++l) factor[l] = seed[(row + l) * seed_step];
+    for (int64_t l = 0; l < n; ++l) factor[l] = grad_output[(row + l) * grad_output_step];
     for (int64_t l = 0; l < kLanes; ++l) sum[l] = V(1) / sum[l];
     V at_label[kLanes];
     for (int64_t l = 0; l < n; ++l)
@@ -76,12 +77,12 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 std::string limit(Operands in, const Attrs& attrs) {
-  const Tensor seed = optional_input(in, 2);
+  const Tensor grad_output = optional_input(in, 2);
   const DType type = wide(in[0].dtype());
   if (!attrs.as<SoftmaxXentAttrs>().grad)
-    return seed.defined() ? "there is a seed; none without grad" : "";
-  if (seed.dtype() == type) return "";
-  return cat("the seed is ", seed.describe(), "; it must be ", name_of(type));
+    return grad_output.defined() ? "there is a grad_output; none without grad" : "";
+  if (grad_output.dtype() == type) return "";
+  return cat("the grad_output is ", grad_output.describe(), "; it must be ", name_of(type));
 }
 
 std::vector<Form> forms() {

@@ -8,17 +8,17 @@
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {
 
-// own: what a loss takes of its label's logit, others: of every logit. seed and dz are not there
-// without the gradient.
+// own: what a loss takes of its label's logit, others: of every logit. grad_output and dz are not
+// there without the gradient.
 template <class T, class D>
 struct XentOperands {
   using V = compute_t<T>;
   In<T> z;
   In<int32_t> labels;
-  In<V> seed;
+  In<V> grad_output;
   Out<V> loss;
   Out<D> dz;
-  int64_t rows, cols, z_row, seed_step;
+  int64_t rows, cols, z_row, grad_output_step;
   V own, others;
   uint32_t* faults;
 };
@@ -34,8 +34,8 @@ SINTER_DEVICE_FN int64_t label_of(const XentOperands<T, D>& x, int64_t row, int 
   return label;
 }
 
-// A warp owns a row (ops/fused/xent_row.cuh). Reads z, a label and a seed, writes a loss and dz.
-// REQUIRES: cols <= 32 kPerLane
+// A warp owns a row (ops/fused/xent_row.cuh). Reads z, a label and a grad_output, writes a loss and
+// dz. REQUIRES: cols <= 32 kPerLane
 template <class T, class D, int kPerLane>
 SINTER_KERNEL softmax_xent_forward_backward(XentOperands<T, D> x) {
   using V = compute_t<T>;
@@ -45,7 +45,8 @@ SINTER_KERNEL softmax_xent_forward_backward(XentOperands<T, D> x) {
   const bool grad = bool(x.dz);
   xent_row<kPerLane>(
       cols, label, x.own, x.others, [&](int c) { return V(x.z[row * x.z_row + c]); },
-      [&](V loss) { x.loss.put(row, loss); }, grad, grad ? x.seed[row * x.seed_step] : V(0),
+      [&](V loss) { x.loss.put(row, loss); }, grad,
+      grad ? x.grad_output[row * x.grad_output_step] : V(0),
       [&](int c, V dz) { x.dz.put(row * cols + c, D(dz)); });
 }
 
@@ -72,7 +73,7 @@ SINTER_KERNEL softmax_xent_block_rows(XentOperands<T, D> x) {
   if (label >= 0 && label < x.cols && thread_x() == label % threads_per_block())
     x.loss.put(row, loss - x.own * at_label);
   if (!x.dz) return;
-  const V scale = x.seed[row * x.seed_step], inverse = V(1) / sum;
+  const V scale = x.grad_output[row * x.grad_output_step], inverse = V(1) / sum;
   for (int64_t c = thread_x(); c < x.cols; c += threads_per_block()) {
     const V p = math::exp(V(x.z[first + c]) - m) * inverse - x.others;
     x.dz.put(row * x.cols + c, D((c == label ? p - x.own : p) * scale));

@@ -14,7 +14,7 @@ namespace sinter::SINTER_KERNEL_NS {
 template <class V>
 struct UpdatedParameters {
   Columns<V, InOut<V>> weight, state1, state2;
-  Columns<bf16, Out<bf16>> low;
+  Columns<bf16, Out<bf16>> bf16_copy;
   UpdateOperands<V> bias;
 };
 
@@ -36,7 +36,7 @@ struct UpdateFromSums {
     to.weight.store(i, j, count, p);
     if (to.state1) to.state1.store(i, j, count, s1);
     if (Step::kAdam) to.state2.store(i, j, count, s2);
-    if (to.low) to.low.store(i, j, count, p);
+    if (to.bf16_copy) to.bf16_copy.store(i, j, count, p);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, V grad) const {
     if (to.bias.param) update_element(step, to.bias, i, grad);

@@ -16,7 +16,7 @@ struct Half : sinter::pointwise::Unary {
 };
 struct Own { int64_t n = 1; SINTER_FIELDS(Own, n) };
 const sinter::OpDef& def = sinter::pointwise_op<Half>();
-const sinter::Attrs attrs = Own{};
+const sinter::AttrType* type = sinter::attr_type<Own>();
 END
 compiles() { "$compiler" -std=c++20 -fsyntax-only -I "$root" "$1" 2>&1; }
 compiles "$work/whole.cpp" || { echo "the whole struct does not compile"; exit 1; }
@@ -34,5 +34,5 @@ refused '/flops = 1/d' 'lacks its cost'
 refused '/ forward(/d' 'lacks `forward`'
 refused '/ grad(/d' 'lacks `grad`'
 refused 's/grad(T dy)/grad(T dy, T x)/' 'lacks `grad`'
-refused 's/SINTER_FIELDS(Own, n)//' 'fields()'
+refused 's/SINTER_FIELDS(Own, n)//' 'a.fields()'
 echo "check_own_op: 8 structs refused, each by name"

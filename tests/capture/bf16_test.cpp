@@ -114,7 +114,7 @@ TEST(Bf16, CopiesEqualTheRoundedMasters) {
         }
         size_t copies = 0;
         for (const Tensor& p : training.net.parameters()) {
-          const Tensor low = p.autograd().low;
+          const Tensor low = p.autograd().bf16_copy;
           if (!low.defined()) continue;
           ++copies;
           const NoGrad no_grad;

@@ -59,12 +59,12 @@ TEST(CudaReplay, NodesAndEdges) {
     for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
     const Graph& graph = step.captured()->fused.graph;
     const Branches branches = split_branches(graph);
-    cuda::Recorder recorder;
+    cuda::FakeToolkit recorder;
     {
       CudaReplay replay(branches, [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
       EXPECT_EQ(replay.nodes(), nodes);
       EXPECT_TRUE(recorder.executed().empty());
-      const cuda::Recorder::Graph captured = recorder.graphs().at(0);
+      const cuda::FakeToolkit::Graph captured = recorder.graphs().at(0);
       ASSERT_EQ(captured.nodes.size(), graph.nodes.size());
       const MemoryPlan plan = plan_memory(graph, &branches);
       for (size_t j = 0; j < graph.nodes.size(); ++j) {
@@ -94,7 +94,7 @@ TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
   for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
   const Graph& graph = step.captured()->fused.graph;
   const auto run = [&](size_t n) { launch_named(graph.nodes[n].op->text()); };
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   for (const bool spoil : {false, true}) {
     CudaReplay replay(split_branches(graph), run);
     profiler::Session session(
@@ -111,7 +111,7 @@ TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
     }
     // The clean graph, then the instrumented one: a chain with an event before the first node and
     // behind each.
-    const cuda::Recorder::Graph instrumented = recorder.graphs().back();
+    const cuda::FakeToolkit::Graph instrumented = recorder.graphs().back();
     EXPECT_EQ(instrumented.nodes.size(), 25u + 26u);
     EXPECT_EQ(instrumented.launches, 4);
     if (spoil) {  // the time of one node's end is that of the next one's begin
@@ -167,7 +167,7 @@ TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
 #endif
 
 TEST(CudaReplay, WithoutRecordsEagerLaunchesAreCountedAndNotTimed) {
-  const cuda::Recorder recorder;
+  const cuda::FakeToolkit recorder;
   const auto report = [] {
     const Tensor x = Tensor::empty({8}, DType::f32, kCuda);
     profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}, .device = kCuda});
@@ -204,7 +204,7 @@ struct FakeStep {
 };
 
 TEST(CudaReplay, AStepFromItsThirdCall) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   {
     FakeStep fake;
     const Tensor x = Tensor::from(std::vector<float>(12, 5), {3, 4}, kCuda),
@@ -242,7 +242,7 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
 }
 
 TEST(CudaReplay, AsAListWhereThatIsAsked) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   FakeStep fake(false);
   const Tensor x = Tensor::empty({3, 4}, DType::f32, kCuda);
   for (int i = 0; i < 2; ++i) fake.step({x});
@@ -261,7 +261,7 @@ TEST(CudaReplay, EveryCallFailsInTurn) {
     for (int i = 0; i < 3; ++i) fake.step({x});
     cuda::synchronize();
   };
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   scenario();
   ASSERT_TRUE(recorder.leaks().empty());
   const auto total = static_cast<int64_t>(recorder.calls().size());
@@ -288,7 +288,7 @@ TEST(CudaReplay, EveryCallFailsInTurn) {
 TEST(CudaReplay, TheMnistStep) {
   if (!kLinearOp.cuda || !kMatmulOp.cuda || !kLogSoftmaxOp.cuda || !kAdamUpdateOp.cuda)
     GTEST_SKIP() << "not all ops have CUDA kernels";
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   {
     Training training;
     training.net.to(kCuda);
@@ -347,7 +347,7 @@ TEST(CudaReplay, TheMnistStep) {
     for (int call = 0; call < 2; ++call)
       step(batch);  // recorded: that reads the values of resident constants, so it waits
     ASSERT_EQ(recorder.graphs().size(), before + 1);
-    const cuda::Recorder::Graph graph = recorder.graphs().back();
+    const cuda::FakeToolkit::Graph graph = recorder.graphs().back();
     EXPECT_EQ(graph.nodes.size(), 25u);
     EXPECT_EQ(step.captured()->executor->launches(), 25u);
     recorder.clear_log();
@@ -365,7 +365,7 @@ TEST(CudaReplay, TheMnistStep) {
 
 // A chain's kernel is made in the rehearsal: the recorder's captures allow no such thing.
 TEST(CudaReplay, AGeneratedChainIsANodeLikeAnyOther) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const test::FakeNvrtc nvrtc;
   const RuleSet rules("all");
   Step step([](const Tensors& in) { return Tensors{silu(mul(in[0], in[1]))}; }, {.rules = rules});

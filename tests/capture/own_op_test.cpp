@@ -69,7 +69,7 @@ Tensor line(const Tensor& x) {
 }
 
 // The fused graph's ops after three calls; every call gives what the function gives, to the bit.
-std::string fused_ops(const Step::Function& function, const Tensor& x) {
+std::string replayed_ops(const Step::Function& function, const Tensor& x) {
   Step step(function);
   const std::vector<double> wanted = function({x})[0].to_vector<double>();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(step({x})[0].to_vector<double>(), wanted) << "call " << i;
@@ -81,7 +81,7 @@ TEST(OwnPointwise, IsAStepOfAChain) {
     for (const Shape& shape : {Shape{5, 7}, Shape{3000}, Shape{1}}) {
       const Tensor x = cast(sample_tensor(shape, 1), dtype);
       EXPECT_EQ(
-          fused_ops(
+          replayed_ops(
               [](const Tensors& in) { return Tensors{exp(shift(softsign(in[0]), 0.25))}; }, x),
           "pointwise_chain");
     }
@@ -95,12 +95,12 @@ TEST(OwnPointwise, AndSoIsItsBackward) {
     backward(softsign(in[0] * w));
     return Tensors{w.grad()};
   };
-  const std::string ops = fused_ops(function, sample_tensor({4, 5}, 2));
+  const std::string ops = replayed_ops(function, sample_tensor({4, 5}, 2));
   EXPECT_EQ(ops.find("own_softsign"), std::string::npos) << ops;
 }
 
 TEST(OwnPointwise, WithMoreThanOneNumberStaysALaunch) {
-  EXPECT_EQ(fused_ops([](const Tensors& in) { return Tensors{exp(line(neg(in[0])))}; },
+  EXPECT_EQ(replayed_ops([](const Tensors& in) { return Tensors{exp(line(neg(in[0])))}; },
                 sample_tensor({4, 5}, 1)),
       "neg own_line exp");
 }
@@ -113,7 +113,7 @@ TEST(OwnPointwise, ChainsOfItPrintAndParse) {
 }
 
 TEST(Numbers, AreConstantsOfACapturedStep) {
-  EXPECT_EQ(fused_ops([](const Tensors& in) { return Tensors{1 - (in[0] + 2) / (in[0] > 0.5)}; },
+  EXPECT_EQ(replayed_ops([](const Tensors& in) { return Tensors{1 - (in[0] + 2) / (in[0] > 0.5)}; },
                 sample_tensor({4, 5}, 1, 0.6, 1)),
       "pointwise_chain");
   double changing = 1;

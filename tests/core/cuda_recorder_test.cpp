@@ -80,8 +80,8 @@ struct Block {
 };
 
 TEST(CudaRecorder, MachinesThatCannot) {
-  const auto refusal = [](const Recorder::Machine& machine, int device) {
-    Recorder recorder;
+  const auto refusal = [](const FakeToolkit::Machine& machine, int device) {
+    FakeToolkit recorder;
     recorder.set(machine);
     return message_of([&] { check_device(device); });
   };
@@ -98,7 +98,7 @@ TEST(CudaRecorder, MachinesThatCannot) {
       "newer");
   EXPECT_EQ(refusal({.capability = 80}, 0), "");
 
-  Recorder recorder;
+  FakeToolkit recorder;
   recorder.set({.driver = 0});
   EXPECT_EQ(device_count(), 0);
   EXPECT_EQ(message_of([] { Block(64); }),
@@ -121,7 +121,7 @@ TEST(CudaRecorder, TheRealLibraryWithoutADriver) {
 }
 
 TEST(CudaRecorder, OutOfMemory) {
-  Recorder recorder;
+  FakeToolkit recorder;
   recorder.set({.memory = size_t{8} << 30});
   {
     const Block held(size_t{5} << 30);
@@ -136,7 +136,7 @@ TEST(CudaRecorder, OutOfMemory) {
 }
 
 TEST(CudaRecorder, LaunchesAndFaults) {
-  Recorder recorder;
+  FakeToolkit recorder;
   launch_named("softmax<float>");
   EXPECT_EQ(recorder.executed(), (std::vector<std::string>{"softmax<float>"}));
   recorder.fail("cudaLaunchKernelExC", 1, cudaErrorInvalidConfiguration);
@@ -153,7 +153,7 @@ TEST(CudaRecorder, LaunchesAndFaults) {
       "700); launched last: relu<float>");
   synchronize();
 
-  auto* flag = static_cast<uint32_t*>(Recorder::host(fault_flag()));
+  auto* flag = static_cast<uint32_t*>(FakeToolkit::host(fault_flag()));
   *flag = 1;
   EXPECT_EQ(message_of([] { synchronize(); }),
       "cuda: label out of range: met by a kernel since the last wait; launched last: relu<float>");
@@ -173,7 +173,7 @@ TEST(CudaRecorder, LaunchesAndFaults) {
 }
 
 TEST(CudaRecorder, Copies) {
-  Recorder recorder;
+  FakeToolkit recorder;
   const Block a(4096), b(4096);
   std::vector<char> host(4096, 7), back(4096);
   copy_to_device(a.at, host.data(), 4096);
@@ -189,7 +189,7 @@ TEST(CudaRecorder, Copies) {
 }
 
 TEST(CudaRecorder, EachThreadHasItsStream) {
-  Recorder recorder;
+  FakeToolkit recorder;
   const cudaStream_t mine = stream();
   cudaStream_t first = nullptr, second = nullptr;
   void* block = nullptr;
@@ -212,9 +212,9 @@ TEST(CudaRecorder, EachThreadHasItsStream) {
 }
 
 // a -> (b beside c) -> d, with scratch memory in b.
-std::unique_ptr<Graph> diamond() {
+std::unique_ptr<DeviceGraph> diamond() {
   GraphBuilder builder(2, true);
-  std::unique_ptr<Graph> graph;
+  std::unique_ptr<DeviceGraph> graph;
   for (const Pass pass : {Pass::rehearsal, Pass::capture}) {
     builder.begin(pass);
     launch_named("a");
@@ -238,9 +238,9 @@ std::unique_ptr<Graph> diamond() {
 }
 
 TEST(CudaRecorder, Graph) {
-  Recorder recorder;
+  FakeToolkit recorder;
   {
-    const std::unique_ptr<Graph> graph = diamond();
+    const std::unique_ptr<DeviceGraph> graph = diamond();
     EXPECT_TRUE(recorder.executed().empty()) << "a rehearsal runs nothing";
     const std::vector<std::string> calls = recorder.calls();
     const auto begin = std::find(calls.begin(), calls.end(), "cudaStreamBeginCapture"),
@@ -251,7 +251,7 @@ TEST(CudaRecorder, Graph) {
             "cudaStreamWaitEvent", "cudaLaunchKernelExC"}))
         << "nothing is made, loaded or waited for inside a capture";
     ASSERT_EQ(recorder.graphs().size(), 1u);
-    const Recorder::Graph nodes = recorder.graphs()[0];
+    const FakeToolkit::Graph nodes = recorder.graphs()[0];
     EXPECT_EQ(nodes.names(), (std::vector<std::string>{"a", "memset", "b", "c", "d"}));
     EXPECT_EQ(graph->nodes(), 5u);
     EXPECT_EQ(nodes.nodes[1].after, std::vector<int>{0});
@@ -275,7 +275,7 @@ TEST(CudaRecorder, Graph) {
 }
 
 TEST(CudaRecorder, NotInsideACapture) {
-  Recorder recorder;
+  FakeToolkit recorder;
   const Block block(64);
   float value = 0;
   const auto inside = [&](auto&& f) {
@@ -298,7 +298,7 @@ TEST(CudaRecorder, NotInsideACapture) {
 
 // A branch that is not waited for is an error of the toolkit's, and of no consequence.
 TEST(CudaRecorder, AnUnjoinedBranch) {
-  Recorder recorder;
+  FakeToolkit recorder;
   EXPECT_EQ(message_of([] {
     GraphBuilder builder(1, true);
     builder.begin(Pass::capture);
@@ -321,12 +321,12 @@ TEST(CudaRecorder, EveryCallFailsInTurn) {
     fill(b.at, 0, 100);
     copy_on_device(b.at, a.at, 100);
     launch_named("eager", &kernel_b, 64 << 10);
-    const std::unique_ptr<Graph> graph = diamond();
+    const std::unique_ptr<DeviceGraph> graph = diamond();
     graph->launch();
     graph->milliseconds(1);
     copy_to_host(host.data(), b.at, 100);
   };
-  Recorder recorder;
+  FakeToolkit recorder;
   scenario();
   ASSERT_TRUE(recorder.leaks().empty());
   const auto total = static_cast<int64_t>(recorder.calls().size());

@@ -191,7 +191,7 @@ TEST(BatchesSimt, OneThreadMakesAllBatchesAhead) {
 
 #if SINTER_HAS_CUDA
 TEST(Batches, OfASetThatTheCardCannotHoldComeOneByOne) {
-  cuda::Recorder card;
+  cuda::FakeToolkit card;
   const Device device{Device::Type::cuda, 0};
   Dataset data{.train = numbered(9000)};  // 7.1 MB
   data.val = slice(data.train, 8000, 9000);

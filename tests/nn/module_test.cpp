@@ -148,7 +148,7 @@ TEST(ModuleSimt, GoesToADeviceInPlace) {
   EXPECT_EQ(tensors[0].storage(), tensors[1].storage()) << "gate and up stay halves of one block";
   for (const Tensor& t : tensors) {
     EXPECT_EQ(t.device(), kSimt);
-    EXPECT_EQ(t.autograd().low.device(), kSimt);
+    EXPECT_EQ(t.autograd().bf16_copy.device(), kSimt);
   }
   EXPECT_EQ(tensors[0].grad().device(), kSimt);
   for (size_t i = 0; i < tensors.size(); ++i)
@@ -158,7 +158,7 @@ TEST(ModuleSimt, GoesToADeviceInPlace) {
   EXPECT_EQ(tensors[2].to_vector<float>(), here.parameters()[2].to_vector<float>());
   copy_values(tensors[1], here.parameters()[0], "test");
   EXPECT_EQ(tensors[1].to_vector<float>(), here.parameters()[0].to_vector<float>());
-  EXPECT_EQ(tensors[1].autograd().low.to_vector<float>()[5],
+  EXPECT_EQ(tensors[1].autograd().bf16_copy.to_vector<float>()[5],
       float(bf16(here.parameters()[0].to_vector<float>()[5])));
   there.to(kCpu);
   EXPECT_EQ(tensors[1].data<float>()[7], here.parameters()[0].data<float>()[7]);

@@ -159,7 +159,7 @@ TEST(Optim, UpdatesTheBf16CopyToo) {
   Mlp mlp({4, 3});
   mlp.enable_bf16();
   Sgd sgd(mlp.named_parameters());
-  const Tensor weight = mlp.parameters()[0], low = weight.autograd().low;
+  const Tensor weight = mlp.parameters()[0], low = weight.autograd().bf16_copy;
   const auto before = low.to_vector<float>();
   backward(mean(mlp(Tensor::ones({2, 4}))));
   sgd.step();

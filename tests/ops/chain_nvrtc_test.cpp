@@ -138,7 +138,7 @@ TEST(ChainNvrtc, RandomChainsAreVectorsWithoutFusedOrApproximateArithmetic) {
 struct Ran {
   std::string kernel, way;
 };
-Ran run(const cuda::Recorder& recorder, const Tensors& in,
+Ran run(const cuda::FakeToolkit& recorder, const Tensors& in,
     const char* program = "2;mul(0,1);silu(2);3") {
   const size_t before = recorder.executed().size();
   const Attrs attrs = chain(program);
@@ -157,7 +157,7 @@ void expect_ran(const Ran& ran, const Ran& wanted) {
 }
 
 TEST(ChainNvrtc, EachChainIsCompiledOnce) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const test::FakeNvrtc nvrtc;
   for (const int64_t rows : {4, 1, 97})
     expect_ran(run(recorder, {card({rows, 64}), card({64})}), kCompiled);
@@ -173,7 +173,7 @@ TEST(ChainNvrtc, EachChainIsCompiledOnce) {
 
 TEST(ChainNvrtc, WithoutItTheInterpreterRunsAndSaysWhy) {
   const char* const interpreter = "pointwise_chain_vec";
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const Tensors in{card({4, 64}), card({64})};
   expect_ran(run(recorder, in), {interpreter, "interpreted: no NVRTC: no card"});
   recorder.leaks();

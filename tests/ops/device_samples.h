@@ -79,8 +79,8 @@ inline Tensor elements_of(const Tensor& t) {
 inline Tensor with_storage(
     const Tensor& t, const Tensor& elements, const Strides& strides, int64_t offset) {
   Tensor out = Tensor::view_of(elements.storage(), elements.dtype(), t.shape(), strides, offset);
-  if (t.has_autograd() && t.autograd().low.defined())
-    out.autograd().low = t.autograd().low.to(elements.device());
+  if (t.has_autograd() && t.autograd().bf16_copy.defined())
+    out.autograd().bf16_copy = t.autograd().bf16_copy.to(elements.device());
   return out;
 }
 inline Tensor with_storage(const Tensor& t, const Tensor& elements) {

@@ -40,20 +40,20 @@ struct Block {
   ~Block() { cuda::allocator(0).release(at, bytes); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  float* host() const { return static_cast<float*>(cuda::Recorder::host(at)); }
+  float* host() const { return static_cast<float*>(cuda::FakeToolkit::host(at)); }
   size_t bytes;
   void* at;
 };
 
 // D = op(A) op(B) + beta D + bias over rows, then the epilogue, all column-major: what
 // cublasLtMatmul means. GELU: as ours.
-void compute(const cuda::Recorder::Matmul& q) {
-  const auto at = [](const void* p, const cuda::Recorder::Matrix& m, int64_t row,
+void compute(const cuda::FakeToolkit::Matmul& q) {
+  const auto at = [](const void* p, const cuda::FakeToolkit::Matrix& m, int64_t row,
                       int64_t column) -> float& {
     EXPECT_LT(row, m.rows);
     EXPECT_LT(column, m.columns);
     EXPECT_GE(m.ld, m.rows);
-    return static_cast<float*>(cuda::Recorder::host(p))[row + column * m.ld];
+    return static_cast<float*>(cuda::FakeToolkit::host(p))[row + column * m.ld];
   };
   const int64_t inner = q.transpose_a ? q.a.rows : q.a.columns;
   EXPECT_EQ(inner, q.transpose_b ? q.b.columns : q.b.rows);
@@ -68,13 +68,13 @@ void compute(const cuda::Recorder::Matmul& q) {
       }
       if (q.beta != 0) sum += q.beta * at(q.pc, q.c, i, j);
       if (q.epilogue & CUBLASLT_EPILOGUE_BIAS)
-        sum += static_cast<float*>(cuda::Recorder::host(q.bias))[i];
+        sum += static_cast<float*>(cuda::FakeToolkit::host(q.bias))[i];
       const int form = q.epilogue & ~CUBLASLT_EPILOGUE_BIAS;
       const auto byte = [&]() -> uint8_t& {
-        return static_cast<uint8_t*>(cuda::Recorder::host(q.aux))[(i + j * q.aux_ld) / 8];
+        return static_cast<uint8_t*>(cuda::FakeToolkit::host(q.aux))[(i + j * q.aux_ld) / 8];
       };
       const auto pre = [&]() -> float& {
-        return static_cast<float*>(cuda::Recorder::host(q.aux))[i + j * q.aux_ld];
+        return static_cast<float*>(cuda::FakeToolkit::host(q.aux))[i + j * q.aux_ld];
       };
       if (form == CUBLASLT_EPILOGUE_RELU_AUX)
         byte() = static_cast<uint8_t>((byte() & ~(1 << i % 8)) | (sum > 0) << i % 8);
@@ -89,7 +89,7 @@ void compute(const cuda::Recorder::Matmul& q) {
     }
   }
   for (int64_t j = 0; q.epilogue == CUBLASLT_EPILOGUE_BGRADB && j < q.c.columns; ++j) {
-    float& sum = static_cast<float*>(const_cast<void*>(cuda::Recorder::host(q.bias)))[j];
+    float& sum = static_cast<float*>(const_cast<void*>(cuda::FakeToolkit::host(q.bias)))[j];
     sum = 0;
     for (int64_t k = 0; k < inner; ++k)
       sum += q.transpose_b ? at(q.pb, q.b, j, k) : at(q.pb, q.b, k, j);
@@ -104,7 +104,7 @@ void fill_with(const Block& block, uint64_t seed) {
 
 // Every product of the table in the guide, and the forms beside it: the same as on the CPU.
 TEST(GemmPlans, RowMajorQuestions) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   for (int form = 0; form < 8; ++form) {
     Gemm g{.m = 5,
         .n = 7,
@@ -135,7 +135,7 @@ TEST(GemmPlans, RowMajorQuestions) {
 }
 
 TEST(GemmPlans, OnePlanPerQuestion) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const Block a(4096), b(4096), c(4096);
   const Gemm g{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 8, .ldc = 8};
   const auto shifted = [](const Block& block, int elements) {
@@ -160,7 +160,7 @@ TEST(GemmPlans, OnePlanPerQuestion) {
 }
 
 TEST(GemmPlans, NothingProposed) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   recorder.set({.proposals = 0});
   const Block a(4096);
   const int64_t before = launch_count();
@@ -172,7 +172,7 @@ TEST(GemmPlans, NothingProposed) {
 
 // Plans and workspaces are made in the rehearsal; the branches of a graph have a workspace each.
 TEST(GemmPlans, InAGraph) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const auto a = std::make_unique<Block>(4096);
   const auto product = [&](int64_t m) {
     EXPECT_TRUE(cublaslt_gemm(
@@ -180,7 +180,7 @@ TEST(GemmPlans, InAGraph) {
   };
   {
     cuda::GraphBuilder builder(2, true);
-    std::unique_ptr<cuda::Graph> graph;
+    std::unique_ptr<cuda::DeviceGraph> graph;
     for (const auto pass : {cuda::Pass::rehearsal, cuda::Pass::capture}) {
       builder.begin(pass);
       builder.record(0);
@@ -195,7 +195,7 @@ TEST(GemmPlans, InAGraph) {
     }
     EXPECT_EQ(
         recorder.graphs()[0].names(), (std::vector<std::string>{"cublaslt_gemm", "cublaslt_gemm"}));
-    const std::vector<cuda::Recorder::Matmul> matmuls =
+    const std::vector<cuda::FakeToolkit::Matmul> matmuls =
         recorder.matmuls();  // two plans of two, two nodes
     ASSERT_EQ(matmuls.size(), 6u);
     EXPECT_NE(matmuls[4].workspace, matmuls[5].workspace);
@@ -295,7 +295,7 @@ void expect_same(const Case& c, const Tensor& got, const Tensor& want, double to
 // What is asked, computed by the library's own definition, is what the CPU gives: pointers, leading
 // dimensions, types, layouts.
 TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const Chosen chosen(GemmChoice::library);
   for (const Case& c : cases(DType::f32)) {
     SCOPED_TRACE(c.what);
@@ -304,7 +304,7 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
                   want = apply(*c.op, c.in, c.attrs);
     ASSERT_EQ(recorder.matmuls().empty(), c.epilogue == 0);
     if (c.epilogue == 0) continue;
-    const cuda::Recorder::Matmul q = recorder.matmuls().back();
+    const cuda::FakeToolkit::Matmul q = recorder.matmuls().back();
     EXPECT_EQ(q.epilogue, c.epilogue);
     if (c.op == &kLinearActOp && got.size() > 1) {
       EXPECT_EQ(q.aux, got[1].raw());
@@ -319,7 +319,7 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
     recorder.clear_log();
     const Tensors in = on_cuda(c.in), got = apply(*c.op, in, c.attrs);
     if (c.epilogue == 0) continue;
-    const cuda::Recorder::Matmul q = recorder.matmuls().back();
+    const cuda::FakeToolkit::Matmul q = recorder.matmuls().back();
     EXPECT_EQ(q.a.type, CUDA_R_16BF);
     EXPECT_EQ(q.c.type, c.op == &kWeightBiasGradOp ? CUDA_R_32F : CUDA_R_16BF);
     if (q.bias) {
@@ -341,7 +341,7 @@ struct Heard final : LaunchHook {
   std::vector<int> launches;
 };
 // Runs a case and says who made it: (kernel, launches that the hook was told of).
-std::pair<std::string, int> maker(const cuda::Recorder& recorder, const Case& c) {
+std::pair<std::string, int> maker(const cuda::FakeToolkit& recorder, const Case& c) {
   static Heard& heard = *new Heard;
   const Tensors in = on_cuda(c.in);
   heard.launches.clear();
@@ -355,7 +355,7 @@ std::pair<std::string, int> maker(const cuda::Recorder& recorder, const Case& c)
 using Made = std::pair<std::string, int>;
 
 TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   const std::vector<Case> all = cases(DType::f32);
   const Case &bias = all[0], &relu = all[2], &gradient = all[12];
   EXPECT_EQ(maker(recorder, bias), Made("cublaslt_gemm", 1));
@@ -394,7 +394,7 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
 // An op that counts as one launch is never two kernels of the library's; a product of its own may
 // be, and says so.
 TEST(GemmEpilogues, AsManyKernelsAsAreCounted) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   recorder.set({.gemm_kernels = 2});
   const std::vector<Case> all = cases(DType::f32);
   const Case &bias = all[0], &relu = all[2], &gradient = all[12];
@@ -424,7 +424,7 @@ TEST(GemmPlans, EveryCallFailsInTurn) {
     apply(*c.op, on_cuda(c.in), c.attrs);
     cuda::synchronize();
   };
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   scenario();
   ASSERT_TRUE(recorder.leaks().empty());
   const std::vector<std::string> calls = recorder.calls();
@@ -494,7 +494,7 @@ TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
 
 #if SINTER_HAS_CUDNN
 TEST(CudnnSoftmax, AsksTheLibrary) {
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
   {
     const Device device{Device::Type::cuda, 0};
     const Tensor x = Tensor::empty({6, 10}, DType::f32, device),

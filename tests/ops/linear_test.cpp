@@ -78,7 +78,7 @@ TEST(Linear, OnlyWantedGradientsAreMade) {
 TEST(Linear, LowPrecisionOperandsWithF32Logits) {
   Tensor weight = cast(sample_tensor({5, 24}, 1), DType::f32),
          bias = cast(sample_tensor({5}, 2), DType::f32);
-  weight.autograd().low = cast(weight, DType::bf16);
+  weight.autograd().bf16_copy = cast(weight, DType::bf16);
   weight.set_requires_grad(true);
   bias.set_requires_grad(true);
   const Tensor x = cast(sample_tensor({9, 24}, 3), DType::bf16), labels = sample_labels(9, 5, 4);
@@ -87,7 +87,7 @@ TEST(Linear, LowPrecisionOperandsWithF32Logits) {
   backward(cross_entropy(logits, labels));
   ASSERT_EQ(weight.grad().dtype(), DType::f32);
 
-  Tensor exact = cast(weight.autograd().low, DType::f64).set_requires_grad(true),
+  Tensor exact = cast(weight.autograd().bf16_copy, DType::f64).set_requires_grad(true),
          exact_bias = cast(detach(bias), DType::f64).set_requires_grad(true);
   backward(cross_entropy(linear(cast(x, DType::f64), exact, exact_bias), labels));
   const auto got = weight.grad().to_vector<double>(), wanted = exact.grad().to_vector<double>();

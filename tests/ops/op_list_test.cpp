@@ -34,8 +34,8 @@ Tensors converted(const OpDef& op, const Tensors& in, DType dtype) {
     const Tensor& t = in[i];
     const DType type = stays_wide(op, i, in.size()) ? wide(dtype) : dtype;
     out.push_back(t.defined() && t.dtype() == DType::f64 ? cast(t, type) : t);
-    if (t.defined() && t.has_autograd() && t.autograd().low.defined())
-      out.back().autograd().low = t.autograd().low;
+    if (t.defined() && t.has_autograd() && t.autograd().bf16_copy.defined())
+      out.back().autograd().bf16_copy = t.autograd().bf16_copy;
   }
   return out;
 }
@@ -122,7 +122,8 @@ TEST(OpList, OtherElementTypesAgreeWithF64) {
           exact[i] = cast(in[i], DType::f64);
         if (sample.in[i].defined() && op.writes_input(i, in.size()) && exact[i].is_same(in[i]))
           exact[i] = copy(in[i]);
-        if (in[i].defined() && in[i].has_autograd()) exact[i].autograd().low = in[i].autograd().low;
+        if (in[i].defined() && in[i].has_autograd())
+          exact[i].autograd().bf16_copy = in[i].autograd().bf16_copy;
       }
       const auto wanted = results(op, exact, sample.attrs), got = results(op, in, attrs);
       ASSERT_EQ(got.size(), wanted.size());
@@ -326,7 +327,7 @@ std::vector<PublicFunction> public_functions() {
       {"accumulate", {x, y}, [](T t) { accumulate(t[0], t[1]); }},
       {"low_precision", {[&] {
          const Tensor w = Tensor::ones({2, 3});
-         w.autograd().low = low;
+         w.autograd().bf16_copy = low;
          return w;
        }()},
           [](T t) { low_precision(t[0]); }},

@@ -167,7 +167,7 @@ inline Api watched(const Api& of) {
   return a;
 }
 
-// Puts both in place, and the real ones back. REQUIRES: as Recorder.
+// Puts both in place, and the real ones back. REQUIRES: as FakeToolkit.
 class FakeCupti {
  public:
   FakeCupti() {
@@ -185,7 +185,7 @@ class FakeCupti {
   Api table_;
 
  public:
-  cuda::Recorder recorder;
+  cuda::FakeToolkit recorder;
 };
 
 }  // namespace sinter::test

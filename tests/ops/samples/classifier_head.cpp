@@ -20,7 +20,7 @@ std::vector<Sample> classifier_head_samples() {
         .what = what,
         .differentiable = false};
   };
-  Sample per_row = make(33, 10, 40, Act::relu, "a seed of its own per row"),
+  Sample per_row = make(33, 10, 40, Act::relu, "a gradient of its own per row"),
          wide = make(4, 65, 6, Act::relu, "too many classes"),
          mask = make(4, 5, 6, Act::relu, "mask of another shape"),
          labels = make(4, 5, 6, Act::relu, "labels differ");

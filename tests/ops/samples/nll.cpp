@@ -35,7 +35,7 @@ std::vector<Sample> nll_backward_samples() {
           .what = "smoothed"},
       {.in = {broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)},
           .attrs = five,
-          .what = "spread seed"},
+          .what = "broadcast gradient"},
       {.in = {sample_tensor({0}, 7), sample_labels(0, 5, 8)}, .attrs = five, .what = "empty batch"},
       bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
 }

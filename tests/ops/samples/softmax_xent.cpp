@@ -24,20 +24,20 @@ std::vector<Sample> softmax_xent_samples() {
   z[25] = std::numeric_limits<double>::quiet_NaN();
   z[33] = std::numeric_limits<double>::infinity();
   std::fill_n(z + 40, 10, -std::numeric_limits<double>::infinity());
-  Sample per_row = make(sample_tensor({17, 77}, 4), 0.1, true, "a seed of its own per row");
+  Sample per_row = make(sample_tensor({17, 77}, 4), 0.1, true, "a gradient of its own per row");
   per_row.in[2] = sample_tensor({17}, 5);
   Sample counts = make(sample_tensor({4, 5}, 1), 0, true, "counts differ"),
-         no_seed = make(sample_tensor({4, 5}, 1), 0, true, "no seed");
+         no_gradient = make(sample_tensor({4, 5}, 1), 0, true, "no gradient");
   counts.in[1] = sample_labels(3, 5, 2);
-  no_seed.in.pop_back();
-  counts.bad = no_seed.bad = true;
+  no_gradient.in.pop_back();
+  counts.bad = no_gradient.bad = true;
   return {make(sample_tensor({97, 10}, 1), 0, true, "odd"),
       make(sample_tensor({1, 333}, 1), 0, true, "one row"),
       make(sample_tensor({17, 77}, 1), 0.1, true, "smoothed"),
       make(sample_tensor({0, 10}, 1), 0, true, "empty batch"),
       make(sample_tensor({17, 10}, 1), 0, false, "loss only"),
       make(sample_tensor({16, 1}, 1), 0, true, "one class"), make(extreme, 0, true, "extreme rows"),
-      per_row, counts, no_seed};
+      per_row, counts, no_gradient};
 }
 
 const Samples softmax_xent_samples_of(kSoftmaxXentOp, softmax_xent_samples);

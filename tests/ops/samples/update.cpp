@@ -21,7 +21,7 @@ UpdateGroup sample_group(
   UpdateGroup g{.param = sample_tensor(shape, seed), .grad = sample_tensor(shape, seed + 1)};
   if (adam || attrs.momentum != 0) g.state1 = sample_tensor(shape, seed + 2, -1, 1);
   if (adam) g.state2 = sample_tensor(shape, seed + 3, 0.1, 1);
-  if (low) g.low = cast(g.param, DType::bf16);
+  if (low) g.bf16_copy = cast(g.param, DType::bf16);
   return g;
 }
 
@@ -40,7 +40,7 @@ Sample update_sample(const std::vector<Shape>& shapes, bool adam, const UpdateAt
   uint64_t seed = 1;
   for (const Shape& shape : shapes) {
     const UpdateGroup g = sample_group(shape, adam, attrs, low, seed += 10);
-    s.in.insert(s.in.end(), {g.param, g.grad, g.state1, g.state2, g.low});
+    s.in.insert(s.in.end(), {g.param, g.grad, g.state1, g.state2, g.bf16_copy});
   }
   add_step(s, attrs, 17);
   return s;
@@ -101,7 +101,7 @@ Sample layers_sample(int64_t batch, const LayersOf& layers, const char* what) {
                       c = bias ? sample_group({o}, adam, attrs, low, seed + 20) : UpdateGroup{};
     s.in.insert(
         s.in.end(), {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1), w.param,
-                        w.state1, w.state2, w.low, c.param, c.state1, c.state2, c.low});
+                        w.state1, w.state2, w.bf16_copy, c.param, c.state1, c.state2, c.bf16_copy});
     seed += 100;
   }
   add_step(s, attrs, batch);

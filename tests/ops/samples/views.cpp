@@ -55,12 +55,12 @@ std::vector<Sample> views_broadcast_samples() {
 std::vector<Sample> views_low_samples() {
   const auto make = [](const Shape& shape) {
     Tensor weight = sample_tensor(shape, 1);
-    weight.autograd().low = cast(weight, DType::bf16);
+    weight.autograd().bf16_copy = cast(weight, DType::bf16);
     return Sample{
         .in = {weight}, .attrs = {}, .what = "weight with a copy", .differentiable = false};
   };
   Sample bad = make({2, 3});
-  bad.in[0].autograd().low = cast(sample_tensor({3, 2}, 2), DType::bf16);
+  bad.in[0].autograd().bf16_copy = cast(sample_tensor({3, 2}, 2), DType::bf16);
   bad.bad = true;
   return {make({5, 3}), bad};
 }
