@@ -38,8 +38,8 @@ TEST(LayerNorm, RowsAreApart) {
   EXPECT_NEAR(y[3], -1, 1e-5);
 }
 
-// Values far from zero: the mean's sums, 42 terms deep, round by up to 42 2^-24 1e4 = 0.025, and the
-// deviation is 1.15. Squares would lose all: 1e8 2^-24 = 6.
+// Values far from zero: the mean's sums, 42 terms deep, round by up to 42 2^-24 1e4 = 0.025, and
+// the deviation is 1.15. Squares would lose all: 1e8 2^-24 = 6.
 TEST(LayerNorm, NothingCancels) {
   const Tensor x = cast(sample_tensor({3, 300}, 1, 1e4 - 2, 1e4 + 2), DType::f32);
   const Tensor ones = Tensor::ones({300}), zeros = Tensor::zeros({300});
