@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 #include "ops/pointwise.h"
 #include "ops/structured.h"
+#include "tests/capture/step_util.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {
