@@ -40,7 +40,7 @@ bool Branches::any_side() const {
 
 bool Branches::parallel(int a, int b) const {
   if (a > b) std::swap(a, b);
-  return follows[static_cast<size_t>(b)][static_cast<size_t>(branch[static_cast<size_t>(a)])] < a;
+  return follows[b][branch[a]] < a;
 }
 
 Branches split_branches(const Graph& graph) {
@@ -49,20 +49,19 @@ Branches split_branches(const Graph& graph) {
   Branches b{.branch = branch_of_nodes(graph)};
   std::array<int, 2> last{Branches::kNone, Branches::kNone};
   for (size_t n = 0; n < count; ++n) {
-    const size_t own = static_cast<size_t>(b.branch[n]), other = 1 - own;
+    const int own = b.branch[n], other = 1 - own;
     std::array<int, 2> follows{Branches::kNone, Branches::kNone};
-    if (last[own] >= 0) follows = b.follows[static_cast<size_t>(last[own])];
+    if (last[own] >= 0) follows = b.follows[last[own]];
     const std::vector<int> earlier =
         uses.neighbours(graph, static_cast<int>(n), 0, static_cast<int>(n));
     const auto last_wanted = std::find_if(earlier.rbegin(), earlier.rend(), [&](int p) {
-      return static_cast<size_t>(b.branch[static_cast<size_t>(p)]) == other &&
-             graph.conflict(graph.nodes[p], graph.nodes[n]);
+      return b.branch[p] == other && graph.conflict(graph.nodes[p], graph.nodes[n]);
     });
     const int wanted = last_wanted == earlier.rend() ? Branches::kNone : *last_wanted;
     int waits = Branches::kNone;
     if (wanted > follows[other]) {
       waits = wanted;
-      const auto& theirs = b.follows[static_cast<size_t>(wanted)];
+      const auto& theirs = b.follows[wanted];
       follows = {std::max(follows[0], theirs[0]), std::max(follows[1], theirs[1])};
     } else if (own == 1 && last[1] < 0) {
       waits = Branches::kStart;
@@ -71,7 +70,7 @@ Branches split_branches(const Graph& graph) {
     b.waits.push_back(waits);
     b.follows.push_back(follows);
   }
-  const int joined = last[0] < 0 ? Branches::kNone : b.follows[static_cast<size_t>(last[0])][1];
+  const int joined = last[0] < 0 ? Branches::kNone : b.follows[last[0]][1];
   if (last[1] > joined) b.join = last[1];
   return b;
 }

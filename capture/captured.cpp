@@ -89,11 +89,8 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, 
     const StepOptions& options, std::vector<Refused>& choices) {
   auto captured = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
       .fused = Rewriter({}, {}, {}),
-      .executor = nullptr,
-      .gradients = {},
       .draws = second.draws,
-      .clears_tape = second.clears_tape,
-      .written = {}});
+      .clears_tape = second.clears_tape});
   Captured& c = *captured;
   keep_gradients(c, first, second.leaves);
 

@@ -69,13 +69,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph) {
       overwritten_.push_back(storages_[buffer].get());
   }
   for (const Node& node : graph.nodes) {
-    Instruction i{.op = node.op,
-        .attrs = node.attrs,
-        .in = {},
-        .out = {},
-        .role = node.role,
-        .written = {},
-        .made_by = {}};
+    Instruction i{.op = node.op, .attrs = node.attrs, .role = node.role};
     for (size_t n = 0; n < node.in.size(); ++n) {
       i.in.push_back(node.in[n] < 0 ? Tensor{} : tensors_[node.in[n]]);
       if (node.in[n] < 0 || !node.op->writes_input(n, node.in.size())) continue;

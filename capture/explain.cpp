@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <map>
 #include <set>
 #include <utility>
@@ -58,31 +58,30 @@ class Explainer {
   // that rules made keep theirs, which is higher.
   std::string renumbered(std::string_view text) const {
     std::string out;
-    for (size_t i = 0; i < text.size();) {
-      out += text[i];
-      if (text[i++] != '%' || i == text.size() ||
-          !std::isdigit(static_cast<unsigned char>(text[i])))
-        continue;
+    while (!text.empty()) {
+      const size_t behind = std::min(text.find('%'), text.size() - 1) + 1;
+      out += text.substr(0, behind);
+      text.remove_prefix(behind);
       size_t value = 0;
-      for (; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i)
-        value = 10 * value + static_cast<size_t>(text[i] - '0');
-      out +=
-          std::to_string(value < numbers_.size() && numbers_[value] >= 0 ? numbers_[value]
-                                                                         : static_cast<int>(value));
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (error != std::errc()) continue;
+      text.remove_prefix(static_cast<size_t>(end - text.data()));
+      const bool known = value < numbers_.size() && numbers_[value] >= 0;
+      out += std::to_string(known ? static_cast<size_t>(numbers_[value]) : value);
     }
     return out;
   }
 
   // Results of the group's ops that nothing makes any more.
   std::string intermediates(const Group& group) const {
-    std::set<int> made;
-    for (const Node& node : fused_.nodes) made.insert(node.out.begin(), node.out.end());
+    std::set<int> made;  // buffers
+    for (const Node& node : fused_.nodes) {
+      for (const int out : node.out) made.insert(fused_.values[out].buffer);
+    }
     std::vector<int> gone;
     for (const int o : group.origin) {
       for (const int out : recorded_.nodes[o].out) {
-        const bool moved = std::any_of(made.begin(), made.end(),
-            [&](int m) { return fused_.values[m].buffer == fused_.values[out].buffer; });
-        if (!moved) gone.push_back(out);
+        if (!made.contains(fused_.values[out].buffer)) gone.push_back(out);
       }
     }
     if (gone.empty()) return "";

@@ -169,7 +169,7 @@ class Matcher {
     for (const Traced& known : traced_) {
       if (known.attrs == fused.attrs && same_operands(known.in, in)) return known;
     }
-    Traced made{.in = std::move(in), .attrs = fused.attrs, .trace = std::nullopt, .refusal = {}};
+    Traced made{.in = std::move(in), .attrs = fused.attrs};
     try {
       made.trace = trace_reference(op_, made.in, made.attrs);
     } catch (const Error& error) {
@@ -282,12 +282,8 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
     if (!t.defined()) return -1;
     return numbers.try_emplace(t.id(), static_cast<int>(numbers.size())).first->second;
   };
-  Pattern pattern{.attrs = form.attrs,
-      .operands = form.in.size(),
-      .values = 0,
-      .ops = {},
-      .results = {},
-      .role = trace.ops[0].role};
+  Pattern pattern{
+      .attrs = form.attrs, .operands = form.in.size(), .values = 0, .role = trace.ops[0].role};
   // Absent operands have numbers, too, so that operand i is value i.
   Tensors operands = trace.operands;
   for (Tensor& t : operands) {

@@ -24,8 +24,7 @@ bool meet(const Life& a, const Life& b, const Branches* branches) {
   const Life &earlier = a.last < b.first ? a : b, &later = a.last < b.first ? b : a;
   for (const int begin : later.first_on) {
     for (size_t branch = 0; begin >= 0 && branch < 2; ++branch) {
-      if (branches->follows[static_cast<size_t>(begin)][branch] < earlier.last_on[branch])
-        return true;
+      if (branches->follows[begin][branch] < earlier.last_on[branch]) return true;
     }
   }
   return false;
@@ -40,7 +39,7 @@ std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
     life.first = std::min(life.first, at);
     life.last = std::max(life.last, at);
     if (!branches || at == INT_MAX) return;
-    const size_t branch = static_cast<size_t>(branches->branch[static_cast<size_t>(at)]);
+    const int branch = branches->branch[at];
     if (life.first_on[branch] < 0) life.first_on[branch] = at;
     life.last_on[branch] = at;
   };

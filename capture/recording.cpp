@@ -130,11 +130,8 @@ void Recording::record(const Call& call) {
   if (call.op.view) return;  // views are values
   Node node{.op = &call.op,
       .attrs = call.attrs,
-      .in = {},
-      .out = {},
       .role = call.role,
-      .module = Context::current().module_path(),
-      .origin = {}};
+      .module = Context::current().module_path()};
   for (const Tensor& t : call.in) node.in.push_back(value_of(t));
   for (const Tensor& t : call.out) {
     buffers_[t.storage()->uid()] =

@@ -21,7 +21,7 @@ struct Group {
   bool kept_unfused = false;          // measured slower than its parts
   bool not_judged = false;            // measured, on a machine too busy to tell: stays fused
   double fused_us = 0, parts_us = 0;  // 0: not measured. parts: what runs without the group
-  std::string instead{};              // those, if measured: "merge_linear, glu"
+  std::string instead;                // those, if measured: "merge_linear, glu"
 };
 // Why nodes are no group, and the smallest change of the program that would make them one. Both in
 // words; empty: nothing is in the way. Both follow from the condition that failed, so no rule has

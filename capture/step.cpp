@@ -103,42 +103,32 @@ const Captured* Step::captured() const {
 
 std::string Step::failed_guard() {
   if (!options_.parameters) return "";
-  struct Check {
-    std::vector<Guarded>& guarded;
-    const bool fresh = guarded.empty();
-    size_t seen = 0;
-    const char* failed = nullptr;
-    Tensor culprit{};
-
-    void see(const Tensor& t) {
-      const size_t n = seen++;
-      if (fresh) {
-        guarded.push_back({t, t.storage()->uid(), t.requires_grad()});
-      } else if (n >= guarded.size()) {
-        fail("parameter list: one more", t);
-      } else if (guarded[n].storage != t.storage()->uid()) {
-        fail("storage address", t);
-      } else if (guarded[n].requires_grad != t.requires_grad()) {
-        fail("requires_grad", t);
-      } else if (Tensor& known = guarded[n].tensor; !known.is_same(t)) {
-        // Another tensor on the same memory: its gradient is what counts from now on.
-        if (known.offset() != t.offset() || !same_layout(known, t)) return fail("layout", t);
-        known = t;
-      }
+  const bool fresh = guarded_.empty();
+  size_t seen = 0;
+  std::string failed;
+  const auto see = [&](const Tensor& t) {
+    const size_t n = seen++;
+    const char* what = nullptr;
+    if (fresh) {
+      guarded_.push_back({t, t.storage()->uid(), t.requires_grad()});
+    } else if (n >= guarded_.size()) {
+      what = "parameter list: one more";
+    } else if (guarded_[n].storage != t.storage()->uid()) {
+      what = "storage address";
+    } else if (guarded_[n].requires_grad != t.requires_grad()) {
+      what = "requires_grad";
+    } else if (Tensor& known = guarded_[n].tensor; !known.is_same(t)) {
+      // Another tensor on the same memory: its gradient is what counts from now on.
+      const bool same = known.offset() == t.offset() && same_layout(known, t);
+      if (same) known = t;
+      if (!same) what = "layout";
     }
-    void fail(const char* what, const Tensor& t) {
-      if (failed) return;
-      failed = what;
-      culprit = t;
-    }
-  } check{guarded_};
-  options_.parameters([&check](const Tensor& t) {
-    check.see(t);
-  });  // one pointer: std::function keeps it without allocating
-  if (!check.failed && check.seen < guarded_.size()) return "parameter list: fewer";
-  if (!check.failed) return "";
-  const std::string name = check.culprit.has_autograd() ? check.culprit.autograd().name : "";
-  return cat(check.failed, name.empty() ? "" : " of ", name);
+    if (!what || !failed.empty()) return;
+    const std::string name = t.has_autograd() ? t.autograd().name : "";
+    failed = cat(what, name.empty() ? "" : " of ", name);
+  };
+  options_.parameters(std::ref(see));  // one pointer: std::function keeps it without allocating
+  return failed.empty() && seen < guarded_.size() ? "parameter list: fewer" : failed;
 }
 
 void Step::check_inputs(const Tensors& inputs) const {
@@ -183,8 +173,8 @@ bool Step::is_parameter(size_t input) const {
 }
 
 const Tensor& Step::tensor_of(const Leaf& leaf, const Tensors& inputs) const {
-  if (leaf.parameter >= 0) return guarded_[static_cast<size_t>(leaf.parameter)].tensor;
-  return leaf.input >= 0 ? inputs[static_cast<size_t>(leaf.input)] : leaf.tensor;
+  if (leaf.parameter >= 0) return guarded_[leaf.parameter].tensor;
+  return leaf.input >= 0 ? inputs[leaf.input] : leaf.tensor;
 }
 
 bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const {
@@ -238,8 +228,7 @@ Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded fir
         [](const auto& a, const auto& b) { return a->used < b->used; }));
     ++stats_.evictions;
   }
-  auto entry = std::make_unique<Entry>(Entry{
-      .key = key, .inputs = {}, .ties = ties_, .first = std::move(first), .captured = nullptr});
+  auto entry = std::make_unique<Entry>(Entry{.key = key, .ties = ties_, .first = std::move(first)});
   for (const Tensor& t : inputs)
     entry->inputs.push_back({t.shape(), t.strides(), t.dtype(), t.device(), t.requires_grad()});
   entries_.push_back(std::move(entry));

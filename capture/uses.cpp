@@ -20,10 +20,9 @@ void insert(std::vector<Uses::Use>& list, Uses::Use use) {
 template <class F>
 void each_buffer(const Graph& graph, const Node& node, F&& f) {
   for (size_t i = 0; i < node.in.size(); ++i) {
-    if (node.in[i] >= 0)
-      f(static_cast<size_t>(graph.values[node.in[i]].buffer), node.writes_operand(i));
+    if (node.in[i] >= 0) f(graph.values[node.in[i]].buffer, node.writes_operand(i));
   }
-  for (const int out : node.out) f(static_cast<size_t>(graph.values[out].buffer), true);
+  for (const int out : node.out) f(graph.values[out].buffer, true);
 }
 
 }  // namespace
@@ -34,7 +33,7 @@ Uses::Uses(const Graph& graph) {
 }
 
 void Uses::add_node(const Graph& graph, int node) {
-  each_buffer(graph, graph.nodes[node], [&](size_t buffer, bool writes) {
+  each_buffer(graph, graph.nodes[node], [&](int buffer, bool writes) {
     insert(nodes[buffer], {node, writes});
   });
 }
@@ -55,7 +54,7 @@ void Uses::merge(int from, int to) {
 
 std::vector<int> Uses::neighbours(const Graph& graph, int node, int begin, int end) const {
   std::vector<int> found;
-  each_buffer(graph, graph.nodes[node], [&](size_t buffer, bool writes) {
+  each_buffer(graph, graph.nodes[node], [&](int buffer, bool writes) {
     const std::vector<Use>& list = nodes[buffer];
     for (auto at = std::lower_bound(list.begin(), list.end(), begin, before);
          at != list.end() && at->node < end; ++at) {

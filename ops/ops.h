@@ -241,7 +241,7 @@ struct ClipAttrs {
 // clang-format off
 // The list of the structured ops, in the order of the documents: each with the function that starts
 // its kernel (ops/kernels.h), which a view does not have. Declarations and all_ops() follow.
-#define SINTER_STRUCTURED_OPS(OP, VIEW)                                              \
+#define SINTER_STRUCTURED_OPS(OP, OTHER)                                              \
   OP(kLinearOp, linear)                            /* x, weight, [bias] -> y        */ \
   OP(kMatmulOp, matmul)                            /* a, b -> c                     */ \
   OP(kSumRowsOp, sum_rows)                         /* x -> sums                     */ \
@@ -269,15 +269,15 @@ struct ClipAttrs {
   OP(kCastOp, cast)                                /* x -> y                        */ \
   OP(kCatOp, concat)                               /* x.. -> y                      */ \
   OP(kAccumulateOp, accumulate)                    /* into (in place), value        */ \
-  VIEW(kReshapeOp)                                 /* x -> view                     */ \
-  VIEW(kTransposeOp)                               /* x -> view                     */ \
-  VIEW(kSliceOp)                                   /* x -> view                     */ \
+  OTHER(kReshapeOp)                                 /* x -> view                     */ \
+  OTHER(kTransposeOp)                               /* x -> view                     */ \
+  OTHER(kSliceOp)                                   /* x -> view                     */ \
   OP(kPadSliceOp, pad_slice)                       /* dy -> dx, zeros around dy     */ \
-  VIEW(kBroadcastToOp)                             /* x -> view                     */ \
-  VIEW(kLowPrecisionOp)                            /* weight -> its copy            */ \
-  VIEW(kDetachOp)                                  /* x -> view                     */ \
+  OTHER(kBroadcastToOp)                             /* x -> view                     */ \
+  OTHER(kLowPrecisionOp)                            /* weight -> its copy            */ \
+  OTHER(kDetachOp)                                  /* x -> view                     */ \
   OP(kSgdUpdateOp, update)                         /* see ops/update.cpp            */ \
-  OP(kAdamUpdateOp, update)                        /* see ops/update.cpp            */ \
+  OTHER(kAdamUpdateOp)                             /* see ops/update.cpp            */ \
   OP(kSquaredNormOp, squared_norm)                 /* x -> total                    */ \
   OP(kClipInPlaceOp, clip_in_place)                /* x (in place), total           */
 // clang-format on

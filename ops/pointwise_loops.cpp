@@ -107,12 +107,12 @@ void for_dense_rows(const Shape& shape, std::span<const Operand> operands, int o
   std::array<const Tensor*, LoopPlan::kMostOperands> tensors{};
   for (size_t i = 0; i < operands.size(); ++i) tensors[i] = operands[i].tensor;
   const LoopPlan plan(shape, std::span(tensors).first(operands.size()));
-  for (size_t i = operands.size() - static_cast<size_t>(outputs); i < operands.size(); ++i)
-    SINTER_ASSERT(operands[i].tensor->is_contiguous(), "an output is not dense");
   const int64_t length = plan.size[plan.rank - 1];
   int64_t outer = 1;
   for (int d = 0; d < plan.rank - 1; ++d) outer *= plan.size[d];
   if (outer * length == 0) return;
+  for (size_t i = operands.size() - static_cast<size_t>(outputs); i < operands.size(); ++i)
+    SINTER_ASSERT(operands[i].tensor->is_contiguous(), "an output is not dense");
   const Walk walk{plan, operands, row, context};
   if (outer == 1)
     return parallel_for(length, grain_of(bytes_per_element),

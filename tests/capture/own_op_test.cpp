@@ -113,7 +113,7 @@ TEST(OwnPointwise, ChainsOfItPrintAndParse) {
 }
 
 TEST(Numbers, AreConstantsOfACapturedStep) {
-  EXPECT_EQ(replayed_ops([](const Tensors& in) { return Tensors{1 - (in[0] + 2) / (in[0] > 0.5)}; },
+  EXPECT_EQ(replayed_ops([](const Tensors& in) { return Tensors{(1 - (in[0] + 2)) > 0.5}; },
                 sample_tensor({4, 5}, 1, 0.6, 1)),
       "pointwise_chain");
   double changing = 1;

@@ -8,6 +8,7 @@
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "ops/pointwise.h"
+#include "tests/capture/step_util.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {

@@ -11,6 +11,7 @@
 #include "capture/executor.h"
 #include "capture/recording.h"
 #include "capture/rules.h"
+#include "core/context.h"
 #include "ops/fused/activation.h"
 #include "tests/capture/random_program.h"
 #include "tests/capture/step_util.h"
