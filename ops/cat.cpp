@@ -16,8 +16,8 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const int dim = normalize_dim("cat", attrs.as<DimAttrs>().dim, in[0].rank());
   Shape shape = in[0].shape();
   for (size_t i = 1; i < in.size(); ++i) {
-    check_same_dtype("cat", "the first", in[0], "a later one", in[i]);
     check_rank("cat", "a later one", in[i], in[0].rank());
+    check_same_dtype("cat", "the first", in[0], "a later one", in[i]);
     shape[dim] = in[i].size(dim);
     SINTER_CHECK(in[i].shape() == shape, shape,
         cat("cat: shapes differ beside dim ", dim, ": ",

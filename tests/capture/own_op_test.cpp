@@ -92,7 +92,7 @@ TEST(OwnPointwise, AndSoIsItsBackward) {
   Tensor w = sample_tensor({4, 5}, 1).set_requires_grad(true);
   const auto function = [&](const Tensors& in) {
     w.autograd().grad = {};
-    backward(softsign(in[0] * w));
+    backward(softsign(in[0] * w) * in[0]);
     return Tensors{w.grad()};
   };
   const std::string ops = replayed_ops(function, sample_tensor({4, 5}, 2));
