@@ -30,8 +30,7 @@ __global__ void copy(const float4* from, float4* to, int64_t n) {
        i += int64_t{gridDim.x} * blockDim.x)
     to[i] = from[i];
 }
-template <class T>
-__global__ void randomize(T* p, int64_t n, uint32_t seed) {
+template <class T> __global__ void randomize(T* p, int64_t n, uint32_t seed) {
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
        i += int64_t{gridDim.x} * blockDim.x) {
     uint32_t h = static_cast<uint32_t>(i) * 2654435761u + seed;
@@ -41,8 +40,7 @@ __global__ void randomize(T* p, int64_t n, uint32_t seed) {
   }
 }
 
-template <class T>
-T* random_array(int64_t n, uint32_t seed) {
+template <class T> T* random_array(int64_t n, uint32_t seed) {
   T* p = nullptr;
   CHECK(cudaMalloc(&p, n * sizeof(T)));
   randomize<<<1024, 256, 0, stream>>>(p, n, seed);
@@ -50,8 +48,7 @@ T* random_array(int64_t n, uint32_t seed) {
 }
 
 // Median of `rounds` times in us of `calls` calls of f, per call.
-template <class F>
-double time_of(int rounds, int calls, F&& f) {
+template <class F> double time_of(int rounds, int calls, F&& f) {
   cudaEvent_t begin, end;
   CHECK(cudaEventCreate(&begin));
   CHECK(cudaEventCreate(&end));

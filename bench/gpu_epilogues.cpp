@@ -27,8 +27,7 @@ Tensor random(const Shape& shape, DType dtype, Device device) {
 }
 
 // us of one f(); what the plan of its product says goes to `choice`.
-template <class F>
-double time_of(F&& f, std::string& choice) {
+template <class F> double time_of(F&& f, std::string& choice) {
   f();  // makes plans, outside of everything
   cuda::GraphBuilder builder(0, false);
   std::unique_ptr<cuda::DeviceGraph> graph;

@@ -80,14 +80,10 @@ inline Tensors random_batch(int64_t rows, int64_t features, DType dtype = DType:
 }
 
 // The compiler must make `value`, though nobody reads it.
-template <class T>
-void keep(const T& value) {
-  asm volatile("" : : "r"(&value) : "memory");
-}
+template <class T> void keep(const T& value) { asm volatile("" : : "r"(&value) : "memory"); }
 
 // Median ns of one body(), over batches of `calls`.
-template <class F>
-double ns_per_call(int batches, int calls, F&& body) {
+template <class F> double ns_per_call(int batches, int calls, F&& body) {
   std::vector<double> samples;
   for (int b = 0; b < batches; ++b) {
     const measure::Timer timer;

@@ -36,8 +36,7 @@ void spin(int64_t ns) {
 }
 
 // Median ns of body() while a session records.
-template <class F>
-double recorded_cost(F&& body) {
+template <class F> double recorded_cost(F&& body) {
   Session session({.schedule = {.wait = 0, .warmup = 2, .active = 20}});
   std::vector<double> samples;
   for (; !session.done(); session.step()) samples.push_back(ns_per_call(1, 2000, body));

@@ -70,8 +70,7 @@ struct Node {
   // Does it write its operand i? Of a step's updates only the last one writes the step's state.
   bool writes_operand(size_t i) const;
   // Is f(value) true for one of the operands that it writes?
-  template <class F>
-  bool any_written(F&& f) const {
+  template <class F> bool any_written(F&& f) const {
     for (size_t i = 0; i < in.size(); ++i) {
       if (in[i] >= 0 && writes_operand(i) && f(in[i])) return true;
     }

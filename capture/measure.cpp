@@ -38,8 +38,7 @@ class Scratch {
   }
 
  private:
-  template <class T>
-  static void fill(const Storage& storage) {
+  template <class T> static void fill(const Storage& storage) {
     std::vector<T> values(storage.bytes() / sizeof(T));
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<T>(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);

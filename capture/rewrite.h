@@ -75,8 +75,7 @@ class Rewriter {
   // changed something. A change may make room for a group that begins before it, and groups are
   // best found from the front: so it goes on a little before the change. Going back to the
   // beginning, every time, takes as long as the square of the graph.
-  template <class F>
-  void each_node(F&& f) {
+  template <class F> void each_node(F&& f) {
     constexpr int kBack = 64;
     for (bool changed = true; changed;) {
       changed = false;

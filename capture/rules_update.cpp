@@ -49,8 +49,7 @@ void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused)
 
 // Node i and all later ones that `joins` it, as one launch of `op`: the operands of each, then
 // those of the step once.
-template <class Joins>
-bool join_list(Rewriter& r, int i, const OpDef& op, const Joins& joins) {
+template <class Joins> bool join_list(Rewriter& r, int i, const OpDef& op, const Joins& joins) {
   std::vector<int> members;
   Node fused{.op = &op, .role = Role::update};
   for (int n = i; n < static_cast<int>(r.graph.nodes.size()); ++n) {

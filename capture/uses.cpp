@@ -17,8 +17,7 @@ void insert(std::vector<Uses::Use>& list, Uses::Use use) {
 }
 
 // Calls f(buffer, writes) for every operand and result of the node.
-template <class F>
-void each_buffer(const Graph& graph, const Node& node, F&& f) {
+template <class F> void each_buffer(const Graph& graph, const Node& node, F&& f) {
   for (size_t i = 0; i < node.in.size(); ++i) {
     if (node.in[i] >= 0) f(graph.values[node.in[i]].buffer, node.writes_operand(i));
   }

@@ -47,34 +47,24 @@ inline constexpr DType dtype_of = [] {
   static_assert(sizeof(T) == 0, "no DType for this type");
   return DType::f32;
 }();
-template <>
-inline constexpr DType dtype_of<float> = DType::f32;
-template <>
-inline constexpr DType dtype_of<double> = DType::f64;
-template <>
-inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <>
-inline constexpr DType dtype_of<int32_t> = DType::i32;
-template <>
-inline constexpr DType dtype_of<int64_t> = DType::i64;
-template <>
-inline constexpr DType dtype_of<uint8_t> = DType::u8;
+template <> inline constexpr DType dtype_of<float> = DType::f32;
+template <> inline constexpr DType dtype_of<double> = DType::f64;
+template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <> inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <> inline constexpr DType dtype_of<int64_t> = DType::i64;
+template <> inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
 // The type in which arithmetic on T happens: f32 for bf16, else T itself.
-template <class T>
-struct compute {
+template <class T> struct compute {
   using type = T;
 };
-template <>
-struct compute<bf16> {
+template <> struct compute<bf16> {
   using type = float;
 };
-template <class T>
-using compute_t = typename compute<T>::type;
+template <class T> using compute_t = typename compute<T>::type;
 
 // f(T{}) with T = float, double or bf16.
-template <class F>
-decltype(auto) visit_float(DType dtype, F&& f) {
+template <class F> decltype(auto) visit_float(DType dtype, F&& f) {
   if (dtype == DType::f32) return f(float{});
   if (dtype == DType::f64) return f(double{});
   if (dtype == DType::bf16) return f(bf16{});
@@ -83,8 +73,7 @@ decltype(auto) visit_float(DType dtype, F&& f) {
 }
 
 // f(T{}) with T any of the six element types.
-template <class F>
-decltype(auto) visit_all(DType dtype, F&& f) {
+template <class F> decltype(auto) visit_all(DType dtype, F&& f) {
   if (dtype == DType::i32) return f(int32_t{});
   if (dtype == DType::i64) return f(int64_t{});
   if (dtype == DType::u8) return f(uint8_t{});

@@ -56,8 +56,7 @@ template <class T>
 concept Printable = requires(std::ostream& out, const T& value) { out << value; };
 
 // Concatenates anything that has operator<<; floats shortest first. (Of tensors: ops/ops.h.)
-template <Printable... Ts>
-std::string cat(const Ts&... parts) {
+template <Printable... Ts> std::string cat(const Ts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return std::move(out).str();
@@ -67,12 +66,10 @@ std::string cat(const Ts&... parts) {
 std::string escaped(std::string_view text);
 
 // The candidate nearest to `word` by edit distance <= 2, or "" (for "nearest is .." hints).
-template <class Range>
-std::string nearest_word(std::string_view word, const Range& candidates);
+template <class Range> std::string nearest_word(std::string_view word, const Range& candidates);
 int edit_distance(std::string_view a, std::string_view b);
 
-template <class Range>
-std::string nearest_word(std::string_view word, const Range& candidates) {
+template <class Range> std::string nearest_word(std::string_view word, const Range& candidates) {
   std::string best;
   int best_distance = 3;
   for (const auto& candidate : candidates) {

@@ -49,8 +49,7 @@ int quota_cores(const std::string& root);
 
 // f(begin, end) on disjoint ranges that cover [0, n). An exception in f reaches the caller. Nested
 // calls run serially.
-template <class F>
-void parallel_for(int64_t n, int64_t grain, F&& f) {
+template <class F> void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
   const int64_t threads = std::min<int64_t>(num_threads(), n / std::max<int64_t>(grain, 1));
   if (threads <= 1 || detail::in_parallel()) return f(int64_t{0}, n);

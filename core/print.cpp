@@ -35,8 +35,7 @@ struct Printer {
   size_t width = 0;
 
   // Calls f(index) for the items of dim d that are shown, f(-1) for the gap.
-  template <class F>
-  void shown(int d, F&& f) const {
+  template <class F> void shown(int d, F&& f) const {
     const int64_t n = t.size(d);
     for (int64_t i = 0; i < n; ++i) {
       if (n > 2 * kEdge + 1 && i == kEdge) {

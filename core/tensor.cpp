@@ -18,8 +18,7 @@ bool dense(const Shape& shape, const Strides& strides) {
 }
 
 // Calls f(offset in elements) for every element in row-major order.
-template <class F>
-void for_each_offset(const Shape& shape, const Strides& strides, F&& f) {
+template <class F> void for_each_offset(const Shape& shape, const Strides& strides, F&& f) {
   if (shape.numel() == 0) return;
   Dims index;
   for (int i = 0; i < shape.rank(); ++i) index.push_back(0);
@@ -182,8 +181,7 @@ double Tensor::item() const {
   return to_double();
 }
 
-template <class T>
-std::vector<T> Tensor::to_vector() const {
+template <class T> std::vector<T> Tensor::to_vector() const {
   check_host_read("to_vector");
   std::vector<T> out;
   out.reserve(static_cast<size_t>(numel()));

@@ -84,8 +84,7 @@ class Tensor {
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
 
   // Pointer to the first element, for kernels. REQUIRES: T is the element type (checked).
-  template <class T>
-  T* data() const {
+  template <class T> T* data() const {
     check_type(dtype_of<T>);
     return static_cast<T*>(raw());
   }
@@ -100,8 +99,7 @@ class Tensor {
   // step.
   double item() const;
   // All elements in row-major order, on the host; converts. Throws state inside a captured step.
-  template <class T>
-  std::vector<T> to_vector() const;
+  template <class T> std::vector<T> to_vector() const;
 
   // item() for the library itself: allowed inside a captured step.
   double to_double() const;

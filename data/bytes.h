@@ -35,8 +35,7 @@ struct FileArray {
   // i32 [N] from u8, i32 or i64 [N]. Throws data.
   Tensor labels() const;
   // REQUIRES: T is the type that dtype names.
-  template <class T>
-  std::vector<T> items() const {
+  template <class T> std::vector<T> items() const {
     std::vector<T> out(bytes.size() / sizeof(T));
     std::memcpy(out.data(), bytes.data(), bytes.size());
     return out;

@@ -11,8 +11,7 @@
 using namespace sinter;
 
 // How many kernels does f() launch? A profiler session of a single step knows.
-template <class F>
-int64_t launches_of(F&& f) {
+template <class F> int64_t launches_of(F&& f) {
   profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}});
   f();
   session.step();

@@ -13,8 +13,7 @@
 using namespace sinter;
 
 // Runs f() as one profiled step and prints which ops ran, in order, with the work that they did.
-template <class F>
-void show_ops(const char* title, F&& f) {
+template <class F> void show_ops(const char* title, F&& f) {
   profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}});
   f();
   session.step();

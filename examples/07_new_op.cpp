@@ -21,13 +21,9 @@ struct Softsign : pointwise::Unary {
   static constexpr int flops = 3, backward_flops = 3;  // per element
   // Written once for float and double; math.h has exp, log, tanh and erf with the same bits on
   // every device.
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x / (T(1) + (x < 0 ? -x : x));
-  }
+  template <class T> SINTER_FN T forward(T x) const { return x / (T(1) + (x < 0 ? -x : x)); }
   // d/dx = 1 / (1 + |x|)^2, and 1 / (1 + |x|) is 1 - |y|.
-  template <class T>
-  SINTER_FN T grad(T dy, T y) const {
+  template <class T> SINTER_FN T grad(T dy, T y) const {
     const T slope = T(1) - (y < 0 ? -y : y);
     return dy * slope * slope;
   }

@@ -21,8 +21,7 @@ constexpr int kM = 128, kN = 128, kK = 64;
 constexpr double kFlops = 2.0 * kM * kN * kK;
 
 // Memory of the emulated device is the host's, so that it can be filled directly.
-template <class T>
-T* on_device(int count, int (*value)(int)) {
+template <class T> T* on_device(int count, int (*value)(int)) {
   T* data = static_cast<T*>(simt::allocator().allocate(static_cast<size_t>(count) * sizeof(T)));
   for (int i = 0; i < count; ++i) data[i] = T(static_cast<float>(value(i)));
   return data;

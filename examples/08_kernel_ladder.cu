@@ -49,8 +49,7 @@ gemm_shared_tiles(In<float> a, In<float> b, Out<float> c, int n, int k) {
 // multiply-adds. Block: 64 threads, 64 x 64 of c. a lies transposed, so that a thread's 8 rows are
 // two 16-byte reads; writing it that way is where the banks collide, and pads help.
 inline constexpr int kLarge = 64, kStep = 16;
-template <int kPad>
-struct RegisterTiles {
+template <int kPad> struct RegisterTiles {
   SharedTile<float, kStep, kLarge, kPad> a;
   SharedTile<float, kStep, kLarge> b;
 };

@@ -40,8 +40,7 @@ thread_local double worst_spread = 0;
 
 // ns of one call of work(): the best of what fits `ms`, at least three batches of `calls`; other
 // load only ever adds.
-template <class F>
-double best_ns(Device device, double ms, int calls, F&& work) {
+template <class F> double best_ns(Device device, double ms, int calls, F&& work) {
   std::vector<double> batches;
   work();
   synchronize(device);

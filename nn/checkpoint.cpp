@@ -21,8 +21,7 @@ constexpr size_t kMaxState = 1 << 16;
 constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
 
 // f("step", state.step), ..: to_json() writes them, parse_state() reads and checks them.
-template <class State, class F>
-void for_each_field(State& state, F&& f) {
+template <class State, class F> void for_each_field(State& state, F&& f) {
   std::string_view names = TrainingState::field_names;  // "step, epoch, .."
   const auto name = [&] {
     const size_t end = std::min(names.find(','), names.size());
@@ -34,8 +33,7 @@ void for_each_field(State& state, F&& f) {
 }
 
 // A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
-template <class T>
-nlohmann::ordered_json as_json(const T& value) {
+template <class T> nlohmann::ordered_json as_json(const T& value) {
   if constexpr (std::is_same_v<T, uint64_t>) {
     return std::to_string(value);
   } else if constexpr (std::is_same_v<T, double>) {

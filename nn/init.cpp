@@ -12,8 +12,7 @@ namespace sinter::nn::init {
 namespace {
 
 // Element i becomes value(i), computed on the host. REQUIRES: dense, as parameters are.
-template <class F>
-void fill(const Tensor& t, F&& value) {
+template <class F> void fill(const Tensor& t, F&& value) {
   SINTER_ASSERT(t.is_contiguous(), "init of ", t.describe());
   visit_float(t.dtype(), [&](auto zero) {
     using T = decltype(zero);

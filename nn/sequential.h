@@ -20,8 +20,7 @@ class Sequential : public Module {
   explicit Sequential(Ms... modules) {
     (append(std::make_shared<Ms>(std::move(modules))), ...);
   }
-  template <class M>
-  std::shared_ptr<M> append(std::shared_ptr<M> module) {
+  template <class M> std::shared_ptr<M> append(std::shared_ptr<M> module) {
     return add(std::to_string(num_children()), std::move(module));
   }
   size_t size() const { return num_children(); }

@@ -3,8 +3,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class T, class From>
-SINTER_DEVICE_FN T sum_of(T into, From value) {
+template <class T, class From> SINTER_DEVICE_FN T sum_of(T into, From value) {
   return T(compute_t<T>(into) + static_cast<compute_t<T>>(value));
 }
 
@@ -34,8 +33,7 @@ accumulate_strided(int64_t n, const Walk<1> walk, InOut<T> into, In<From> value)
     into.put(i, sum_of(into[i], value[offsets_of(walk, i).v[0]]));
 }
 
-template <class T, class From>
-void accumulate_as(const Tensor& into, const Tensor& value) {
+template <class T, class From> void accumulate_as(const Tensor& into, const Tensor& value) {
   const int64_t n = into.numel();
   if (n == 0) return;
   const Tensor* const operands[] = {&value};

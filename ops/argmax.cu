@@ -5,8 +5,7 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // Does (v, i) come before (w, j)?
-template <class V>
-SINTER_DEVICE_FN bool wins(V v, int64_t i, V w, int64_t j) {
+template <class V> SINTER_DEVICE_FN bool wins(V v, int64_t i, V w, int64_t j) {
   const bool v_nan = v != v, w_nan = w != w;
   return v_nan || w_nan ? v_nan && (!w_nan || i < j) : v > w || (v == w && i < j);
 }

@@ -5,8 +5,7 @@
 namespace sinter {
 namespace {
 
-template <class T>
-bool parse_number(std::string_view text, T& value) {
+template <class T> bool parse_number(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }

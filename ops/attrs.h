@@ -94,12 +94,10 @@ struct AttrType {
 };
 
 namespace detail {
-template <class A>
-Attrs default_attrs();  // below, behind Attrs
+template <class A> Attrs default_attrs();  // below, behind Attrs
 // The first name of "dim, begin, end", which it takes off.
 std::string_view next_name(std::string_view& names);
-template <class A>
-std::vector<AttrField> fields_of(const void* p) {
+template <class A> std::vector<AttrField> fields_of(const void* p) {
   std::vector<AttrField> fields;
   std::string_view names = A::field_names;
   const auto add = [&]<class T>(const T& value) {
@@ -108,8 +106,7 @@ std::vector<AttrField> fields_of(const void* p) {
   std::apply([&](const auto&... value) { (add(value), ...); }, static_cast<const A*>(p)->fields());
   return fields;
 }
-template <class A>
-bool parse_attr(void* p, size_t field, std::string_view text) {
+template <class A> bool parse_attr(void* p, size_t field, std::string_view text) {
   bool parsed = false;
   const auto parse_if = [&](bool here, auto& value) {
     if (here) parsed = parse_value(text, value);
@@ -130,10 +127,7 @@ inline constexpr AttrType kAttrType{A::field_names, detail::default_attrs<A>,
       return *static_cast<const A*>(a) == *static_cast<const A*>(b);
     },
     detail::fields_of<A>, detail::parse_attr<A>};
-template <AttrStruct A>
-constexpr const AttrType* attr_type() {
-  return &kAttrType<A>;
-}
+template <AttrStruct A> constexpr const AttrType* attr_type() { return &kAttrType<A>; }
 
 class Attrs {
  public:
@@ -154,8 +148,7 @@ class Attrs {
   }
 
   const AttrType* type() const { return type_; }
-  template <AttrStruct A>
-  const A& as() const {
+  template <AttrStruct A> const A& as() const {
     SINTER_ASSERT(type_ == attr_type<A>(), "attributes of another type");
     return *std::launder(reinterpret_cast<const A*>(bytes_));
   }
@@ -176,9 +169,6 @@ class Attrs {
   alignas(8) unsigned char bytes_[kCapacity];
 };
 
-template <class A>
-Attrs detail::default_attrs() {
-  return A{};
-}
+template <class A> Attrs detail::default_attrs() { return A{}; }
 
 }  // namespace sinter

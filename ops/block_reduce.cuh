@@ -11,8 +11,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // What R::join makes of the block's values, in every thread. `scratch` may be used again after the
 // call.
-template <class R, class V>
-SINTER_DEVICE_FN V block_join(V v, Shared<V, 32>& scratch) {
+template <class R, class V> SINTER_DEVICE_FN V block_join(V v, Shared<V, 32>& scratch) {
   SINTER_UNROLL
   for (int mask = 16; mask > 0; mask >>= 1) v = R::join(v, shfl_xor(v, mask));
   if (lane() == 0) scratch.put(warp(), v);
@@ -25,38 +24,17 @@ SINTER_DEVICE_FN V block_join(V v, Shared<V, 32>& scratch) {
 }
 
 struct SumOf {
-  template <class V>
-  static SINTER_DEVICE_FN V start() {
-    return V(0);
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V term(V x) {
-    return x;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V join(V a, V b) {
-    return a + b;
-  }
+  template <class V> static SINTER_DEVICE_FN V start() { return V(0); }
+  template <class V> static SINTER_DEVICE_FN V term(V x) { return x; }
+  template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return a + b; }
 };
 struct SumOfSquares : SumOf {
-  template <class V>
-  static SINTER_DEVICE_FN V term(V x) {
-    return x * x;
-  }
+  template <class V> static SINTER_DEVICE_FN V term(V x) { return x * x; }
 };
 struct MaxOf {
-  template <class V>
-  static SINTER_DEVICE_FN V start() {
-    return V(-INFINITY);
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V term(V x) {
-    return x;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V join(V a, V b) {
-    return max_or_nan(a, b);
-  }
+  template <class V> static SINTER_DEVICE_FN V start() { return V(-INFINITY); }
+  template <class V> static SINTER_DEVICE_FN V term(V x) { return x; }
+  template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return max_or_nan(a, b); }
 };
 
 // The sum of f(c), c < n, in every thread of a block that shares the terms out.
@@ -68,8 +46,7 @@ SINTER_DEVICE_FN V block_sum_of(int64_t n, Shared<V, 32>& scratch, const F& f) {
 }
 // The mean of x(c), c < n, and 1 / sqrt(variance + eps): what a norm of rows needs. Two passes over
 // x, so that nothing cancels.
-template <class V>
-struct Moments {
+template <class V> struct Moments {
   V mean, rstd;
 };
 template <class V, class X>
@@ -84,13 +61,11 @@ SINTER_DEVICE_FN Moments<V> block_moments(int64_t n, V eps, Shared<V, 32>& scrat
 
 inline constexpr int64_t kPartials = 2048;
 
-template <class V>
-struct Partials {
+template <class V> struct Partials {
   InOut<V> values, total;  // total: one value that lasts from launch to launch
   InOut<uint32_t> ticket;
 };
-template <class V>
-Partials<V> partials(Device device) {
+template <class V> Partials<V> partials(Device device) {
   static thread_local Tensor memory;
   if (!memory.defined()) {
     memory = Tensor::empty({kPartials + 2}, dtype_of<V>, device);
@@ -106,8 +81,7 @@ inline int block_for(int64_t n, int most) {
 }
 
 // f<kPerLane>() for a warp that holds a row of `cols` <= 1024 columns in registers.
-template <class F>
-void with_columns_per_lane(int64_t cols, const F& f) {
+template <class F> void with_columns_per_lane(int64_t cols, const F& f) {
   if (cols <= 32) return f.template operator()<1>();
   if (cols <= 128) return f.template operator()<4>();
   f.template operator()<32>();

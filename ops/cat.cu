@@ -6,8 +6,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // The inputs, as a kernel argument. `end`: where each ends in a row of y, in units of N elements; a
 // row is the dims from the one of cat on.
-template <class T>
-struct CatInputs {
+template <class T> struct CatInputs {
   In<T> x[kMostCatInputs];
   int64_t end[kMostCatInputs];
 };
@@ -28,8 +27,7 @@ cat_units(int64_t units, int64_t row, CatInputs<T> inputs, Out<T> y) {
   }
 }
 
-template <class T, int N>
-void cat_as(const Call& call, int64_t row) {
+template <class T, int N> void cat_as(const Call& call, int64_t row) {
   const Tensor& y = call.out[0];
   CatInputs<T> inputs;
   int64_t end = 0;

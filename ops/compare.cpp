@@ -19,8 +19,7 @@ Tensor comparable(const Tensor& t, bool as_f64) {
   return as_f64 && t.dtype() != DType::f64 ? cast(values, DType::f64) : values;
 }
 
-template <class Op>
-Tensor compare(const Tensor& a, const Tensor& b) {
+template <class Op> Tensor compare(const Tensor& a, const Tensor& b) {
   const char* name = Op::name;
   check_defined(name, "a", a);
   check_defined(name, "b", b);

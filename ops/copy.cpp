@@ -8,8 +8,7 @@
 namespace sinter {
 namespace {
 
-template <class To, class From>
-void convert_rows(const Tensor& x, const Tensor& y) {
+template <class To, class From> void convert_rows(const Tensor& x, const Tensor& y) {
   pointwise_rows<1, From, To>(
       x.shape(), {&x, &y}, sizeof(From) + sizeof(To), [](const From* from, To* to, int64_t n) {
         for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);

@@ -6,8 +6,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class To, class From>
-struct Convert {
+template <class To, class From> struct Convert {
   static constexpr int kOutputs = 1;
   SINTER_DEVICE_FN Vec<To, 1> operator()(From x) const { return {convert<To>(x)}; }
 };

@@ -10,8 +10,7 @@ namespace sinter {
 
 // A number beyond an integer type's range gives its nearest end (a float's plain conversion is
 // undefined, an integer's would be another number that is in range), NaN gives 0.
-template <class To, class From>
-SINTER_FN To convert(From value) {
+template <class To, class From> SINTER_FN To convert(From value) {
   if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
     using V = compute_t<From>;
     constexpr To kLow = std::numeric_limits<To>::lowest(), kHigh = std::numeric_limits<To>::max();

@@ -51,8 +51,7 @@ cudnnDataType_t type_of(DType t) {
 }
 
 // run(library, algorithm, alpha, beta) for rows of call.out[0].
-template <class Run>
-bool on_rows(const Call& call, bool log, const char* name, Run&& run) {
+template <class Run> bool on_rows(const Call& call, bool log, const char* name, Run&& run) {
   const Tensor& y = call.out[0];
   if (!in_use || y.numel() == 0) return false;
   const int64_t cols = y.size(-1), rows = y.numel() / cols;

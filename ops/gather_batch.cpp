@@ -38,8 +38,7 @@ void prefetch_row(const uint8_t* row, int64_t d) {
   for (int64_t at = 0; at < d; at += 64) __builtin_prefetch(row + at);
 }
 
-template <bool kMnist, class T>
-void gather(const Call& call) {
+template <bool kMnist, class T> void gather(const Call& call) {
   const int64_t d = numel_of_dims(call.in[0], 1);
   const uint8_t* images = call.in[0].data<uint8_t>();
   const int32_t* from = call.in[1].data<int32_t>();

@@ -27,8 +27,7 @@ SINTER_KERNEL gather_batch_rows(In<uint8_t> x, In<int32_t> label, In<int64_t> in
 
 namespace {
 
-template <bool kMnist, class T>
-void run(const Call& call) {
+template <bool kMnist, class T> void run(const Call& call) {
   constexpr int kBlock = 256;
   const Tensor &images = call.in[0], &y = call.out[0];
   const bool fours = y.size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(images.raw()) % 4 == 0;

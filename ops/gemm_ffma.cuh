@@ -9,11 +9,9 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 inline constexpr int kFfmaThreads = 64;
-template <class V>
-inline constexpr int kFfmaDepth = 64 / static_cast<int>(sizeof(V));
+template <class V> inline constexpr int kFfmaDepth = 64 / static_cast<int>(sizeof(V));
 
-template <class V>
-struct FfmaShared {
+template <class V> struct FfmaShared {
   // Columns from 32 on are moved by 16 bytes: then the threads of a warp read eight columns each
   // without bank conflicts.
   using Tile = SharedTile<V, kFfmaDepth<V>, kTile + kVec<V>>;
@@ -28,8 +26,7 @@ struct FfmaShared {
 };
 
 // One thread's share of a tile, between global and shared memory.
-template <class T>
-struct FfmaChunks {
+template <class T> struct FfmaChunks {
   using V = compute_t<T>;
   static constexpr int kDepth = kFfmaDepth<V>, kChunks = kTile * kDepth / kFfmaThreads / kVec<T>;
   Vec<T, kVec<T>> chunks[kChunks];
@@ -41,8 +38,7 @@ struct FfmaChunks {
     return along_k ? e % (kDepth / kVec<T>)*kVec<T> : e / (kTile / kVec<T>);
   }
 
-  template <class Side>
-  SINTER_DEVICE_FN void load(const Side& side, int64_t outer, int64_t k) {
+  template <class Side> SINTER_DEVICE_FN void load(const Side& side, int64_t outer, int64_t k) {
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       const int e = c * kFfmaThreads + thread_x();

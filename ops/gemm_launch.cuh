@@ -16,17 +16,11 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // Which cores the products of a type are compiled for; and do they run on this one? f32 does if
 // cutting it to TF32 is allowed.
-template <class T>
-inline constexpr bool kHasMma = !std::is_same_v<T, double>;
-template <class T>
-inline constexpr bool kHasFfma = !std::is_same_v<T, bf16>;
-template <class T>
-bool on_tensor_cores() {
-  return std::is_same_v<T, bf16> || allow_tf32();
-}
+template <class T> inline constexpr bool kHasMma = !std::is_same_v<T, double>;
+template <class T> inline constexpr bool kHasFfma = !std::is_same_v<T, bf16>;
+template <class T> bool on_tensor_cores() { return std::is_same_v<T, bf16> || allow_tf32(); }
 // f(Y{}): the type of a result of products of T, which for bf16 may be f32.
-template <class T, class F>
-void with_result(DType result, F&& f) {
+template <class T, class F> void with_result(DType result, F&& f) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (result == DType::bf16) return f(bf16{});
     f(float{});
@@ -35,8 +29,7 @@ void with_result(DType result, F&& f) {
   }
 }
 
-template <Layout kA, Layout kB, class T, class B>
-bool has_layout(const Product<T, B>& product) {
+template <Layout kA, Layout kB, class T, class B> bool has_layout(const Product<T, B>& product) {
   return product.a.along_k == (kA == Layout::along_k) &&
          product.b.along_k == (kB == Layout::along_k);
 }

@@ -14,13 +14,11 @@ inline constexpr int kMmaThreads = 128, kMmaStages = 4;
 
 // How an operand lies in memory: known when compiled, or asked at run time.
 enum class Layout : uint8_t { along_k, along_outer, either };
-template <Layout kLayout, class Side>
-SINTER_DEVICE_FN bool is_along_k(const Side& side) {
+template <Layout kLayout, class Side> SINTER_DEVICE_FN bool is_along_k(const Side& side) {
   return kLayout == Layout::either ? side.along_k : kLayout == Layout::along_k;
 }
 
-template <class T>
-struct MmaTiles {
+template <class T> struct MmaTiles {
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(T));
   // Rows are padded so that what the lanes of a warp read at once lies in different banks.
   union Tile {

@@ -41,8 +41,7 @@ int alignment_of(const void* p) {
 }
 
 // A descriptor of the library's, given back at the end.
-template <class T, auto destroy>
-class Handle {
+template <class T, auto destroy> class Handle {
  public:
   Handle() = default;
   ~Handle() {

@@ -24,8 +24,7 @@ struct TileAt {
 SINTER_DEVICE_FN TileAt tile_of_block() { return {block_x(), block_y()}; }
 
 // An operand seen as [outer, k]: A's rows or B's columns.
-template <class T>
-struct ProductSide {
+template <class T> struct ProductSide {
   In<T> data;
   int64_t outer = 0, k = 0, outer_stride = 0, k_stride = 0;
   bool along_k = true;  // a chunk of 16 bytes lies along k, else along outer
@@ -70,8 +69,7 @@ SINTER_DEVICE_FN void copy_chunk(
 
 // C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer,
 // along_k, vec, chunk() and source().
-template <class T, class B = ProductSide<T>>
-struct Product {
+template <class T, class B = ProductSide<T>> struct Product {
   ProductSide<T> a;
   B b;
   SINTER_FN int64_t column_tiles() const {
@@ -83,8 +81,7 @@ struct Product {
 inline bool is_aligned16(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
 
 // t is [outer, k], or [k, outer] if `k_first`.
-template <class T>
-ProductSide<T> product_side(const Tensor& t, bool k_first) {
+template <class T> ProductSide<T> product_side(const Tensor& t, bool k_first) {
   ProductSide<T> s{.data = in<T>(t), .outer = t.size(k_first), .k = t.size(!k_first)};
   s.outer_stride = s.outer > 1 ? t.strides()[k_first] : 0;  // of one element it could be anything
   s.k_stride = s.k > 1 ? t.strides()[!k_first] : 0;
@@ -96,8 +93,7 @@ ProductSide<T> product_side(const Tensor& t, bool k_first) {
 
 // Eight columns of a dense row-major matrix as 16-byte accesses, or one by one at ragged ends.
 // Data: In, Out or InOut<T>.
-template <class T, class Data>
-struct Columns {
+template <class T, class Data> struct Columns {
   Data data;
   int64_t cols = 0;
   bool vec = false;
@@ -135,28 +131,23 @@ struct Columns {
   }
   SINTER_DEVICE_FN explicit operator bool() const { return bool(data); }
 };
-template <class T, class Data>
-Columns<T, Data> columns_of(const Tensor& t, const Data& data) {
+template <class T, class Data> Columns<T, Data> columns_of(const Tensor& t, const Data& data) {
   if (!t.defined()) return {};
   const int64_t cols = t.size(-1);
   return {data, cols, cols % kGroup == 0 && is_aligned16(t)};
 }
-template <class T>
-Columns<T, In<T>> columns_in(const Tensor& t) {
+template <class T> Columns<T, In<T>> columns_in(const Tensor& t) {
   return columns_of<T>(t, in<T>(t));
 }
-template <class T>
-Columns<T, Out<T>> columns_out(const Tensor& t) {
+template <class T> Columns<T, Out<T>> columns_out(const Tensor& t) {
   return columns_of<T>(t, out<T>(t));
 }
-template <class T>
-Columns<T, InOut<T>> columns_in_out(const Tensor& t) {
+template <class T> Columns<T, InOut<T>> columns_in_out(const Tensor& t) {
   return columns_of<T>(t, in_out<T>(t));
 }
 
 // A bias of T or of T's sums, or none.
-template <class T>
-struct Bias {
+template <class T> struct Bias {
   In<T> same;
   In<compute_t<T>> wide;
   explicit Bias(const Tensor& t) {
@@ -180,8 +171,7 @@ struct Bias {
 };
 
 // y = sums + bias
-template <class T, class Y>
-struct StoreSums {
+template <class T, class Y> struct StoreSums {
   static constexpr bool kSumsRows = false;
   Bias<T> bias;
   Columns<Y, Out<Y>> y;

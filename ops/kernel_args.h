@@ -11,22 +11,18 @@ namespace sinter::SINTER_KERNEL_NS {
 inline int64_t extent_of(const Tensor& t) { return sinter::extent_of(t.shape(), t.strides()); }
 
 // An undefined tensor gives an operand that is not there.
-template <class T>
-In<T> in(const Tensor& t) {
+template <class T> In<T> in(const Tensor& t) {
   return t.defined() ? In<T>(t.data<T>(), extent_of(t)) : In<T>();
 }
-template <class T>
-Out<T> out(const Tensor& t) {
+template <class T> Out<T> out(const Tensor& t) {
   return t.defined() ? Out<T>(t.data<T>(), extent_of(t)) : Out<T>();
 }
-template <class T>
-InOut<T> in_out(const Tensor& t) {
+template <class T> InOut<T> in_out(const Tensor& t) {
   return t.defined() ? InOut<T>(t.data<T>(), extent_of(t)) : InOut<T>();
 }
 
 // f<N>() for operands that can be moved N elements at a time, else f<1>().
-template <int N, class F>
-void with_width(bool wide, const F& f) {
+template <int N, class F> void with_width(bool wide, const F& f) {
   if (wide) return f.template operator()<N>();
   f.template operator()<1>();
 }

@@ -34,10 +34,7 @@ struct Call {
   std::span<Tensor> out;  // allocated, of the inferred shapes
   const Attrs& attrs;
   Role role = Role::none;
-  template <class A>
-  const A& as() const {
-    return attrs.as<A>();
-  }
+  template <class A> const A& as() const { return attrs.as<A>(); }
 };
 
 // What backward gets. Tensors that the op did not ask to save have shape, dtype and device only.
@@ -46,10 +43,7 @@ struct Saved {
   const Attrs& attrs;
   uint32_t needs;  // bit i: input i wants a gradient
   bool wants(int i) const { return needs >> i & 1; }
-  template <class A>
-  const A& as() const {
-    return attrs.as<A>();
-  }
+  template <class A> const A& as() const { return attrs.as<A>(); }
 };
 
 // Operands and attributes of one form in which a fused op stands for ops of a step.

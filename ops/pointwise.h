@@ -38,8 +38,7 @@ struct Binary {
   static constexpr double low = -2, high = 2;
   bool operator==(const Binary&) const = default;
 };
-template <class T>
-using Two = std::array<T, 2>;
+template <class T> using Two = std::array<T, 2>;
 
 // The names of an op and of its backward, and its attributes.
 #define SINTER_POINTWISE(Struct, text, ...)                       \
@@ -51,42 +50,24 @@ struct Add : Binary {
   SINTER_POINTWISE(Add, "add")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 0;
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return a + b;
-  }
-  template <class T>
-  SINTER_FN Two<T> grad(T dy) const {
-    return {dy, dy};
-  }
+  template <class T> SINTER_FN T forward(T a, T b) const { return a + b; }
+  template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, dy}; }
 };
 
 struct Sub : Binary {
   SINTER_POINTWISE(Sub, "sub")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return a - b;
-  }
-  template <class T>
-  SINTER_FN Two<T> grad(T dy) const {
-    return {dy, -dy};
-  }
+  template <class T> SINTER_FN T forward(T a, T b) const { return a - b; }
+  template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, -dy}; }
 };
 
 struct Mul : Binary {
   SINTER_POINTWISE(Mul, "mul")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return a * b;
-  }
-  template <class T>
-  SINTER_FN Two<T> grad(T dy, T a, T b) const {
-    return {dy * b, dy * a};
-  }
+  template <class T> SINTER_FN T forward(T a, T b) const { return a * b; }
+  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const { return {dy * b, dy * a}; }
 };
 
 struct Div : Binary {
@@ -94,12 +75,8 @@ struct Div : Binary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 4;
   static constexpr double low = 0.5, high = 2;
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return a / b;
-  }
-  template <class T>
-  SINTER_FN Two<T> grad(T dy, T a, T b) const {
+  template <class T> SINTER_FN T forward(T a, T b) const { return a / b; }
+  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T da = dy / b;
     return {da, -da * (a / b)};
   }
@@ -109,12 +86,8 @@ struct Maximum : Binary {  // NaN in either operand gives NaN
   SINTER_POINTWISE(Maximum, "maximum")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 3;
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return a != a ? a : (b <= a ? a : b);
-  }
-  template <class T>
-  SINTER_FN Two<T> grad(T dy, T a, T b) const {
+  template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
+  template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T to_a = a > b ? T(1) : (a == b ? T(0.5) : T(0));
     return {dy * to_a, dy * (T(1) - to_a)};
   }
@@ -127,12 +100,10 @@ struct Where {  // condition, a, b; the condition is u8 and has no gradient
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = -2, high = 2;
-  template <class T>
-  SINTER_FN T forward(T condition, T a, T b) const {
+  template <class T> SINTER_FN T forward(T condition, T a, T b) const {
     return condition != T(0) ? a : b;
   }
-  template <class T>
-  SINTER_FN std::array<T, 3> grad(T dy, T condition, T, T) const {
+  template <class T> SINTER_FN std::array<T, 3> grad(T dy, T condition, T, T) const {
     return {T(0), condition != T(0) ? dy : T(0), condition != T(0) ? T(0) : dy};
   }
 };
@@ -141,31 +112,18 @@ struct Neg : Unary {
   SINTER_POINTWISE(Neg, "neg")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return -x;
-  }
-  template <class T>
-  SINTER_FN T grad(T dy) const {
-    return -dy;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return -x; }
+  template <class T> SINTER_FN T grad(T dy) const { return -dy; }
 };
 
-template <class Number>
-struct ScaleOf : Unary {
+template <class Number> struct ScaleOf : Unary {
   Number factor = Number(1);
   SINTER_POINTWISE(ScaleOf, "scale", factor)
   static constexpr auto number() { return &ScaleOf::factor; }
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x * T(factor);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy) const {
-    return dy * T(factor);
-  }
+  template <class T> SINTER_FN T forward(T x) const { return x * T(factor); }
+  template <class T> SINTER_FN T grad(T dy) const { return dy * T(factor); }
 };
 using Scale = ScaleOf<double>;
 
@@ -174,12 +132,10 @@ struct Abs : Unary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
-  template <class T>
-  SINTER_FN T forward(T x) const {
+  template <class T> SINTER_FN T forward(T x) const {
     return x <= T(0) ? T(0) - x : x;
   }  // 0 for -0
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     return x < T(0) ? -dy : (x > T(0) ? dy : T(0));
   }
 };
@@ -188,14 +144,8 @@ struct Exp : Unary {
   SINTER_POINTWISE(Exp, "exp")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return math::exp(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T y) const {
-    return dy * y;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return math::exp(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y; }
 };
 
 struct Log : Unary {
@@ -203,14 +153,8 @@ struct Log : Unary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 1;
   static constexpr double low = 0.3, high = 3;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return math::log(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
-    return dy / x;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return math::log(x); }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return dy / x; }
 };
 
 struct Sqrt : Unary {
@@ -218,14 +162,8 @@ struct Sqrt : Unary {
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.3, high = 3;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return math::sqrt(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T y) const {
-    return dy * T(0.5) / y;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return math::sqrt(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * T(0.5) / y; }
 };
 
 template <class Number>
@@ -237,12 +175,10 @@ struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0
   static constexpr int flops = 3, backward_flops = 5;
   static constexpr double low = 0.3;
   // Beyond 2^52 (4.5e15) a double is always whole.
-  template <class T>
-  static SINTER_FN bool is_whole(T e) {
+  template <class T> static SINTER_FN bool is_whole(T e) {
     return !(e > T(-4e15) && e < T(4e15)) || e == T(static_cast<int64_t>(e));
   }
-  template <class T>
-  static SINTER_FN T power(T x, T e) {
+  template <class T> static SINTER_FN T power(T x, T e) {
     if (e == T(0)) return T(1);
     if (e == T(1)) return x;
     if (e == T(2)) return x * x;
@@ -253,12 +189,8 @@ struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0
                                                  : -magnitude)
                     : magnitude;
   }
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return power(x, T(exponent));
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T forward(T x) const { return power(x, T(exponent)); }
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     return T(exponent) == T(0) ? T(0) : dy * T(exponent) * power(x, T(exponent) - T(1));
   }
 };
@@ -271,51 +203,32 @@ struct Relu : Unary {
   SINTER_POINTWISE(Relu, "relu", mask)
   static constexpr Saves saves = Saves::mask;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T>
-  static SINTER_FN bool passes(T x) {
-    return !(x <= T(0));
-  }
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return passes(x) ? x : T(0);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, bool passed) const {
-    return passed ? dy : T(0);
-  }
+  template <class T> static SINTER_FN bool passes(T x) { return !(x <= T(0)); }
+  template <class T> SINTER_FN T forward(T x) const { return passes(x) ? x : T(0); }
+  template <class T> SINTER_FN T grad(T dy, bool passed) const { return passed ? dy : T(0); }
 };
 
-template <class Number>
-struct LeakyReluOf : Unary {
+template <class Number> struct LeakyReluOf : Unary {
   Number slope = Number(0.01);
   SINTER_POINTWISE(LeakyReluOf, "leaky_relu", slope)
   static constexpr auto number() { return &LeakyReluOf::slope; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x <= T(0) ? x * T(slope) : x;
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
-    return x <= T(0) ? dy * T(slope) : dy;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? x * T(slope) : x; }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return x <= T(0) ? dy * T(slope) : dy; }
 };
 using LeakyRelu = LeakyReluOf<double>;
 
-template <class Number>
-struct EluOf : Unary {
+template <class Number> struct EluOf : Unary {
   Number alpha = Number(1);
   SINTER_POINTWISE(EluOf, "elu", alpha)
   static constexpr auto number() { return &EluOf::alpha; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
-  template <class T>
-  SINTER_FN T forward(T x) const {
+  template <class T> SINTER_FN T forward(T x) const {
     return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1));
   }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     return x > T(0) ? dy : dy * T(alpha) * math::exp(x);
   }
 };
@@ -325,44 +238,25 @@ struct Sigmoid : Unary {
   SINTER_POINTWISE(Sigmoid, "sigmoid")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 4, backward_flops = 3;
-  template <class T>
-  static SINTER_FN T value(T x) {
-    return T(1) / (T(1) + math::exp(-x));
-  }
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return value(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T y) const {
-    return dy * y * (T(1) - y);
-  }
+  template <class T> static SINTER_FN T value(T x) { return T(1) / (T(1) + math::exp(-x)); }
+  template <class T> SINTER_FN T forward(T x) const { return value(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y * (T(1) - y); }
 };
 
 struct Tanh : Unary {
   SINTER_POINTWISE(Tanh, "tanh")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 5, backward_flops = 3;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return math::tanh(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T y) const {
-    return dy * (T(1) - y * y);
-  }
+  template <class T> SINTER_FN T forward(T x) const { return math::tanh(x); }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return dy * (T(1) - y * y); }
 };
 
 struct Silu : Unary {  // x sigmoid(x)
   SINTER_POINTWISE(Silu, "silu")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 8;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x * Sigmoid::value(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T forward(T x) const { return x * Sigmoid::value(x); }
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     const T s = Sigmoid::value(x);
     return dy * s * (T(1) + x * (T(1) - s));
   }
@@ -372,17 +266,13 @@ struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
   SINTER_POINTWISE(Softplus, "softplus")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 5;
-  template <class T>
-  SINTER_FN T forward(T x) const {
+  template <class T> SINTER_FN T forward(T x) const {
     const T e = math::exp(x < T(0) ? x : -x);
     // log(1 + e) without losing a small e: scale by e / ((1 + e) - 1), Kahan's correction.
     const T u = T(1) + e, d = u - T(1);
     return (x > T(0) ? x : (x != x ? x : T(0))) + (d == T(0) ? e : math::log(u) * (e / d));
   }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
-    return dy * Sigmoid::value(x);
-  }
+  template <class T> SINTER_FN T grad(T dy, T x) const { return dy * Sigmoid::value(x); }
 };
 
 struct Gelu
@@ -390,16 +280,11 @@ struct Gelu
   SINTER_POINTWISE(Gelu, "gelu")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 8, backward_flops = 14;
-  template <class T>
-  static SINTER_FN T phi(T x) {
+  template <class T> static SINTER_FN T phi(T x) {
     return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440)));
   }
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x * phi(x);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T forward(T x) const { return x * phi(x); }
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     const T density = math::exp(T(-0.5) * x * x) * T(0.39894228040143267794);  // 1 / sqrt(2 pi)
     return dy * (phi(x) + x * density);
   }
@@ -409,16 +294,13 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
   SINTER_POINTWISE(GeluTanh, "gelu_tanh")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 12, backward_flops = 20;
-  template <class T>
-  static SINTER_FN T inner(T x) {
+  template <class T> static SINTER_FN T inner(T x) {
     return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
   }
-  template <class T>
-  SINTER_FN T forward(T x) const {
+  template <class T> SINTER_FN T forward(T x) const {
     return T(0.5) * x * (T(1) + math::tanh(inner(x)));
   }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     const T t = math::tanh(inner(x));
     const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
     return dy * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
@@ -430,32 +312,20 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
 struct Compare : Binary {
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T>
-  SINTER_FN Two<T> grad(T) const {
-    return {T(0), T(0)};
-  }
+  template <class T> SINTER_FN Two<T> grad(T) const { return {T(0), T(0)}; }
   bool operator==(const Compare&) const = default;
 };
 struct Eq : Compare {
   SINTER_POINTWISE(Eq, "eq")
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return T(a == b);
-  }
+  template <class T> SINTER_FN T forward(T a, T b) const { return T(a == b); }
 };
 struct Lt : Compare {
   SINTER_POINTWISE(Lt, "lt")
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return T(a < b);
-  }
+  template <class T> SINTER_FN T forward(T a, T b) const { return T(a < b); }
 };
 struct Le : Compare {
   SINTER_POINTWISE(Le, "le")
-  template <class T>
-  SINTER_FN T forward(T a, T b) const {
-    return T(a <= b);
-  }
+  template <class T> SINTER_FN T forward(T a, T b) const { return T(a <= b); }
 };
 
 struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
@@ -463,13 +333,11 @@ struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 7, backward_flops = 16;
   // Beyond 20 it is x to the last bit, and n would overflow.
-  template <class T>
-  SINTER_FN T forward(T x) const {
+  template <class T> SINTER_FN T forward(T x) const {
     const T e = math::exp(x), n = e * (e + T(2));
     return x > T(20) ? x : x * (n / (n + T(2)));
   }
-  template <class T>
-  SINTER_FN T grad(T dy, T x) const {
+  template <class T> SINTER_FN T grad(T dy, T x) const {
     const T e = math::exp(x), n = e * (e + T(2));
     const T t = n / (n + T(2)), rest = T(2) / (n + T(2));  // the tanh, and 1 less it
     const T slope = t + x * rest * (T(2) - rest) * (e / (e + T(1)));
@@ -500,8 +368,7 @@ struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2
   NUMBERED(elu, Elu, "ELU")
 // clang-format on
 
-template <class, class... Op>
-struct ListOf {  // the first type stands before the first comma
+template <class, class... Op> struct ListOf {  // the first type stands before the first comma
   using type = std::tuple<Op...>;
 };
 #define SINTER_STRUCT(function, Struct, ...) , Struct
@@ -517,27 +384,20 @@ template <class Op>
 inline constexpr int kSavedValues = Op::saves == Saves::inputs    ? Op::arity
                                     : Op::saves == Saves::nothing ? 0
                                                                   : 1;
-template <class Op>
-inline constexpr int kGrads = Op::arity - (Op::has_condition ? 1 : 0);
+template <class Op> inline constexpr int kGrads = Op::arity - (Op::has_condition ? 1 : 0);
 template <class Op, class T, size_t I>
 using Element = std::conditional_t<Op::has_condition && I == 0, uint8_t, T>;
 
 // The op with its number, if it has one, as a C.
-template <class C, class Op>
-Op with_number(const Op& op) {
-  return op;
-}
-template <class C, template <class> class Op>
-Op<C> with_number(const Op<double>& op) {
+template <class C, class Op> Op with_number(const Op& op) { return op; }
+template <class C, template <class> class Op> Op<C> with_number(const Op<double>& op) {
   Op<C> converted;
   converted.*Op<C>::number() = static_cast<C>(op.*Op<double>::number());
   return converted;
 }
-template <class Op>
-constexpr bool kHasNumber = requires { Op::number(); };
+template <class Op> constexpr bool kHasNumber = requires { Op::number(); };
 // The op with that number, if it has one.
-template <class Op, class C>
-SINTER_FN auto op_with_number(C number) {
+template <class Op, class C> SINTER_FN auto op_with_number(C number) {
   using Typed = decltype(with_number<C>(Op{}));
   Typed op;
   if constexpr (kHasNumber<Op>) {

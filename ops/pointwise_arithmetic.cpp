@@ -9,8 +9,7 @@ std::vector<const OpDef*> arithmetic_ops() { return ops_of(pointwise::Arithmetic
 
 namespace {
 
-template <class Op>
-Tensor run(const Op& op, Tensors in) {
+template <class Op> Tensor run(const Op& op, Tensors in) {
   return apply1(pointwise_op<Op>(), std::move(in), op);
 }
 

@@ -14,8 +14,7 @@ struct PointwiseKernels {
 
 namespace pointwise {
 // The place of Op in a list; the list's length if it is not there.
-template <class Op, class... Other>
-constexpr size_t index_in(std::tuple<Other...>) {
+template <class Op, class... Other> constexpr size_t index_in(std::tuple<Other...>) {
   size_t i = 0;
   static_cast<void>(((std::is_same_v<Op, Other> ? true : (++i, false)) || ...));
   return i;
@@ -26,8 +25,7 @@ constexpr size_t index_in(std::tuple<Other...>) {
   namespace world {                                                                   \
   PointwiseKernels arithmetic_kernels(size_t index);                                  \
   PointwiseKernels activation_kernels(size_t index);                                  \
-  template <class Op>                                                                 \
-  PointwiseKernels pointwise_kernels() {                                              \
+  template <class Op> PointwiseKernels pointwise_kernels() {                          \
     using namespace pointwise;                                                        \
     constexpr size_t a = index_in<Op>(Arithmetic{}), b = index_in<Op>(Activations{}); \
     if constexpr (a < std::tuple_size_v<Arithmetic>) return arithmetic_kernels(a);    \

@@ -24,14 +24,12 @@ SINTER_DEVICE_FN int64_t first_item() { return block_x() * threads_per_block() +
 SINTER_DEVICE_FN int64_t item_step() { return grid_x() * threads_per_block(); }
 
 // May it be read or written as Vec<T, N>?
-template <class T, int N>
-bool is_aligned(const Tensor& t) {
+template <class T, int N> bool is_aligned(const Tensor& t) {
   return reinterpret_cast<uintptr_t>(t.raw()) % (sizeof(T) * N) == 0;
 }
 
 // Strides of N operands over the merged dims of a LoopPlan, the innermost dim last.
-template <int N>
-struct Walk {
+template <int N> struct Walk {
   int rank;
   int64_t size[kMaxRank], stride[kMaxRank][N];
   explicit Walk(const LoopPlan& plan) : rank(plan.rank), size(), stride() {
@@ -41,13 +39,11 @@ struct Walk {
     }
   }
 };
-template <int N>
-struct Offsets {
+template <int N> struct Offsets {
   int64_t v[N];
 };
 // Of element i, counted row-major.
-template <int N>
-SINTER_DEVICE_FN Offsets<N> offsets_of(const Walk<N>& walk, int64_t i) {
+template <int N> SINTER_DEVICE_FN Offsets<N> offsets_of(const Walk<N>& walk, int64_t i) {
   Offsets<N> at{};
   uint64_t rest = static_cast<uint64_t>(i);
   SINTER_NO_UNROLL

@@ -36,8 +36,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;  // elements: 4 KiB of doubles
 
-template <class Element>
-void copy_strided(const char* from, int64_t stride, char* to, int64_t n) {
+template <class Element> void copy_strided(const char* from, int64_t stride, char* to, int64_t n) {
   const auto* in = reinterpret_cast<const Element*>(from);
   auto* out = reinterpret_cast<Element*>(to);
   for (int64_t i = 0; i < n; ++i) out[i] = in[i * stride];

@@ -17,17 +17,14 @@
 
 namespace sinter {
 
-template <class Op>
-const OpDef& pointwise_op();
-template <class Op>
-const OpDef& pointwise_backward_op();
+template <class Op> const OpDef& pointwise_op();
+template <class Op> const OpDef& pointwise_backward_op();
 
 namespace pointwise_detail {
 
 using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
 
-template <class Op>
-void check(Operands in) {
+template <class Op> void check(Operands in) {
   constexpr int first = Op::has_condition ? 1 : 0;
   if constexpr (Op::has_condition) check_dtype(Op::name, "condition", in[0], DType::u8);
   check_floating(Op::name, first ? "a" : "x", in[first]);
@@ -37,8 +34,7 @@ void check(Operands in) {
   }
 }
 
-template <class Op>
-Tensors infer(Operands in, const Attrs& attrs) {
+template <class Op> Tensors infer(Operands in, const Attrs& attrs) {
   check<Op>(in);
   Shape shape = in[0].shape();
   for (int i = 1; i < Op::arity; ++i) shape = broadcast_shapes(Op::name, shape, in[i].shape());
@@ -53,8 +49,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   return out;
 }
 
-template <class Op>
-Cost cost(Operands in, Operands out, const Attrs&) {
+template <class Op> Cost cost(Operands in, Operands out, const Attrs&) {
   Cost c = cost_of(Op::flops * out[0].numel(), in, out.first(1));
   if (out.size() > 1) c.bytes_written += (out[0].numel() + 7) / 8;
   return c;
@@ -74,8 +69,7 @@ void map_call(const Call& call, int64_t flops, const F& f) {
 }
 
 // f(first element, first byte of the mask, columns) for each row of a tensor with a bit mask.
-template <class T, class F>
-void for_masked_rows(const Tensor& x, const F& f) {
+template <class T, class F> void for_masked_rows(const Tensor& x, const F& f) {
   const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
   parallel_for(
       rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
@@ -83,8 +77,7 @@ void for_masked_rows(const Tensor& x, const F& f) {
       });
 }
 
-template <class Op, class T>
-void forward_typed(const Call& call) {
+template <class Op, class T> void forward_typed(const Call& call) {
   const Op& op = call.as<Op>();
   if constexpr (Op::saves == Saves::mask) {
     const T* x = call.in[0].data<T>();
@@ -104,15 +97,13 @@ void forward_typed(const Call& call) {
   }
 }
 
-template <class Op>
-void forward(const Call& call) {
+template <class Op> void forward(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { forward_typed<Op, T>(call); });
 }
 
 // Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of
 // its own). Outputs: one dense gradient of the full shape per differentiable input.
-template <class Op>
-Tensors infer_backward(Operands in, const Attrs&) {
+template <class Op> Tensors infer_backward(Operands in, const Attrs&) {
   const char* op = Op::backward_name;
   const Tensor& dy = in[0];
   check_floating(op, "dy", dy);
@@ -131,8 +122,7 @@ Tensors infer_backward(Operands in, const Attrs&) {
   return Tensors(kGrads<Op>, Tensor::shape_only(in[0].shape(), in[0].dtype(), in[0].device()));
 }
 
-template <class Op>
-Cost cost_backward(Operands in, Operands out, const Attrs&) {
+template <class Op> Cost cost_backward(Operands in, Operands out, const Attrs&) {
   if constexpr (Op::saves == Saves::mask) {
     Cost c = cost_of(Op::backward_flops * out[0].numel(), in.first(1), out);
     c.bytes_read += (out[0].numel() + 7) / 8;
@@ -142,8 +132,7 @@ Cost cost_backward(Operands in, Operands out, const Attrs&) {
   }
 }
 
-template <class Op, class T>
-void backward_typed(const Call& call) {
+template <class Op, class T> void backward_typed(const Call& call) {
   using C = compute_t<T>;
   constexpr int S = kSavedValues<Op>;
   const Op& op = call.as<Op>();
@@ -176,13 +165,11 @@ void backward_typed(const Call& call) {
   }
 }
 
-template <class Op>
-void backward_kernel(const Call& call) {
+template <class Op> void backward_kernel(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { backward_typed<Op, T>(call); });
 }
 
-template <class Op>
-Tensors backward(const Saved& saved, Operands grads) {
+template <class Op> Tensors backward(const Saved& saved, Operands grads) {
   constexpr int first = Op::arity - kGrads<Op>;
   Tensors full;
   if constexpr (Op::backward_flops == 0) {
@@ -210,8 +197,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 }  // namespace pointwise_detail
 
-template <class Op>
-const OpDef& pointwise_op() {
+template <class Op> const OpDef& pointwise_op() {
   namespace p = pointwise_detail;
   using p::Saves;
   pointwise::check_struct<Op>();
@@ -235,8 +221,7 @@ const OpDef& pointwise_op() {
   return def;
 }
 
-template <class Op>
-const OpDef& pointwise_backward_op() {
+template <class Op> const OpDef& pointwise_backward_op() {
   namespace p = pointwise_detail;
   static const OpDef def = {.name = profiler::StaticName(Op::backward_name),
       .min_inputs = 1 + p::kSavedValues<Op>,
@@ -255,8 +240,7 @@ const OpDef& pointwise_backward_op() {
 
 namespace pointwise_detail {
 // Forward and backward op of every struct of a list.
-template <class... Op>
-std::vector<const OpDef*> ops_of(std::tuple<Op...>) {
+template <class... Op> std::vector<const OpDef*> ops_of(std::tuple<Op...>) {
   std::vector<const OpDef*> list;
   ((list.push_back(&pointwise_op<Op>()), list.push_back(&pointwise_backward_op<Op>())), ...);
   return list;

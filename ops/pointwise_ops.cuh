@@ -11,23 +11,19 @@ namespace sinter::SINTER_KERNEL_NS {
 
 using pointwise::Saves;
 
-template <class Op, class T>
-struct Forward {
+template <class Op, class T> struct Forward {
   static constexpr int kOutputs = 1;
   Op op;
-  template <class... X>
-  SINTER_DEVICE_FN Vec<T, 1> operator()(X... x) const {
+  template <class... X> SINTER_DEVICE_FN Vec<T, 1> operator()(X... x) const {
     return {T(op.forward(compute_t<T>(x)...))};
   }
 };
 
 // Two gradients: the last two, those of a and b.
-template <class Op, class T>
-struct Backward {
+template <class Op, class T> struct Backward {
   static constexpr int kOutputs = pointwise::kGrads<Op>;
   Op op;
-  template <class... X>
-  SINTER_DEVICE_FN Vec<T, kOutputs> operator()(X... x) const {
+  template <class... X> SINTER_DEVICE_FN Vec<T, kOutputs> operator()(X... x) const {
     const auto grads = op.grad(compute_t<T>(x)...);
     if constexpr (kOutputs == 1) {
       return {T(grads)};
@@ -101,13 +97,11 @@ relu_masked_backward(
   }
 }
 
-template <class T>
-bool has_vec_rows(const Tensor& a, const Tensor& b) {
+template <class T> bool has_vec_rows(const Tensor& a, const Tensor& b) {
   return a.size(-1) % kVec<T> == 0 && is_aligned<T, kVec<T>>(a) && is_aligned<T, kVec<T>>(b);
 }
 
-template <class Op, class T>
-void pointwise_forward_as(const Call& call) {
+template <class Op, class T> void pointwise_forward_as(const Call& call) {
   const Tensor& y = call.out[0];
   if constexpr (Op::saves == Saves::mask) {
     if (call.out.size() > 1) {
@@ -125,8 +119,7 @@ void pointwise_forward_as(const Call& call) {
   }(std::make_index_sequence<Op::arity>());
 }
 
-template <class Op, class T>
-void pointwise_backward_as(const Call& call) {
+template <class Op, class T> void pointwise_backward_as(const Call& call) {
   const Tensor &dy = call.in[0], &dx = call.out[0];
   if constexpr (Op::saves == Saves::mask) {
     if (dx.numel() == 0) return;
@@ -145,17 +138,14 @@ void pointwise_backward_as(const Call& call) {
   }
 }
 
-template <class Op>
-void pointwise_forward(const Call& call) {
+template <class Op> void pointwise_forward(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_forward_as<Op, T>(call); });
 }
-template <class Op>
-void pointwise_backward(const Call& call) {
+template <class Op> void pointwise_backward(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_backward_as<Op, T>(call); });
 }
 
-template <class... Op>
-PointwiseKernels pointwise_table(std::tuple<Op...>, size_t index) {
+template <class... Op> PointwiseKernels pointwise_table(std::tuple<Op...>, size_t index) {
   static constexpr PointwiseKernels kTable[] = {{pointwise_forward<Op>, pointwise_backward<Op>}...};
   return kTable[index];
 }

@@ -30,21 +30,16 @@ concept HasFlops = requires {
 };
 
 // f(x, .., x) with n numbers.
-template <class F, size_t... I>
-constexpr bool takes(std::index_sequence<I...>) {
+template <class F, size_t... I> constexpr bool takes(std::index_sequence<I...>) {
   return std::invocable<F, decltype(static_cast<double>(I))...>;
 }
-template <class Op>
-struct Forward {
-  template <class... X>
-  auto operator()(X... x) const -> decltype(Op{}.forward(x...)) {
+template <class Op> struct Forward {
+  template <class... X> auto operator()(X... x) const -> decltype(Op{}.forward(x...)) {
     return Op{}.forward(x...);
   }
 };
-template <class Op>
-struct Grad {
-  template <class... X>
-  auto operator()(X... x) const -> decltype(Op{}.grad(x...)) {
+template <class Op> struct Grad {
+  template <class... X> auto operator()(X... x) const -> decltype(Op{}.grad(x...)) {
     return Op{}.grad(x...);
   }
 };
@@ -53,15 +48,13 @@ concept HasForward = takes<Forward<Op>>(std::make_index_sequence<Op::arity>());
 template <class Op>
 concept HasGrad = takes<Grad<Op>>(std::make_index_sequence<1 + kSavedValues<Op>>());
 
-template <class Op>
-inline constexpr bool kIsListed = false;
+template <class Op> inline constexpr bool kIsListed = false;
 template <class Op>
   requires(index_in<Op>(List{}) < std::tuple_size_v<List>)
 inline constexpr bool kIsListed<Op> = true;
 
 // Does not compile unless Op is a pointwise struct.
-template <class Op>
-consteval void check_struct() {
+template <class Op> consteval void check_struct() {
   static_assert(HasNames<Op> && AttrStruct<Op>,
       "a pointwise struct lacks its names and fields: SINTER_POINTWISE(Struct, \"name\", "
       "members..) "

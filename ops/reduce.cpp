@@ -50,8 +50,7 @@ Cost mean_cost(Operands in, Operands out, const Attrs&) {
 }
 
 struct Sum {
-  template <class V, class T>
-  static V row(const T* x, int64_t n) {
+  template <class V, class T> static V row(const T* x, int64_t n) {
     return row_sum<V>(x, n, [](V v) { return v; });
   }
   template <class V, class T>
@@ -60,12 +59,8 @@ struct Sum {
   }
 };
 struct Max {
-  template <class V>
-  static V larger(V m, V v) {
-    return v > m || v != v ? v : m;
-  }  // NaN stays
-  template <class V, class T>
-  static V row(const T* x, int64_t n) {
+  template <class V> static V larger(V m, V v) { return v > m || v != v ? v : m; }  // NaN stays
+  template <class V, class T> static V row(const T* x, int64_t n) {
     V m = V(x[0]);
     for (int64_t i = 1; i < n; ++i) m = larger(m, V(x[i]));
     return m;
@@ -99,8 +94,7 @@ void reduce_middle(const T* x, int64_t outer, int64_t n, int64_t inner, V* y) {
   }
 }
 
-template <class R>
-void reduce(const Call& call, bool mean) {
+template <class R> void reduce(const Call& call, bool mean) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
   visit_float(x.dtype(), [&]<class T>(T) {

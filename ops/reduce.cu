@@ -37,8 +37,7 @@ Reduction called_reduction(const Call& call, const Shape& x) {
   return reduction_of(x, mask);
 }
 
-template <class R>
-void reduce_call(const Call& call, bool mean = false) {
+template <class R> void reduce_call(const Call& call, bool mean = false) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
   visit_float(x.dtype(),

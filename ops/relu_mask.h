@@ -27,8 +27,7 @@ inline Shape relu_mask_shape(const Shape& x) {
 
 // y = relu(x) over one row; mask (relu_mask_row(n) bytes) may be null. In place (y == x) is
 // allowed.
-template <class T>
-inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
+template <class T> inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
   int64_t i = 0;
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<T, float>) {

@@ -19,8 +19,7 @@ inline constexpr int64_t kLanes = 16;
 
 // Memory of the calling thread that lives until its next call of the same kind: nothing is
 // allocated once it has grown.
-template <class V, int Slot = 0>
-V* scratch(int64_t n) {
+template <class V, int Slot = 0> V* scratch(int64_t n) {
   static thread_local std::vector<V> memory;
   if (static_cast<int64_t>(memory.size()) < n) memory.resize(static_cast<size_t>(n));
   return memory.data();
@@ -50,8 +49,7 @@ void store_tile(const V* tile, int64_t rows, int64_t cols, T* __restrict x) {
 
 // f(first row, rows <= kLanes) for tiles of all rows, on all threads. row_bytes: about the work of
 // one row, as in grain_of.
-template <class F>
-void for_row_tiles(int64_t rows, int64_t row_bytes, F&& f) {
+template <class F> void for_row_tiles(int64_t rows, int64_t row_bytes, F&& f) {
   parallel_for(
       (rows + kLanes - 1) / kLanes, grain_of(row_bytes * kLanes), [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) f(t * kLanes, std::min(kLanes, rows - t * kLanes));
@@ -59,8 +57,7 @@ void for_row_tiles(int64_t rows, int64_t row_bytes, F&& f) {
 }
 
 // m[l] = the maximum of row l; NaN if the row holds one.
-template <class V>
-inline void tile_max(const V* tile, int64_t cols, V* m) {
+template <class V> inline void tile_max(const V* tile, int64_t cols, V* m) {
   for (int64_t l = 0; l < kLanes; ++l) m[l] = -std::numeric_limits<V>::infinity();
   for (int64_t c = 0; c < cols; ++c) {
     for (int64_t l = 0; l < kLanes; ++l) {
@@ -71,8 +68,7 @@ inline void tile_max(const V* tile, int64_t cols, V* m) {
 }
 
 // s[l] = sum over c of f(c, l), in blocks of 32 columns.
-template <class V, class F>
-inline void tile_sum(int64_t cols, V* s, F&& f) {
+template <class V, class F> inline void tile_sum(int64_t cols, V* s, F&& f) {
   for (int64_t l = 0; l < kLanes; ++l) s[l] = 0;
   for (int64_t c0 = 0; c0 < cols; c0 += 32) {
     alignas(64) V part[kLanes] = {};
@@ -104,8 +100,7 @@ inline void normalise_tile(V* __restrict tile, int64_t cols, V eps, const T* wei
 }
 
 // The sum of f(x[i]): kLanes running sums over pieces of at most 2048, pieces pairwise.
-template <class V, class T, class F>
-V row_sum(const T* x, int64_t n, F&& f) {
+template <class V, class T, class F> V row_sum(const T* x, int64_t n, F&& f) {
   if (n > 2048) {
     const int64_t half = (n / 2 + 2047) / 2048 * 2048;
     return row_sum<V>(x, half, f) + row_sum<V>(x + half, n - half, f);

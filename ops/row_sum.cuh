@@ -12,8 +12,7 @@ SINTER_DEVICE_FN int64_t half_warp_row() { return first_item() / 16; }
 inline Grid half_warp_grid(int64_t rows) { return {blocks_for(rows, kItemBlock / 16)}; }
 
 // at(0) + .. + at(n - 1), in lane 0 of each half. REQUIRES: all 32 lanes are here with one n.
-template <class V, class F>
-SINTER_DEVICE_FN V half_warp_sum(int64_t n, F&& at) {
+template <class V, class F> SINTER_DEVICE_FN V half_warp_sum(int64_t n, F&& at) {
   V sum = V(0);
   for (int64_t begin = 0; begin < n; begin += 2048) {
     const int64_t end = begin + 2048 < n ? begin + 2048 : n;

@@ -34,8 +34,7 @@ Cost backward_cost(Operands in, Operands out, const Attrs&) {
 }
 
 // row_op(tile pointers.., cols): on tiles of the inputs, the result in the first.
-template <class RowOp>
-void on_row_tiles(const Call& call, RowOp&& row_op) {
+template <class RowOp> void on_row_tiles(const Call& call, RowOp&& row_op) {
   const Tensor& y = call.out[0];
   const int64_t cols = y.size(-1), rows = cols ? y.numel() / cols : 0;
   visit_float(y.dtype(), [&]<class T>(T) {

@@ -9,70 +9,30 @@ namespace sinter::SINTER_KERNEL_NS {
 // row's maximum; backward a is dy and b is y.
 struct LogSoftmax {
   static constexpr bool kBackward = false;
-  template <class V>
-  static SINTER_DEVICE_FN V prepare(V x, V m) {
-    return x - m;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V term(V a, V) {
-    return math::exp(a);
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V finish(V s) {
-    return math::log(s);
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V result(V a, V, V s) {
-    return a - s;
-  }
+  template <class V> static SINTER_DEVICE_FN V prepare(V x, V m) { return x - m; }
+  template <class V> static SINTER_DEVICE_FN V term(V a, V) { return math::exp(a); }
+  template <class V> static SINTER_DEVICE_FN V finish(V s) { return math::log(s); }
+  template <class V> static SINTER_DEVICE_FN V result(V a, V, V s) { return a - s; }
 };
 struct Softmax {
   static constexpr bool kBackward = false;
-  template <class V>
-  static SINTER_DEVICE_FN V prepare(V x, V m) {
-    return math::exp(x - m);
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V term(V a, V) {
-    return a;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V finish(V s) {
-    return V(1) / s;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V result(V a, V, V s) {
-    return a * s;
-  }
+  template <class V> static SINTER_DEVICE_FN V prepare(V x, V m) { return math::exp(x - m); }
+  template <class V> static SINTER_DEVICE_FN V term(V a, V) { return a; }
+  template <class V> static SINTER_DEVICE_FN V finish(V s) { return V(1) / s; }
+  template <class V> static SINTER_DEVICE_FN V result(V a, V, V s) { return a * s; }
 };
 struct LogSoftmaxBackward {
   static constexpr bool kBackward = true;
-  template <class V>
-  static SINTER_DEVICE_FN V prepare(V dy, V) {
-    return dy;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V term(V dy, V) {
-    return dy;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V finish(V s) {
-    return s;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V result(V dy, V y, V s) {
+  template <class V> static SINTER_DEVICE_FN V prepare(V dy, V) { return dy; }
+  template <class V> static SINTER_DEVICE_FN V term(V dy, V) { return dy; }
+  template <class V> static SINTER_DEVICE_FN V finish(V s) { return s; }
+  template <class V> static SINTER_DEVICE_FN V result(V dy, V y, V s) {
     return dy - math::exp(y) * s;
   }
 };
 struct SoftmaxBackward : LogSoftmaxBackward {
-  template <class V>
-  static SINTER_DEVICE_FN V term(V dy, V y) {
-    return dy * y;
-  }
-  template <class V>
-  static SINTER_DEVICE_FN V result(V dy, V y, V s) {
-    return y * (dy - s);
-  }
+  template <class V> static SINTER_DEVICE_FN V term(V dy, V y) { return dy * y; }
+  template <class V> static SINTER_DEVICE_FN V result(V dy, V y, V s) { return y * (dy - s); }
 };
 
 // A warp owns a row, lane l its columns l, l + 32, .. in registers. Reads x (dy and y) once, writes
@@ -127,8 +87,7 @@ SINTER_KERNEL softmax_block_rows(In<T> x, In<T> y, Out<T> result, int64_t cols) 
 
 namespace {
 
-template <class Op>
-void on_rows(const Call& call) {
+template <class Op> void on_rows(const Call& call) {
   const Tensor& y = call.out[0];
   if (y.numel() == 0) return;
   const int64_t cols = y.size(-1), rows = y.numel() / cols;

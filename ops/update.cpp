@@ -89,8 +89,7 @@ Cost update_cost(Operands in, Operands, const Attrs& attrs) {
   return cost;
 }
 
-template <class V>
-void update_typed(const Call& call, bool adam) {
+template <class V> void update_typed(const Call& call, bool adam) {
   const size_t groups = update_groups(call.in.size());
   const auto units = [&](size_t i) {
     return (call.in[i * kGroupOperands + kParam].numel() + kUnit - 1) / kUnit;

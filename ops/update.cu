@@ -8,8 +8,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 constexpr int kTensors = 48;
 
-template <class V, int N>
-struct UpdateTable {
+template <class V, int N> struct UpdateTable {
   int count = 0;
   int64_t chunk = 0;  // elements of a block
   int32_t first_block[N] = {};
@@ -42,8 +41,7 @@ SINTER_KERNEL multi_tensor_update_adam(
 
 namespace {
 
-template <class V, int N>
-void launch_updates(const Call& call) {
+template <class V, int N> void launch_updates(const Call& call) {
   std::vector<UpdateOperands<V>> parameters;
   int64_t elements = 0;
   for (size_t i = 0; i < update_groups(call.in.size()); ++i) {
@@ -77,8 +75,7 @@ void launch_updates(const Call& call) {
   } while (at < parameters.size());
 }
 
-template <class V>
-void launch_typed(const Call& call) {
+template <class V> void launch_typed(const Call& call) {
   if (update_groups(call.in.size()) == 1) {
     launch_updates<V, 1>(call);
   } else {

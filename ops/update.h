@@ -56,8 +56,7 @@ void with_update(bool adam, const UpdateAttrs& attrs, const StepState& state, F&
 }
 
 // The elements of a group from one on; null where the tensor is absent.
-template <class V>
-struct UpdatePointers {
+template <class V> struct UpdatePointers {
   explicit UpdatePointers(const UpdateGroup& g)
       : p(data(g.param)),
         state1(data(g.state1)),
@@ -65,8 +64,7 @@ struct UpdatePointers {
         bf16_copy(g.bf16_copy.defined() ? g.bf16_copy.data<bf16>() : nullptr) {}
   static V* data(const Tensor& t) { return t.defined() ? t.data<V>() : nullptr; }
   // The step for n elements from `at` on, with their gradient.
-  template <class Step>
-  void apply(const Step& step, int64_t at, const V* grad, int64_t n) const {
+  template <class Step> void apply(const Step& step, int64_t at, const V* grad, int64_t n) const {
     update_piece(step, p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr,
         bf16_copy ? bf16_copy + at : nullptr, n);
   }

@@ -11,8 +11,7 @@ namespace sinter {
 
 // g += decay p;  buffer = momentum buffer + g;  p -= lr (nesterov: g + momentum buffer, else
 // buffer; without momentum: g)
-template <class V>
-struct SgdStep {
+template <class V> struct SgdStep {
   static constexpr bool kAdam = false;
   V lr, momentum, decay;
   bool nesterov;
@@ -33,8 +32,7 @@ struct SgdStep {
 
 // g += l2 p (Adam) or p *= 1 - lr decay (AdamW);  m += (1 - beta1) (g - m);  v = beta2 v + (1 -
 // beta2) g g; p -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps), bc = 1 - beta^t
-template <class V>
-struct AdamStep {
+template <class V> struct AdamStep {
   static constexpr bool kAdam = true;
   V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
 

@@ -15,8 +15,7 @@ inline constexpr int kUpdateThreads = 256;
 inline constexpr int kLossTile = 1024;
 
 // One parameter's operands; what is absent is not there.
-template <class V>
-struct UpdateOperands {
+template <class V> struct UpdateOperands {
   InOut<V> param;
   In<V> grad;
   InOut<V> state1, state2;
@@ -134,8 +133,7 @@ inline int64_t update_chunk(int64_t total) {
   return std::clamp<int64_t>(blocks_for(total, 264 * 1024) * 1024, 1024, 65536);
 }
 
-template <class V>
-UpdateOperands<V> update_operands(const UpdateGroup& g) {
+template <class V> UpdateOperands<V> update_operands(const UpdateGroup& g) {
   return {in_out<V>(g.param), in<V>(g.grad), in_out<V>(g.state1), in_out<V>(g.state2),
       out<bf16>(g.bf16_copy), g.param.numel(),
       is_aligned(g.param) && is_aligned(g.grad) && is_aligned(g.state1) && is_aligned(g.state2) &&

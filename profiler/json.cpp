@@ -91,12 +91,9 @@ std::string text_of(E value) {
   return std::string(name_of(value));
 }
 
-template <class T>
-ProfileJson write_json(std::optional<T>& value);
-template <class T>
-ProfileJson write_json(std::vector<T>& values);
-template <class T>
-ProfileJson write_json(T& value) {
+template <class T> ProfileJson write_json(std::optional<T>& value);
+template <class T> ProfileJson write_json(std::vector<T>& values);
+template <class T> ProfileJson write_json(T& value) {
   if constexpr (HasFields<T>) {
     ProfileJson out = ProfileJson::object();
     fields(
@@ -113,12 +110,10 @@ ProfileJson write_json(T& value) {
     return value;
   }
 }
-template <class T>
-ProfileJson write_json(std::optional<T>& value) {
+template <class T> ProfileJson write_json(std::optional<T>& value) {
   return value ? write_json(*value) : ProfileJson();
 }
-template <class T>
-ProfileJson write_json(std::vector<T>& values) {
+template <class T> ProfileJson write_json(std::vector<T>& values) {
   ProfileJson out = ProfileJson::array();
   for (T& value : values) out.push_back(write_json(value));
   return out;
@@ -154,8 +149,7 @@ template <class T>
 void read_json(const ProfileJson& from, std::optional<T>& value, const std::string& where);
 template <class T>
 void read_json(const ProfileJson& from, std::vector<T>& values, const std::string& where);
-template <class T>
-void read_json(const ProfileJson& from, T& value, const std::string& where) {
+template <class T> void read_json(const ProfileJson& from, T& value, const std::string& where) {
   if constexpr (HasFields<T>) {
     if (!from.is_object()) refuse_field(where, cat("is ", from.type_name(), ", wanted object"));
     fields(

@@ -73,8 +73,7 @@ class Scope {
       end();
   }
   // make() -> OpInfo, called only while recording. What it throws reaches the caller.
-  template <class F>
-  void describe(F&& make) {
+  template <class F> void describe(F&& make) {
     if (slot_) [[unlikely]]
       slot_->info = make();
   }

@@ -87,8 +87,7 @@ class Events {
   std::string take() { return std::move(text_); }
 
  private:
-  template <class... Ts>
-  void add(fmt::format_string<Ts...> form, Ts&&... values) {
+  template <class... Ts> void add(fmt::format_string<Ts...> form, Ts&&... values) {
     text_ += text_.empty() ? "{" : ",\n{";
     fmt::format_to(std::back_inserter(text_), form, std::forward<Ts>(values)...);
     text_ += "}";

@@ -30,8 +30,7 @@ constexpr const char* kNames[] = {
     SINTER_CUDA_CALLS(SINTER_NAME)
 #undef SINTER_NAME
 };
-template <Id id>
-using Call = std::integral_constant<Id, id>;
+template <Id id> using Call = std::integral_constant<Id, id>;
 
 bool has(std::string_view name, std::string_view part) {
   return name.find(part) != std::string_view::npos;
@@ -78,15 +77,13 @@ struct State {
   std::map<uintptr_t, std::map<int, std::vector<char>>> attributes;
   std::vector<FakeToolkit::Matmul> matmuls;
 
-  template <class H>
-  int make(H* to, const char* what) {
+  template <class H> int make(H* to, const char* what) {
     next_handle += 16;
     handles[next_handle] = what;
     *to = reinterpret_cast<H>(next_handle);
     return 0;
   }
-  template <class H>
-  int give_back(H handle) {
+  template <class H> int give_back(H handle) {
     return handles.erase(reinterpret_cast<uintptr_t>(handle)) ? 0 : 1;
   }
   int allocate(void** to, size_t bytes, const char* what) {
@@ -140,8 +137,7 @@ struct State {
     std::erase_if(capturing, [&](const auto& row) { return row.second.get() == capture; });
     std::erase_if(events, [&](const auto& row) { return row.second.first.get() == capture; });
   }
-  template <class T>
-  T attribute(cublasLtMatmulDesc_t desc, int name) {
+  template <class T> T attribute(cublasLtMatmulDesc_t desc, int name) {
     T value{};
     const auto& bytes = attributes[reinterpret_cast<uintptr_t>(desc)][name];
     if (bytes.size() == sizeof value) std::memcpy(&value, bytes.data(), sizeof value);
@@ -152,10 +148,7 @@ State* state = nullptr;
 
 // ---- what calls do; the others only succeed
 
-template <Id id, class... A>
-int on(Call<id>, State&, A&&...) {
-  return 0;
-}
+template <Id id, class... A> int on(Call<id>, State&, A&&...) { return 0; }
 int on(Call<Id::cudaGetDeviceCount>, State& s, int* count) {
   if (s.machine.driver < CUDART_VERSION) return cudaErrorInsufficientDriver;
   *count = s.machine.cards;
@@ -463,12 +456,9 @@ constexpr int kUnknown =
     std::is_same_v<R, cudaError_t> ? static_cast<int>(cudaErrorUnknown)
                                    : static_cast<int>(CUBLAS_STATUS_INTERNAL_ERROR);
 
-template <class F>
-struct Stub;
-template <class R, class... A>
-struct Stub<R (*)(A...)> {
-  template <Id id>
-  static R call(A... args) {
+template <class F> struct Stub;
+template <class R, class... A> struct Stub<R (*)(A...)> {
+  template <Id id> static R call(A... args) {
     constexpr std::string_view kName = kNames[static_cast<int>(id)];
     State& s = *state;
     const std::lock_guard lock(s.mutex);

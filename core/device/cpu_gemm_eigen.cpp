@@ -17,8 +17,7 @@ using Matrix = Eigen::Map<std::conditional_t<std::is_const_v<T>,
                               Eigen::Matrix<T, -1, -1, Eigen::RowMajor>>,
     Eigen::Unaligned, Eigen::OuterStride<>>;
 
-template <class T>
-void run(const Gemm& desc, const T* a, const T* b, const T* bias, T* c) {
+template <class T> void run(const Gemm& desc, const T* a, const T* b, const T* bias, T* c) {
   // One block of rows [i, i + rows) and columns [j, j + cols).
   const auto block = [&](int64_t i, int64_t rows, int64_t j, int64_t cols) {
     Matrix<T> out(c + i * desc.ldc + j, rows, cols, Eigen::OuterStride<>(desc.ldc));

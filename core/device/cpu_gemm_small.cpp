@@ -31,16 +31,12 @@ constexpr int kTileRows = 6, kTileCols = kTileVectors * kLanes, kDotCols = 4;
 typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
 typedef float Vec4 __attribute__((vector_size(16)));
 
-template <class V = Vec>
-inline V load(const float* p) {
+template <class V = Vec> inline V load(const float* p) {
   V v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
-template <class V>
-inline void store(float* p, V v) {
-  __builtin_memcpy(p, &v, sizeof v);
-}
+template <class V> inline void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
 
 inline Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
@@ -67,8 +63,7 @@ inline void store_part(float* p, Vec v, int count) {
 }
 
 // Folds the upper lanes onto the lower until four are left.
-template <class V>
-Vec4 fold(V v) {
+template <class V> Vec4 fold(V v) {
   if constexpr (sizeof v == 64) {
     return fold(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                 __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
@@ -105,8 +100,7 @@ struct Tile {
 };
 
 // R rows x V vectors. `count` < kLanes (with V == 1): so many columns are there.
-template <int R, int V, class Load>
-void rows_tile(const Tile t, Load load_b, int count) {
+template <int R, int V, class Load> void rows_tile(const Tile t, Load load_b, int count) {
   Vec sum[R][V];
   UNROLLED for (int v = 0; v < V; ++v) {
     const Vec start = t.bias ? load_b(t.bias + v * kLanes) : Vec{};
@@ -133,8 +127,7 @@ void rows_tile(const Tile t, Load load_b, int count) {
   }
 }
 
-template <int R>
-void rows_tiles(Tile t, int64_t cols) {
+template <int R> void rows_tiles(Tile t, int64_t cols) {
   if (cols >= kTileCols)
     return rows_tile<R, kTileVectors>(
         t, [](const float* p) { return load(p); }, kLanes);
@@ -146,8 +139,7 @@ void rows_tiles(Tile t, int64_t cols) {
   }
 }
 
-template <int R>
-void dots_tile(const Tile t, int64_t cols) {
+template <int R> void dots_tile(const Tile t, int64_t cols) {
   Vec sum[R][kDotCols] = {};
   const float* b[kDotCols];  // a column that is not there reads the first one
   UNROLLED for (int j = 0; j < kDotCols; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
@@ -177,8 +169,7 @@ void dots_tile(const Tile t, int64_t cols) {
 }
 
 // Calls the kernel of as many rows as there are, at most R.
-template <int R, class Kernel>
-void with_rows(int64_t rows, const Kernel& kernel) {
+template <int R, class Kernel> void with_rows(int64_t rows, const Kernel& kernel) {
   if constexpr (R > 1) {
     if (rows < R) return with_rows<R - 1>(rows, kernel);
   }

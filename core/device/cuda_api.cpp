@@ -17,8 +17,7 @@ std::string text(const char* words, std::string_view call, int answer) {
   return cat(words, " (", name_in(call), " says ", answer, ")");
 }
 
-template <size_t N>
-struct Literal {
+template <size_t N> struct Literal {
   char text[N];
   constexpr Literal(const char (&literal)[N]) { std::copy_n(literal, N, text); }
 };
@@ -29,8 +28,7 @@ std::string cudnn_name() { return cat("libcudnn.so.", CUDNN_MAJOR); }
 #endif
 
 // Stands for a function of a library until, and after, it is loaded.
-template <class Function, auto library, Literal name>
-struct Loaded;
+template <class Function, auto library, Literal name> struct Loaded;
 template <class Result, class... Args, auto library, Literal name>
 struct Loaded<Result (*)(Args...), library, name> {
   static Result call(Args... args) {

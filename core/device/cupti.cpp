@@ -174,8 +174,7 @@ class CuptiTimer final : public DeviceTimer {
   }
 
   // Reads and gives up all records so far; how many were dropped.
-  template <class F>
-  int64_t flush(F&& take) {
+  template <class F> int64_t flush(F&& take) {
     // Forced: else one record of another thread's work holds back its buffer.
     calls_.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     size_t dropped = 0;

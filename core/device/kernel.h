@@ -42,15 +42,13 @@
 namespace sinter {
 
 // 16 bytes or less that move as one: N values of T.
-template <class T, int N>
-struct alignas(sizeof(T) * N) Vec {
+template <class T, int N> struct alignas(sizeof(T) * N) Vec {
   T v[N];
   SINTER_FN T& operator[](int i) { return v[i]; }
   SINTER_FN const T& operator[](int i) const { return v[i]; }
 };
 // As many as 16 bytes hold.
-template <class T>
-inline constexpr int kVec = 16 / static_cast<int>(sizeof(T));
+template <class T> inline constexpr int kVec = 16 / static_cast<int>(sizeof(T));
 
 // Bad data that only a kernel can see.
 enum class Fault : uint32_t { none, label_out_of_range, index_out_of_range };
@@ -72,28 +70,22 @@ enum class Fault : uint32_t { none, label_out_of_range, index_out_of_range };
 namespace sinter::SINTER_KERNEL_NS {
 
 // NaN in either operand gives NaN, unlike fmaxf.
-template <class T>
-SINTER_DEVICE_FN T max_or_nan(T a, T b) {
-  return b > a || b != b ? b : a;
-}
+template <class T> SINTER_DEVICE_FN T max_or_nan(T a, T b) { return b > a || b != b ? b : a; }
 
 // Over a warp, by a fixed xor tree: the same bits in every lane and on every device.
-template <class T>
-SINTER_DEVICE_FN T warp_sum(T v) {
+template <class T> SINTER_DEVICE_FN T warp_sum(T v) {
   SINTER_UNROLL
   for (int mask = 16; mask > 0; mask >>= 1) v = v + shfl_xor(v, mask);
   return v;
 }
-template <class T>
-SINTER_DEVICE_FN T warp_max(T v) {
+template <class T> SINTER_DEVICE_FN T warp_max(T v) {
   SINTER_UNROLL
   for (int mask = 16; mask > 0; mask >>= 1) v = max_or_nan(v, shfl_xor(v, mask));
   return v;
 }
 // Over a block, warps in order; the result in every thread. `scratch` holds one value per warp and
 // may be used again after the call.
-template <class T, int N>
-SINTER_DEVICE_FN T block_sum(T v, Shared<T, N>& scratch) {
+template <class T, int N> SINTER_DEVICE_FN T block_sum(T v, Shared<T, N>& scratch) {
   v = warp_sum(v);
   if (lane() == 0) scratch.put(warp(), v);
   block_sync();

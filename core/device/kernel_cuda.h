@@ -25,8 +25,7 @@ SINTER_DEVICE_FN int64_t grid_y() { return gridDim.y; }
 SINTER_DEVICE_FN int64_t grid_z() { return gridDim.z; }
 
 namespace detail {
-template <int N, class T>
-SINTER_DEVICE_FN Vec<T, N> load(const T* p) {
+template <int N, class T> SINTER_DEVICE_FN Vec<T, N> load(const T* p) {
   Vec<T, N> v;
   if constexpr (sizeof(v) == 16) {
     const uint4 raw = *reinterpret_cast<const uint4*>(p);
@@ -36,8 +35,7 @@ SINTER_DEVICE_FN Vec<T, N> load(const T* p) {
   }
   return v;
 }
-template <int N, class T>
-SINTER_DEVICE_FN void store(T* p, const Vec<T, N>& v) {
+template <int N, class T> SINTER_DEVICE_FN void store(T* p, const Vec<T, N>& v) {
   if constexpr (sizeof(v) == 16) {
     uint4 raw;
     memcpy(&raw, &v, 16);
@@ -47,8 +45,7 @@ SINTER_DEVICE_FN void store(T* p, const Vec<T, N>& v) {
   }
 }
 // Written out: what the compiler knows to be a copy from shared memory it would store in quarters.
-template <int N, class T>
-SINTER_DEVICE_FN void store_global(T* p, const Vec<T, N>& v) {
+template <int N, class T> SINTER_DEVICE_FN void store_global(T* p, const Vec<T, N>& v) {
   if constexpr (sizeof(v) == 16) {
     uint4 raw;
     memcpy(&raw, &v, 16);
@@ -64,14 +61,12 @@ SINTER_DEVICE_FN uint32_t shared_address(const void* p) {
 }
 }  // namespace detail
 
-template <class T>
-class In {
+template <class T> class In {
  public:
   In() = default;
   __host__ In(const T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
-  template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
+  template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
     return detail::load<N>(data_ + i);
   }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
@@ -81,14 +76,12 @@ class In {
   const T* __restrict__ data_ = nullptr;
 };
 
-template <class T>
-class Out {
+template <class T> class Out {
  public:
   Out() = default;
   __host__ Out(T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
-  template <int N>
-  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
+  template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);
   }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
@@ -98,19 +91,16 @@ class Out {
 };
 
 // Read and written by the same thread.
-template <class T>
-class InOut {
+template <class T> class InOut {
  public:
   InOut() = default;
   __host__ InOut(T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
   SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
-  template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
+  template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
     return detail::load<N>(data_ + i);
   }
-  template <int N>
-  SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
+  template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);
   }
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
@@ -120,8 +110,7 @@ class InOut {
   T* data_ = nullptr;
 };
 
-template <class T, int N>
-class Shared {
+template <class T, int N> class Shared {
  public:
   SINTER_DEVICE_FN T operator[](int i) const { return values_[i]; }
   SINTER_DEVICE_FN void put(int i, T v) { values_[i] = v; }
@@ -130,18 +119,15 @@ class Shared {
   alignas(16) T values_[N];
 };
 
-template <class T, int kRows, int kCols, int kPad = 0>
-class SharedTile {
+template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
  public:
   static constexpr int kStride = kCols + kPad;
   SINTER_DEVICE_FN T operator()(int r, int c) const { return values_[r * kStride + c]; }
   SINTER_DEVICE_FN void put(int r, int c, T v) { values_[r * kStride + c] = v; }
-  template <int N>
-  SINTER_DEVICE_FN Vec<T, N> load_vec(int r, int c) const {
+  template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int r, int c) const {
     return detail::load<N>(values_ + r * kStride + c);
   }
-  template <int N>
-  SINTER_DEVICE_FN void store_vec(int r, int c, const Vec<T, N>& v) {
+  template <int N> SINTER_DEVICE_FN void store_vec(int r, int c, const Vec<T, N>& v) {
     detail::store<N>(values_ + r * kStride + c, v);
   }
   SINTER_DEVICE_FN const T* at(int r, int c) const { return values_ + r * kStride + c; }
@@ -150,24 +136,20 @@ class SharedTile {
   alignas(16) T values_[kRows * kStride];
 };
 
-template <class S>
-SINTER_DEVICE_FN S& shared() {
+template <class S> SINTER_DEVICE_FN S& shared() {
   extern __shared__ __align__(128) unsigned char arena[];
   return *reinterpret_cast<S*>(arena);
 }
 
 SINTER_DEVICE_FN void block_sync() { __syncthreads(); }
 SINTER_DEVICE_FN void warp_sync() { __syncwarp(); }
-template <class T>
-SINTER_DEVICE_FN T shfl(T v, int source) {
+template <class T> SINTER_DEVICE_FN T shfl(T v, int source) {
   return __shfl_sync(0xffffffffu, v, source);
 }
-template <class T>
-SINTER_DEVICE_FN T shfl_xor(T v, int mask) {
+template <class T> SINTER_DEVICE_FN T shfl_xor(T v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
-template <class T>
-SINTER_DEVICE_FN T shfl_down(T v, int n) {
+template <class T> SINTER_DEVICE_FN T shfl_down(T v, int n) {
   return __shfl_down_sync(0xffffffffu, v, n);
 }
 SINTER_DEVICE_FN uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
@@ -196,8 +178,7 @@ SINTER_DEVICE_FN void cp_async16(
       : "memory");
 }
 SINTER_DEVICE_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-SINTER_DEVICE_FN void cp_async_wait() {
+template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 

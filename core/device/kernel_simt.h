@@ -45,8 +45,7 @@ using At = int64_t;
 namespace detail {
 
 // All bits set: what memory holds before it is written. Integers may hold that by right.
-template <class T>
-SINTER_DEVICE_FN bool is_poison(const T& v) {
+template <class T> SINTER_DEVICE_FN bool is_poison(const T& v) {
   if constexpr (std::is_same_v<T, float>) return __builtin_bit_cast(uint32_t, v) == 0xffffffffu;
   if constexpr (std::is_same_v<T, double>) return __builtin_bit_cast(uint64_t, v) == ~uint64_t{0};
   if constexpr (std::is_same_v<T, bf16>) return v.bits == 0xffffu;
@@ -54,8 +53,7 @@ SINTER_DEVICE_FN bool is_poison(const T& v) {
 }
 
 // Of n values from v: 16 bytes at once, or a kernel's inner loop would consist of this.
-template <class T, int N>
-SINTER_DEVICE_FN bool any_poison(const T* v) {
+template <class T, int N> SINTER_DEVICE_FN bool any_poison(const T* v) {
   if constexpr ((std::is_same_v<T, float> || std::is_same_v<T, bf16>)&&sizeof(T) * N == 16) {
     using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int16_t>;
     typedef Bits Wide __attribute__((vector_size(16)));
@@ -97,8 +95,7 @@ template <class T, int N>
 }  // namespace detail
 
 // An operand in device memory; In, Out and InOut below.
-template <class T, bool kReads, bool kWrites>
-class Operand {
+template <class T, bool kReads, bool kWrites> class Operand {
   using Stored = std::conditional_t<kWrites, T, const T>;
 
  public:
@@ -153,8 +150,7 @@ class Operand {
   }
 
  private:
-  template <int N>
-  SINTER_DEVICE_FN void check_vec(const char* what, int64_t i) const {
+  template <int N> SINTER_DEVICE_FN void check_vec(const char* what, int64_t i) const {
     if (i < 0 || i + N > n_) simt::fail_bounds(what, i < 0 ? i : i + N - 1, n_);
     if (reinterpret_cast<uintptr_t>(data_ + i) % (sizeof(T) * N))
       simt::fail_alignment(what, i, sizeof(T) * N);
@@ -162,15 +158,11 @@ class Operand {
   Stored* data_ = nullptr;
   int64_t n_ = 0;
 };
-template <class T>
-using In = Operand<T, true, false>;
-template <class T>
-using Out = Operand<T, false, true>;
-template <class T>
-using InOut = Operand<T, true, true>;
+template <class T> using In = Operand<T, true, false>;
+template <class T> using Out = Operand<T, false, true>;
+template <class T> using InOut = Operand<T, true, true>;
 
-template <class T, int kRows, int kCols, int kPad = 0>
-class SharedTile {
+template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
  public:
   static constexpr int kStride = kCols + kPad;
   SINTER_DEVICE_FN T operator()(int r, int c, const Where& where = Where::current()) const {
@@ -218,8 +210,7 @@ class SharedTile {
   alignas(16) T values_[kRows * kStride];
 };
 
-template <class T, int N>
-class Shared {
+template <class T, int N> class Shared {
  public:
   SINTER_DEVICE_FN T operator[](const At& at) const {
     const int64_t i = detail::index_of(at);
@@ -244,8 +235,7 @@ class Shared {
   alignas(16) T values_[N];
 };
 
-template <class S>
-SINTER_DEVICE_FN S& shared() {
+template <class S> SINTER_DEVICE_FN S& shared() {
   static_assert(std::is_trivially_destructible_v<S>);
   if (sizeof(S) > simt::current->shared_bytes) simt::fail_shared(sizeof(S));
   return *reinterpret_cast<S*>(simt::current->shared);
@@ -262,8 +252,7 @@ namespace detail {
 using simt::LaneSlot;
 using simt::Operation;
 
-template <class T>
-SINTER_DEVICE_FN LaneSlot slot_of(const T& v) {
+template <class T> SINTER_DEVICE_FN LaneSlot slot_of(const T& v) {
   static_assert(sizeof(T) <= sizeof(LaneSlot));
   LaneSlot slot = {};
   std::memcpy(slot.data, &v, sizeof v);
@@ -290,8 +279,7 @@ SINTER_DEVICE_FN const LaneSlot* meet_all(
 
 }  // namespace detail
 
-template <class T>
-SINTER_DEVICE_FN T shfl(T v, int source, const Where& where = Where::current()) {
+template <class T> SINTER_DEVICE_FN T shfl(T v, int source, const Where& where = Where::current()) {
   return detail::exchange(simt::Operation::shfl, v, source, where);
 }
 template <class T>
@@ -299,8 +287,7 @@ SINTER_DEVICE_FN T shfl_xor(T v, int mask, const Where& where = Where::current()
   return detail::exchange(simt::Operation::shfl_xor, v, lane() ^ mask, where);
 }
 // The upper lanes, which have no source, keep their own value.
-template <class T>
-SINTER_DEVICE_FN T shfl_down(T v, int n, const Where& where = Where::current()) {
+template <class T> SINTER_DEVICE_FN T shfl_down(T v, int n, const Where& where = Where::current()) {
   return detail::exchange(
       simt::Operation::shfl_down, v, lane() + n < 32 ? lane() + n : lane(), where);
 }
@@ -329,8 +316,7 @@ SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, con
   std::memset(static_cast<void*>(to), 0xff, 16);
 }
 SINTER_DEVICE_FN void cp_async_commit() { simt::cp_async_commit(); }
-template <int kLeft>
-SINTER_DEVICE_FN void cp_async_wait() {
+template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
   for (const auto& [to, from] : simt::cp_async_landing(kLeft)) {
     if (from) {
       std::memcpy(to, from, 16);

@@ -14,8 +14,7 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // "pointwise_vec<pointwise::Gelu, float>"
-template <auto kernel, class... P>
-const LaunchedKernel& launched_kernel(void (*)(P...)) {
+template <auto kernel, class... P> const LaunchedKernel& launched_kernel(void (*)(P...)) {
   static const LaunchedKernel name(__PRETTY_FUNCTION__);
   return name;
 }

@@ -38,12 +38,9 @@ struct Flag {
   std::string shown() const { return "--" + name; }
 };
 
-template <class T>
-struct OptionalOr : std::type_identity<T> {};
-template <class T>
-struct OptionalOr<std::optional<T>> : std::type_identity<T> {};
-template <class Target>
-using NumberOf = typename OptionalOr<Target>::type;
+template <class T> struct OptionalOr : std::type_identity<T> {};
+template <class T> struct OptionalOr<std::optional<T>> : std::type_identity<T> {};
+template <class Target> using NumberOf = typename OptionalOr<Target>::type;
 
 // Of this call alone: it is not part of a config.
 inline Flag& not_saved(Flag& flag) {

@@ -14,14 +14,8 @@ struct Identity : pointwise::Unary {
   static constexpr pointwise::Saves saves = pointwise::Saves::inputs;
   static constexpr int flops = 0, backward_flops = 0;
   SINTER_FIELDS(Identity)
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x;
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T) const {
-    return dy;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return x; }
+  template <class T> SINTER_FN T grad(T dy, T) const { return dy; }
 };
 
 #define SINTER_ACT(function, ...) Act::function,
@@ -33,8 +27,7 @@ inline constexpr Act kActivations[] = {SINTER_ACTIVATIONS(SINTER_ACT, SINTER_NOT
 #if defined(__CUDACC__)
 #pragma nv_exec_check_disable
 #endif
-template <class F>
-SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
+template <class F> SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
 #define SINTER_CASE(function, Struct, ...) \
   case Act::function: return f(pointwise::Struct{});
   switch (act) {

@@ -38,8 +38,7 @@ void run_step(double param, const T* const* in, T* out, int64_t n) {
 }  // namespace chain_detail
 
 // Of Op, or of its backward, whose definition is `op`.
-template <class Op, bool Backward>
-ChainStep chain_step(const OpDef& op) {
+template <class Op, bool Backward> ChainStep chain_step(const OpDef& op) {
   constexpr int kArity = kStepArity<Op, Backward>;
   if constexpr (kArity == 0) {
     return {.op = &op};
@@ -59,8 +58,7 @@ ChainStep chain_step(const OpDef& op) {
 
 // Makes Op, which is not of pointwise::List, a step. A step has room for one number, so an op with
 // other attributes stays out.
-template <class Op, bool Backward>
-bool add_own_chain_step(const OpDef& op) {
+template <class Op, bool Backward> bool add_own_chain_step(const OpDef& op) {
   using Fields = decltype(std::declval<const Op&>().fields());
   constexpr bool kFits = std::tuple_size_v<Fields> == (pointwise::kHasNumber<Op> ? 1 : 0);
   if (kFits && kStepArity<Op, Backward> != 0) add_chain_step(chain_step<Op, Backward>(op));

@@ -12,11 +12,9 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32, kHeadRows = 16;
-template <class T>
-constexpr int kHeadDepth = 256 / static_cast<int>(sizeof(T));
+template <class T> constexpr int kHeadDepth = 256 / static_cast<int>(sizeof(T));
 
-template <class T>
-struct HeadOperands {
+template <class T> struct HeadOperands {
   using V = compute_t<T>;
   ProductSide<T> h, w;
   Bias<T> bias;
@@ -30,8 +28,7 @@ struct HeadOperands {
   uint32_t* faults;
 };
 
-template <class T, int kC>
-struct HeadShared {
+template <class T, int kC> struct HeadShared {
   struct Stage {
     SharedTile<T, kHeadRows, kHeadDepth<T>, kVec<T>> h;
     SharedTile<T, kC, kHeadDepth<T>, kVec<T>> w;
@@ -39,8 +36,7 @@ struct HeadShared {
   Stage stages[2];
   SharedTile<T, kHeadRows, kC, kVec<T>> dz;
 };
-template <class T, int kC>
-struct MmaHeadShared : HeadShared<T, kC> {
+template <class T, int kC> struct MmaHeadShared : HeadShared<T, kC> {
   union {
     SharedTile<float, kHeadWarps * kHeadRows, kC, 4> parts;  // of z, by warp
     SharedTile<float, kHeadRows, kHeadDepth<T>, 4> sums;     // of dh
@@ -131,8 +127,7 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
 }
 
 // A thread makes kC / 16 logits, k ascending, then eight neighbours of dh, classes ascending.
-template <int kC>
-struct FfmaHead {
+template <int kC> struct FfmaHead {
   HeadShared<float, kC>& s;
   float z[kC / 16] = {};
 
@@ -174,16 +169,14 @@ struct FfmaHead {
 
 // Of a chunk, warp w has kColumns columns from w kColumns on, as many as an mma takes: of z a part
 // of every sum, added in warp order, of dh its own columns.
-template <class T, int kC>
-struct MmaHead {
+template <class T, int kC> struct MmaHead {
   static constexpr int kColumns = kHeadDepth<T> / kHeadWarps;  // bf16 16, TF32 8
   static constexpr bool kHalves = std::is_same_v<T, bf16>;
   MmaHeadShared<T, kC>& s;
   Vec<float, 4> z[kC / 8] = {};
 
   // Columns k.. of 16 rows as an mma's first operand; of classes c..c + 15 as the second of two.
-  template <class Tile>
-  static SINTER_DEVICE_FN Vec<uint32_t, 4> rows(const Tile& tile, int k) {
+  template <class Tile> static SINTER_DEVICE_FN Vec<uint32_t, 4> rows(const Tile& tile, int k) {
     if constexpr (kHalves) {
       return ldmatrix_x4(tile, lane() % 16, k + lane() / 16 * 8);
     } else {

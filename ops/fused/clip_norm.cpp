@@ -22,8 +22,7 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 // f(tensor, first element, elements, number of the piece) for the pieces of all tensors, on all
 // threads.
-template <class T, class F>
-void for_pieces(Operands in, int64_t pieces, const F& f) {
+template <class T, class F> void for_pieces(Operands in, int64_t pieces, const F& f) {
   parallel_for(
       pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
         int64_t piece = 0;

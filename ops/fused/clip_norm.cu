@@ -14,8 +14,7 @@ constexpr int kGradients = 128;            // of a table, which travels as a ker
 constexpr int64_t kScaledByOne = 1 << 20;  // elements that one block may scale
 constexpr int kClipThreads = 512;
 
-template <class T>
-struct Gradients {
+template <class T> struct Gradients {
   struct Entry {
     InOut<T> values;
     int64_t n = 0;
@@ -28,13 +27,11 @@ struct Gradients {
 };
 
 // The entry that this block works on, and its elements.
-template <class T>
-struct Piece {
+template <class T> struct Piece {
   const typename Gradients<T>::Entry& entry;
   int64_t begin, end;
 };
-template <class T>
-SINTER_DEVICE_FN Piece<T> piece_of_block(const Gradients<T>& table) {
+template <class T> SINTER_DEVICE_FN Piece<T> piece_of_block(const Gradients<T>& table) {
   int i = 0;
   SINTER_NO_UNROLL
   while (i + 1 < table.count && block_x() >= table.of[i + 1].first_block) ++i;

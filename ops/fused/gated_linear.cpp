@@ -18,14 +18,12 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
 }
 // f(first row, rows) on blocks of rows whose sums, `bytes` a row, go through the cache; of so many
 // that each product is worth its setup.
-template <class F>
-void for_cached_rows(int64_t rows, int64_t bytes, const F& f) {
+template <class F> void for_cached_rows(int64_t rows, int64_t bytes, const F& f) {
   const int64_t block = std::max<int64_t>(1024, (4 << 20) / std::max<int64_t>(bytes, 1));
   for (int64_t b = 0; b < rows; b += block) f(b, std::min(block, rows - b));
 }
 
-template <class T, class V = compute_t<T>>
-void run(const Call& call) {
+template <class T, class V = compute_t<T>> void run(const Call& call) {
   const auto& [act, keep] = call.as<GatedLinearAttrs>();
   const MatrixView x(call.in[0]);
   const int64_t rows = call.out[0].size(0), hidden = call.out[0].size(1), ins = call.in[1].size(1),
@@ -72,8 +70,7 @@ void run(const Call& call) {
   });
 }
 
-template <class T, class V = compute_t<T>>
-void run_backward(const Call& call) {
+template <class T, class V = compute_t<T>> void run_backward(const Call& call) {
   const auto& [act, merged] = call.as<GluAttrs>();
   const MatrixView dy(call.in[0]), weight(call.in[1]);
   const Rows<T> gate(call.in[2]), up(call.in[3]);

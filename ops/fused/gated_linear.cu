@@ -14,8 +14,7 @@ inline constexpr int kHalf = kTile / 2;
 
 // The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu. Both are
 // dense.
-template <class T>
-struct GatedSide : ProductSide<T> {
+template <class T> struct GatedSide : ProductSide<T> {
   static constexpr bool along_k = true;
   In<T> up;
   int64_t hidden = 0;
@@ -31,11 +30,9 @@ struct GatedSide : ProductSide<T> {
   }
   SINTER_DEVICE_FN In<T> source(const Chunk& c) const { return c.of_up ? up : this->data; }
 };
-template <class T>
-using GatedProduct = Product<T, GatedSide<T>>;
+template <class T> using GatedProduct = Product<T, GatedSide<T>>;
 
-template <class T>
-struct GateOfSums {
+template <class T> struct GateOfSums {
   static constexpr bool kSumsRows = false;
   Columns<T, Out<T>> h, g, u;
   Act act;
@@ -72,8 +69,7 @@ SINTER_DEVICE_FN void finish_tile(
 SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
 
 // Eight columns of a matrix of any strides.
-template <class T>
-struct StridedColumns {
+template <class T> struct StridedColumns {
   Columns<T, In<T>> rows;
   int64_t step = 1;
   explicit StridedColumns(const Tensor& t)
@@ -88,8 +84,7 @@ struct StridedColumns {
   }
 };
 
-template <class T>
-struct GluGradsOfSums {
+template <class T> struct GluGradsOfSums {
   static constexpr bool kSumsRows = false;
   StridedColumns<T> g, u;
   Columns<T, Out<T>> dg, du;
@@ -118,8 +113,7 @@ SINTER_PRODUCT_KERNELS(gated_linear_backward, Product)
 namespace {
 
 // Columns from `first` on of a dense matrix.
-template <class T>
-Columns<T, Out<T>> columns_from(const Tensor& t, int64_t first) {
+template <class T> Columns<T, Out<T>> columns_from(const Tensor& t, int64_t first) {
   const int64_t cols = t.size(1);
   return {Out<T>(t.data<T>() + first, t.numel() - first), cols,
       cols % kGroup == 0 && first % kGroup == 0 && is_aligned16(t)};

@@ -18,8 +18,7 @@ std::string limit(Operands in, const Attrs&) {
   return "";
 }
 
-template <size_t N>
-std::vector<Form> forms() {
+template <size_t N> std::vector<Form> forms() {
   std::vector<Form> all;
   for (const Act act : kActivations) {  // others are no gates of the models that we know
     if (act_saves(act) == pointwise::Saves::inputs)

@@ -6,8 +6,7 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // Rows of a [B, H] tensor of any strides.
-template <class Operand>
-struct RowsOf {
+template <class Operand> struct RowsOf {
   Operand values;
   int64_t row = 0, col = 1;
 };
@@ -101,8 +100,7 @@ GluShape shape_of(std::initializer_list<const Tensor*> operands, int64_t out_row
   s.grid = {blocks_for(s.cols, N * s.block), std::min<int64_t>(s.rows, 65535)};
   return s;
 }
-template <class T>
-RowsOf<In<T>> rows_of(const Tensor& t, const GluShape& shape) {
+template <class T> RowsOf<In<T>> rows_of(const Tensor& t, const GluShape& shape) {
   return {in<T>(t), t.strides()[0], shape.flat ? 1 : t.strides()[1]};
 }
 

@@ -10,12 +10,10 @@
 namespace sinter {
 
 // h = act(g) u:   dg = (dh u) act'(g),   du = dh act(g)
-template <class V>
-struct GluGrads {
+template <class V> struct GluGrads {
   V dg, du;
 };
-template <class Op, class V>
-SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
+template <class Op, class V> SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
   const V y = op.forward(g);
   if constexpr (Op::saves == pointwise::Saves::mask) {
     return {op.grad(dh * u, Op::passes(g)), dh * y};
@@ -26,8 +24,7 @@ SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
 
 // Rows of a [B, H] tensor on the CPU, taken where they lie if their elements are neighbours, else
 // copied.
-template <class T>
-struct Rows {
+template <class T> struct Rows {
   explicit Rows(const Tensor& t) : data(t.data<T>()), step(t.strides()[0]) {
     if (t.size(1) <= 1 || t.strides()[1] == 1) return;
     data = static_cast<const T*>(copy.emplace(t).data());
@@ -40,8 +37,7 @@ struct Rows {
 };
 
 // Where dg and du go: two tensors, or the halves of one's rows.
-template <class T>
-struct GluGradRows {
+template <class T> struct GluGradRows {
   GluGradRows(std::span<Tensor> out, bool merged)
       : step(out[0].size(1)), dg(out[0].data<T>()), du(merged ? dg + step / 2 : out[1].data<T>()) {}
   int64_t step;
@@ -50,8 +46,7 @@ struct GluGradRows {
 
 // f(row, first column, columns) on blocks of rows, on all threads; bytes: what an element costs, as
 // in grain_of.
-template <class F>
-void for_row_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
+template <class F> void for_row_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
   constexpr int64_t kBlock = 1024;
   const int64_t blocks = (cols + kBlock - 1) / kBlock;
   parallel_for(

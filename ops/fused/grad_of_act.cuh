@@ -8,8 +8,7 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // saved: what the activation kept; its mask for relu, nothing without an activation.
-template <class T>
-struct GradOfAct {
+template <class T> struct GradOfAct {
   static constexpr bool kSumsRows = false;
   Columns<T, In<T>> saved;
   In<uint8_t> mask;
@@ -37,8 +36,7 @@ struct GradOfAct {
     dx.store(i, j, count, z);
   }
 };
-template <class T>
-GradOfAct<T> grad_of_act(Act act, const Tensor& saved, const Tensor& dx) {
+template <class T> GradOfAct<T> grad_of_act(Act act, const Tensor& saved, const Tensor& dx) {
   const bool relu = act == Act::relu;
   return {columns_in<T>(relu ? Tensor() : saved), in<uint8_t>(relu ? saved : Tensor()),
       relu_mask_row(dx.size(1)), columns_out<T>(dx), act};

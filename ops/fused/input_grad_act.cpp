@@ -28,8 +28,7 @@ inline void act_backward_row(
   relu_backward_row(z, static_cast<const uint8_t*>(saved), dx, n);
 }
 
-template <class T, class Z = compute_t<T>>
-void run(const Call& call) {
+template <class T, class Z = compute_t<T>> void run(const Call& call) {
   const Tensor& saved = call.in[2];
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   T* dx = call.out[0].template data<T>();

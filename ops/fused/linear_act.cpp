@@ -12,8 +12,7 @@ namespace sinter {
 namespace {
 
 // Z: the type of the sums, Y that of the results.
-template <class Y, class Z = compute_t<Y>>
-void run(const Call& call) {
+template <class Y, class Z = compute_t<Y>> void run(const Call& call) {
   const auto& [act, keep, out] = call.as<LinearActAttrs>();
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   Y* y = call.out[0].template data<Y>();

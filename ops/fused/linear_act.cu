@@ -8,8 +8,7 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // The epilogue: y = act(sums + bias), and what act's backward reads.
-template <class T, class Y>
-struct ActOfSums {
+template <class T, class Y> struct ActOfSums {
   static constexpr bool kSumsRows = false;
   Bias<T> bias;
   Columns<Y, Out<Y>> y, pre;

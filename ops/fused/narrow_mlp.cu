@@ -17,8 +17,7 @@ constexpr int kNarrowTerms = 16;  // of db, summed before they are added to a su
 constexpr int kNarrowThreads = 128, kNarrowBlocks = 16,
               kNarrowGradients = kNarrowWeights + kNarrowLayers * kNarrowWidth;
 
-template <class V>
-struct NarrowMlp {
+template <class V> struct NarrowMlp {
   struct Layer {
     In<V> weight, bias;
     Out<V> dw, db;
@@ -85,8 +84,7 @@ SINTER_DEVICE_FN void shared_product(
 }
 
 // d * act'(what gave y)
-template <class V>
-SINTER_DEVICE_FN V grad_of_result(Act act, V d, V y) {
+template <class V> SINTER_DEVICE_FN V grad_of_result(Act act, V d, V y) {
   visit_act(act, [&]<class Op>(const Op& op) {
     if constexpr (Op::saves == pointwise::Saves::mask) {
       d = op.grad(d, Op::passes(y));

@@ -53,8 +53,7 @@ struct StepTable {
 size_t step_count() { return StepTable::get().size; }
 const ChainStep& step_op(int number) { return StepTable::get().steps[static_cast<size_t>(number)]; }
 // The number of the first that `fits`, or -1.
-template <class F>
-int find_step(F&& fits) {
+template <class F> int find_step(F&& fits) {
   for (int i = 0; i < static_cast<int>(step_count()); ++i) {
     if (fits(step_op(i))) return i;
   }
@@ -121,8 +120,7 @@ void load_values(const T* x, int64_t period, int64_t begin, int64_t n, V* to) {
   }
 }
 
-template <class T, class V = compute_t<T>>
-void run(const Call& call) {
+template <class T, class V = compute_t<T>> void run(const Call& call) {
   const ChainProgram& p = call.as<ChainAttrs>().program;
   const int64_t total = call.out[0].numel();
   constexpr bool direct =
@@ -191,8 +189,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return out;
 }
 
-template <class T>
-bool parse_all(std::string_view text, T& value) {
+template <class T> bool parse_all(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -204,8 +201,7 @@ std::string_view cut(std::string_view& text, char mark) {
   return part;
 }
 // Numbers with commas between; how many, or -1.
-template <size_t N>
-int parse_numbers(std::string_view text, std::array<int8_t, N>& to) {
+template <size_t N> int parse_numbers(std::string_view text, std::array<int8_t, N>& to) {
   int n = 0;
   do {
     if (n == static_cast<int>(N) || !parse_all(cut(text, ','), to[n++])) return -1;

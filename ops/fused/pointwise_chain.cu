@@ -9,8 +9,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 constexpr int kChainElements = 512;  // of a block in one turn
 
-template <class T>
-struct ChainOperands {
+template <class T> struct ChainOperands {
   using V = compute_t<T>;
   struct Input {
     In<T> x;
@@ -35,8 +34,7 @@ using ChainValues = SharedTile<compute_t<T>, kValues, kChainElements>;
 
 // Where the values of a thread's own element k lie: 16 bytes of each thread side by side, so that a
 // warp's accesses meet no bank twice.
-template <class T>
-SINTER_DEVICE_FN int column_of(int k) {
+template <class T> SINTER_DEVICE_FN int column_of(int k) {
   constexpr int kPart = kVec<compute_t<T>>;
   return k / kPart * (threads_per_block() * kPart) + thread_x() * kPart + k % kPart;
 }

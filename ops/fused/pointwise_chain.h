@@ -16,8 +16,7 @@ constexpr int kStepArity =
                : Op::arity;
 
 // The value of a step.
-template <class Op, bool Backward, class V, class... X>
-SINTER_FN V step_value(V number, X... x) {
+template <class Op, bool Backward, class V, class... X> SINTER_FN V step_value(V number, X... x) {
   const auto op = pointwise::op_with_number<Op>(number);
   if constexpr (Backward) {
     return op.grad(x...);
@@ -27,14 +26,12 @@ SINTER_FN V step_value(V number, X... x) {
 }
 // Of step number kStep as chain_op_number() gives it: the place in pointwise::List times two, + 1
 // for the backward.
-template <int kStep, class V, class... X>
-SINTER_FN V step_value(V number, X... x) {
+template <int kStep, class V, class... X> SINTER_FN V step_value(V number, X... x) {
   return step_value<std::tuple_element_t<kStep / 2, pointwise::List>, kStep % 2 == 1>(number, x...);
 }
 
 // f<Op, Backward>() for such a number.
-template <class F>
-SINTER_FN void visit_step(int op, F&& f) {
+template <class F> SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     static_cast<void>(
         ((op == static_cast<int>(I) &&

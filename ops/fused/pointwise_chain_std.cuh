@@ -28,58 +28,38 @@ using ::log;
 using ::sqrt;
 using ::tanh;
 
-template <class T>
-T&& forward(T& t) {
-  return static_cast<T&&>(t);
-}
-template <class T, class U>
-inline constexpr bool is_same_v = false;
-template <class T>
-inline constexpr bool is_same_v<T, T> = true;
-template <bool, class A, class>
-struct choice {
+template <class T> T&& forward(T& t) { return static_cast<T&&>(t); }
+template <class T, class U> inline constexpr bool is_same_v = false;
+template <class T> inline constexpr bool is_same_v<T, T> = true;
+template <bool, class A, class> struct choice {
   using type = A;
 };
-template <class A, class B>
-struct choice<false, A, B> {
+template <class A, class B> struct choice<false, A, B> {
   using type = B;
 };
-template <bool kFirst, class A, class B>
-using conditional_t = typename choice<kFirst, A, B>::type;
+template <bool kFirst, class A, class B> using conditional_t = typename choice<kFirst, A, B>::type;
 
 struct string_view {
   const char* text;
 };
-template <class T, size_t N>
-struct array {
+template <class T, size_t N> struct array {
   T values[N];
 };
 
-template <class...>
-struct tuple {};
-template <class T>
-inline constexpr size_t tuple_size_v = 0;
-template <class... T>
-inline constexpr size_t tuple_size_v<tuple<T...>> = sizeof...(T);
-template <class... A, class... B>
-tuple<A..., B...> tuple_cat(tuple<A...>, tuple<B...>);
-template <size_t N, class T>
-struct element;
+template <class...> struct tuple {};
+template <class T> inline constexpr size_t tuple_size_v = 0;
+template <class... T> inline constexpr size_t tuple_size_v<tuple<T...>> = sizeof...(T);
+template <class... A, class... B> tuple<A..., B...> tuple_cat(tuple<A...>, tuple<B...>);
+template <size_t N, class T> struct element;
 template <size_t N, class T, class... More>
 struct element<N, tuple<T, More...>> : element<N - 1, tuple<More...>> {};
-template <class T, class... More>
-struct element<0, tuple<T, More...>> {
+template <class T, class... More> struct element<0, tuple<T, More...>> {
   using type = T;
 };
-template <size_t N, class T>
-using tuple_element_t = typename element<N, T>::type;
+template <size_t N, class T> using tuple_element_t = typename element<N, T>::type;
 
-template <size_t...>
-struct index_sequence {};
-template <size_t N>
-index_sequence<N> make_index_sequence() {
-  return {};
-}
+template <size_t...> struct index_sequence {};
+template <size_t N> index_sequence<N> make_index_sequence() { return {}; }
 
 }  // namespace std
 
@@ -89,8 +69,7 @@ struct Error {
   enum class Kind { dtype };
   Error(Kind, const char*);
 };
-template <class... T>
-const char* cat(const T&...);
+template <class... T> const char* cat(const T&...);
 
 }  // namespace sinter
 

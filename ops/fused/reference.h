@@ -47,12 +47,10 @@ Tensors call_fused(const OpDef& op, const Tensors& in, const Attrs& attrs);
 // derived, since a deep graph asks the same thing for each of its layers.
 Tensors infer_by_reference(const OpDef& op, Operands in, const Attrs& attrs);
 Cost cost_by_reference(const OpDef& op, Operands in, const Attrs& attrs);
-template <const OpDef& op>
-Tensors infer_of(Operands in, const Attrs& attrs) {
+template <const OpDef& op> Tensors infer_of(Operands in, const Attrs& attrs) {
   return infer_by_reference(op, in, attrs);
 }
-template <const OpDef& op>
-Cost cost_of_reference(Operands in, Operands, const Attrs& attrs) {
+template <const OpDef& op> Cost cost_of_reference(Operands in, Operands, const Attrs& attrs) {
   return cost_by_reference(op, in, attrs);
 }
 

@@ -15,8 +15,7 @@
 namespace sinter {
 namespace {
 
-template <class T, class V = compute_t<T>>
-void run(const Call& call) {
+template <class T, class V = compute_t<T>> void run(const Call& call) {
   const Tensor& logits = call.in[0];
   const auto& [smoothing, grad, low] = call.as<SoftmaxXentAttrs>();
   const int64_t rows = logits.size(0), cols = logits.size(1),

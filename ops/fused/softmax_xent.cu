@@ -10,8 +10,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // own: what a loss takes of its label's logit, others: of every logit. grad_output and dz are not
 // there without the gradient.
-template <class T, class D>
-struct XentOperands {
+template <class T, class D> struct XentOperands {
   using V = compute_t<T>;
   In<T> z;
   In<int32_t> labels;
@@ -52,8 +51,7 @@ SINTER_KERNEL softmax_xent_forward_backward(XentOperands<T, D> x) {
 
 // The same for a row per block, thread t owning columns t, t + threads, ..; z is read three times,
 // from the cache.
-template <class T, class D>
-SINTER_KERNEL softmax_xent_block_rows(XentOperands<T, D> x) {
+template <class T, class D> SINTER_KERNEL softmax_xent_block_rows(XentOperands<T, D> x) {
   using V = compute_t<T>;
   auto& scratch = shared<Shared<V, 32>>();
   const int64_t row = block_x(), first = row * x.z_row, label = label_of(x, row, thread_x());
@@ -82,8 +80,7 @@ SINTER_KERNEL softmax_xent_block_rows(XentOperands<T, D> x) {
 
 namespace {
 
-template <class T, class D>
-void run(const Call& call) {
+template <class T, class D> void run(const Call& call) {
   using V = compute_t<T>;
   const auto& [smoothing, grad, low] = call.as<SoftmaxXentAttrs>();
   const Tensor& z = call.in[0];

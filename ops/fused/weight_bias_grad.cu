@@ -6,8 +6,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class T>
-struct StoreGrads {
+template <class T> struct StoreGrads {
   static constexpr bool kSumsRows = true;
   Columns<compute_t<T>, Out<compute_t<T>>> dw;
   Out<compute_t<T>> db;

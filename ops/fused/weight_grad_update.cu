@@ -11,15 +11,13 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class V>
-struct UpdatedParameters {
+template <class V> struct UpdatedParameters {
   Columns<V, InOut<V>> weight, state1, state2;
   Columns<bf16, Out<bf16>> bf16_copy;
   UpdateOperands<V> bias;
 };
 
-template <class V, class Step>
-struct UpdateFromSums {
+template <class V, class Step> struct UpdateFromSums {
   static constexpr bool kSumsRows = true;
   const UpdatedParameters<V>& to;
   Step step;
@@ -45,8 +43,7 @@ struct UpdateFromSums {
 
 constexpr int kLayers = 12;  // 4 KB of arguments
 
-template <class T>
-struct UpdatedLayers {
+template <class T> struct UpdatedLayers {
   int count = 0;
   int32_t first_block[kLayers] = {};
   Product<T> product[kLayers];
@@ -88,8 +85,7 @@ weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAtt
 
 namespace {
 
-template <class T>
-UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
+template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
   using V = compute_t<T>;
   return {columns_in_out<V>(layer[2]), columns_in_out<V>(layer[3]), columns_in_out<V>(layer[4]),
       columns_out<bf16>(layer[5]),

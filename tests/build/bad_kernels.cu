@@ -1,18 +1,15 @@
 // Kernels that scripts/check_kernels must report, for its self-test; bad_kernels.json says with
 // which words. Each does one thing wrong.
-template <class T>
-struct In {
+template <class T> struct In {
   const T* __restrict__ p;
 };
-template <class T>
-struct Out {
+template <class T> struct Out {
   T* __restrict__ p;
 };
 #define KERNEL __global__ void
 #define INDEX static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x)
 
-template <class T>
-__global__ void good(In<float4> x, Out<float4> y, T n) {
+template <class T> __global__ void good(In<float4> x, Out<float4> y, T n) {
   for (int i = INDEX; i < n; i += gridDim.x * blockDim.x) {
     const float4 v = x.p[i];
     y.p[i] = make_float4(v.x + 1, v.y * 2, v.z, v.w);
@@ -20,8 +17,7 @@ __global__ void good(In<float4> x, Out<float4> y, T n) {
 }
 template __global__ void good(In<float4>, Out<float4>, int);
 template __global__ void good(In<float4>, Out<float4>, long);
-template <class T>
-__global__ void good_double(In<T> x, Out<T> y) {
+template <class T> __global__ void good_double(In<T> x, Out<T> y) {
   y.p[INDEX] = x.p[INDEX] * T(2.5);
 }
 template __global__ void good_double(In<double>, Out<double>);

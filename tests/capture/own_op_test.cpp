@@ -13,31 +13,20 @@ struct OwnSoftsign : pointwise::Unary {
   SINTER_POINTWISE(OwnSoftsign, "own_softsign")
   static constexpr pointwise::Saves saves = pointwise::Saves::output;
   static constexpr int flops = 3, backward_flops = 3;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x / (T(1) + (x < 0 ? -x : x));
-  }
-  template <class T>
-  SINTER_FN T grad(T dy, T y) const {
+  template <class T> SINTER_FN T forward(T x) const { return x / (T(1) + (x < 0 ? -x : x)); }
+  template <class T> SINTER_FN T grad(T dy, T y) const {
     const T slope = T(1) - (y < 0 ? -y : y);
     return dy * slope * slope;
   }
 };
-template <class Number>
-struct OwnShiftOf : pointwise::Unary {
+template <class Number> struct OwnShiftOf : pointwise::Unary {
   Number by = Number(0);
   SINTER_POINTWISE(OwnShiftOf, "own_shift", by)
   static constexpr auto number() { return &OwnShiftOf::by; }
   static constexpr pointwise::Saves saves = pointwise::Saves::nothing;
   static constexpr int flops = 1, backward_flops = 0;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x + T(by);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy) const {
-    return dy;
-  }
+  template <class T> SINTER_FN T forward(T x) const { return x + T(by); }
+  template <class T> SINTER_FN T grad(T dy) const { return dy; }
 };
 // Two attributes: a step of a chain has room for one.
 struct OwnLine : pointwise::Unary {
@@ -45,14 +34,8 @@ struct OwnLine : pointwise::Unary {
   SINTER_POINTWISE(OwnLine, "own_line", slope, offset)
   static constexpr pointwise::Saves saves = pointwise::Saves::nothing;
   static constexpr int flops = 2, backward_flops = 1;
-  template <class T>
-  SINTER_FN T forward(T x) const {
-    return x * T(slope) + T(offset);
-  }
-  template <class T>
-  SINTER_FN T grad(T dy) const {
-    return dy * T(slope);
-  }
+  template <class T> SINTER_FN T forward(T x) const { return x * T(slope) + T(offset); }
+  template <class T> SINTER_FN T grad(T dy) const { return dy * T(slope); }
 };
 
 Tensor softsign(const Tensor& x) { return apply1(pointwise_op<OwnSoftsign>(), {x}, OwnSoftsign{}); }

@@ -15,8 +15,7 @@ namespace sinter::capture {
 namespace {
 
 // The reference as a step on meta tensors; `more` may add to it and to its results.
-template <class F>
-Graph step_of(const OpDef& op, const Form& form, F&& more) {
+template <class F> Graph step_of(const OpDef& op, const Form& form, F&& more) {
   Tensors in;
   for (const Tensor& t : form.in)
     in.push_back(t.defined() ? Tensor::meta(t.shape(), t.dtype(), kSimt) : Tensor());

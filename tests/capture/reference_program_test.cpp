@@ -97,8 +97,7 @@ class ReferenceProgram {
   }
 
  private:
-  template <class T>
-  const T& one_of(const std::vector<T>& list) {
+  template <class T> const T& one_of(const std::vector<T>& list) {
     return list[static_cast<size_t>(draw_.below(static_cast<int64_t>(list.size())))];
   }
 

@@ -60,8 +60,7 @@ std::string describe(const Gemm& d) {
       d.trans_a ? " A^T" : "", d.trans_b ? " B^T" : "", " ld ", d.lda, " ", d.ldb, " ", d.ldc);
 }
 
-template <class T>
-std::vector<T> random_values(size_t count, uint32_t seed) {
+template <class T> std::vector<T> random_values(size_t count, uint32_t seed) {
   std::mt19937 engine(seed);
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<T> values(count);
@@ -79,8 +78,7 @@ Gemm make(int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b, int64_t p
 
 // Every element within 4 sqrt(k + 2) u S + 2 u_out |y| of the product in f64 (S: the sum of the k +
 // 2 terms' absolute values); nothing written beside C.
-template <class In, class Out>
-void check(Gemm d, bool with_bias) {
+template <class In, class Out> void check(Gemm d, bool with_bias) {
   d.in = d.bias = dtype_of<In>;
   d.out = dtype_of<Out>;
   const auto a = random_values<In>((d.trans_a ? d.k : d.m) * d.lda, 1),
@@ -130,8 +128,7 @@ constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {2, 3, 17}, {
     {7, 65, 2}, {13, 10, 128}, {1, 256, 61}, {16, 33, 64}, {17, 4, 100}, {33, 31, 33}, {12, 80, 16},
     {3, 130, 47}, {70, 6, 300}, {64, 64, 64}, {37, 53, 129}};
 
-template <class In, class Out>
-void check_all() {
+template <class In, class Out> void check_all() {
   int turn = 0;
   for (const auto& [m, n, k] : kShapes) {
     for (int trans = 0; trans < 4; ++trans) {

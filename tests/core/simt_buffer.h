@@ -8,15 +8,13 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class T>
-class Buffer {
+template <class T> class Buffer {
  public:
   explicit Buffer(int64_t n)
       : n_(n),
         data_(static_cast<T*>(simt::allocator().allocate(static_cast<size_t>(n) * sizeof(T)))) {}
   // n values f(i)
-  template <class F>
-  Buffer(int64_t n, F&& f) : Buffer(n) {
+  template <class F> Buffer(int64_t n, F&& f) : Buffer(n) {
     for (int64_t i = 0; i < n; ++i) data_[i] = static_cast<T>(f(i));
   }
   Buffer(const Buffer&) = delete;

@@ -15,8 +15,7 @@ const Schedule kSchedules[] = {{Schedule::Order::forward}, {Schedule::Order::rev
     {Schedule::Order::one_warp_ahead, 5}, {Schedule::Order::shuffled, 7}};
 
 // f queues kernels; what they did under every schedule is the same.
-template <class F>
-Counters counted(F&& f) {
+template <class F> Counters counted(F&& f) {
   Counters first;
   for (const Schedule& schedule : kSchedules) {
     simt::set_schedule(schedule);
@@ -69,8 +68,7 @@ TEST(SimtCountsTest, SectorsAndRequestsOfCopies) {
 }
 
 // A column of a tile, written and read back; then 16 bytes a lane.
-template <int kPad>
-SINTER_KERNEL columns(Out<float> y, bool wide) {
+template <int kPad> SINTER_KERNEL columns(Out<float> y, bool wide) {
   auto& tile = shared<SharedTile<float, 32, 32, kPad>>();
   if (wide) {
     tile.store_vec(lane(), 0, Vec<float, 4>{1, 2, 3, 4});

@@ -9,8 +9,7 @@ namespace sinter::SINTER_KERNEL_NS {
 enum class Mistake { none, no_sync_after_store, no_sync_after_use, read_past_tile, no_wait };
 
 inline constexpr int kTile = 16;
-template <int kPad>
-struct GemmTiles {
+template <int kPad> struct GemmTiles {
   SharedTile<float, kTile, kTile, kPad> a, b;
 };
 inline constexpr int kStoreLine = __LINE__ + 14,
@@ -40,8 +39,7 @@ SINTER_KERNEL tiled_gemm(In<float> a, In<float> b, Out<float> c, int n, int k) {
 
 // y[i] = the sum over rows r of x[r, n - 1 - i], a row ahead being copied while one is added. One
 // block of n / 4 threads.
-template <Mistake kMistake>
-SINTER_KERNEL staged_sum(In<float> x, Out<float> y, int rows) {
+template <Mistake kMistake> SINTER_KERNEL staged_sum(In<float> x, Out<float> y, int rows) {
   constexpr int kN = 256;
   auto& stages = shared<SharedTile<float, 2, kN>>();
   const int first = thread_x() * 4;

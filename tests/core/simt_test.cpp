@@ -413,8 +413,7 @@ struct Gemm {
   static constexpr int kM = 48, kN = 32, kK = 64;
   Buffer<float> a{kM * kK, [](int64_t i) { return i * 7 % 11 - 5; }},
       b{kK * kN, [](int64_t i) { return i * 5 % 13 - 6; }}, c{kM * kN};
-  template <Mistake kMistake>
-  void launch_it() {
+  template <Mistake kMistake> void launch_it() {
     std::fill_n(c.data(), c.size(), 0.0f);
     launch<tiled_gemm<kMistake, 1>>(Grid{kN / kTile, kM / kTile}, kTile * kTile,
         sizeof(GemmTiles<1>), a.in(), b.in(), c.out(), kN, kK);
@@ -448,8 +447,7 @@ struct Verdict {
   std::string message;
   int failed = 0, wrong = 0;
 };
-template <Mistake kMistake>
-Verdict judge_gemm() {
+template <Mistake kMistake> Verdict judge_gemm() {
   Gemm gemm;
   Verdict verdict;
   for (const Schedule& schedule : kSchedules) {
@@ -482,8 +480,7 @@ TEST_F(SimtTest, ReadPastATileIsCaught) {
   expect_parts(verdict.message, {"shared tile row out of bounds: element 16 of 16"});
 }
 
-template <Mistake kMistake>
-std::string staged(const Schedule& schedule) {
+template <Mistake kMistake> std::string staged(const Schedule& schedule) {
   constexpr int kRows = 7, kN = 256;
   Buffer<float> x(kRows * kN, [](int64_t i) { return i % 97; }), y(kN);
   simt::set_schedule(schedule);
@@ -559,8 +556,7 @@ SINTER_KERNEL one_mma_tf32(In<float> a, In<float> b, Out<float> c, int swap) {
   for (int i = 0; i < 4; ++i) c.put((g + i / 2 * 8) * 8 + 2 * t + i % 2, d[i]);
 }
 
-template <class T>
-Buffer<T> random_values(int64_t n, uint64_t seed) {
+template <class T> Buffer<T> random_values(int64_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   return {n, [&](int64_t) {
             return T(static_cast<float>(static_cast<double>(random() >> 40) / (1 << 23) - 1));
@@ -724,8 +720,7 @@ TEST_F(SimtTest, GapsBehindBlocks) {
 // --------------------------------------------------------------------------------------------------------------------------
 
 #if defined(__SANITIZE_THREAD__)
-template <Mistake kMistake>
-void run_gemm_and_exit() {
+template <Mistake kMistake> void run_gemm_and_exit() {
   Gemm gemm;
   gemm.launch_it<kMistake>();
   failure();
@@ -733,8 +728,7 @@ void run_gemm_and_exit() {
 }
 constexpr bool kTsan = true;
 #else
-template <Mistake>
-void run_gemm_and_exit() {}
+template <Mistake> void run_gemm_and_exit() {}
 constexpr bool kTsan = false;
 #endif
 

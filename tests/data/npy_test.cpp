@@ -13,8 +13,7 @@ using test::expect_error;
 using test::npy;
 using test::npy_dict;
 using test::operator+;
-template <class T>
-Bytes little(const std::vector<T>& values) {
+template <class T> Bytes little(const std::vector<T>& values) {
   Bytes out(values.size() * sizeof(T));
   std::memcpy(out.data(), values.data(), out.size());
   return out;

@@ -17,8 +17,7 @@ using test::Result;
 using test::with;
 using test::Words;
 
-template <class F>
-std::optional<Error> error_of(F&& f) {
+template <class F> std::optional<Error> error_of(F&& f) {
   try {
     f();
   } catch (const Error& e) {

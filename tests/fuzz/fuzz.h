@@ -20,8 +20,7 @@ void one(Bytes bytes);
 // Ends the program unless it is an Error of a kind for bad input, with a message that can be
 // printed.
 void check_error(const std::exception& error);
-template <class F>
-void guarded(F&& f) {
+template <class F> void guarded(F&& f) {
   try {
     f();
   } catch (const std::exception& error) {

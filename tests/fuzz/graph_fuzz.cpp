@@ -42,10 +42,7 @@ class Recipe {
     bytes_ = bytes_.subspan(1);
     return byte % n;
   }
-  template <class T, size_t N>
-  const T& one_of(const T (&choices)[N]) {
-    return choices[below(N)];
-  }
+  template <class T, size_t N> const T& one_of(const T (&choices)[N]) { return choices[below(N)]; }
 
  private:
   Bytes bytes_;

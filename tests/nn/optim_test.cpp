@@ -25,8 +25,7 @@ Tensor gradient(size_t i, int step, const Shape& shape) {
 
 // Runs `optimizer` for 7 steps and the recurrence next(t, value, gradient, parameter, element)
 // beside it; the values must agree.
-template <class F>
-void compare(Optimizer& optimizer, F&& next) {
+template <class F> void compare(Optimizer& optimizer, F&& next) {
   const NamedTensors params = optimizer.parameters();
   std::vector<Vector> wanted;
   for (const NamedTensor& p : params) wanted.push_back(p.tensor.to_vector<double>());
@@ -66,8 +65,7 @@ TEST(Optim, SgdFollowsItsRecurrence) {
   }
 }
 
-template <class A, class Options>
-void check_adam(const Options& o, bool decoupled) {
+template <class A, class Options> void check_adam(const Options& o, bool decoupled) {
   A adam(two_parameters(), o);
   double m[2][12] = {}, v[2][12] = {};
   compare(adam, [&](int t, double lr, double p, double g, size_t i, size_t k) {

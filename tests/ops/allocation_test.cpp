@@ -10,16 +10,14 @@
 namespace sinter {
 namespace {
 
-template <class F>
-int64_t news_of(F&& f) {
+template <class F> int64_t news_of(F&& f) {
   const int64_t before = test::new_calls;
   f();
   return test::new_calls - before;
 }
 
 // f(op, sample) for every sample that is not refused.
-template <class F>
-void for_each_good_sample(F&& f) {
+template <class F> void for_each_good_sample(F&& f) {
   for (const OpDef* op : all_ops()) {
     for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;

@@ -59,8 +59,7 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
 
 // f(op, sample, "softmax, ragged") for the samples of all ops, and the good ones above; samples are
 // made anew, so an op may change them.
-template <class F>
-void for_each_sample(bool bad, F&& f) {
+template <class F> void for_each_sample(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
     if (!op->view && !op->simt) continue;  // EveryOpHasAKernel names the latter
     for (Sample& sample : samples_of(*op)) {

@@ -35,8 +35,7 @@ std::vector<Layout> layouts(int64_t rows, int64_t cols) {
       {"every third element", 3 * cols + 1, 3, 2, rows * (3 * cols + 1) + 2}};
 }
 
-template <class T>
-Tensor matrix_of(int64_t rows, int64_t cols, const Layout& at, uint32_t seed) {
+template <class T> Tensor matrix_of(int64_t rows, int64_t cols, const Layout& at, uint32_t seed) {
   const Tensor all = Tensor::empty({std::max<int64_t>(at.elements, 1)}, dtype_of<T>, kSimt);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
@@ -47,8 +46,7 @@ Tensor matrix_of(int64_t rows, int64_t cols, const Layout& at, uint32_t seed) {
   }
   return Tensor::view_of(all.storage(), dtype_of<T>, {rows, cols}, {at.row, at.col}, at.base);
 }
-template <class T>
-Tensor matrix(int64_t rows, int64_t cols, uint32_t seed) {
+template <class T> Tensor matrix(int64_t rows, int64_t cols, uint32_t seed) {
   return matrix_of<T>(rows, cols, layouts(rows, cols)[0], seed);
 }
 
@@ -96,10 +94,7 @@ void expect_product(const Tensor& c, const Tensor& a, const Tensor& b, bool tran
 class SimtGemmKernels : public testing::TestWithParam<DType> {
  protected:
   ~SimtGemmKernels() override { simt::set_schedule({}); }
-  template <class F>
-  void typed(F&& f) {
-    visit_float(GetParam(), f);
-  }
+  template <class F> void typed(F&& f) { visit_float(GetParam(), f); }
 };
 INSTANTIATE_TEST_SUITE_P(Types, SimtGemmKernels,
     testing::Values(DType::f32, DType::f64, DType::bf16),

@@ -76,8 +76,7 @@ std::set<std::string> compiled_kernels() {
 }
 
 // An op may refuse: what it does with an operand is for device_parity_test.cpp.
-template <class F>
-void attempt(F&& f) {
+template <class F> void attempt(F&& f) {
   try {
     f();
   } catch (const Error&) {}

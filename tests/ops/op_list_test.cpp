@@ -17,8 +17,7 @@ namespace sinter {
 namespace {
 
 // f(op, sample) for every sample; samples are made anew, so an op may change them.
-template <class F>
-void for_each_sample(bool bad, F&& f) {
+template <class F> void for_each_sample(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
     for (Sample& sample : samples_of(*op)) {
       if (sample.bad != bad) continue;

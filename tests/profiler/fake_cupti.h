@@ -38,8 +38,7 @@ struct Fake {
   std::map<cudaGraphExec_t, std::pair<uint32_t, size_t>> graphs;  // number, nodes
   Api api{};                                                      // the recorder's
 
-  template <class R>
-  void put(const R& record) {
+  template <class R> void put(const R& record) {
     if (buffer && used + kStride > size) hand_over();
     size_t most = 0;
     if (!buffer) {
@@ -63,8 +62,7 @@ struct Fake {
       put(link);
     }
   }
-  template <class R>
-  void work(CUpti_ActivityKind kind, uint64_t node = 0) {
+  template <class R> void work(CUpti_ActivityKind kind, uint64_t node = 0) {
     const int64_t begin = parallel ? clock.now() : std::max(free_at, clock.now());
     free_at = begin + next_ns;
     if (kinds.empty() || records++ == lose) return;

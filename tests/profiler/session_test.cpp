@@ -12,8 +12,7 @@
 namespace sinter::profiler {
 namespace {
 
-template <class F>
-std::optional<Error> error_of(F&& f) {
+template <class F> std::optional<Error> error_of(F&& f) {
   try {
     f();
   } catch (const Error& e) {

@@ -5,8 +5,7 @@
 namespace sinter {
 namespace {
 
-template <size_t N>
-std::vector<Sample> glu_samples() {
+template <size_t N> std::vector<Sample> glu_samples() {
   const auto make = [](const Shape& shape, Act act, bool merged, const char* what) {
     Sample s{.in = {}, .attrs = GluAttrs{act, merged}, .what = what, .differentiable = false};
     for (uint64_t i = 0; i < N; ++i) s.in.push_back(sample_tensor(shape, i + 1));

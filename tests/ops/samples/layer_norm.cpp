@@ -40,8 +40,7 @@ Tensors gradient_operands(const Shape& shape, bool weight) {
   in.push_back(sample_tensor({rows}, 5, 0.5, 1.5));
   return in;
 }
-template <bool kWeight>
-std::vector<Sample> gradient_samples() {
+template <bool kWeight> std::vector<Sample> gradient_samples() {
   std::vector<Sample> all;
   for (const Shape& shape : {Shape{5, 7}, Shape{17, 10}, Shape{1, 37}, Shape{2, 3, 4}, Shape{9},
            Shape{0, 4}, Shape{70, 33}, Shape{3, 200}}) {

@@ -10,8 +10,7 @@ namespace {
 using pointwise::kSavedValues, pointwise::Saves;
 
 // Odd, ragged, broadcast, empty, non-contiguous, and bad.
-template <class Op>
-std::vector<Sample> pointwise_samples() {
+template <class Op> std::vector<Sample> pointwise_samples() {
   const auto make = [](const std::vector<Shape>& shapes, const char* what,
                         bool transposed = false) {
     Sample sample{.in = {}, .attrs = Op{}, .what = what};
@@ -50,8 +49,7 @@ std::vector<Sample> pointwise_samples() {
 }
 
 // dy, then what forward saves of its own samples.
-template <class Op>
-std::vector<Sample> pointwise_backward_samples(const OpDef& forward) {
+template <class Op> std::vector<Sample> pointwise_backward_samples(const OpDef& forward) {
   std::vector<Sample> all;
   for (Sample& s : pointwise_samples<Op>()) {
     if (s.bad) continue;
@@ -78,8 +76,7 @@ std::vector<Sample> pointwise_backward_samples(const OpDef& forward) {
   return all;
 }
 
-template <class... Op>
-void list_pointwise_samples(std::tuple<Op...>) {
+template <class... Op> void list_pointwise_samples(std::tuple<Op...>) {
   auto op = pointwise_ops().begin();
   const auto list = [&](auto make, auto make_backward) {
     const OpDef &forward = **op++, &backward = **op++;
