@@ -144,7 +144,7 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
   const auto replays = [&] {
     fake_.records = 0;
     Session s = session();
-    std::unique_ptr<Graph> graph;
+    std::unique_ptr<DeviceGraph> graph;
     GraphBuilder builder(0, false);
     for (const Pass pass : {Pass::rehearsal, Pass::capture}) {
       builder.begin(pass);
@@ -192,7 +192,7 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
 
 TEST_F(Cupti, AGraphFromBeforeHasNoRecords) {
   GraphBuilder builder(0, false);
-  std::unique_ptr<Graph> graph;
+  std::unique_ptr<DeviceGraph> graph;
   for (const Pass pass : {Pass::rehearsal, Pass::capture}) {
     builder.begin(pass);
     launch("kernel", 0);
