@@ -64,9 +64,9 @@ constexpr int64_t update_flops(const UpdateAttrs& a, bool adam) {
 }
 
 // p[i] = step(p[i], g[i], ..) over a piece of memory; states that the step has none of, and
-// bf16_copy, a bf16 copy of p, may be null.
+// bf16_copy, a bf16 copy of p, may be null. The step is a copy, so that no store can change it.
 template <class V, class Step>
-inline void update_piece(const Step& step, V* __restrict p, const V* __restrict g,
+inline void update_piece(const Step step, V* __restrict p, const V* __restrict g,
     V* __restrict state1, V* __restrict state2, bf16* __restrict bf16_copy, int64_t n) {
   if constexpr (Step::kAdam) {
     for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i], state1[i], state2[i]);

@@ -100,7 +100,9 @@ struct Tile {
 };
 
 // R rows x V vectors. `count` < kLanes (with V == 1): so many columns are there.
-template <int R, int V, class Load> void rows_tile(const Tile t, Load load_b, int count) {
+template <int R, int V, class Load> void rows_tile(const Tile& t, Load load_b, int count) {
+  float* const corner = t.c;
+  const int64_t ldc = t.ldc;
   Vec sum[R][V];
   UNROLLED for (int v = 0; v < V; ++v) {
     const Vec start = t.bias ? load_b(t.bias + v * kLanes) : Vec{};
@@ -117,7 +119,7 @@ template <int R, int V, class Load> void rows_tile(const Tile t, Load load_b, in
   }
   UNROLLED for (int i = 0; i < R; ++i) {
     UNROLLED for (int v = 0; v < V; ++v) {
-      float* c = t.c + i * t.ldc + v * kLanes;
+      float* c = corner + i * ldc + v * kLanes;
       if (V == 1 && count < kLanes) {
         store_part(c, sum[i][v], count);
       } else {
@@ -127,10 +129,11 @@ template <int R, int V, class Load> void rows_tile(const Tile t, Load load_b, in
   }
 }
 
-template <int R> void rows_tiles(Tile t, int64_t cols) {
+template <int R> void rows_tiles(const Tile& whole, int64_t cols) {
   if (cols >= kTileCols)
     return rows_tile<R, kTileVectors>(
-        t, [](const float* p) { return load(p); }, kLanes);
+        whole, [](const float* p) { return load(p); }, kLanes);
+  Tile t = whole;
   for (int64_t j = 0; j < cols;
        j += kLanes, t.b += kLanes, t.c += kLanes, t.bias += t.bias ? kLanes : 0) {
     const int count = static_cast<int>(std::min<int64_t>(kLanes, cols - j));
@@ -139,7 +142,7 @@ template <int R> void rows_tiles(Tile t, int64_t cols) {
   }
 }
 
-template <int R> void dots_tile(const Tile t, int64_t cols) {
+template <int R> void dots_tile(const Tile& t, int64_t cols) {
   Vec sum[R][kDotCols] = {};
   const float* b[kDotCols];  // a column that is not there reads the first one
   UNROLLED for (int j = 0; j < kDotCols; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
