@@ -49,9 +49,8 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
       gemm(desc, from, gate, nullptr, sums);
       if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
       for_row_blocks(n, hidden, 3 * sizeof(V) + op.flops, [&](int64_t b, int64_t at, int64_t cols) {
-        const V* __restrict g = sums + b * both + at, * __restrict u = g + hidden;
-        T* __restrict h = h_out + (first + b) * hidden + at;
-        for (int64_t i = 0; i < cols; ++i) h[i] = op.forward(g[i]) * u[i];
+        const V *g = sums + b * both + at, *u = g + hidden;
+        glu_row(op, g, u, h_out + (first + b) * hidden + at, cols);
         if constexpr (!std::is_same_v<T, V>) {
           if (kept) {
             T* to = kept + (first + b) * both + at;
@@ -85,17 +84,9 @@ template <class T, class V = compute_t<T>> void run_backward(const Call& call) {
           nullptr, sums);
       for_row_blocks(
           n, hidden, 5 * sizeof(V) + op.backward_flops, [&](int64_t b, int64_t at, int64_t cols) {
-            const T* __restrict g = gate[first + b] + at, * __restrict u = up[first + b] + at;
-            const V* __restrict dh = sums + b * hidden + at;
-            T* __restrict dg = out.dg + (first + b) * out.step + at, * __restrict du =
-                                                                         out.du +
-                                                                         (first + b) * out.step +
-                                                                         at;
-            for (int64_t i = 0; i < cols; ++i) {
-              const GluGrads<V> d = glu_grads(op, dh[i], V(g[i]), V(u[i]));
-              dg[i] = d.dg;
-              du[i] = d.du;
-            }
+            const int64_t to = (first + b) * out.step + at;
+            glu_grad_row(op, sums + b * hidden + at, gate[first + b] + at, up[first + b] + at,
+                out.dg + to, out.du + to, cols);
           });
     });
   });

@@ -38,14 +38,11 @@ Cost cost_backward(Operands in, Operands out, const Attrs& attrs) {
 void cpu(const Call& call) {
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
     const Rows<T> gate(call.in[0]), up(call.in[1]);
     T* out = call.out[0].data<T>();
     visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
       for_row_blocks(rows, cols, 3 * sizeof(T) + op.flops, [&](int64_t b, int64_t at, int64_t n) {
-        const T* __restrict g = gate[b] + at, * __restrict u = up[b] + at;
-        T* __restrict h = out + b * cols + at;
-        for (int64_t i = 0; i < n; ++i) h[i] = op.forward(V(g[i])) * V(u[i]);
+        glu_row(op, gate[b] + at, up[b] + at, out + b * cols + at, n);
       });
     });
   });
@@ -55,18 +52,13 @@ void cpu_backward(const Call& call) {
   const Tensor& dh_in = call.in[0];
   const int64_t rows = dh_in.size(0), cols = dh_in.size(1);
   visit_float(dh_in.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
     const Rows<T> grad(dh_in), gate(call.in[1]), up(call.in[2]);
     const GluGradRows<T> out(call.out, call.as<GluAttrs>().merged);
     visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
-      for_row_blocks(rows, cols, 5 * sizeof(T) + op.backward_flops, [&](int64_t b, int64_t at, int64_t n) {
-        const T* __restrict dh = grad[b] + at, * __restrict g = gate[b] + at, * __restrict u = up[b] + at;
-        T* __restrict dg = out.dg + b * out.step + at, * __restrict du = out.du + b * out.step + at;
-        for (int64_t i = 0; i < n; ++i) {
-          const GluGrads<V> d = glu_grads(op, V(dh[i]), V(g[i]), V(u[i]));
-          dg[i] = d.dg;
-          du[i] = d.du;
-        }
+      const int64_t bytes = 5 * sizeof(T) + op.backward_flops;
+      for_row_blocks(rows, cols, bytes, [&](int64_t b, int64_t at, int64_t n) {
+        glu_grad_row(op, grad[b] + at, gate[b] + at, up[b] + at, out.dg + b * out.step + at,
+            out.du + b * out.step + at, n);
       });
     });
   });
