@@ -46,8 +46,7 @@ void concat(const Call& call) {
   if (y.numel() == 0) return;
   // Elements of y from the dim of cat on.
   const int64_t row = numel_of_dims(y, normalize_dim("cat", call.as<DimAttrs>().dim, y.rank()));
-  visit_all(y.dtype(), [&](auto zero) {
-    using T = decltype(zero);
+  visit_all(y.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
     bool whole = is_aligned<T, N>(y);
     for (const Tensor& x : call.in)

@@ -239,8 +239,9 @@ struct ClipAttrs {
 };
 
 // clang-format off
-// The list of the structured ops, in the order of the documents: each with the function that starts
-// its kernel (ops/kernels.h), which a view does not have. Declarations and all_ops() follow.
+// The list of the structured ops, in the order of the documents: OP with the function that starts
+// its kernel (ops/kernels.h); OTHER for a view, which has none, and for an op whose function stands
+// in another row. Declarations and all_ops() follow.
 #define SINTER_STRUCTURED_OPS(OP, OTHER)                                              \
   OP(kLinearOp, linear)                            /* x, weight, [bias] -> y        */ \
   OP(kMatmulOp, matmul)                            /* a, b -> c                     */ \

@@ -74,8 +74,7 @@ template <class Op> consteval void check_struct() {
     if constexpr (HasSaves<Op>) {
       static_assert(HasGrad<Op>,
           "a pointwise struct lacks `grad`: template <class T> SINTER_FN T grad(T dy, ..) const, "
-          "of "
-          "dy and what `saves` names (inputs: every x; output: y); two inputs give a Two<T>");
+          "of dy and what `saves` names (inputs: every x; output: y); two inputs give a Two<T>");
     }
   }
 }

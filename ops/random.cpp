@@ -11,13 +11,13 @@ Tensor randn(const Shape& shape, DType dtype, Device device) {
   check_outside_step("randn");
   Tensor out = Tensor::empty(shape, dtype);
   const auto [seed, tensor] = next_random_tensor();
-  visit_float(dtype, [&](auto zero) {
-    auto* values = out.data<decltype(zero)>();
+  visit_float(dtype, [&]<class T>(T) {
+    T* values = out.data<T>();
     for (int64_t i = 0; i < out.numel(); ++i) {
       const auto word = [&](int64_t k) {
         return philox_word(seed, kStreams + tensor, static_cast<uint64_t>(2 * i + k));
       };
-      values[i] = static_cast<decltype(zero)>(normal_from_bits(word(0), word(1)));
+      values[i] = static_cast<T>(normal_from_bits(word(0), word(1)));
     }
   });
   return device == kCpu ? out : out.to(device);

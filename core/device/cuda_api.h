@@ -17,31 +17,31 @@
 
 // clang-format off
 // What makes, uses and destroys; each answers a status.
-#define SINTER_RUNTIME_CALLS(X)                                                                     \
-  X(cudaGetDeviceCount) X(cudaDriverGetVersion) X(cudaSetDevice) X(cudaDeviceGetAttribute)          \
-  X(cudaGetLastError) X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost)                    \
-  X(cudaHostGetDevicePointer) X(cudaMemGetInfo) X(cudaMemcpyAsync) X(cudaMemsetAsync)               \
-  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                        \
-  X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                          \
-  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags)                        \
-  X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)       \
-  X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)       \
-  X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)                \
+#define SINTER_RUNTIME_CALLS(X)                                                                    \
+  X(cudaGetDeviceCount) X(cudaDriverGetVersion) X(cudaSetDevice) X(cudaDeviceGetAttribute)         \
+  X(cudaGetLastError) X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost)                   \
+  X(cudaHostGetDevicePointer) X(cudaMemGetInfo) X(cudaMemcpyAsync) X(cudaMemsetAsync)              \
+  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                       \
+  X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                         \
+  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags)                       \
+  X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)      \
+  X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)      \
+  X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)               \
   X(cudaGraphDestroy) X(cudaGraphExecDestroy) SINTER_CAPTURE_CALLS(X)
 #if CUDART_VERSION >= 13000
 #define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo)
 #else
 #define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo_v2)
 #endif
-#define SINTER_CUBLASLT_CALLS(X)                                                                    \
-  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)     \
-  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)    \
-  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                              \
+#define SINTER_CUBLASLT_CALLS(X)                                                                   \
+  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)    \
+  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)   \
+  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                             \
   X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 #if SINTER_HAS_CUDNN
-#define SINTER_CUDNN_CALLS(X)                                                                       \
-  X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                   \
-  X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) X(cudnnSoftmaxForward)              \
+#define SINTER_CUDNN_CALLS(X)                                                                      \
+  X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                  \
+  X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) X(cudnnSoftmaxForward)             \
   X(cudnnSoftmaxBackward)
 #else
 #define SINTER_CUDNN_CALLS(X)

@@ -200,9 +200,8 @@ const CuptiCalls* load(std::string& why) {
   static std::string problem;
   static const CuptiCalls* const loaded = []() -> const CuptiCalls* {
     void* library = nullptr;
-    for (const char* name :
-        {"libcupti.so.13", "libcupti.so.12", SINTER_CUDA_LIBRARY_DIR "/libcupti.so"}) {
-      if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
+      if (!library) library = open_library(name, &problem);
     }
     if (!library) {
       problem = "no libcupti";

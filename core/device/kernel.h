@@ -5,7 +5,8 @@
 //
 //   thread_x() lane() warp() warps_per_block() threads_per_block()
 //       Blocks are one-dimensional; a multiple of 32 threads is customary.
-//   block_x() block_y() block_z() grid_x() grid_y() grid_z()                           int64_t
+//   block_x() block_y() block_z() grid_x() grid_y() grid_z()
+//       int64_t.
 //   In<T> Out<T> InOut<T>
 //       Operands in device memory: x[i], x.load_vec<N>(i); y.put(i, v), y.store_vec(i, vec);
 //       bool(x): is it there? The host half checks every access against the operand's extent, and
