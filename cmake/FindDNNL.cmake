@@ -1,5 +1,6 @@
-# Finds oneDNN 2.6 or 2.7, the C++ interface the kernels are written to, as DNNL::dnnl.
-# oneDNN's own package file insists on OpenCL's headers, which nothing here needs; so we look for header and library.
+# Finds oneDNN 2.6 or 2.7, the C++ interface the kernels are written to, as DNNL::dnnl. oneDNN's own
+# package file insists on OpenCL's headers, which nothing here needs; so we look for header and
+# library.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl_version.h)
 find_library(DNNL_LIBRARY dnnl)
 if(DNNL_INCLUDE_DIR)

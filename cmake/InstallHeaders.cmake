@@ -1,6 +1,6 @@
-# Run by cmake --install: copies the headers of the libraries to PREFIX/include/sinter, where each names the others as
-# <sinter/core/error.h>. In the tree that is "core/error.h", which a user's project may have, too.
-# source, folders, include_dir: set by sinter_install.
+# Run by cmake --install: copies the headers of the libraries to PREFIX/include/sinter, where each
+# names the others as <sinter/core/error.h>. In the tree that is "core/error.h", which a user's
+# project may have, too. source, folders, include_dir: set by sinter_install.
 set(to "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${include_dir}/sinter")
 string(REPLACE ";" "|" any_folder "${folders}")
 foreach(folder ${folders})

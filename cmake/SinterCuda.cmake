@@ -1,6 +1,7 @@
-# The CUDA toolkit, where SINTER_CUDA allows it: sets SINTER_HAS_CUDA, and compiles kernels (sinter_kernels). CMake's own CUDA language
-# is not used: it takes seconds of every configure, and an installed library would ask its users for nvcc.
-# AUTO wants a card, too: nvcc takes a quarter of a build from scratch, for kernels that only a card can run.
+# The CUDA toolkit, where SINTER_CUDA allows it: sets SINTER_HAS_CUDA, and compiles kernels
+# (sinter_kernels). CMake's own CUDA language is not used: it takes seconds of every configure, and
+# an installed library would ask its users for nvcc. AUTO wants a card, too: nvcc takes a quarter of
+# a build from scratch, for kernels that only a card can run.
 if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "SINTER_CUDA=${SINTER_CUDA}: unknown; allowed AUTO, ON, OFF")
 endif()
@@ -13,7 +14,8 @@ if(SINTER_CUDA STREQUAL "ON" OR card)
   find_package(CUDAToolkit 12.8 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
   if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
     set(SINTER_HAS_CUDA ON)
-    # Headers are enough: cuBLASLt and cuDNN are loaded while a program runs (core/device/cuda_api.h).
+    # Headers are enough: cuBLASLt and cuDNN are loaded while a program runs
+    # (core/device/cuda_api.h).
     find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     mark_as_advanced(CUDNN_INCLUDE_DIR)
     set(cudnn "no cuDNN")
@@ -22,7 +24,8 @@ if(SINTER_CUDA STREQUAL "ON" OR card)
     endif()
   endif()
 endif()
-# AUTO compiles for the cards that are here, as nvidia-smi names them ("9.0"); else the choice is the whole range.
+# AUTO compiles for the cards that are here, as nvidia-smi names them ("9.0"); else the choice is
+# the whole range.
 set(architectures "80;90a")
 if(SINTER_HAS_CUDA AND SINTER_CUDA STREQUAL "AUTO")
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE cards ERROR_QUIET RESULT_VARIABLE failed)
@@ -45,7 +48,8 @@ elseif(SINTER_CUDA STREQUAL "AUTO")
   message(STATUS "CUDA kernels: left out, there is no card here; devices are cpu and simt (-DSINTER_CUDA=ON builds them all the same)")
 endif()
 
-# Same flags whatever the build type. nvcc's -O is the host's; code of the device is always optimised. --fmad: see SinterDependencies.
+# Same flags whatever the build type. nvcc's -O is the host's; code of the device is always
+# optimised. --fmad: see SinterDependencies.
 set(nvcc_flags -std=c++20 -O1 -fmad=false --expt-relaxed-constexpr -Xcompiler=-ffp-contract=off,-fPIC
                -Xptxas=-v,-warn-spills,-warn-lmem-usage,-Werror -ccbin=${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR} -DSINTER_HAS_CUDA=1)
 set(kind "code=[sm_@,compute_@]")
@@ -56,8 +60,9 @@ foreach(arch ${SINTER_CUDA_ARCHITECTURES})
 endforeach()
 set(SINTER_NVCC_COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${nvcc_flags})
 
-# sinter_kernels(LIB OBJECTS KERNEL...): OBJECTS becomes the list of object files, for the sources of LIB, that nvcc makes of .cu files. Their
-# PTX, and what ptxas says of it, stay in ptx/<name of the .cu>/ for scripts/check_kernels. Target kernels makes all of them.
+# sinter_kernels(LIB OBJECTS KERNEL...): OBJECTS becomes the list of object files, for the sources
+# of LIB, that nvcc makes of .cu files. Their PTX, and what ptxas says of it, stay in ptx/<name of
+# the .cu>/ for scripts/check_kernels. Target kernels makes all of them.
 function(sinter_kernels lib objects)
   set(list "")
   foreach(kernel ${ARGN})

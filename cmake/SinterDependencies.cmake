@@ -1,4 +1,5 @@
-# What the libraries link with (all Debian 12 packages, see scripts/setup), and the flags of every target of ours.
+# What the libraries link with (all Debian 12 packages, see scripts/setup), and the flags of every
+# target of ours.
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(fmt 9 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
@@ -17,7 +18,8 @@ if(SINTER_ONEDNN)
 endif()
 include(SinterCuda)
 
-# No contraction: fused and separate kernels must round alike, so where a fused multiply-add is meant, the code says so.
+# No contraction: fused and separate kernels must round alike, so where a fused multiply-add is
+# meant, the code says so.
 add_library(sinter_flags INTERFACE)
 target_compile_features(sinter_flags INTERFACE cxx_std_20)
 target_include_directories(sinter_flags INTERFACE ${PROJECT_SOURCE_DIR})
@@ -34,7 +36,8 @@ if(SINTER_NATIVE)
   endif()
 endif()
 if(SINTER_SANITIZE)
-  # -Og and line tables only: compiles in less than half the time of -O1 and runs as fast. Assertions on, Eigen's too.
+  # -Og and line tables only: compiles in less than half the time of -O1 and runs as fast.
+  # Assertions on, Eigen's too.
   target_compile_options(sinter_flags INTERFACE -fsanitize=${SINTER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -Og -g1 -UNDEBUG)
   target_link_options(sinter_flags INTERFACE -fsanitize=${SINTER_SANITIZE})
 endif()

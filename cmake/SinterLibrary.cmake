@@ -7,9 +7,10 @@ add_library(sinter::sinter ALIAS sinter)
 set(sinter_libraries "")
 set(sinter_folders "")
 
-# sinter_compile(TARGET [O1]): how a target of ours is compiled. O1 is for what parses, prints and commands: in a Release build it costs
-# half of -O3, and no training step waits for such code. With SINTER_UNITY the compiler takes eight files at a time, so a file-local name
-# must be free in its whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
+# sinter_compile(TARGET [O1]): how a target of ours is compiled. O1 is for what parses, prints and
+# commands: in a Release build it costs half of -O3, and no training step waits for such code. With
+# SINTER_UNITY the compiler takes eight files at a time, so a file-local name must be free in its
+# whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
 function(sinter_compile target)
   if("O1" IN_LIST ARGN AND NOT SINTER_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
@@ -30,22 +31,24 @@ function(sinter_emulated_kernels target)
     # No fuzzer runs a kernel, and clang needs minutes for one that it instruments.
     target_compile_options(${target} PRIVATE -O0 -fno-sanitize=all -fno-sanitize=fuzzer-no-link)
   elseif(SINTER_SANITIZE MATCHES "undefined")
-    # A kernel reaches memory through views that check bounds and alignment themselves; what UBSan adds there doubles the compiler's work.
+    # A kernel reaches memory through views that check bounds and alignment themselves; what UBSan
+    # adds there doubles the compiler's work.
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
   endif()
 endfunction()
 
-# sinter_library(FOLDER [O1] [USES TARGET...])
-# The static library sinter_FOLDER (alias sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are
-# libraries of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition SINTER_HAS_OPENMP, and so on.
-# A folder without sources is no library yet.
+# sinter_library(FOLDER [O1] [USES TARGET...]) The static library sinter_FOLDER (alias
+# sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are libraries
+# of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition
+# SINTER_HAS_OPENMP, and so on. A folder without sources is no library yet.
 function(sinter_library folder)
   cmake_parse_arguments(ARG "O1" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()
-  # One kernel source, compiled twice: for the emulator as C++, by a file of one line, and by nvcc where there is one.
+  # One kernel source, compiled twice: for the emulator as C++, by a file of one line, and by nvcc
+  # where there is one.
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
   set(emulated "")
   foreach(kernel ${kernels})
@@ -54,7 +57,8 @@ function(sinter_library folder)
     list(APPEND emulated ${PROJECT_BINARY_DIR}/simt/${name}.cpp)
   endforeach()
   if(SINTER_SANITIZE STREQUAL "thread")
-    # The emulator moves between stacks and tells TSan of it by hand; its own bookkeeping must not look like an order or a race.
+    # The emulator moves between stacks and tells TSan of it by hand; its own bookkeeping must not
+    # look like an order or a race.
     set(emulator ${sources})
     list(FILTER emulator INCLUDE REGEX "/core/device/simt_(calls|counts|fiber|worker)\\.cpp$")
     set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread COMPILE_DEFINITIONS SINTER_TSAN=1)
@@ -97,8 +101,9 @@ function(sinter_library folder)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
 endfunction()
 
-# Headers, libraries and package files for find_package(sinter), which gives sinter::sinter and each sinter::FOLDER. A build with CUDA
-# leaves a copy of the static CUDA runtime beside the libraries, so that who links with it needs no toolkit.
+# Headers, libraries and package files for find_package(sinter), which gives sinter::sinter and each
+# sinter::FOLDER. A build with CUDA leaves a copy of the static CUDA runtime beside the libraries,
+# so that who links with it needs no toolkit.
 function(sinter_install)
   install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(folders \"${sinter_folders}\")\nset(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")")
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallHeaders.cmake)
