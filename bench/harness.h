@@ -61,10 +61,12 @@ class Training {
     optimizer_->step(losses);
     return {losses};
   }
-  std::unique_ptr<capture::Step> captured(const std::string& rules = "all") {
+  std::unique_ptr<capture::Step> captured(
+      const std::string& rules = "all", bool measure = false) {
     return std::make_unique<capture::Step>([this](const Tensors& batch) { return (*this)(batch); },
-        capture::StepOptions{
-            .rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(net)});
+        capture::StepOptions{.rules = capture::RuleSet(rules),
+            .parameters = nn::parameter_visitor(net),
+            .measure = measure});
   }
 
   nn::Mlp net;

@@ -5,6 +5,7 @@
 // here. Targets outlive the Flags. Errors are of kind usage.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
