@@ -85,7 +85,7 @@ struct Captured {
   Block block;
   capture::Step step;
   Captured(const GegluFlags& flags, uint64_t seed, DType dtype, Device device,
-      const std::string& rules, bool measure, bool graph = true)
+      const std::string& rules, std::optional<bool> measure, bool graph = true)
       : block(flags, seed, dtype, device),
         step([this](const Tensors& in) { return block(in); },
             {.rules = capture::RuleSet(rules),
@@ -135,9 +135,8 @@ class Geglu {
   bool both() const { return flags_.mode == "both"; }
   bool eager_only() const { return flags_.mode == "eager"; }
   std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
-    const bool measure = flags_.fusion.measures() || (is_cuda() && !given_.given("measure"));
     return std::make_unique<Captured>(
-        flags_, comparison_.common.seed, dtype_, device_, rules, measure, graph);
+        flags_, comparison_.common.seed, dtype_, device_, rules, flags_.fusion.measures(), graph);
   }
 
   void check_flags();
