@@ -15,9 +15,9 @@
 
 #include "bench/harness.h"
 #include "core/device/cpu_gemm.h"
-#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
+#include "measure/contest.h"
 #include "ops/gemm_library.h"
 
 namespace sinter {
@@ -50,17 +50,9 @@ struct Case {
       training(inputs);
     }
   }
-  // One sample a step; elsewhere than on the CPU one of all, as waiting for the device is no part
-  // of a step.
   void time(int64_t steps, Device device) {
-    const int64_t per_sample = device == kCpu ? 1 : steps;
-    for (int64_t i = 0; i < steps; i += per_sample) {
-      synchronize(device);
-      const measure::Timer timer;
-      for (int64_t n = 0; n < per_sample; ++n) run();
-      synchronize(device);
-      times.push_back(timer.us() / static_cast<double>(per_sample));
-    }
+    const auto round = measure::step_times_us([this] { run(); }, device, steps);
+    times.insert(times.end(), round.begin(), round.end());
   }
 };
 

@@ -268,17 +268,25 @@ std::string report(const Contest& contest, const Outcome& o, const ReportText& t
   return out;
 }
 
+std::vector<double> step_times_us(const std::function<void()>& step, Device device, int64_t steps) {
+  const bool on_card = device.type == Device::Type::cuda;
+  const int64_t at_once = device == kCpu ? 1 : steps;
+  std::vector<double> times;
+  synchronize(device);
+  if (on_card) cuda::watch(true);
+  for (int64_t i = 0; i < steps; i += at_once) {
+    const Timer timer;
+    for (int64_t n = 0; n < at_once; ++n) step();
+    synchronize(device);
+    times.push_back(timer.us() / static_cast<double>(at_once));
+  }
+  if (on_card) cuda::watch(false);
+  return times;
+}
+
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
   for (int64_t i = 0; i < warmup; ++i) step();
-  synchronize(device);
-  std::vector<double> times;
-  for (int64_t i = 0; i < steps; ++i) {
-    const Timer timer;
-    step();
-    synchronize(device);
-    times.push_back(timer.us());
-  }
-  return profiler::median(times);
+  return profiler::median(step_times_us(step, device, steps));
 }
 
 void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eager) {
