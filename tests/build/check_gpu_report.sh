@@ -137,7 +137,7 @@ assert all(phase["status"] == "done" for phase in phases.values()), phases
 assert len(phases["compare"]["result"]) == 18 and len(phases["sanitizer"]["result"]) == 16
 kernels = phases["why"]["result"]["mlp"]
 assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels
-for words in ("card Stub", "op linear_act, us 1.2, choice own", "fused, against the best of torch:",
-              "graph or compile-graph: ", "; goal 16 us, 3x"):
+for words in ("card Stub", "op linear_act, us 1.2, choice own", "  long 45.0",
+              "fused, against the best of torch: ", "compile-graph: ", "; goal 16 us, 3x"):
     assert words in text, (words, text)
 END_CHECK
