@@ -118,7 +118,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
   const Program program;
   for (const char* command : {"train", "compare"}) {
     const Result config = program.run({command, "--print-config"});
-    expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"off\"\n"});
+    expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"auto\"\n"});
   }
   const Result trained =
       program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
