@@ -27,11 +27,11 @@
   X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)      \
   X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)      \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)               \
-  X(cudaGraphDestroy) X(cudaGraphExecDestroy) SINTER_CAPTURE_CALLS(X)
+  X(cudaGraphDestroy) X(cudaGraphExecDestroy) SINTER_VERSION_CALLS(X)
 #if CUDART_VERSION >= 13000
-#define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo)
+#define SINTER_VERSION_CALLS(X) X(cudaStreamGetCaptureInfo) X(cudaMemcpyBatchAsync)
 #else
-#define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo_v2)
+#define SINTER_VERSION_CALLS(X) X(cudaStreamGetCaptureInfo_v2)
 #endif
 #define SINTER_CUBLASLT_CALLS(X)                                                                   \
   X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)    \
