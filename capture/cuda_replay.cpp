@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/device/launch_log.h"
 #include "core/device/timing.h"
 #include "profiler/replay.h"
 
@@ -50,8 +51,11 @@ void CudaReplay::run_profiled() {
     for (const auto pass : {cuda::Pass::rehearsal, cuda::Pass::capture}) {
       builder.begin(pass);
       builder.mark(0);
+      kernels_.assign(ops, 0);
       for (size_t n = 0; n < ops; ++n) {
+        const int64_t before = launch_count();
         run_(n);
+        kernels_[n] = static_cast<int32_t>(std::max<int64_t>(launch_count() - before, 1));
         builder.mark(static_cast<int>(n) + 1);
       }
       instrumented_ = builder.end();
@@ -65,7 +69,7 @@ void CudaReplay::run_profiled() {
   for (int64_t& t : ends)
     t = t == DeviceTimer::kLost || last == DeviceTimer::kLost ? DeviceTimer::kLost
                                                               : std::max(begin, end - last) + t;
-  profiler::record_replay(begin, end, ends);
+  profiler::record_replay(begin, end, ends, kernels_);
 }
 
 }  // namespace sinter::capture

@@ -28,6 +28,7 @@ class CudaReplay {
   const Branches branches_;
   const std::function<void(size_t n)> run_;
   std::unique_ptr<cuda::DeviceGraph> graph_, instrumented_, recorded_;
+  std::vector<int32_t> kernels_;  // of each node of the instrumented graph
   int recorded_turn_ = 0;
 };
 

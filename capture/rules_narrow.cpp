@@ -110,8 +110,9 @@ std::vector<int> members_of(const Chain& chain, int loss) {
 Obstacle forbidden(
     const Rewriter& r, const Chain& chain, Act act, const std::vector<int>& members) {
   const DType dtype = r.graph.values[chain[0].rows].dtype;
-  if (const std::string limit = narrow_mlp_limit(widths_of(r, chain), dtype); !limit.empty())
-    return over_limit(limit);
+  const std::string limit =
+      narrow_mlp_limit(widths_of(r, chain), dtype, r.graph.device_of(chain[0].rows));
+  if (!limit.empty()) return over_limit(limit);
   if (chain[0].input_grad >= 0 && made_by_activation(r, chain[0].rows, act) < 0)
     return {"the gradient of its input goes on otherwise", "use one activation for all layers"};
   for (size_t l = 0; l + 1 < chain.size(); ++l) {

@@ -1,7 +1,6 @@
 // For kernels that reduce: a join over a block, and the memory in which the blocks of one launch
 // leave partial results for the block that arrives last (ticket()). Joins are fixed trees, so
-// results have the same bits from run to run and on every device. The memory is the thread's, as
-// its stream is: kernels that use it must not run side by side on branches of one graph.
+// results have the same bits from run to run and on every device.
 #pragma once
 
 #include "core/device/memory.h"
@@ -66,13 +65,9 @@ template <class V> struct Partials {
   InOut<uint32_t> ticket;
 };
 template <class V> Partials<V> partials(Device device) {
-  static thread_local Tensor memory;
-  if (!memory.defined()) {
-    memory = Tensor::empty({kPartials + 2}, dtype_of<V>, device);
-    fill_bytes(memory.raw(), device, 0, sizeof(V));
-  }
-  V* values = memory.data<V>() + 2;
-  return {{values, kPartials}, {values - 1, 1}, {static_cast<uint32_t*>(memory.raw()), 1}};
+  const Scratch own = scratch(device, (kPartials + 1) * sizeof(V));
+  V* values = static_cast<V*>(own.memory);
+  return {{values, kPartials}, {values + kPartials, 1}, {own.ticket, 1}};
 }
 
 // Threads for a block that has work for n of them: whole warps, at most `most`.

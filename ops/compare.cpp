@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/context.h"
+#include "core/device/cuda_stream.h"
 #include "ops/ops.h"
 #include "ops/pointwise_op.h"
 
@@ -41,9 +42,24 @@ Tensor ne(const Tensor& a, const Tensor& b) { return 1 - eq(a, b); }
 Tensor gt(const Tensor& a, const Tensor& b) { return lt(b, a); }
 Tensor ge(const Tensor& a, const Tensor& b) { return le(b, a); }
 
+namespace {
+// By its bits: NaN has no place in an order, and -0 is not 0.
+using KeptConstants = std::map<std::tuple<uint64_t, DType, Device>, Tensor>;
+KeptConstants& kept_constants() {
+  static thread_local KeptConstants kept;
+#if SINTER_HAS_CUDA
+  static const bool hooked = [] {  // the card takes its memory back
+    cuda::at_reset([] { kept_constants().clear(); });
+    return true;
+  }();
+  (void)hooked;
+#endif
+  return kept;
+}
+}  // namespace
+
 Tensor constant(double value, DType dtype, Device device) {
-  // By its bits: NaN has no place in an order, and -0 is not 0.
-  static thread_local std::map<std::tuple<uint64_t, DType, Device>, Tensor> kept;
+  KeptConstants& kept = kept_constants();
   if (kept.size() > kKeptConstants) kept.clear();
   Tensor& scalar = kept[{std::bit_cast<uint64_t>(value), dtype, device}];
   if (!scalar.defined()) {

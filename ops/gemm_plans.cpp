@@ -18,8 +18,8 @@
 #include "core/device/cuda_stream.h"
 #include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
+#include "core/device/memory.h"
 #include "core/error.h"
-#include "core/storage.h"
 #include "ops/gemm_library.h"
 
 namespace sinter {
@@ -35,9 +35,11 @@ cudaDataType_t type_of(DType t) {
   return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The largest power of two, up to 256, that divides an address.
+// The largest power of two, up to 16, that divides an address. No kernel of the library moves more
+// than 16 bytes at once, and eager blocks and a replay's arena, which lie on 256 and on 64, must
+// have one plan.
 int alignment_of(const void* p) {
-  return 1 << std::min(8, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 256));
+  return 1 << std::min(4, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 16));
 }
 
 // A descriptor of the library's, given back at the end.
@@ -90,10 +92,10 @@ struct Key {
   bool fused() const { return epilogue != GemmEpilogue::none; }
 };
 
-constexpr int kOwn = -1;
+constexpr int kOwn = -1, kFails = -2;
 struct Proposal {
   cublasLtMatmulAlgo_t algo;
-  int launches = -1;  // -1: not counted yet, 0: could not be counted
+  int launches = -1;  // -1: not counted yet, 0: could not be counted, kFails: does not run
   double us = 0;      // 0: not timed
 };
 struct Plan {
@@ -101,7 +103,8 @@ struct Plan {
   Layout a, b, c;
   cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
   std::vector<Proposal> proposals;
-  int first = kOwn;  // the first proposal that would do
+  std::string without = "cuBLASLt offers none";  // why there are no proposals, if there are none
+  int first = kOwn;                              // the first proposal that would do
   bool measured = false;
   int fastest = kOwn;  // if measured
   double own_us = 0;   // if measured and there is one
@@ -137,7 +140,7 @@ class Plans {
       return false;
     }
     if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
-    void* workspace = workspace_of(cuda::stream());
+    void* workspace = scratch(cuda::device(), kWorkspace).memory;
     if (found == plans_.end()) {
       SINTER_CHECK(!cuda::capturing(), state,
           "cuda: a matrix product without a plan inside a captured step");
@@ -152,7 +155,7 @@ class Plans {
     const int choice = by_time                                           ? plan->fastest
                        : own && key.fused() && rule == GemmChoice::model ? kOwn
                                                                          : plan->first;
-    if (tell && (key.fused() || by_time)) choice_text = plan->said(choice);
+    if (tell && (key.fused() || by_time || choice == kOwn)) choice_text = plan->said(choice);
     if (choice == kOwn) return false;
     const Proposal& proposal = plan->proposals[static_cast<size_t>(choice)];
     if (!cuda::rehearsing()) {
@@ -169,18 +172,11 @@ class Plans {
 
   void clear() {
     plans_.clear();
-    workspaces_.clear();
     if (handle_) api().cublasLtDestroy(std::exchange(handle_, nullptr));
   }
   cublasLtHandle_t handle() const { return handle_; }
 
  private:
-  // One per stream: two branches of a graph must not share one.
-  void* workspace_of(cudaStream_t stream) {
-    std::unique_ptr<Storage>& w = workspaces_[stream];
-    if (!w) w = std::make_unique<Storage>(kWorkspace, cuda::device());
-    return w->data();
-  }
   std::unique_ptr<Plan> make(const Key& key, const Pointers& p, void* workspace);
   void count(
       const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
@@ -190,7 +186,6 @@ class Plans {
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;
-  std::map<cudaStream_t, std::unique_ptr<Storage>> workspaces_;
 };
 
 template <class T>
@@ -224,8 +219,7 @@ std::string Plan::said(int choice) const {
   const auto text = [](double us) { return cat(std::round(us * 10) / 10, " us"); };
   const char* who = choice == kOwn ? "own kernel" : "cuBLASLt";
   if (first == kOwn)
-    return cat(
-        who, proposals.empty() ? ": cuBLASLt offers none" : ": cuBLASLt offers none of one kernel");
+    return cat(who, ": ", proposals.empty() ? without : "cuBLASLt offers none of one kernel");
   if (!measured || own_us == 0)
     return cat(who, choice == kOwn ? ", by the cost model" : ", as was asked for");
   double best = std::numeric_limits<double>::infinity();
@@ -253,6 +247,9 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   if (key.has_bias) {
     set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.bias));
     set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (g.bias != g.out)
+      plan->without =
+          cat("cuBLASLt takes no ", name_of(g.bias), " bias for a ", name_of(g.out), " result");
   }
   if (key.epilogue == GemmEpilogue::bias_grad) {
     plan->aux_attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
@@ -295,39 +292,25 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   }
   for (size_t i = 0; i < plan->proposals.size() && plan->first == kOwn; ++i) {
     count(key, *plan, plan->proposals[i], p, workspace);
-    if (!key.fused() || plan->proposals[i].launches == 1) plan->first = static_cast<int>(i);
+    const int launches = plan->proposals[i].launches;
+    if (key.fused() ? launches == 1 : launches != kFails) plan->first = static_cast<int>(i);
   }
   return plan;
 }
 
-// Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a
-// graph of its own.
-struct Aside {
-  Aside() {
-    thread.mode = cuda::Mode::run;
-    thread.kept = nullptr;
-    thread.now = thread.main;
-  }
-  ~Aside() { thread = before; }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
-  cuda::ThreadState& thread = cuda::thread_state();
-  const cuda::ThreadState before = thread;
-};
-
-// A proposal that fails here is one of unknown launches. REQUIRES: what p names may be written;
-// whoever asked makes the result afterwards.
+// REQUIRES: what p names may be written; whoever asked makes the result afterwards.
 void Plans::count(
     const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
-  const Aside aside;
+  const cuda::Aside aside;
+  proposal.launches = kFails;
   try {
     plan.run(key.gemm, p, proposal, workspace);  // loads the kernels, which a capture must not
+    proposal.launches = 0;
     cuda::GraphBuilder builder(0, false);
     builder.begin(cuda::Pass::capture);
     plan.run(key.gemm, p, proposal, workspace);
     proposal.launches = static_cast<int>(builder.count());
-  } catch (const Error&) {
-    proposal.launches = 0;
+  } catch (const Error&) {  // the next one, or the own kernel
   }
 }
 
@@ -335,7 +318,7 @@ void Plans::count(
 // (capture/measure.cpp).
 void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspace,
     const std::function<void()>& own) {
-  const Aside aside;
+  const cuda::Aside aside;
   const auto microseconds = [](auto&& launch) {
     launch();
     cuda::GraphBuilder builder(0, false);
@@ -348,7 +331,7 @@ void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspa
   for (size_t i = 0; i < plan.proposals.size(); ++i) {
     Proposal& proposal = plan.proposals[i];
     if (proposal.launches < 0) count(key, plan, proposal, p, workspace);
-    if (key.fused() && proposal.launches != 1) continue;
+    if (key.fused() ? proposal.launches != 1 : proposal.launches < 1) continue;
     proposal.us = microseconds([&] { plan.run(key.gemm, p, proposal, workspace); });
     if (proposal.us < best) {
       best = proposal.us;

@@ -132,6 +132,7 @@ class Recorded {
       node.kind = LaunchKind::kernel;
       node.kernel = {};
       node.graph_node = r.node;
+      node.launches = std::max(r.kernels, 1);
       node.dev_t0 = r.begin;
       node.dev_t1 = r.end;
       if (r.kernels > 0) node.source = Source::cupti;
@@ -155,7 +156,8 @@ void resolve(Trace& trace, std::span<const Turn> turns) { Recorded(turns).take(t
 
 }  // namespace detail
 
-void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node_ends) noexcept {
+void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node_ends,
+    std::span<const int32_t> kernels) noexcept {
   if (!recording()) return;
   detail::ThreadBuffer* buffer = detail::ready_buffer();
   if (!buffer || node_ends.empty()) return;
@@ -167,6 +169,7 @@ void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node
         .dev_t0 = lost ? 0 : begin,
         .dev_t1 = lost ? 0 : node_ends[n],
         .graph_node = static_cast<uint32_t>(n),
+        .launches = kernels.empty() ? 1 : kernels[n - 1],
         .source = lost ? Source::none : Source::graph});
     begin = node_ends[n];
   }

@@ -23,7 +23,7 @@ void add_launches(const Report& report, Profile& out) {
       if (l.kind == LaunchKind::graph) out.replay_ns += l.api_t1 - l.api_t0;
       if (l.kind == LaunchKind::graph || l.kernel.view().empty()) continue;
       KernelSum& sum = found[{l.kernel, l.kind, l.source}];
-      ++sum.launches;
+      sum.launches += l.at_least();
       sum.ns += l.device_ns();
     }
   }

@@ -170,7 +170,7 @@ class Gatherer {
     const int64_t step = report_.step_index(launch.step);
     Row& row = out_.rows[index];
     ++row.calls;
-    ++row.launches;
+    row.launches += launch.at_least();
     row.cost += node.cost;
     row.made_of = node.made_of;
     row.untimed += launch.source == Source::none;

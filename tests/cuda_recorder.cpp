@@ -17,7 +17,13 @@ namespace sinter::cuda {
 namespace {
 
 constexpr int64_t kWorkNs = 2000;
+constexpr size_t kSharedAlways = 48 << 10;
 constexpr const char* kGemm = "cublaslt_gemm";
+constexpr size_t kPoisoned = 1 << 20;  // of a block; the rest is not touched
+// Blocks lie so far behind a multiple of 256. A flag in a kernel's parameters may stand in front of
+// padding that holds the rest of some old address; together they end in a byte of 0 or 1, which no
+// block's begin does.
+constexpr size_t kOffset = 16;
 constexpr uintptr_t kTag = uintptr_t{1} << 62;  // no such address exists, so touching one crashes
 
 enum class Id {
@@ -66,9 +72,16 @@ struct State {
   uintptr_t next_handle = kTag;
   int64_t device_ns = 0;
   std::map<cudaEvent_t, int64_t> stamps;
-  std::map<uintptr_t, std::string> handles;  // alive
-  std::map<uintptr_t, size_t> blocks;        // alive: address -> bytes
+  std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
+  std::map<uintptr_t, std::string> handles;     // alive
+  std::map<uintptr_t, size_t> blocks;           // alive: address -> bytes
   std::map<cudaStream_t, CapturePtr> capturing;
+  struct LateCopy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  std::map<cudaStream_t, std::vector<LateCopy>> late_copies;
   std::map<cudaEvent_t, std::pair<CapturePtr, std::set<int>>> events;
   std::map<uintptr_t, FakeToolkit::Graph> graphs;  // captured
   std::vector<FakeToolkit::Graph> executables;
@@ -90,28 +103,45 @@ struct State {
     size_t used = 0;
     for (const auto& [address, size] : blocks) used += size;
     if (used + bytes > machine.memory) return cudaErrorMemoryAllocation;
-    const uintptr_t address = reinterpret_cast<uintptr_t>(std::calloc(bytes, 1)) | kTag;
+    char* const memory =
+        static_cast<char*>(std::aligned_alloc(256, (bytes + kOffset + 255) / 256 * 256)) + kOffset;
+    std::memset(memory, 0xA5, std::min(bytes, kPoisoned));
+    const uintptr_t address = reinterpret_cast<uintptr_t>(memory) | kTag;
     blocks[address] = bytes;
     handles[address] = cat(what, " ", bytes);
     *to = reinterpret_cast<void*>(address);
     return 0;
   }
+  static void free_block(uintptr_t address) {
+    std::free(reinterpret_cast<void*>((address & ~kTag) - kOffset));
+  }
   int free(void* p) {
     const auto address = reinterpret_cast<uintptr_t>(p);
     if (!blocks.erase(address)) return cudaErrorInvalidValue;
     handles.erase(address);
-    std::free(FakeToolkit::host(p));
+    free_block(address);
     return 0;
+  }
+  // (begin, bytes), or nothing.
+  std::pair<uintptr_t, size_t> block_of(uintptr_t address) const {
+    const auto next = blocks.upper_bound(address);
+    if (next == blocks.begin()) return {};
+    const auto [begin, bytes] = *std::prev(next);
+    return {begin, address < begin + bytes ? bytes : 0};
   }
   bool reachable(const void* p, size_t bytes) const {
     const auto address = reinterpret_cast<uintptr_t>(p);
-    if (!(address & kTag)) return true;
-    auto block = blocks.upper_bound(address);
-    return block != blocks.begin() && (--block, address + bytes <= block->first + block->second);
+    const auto [begin, size] = block_of(address);
+    return !(address & kTag) || (size && address + bytes <= begin + size);
+  }
+  bool is_memory(uintptr_t word) const {
+    const auto [begin, size] = block_of(word);
+    return size && word % 256 > 1 && has(handles.at(begin), "cudaMalloc");
   }
   int64_t ns_of(const std::string& name) const { return name == kGemm ? machine.gemm_ns : kWorkNs; }
-  // A kernel, copy or product: runs, or becomes a node. Returns whether it runs.
-  bool put(cudaStream_t stream, std::string name) {
+  // A kernel, copy or product with these words in its parameters: runs, or becomes a node. Returns
+  // whether it runs.
+  bool put(cudaStream_t stream, std::string name, std::vector<uintptr_t> words = {}) {
     const auto it = capturing.find(stream);
     if (it == capturing.end()) {
       device_ns += ns_of(name);
@@ -121,8 +151,11 @@ struct State {
     Capture& c = *it->second;
     std::set<int>& last = c.last[stream];
     const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
-    c.graph.nodes.push_back(
-        {std::move(name), {last.begin(), last.end()}, static_cast<int>(branch)});
+    std::erase_if(words, [&](uintptr_t word) { return !is_memory(word); });
+    c.graph.nodes.push_back({.name = std::move(name),
+        .after = {last.begin(), last.end()},
+        .branch = static_cast<int>(branch),
+        .memory = std::move(words)});
     last = {static_cast<int>(c.graph.nodes.size()) - 1};
     return false;
   }
@@ -159,8 +192,12 @@ int on(Call<Id::cudaDriverGetVersion>, State& s, int* version) {
   return 0;
 }
 int on(Call<Id::cudaDeviceGetAttribute>, State& s, int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? s.machine.capability / 10
-                                                          : s.machine.capability % 10;
+  const std::map<cudaDeviceAttr, int> values{
+      {cudaDevAttrComputeCapabilityMajor, s.machine.capability / 10},
+      {cudaDevAttrComputeCapabilityMinor, s.machine.capability % 10},
+      {cudaDevAttrMultiProcessorCount, 132}, {cudaDevAttrL2CacheSize, 50 << 20},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(s.machine.shared_bytes())}};
+  *value = values.at(attribute);
   return 0;
 }
 int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) {
@@ -184,16 +221,27 @@ int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
   for (const auto& [address, bytes] : s.blocks) *free -= bytes;
   return 0;
 }
-int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
-    cudaMemcpyKind, cudaStream_t stream) {
+uintptr_t word(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+int copy(State& s, void* to, const void* from, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes) || !s.reachable(from, bytes)) return cudaErrorInvalidValue;
-  if (s.put(stream, "memcpy")) std::memmove(FakeToolkit::host(to), FakeToolkit::host(from), bytes);
+  if (s.put(stream, "memcpy", {word(to), word(from)}))
+    std::memmove(FakeToolkit::host(to), FakeToolkit::host(from), bytes);
+  return 0;
+}
+int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
+    cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool reads_late =
+      kind == cudaMemcpyHostToDevice && s.block_of(word(from) | kTag).second == 0;
+  if (!reads_late || s.capturing.contains(stream)) return copy(s, to, from, bytes, stream);
+  if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
+  s.put(stream, "memcpy", {word(to), word(from)});
+  s.late_copies[stream].push_back({FakeToolkit::host(to), from, bytes});
   return 0;
 }
 int on(
     Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
-  if (s.put(stream, "memset")) std::memset(FakeToolkit::host(to), value, bytes);
+  if (s.put(stream, "memset", {word(to)})) std::memset(FakeToolkit::host(to), value, bytes);
   return 0;
 }
 int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) {
@@ -201,7 +249,10 @@ int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsi
 }
 int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
 int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
-  return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureUnsupported) : 0;
+  if (s.capturing.contains(stream)) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& [to, from, bytes] : s.late_copies[stream]) std::memcpy(to, from, bytes);
+  s.late_copies.erase(stream);
+  return 0;
 }
 int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) {
   return s.make(event, "event");
@@ -329,9 +380,22 @@ int on(Call<Id::cudaGraphExecDestroy>, State& s, cudaGraphExec_t executable) {
   s.executable_of.erase(reinterpret_cast<uintptr_t>(executable));
   return s.give_back(executable);
 }
-int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config, const void*,
-    void**) {
-  s.put(config->stream, std::string(last_kernel()));
+int on(Call<Id::cudaFuncSetAttribute>, State& s, const void* kernel, cudaFuncAttribute, int bytes) {
+  if (static_cast<size_t>(bytes) > s.machine.shared_bytes()) return cudaErrorInvalidValue;
+  s.shared_limits[kernel] = static_cast<size_t>(bytes);
+  return 0;
+}
+int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config,
+    const void* kernel, void** parameters) {
+  if (config->dynamicSmemBytes > std::max(kSharedAlways, s.shared_limits[kernel]))
+    return cudaErrorInvalidValue;
+  std::vector<uintptr_t> words;
+  for (const size_t bytes : last_launch().parameter_bytes) {
+    const char* const parameter = static_cast<const char*>(*parameters++);
+    for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t))
+      std::memcpy(&words.emplace_back(), parameter + at, sizeof(uintptr_t));
+  }
+  s.put(config->stream, std::string(last_launch().kernel), std::move(words));
   return 0;
 }
 int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const void*, cudaJitOption*,
@@ -379,17 +443,38 @@ int on(Call<Id::cublasLtMatmulPreferenceCreate>, State& s, cublasLtMatmulPrefere
 int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPreference_t preference) {
   return s.give_back(preference);
 }
-int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t,
-    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-    cublasLtMatmulPreference_t, int wanted, cublasLtMatmulHeuristicResult_t* results, int* count) {
-  *count = std::min(wanted, s.machine.proposals);
-  for (int i = 0; i < *count; ++i) results[i].state = CUBLAS_STATUS_SUCCESS;
+// The library's rules for epilogues (cublasLt.h): a bias, and its gradient, is of D's type; rows of
+// a mask are multiples of 128 bits, those of a pre-activation of 8 elements, both on 16 bytes.
+bool takes_epilogue(State& s, cublasLtMatmulDesc_t desc, const FakeToolkit::Matrix& d) {
+  const auto form = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE);
+  const auto bias = s.attribute<cudaDataType>(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+  const bool has_bias = (form & CUBLASLT_EPILOGUE_BIAS) || form == CUBLASLT_EPILOGUE_BGRADB;
+  if (has_bias && bias != d.type) return false;
+  constexpr int kAux = CUBLASLT_EPILOGUE_RELU_AUX & ~CUBLASLT_EPILOGUE_RELU;
+  if (!(form & kAux)) return true;
+  const bool mask = form & CUBLASLT_EPILOGUE_RELU || form == CUBLASLT_EPILOGUE_DRELU;
+  const auto ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
+  const auto* aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+  return ld >= d.rows && ld % (mask ? 128 : 8) == 0 && word(aux) % 16 == 0;
+}
+int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t,
+    cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int wanted,
+    cublasLtMatmulHeuristicResult_t* results, int* count) {
+  const bool takes = takes_epilogue(s, desc, s.layouts[reinterpret_cast<uintptr_t>(d)]);
+  *count = takes ? std::min(wanted, s.machine.proposals) : 0;
+  for (int i = 0; i < *count; ++i) {
+    results[i].state = CUBLAS_STATUS_SUCCESS;
+    results[i].algo.data[0] = static_cast<uint64_t>(i);
+  }
   return *count ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
 }
 int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*,
     const void* a, cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
     const void* beta, const void*, cublasLtMatrixLayout_t, void* c, cublasLtMatrixLayout_t c_layout,
-    const cublasLtMatmulAlgo_t*, void* workspace, size_t, cudaStream_t stream) {
+    const cublasLtMatmulAlgo_t* algo, void* workspace, size_t, cudaStream_t stream) {
+  if (algo->data[0] < static_cast<uint64_t>(s.machine.broken))
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   const auto layout = [&](cublasLtMatrixLayout_t l) {
     return s.layouts[reinterpret_cast<uintptr_t>(l)];
   };
@@ -413,7 +498,10 @@ int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_
                                         : *static_cast<const float*>(beta),
       .workspace = workspace,
       .stream = stream});
-  for (int i = 0; i < s.machine.gemm_kernels; ++i) s.put(stream, kGemm);
+  const FakeToolkit::Matmul& q = s.matmuls.back();
+  for (int i = 0; i < s.machine.gemm_kernels; ++i)
+    s.put(stream, kGemm,
+        {word(q.pa), word(q.pb), word(q.bias), word(q.aux), word(q.pc), word(q.workspace)});
   return 0;
 }
 #if SINTER_HAS_CUDNN
@@ -510,8 +598,7 @@ FakeToolkit::FakeToolkit() {
 
 FakeToolkit::~FakeToolkit() {
   set_api(real_api());
-  for (const auto& [address, bytes] : state->blocks)
-    std::free(host(reinterpret_cast<void*>(address)));
+  for (const auto& [address, bytes] : state->blocks) State::free_block(address);
   delete std::exchange(state, nullptr);
 }
 
@@ -556,6 +643,19 @@ std::string FakeToolkit::failed() const {
 std::vector<FakeToolkit::Graph> FakeToolkit::graphs() const {
   const std::lock_guard lock(state->mutex);
   return state->executables;
+}
+size_t FakeToolkit::captured_nodes() const {
+  const std::lock_guard lock(state->mutex);
+  const Capture* capture = state->capture_of_thread();
+  return capture ? capture->graph.nodes.size() : 0;
+}
+std::pair<uintptr_t, size_t> FakeToolkit::block_of(uintptr_t address) const {
+  const std::lock_guard lock(state->mutex);
+  return state->block_of(address);
+}
+// Of the programming guide's table of compute capabilities.
+size_t FakeToolkit::Machine::shared_bytes() const {
+  return capability == 80 ? 163 << 10 : capability / 10 == 9 ? 227 << 10 : 99 << 10;
 }
 std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const {
   const std::lock_guard lock(state->mutex);

@@ -1,9 +1,10 @@
 // A CUDA toolkit without a card, for tests: a function table whose calls succeed, are logged, and
 // can be told to fail. Memory is the host's under addresses that nothing may touch, so copies work
-// and a stray host access crashes; kernels and matrix products do nothing. Time on the card passes
-// by 2 us per kernel or copy, by the machine's figure per product, and events tell it. It is
-// stricter than the toolkit: inside a capture nothing may be made, freed, loaded or waited for. One
-// at a time; thread-safe.
+// and a stray host access crashes; it begins as 0xA5, its first MiB. Kernels and matrix products do
+// nothing. Time on the card passes by 2 us per kernel or copy, by the machine's figure per product,
+// and events tell it. It is stricter than the toolkit: inside a capture nothing may be made, freed,
+// loaded or waited for, and a copy from pageable memory reads as late as it may: when the stream is
+// waited for. One at a time; thread-safe.
 #pragma once
 
 #include "core/device/cuda_api.h"
@@ -29,8 +30,10 @@ class FakeToolkit {
     int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
     size_t memory = size_t{80} << 30;
     int proposals = 3;     // of the matmul heuristic
+    int broken = 0;        // of them, the first ones: they fail when they are run
     int gemm_kernels = 1;  // of each product
     int64_t gemm_ns = 2000;
+    size_t shared_bytes() const;  // of a block that asks, by capability
   };
   void set(const Machine& machine);
 
@@ -54,6 +57,9 @@ class FakeToolkit {
     std::vector<int> after;
     int branch = 0;         // 0: the stream that the capture began on, 1..: others, as they came
     void* event = nullptr;  // an event node: a replay stamps it
+    // What a kernel, copy or product names of the card's memory: every word of its parameters that
+    // is an address in a live block.
+    std::vector<uintptr_t> memory;
   };
   struct Graph {
     std::vector<Node> nodes;
@@ -62,6 +68,10 @@ class FakeToolkit {
     std::vector<std::string> names() const;
   };
   std::vector<Graph> graphs() const;
+  // Nodes so far of the capture that this thread has begun.
+  size_t captured_nodes() const;
+  // The block of the card's memory in which an address lies: where it begins, and its bytes.
+  std::pair<uintptr_t, size_t> block_of(uintptr_t address) const;
 
   // Matrix products, as the library was asked: column-major.
   struct Matrix {

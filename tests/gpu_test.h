@@ -3,12 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/device/device.h"
+#include "core/device/launch_log.h"
 #include "core/error.h"
 
 namespace sinter::test {
 
 inline constexpr Device kCuda{Device::Type::cuda, 0};
+
+// The kernels that cuBLASLt started since the log began: of how many it makes a product (two, where
+// it splits k and adds) is its own choice, and what gemm_plan_lines() tells.
+inline int64_t library_launches(const LaunchLog& log) {
+  const std::vector<LaunchShape> launches = log.launches();
+  return std::ranges::count(launches, "cublaslt_gemm", &LaunchShape::kernel);
+}
 
 class GpuTest : public testing::Test {
  protected:

@@ -11,7 +11,6 @@
 
 #include "core/allocator.h"
 #include "core/device/cuda_stream.h"
-#include "core/device/kernel.h"
 #include "core/device/launch_hook.h"
 #include "core/error.h"
 
@@ -213,6 +212,7 @@ Device device() { return {Device::Type::cuda, static_cast<int8_t>(std::max(runti
 void set_api(const Api& table) {
   Runtime& r = runtime();
   for (const auto& function : r.at_reset) function();
+  for (const auto& s : r.streams) s->scratch.clear();
   card_memory().reset();
   const std::lock_guard lock(r.mutex);
   for (const auto& s : r.streams) destroy(*s);
@@ -258,7 +258,7 @@ Stream& side_stream(Stream& main) {
   return *main.side;
 }
 
-std::string_view last_kernel() { return slot.current() ? slot.state.now->last_kernel : "none"; }
+const LaunchShape& last_launch() { return thread_state().now->last_launch; }
 
 int device_count() {
   int count = 0;
@@ -281,6 +281,7 @@ CardFacts card_facts() {
   int driver = 0;
   SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
   return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
+      .shared_bytes = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
       .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
           attribute(cudaDevAttrComputeCapabilityMinor), ", ",
           attribute(cudaDevAttrMultiProcessorCount), " SMs, driver ", version_text(driver))};
@@ -300,62 +301,10 @@ void check_device(int device) { check_card(device); }
 
 bool rehearsing() { return thread_state().mode == Mode::rehearse; }
 
-namespace {
-
-// True if the work is to be put on the stream; `what` may not happen inside a captured step if it
-// `reads_host`.
-bool runs(const char* what, bool touches_host) {
-  SINTER_CHECK(!touches_host || !capturing(), state, cat("cuda: ", what, " inside a captured step"),
-      "let the step return the tensor, and copy it afterwards");
-  return !rehearsing();
-}
-
-void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  const HookedCall hooked(DeviceWork::copy, Device::Type::cuda, "memcpy", bytes, !capturing());
-  SINTER_CUDA_CALL(cudaMemcpyAsync(to, from, bytes, kind, stream()));
-}
-
-}  // namespace
-
-// The host's memory is pageable, so the runtime has copied it out of the way when it returns.
-void copy_to_device(void* to, const void* from, size_t bytes) {
-  if (bytes && runs("a copy from the host", true)) copy(to, from, bytes, cudaMemcpyHostToDevice);
-}
-void copy_to_host(void* to, const void* from, size_t bytes) {
-  if (!bytes || !runs("a copy to the host", true)) return;
-  copy(to, from, bytes, cudaMemcpyDeviceToHost);
-  synchronize();
-}
-void copy_on_device(void* to, const void* from, size_t bytes) {
-  if (bytes && to != from && runs("a copy", false)) copy(to, from, bytes, cudaMemcpyDeviceToDevice);
-}
-void fill(void* to, uint8_t byte, size_t bytes) {
-  if (!bytes || !runs("a fill", false)) return;
-  const HookedCall hooked(DeviceWork::fill, Device::Type::cuda, "memset", bytes, !capturing());
-  SINTER_CUDA_CALL(cudaMemsetAsync(to, byte, bytes, stream()));
-}
-
-void synchronize() {
-  Stream& s = *thread_state().main;
-  if (!runs("waiting for the card", true)) return;
-  const cudaError_t answer = api().cudaStreamSynchronize(s.handle);
-  SINTER_CHECK(answer == cudaSuccess, device,
-      cat("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"),
-          "; launched last: ", s.last_kernel),
-      "device simt names the access");
-  volatile uint32_t& flag = *s.fault_host;
-  const auto fault = static_cast<Fault>(flag);
-  flag = 0;
-  SINTER_CHECK(fault == Fault::none, data,
-      cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
-          " out of range: met by a kernel since the last wait; launched last: ", s.last_kernel),
-      "device cpu or device simt names the row");
-}
-
 void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
   ThreadState& t = thread_state();
   Stream& s = *t.now;
-  s.last_kernel = shape.kernel;
+  s.last_launch = shape;
   if (shape.shared_bytes > kSharedAlways) {
     Runtime& r = runtime();
     const std::lock_guard lock(r.mutex);

@@ -18,6 +18,7 @@ int device_count();
 // Of the card in use, for what is kept between runs: "cc 9.0, 132 SMs, driver 13.0".
 struct CardFacts {
   int64_t l2_bytes = 0;
+  size_t shared_bytes = 0;  // that a block may ask for
   std::string text{};
 };
 CardFacts card_facts();
@@ -31,6 +32,9 @@ void copy_to_device(void* to, const void* from, size_t bytes);  // `from` may be
 void copy_to_host(void* to, const void* from, size_t bytes);  // after all that was launched before
 void copy_on_device(void* to, const void* from, size_t bytes);
 void fill(void* to, uint8_t byte, size_t bytes);
+// The stream's own `bytes`, as sinter::scratch() has them; made now, even in a rehearsal. The first
+// `zeros` of them begin as 0.
+void* scratch(size_t bytes, size_t zeros);
 // Waits for the thread's stream. Throws what kernels reported (fault()) and how they failed.
 void synchronize();
 

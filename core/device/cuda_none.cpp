@@ -21,6 +21,7 @@ void copy_to_device(void*, const void*, size_t) { not_built(); }
 void copy_to_host(void*, const void*, size_t) { not_built(); }
 void copy_on_device(void*, const void*, size_t) { not_built(); }
 void fill(void*, uint8_t, size_t) { not_built(); }
+void* scratch(size_t, size_t) { not_built(); }
 void synchronize() { not_built(); }
 void launch(const void*, const LaunchShape&, void**) { not_built(); }
 bool rehearsing() { return false; }

@@ -7,12 +7,15 @@
 #if SINTER_HAS_CUDA
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/allocator.h"
 #include "core/device/cuda.h"
 #include "core/device/cuda_api.h"
+#include "core/storage.h"
 
 namespace sinter::cuda {
 
@@ -27,8 +30,9 @@ struct Stream {
   cudaStream_t handle = nullptr;
   uint32_t* fault_host = nullptr;  // mapped memory, the first 4 bytes of it; both views
   uint32_t* fault_device = nullptr;
-  std::string_view last_kernel = "none";
+  LaunchShape last_launch{"none", {}};
   Stream* side = nullptr;  // for the branches of a graph; made by side_stream()
+  std::map<size_t, std::unique_ptr<Storage>> scratch;  // by size: scratch()
 };
 
 struct ThreadState {
@@ -46,13 +50,27 @@ ThreadState& thread_state();
 inline cudaStream_t stream() { return thread_state().now->handle; }
 inline bool capturing() { return thread_state().mode == Mode::capture; }
 Stream& side_stream(Stream& main);
+// Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a
+// graph of its own.
+struct Aside {
+  Aside() {
+    thread.mode = Mode::run;
+    thread.kept = nullptr;
+    thread.now = thread.main;
+  }
+  ~Aside() { thread = before; }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+  ThreadState& thread = thread_state();
+  const ThreadState before = thread;
+};
 // Of the card in use.
 Allocator& memory();
 Device device();
 // Called by set_api() before streams and memory go; for handles and plans.
 void at_reset(std::function<void()> function);
-// The name of the kernel that this thread launched last, for messages and the recorder.
-std::string_view last_kernel();
+// What this thread launched last; for the recorder.
+const LaunchShape& last_launch();
 
 }  // namespace sinter::cuda
 

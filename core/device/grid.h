@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace sinter {
@@ -22,6 +23,7 @@ struct LaunchShape {
   Grid grid;
   int block = 1;  // threads
   size_t shared_bytes = 0;
+  std::span<const size_t> parameter_bytes{};  // of each parameter; static storage
 };
 
 }  // namespace sinter

@@ -3,6 +3,7 @@
 // queue; it returns before the kernel has run. Included by .cu files only.
 #pragma once
 
+#include <array>
 #include <tuple>
 
 #include "core/device/kernel.h"
@@ -19,11 +20,15 @@ template <auto kernel, class... P> const LaunchedKernel& launched_kernel(void (*
   return name;
 }
 
+template <class... P>
+inline constexpr std::array<size_t, sizeof...(P)> kParameterBytes{sizeof(P)...};
+
 // Arguments are converted to the kernel's parameters. REQUIRES: at least one block; block <= 1024
 // (checked).
 template <auto kernel, class... P, class... A>
 void launch_as(void (*)(P...), const Grid& grid, int block, size_t shared_bytes, A&&... args) {
-  const LaunchShape shape{launched_kernel<kernel>(kernel).name(), grid, block, shared_bytes};
+  const LaunchShape shape{
+      launched_kernel<kernel>(kernel).name(), grid, block, shared_bytes, kParameterBytes<P...>};
 #if defined(__CUDACC__)
   if (!cuda::rehearsing()) log_launch(shape);
 #else

@@ -34,7 +34,7 @@ LaunchedKernel::LaunchedKernel(std::string_view pretty) {
 }
 
 void log_launch(const LaunchShape& shape) {
-  const auto& [kernel, grid, block, shared_bytes] = shape;
+  const auto& [kernel, grid, block, shared_bytes, parameters] = shape;
   SINTER_CHECK(block >= 1 && block <= kMaxBlockThreads, state,
       cat(kernel, ": threads per block out of range: ", block, "; allowed 1..", kMaxBlockThreads));
   SINTER_CHECK(shared_bytes <= kMaxSharedBytes, state,

@@ -1,11 +1,14 @@
 #include "core/device/memory.h"
 
 #include <cstring>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "core/device/cuda.h"
 #include "core/device/launch_hook.h"
 #include "core/device/simt.h"
+#include "core/storage.h"
 
 namespace sinter {
 namespace {
@@ -16,6 +19,19 @@ void host_copy(void* to, const void* from, Device device, size_t bytes) {
       device.type == Device::Type::simt && bytes > 0);
   if (device.type == Device::Type::simt) simt::synchronize();
   if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+constexpr size_t kTicketBytes = 256;  // so that the memory behind it lies where libraries want it
+
+// The emulator has a stream per thread.
+void* scratch_of_thread(Device device, size_t bytes) {
+  static thread_local std::map<size_t, std::unique_ptr<Storage>> blocks;
+  std::unique_ptr<Storage>& block = blocks[bytes];
+  if (!block) {
+    block = std::make_unique<Storage>(bytes, device);
+    fill_bytes(block->data(), device, 0, kTicketBytes);
+  }
+  return block->data();
 }
 
 }  // namespace
@@ -56,6 +72,17 @@ void synchronize(Device device) {
   const HookedCall hooked(DeviceWork::wait, device.type, "synchronize", 0, device != kCpu);
   if (device.type == Device::Type::cuda) cuda::synchronize();
   if (device.type == Device::Type::simt) simt::synchronize();
+}
+
+Scratch scratch(Device device, size_t bytes) {
+  const size_t all = kTicketBytes + bytes;
+  void* block = device.type == Device::Type::cuda ? cuda::scratch(all, kTicketBytes)
+                                                  : scratch_of_thread(device, all);
+  return {static_cast<uint32_t*>(block), static_cast<char*>(block) + kTicketBytes};
+}
+
+size_t shared_memory_limit(Device device) {
+  return device.type == Device::Type::cuda ? cuda::card_facts().shared_bytes : kMaxSharedBytes;
 }
 
 }  // namespace sinter

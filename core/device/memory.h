@@ -1,5 +1,5 @@
-// Moving bytes between the host and a device, and waiting for a device; a switch over the three
-// kinds of device.
+// Moving bytes between the host and a device, waiting for a device, and what its kernels may use;
+// a switch over the three kinds of device.
 #pragma once
 
 #include <cstddef>
@@ -19,5 +19,17 @@ void copy_between(void* to, Device to_device, const void* from, Device from_devi
 void fill_bytes(void* to, Device device, uint8_t byte, size_t bytes);
 // Waits until all that was launched has run, and throws what it reported. Nothing to do on the CPU.
 void synchronize(Device device);
+
+// Memory that kernels of one stream share from launch to launch: the counter of a ticket(), which
+// is 0 between launches, and `bytes` that hold whatever the last kernel left there, on 256 bytes.
+// Every thread, and every branch of a captured graph, is a stream with memory of its own, which
+// stays where it is; two kernels of one stream never run side by side.
+struct Scratch {
+  uint32_t* ticket;
+  void* memory;
+};
+Scratch scratch(Device device, size_t bytes);
+// The shared memory that a block of a kernel may have there.
+size_t shared_memory_limit(Device device);
 
 }  // namespace sinter

@@ -86,7 +86,7 @@ void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Sc
 }
 
 void Worker::prepare(const int64_t (&block)[3]) {
-  const auto& [kernel, grid, n, shared_bytes] = launch_->shape;
+  const auto& [kernel, grid, n, shared_bytes, parameters] = launch_->shape;
   while (static_cast<int>(threads_.size()) < n)
     threads_.push_back(std::make_unique<FiberThread>(*this, static_cast<int>(threads_.size())));
   warps_.resize(static_cast<size_t>((n + 31) / 32));

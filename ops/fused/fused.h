@@ -108,7 +108,7 @@ struct NarrowMlpAttrs {
 };
 inline constexpr size_t kNarrowLayers = 4;
 // Why the kernel cannot take a chain of these widths (w0, w1, ..) and this type, or "".
-std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype);
+std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype, Device device);
 
 // merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B,
 // I], W[n O, I], b[n O] or absent -> [B, n O].

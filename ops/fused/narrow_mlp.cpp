@@ -3,6 +3,7 @@
 // do that for the plain ops.
 #include "ops/fused/narrow_mlp.h"
 
+#include "core/device/memory.h"
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -75,12 +76,12 @@ std::string limit(Operands in, const Attrs& attrs) {
         in.size() - kFirst, " weights and biases; two for each of 2 to ", kNarrowLayers, " layers");
   std::vector<int64_t> widths{in[0].size(1)};
   for (size_t l = 0; l < layers_of(in); ++l) widths.push_back(weight_of(in, l).size(0));
-  return narrow_mlp_limit(widths, in[0].dtype());
+  return narrow_mlp_limit(widths, in[0].dtype(), in[0].device());
 }
 
 }  // namespace
 
-std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype) {
+std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype, Device device) {
   if (dtype != DType::f32 && dtype != DType::f64)
     return cat("the operands are ", name_of(dtype), "; f32 or f64");
   const int64_t widest = *std::max_element(widths.begin(), widths.end());
@@ -91,8 +92,13 @@ std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype) {
   const int64_t bytes = layout.size * static_cast<int64_t>(size_of(dtype));
   if (layout.weights > kNarrowWeights)
     return cat(layout.weights, " weights; at most ", kNarrowWeights);
-  if (bytes > kNarrowBytes)
-    return cat(bytes, " bytes of shared memory for weights and 64 rows; at most ", kNarrowBytes);
+  if (bytes > kNarrowMostBytes)
+    return cat(
+        bytes, " bytes of shared memory for weights and 64 rows; at most ", kNarrowMostBytes);
+  if (bytes <= kNarrowBytes) return "";
+  if (const size_t has = shared_memory_limit(device); has < size_t{kNarrowMostBytes})
+    return cat(bytes, " bytes of shared memory for weights and 64 rows; at most ", kNarrowBytes,
+        " on this card, whose blocks have ", has);
   return "";
 }
 

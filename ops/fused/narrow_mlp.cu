@@ -205,12 +205,8 @@ void narrow_mlp(const Call& call) {
   const auto& [act, smoothing, input_grad] = call.as<NarrowMlpAttrs>();
   const Operands given = call.in;
   const auto run = [&]<class V>(V) {
-    static thread_local Tensor memory;  // as partials(): it stays where it is, for captured graphs
-    if (!memory.defined()) {
-      memory =
-          Tensor::empty({2 + kNarrowBlocks * kNarrowGradients}, dtype_of<V>, given[0].device());
-      fill_bytes(memory.raw(), given[0].device(), 0, 2 * sizeof(V));
-    }
+    constexpr int64_t kSums = kNarrowBlocks * kNarrowGradients;
+    const Scratch own = scratch(given[0].device(), kSums * sizeof(V));
     NarrowMlp<V> net{.x = in<V>(given[0]),
         .grad_output = in<V>(given[2]),
         .labels = in<int32_t>(given[1]),
@@ -220,8 +216,8 @@ void narrow_mlp(const Call& call) {
     const NarrowLayout layout(widths);
     size_t result = 1;
     if (input_grad) net.dx = out<V>(call.out[result++]);
-    net.partials = {memory.data<V>() + 2, kNarrowBlocks * kNarrowGradients};
-    net.counter = {static_cast<uint32_t*>(memory.raw()), 1};
+    net.partials = {static_cast<V*>(own.memory), kSums};
+    net.counter = {own.ticket, 1};
     net.batch = given[0].size(0);
     net.grad_output_step = given[2].strides()[0];
     net.own = static_cast<V>(1 - smoothing);
@@ -244,11 +240,12 @@ void narrow_mlp(const Call& call) {
       if (bias.defined()) layer.db = out<V>(call.out[result++]);
     }
     const Grid grid{std::clamp<int64_t>(blocks_for(net.batch, kNarrowRows), 1, kNarrowBlocks)};
-    constexpr int kSmall = 64 << 10;
-    const bool small = layout.size * static_cast<int64_t>(sizeof(V)) <= kSmall;
+    const bool small = layout.size * static_cast<int64_t>(sizeof(V)) <= kNarrowBytes;
     if (small)
-      return launch<narrow_mlp_forward_backward<V, kSmall>>(grid, kNarrowThreads, kSmall, net);
-    launch<narrow_mlp_forward_backward<V, kNarrowBytes>>(grid, kNarrowThreads, kNarrowBytes, net);
+      return launch<narrow_mlp_forward_backward<V, kNarrowBytes>>(
+          grid, kNarrowThreads, kNarrowBytes, net);
+    launch<narrow_mlp_forward_backward<V, kNarrowMostBytes>>(
+        grid, kNarrowThreads, kNarrowMostBytes, net);
   };
   if (given[0].dtype() == DType::f64) return run(double{});
   run(float{});

@@ -11,8 +11,10 @@
 
 namespace sinter {
 
-inline constexpr int64_t kNarrowRows = 64, kNarrowWidth = 128, kNarrowWeights = 16 << 10,
-                         kNarrowBytes = 160 << 10;  // sm_80 has 163 KB
+inline constexpr int64_t kNarrowRows = 64, kNarrowWidth = 128, kNarrowWeights = 16 << 10;
+// There are two kernels, for layouts of up to so many bytes: every card has the first, sm_80 and
+// sm_90 the second too.
+inline constexpr int64_t kNarrowBytes = 64 << 10, kNarrowMostBytes = 160 << 10;
 
 struct NarrowLayout {
   struct Layer {

@@ -155,8 +155,10 @@ void on_cuda::generated_pointwise_chain(const Call& call) {
     }
   }
   const int64_t vectors = n / static_cast<int64_t>(16 / size_of(y.dtype()));
+  static const std::vector<size_t> bytes(1 + std::size(operands), sizeof(void*));
   const LaunchShape shape{kChainKernel,
-      Grid{std::clamp<int64_t>((vectors + kThreads - 1) / kThreads, 1, kMaxBlocks)}, kThreads, 0};
+      Grid{std::clamp<int64_t>((vectors + kThreads - 1) / kThreads, 1, kMaxBlocks)}, kThreads, 0,
+      std::span(bytes).first(arguments.size())};
   if (!cuda::rehearsing()) log_launch(shape);
   cuda::launch(kernel, shape, arguments.data());
 }

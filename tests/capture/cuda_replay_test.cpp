@@ -230,7 +230,8 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
     const float rate = 0.5f;
     copy_to_device(fake.rate.raw(), kCuda, &rate, sizeof rate);
     fake.step({executor.input(0)});
-    EXPECT_EQ(recorder.calls(), (std::vector<std::string>{"cudaMemcpyAsync", "cudaGraphLaunch"}));
+    EXPECT_EQ(recorder.calls().size(), 2u) << "the rate, and the graph";
+    EXPECT_EQ(recorder.count("cudaGraphLaunch"), 1);
 
     for (int i = 0; i < 3; ++i) fake.step({ragged});
     ASSERT_EQ(recorder.graphs().size(), 2u) << "another shape is another graph";

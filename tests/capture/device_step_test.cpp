@@ -123,6 +123,7 @@ void captured_steps(Device device) {
           .rules = "all,-weight_grad_update,-narrow_mlp"},
       20);
   compare_steps(device, {.what = "all rules", .optimizer = "adam", .rules = "all,-narrow_mlp"}, 20);
+  compare_steps(device, {.what = "narrow_mlp too", .optimizer = "adam", .rules = "all"}, 6);
   compare_steps(device,
       {.what = "sgd, dropout, clipping",
           .optimizer = "sgd",

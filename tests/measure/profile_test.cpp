@@ -34,7 +34,10 @@ struct Profiled {
   std::vector<profiler::GraphNode> nodes;
   std::vector<profiler::Candidate> candidates;
   Ledger ledger;
+  int64_t more_launches = 0;  // of the eager step's products, beyond one each
 };
+
+constexpr int64_t kProducts = 8;  // of the default step: forward, dW and dX of three layers
 
 Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, int64_t batch,
     int steps = 1, DeviceTimer* timer = nullptr) {
@@ -57,6 +60,11 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
     return session.finish();
   };
   Profiled p;
+  {
+    const LaunchLog log;
+    eager(in);
+    p.more_launches = std::max<int64_t>(test::library_launches(log) - kProducts, 0);
+  }
   p.eager = record([&] { eager(in); }, "eager", false);
   p.fused = record([&] { step(in); }, "fused", device == kCuda);
   p.nodes = describe_nodes(*step.captured());
@@ -77,11 +85,12 @@ int64_t flops_of(const profiler::Report& report) {
   for (const profiler::Row& row : report.rows().rows) flops += row.cost.flops;
   return flops / static_cast<int64_t>(report.steps.size());
 }
-void expect_counts(
-    const profiler::Report& report, int64_t launches, int64_t api_calls, bool timed = true) {
+void expect_counts(const profiler::Report& report, int64_t launches, int64_t api_calls,
+    bool timed = true, int64_t more_launches = 0) {
   EXPECT_EQ(report.incomplete.empty(), timed) << report.table();
   for (const profiler::StepSample& s : report.steps) {
-    EXPECT_EQ(s.launches, launches);
+    EXPECT_GE(s.launches, launches);
+    EXPECT_LE(s.launches, launches + more_launches);
     EXPECT_EQ(s.api_calls, api_calls);
     EXPECT_EQ(s.copies, 0);
   }
@@ -265,8 +274,8 @@ TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
   for (DeviceTimer* which : {static_cast<DeviceTimer*>(nullptr), timer.get()}) {
     const bool records = !which && cuda::has_records();
     const Profiled p = default_step("all,-weight_grad_update,-classifier_head", which);
-    expect_counts(p.eager, 25, 25, records);
-    expect_counts(p.fused, 10, 1);
+    expect_counts(p.eager, 25 + p.more_launches, 25, records);
+    expect_counts(p.fused, 10, 1, true, p.more_launches);  // one of them is a product
     EXPECT_EQ(p.eager.source, records ? profiler::Source::cupti : profiler::Source::none);
     EXPECT_EQ(p.fused.source, records ? profiler::Source::cupti : profiler::Source::graph);
     for (const profiler::OpCall& call : p.fused.rows().calls) EXPECT_GT(call.device_ns, 0);

@@ -146,14 +146,13 @@ TEST(FusedCountsSimt, ClipNorm) {
         ClipAttrs{0.1}, {.read = 1, .written = 1});
 }
 
-// One block: beside the cost its partial sums, once, the ticket, and the seed.
+// One block: beside the cost its partial sums, once, and the seed.
 TEST(FusedCountsSimt, NarrowMlp) {
   const Tensor labels = Tensor::zeros({64}, DType::i32).to(kSimt),
                seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {64});
   const Tensors in{
       values({64, 32}), labels, seed, values({16, 32}), values({16}), values({8, 16}), values({8})};
-  const int64_t gradients = 16 * 33 + 8 * 17,
-                sectors = gradients / 8 + 1;  // they begin within a sector
+  const int64_t sectors = (16 * 33 + 8 * 17) / 8;
   expect_cost(kNarrowMlpOp, narrow_mlp, in, NarrowMlpAttrs{.input_grad = true},
       {.read = sectors + 1, .written = sectors});
 }

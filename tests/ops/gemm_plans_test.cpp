@@ -147,16 +147,37 @@ TEST(GemmPlans, OnePlanPerQuestion) {
   EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, nullptr, shifted(c, 1)));
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 2)
       << "another alignment is another question";
+  EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, nullptr, shifted(c, 16)));
+  EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 2)
+      << "beyond 16 bytes it is the same: the arena of a replay lies on 64, eager blocks on 256";
   EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, b.at, c.at));
   set_allow_tf32(true);
   EXPECT_TRUE(cublaslt_gemm(g, a.at, b.at, nullptr, c.at));
   set_allow_tf32(false);
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 4);
-  EXPECT_EQ(launch_count() - before, 6);
+  EXPECT_EQ(launch_count() - before, 7);
   ASSERT_EQ(gemm_plan_lines().size(), 4u);
   EXPECT_EQ(gemm_plan_lines()[0],
       "cublaslt_gemm f32 -> f32 m 4 n 8 k 16 A B + bias: 3 proposals, number 1 (the first, "
       "untimed), 1 launch");
+}
+
+// One that fails when it is run is none: the next is taken, or the caller's own kernel.
+TEST(GemmPlans, AProposalThatFailsIsLeftOut) {
+  for (const auto choice : {GemmChoice::model, GemmChoice::measured}) {
+    set_gemm_choice(choice);
+    for (const int broken : {1, 3}) {
+      cuda::FakeToolkit recorder;
+      recorder.set({.broken = broken});
+      const Block a(4096);
+      EXPECT_EQ(cublaslt_gemm({.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a.at, a.at,
+                    nullptr, a.at),
+          broken < 3);
+      const std::string line = gemm_plan_lines().at(0);
+      EXPECT_NE(line.find(broken < 3 ? "number 2" : "own kernel"), std::string::npos) << line;
+    }
+  }
+  set_gemm_choice(GemmChoice::model);
 }
 
 TEST(GemmPlans, NothingProposed) {
@@ -318,12 +339,15 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
     SCOPED_TRACE(c.what);
     recorder.clear_log();
     const Tensors in = on_cuda(c.in), got = apply(*c.op, in, c.attrs);
-    if (c.epilogue == 0) continue;
+    const bool other_bias = c.in.size() > 2 && c.in[2].dtype() != got[0].dtype() &&
+                            (c.op == &kLinearOp || c.op == &kLinearActOp);
+    ASSERT_EQ(recorder.matmuls().empty(), c.epilogue == 0 || other_bias);
+    if (recorder.matmuls().empty()) continue;
     const cuda::FakeToolkit::Matmul q = recorder.matmuls().back();
     EXPECT_EQ(q.a.type, CUDA_R_16BF);
     EXPECT_EQ(q.c.type, c.op == &kWeightBiasGradOp ? CUDA_R_32F : CUDA_R_16BF);
     if (q.bias) {
-      EXPECT_EQ(q.bias_type, CUDA_R_32F);
+      EXPECT_EQ(q.bias_type, q.c.type);
     }
     if (q.aux) {
       EXPECT_EQ(q.aux_ld % (got[0].size(1) % 8 ? 128 : 8), 0);
@@ -410,8 +434,11 @@ TEST(GemmEpilogues, AsManyKernelsAsAreCounted) {
   EXPECT_EQ(maker(recorder, gradient), Made("weight_bias_grad", 1)) << "offered none";
   recorder.set({});
   recorder.fail("cudaStreamEndCapture", 1, cudaErrorStreamCaptureInvalidated);
-  EXPECT_EQ(maker(recorder, cases(DType::bf16)[0]), Made("cublaslt_gemm", 0)) << "at least one";
-  EXPECT_NE(gemm_plan_lines()[0].find(">=1 launches"), std::string::npos) << gemm_plan_lines()[0];
+  const Case other{&kLinearOp, LinearAttrs{DType::f32}, {bias.in[0], bias.in[1]}, 0, "no bias"};
+  EXPECT_EQ(maker(recorder, other), Made("cublaslt_gemm", 0)) << "at least one";
+  std::string lines;
+  for (const std::string& line : gemm_plan_lines()) lines += line + "\n";
+  EXPECT_NE(lines.find(">=1 launches"), std::string::npos) << lines;
 }
 
 TEST(GemmPlans, EveryCallFailsInTurn) {
