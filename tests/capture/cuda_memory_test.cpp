@@ -290,7 +290,7 @@ TEST(CudaCalls, ALearningRateIsOneCopyThatIsWaitedFor) {
   FakeToolkit recorder;
   Captive captive({});
   EXPECT_EQ(calls_of(recorder, [&] { captive.training->optimizer->set_lr(0.5); }),
-      (Calls{{"cudaMemcpyAsync", 1}}));
+      (Calls{{"cudaMemcpyAsync", 1}, {"cudaStreamSynchronize", 1}}));
 }
 
 // ---- cards
