@@ -51,13 +51,17 @@ void reset_step_state(StepState& state, double beta1, double beta2) {
 void advance_step_state(
     StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2) {
   const int64_t rows = losses.defined() ? losses.numel() : 0;
-  double sum = 0;
+  double sums[kLossRuns] = {};
   const auto add = [&](const auto* p) {
-    for (int64_t i = 0; i < rows; ++i) sum += static_cast<double>(p[i]);
+    for (int64_t i = 0; i < rows; ++i) sums[i % kLossRuns] += static_cast<double>(p[i]);
   };
   if (rows > 0 && losses.dtype() == DType::f64) add(losses.data<double>());
   if (rows > 0 && losses.dtype() != DType::f64) add(losses.data<float>());
-  advance(state, sum, rows, beta1, beta2);
+  for (int r = kLossLanes; r < kLossRuns; ++r) sums[r % kLossLanes] += sums[r];
+  for (int half = kLossLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  }
+  advance(state, sums[0], rows, beta1, beta2);
   if (rng.defined()) {
     ++rng.data<int64_t>()[1];
     rng.data<int64_t>()[2] = 0;

@@ -27,8 +27,13 @@ struct StepState {
       0;  // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };
 
+// Row losses are summed in one shape on every device, so that their sum has the same bits on all:
+// kLossRuns runs, each of the rows r, r + kLossRuns, .. in order; run r joins lane r % kLossLanes,
+// in order; then the upper half of the lanes is added to the lower one, until one is left.
+inline constexpr int kLossRuns = 256, kLossLanes = 32;
+
 // What a step's last kernel does to the state, on every device: `loss_sum` of `rows` row losses (0:
-// the step has none), summed in index order. The dropout counter moves on beside it.
+// the step has none). The dropout counter moves on beside it.
 SINTER_FN void advance(
     StepState& state, double loss_sum, int64_t rows, double beta1, double beta2) {
   if (rows > 0) {
