@@ -16,6 +16,9 @@ struct StepState {
          beta2_power =
              1;   // beta^t after t steps, by recurrence (f32 would lose 1 - beta2^t at small t)
   double lr = 0;  // of the next step
+  // Of the steps after it, as many as are known, in memory of the state's device; then lr stays.
+  const double* next_rates = nullptr;
+  int64_t rates_left = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the next step
   int64_t step = 0;                                   // steps done
   double loss_sum = 0;                                // of row losses since last_reset
@@ -45,6 +48,10 @@ SINTER_FN void advance(
     } else if (state.first_bad_step < 0) {
       state.first_bad_step = state.step;
     }
+  }
+  if (state.rates_left > 0) {
+    state.lr = *state.next_rates++;
+    --state.rates_left;
   }
   ++state.step;
   state.beta1_power *= beta1;

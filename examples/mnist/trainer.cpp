@@ -67,8 +67,21 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
           .cuda_graph = flags.mode.cuda_graph});
 }
 
+// Rates are told for some thousand steps at once: a run may be of any length.
+void Trainer::begin_step() {
+  constexpr int64_t kAhead = 4096;
+  if (steps_ == rates_until_) {
+    std::vector<double> rates;
+    for (; rates_until_ < steps_ + kAhead; ++rates_until_) rates.push_back(lr_of(rates_until_));
+    optimizer_->set_rates(rates);
+  }
+  ++steps_;
+}
+
+void Trainer::set_step(int64_t number) { steps_ = rates_until_ = number; }
+
 Tensor Trainer::step(const Batch& batch) {
-  optimizer_->set_lr(lr_of(steps_++));
+  begin_step();
   if (!step_) return eager_step(batch.images, batch.labels);
   inputs_ = {batch.images, batch.labels};
   const auto requests = [this] { return allocator(device_).stats().requests; };
@@ -91,7 +104,7 @@ void Trainer::rehearse(const Batch& batch, int64_t calls) {
 
 void Trainer::restore(const nn::Checkpoint& checkpoint) {
   nn::restore(checkpoint, *model_, *optimizer_);
-  steps_ = checkpoint.state.step;
+  set_step(checkpoint.state.step);
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {

@@ -1,6 +1,7 @@
 // Trainer: a model, its optimizer, and the training step: forward, loss, backward, clipping,
 // update. The step is a pure function of the batch and of state that stays on the device: it reads
-// nothing on the host, so it can be captured. The learning rate is written before it.
+// nothing on the host, so it can be captured. The learning rates of the steps to come are written
+// to the device now and then.
 #pragma once
 
 #include <memory>
@@ -43,10 +44,11 @@ class Trainer {
   int64_t allocations_per_replay() const { return allocations_; }
   // Where the run is, for the schedule.
   int64_t step_number() const { return steps_; }
-  void set_step(int64_t number) { steps_ = number; }
+  void set_step(int64_t number);
   double lr_of(int64_t step) const { return nn::learning_rate(schedule_, step); }
 
  private:
+  void begin_step();
   Tensor eager_step(const Tensor& images, const Tensor& labels);
 
   OptimizerFlags flags_;
@@ -58,6 +60,7 @@ class Trainer {
   Device device_;
   Tensors inputs_;
   int64_t steps_ = 0, allocations_ = 0;
+  int64_t rates_until_ = 0;  // the step behind the last one whose rate is on the device
 };
 
 // Sets the number of threads: --threads, or by a short trial of the step on a scratch model. Says
