@@ -111,7 +111,8 @@ NamedTensors Optimizer::state_tensors() const {
 
 void Optimizer::set_steps(int64_t steps) {
   check_outside_step("set_steps");
-  StepState state{.lr = read_step_state(state_).lr};
+  const StepState now = read_step_state(state_);
+  StepState state{.lr = now.lr};
   reset_step_state(state, beta1_, beta2_);
   // By the same recurrence as in training, so that the powers are the same bits; those that no
   // longer move need no more of it.
@@ -122,8 +123,11 @@ void Optimizer::set_steps(int64_t steps) {
     advance(state, 0, 0, beta1_, beta2_);
   }
   state.step = steps;
+  state.cursor = now.cursor;
+  state.batch_rows = now.batch_rows;
+  state.set_rows = now.set_rows;
   write_step_state(state_, state);
-  lr_ = state.lr;
+  lr_ = now.lr;
   next_rates_ = {};
 }
 

@@ -6,6 +6,7 @@
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "ops/op.h"
 
 namespace sinter {
 
@@ -46,6 +47,16 @@ StepState& host_step_state(const Tensor& state) {
 
 void reset_step_state(StepState& state, double beta1, double beta2) {
   state = {.lr = state.lr, .bias_correction1 = 1 - beta1, .bias_correction2 = 1 - beta2};
+}
+
+void check_step_state(const char* op, const Tensor& state) {
+  check_dtype(op, "state", state, DType::u8);
+  SINTER_CHECK(state.numel() == sizeof(StepState) &&
+                   state.offset() % static_cast<int64_t>(alignof(StepState)) == 0,
+      shape,
+      cat(op, ": no step state: state is ", state.describe(), " at byte ", state.offset(),
+          " of its storage; it must have ", sizeof(StepState), " bytes, from a multiple of ",
+          alignof(StepState), " on"));
 }
 
 void advance_step_state(

@@ -23,6 +23,9 @@ struct StepState {
   int64_t step = 0;                                   // steps done
   double loss_sum = 0;                                // of row losses since last_reset
   int64_t loss_rows = 0;
+  // Of a step that draws its batch from a data set in device memory (data/batches.h): where in the
+  // epoch's order it begins, by how many rows the next one begins later, and the rows of the set.
+  int64_t cursor = 0, batch_rows = 0, set_rows = 0;
   double last_loss = 0;         // mean row loss of the last step
   double last_good_loss = 0;    // the last finite one
   int64_t first_bad_step = -1;  // first step with a non-finite loss, or -1
@@ -53,6 +56,8 @@ SINTER_FN void advance(
     state.lr = *state.next_rates++;
     --state.rates_left;
   }
+  state.cursor += state.batch_rows;
+  if (state.cursor >= state.set_rows) state.cursor = 0;
   ++state.step;
   state.beta1_power *= beta1;
   state.beta2_power *= beta2;
@@ -70,6 +75,8 @@ StepState& host_step_state(const Tensor& state);
 // Before the first step: everything as at the start but the learning rate; bias corrections of
 // step 1.
 void reset_step_state(StepState& state, double beta1, double beta2);
+// Throws dtype or shape unless `state` is a step state.
+void check_step_state(const char* op, const Tensor& state);
 // The tail on the CPU: sums `losses` (f32, f64 or undefined), advances the state and the dropout
 // counter.
 void advance_step_state(
