@@ -86,7 +86,7 @@ class MeasuredGemmChoice {
 }  // namespace
 
 std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, Device::Type device,
-    const StepOptions& options, std::vector<Refused>& choices) {
+    const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted) {
   auto captured = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
       .fused = Rewriter({}, {}, {}),
       .draws = second.draws,
@@ -109,7 +109,7 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, 
   } else {
     c.fused = rewrite(c.recorded, options.rules, device, chosen);
   }
-  c.executor = std::make_unique<Executor>(c.fused.graph, options.cuda_graph);
+  c.executor = std::make_unique<Executor>(c.fused.graph, options.cuda_graph, adopted);
   c.written = written_memory(c.fused.graph);
   bind_gradients(c);
   if (chooses) choices.push_back(std::move(chosen));

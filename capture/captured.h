@@ -31,9 +31,9 @@ struct Captured {
 };
 
 // Rewrites, plans and prepares what two recordings agree on. `choices`: what measuring kept
-// unfused, per capture; one is appended if options.measure. Throws state if no replay could do
-// what the recordings did.
+// unfused, per capture; one is appended if options.measure. `adopted`: see Executor. Throws state
+// if no replay could do what the recordings did.
 std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, Device::Type device,
-    const StepOptions& options, std::vector<Refused>& choices);
+    const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted);
 
 }  // namespace sinter::capture

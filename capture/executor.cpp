@@ -10,16 +10,30 @@
 namespace sinter::capture {
 namespace {
 
-// A piece of the arena. Whoever holds a tensor on it, a result or a .grad(), keeps the arena.
+// A piece of the arena, or of a caller's tensor. Whoever holds a tensor on it, a result or a
+// .grad(), keeps the whole.
 struct Slot : Storage {
   Slot(void* data, size_t bytes, std::shared_ptr<Storage> owner)
-      : Storage(data, bytes, owner->device()), arena(std::move(owner)) {}
-  std::shared_ptr<Storage> arena;
+      : Storage(data, bytes, owner->device()), whole(std::move(owner)) {}
+  std::shared_ptr<Storage> whole;
 };
+
+// The memory of input buffer b of a CUDA graph.
+std::shared_ptr<Storage> storage_of_input(const Graph& graph, int b, const Tensors& adopted) {
+  const Buffer& buffer = graph.buffers[b];
+  for (size_t i = 0; i < adopted.size(); ++i) {
+    const Value& v = graph.values[graph.inputs[i]];
+    if (v.buffer != b) continue;
+    return std::make_shared<Slot>(static_cast<char*>(adopted[i].raw()) - extent_of(v).begin,
+        buffer.bytes, adopted[i].storage());
+  }
+  return std::make_shared<Storage>(buffer.bytes, buffer.device);
+}
 
 }  // namespace
 
-Executor::Executor(const Graph& graph, bool cuda_graph) : launches_(graph.launches()) {
+Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
+    : launches_(graph.launches()) {
   const Device device = graph.nodes.empty() || graph.values.empty() ? kCpu : graph.device_of(0);
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
@@ -33,7 +47,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph) : launches_(graph.launch
       storages_.push_back(std::make_shared<Slot>(at, buffer.bytes, arena_));
     } else if (buffer.kind == Buffer::Kind::input) {
       storages_.push_back(cuda_graph_
-                              ? std::make_shared<Storage>(buffer.bytes, buffer.device)
+                              ? storage_of_input(graph, static_cast<int>(b), adopted)
                               : std::make_shared<Storage>(nullptr, buffer.bytes, buffer.device));
     } else {
       SINTER_ASSERT(buffer.storage, "buffer ", b, " is not bound");

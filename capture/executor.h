@@ -1,8 +1,8 @@
 // Runs a graph again and again: one arena for all local buffers, one prepared call per node. A run
 // allocates nothing and checks nothing but its inputs, which may lie elsewhere at each run. On CUDA
 // the whole list is one CUDA graph, and inputs are copied to where it reads them, and back if it
-// writes them. Results and gradients are memory of the arena, which they keep alive. Not
-// thread-safe.
+// writes them, unless they are adopted. Results and gradients are memory of the arena, which they
+// keep alive. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,9 @@ class Executor {
  public:
   // REQUIRES: every external buffer is bound.
   // `cuda_graph`: replay as one call on CUDA; else, and elsewhere, as a list of launches.
-  explicit Executor(const Graph& graph, bool cuda_graph = true);
+  // `adopted`: tensors for the first inputs, which such a call reads where they lie, without a
+  // copy. REQUIRES: these inputs lie there at each run.
+  explicit Executor(const Graph& graph, bool cuda_graph = true, const Tensors& adopted = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 

@@ -64,6 +64,8 @@ struct Step::Entry {
     DType dtype;
     Device device;
     bool requires_grad;
+    uint64_t storage;  // at call 1
+    const void* at;
   };
   Key key;
   std::vector<Input> inputs;
@@ -72,6 +74,7 @@ struct Step::Entry {
   int64_t calls = 0;
   std::optional<Recorded> first;  // until it is captured
   bool strict = false;            // another entry is for other gradients at entry
+  bool adopted = false;           // the graph reads the inputs where they were
   std::unique_ptr<Captured> captured;
 };
 
@@ -129,6 +132,12 @@ std::string Step::failed_guard() {
   };
   options_.parameters(std::ref(see));  // one pointer: std::function keeps it without allocating
   return failed.empty() && seen < guarded_.size() ? "parameter list: fewer" : failed;
+}
+
+void Step::note_miss(const std::string& guard) {
+  if (stats_.misses.size() == 16) stats_.misses.erase(stats_.misses.begin());
+  stats_.misses.push_back(
+      cat("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
 }
 
 void Step::check_inputs(const Tensors& inputs) const {
@@ -191,14 +200,15 @@ bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const 
       });
 }
 
-bool Step::matches(const Entry& entry, const Tensors& inputs, const Key& key) const {
+bool Step::matches(const Entry& entry, const Tensors& inputs, const Key& key, bool anywhere) const {
   if (!(entry.key == key) || entry.inputs.size() != inputs.size() || entry.ties != ties_)
     return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Entry::Input& in = entry.inputs[i];
     const Tensor& t = inputs[i];
     if (in.dtype != t.dtype() || !(in.shape == t.shape()) || !(in.strides == t.strides()) ||
-        in.device != t.device() || in.requires_grad != t.requires_grad())
+        in.device != t.device() || in.requires_grad != t.requires_grad() ||
+        (entry.adopted && !anywhere && in.at != t.raw()))
       return false;
   }
   return !entry.captured || gradients_fit(*entry.captured, inputs);
@@ -229,8 +239,10 @@ Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded fir
     ++stats_.evictions;
   }
   auto entry = std::make_unique<Entry>(Entry{.key = key, .ties = ties_, .first = std::move(first)});
-  for (const Tensor& t : inputs)
-    entry->inputs.push_back({t.shape(), t.strides(), t.dtype(), t.device(), t.requires_grad()});
+  for (const Tensor& t : inputs) {
+    entry->inputs.push_back({t.shape(), t.strides(), t.dtype(), t.device(), t.requires_grad(),
+        t.storage()->uid(), t.raw()});
+  }
   entries_.push_back(std::move(entry));
   return *entries_.back();
 }
@@ -245,9 +257,7 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   }
   check_inputs(inputs);
   if (const std::string failed = failed_guard(); !failed.empty()) {
-    if (stats_.misses.size() == 16) stats_.misses.erase(stats_.misses.begin());
-    stats_.misses.push_back(
-        cat("guard ", failed, " changed at call ", stats_.calls, ": captured again"));
+    note_miss(failed);
     forget_all();
     failed_guard();
   }
@@ -258,6 +268,12 @@ const Tensors& Step::operator()(const Tensors& inputs) {
       .grad_enabled = Context::current().grad_enabled,
       .tf32 = allow_tf32()};
   Entry* entry = find(inputs, key);
+  const auto moved = [&](const auto& e) { return e->adopted && matches(*e, inputs, key, true); };
+  if (!entry && std::erase_if(entries_, moved) > 0) {
+    note_miss("address of an input");
+    last_ = nullptr;
+    adopts_ = false;
+  }
   if (!entry || !entry->captured) {
     entry = &run_recorded(entry, inputs, key);
   } else if (options_.recheck_every > 0 && entry->calls % options_.recheck_every == 0) {
@@ -339,18 +355,33 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
       "must be a tensor or an input");
 }
 
+// Those that are the caller's own from call to call: what a copy would cost, and never change.
+Tensors Step::adopted_inputs(const Entry& entry, const Tensors& inputs) const {
+  Tensors adopted;
+  for (size_t i = 0; adopts_ && options_.cuda_graph && i < inputs.size(); ++i) {
+    const Entry::Input& first = entry.inputs[i];
+    const bool same = first.storage == inputs[i].storage()->uid() && first.at == inputs[i].raw();
+    if (!same || inputs[i].device().type != Device::Type::cuda) return {};
+    if (!is_parameter(i)) adopted.push_back(inputs[i]);
+  }
+  return adopted;
+}
+
 void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
   const auto start = std::chrono::steady_clock::now();
+  const Tensors adopted = adopted_inputs(entry, inputs);
   const Graph& recorded = second.graph;
   const Device::Type device =
       recorded.values.empty() ? Device::Type::cpu : recorded.device_of(0).type;
-  auto captured = make_captured(*entry.first, std::move(second), device, options_, choices_);
+  auto captured =
+      make_captured(*entry.first, std::move(second), device, options_, choices_, adopted);
   // Whether an input shares a parameter's memory belongs to the key.
   std::erase_if(captured->written, [&](const Storage* storage) {
     return std::any_of(guarded_.begin(), guarded_.end(),
         [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
   });
   entry.captured = std::move(captured);
+  entry.adopted = !adopted.empty();
   entry.first.reset();
   ++stats_.captures;
   stats_.capture_ms +=

@@ -28,9 +28,11 @@
 //   overlap; the training flags of all modules, grad mode, `mode`, the thread.
 //
 //   Inputs may lie elsewhere at each call, change in place between calls, overlap each other,
-//   view a parameter, be results of the last call. One that the step writes is written at each
-//   call and its version counted; it may not be a result of this step, or share memory with
-//   another tensor that the step uses. One that an op on the caller's tape made is refused.
+//   view a parameter, be results of the last call. On CUDA, inputs that are the same tensors at
+//   calls 1 and 2 are read where they lie, without a copy; where one lies elsewhere later, the step
+//   is captured again, with copies. One that the step writes is written at each call and its
+//   version counted; it may not be a result of this step, or share memory with another tensor that
+//   the step uses. One that an op on the caller's tape made is refused.
 //
 //   Results are off the tape and own their memory, which stays valid for good; the next call of
 //   the same key overwrites it, and backward() refuses what it would find overwritten. One that
@@ -136,12 +138,16 @@ class Step {
     bool operator==(const Tie&) const = default;
   };
   std::string failed_guard();
+  void note_miss(const std::string& guard);
   void check_inputs(const Tensors& inputs) const;
   void find_ties(const Tensors& inputs);
   bool is_parameter(size_t input) const;
   const Tensor& tensor_of(const Leaf& leaf, const Tensors& inputs) const;
   bool gradients_fit(const Captured& captured, const Tensors& inputs) const;
-  bool matches(const Entry& entry, const Tensors& inputs, const Key& key) const;
+  // `anywhere`: even if the entry has adopted inputs, and these lie elsewhere.
+  bool matches(
+      const Entry& entry, const Tensors& inputs, const Key& key, bool anywhere = false) const;
+  Tensors adopted_inputs(const Entry& entry, const Tensors& inputs) const;
   Entry* find(const Tensors& inputs, const Key& key);
   Entry& add_entry(const Tensors& inputs, const Key& key, Recorded first);
   void forget(const Entry& entry);
@@ -161,6 +167,7 @@ class Step {
   std::vector<Refused> choices_;
   std::vector<Tie> ties_;  // of this call
   Entry* last_ = nullptr;
+  bool adopts_ = true;  // until adopted inputs lie elsewhere
   Tensors results_,
       bound_;  // of this call; bound_: what the graph reads, where that is not just the inputs
   std::atomic<uint64_t> caller_{0};  // the thread that is in a call

@@ -69,7 +69,9 @@ void advance_step_state(
   if (rows > 0 && losses.dtype() == DType::f64) add(losses.data<double>());
   if (rows > 0 && losses.dtype() != DType::f64) add(losses.data<float>());
   for (int r = kLossLanes; r < kLossRuns; ++r) sums[r % kLossLanes] += sums[r];
-  for (int lane = 1; lane < kLossLanes; ++lane) sums[0] += sums[lane];
+  for (int half = kLossLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  }
   advance(state, sums[0], rows, beta1, beta2);
   if (rng.defined()) {
     ++rng.data<int64_t>()[1];

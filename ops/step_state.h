@@ -35,7 +35,7 @@ struct StepState {
 
 // Row losses are summed in one shape on every device, so that their sum has the same bits on all:
 // kLossRuns runs, each of the rows r, r + kLossRuns, .. in order; run r joins lane r % kLossLanes,
-// in order; then the lanes in order.
+// in order; then the upper half of the lanes is added to the lower one, until one is left.
 inline constexpr int kLossRuns = 256, kLossLanes = 32;
 
 // What a step's last kernel does to the state, on every device: `loss_sum` of `rows` row losses (0:

@@ -97,8 +97,8 @@ SINTER_DEVICE_FN void update_elements(
     update_element(step, t, i, t.grad[i]);
 }
 
-// The tail, if attrs say so: all threads sum runs of the losses, a warp joins them to lanes and a
-// thread those (kLossRuns). Needs shared memory for a TailShared.
+// The tail, if attrs say so: all threads sum runs of the losses, the first warp joins them
+// (kLossRuns). Needs shared memory for a TailShared.
 template <class Step>
 SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {
   if (!attrs.tail) return;
@@ -111,18 +111,14 @@ SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& att
     sums.put(r, run);
   }
   block_sync();
-  if (thread_x() < kLossLanes) {
-    double lane = sums[thread_x()];
-    for (int r = thread_x() + kLossLanes; r < kLossRuns; r += kLossLanes) lane += sums[r];
-    sums.put(thread_x(), lane);
-  }
-  block_sync();
-  if (thread_x() != 0) return;
-  double sum = sums[0];
-  for (int lane = 1; lane < kLossLanes; ++lane) sum += sums[lane];
-  StepState state = step.state[0];
-  advance(state, sum, step.rows, Step::kAdam ? attrs.beta1 : 0, Step::kAdam ? attrs.beta2 : 0);
-  step.state.put(0, state);
+  if (warp() != 0) return;
+  double sum = sums[lane()];
+  for (int r = lane() + kLossLanes; r < kLossRuns; r += kLossLanes) sum += sums[r];
+  SINTER_UNROLL
+  for (int half = kLossLanes / 2; half > 0; half /= 2) sum += shfl_xor(sum, half);
+  if (lane() != 0) return;
+  advance(*step.state.data(), sum, step.rows, Step::kAdam ? attrs.beta1 : 0,
+      Step::kAdam ? attrs.beta2 : 0);
   if (step.rng) {
     step.rng.put(1, step.rng[1] + 1);
     step.rng.put(2, 0);

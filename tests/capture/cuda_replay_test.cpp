@@ -219,7 +219,7 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
     recorder.clear_log();
     for (int i = 0; i < 5; ++i) fake.step({x});
     EXPECT_EQ(recorder.count("cudaGraphLaunch"), 5);
-    EXPECT_EQ(recorder.calls().size(), 10u) << "a copy of the batch, and the graph";
+    EXPECT_EQ(recorder.calls().size(), 5u) << "the batch stays where it is: the graph alone";
     EXPECT_EQ(executor.input(0).to(kCpu).to_vector<float>(), std::vector<float>(12, 5));
     EXPECT_EQ(cuda::allocator(0).stats().requests, requests) << "a replay asks for no memory";
     EXPECT_EQ(recorder.graphs().at(0).launches, 5);
@@ -362,6 +362,35 @@ TEST(CudaReplay, TheMnistStep) {
                   recorder.count("cudaLaunchKernelExC"),
         0);
   }
+}
+
+TEST(CudaReplay, InputsThatStayWhereTheyAreAreNotCopied) {
+  cuda::FakeToolkit recorder;
+  const TrainOptions options{.sizes = {16, 12, 10, 10}, .device = kCuda};
+  Training training(options);
+  Step step(training.function(), training.step_options("none"));
+  const Tensors mine = batch_of(options, 8, 1), yours = batch_of(options, 8, 2),
+                third = batch_of(options, 8, 3);
+  const auto calls_of = [&](const Tensors& batch) {
+    recorder.clear_log();
+    step(batch);
+    return recorder.calls();
+  };
+  const std::vector<std::string> one{"cudaGraphLaunch"},
+      copied{"cudaMemcpyAsync", "cudaMemcpyAsync", "cudaGraphLaunch"};
+  for (int call = 0; call < 2; ++call) step(mine);
+  for (int call = 0; call < 2; ++call) EXPECT_EQ(calls_of(mine), one);
+  for (int call = 0; call < 2; ++call) step(yours);  // captured again, for inputs from anywhere
+  for (const Tensors* batch : {&yours, &third, &mine}) EXPECT_EQ(calls_of(*batch), copied);
+  EXPECT_EQ(step.stats().captures, 2);
+  EXPECT_EQ(step.stats().misses,
+      std::vector<std::string>{"guard address of an input changed at call 5: captured again"});
+
+  Step moving(training.function(), training.step_options("none"));
+  for (const Tensors* batch : {&mine, &yours}) moving(*batch);
+  recorder.clear_log();
+  moving(mine);
+  EXPECT_EQ(recorder.calls(), copied);
 }
 
 // A chain's kernel is made in the rehearsal: the recorder's captures allow no such thing.
