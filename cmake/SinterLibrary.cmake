@@ -7,16 +7,29 @@ add_library(sinter::sinter ALIAS sinter)
 set(sinter_libraries "")
 set(sinter_folders "")
 
-# sinter_compile(TARGET [O1]): how a target of ours is compiled. O1 is for what parses, prints and
-# commands: in a Release build it costs half of -O3, and no training step waits for such code. With
-# SINTER_UNITY the compiler takes eight files at a time, so a file-local name must be free in its
+# sinter_compile(TARGET [TEXT]): how a target of ours is compiled. In a Release build loops get -O2
+# and the vectoriser of -O3, whose other copies of a loop double what g++ makes and the time that it
+# takes, and make no op faster; TEXT, what parses, prints and decides, gets -Og: a fifth less
+# than -O1 costs, and no training step waits for such code. With SINTER_UNITY the compiler takes up
+# to SINTER_UNITY_FILES files at a time, in equal shares, so a file-local name must be free in its
 # whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
+set(SINTER_UNITY_FILES 15)
 function(sinter_compile target)
-  if("O1" IN_LIST ARGN AND NOT SINTER_SANITIZE)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  set(level "")
+  if("TEXT" IN_LIST ARGN)
+    set(level -Og)
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set(level -O2 -ftree-vectorize -fvect-cost-model=dynamic -fpeel-loops)
+  endif()
+  if(level AND NOT SINTER_SANITIZE)
+    target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:${level}>")
   endif()
   if(SINTER_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    get_target_property(sources ${target} SOURCES)
+    list(LENGTH sources files)
+    math(EXPR batches "(${files} + ${SINTER_UNITY_FILES} - 1) / ${SINTER_UNITY_FILES}")
+    math(EXPR size "(${files} + ${batches} - 1) / ${batches}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
   endif()
 endfunction()
 
@@ -24,25 +37,16 @@ endfunction()
 function(sinter_emulated_kernels target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(${target} PRIVATE sinter_flags fmt::fmt)
-  sinter_compile(${target})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
-  if(SINTER_FUZZ)
-    # No fuzzer runs a kernel, and clang needs minutes for one that it instruments.
-    target_compile_options(${target} PRIVATE -O0 -fno-sanitize=all -fno-sanitize=fuzzer-no-link)
-  elseif(SINTER_SANITIZE MATCHES "undefined")
-    # A kernel reaches memory through views that check bounds and alignment themselves; what UBSan
-    # adds there doubles the compiler's work.
-    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
-  endif()
+  target_link_libraries(${target} PRIVATE sinter_flags sinter_kernel_flags fmt::fmt)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY} UNITY_BUILD_BATCH_SIZE 4)
 endfunction()
 
-# sinter_library(FOLDER [O1] [USES TARGET...]) The static library sinter_FOLDER (alias
+# sinter_library(FOLDER [TEXT] [USES TARGET...]) The static library sinter_FOLDER (alias
 # sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are libraries
 # of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition
 # SINTER_HAS_OPENMP, and so on. A folder without sources is no library yet.
 function(sinter_library folder)
-  cmake_parse_arguments(ARG "O1" "" "USES" ${ARGN})
+  cmake_parse_arguments(ARG "TEXT" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
     return()

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include "core/stack.h"
@@ -93,6 +94,22 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 namespace detail {
+std::string cat_parts(std::initializer_list<Part> parts) {
+  std::ostringstream out;
+  for (const Part& part : parts) {
+    if (part.print) {
+      part.print(out, part.value);
+    } else {
+      out << part.text;
+    }
+  }
+  return std::move(out).str();
+}
+
+void fail(Error::Kind kind, std::string_view message, std::string_view hint) {
+  throw Error(kind, std::string(message), std::string(hint));
+}
+
 void assertion_failed(
     const char* condition, const char* file, int line, const std::string& detail) {
   throw Error(Error::Kind::internal,

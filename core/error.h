@@ -9,9 +9,12 @@
 #pragma once
 
 #include <exception>
-#include <sstream>
+#include <initializer_list>
+#include <ostream>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace sinter {
 
@@ -55,11 +58,32 @@ class Error : public std::exception {
 template <class T>
 concept Printable = requires(std::ostream& out, const T& value) { out << value; };
 
+namespace detail {
+// A part of cat(): text, or a value with what prints it. So the printing is compiled once for each
+// type, not for each list of them.
+struct Part {
+  std::string_view text{};
+  const void* value = nullptr;
+  void (*print)(std::ostream& out, const void* value) = nullptr;
+};
+template <class T> Part part_of(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return {.text = value};
+  } else {
+    return {.value = &value,
+        .print = [](std::ostream& out, const void* v) { out << *static_cast<const T*>(v); }};
+  }
+}
+std::string cat_parts(std::initializer_list<Part> parts);
+[[noreturn, gnu::cold]] void fail(
+    Error::Kind kind, std::string_view message, std::string_view hint = "");
+[[noreturn, gnu::cold]] void assertion_failed(
+    const char* condition, const char* file, int line, const std::string& detail);
+}  // namespace detail
+
 // Concatenates anything that has operator<<; floats shortest first. (Of tensors: ops/ops.h.)
 template <Printable... Ts> std::string cat(const Ts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return std::move(out).str();
+  return detail::cat_parts({detail::part_of(parts)...});
 }
 
 // Text from files or users, with control bytes as \xNN, so that it can be printed.
@@ -82,18 +106,13 @@ template <class Range> std::string nearest_word(std::string_view word, const Ran
   return best;
 }
 
-namespace detail {
-[[noreturn]] void assertion_failed(
-    const char* condition, const char* file, int line, const std::string& detail);
-}
-
 }  // namespace sinter
 
 // SINTER_CHECK(x.rank() == 2, shape, sinter::cat("linear: ..."), "optional hint")
-#define SINTER_CHECK(condition, kind, ...)                             \
-  do {                                                                 \
-    if (!(condition)) [[unlikely]]                                     \
-      throw ::sinter::Error(::sinter::Error::Kind::kind, __VA_ARGS__); \
+#define SINTER_CHECK(condition, kind, ...)                              \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]]                                      \
+      ::sinter::detail::fail(::sinter::Error::Kind::kind, __VA_ARGS__); \
   } while (0)
 
 #define SINTER_ASSERT(condition, ...)                                  \

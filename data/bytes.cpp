@@ -1,7 +1,5 @@
 #include "data/bytes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -11,6 +9,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/numbers.h"
 #include "data/digits.h"
 
 #ifdef SINTER_HAS_ZLIB
@@ -83,9 +82,7 @@ struct ByteSource::Stream {
 
 #endif
 
-std::string FileArray::describe() const {
-  return fmt::format("{}[{}]", name_of(dtype), fmt::join(dims, ", "));
-}
+std::string FileArray::describe() const { return cat(name_of(dtype), "[", join(dims), "]"); }
 
 Tensor FileArray::images() const {
   const bool is_one = dims == std::vector<int64_t>{kImageSide, kImageSide};

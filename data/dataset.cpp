@@ -1,7 +1,5 @@
 #include "data/dataset.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -175,7 +173,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     return fs::absolute(path, ignored).lexically_normal().string();
   };
   for (std::string& file : out.files) file = absolute(file);
-  out.place = are_npy ? fmt::format("{}", fmt::join(out.files, ",")) : absolute(what);
+  out.place = are_npy ? join(out.files, ",") : absolute(what);
   if (out.files.size() == 4) {
     test = read_split(out.files[2], out.files[3], options.classes);
     if (out.sorted && options.val > 0)

@@ -43,13 +43,6 @@ bool check_inputs(const OpDef& op, Operands in) {
   return meta;
 }
 
-Device device_of(Operands in) {
-  for (const Tensor& t : in) {
-    if (t.defined()) return t.device();
-  }
-  return kCpu;
-}
-
 // Describes the call to the open scope and runs its kernel.
 void launch_in(profiler::Scope& scope, const Call& call) {
   scope.describe([&] {

@@ -66,6 +66,13 @@ void check_range(const char* op, const char* what, const char* place, const Tens
   check(t.data<int32_t>());
 }
 
+Device device_of(Operands in) {
+  for (const Tensor& t : in) {
+    if (t.defined()) return t.device();
+  }
+  return kCpu;
+}
+
 int64_t numel_of_dims(const Tensor& t, int from, int to) {
   int64_t n = 1;
   for (int d = from; d < std::min(to, t.rank()); ++d) n *= t.size(d);

@@ -130,6 +130,8 @@ const OpDef* find_op(std::string_view name);
 
 // An input that may be absent.
 inline Tensor optional_input(Operands in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
+// Of the first defined one; the CPU if there is none.
+Device device_of(Operands in);
 // The elements of dims from..to-1 together.
 int64_t numel_of_dims(const Tensor& t, int from, int to = kMaxRank);
 

@@ -24,35 +24,28 @@ namespace pointwise_detail {
 
 using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
 
-template <class Op> void check(Operands in) {
-  constexpr int first = Op::has_condition ? 1 : 0;
-  if constexpr (Op::has_condition) check_dtype(Op::name, "condition", in[0], DType::u8);
-  check_floating(Op::name, first ? "a" : "x", in[first]);
-  for (int i = first + 1; i < Op::arity; ++i) {
-    SINTER_CHECK(in[i].defined(), shape, cat(Op::name, ": operand ", i, " is undefined"));
-    check_same_dtype(Op::name, "a", in[first], "b", in[i]);
-  }
-}
+// What shape rules, costs and the gradient need to know of a struct: they are compiled once, in
+// pointwise_op.cpp.
+struct Facts {
+  const char *name, *backward_name;
+  int arity, saved_values, grads;
+  int64_t flops, backward_flops;
+  Saves saves;
+  bool has_condition;
+};
+template <class Op>
+inline constexpr Facts kFacts{Op::name, Op::backward_name, Op::arity, kSavedValues<Op>, kGrads<Op>,
+    Op::flops, Op::backward_flops, Op::saves, Op::has_condition};
+
+Tensors infer_forward(const Facts& op, Operands in, bool mask);
+Tensors infer_backward(const Facts& op, Operands in);
+Cost cost_forward(const Facts& op, Operands in, Operands out);
+Cost cost_backward(const Facts& op, Operands in, Operands out);
+Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, Operands grads);
 
 template <class Op> Tensors infer(Operands in, const Attrs& attrs) {
-  check<Op>(in);
-  Shape shape = in[0].shape();
-  for (int i = 1; i < Op::arity; ++i) shape = broadcast_shapes(Op::name, shape, in[i].shape());
-  Tensors out{Tensor::shape_only(shape, in[Op::arity - 1].dtype(), in[0].device())};
-  if constexpr (Op::saves == Saves::mask) {
-    if (attrs.as<Op>().mask) {
-      SINTER_CHECK(shape.rank() >= 1, shape,
-          cat(Op::name, ": a scalar has no rows: x is ", in[0].describe()), "reshape(x, {1})");
-      out.push_back(Tensor::shape_only(relu_mask_shape(shape), DType::u8, in[0].device()));
-    }
-  }
-  return out;
-}
-
-template <class Op> Cost cost(Operands in, Operands out, const Attrs&) {
-  Cost c = cost_of(Op::flops * out[0].numel(), in, out.first(1));
-  if (out.size() > 1) c.bytes_written += (out[0].numel() + 7) / 8;
-  return c;
+  if constexpr (Op::saves == Saves::mask) return infer_forward(kFacts<Op>, in, attrs.as<Op>().mask);
+  return infer_forward(kFacts<Op>, in, false);
 }
 
 // out[0] = f(in..) for a call's operands of types In.
@@ -101,37 +94,6 @@ template <class Op> void forward(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { forward_typed<Op, T>(call); });
 }
 
-// Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's (a mask has rows of
-// its own). Outputs: one dense gradient of the full shape per differentiable input.
-template <class Op> Tensors infer_backward(Operands in, const Attrs&) {
-  const char* op = Op::backward_name;
-  const Tensor& dy = in[0];
-  check_floating(op, "dy", dy);
-  for (int i = 1; i <= kSavedValues<Op>; ++i) {
-    const Tensor& saved = in[i];
-    const bool mask = Op::saves == Saves::mask, bytes = mask || (Op::has_condition && i == 1);
-    check_dtype(op, "what was saved", saved, bytes ? DType::u8 : dy.dtype());
-    const bool fits = mask ? dy.rank() > 0 && saved.shape() == relu_mask_shape(dy.shape())
-                           : broadcasts_to(saved.shape(), dy.shape());
-    SINTER_CHECK(fits, shape,
-        cat(op, ": what was saved does not fit: ", describe({{"dy", &dy}, {"saved", &saved}}),
-            mask && dy.rank() > 0 ? "; it must be " + relu_mask_shape(dy.shape()).str()
-            : mask                ? "; a scalar has no rows"
-                                  : "; it must broadcast to " + dy.shape().str()));
-  }
-  return Tensors(kGrads<Op>, Tensor::shape_only(in[0].shape(), in[0].dtype(), in[0].device()));
-}
-
-template <class Op> Cost cost_backward(Operands in, Operands out, const Attrs&) {
-  if constexpr (Op::saves == Saves::mask) {
-    Cost c = cost_of(Op::backward_flops * out[0].numel(), in.first(1), out);
-    c.bytes_read += (out[0].numel() + 7) / 8;
-    return c;
-  } else {
-    return cost_of(Op::backward_flops * out[0].numel(), in, out);
-  }
-}
-
 template <class Op, class T> void backward_typed(const Call& call) {
   using C = compute_t<T>;
   constexpr int S = kSavedValues<Op>;
@@ -169,32 +131,6 @@ template <class Op> void backward_kernel(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { backward_typed<Op, T>(call); });
 }
 
-template <class Op> Tensors backward(const Saved& saved, Operands grads) {
-  constexpr int first = Op::arity - kGrads<Op>;
-  Tensors full;
-  if constexpr (Op::backward_flops == 0) {
-    full.assign(kGrads<Op>, grads[0]);
-  } else if constexpr (std::is_same_v<Op, pointwise::Mul>) {  // its derivatives are products again:
-                                                              // only the wanted ones
-    full = {saved.wants(0) ? mul(grads[0], saved.in[1]) : Tensor{},
-        saved.wants(1) ? mul(grads[0], saved.in[0]) : Tensor{}};
-  } else {
-    Tensors in{grads[0]};
-    if constexpr (Op::saves == Saves::inputs) in.insert(in.end(), saved.in.begin(), saved.in.end());
-    if constexpr (Op::saves == Saves::output) in.push_back(saved.out[0]);
-    if constexpr (Op::saves == Saves::mask) {
-      SINTER_ASSERT(saved.out.size() == 2, Op::name, " ran without its mask");
-      in.push_back(saved.out[1]);
-    }
-    full = apply(pointwise_backward_op<Op>(), in, saved.attrs);
-  }
-  Tensors out(Op::arity);
-  for (int i = first; i < Op::arity; ++i) {
-    if (saved.wants(i)) out[i] = sum_to(full[i - first], saved.in[i].shape());
-  }
-  return out;
-}
-
 }  // namespace pointwise_detail
 
 template <class Op> const OpDef& pointwise_op() {
@@ -206,11 +142,15 @@ template <class Op> const OpDef& pointwise_op() {
       .max_inputs = Op::arity,
       .attrs = attr_type<Op>(),
       .infer = p::infer<Op>,
-      .cost = p::cost<Op>,
+      .cost = [](Operands in, Operands out,
+                  const Attrs&) { return p::cost_forward(p::kFacts<Op>, in, out); },
       .cpu = p::forward<Op>,
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().forward),
       .simt = on_simt::pointwise_kernels<Op>().forward,
-      .backward = p::backward<Op>,
+      .backward =
+          [](const Saved& saved, Operands grads) {
+            return p::backward(p::kFacts<Op>, pointwise_backward_op<Op>(), saved, grads);
+          },
       .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
       .saves_out = Op::saves == Saves::output ? 1u
                    : Op::saves == Saves::mask ? 2u
@@ -227,8 +167,9 @@ template <class Op> const OpDef& pointwise_backward_op() {
       .min_inputs = 1 + p::kSavedValues<Op>,
       .max_inputs = 1 + p::kSavedValues<Op>,
       .attrs = attr_type<Op>(),
-      .infer = p::infer_backward<Op>,
-      .cost = p::cost_backward<Op>,
+      .infer = [](Operands in, const Attrs&) { return p::infer_backward(p::kFacts<Op>, in); },
+      .cost = [](Operands in, Operands out,
+                  const Attrs&) { return p::cost_backward(p::kFacts<Op>, in, out); },
       .cpu = p::backward_kernel<Op>,
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
       .simt = on_simt::pointwise_kernels<Op>().backward,

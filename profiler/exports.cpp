@@ -13,6 +13,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/numbers.h"
 #include "profiler/trace.h"
 
 namespace sinter::profiler {
@@ -91,7 +92,7 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
       const std::string nearest = nearest_word(word, kFormats);
       throw Error(Error::Kind::usage,
           fmt::format("{}: unknown format: {}{}; allowed {}", what, escaped(word),
-              nearest.empty() ? "" : "; nearest is " + nearest, fmt::join(kFormats, ", ")));
+              nearest.empty() ? "" : "; nearest is " + nearest, join(kFormats)));
     }
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
         cat(what, " names ", word, " twice: ", escaped(text)));

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "profiler/profile.h"
 
 namespace sinter::profiler {
@@ -241,7 +242,7 @@ std::string to_csv(const Profile& profile) {
   constexpr const char* kColumns[] = {"name", "shapes", "kind", "role", "calls", "launches",
       "flops", "bytes_read", "bytes_written", "self_ns", "total_ns", "kernel_ns", "device_ns",
       "pred_ns", "roof", "verdict"};
-  std::string out = fmt::format("{}", fmt::join(kColumns, ","));
+  std::string out = join(kColumns, ",");
   for (const StepSample& step : profile.steps) out += fmt::format(",step{}", step.number);
   out += "\n";
   for (Row row : profile.rows) {
@@ -249,7 +250,7 @@ std::string to_csv(const Profile& profile) {
     std::vector<std::string> cells;
     for (const char* key : kColumns) cells.push_back(csv_cell(key, values[key]));
     for (const int64_t ns : row.samples) cells.push_back(std::to_string(ns));
-    out += fmt::format("{}\n", fmt::join(cells, ","));
+    out += join(cells, ",") + "\n";
   }
   return out;
 }

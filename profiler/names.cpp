@@ -1,8 +1,8 @@
 #include "profiler/names.h"
 
-#include <fmt/format.h>
-
+#include <charconv>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <unordered_set>
 
@@ -34,9 +34,18 @@ StaticName intern(std::string_view text) {
 }
 
 ShapeText& ShapeText::add(std::string_view dtype, std::span<const int64_t> dims) {
-  const auto result = fmt::format_to_n(text_ + size_, sizeof text_ - size_, "{}{}[{}]",
-      size_ > 0 ? " " : "", dtype, fmt::join(dims, ", "));
-  size_ = static_cast<size_t>(result.out - text_);
+  const auto append = [this](std::string_view part) {
+    size_ += part.copy(text_ + size_, sizeof text_ - size_);
+  };
+  if (size_ > 0) append(" ");
+  append(dtype);
+  append("[");
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (d > 0) append(", ");
+    char digits[20];
+    append({digits, std::to_chars(digits, std::end(digits), dims[d]).ptr});
+  }
+  append("]");
   return *this;
 }
 

@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "profiler/grid.h"
 #include "profiler/thresholds.h"
 
@@ -72,8 +73,7 @@ SortKey sort_key(const std::string& wanted) {
   }
   const std::string nearest = nearest_word(wanted, names);
   throw Error(Error::Kind::usage,
-      fmt::format(
-          "table: unknown sort key '{}': known are {}", escaped(wanted), fmt::join(names, ", ")),
+      fmt::format("table: unknown sort key '{}': known are {}", escaped(wanted), join(names)),
       nearest.empty() ? "" : "nearest is " + nearest);
 }
 
@@ -210,7 +210,7 @@ class Table {
     const bool drill = double(row.total_ns) >= kDrillFactor * double(row.self_ns);
     if (!row.heaviest_child.empty() && drill) out.push_back("DRILL " + escaped(row.heaviest_child));
     if (xpred(row) > kSurprise && !busy_) out.push_back("SURPRISE");
-    return fmt::format("{}", fmt::join(out, ", "));
+    return join(out);
   }
   // The fusion rule that would take the row, or "-".
   std::string rule_for(const Row& row) const {

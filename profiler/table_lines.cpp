@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
@@ -85,13 +86,13 @@ std::string device_share(const Profile& p) {
     idle.push_back(fmt::format("{} {}", what, ns == 0 ? "0" : us1(p, ns)));
   return fmt::format("busy {}us {:.1f} %   idle {}{}us = {} ({})", us1(p, t.busy_ns),
       100 * double(t.busy_ns) / double(std::max<int64_t>(t.window_ns, 1)),
-      t.estimated ? "est " : "", us1(p, t.idle_ns()), fmt::join(idle, " + "),
+      t.estimated ? "est " : "", us1(p, t.idle_ns()), join(idle, " + "),
       t.idle_ns() == t.window_ns - t.busy_ns ? "OK" : "INCOMPLETE");
 }
 
 std::string line_of(std::vector<std::string> parts) {
   std::erase(parts, "");
-  return fmt::format("{}\n", fmt::join(parts, "   "));
+  return join(parts, "   ") + "\n";
 }
 
 std::string cpu_lines(const Profile& p, const Row& ops) {
@@ -149,7 +150,7 @@ std::string verdict_line(const Profile& p) {
   if (!p.candidates.empty() && !busy)
     advice.push_back(p.candidates.front().text(p.roofline.value_or(Ceiling{})));
   return fmt::format("STEP: {} - {}{}\n", name_of(v.code), v.evidence,
-      advice.empty() ? "" : fmt::format(" Do: {}.", fmt::join(advice, "; ")));
+      advice.empty() ? "" : fmt::format(" Do: {}.", join(advice, "; ")));
 }
 
 std::string stalls_line(const Profile& p) {

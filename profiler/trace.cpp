@@ -89,7 +89,7 @@ class Events {
  private:
   template <class... Ts> void add(fmt::format_string<Ts...> form, Ts&&... values) {
     text_ += text_.empty() ? "{" : ",\n{";
-    fmt::format_to(std::back_inserter(text_), form, std::forward<Ts>(values)...);
+    text_ += fmt::format(form, std::forward<Ts>(values)...);
     text_ += "}";
   }
   int64_t base_;

@@ -83,7 +83,7 @@ void Comparison::write_files(const Outcome& outcome) const {
   const profiler::Comparison comparison{outcome.headline, outcome.ledger.rows, outcome.proof};
   const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n",
       outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
-      outcome.ledger.table(), outcome.headline, fmt::join(outcome.proof, "\n"));
+      outcome.ledger.table(), outcome.headline, join(outcome.proof, "\n"));
   const profiler::RunFacts facts{
       workload, common.command, build_name(), std::to_string(common.seed), batch};
   const profiler::Report reports[] = {outcome.eager, outcome.fused};

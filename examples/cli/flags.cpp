@@ -145,7 +145,7 @@ SINTER_FLAG_OF_NUMBER(std::optional<double>);
 
 Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low,
     int64_t high, std::string help) {
-  Flag& flag = add(names, "N,N,..", fmt::format("{}", fmt::join(target, ",")), std::move(help));
+  Flag& flag = add(names, "N,N,..", join(target, ","), std::move(help));
   flag.once = true;
   flag.set = [&target, low, high, what = "usage: " + flag.shown()](
                  const std::string& text, const std::string& where) {
@@ -154,7 +154,7 @@ Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int6
       values.push_back(parse<int64_t>(what, item, low, high, where));
     target = std::move(values);
   };
-  flag.get = [&target] { return fmt::format("\"{}\"", fmt::join(target, ",")); };
+  flag.get = [&target] { return cat('"', join(target, ","), '"'); };
   return flag;
 }
 

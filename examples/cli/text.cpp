@@ -28,10 +28,6 @@ std::string bytes(int64_t n) {
   return fmt::format("{:.1f} KiB", b / 1024);
 }
 
-std::string join(const std::vector<std::string>& parts, const char* separator) {
-  return fmt::format("{}", fmt::join(parts, separator));
-}
-
 double wilson_half_width(int64_t k, int64_t n) {
   if (n == 0) return 0;
   constexpr double z = 1.959963984540054;

@@ -60,7 +60,7 @@ std::vector<int64_t> ModelFlags::sizes() const {
 }
 
 std::string ModelFlags::describe() const {
-  std::string text = fmt::format("{} {}", model, fmt::join(sizes(), "-"));
+  std::string text = cat(model, " ", join(sizes(), "-"));
   if (model == "mlp") text += " " + act;
   if (model == "mlp" && dropout > 0) text += fmt::format(" dropout {}", dropout);
   return text;
@@ -210,7 +210,7 @@ void resolve_step(TrainFlags& train) {
     if (hidden == ModelFlags{}.hidden) hidden.resize(1);
     SINTER_CHECK(hidden.size() == 1, usage,
         fmt::format("usage: --model geglu has one hidden width: --hidden has {}: {}", hidden.size(),
-            fmt::join(hidden, ",")),
+            join(hidden, ",")),
         fmt::format("--hidden {}", hidden[0]));
     SINTER_CHECK(train.model.dropout == 0, usage,
         cat("usage: --dropout needs --model mlp: the model is geglu, dropout ",

@@ -1,7 +1,5 @@
 #include "examples/mnist/model_file.h"
 
-#include <fmt/ranges.h>
-
 #include <filesystem>
 
 #include "core/atomic_file.h"
@@ -44,9 +42,7 @@ std::string find_checkpoint(
       return path.string();
   }
   throw Error(Error::Kind::checkpoint,
-      cat("checkpoint: no model in the folder: ", shown, "; looked for ",
-          fmt::format("{}", fmt::join(names, ", "))),
-      hint);
+      cat("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
 }
 
 void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {

@@ -1,7 +1,6 @@
 #include "examples/mnist/run_folder.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -84,7 +83,11 @@ EpochRow parse_row(const std::string& line) {
 RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
   while (name_.size() > 1 && name_.ends_with('/')) name_.pop_back();
   if (out.empty()) {
-    name_ = fmt::format("runs/{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    const std::time_t now = std::time(nullptr);
+    std::tm local;
+    char text[64];
+    std::strftime(text, sizeof text, "runs/%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    name_ = text;
     make_folder("runs");
     // Two runs in one second: the first to make a folder has it.
     const std::string base = name_;

@@ -48,12 +48,6 @@ inline int act_backward_flops(Act act) {
   return visit_act(act, [](auto op) { return op.backward_flops; });
 }
 
-// y[i] = act(z[i]); z and y may be of different types, or one array.
-template <class Op, class Z, class Y>
-inline void act_row(const Op& op, const Z* z, Y* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = op.forward(compute_t<Y>(z[i]));
-}
-
 // In plain ops: act(z) with, for relu, its mask if asked for; dy * act'(saved); dy * act'(z).
 Tensors act_reference(Act act, const Tensor& z, bool mask = false);
 Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved);

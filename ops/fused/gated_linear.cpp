@@ -33,40 +33,40 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
   const T *x_at = static_cast<const T*>(x.data), *gate = call.in[1].template data<T>(),
           *up = call.in[2].template data<T>();
   const bool neighbours = up == gate + hidden * ins;
-  visit_act(act, [&](const auto& op) {
-    const auto some_rows = [&](int64_t first, int64_t n) {
-      V* sums = nullptr;
-      if constexpr (std::is_same_v<T, V>) {
-        sums = kept ? kept + first * both : scratch<V, 1>(n * both);
-      } else {
-        sums = scratch<V, 1>(n * both);
-      }
-      const T* from = x_at + first * (x.trans ? 1 : x.ld);
-      Gemm desc = gemm_of(x, false, MatrixView(call.in[1]), true, dtype_of<V>);
-      desc.m = n;
-      desc.n = neighbours ? both : hidden;
-      desc.ldc = std::max<int64_t>(both, 1);
-      gemm(desc, from, gate, nullptr, sums);
-      if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
-      for_row_blocks(n, hidden, 3 * sizeof(V) + op.flops, [&](int64_t b, int64_t at, int64_t cols) {
-        const V *g = sums + b * both + at, *u = g + hidden;
-        glu_row(op, g, u, h_out + (first + b) * hidden + at, cols);
-        if constexpr (!std::is_same_v<T, V>) {
-          if (kept) {
-            T* to = kept + (first + b) * both + at;
-            std::copy_n(g, cols, to);
-            std::copy_n(u, cols, to + hidden);
-          }
-        }
-      });
-    };
-    const bool in_place = kept && std::is_same_v<T, V>;  // the sums are what is kept
-    if (in_place) {
-      some_rows(0, rows);
+  const GluRow<T, V> row = glu_row<T, V>(act);
+  const auto some_rows = [&](int64_t first, int64_t n) {
+    V* sums = nullptr;
+    if constexpr (std::is_same_v<T, V>) {
+      sums = kept ? kept + first * both : scratch<V, 1>(n * both);
     } else {
-      for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
+      sums = scratch<V, 1>(n * both);
     }
-  });
+    const T* from = x_at + first * (x.trans ? 1 : x.ld);
+    Gemm desc = gemm_of(x, false, MatrixView(call.in[1]), true, dtype_of<V>);
+    desc.m = n;
+    desc.n = neighbours ? both : hidden;
+    desc.ldc = std::max<int64_t>(both, 1);
+    gemm(desc, from, gate, nullptr, sums);
+    if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
+    const int64_t bytes = 3 * sizeof(V) + act_flops(act);
+    for_row_blocks(n, hidden, bytes, [&](int64_t b, int64_t at, int64_t cols) {
+      const V *g = sums + b * both + at, *u = g + hidden;
+      row(g, u, h_out + (first + b) * hidden + at, cols);
+      if constexpr (!std::is_same_v<T, V>) {
+        if (kept) {
+          T* to = kept + (first + b) * both + at;
+          std::copy_n(g, cols, to);
+          std::copy_n(u, cols, to + hidden);
+        }
+      }
+    });
+  };
+  const bool in_place = kept && std::is_same_v<T, V>;  // the sums are what is kept
+  if (in_place) {
+    some_rows(0, rows);
+  } else {
+    for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
+  }
 }
 
 template <class T, class V = compute_t<T>> void run_backward(const Call& call) {
@@ -74,20 +74,19 @@ template <class T, class V = compute_t<T>> void run_backward(const Call& call) {
   const MatrixView dy(call.in[0]), weight(call.in[1]);
   const Rows<T> gate(call.in[2]), up(call.in[3]);
   const GluGradRows<T> out(call.out, merged);
-  const int64_t rows = call.in[2].size(0), hidden = call.in[2].size(1);
-  visit_act(act, [&](const auto& op) {
-    for_cached_rows(rows, hidden * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
-      V* sums = scratch<V, 1>(n * hidden);
-      Gemm desc = gemm_of(dy, false, weight, false, dtype_of<V>);
-      desc.m = n;
-      gemm(desc, static_cast<const T*>(dy.data) + first * (dy.trans ? 1 : dy.ld), weight.data,
-          nullptr, sums);
-      for_row_blocks(
-          n, hidden, 5 * sizeof(V) + op.backward_flops, [&](int64_t b, int64_t at, int64_t cols) {
-            const int64_t to = (first + b) * out.step + at;
-            glu_grad_row(op, sums + b * hidden + at, gate[first + b] + at, up[first + b] + at,
-                out.dg + to, out.du + to, cols);
-          });
+  const GluGradRow<T, V> row = glu_grad_row<T, V>(act);
+  const int64_t rows = call.in[2].size(0), hidden = call.in[2].size(1),
+                bytes = 5 * sizeof(V) + act_backward_flops(act);
+  for_cached_rows(rows, hidden * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
+    V* sums = scratch<V, 1>(n * hidden);
+    Gemm desc = gemm_of(dy, false, weight, false, dtype_of<V>);
+    desc.m = n;
+    gemm(desc, static_cast<const T*>(dy.data) + first * (dy.trans ? 1 : dy.ld), weight.data,
+        nullptr, sums);
+    for_row_blocks(n, hidden, bytes, [&](int64_t b, int64_t at, int64_t cols) {
+      const int64_t to = (first + b) * out.step + at;
+      row(sums + b * hidden + at, gate[first + b] + at, up[first + b] + at, out.dg + to,
+          out.du + to, cols);
     });
   });
 }

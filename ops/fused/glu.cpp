@@ -40,10 +40,11 @@ void cpu(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
     const Rows<T> gate(call.in[0]), up(call.in[1]);
     T* out = call.out[0].data<T>();
-    visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
-      for_row_blocks(rows, cols, 3 * sizeof(T) + op.flops, [&](int64_t b, int64_t at, int64_t n) {
-        glu_row(op, gate[b] + at, up[b] + at, out + b * cols + at, n);
-      });
+    const Act act = call.as<GluAttrs>().act;
+    const GluRow<T, T> row = glu_row<T, T>(act);
+    const int64_t bytes = 3 * sizeof(T) + act_flops(act);
+    for_row_blocks(rows, cols, bytes, [&](int64_t b, int64_t at, int64_t n) {
+      row(gate[b] + at, up[b] + at, out + b * cols + at, n);
     });
   });
 }
@@ -54,12 +55,12 @@ void cpu_backward(const Call& call) {
   visit_float(dh_in.dtype(), [&]<class T>(T) {
     const Rows<T> grad(dh_in), gate(call.in[1]), up(call.in[2]);
     const GluGradRows<T> out(call.out, call.as<GluAttrs>().merged);
-    visit_act(call.as<GluAttrs>().act, [&](const auto& op) {
-      const int64_t bytes = 5 * sizeof(T) + op.backward_flops;
-      for_row_blocks(rows, cols, bytes, [&](int64_t b, int64_t at, int64_t n) {
-        glu_grad_row(op, grad[b] + at, gate[b] + at, up[b] + at, out.dg + b * out.step + at,
-            out.du + b * out.step + at, n);
-      });
+    const Act act = call.as<GluAttrs>().act;
+    const GluGradRow<T, T> row = glu_grad_row<T, T>(act);
+    const int64_t bytes = 5 * sizeof(T) + act_backward_flops(act);
+    for_row_blocks(rows, cols, bytes, [&](int64_t b, int64_t at, int64_t n) {
+      row(grad[b] + at, gate[b] + at, up[b] + at, out.dg + b * out.step + at,
+          out.du + b * out.step + at, n);
     });
   });
 }
@@ -77,6 +78,34 @@ Tensors reference_backward(Operands in, const Attrs& attrs) {
 }
 
 }  // namespace
+
+template <class T, class In> GluRow<T, In> glu_row(Act act) {
+  return visit_act(act, []<class Op>(Op) -> GluRow<T, In> {
+    return [](const In* __restrict g, const In* __restrict u, T* __restrict h, int64_t n) {
+      using V = compute_t<T>;
+      for (int64_t i = 0; i < n; ++i) h[i] = Op().forward(V(g[i])) * V(u[i]);
+    };
+  });
+}
+template <class T, class In> GluGradRow<T, In> glu_grad_row(Act act) {
+  return visit_act(act, []<class Op>(Op) -> GluGradRow<T, In> {
+    return [](const In* __restrict dh, const T* __restrict g, const T* __restrict u,
+               T* __restrict dg, T* __restrict du, int64_t n) {
+      using V = compute_t<T>;
+      for (int64_t i = 0; i < n; ++i) {
+        const GluGrads<V> d = glu_grads(Op(), V(dh[i]), V(g[i]), V(u[i]));
+        dg[i] = d.dg;
+        du[i] = d.du;
+      }
+    };
+  });
+}
+template GluRow<bf16, float> glu_row(Act);  // for gated_linear
+template GluGradRow<bf16, float> glu_grad_row(Act);
+template GluRow<float, float> glu_row(Act);
+template GluGradRow<float, float> glu_grad_row(Act);
+template GluRow<double, double> glu_row(Act);
+template GluGradRow<double, double> glu_grad_row(Act);
 
 const OpDef kGluOp{.name = "glu",
     .min_inputs = 2,

@@ -22,23 +22,13 @@ template <class Op, class V> SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh,
   }
 }
 
-// A row of them on the CPU; T: the type of results, in which g and u of the forward may be sums.
-template <class T, class Op, class In>
-inline void glu_row(
-    const Op& op, const In* __restrict g, const In* __restrict u, T* __restrict h, int64_t n) {
-  using V = compute_t<T>;
-  for (int64_t i = 0; i < n; ++i) h[i] = op.forward(V(g[i])) * V(u[i]);
-}
-template <class T, class Op, class In>
-inline void glu_grad_row(const Op& op, const In* __restrict dh, const T* __restrict g,
-    const T* __restrict u, T* __restrict dg, T* __restrict du, int64_t n) {
-  using V = compute_t<T>;
-  for (int64_t i = 0; i < n; ++i) {
-    const GluGrads<V> d = glu_grads(op, V(dh[i]), V(g[i]), V(u[i]));
-    dg[i] = d.dg;
-    du[i] = d.du;
-  }
-}
+// A row of them on the CPU, of glu.cpp. T is the type of results; In that of sums, which g and u of
+// the forward and dh may be: T, or f32 where T is bf16.
+template <class T, class In> using GluRow = void (*)(const In* g, const In* u, T* h, int64_t n);
+template <class T, class In>
+using GluGradRow = void (*)(const In* dh, const T* g, const T* u, T* dg, T* du, int64_t n);
+template <class T, class In> GluRow<T, In> glu_row(Act act);
+template <class T, class In> GluGradRow<T, In> glu_grad_row(Act act);
 
 // Rows of a [B, H] tensor on the CPU, taken where they lie if their elements are neighbours, else
 // copied.

@@ -11,48 +11,46 @@
 namespace sinter {
 namespace {
 
-// dx[i] = z[i] * act'(saved[i]) over a part of a row that begins at a whole mask byte; z is f32
-// where dx is bf16.
-template <class Op, class T, class Z>
-inline void act_backward_row(const Op& op, const Z* z, const void* saved, T* dx, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    if constexpr (Op::saves == pointwise::Saves::mask) {
-      dx[i] = op.grad(z[i], (static_cast<const uint8_t*>(saved)[i / 8] >> (i % 8) & 1) != 0);
-    } else {
-      dx[i] = op.grad(z[i], Z(static_cast<const T*>(saved)[i]));
-    }
-  }
-}
-inline void act_backward_row(
-    const pointwise::Relu&, const float* z, const void* saved, float* dx, int64_t n) {
-  relu_backward_row(z, static_cast<const uint8_t*>(saved), dx, n);
+// dx[i] = z[i] * act'(saved[i]) over a row; z is f32 where dx is bf16.
+template <class T, class Z>
+using ActBackwardRow = void (*)(const Z* z, const void* saved, T* dx, int64_t n);
+template <class T, class Z> ActBackwardRow<T, Z> act_backward_row(Act act) {
+  return visit_act(act, []<class Op>(Op) -> ActBackwardRow<T, Z> {
+    return [](const Z* z, const void* saved, T* dx, int64_t n) {
+      constexpr bool mask = Op::saves == pointwise::Saves::mask;
+      const auto* from = static_cast<const std::conditional_t<mask, uint8_t, T>*>(saved);
+      if constexpr (mask && std::is_same_v<T, Z>) {
+        relu_backward_row(z, from, dx, n);
+      } else if constexpr (mask) {
+        for (int64_t i = 0; i < n; ++i) dx[i] = Op().grad(z[i], (from[i / 8] >> (i % 8) & 1) != 0);
+      } else {
+        for (int64_t i = 0; i < n; ++i) dx[i] = Op().grad(z[i], Z(from[i]));
+      }
+    };
+  });
 }
 
 template <class T, class Z = compute_t<T>> void run(const Call& call) {
-  const Tensor& saved = call.in[2];
-  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
+  const Act act = call.as<InputGradActAttrs>().act;
+  const ActBackwardRow<T, Z> row = act_backward_row<T, Z>(act);
+  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1),
+                saved_row = act_saves(act) == pointwise::Saves::mask
+                                ? relu_mask_row(cols)
+                                : cols * static_cast<int64_t>(sizeof(T));
+  const char* saved = static_cast<const char*>(call.in[2].raw());
   T* dx = call.out[0].template data<T>();
-  visit_act(call.as<InputGradActAttrs>().act, [&]<class Op>(const Op& op) {
-    const auto finish = [&](int64_t b, int64_t i, const Z* z,
-                            int64_t n) {  // row b from column i on
-      constexpr bool mask = Op::saves == pointwise::Saves::mask;
-      const int64_t offset =
-          mask ? b * relu_mask_row(cols) + i / 8 : (b * cols + i) * static_cast<int64_t>(sizeof(T));
-      act_backward_row(op, z, static_cast<const char*>(saved.raw()) + offset, dx + b * cols + i, n);
-    };
-    Z* z = nullptr;
-    if constexpr (std::is_same_v<T, Z>) {
-      z = dx;
-    } else {
-      z = scratch<Z, 1>(rows * cols);
-    }
-    multiply(
-        MatrixView(call.in[0]), false, MatrixView(call.in[1]), false, Tensor(), dtype_of<Z>, z);
-    parallel_for(rows,
-        grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(T) + op.backward_flops)),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t b = begin; b < end; ++b) finish(b, 0, z + b * cols, cols);
-        });
+  Z* z = nullptr;
+  if constexpr (std::is_same_v<T, Z>) {
+    z = dx;
+  } else {
+    z = scratch<Z, 1>(rows * cols);
+  }
+  multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), false, Tensor(), dtype_of<Z>, z);
+  const int64_t bytes =
+      cols * static_cast<int64_t>(sizeof(Z) + sizeof(T) + act_backward_flops(act));
+  parallel_for(rows, grain_of(bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b)
+      row(z + b * cols, saved + b * saved_row, dx + b * cols, cols);
   });
 }
 

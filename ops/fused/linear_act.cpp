@@ -11,6 +11,17 @@
 namespace sinter {
 namespace {
 
+// y[i] = act(z[i]); z and y may be of different types, or one array. A loop for each act, and
+// nothing around it that would be compiled for each, too.
+template <class Z, class Y> using ActRow = void (*)(const Z* z, Y* y, int64_t n);
+template <class Z, class Y> ActRow<Z, Y> act_row(Act act) {
+  return visit_act(act, []<class Op>(Op) -> ActRow<Z, Y> {
+    return [](const Z* z, Y* y, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) y[i] = Op().forward(compute_t<Y>(z[i]));
+    };
+  });
+}
+
 // Z: the type of the sums, Y that of the results.
 template <class Y, class Z = compute_t<Y>> void run(const Call& call) {
   const auto& [act, keep, out] = call.as<LinearActAttrs>();
@@ -18,28 +29,27 @@ template <class Y, class Z = compute_t<Y>> void run(const Call& call) {
   Y* y = call.out[0].template data<Y>();
   Y* pre = keep == Keep::pre ? call.out[1].template data<Y>() : nullptr;
   uint8_t* mask = keep == Keep::mask ? call.out[1].template data<uint8_t>() : nullptr;
-  visit_act(act, [&](const auto& op) {
-    Z* z = nullptr;
-    if constexpr (std::is_same_v<Y, Z>) {
-      z = pre ? pre : y;
-    } else {
-      z = scratch<Z, 1>(rows * cols);
-    }
-    multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true,
-        optional_input(call.in, 2), dtype_of<Z>, z);
-    parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(Y) + op.flops)),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t b = begin; b < end; ++b) {
-            Z* sums = z + b * cols;
-            if constexpr (!std::is_same_v<Y, Z>) {
-              if (pre) std::copy_n(sums, cols, pre + b * cols);
-            }
-            if (mask) relu_row(sums, sums, mask + b * relu_mask_row(cols), cols);
-            if (!mask || !std::is_same_v<Y, Z>)
-              act_row(op, sums, y + b * cols, cols);  // else y is there already
+  const ActRow<Z, Y> row = act_row<Z, Y>(act);
+  Z* z = nullptr;
+  if constexpr (std::is_same_v<Y, Z>) {
+    z = pre ? pre : y;
+  } else {
+    z = scratch<Z, 1>(rows * cols);
+  }
+  multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true, optional_input(call.in, 2),
+      dtype_of<Z>, z);
+  parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(Y) + act_flops(act))),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t b = begin; b < end; ++b) {
+          Z* sums = z + b * cols;
+          if constexpr (!std::is_same_v<Y, Z>) {
+            if (pre) std::copy_n(sums, cols, pre + b * cols);
           }
-        });
-  });
+          if (mask) relu_row(sums, sums, mask + b * relu_mask_row(cols), cols);
+          if (!mask || !std::is_same_v<Y, Z>)
+            row(sums, y + b * cols, cols);  // else y is there already
+        }
+      });
 }
 
 void cpu(const Call& call) {

@@ -117,13 +117,6 @@ const Derived& derived(const OpDef& op, Operands in, const Attrs& attrs) {
   return list.back();
 }
 
-Device device_of(Operands in) {
-  for (const Tensor& t : in) {
-    if (t.defined()) return t.device();
-  }
-  return kCpu;
-}
-
 }  // namespace
 
 Trace trace_reference(const OpDef& op, Operands in, const Attrs& attrs) {
