@@ -62,7 +62,7 @@ class Training {
     return {losses};
   }
   std::unique_ptr<capture::Step> captured(
-      const std::string& rules = "all", bool measure = false) {
+      const std::string& rules = "all", std::optional<bool> measure = {}) {
     return std::make_unique<capture::Step>([this](const Tensors& batch) { return (*this)(batch); },
         capture::StepOptions{.rules = capture::RuleSet(rules),
             .parameters = nn::parameter_visitor(net),

@@ -15,8 +15,9 @@
 
 #include "bench/harness.h"
 #include "core/device/cpu_gemm.h"
-#include "core/device/memory.h"
 #include "core/parallel.h"
+#include "examples/cli/step.h"
+#include "measure/contest.h"
 #include "ops/gemm_library.h"
 
 namespace sinter {
@@ -32,12 +33,12 @@ struct Case {
   std::vector<double> times{};            // us per step
 
   Case(const bench::TrainingOptions& options, int64_t rows, const std::string& wanted,
-      const std::string& rules, bool measure)
+      const cli::FusionFlags& fusion)
       : batch(rows), mode(wanted), training(options) {
     for (const Tensor& t :
         bench::random_batch(rows, 784, options.dtype == DType::bf16 ? DType::bf16 : DType::f32))
       inputs.push_back(t.to(options.device));
-    step = training.captured(mode == "fused" ? rules : "none", measure);
+    step = training.captured(mode == "fused" ? fusion.rules : "none", fusion.measures());
     for (int i = 0; i < 2; ++i) (*step)(inputs);
     launches = static_cast<int64_t>(step->captured()->executor->launches());
     if (mode == "eager") step.reset();
@@ -49,24 +50,17 @@ struct Case {
       training(inputs);
     }
   }
-  // One sample a step; elsewhere than on the CPU one of all, as waiting for the device is no part
-  // of a step.
   void time(int64_t steps, Device device) {
-    const int64_t per_sample = device == kCpu ? 1 : steps;
-    for (int64_t i = 0; i < steps; i += per_sample) {
-      synchronize(device);
-      const measure::Timer timer;
-      for (int64_t n = 0; n < per_sample; ++n) run();
-      synchronize(device);
-      times.push_back(timer.us() / static_cast<double>(per_sample));
-    }
+    const auto round = measure::step_times_us([this] { run(); }, device, steps);
+    times.insert(times.end(), round.begin(), round.end());
   }
 };
 
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::string mode = "eager", dtype = "f32", optimizer = "adam", json, rules = "all",
-              products = "onednn", where = "cpu", measure = "auto";
+  std::string mode = "eager", dtype = "f32", optimizer = "adam", json, products = "onednn",
+              where = "cpu";
+  cli::FusionFlags fusion;
   int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   cli::Flags flags;
   flags.integers("batch", batches, 1, 1'000'000, "batch sizes");
@@ -74,8 +68,9 @@ int run(int argc, char** argv) {
   flags.choice("dtype", dtype, {"f32", "tf32", "bf16"}, "");
   flags.choice("optimizer", optimizer, {"adam", "sgd"}, "");
   flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");
-  flags.word("rules", rules, "LIST", "fusion rules");
-  flags.choice("measure", measure, {"auto", "on", "off"}, "time fused groups against their parts");
+  flags.word("rules", fusion.rules, "LIST", "fusion rules");
+  flags.choice(
+      "measure", fusion.measure, {"auto", "on", "off"}, "time fused groups against their parts");
   flags.choice("gemm", products, {"onednn", "eigen"}, "who multiplies matrices");
   flags.number("threads", threads, 1, 1024, "");
   flags.number("rounds", rounds, 1, 1'000'000, "");
@@ -100,7 +95,7 @@ int run(int argc, char** argv) {
   options.sizes.push_back(10);
   std::deque<Case> cases;
   for (const int64_t batch : batches) {
-    for (const std::string& one : modes) cases.emplace_back(options, batch, one, rules, measure == "on");
+    for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion);
   }
   for (Case& c : cases) {
     for (int64_t i = 0; i < warmup; ++i) c.run();

@@ -95,7 +95,8 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, 
   keep_gradients(c, first, second.leaves);
 
   // The emulator's times mean nothing: there fewer launches always win.
-  const bool chooses = options.measure && device != Device::Type::simt;
+  const bool chooses =
+      options.measure.value_or(device == Device::Type::cuda) && device != Device::Type::simt;
   const bool known = chooses && choices.size() < options.choices.size();
   const bool measures = chooses && !known;
   const MeasuredGemmChoice gemm_choice_of_capture(measures);

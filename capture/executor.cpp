@@ -19,7 +19,7 @@ struct Slot : Storage {
 
 }  // namespace
 
-Executor::Executor(const Graph& graph, bool cuda_graph) {
+Executor::Executor(const Graph& graph, bool cuda_graph) : launches_(graph.launches()) {
   const Device device = graph.nodes.empty() || graph.values.empty() ? kCpu : graph.device_of(0);
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);

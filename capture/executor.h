@@ -33,9 +33,9 @@ class Executor {
   const Tensors& outputs() const { return outputs_; }
   Tensor tensor(int value) const { return tensors_[value]; }
   const MemoryPlan& plan() const { return plan_; }
-  // Kernels per run, and calls that the host makes for them.
   size_t num_inputs() const { return inputs_.size(); }
-  size_t launches() const { return instructions_.size(); }
+  // Kernels of the step per run (Graph::launches), and calls that the host makes for them.
+  size_t launches() const { return launches_; }
   size_t calls() const { return replay_ ? 1 : launches(); }
   // Of node n, where the own kernel and the library could both make it: which of them does, and
   // why; else "".
@@ -68,6 +68,7 @@ class Executor {
   void place(Input& input, const Tensor& given);
   bool in_arena(const Tensor& t) const;
   void check_inputs(const Tensors& inputs) const;
+  const size_t launches_;
   bool cuda_graph_;
   Branches branches_;
   MemoryPlan plan_;

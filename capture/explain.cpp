@@ -175,8 +175,8 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   const MemoryPlan& plan = captured.executor->plan();
   out += fmt::format("memory   {} in one arena, {} if every buffer had its own\n",
       kilobytes(plan.bytes), kilobytes(plan.unshared_bytes));
-  return out + cat(captured.recorded.nodes.size(), " launches -> ",
-                   captured.fused.graph.nodes.size(), " (rules ", set.text(), ")\n");
+  return out + cat(captured.recorded.launches(), " launches -> ", captured.fused.graph.launches(),
+                   " (rules ", set.text(), ")\n");
 }
 
 }  // namespace sinter::capture

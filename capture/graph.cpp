@@ -97,6 +97,11 @@ bool Graph::conflict(const Node& a, const Node& b) const {
   return hits(a, b) || hits(b, a);
 }
 
+size_t Graph::launches() const {
+  return static_cast<size_t>(std::count_if(
+      nodes.begin(), nodes.end(), [](const Node& node) { return node.role != Role::data; }));
+}
+
 bool Graph::changes_in_place(int buffer) const {
   const auto lies_there = [&](int value) { return values[value].buffer == buffer; };
   return std::any_of(

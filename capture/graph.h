@@ -104,6 +104,8 @@ class Graph {
   Tensor meta(int value) const;
   Tensors metas(const std::vector<int>& ids) const;
   Cost cost(const Node& node) const;
+  // Of the step: without nodes of role data, which fetch its batch.
+  size_t launches() const;
 
   // True if the memory of two values may overlap. An empty value overlaps all of its buffer: it has
   // a producer and readers too.

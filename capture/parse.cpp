@@ -347,7 +347,8 @@ void Parser::attribute(Line& line, Node& node) const {
   line.expect('=');
   const std::string_view text = line.text();
   if (key == "role") {
-    for (const Role role : {Role::fwd, Role::wgrad, Role::dgrad, Role::bgrad, Role::update}) {
+    for (const Role role :
+        {Role::fwd, Role::wgrad, Role::dgrad, Role::bgrad, Role::update, Role::data}) {
       if (name_of(role) == text) return void(node.role = role);
     }
     line.fault("not a value of role", shown(text));

@@ -341,7 +341,9 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
 
 void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
   const auto start = std::chrono::steady_clock::now();
-  const Device::Type device = inputs.empty() ? Device::Type::cpu : inputs[0].device().type;
+  const Graph& recorded = second.graph;
+  const Device::Type device =
+      recorded.values.empty() ? Device::Type::cpu : recorded.device_of(0).type;
   auto captured = make_captured(*entry.first, std::move(second), device, options_, choices_);
   // Whether an input shares a parameter's memory belongs to the key.
   std::erase_if(captured->written, [&](const Storage* storage) {

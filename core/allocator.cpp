@@ -1,5 +1,7 @@
 #include "core/allocator.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -97,9 +99,18 @@ class CpuAllocator final : public Allocator {
   CpuAllocator() : Allocator("cpu", kCacheHostMemory) {}
 
  private:
+  // Large blocks begin at a page, so that in a loop over several of them no load waits for a store
+  // to another whose address ends in the same 12 bits; larger ones in a huge page, of which Linux
+  // gives some to those who ask: walking them misses the TLB less.
   void* system_allocate(size_t bytes) override {
+    constexpr size_t kPage = 4096, kHugePage = 2 << 20;
+    const size_t alignment = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
     void* block = nullptr;
-    return posix_memalign(&block, kAlignment, bytes) == 0 ? block : nullptr;
+    if (posix_memalign(&block, alignment, bytes) != 0) return nullptr;
+#if defined(MADV_HUGEPAGE)
+    if (bytes >= kHugePage) madvise(block, bytes, MADV_HUGEPAGE);  // refused where there are none
+#endif
+    return block;
   }
   void system_free(void* block, size_t) noexcept override { std::free(block); }
 };

@@ -7,7 +7,9 @@
 #include <numeric>
 #include <semaphore>
 #include <thread>
+#include <utility>
 
+#include "core/device/memory.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "ops/gather_batch.h"
@@ -18,11 +20,6 @@ namespace {
 
 constexpr uint32_t kShuffle =
     0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
-
-Tensor to_index(std::span<const int32_t> indices, Device device) {
-  return Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()),
-      {static_cast<int64_t>(indices.size())}, device);
-}
 
 // The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
 // count it for the data scope that it is fetched in.
@@ -56,7 +53,9 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
 
 Batch gather_batch(
     const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
-  return gather(split, to_index(indices, split.images.device()), dtype, normalize);
+  const Tensor index = Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()),
+      {static_cast<int64_t>(indices.size())}, split.images.device());
+  return gather(split, index, dtype, normalize);
 }
 
 // The one thread that makes batches ahead: it lives as long as the Batches, for a thread for each
@@ -108,30 +107,70 @@ Batches::Batches(Split split, const BatchOptions& options)
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
       cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
   if (!options_.device) options_.device = split_.images.device();
-  SINTER_ASSERT(split_.images.device() == *options_.device || split_.images.device() == kCpu,
-      options_.device->str());
+  SINTER_ASSERT(resident() || split_.images.device() == kCpu, options_.device->str());
+  order_ = Tensor::empty({split_.size()}, DType::i64, split_.images.device());
+  split_.images.autograd().name = "images";  // in the text of a captured step
+  split_.labels.autograd().name = "labels";
+  order_.autograd().name = "order";
   if (!options.shuffle) {
     std::vector<int32_t> order(static_cast<size_t>(split_.size()));
     std::iota(order.begin(), order.end(), 0);
-    order_ = to_index(order, split_.images.device());
+    write_order(order);
   }
+}
+
+void Batches::write_order(std::span<const int32_t> order) {
+  const std::vector<int64_t> wide(order.begin(), order.end());
+  copy_to_device(order_.raw(), order_.device(), wide.data(), wide.size() * sizeof wide[0]);
+}
+
+void Batches::load_order(int64_t epoch) {
+  if (!options_.shuffle || order_epoch_ == epoch) return;
+  write_order(epoch_order(split_.size(), options_.seed, epoch));
+  order_epoch_ = epoch;
+}
+
+int64_t Batches::rows_of(BatchPosition position) const {
+  return std::min(options_.size, split_.size() - position.batch * options_.size);
+}
+
+void Batches::advance() {
+  if (++position_.batch == per_epoch()) position_ = {position_.epoch + 1, 0};
 }
 
 void Batches::seek(BatchPosition position) {
   SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(),
       "epoch ", position.epoch, " batch ", position.batch);
   position_ = position;
+  placed_ = nullptr;
+}
+
+int64_t Batches::begin_step(const Tensor& state) {
+  SINTER_ASSERT(resident(), split_.images.describe());
+  load_order(position_.epoch);
+  if (std::exchange(placed_, state.raw()) != state.raw()) {
+    StepState now = read_step_state(state);
+    now.cursor = position_.batch * options_.size;
+    now.batch_rows = options_.size;
+    now.set_rows = split_.size();
+    write_step_state(state, now);
+  }
+  const int64_t rows = rows_of(position_);
+  advance();
+  return rows;
+}
+
+Batch Batches::draw(const Tensor& state, int64_t rows) const {
+  const GatherBatchAttrs attrs{options_.dtype, options_.normalize == Normalize::mnist, rows};
+  const Tensors out = apply(
+      kGatherBatchOp, {split_.images, split_.labels, order_, state}, attrs, profiler::Role::data);
+  return {out[0], out[1]};
 }
 
 Batch Batches::make(BatchPosition position) {
-  if (options_.shuffle && order_epoch_ != position.epoch) {
-    order_ =
-        to_index(epoch_order(split_.size(), options_.seed, position.epoch), split_.images.device());
-    order_epoch_ = position.epoch;
-  }
-  const int64_t first = position.batch * options_.size,
-                count = std::min(options_.size, split_.size() - first);
-  const Tensor index = Tensor::view_of(order_.storage(), DType::i64, {count}, {1}, first);
+  load_order(position.epoch);
+  const Tensor index = Tensor::view_of(
+      order_.storage(), DType::i64, {rows_of(position)}, {1}, position.batch * options_.size);
   return gather(split_, index, options_.dtype, options_.normalize);
 }
 
@@ -139,8 +178,9 @@ Batch Batches::next() {
   std::optional<Batch> batch;
   if (ahead_ && ahead_->begun()) batch = ahead_->take();
   if (!batch || ahead_at_ != position_) batch = make(position_);
-  if (++position_.batch == per_epoch()) position_ = {position_.epoch + 1, 0};
-  if (*options_.device == split_.images.device()) return *batch;
+  advance();
+  placed_ = nullptr;
+  if (resident()) return *batch;
   ahead_at_ = position_;
   if (!ahead_) ahead_ = std::make_unique<Maker>(*this);
   ahead_->begin(position_);

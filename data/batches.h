@@ -4,10 +4,12 @@
 // function of (seed, epoch), so a position is two integers: epoch and batch in epoch. The last
 // batch of an epoch is smaller where the size does not divide; none is dropped. The work is done
 // where the split is (Dataset::to): there the order of an epoch goes as it begins, and a batch
-// costs one kernel. A split that its device cannot hold stays on the CPU: one thread gathers the
-// next batch there while the caller works on this one, which next() takes over; what is in the
-// making is not counted in position(). One Batches belongs to one thread; a batch is a fresh tensor
-// that the caller owns (the allocator recycles the memory).
+// costs one kernel: next() runs it, or the step itself does, as its first op (begin_step(),
+// draw()), so that a captured step needs nothing from the host. A split that its device cannot hold
+// stays on the CPU: one thread gathers the next batch there while the caller works on this one,
+// which next() takes over; what is in the making is not counted in position(). One Batches belongs
+// to one thread; a batch is a fresh tensor that the caller owns (the allocator recycles the
+// memory).
 #pragma once
 
 #include <cstdint>
@@ -52,6 +54,14 @@ class Batches {
   int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
   // The next batch; after the last one of an epoch the next epoch begins.
   Batch next();
+  // Is the split where its batches go? Only then a step can draw them.
+  bool resident() const { return *options_.device == split_.images.device(); }
+  // In place of next(): readies `state`, the StepState of a step that draws the next batch, and
+  // returns the rows of that. Nothing is copied but where an epoch begins, or after seek() and
+  // next(). REQUIRES: resident(); of all steps of that state each draws.
+  int64_t begin_step(const Tensor& state);
+  // In the step: the batch, by an op that reads from the state where it begins.
+  Batch draw(const Tensor& state, int64_t rows) const;
   BatchPosition position() const { return position_; }
   // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
   // per_epoch().
@@ -59,11 +69,16 @@ class Batches {
 
  private:
   Batch make(BatchPosition position);
+  int64_t rows_of(BatchPosition position) const;
+  void load_order(int64_t epoch);
+  void write_order(std::span<const int32_t> order);
+  void advance();
   Split split_;
   BatchOptions options_;
   BatchPosition position_;
-  Tensor order_;  // i64 [N], of order_epoch_, where the split is
+  Tensor order_;  // i64 [N], of order_epoch_, where the split is; always the same memory
   int64_t order_epoch_ = -1;
+  const void* placed_ = nullptr;  // the StepState whose cursor is at position_, if one is
   class Maker;
   BatchPosition ahead_at_;
   std::unique_ptr<Maker> ahead_;  // last: it is waited for before the rest goes

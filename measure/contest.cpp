@@ -7,6 +7,7 @@
 
 #include "capture/explain.h"
 #include "capture/measure.h"
+#include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
 #include "core/numbers.h"
@@ -130,6 +131,20 @@ std::vector<PairOfTimes> run_profiled_rounds(
   return pairs;
 }
 
+std::vector<LaunchShape> launches_of_one(const std::function<void()>& step) {
+  const LaunchLog log;
+  step();
+  return log.launches();
+}
+
+// What the card would need for the launches of both steps, each as one graph.
+PairOfTimes modelled_times(const Contest& contest, const Card& card) {
+  const capture::Captured& captured = contest.captured();
+  const auto bytes = static_cast<double>(touched_bytes(captured.recorded, &captured));
+  return {modelled_us(card, captured.recorded, launches_of_one(contest.eager), bytes),
+      modelled_us(card, captured.fused.graph, launches_of_one(contest.fused), bytes)};
+}
+
 std::string headline(const Contest& contest, const Outcome& o) {
   if (!contest.timed()) return "- -> -, not timed on simt";
   std::string listed;
@@ -197,22 +212,29 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   Outcome o;
   if (contest.timed())
     static_cast<RoundTimes&>(o) = run_clean_rounds(contest, contestants, options);
-  const std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
+  std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();
   o.eager.clean_us = o.eager_us;
   o.fused.clean_us = o.fused_us;
   o.eager.candidates = candidates(captured);
+  const bool modelled = options.card && contest.device.type == Device::Type::simt;
+  if (modelled) times = {modelled_times(contest, *options.card)};
   o.ledger = make_ledger(captured, times);
   if (contest.device != kCpu) {
-    o.ledger.times = "Self CUDA us";
+    o.ledger.times = modelled ? "model us" : "Self CUDA us";
     o.ledger.total.eager = fmt::format(
         "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
   }
   if (contest.timed()) o.ratio = profiler::paired_ratio(o.eager_us, o.fused_us);
   o.headline = headline(contest, o);
   o.proof = proof_lines(contest, o);
+  if (modelled) {
+    o.proof.push_back(
+        fmt::format("model of an {}, each step one graph: {:.1f} -> {:.1f} us", options.card->text,
+            profiler::median(o.ledger.total.eager_us), profiler::median(o.ledger.total.fused_us)));
+  }
   return o;
 }
 
@@ -246,17 +268,25 @@ std::string report(const Contest& contest, const Outcome& o, const ReportText& t
   return out;
 }
 
+std::vector<double> step_times_us(const std::function<void()>& step, Device device, int64_t steps) {
+  const bool on_card = device.type == Device::Type::cuda;
+  const int64_t at_once = device == kCpu ? 1 : steps;
+  std::vector<double> times;
+  synchronize(device);
+  if (on_card) cuda::watch(true);
+  for (int64_t i = 0; i < steps; i += at_once) {
+    const Timer timer;
+    for (int64_t n = 0; n < at_once; ++n) step();
+    synchronize(device);
+    times.push_back(timer.us() / static_cast<double>(at_once));
+  }
+  if (on_card) cuda::watch(false);
+  return times;
+}
+
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
   for (int64_t i = 0; i < warmup; ++i) step();
-  synchronize(device);
-  std::vector<double> times;
-  for (int64_t i = 0; i < steps; ++i) {
-    const Timer timer;
-    step();
-    synchronize(device);
-    times.push_back(timer.us());
-  }
-  return profiler::median(times);
+  return profiler::median(step_times_us(step, device, steps));
 }
 
 void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eager) {

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "capture/step.h"
+#include "measure/card.h"
 #include "measure/ledger.h"
 #include "profiler/report.h"
 #include "profiler/stats.h"
@@ -48,6 +49,8 @@ struct ContestOptions {
   int64_t rounds = 9;              // pairs; fewer than 6 give no factor
   // What the machine can do, see measure::calibrated(); without it no share of a roof is told.
   std::optional<profiler::Roofs> roofs{};
+  // On simt: the ledger has the times of a model of this card (measure/card.h).
+  std::optional<Card> card{};
   // Asked before each pair of rounds: true ends the contest with the pairs that are there.
   std::function<bool()> stopped{};
 
@@ -85,7 +88,11 @@ int64_t kept_unfused(const capture::Rewriter& fused);
 // The ledger, the headline and the lines below it, down to the near misses.
 std::string report(const Contest& contest, const Outcome& outcome, const ReportText& text = {});
 
-// The median step of a round in us, after steps that warm up; each waits for the device.
+// How long steps take, in us: each by itself on the CPU. Elsewhere their mean, by the time from one
+// wait for the device to the next: a wait behind every step would cost more than a short step does.
+// A profiler that watches from outside (ncu, nsys) looks at nothing else, cuda::watch().
+std::vector<double> step_times_us(const std::function<void()>& step, Device device, int64_t steps);
+// Their median, after steps that warm up.
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps);
 
 // The largest difference of one kind of tensor, relative to the tensor's largest value, and where.

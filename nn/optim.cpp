@@ -74,10 +74,30 @@ void Optimizer::zero_grad() {
 void Optimizer::set_lr(double lr) {
   check_outside_step("set_lr");
   check_option("optimizer", "lr", lr);
-  if (lr == lr_) return;
+  if (lr != lr_ || next_rates_.defined()) write_rates(lr, {});
+}
+
+double Optimizer::lr() const { return next_rates_.defined() ? read_step_state(state_).lr : lr_; }
+
+void Optimizer::set_rates(const std::vector<double>& rates) {
+  check_outside_step("set_rates");
+  SINTER_CHECK(!rates.empty(), usage, "optimizer: no rates given: the list has 0; at least 1");
+  for (const double lr : rates) check_option("optimizer", "lr", lr);
+  write_rates(rates[0], Tensor::from(std::vector<double>(rates.begin() + 1, rates.end()),
+                            {static_cast<int64_t>(rates.size()) - 1}, state_.device()));
+}
+
+// The fields of the state from lr to rates_left, in one copy.
+void Optimizer::write_rates(double lr, const Tensor& next) {
+  StepState state{.lr = lr};
+  if (next.defined()) {
+    state.next_rates = next.data<double>();
+    state.rates_left = next.numel();
+  }
+  copy_to_device(static_cast<char*>(state_.raw()) + offsetof(StepState, lr), state_.device(),
+      &state.lr, offsetof(StepState, bias_correction1) - offsetof(StepState, lr));
   lr_ = lr;
-  copy_to_device(
-      static_cast<char*>(state_.raw()) + offsetof(StepState, lr), state_.device(), &lr, sizeof lr);
+  next_rates_ = next;
 }
 
 NamedTensors Optimizer::state_tensors() const {
@@ -90,7 +110,9 @@ NamedTensors Optimizer::state_tensors() const {
 }
 
 void Optimizer::set_steps(int64_t steps) {
-  StepState state{.lr = lr_};
+  check_outside_step("set_steps");
+  const StepState now = read_step_state(state_);
+  StepState state{.lr = now.lr};
   reset_step_state(state, beta1_, beta2_);
   // By the same recurrence as in training, so that the powers are the same bits; those that no
   // longer move need no more of it.
@@ -101,7 +123,12 @@ void Optimizer::set_steps(int64_t steps) {
     advance(state, 0, 0, beta1_, beta2_);
   }
   state.step = steps;
+  state.cursor = now.cursor;
+  state.batch_rows = now.batch_rows;
+  state.set_rows = now.set_rows;
   write_step_state(state_, state);
+  lr_ = now.lr;
+  next_rates_ = {};
 }
 
 Sgd::Sgd(NamedTensors params, const SgdOptions& options)

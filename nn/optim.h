@@ -28,16 +28,20 @@ class Optimizer {
   // Makes all gradients undefined.
   void zero_grad();
 
-  // Of the next step. Neither waits for the device. Throws usage unless lr is finite and >= 0.
-  double lr() const { return lr_; }
+  // Of the next step. Throws usage unless lr is finite and >= 0. Only reading it after set_rates()
+  // waits for the device.
+  double lr() const;
   void set_lr(double lr);
+  // Of the next steps, one each, as a schedule has them; the last one stays. They are copied to the
+  // device once, where each step finds its own: with set_lr() the host would copy one a step.
+  void set_rates(const std::vector<double>& rates);
   // Learning rate, steps done, loss sums: see StepState. Reading it waits for the device.
   const Tensor& state() const { return state_; }
   int64_t steps() const { return read_step_state(state_).step; }
   const NamedTensors& parameters() const { return params_; }
 
   // For checkpoints: "exp_avg/0.weight", ..; the tensors themselves. Copy values into them, then
-  // tell how many steps were done.
+  // tell how many steps were done; what set_rates() was told of later steps is forgotten.
   NamedTensors state_tensors() const;
   void set_steps(int64_t steps);
 
@@ -60,10 +64,11 @@ class Optimizer {
     std::string name;
     Tensors tensors;
   };
+  void write_rates(double lr, const Tensor& next);
   NamedTensors params_;
   std::vector<Slot> slots_;
-  Tensor state_;
-  double beta1_, beta2_, lr_ = -1;  // lr_: as in the state
+  Tensor state_, next_rates_;       // next_rates_: what the state points to, or undefined
+  double beta1_, beta2_, lr_ = -1;  // lr_: as in the state, without next_rates_
 };
 
 struct SgdOptions {

@@ -5,7 +5,8 @@
 //   after that     constant: lr;  step: lr, x 0.1 from 60 % of all steps, x 0.01 from 80 %;
 //                  cosine, onecycle: lr (1 + cos(pi (s - w) / (S - w))) / 2
 //
-// Pure functions; the caller writes the result into the optimizer before each step.
+// Pure functions; the caller writes the result into the optimizer, before each step (set_lr) or for
+// many at once (set_rates).
 #pragma once
 
 #include <array>

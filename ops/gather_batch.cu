@@ -1,5 +1,6 @@
-// gather_batch: y[b, i] = pixel(x[index[b], i]), label_out[b] = label[index[b]].   N items, B of
-// the batch, D pixels of an image Thread: 4 neighbouring pixels of one row, or 1 where D is odd;
+// gather_batch: y[b, i] = pixel(x[index[c + b], i]), label_out[b] = label[index[c + b]].   N items,
+// M indices, B of the batch, D pixels of an image, c the cursor of a step state, or 0 without one.
+// Thread: 4 neighbouring pixels of one row, or 1 where D is odd;
 // the thread of a row's first pixel owns its label. Reads BD + 12B bytes and writes BDe + 4B, e
 // bytes to an element.
 #include "ops/gather_batch.h"
@@ -9,10 +10,16 @@ namespace sinter::SINTER_KERNEL_NS {
 
 template <bool kMnist, class T, int kPixels>
 SINTER_KERNEL gather_batch_rows(In<uint8_t> x, In<int32_t> label, In<int64_t> index, Out<T> y,
-    Out<int32_t> label_out, int64_t N, int64_t D, int64_t count, uint32_t* flag) {
+    In<int64_t> cursor, Out<int32_t> label_out, int64_t N, int64_t M, int64_t D, int64_t count,
+    uint32_t* flag) {
   const int64_t at = (block_x() * threads_per_block() + thread_x()) * kPixels;
   if (at >= count) return;
-  const int64_t b = at / D, i = at - b * D, row = index[b];
+  const int64_t b = at / D, i = at - b * D, place = (cursor ? cursor[0] : 0) + b;
+  if (place < 0 || place >= M) {
+    fault(flag, Fault::index_out_of_range, b, place, M);
+    return;
+  }
+  const int64_t row = index[place];
   if (row < 0 || row >= N) {
     fault(flag, Fault::index_out_of_range, b, row, N);
     return;
@@ -29,12 +36,16 @@ namespace {
 
 template <bool kMnist, class T> void run(const Call& call) {
   constexpr int kBlock = 256;
-  const Tensor &images = call.in[0], &y = call.out[0];
+  const Tensor &images = call.in[0], &index = call.in[2], &y = call.out[0],
+               state = optional_input(call.in, 3);
+  In<int64_t> cursor;
+  if (state.defined()) cursor = In<int64_t>(&static_cast<StepState*>(state.raw())->cursor, 1);
   const bool fours = y.size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(images.raw()) % 4 == 0;
   with_width<4>(fours, [&]<int kPixels>() {
     launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(y.numel(), kBlock * kPixels)},
-        kBlock, 0, in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(call.in[2]), out<T>(y),
-        out<int32_t>(call.out[1]), images.size(0), y.size(1), y.numel(), fault_flag());
+        kBlock, 0, in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(index), out<T>(y),
+        cursor, out<int32_t>(call.out[1]), images.size(0), index.numel(), y.size(1), y.numel(),
+        fault_flag());
   });
 }
 

@@ -1,151 +1,154 @@
-// The product core on ordinary fused multiply-adds: f32 and f64 (and bf16, summed in f32). A block
-// of 64 threads makes 64 x 64 results, a thread 8 x 8 of them in registers; k ascending, no split,
-// so that the bits do not depend on the launch. Two tiles of depth 16: while one is used the next
-// is on its way through registers, so one barrier per tile suffices.
+// The product core on ordinary fused multiply-adds: f32 and f64. A block makes kRows x 64 results.
+// Its threads stand in groups of kRows: a group makes all of the block's results, a thread 8 x 8
+// of them in registers, from its own share of each tile's k, so that a small product still has
+// many threads at work, and a thread adds 64 products for the 16 values that it reads. Then the
+// groups' sums are added, in a fixed order. 16 rows for products of few tiles, else 32, which read
+// less per result: which, and so every bit, follows from the shape alone.
 #pragma once
 
-#include "ops/gemm_product.cuh"
+#include "ops/gemm_tiles.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kFfmaThreads = 64;
-template <class V> inline constexpr int kFfmaDepth = 64 / static_cast<int>(sizeof(V));
+template <class V> inline constexpr int kFfmaThreads = 1024 / static_cast<int>(sizeof(V));
 
-template <class V> struct FfmaShared {
-  // Columns from 32 on are moved by 16 bytes: then the threads of a warp read eight columns each
-  // without bank conflicts.
-  using Tile = SharedTile<V, kFfmaDepth<V>, kTile + kVec<V>>;
-  static SINTER_DEVICE_FN int column(int c) { return c + c / 32 * kVec<V>; }
+template <class V, int kRows_> struct FfmaShared {
+  static constexpr int kRows = kRows_, kThreads = kFfmaThreads<V>, kStages = 3,
+                       kDepth = 128 / static_cast<int>(sizeof(V)), kGroups = kThreads / kRows,
+                       kShare = kDepth / kGroups,  // of a tile's k, per group
+      kStep = 8 / static_cast<int>(sizeof(V));     // of k, read at once
+  using A = OperandTile<V, kRows, kDepth, 0>;
+  using B = OperandTile<V, kTile, kDepth, 0>;
   struct Stage {
-    Tile a, b;  // [k, outer]
+    A a;
+    B b;
+  };
+  // Sums of one half of the groups.
+  using Part = SharedTile<V, kRows, kTile, 8>;
+  struct Sums {
+    Part parts[kGroups / 2];
+    SharedTile<V, kGroups, kRows> row_sums;
+    template <int N> SINTER_DEVICE_FN Vec<V, N> load_vec(int r, int c) const {
+      Vec<V, N> sum = parts[0].template load_vec<N>(r, c);
+      SINTER_UNROLL
+      for (int g = 1; g < kGroups / 2; ++g) {
+        const auto part = parts[g].template load_vec<N>(r, c);
+        SINTER_UNROLL
+        for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
+      }
+      return sum;
+    }
   };
   union {
-    Stage stages[2];
-    SharedTile<V, kTile, kTile, kVec<V>> sums;
+    Stage stages[kStages];
+    Sums sums;
   };
 };
 
-// One thread's share of a tile, between global and shared memory.
-template <class T> struct FfmaChunks {
-  using V = compute_t<T>;
-  static constexpr int kDepth = kFfmaDepth<V>, kChunks = kTile * kDepth / kFfmaThreads / kVec<T>;
-  Vec<T, kVec<T>> chunks[kChunks];
+// Where in a tile the eight rows, or columns, of a thread lie: those that many threads read at once
+// are neighbours. `many` threads share the tile's outer dimension, this is number `mine`.
+template <class V> SINTER_DEVICE_FN int ffma_outer(bool along_k, int many, int mine, int i) {
+  constexpr int kBy = kVec<V>;
+  return along_k ? i * many + mine : (i - i % kBy) * many + mine * kBy + i % kBy;
+}
 
-  static SINTER_DEVICE_FN int outer_of(bool along_k, int e) {
-    return along_k ? e / (kDepth / kVec<T>) : e % (kTile / kVec<T>)*kVec<T>;
-  }
-  static SINTER_DEVICE_FN int k_of(bool along_k, int e) {
-    return along_k ? e % (kDepth / kVec<T>)*kVec<T> : e / (kTile / kVec<T>);
-  }
-
-  template <class Side> SINTER_DEVICE_FN void load(const Side& side, int64_t outer, int64_t k) {
+// Its eight values at k .. k + kStep - 1.
+template <int kMany, int kStep, class V, class Tile>
+SINTER_DEVICE_FN void load_eight_of(
+    bool along_k, const Tile& tile, int mine, int k, V (&v)[8][kStep]) {
+  if (along_k) {
     SINTER_UNROLL
-    for (int c = 0; c < kChunks; ++c) {
-      const int e = c * kFfmaThreads + thread_x();
-      const auto chunk =
-          side.chunk(side.along_k, outer + outer_of(side.along_k, e), k + k_of(side.along_k, e));
-      chunks[c] = load_chunk<T>(side, chunk);
+    for (int i = 0; i < 8; ++i) {
+      const auto part =
+          tile.along_k.template load_vec<kStep>(ffma_outer<V>(true, kMany, mine, i), k);
+      SINTER_UNROLL
+      for (int p = 0; p < kStep; ++p) v[i][p] = part[p];
     }
-  }
-  template <class Side>
-  SINTER_DEVICE_FN void store(const Side& side, typename FfmaShared<V>::Tile& tile) const {
+  } else {
     SINTER_UNROLL
-    for (int c = 0; c < kChunks; ++c) {
-      const int e = c * kFfmaThreads + thread_x(), outer = outer_of(side.along_k, e),
-                k = k_of(side.along_k, e);
-      if (side.along_k) {
+    for (int p = 0; p < kStep; ++p) {
+      SINTER_UNROLL
+      for (int i = 0; i < 8; i += kVec<V>) {
+        const auto part = tile.along_outer.template load_vec<kVec<V>>(
+            k + p, ffma_outer<V>(false, kMany, mine, i));
         SINTER_UNROLL
-        for (int q = 0; q < kVec<T>; ++q)
-          tile.put(k + q, FfmaShared<V>::column(outer), V(chunks[c].v[q]));
-      } else {
-        SINTER_UNROLL
-        for (int q = 0; q < kVec<T>; q += kVec<V>) {
-          Vec<V, kVec<V>> part;
-          SINTER_UNROLL
-          for (int x = 0; x < kVec<V>; ++x) part[x] = V(chunks[c].v[q + x]);
-          tile.store_vec(k, FfmaShared<V>::column(outer + q), part);
-        }
+        for (int e = 0; e < kVec<V>; ++e) v[i + e][p] = part[e];
       }
     }
-  }
-};
-
-template <class V, class Tile>
-SINTER_DEVICE_FN void load_eight(const Tile& tile, int k, int column, V (&v)[8]) {
-  SINTER_UNROLL
-  for (int q = 0; q < 8; q += kVec<V>) {
-    const auto part = tile.template load_vec<kVec<V>>(k, column + q);
-    SINTER_UNROLL
-    for (int x = 0; x < kVec<V>; ++x) v[q + x] = part[x];
   }
 }
 
-template <class T, class B, class Epilogue>
+template <int kRows, class V, class B, class Epilogue>
 SINTER_DEVICE_FN void ffma_product(
-    const Product<T, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
-  using V = compute_t<T>;
-  constexpr int kDepth = kFfmaDepth<V>;
-  auto& s = shared<FfmaShared<V>>();
-  const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
-  const int my_row = thread_x() / 8 * 8, my_col = thread_x() % 8 * 8;
+    const Product<V, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
+  using S = FfmaShared<V, kRows>;
+  constexpr Layout kAny = Layout::either;
+  constexpr int kRowsOf = kRows / 8, kColsOf = kTile / 8;  // threads of a group
+  auto& s = shared<S>();
+  const int64_t row = tile.row * kRows, col = tile.col * kTile;
+  const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
+            my_col = mine % kColsOf;
   V sums[8][8] = {}, row_sum = 0;
-  FfmaChunks<T> a, b;
-  const auto load = [&](int64_t at) {
-    a.load(product.a, row, at);
-    b.load(product.b, col, at);
+  const TileCopy<kAny, V, typename S::A, S::kThreads, ProductSide<V>> copy_a(product.a, row);
+  const TileCopy<kAny, V, typename S::B, S::kThreads, B> copy_b(product.b, col);
+  const auto copy = [&](typename S::Stage& stage, int at) {
+    copy_a(at, stage.a);
+    copy_b(at, stage.b);
   };
-  const auto store = [&](auto& stage) {
-    a.store(product.a, stage.a);
-    b.store(product.b, stage.b);
-  };
-  if (k > 0) {
-    load(0);
-    store(s.stages[0]);
-  }
-  int use = 0;
-  SINTER_NO_UNROLL
-  for (int64_t at = 0; at < k; at += kDepth, use ^= 1) {
-    block_sync();
-    const bool more = at + kDepth < k;
-    if (more) load(at + kDepth);
-    const auto& stage = s.stages[use];
-    SINTER_NO_UNROLL  // unrolled, all loads would move to the front and the registers run out
-        for (int p = 0; p < kDepth; ++p) {
-      V x[8], y[8];
-      load_eight(stage.a, p, FfmaShared<V>::column(my_row), x);
-      load_eight(stage.b, p, FfmaShared<V>::column(my_col), y);
-      SINTER_UNROLL
-      for (int i = 0; i < 8; ++i) {
+  for_each_tile<S::kStages, S::kDepth>(
+      s.stages, static_cast<int>(product.a.k), copy, [&](const auto& stage) {
+        const int first = group * S::kShare;
         SINTER_UNROLL
-        for (int j = 0; j < 8; ++j) sums[i][j] = math::mul_add(x[i], y[j], sums[i][j]);
-      }
-    }
-    if constexpr (Epilogue::kSumsRows) {
-      if (tile.col == 0) {
-        V part = 0;
-        for (int p = 0; p < kDepth; ++p)
-          part = part + stage.a(p, FfmaShared<V>::column(thread_x()));
-        row_sum = row_sum + part;
-      }
-    }
-    if (more) store(s.stages[use ^ 1]);
-  }
-  block_sync();
-  SINTER_UNROLL
-  for (int i = 0; i < 8; ++i) {
+        for (int p = first; p < first + S::kShare; p += S::kStep) {
+          V x[8][S::kStep], y[8][S::kStep];
+          load_eight_of<kRowsOf, S::kStep>(product.a.along_k, stage.a, my_row, p, x);
+          load_eight_of<kColsOf, S::kStep>(product.b.along_k, stage.b, my_col, p, y);
+          SINTER_UNROLL
+          for (int q = 0; q < S::kStep; ++q) {
+            SINTER_UNROLL
+            for (int i = 0; i < 8; ++i) {
+              SINTER_UNROLL
+              for (int j = 0; j < 8; ++j) sums[i][j] = math::mul_add(x[i][q], y[j][q], sums[i][j]);
+            }
+          }
+        }
+        if constexpr (Epilogue::kSumsRows) {
+          if (tile.col == 0) {
+            V part = 0;
+            SINTER_UNROLL
+            for (int p = first; p < first + S::kShare; ++p)
+              part = part +
+                     (product.a.along_k ? stage.a.along_k(mine, p) : stage.a.along_outer(p, mine));
+            row_sum = row_sum + part;
+          }
+        }
+      });
+  // The upper half of the groups leaves its sums, the lower half adds its own to them.
+  constexpr int kHalf = S::kGroups / 2;
+  const bool upper = group >= kHalf;
+  auto& part = s.sums.parts[group % kHalf];
+  const auto put = [&](bool add) {
     SINTER_UNROLL
-    for (int j = 0; j < 8; j += kVec<V>) {
-      Vec<V, kVec<V>> part;
+    for (int i = 0; i < 8; ++i) {
+      const int r = ffma_outer<V>(product.a.along_k, kRowsOf, my_row, i);
       SINTER_UNROLL
-      for (int x = 0; x < kVec<V>; ++x) part[x] = sums[i][j + x];
-      s.sums.store_vec(my_row + i, my_col + j, part);
+      for (int j = 0; j < 8; ++j) {
+        const int c = ffma_outer<V>(product.b.along_k, kColsOf, my_col, j);
+        part.put(r, c, add ? sums[i][j] + part(r, c) : sums[i][j]);
+      }
     }
-  }
+  };
+  if (upper) put(false);
+  if constexpr (Epilogue::kSumsRows) s.sums.row_sums.put(group, mine, row_sum);
   block_sync();
-  finish_tile(product, tile, s.sums, epilogue);
+  if (!upper) put(true);
+  block_sync();
+  finish_tile<kRows>(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
-    if (tile.col == 0 && row + thread_x() < product.a.outer)
-      epilogue.row_sum(row + thread_x(), row_sum);
+    if (tile.col == 0 && group == 0 && row + mine < product.a.outer) {
+      for (int g = 1; g < S::kGroups; ++g) row_sum = row_sum + s.sums.row_sums(g, mine);
+      epilogue.row_sum(row + mine, row_sum);
+    }
   }
 }
 

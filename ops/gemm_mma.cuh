@@ -6,25 +6,15 @@
 #pragma once
 
 #include "ops/gemm_library.h"
-#include "ops/gemm_product.cuh"
+#include "ops/gemm_tiles.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 inline constexpr int kMmaThreads = 128, kMmaStages = 4;
 
-// How an operand lies in memory: known when compiled, or asked at run time.
-enum class Layout : uint8_t { along_k, along_outer, either };
-template <Layout kLayout, class Side> SINTER_DEVICE_FN bool is_along_k(const Side& side) {
-  return kLayout == Layout::either ? side.along_k : kLayout == Layout::along_k;
-}
-
 template <class T> struct MmaTiles {
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(T));
-  // Rows are padded so that what the lanes of a warp read at once lies in different banks.
-  union Tile {
-    SharedTile<T, kTile, kDepth, kVec<T>> along_k;  // [outer, k]
-    SharedTile<T, kDepth, kTile, 8> along_outer;    // [k, outer]
-  };
+  using Tile = OperandTile<T, kTile, kDepth, 8>;
   struct Stage {
     Tile a, b;
   };
@@ -34,23 +24,6 @@ template <class T> struct MmaTiles {
   };
 };
 using MmaShared = MmaTiles<bf16>;
-
-template <Layout kLayout, class T = bf16, class Side>
-SINTER_DEVICE_FN void copy_tile(
-    const Side& side, int64_t outer, int64_t k, typename MmaTiles<T>::Tile& tile) {
-  constexpr int kAlongK = MmaTiles<T>::kDepth / kVec<T>,
-                kAlongOuter = kTile / kVec<T>;  // chunks of a row
-  SINTER_UNROLL
-  for (int e = thread_x(); e < kTile * kAlongK; e += kMmaThreads) {
-    if (is_along_k<kLayout>(side)) {
-      const int r = e / kAlongK, c = e % kAlongK * kVec<T>;
-      copy_chunk<T>(side, side.chunk(true, outer + r, k + c), tile.along_k, r, c);
-    } else {
-      const int r = e / kAlongOuter, c = e % kAlongOuter * kVec<T>;
-      copy_chunk<T>(side, side.chunk(false, outer + c, k + r), tile.along_outer, r, c);
-    }
-  }
-}
 
 // Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8),
 // (8, 8) of (outer, k); B's in the order (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
@@ -73,7 +46,7 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
   for (int q = 0; q < 4; ++q) {
     const int o = outer + (kIsA ? q % 2 : q / 2) * 8 + lane() / 4,
               p = k + (kIsA ? q / 2 : q % 2) * 4 + lane() % 4;
-    f.v[q] = math::to_bits(is_along_k<kLayout>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
+    f.v[q] = to_tf32(is_along_k<kLayout>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
   }
   return f;
 }
@@ -92,56 +65,47 @@ SINTER_DEVICE_FN void mma_product(
     const Product<T, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
   constexpr int kDepth = MmaTiles<T>::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T));
   auto& s = shared<MmaTiles<T>>();
-  const int64_t row = tile.row * kTile, col = tile.col * kTile, k = product.a.k;
+  const int64_t row = tile.row * kTile, col = tile.col * kTile;
   const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
   Vec<float, 4> sums[2][4] = {};
   float row_sum = 0;
-  const auto copy = [&](int64_t at, int stage) {
-    if (at < k) {
-      copy_tile<kA, T>(product.a, row, at, s.stages[stage].a);
-      copy_tile<kB, T>(product.b, col, at, s.stages[stage].b);
-    }
-    cp_async_commit();
+  const TileCopy<kA, T, typename MmaTiles<T>::Tile, kMmaThreads, ProductSide<T>> copy_a(
+      product.a, row);
+  const TileCopy<kB, T, typename MmaTiles<T>::Tile, kMmaThreads, B> copy_b(product.b, col);
+  const auto copy = [&](typename MmaTiles<T>::Stage& stage, int at) {
+    copy_a(at, stage.a);
+    copy_b(at, stage.b);
   };
-  SINTER_UNROLL
-  for (int t = 0; t < kMmaStages - 1; ++t) copy(t * kDepth, t);
-  int use = 0;
-  SINTER_NO_UNROLL
-  for (int64_t at = 0; at < k; at += kDepth, use = (use + 1) % kMmaStages) {
-    cp_async_wait<kMmaStages - 2>();
-    block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is
-                   // overwritten next
-    copy(at + (kMmaStages - 1) * kDepth, (use + kMmaStages - 1) % kMmaStages);
-    const auto& stage = s.stages[use];
-    SINTER_UNROLL
-    for (int p = 0; p < kDepth; p += kMmaK) {
-      Vec<uint32_t, 4> x[2], y[2];
-      SINTER_UNROLL
-      for (int i = 0; i < 2; ++i)
-        x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
-      SINTER_UNROLL
-      for (int j = 0; j < 2; ++j)
-        y[j] = fragments<kB, false>(product.b, stage.b, my_col + j * 16, p);
-      SINTER_UNROLL
-      for (int i = 0; i < 2; ++i) {
+  for_each_tile<kMmaStages, kDepth>(
+      s.stages, static_cast<int>(product.a.k), copy, [&](const auto& stage) {
         SINTER_UNROLL
-        for (int j = 0; j < 4; ++j)
-          mma_of<T>(sums[i][j], x[i],
-              Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
-      }
-    }
-    if constexpr (Epilogue::kSumsRows) {
-      if (tile.col == 0 && thread_x() < kTile) {
-        float part = 0;
-        for (int p = 0; p < kDepth; ++p) {
-          part = part + (is_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
-                                                   : float(stage.a.along_outer(p, thread_x())));
+        for (int p = 0; p < kDepth; p += kMmaK) {
+          Vec<uint32_t, 4> x[2], y[2];
+          SINTER_UNROLL
+          for (int i = 0; i < 2; ++i)
+            x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
+          SINTER_UNROLL
+          for (int j = 0; j < 2; ++j)
+            y[j] = fragments<kB, false>(product.b, stage.b, my_col + j * 16, p);
+          SINTER_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            SINTER_UNROLL
+            for (int j = 0; j < 4; ++j)
+              mma_of<T>(sums[i][j], x[i],
+                  Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
+          }
         }
-        row_sum = row_sum + part;
-      }
-    }
-  }
-  block_sync();
+        if constexpr (Epilogue::kSumsRows) {
+          if (tile.col == 0 && thread_x() < kTile) {
+            float part = 0;
+            for (int p = 0; p < kDepth; ++p) {
+              part = part + (is_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
+                                                       : float(stage.a.along_outer(p, thread_x())));
+            }
+            row_sum = row_sum + part;
+          }
+        }
+      });
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
   SINTER_UNROLL
   for (int i = 0; i < 2; ++i) {
@@ -153,7 +117,7 @@ SINTER_DEVICE_FN void mma_product(
     }
   }
   block_sync();
-  finish_tile(product, tile, s.sums, epilogue);
+  finish_tile<kTile>(product, tile, s.sums, epilogue);
   if constexpr (Epilogue::kSumsRows) {
     if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer)
       epilogue.row_sum(row + thread_x(), row_sum);

@@ -1,6 +1,6 @@
 // What the cores of the matrix products (gemm_ffma.cuh, gemm_mma.cuh) share: operands of any
-// strides, and how a block's 64 x 64 sums, laid out in shared memory, reach an epilogue. An op is a
-// core x an epilogue functor; the same functor serves both cores.
+// strides, and how a block's sums, some rows of 64 laid out in shared memory, reach an epilogue. An
+// op is a core x an epilogue functor; the same functor serves both cores.
 //
 // An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of
 // which `count` (0..8) exist; all eight
@@ -14,10 +14,11 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kTile = 64;  // rows and columns of a block's result
+inline constexpr int kTile = 64;  // columns of a block's result, and rows on tensor cores
 inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
 
-// Which tile of the result a block makes: rows from row * kTile, columns from col * kTile.
+// Which tile of the result a block makes: rows from row * (rows of a tile), columns from col *
+// kTile.
 struct TileAt {
   int64_t row, col;
 };
@@ -50,12 +51,6 @@ SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Side& side, const typename Side::C
   for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
   return v;
 }
-// A chunk to registers, as one access if it is whole and aligned.
-template <class T, class Side>
-SINTER_DEVICE_FN Vec<T, kVec<T>> load_chunk(const Side& side, const typename Side::Chunk& c) {
-  return side.vec && c.left >= kVec<T> ? side.source(c).template load_vec<kVec<T>>(c.at)
-                                       : gather<T>(side, c);
-}
 // A chunk on its way to shared memory, element by element if it is not whole and aligned.
 template <class T, class Side, class Tile>
 SINTER_DEVICE_FN void copy_chunk(
@@ -75,13 +70,21 @@ template <class T, class B = ProductSide<T>> struct Product {
   SINTER_FN int64_t column_tiles() const {
     return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
   }
-  Grid grid() const { return {std::max<int64_t>(blocks_for(a.outer, kTile), 1), column_tiles()}; }
+  Grid grid(int rows) const {
+    return {std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles()};
+  }
 };
 
 inline bool is_aligned16(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
 
+// The cores count the terms of a sum in 32 bits; less by a tile's, as they look ahead.
+inline constexpr int64_t kMaxTerms = 0x7fffff00;
+
 // t is [outer, k], or [k, outer] if `k_first`.
 template <class T> ProductSide<T> product_side(const Tensor& t, bool k_first) {
+  SINTER_CHECK(t.size(!k_first) <= kMaxTerms, shape,
+      cat("a product of ", t.describe(), ": sums of ", t.size(!k_first), " terms; allowed up to ",
+          kMaxTerms));
   ProductSide<T> s{.data = in<T>(t), .outer = t.size(k_first), .k = t.size(!k_first)};
   s.outer_stride = s.outer > 1 ? t.strides()[k_first] : 0;  // of one element it could be anything
   s.k_stride = s.k > 1 ? t.strides()[!k_first] : 0;
@@ -182,23 +185,28 @@ template <class T, class Y> struct StoreSums {
   }
 };
 
+// Eight sums of a row.
+template <class V, class Sums>
+SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup]) {
+  SINTER_UNROLL
+  for (int q = 0; q < kGroup; q += kVec<V>) {
+    const auto part = sums.template load_vec<kVec<V>>(r, c + q);
+    SINTER_UNROLL
+    for (int e = 0; e < kVec<V>; ++e) z[q + e] = part[e];
+  }
+}
+
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <class T, class B, class Tile, class Epilogue>
+template <int kRows, class T, class B, class Tile, class Epilogue>
 SINTER_DEVICE_FN void finish_tile(
     const Product<T, B>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
-  using V = compute_t<T>;
   SINTER_NO_UNROLL
-  for (int group = thread_x(); group < kTile * kTile / kGroup; group += threads_per_block()) {
+  for (int group = thread_x(); group < kRows * kTile / kGroup; group += threads_per_block()) {
     const int r = group / (kTile / kGroup), c = group % (kTile / kGroup) * kGroup;
-    const int64_t i = at.row * kTile + r, j = at.col * kTile + c, left = product.b.outer - j;
+    const int64_t i = at.row * kRows + r, j = at.col * kTile + c, left = product.b.outer - j;
     if (i >= product.a.outer) break;
-    V z[kGroup];
-    SINTER_UNROLL
-    for (int q = 0; q < kGroup; q += kVec<V>) {
-      const auto part = sums.template load_vec<kVec<V>>(r, c + q);
-      SINTER_UNROLL
-      for (int e = 0; e < kVec<V>; ++e) z[q + e] = part[e];
-    }
+    compute_t<T> z[kGroup];
+    load_group(sums, r, c, z);
     epilogue(i, j, left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup, z);
   }
 }

@@ -206,7 +206,8 @@ struct DropoutAttrs {
 struct GatherBatchAttrs {
   DType out = DType::f32;  // or bf16
   bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
-  SINTER_FIELDS(GatherBatchAttrs, out, mnist)
+  int64_t rows = 0;        // B, where a step state says at which index the batch begins
+  SINTER_FIELDS(GatherBatchAttrs, out, mnist, rows)
 };
 struct ScatterAttrs {
   int64_t rows = 0;  // of the table
@@ -264,7 +265,7 @@ struct ClipAttrs {
   OP(kLayerNormWeightGradOp, layer_norm_weight_grad) /* dy, x, mean, rstd -> dweight */ \
   OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
   OP(kGatherRowsOp, gather_rows)                   /* table, index -> rows          */ \
-  OP(kGatherBatchOp, gather_batch)                 /* images, labels, index -> x, y */ \
+  OP(kGatherBatchOp, gather_batch)                 /* images, labels, index[, state] -> x, y */ \
   OP(kScatterAddRowsOp, scatter_add_rows)          /* rows, index -> table          */ \
   OP(kCopyOp, copy)                                /* x -> y                        */ \
   OP(kCastOp, cast)                                /* x -> y                        */ \

@@ -6,6 +6,7 @@
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "ops/op.h"
 
 namespace sinter {
 
@@ -48,16 +49,28 @@ void reset_step_state(StepState& state, double beta1, double beta2) {
   state = {.lr = state.lr, .bias_correction1 = 1 - beta1, .bias_correction2 = 1 - beta2};
 }
 
+void check_step_state(const char* op, const Tensor& state) {
+  check_dtype(op, "state", state, DType::u8);
+  SINTER_CHECK(state.numel() == sizeof(StepState) &&
+                   state.offset() % static_cast<int64_t>(alignof(StepState)) == 0,
+      shape,
+      cat(op, ": no step state: state is ", state.describe(), " at byte ", state.offset(),
+          " of its storage; it must have ", sizeof(StepState), " bytes, from a multiple of ",
+          alignof(StepState), " on"));
+}
+
 void advance_step_state(
     StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2) {
   const int64_t rows = losses.defined() ? losses.numel() : 0;
-  double sum = 0;
+  double sums[kLossRuns] = {};
   const auto add = [&](const auto* p) {
-    for (int64_t i = 0; i < rows; ++i) sum += static_cast<double>(p[i]);
+    for (int64_t i = 0; i < rows; ++i) sums[i % kLossRuns] += static_cast<double>(p[i]);
   };
   if (rows > 0 && losses.dtype() == DType::f64) add(losses.data<double>());
   if (rows > 0 && losses.dtype() != DType::f64) add(losses.data<float>());
-  advance(state, sum, rows, beta1, beta2);
+  for (int r = kLossLanes; r < kLossRuns; ++r) sums[r % kLossLanes] += sums[r];
+  for (int lane = 1; lane < kLossLanes; ++lane) sums[0] += sums[lane];
+  advance(state, sums[0], rows, beta1, beta2);
   if (rng.defined()) {
     ++rng.data<int64_t>()[1];
     rng.data<int64_t>()[2] = 0;

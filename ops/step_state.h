@@ -16,10 +16,16 @@ struct StepState {
          beta2_power =
              1;   // beta^t after t steps, by recurrence (f32 would lose 1 - beta2^t at small t)
   double lr = 0;  // of the next step
+  // Of the steps after it, as many as are known, in memory of the state's device; then lr stays.
+  const double* next_rates = nullptr;
+  int64_t rates_left = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the next step
   int64_t step = 0;                                   // steps done
   double loss_sum = 0;                                // of row losses since last_reset
   int64_t loss_rows = 0;
+  // Of a step that draws its batch from a data set in device memory (data/batches.h): where in the
+  // epoch's order it begins, by how many rows the next one begins later, and the rows of the set.
+  int64_t cursor = 0, batch_rows = 0, set_rows = 0;
   double last_loss = 0;         // mean row loss of the last step
   double last_good_loss = 0;    // the last finite one
   int64_t first_bad_step = -1;  // first step with a non-finite loss, or -1
@@ -27,8 +33,13 @@ struct StepState {
       0;  // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };
 
+// Row losses are summed in one shape on every device, so that their sum has the same bits on all:
+// kLossRuns runs, each of the rows r, r + kLossRuns, .. in order; run r joins lane r % kLossLanes,
+// in order; then the lanes in order.
+inline constexpr int kLossRuns = 256, kLossLanes = 32;
+
 // What a step's last kernel does to the state, on every device: `loss_sum` of `rows` row losses (0:
-// the step has none), summed in index order. The dropout counter moves on beside it.
+// the step has none). The dropout counter moves on beside it.
 SINTER_FN void advance(
     StepState& state, double loss_sum, int64_t rows, double beta1, double beta2) {
   if (rows > 0) {
@@ -41,6 +52,12 @@ SINTER_FN void advance(
       state.first_bad_step = state.step;
     }
   }
+  if (state.rates_left > 0) {
+    state.lr = *state.next_rates++;
+    --state.rates_left;
+  }
+  state.cursor += state.batch_rows;
+  if (state.cursor >= state.set_rows) state.cursor = 0;
   ++state.step;
   state.beta1_power *= beta1;
   state.beta2_power *= beta2;
@@ -58,6 +75,8 @@ StepState& host_step_state(const Tensor& state);
 // Before the first step: everything as at the start but the learning rate; bias corrections of
 // step 1.
 void reset_step_state(StepState& state, double beta1, double beta2);
+// Throws dtype or shape unless `state` is a step state.
+void check_step_state(const char* op, const Tensor& state);
 // The tail on the CPU: sums `losses` (f32, f64 or undefined), advances the state and the dropout
 // counter.
 void advance_step_state(

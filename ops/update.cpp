@@ -162,13 +162,7 @@ void UpdateEnd::finish(const UpdateAttrs& attrs, bool adam) const {
 
 void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs) {
   check_writable(op, "state", end.state);
-  check_dtype(op, "state", end.state, DType::u8);
-  SINTER_CHECK(end.state.numel() == sizeof(StepState) &&
-                   end.state.offset() % static_cast<int64_t>(alignof(StepState)) == 0,
-      shape,
-      cat(op, ": no step state: state is ", end.state.describe(), " at byte ", end.state.offset(),
-          " of its storage; it must have ", sizeof(StepState), " bytes, from a multiple of ",
-          alignof(StepState), " on"));
+  check_step_state(op, end.state);
   SINTER_CHECK(attrs.tail || (!end.losses.defined() && !end.rng.defined()), usage,
       cat(op, ": losses and rng belong to the last update of a step: ",
           describe({{"losses", &end.losses}, {"rng", &end.rng}}), "; tail is 0"));

@@ -12,7 +12,6 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 inline constexpr int kUpdateThreads = 256;
-inline constexpr int kLossTile = 1024;
 
 // One parameter's operands; what is absent is not there.
 template <class V> struct UpdateOperands {
@@ -36,7 +35,7 @@ struct UpdateStep {
 };
 
 struct TailShared {
-  Shared<double, kLossTile> losses;
+  Shared<double, kLossRuns> losses;
 };
 
 // Not a copy of the whole state: its ticket is in motion.
@@ -98,27 +97,29 @@ SINTER_DEVICE_FN void update_elements(
     update_element(step, t, i, t.grad[i]);
 }
 
-// The tail, if attrs say so: one thread adds the losses in index order, which are fetched by all.
-// Needs shared memory for a TailShared.
+// The tail, if attrs say so: all threads sum runs of the losses, a warp joins them to lanes and a
+// thread those (kLossRuns). Needs shared memory for a TailShared.
 template <class Step>
 SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {
   if (!attrs.tail) return;
   if (!ticket(step.ticket, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
-  auto& shared_tile = shared<TailShared>().losses;
-  double sum = 0;
-  for (int64_t at = 0; at < step.rows; at += kLossTile) {
-    const int n = static_cast<int>(step.rows - at < kLossTile ? step.rows - at : kLossTile);
-    for (int i = thread_x(); i < n; i += threads_per_block()) {
-      shared_tile.put(
-          i, step.losses ? static_cast<double>(step.losses[at + i]) : step.losses64[at + i]);
-    }
-    block_sync();
-    if (thread_x() == 0) {
-      for (int i = 0; i < n; ++i) sum += shared_tile[i];
-    }
-    block_sync();
+  auto& sums = shared<TailShared>().losses;
+  for (int r = thread_x(); r < kLossRuns; r += threads_per_block()) {
+    double run = 0;
+    for (int64_t i = r; i < step.rows; i += kLossRuns)
+      run += step.losses ? static_cast<double>(step.losses[i]) : step.losses64[i];
+    sums.put(r, run);
   }
+  block_sync();
+  if (thread_x() < kLossLanes) {
+    double lane = sums[thread_x()];
+    for (int r = thread_x() + kLossLanes; r < kLossRuns; r += kLossLanes) lane += sums[r];
+    sums.put(thread_x(), lane);
+  }
+  block_sync();
   if (thread_x() != 0) return;
+  double sum = sums[0];
+  for (int lane = 1; lane < kLossLanes; ++lane) sum += sums[lane];
   StepState state = step.state[0];
   advance(state, sum, step.rows, Step::kAdam ? attrs.beta1 : 0, Step::kAdam ? attrs.beta2 : 0);
   step.state.put(0, state);

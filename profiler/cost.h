@@ -26,10 +26,12 @@ struct Cost {
   bool operator==(const Cost&) const = default;
 };
 
-enum class Role : uint8_t { none, fwd, wgrad, dgrad, bgrad, update };
+// data: fetches the batch, so it is counted for no step.
+enum class Role : uint8_t { none, fwd, wgrad, dgrad, bgrad, update, data };
 
 constexpr auto names_of(Role) {
-  return std::to_array<std::string_view>({"none", "fwd", "wgrad", "dgrad", "bgrad", "update"});
+  return std::to_array<std::string_view>(
+      {"none", "fwd", "wgrad", "dgrad", "bgrad", "update", "data"});
 }
 
 }  // namespace sinter::profiler

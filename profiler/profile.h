@@ -25,8 +25,8 @@ struct Schedule {
   int wait = 1, warmup = 3, active = 20, repeat = 1;
 };
 
-// What data scopes launch does not belong to the step, whatever the device: their rows have counts
-// of their own.
+// What data scopes and ops of role data launch does not belong to the step, whatever the device:
+// their rows have counts of their own.
 struct StepSample {
   int64_t number = 0, round = 0;  // both from 0; a round is one turn of the schedule
   int64_t t0 = 0, t1 = 0;
@@ -42,7 +42,7 @@ struct StepSample {
 };
 
 // All calls of one op name and role (and shapes, if asked), or of one name among the scopes of
-// another kind.
+// another kind. Ops of role data are rows of kind data.
 struct Row {
   std::string name{}, shapes{};  // `matmul(wgrad)`; shapes only by shape
   ScopeKind kind = ScopeKind::op;

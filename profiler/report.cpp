@@ -48,10 +48,11 @@ class Judge {
 
  private:
   void look_at_launches(Trace& trace) {
-    std::vector<bool> fetches(trace.records.size(), false);  // in a data scope
+    std::vector<bool> fetches(trace.records.size(), false);  // in a data scope, or by such an op
     for (size_t i = 0; i < fetches.size(); ++i) {
       const Record& r = trace.records[i];
-      fetches[i] = r.kind == ScopeKind::data || (r.parent >= 0 && fetches[r.parent]);
+      fetches[i] = r.kind == ScopeKind::data || r.info.role == Role::data ||
+                   (r.parent >= 0 && fetches[r.parent]);
     }
     for (LaunchRecord& launch : trace.launches) {
       if (!report_.counts(trace, launch)) continue;
@@ -228,5 +229,18 @@ void Report::append(Report other) {
 }
 
 void Report::judge() { Judge(*this).run(); }
+
+void Report::name_nodes(std::vector<GraphNode> names) {
+  nodes = std::move(names);
+  for (const Trace& trace : traces) {
+    for (const LaunchRecord& launch : trace.launches) {
+      const GraphNode* node = node_of(launch);
+      if (!node || node->role != Role::data || !counts(trace, launch)) continue;
+      StepSample& step = steps[step_index(launch.step)];
+      --step.launches;
+      step.timed -= launch.source != Source::none && launch.device_ns() > 0;
+    }
+  }
+}
 
 }  // namespace sinter::profiler

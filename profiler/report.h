@@ -64,7 +64,7 @@ struct Rows {
 };
 
 struct Report : Measurement {
-  std::vector<GraphNode> nodes;  // of the replayed graph
+  std::vector<GraphNode> nodes;  // of the replayed graph, see name_nodes()
   std::vector<Trace> traces;
 
   // by_module: rows begin with the path of at most so many modules they ran in,
@@ -78,6 +78,8 @@ struct Report : Measurement {
   MemoryPeak memory_peak() const;
   // The node of the replayed graph that a launch is; null: none, or unknown.
   const GraphNode* node_of(const LaunchRecord& launch) const;
+  // Says what the nodes of the replayed graph are; those that fetch data leave the steps' counts.
+  void name_nodes(std::vector<GraphNode> names);
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its
   // statistics. Called once, by finish().
   void judge();

@@ -15,6 +15,8 @@ std::string label_of(std::string_view name, Role role) {
   return label;
 }
 
+ScopeKind kind_of(ScopeKind kind, Role role) { return role == Role::data ? ScopeKind::data : kind; }
+
 // "MLP/Linear/": the outermost modules round a record.
 std::string module_path(const Trace& trace, const Record& record, int depth) {
   std::vector<std::string_view> path;
@@ -129,7 +131,7 @@ class Gatherer {
     }
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
-    if (r.kind == ScopeKind::op) {
+    if (row.kind == ScopeKind::op) {
       out_.calls.push_back({0, row_index, step, own.self_ns, own.device_ns});
       if (trace.steps_here) out_.ops_ns += own.self_ns;
     }
@@ -158,7 +160,8 @@ class Gatherer {
     std::string label = label_of(r.name, r.info.role);
     if (by_module_ > 0 && r.kind == ScopeKind::op)
       label = module_path(trace, r, by_module_) + label;
-    return index_of(r.kind, label, by_shape_ ? r.info.shapes : StaticName(), r.info.role);
+    return index_of(
+        kind_of(r.kind, r.info.role), label, by_shape_ ? r.info.shapes : StaticName(), r.info.role);
   }
 
   // Nodes of a replayed graph are op rows of their own.
@@ -166,7 +169,8 @@ class Gatherer {
     const GraphNode* known = report_.node_of(launch);
     const GraphNode node =
         known ? *known : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
-    const int index = index_of(ScopeKind::op, label_of(node.name, node.role), "", node.role);
+    const int index =
+        index_of(kind_of(ScopeKind::op, node.role), label_of(node.name, node.role), "", node.role);
     const int64_t step = report_.step_index(launch.step);
     Row& row = out_.rows[index];
     ++row.calls;

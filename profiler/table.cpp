@@ -86,6 +86,12 @@ std::regex filter_of(const std::string& text) {
   }
 }
 
+// Ops, and what takes the device's time beside them: copies, and the fetching of data.
+bool stands_in_table(const Row& row) {
+  return row.kind == ScopeKind::op || row.kind == ScopeKind::runtime ||
+         (row.kind == ScopeKind::data && row.launches > 0);
+}
+
 class Table {
  public:
   Table(const Profile& profile, const TableOptions& options)
@@ -98,7 +104,7 @@ class Table {
         busy_(!profile.busy().empty()) {
     for (const Row& row : profile.rows) {
       if (row.kind == ScopeKind::op) add_to(ops_, row);
-      if (row.kind == ScopeKind::op || row.kind == ScopeKind::runtime) all_ns_ += row.typical_ns;
+      if (stands_in_table(row)) all_ns_ += row.typical_ns;
     }
   }
 
@@ -130,7 +136,9 @@ class Table {
     const char* folded = nullptr;  // what stands there for several rows as one; null: cell() knows
   };
 
-  bool is_small(const Row& row) const { return timed_ && row.typical_ns < kSmallRow * all_ns_; }
+  bool is_small(const Row& row) const {
+    return timed_ && row.kind != ScopeKind::data && row.typical_ns < kSmallRow * all_ns_;
+  }
 
   // In order; `folded` gets the small ones and what the limit cuts off, but never a single small
   // one.
@@ -141,9 +149,9 @@ class Table {
     const std::regex filter = filter_of(options_.filter);
     std::vector<Row> rows;
     for (const Row& row : profile_.rows) {
-      const bool wanted = row.kind == ScopeKind::op ? !(options_.no_meta && row.launches == 0)
-                                                    : row.kind == ScopeKind::runtime;
-      if (wanted && std::regex_search(row.name, filter)) rows.push_back(row);
+      const bool left_out = options_.no_meta && row.kind == ScopeKind::op && row.launches == 0;
+      if (stands_in_table(row) && !left_out && std::regex_search(row.name, filter))
+        rows.push_back(row);
     }
     std::ranges::stable_sort(rows, std::greater(), key.value);
 
@@ -279,8 +287,7 @@ class Table {
 
   std::string scope_block() const {
     std::vector<Row> rows = profile_.rows;
-    std::erase_if(
-        rows, [](const Row& r) { return r.kind == ScopeKind::op || r.kind == ScopeKind::runtime; });
+    std::erase_if(rows, stands_in_table);
     if (rows.empty() || emulated_) return "";
     std::ranges::stable_sort(rows, std::greater(), &Row::total_ns);
     Grid grid({"CPU total", "Self CPU", "Calls", "Launch", "<Kind", "<Scope"});

@@ -76,6 +76,12 @@ struct State {
   std::map<uintptr_t, std::string> handles;     // alive
   std::map<uintptr_t, size_t> blocks;           // alive: address -> bytes
   std::map<cudaStream_t, CapturePtr> capturing;
+  struct LateCopy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  std::map<cudaStream_t, std::vector<LateCopy>> late_copies;
   std::map<cudaEvent_t, std::pair<CapturePtr, std::set<int>>> events;
   std::map<uintptr_t, FakeToolkit::Graph> graphs;  // captured
   std::vector<FakeToolkit::Graph> executables;
@@ -224,10 +230,13 @@ int copy(State& s, void* to, const void* from, size_t bytes, cudaStream_t stream
 }
 int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
     cudaMemcpyKind kind, cudaStream_t stream) {
-  const bool may_read_late =
+  const bool reads_late =
       kind == cudaMemcpyHostToDevice && s.block_of(word(from) | kTag).second == 0;
-  if (may_read_late && CUDART_VERSION >= 13000) return cudaErrorNotSupported;
-  return copy(s, to, from, bytes, stream);
+  if (!reads_late || s.capturing.contains(stream)) return copy(s, to, from, bytes, stream);
+  if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
+  s.put(stream, "memcpy", {word(to), word(from)});
+  s.late_copies[stream].push_back({FakeToolkit::host(to), from, bytes});
+  return 0;
 }
 int on(
     Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
@@ -240,7 +249,10 @@ int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsi
 }
 int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
 int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
-  return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureUnsupported) : 0;
+  if (s.capturing.contains(stream)) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& [to, from, bytes] : s.late_copies[stream]) std::memcpy(to, from, bytes);
+  s.late_copies.erase(stream);
+  return 0;
 }
 int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) {
   return s.make(event, "event");
@@ -328,14 +340,6 @@ int capture_info(
   return 0;
 }
 #if CUDART_VERSION >= 13000
-int on(Call<Id::cudaMemcpyBatchAsync>, State& s, void* const* to, const void* const* from,
-    const size_t* bytes, size_t count, cudaMemcpyAttributes* attributes, size_t* first, size_t,
-    cudaStream_t stream) {
-  if (count != 1 || *first != 0 || s.capturing.contains(stream) ||
-      attributes->srcAccessOrder != cudaMemcpySrcAccessOrderDuringApiCall)
-    return cudaErrorInvalidValue;
-  return copy(s, *to, *from, *bytes, stream);
-}
 int on(Call<Id::cudaStreamGetCaptureInfo>, State& s, cudaStream_t stream,
     cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t* graph,
     const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {

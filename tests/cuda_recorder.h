@@ -3,8 +3,8 @@
 // and a stray host access crashes; it begins as 0xA5, its first MiB. Kernels and matrix products do
 // nothing. Time on the card passes by 2 us per kernel or copy, by the machine's figure per product,
 // and events tell it. It is stricter than the toolkit: inside a capture nothing may be made, freed,
-// loaded or waited for, and cudaMemcpyAsync, which may read late, does not take pageable memory
-// where there is a call that reads at once. One at a time; thread-safe.
+// loaded or waited for, and a copy from pageable memory reads as late as it may: when the stream is
+// waited for. One at a time; thread-safe.
 #pragma once
 
 #include "core/device/cuda_api.h"

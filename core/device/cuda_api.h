@@ -7,6 +7,7 @@
 #if SINTER_HAS_CUDA
 
 #include <cublasLt.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #if SINTER_HAS_CUDNN
 #include <cudnn.h>
@@ -27,11 +28,12 @@
   X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)      \
   X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)      \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)               \
-  X(cudaGraphDestroy) X(cudaGraphExecDestroy) SINTER_VERSION_CALLS(X)
+  X(cudaGraphDestroy) X(cudaGraphExecDestroy) X(cudaProfilerStart) X(cudaProfilerStop)             \
+  SINTER_CAPTURE_CALLS(X)
 #if CUDART_VERSION >= 13000
-#define SINTER_VERSION_CALLS(X) X(cudaStreamGetCaptureInfo) X(cudaMemcpyBatchAsync)
+#define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo)
 #else
-#define SINTER_VERSION_CALLS(X) X(cudaStreamGetCaptureInfo_v2)
+#define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo_v2)
 #endif
 #define SINTER_CUBLASLT_CALLS(X)                                                                   \
   X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)    \

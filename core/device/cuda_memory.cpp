@@ -26,19 +26,11 @@ void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
 }  // namespace
 
 // cudaMemcpyAsync may read pageable memory after it has returned, where the card reaches all of the
-// host's. The batched call can be told to be done with it; before CUDA 13 one has to wait.
+// host's, and the caller may free it at once: so this waits. No step copies from the host.
 void copy_to_device(void* to, const void* from, size_t bytes) {
   if (!bytes || !runs("a copy from the host", true)) return;
-#if CUDART_VERSION >= 13000
-  const HookedCall hooked(DeviceWork::copy, Device::Type::cuda, "memcpy", bytes);
-  cudaMemcpyAttributes read_at_once{};
-  read_at_once.srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
-  size_t first = 0;
-  SINTER_CUDA_CALL(cudaMemcpyBatchAsync(&to, &from, &bytes, 1, &read_at_once, &first, 1, stream()));
-#else
   copy(to, from, bytes, cudaMemcpyHostToDevice);
   SINTER_CUDA_CALL(cudaStreamSynchronize(stream()));
-#endif
 }
 void copy_to_host(void* to, const void* from, size_t bytes) {
   if (!bytes || !runs("a copy to the host", true)) return;

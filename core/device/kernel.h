@@ -26,6 +26,9 @@
 //       Four 8x8 matrices of 16-bit values; this lane's row begins at (r, c).
 //   mma_bf16_m16n8k16(d, a, b) mma_tf32_m16n8k8(d, a, b)
 //       d += a b on fragments in the PTX layout; f32 accumulators.
+//   to_tf32(x)
+//       The bits of the f32 x for such a fragment, rounded to 10 bits behind the point, halves away
+//       from zero: the unit itself would cut them off.
 //   fault(flag, Fault, i, value, n)
 //       Reports bad data: item i holds `value`, allowed 0..n-1. The host half throws, the device
 //       half sets the flag.

@@ -5,7 +5,7 @@
 #include <cuda_runtime.h>
 
 #define SINTER_KERNEL __global__ void
-#define SINTER_KERNEL_BOUNDS(threads) __global__ void __launch_bounds__(threads)
+#define SINTER_KERNEL_BOUNDS(...) __global__ void __launch_bounds__(__VA_ARGS__)
 #define SINTER_DEVICE_FN __device__ __forceinline__
 #define SINTER_UNROLL _Pragma("unroll")
 #define SINTER_NO_UNROLL _Pragma("unroll 1")
@@ -171,10 +171,10 @@ SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n) {
 template <class T, int R, int C, int P>
 SINTER_DEVICE_FN void cp_async16(
     SharedTile<T, R, C, P>& tile, int r, int c, const In<T>& in, int64_t i, bool valid) {
-  // Not valid: 0 of the 16 bytes are read, so the address only has to be one.
+  // Not valid: 0 of the 16 bytes are read, wherever the address points.
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(detail::shared_address(tile.at(r, c))),
-      "l"(in.data() + (valid ? i : 0)), "r"(valid ? 16 : 0)
+      "l"(in.data() + i), "r"(valid ? 16 : 0)
       : "memory");
 }
 SINTER_DEVICE_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -211,6 +211,11 @@ SINTER_DEVICE_FN void mma_bf16_m16n8k16(
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
       : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
+}
+SINTER_DEVICE_FN uint32_t to_tf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
 }
 SINTER_DEVICE_FN void mma_tf32_m16n8k8(
     Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {

@@ -7,7 +7,7 @@
 #include "core/device/simt.h"
 
 #define SINTER_KERNEL void
-#define SINTER_KERNEL_BOUNDS(threads) void
+#define SINTER_KERNEL_BOUNDS(...) void
 #define SINTER_DEVICE_FN inline __attribute__((always_inline))
 #define SINTER_UNROLL _Pragma("GCC unroll 16")
 #define SINTER_NO_UNROLL
@@ -400,6 +400,10 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(
 SINTER_DEVICE_FN void mma_bf16_m16n8k16(Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
     const Vec<uint32_t, 2>& b, const Where& where = Where::current()) {
   detail::mma<2>(simt::Operation::mma_bf16_m16n8k16, d, a, b, where);
+}
+SINTER_DEVICE_FN uint32_t to_tf32(float x) {
+  const uint32_t bits = math::to_bits(x);
+  return x == x ? (bits + 0x1000u) & 0xffffe000u : bits | 0x2000u;
 }
 SINTER_DEVICE_FN void mma_tf32_m16n8k8(Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
     const Vec<uint32_t, 2>& b, const Where& where = Where::current()) {

@@ -60,6 +60,9 @@ bool has_records();
 // A number for each timer with records; 0: none lives, so graphs that are captured now will have
 // none.
 int records_turn() noexcept;
+// Tells a profiler that watches the process from outside that what it is to look at begins, or ends
+// (ncu --profile-from-start off, nsys --capture-range=cudaProfilerApi).
+void watch(bool begin) noexcept;
 // Of the card in use, by the driver's management library; not known where that is not there.
 DeviceTimer::SmClock sm_clock() noexcept;
 }  // namespace cuda

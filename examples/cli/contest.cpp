@@ -25,6 +25,8 @@ void add_contest_flags(
       .number("max-rel", contest.max_rel, 0, 1,
           "largest difference allowed, relative to the tensor's largest value")
       .standard = "1e-5; tf32 2e-3, bf16 2e-2";
+  flags.choice("card", contest.card_name, {"none", "h100", "a100"},
+      "with --device simt: a model of this card's times");
   add_view_flags(flags, contest.view);
   not_saved(add_profile_flag(flags, contest.files));
   add_output_flags(flags, contest.files);
@@ -55,6 +57,11 @@ void Comparison::check_files() const {
 Outcome Comparison::run(const std::string& parity) const {
   const bool tables = flags.files.has("table") || flags.view.guess;
   measure::ContestOptions options = flags;
+  options.card = measure::card_of(flags.card_name);
+  SINTER_CHECK(!options.card || contest.device.type == Device::Type::simt, usage,
+      cat(program, ": --card ", flags.card_name, " is a model, for --device simt; the device is ",
+          contest.device.str()),
+      "on the device itself times are measured");
   if (tables || flags.rounds >= profiler::kMinPairs) options.roofs = roofs_for(contest.device, out);
   const Outcome outcome = measure::compare(contest, options);
   if (contest.timed()) check_roofs(outcome.eager, out);

@@ -17,6 +17,7 @@ struct ContestFlags : measure::ContestOptions {
   ViewFlags view;
   ExportFlags files;
   std::optional<double> max_rel;
+  std::string card_name = "none";
 };
 // Topic "comparison": those of add_fusion_flags(), --steps --warmup --rounds --max-rel; topic
 // "table": those of ViewFlags and ExportFlags. `fewest_steps` may be 0: as many as fit.

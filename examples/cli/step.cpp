@@ -22,8 +22,8 @@ void add_rules_flag(Flags& flags, std::string& rules) {
 
 void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   add_rules_flag(flags, fusion.rules);
-  flags.choice("measure", fusion.measure, {"on", "off"},
-      "on: keep a group unfused where its parts are shown to run faster here");
+  flags.choice("measure", fusion.measure, {"auto", "on", "off"},
+      "on: keep a group unfused where its parts are shown to run faster here; auto: on cuda");
   not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
   // Looked at now: the graph is written after all the work.
   const auto check = [](const std::string& file) { check_writable(file, "--dump-graph", true); };

@@ -11,10 +11,12 @@ namespace sinter::cli {
 
 struct FusionFlags {
   std::string rules = "all";
-  std::string measure = "off";  // time each fused group against its parts
+  std::string measure = "auto";  // time each fused group against its parts
   bool explain = false;
   std::string dump_graph;
-  bool measures() const { return measure == "on"; }
+  std::optional<bool> measures() const {
+    return measure == "auto" ? std::nullopt : std::optional(measure == "on");
+  }
 };
 void add_rules_flag(Flags& flags, std::string& rules);
 // --rules, --measure, --explain, --dump-graph: what fusing does and shows.

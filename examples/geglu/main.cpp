@@ -85,7 +85,7 @@ struct Captured {
   Block block;
   capture::Step step;
   Captured(const GegluFlags& flags, uint64_t seed, DType dtype, Device device,
-      const std::string& rules, bool measure, bool graph = true)
+      const std::string& rules, std::optional<bool> measure, bool graph = true)
       : block(flags, seed, dtype, device),
         step([this](const Tensors& in) { return block(in); },
             {.rules = capture::RuleSet(rules),
@@ -97,9 +97,10 @@ struct Captured {
   const Tensors& operator()() { return step(block.inputs); }
 };
 
-// Seconds per FLOP of this machine's products, by a small one.
-double seconds_per_flop(DType dtype, Device device) {
-  const int64_t n = device.type == Device::Type::simt ? 128 : device == kCpu ? 768 : 4096;
+// Seconds per FLOP of this machine's products, by a small one: no larger than one of the block's.
+double seconds_per_flop(double product, DType dtype, Device device) {
+  const double most = device.type == Device::Type::simt ? 128 : device == kCpu ? 768 : 4096;
+  const auto n = static_cast<int64_t>(std::ceil(std::min(std::cbrt(product), most)));
   const Tensor a = Tensor::full({n, n}, 0.5, dtype, device);
   double best = INFINITY;
   for (int i = 0; i < 3; ++i) {
@@ -135,9 +136,8 @@ class Geglu {
   bool both() const { return flags_.mode == "both"; }
   bool eager_only() const { return flags_.mode == "eager"; }
   std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
-    const bool measure = flags_.fusion.measures() || (is_cuda() && !given_.given("measure"));
     return std::make_unique<Captured>(
-        flags_, comparison_.common.seed, dtype_, device_, rules, measure, graph);
+        flags_, comparison_.common.seed, dtype_, device_, rules, flags_.fusion.measures(), graph);
   }
 
   void check_flags();
@@ -216,9 +216,9 @@ void Geglu::check_flags() {
 // Says what a step costs before it takes any, and fits the rounds to the time.
 void Geglu::tell_cost() {
   cli::Output& out = comparison_.out;
-  const double seconds = flags_.flops() * seconds_per_flop(dtype_, device_);
-  out.note("cost", "{:.4g} GFLOP forward{}, about {} a step on {}",
-      6e-9 * static_cast<double>(flags_.rows() * flags_.dim * flags_.hidden),
+  const auto product = static_cast<double>(flags_.rows() * flags_.dim * flags_.hidden);
+  const double seconds = flags_.flops() * seconds_per_flop(product, dtype_, device_);
+  out.note("cost", "{:.4g} GFLOP forward{}, about {} a step on {}", 6e-9 * product,
       flags_.backward() ? fmt::format(", {:.4g} with backward", 1e-9 * flags_.flops()) : "",
       cli::seconds(seconds), device_.str());
   cli::note_emulator(device_, out);

@@ -64,14 +64,14 @@ void Loop::run() {
 void Loop::one_step() {
   const measure::Timer timer;
   run_.data_wait.start();
-  const Batch batch = [this] {
+  {
     const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
-    return run_.batches->next();
-  }();
+    run_.trainer->fetch(*run_.batches);
+  }
   run_.data_wait.stop();
   {
     const profiler::Scope scope("train_step");
-    run_.trainer->step(batch);
+    run_.trainer->step();
   }
   profile_.step(timer);
   ++at_.step;

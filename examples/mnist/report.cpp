@@ -73,7 +73,7 @@ void report_capture(Run& run) {
   run.out.note("capture",
       "{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} "
       "replayed, {} per replay",
-      captured->recorded.nodes.size(), captured->executor->launches(), mode.rules,
+      captured->recorded.launches(), captured->executor->launches(), mode.rules,
       count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
       grouped(stats.replays), count_of(stats.calls, "step"),
       count_of(run.trainer->allocations_per_replay(), "allocation"));

@@ -148,8 +148,7 @@ void Run::go_on() {
   const int64_t last_batches = ragged ? at.epoch + (at.batch == per_epoch) : 0;
   for (const auto& [batch, calls] :
       {std::pair{int64_t{0}, at.step - last_batches}, std::pair{per_epoch - 1, last_batches}}) {
-    batches->seek({0, batch});
-    if (calls > 0) trainer->rehearse(batches->next(), calls);
+    trainer->rehearse(*batches, {0, batch}, calls);
   }
   trainer->restore(checkpoint);
   batches->seek(

@@ -59,7 +59,7 @@ void StepProfile::report() {
   if (!report_) return;
   const capture::Captured* captured =
       run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
-  if (captured && report_->replayed) report_->nodes = measure::describe_nodes(*captured);
+  if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
   check_roofs(*report_, run_.out);
   const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);

@@ -58,19 +58,46 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
       device_(parameters_[0].device()) {
   set_allow_tf32(flags.model.dtype == "tf32");
   if (flags.mode.mode == "eager") return;
-  step_ = std::make_unique<capture::Step>(
-      [this](const Tensors& in) { return Tensors{eager_step(in[0], in[1])}; },
+  step_ = std::make_unique<capture::Step>([this](const Tensors&) { return Tensors{eager_step()}; },
       capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
           .parameters = nn::parameter_visitor(*model_),
+          .mode = [this] { return rows_; },
           .measure = flags.mode.measures(),
           .choices = std::move(choices),
           .cuda_graph = flags.mode.cuda_graph});
 }
 
-Tensor Trainer::step(const Batch& batch) {
-  optimizer_->set_lr(lr_of(steps_++));
-  if (!step_) return eager_step(batch.images, batch.labels);
+// Rates are told for some thousand steps at once: a run may be of any length.
+void Trainer::tell_rates() {
+  constexpr int64_t kAhead = 4096;
+  if (steps_ == rates_until_) {
+    std::vector<double> rates;
+    for (; rates_until_ < steps_ + kAhead; ++rates_until_) rates.push_back(lr_of(rates_until_));
+    optimizer_->set_rates(rates);
+  }
+  ++steps_;
+}
+
+void Trainer::set_step(int64_t number) { steps_ = rates_until_ = number; }
+
+void Trainer::fetch(Batches& batches) {
+  inputs_.clear();
+  batches_ = &batches;
+  rows_ = batches.resident() ? batches.begin_step(optimizer_->state()) : 0;
+  if (rows_ > 0) return;
+  const Batch batch = batches.next();
   inputs_ = {batch.images, batch.labels};
+}
+
+Tensor Trainer::step(const Batch& batch) {
+  inputs_ = {batch.images, batch.labels};
+  rows_ = 0;
+  return step();
+}
+
+Tensor Trainer::step() {
+  tell_rates();
+  if (!step_) return eager_step();
   const auto requests = [this] { return allocator(device_).stats().requests; };
   const int64_t replays = step_->stats().replays, before = requests();
   const Tensor losses = (*step_)(inputs_)[0];
@@ -85,13 +112,23 @@ void Trainer::reset_loss() {
   write_step_state(optimizer_->state(), state);
 }
 
-void Trainer::rehearse(const Batch& batch, int64_t calls) {
-  for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) step(batch);
+void Trainer::rehearse(Batches& batches, BatchPosition position, int64_t calls) {
+  for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) {
+    batches.seek(position);
+    fetch(batches);
+    step();
+  }
 }
 
 void Trainer::restore(const nn::Checkpoint& checkpoint) {
   nn::restore(checkpoint, *model_, *optimizer_);
-  steps_ = checkpoint.state.step;
+  set_step(checkpoint.state.step);
+}
+
+Tensor Trainer::eager_step() {
+  if (rows_ == 0) return eager_step(inputs_[0], inputs_[1]);
+  const Batch batch = batches_->draw(optimizer_->state(), rows_);
+  return eager_step(batch.images, batch.labels);
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {

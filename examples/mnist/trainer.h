@@ -1,11 +1,13 @@
 // Trainer: a model, its optimizer, and the training step: forward, loss, backward, clipping,
 // update. The step is a pure function of the batch and of state that stays on the device: it reads
-// nothing on the host, so it can be captured. The learning rate is written before it.
+// nothing on the host, so it can be captured. The learning rates of the steps to come are written
+// to the device now and then.
 #pragma once
 
 #include <memory>
 
 #include "capture/step.h"
+#include "data/batches.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
 #include "nn/checkpoint.h"
@@ -24,16 +26,21 @@ class Trainer {
   Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int64_t steps,
       std::vector<capture::Refused> choices = {});
 
-  // The losses of the rows; in mode fused the next step overwrites them.
+  // The next batch of `batches`, always the same ones, for step(): one of a resident set the step
+  // draws itself.
+  void fetch(Batches& batches);
+  // The losses of the rows; in mode fused the next step overwrites them. Of the batch fetched last,
+  // or of this one.
+  Tensor step();
   Tensor step(const Batch& batch);
   // Loss sums, first bad step: reading them waits for the device.
   StepState state() const { return read_step_state(optimizer_->state()); }
   // The sums of loss begin anew.
   void reset_loss();
-  // Before restore(): the undisturbed run had done `calls` steps with batches of this shape. In
-  // mode fused the first two of a shape run as they are recorded, so as many are spent here, that
-  // none runs eagerly which was a replay there.
-  void rehearse(const Batch& batch, int64_t calls);
+  // Before restore(): the undisturbed run had done `calls` steps with batches of the shape of that
+  // one. In mode fused the first two of a shape run as they are recorded, so as many are spent
+  // here, that none runs eagerly which was a replay there.
+  void rehearse(Batches& batches, BatchPosition position, int64_t calls);
   void restore(const nn::Checkpoint& checkpoint);
   nn::Module& model() { return *model_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
@@ -43,10 +50,12 @@ class Trainer {
   int64_t allocations_per_replay() const { return allocations_; }
   // Where the run is, for the schedule.
   int64_t step_number() const { return steps_; }
-  void set_step(int64_t number) { steps_ = number; }
+  void set_step(int64_t number);
   double lr_of(int64_t step) const { return nn::learning_rate(schedule_, step); }
 
  private:
+  void tell_rates();
+  Tensor eager_step();
   Tensor eager_step(const Tensor& images, const Tensor& labels);
 
   OptimizerFlags flags_;
@@ -56,8 +65,11 @@ class Trainer {
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<capture::Step> step_;
   Device device_;
-  Tensors inputs_;
+  Tensors inputs_;              // the batch; empty if the step draws it:
+  Batches* batches_ = nullptr;  // from these,
+  int64_t rows_ = 0;            // so many rows, else 0
   int64_t steps_ = 0, allocations_ = 0;
+  int64_t rates_until_ = 0;  // the step behind the last one whose rate is on the device
 };
 
 // Sets the number of threads: --threads, or by a short trial of the step on a scratch model. Says

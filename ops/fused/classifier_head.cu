@@ -126,10 +126,11 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
   }
 }
 
-// A thread makes kC / 16 logits, k ascending, then eight neighbours of dh, classes ascending.
+// A thread makes kC / 16 logits, each as four sums of every fourth k, which no addition holds up,
+// then eight neighbours of dh, classes ascending.
 template <int kC> struct FfmaHead {
   HeadShared<float, kC>& s;
-  float z[kC / 16] = {};
+  float z[kC / 16][kVec<float>] = {};
 
   SINTER_DEVICE_FN void add(const typename HeadShared<float, kC>::Stage& stage) {
     SINTER_NO_UNROLL
@@ -139,13 +140,13 @@ template <int kC> struct FfmaHead {
       for (int j = 0; j < kC / 16; ++j) {
         const auto w = stage.w.template load_vec<kVec<float>>(thread_x() % 16 + 16 * j, k);
         SINTER_UNROLL
-        for (int e = 0; e < kVec<float>; ++e) z[j] = math::mul_add(h[e], w[e], z[j]);
+        for (int e = 0; e < kVec<float>; ++e) z[j][e] = math::mul_add(h[e], w[e], z[j][e]);
       }
     }
   }
   SINTER_DEVICE_FN void logits(float (&out)[kC / 16]) const {
     SINTER_UNROLL
-    for (int j = 0; j < kC / 16; ++j) out[j] = z[j];
+    for (int j = 0; j < kC / 16; ++j) out[j] = (z[j][0] + z[j][1]) + (z[j][2] + z[j][3]);
   }
   template <class F>
   SINTER_DEVICE_FN void back(const typename HeadShared<float, kC>::Stage& stage, const F& f) const {
@@ -198,8 +199,7 @@ template <class T, int kC> struct MmaHead {
     Vec<uint32_t, 4> f;
     SINTER_UNROLL
     for (int q = 0; q < 4; ++q)
-      f.v[q] = math::to_bits(
-          tile(r + q / down % 2 * 8 + lane() / 4, c + q / right % 2 * 4 + lane() % 4));
+      f.v[q] = to_tf32(tile(r + q / down % 2 * 8 + lane() / 4, c + q / right % 2 * 4 + lane() % 4));
     return f;
   }
 
@@ -246,8 +246,7 @@ template <class T, int kC> struct MmaHead {
       } else {
         const int r = c + lane() % 4, column = mine + lane() / 4;
         mma_of<T>(sums[0], dz,
-            Vec<uint32_t, 2>{
-                {math::to_bits(stage.w(r, column)), math::to_bits(stage.w(r + 4, column))}});
+            Vec<uint32_t, 2>{{to_tf32(stage.w(r, column)), to_tf32(stage.w(r + 4, column))}});
       }
     }
     SINTER_UNROLL

@@ -1,8 +1,8 @@
 // gated_linear: h[b, j] = act(g) u, g = sum_i x[b, i] Wg[j, i], u = sum_i x[b, i] Wu[j, i]. A block
-// owns 64 rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32 of
-// Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile that
-// needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o] Wd[o,
-// j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
+// owns some rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32
+// of Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile
+// that needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o]
+// Wd[o, j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
 #include "ops/fused/activation.h"
 #include "ops/fused/glu.h"
 #include "ops/gemm_launch.cuh"
@@ -51,17 +51,17 @@ template <class T> struct GateOfSums {
 };
 
 // Hands both sums of eight columns of h to the epilogue.
-template <class T, class Tile, class Epilogue>
+template <int kRows, class T, class Tile, class Epilogue>
 SINTER_DEVICE_FN void finish_tile(
     const GatedProduct<T>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   SINTER_NO_UNROLL
-  for (int group = thread_x(); group < kTile * kHalf / kGroup; group += threads_per_block()) {
+  for (int group = thread_x(); group < kRows * kHalf / kGroup; group += threads_per_block()) {
     const int r = group / (kHalf / kGroup), c = group % (kHalf / kGroup) * kGroup;
-    const int64_t i = at.row * kTile + r, j = at.col * kHalf + c, left = product.b.hidden - j;
+    const int64_t i = at.row * kRows + r, j = at.col * kHalf + c, left = product.b.hidden - j;
     if (i >= product.a.outer) break;
     compute_t<T> gate[kGroup], up[kGroup];
-    load_eight(sums, r, c, gate);
-    load_eight(sums, r, kHalf + c, up);
+    load_group(sums, r, c, gate);
+    load_group(sums, r, kHalf + c, up);
     epilogue(i, j, left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup, gate, up);
   }
 }

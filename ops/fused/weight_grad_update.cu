@@ -1,7 +1,7 @@
 // weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in batch order,
 // applied by the optimizer's formula (ops/update_formulas.h) as they are made: no gradient in
 // memory. One launch for all layers, whose operands travel as an argument: the blocks are a list of
-// tiles, layer after layer. A block owns 64 x 64 of W and its state, those of column tile 0 the
+// tiles, layer after layer. A block owns a tile of W and its state, those of column tile 0 the
 // bias and its state, so every parameter has one owner. Reads dy and x once per tile that needs
 // them, parameters and state once; writes parameters, state and bf16 copies once. The last block to
 // arrive does the tail of a step.
@@ -62,12 +62,12 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   f(i, TileAt{tile / columns, tile % columns});
 }
 
-template <class V, template <class> class Step>
-SINTER_KERNEL_BOUNDS(kFfmaThreads)
-weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+template <class V, template <class> class Step, int kRows>
+SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
+weight_grad_update_ffma(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
   const Step<V> apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    ffma_product(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
+    ffma_product<kRows>(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
   });
   finish_step<Step<V>>(step, attrs);
 }
@@ -94,13 +94,27 @@ template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands l
           : UpdateOperands<V>{}};
 }
 
+// The list of blocks where a tile has that many rows: where each layer's begin, and how many there
+// are.
+template <class T> int64_t list_blocks(UpdatedLayers<T>& layers, int64_t rows) {
+  int64_t blocks = 0;
+  for (int i = 0; i < layers.count; ++i) {
+    layers.first_block[i] = static_cast<int32_t>(blocks);
+    blocks += layers.product[i].grid(static_cast<int>(rows)).blocks();
+  }
+  return blocks;
+}
+
 template <class T, template <class> class Step>
-void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const UpdateStep& step,
-    const UpdateAttrs& attrs) {
+void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const UpdateAttrs& attrs) {
+  const auto grid_of = [&](int64_t rows) {
+    return Grid{std::max<int64_t>(list_blocks(layers, rows), 1)};  // one for the tail alone
+  };
   if constexpr (kHasMma<T>) {
     constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
     const bool usual = std::all_of(layers.product, layers.product + layers.count,
         [](const Product<T>& p) { return has_layout<kOuter, kOuter>(p); });
+    const Grid grid = grid_of(kTile);
     if (on_tensor_cores<T>() && usual)
       return launch<weight_grad_update_mma_64x64<T, Step, kOuter, kOuter>>(
           grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
@@ -108,9 +122,14 @@ void launch_layers(const UpdatedLayers<T>& layers, const Grid& grid, const Updat
       return launch<weight_grad_update_mma_64x64<T, Step, kEither, kEither>>(
           grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
   }
-  if constexpr (kHasFfma<T>)
-    launch<weight_grad_update_ffma_64x64<T, Step>>(
-        grid, kFfmaThreads, sizeof(FfmaShared<T>), layers, step, attrs);
+  if constexpr (kHasFfma<T>) {
+    with_ffma_rows([&](int64_t rows) { return list_blocks(layers, rows); },
+        [&]<int kRows>() {
+          const Grid grid = grid_of(kRows);
+          launch<weight_grad_update_ffma<T, Step, kRows>>(
+              grid, kFfmaThreads<T>, sizeof(FfmaShared<T, kRows>), layers, step, attrs);
+        });
+  }
 }
 
 }  // namespace
@@ -124,23 +143,19 @@ void weight_grad_update(const Call& call) {
     size_t at = 0;
     do {
       UpdatedLayers<T> layers;
-      int64_t blocks = 0;
       for (; layers.count < kLayers && at < count; ++at) {
         const Operands layer = call.in.subspan(at * kLayerOperands, kLayerOperands);
         if (layer[0].size(1) == 0) continue;
-        const Product<T> product{product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
-        layers.first_block[layers.count] = static_cast<int32_t>(blocks);
-        layers.product[layers.count] = product;
+        layers.product[layers.count] = {
+            product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
         layers.to[layers.count++] = updated_parameters<T>(layer);
-        blocks += product.grid().blocks();
       }
       attrs.tail = tail && at == count;
-      if (blocks == 0 && !attrs.tail) return;
-      const Grid grid{std::max<int64_t>(blocks, 1)};
+      if (layers.count == 0 && !attrs.tail) return;
       if (adam) {
-        launch_layers<T, AdamStep>(layers, grid, step, attrs);
+        launch_layers<T, AdamStep>(layers, step, attrs);
       } else {
-        launch_layers<T, SgdStep>(layers, grid, step, attrs);
+        launch_layers<T, SgdStep>(layers, step, attrs);
       }
     } while (at < count);
   });

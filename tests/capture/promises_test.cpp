@@ -634,7 +634,9 @@ TEST(Promises, WritesOfTheHostInsideAStepAreRefused) {
   const Tensor p = detach(training.net.parameters()[0]), ones = Tensor::ones(p.shape());
   const std::pair<const char*, std::function<void()>> writes[] = {
       {"set_lr", [&] { training.optimizer->set_lr(training.optimizer->lr()); }},
-      {"write_step_state", [&] { training.optimizer->set_steps(3); }},
+      {"set_rates", [&] { training.optimizer->set_rates({0.1}); }},
+      {"set_steps", [&] { training.optimizer->set_steps(3); }},
+      {"write_step_state", [&] { write_step_state(training.optimizer->state(), {}); }},
       {"read_step_state", [&] { training.optimizer->steps(); }},
       {"manual_seed", [] { manual_seed(1); }},
       {"copy_values", [&] { nn::copy_values(p, ones, "copy_values"); }}};

@@ -5,7 +5,9 @@
 #include <numeric>
 #include <set>
 
+#include "core/device/memory.h"
 #include "data/digits.h"
+#include "tests/capture/step_util.h"
 #include "tests/cuda_recorder.h"
 #include "tests/data/data_test_util.h"
 
@@ -128,7 +130,6 @@ TEST(Batches, BadOptions) {
 }
 
 TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
-  constexpr Device kSimt{Device::Type::simt, 0};
   Dataset here{.train = numbered(256)}, there{.train = numbered(256)};
   here.val = slice(here.train, 200, 256);
   there.val = slice(there.train, 200, 256);
@@ -171,6 +172,73 @@ TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
   }
 }
 
+// A step that draws its batches trains as one that is given them, to the bit: over ragged batches,
+// ends of epochs, seek() and a change of the optimizer's steps.
+TEST(BatchesSimt, AStepThatDrawsTrainsAsOneThatIsGivenThem) {
+  for (const Device device : {kCpu, kSimt}) {
+    Dataset data{.train = numbered(23)};
+    data.to(device);
+    const TrainOptions options{.sizes = {784, 8, 23}, .device = device};
+    Training given(options), draws(options);
+    Batches a(data.train, {.size = 10}), b(data.train, {.size = 10});
+    const Tensor& state = draws.optimizer->state();
+    int64_t rows = 0;
+    capture::StepOptions step_options = draws.step_options("all,-narrow_mlp");
+    step_options.mode = [&] { return rows; };
+    capture::Step step_given(given.function(), given.step_options("all,-narrow_mlp")),
+        step_draws(
+            [&](const Tensors&) {
+              const Batch batch = b.draw(state, rows);
+              return draws({batch.images, batch.labels});
+            },
+            step_options);
+    for (int i = 0; i < 17; ++i) {
+      if (i == 12) {
+        a.seek({4, 1});
+        b.seek({4, 1});
+      }
+      if (i == 14) {
+        given.optimizer->set_steps(3);
+        draws.optimizer->set_steps(3);
+      }
+      const Batch batch = a.next();
+      rows = b.begin_step(state);
+      EXPECT_EQ(b.position(), a.position());
+      EXPECT_EQ(step_draws({})[0].to_vector<float>(),
+          step_given({batch.images, batch.labels})[0].to_vector<float>())
+          << device.str() << " step " << i;
+    }
+    for (size_t p = 0; p < 4; ++p)
+      EXPECT_EQ(given.net.parameters()[p].to_vector<float>(),
+          draws.net.parameters()[p].to_vector<float>());
+    EXPECT_EQ(step_draws.stats().replays, 17 - 2 - 2);
+    const capture::Captured &with = *step_draws.captured(), &without = *step_given.captured();
+    EXPECT_EQ(with.recorded.nodes.size(), without.recorded.nodes.size() + 1);
+    EXPECT_EQ(with.recorded.launches(), without.recorded.launches());
+    EXPECT_EQ(with.executor->launches(), without.executor->launches());
+    EXPECT_EQ(
+        capture::parse(capture::dump(with.recorded), "test").launches(), with.recorded.launches());
+  }
+}
+
+TEST(BatchesSimt, AStrayCursorIsAnError) {
+  for (const Device device : {kCpu, kSimt}) {
+    Dataset data{.train = numbered(23)};
+    data.to(device);
+    Batches batches(data.train, {.size = 10});
+    const Tensor state = make_step_state(device);
+    batches.begin_step(state);
+    StepState stray = read_step_state(state);
+    stray.cursor = 14;
+    write_step_state(state, stray);
+    test::expect_error(
+        Error::Kind::data, {"out of range", device == kCpu ? "10 rows from 14" : "23"}, [&] {
+          batches.draw(state, 10);
+          synchronize(device);
+        });
+  }
+}
+
 // The threads of this process, by their ids.
 std::set<std::string> threads_here() {
   std::set<std::string> out;
@@ -190,6 +258,38 @@ TEST(BatchesSimt, OneThreadMakesAllBatchesAhead) {
 }
 
 #if SINTER_HAS_CUDA
+// What `mnist train` does: rates told ahead, and batches that the step draws.
+TEST(Batches, AStepThatDrawsIsOneCallOfTheRuntime) {
+  cuda::FakeToolkit card;
+  const Device device{Device::Type::cuda, 0};
+  Dataset data{.train = numbered(23)};
+  data.to(device);
+  Training training({.sizes = {784, 8, 23}, .device = device});
+  const Tensor& state = training.optimizer->state();
+  training.optimizer->set_rates(std::vector<double>(20, 0.1));
+  Batches batches(data.train, {.size = 10});
+  int64_t rows = 0;
+  capture::StepOptions options = training.step_options("all,-narrow_mlp");
+  options.mode = [&] { return rows; };
+  capture::Step step(
+      [&](const Tensors&) {
+        const Batch batch = batches.draw(state, rows);
+        return training({batch.images, batch.labels});
+      },
+      options);
+  const std::vector<std::string> one{"cudaGraphLaunch"},
+      order{"cudaMemcpyAsync", "cudaGraphLaunch"};
+  for (int i = 0; i < 12; ++i) {  // of each epoch two of 10, one of 3
+    card.clear_log();
+    rows = batches.begin_step(state);
+    step({});
+    if (i >= 6) {
+      EXPECT_EQ(card.calls(), i % 3 == 0 ? order : one) << "step " << i;
+    }
+  }
+  EXPECT_EQ(step.captured()->executor->calls(), 1u);
+}
+
 TEST(Batches, OfASetThatTheCardCannotHoldComeOneByOne) {
   cuda::FakeToolkit card;
   const Device device{Device::Type::cuda, 0};

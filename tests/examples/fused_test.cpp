@@ -51,7 +51,7 @@ TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
                  "adam_update of 0.weight", "\nmemory   ", "\n25 launches -> 9 (rules all)\n"});
   const std::string graph = Program::text(program.folder() / "step.txt");
   EXPECT_TRUE(graph.starts_with("sinter-graph 1\n"));
-  expect_facts(graph, {" = linear_act(%0, ", "\nweight_grad_update("});
+  expect_facts(graph, {" = gather_batch(", " = linear_act(%", "\nweight_grad_update("});
 
   // A training step is no graph to predict with.
   const Result refused = program.run({"predict", "--index", "0", "--graph", "step.txt"});
@@ -118,7 +118,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
   const Program program;
   for (const char* command : {"train", "compare"}) {
     const Result config = program.run({command, "--print-config"});
-    expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"off\"\n"});
+    expect_facts(config.out, {"\nrules = \"all\"\n", "\nmeasure = \"auto\"\n"});
   }
   const Result trained =
       program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});

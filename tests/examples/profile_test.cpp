@@ -241,7 +241,7 @@ TEST(ProfileTable, OnTheEmulatorSimtTheBatchIsNotCountedForTheStepEither) {
         nlohmann::json::parse(Program::text(program.folder() / device / "profile.json"));
     int64_t gathers = 0;
     for (const auto& row : profile["rows"])
-      gathers += row["name"] == "next_batch" ? row["launches"].get<int64_t>() : 0;
+      gathers += row["kind"] == "data" ? row["launches"].get<int64_t>() : 0;
     EXPECT_EQ(gathers, 3) << device;
   }
 }

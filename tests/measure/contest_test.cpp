@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "core/device/memory.h"
 #include "measure/proof.h"
 #include "tests/capture/step_util.h"
+#include "tests/cuda_recorder.h"
 
 namespace sinter::measure {
 namespace {
@@ -102,6 +104,28 @@ TEST(ContestSimt, OneStepOfEachIsCountedAndNothingIsTimed) {
   EXPECT_EQ(outcome.headline, "- -> -, not timed on simt");
   EXPECT_EQ(outcome.fused.launches_per_step(), outcome.ledger.total.fused_launches);
 }
+
+TEST(StepTimes, AreOnePerStepOnTheCpuAndOnePerRoundElsewhere) {
+  int steps = 0;
+  EXPECT_EQ(step_times_us([&] { ++steps; }, kCpu, 5).size(), 5u);
+  EXPECT_EQ(step_times_us([&] { ++steps; }, kSimt, 5).size(), 1u);
+  EXPECT_EQ(steps, 10);
+}
+
+#if SINTER_HAS_CUDA
+TEST(StepTimes, OfACardWaitForItAtTheEndsOfTheRoundOnly) {
+  using Calls = std::vector<std::string>;
+  cuda::FakeToolkit card;
+  const Device device{Device::Type::cuda, 0};
+  synchronize(device);  // opens it
+  card.clear_log();
+  const double us = round_us([&] { cuda::api().cudaGetLastError(); }, device, 1, 3);
+  EXPECT_GE(us, 0);
+  EXPECT_EQ(card.calls(),
+      (Calls{"cudaGetLastError", "cudaStreamSynchronize", "cudaProfilerStart", "cudaGetLastError",
+          "cudaGetLastError", "cudaGetLastError", "cudaStreamSynchronize", "cudaProfilerStop"}));
+}
+#endif
 
 TEST(Worst, NamesTheElementThatDiffersMost) {
   Worst worst;

@@ -206,6 +206,43 @@ TEST(Clip, ScalesAllGradientsTogether) {
   test::expect_error(Error::Kind::usage, {"max_norm", "0"}, [&] { clip_grad_norm(tensors, 0); });
 }
 
+TEST(OptimSimt, RatesToldAtOnceAreThoseSetOneByOne) {
+  const std::vector<double> rates{0.1, 0.05, 0.3, 0.01};
+  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+    NamedTensors params[2] = {two_parameters(), two_parameters()};
+    for (const NamedTensors& list : params) {
+      for (const auto& [_, p] : list) p.storage()->move_to(device);
+    }
+    Adam told(params[0]), set(params[1]);
+    told.set_rates(rates);
+    const auto step_both = [&](double rate) {
+      set.set_lr(rate);
+      EXPECT_EQ(told.lr(), rate);
+      for (size_t k = 0; k < 2; ++k) {
+        for (size_t i = 0; i < 2; ++i) {
+          const Tensor& p = params[k][i].tensor;
+          p.autograd().grad = gradient(i, 0, p.shape()).to(device);
+        }
+        (k == 0 ? told : set).step();
+      }
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_EQ(params[0][i].tensor.to_vector<double>(), params[1][i].tensor.to_vector<double>());
+    };
+    for (size_t t = 0; t < 6; ++t) step_both(rates[std::min<size_t>(t, 3)]);
+    told.set_rates(rates);
+    step_both(0.1);
+    told.set_steps(3);  // the rate stays, the later ones are gone
+    set.set_steps(3);
+    for (int t = 0; t < 2; ++t) step_both(0.05);
+    told.set_rates(rates);
+    told.set_lr(0.7);
+    for (int t = 0; t < 2; ++t) step_both(0.7);
+  }
+  Adam adam(two_parameters());
+  test::expect_error(Error::Kind::usage, {"no rates"}, [&] { adam.set_rates({}); });
+  test::expect_error(Error::Kind::usage, {"lr", "-1"}, [&] { adam.set_rates({0.1, -1}); });
+}
+
 TEST(OptimSimt, StateIsWhereTheParametersAre) {
   constexpr Device kSimt{Device::Type::simt, 0};
   NamedTensors params = two_parameters();

@@ -125,6 +125,42 @@ TEST(StepState, TailMovesEveryField) {
   EXPECT_EQ(s.lr, 0.1);
 }
 
+// Against the sum in long double, and to the bit against the shape of kLossRuns, written anew.
+// A term passes through its run, its lane and the lanes: that many roundings at most.
+TEST(StepStateSimt, LossesAreSummedInOneShapeOnEveryDevice) {
+  for (const int64_t rows : {0, 1, 31, 33, 128, 255, 256, 257, 1000, 8195}) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      SCOPED_TRACE(cat(rows, " rows of ", name_of(dtype)));
+      std::vector<double> values;  // whose sums are not exact
+      for (int64_t i = 0; i < rows; ++i) values.push_back(1 / static_cast<double>(i + 3));
+      const Tensor losses = cast(Tensor::from(values, {rows}), dtype);
+      values = losses.to_vector<double>();
+      long double exact = 0;
+      double runs[256] = {};
+      for (size_t i = 0; i < values.size(); ++i) {
+        exact += values[i];
+        runs[i % 256] += values[i];
+      }
+      double expected = 0;
+      for (int lane = 0; lane < 32; ++lane) {
+        double sum = 0;
+        for (int run = lane; run < 256; run += 32) sum += runs[run];
+        expected += sum;
+      }
+      const double roundings = static_cast<double>(rows) / 256 + 8 + 32;
+      for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+        const Tensor state = make_step_state(device), p = Tensor::ones({4}).to(device);
+        sgd_update(p, p, {}, {}, state, {.tail = true}, losses.to(device));
+        const StepState after = read_step_state(state);
+        EXPECT_EQ(after.loss_sum, expected) << device.str();
+        EXPECT_EQ(after.loss_rows, rows);
+        EXPECT_NEAR(after.loss_sum, static_cast<double>(exact),
+            roundings * 0x1p-53 * static_cast<double>(exact));
+      }
+    }
+  }
+}
+
 TEST(Clip, ScalesToTheNormOnlyWhenAbove) {
   const Tensor x = Tensor::from({3, 0, 4}, {3}), total = squared_norm(x);
   EXPECT_EQ(total.item(), 25);

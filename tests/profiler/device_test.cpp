@@ -501,6 +501,34 @@ STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to i
       report.table({.sort_by = "self_cuda_time_total"}));
 }
 
+TEST(DeviceTable, ANodeThatFetchesDataIsARowBesideTheStep) {
+  Report report;
+  report.device = kCuda;
+  report.replayed = true;
+  Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
+  trace.launches.push_back({.api_t0 = 100, .api_t1 = 200, .kind = LaunchKind::graph});
+  for (const uint32_t node : {1u, 2u}) {
+    trace.launches.push_back({.api_t0 = 100,
+        .api_t1 = 200,
+        .dev_t0 = 100 + 100 * node,
+        .dev_t1 = 150 + 100 * node,
+        .graph_node = node,
+        .source = Source::cupti});
+  }
+  report.steps = {{.t0 = 0, .t1 = 1000}};
+  report.traces = {trace};
+  report.judge();
+  report.name_nodes(
+      {{"gather_batch", "", Role::data, {0, 100, 400}}, {"linear", "", Role::fwd, {10, 20, 30}}});
+  EXPECT_TRUE(report.incomplete.empty());
+  EXPECT_EQ(report.steps[0].launches, 1);
+  EXPECT_EQ(report.steps[0].timed, 1);
+  EXPECT_EQ(report.steps[0].api_calls, 1);
+  const Rows rows = report.rows();
+  EXPECT_EQ(find_row(rows, "gather_batch")->kind, ScopeKind::data);
+  EXPECT_EQ(find_row(rows, "linear")->kind, ScopeKind::op);
+}
+
 TEST(DeviceTable, ReplayGolden) {
   Report report;
   report.device = kCuda;

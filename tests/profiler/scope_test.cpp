@@ -397,5 +397,30 @@ TEST(Scope, WhatADataScopeLaunchesIsNotOfTheStep) {
   EXPECT_EQ(find_row(report.rows(), "next_batch")->launches, 1);
 }
 
+TEST(Scope, AnOpThatFetchesDataIsARowBesideTheStep) {
+  FakeClock clock;
+  Session session({.schedule = kOneStep, .clock = &clock});
+  {
+    Scope gather("gather_batch", ScopeKind::op);
+    gather.describe([] { return OpInfo{.cost = {0, 100, 400}, .role = Role::data}; });
+    const KernelSpan kernel;
+    clock.advance(2);
+  }
+  fake_op(clock, "op", 3, 5);
+  session.step();
+  const Report report = session.finish();
+  EXPECT_TRUE(report.incomplete.empty());
+  EXPECT_EQ(report.steps[0].launches, 1);
+  EXPECT_EQ(report.steps[0].api_calls, 1);
+  const Rows rows = report.rows();
+  const Row* row = find_row(rows, "gather_batch");
+  EXPECT_EQ(row->kind, ScopeKind::data);
+  EXPECT_EQ(row->launches, 1);
+  EXPECT_EQ(rows.calls.size(), 1u);
+  const std::string table = report.table();
+  EXPECT_NE(table.find("gather_batch"), std::string::npos) << table;
+  EXPECT_NE(table.find("0.000 MFLOP  0.0 kB  launches 1"), std::string::npos) << table;
+}
+
 }  // namespace
 }  // namespace sinter::profiler

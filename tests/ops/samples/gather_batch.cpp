@@ -24,8 +24,19 @@ std::vector<Sample> gather_batch_samples() {
          type = make({5, 4}, {1}, false, "f64 images");
   few.in[1] = sample_labels(4, 10, 3);
   type.in[0] = sample_tensor({5, 4}, 1);
-  few.bad = type.bad = true;
-  return {make({9, 28, 28}, {3, 0, 3, 8}, false, "images, one twice"),
+  const auto drawn = [&](int64_t cursor, int64_t rows, const char* what) {
+    Sample sample = make({9, 28, 28}, {3, 0, 8, 1, 5, 2}, true, what);
+    sample.in.push_back(make_step_state());
+    host_step_state(sample.in[3]).cursor = cursor;
+    sample.attrs = GatherBatchAttrs{.mnist = true, .rows = rows};
+    return sample;
+  };
+  Sample long_batch = drawn(0, 7, "more rows than indices"),
+         stray = make({9, 4}, {3, 0}, false, "rows without a state");
+  stray.attrs = GatherBatchAttrs{.rows = 2};
+  few.bad = type.bad = long_batch.bad = stray.bad = true;
+  return {drawn(0, 4, "from the start of an epoch"), drawn(2, 4, "its last rows"), long_batch,
+      stray, make({9, 28, 28}, {3, 0, 3, 8}, false, "images, one twice"),
       make({9, 28, 28}, {3, 0, 7}, true, "normalised"), make({7, 5, 3}, {6, 2}, false, "odd size"),
       make({4, 6}, {}, true, "empty batch"), few, type};
 }

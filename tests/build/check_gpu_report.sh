@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# check_gpu_report.sh SOURCE_DIR BIN_DIR: scripts/gpu_report, run dry: its programs on the emulator,
+# so that a flag which one refuses is seen here, and stubs for what a machine with a card has. First
+# on a machine where much goes wrong ($BROKEN), then a second call where nothing does.
+set -euo pipefail
+source=$1 programs=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python=$(python3 -c 'import sys; print(sys.executable)')
+mkdir "$work"/{bin,path,modules,peers}
+export WORK=$work
+
+# stub FILE: a program of bash, from stdin.
+stub() {
+  { echo '#!/bin/bash' && cat; } >"$work/$1"
+  chmod +x "$work/$1"
+}
+ln -s "$programs/geglu" "$programs/mnist" "$work/bin"
+stub bin/step <<END_STUB
+[[ \$BROKEN && \$* == *tf32* ]] && echo "error: usage: no tf32" && exit 2
+exec $programs/step "\$@"
+END_STUB
+stub bin/ops_test <<<'[[ $* == *filter=\*Gpu* ]] && echo "[  PASSED  ] 2 tests."'
+stub bin/gpu_constants <<<'echo "{\"card\": \"Stub\", \"copy_tb_per_s\": {\"kernel\": 2.5}}"'
+stub bin/gpu_epilogues <<'END_STUB'
+echo "a warning" >&2
+if [[ $BROKEN ]]; then echo "no memory"; exit; fi
+echo '{"rows": [{"op": "linear_act", "us": 1.25, "choice": "own"}], "plans": []}'
+END_STUB
+stub path/nvidia-smi <<<'echo "Stub, 580.1"'
+# Kernels in units that differ, and those before the measured step too, unless told otherwise.
+stub path/ncu <<'END_STUB'
+echo "ncu $*" >>"$WORK/calls"
+while [[ $1 == --* ]]; do
+  case $1 in
+    --print-units) [[ $2 == base ]] && base=1; shift 2 ;;
+    --profile-from-start) [[ $2 == off ]] && range=1; shift 2 ;;
+    --csv) shift ;;
+    *) shift 2 ;;
+  esac
+done
+"$@" || exit
+if [[ $BROKEN ]]; then echo "==ERROR== ERR_NVGPUCTRPERM - no permission"; exit; fi
+row() { echo "\"0\",\"$1\",\"gpu__time_duration.sum\",\"$2\",\"$3\""; }
+echo '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+echo '"0","long","Duration","ns","7"'
+[[ ${range:-} ]] || row warmup ns 9,000,000
+row short ns 980
+if [[ ${base:-} ]]; then row long ns 45,000; else row long us 45; fi
+END_STUB
+# initcheck always finds a read in a kernel of a library. Broken: racecheck of a block hangs, and
+# initcheck finds a read of ours.
+stub path/compute-sanitizer <<'END_STUB'
+echo "sanitizer $*" >>"$WORK/calls"
+tool=$2
+while [[ $1 == --* ]]; do
+  [[ $1 == --error-exitcode ]] && status=$2
+  shift 2
+done
+[[ $BROKEN && "$tool $*" == racecheck*geglu*f32* ]] && /bin/sleep 100 | /bin/cat
+"$@" || exit
+errors=0
+report() {
+  errors=$((errors + 1))
+  printf '========= %s\n' 'Uninitialized __global__ memory read of size 2 bytes' \
+    "    at $1+0x70" '    by thread (0,0,0)'
+}
+[[ $tool == initcheck ]] && report 'void gemmSN_TN_kernel<cublasGemvTensor<const float>>(T1)'
+[[ $BROKEN && "$tool $*" == initcheck*step*bf16* ]] && report 'void sinter::on_cuda::sum<float>(T1)'
+case $tool in
+  racecheck) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
+  *) echo "========= ERROR SUMMARY: $errors errors" ;;
+esac
+[[ $errors == 0 ]] || exit "${status:-0}"
+END_STUB
+stub python <<<"PYTHONPATH=$work/modules exec $python -S \"\$@\""
+: >"$work/modules/torch.py"
+cat >"$work/peers/torch_mlp.py" <<'END_STUB'
+import argparse, json, sys
+p = argparse.ArgumentParser()
+for flag in "block device layers batch modes dtype rows dim hidden pass steps json".split():
+    p.add_argument("--" + flag)
+a = p.parse_args()
+if getattr(a, "pass") == "forward":
+    sys.exit("no such mode")
+rows = [{"mode": m, "batch": int(b), "median_us": 1000.0} for m in a.modes.split(",")
+        for b in (a.rows or a.batch).split(",")]
+json.dump(rows, open(a.json, "w"))
+END_STUB
+
+# run_report BROKEN STATUS: no other program is in the path, no git.
+run_report() {
+  local status=0
+  : >"$work/calls"
+  BROKEN=$1 PATH=$work/path "$python" "$source/scripts/gpu_report" --device simt \
+    --out "$work/out" --bin "$work/bin" --peers "$work/peers" --python "$work/python" \
+    >"$work/said" 2>&1 || status=$?
+  [[ $status == "$2" ]] || { cat "$work/said"; echo "exit status $status, not $2"; exit 1; }
+}
+
+run_report 1 1
+"$python" - "$work/out" <<'END_CHECK'
+import json, sys
+phases = json.load(open(sys.argv[1] + "/gpu_report.json"))["phases"]
+text = open(sys.argv[1] + "/gpu_report.txt").read()
+why = {name: phase["why"] for name, phase in phases.items()}
+failed = [name for name, phase in phases.items() if phase["status"] == "failed"]
+assert failed == ["constants", "compare", "sanitizer", "why"], why
+assert "mnist" in phases["build"]["result"]["version"]
+assert why["constants"].startswith("gpu_epilogues: no JSON from"), why
+assert "mlp 256,128 tf32 #0: status 2" in why["compare"] and "geglu" not in why["compare"], why
+rounds = phases["compare"]["result"]
+assert len(rounds) == 15, rounds
+assert "no such mode" in rounds["geglu forward bf16 #1"]["torch failed"], rounds
+assert "torch failed: status 1" in text, text
+assert "racecheck geglu f32: status killed" in why["sanitizer"], why
+assert phases["sanitizer"]["seconds"] < 60, "waited for what the killed program had started"
+assert "initcheck step bf16: 1 errors, see sanitizer.log: ['void sinter" in why["sanitizer"], why
+found = phases["sanitizer"]["result"]
+assert len(found) == 14, found
+assert found["initcheck geglu bf16"] == "no errors, 1 in kernels of the libraries", found
+assert "ncu profiled nothing: ==ERROR== ERR_NVGPUCTRPERM" in why["why"], why
+END_CHECK
+
+run_report '' 0
+calls=$(cut -d' ' -f1 "$work/calls" | sort | uniq -c | xargs)
+[[ $calls == "2 ncu 2 sanitizer" ]] || { echo "what was done is done again: $calls"; exit 1; }
+if grep -q -- --measure "$work/out/compare.log"; then
+  echo "the table is not of what the programs do by default"
+  exit 1
+fi
+"$python" - "$work/out" <<'END_CHECK'
+import json, sys
+phases = json.load(open(sys.argv[1] + "/gpu_report.json"))["phases"]
+text = open(sys.argv[1] + "/gpu_report.txt").read()
+assert all(phase["status"] == "done" for phase in phases.values()), phases
+assert len(phases["compare"]["result"]) == 18 and len(phases["sanitizer"]["result"]) == 16
+kernels = phases["why"]["result"]["mlp"]
+assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels
+for words in ("card Stub", "op linear_act, us 1.2, choice own", "  long 45.0",
+              "fused, against the best of torch: ", "compile-graph: ", "; goal 16 us, 3x"):
+    assert words in text, (words, text)
+END_CHECK
