@@ -169,7 +169,7 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
   const Report report = replays();
   EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
   EXPECT_EQ(report.source, Source::cupti);
-  EXPECT_EQ(report.steps[0].launches, 3);
+  EXPECT_EQ(report.steps[0].launches, 4) << "node b is two kernels";
   EXPECT_EQ(report.steps[0].api_calls, 1);
   EXPECT_EQ(find_row(report.rows(), "a")->device_ns, 2 * 4000);
   EXPECT_EQ(find_row(report.rows(), "b")->device_ns, 2 * 8000);
