@@ -31,7 +31,7 @@ constexpr size_t kWorkspace = 32 << 20;  // what the library wants on Hopper
 constexpr int kProposals = 8;
 constexpr int kRepetitions = 20, kRounds = 5;
 
-cudaDataType_t type_of(DType t) {
+cudaDataType_t cublas_type_of(DType t) {
   return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
@@ -245,7 +245,7 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, key.has_bias ? form.biased : form.plain);
   // The heuristic reads the alignment of these pointers.
   if (key.has_bias) {
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.bias));
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cublas_type_of(g.bias));
     set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (g.bias != g.out)
       plan->without =
@@ -253,7 +253,7 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   }
   if (key.epilogue == GemmEpilogue::bias_grad) {
     plan->aux_attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.out));
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cublas_type_of(g.out));
   } else if (p.aux) {
     set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.aux_ld);
   }
@@ -261,8 +261,8 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   const auto layout = [](Layout& to, DType type, int64_t rows, int64_t columns, int64_t ld,
                           bool transposed = false) {
     if (transposed) std::swap(rows, columns);
-    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(
-        &to, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
+    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(&to, cublas_type_of(type),
+        static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   };
   layout(plan->a, g.in, g.n, g.k, g.ldb, g.trans_b);
   layout(plan->b, g.in, g.k, g.m, g.lda, g.trans_a);
