@@ -1,19 +1,19 @@
-// The product core on ordinary fused multiply-adds: f32 and f64. A block makes kRows x 64 results.
-// Its threads stand in groups of kRows: a group makes all of the block's results, a thread 8 x 8
-// of them in registers, from its own share of each tile's k, so that a small product still has
+// The product core on ordinary fused multiply-adds: f32 and f64. A block makes 16 x 64 results. Its
+// threads stand in groups of 16: a group makes all of the block's results, a thread 8 x 8 of them
+// in registers, from its own share of each tile's k. So a small product still has many blocks and
 // many threads at work, and a thread adds 64 products for the 16 values that it reads. Then the
-// groups' sums are added, in a fixed order. 16 rows for products of few tiles, else 32, which read
-// less per result: which, and so every bit, follows from the shape alone.
+// groups' sums are added, in a fixed order.
 #pragma once
 
 #include "ops/gemm_tiles.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
+inline constexpr int kFfmaRows = 16;
 template <class V> inline constexpr int kFfmaThreads = 1024 / static_cast<int>(sizeof(V));
 
-template <class V, int kRows_> struct FfmaShared {
-  static constexpr int kRows = kRows_, kThreads = kFfmaThreads<V>, kStages = 3,
+template <class V> struct FfmaShared {
+  static constexpr int kRows = kFfmaRows, kThreads = kFfmaThreads<V>, kStages = 3,
                        kDepth = 128 / static_cast<int>(sizeof(V)), kGroups = kThreads / kRows,
                        kShare = kDepth / kGroups,  // of a tile's k, per group
       kStep = 8 / static_cast<int>(sizeof(V));     // of k, read at once
@@ -78,10 +78,11 @@ SINTER_DEVICE_FN void load_eight_of(
   }
 }
 
-template <int kRows, class V, class B, class Epilogue>
+template <class V, class B, class Epilogue>
 SINTER_DEVICE_FN void ffma_product(
     const Product<V, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
-  using S = FfmaShared<V, kRows>;
+  using S = FfmaShared<V>;
+  constexpr int kRows = kFfmaRows;
   constexpr Layout kAny = Layout::either;
   constexpr int kRowsOf = kRows / 8, kColsOf = kTile / 8;  // threads of a group
   auto& s = shared<S>();

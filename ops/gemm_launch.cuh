@@ -1,7 +1,7 @@
 // How an op launches its product: by cuBLASLt, on tensor cores, or by ordinary multiply-adds. An op
 // gives its epilogue and the names of its kernels:
 //
-//   SINTER_PRODUCT_KERNELS(linear, Product)   // linear_ffma, linear_mma_64x64
+//   SINTER_PRODUCT_KERNELS(linear, Product)   // linear_ffma_16x64, linear_mma_64x64
 //   by_library_or([&] {                       // inside its host function
 //     launch_linear<Layout::along_k, Layout::along_k>(product, epilogue);
 //   }, x, false, weight, true, bias, y);
@@ -29,14 +29,6 @@ template <class T, class F> void with_result(DType result, F&& f) {
   }
 }
 
-// f<rows of a block's tile>(): few enough that a large card has work for all its processors, if the
-// product has. `blocks(rows)`: how many blocks there are then.
-template <class Blocks, class F> void with_ffma_rows(const Blocks& blocks, F&& f) {
-  constexpr int64_t kEnough = 128;
-  if (blocks(32) < kEnough) return f.template operator()<16>();
-  f.template operator()<32>();
-}
-
 template <Layout kA, Layout kB, class T, class B> bool has_layout(const Product<T, B>& product) {
   return product.a.along_k == (kA == Layout::along_k) &&
          product.b.along_k == (kB == Layout::along_k);
@@ -45,37 +37,33 @@ template <Layout kA, Layout kB, class T, class B> bool has_layout(const Product<
 // The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
 // runs on. On tensor cores there are two kernels, for operands of the layout <kA, kB> that the op
 // usually gets and for any. Operands is Product, or another template of that kind.
-#define SINTER_PRODUCT_KERNELS(op, Operands)                                            \
-  template <class T, int kRows, class Epilogue>                                         \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                              \
-  op##_ffma(Operands<T> product, Epilogue epilogue) {                                   \
-    ffma_product<kRows>(product, epilogue);                                             \
-  }                                                                                     \
-  template <class T, Layout kA, Layout kB, class Epilogue>                              \
-  SINTER_KERNEL_BOUNDS(kMmaThreads)                                                     \
-  op##_mma_64x64(Operands<T> product, Epilogue epilogue) {                              \
-    mma_product<kA, kB>(product, epilogue);                                             \
-  }                                                                                     \
-  template <Layout kA, Layout kB, class T, class Epilogue>                              \
-  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {              \
-    if constexpr (kHasMma<T>) {                                                         \
-      constexpr Layout kAny = Layout::either;                                           \
-      constexpr size_t kBytes = sizeof(MmaTiles<T>);                                    \
-      const Grid grid = product.grid(kTile);                                            \
-      if (on_tensor_cores<T>() && has_layout<kA, kB>(product))                          \
-        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                             \
-            grid, kMmaThreads, kBytes, product, epilogue);                              \
-      if (on_tensor_cores<T>())                                                         \
-        return launch<op##_mma_64x64<T, kAny, kAny, Epilogue>>(                         \
-            grid, kMmaThreads, kBytes, product, epilogue);                              \
-    }                                                                                   \
-    if constexpr (kHasFfma<T>) {                                                        \
-      with_ffma_rows([&](int64_t rows) { return product.grid(rows).blocks(); },         \
-          [&]<int kRows>() {                                                            \
-            launch<op##_ffma<T, kRows, Epilogue>>(product.grid(kRows), kFfmaThreads<T>, \
-                sizeof(FfmaShared<T, kRows>), product, epilogue);                       \
-          });                                                                           \
-    }                                                                                   \
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                                   \
+  template <class T, class Epilogue>                                                           \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                     \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue) {                                    \
+    ffma_product(product, epilogue);                                                           \
+  }                                                                                            \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                     \
+  SINTER_KERNEL_BOUNDS(kMmaThreads)                                                            \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue) {                                     \
+    mma_product<kA, kB>(product, epilogue);                                                    \
+  }                                                                                            \
+  template <Layout kA, Layout kB, class T, class Epilogue>                                     \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                     \
+    if constexpr (kHasMma<T>) {                                                                \
+      constexpr Layout kAny = Layout::either;                                                  \
+      constexpr size_t kBytes = sizeof(MmaTiles<T>);                                           \
+      const Grid grid = product.grid(kTile);                                                   \
+      if (on_tensor_cores<T>() && has_layout<kA, kB>(product))                                 \
+        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                                    \
+            grid, kMmaThreads, kBytes, product, epilogue);                                     \
+      if (on_tensor_cores<T>())                                                                \
+        return launch<op##_mma_64x64<T, kAny, kAny, Epilogue>>(                                \
+            grid, kMmaThreads, kBytes, product, epilogue);                                     \
+    }                                                                                          \
+    if constexpr (kHasFfma<T>)                                                                 \
+      launch<op##_ffma_16x64<T, Epilogue>>(                                                    \
+          product.grid(kFfmaRows), kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue); \
   }
 
 // c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where

@@ -62,12 +62,12 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   f(i, TileAt{tile / columns, tile % columns});
 }
 
-template <class V, template <class> class Step, int kRows>
+template <class V, template <class> class Step>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
-weight_grad_update_ffma(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
   const Step<V> apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    ffma_product<kRows>(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
+    ffma_product(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
   });
   finish_step<Step<V>>(step, attrs);
 }
@@ -96,18 +96,18 @@ template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands l
 
 // The list of blocks where a tile has that many rows: where each layer's begin, and how many there
 // are.
-template <class T> int64_t list_blocks(UpdatedLayers<T>& layers, int64_t rows) {
+template <class T> int64_t list_blocks(UpdatedLayers<T>& layers, int rows) {
   int64_t blocks = 0;
   for (int i = 0; i < layers.count; ++i) {
     layers.first_block[i] = static_cast<int32_t>(blocks);
-    blocks += layers.product[i].grid(static_cast<int>(rows)).blocks();
+    blocks += layers.product[i].grid(rows).blocks();
   }
   return blocks;
 }
 
 template <class T, template <class> class Step>
 void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const UpdateAttrs& attrs) {
-  const auto grid_of = [&](int64_t rows) {
+  const auto grid_of = [&](int rows) {
     return Grid{std::max<int64_t>(list_blocks(layers, rows), 1)};  // one for the tail alone
   };
   if constexpr (kHasMma<T>) {
@@ -123,12 +123,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
           grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
   }
   if constexpr (kHasFfma<T>) {
-    with_ffma_rows([&](int64_t rows) { return list_blocks(layers, rows); },
-        [&]<int kRows>() {
-          const Grid grid = grid_of(kRows);
-          launch<weight_grad_update_ffma<T, Step, kRows>>(
-              grid, kFfmaThreads<T>, sizeof(FfmaShared<T, kRows>), layers, step, attrs);
-        });
+    const Grid grid = grid_of(kFfmaRows);
+    launch<weight_grad_update_ffma_16x64<T, Step>>(
+        grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
   }
 }
 

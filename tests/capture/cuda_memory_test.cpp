@@ -45,8 +45,9 @@ class Captive {
         backward(y, {.gradient = in[1]});
         return Tensors{y};
       };
-      step = std::make_unique<Step>(function,
-          StepOptions{.rules = RuleSet(w.rules), .parameters = nn::parameter_visitor(*glu_)});
+      step = std::make_unique<Step>(function, StepOptions{.rules = RuleSet(w.rules),
+                                                  .parameters = nn::parameter_visitor(*glu_),
+                                                  .measure = false});
     } else {
       training = std::make_unique<Training>(options);
       inputs = batch_of(options, w.rows, 1);
@@ -240,10 +241,6 @@ TEST(CudaCalls, AStepAsksForNothingElse) {
           (Calls{{"cudaLaunchKernelExC", 17}, {"cublasLtMatmul", 8},
               {"cublasLtMatmulDescSetAttribute", 3}}));
       const auto replay = [&] { (*captive.step)(captive.inputs); };
-      EXPECT_EQ(calls_of(recorder, replay), (Calls{{"cudaGraphLaunch", 1}, {"cudaMemcpyAsync", 2}}))
-          << rules;
-      const Executor& executor = *captive.captured().executor;
-      captive.inputs = {executor.input(0), executor.input(1)};
       EXPECT_EQ(calls_of(recorder, replay), (Calls{{"cudaGraphLaunch", 1}})) << rules;
       captive.training->optimizer->set_lr(0.5);
       EXPECT_EQ(calls_of(recorder, replay), (Calls{{"cudaGraphLaunch", 1}})) << rules;

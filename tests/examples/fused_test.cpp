@@ -258,7 +258,7 @@ TEST(MnistFused, RefusalsComeBeforeAnyWork) {
       {{"compare", "--rules", ","}, {"usage: --rules: rules: empty item: ,", "--rules=-NAME,NAME"}},
       {{"compare", "--rules", "all", "--rules", "none"},
           {"--rules is a list, given 2 times: all and none"}},
-      {{"compare", "--measure", "maybe"}, {"unknown --measure: maybe; allowed on, off"}},
+      {{"compare", "--measure", "maybe"}, {"unknown --measure: maybe; allowed auto, on, off"}},
       {{"compare", "--dump-graph", "none/g.txt"},
           {"--dump-graph: no such folder: ", "/none; wanted for none/g.txt"}},
       {{"train", "--rules", "none"}, {"--rules needs --mode fused: the mode is eager"}},
