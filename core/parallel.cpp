@@ -76,13 +76,22 @@ void restart_with_short_spin([[maybe_unused]] char** argv) {
   // A program that the dynamic loader was asked to run, by its name on the command line, is not
   // what exe points to.
   if (getauxval(AT_BASE) == 0) return;
-  if (setenv("GOMP_SPINCOUNT", "4000", 1) == 0) execv("/proc/self/exe", argv);
+  const char* spins = detail::others_run("") ? "4000" : "12000";
+  if (setenv("GOMP_SPINCOUNT", spins, 1) == 0) execv("/proc/self/exe", argv);
 #endif
 }
 
 namespace detail {
 
 bool in_parallel() { return inside; }
+
+bool others_run(const std::string& root) {
+  std::ifstream file(root + "/proc/loadavg");  // "0.15 0.40 0.80 2/190 4711": 2 of 190 are running
+  std::string averages[3];
+  int running = 0;
+  file >> averages[0] >> averages[1] >> averages[2] >> running;
+  return !file || running > 1;
+}
 
 int quota_cores(const std::string& root) {
   double cores = std::numeric_limits<double>::infinity();

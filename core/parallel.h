@@ -8,8 +8,10 @@
 //   for milliseconds. Where something else wants the cores, a thread spins while the one it waits
 //   for cannot run: training then takes 10 to 100 times as long. Sleeping at once costs several
 //   times the step of a quiet machine. So a thread should spin briefly, longer than the gap between
-//   two parallel parts of a step, and then sleep. libgomp reads how long before main(): a program
-//   of yours calls restart_with_short_spin() first, or is started with GOMP_SPINCOUNT=4000.
+//   two parallel parts of a step, and then sleep; on a machine that runs nothing else at the start,
+//   longer than what one thread has more to do than another in a step of milliseconds. libgomp
+//   reads how long before main(): a program of yours calls restart_with_short_spin() first, or is
+//   started with GOMP_SPINCOUNT=4000, or 12000 on a quiet machine.
 #pragma once
 
 #include <algorithm>
@@ -42,6 +44,9 @@ namespace detail {
 using ParallelBody = void (*)(void* context, int64_t begin, int64_t end);
 void run_parallel(int64_t n, int threads, ParallelBody body, void* context);
 bool in_parallel();
+// Is there work for the cores beside this thread's, now? By <root>/proc/loadavg; true where that
+// cannot be read.
+bool others_run(const std::string& root);
 // Cores' worth of time that the cgroup of this process may use, rounded up; INT_MAX without a
 // limit. `root` holds proc and sys: "", or a test's folder.
 int quota_cores(const std::string& root);

@@ -82,6 +82,19 @@ TEST_F(Parallel, ThreadsThatCannotStartLeaveTheirPartsToTheOthers) {
   EXPECT_EXIT(sum_without_threads(), testing::ExitedWithCode(0), "");
 }
 
+TEST(OthersRun, AsTheKernelCountsThem) {
+  const test::TempDir root;
+  std::filesystem::create_directories(root.file("proc"));
+  EXPECT_TRUE(detail::others_run(root.path())) << "nobody says, so it may be";
+  const auto others_run = [&](const std::string& said) {
+    root.write("proc/loadavg", said);
+    return detail::others_run(root.path());
+  };
+  EXPECT_FALSE(others_run("0.15 0.40 0.80 1/190 4711\n")) << "this thread runs, and looks";
+  EXPECT_TRUE(others_run("0.15 0.40 0.80 3/190 4711\n"));
+  EXPECT_TRUE(others_run("not what the kernel writes\n"));
+}
+
 // A file system with what the kernel says of cgroups.
 class Quota : public testing::Test {
  protected:

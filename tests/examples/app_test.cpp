@@ -27,7 +27,9 @@ TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
   const std::string begin = "OPENMP DISPLAY ENVIRONMENT BEGIN";
   if (times_in(r.err, begin) == 0) GTEST_SKIP() << "this build has no libgomp";
   EXPECT_EQ(times_in(r.err, begin), 2) << "once restarted\n" << r.err;
-  EXPECT_EQ(times_in(r.err, "GOMP_SPINCOUNT = '4000'"), 1) << r.err;
+  EXPECT_EQ(
+      times_in(r.err, "GOMP_SPINCOUNT = '4000'") + times_in(r.err, "GOMP_SPINCOUNT = '12000'"), 1)
+      << r.err;
   EXPECT_TRUE(r.out.starts_with("mnist ")) << r.out;
 
   for (const char* said : {"OMP_WAIT_POLICY=active", "GOMP_SPINCOUNT=77"}) {
@@ -36,7 +38,7 @@ TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
     const Result as_said = program.run({"--version"});
     EXPECT_EQ(as_said.status, 0);
     EXPECT_EQ(times_in(as_said.err, begin), 1) << as_said.err;
-    EXPECT_EQ(times_in(as_said.err, "'4000'"), 0) << as_said.err;
+    EXPECT_EQ(times_in(as_said.err, "000'"), 0) << as_said.err;
   }
 }
 
