@@ -297,6 +297,7 @@ TEST(Mnist, ColourIsOnlyWhereItIsWanted) {
 }
 
 TEST(Mnist, OnATerminalProgressIsOneLineWrittenAnew) {
+  if (!Program::has_terminals()) GTEST_SKIP() << "no /dev/pts here";
   Program program;
   program.terminal = true;
   program.environment = {"TERM=xterm", "NO_COLOR=1"};
@@ -313,6 +314,7 @@ TEST(Mnist, OnATerminalProgressIsOneLineWrittenAnew) {
 }
 
 TEST(Mnist, ADumbTerminalGetsWholeLines) {
+  if (!Program::has_terminals()) GTEST_SKIP() << "no /dev/pts here";
   Program program;
   program.terminal = true;
   program.environment = {"TERM=dumb"};

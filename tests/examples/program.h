@@ -88,6 +88,15 @@ class Program {
   }
 
   static std::string text(const std::filesystem::path& path) { return text_of(path); }
+  // Can there be a terminal? Not in a root file system without /dev/pts.
+  static bool has_terminals() {
+    const int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0) return false;
+    const bool has =
+        grantpt(master) == 0 && unlockpt(master) == 0 && access(ptsname(master), R_OK | W_OK) == 0;
+    close(master);
+    return has;
+  }
   void write(const std::string& name, const std::string& content) const {
     dir_.write(name, content);
   }
