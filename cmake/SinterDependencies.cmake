@@ -26,7 +26,8 @@ target_include_directories(sinter_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(sinter_flags INTERFACE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -Wno-missing-field-initializers -Werror=switch -ffp-contract=off -fno-math-errno -fno-trapping-math)
 # g++ may use memory up to this (in KiB) before it looks for what it can give back: a tenth of its
 # time goes into that search, which finds little.
-target_compile_options(sinter_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=400000>)
+target_compile_options(sinter_flags INTERFACE
+                       $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=400000>)
 if(SINTER_HAS_CUDA)
   target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1 $<$<BOOL:${CUDNN_INCLUDE_DIR}>:SINTER_HAS_CUDNN=1>
                              SINTER_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
@@ -49,9 +50,11 @@ endif()
 add_library(sinter_kernel_flags INTERFACE)
 if(SINTER_FUZZ)
   # No fuzzer runs a kernel, and clang needs minutes for one that it instruments.
-  target_compile_options(sinter_kernel_flags INTERFACE -O0 -fno-sanitize=all -fno-sanitize=fuzzer-no-link)
+  target_compile_options(sinter_kernel_flags INTERFACE
+                         -O0 -fno-sanitize=all -fno-sanitize=fuzzer-no-link)
 elseif(SINTER_SANITIZE MATCHES "undefined")
   # A kernel reaches memory through views that check bounds and alignment themselves; what UBSan
   # adds there costs the compiler half as much again.
-  target_compile_options(sinter_kernel_flags INTERFACE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
+  target_compile_options(sinter_kernel_flags INTERFACE
+                         -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
 endif()
