@@ -66,7 +66,13 @@ class Timed {
   // launches wins.
   double run_us(Device device) {
     if (device.type == Device::Type::cuda) {
-      if (!graph_) graph_ = captured_repetitions();
+      if (!graph_) {
+        cuda::GraphBuilder rehearsal(0, false);
+        rehearsal.begin(cuda::Pass::rehearsal);
+        launch();
+        rehearsal.end();
+        graph_ = cuda::capture_repeated([this] { launch(); }, kRepetitions);
+      }
       return graph_->milliseconds(1) * 1e3 / kRepetitions;
     }
     const auto start = std::chrono::steady_clock::now();
@@ -79,15 +85,6 @@ class Timed {
   static constexpr int kRepetitions = 10;
   void launch() {
     for (auto& [node, in, out] : calls_) launch_op({*node->op, in, out, node->attrs, node->role});
-  }
-  std::unique_ptr<cuda::DeviceGraph> captured_repetitions() {
-    cuda::GraphBuilder builder(0, false);
-    builder.begin(cuda::Pass::rehearsal);
-    launch();
-    builder.end();
-    builder.begin(cuda::Pass::capture);
-    for (int i = 0; i < kRepetitions; ++i) launch();
-    return builder.end();
   }
   std::vector<std::tuple<const Node*, Tensors, Tensors>> calls_;
   std::unique_ptr<cuda::DeviceGraph> graph_;

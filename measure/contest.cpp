@@ -84,6 +84,9 @@ void append_round(profiler::Report& all, profiler::Report round) {
   }
 }
 
+bool is_modelled(const Contest& contest, const ContestOptions& options) {
+  return options.card && contest.device.type == Device::Type::simt;
+}
 bool is_stopped(const ContestOptions& options) { return options.stopped && options.stopped(); }
 
 // The pairs that give the factor, A B B A, with nothing recorded.
@@ -103,7 +106,8 @@ RoundTimes run_clean_rounds(
 }
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
-// ledger; nothing where they are bounds only, or a step had other launches than its graph.
+// ledger, by the model of a card where one is asked for; nothing where they are bounds only, or a
+// step had other launches than its graph.
 std::vector<PairOfTimes> run_profiled_rounds(
     const Contest& contest, const Contestants& all, const ContestOptions& options, Outcome& o) {
   const capture::Captured& captured = contest.captured();
@@ -113,36 +117,28 @@ std::vector<PairOfTimes> run_profiled_rounds(
   const Contestant& eager = replay ? all.replayed : all.eager;
   std::vector<PairOfTimes> pairs;
   bool timed = contest.timed();
+  const bool modelled = is_modelled(contest, options);
+  const auto touched = static_cast<double>(touched_bytes(captured.recorded, &captured));
   const int64_t rounds = timed ? static_cast<int64_t>(o.eager_us.size()) : 1;
   for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
     PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
+      std::optional<LaunchLog> log;
+      if (modelled) log.emplace();  // of one step: on simt a round has no more
       profiler::Report report = profiled_round(
           contest, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
-      (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
+      (is_fused ? times.second : times.first) =
+          modelled ? modelled_us(*options.card, graph, log->launches(), touched)
+                   : launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
     }
     o.complete = o.complete && !times.first.empty() && !times.second.empty() &&
                  o.fused.launches_per_step() == static_cast<double>(captured.executor->launches());
-    if (o.complete && timed) pairs.push_back(std::move(times));
+    if (o.complete && (timed || modelled)) pairs.push_back(std::move(times));
   }
   return pairs;
-}
-
-std::vector<LaunchShape> launches_of_one(const std::function<void()>& step) {
-  const LaunchLog log;
-  step();
-  return log.launches();
-}
-
-// What the card would need for the launches of both steps, each as one graph.
-PairOfTimes modelled_times(const Contest& contest, const Card& card) {
-  const capture::Captured& captured = contest.captured();
-  const auto bytes = static_cast<double>(touched_bytes(captured.recorded, &captured));
-  return {modelled_us(card, captured.recorded, launches_of_one(contest.eager), bytes),
-      modelled_us(card, captured.fused.graph, launches_of_one(contest.fused), bytes)};
 }
 
 std::string headline(const Contest& contest, const Outcome& o) {
@@ -212,15 +208,14 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   Outcome o;
   if (contest.timed())
     static_cast<RoundTimes&>(o) = run_clean_rounds(contest, contestants, options);
-  std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
+  const std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();
   o.eager.clean_us = o.eager_us;
   o.fused.clean_us = o.fused_us;
   o.eager.candidates = candidates(captured);
-  const bool modelled = options.card && contest.device.type == Device::Type::simt;
-  if (modelled) times = {modelled_times(contest, *options.card)};
+  const bool modelled = is_modelled(contest, options) && !times.empty();
   o.ledger = make_ledger(captured, times);
   if (contest.device != kCpu) {
     o.ledger.times = modelled ? "model us" : "Self CUDA us";

@@ -1,5 +1,5 @@
-// The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones of which the tensor
-// core reads 19 bits (TF32). A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
+// The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones, rounded to the 19
+// bits that it reads (TF32). A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
 // 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8); k ascending, no split. Tiles of 64 bytes of k
 // come by cp_async into a ring of four, three on their way; whatever is not 16 whole aligned bytes
 // goes element by element.

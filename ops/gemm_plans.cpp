@@ -321,10 +321,8 @@ void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspa
   const cuda::Aside aside;
   const auto microseconds = [](auto&& launch) {
     launch();
-    cuda::GraphBuilder builder(0, false);
-    builder.begin(cuda::Pass::capture);
-    for (int i = 0; i < kRepetitions; ++i) launch();
-    return builder.end()->milliseconds(kRounds) * 1e3 / kRepetitions;
+    const auto graph = cuda::capture_repeated(launch, kRepetitions);
+    return graph->milliseconds(kRounds) * 1e3 / kRepetitions;
   };
   double best = std::numeric_limits<double>::infinity();
   plan.fastest = kOwn;

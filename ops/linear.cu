@@ -1,4 +1,4 @@
-// linear: y[b, o] = sum_i x[b, i] W[o, i] + bias[o]. A block owns 64 x 64 of y. Reads x, W and the
+// linear: y[b, o] = sum_i x[b, i] W[o, i] + bias[o]. A block owns a tile of y. Reads x, W and the
 // bias once per tile that needs them, B I e + O I e bytes at least; writes B O e.
 #include "ops/gemm_launch.cuh"
 #include "ops/ops.h"

@@ -1,4 +1,4 @@
-// matmul: c[i, j] = sum_p a[i, p] b[p, j], a and b stored so or transposed. A block owns 64 x 64 of
+// matmul: c[i, j] = sum_p a[i, p] b[p, j], a and b stored so or transposed. A block owns a tile of
 // c. Reads a and b once per tile that needs them, writes c.
 #include "ops/gemm_launch.cuh"
 #include "ops/ops.h"

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -83,5 +84,14 @@ class GraphBuilder {
   int mode_before_ = -1;  // -1: no pass is open
   bool capture_open_ = false;
 };
+
+// `work`, `times` over, as one graph: for measuring by milliseconds(). REQUIRES: it has run, or was
+// rehearsed.
+inline std::unique_ptr<DeviceGraph> capture_repeated(const std::function<void()>& work, int times) {
+  GraphBuilder builder(0, false);
+  builder.begin(Pass::capture);
+  for (int i = 0; i < times; ++i) work();
+  return builder.end();
+}
 
 }  // namespace sinter::cuda

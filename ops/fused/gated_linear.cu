@@ -2,7 +2,7 @@
 // owns some rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32
 // of Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile
 // that needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o]
-// Wd[o, j]; dg and du from dh, g, u. A block owns 64 x 64 of dh, which is never in memory.
+// Wd[o, j]; dg and du from dh, g, u. A block owns a tile of dh, which is never in memory.
 #include "ops/fused/activation.h"
 #include "ops/fused/glu.h"
 #include "ops/gemm_launch.cuh"

@@ -1,4 +1,4 @@
-// input_grad_act: dx[b, i] = (sum_o dy[b, o] W[o, i]) * act'(saved[b, i]). A block owns 64 x 64 of
+// input_grad_act: dx[b, i] = (sum_o dy[b, o] W[o, i]) * act'(saved[b, i]). A block owns a tile of
 // dx. Reads dy and W once per tile that needs them and what was saved (a bit or an element per
 // element of dx); writes dx.
 #include "ops/fused/grad_of_act.cuh"

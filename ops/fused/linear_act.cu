@@ -1,5 +1,5 @@
 // linear_act: y[b, o] = act(z), z = sum_i x[b, i] W[o, i] + bias[o]; beside y what act's backward
-// reads: relu's bit mask or z. A block owns 64 x 64 of y and the mask bytes over it. Reads x and W
+// reads: relu's bit mask or z. A block owns a tile of y and the mask bytes over it. Reads x and W
 // once per tile that needs them; writes y, and B O / 8 or B O e more.
 #include "ops/fused/activation.h"
 #include "ops/gemm_launch.cuh"

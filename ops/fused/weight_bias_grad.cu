@@ -1,6 +1,7 @@
-// weight_bias_grad: dW[o, i] = sum_b dy[b, o] x[b, i], db[o] = sum_b dy[b, o], both in batch order
-// (db tile by tile). A block owns 64 x 64 of dW; those of column tile 0 own db and sum it from the
-// tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O I + 4 O bytes.
+// weight_bias_grad: dW[o, i] = sum_b dy[b, o] x[b, i], db[o] = sum_b dy[b, o], both in a fixed
+// order (db tile by tile). A block owns a tile of dW; those of column tile 0 own db and sum it from
+// the tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O I + 4 O
+// bytes.
 #include "ops/fused/fused.h"
 #include "ops/gemm_launch.cuh"
 

@@ -380,6 +380,12 @@ TEST(Scope, ThreadsRecordWhileTheSessionDrains) {
   }
 }
 
+void expect_one_launch(const Report& report) {
+  EXPECT_TRUE(report.incomplete.empty());
+  EXPECT_EQ(report.steps[0].launches, 1);
+  EXPECT_EQ(report.steps[0].api_calls, 1);
+}
+
 TEST(Scope, WhatADataScopeLaunchesIsNotOfTheStep) {
   FakeClock clock;
   Session session({.schedule = kOneStep, .clock = &clock});
@@ -391,9 +397,7 @@ TEST(Scope, WhatADataScopeLaunchesIsNotOfTheStep) {
   fake_op(clock, "op", 3, 5);
   session.step();
   const Report report = session.finish();
-  EXPECT_TRUE(report.incomplete.empty());
-  EXPECT_EQ(report.steps[0].launches, 1);
-  EXPECT_EQ(report.steps[0].api_calls, 1);
+  expect_one_launch(report);
   EXPECT_EQ(find_row(report.rows(), "next_batch")->launches, 1);
 }
 
@@ -409,9 +413,7 @@ TEST(Scope, AnOpThatFetchesDataIsARowBesideTheStep) {
   fake_op(clock, "op", 3, 5);
   session.step();
   const Report report = session.finish();
-  EXPECT_TRUE(report.incomplete.empty());
-  EXPECT_EQ(report.steps[0].launches, 1);
-  EXPECT_EQ(report.steps[0].api_calls, 1);
+  expect_one_launch(report);
   const Rows rows = report.rows();
   const Row* row = find_row(rows, "gather_batch");
   EXPECT_EQ(row->kind, ScopeKind::data);
