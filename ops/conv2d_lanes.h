@@ -1,0 +1,463 @@
+// Convolution on the CPU with images side by side: lane l of a vector belongs to image l, so that a
+// net of few channels keeps the processor as busy as one of many, and pooling or ReLU on a tile is
+// plain arithmetic on vectors. Tensors stay NCHW; a thread brings some rows of kImages images into
+// a tile [channel][row][column][image], multiplies there and takes the results back.
+//
+// One correlation serves forward and the input's gradient:
+//   y[o, p, q] = bias[o] + sum over c, r, s of x[c, p stride_h + r - pad_h, q stride_w + s - pad_w]
+//                                              w[o, c, r, s]
+// where x may have zeros put between its rows and columns (`spread`): dx is the correlation of dy,
+// spread by the stride, with the kernel turned by 180 degrees. The weight's gradient multiplies two
+// tiles: dw[o, c, r, s] = sum over images, p, q of dy[o, p, q] x[c, p stride_h + r - pad_h, ..].
+//
+// The order of every sum depends on shapes alone, never on the number of threads.
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#include "core/parallel.h"
+#include "ops/row_loops.h"
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+namespace sinter::conv {
+
+// C channels, H x W; O channels of the result, P x Q; R x S kernel
+struct Correlation {
+  int64_t images = 0, c = 0, h = 0, w = 0, o = 0, p = 0, q = 0, r = 1, s = 1;
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, spread_h = 1, spread_w = 1;
+
+  int64_t spread_height() const { return (h - 1) * spread_h + 1; }
+  int64_t tile_columns() const { return (q - 1) * stride_w + s; }
+  int64_t tile_rows(int64_t results) const { return (results - 1) * stride_h + r; }
+  // Taps [first, second) of the kernel's rows that meet rows of x, not padding, for results of row.
+  std::pair<int64_t, int64_t> taps_of_row(int64_t row) const {
+    const int64_t first = row * stride_h - pad_h;
+    return {std::clamp<int64_t>(-first, 0, r), std::clamp<int64_t>(spread_height() - first, 0, r)};
+  }
+};
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64, kAccumulators = 28;
+#else
+inline constexpr int kVectorBytes = 32, kAccumulators = 12;
+#endif
+template <class V> inline constexpr int kImages = kVectorBytes / static_cast<int>(sizeof(V));
+template <class V> struct LanesOf {
+  typedef V type __attribute__((vector_size(kVectorBytes), may_alias));
+};
+template <class V> using Lanes = typename LanesOf<V>::type;
+template <class V> Lanes<V> load_lanes(const V* p) { return *reinterpret_cast<const Lanes<V>*>(p); }
+template <class V> void store_lanes(V* p, Lanes<V> v) { *reinterpret_cast<Lanes<V>*>(p) = v; }
+
+// All lanes x. (0 + x would be an addition that the compiler must make, for the sake of -0.)
+template <class V> Lanes<V> broadcast(V x) { return x - Lanes<V>{}; }
+
+inline Lanes<float> multiply_add(Lanes<float> a, Lanes<float> b, Lanes<float> sum) {
+#if defined(__AVX512F__)
+  return Lanes<float>(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(sum)));
+#elif defined(__FMA__)
+  return Lanes<float>(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(sum)));
+#else
+  return a * b + sum;
+#endif
+}
+inline Lanes<double> multiply_add(Lanes<double> a, Lanes<double> b, Lanes<double> sum) {
+#if defined(__AVX512F__)
+  return Lanes<double>(_mm512_fmadd_pd(__m512d(a), __m512d(b), __m512d(sum)));
+#elif defined(__FMA__)
+  return Lanes<double>(_mm256_fmadd_pd(__m256d(a), __m256d(b), __m256d(sum)));
+#else
+  return a * b + sum;
+#endif
+}
+
+template <class V> V sum_of_lanes(Lanes<V> v) {
+  V sum = 0;
+  for (int l = 0; l < kImages<V>; ++l) sum += v[l];
+  return sum;
+}
+
+// ---- between images in memory and lanes
+
+// Turns a square of as many vectors as they have lanes, by swapping blocks of 1, 2, 4, .. lanes.
+template <int D, class V, int... J>
+[[gnu::always_inline]] inline void swap_blocks(
+    Lanes<V> (&v)[kImages<V>], std::integer_sequence<int, J...>) {
+  constexpr int n = kImages<V>;
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) {
+    if (i & D) continue;
+    const Lanes<V> a = v[i], b = v[i + D];
+    v[i] = __builtin_shufflevector(a, b, (J & D ? n + J - D : J)...);
+    v[i + D] = __builtin_shufflevector(a, b, (J & D ? n + J : J + D)...);
+  }
+  if constexpr (2 * D < n) swap_blocks<2 * D, V>(v, std::integer_sequence<int, J...>());
+}
+template <class V> [[gnu::always_inline]] inline void turn(Lanes<V> (&v)[kImages<V>]) {
+  swap_blocks<1, V>(v, std::make_integer_sequence<int, kImages<V>>());
+}
+
+// The first `count` elements of x, zeros beyond them.
+template <class T, class V>
+[[gnu::always_inline]] inline Lanes<V> load_part(const T* x, int64_t count) {
+  constexpr int n = kImages<V>;
+  Lanes<V> v{};
+  if constexpr (std::is_same_v<T, V>) {
+    if (count >= n) {
+      std::memcpy(&v, x, sizeof v);
+      return v;
+    }
+  }
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float>)
+    return Lanes<V>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), x));
+#endif
+  alignas(kVectorBytes) V part[n] = {};
+  for (int64_t j = 0; j < std::min<int64_t>(n, count); ++j) part[j] = V(x[j]);
+  return load_lanes(part);
+}
+template <class T, class V>
+[[gnu::always_inline]] inline void store_part(T* x, Lanes<V> v, int64_t count) {
+  constexpr int n = kImages<V>;
+  if constexpr (std::is_same_v<T, V>) {
+    if (count >= n) {
+      std::memcpy(x, &v, sizeof v);
+      return;
+    }
+  }
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float>)
+    return _mm512_mask_storeu_ps(x, static_cast<__mmask16>((1u << count) - 1), __m512(v));
+#endif
+  alignas(kVectorBytes) V part[n];
+  store_lanes(part, v);
+  for (int64_t j = 0; j < std::min<int64_t>(n, count); ++j) x[j] = T(part[j]);
+}
+
+// lanes[i][l] = x[l * image_stride + i], zeros in lanes without an image.
+template <class T, class V>
+void to_lanes(const T* x, int64_t image_stride, int64_t images, int64_t count, V* lanes) {
+  constexpr int64_t n = kImages<V>;
+  for (int64_t i = 0; i < count; i += n) {
+    const int64_t width = std::min(n, count - i);
+    Lanes<V> v[n] = {};
+#pragma GCC unroll 16
+    for (int64_t l = 0; l < n; ++l) {
+      if (l < images) v[l] = load_part<T, V>(x + l * image_stride + i, width);
+    }
+    turn<V>(v);
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < n; ++j) {
+      if (j < width) store_lanes(lanes + (i + j) * n, v[j]);
+    }
+  }
+}
+// x[l * image_stride + i] = lanes[i][l] of the images that there are.
+template <class T, class V>
+void from_lanes(const V* lanes, int64_t count, T* x, int64_t image_stride, int64_t images) {
+  constexpr int64_t n = kImages<V>;
+  for (int64_t i = 0; i < count; i += n) {
+    const int64_t width = std::min(n, count - i);
+    Lanes<V> v[n];
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < n; ++j) v[j] = load_lanes(lanes + (i + std::min(j, width - 1)) * n);
+    turn<V>(v);
+#pragma GCC unroll 16
+    for (int64_t l = 0; l < n; ++l) {
+      if (l < images) store_part<T, V>(x + l * image_stride + i, v[l], width);
+    }
+  }
+}
+
+// Memory of the thread as in scratch(), at a whole vector's address.
+template <class V, int Slot> V* aligned_scratch(int64_t n) {
+  const auto at = reinterpret_cast<uintptr_t>(scratch<V, Slot>(n + kImages<V>));
+  return reinterpret_cast<V*>((at + kVectorBytes - 1) / kVectorBytes * kVectorBytes);
+}
+
+// A tile of x for g: rows from `first` of its padded height. rows(c, row, skip, count, lanes) gives
+// `count` elements from `skip` on of a row of x, as lanes; padding and what lies between spread
+// rows and columns hold zeros.
+template <class V, class Rows>
+void load_tile(const Correlation& g, int64_t first, int64_t height, const Rows& rows, V* tile) {
+  constexpr int64_t n = kImages<V>;
+  const int64_t columns = g.tile_columns();
+  const int64_t skip = g.pad_w < 0 ? (-g.pad_w + g.spread_w - 1) / g.spread_w : 0;
+  const int64_t begin = skip * g.spread_w + g.pad_w;  // the tile's column of x's column `skip`
+  const int64_t count =
+      begin < columns ? std::min(g.w - skip, (columns - begin + g.spread_w - 1) / g.spread_w) : 0;
+  for (int64_t c = 0; c < g.c; ++c) {
+    for (int64_t row = 0; row < height; ++row, tile += columns * n) {
+      const int64_t at = first + row - g.pad_h;
+      const bool inside = at >= 0 && at < g.spread_height() && at % g.spread_h == 0 && count > 0;
+      if (!inside || count < columns) std::fill_n(tile, columns * n, V(0));
+      if (!inside) continue;
+      if (g.spread_w == 1) {
+        rows(c, at / g.spread_h, skip, count, tile + begin * n);
+        continue;
+      }
+      V* dense = aligned_scratch<V, 4>(count * n);
+      rows(c, at / g.spread_h, skip, count, dense);
+      for (int64_t i = 0; i < count; ++i)
+        std::copy_n(dense + i * n, n, tile + (begin + i * g.spread_w) * n);
+    }
+  }
+}
+
+// ---- products of tiles. A block of A x B sums stays in registers.
+struct Block {
+  int a, b;
+};
+inline constexpr Block kBlocks[] = {
+    {8, 3}, {6, 4}, {4, 7}, {4, 6}, {4, 5}, {4, 3}, {3, 4}, {2, 5}, {1, 8}, {8, 1}, {1, 1}};
+
+// The block that makes an a x b matrix of sums soonest: two multiply-adds or two loads a cycle, and
+// no sum more often than each fourth cycle. REQUIRES: a, b >= 1; largest_a >= 1
+inline size_t choose_block(int64_t a, int64_t b, int largest_a = 8) {
+  size_t best = std::size(kBlocks) - 1;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < std::size(kBlocks); ++i) {
+    const Block& block = kBlocks[i];
+    if (block.a * block.b > kAccumulators || block.a > largest_a || block.b > b) continue;
+    const int64_t blocks = (a + block.a - 1) / block.a * ((b + block.b - 1) / block.b);
+    const int64_t cost = blocks * std::max({block.a * block.b, block.a + block.b, 8});
+    if (cost >= least) continue;
+    least = cost;
+    best = i;
+  }
+  return best;
+}
+// f.operator()<A, B>() for the block of that number.
+template <class F> void with_block(size_t number, F&& f) {
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    (void)((I == number ? (f.template operator()<kBlocks[I].a, kBlocks[I].b>(), true) : false) ||
+           ...);
+  }(std::make_index_sequence<std::size(kBlocks)>());
+}
+
+// The weights as the correlation reads them: [o / A][c][r][s][A], zeros beyond O.
+// weight(o, c, r, s) gives one.
+template <class V, class Weight>
+void pack_weights(const Correlation& g, int a, const Weight& weight, V* packed) {
+  for (int64_t o0 = 0; o0 < g.o; o0 += a) {
+    for (int64_t c = 0; c < g.c; ++c) {
+      for (int64_t r = 0; r < g.r; ++r) {
+        for (int64_t s = 0; s < g.s; ++s) {
+          for (int64_t o = o0; o < o0 + a; ++o) *packed++ = o < g.o ? weight(o, c, r, s) : V(0);
+        }
+      }
+    }
+  }
+}
+
+// B results of a row for A channels. x: the tile at the kernel's first row and the first result's
+// first column; taps: the kernel's rows that count.
+template <int A, int B, class V>
+void correlate_block(const Correlation& g, const V* x, int64_t rows, const V* weights,
+    std::pair<int64_t, int64_t> taps, const V* bias, V* y, int64_t channel_stride,
+    int64_t channels) {
+  constexpr int n = kImages<V>;
+  const int64_t columns = g.tile_columns(), step = g.stride_w * n;
+  Lanes<V> sums[A][B];
+#pragma GCC unroll 8
+  for (int a = 0; a < A; ++a) {
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b) sums[a][b] = broadcast(bias[a]);
+  }
+  for (int64_t c = 0; c < g.c; ++c) {
+    const V* from = x + (c * rows + taps.first) * columns * n;
+    const V* w = weights + (c * g.r + taps.first) * g.s * A;
+    for (int64_t r = taps.first; r < taps.second; ++r, from += columns * n) {
+      for (int64_t s = 0; s < g.s; ++s, w += A) {
+        Lanes<V> v[B];
+#pragma GCC unroll 8
+        for (int b = 0; b < B; ++b) v[b] = load_lanes(from + s * n + b * step);
+#pragma GCC unroll 8
+        for (int a = 0; a < A; ++a) {
+          const Lanes<V> factor = broadcast(w[a]);
+#pragma GCC unroll 8
+          for (int b = 0; b < B; ++b) sums[a][b] = multiply_add(factor, v[b], sums[a][b]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int a = 0; a < A; ++a) {
+    if (a >= channels) break;
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b) store_lanes(y + a * channel_stride + b * n, sums[a][b]);
+  }
+}
+
+// Rows [first, first + results) of the correlation of a tile that begins at the first of them:
+// y[o][row][q][image].
+template <int A, int B, class V>
+void correlate_tile(const Correlation& g, const V* x, const V* weights, const V* bias,
+    int64_t first, int64_t results, V* y) {
+  constexpr int n = kImages<V>;
+  const int64_t rows = g.tile_rows(results), columns = g.tile_columns();
+  const int64_t channel_stride = results * g.q * n;
+  for (int64_t o = 0; o < g.o; o += A) {
+    const V* w = weights + o * g.c * g.r * g.s;
+    for (int64_t row = 0; row < results; ++row) {
+      const V* from = x + row * g.stride_h * columns * n;
+      V* to = y + o * channel_stride + row * g.q * n;
+      for (int64_t q = 0; q < g.q; q += B) {
+        const int64_t at = std::min(q, g.q - B);  // the last block begins earlier, not ends later
+        correlate_block<A, B>(g, from + at * g.stride_w * n, rows, w, g.taps_of_row(first + row),
+            bias + o, to + at * n, channel_stride, g.o - o);
+      }
+    }
+  }
+}
+
+// sums[o][tap] += the products of tiles dy[o][row][q][image] and x, summed; tap = (c, r, s), and
+// offsets[tap] is where it begins in x.
+template <int A, int B, class V>
+void multiply_tiles(const Correlation& g, const V* dy, const V* x, int64_t results,
+    const int64_t* offsets, V* sums) {
+  constexpr int n = kImages<V>;
+  const int64_t taps = g.c * g.r * g.s, row_step = g.stride_h * g.tile_columns() * n;
+  for (int64_t o = 0; o < g.o; o += A) {
+    for (int64_t tap = 0; tap < taps; tap += B) {
+      const int64_t begin = std::min(tap, taps - B);
+      const V *from_y[A], *from_x[B];
+      for (int a = 0; a < A; ++a) from_y[a] = dy + std::min(o + a, g.o - 1) * results * g.q * n;
+      for (int b = 0; b < B; ++b) from_x[b] = x + offsets[begin + b];
+      Lanes<V> total[A][B] = {};
+      for (int64_t row = 0; row < results; ++row) {
+        for (int64_t q = 0; q < g.q; ++q) {
+          const int64_t at_y = (row * g.q + q) * n, at_x = row * row_step + q * g.stride_w * n;
+          Lanes<V> v[B];
+#pragma GCC unroll 8
+          for (int b = 0; b < B; ++b) v[b] = load_lanes(from_x[b] + at_x);
+#pragma GCC unroll 8
+          for (int a = 0; a < A; ++a) {
+            const Lanes<V> factor = load_lanes(from_y[a] + at_y);
+#pragma GCC unroll 8
+            for (int b = 0; b < B; ++b) total[a][b] = multiply_add(factor, v[b], total[a][b]);
+          }
+        }
+      }
+      for (int a = 0; a < A && o + a < g.o; ++a) {
+        for (int64_t b = tap - begin; b < B; ++b) {
+          sums[(o + a) * taps + begin + b] += sum_of_lanes<V>(total[a][b]);
+        }
+      }
+    }
+  }
+}
+
+// ---- the work of all images, in parts: rows [first, first + rows) of the result for images
+// [image, image + count). Small enough that a part's tiles stay in the second cache.
+struct Part {
+  int64_t image, count, first, rows;
+};
+template <class V> class Parts {
+ public:
+  // At least `least` parts, if there are as many rows; of whole multiples of `multiple` rows, but
+  // for the last one of an image.
+  Parts(const Correlation& g, int64_t least, int64_t multiple = 1)
+      : images_(g.images), height_(g.p) {
+    constexpr int64_t kBytes = 768 << 10;
+    const int64_t groups = std::max<int64_t>(1, divide_up(images_, kImages<V>));
+    const int64_t row_bytes =
+        (g.c * g.stride_h * g.tile_columns() + g.o * g.q) * kImages<V> * int64_t{sizeof(V)};
+    const int64_t cuts = std::max(divide_up(row_bytes * g.p, kBytes), divide_up(least, groups));
+    rows_ = std::max<int64_t>(1, divide_up(divide_up(g.p, cuts), multiple)) * multiple;
+    cuts_ = divide_up(g.p, rows_);
+  }
+  int64_t size() const { return divide_up(images_, kImages<V>) * cuts_; }
+  Part operator[](int64_t i) const {
+    const int64_t image = i / cuts_ * kImages<V>, first = i % cuts_ * rows_;
+    return {image, std::min<int64_t>(kImages<V>, images_ - image), first,
+        std::min(rows_, height_ - first)};
+  }
+
+ private:
+  static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  int64_t images_, height_, rows_, cuts_;
+};
+
+// The correlation of all images. load(part, tile) fills the tile of a part's x, finish(part, y)
+// takes its results y[o][row][q][image], which it may overwrite; weight(o, c, r, s), bias(o).
+template <class V, class Load, class Weight, class Bias, class Finish>
+void correlate(const Correlation& g, const Parts<V>& parts, const Load& load, const Weight& weight,
+    const Bias& bias, const Finish& finish) {
+  const size_t number = choose_block(g.o, g.q);
+  const int a = kBlocks[number].a;
+  const int64_t channels = (g.o + a - 1) / a * a, taps = g.c * g.r * g.s;
+  V* weights = aligned_scratch<V, 1>(channels * (taps + 1));
+  V* start = weights + channels * taps;
+  pack_weights<V>(g, a, weight, weights);
+  for (int64_t o = 0; o < channels; ++o) start[o] = o < g.o ? bias(o) : V(0);
+  parallel_for(parts.size(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Part part = parts[i];
+      V* x = aligned_scratch<V, 2>(g.c * g.tile_rows(part.rows) * g.tile_columns() * kImages<V>);
+      V* y = aligned_scratch<V, 3>(g.o * part.rows * g.q * kImages<V>);
+      load(part, x);
+      with_block(number, [&]<int A, int B>() {
+        correlate_tile<A, B>(g, x, weights, start, part.first, part.rows, y);
+      });
+      finish(part, y);
+    }
+  });
+}
+
+// dw[o][c][r][s] of all images and, if db is given, db[o], the sums of dy. load_x(part, tile) and
+// load_dy(part, tile) fill the tiles. Parts are summed in a fixed number of shares, and those in
+// order.
+template <class V, class LoadX, class LoadDy>
+void correlate_gradient(
+    const Correlation& g, const LoadX& load_x, const LoadDy& load_dy, V* dw, V* db = nullptr) {
+  const Parts<V> parts(g, 4);
+  const int64_t taps = g.c * g.r * g.s, weights = g.o * taps, size = weights + g.o;
+  const int64_t shares =
+      std::min<int64_t>(parts.size(), std::clamp<int64_t>((1 << 23) / size, 2, 16));
+  const size_t number = choose_block(g.o, taps, 4);  // few rows of dy stay in the first cache
+  V* partial = aligned_scratch<V, 1>(shares * size);
+  std::fill_n(partial, shares * size, V(0));
+  const auto add_part = [&](const Part& part, V* sums) {
+    const int64_t rows = g.tile_rows(part.rows), columns = g.tile_columns();
+    const int64_t plane = part.rows * g.q * kImages<V>;
+    V* x = aligned_scratch<V, 2>(g.c * rows * columns * kImages<V>);
+    V* dy = aligned_scratch<V, 3>(g.o * plane);
+    load_x(part, x);
+    load_dy(part, dy);
+    int64_t* offsets = scratch<int64_t>(taps);
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      const int64_t c = tap / (g.r * g.s), r = tap / g.s % g.r, s = tap % g.s;
+      offsets[tap] = ((c * rows + r) * columns + s) * kImages<V>;
+    }
+    with_block(
+        number, [&]<int A, int B>() { multiply_tiles<A, B>(g, dy, x, part.rows, offsets, sums); });
+    for (int64_t o = 0; db && o < g.o; ++o) {
+      Lanes<V> total{};
+      for (int64_t i = 0; i < plane; i += kImages<V>) total += load_lanes(dy + o * plane + i);
+      sums[weights + o] += sum_of_lanes<V>(total);
+    }
+  };
+  parallel_for(shares, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; ++share) {
+      for (int64_t i = share * parts.size() / shares; i < (share + 1) * parts.size() / shares; ++i)
+        add_part(parts[i], partial + share * size);
+    }
+  });
+  parallel_for(db ? size : weights, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      V sum = 0;
+      for (int64_t share = 0; share < shares; ++share) sum += partial[share * size + i];
+      if (i < weights)
+        dw[i] = sum;
+      else
+        db[i - weights] = sum;
+    }
+  });
+}
+
+}  // namespace sinter::conv
