@@ -7,6 +7,7 @@
 // tile of the result; sums are not split, so they are the same on every run.
 #include "ops/conv2d.h"
 
+#include "ops/cudnn_conv.h"
 #include "ops/gemm_launch.cuh"
 #include "ops/reduce.cuh"
 
@@ -210,63 +211,74 @@ WindowSide<T, kBackward, kPositionsAreK> window_side(const Tensor& image, const 
   return side;
 }
 
+// cuDNN, or own(); on the emulator always own(), which must not take an empty result.
+template <class Own> void by_cudnn_or(const Call& call, const Own& own) {
+#if defined(__CUDACC__)
+  if (cudnn_conv2d(call, own)) return;
+#endif
+  if (call.out[0].numel() > 0) own();
+}
+
 }  // namespace
 
 void conv2d(const Call& call) {
   const Tensor &x = call.in[0], &weight = call.in[1], &y = call.out[0];
   const Conv2dSizes z = conv2d_sizes(call);
-  if (call.out[0].numel() == 0) return;
-  check_conv2d_sizes(call, z);
-  visit_float(y.dtype(), [&]<class T>(T) {
-    const RunSide<T> rows{.data = in<T>(weight),
-        .outer = z.o,
-        .k = z.taps(),
-        .outer_stride = z.taps(),
-        .run = static_cast<int>(z.taps())};
-    launch_conv2d(Product<T, WindowSide<T, false, false>, RunSide<T>>{rows,
-                      window_side<false, false, T>(x, z)},
-        StoreImages<T>{Bias<T>(optional_input(call.in, 2)),
-            {out<T>(y), z.p * z.q, z.p * z.q % kGroup == 0 && is_aligned16(y)}, z.o});
+  by_cudnn_or(call, [&] {
+    check_conv2d_sizes(call, z);
+    visit_float(y.dtype(), [&]<class T>(T) {
+      const RunSide<T> rows{.data = in<T>(weight),
+          .outer = z.o,
+          .k = z.taps(),
+          .outer_stride = z.taps(),
+          .run = static_cast<int>(z.taps())};
+      launch_conv2d(Product<T, WindowSide<T, false, false>, RunSide<T>>{rows,
+                        window_side<false, false, T>(x, z)},
+          StoreImages<T>{Bias<T>(optional_input(call.in, 2)),
+              {out<T>(y), z.p * z.q, z.p * z.q % kGroup == 0 && is_aligned16(y)}, z.o});
+    });
   });
 }
 
 void conv2d_input_grad(const Call& call) {
   const Tensor &dy = call.in[0], &weight = call.in[1], &dx = call.out[0];
   const Conv2dSizes z = conv2d_input_grad_sizes(call);
-  if (call.out[0].numel() == 0) return;
-  check_conv2d_sizes(call, z);
-  visit_float(dx.dtype(), [&]<class T>(T) {
-    const RunSide<T> rows{.data = in<T>(weight),
-        .outer = z.c,
-        .k = z.o * z.r * z.s,
-        .outer_stride = z.r * z.s,
-        .run_stride = z.taps(),
-        .run = static_cast<int>(z.r * z.s)};
-    launch_conv2d(Product<T, WindowSide<T, true, false>, RunSide<T>>{rows,
-                      window_side<true, false, T>(dy, z)},
-        StoreImages<T>{Bias<T>(Tensor()),
-            {out<T>(dx), z.h * z.w, z.h * z.w % kGroup == 0 && is_aligned16(dx)}, z.c});
+  by_cudnn_or(call, [&] {
+    check_conv2d_sizes(call, z);
+    visit_float(dx.dtype(), [&]<class T>(T) {
+      const RunSide<T> rows{.data = in<T>(weight),
+          .outer = z.c,
+          .k = z.o * z.r * z.s,
+          .outer_stride = z.r * z.s,
+          .run_stride = z.taps(),
+          .run = static_cast<int>(z.r * z.s)};
+      launch_conv2d(Product<T, WindowSide<T, true, false>, RunSide<T>>{rows,
+                        window_side<true, false, T>(dy, z)},
+          StoreImages<T>{Bias<T>(Tensor()),
+              {out<T>(dx), z.h * z.w, z.h * z.w % kGroup == 0 && is_aligned16(dx)}, z.c});
+    });
   });
 }
 
 void conv2d_weight_grad(const Call& call) {
   const Tensor &dy = call.in[0], &x = call.in[1], &dweight = call.out[0];
   const Conv2dSizes z = conv2d_weight_grad_sizes(call);
-  if (call.out[0].numel() == 0) return;
-  check_conv2d_sizes(call, z);
-  visit_float(dy.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    const RunSide<T> rows{.data = in<T>(dy),
-        .outer = z.o,
-        .k = z.n * z.p * z.q,
-        .outer_stride = z.p * z.q,
-        .run_stride = z.o * z.p * z.q,
-        .run = static_cast<int>(z.p * z.q)};
-    const Columns<V, Out<V>> columns{
-        out<V>(dweight), z.taps(), z.taps() % kGroup == 0 && is_aligned16(dweight)};
-    launch_conv2d(
-        Product<T, WindowSide<T, false, true>, RunSide<T>>{rows, window_side<false, true, T>(x, z)},
-        StoreSums<T, V>{Bias<T>(Tensor()), columns});
+  by_cudnn_or(call, [&] {
+    check_conv2d_sizes(call, z);
+    visit_float(dy.dtype(), [&]<class T>(T) {
+      using V = compute_t<T>;
+      const RunSide<T> rows{.data = in<T>(dy),
+          .outer = z.o,
+          .k = z.n * z.p * z.q,
+          .outer_stride = z.p * z.q,
+          .run_stride = z.o * z.p * z.q,
+          .run = static_cast<int>(z.p * z.q)};
+      const Columns<V, Out<V>> columns{
+          out<V>(dweight), z.taps(), z.taps() % kGroup == 0 && is_aligned16(dweight)};
+      launch_conv2d(Product<T, WindowSide<T, false, true>, RunSide<T>>{rows,
+                        window_side<false, true, T>(x, z)},
+          StoreSums<T, V>{Bias<T>(Tensor()), columns});
+    });
   });
 }
 
