@@ -153,8 +153,13 @@ class Matcher {
     return members;
   }
 
-  // The form's attributes, and what the nodes say of those that they have by the same name.
+  // Those of the first node with attributes of the same kind; else the form's, and what the nodes
+  // say of those that they have by the same name.
   Attrs attributes() const {
+    for (const int n : nodes_) {
+      if (pattern_.attrs.type() && r_.node(n).attrs.type() == pattern_.attrs.type())
+        return r_.node(n).attrs;
+    }
     Attrs attrs = pattern_.attrs;
     for (size_t k = nodes_.size(); k-- > 0;) {
       for (const AttrField& field : r_.node(nodes_[k]).attrs.fields())

@@ -23,6 +23,7 @@ std::vector<Rule> rules_with_code() {
       {&kMergeLinearOp,
           {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
           "Linears side by side"},
+      {&kConvActPoolOp, {pool_before_relu}, "Pooling before ReLU"},
       {&kNarrowMlpOp, {narrow_mlp}, "Joining the layers of a narrow chain"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},

@@ -46,6 +46,20 @@ struct InputGradActAttrs {
   SINTER_FIELDS(InputGradActAttrs, act)
 };
 
+// conv_act: x[N, C, H, W], weight[O, C, R, S], bias[O] or absent -> y[N, O, P, Q] = act(conv2d),
+// then mask u8 (relu_mask_shape(y)) or pre by `keep`. conv_act_pool: the same operands -> y[N, O, P
+// / 2, Q / 2] = relu(max_pool2d(conv2d)) by 2 x 2 windows, index u8 of y's shape, mask of y;
+// Conv2dAttrs.
+struct ConvActAttrs {
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+  Act act = Act::relu;
+  Keep keep = Keep::nothing;
+  SINTER_FIELDS(ConvActAttrs, stride_h, stride_w, pad_h, pad_w, act, keep)
+};
+// conv_act_backward: dy, mask, x, weight or absent -> dW, db, and with weight dx; of relu.
+// conv_act_pool_backward: dy, mask, index, x, weight or absent -> the same. Conv2dGradAttrs of the
+// weight's gradient; f32 gradients of parameters from bf16.
+
 // weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32
 // from bf16.
 
@@ -158,6 +172,10 @@ double chain_param(const OpDef* op, const Attrs& attrs);
   OP(kGatedLinearBackwardOp, gated_linear_backward) \
   OP(kLinearActOp, linear_act) \
   OP(kInputGradActOp, input_grad_act) \
+  OP(kConvActPoolOp, conv_act_pool) \
+  OP(kConvActOp, conv_act) \
+  OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
+  OP(kConvActBackwardOp, conv_act_backward) \
   OP(kNarrowMlpOp, narrow_mlp) \
   OP(kClassifierHeadOp, classifier_head) \
   OP(kWeightBiasGradOp, weight_bias_grad) \

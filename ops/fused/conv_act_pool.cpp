@@ -1,0 +1,160 @@
+// conv_act and conv_act_pool: y = act(conv2d(x, W) + b), with what act's backward reads; and y =
+// relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the mask and the maxima's places. The
+// convolution's result lives in a tile that stays in cache: with pooling a quarter of it is
+// written.
+#include "ops/conv2d_cpu.h"
+#include "ops/fused/activation.h"
+#include "ops/kernels.h"
+#include "ops/pool.h"
+
+// N batch, C in, O out, P x Q of the convolution's result
+namespace sinter {
+namespace {
+
+// The mask of rows of y that ReLU has made, of the images of a part.
+template <class T> void mask_rows(const Tensor& y, const conv::Part& part, T* at, uint8_t* mask) {
+  const int64_t cols = y.size(3), row_bytes = relu_mask_row(cols);
+  for (int64_t n = part.image; n < part.image + part.count; ++n) {
+    for (int64_t o = 0; o < y.size(1); ++o) {
+      for (int64_t p = part.first; p < part.first + part.rows; ++p) {
+        const int64_t row = (n * y.size(1) + o) * y.size(2) + p;
+        relu_row(at + row * cols, at + row * cols, mask + row * row_bytes, cols);
+      }
+    }
+  }
+}
+
+template <class T> void conv_act_of(const Call& call) {
+  using V = compute_t<T>;
+  const auto& attrs = call.as<ConvActAttrs>();
+  const Tensor& y = call.out[0];
+  const conv::Correlation g = conv::forward_of(conv2d_sizes(call.in[0], call.in[1], y, attrs));
+  T* pre = attrs.keep == Keep::pre ? call.out[1].data<T>() : nullptr;
+  uint8_t* mask = attrs.keep == Keep::mask ? call.out[1].data<uint8_t>() : nullptr;
+  const auto finish = [&](const conv::Part& part, V* z) {
+    if (pre) conv::ImageSink<T>{g, pre}(part, z);
+    const int64_t n = g.o * part.rows * g.q * conv::kImages<V>;
+    visit_act(attrs.act, [&]<class Op>(Op) {
+      for (int64_t i = 0; i < n; ++i) z[i] = Op().forward(z[i]);
+    });
+    conv::ImageSink<T>{g, y.data<T>()}(part, z);
+    if (mask) mask_rows(y, part, y.data<T>(), mask);
+  };
+  conv::correlate<V>(g, conv::Parts<V>(g, 2 * num_threads()),
+      conv::image_source<T>(g, call.in[0].data<T>()), conv::weights_of<T>(call.in[1]),
+      conv::bias_of<T>(optional_input(call.in, 2)), finish);
+}
+void conv_act_cpu(const Call& call) {
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { conv_act_of<T>(call); });
+}
+
+// The maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows.
+template <class V>
+void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, V* places) {
+  constexpr int64_t n = conv::kImages<V>;
+  V* to = tile;
+  for (int64_t row = 0; row < channels * rows; row += 2) {
+    for (int64_t col = 0; col < cols; col += 2, to += n, places += n) {
+      const V* from = tile + (row * cols + col) * n;
+      for (int64_t l = 0; l < n; ++l) {
+        const V window[4] = {from[l], from[n + l], from[cols * n + l], from[(cols + 1) * n + l]};
+        V best = window[0], place = 0;
+        for (int k = 1; k < 4; ++k) {
+          const bool better = beats(window[k], best);
+          place = better ? V(k) : place;
+          best = better ? window[k] : best;
+        }
+        to[l] = best;
+        places[l] = place;
+      }
+    }
+  }
+}
+
+template <class T> void conv_act_pool_of(const Call& call) {
+  using V = compute_t<T>;
+  const Tensor &x = call.in[0], &weight = call.in[1], &y = call.out[0];
+  const auto& attrs = call.as<Conv2dAttrs>();
+  conv::Correlation g = conv::forward_of(conv2d_sizes(x, weight, y, attrs));
+  g.p *= 2;  // what no window reaches is not computed
+  g.q *= 2;
+  conv::Correlation pooled = g;
+  pooled.p /= 2;
+  pooled.q /= 2;
+  uint8_t* index = call.out[1].data<uint8_t>();
+  const auto finish = [&](const conv::Part& part, V* z) {
+    const conv::Part half{part.image, part.count, part.first / 2, part.rows / 2};
+    if constexpr (!std::is_same_v<T, V>) {  // maxima of what plain ops would have stored
+      for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i) z[i] = V(T(z[i]));
+    }
+    V* places = conv::aligned_scratch<V, 5>(g.o * half.rows * pooled.q * conv::kImages<V>);
+    pool_tile(z, g.o, part.rows, g.q, places);
+    conv::ImageSink<T>{pooled, y.data<T>()}(half, z);
+    conv::ImageSink<uint8_t, V>{pooled, index}(half, places);
+    mask_rows(y, half, y.data<T>(), call.out[2].data<uint8_t>());
+  };
+  conv::correlate<V>(g, conv::Parts<V>(g, 2 * num_threads(), 2),
+      conv::image_source<T>(g, x.data<T>()), conv::weights_of<T>(weight),
+      conv::bias_of<T>(optional_input(call.in, 2)), finish);
+}
+void conv_act_pool_cpu(const Call& call) {
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { conv_act_pool_of<T>(call); });
+}
+
+Tensors conv_act_reference(Operands in, const Attrs& attrs) {
+  const auto& a = attrs.as<ConvActAttrs>();
+  const Tensor z =
+      conv2d(in[0], in[1], optional_input(in, 2), {a.stride_h, a.stride_w, a.pad_h, a.pad_w});
+  Tensors result = act_reference(a.act, z, a.keep == Keep::mask);
+  if (a.keep == Keep::pre) result.push_back(z);
+  return result;
+}
+Tensors conv_act_pool_reference(Operands in, const Attrs& attrs) {
+  const Tensor z = conv2d(in[0], in[1], optional_input(in, 2), attrs.as<Conv2dAttrs>());
+  const Tensors pooled = apply(kMaxPool2dOp, {z}, Pool2dAttrs{});
+  const Tensors y = act_reference(Act::relu, pooled[0], true);
+  return {y[0], pooled[1], y[1]};
+}
+
+std::string conv_act_limit(Operands, const Attrs& attrs) {
+  const auto& a = attrs.as<ConvActAttrs>();
+  if (a.keep != Keep::mask || a.act == Act::relu) return "";
+  return cat("act is ", print_value(a.act), "; only relu has a mask to keep");
+}
+
+Tensors meta_operands() {
+  return {Tensor::meta({2, 3, 7, 6}), Tensor::meta({4, 3, 3, 3}), Tensor::meta({4})};
+}
+std::vector<Form> conv_act_forms() {
+  std::vector<Form> all{{meta_operands(), ConvActAttrs{.act = Act::relu, .keep = Keep::mask}}};
+  for (const Act act : kActivations) {
+    for (const Keep keep : {Keep::nothing, Keep::pre})
+      all.push_back({meta_operands(), ConvActAttrs{.act = act, .keep = keep}});
+  }
+  return all;
+}
+std::vector<Form> conv_act_pool_forms() { return {{meta_operands(), Conv2dAttrs{}}}; }
+
+}  // namespace
+
+const OpDef kConvActOp{.name = "conv_act",
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .attrs = attr_type<ConvActAttrs>(),
+    .infer = infer_of<kConvActOp>,
+    .cost = cost_of_reference<kConvActOp>,
+    .cpu = conv_act_cpu,
+    .reference = conv_act_reference,
+    .limit = conv_act_limit,
+    .forms = conv_act_forms};
+const OpDef kConvActPoolOp{.name = "conv_act_pool",
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .attrs = attr_type<Conv2dAttrs>(),
+    .infer = infer_of<kConvActPoolOp>,
+    .cost = cost_of_reference<kConvActPoolOp>,
+    .cpu = conv_act_pool_cpu,
+    .reference = conv_act_pool_reference,
+    .forms = conv_act_pool_forms};
+
+}  // namespace sinter

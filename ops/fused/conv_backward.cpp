@@ -1,0 +1,144 @@
+// conv_act_backward and conv_act_pool_backward: the gradients of conv_act's and conv_act_pool's
+// operands from that of their result: dz = dy where the mask has a bit (put in the place of its
+// window's maximum), dW, db, and dx if the weight is given. dz is made row by row on its way to the
+// tiles that are multiplied, so it is in no memory.
+#include "ops/conv2d_cpu.h"
+#include "ops/fused/activation.h"
+#include "ops/kernels.h"
+#include "ops/relu_mask.h"
+
+// N batch, C in, O out, P x Q of the convolution's result
+namespace sinter {
+namespace {
+
+// Rows of dz as lanes. index: of 2 x 2 windows, or nothing.
+template <class T> struct MaskedRows {
+  using V = compute_t<T>;
+  const Tensor &dy, &mask, &index;
+  bool pooled() const { return index.defined(); }
+
+  // Element i of row `row` of channel o, i from skip on, for the images of a part.
+  void operator()(
+      const conv::Part& part, int64_t o, int64_t row, int64_t skip, int64_t count, V* lanes) const {
+    constexpr int64_t n = conv::kImages<V>;
+    const int64_t rows = dy.size(2), cols = dy.size(3), source = pooled() ? row / 2 : row;
+    if (source >= rows) return void(std::fill_n(lanes, count * n, V(0)));
+    const int64_t first = (part.image * dy.size(1) + o) * rows + source, stride = dy.size(1) * rows;
+    T* masked = scratch<T, 6>(n * cols);
+    for (int64_t l = 0; l < part.count; ++l) {
+      const int64_t at = first + l * stride;
+      relu_backward_row(dy.data<T>() + at * cols, mask.data<uint8_t>() + at * relu_mask_row(cols),
+          masked + l * cols, cols);
+    }
+    if (!pooled()) return conv::to_lanes(masked + skip, cols, part.count, count, lanes);
+    V* values = conv::aligned_scratch<V, 6>(2 * cols * n);
+    V* places = values + cols * n;
+    conv::to_lanes(masked, cols, part.count, cols, values);
+    conv::to_lanes(index.data<uint8_t>() + first * cols, stride * cols, part.count, cols, places);
+    for (int64_t i = 0; i < count; ++i, lanes += n) {
+      const int64_t col = (skip + i) / 2;
+      const V place = static_cast<V>(row % 2 * 2 + (skip + i) % 2);
+      for (int64_t l = 0; l < n; ++l)
+        lanes[l] = col < cols && places[col * n + l] == place ? values[col * n + l] : V(0);
+    }
+  }
+};
+
+template <class T> void conv_backward_of(const Call& call, const Tensor& index, size_t x_at) {
+  using V = compute_t<T>;
+  const Tensor &dy = call.in[0], &x = call.in[x_at], weight = optional_input(call.in, x_at + 1);
+  const auto& attrs = call.as<Conv2dGradAttrs>();
+  const Conv2dSizes z = conv2d_sizes(x, call.out[0], dy, attrs);
+  conv::Correlation g = conv::forward_of(z);
+  g.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;
+  g.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
+  const MaskedRows<T> dz{dy, call.in[1], index};
+  conv::correlate_gradient<V>(
+      g, conv::image_source<T>(g, x.data<T>()),
+      [&](const conv::Part& part, V* tile) {
+        for (int64_t o = 0; o < g.o; ++o) {
+          for (int64_t p = part.first; p < part.first + part.rows;
+               ++p, tile += g.q * conv::kImages<V>)
+            dz(part, o, p, 0, g.q, tile);
+        }
+      },
+      call.out[0].data<V>(), call.out[1].data<V>());
+  if (!weight.defined()) return;
+  Conv2dSizes whole = z;
+  whole.p = g.p;
+  whole.q = g.q;
+  const conv::Correlation d = conv::input_grad_of(whole);
+  conv::correlate<V>(
+      d, conv::Parts<V>(d, 2 * num_threads()),
+      [&](const conv::Part& part, V* tile) {
+        const auto rows = [&](auto... at) { dz(part, at...); };
+        conv::load_tile(d, part.first, d.tile_rows(part.rows), rows, tile);
+      },
+      conv::turned_weights_of<T>(weight), conv::bias_of<T>({}),
+      conv::ImageSink<T>{d, call.out[2].data<T>()});
+}
+void conv_act_backward_cpu(const Call& call) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) { conv_backward_of<T>(call, {}, 2); });
+}
+void conv_act_pool_backward_cpu(const Call& call) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) { conv_backward_of<T>(call, call.in[2], 3); });
+}
+
+Tensors gradients(const Tensor& dz, const Tensor& x, const Tensor& weight, const Attrs& attrs) {
+  const auto& a = attrs.as<Conv2dGradAttrs>();
+  Tensors out{apply1(kConv2dWeightGradOp, {dz, x}, a, Role::wgrad),
+      apply1(kConv2dBiasGradOp, {dz}, {}, Role::bgrad)};
+  if (!weight.defined()) return out;
+  const Conv2dGradAttrs of_x{a.stride_h, a.stride_w, a.pad_h, a.pad_w, x.size(2), x.size(3)};
+  out.push_back(apply1(kConv2dInputGradOp, {dz, weight}, of_x, Role::dgrad));
+  return out;
+}
+Tensors conv_act_backward_reference(Operands in, const Attrs& attrs) {
+  const Tensor dz = act_backward_reference(Act::relu, in[0], in[1]);
+  return gradients(dz, in[2], optional_input(in, 3), attrs);
+}
+Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
+  const auto& a = attrs.as<Conv2dGradAttrs>();
+  const Tensor& x = in[3];
+  Pool2dBackwardAttrs whole;
+  whole.height = (x.size(2) + 2 * a.pad_h - a.height) / a.stride_h + 1;
+  whole.width = (x.size(3) + 2 * a.pad_w - a.width) / a.stride_w + 1;
+  const Tensor dpooled = act_backward_reference(Act::relu, in[0], in[1]);
+  const Tensor dz = apply1(kMaxPool2dBackwardOp, {dpooled, in[2]}, whole);
+  return gradients(dz, x, optional_input(in, 4), attrs);
+}
+
+std::vector<Form> conv_backward_forms(bool pooled) {
+  const Shape z{2, 4, 5, 4}, y{2, 4, 2, 2};
+  Tensors in{
+      Tensor::meta(pooled ? y : z), Tensor::meta(relu_mask_shape(pooled ? y : z), DType::u8)};
+  if (pooled) in.push_back(Tensor::meta(y, DType::u8));
+  in.push_back(Tensor::meta({2, 3, 7, 6}));
+  Tensors with_weight = in;
+  with_weight.push_back(Tensor::meta({4, 3, 3, 3}));
+  const Conv2dGradAttrs attrs{.height = 3, .width = 3};
+  return {{with_weight, attrs}, {in, attrs}};
+}
+
+}  // namespace
+
+const OpDef kConvActBackwardOp{.name = "conv_act_backward",
+    .min_inputs = 3,
+    .max_inputs = 4,
+    .attrs = attr_type<Conv2dGradAttrs>(),
+    .infer = infer_of<kConvActBackwardOp>,
+    .cost = cost_of_reference<kConvActBackwardOp>,
+    .cpu = conv_act_backward_cpu,
+    .reference = conv_act_backward_reference,
+    .forms = [] { return conv_backward_forms(false); }};
+const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
+    .min_inputs = 4,
+    .max_inputs = 5,
+    .attrs = attr_type<Conv2dGradAttrs>(),
+    .infer = infer_of<kConvActPoolBackwardOp>,
+    .cost = cost_of_reference<kConvActPoolBackwardOp>,
+    .cpu = conv_act_pool_backward_cpu,
+    .reference = conv_act_pool_backward_reference,
+    .forms = [] { return conv_backward_forms(true); }};
+
+}  // namespace sinter

@@ -1,0 +1,112 @@
+// Convolutional nets, captured: what is fused, and that values, gradients and weights are those of
+// eager steps.
+#include <gtest/gtest.h>
+
+#include "capture/explain.h"
+#include "nn/activations.h"
+#include "nn/conv2d.h"
+#include "nn/linear.h"
+#include "nn/pool.h"
+#include "nn/sequential.h"
+#include "tests/capture/step_util.h"
+
+namespace sinter {
+namespace {
+
+using capture::Step;
+
+// LeNet-5 with ReLU and max pooling, or two convolutions before one pooling. 28 x 28 grey.
+std::shared_ptr<nn::Sequential> conv_net(bool lenet) {
+  const auto net = std::make_shared<nn::Sequential>();
+  const auto relu = [&] { net->append(nn::make_activation("relu")); };
+  if (lenet) {
+    net->append(std::make_shared<nn::Conv2d>(1, 6, 5, 1, 2));
+    relu();
+    net->append(std::make_shared<nn::MaxPool2d>(2));
+    net->append(std::make_shared<nn::Conv2d>(6, 16, 5));
+    relu();
+    net->append(std::make_shared<nn::MaxPool2d>(2));
+  } else {
+    net->append(std::make_shared<nn::Conv2d>(1, 5, 3));
+    relu();
+    net->append(std::make_shared<nn::Conv2d>(5, 4, 3));
+    relu();
+    net->append(std::make_shared<nn::MaxPool2d>(2));
+  }
+  net->append(std::make_shared<nn::Flatten>());
+  net->append(std::make_shared<nn::Linear>(lenet ? 400 : 576, 10));
+  return net;
+}
+
+struct ConvTraining {
+  std::shared_ptr<nn::Sequential> net;
+  std::unique_ptr<nn::Optimizer> optimizer;
+  ConvTraining(bool lenet, DType dtype, Device device) : net(conv_net(lenet)) {
+    net->init_parameters(5);
+    net->to(dtype);
+    net->to(device);
+    optimizer = std::make_unique<nn::Sgd>(
+        net->named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = 0.9});
+  }
+  Step step(const char* rules) {
+    return Step(
+        [this](const Tensors& in) {
+          optimizer->zero_grad();
+          const Tensor losses = cross_entropy((*net)(in[0]), in[1]);
+          backward(losses);
+          optimizer->step(losses);
+          return Tensors{losses};
+        },
+        {.rules = capture::RuleSet(rules),
+            .parameters = nn::parameter_visitor(*net),
+            .measure = false});
+  }
+};
+
+// Free-running in f64: sums in another order part by rounding alone.
+std::string train_both(bool lenet, Device device) {
+  ConvTraining plain(lenet, DType::f64, device), fused(lenet, DType::f64, device);
+  Step with = fused.step("all"), without = plain.step("none");
+  for (uint64_t call = 0; call < 8; ++call) {
+    const int64_t rows = call == 6 ? 5 : 19;  // a ragged batch
+    const Tensors in{sample_tensor({rows, 1, 28, 28}, call, 0, 1).to(device),
+        sample_labels(rows, 10, call + 1).to(device)};
+    EXPECT_LE(relative_difference(with(in)[0], without(in)[0]), 1e-10) << call;
+  }
+  for (size_t i = 0; i < plain.net->parameters().size(); ++i)
+    EXPECT_LE(relative_difference(fused.net->parameters()[i], plain.net->parameters()[i]), 1e-10);
+  return ops_of(with.captured()->fused.graph);
+}
+
+TEST(ConvStep, LenetPoolsBeforeReluAndNeverStoresAConvolution) {
+  EXPECT_EQ(train_both(true, kCpu),
+      "conv_act_pool conv_act_pool linear softmax_xent weight_bias_grad matmul "
+      "conv_act_pool_backward conv_act_pool_backward multi_tensor_update");
+}
+TEST(ConvStep, AConvolutionWithoutPoolingKeepsItsMask) {
+  EXPECT_EQ(train_both(false, kCpu),
+      "conv_act conv_act_pool linear softmax_xent weight_bias_grad matmul "
+      "conv_act_pool_backward conv_act_backward multi_tensor_update");
+}
+TEST(ConvStepSimt, StepsAreThoseOfEager) { train_both(true, kSimt); }
+
+TEST(ConvStep, PoolingSaysWhyItStaysBehindRelu) {
+  ConvTraining training(true, DType::f32, kCpu);
+  nn::Sequential& net = *training.net;
+  Step step(
+      [&](const Tensors& in) {
+        training.optimizer->zero_grad();
+        const Tensor a = relu(net[0](in[0]));
+        const Tensor losses = mean(max_pool2d(a), {1, 2, 3}) + mean(a, {1, 2, 3});
+        backward(losses);
+        return Tensors{losses};
+      },
+      {.parameters = nn::parameter_visitor(net), .measure = false});
+  for (int call = 0; call < 3; ++call) step({Tensor::ones({2, 1, 28, 28})});
+  const std::string text = explain(*step.captured(), capture::RuleSet());
+  EXPECT_NE(text.find("rule conv_act_pool: what relu gives is also read by"), std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,89 @@
+// Samples of conv_act, conv_act_pool and their backwards.
+#include "ops/fused/activation.h"
+#include "ops/relu_mask.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+struct ConvActCase {
+  Shape x, weight;
+  Conv2dAttrs window;
+  const char* what;
+  bool bias = true;
+};
+std::vector<ConvActCase> conv_act_cases() {
+  return {{{3, 2, 9, 7}, {5, 2, 3, 3}, {}, "odd rows and columns"},
+      {{17, 1, 12, 12}, {6, 1, 5, 5}, {1, 1, 2, 2}, "padded, one image more than a vector holds"},
+      {{2, 3, 11, 13}, {9, 3, 3, 2}, {2, 2, 1, 0}, "stride 2, asymmetric"},
+      {{1, 4, 6, 5}, {3, 4, 1, 1}, {}, "1x1 without a bias", false},
+      {{0, 2, 9, 7}, {5, 2, 3, 3}, {}, "empty batch"}};
+}
+Tensors conv_act_operands(const ConvActCase& c) {
+  Tensors in{sample_tensor(c.x, 1), sample_tensor(c.weight, 2)};
+  if (c.bias) in.push_back(sample_tensor({c.weight[0]}, 3));
+  return in;
+}
+Sample fixed_sample(Tensors in, const Attrs& attrs, const char* what) {
+  return {.in = std::move(in), .attrs = attrs, .what = what, .differentiable = false};
+}
+
+std::vector<Sample> conv_act_samples() {
+  std::vector<Sample> all;
+  const auto with = [&](const ConvActCase& c, Act act, Keep keep) {
+    const Conv2dAttrs& w = c.window;
+    const ConvActAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, act, keep};
+    all.push_back(fixed_sample(conv_act_operands(c), attrs, c.what));
+  };
+  for (const ConvActCase& c : conv_act_cases()) with(c, Act::relu, Keep::mask);
+  for (const Act act : kActivations) {
+    const bool pre = act_saves(act) == pointwise::Saves::inputs;
+    with(conv_act_cases()[0], act, pre ? Keep::pre : Keep::nothing);
+  }
+  all.push_back(bad_sample({sample_tensor({2, 3, 5, 5}, 1), sample_tensor({4, 1, 3, 3}, 2)},
+      ConvActAttrs{}, "channels differ"));
+  return all;
+}
+
+std::vector<Sample> conv_act_pool_samples() {
+  std::vector<Sample> all;
+  for (const ConvActCase& c : conv_act_cases())
+    all.push_back(fixed_sample(conv_act_operands(c), c.window, c.what));
+  all.push_back(bad_sample({sample_tensor({2, 3, 3, 5}, 1), sample_tensor({4, 3, 3, 3}, 2)},
+      Conv2dAttrs{}, "nothing to pool"));
+  return all;
+}
+
+// dy, the mask and, where pooled, the index; x; the weight.
+std::vector<Sample> conv_backward_samples(bool pooled) {
+  std::vector<Sample> all;
+  for (const ConvActCase& c : conv_act_cases()) {
+    const Tensors in = conv_act_operands(c);
+    const Conv2dAttrs& w = c.window;
+    const ConvActAttrs with_mask{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu, Keep::mask};
+    const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, with_mask);
+    Tensors operands{sample_tensor(made[0].shape(), 4), made.back()};
+    if (pooled) operands.push_back(made[1]);
+    operands.push_back(in[0]);
+    const Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
+    all.push_back(fixed_sample(operands, attrs, "without x's gradient"));
+    operands.push_back(in[1]);
+    all.push_back(fixed_sample(operands, attrs, c.what));
+  }
+  Sample bad = all.back();
+  bad.in[0] = sample_tensor({0, 5, 1, 1}, 4);
+  bad.bad = true;
+  bad.what = "a mask of another shape";
+  all.push_back(bad);
+  return all;
+}
+
+const Samples conv_act_samples_of(kConvActOp, conv_act_samples);
+const Samples conv_act_pool_samples_of(kConvActPoolOp, conv_act_pool_samples);
+const Samples conv_act_backward_samples_of(
+    kConvActBackwardOp, [] { return conv_backward_samples(false); });
+const Samples conv_act_pool_backward_samples_of(
+    kConvActPoolBackwardOp, [] { return conv_backward_samples(true); });
+
+}  // namespace
+}  // namespace sinter
