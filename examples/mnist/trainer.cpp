@@ -32,16 +32,26 @@ std::unique_ptr<nn::Optimizer> make_optimizer(
       model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
 }
 
+// Layers follow when their ops are merged.
+std::shared_ptr<nn::Module> make_net(const ModelFlags& flags) {
+  throw Error(Error::Kind::not_built, "train: not in this build: --model " + flags.model);
+}
+
 }  // namespace
 
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
   std::shared_ptr<nn::Module> model;
-  if (const std::vector<int64_t> sizes = flags.sizes(); flags.model == "geglu") {
+  const std::vector<int64_t> sizes = flags.sizes();
+  if (!flags.net().empty()) {
+    model = make_net(flags);
+    model->init_parameters(seed);
+  } else if (flags.model == "geglu") {
     model = std::make_shared<nn::Glu>(sizes[0], sizes[1], sizes[2]);
     model->init_parameters(seed);
   } else {
     model = std::make_shared<nn::Mlp>(
-        sizes, nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
+        sizes, nn::MlpOptions{
+                   .activation = flags.act, .dropout = flags.dropout.value_or(0), .seed = seed});
   }
   if (flags.dtype == "bf16") model->enable_bf16();
   model->to(device);
