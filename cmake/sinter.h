@@ -13,6 +13,7 @@
 #include <sinter/nn/activations.h>
 #include <sinter/nn/checkpoint.h>
 #include <sinter/nn/clip.h>
+#include <sinter/nn/conv2d.h>
 #include <sinter/nn/glu.h>
 #include <sinter/nn/linear.h>
 #include <sinter/nn/loss.h>

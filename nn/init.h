@@ -30,7 +30,7 @@ void xavier_normal(const Tensor& t, Stream& stream, double gain = 1);
 // slope
 void kaiming_uniform(const Tensor& t, Stream& stream, double slope = 0);
 void kaiming_normal(const Tensor& t, Stream& stream, double slope = 0);
-// PyTorch's default of Linear, kaiming_uniform with slope sqrt(5): U(-1/sqrt(fan_in),
+// PyTorch's default of Linear and Conv2d, kaiming_uniform with slope sqrt(5): U(-1/sqrt(fan_in),
 // 1/sqrt(fan_in)), for weight and bias alike.
 void linear_default(const Tensor& t, int64_t fan_in, Stream& stream);
 

@@ -78,9 +78,9 @@ SINTER_DEVICE_FN void load_eight_of(
   }
 }
 
-template <class V, class B, class Epilogue>
-SINTER_DEVICE_FN void ffma_product(
-    const Product<V, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
+template <class V, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilogue& epilogue,
+    const TileAt& tile = tile_of_block()) {
   using S = FfmaShared<V>;
   constexpr int kRows = kFfmaRows;
   constexpr Layout kAny = Layout::either;
@@ -90,7 +90,7 @@ SINTER_DEVICE_FN void ffma_product(
   const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
             my_col = mine % kColsOf;
   V sums[8][8] = {}, row_sum = 0;
-  const TileCopy<kAny, V, typename S::A, S::kThreads, ProductSide<V>> copy_a(product.a, row);
+  const TileCopy<kAny, V, typename S::A, S::kThreads, A> copy_a(product.a, row);
   const TileCopy<kAny, V, typename S::B, S::kThreads, B> copy_b(product.b, col);
   const auto copy = [&](typename S::Stage& stage, int at) {
     copy_a(at, stage.a);

@@ -60,17 +60,16 @@ SINTER_DEVICE_FN void mma_of(
   }
 }
 
-template <Layout kA, Layout kB, class T, class B, class Epilogue>
-SINTER_DEVICE_FN void mma_product(
-    const Product<T, B>& product, const Epilogue& epilogue, const TileAt& tile = tile_of_block()) {
+template <Layout kA, Layout kB, class T, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
+    const TileAt& tile = tile_of_block()) {
   constexpr int kDepth = MmaTiles<T>::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T));
   auto& s = shared<MmaTiles<T>>();
   const int64_t row = tile.row * kTile, col = tile.col * kTile;
   const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
   Vec<float, 4> sums[2][4] = {};
   float row_sum = 0;
-  const TileCopy<kA, T, typename MmaTiles<T>::Tile, kMmaThreads, ProductSide<T>> copy_a(
-      product.a, row);
+  const TileCopy<kA, T, typename MmaTiles<T>::Tile, kMmaThreads, A> copy_a(product.a, row);
   const TileCopy<kB, T, typename MmaTiles<T>::Tile, kMmaThreads, B> copy_b(product.b, col);
   const auto copy = [&](typename MmaTiles<T>::Stage& stage, int at) {
     copy_a(at, stage.a);

@@ -26,6 +26,7 @@ SINTER_DEVICE_FN TileAt tile_of_block() { return {block_x(), block_y()}; }
 
 // An operand seen as [outer, k]: A's rows or B's columns.
 template <class T> struct ProductSide {
+  static constexpr bool kGathered = false;
   In<T> data;
   int64_t outer = 0, k = 0, outer_stride = 0, k_stride = 0;
   bool along_k = true;  // a chunk of 16 bytes lies along k, else along outer
@@ -46,10 +47,15 @@ template <class T> struct ProductSide {
 // A chunk element by element, zeros where there are none.
 template <class T, class Side>
 SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Side& side, const typename Side::Chunk& c) {
-  Vec<T, kVec<T>> v;
-  SINTER_UNROLL
-  for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
-  return v;
+  if constexpr (Side::kGathered) {
+    return side.gather(c);
+  } else {
+    Vec<T, kVec<T>> v;
+    SINTER_UNROLL
+    for (int q = 0; q < kVec<T>; ++q)
+      v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
+    return v;
+  }
 }
 // A chunk on its way to shared memory, element by element if it is not whole and aligned.
 template <class T, class Side, class Tile>
@@ -62,10 +68,11 @@ SINTER_DEVICE_FN void copy_chunk(
   }
 }
 
-// C[m, n] = A[m, k] B[k, n]. B: another kind of side may stand for B's columns; it has outer,
-// along_k, vec, chunk() and source().
-template <class T, class B = ProductSide<T>> struct Product {
-  ProductSide<T> a;
+// C[m, n] = A[m, k] B[k, n]. Another kind of side may stand for A's rows or B's columns; it has
+// outer, k, along_k and chunk(), and either vec and source() or, if it is kGathered and never comes
+// in whole chunks, a gather() of its own.
+template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Product {
+  A a;
   B b;
   SINTER_FN int64_t column_tiles() const {
     return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
@@ -197,9 +204,9 @@ SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup])
 }
 
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <int kRows, class T, class B, class Tile, class Epilogue>
+template <int kRows, class T, class B, class A, class Tile, class Epilogue>
 SINTER_DEVICE_FN void finish_tile(
-    const Product<T, B>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
+    const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kRows * kTile / kGroup; group += threads_per_block()) {
     const int r = group / (kTile / kGroup), c = group % (kTile / kGroup) * kGroup;

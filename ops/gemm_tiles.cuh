@@ -39,6 +39,14 @@ template <Layout kLayout, class T, class Tile, int kThreads, class Side> class T
   }
   // The tile at k.
   SINTER_DEVICE_FN void operator()(int k, Tile& tile) const {
+    bool whole = false;
+    if constexpr (!Side::kGathered) whole = copy_whole(k, tile);
+    if (!whole) copy_ragged(k, tile);
+  }
+
+ private:
+  // Chunks that are one aligned access. Were all such?
+  SINTER_DEVICE_FN bool copy_whole(int k, Tile& tile) const {
     const bool along_k = is_along_k<kLayout>(side_);
     bool whole = side_.vec;
     if (whole) {
@@ -59,17 +67,17 @@ template <Layout kLayout, class T, class Tile, int kThreads, class Side> class T
         }
       }
     }
-    if (!whole) copy_ragged(k, tile);
+    return whole;
   }
-
- private:
-  // Chunks that are not one aligned access go element by element, zeros where there are none.
+  // The others go element by element, zeros where there are none.
   SINTER_DEVICE_FN void copy_ragged(int k, Tile& tile) const {
     SINTER_NO_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       if (c * kThreads + thread_x() >= kAll) break;
       const auto at = chunk(c, k);
-      if (side_.vec && (at.left >= kVec<T> || at.left <= 0)) continue;
+      if constexpr (!Side::kGathered) {
+        if (side_.vec && (at.left >= kVec<T> || at.left <= 0)) continue;
+      }
       const auto v = gather<T>(side_, at);
       if (is_along_k<kLayout>(side_)) {
         tile.along_k.store_vec(row(c, true), column(true), v);

@@ -101,6 +101,15 @@ Tensor matmul_as(
     const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role);
 // sum over all but the last dim: [.., O] -> [O], f32 for bf16 input
 Tensor sum_rows(const Tensor& x, Role role = Role::none);
+struct Conv2dAttrs {
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;  // padding: zeros on both sides
+  SINTER_FIELDS(Conv2dAttrs, stride_h, stride_w, pad_h, pad_w)
+};
+// x[N, C, H, W] * weight[O, C, R, S] + bias[O] -> [N, O, P, Q], a cross-correlation as in PyTorch:
+// P = (H + 2 pad_h - R) / stride_h + 1, Q likewise. The bias is part of it; f32 beside bf16 is
+// taken.
+Tensor conv2d(
+    const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dAttrs& attrs = {});
 
 // ---- reductions over `dims` (one number, a list; none: all)
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -175,6 +184,11 @@ struct MatmulAttrs {
   DType out = DType::f32;
   SINTER_FIELDS(MatmulAttrs, trans_a, trans_b, out)
 };
+struct Conv2dGradAttrs {  // those of the conv2d, and the two sizes that its gradients cannot know
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+  int64_t height = 0, width = 0;  // of x, for conv2d_input_grad; of weight, for conv2d_weight_grad
+  SINTER_FIELDS(Conv2dGradAttrs, stride_h, stride_w, pad_h, pad_w, height, width)
+};
 struct ReduceAttrs {
   Dims dims;  // none: all
   bool keepdim = false;
@@ -247,6 +261,10 @@ struct ClipAttrs {
   OP(kLinearOp, linear)                            /* x, weight, [bias] -> y        */ \
   OP(kMatmulOp, matmul)                            /* a, b -> c                     */ \
   OP(kSumRowsOp, sum_rows)                         /* x -> sums                     */ \
+  OP(kConv2dOp, conv2d)                            /* x, weight, [bias] -> y        */ \
+  OP(kConv2dInputGradOp, conv2d_input_grad)        /* dy, weight -> dx              */ \
+  OP(kConv2dWeightGradOp, conv2d_weight_grad)      /* dy, x -> dweight              */ \
+  OP(kConv2dBiasGradOp, conv2d_bias_grad)          /* dy -> dbias                   */ \
   OP(kSumOp, sum)                                  /* x -> y                        */ \
   OP(kMeanOp, mean)                                /* x -> y                        */ \
   OP(kMaxOp, max)                                  /* x -> y                        */ \

@@ -4,11 +4,14 @@
 
 #include "autograd/autograd.h"
 #include "nn/activations.h"
+#include "nn/conv2d.h"
 #include "nn/glu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
+#include "nn/safetensors.h"
+#include "nn/sequential.h"
 #include "tests/data/data_test_util.h"
 
 namespace sinter::nn {
@@ -92,6 +95,88 @@ TEST(Layers, LayerNormHasPyTorchsKeysAndStartsNeutral) {
   EXPECT_EQ(norm(x).to_vector<float>(), neutral.to_vector<float>());
   EXPECT_EQ(norm(cast(x, DType::bf16)).dtype(), DType::f32);
   test::expect_error(Error::Kind::usage, {"features is 0"}, [] { LayerNorm(0); });
+}
+
+TEST(Layers, Conv2dIsItsOpAndSpeaksAsPyTorch) {
+  Conv2d square(3, 6, 5), other(1, 4, {3, 2}, {2, 1}, {1, 0}, false);
+  EXPECT_EQ(square.describe(), "Conv2d(3, 6, kernel_size=(5, 5), stride=(1, 1))");
+  EXPECT_EQ(other.describe(),
+      "Conv2d(1, 4, kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), bias=False)");
+  const NamedTensors state = square.state_dict();
+  ASSERT_EQ(state.size(), 2u);
+  EXPECT_EQ(state[0].name, "weight");
+  EXPECT_EQ(state[0].tensor.shape(), (Shape{6, 3, 5, 5}));
+  EXPECT_EQ(state[1].name, "bias");
+  EXPECT_EQ(other.state_dict().size(), 1u);
+  const Tensor x = cast(sample_tensor({2, 3, 7, 6}, 1), DType::f32), grey = slice(x, 1, 0, 1);
+  EXPECT_EQ(
+      square(x).to_vector<float>(), conv2d(x, square.weight(), square.bias()).to_vector<float>());
+  EXPECT_EQ(other(grey).to_vector<float>(),
+      conv2d(grey, other.weight(), {}, {2, 1, 1, 0}).to_vector<float>());
+}
+
+TEST(Layers, Conv2dStartsAsInPyTorch) {
+  Conv2d conv(4, 64, 5);  // fan_in 100
+  for (const Tensor& p : conv.parameters()) {
+    double largest = 0;
+    for (const double v : p.to_vector<double>()) largest = std::max(largest, std::abs(v));
+    EXPECT_LE(largest, 0.1);
+    EXPECT_GT(largest, 0.09);  // of 64 draws none is that large with 0.9^64 = 0.001
+  }
+  using test::expect_error;
+  expect_error(Error::Kind::usage, {"in 0, out 4"}, [] { Conv2d(0, 4, 3); });
+  expect_error(Error::Kind::usage, {"kernel is [0]", "at least 1"}, [] { Conv2d(1, 4, 0); });
+  expect_error(Error::Kind::usage, {"stride is [1, 0]"}, [] { Conv2d(1, 4, 3, {1, 0}); });
+  expect_error(Error::Kind::usage, {"padding is [1, 2, 3]", "one number or two"}, [] {
+    Conv2d(1, 4, 3, 1, {1, 2, 3});
+  });
+}
+
+TEST(Layers, Conv2dInBf16KeepsMastersInF32) {
+  const auto conv = std::make_shared<Conv2d>(2, 4, 3, 1, 1);
+  Sequential net;
+  net.append(conv);
+  net.append(std::make_shared<Conv2d>(4, 3, 3));
+  const Tensor x = cast(sample_tensor({2, 2, 6, 6}, 1, -1, 1), DType::f32);
+  const Tensor exact = net(x);
+  net.enable_bf16();
+  EXPECT_EQ((*conv)(x).dtype(), DType::bf16);
+  const Tensor y = net(x);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  // Relative rounding 2^-9 of inputs, weights, activations and the result, in sums of 18 and 36
+  // terms of about 0.1.
+  expect_near(y, exact, 0.02);
+  EXPECT_NE(y.to_vector<float>(), exact.to_vector<float>());
+  backward(y, {.gradient = Tensor::ones(y.shape())});
+  for (const auto& [name, p] : net.named_parameters()) {
+    EXPECT_EQ(p.dtype(), DType::f32) << name;
+    EXPECT_EQ(p.grad().dtype(), DType::f32) << name;
+    EXPECT_EQ(p.autograd().bf16_copy.defined(), name.ends_with("weight")) << name;
+  }
+}
+
+// Loads our state dict strictly, and gives back y and the gradients for a gradient of ones.
+TEST(Layers, Conv2dAgreesWithTorch) {
+  Conv2d conv(2, 3, {3, 2}, {2, 1}, {1, 2});
+  Tensor x = cast(sample_tensor({2, 2, 7, 6}, 1), DType::f32).set_requires_grad(true);
+  const test::TempDir folder;
+  write_safetensors(folder.file("conv.safetensors"), conv.state_dict());
+  write_safetensors(folder.file("x.safetensors"), {{"x", detach(x)}});
+  const char* python = std::getenv("SINTER_PYTHON");
+  const std::string command = cat(python ? python : "python3",
+      " " SINTER_SOURCE_DIR "/tests/nn/torch_conv2d.py ", folder.path());
+  const int status = std::system(command.c_str());
+  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)
+    GTEST_SKIP() << "python has no torch with safetensors (SINTER_PYTHON names another)";
+  ASSERT_EQ(status, 0);
+  const Tensor y = conv(x);
+  backward(y, {.gradient = Tensor::ones(y.shape())});
+  const NamedTensors torch = read_safetensors(folder.file("torch.safetensors")).tensors;
+  // Sums of up to 84 terms of about 1.
+  expect_near(y, *find(torch, "y"), 1e-5);
+  expect_near(x.grad(), *find(torch, "x"), 1e-5);
+  expect_near(conv.weight().grad(), *find(torch, "weight"), 1e-4);
+  expect_near(conv.bias().grad(), *find(torch, "bias"), 1e-4);
 }
 
 TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {

@@ -31,6 +31,9 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
     add(op, {rows(3, 200)}, {}, "rows of 200");
     add(op, {rows(2, 1030)}, {}, "rows of 1030");
   }
+  for (const int64_t size : {10, 9})  // 64 and 49 places of a window
+    add(&kConv2dOp, {sample_tensor({3, 3, size, size}, 1), sample_tensor({70, 3, 3, 3}, 2)},
+        Conv2dAttrs{}, "several tiles");
   const Tensor labels = sample_labels(2, 1030, 2), seed = sample_tensor({2}, 3, 0.5, 1);
   add(&kSoftmaxXentOp, {rows(2, 1030), labels, seed}, SoftmaxXentAttrs{}, "rows of 1030", false);
   for (const int64_t cols : {200, 1030})

@@ -250,10 +250,11 @@ struct PublicFunction {
 std::vector<PublicFunction> public_functions() {
   using T = const Tensors&;
   const Tensor x = Tensor::ones({2, 3}), y = Tensor::ones({2, 3}), row = Tensor::ones({2}),
-               columns = Tensor::ones({3}), labels = Tensor::zeros({2}, DType::i32),
-               index = Tensor::zeros({2}, DType::i64), bytes = Tensor::zeros({2, 3}, DType::u8),
-               low = Tensor::zeros({2, 3}, DType::bf16), state = make_step_state(),
-               losses = Tensor::ones({2}), rng = Tensor::zeros({3}, DType::i64);
+               columns = Tensor::ones({3}), images = Tensor::ones({2, 1, 3, 3}),
+               labels = Tensor::zeros({2}, DType::i32), index = Tensor::zeros({2}, DType::i64),
+               bytes = Tensor::zeros({2, 3}, DType::u8), low = Tensor::zeros({2, 3}, DType::bf16),
+               state = make_step_state(), losses = Tensor::ones({2}),
+               rng = Tensor::zeros({3}, DType::i64);
   return {
       {"add", {x, y}, [](T t) { add(t[0], t[1]); }},
       {"sub", {x, y}, [](T t) { sub(t[0], t[1]); }},
@@ -307,6 +308,7 @@ std::vector<PublicFunction> public_functions() {
       {"matmul_as", {x, y},
           [](T t) { matmul_as(t[0], t[1], false, true, DType::f32, Role::none); }},
       {"sum_rows", {x}, [](T t) { sum_rows(t[0]); }},
+      {"conv2d", {images, images, row}, [](T t) { conv2d(t[0], t[1], t[2]); }, 0b100},
       {"sum", {x}, [](T t) { sum(t[0]); }},
       {"mean", {x}, [](T t) { mean(t[0]); }},
       {"max", {x}, [](T t) { sinter::max(t[0]); }},

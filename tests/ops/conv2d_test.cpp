@@ -1,0 +1,265 @@
+// conv2d by values that are known and by its definition, and what is special to it; gradients,
+// types and devices are in the loops over all ops.
+#include <gtest/gtest.h>
+
+#include "autograd/autograd.h"
+#include "core/parallel.h"
+#include "ops/conv2d.h"
+#include "ops/gemm_library.h"
+#include "tests/ops/device_samples.h"
+
+namespace sinter {
+namespace {
+
+TEST(Conv2d, KnownValues) {
+  const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}),
+               weight = Tensor::from({1, 2, 3, 4}, {1, 1, 2, 2});
+  EXPECT_EQ(conv2d(x, weight).to_vector<float>(), (std::vector<float>{37, 47, 67, 77}));
+  EXPECT_EQ(conv2d(x, weight, Tensor::from({10}, {1})).to_vector<float>(),
+      (std::vector<float>{47, 57, 77, 87}));
+  // The windows at (-1, -1), (-1, 1), (1, -1) and (1, 1).
+  EXPECT_EQ(conv2d(x, weight, {}, {2, 2, 1, 1}).to_vector<float>(),
+      (std::vector<float>{4, 3 * 2 + 4 * 3, 4 * 2 + 7 * 4, 77}));
+  // A window of one element over two channels, into three.
+  const Tensor two = Tensor::from({1, 2, 3, 4}, {1, 2, 1, 2}),
+               mix = Tensor::from({1, 0, 0, 1, 1, -1}, {3, 2, 1, 1});
+  EXPECT_EQ(conv2d(two, mix).to_vector<float>(), (std::vector<float>{1, 2, 3, 4, -2, -2}));
+}
+
+TEST(Conv2d, KnownGradients) {
+  Tensor x = Tensor::from({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3}).set_requires_grad(true),
+         weight = Tensor::from({1, 2, 3, 4}, {1, 1, 2, 2}).set_requires_grad(true),
+         bias = Tensor::from({0}, {1}).set_requires_grad(true);
+  backward(conv2d(x, weight, bias), {.gradient = Tensor::from({1, 0, 0, 2}, {1, 1, 2, 2})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 2, 0, 3, 4 + 2, 4, 0, 6, 8}));
+  EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{11, 14, 20, 23}));
+  EXPECT_EQ(bias.grad().to_vector<float>(), (std::vector<float>{3}));
+}
+
+struct Conv2dByDefinition {
+  std::vector<double> y, dx, dweight, dbias;
+};
+// Every product of a pixel, a weight and an output meets all three sums.
+Conv2dByDefinition by_definition(
+    const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& dy, Conv2dAttrs a) {
+  const Conv2dSizes z = conv2d_sizes(x, weight, dy, a);
+  const auto xs = x.to_vector<double>(), ws = weight.to_vector<double>(),
+             bs = bias.to_vector<double>(), gs = dy.to_vector<double>();
+  Conv2dByDefinition out{std::vector<double>(gs.size()), std::vector<double>(xs.size()),
+      std::vector<double>(ws.size()), std::vector<double>(bs.size())};
+  const auto index = [](std::initializer_list<std::pair<int64_t, int64_t>> parts) {
+    size_t at = 0;
+    for (const auto& [i, size] : parts)
+      at = at * static_cast<size_t>(size) + static_cast<size_t>(i);
+    return at;
+  };
+  for (size_t i = 0; i < gs.size(); ++i) {
+    const auto flat = static_cast<int64_t>(i);
+    const int64_t q = flat % z.q, p = flat / z.q % z.p, o = flat / (z.q * z.p) % z.o,
+                  n = flat / (z.q * z.p * z.o);
+    out.y[i] += bs[static_cast<size_t>(o)];
+    out.dbias[static_cast<size_t>(o)] += gs[i];
+    for (int64_t c = 0; c < z.c; ++c) {
+      for (int64_t h = 0; h < z.h; ++h) {
+        for (int64_t w = 0; w < z.w; ++w) {
+          const int64_t r = h - p * a.stride_h + a.pad_h, s = w - q * a.stride_w + a.pad_w;
+          if (r < 0 || r >= z.r || s < 0 || s >= z.s) continue;
+          const size_t pixel = index({{n, z.n}, {c, z.c}, {h, z.h}, {w, z.w}}),
+                       tap = index({{o, z.o}, {c, z.c}, {r, z.r}, {s, z.s}});
+          out.y[i] += xs[pixel] * ws[tap];
+          out.dx[pixel] += gs[i] * ws[tap];
+          out.dweight[tap] += gs[i] * xs[pixel];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+void expect_near(const Tensor& got, const std::vector<double>& wanted, double tolerance) {
+  const auto values = got.to_vector<double>();
+  ASSERT_EQ(values.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(values[i], wanted[i], tolerance) << i;
+}
+
+TEST(Conv2d, IsItsDefinitionForwardAndBackward) {
+  struct Case {
+    Shape x, weight;
+    Conv2dAttrs attrs;
+  };
+  const Case cases[] = {{{2, 1, 28, 28}, {6, 1, 5, 5}, {1, 1, 2, 2}},
+      {{3, 6, 14, 14}, {16, 6, 5, 5}, {}}, {{1, 3, 9, 12}, {4, 3, 3, 7}, {2, 3, 1, 3}},
+      {{33, 2, 4, 3}, {3, 2, 1, 1}, {1, 2, 0, 1}}, {{1, 3, 8, 8}, {5, 3, 7, 7}, {1, 1, 3, 3}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(cat(c.x.str(), " * ", c.weight.str()));
+    for (const DType type : {DType::f64, DType::f32}) {
+      Tensor x = cast(sample_tensor(c.x, 1), type).set_requires_grad(true),
+             weight = cast(sample_tensor(c.weight, 2), type).set_requires_grad(true),
+             bias = cast(sample_tensor({c.weight[0]}, 3), type).set_requires_grad(true);
+      const Tensor y = conv2d(x, weight, bias, c.attrs),
+                   dy = cast(sample_tensor(y.shape(), 4, -1, 1), type);
+      backward(y, {.gradient = dy});
+      const Conv2dByDefinition wanted = by_definition(x, weight, bias, dy, c.attrs);
+      // Sums of at most n = 1600 terms of at most 4: n u times the sum of their magnitudes, of
+      // which random terms come near its root only.
+      const double unit = type == DType::f64 ? 0x1p-53 : 0x1p-24, tolerance = 1600 * 4 * unit * 40;
+      expect_near(y, wanted.y, tolerance);
+      expect_near(x.grad(), wanted.dx, tolerance);
+      expect_near(weight.grad(), wanted.dweight, tolerance);
+      expect_near(bias.grad(), wanted.dbias, tolerance);
+    }
+  }
+}
+
+// Sums in bf16 are f32's: the result is rounded once, gradients of parameters not at all.
+TEST(Conv2d, Bf16SumsInF32) {
+  Tensor x = cast(sample_tensor({2, 3, 6, 6}, 1), DType::bf16).set_requires_grad(true),
+         weight = cast(sample_tensor({4, 3, 3, 3}, 2), DType::bf16).set_requires_grad(true),
+         bias = cast(sample_tensor({4}, 3), DType::f32).set_requires_grad(true);
+  const Tensor y = conv2d(x, weight, bias);
+  const Tensor exact =
+      conv2d(cast(x, DType::f64), cast(weight, DType::f64), cast(bias, DType::f64));
+  const auto got = y.to_vector<double>(), wanted = exact.to_vector<double>();
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], wanted[i], 0x1p-8 * std::abs(wanted[i]) + 27 * 4 * 27 * 0x1p-24);
+  const Tensor dy = cast(sample_tensor(y.shape(), 4), DType::bf16);
+  EXPECT_EQ(
+      apply1(kConv2dWeightGradOp, {dy, x}, Conv2dGradAttrs{1, 1, 0, 0, 3, 3}).dtype(), DType::f32);
+  EXPECT_EQ(apply1(kConv2dBiasGradOp, {dy}).dtype(), DType::f32);
+  EXPECT_EQ(apply1(kConv2dInputGradOp, {dy, weight}, Conv2dGradAttrs{1, 1, 0, 0, 6, 6}).dtype(),
+      DType::bf16);
+}
+
+// A NaN or an infinity of x reaches the windows that hold it, and no others.
+TEST(Conv2d, NanAndInfinityGoThrough) {
+  for (const float bad : {NAN, INFINITY}) {
+    const Tensor x = Tensor::ones({1, 1, 4, 4});
+    x.data<float>()[5] = bad;  // row 1, column 1
+    const auto y = conv2d(x, Tensor::ones({1, 1, 2, 2}), {}, {1, 1, 1, 1}).to_vector<float>();
+    for (size_t i = 0; i < y.size(); ++i) {
+      const size_t row = i / 5, column = i % 5;
+      const bool holds = (row == 1 || row == 2) && (column == 1 || column == 2);
+      EXPECT_EQ(!std::isfinite(y[i]), holds) << i;
+    }
+  }
+}
+
+TEST(Conv2d, AnEmptyBatchHasNoValuesAndNoGradient) {
+  Tensor x = Tensor::ones({0, 2, 5, 5}).set_requires_grad(true),
+         weight = Tensor::ones({3, 2, 3, 3}).set_requires_grad(true),
+         bias = Tensor::ones({3}).set_requires_grad(true);
+  const Tensor y = conv2d(x, weight, bias);
+  EXPECT_EQ(y.shape(), (Shape{0, 3, 3, 3}));
+  backward(y, {.gradient = Tensor::ones(y.shape())});
+  EXPECT_EQ(x.grad().shape(), x.shape());
+  EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(54, 0));
+  EXPECT_EQ(bias.grad().to_vector<float>(), std::vector<float>(3, 0));
+}
+
+// A slice of channels, and images that lie by columns.
+TEST(Conv2d, StridedImages) {
+  const Tensor all = sample_tensor({2, 5, 6, 4}, 1), weight = sample_tensor({3, 2, 3, 3}, 2);
+  const Tensor part = slice(all, 1, 2, 4), turned = transpose(part, 2, 3);
+  EXPECT_EQ(conv2d(part, weight).to_vector<double>(),
+      conv2d(contiguous(part), weight).to_vector<double>());
+  EXPECT_EQ(conv2d(turned, weight).to_vector<double>(),
+      conv2d(contiguous(turned), weight).to_vector<double>());
+}
+
+TEST(Conv2d, TheNumberOfThreadsDoesNotShow) {
+  const int before = num_threads();
+  const auto bits = [] {
+    Tensor x = cast(sample_tensor({37, 3, 12, 12}, 1), DType::f32).set_requires_grad(true),
+           weight = cast(sample_tensor({8, 3, 5, 5}, 2), DType::f32).set_requires_grad(true),
+           bias = Tensor::ones({8}).set_requires_grad(true);
+    const Tensor y = conv2d(x, weight, bias, {1, 1, 2, 2});
+    backward(y, {.gradient = cast(sample_tensor(y.shape(), 3), DType::f32)});
+    std::vector<float> all;
+    for (const Tensor& t : {y, x.grad(), weight.grad(), bias.grad()}) {
+      const auto values = t.to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  set_num_threads(1);
+  const auto one = bits();
+  set_num_threads(3);
+  const auto three = bits();
+  set_num_threads(before);
+  EXPECT_TRUE(one == three);
+}
+
+// Small whole numbers, whose sums no core rounds: every core, over many tiles, to the bit.
+TEST(Conv2dSimt, EveryCoreGivesExactValues) {
+  const auto whole = [](const Shape& shape, uint64_t seed, DType type) {
+    const Tensor t = sample_tensor(shape, seed, -3, 3);
+    for (int64_t i = 0; i < t.numel(); ++i) t.data<double>()[i] = std::round(t.data<double>()[i]);
+    return cast(t, type);
+  };
+  const auto all_of = [&](Device device, DType type) {
+    Tensor x = whole({3, 2, 9, 12}, 1, type).to(device).set_requires_grad(true),
+           weight = whole({70, 2, 3, 2}, 2, type).to(device).set_requires_grad(true),
+           bias = whole({70}, 3, wide(type)).to(device).set_requires_grad(true);
+    const Tensor y = conv2d(x, weight, bias, {2, 1, 1, 2});
+    backward(y, {.gradient = whole(y.shape(), 4, type).to(device)});
+    std::vector<std::vector<double>> values;
+    for (const Tensor& t : {y, x.grad(), weight.grad(), bias.grad()})
+      values.push_back(t.to_vector<double>());
+    return values;
+  };
+  for (const DType type : {DType::f32, DType::f64, DType::bf16})
+    EXPECT_EQ(all_of(kSimt, type), all_of(kCpu, type)) << name_of(type);
+  set_allow_tf32(true);
+  EXPECT_EQ(all_of(kSimt, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
+  set_allow_tf32(false);
+}
+
+std::string conv2d_refusal(
+    const Shape& x, const Shape& weight, const Conv2dAttrs& attrs, const Tensor& bias = {}) {
+  try {
+    conv2d(Tensor::zeros(x), Tensor::zeros(weight), bias, attrs);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Conv2d, ErrorsSayWhatWasGivenAndTheRule) {
+  EXPECT_EQ(conv2d_refusal({2, 3, 8, 8}, {4, 1, 3, 3}, {}),
+      "conv2d: channels differ: x is f32[2, 3, 8, 8] cpu, weight is f32[4, 1, 3, 3] cpu; "
+      "x.shape[1] is 3, weight.shape[1] is 1");
+  EXPECT_EQ(conv2d_refusal({2, 3, 8, 4}, {4, 3, 3, 7}, {1, 1, 1, 1}),
+      "conv2d: the kernel is larger than the padded input: x is f32[2, 3, 8, 4] cpu, weight is "
+      "f32[4, 3, 3, 7] cpu; 7 columns of the kernel, 4 + 2 * 1 of x\n"
+      "    hint: a padding of at least 2");
+  EXPECT_EQ(conv2d_refusal({2, 3, 8, 8}, {4, 3, 3, 3}, {1, 0, 0, -1}),
+      "conv2d: no such stride or padding: x is f32[2, 3, 8, 8] cpu, weight is f32[4, 3, 3, 3] cpu; "
+      "stride is [1, 0], allowed 1..2147483647; padding is [0, -1], allowed 0..2147483647");
+  EXPECT_EQ(conv2d_refusal({2, 3, 8, 8}, {4, 3, 3, 3}, {}, Tensor::zeros({3})),
+      "conv2d: bias does not fit: weight is f32[4, 3, 3, 3] cpu, bias is f32[3] cpu; bias must be "
+      "[4]");
+}
+
+TEST(Conv2d, GradientsHaveRolesAndOnlyWantedOnesAreMade) {
+  struct Roles : Recorder {
+    std::vector<std::pair<std::string, Role>> calls;
+    void record(const Call& call) override { calls.emplace_back(call.op.text(), call.role); }
+  };
+  const Tensor x = sample_tensor({2, 1, 4, 4}, 1);
+  const Tensor weight = sample_tensor({3, 1, 2, 2}, 2).set_requires_grad(true),
+               bias = sample_tensor({3}, 3).set_requires_grad(true);
+  const Tensor y = conv2d(x, weight, bias);
+  Roles roles;
+  Context::current().recorders.push_back(&roles);
+  backward(y, {.gradient = sample_tensor(y.shape(), 4)});
+  std::erase(Context::current().recorders, &roles);
+  const auto made = [&](const char* op, Role role) {
+    return std::count(roles.calls.begin(), roles.calls.end(), std::pair{std::string(op), role});
+  };
+  EXPECT_EQ(made("conv2d_weight_grad", Role::wgrad), 1);
+  EXPECT_EQ(made("conv2d_bias_grad", Role::bgrad), 1);
+  EXPECT_EQ(made("conv2d_input_grad", Role::dgrad), 0) << "x is data";
+}
+
+}  // namespace
+}  // namespace sinter
