@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <climits>
-#include <mutex>
 
 #include "core/error.h"
 
 #if SINTER_HAS_CUDA && SINTER_HAS_CUDNN
+#include "core/device/cuda_dnn.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
@@ -20,57 +20,35 @@ namespace {
 using cuda::api;
 std::atomic<bool> in_use{false};
 
-struct Library {
-  std::mutex mutex;
-  cudnnHandle_t handle = nullptr;
-  cudnnTensorDescriptor_t rows = nullptr;
-
-  static Library& get() {
-    static Library& library = *new Library;
-    static const bool hooked = (cuda::at_reset([] { library.clear(); }), true);
-    static_cast<void>(hooked);
-    return library;
-  }
-  // Everything that a capture may not make. REQUIRES: mutex is held.
-  void open() {
-    cuda::thread_state();
-    if (!handle) SINTER_CUDA_CALL(cudnnCreate(&handle));
-    if (!rows) SINTER_CUDA_CALL(cudnnCreateTensorDescriptor(&rows));
-    SINTER_CUDA_CALL(cudnnSetStream(handle, cuda::stream()));
-  }
-  void clear() {
+// The rows of a call; made anew after a reset.
+cudnnTensorDescriptor_t& softmax_rows() {
+  static cudnnTensorDescriptor_t rows = nullptr;
+  static const bool hooked = (cuda::at_reset([] {
     if (rows) api().cudnnDestroyTensorDescriptor(std::exchange(rows, nullptr));
-    if (handle) api().cudnnDestroy(std::exchange(handle, nullptr));
-  }
-};
-
-cudnnDataType_t type_of(DType t) {
-  return t == DType::f64    ? CUDNN_DATA_DOUBLE
-         : t == DType::bf16 ? CUDNN_DATA_BFLOAT16
-                            : CUDNN_DATA_FLOAT;
+  }),
+      true);
+  static_cast<void>(hooked);
+  return rows;
 }
 
-// run(library, algorithm, alpha, beta) for rows of call.out[0].
+// run(handle, rows, algorithm, scalars) for rows of call.out[0].
 template <class Run> bool on_rows(const Call& call, bool log, const char* name, Run&& run) {
   const Tensor& y = call.out[0];
   if (!in_use || y.numel() == 0) return false;
   const int64_t cols = y.size(-1), rows = y.numel() / cols;
   if (rows > INT_MAX || cols > INT_MAX) return false;
-  Library& library = Library::get();
+  cuda::CudnnHandle& library = cuda::CudnnHandle::get();
   const std::lock_guard lock(library.mutex);
-  library.open();
+  cudnnHandle_t handle = library.on_stream();
+  cudnnTensorDescriptor_t& descriptor = softmax_rows();
+  if (!descriptor) SINTER_CUDA_CALL(cudnnCreateTensorDescriptor(&descriptor));
   if (cuda::rehearsing()) return true;
   log_launch({.kernel = name, .grid = {}, .block = 1, .shared_bytes = 0});
-  SINTER_CUDA_CALL(cudnnSetTensor4dDescriptor(library.rows, CUDNN_TENSOR_NCHW, type_of(y.dtype()),
-      static_cast<int>(rows), static_cast<int>(cols), 1, 1));
-  // Scalars are doubles for double data, else floats.
-  const float one = 1, zero = 0;
-  const double one64 = 1, zero64 = 0;
-  const bool f64 = y.dtype() == DType::f64;
+  SINTER_CUDA_CALL(cudnnSetTensor4dDescriptor(descriptor, CUDNN_TENSOR_NCHW,
+      cuda::cudnn_type_of(y.dtype()), static_cast<int>(rows), static_cast<int>(cols), 1, 1));
   const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0, !cuda::capturing());
-  run(library, log ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE,
-      f64 ? static_cast<const void*>(&one64) : &one,
-      f64 ? static_cast<const void*>(&zero64) : &zero);
+  run(handle, descriptor, log ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE,
+      cuda::CudnnScalars(y.dtype()));
   return true;
 }
 
@@ -80,17 +58,20 @@ void use_cudnn_softmax(bool use) { in_use = use; }
 
 bool cudnn_softmax(const Call& call, bool log) {
   return on_rows(call, log, log ? "cudnn_log_softmax" : "cudnn_softmax",
-      [&](Library& l, cudnnSoftmaxAlgorithm_t algorithm, const void* one, const void* zero) {
-        SINTER_CUDA_CALL(cudnnSoftmaxForward(l.handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, one,
-            l.rows, call.in[0].raw(), zero, l.rows, call.out[0].raw()));
+      [&](cudnnHandle_t handle, cudnnTensorDescriptor_t rows, cudnnSoftmaxAlgorithm_t algorithm,
+          const cuda::CudnnScalars& scalars) {
+        SINTER_CUDA_CALL(cudnnSoftmaxForward(handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL,
+            scalars.one(), rows, call.in[0].raw(), scalars.zero(), rows, call.out[0].raw()));
       });
 }
 
 bool cudnn_softmax_backward(const Call& call, bool log) {
   return on_rows(call, log, log ? "cudnn_log_softmax_backward" : "cudnn_softmax_backward",
-      [&](Library& l, cudnnSoftmaxAlgorithm_t algorithm, const void* one, const void* zero) {
-        SINTER_CUDA_CALL(cudnnSoftmaxBackward(l.handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, one,
-            l.rows, call.in[1].raw(), l.rows, call.in[0].raw(), zero, l.rows, call.out[0].raw()));
+      [&](cudnnHandle_t handle, cudnnTensorDescriptor_t rows, cudnnSoftmaxAlgorithm_t algorithm,
+          const cuda::CudnnScalars& scalars) {
+        SINTER_CUDA_CALL(
+            cudnnSoftmaxBackward(handle, algorithm, CUDNN_SOFTMAX_MODE_CHANNEL, scalars.one(), rows,
+                call.in[1].raw(), rows, call.in[0].raw(), scalars.zero(), rows, call.out[0].raw()));
       });
 }
 #else

@@ -27,7 +27,6 @@ namespace {
 
 using cuda::api;
 
-constexpr size_t kWorkspace = 32 << 20;  // what the library wants on Hopper
 constexpr int kProposals = 8;
 constexpr int kRepetitions = 20, kRounds = 5;
 
@@ -42,25 +41,11 @@ int alignment_of(const void* p) {
   return 1 << std::min(4, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 16));
 }
 
-// A descriptor of the library's, given back at the end.
-template <class T, auto destroy> class Handle {
- public:
-  Handle() = default;
-  ~Handle() {
-    if (handle_) (api().*destroy)(handle_);
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  T* operator&() { return &handle_; }
-  operator T() const { return handle_; }
-
- private:
-  T handle_ = nullptr;
-};
 using cuda::Api;
-using MatmulDesc = Handle<cublasLtMatmulDesc_t, &Api::cublasLtMatmulDescDestroy>;
-using Layout = Handle<cublasLtMatrixLayout_t, &Api::cublasLtMatrixLayoutDestroy>;
-using Preference = Handle<cublasLtMatmulPreference_t, &Api::cublasLtMatmulPreferenceDestroy>;
+using MatmulDesc = cuda::Descriptor<cublasLtMatmulDesc_t, &Api::cublasLtMatmulDescDestroy>;
+using Layout = cuda::Descriptor<cublasLtMatrixLayout_t, &Api::cublasLtMatrixLayoutDestroy>;
+using Preference =
+    cuda::Descriptor<cublasLtMatmulPreference_t, &Api::cublasLtMatmulPreferenceDestroy>;
 
 struct Pointers {
   const void *a, *b, *bias;
@@ -140,7 +125,7 @@ class Plans {
       return false;
     }
     if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
-    void* workspace = scratch(cuda::device(), kWorkspace).memory;
+    void* workspace = scratch(cuda::device(), kLibraryWorkspace).memory;
     if (found == plans_.end()) {
       SINTER_CHECK(!cuda::capturing(), state,
           "cuda: a matrix product without a plan inside a captured step");
@@ -211,7 +196,8 @@ void Plan::run(
     return f64 ? static_cast<const void*>(&wide) : &narrow;
   };
   SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b,
-      scalar(zero, zero64), p.c, c, p.c, c, &proposal.algo, workspace, kWorkspace, cuda::stream()));
+      scalar(zero, zero64), p.c, c, p.c, c, &proposal.algo, workspace, kLibraryWorkspace,
+      cuda::stream()));
 }
 
 // "cuBLASLt, measured 3.1 us, own kernel 4.2"
@@ -270,7 +256,7 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
 
   Preference preference;
   SINTER_CUDA_CALL(cublasLtMatmulPreferenceCreate(&preference));
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLibraryWorkspace});
   // Split-K that sums in the result's type would lose digits in bf16.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});

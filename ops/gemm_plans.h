@@ -15,6 +15,10 @@
 
 namespace sinter {
 
+// Scratch of a stream that the products of cuBLASLt and cuDNN use in turn: what the former wants on
+// Hopper.
+inline constexpr size_t kLibraryWorkspace = 32 << 20;
+
 // What the kernel of a product does with the sums besides adding a bias. ReLU's bit mask is that of
 // ops/relu_mask.h: row b of ours is column b of cuBLASLt's, bits from the lowest up; its padding is
 // not written. GELU is the tanh form. A NaN may leave the library's ReLU as 0.

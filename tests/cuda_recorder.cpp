@@ -3,6 +3,7 @@
 #if SINTER_HAS_CUDA
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -89,6 +90,7 @@ struct State {
   std::map<uintptr_t, FakeToolkit::Matrix> layouts;
   std::map<uintptr_t, std::map<int, std::vector<char>>> attributes;
   std::vector<FakeToolkit::Matmul> matmuls;
+  std::vector<FakeToolkit::Convolution> convolutions;
 
   template <class H> int make(H* to, const char* what) {
     next_handle += 16;
@@ -170,11 +172,16 @@ struct State {
     std::erase_if(capturing, [&](const auto& row) { return row.second.get() == capture; });
     std::erase_if(events, [&](const auto& row) { return row.second.first.get() == capture; });
   }
-  template <class T> T attribute(cublasLtMatmulDesc_t desc, int name) {
+  template <class T> T attribute(const void* desc, int name) {
     T value{};
     const auto& bytes = attributes[reinterpret_cast<uintptr_t>(desc)][name];
     if (bytes.size() == sizeof value) std::memcpy(&value, bytes.data(), sizeof value);
     return value;
+  }
+  template <class T> int set_attribute(const void* desc, int name, const T& value) {
+    const auto* bytes = reinterpret_cast<const char*>(&value);
+    attributes[reinterpret_cast<uintptr_t>(desc)][name].assign(bytes, bytes + sizeof value);
+    return 0;
   }
 };
 State* state = nullptr;
@@ -514,15 +521,10 @@ int on(Call<Id::cudnnDestroyTensorDescriptor>, State& s, cudnnTensorDescriptor_t
   return s.give_back(desc);
 }
 int on(Call<Id::cudnnSetStream>, State& s, cudnnHandle_t handle, cudaStream_t stream) {
-  s.attributes[reinterpret_cast<uintptr_t>(handle)][0].assign(
-      reinterpret_cast<const char*>(&stream), reinterpret_cast<const char*>(&stream + 1));
-  return 0;
+  return s.set_attribute(handle, 0, stream);
 }
 int cudnn_work(State& s, cudnnHandle_t handle, const char* name) {
-  cudaStream_t stream = nullptr;
-  const auto& bytes = s.attributes[reinterpret_cast<uintptr_t>(handle)][0];
-  if (bytes.size() == sizeof stream) std::memcpy(&stream, bytes.data(), sizeof stream);
-  s.put(stream, name);
+  s.put(s.attribute<cudaStream_t>(handle, 0), name);
   return 0;
 }
 int on(Call<Id::cudnnSoftmaxForward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t,
@@ -534,6 +536,155 @@ int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoft
     cudnnSoftmaxMode_t, const void*, cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t,
     const void*, const void*, cudnnTensorDescriptor_t, void*) {
   return cudnn_work(s, handle, "cudnn_softmax_backward");
+}
+int on(Call<Id::cudnnSetTensor4dDescriptor>, State& s, cudnnTensorDescriptor_t desc,
+    cudnnTensorFormat_t, cudnnDataType_t type, int n, int c, int h, int w) {
+  return s.set_attribute(desc, 0, FakeToolkit::Images{type, n, c, h, w});
+}
+int on(Call<Id::cudnnCreateFilterDescriptor>, State& s, cudnnFilterDescriptor_t* desc) {
+  return s.make(desc, "filter");
+}
+int on(Call<Id::cudnnDestroyFilterDescriptor>, State& s, cudnnFilterDescriptor_t desc) {
+  return s.give_back(desc);
+}
+int on(Call<Id::cudnnSetFilter4dDescriptor>, State& s, cudnnFilterDescriptor_t desc,
+    cudnnDataType_t type, cudnnTensorFormat_t, int o, int c, int h, int w) {
+  return s.set_attribute(desc, 0, FakeToolkit::Images{type, o, c, h, w});
+}
+int on(Call<Id::cudnnCreateActivationDescriptor>, State& s, cudnnActivationDescriptor_t* desc) {
+  return s.make(desc, "activation");
+}
+int on(Call<Id::cudnnDestroyActivationDescriptor>, State& s, cudnnActivationDescriptor_t desc) {
+  return s.give_back(desc);
+}
+int on(Call<Id::cudnnCreateConvolutionDescriptor>, State& s, cudnnConvolutionDescriptor_t* desc) {
+  return s.make(desc, "convolution");
+}
+int on(Call<Id::cudnnDestroyConvolutionDescriptor>, State& s, cudnnConvolutionDescriptor_t desc) {
+  return s.give_back(desc);
+}
+int on(Call<Id::cudnnSetConvolution2dDescriptor>, State& s, cudnnConvolutionDescriptor_t desc,
+    int pad_h, int pad_w, int stride_h, int stride_w, int, int, cudnnConvolutionMode_t,
+    cudnnDataType_t) {
+  return s.set_attribute(desc, 0, std::array{pad_h, pad_w, stride_h, stride_w});
+}
+int on(Call<Id::cudnnSetConvolutionMathType>, State& s, cudnnConvolutionDescriptor_t desc,
+    cudnnMathType_t math) {
+  return s.set_attribute(desc, 1, static_cast<int>(math));
+}
+// The library's rule: all of one type.
+template <class Perf>
+int conv_proposals(
+    State& s, const void* image, const void* filter, int wanted, int* found, Perf* results) {
+  const auto type_of = [&](const void* desc) {
+    return s.attribute<FakeToolkit::Images>(desc, 0).type;
+  };
+  if (type_of(image) != type_of(filter)) return CUDNN_STATUS_NOT_SUPPORTED;
+  *found = 0;
+  for (const FakeToolkit::ConvProposal& p : s.machine.conv_proposals) {
+    if (*found == wanted) break;
+    Perf& result = results[(*found)++];
+    result.algo = static_cast<decltype(result.algo)>(p.algorithm);
+    result.status = static_cast<cudnnStatus_t>(p.status);
+    result.memory = p.memory;
+    result.mathType = static_cast<cudnnMathType_t>(p.math);
+  }
+  return 0;
+}
+int on(Call<Id::cudnnGetConvolutionForwardAlgorithm_v7>, State& s, cudnnHandle_t,
+    cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t filter, cudnnConvolutionDescriptor_t,
+    cudnnTensorDescriptor_t, int wanted, int* found, cudnnConvolutionFwdAlgoPerf_t* results) {
+  return conv_proposals(s, x, filter, wanted, found, results);
+}
+int on(Call<Id::cudnnGetConvolutionBackwardDataAlgorithm_v7>, State& s, cudnnHandle_t,
+    cudnnFilterDescriptor_t filter, cudnnTensorDescriptor_t dy, cudnnConvolutionDescriptor_t,
+    cudnnTensorDescriptor_t, int wanted, int* found, cudnnConvolutionBwdDataAlgoPerf_t* results) {
+  return conv_proposals(s, dy, filter, wanted, found, results);
+}
+int on(Call<Id::cudnnGetConvolutionBackwardFilterAlgorithm_v7>, State& s, cudnnHandle_t,
+    cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t, cudnnConvolutionDescriptor_t,
+    cudnnFilterDescriptor_t filter, int wanted, int* found,
+    cudnnConvolutionBwdFilterAlgoPerf_t* results) {
+  return conv_proposals(s, x, filter, wanted, found, results);
+}
+struct ConvDescriptors {
+  const void *x, *weight, *y, *bias, *convolution;
+};
+int convolve(State& s, cudnnHandle_t handle, const char* name, const ConvDescriptors& d,
+    FakeToolkit::Convolution q) {
+  const auto images = [&](const void* desc) {
+    return desc ? s.attribute<FakeToolkit::Images>(desc, 0) : FakeToolkit::Images{};
+  };
+  const auto window = s.attribute<std::array<int, 4>>(d.convolution, 0);
+  q.name = name;
+  q.x = images(d.x);
+  q.weight = images(d.weight);
+  q.y = images(d.y);
+  q.bias = images(d.bias);
+  q.pad_h = window[0];
+  q.pad_w = window[1];
+  q.stride_h = window[2];
+  q.stride_w = window[3];
+  q.math = s.attribute<int>(d.convolution, 1);
+  q.stream = s.attribute<cudaStream_t>(handle, 0);
+  s.convolutions.push_back(q);
+  for (int i = 0; i < s.machine.conv_kernels; ++i)
+    s.put(q.stream, name,
+        {word(q.px), word(q.pweight), word(q.py), word(q.pbias), word(q.workspace)});
+  return 0;
+}
+int on(Call<Id::cudnnConvolutionForward>, State& s, cudnnHandle_t handle, const void*,
+    cudnnTensorDescriptor_t x, const void* px, cudnnFilterDescriptor_t w, const void* pw,
+    cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm, void* workspace,
+    size_t bytes, const void*, cudnnTensorDescriptor_t y, void* py) {
+  return convolve(s, handle, "cudnn_conv2d", {x, w, y, nullptr, convolution},
+      {.algorithm = algorithm,
+          .px = px,
+          .pweight = pw,
+          .py = py,
+          .workspace = workspace,
+          .workspace_bytes = bytes});
+}
+// Without an activation the library has one algorithm.
+int on(Call<Id::cudnnConvolutionBiasActivationForward>, State& s, cudnnHandle_t handle, const void*,
+    cudnnTensorDescriptor_t x, const void* px, cudnnFilterDescriptor_t w, const void* pw,
+    cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm, void* workspace,
+    size_t bytes, const void*, cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t bias,
+    const void* pbias, cudnnActivationDescriptor_t, cudnnTensorDescriptor_t y, void* py) {
+  if (algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  return convolve(s, handle, "cudnn_conv2d", {x, w, y, bias, convolution},
+      {.algorithm = algorithm,
+          .px = px,
+          .pweight = pw,
+          .py = py,
+          .pbias = pbias,
+          .workspace = workspace,
+          .workspace_bytes = bytes});
+}
+int on(Call<Id::cudnnConvolutionBackwardData>, State& s, cudnnHandle_t handle, const void*,
+    cudnnFilterDescriptor_t w, const void* pw, cudnnTensorDescriptor_t y, const void* py,
+    cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdDataAlgo_t algorithm,
+    void* workspace, size_t bytes, const void*, cudnnTensorDescriptor_t x, void* px) {
+  return convolve(s, handle, "cudnn_conv2d_input_grad", {x, w, y, nullptr, convolution},
+      {.algorithm = algorithm,
+          .px = px,
+          .pweight = pw,
+          .py = py,
+          .workspace = workspace,
+          .workspace_bytes = bytes});
+}
+int on(Call<Id::cudnnConvolutionBackwardFilter>, State& s, cudnnHandle_t handle, const void*,
+    cudnnTensorDescriptor_t x, const void* px, cudnnTensorDescriptor_t y, const void* py,
+    cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdFilterAlgo_t algorithm,
+    void* workspace, size_t bytes, const void*, cudnnFilterDescriptor_t w, void* pw) {
+  return convolve(s, handle, "cudnn_conv2d_weight_grad", {x, w, y, nullptr, convolution},
+      {.algorithm = algorithm,
+          .px = px,
+          .pweight = pw,
+          .py = py,
+          .workspace = workspace,
+          .workspace_bytes = bytes});
 }
 #endif
 
@@ -624,6 +775,7 @@ void FakeToolkit::clear_log() {
   state->calls.clear();
   state->executed.clear();
   state->matmuls.clear();
+  state->convolutions.clear();
 }
 
 void FakeToolkit::fail(const std::string& name, int n, int answer) {
@@ -660,6 +812,10 @@ size_t FakeToolkit::Machine::shared_bytes() const {
 std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const {
   const std::lock_guard lock(state->mutex);
   return state->matmuls;
+}
+std::vector<FakeToolkit::Convolution> FakeToolkit::convolutions() const {
+  const std::lock_guard lock(state->mutex);
+  return state->convolutions;
 }
 std::vector<std::string> FakeToolkit::alive() const {
   const std::lock_guard lock(state->mutex);

@@ -25,6 +25,13 @@ class FakeToolkit {
   FakeToolkit(const FakeToolkit&) = delete;
   FakeToolkit& operator=(const FakeToolkit&) = delete;
 
+  // What cuDNN proposes for a convolution: an algorithm by its number, the rest as in its answer.
+  struct ConvProposal {
+    int algorithm, status = 0;
+    size_t memory = 1 << 20;
+    int math = 0;
+  };
+
   // What the machine is like.
   struct Machine {
     int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
@@ -33,7 +40,9 @@ class FakeToolkit {
     int broken = 0;        // of them, the first ones: they fail when they are run
     int gemm_kernels = 1;  // of each product
     int64_t gemm_ns = 2000;
-    size_t shared_bytes() const;  // of a block that asks, by capability
+    std::vector<ConvProposal> conv_proposals = {{1}};  // the best first
+    int conv_kernels = 1;                              // of each convolution
+    size_t shared_bytes() const;                       // of a block that asks, by capability
   };
   void set(const Machine& machine);
 
@@ -91,6 +100,21 @@ class FakeToolkit {
     cudaStream_t stream;
   };
   std::vector<Matmul> matmuls() const;
+
+  // Convolutions, as cuDNN was asked: x, weight, y, and bias if there is one.
+  struct Images {
+    int type = 0, n = 0, c = 0, h = 0, w = 0;
+  };
+  struct Convolution {
+    std::string name;
+    Images x, weight, y, bias;
+    int pad_h, pad_w, stride_h, stride_w, math, algorithm;
+    const void *px, *pweight, *py, *pbias;
+    const void* workspace;
+    size_t workspace_bytes;
+    cudaStream_t stream;
+  };
+  std::vector<Convolution> convolutions() const;
 
   // What was made and not given back: "cudaMalloc 1024", "stream", ..
   std::vector<std::string> alive() const;

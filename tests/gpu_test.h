@@ -13,11 +13,14 @@ namespace sinter::test {
 
 inline constexpr Device kCuda{Device::Type::cuda, 0};
 
-// The kernels that cuBLASLt started since the log began: of how many it makes a product (two, where
-// it splits k and adds) is its own choice, and what gemm_plan_lines() tells.
+// The kernels that cuBLASLt started since the log began, and cuDNN for convolutions: of how many
+// they make a product (two, where k is split and added) is their own choice, and what
+// gemm_plan_lines() tells of the former.
 inline int64_t library_launches(const LaunchLog& log) {
   const std::vector<LaunchShape> launches = log.launches();
-  return std::ranges::count(launches, "cublaslt_gemm", &LaunchShape::kernel);
+  return std::ranges::count_if(launches, [](const LaunchShape& launch) {
+    return launch.kernel == "cublaslt_gemm" || launch.kernel.starts_with("cudnn_conv2d");
+  });
 }
 
 class GpuTest : public testing::Test {

@@ -44,7 +44,16 @@
 #define SINTER_CUDNN_CALLS(X)                                                                      \
   X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                  \
   X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) X(cudnnSoftmaxForward)             \
-  X(cudnnSoftmaxBackward)
+  X(cudnnSoftmaxBackward) SINTER_CUDNN_CONV_CALLS(X)
+#define SINTER_CUDNN_CONV_CALLS(X)                                                                 \
+  X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor) X(cudnnSetFilter4dDescriptor)     \
+  X(cudnnCreateActivationDescriptor) X(cudnnDestroyActivationDescriptor)                           \
+  X(cudnnSetActivationDescriptor) X(cudnnCreateConvolutionDescriptor)                              \
+  X(cudnnDestroyConvolutionDescriptor) X(cudnnSetConvolution2dDescriptor)                          \
+  X(cudnnSetConvolutionMathType) X(cudnnGetConvolutionForwardAlgorithm_v7)                         \
+  X(cudnnGetConvolutionBackwardDataAlgorithm_v7) X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)  \
+  X(cudnnConvolutionForward) X(cudnnConvolutionBiasActivationForward)                              \
+  X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter)
 #else
 #define SINTER_CUDNN_CALLS(X)
 #endif
@@ -75,6 +84,22 @@ void set_api(const Api& table);
 void* open_library(const std::string& name, std::string* why);
 // A function of such a library. Throws device: library and loader's words.
 void* library_function(const std::string& library, const char* function);
+
+// A descriptor of a library's, given back at the end.
+template <class T, auto destroy> class Descriptor {
+ public:
+  Descriptor() = default;
+  ~Descriptor() {
+    if (handle_) (api().*destroy)(handle_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  T* operator&() { return &handle_; }
+  operator T() const { return handle_; }
+
+ private:
+  T handle_ = nullptr;
+};
 
 // "an illegal memory access was encountered (cudaStreamSynchronize says 700)"; forgets the error,
 // or the next call would answer it again.

@@ -1,0 +1,23 @@
+// conv2d and its gradients by cuDNN 9, for the host functions of conv2d.cu in world on_cuda: they
+// ask here first. The library makes what it can where it is there; without it, and where it has
+// nothing, own kernels do. Plans (descriptors, an algorithm, the number of its kernels) are made at
+// the first call or in a rehearsal, never inside a capture. Thread-safe.
+//
+// Allowed are the algorithms that sum the products as they are, in a fixed order: those by Fourier
+// transforms and by Winograd's method round otherwise, and spread a NaN over the image; the
+// backward ones of number 0 add by atomics.
+#pragma once
+
+#include <functional>
+
+#include "ops/op.h"
+
+namespace sinter {
+
+// A call of kConv2dOp, kConv2dInputGradOp or kConv2dWeightGradOp; `own` launches the own kernel for
+// the same work. False: nothing was done, because the library is not there or has nothing for it
+// (sizes beyond int; an f32 bias or an f32 result of bf16 operands), or the own kernel is chosen
+// (gemm_library.h says by whom).
+bool cudnn_conv2d(const Call& call, const std::function<void()>& own = {});
+
+}  // namespace sinter
