@@ -90,11 +90,16 @@ bool any_requires_grad(Operands in) {
 }
 }  // namespace
 
+// An op that has a backward may change operands beside those that it differentiates: statistics.
 void Tape::check_in_place(const OpDef& op, Operands in) const {
-  SINTER_CHECK(!Context::current().grad_enabled || !any_requires_grad(in), state,
-      cat(op.text(), ": an operand that requires grad in an op that works in place: ",
-          in[0].describe(), "; its gradient would be wrong"),
-      "do it inside NoGrad");
+  if (!Context::current().grad_enabled) return;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool has_gradient = op.backward && !op.writes_input(i, in.size());
+    SINTER_CHECK(has_gradient || !in[i].requires_grad(), state,
+        cat(op.text(), ": an operand that requires grad in an op that works in place: ",
+            in[i].describe(), "; its gradient would be wrong"),
+        "do it inside NoGrad");
+  }
 }
 
 void Tape::record(const Call& call) {

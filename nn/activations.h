@@ -10,7 +10,7 @@
 
 namespace sinter::nn {
 
-// A pointwise function as a module.
+// A function as a module.
 class Activation : public Module {
  public:
   Activation(std::string text, std::function<Tensor(const Tensor&)> function)

@@ -43,10 +43,10 @@ SINTER_DEVICE_FN V block_sum_of(int64_t n, Shared<V, 32>& scratch, const F& f) {
   for (int64_t c = thread_x(); c < n; c += threads_per_block()) sum = sum + f(c);
   return block_join<SumOf>(sum, scratch);
 }
-// The mean of x(c), c < n, and 1 / sqrt(variance + eps): what a norm of rows needs. Two passes over
-// x, so that nothing cancels.
+// The mean of x(c), c < n, the squares of the deviations from it, summed, and 1 / sqrt(variance +
+// eps): what a norm needs. Two passes over x, so that nothing cancels.
 template <class V> struct Moments {
-  V mean, rstd;
+  V mean, squares, rstd;
 };
 template <class V, class X>
 SINTER_DEVICE_FN Moments<V> block_moments(int64_t n, V eps, Shared<V, 32>& scratch, const X& x) {
@@ -55,7 +55,7 @@ SINTER_DEVICE_FN Moments<V> block_moments(int64_t n, V eps, Shared<V, 32>& scrat
     const V centred = x(c) - mean;
     return centred * centred;
   });
-  return {mean, V(1) / math::sqrt(squares / V(n) + eps)};
+  return {mean, squares, V(1) / math::sqrt(squares / V(n) + eps)};
 }
 
 inline constexpr int64_t kPartials = 2048;

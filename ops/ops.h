@@ -134,6 +134,34 @@ Tensor mse(
 // (x - mean) / sqrt(variance + eps) * weight + bias over the last dim; weight, bias [N]
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 
+// ---- images [N, C, H, W], dense in that order
+// Of windows kernel_h x kernel_w, stride_h and stride_w apart, over x with pad_h and pad_w of
+// padding on each side, at most half of the kernel; what no whole window reaches is left out.
+struct Pool2dAttrs {
+  int64_t kernel_h = 2, kernel_w = 2, stride_h = 2, stride_w = 2, pad_h = 0, pad_w = 0;
+  SINTER_FIELDS(Pool2dAttrs, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w)
+};
+// [N, C, P, Q], P = (H + 2 pad_h - kernel_h) / stride_h + 1. The first maximum has the gradient;
+// NaN is the maximum of its window; of windows up to 255 elements.
+Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs = {});
+Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs = {});  // padding counts as zeros
+
+struct BatchNormAttrs {
+  double momentum = 0.1;  // the share of this batch in the running statistics
+  double eps = 1e-5;
+  SINTER_FIELDS(BatchNormAttrs, momentum, eps)
+};
+// Training form: (x - mean) / sqrt(variance + eps) * weight + bias by the moments of each channel
+// of x[N, C, ..] in this batch; all others are [C]. Changes in place running_mean, running_var (by
+// the variance over n - 1) and num_batches_tracked, i64[], which counts the calls. A channel of one
+// value has no variance and is refused.
+Tensor batch_norm2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+    const Tensor& running_mean, const Tensor& running_var, const Tensor& num_batches_tracked,
+    const BatchNormAttrs& attrs = {});
+// Evaluation form: the same by the running statistics, as x * scale + shift.
+Tensor batch_norm2d_eval(const Tensor& x, const Tensor& weight, const Tensor& bias,
+    const Tensor& running_mean, const Tensor& running_var, double eps = 1e-5);
+
 // ---- the rest
 // Draws from N(0, 1), computed on the host: tensor k since manual_seed(seed) (ops/step_state.h) is
 // a pure function of seed and k, the same on every device. Refused inside a captured step, where a
@@ -212,6 +240,11 @@ struct LayerNormAttrs {
   double eps = 1e-5;
   SINTER_FIELDS(LayerNormAttrs, eps)
 };
+struct Pool2dBackwardAttrs : Pool2dAttrs {
+  int64_t height = 0, width = 0;  // of x
+  SINTER_FIELDS(
+      Pool2dBackwardAttrs, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, height, width)
+};
 struct DropoutAttrs {
   double p = 0.5;
   int64_t op_id = 0;
@@ -281,6 +314,13 @@ struct ClipAttrs {
   OP(kLayerNormOp, layer_norm)                     /* x, weight, bias -> y, mean, rstd */ \
   OP(kLayerNormBackwardOp, layer_norm_backward)    /* dy, x, weight, mean, rstd -> dx */ \
   OP(kLayerNormWeightGradOp, layer_norm_weight_grad) /* dy, x, mean, rstd -> dweight */ \
+  OP(kMaxPool2dOp, max_pool2d)                     /* x -> y, index                 */ \
+  OP(kMaxPool2dBackwardOp, max_pool2d_backward)    /* dy, index -> dx               */ \
+  OP(kAvgPool2dOp, avg_pool2d)                     /* x -> y                        */ \
+  OP(kAvgPool2dBackwardOp, avg_pool2d_backward)    /* dy -> dx                      */ \
+  OP(kBatchNorm2dOp, batch_norm2d)                 /* see ops/batch_norm.cpp        */ \
+  OP(kBatchNorm2dBackwardOp, batch_norm2d_backward) /* see ops/batch_norm.cpp       */ \
+  OP(kBatchNorm2dWeightGradOp, batch_norm2d_weight_grad) /* dy, x, mean, rstd -> dweight, dbias */ \
   OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
   OP(kGatherRowsOp, gather_rows)                   /* table, index -> rows          */ \
   OP(kGatherBatchOp, gather_batch)                 /* images, labels, index[, state] -> x, y */ \

@@ -13,8 +13,11 @@
 #include <limits>
 
 #include "autograd/autograd.h"
+#include "nn/batch_norm.h"
+#include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
+#include "nn/pool.h"
 #include "nn/state_dict.h"
 #include "tests/data/data_test_util.h"
 
@@ -94,6 +97,34 @@ TEST(Checkpoint, GoesOnToTheBit) {
                        "sinter.optim/exp_avg/3.bias", "sinter.optim/exp_avg/3.weight",
                        "sinter.optim/exp_avg_sq/0.bias", "sinter.optim/exp_avg_sq/0.weight",
                        "sinter.optim/exp_avg_sq/3.bias", "sinter.optim/exp_avg_sq/3.weight"}));
+}
+
+// Running statistics are part of the state dict, so a run goes on with them.
+TEST(Checkpoint, GoesOnWithBuffers) {
+  const auto run = [](Sequential& net, Optimizer& optimizer, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      optimizer.zero_grad();
+      const Tensor losses = cross_entropy(net(cast(sample_tensor({4, 2, 2, 3}, 9), DType::f32)),
+          Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
+      backward(losses);
+      optimizer.step(losses);
+    }
+  };
+  const TempDir dir;
+  Sequential straight{BatchNorm2d(2), Flatten(), Linear(12, 3)},
+      other{BatchNorm2d(2), Flatten(), Linear(12, 3)};
+  Adam a(straight.named_parameters()), b(other.named_parameters());
+  run(straight, a, 3);
+  save_checkpoint(dir.file("a"), straight, a, "", some_state());
+  run(straight, a, 2);
+  run(other, b, 1);
+  restore(read_checkpoint(dir.file("a")), other, b);
+  run(other, b, 2);
+  const NamedTensors wanted = straight.state_dict(), got = other.state_dict();
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_EQ(got[i].tensor.to_vector<double>(), wanted[i].tensor.to_vector<double>())
+        << got[i].name;
+  EXPECT_EQ(got[4].tensor.item(), 5);
 }
 
 TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {

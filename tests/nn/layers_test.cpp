@@ -4,12 +4,14 @@
 
 #include "autograd/autograd.h"
 #include "nn/activations.h"
+#include "nn/batch_norm.h"
 #include "nn/conv2d.h"
 #include "nn/glu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
+#include "nn/pool.h"
 #include "nn/safetensors.h"
 #include "nn/sequential.h"
 #include "tests/data/data_test_util.h"
@@ -177,6 +179,86 @@ TEST(Layers, Conv2dAgreesWithTorch) {
   expect_near(x.grad(), *find(torch, "x"), 1e-5);
   expect_near(conv.weight().grad(), *find(torch, "weight"), 1e-4);
   expect_near(conv.bias().grad(), *find(torch, "bias"), 1e-4);
+}
+
+TEST(Layers, PoolsAndFlattenAreTheirOps) {
+  const Tensor x = sample_tensor({2, 3, 6, 8}, 1);
+  Sequential net{MaxPool2d(2), AvgPool2d(3, 1, 1), Flatten()};
+  const Tensor pooled = avg_pool2d(max_pool2d(x), {3, 3, 1, 1, 1, 1});
+  EXPECT_EQ(net(x).shape(), (Shape{2, 3 * 3 * 4}));
+  EXPECT_EQ(net(x).to_vector<double>(), pooled.to_vector<double>());
+  EXPECT_EQ(net[0].describe(), "MaxPool2d(kernel_size=2, stride=2, padding=0)");
+  EXPECT_EQ(net[1].describe(), "AvgPool2d(kernel_size=3, stride=1, padding=1)");
+  EXPECT_EQ(net[2].describe(), "Flatten(start_dim=1)");
+  EXPECT_EQ(MaxPool2d({3, 2, 1, 2}).describe(),
+      "MaxPool2d(kernel_size=(3, 2), stride=(1, 2), padding=0)");
+  test::expect_error(Error::Kind::shape,
+      {"max_pool2d: the window does not fit", "in MaxPool2d(kernel_size=9, stride=9"},
+      [&] { MaxPool2d(9)(x); });
+}
+
+TEST(Layers, BatchNormTrainsByTheBatchAndEvaluatesByItsStatistics) {
+  BatchNorm2d norm(3, 1e-5, 0.5);
+  EXPECT_EQ(norm.describe(), "BatchNorm2d(3, eps=1e-05, momentum=0.5)");
+  const NamedTensors state = norm.state_dict();
+  std::vector<std::string> names;
+  for (const auto& [name, t] : state) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "weight", "bias", "running_mean", "running_var", "num_batches_tracked"}));
+  EXPECT_EQ(norm.parameters().size(), 2u) << "no optimizer sees the statistics";
+
+  const Tensor x = cast(sample_tensor({4, 3, 5, 2}, 1, 1, 2), DType::f32);
+  const Tensor ones = Tensor::ones({3}), zeros = Tensor::zeros({3});
+  const Tensor mean = Tensor::zeros({3}), var = Tensor::ones({3}),
+               batches = Tensor::zeros({}, DType::i64);
+  const Tensor wanted = batch_norm2d(x, ones, zeros, mean, var, batches, {0.5, 1e-5});
+  EXPECT_EQ(norm(x).to_vector<float>(), wanted.to_vector<float>());
+  EXPECT_EQ(state[2].tensor.to_vector<float>(), mean.to_vector<float>());
+  EXPECT_EQ(state[3].tensor.to_vector<float>(), var.to_vector<float>());
+  EXPECT_EQ(state[4].tensor.item(), 1);
+
+  norm.eval();
+  EXPECT_EQ(
+      norm(x).to_vector<float>(), batch_norm2d_eval(x, ones, zeros, mean, var).to_vector<float>());
+  EXPECT_EQ(state[4].tensor.item(), 1) << "evaluation changes nothing";
+  EXPECT_EQ(norm(cast(x, DType::bf16)).dtype(), DType::f32);
+
+  norm.init_parameters(3);
+  EXPECT_EQ(state[2].tensor.to_vector<float>(), zeros.to_vector<float>());
+  EXPECT_EQ(state[3].tensor.to_vector<float>(), ones.to_vector<float>());
+  EXPECT_EQ(state[4].tensor.item(), 0);
+  test::expect_error(Error::Kind::usage, {"num_features is 0"}, [] { BatchNorm2d(0); });
+}
+
+TEST(Layers, BatchNormConvertsWithItsStatistics) {
+  BatchNorm2d norm(3);
+  for (const DType dtype : {DType::f64, DType::bf16}) {
+    norm.to(dtype);
+    const NamedTensors state = norm.state_dict();
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(state[i].tensor.dtype(), dtype) << state[i].name;
+    EXPECT_EQ(state[4].tensor.dtype(), DType::i64);
+    EXPECT_EQ(norm(Tensor::ones({2, 3, 1, 1}, dtype)).dtype(), dtype);
+  }
+  EXPECT_EQ(norm.state_dict()[4].tensor.item(), 2);
+}
+
+// A step of training and an evaluation on the emulator, with the buffers, against the CPU.
+TEST(LayersSimt, BatchNormGoesToADeviceWithItsStatistics) {
+  constexpr Device kSimt{Device::Type::simt, 0};
+  BatchNorm2d here(3), there(3);
+  there.to(kSimt);
+  const Tensor x = cast(sample_tensor({4, 3, 5, 2}, 1), DType::f32);
+  expect_near(there(x.to(kSimt)), here(x), 4e-6);
+  for (size_t i = 2; i < 5; ++i) {
+    const Tensor t = there.state_dict()[i].tensor;
+    EXPECT_EQ(t.device(), kSimt);
+    expect_near(t, here.state_dict()[i].tensor, 1e-6);
+  }
+  here.eval();
+  there.eval();
+  expect_near(there(x.to(kSimt)), here(x), 4e-6);
+  there.init_parameters(1);
+  EXPECT_EQ(there.state_dict()[4].tensor.item(), 0);
 }
 
 TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {

@@ -4,9 +4,11 @@
 
 #include <cstdlib>
 
+#include "nn/batch_norm.h"
 #include "nn/glu.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
+#include "nn/pool.h"
 #include "nn/safetensors.h"
 #include "ops/ops.h"
 #include "tests/data/data_test_util.h"
@@ -184,6 +186,17 @@ TEST(StateDict, OfTiedWeightsOneNameIsEnough) {
       [&] { load_state_dict(net, {values[0]}); });
 }
 
+// The exit status of a script of this folder; 77: there is no Python with torch.
+int run_python(const char* script, const test::TempDir& folder) {
+  const char* python = std::getenv("SINTER_PYTHON");
+  const std::string command = cat(
+      python ? python : "python3", " " SINTER_SOURCE_DIR "/tests/nn/", script, " ", folder.path());
+  const int status = WEXITSTATUS(std::system(command.c_str()));
+  return status == 127 ? 77 : status;
+}
+constexpr const char* kNoTorch =
+    "python has no torch with safetensors (SINTER_PYTHON names another)";
+
 // With load_state_dict(strict=True) there; here with every name, and with one of each tensor.
 TEST(StateDict, TiedWeightsGoToTorchAndBackStrictly) {
   const auto layer = std::make_shared<Linear>(4, 4);
@@ -192,12 +205,8 @@ TEST(StateDict, TiedWeightsGoToTorchAndBackStrictly) {
   net.append(layer);
   const test::TempDir folder;
   write_safetensors(folder.file("tied.safetensors"), net.state_dict());
-  const char* python = std::getenv("SINTER_PYTHON");
-  const std::string command = cat(
-      python ? python : "python3", " " SINTER_SOURCE_DIR "/tests/nn/torch_tied.py ", folder.path());
-  const int status = std::system(command.c_str());
-  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)
-    GTEST_SKIP() << "python has no torch with safetensors (SINTER_PYTHON names another)";
+  const int status = run_python("torch_tied.py", folder);
+  if (status == 77) GTEST_SKIP() << kNoTorch;
   ASSERT_EQ(status, 0);
   std::vector<float> doubled = layer->weight().to_vector<float>();
   for (float& w : doubled) w *= 2;
@@ -205,6 +214,62 @@ TEST(StateDict, TiedWeightsGoToTorchAndBackStrictly) {
     layer->weight().data<float>()[0] = 99;
     EXPECT_EQ(load_state_dict(net, read_safetensors(folder.file(file)).tensors), "same keys");
     EXPECT_EQ(layer->weight().to_vector<float>(), doubled) << file;
+  }
+}
+
+TEST(StateDict, BuffersAreLoadedInPlaceAndBelongToTheKeys) {
+  Sequential net{BatchNorm2d(3), Flatten()};
+  NamedTensors from = changed_copy(net, same);
+  from[4].tensor = Tensor::from(std::vector<int64_t>{int64_t{1} << 40}, Shape{});
+  const NamedTensors to = net.state_dict();
+  const uint64_t version = to[4].tensor.storage()->version();
+  EXPECT_EQ(load_state_dict(net, from), "same keys");
+  expect_loaded(net, from);
+  EXPECT_EQ(to[4].tensor.item(), 0x1p40);
+  EXPECT_GT(to[4].tensor.storage()->version(), version);
+  from.pop_back();
+  expect_error(checkpoint, {"1 missing", "missing 0.num_batches_tracked i64[]"},
+      [&] { load_state_dict(net, from); });
+}
+
+// One step of training and one evaluation in PyTorch, from our state dict and with all its keys,
+// against ours. Sums of 20 and 40 terms of about 1 in another order: 40 2^-24 each way, and rstd
+// is at most 2.
+TEST(StateDict, BatchNormAndPoolingAgreeWithTorchStrictly) {
+  Sequential net{BatchNorm2d(2), MaxPool2d(3, 2, 1), AvgPool2d(2), Flatten()};
+  const Tensor weight = Tensor::from({1.5, -0.5}, {2}), bias = Tensor::from({0.25, 1}, {2});
+  copy_values(net.parameters()[0], weight, "test");
+  copy_values(net.parameters()[1], bias, "test");
+  Tensor x = cast(sample_tensor({4, 2, 9, 8}, 1), DType::f32);
+  const Tensor dy = cast(sample_tensor({4, 2 * 2 * 2}, 2), DType::f32);
+  const test::TempDir folder;
+  NamedTensors given = net.state_dict();
+  given.push_back({"x", x});
+  given.push_back({"dy", dy});
+  write_safetensors(folder.file("net.safetensors"), given);
+  const int status = run_python("torch_batch_norm.py", folder);
+  if (status == 77) GTEST_SKIP() << kNoTorch;
+  ASSERT_EQ(status, 0);
+
+  x.set_requires_grad(true);
+  const Tensor trained = net(x);
+  backward(trained, {.gradient = dy});
+  net.eval();
+  NamedTensors ours = net.state_dict();
+  ours.push_back({"trained", trained});
+  ours.push_back({"evaluated", net(x)});
+  ours.push_back({"dx", x.grad()});
+  for (const auto& [name, p] : net.named_parameters()) ours.push_back({"grad." + name, p.grad()});
+  clear_tape();
+  const NamedTensors theirs = read_safetensors(folder.file("torch.safetensors")).tensors;
+  EXPECT_EQ(theirs.size(), ours.size());
+  for (const auto& [name, tensor] : ours) {
+    const Tensor* found = find(theirs, name);
+    ASSERT_TRUE(found && found->shape() == tensor.shape()) << name;
+    EXPECT_EQ(found->dtype(), tensor.dtype()) << name;
+    const auto got = tensor.to_vector<double>(), wanted = found->to_vector<double>();
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], wanted[i], 2e-5) << name << " at " << i;
   }
 }
 

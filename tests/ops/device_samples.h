@@ -139,8 +139,9 @@ inline Attrs with_dtype(Attrs attrs, DType dtype) {
 // d sum(outputs * fixed weights) / d inputs.
 inline Tensors gradients(
     const OpDef& op, const Tensors& in, const Attrs& attrs, bool first_only = false) {
-  for (const Tensor& t : in) {
-    if (t.defined() && is_float(t.dtype())) const_cast<Tensor&>(t).set_requires_grad(true);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].defined() && is_float(in[i].dtype()) && !op.writes_input(i, in.size()))
+      const_cast<Tensor&>(in[i]).set_requires_grad(true);
   }
   clear_tape();
   const Tensors out = apply(op, in, attrs);

@@ -28,8 +28,8 @@ std::vector<Sample> samples_of(const OpDef& op) {
 
 bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
-  if (&op == &kLayerNormBackwardOp) return i >= 3;
-  if (&op == &kLayerNormWeightGradOp) return i >= 2;
+  if (&op == &kLayerNormBackwardOp || &op == &kBatchNorm2dBackwardOp) return i >= 3;
+  if (&op == &kLayerNormWeightGradOp || &op == &kBatchNorm2dWeightGradOp) return i >= 2;
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
          (&op == &kClassifierHeadOp && i == 3);
 }
