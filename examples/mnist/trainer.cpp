@@ -12,6 +12,7 @@
 #include "nn/clip.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
+#include "nn/net.h"
 #include "ops/gemm_library.h"
 #include "profiler/stats.h"
 
@@ -32,9 +33,17 @@ std::unique_ptr<nn::Optimizer> make_optimizer(
       model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
 }
 
-// Layers follow when their ops are merged.
-std::shared_ptr<nn::Module> make_net(const ModelFlags& flags) {
-  throw Error(Error::Kind::not_built, "train: not in this build: --model " + flags.model);
+std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
+  const ImageShape image = flags.image();
+  auto net =
+      std::make_shared<nn::Net>(flags.net(), Shape{image.channels, image.height, image.width});
+  SINTER_CHECK(net->output() == Shape{flags.classes}, usage,
+      cat("usage: --model gives ", net->output().str(), " for an image, wanted ",
+          Shape{flags.classes}.str(), ": a number for each of --classes"),
+      net->output().rank() == 1 ? cat("--classes ", net->output()[0], ", or linear ", flags.classes,
+                                      " at the end of --model")
+                                : cat("flatten; linear ", flags.classes, " at the end of --model"));
+  return net;
 }
 
 }  // namespace

@@ -73,6 +73,24 @@ INSTANTIATE_TEST_SUITE_P(All, MnistResume,
              (info.param.augment.empty() ? "" : "_augmented");
     });
 
+// Running statistics, dropout and augmented images go on where they were.
+TEST(MnistResume, AConvolutionalNetEndsWithTheBytesOfAnUndisturbedRun) {
+  for (const char* mode : {"eager", "fused"}) {
+    const Program straight, stopped;
+    Words words{"train", "--limit", "300", "--batch", "32", "--epochs", "3", "--threads", "1",
+        "--log-every", "4", "--out", "r", "--augment", "shift=2,rotate=10", "--mode", mode,
+        "--model", "conv 4 5 stride 2; batchnorm; relu; pool 2; flatten; dropout 0.2; linear 10"};
+    ASSERT_EQ(straight.run(words).status, 0);
+    for (const char* step : {"1", "14"}) {
+      const Result r = stopped.run(with(words, {"--stop-after", step}));
+      ASSERT_EQ(r.status, 130) << step << r.err;
+      words = {"train", "--resume"};
+    }
+    ASSERT_EQ(stopped.run(words).status, 0);
+    expect_same(straight, stopped);
+  }
+}
+
 TEST(MnistResume, ARealSignalIsNoMoreThanAPause) {
   const Program straight, stopped;
   const Words train = with(kThreeEpochs, {"--epochs", "60", "--mode", "fused"});
