@@ -18,6 +18,7 @@
 #include <sinter/nn/linear.h>
 #include <sinter/nn/loss.h>
 #include <sinter/nn/mlp.h>
+#include <sinter/nn/net.h>
 #include <sinter/nn/optim.h>
 #include <sinter/nn/safetensors.h>
 #include <sinter/nn/schedule.h>

@@ -11,6 +11,7 @@
 
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "core/rng.h"
 #include "ops/gather_batch.h"
 #include "profiler/scope.h"
@@ -141,6 +142,7 @@ void Batches::advance() {
 void Batches::seek(BatchPosition position) {
   SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(),
       "epoch ", position.epoch, " batch ", position.batch);
+  if (ahead_ && ahead_->begun()) ahead_->take();
   position_ = position;
   placed_ = nullptr;
 }
@@ -171,7 +173,28 @@ Batch Batches::make(BatchPosition position) {
   load_order(position.epoch);
   const Tensor index = Tensor::view_of(
       order_.storage(), DType::i64, {rows_of(position)}, {1}, position.batch * options_.size);
-  return gather(split_, index, options_.dtype, options_.normalize);
+  if (!options_.augment.any()) return gather(split_, index, options_.dtype, options_.normalize);
+  std::vector<int64_t> rows(static_cast<size_t>(index.numel()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return gather(augmented(position.epoch, index), Tensor::from(rows, index.shape()), options_.dtype,
+      options_.normalize);
+}
+
+// The rows that `index` names, as the epoch sees them.
+Split Batches::augmented(int64_t epoch, const Tensor& index) const {
+  const ImageShape shape = split_.image();
+  const int64_t rows = index.numel(), pixels = shape.pixels();
+  const Split out{Tensor::empty({rows, shape.channels, shape.height, shape.width}, DType::u8),
+      Tensor::empty({rows}, DType::i32)};
+  parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t from = index.data<int64_t>()[row];
+      augment_image(options_.augment, options_.seed, epoch, from, shape,
+          split_.images.data<uint8_t>() + from * pixels, out.images.data<uint8_t>() + row * pixels);
+      out.labels.data<int32_t>()[row] = split_.labels.data<int32_t>()[from];
+    }
+  });
+  return out;
 }
 
 Batch Batches::next() {

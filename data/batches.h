@@ -7,9 +7,9 @@
 // costs one kernel: next() runs it, or the step itself does, as its first op (begin_step(),
 // draw()), so that a captured step needs nothing from the host. A split that its device cannot hold
 // stays on the CPU: one thread gathers the next batch there while the caller works on this one,
-// which next() takes over; what is in the making is not counted in position(). One Batches belongs
-// to one thread; a batch is a fresh tensor that the caller owns (the allocator recycles the
-// memory).
+// which next() takes over; what is in the making is not counted in position(). So it is with
+// augmentation, which is done on the CPU: the split stays there. One Batches belongs to one thread;
+// a batch is a fresh tensor that the caller owns (the allocator recycles the memory).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/augment.h"
 
 namespace sinter {
 
@@ -32,10 +32,11 @@ struct BatchOptions {
   Normalize normalize = Normalize::none;
   std::optional<Device>
       device{};  // of the batches; that of the split if unset. Another one: the split is on the CPU
+  Augment augment{};  // if any, the split is on the CPU
 };
 
 struct Batch {
-  Tensor images;  // [B, 784] in the dtype asked for
+  Tensor images;  // [B, C*H*W] in the dtype asked for
   Tensor labels;  // i32 [B]
 };
 
@@ -54,8 +55,10 @@ class Batches {
   int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
   // The next batch; after the last one of an epoch the next epoch begins.
   Batch next();
-  // Is the split where its batches go? Only then a step can draw them.
-  bool resident() const { return *options_.device == split_.images.device(); }
+  // Is the split where its batches go, as they are in it? Only then a step can draw them.
+  bool resident() const {
+    return *options_.device == split_.images.device() && !options_.augment.any();
+  }
   // In place of next(): readies `state`, the StepState of a step that draws the next batch, and
   // returns the rows of that. Nothing is copied but where an epoch begins, or after seek() and
   // next(). REQUIRES: resident(); of all steps of that state each draws.
@@ -64,11 +67,12 @@ class Batches {
   Batch draw(const Tensor& state, int64_t rows) const;
   BatchPosition position() const { return position_; }
   // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
-  // per_epoch().
+  // per_epoch(). Waits for a batch in the making, which it drops.
   void seek(BatchPosition position);
 
  private:
   Batch make(BatchPosition position);
+  Split augmented(int64_t epoch, const Tensor& index) const;
   int64_t rows_of(BatchPosition position) const;
   void load_order(int64_t epoch);
   void write_order(std::span<const int32_t> order);

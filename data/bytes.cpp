@@ -25,6 +25,31 @@ constexpr size_t kBlock = size_t{1} << 20;
   throw Error(Error::Kind::data, cat("data: cannot read: ", name, "; ", why));
 }
 
+// What the dims of a file are as [N, C, H, W]; nothing if they are not of images.
+std::optional<Shape> shape_of_images(const std::vector<int64_t>& dims) {
+  constexpr int64_t kMaxChannels = 4;
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return {};
+  if (dims == std::vector<int64_t>{kImageSide, kImageSide})
+    return Shape{1, 1, kImageSide, kImageSide};
+  if (dims.size() == 2 && dims[1] == kImagePixels) return Shape{dims[0], 1, kImageSide, kImageSide};
+  if (dims.size() == 3) return Shape{dims[0], 1, dims[1], dims[2]};
+  if (dims.size() == 4 && dims[3] <= kMaxChannels) return Shape{dims[0], dims[3], dims[1], dims[2]};
+  return {};
+}
+
+// [N, H, W, C] -> [N, C, H, W], the shape of the result.
+std::vector<uint8_t> channels_first(const std::vector<uint8_t>& in, const Shape& shape) {
+  const int64_t channels = shape[1], pixels = shape[2] * shape[3];
+  std::vector<uint8_t> out(in.size());
+  for (int64_t image = 0; image < shape[0]; ++image) {
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t i = 0; i < pixels; ++i)
+        out[(image * channels + c) * pixels + i] = in[(image * pixels + i) * channels + c];
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 #ifdef SINTER_HAS_ZLIB
@@ -85,26 +110,25 @@ struct ByteSource::Stream {
 std::string FileArray::describe() const { return cat(name_of(dtype), "[", join(dims), "]"); }
 
 Tensor FileArray::images() const {
-  const bool is_one = dims == std::vector<int64_t>{kImageSide, kImageSide};
-  const int64_t n = is_one ? 1 : dims.empty() ? 0 : dims[0];
-  const bool rows = dims.size() == 2 && dims[1] == kImagePixels;
-  const bool squares = dims.size() == 3 && dims[1] == kImageSide && dims[2] == kImageSide;
-  const bool pixels = dtype == DType::u8 || dtype == DType::f32;
-  SINTER_CHECK((rows || squares || is_one) && n > 0 && pixels, data,
+  const std::optional<Shape> shape = shape_of_images(dims);
+  SINTER_CHECK(shape && (dtype == DType::u8 || dtype == DType::f32), data,
       cat("data: not images: ", name, "; it is ", describe(),
-          ", wanted u8 or f32 [N, 28, 28] or [N, 784]"),
-      "x.reshape(-1, 28, 28)");
-  const Shape shape{n, kImageSide, kImageSide};
-  if (dtype == DType::u8) return Tensor::from(bytes, shape);
-  std::vector<uint8_t> levels;
-  for (const float value : items<float>()) {
-    SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
-        cat("data: pixel out of range: ", value, " in image ", levels.size() / kImagePixels, " of ",
-            name, "; f32 pixels are 0..1"),
-        "x / 255, before any normalization");
-    levels.push_back(static_cast<uint8_t>(std::lround(value * 255)));
+          ", wanted u8 or f32 [N, H, W], [N, H, W, C] with at most 4 channels, or [N, 784]"),
+      "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
+  std::vector<uint8_t> levels = bytes;
+  if (dtype == DType::f32) {
+    const int64_t pixels = (*shape)[1] * (*shape)[2] * (*shape)[3];
+    levels.clear();
+    for (const float value : items<float>()) {
+      SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
+          cat("data: pixel out of range: ", value, " in image ",
+              static_cast<int64_t>(levels.size()) / pixels, " of ", name, "; f32 pixels are 0..1"),
+          "x / 255, before any normalization");
+      levels.push_back(static_cast<uint8_t>(std::lround(value * 255)));
+    }
   }
-  return Tensor::from(levels, shape);
+  if ((*shape)[1] > 1) levels = channels_first(levels, *shape);
+  return Tensor::from(levels, *shape);
 }
 
 Tensor FileArray::labels() const {

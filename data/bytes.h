@@ -29,8 +29,8 @@ struct FileArray {
   std::string name;            // absolute path, for messages
 
   std::string describe() const;  // "u8[60000, 28, 28]"
-  // u8 [N, 28, 28] from u8 or f32 [N, 28, 28] or [N, 784], or one image [28, 28]. f32 is 0..1 and
-  // becomes the nearest of the 256 levels. Throws data.
+  // u8 [N, C, H, W] from u8 or f32 [N, H, W], [N, H, W, C] of at most 4 channels, [N, 784], or one
+  // image [28, 28]. f32 is 0..1 and becomes the nearest of the 256 levels. Throws data.
   Tensor images() const;
   // i32 [N] from u8, i32 or i64 [N]. Throws data.
   Tensor labels() const;

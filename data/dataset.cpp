@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -23,7 +25,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSyntheticTrain = 60000, kSyntheticTest = 10000;
 constexpr const char* kWaysOut =
-    "DataOptions.what = DIR, or DataOptions.what = synthetic, or scripts/download_mnist";
+    "DataOptions.what = DIR, or DataOptions.what = IMAGES,LABELS, or DataOptions.what = synthetic, "
+    "or scripts/download_mnist";
 
 struct Stem {
   const char *set, *dims;
@@ -74,33 +77,41 @@ FileArray read_array(const std::string& path, IdxKind kind) {
   return is_npy(path) ? read_npy(path) : read_idx(path, kind);
 }
 
-// "a.npy,b.npy" -> the two, or four. A file's name has no comma.
-std::vector<std::string> npy_files(const std::string& what) {
+// "a.npy,b.npy" -> the two, or four; IDX files likewise. A file's name has no comma.
+std::vector<std::string> listed_files(const std::string& what) {
   std::vector<std::string> files;
   for (size_t begin = 0; begin <= what.size();) {
     const size_t end = std::min(what.find(',', begin), what.size());
     files.push_back(what.substr(begin, end - begin));
     begin = end + 1;
   }
-  const bool all_npy = std::all_of(files.begin(), files.end(), is_npy);
-  SINTER_CHECK(all_npy && (files.size() == 2 || files.size() == 4), data,
+  const bool all_named = std::find(files.begin(), files.end(), "") == files.end();
+  SINTER_CHECK(all_named && (files.size() == 2 || files.size() == 4), data,
       cat("data: images and labels are wanted: ", escaped(what),
-          "; two .npy files with a comma between, or four: those of the test set follow"),
+          "; two files with a comma between, or four: those of the test set follow"),
       "DataOptions.what = images.npy,labels.npy");
   return files;
 }
 
+void check_same_size(const Split& train, const Split& test, const std::vector<std::string>& files) {
+  SINTER_CHECK(train.image() == test.image(), data,
+      cat("data: sizes differ: ", train.image().str(), " images in ", escaped(files[0]), ", ",
+          test.image().str(), " in ", escaped(files[2])));
+}
+
 Split empty_split(int64_t n) {
-  return {Tensor::empty({n, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
+  return {Tensor::empty({n, 1, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
 }
 
 // The rows in another order, in memory of their own.
 Split reordered(const Split& split, const std::vector<int32_t>& order) {
-  const Split out = empty_split(split.size());
+  const Split out{Tensor::empty(split.images.shape(), DType::u8),
+      Tensor::empty(split.labels.shape(), DType::i32)};
+  const auto pixels = static_cast<size_t>(split.image().pixels());
   for (size_t i = 0; i < order.size(); ++i) {
     const auto from = static_cast<size_t>(order[i]);
-    std::copy_n(split.images.data<uint8_t>() + from * kImagePixels, kImagePixels,
-        out.images.data<uint8_t>() + i * kImagePixels);
+    std::copy_n(split.images.data<uint8_t>() + from * pixels, pixels,
+        out.images.data<uint8_t>() + i * pixels);
     out.labels.data<int32_t>()[i] = split.labels.data<int32_t>()[from];
   }
   return out;
@@ -158,14 +169,15 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   }
   Split all, test;
   std::error_code ignored;
-  const bool are_npy = is_npy(what.substr(0, what.find(','))) && !fs::is_directory(what, ignored);
-  if (are_npy) {
-    out.files = npy_files(what);
+  const bool listed =
+      (is_npy(what) || what.find(',') != std::string::npos) && !fs::is_directory(what, ignored);
+  if (listed) {
+    out.files = listed_files(what);
   } else {
     require_folder(what);
     for (const Stem& stem : kStems) out.files.push_back(require_file(what, stem));
   }
-  out.name = are_npy ? shown(out.files[0]) + "," + shown(out.files[1]) : shown(what);
+  out.name = listed ? shown(out.files[0]) + "," + shown(out.files[1]) : shown(what);
   all = read_split(out.files[0], out.files[1], options.classes);
   out.crc32 = crc_of(all);
   out.sorted = is_sorted_by_label(all);
@@ -173,9 +185,10 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     return fs::absolute(path, ignored).lexically_normal().string();
   };
   for (std::string& file : out.files) file = absolute(file);
-  out.place = are_npy ? join(out.files, ",") : absolute(what);
+  out.place = listed ? join(out.files, ",") : absolute(what);
   if (out.files.size() == 4) {
     test = read_split(out.files[2], out.files[3], options.classes);
+    check_same_size(all, test, out.files);
     if (out.sorted && options.val > 0)
       how += " (sorted by label: val, the last of train, has few of them)";
   } else if (options.pair_is_test) {
@@ -204,8 +217,12 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
 bool Dataset::to(Device device) {
   try {
     if (device.type == Device::Type::cuda) {
-      Tensor::empty(
-          {2 * (train.size() + val.size() + test.size()) * (kImagePixels + 4)}, DType::u8, device);
+      int64_t bytes = 0;
+      for (const Split* split : {&train, &val, &test}) {
+        if (split->size() > 0)
+          bytes += split->images.numel() + split->size() * int64_t{sizeof(int32_t)};
+      }
+      Tensor::empty({2 * bytes}, DType::u8, device);
       allocator(device).trim();
     }
   } catch (const Error& error) {
@@ -221,7 +238,24 @@ bool Dataset::to(Device device) {
 
 std::string Dataset::sizes() const {
   return cat("train ", grouped(train.size()), "  val ", grouped(val.size()), "  test ",
-      grouped(test.size()), "  28x28");
+      grouped(test.size()), "  ", train.image().str());
+}
+
+std::string ImageShape::str() const {
+  return cat(height, "x", width, channels > 1 ? cat("x", channels) : "");
+}
+
+ImageShape ImageShape::parse(const std::string& text) {
+  ImageShape out;
+  constexpr int64_t kMax = 1 << 16;
+  const int found = std::sscanf(
+      text.c_str(), "%7" SCNd64 "x%7" SCNd64 "x%1" SCNd64, &out.height, &out.width, &out.channels);
+  const bool in_range =
+      std::min(out.height, out.width) >= 1 && std::max(out.height, out.width) <= kMax && found >= 2;
+  SINTER_CHECK(in_range && out.str() == text, usage,
+      cat("data: not the size of an image: ", escaped(text), "; as 28x28 or 32x32x3, each at most ",
+          kMax));
+  return out;
 }
 
 std::string mnist_cache_folder() {

@@ -1,12 +1,16 @@
-// A data set of 28x28 grey digits: found, read, checked and split into train, val and test.
+// A data set of images of one size, grey or colour: found, read, checked and split into train, val
+// and test. MNIST's digits, 28x28, are the usual ones.
 //
-// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings); NumPy files
-// `images.npy,labels.npy`, or four, those of the test set last; or the word `synthetic`. A place
-// that was given and fails is an error; only where nothing is given do ./data/mnist, the cache
-// folder and then the built-in digits stand in. Of one pair of NumPy files 1/7 is the test set,
-// drawn by a fixed permutation, for many are sorted by label; or, with `pair_is_test`, all of it in
-// the file's order. Errors are data errors (exit code 3). Splits share the storage of the set they
-// were cut from; nothing writes to it.
+// WHAT names it: a folder of the four MNIST files (IDX, raw or gzip, both spellings); files of any
+// name, IDX or NumPy, `images.npy,labels.npy`, or four, those of the test set last; or the word
+// `synthetic`. A place that was given and fails is an error; only where nothing is given do
+// ./data/mnist, the cache folder and then the built-in digits stand in. Of one pair of files 1/7 is
+// the test set, drawn by a fixed permutation, for many are sorted by label; or, with
+// `pair_is_test`, all of it in the file's order. Errors are data errors (exit code 3). Splits share
+// the storage of the set they were cut from; nothing writes to it.
+//
+// Images are always u8 [N, C, H, W], grey ones with C = 1. A batch has rows of C*H*W numbers, which
+// a convolutional net reads as [B, C, H, W]: the same memory, so both are views.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +18,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "data/digits.h"
 
 namespace sinter {
 
@@ -26,10 +31,21 @@ struct DataOptions {
   bool pair_is_test = false;
 };
 
+// Of an image.
+struct ImageShape {
+  int64_t channels = 1, height = kImageSide, width = kImageSide;
+  int64_t pixels() const { return channels * height * width; }
+  std::string str() const;  // "28x28", "32x32x3"
+  // What str() gives. Throws usage.
+  static ImageShape parse(const std::string& text);
+  bool operator==(const ImageShape&) const = default;
+};
+
 struct Split {
-  Tensor images;  // u8 [N, 28, 28]
+  Tensor images;  // u8 [N, C, H, W]
   Tensor labels;  // i32 [N]
   int64_t size() const { return labels.defined() ? labels.numel() : 0; }
+  ImageShape image() const { return {images.size(1), images.size(2), images.size(3)}; }
 };
 
 struct Dataset {
@@ -40,8 +56,8 @@ struct Dataset {
                         // some of the synthetic ones
   bool sorted = false;  // by label, the ones for training, in their file
   std::string description;  // "synthetic digits, built in (none given, none found)"
-  // Absolute paths: images and labels of train (and val), then of test; of one pair of NumPy files
-  // only those; none for synthetic.
+  // Absolute paths: images and labels of train (and val), then of test; of one pair of files only
+  // those; none for synthetic.
   std::vector<std::string> files;
   // "train 55,000  val 5,000  test 10,000  28x28"
   std::string sizes() const;
@@ -53,7 +69,7 @@ struct Dataset {
 Dataset load_dataset(const DataOptions& options = {});
 
 // Reads a pair of IDX (or, named .npy, NumPy) files and checks that they belong together: equal
-// counts, 28x28, labels below `classes`.
+// counts, labels below `classes`.
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes);
 
 // ${XDG_CACHE_HOME:-~/.cache}/sinter/mnist, where scripts/download_mnist puts the files; "" without

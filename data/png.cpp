@@ -16,7 +16,6 @@ namespace sinter {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{128} << 20;
-constexpr int kInkSide = 20;
 
 #ifdef SINTER_HAS_PNG
 // Grey and alpha onto the background that the ink stands out from.
@@ -93,7 +92,9 @@ GreyImage read_png(const std::string& path) {
 #endif
 }
 
-DigitImage prepare_digit(const GreyImage& image) {
+DigitImage prepare_digit(const GreyImage& image, const ImageShape& size) {
+  const int out_width = static_cast<int>(size.width), out_height = static_cast<int>(size.height),
+            ink_side = std::max(1, std::min(out_width, out_height) * 20 / 28);
   const int width = image.width, height = image.height;
   std::vector<float> v(image.pixels.begin(), image.pixels.end());
   float ground = border_mean(v, width, height);
@@ -116,8 +117,8 @@ DigitImage prepare_digit(const GreyImage& image) {
     }
   }
   const int w = box.x1 - box.x0, h = box.y1 - box.y0, longer = std::max(w, h);
-  const auto scaled = [longer](int side) {
-    return std::max(1, (side * kInkSide + longer / 2) / longer);
+  const auto scaled = [&](int side) {
+    return std::max(1, (side * ink_side + longer / 2) / longer);
   };
   const int sw = scaled(w), sh = scaled(h);
   std::vector<float> narrow(size_t(h) * sw), small(size_t(sh) * sw);
@@ -136,27 +137,24 @@ DigitImage prepare_digit(const GreyImage& image) {
       peak = std::max(peak, m);
     }
   }
-  const auto offset = [mass](double moment, int side) {
-    return std::clamp(
-        static_cast<int>(std::lround(kImageSide / 2.0 - moment / mass)), 0, kImageSide - side);
+  const auto offset = [mass](double moment, int side, int whole) {
+    return std::clamp(static_cast<int>(std::lround(whole / 2.0 - moment / mass)), 0, whole - side);
   };
-  const int left = offset(mass_x, sw), top = offset(mass_y, sh);
-  DigitImage out{};
+  const int left = offset(mass_x, sw, out_width), top = offset(mass_y, sh, out_height);
+  DigitImage out(size_t(out_width) * out_height);
   for (int y = 0; y < sh; ++y)
     for (int x = 0; x < sw; ++x)
-      out[(top + y) * kImageSide + left + x] =
+      out[(top + y) * out_width + left + x] =
           static_cast<uint8_t>(std::lround(small[size_t(y) * sw + x] * (255.0f / peak)));
   return out;
 }
 
-DigitImage raw_digit(const GreyImage& image) {
-  SINTER_CHECK(image.width == kImageSide && image.height == kImageSide, data,
-      cat("png: not ", kImageSide, " x ", kImageSide, ": ", image.name, "; ", image.width, " x ",
-          image.height),
+DigitImage raw_digit(const GreyImage& image, const ImageShape& size) {
+  const ImageShape is{.height = image.height, .width = image.width};
+  SINTER_CHECK(is == size, data,
+      cat("png: not ", size.str(), ": ", image.name, "; it is ", is.str()),
       "prepare_digit scales and centres it");
-  DigitImage out;
-  std::copy(image.pixels.begin(), image.pixels.end(), out.begin());
-  return out;
+  return image.pixels;
 }
 
 }  // namespace sinter

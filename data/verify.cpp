@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "data/bytes.h"
-#include "data/digits.h"
 #include "nn/crc32.h"
 
 namespace sinter {
@@ -20,16 +19,18 @@ constexpr double kMaxShared = 0.01;  // of the test set
 
 struct Pixels {
   const uint8_t* data;
-  int64_t n;
-  const uint8_t* operator[](int64_t i) const { return data + i * kImagePixels; }
+  int64_t n, size;  // images, bytes of one
+  const uint8_t* operator[](int64_t i) const { return data + i * size; }
 };
-Pixels pixels_of(const Split& split) { return {split.images.data<uint8_t>(), split.size()}; }
+Pixels pixels_of(const Split& split) {
+  return {split.images.data<uint8_t>(), split.size(), split.image().pixels()};
+}
 
 void count_equals(const Pixels& train, const Pixels& test, DataReport& report) {
   std::unordered_map<std::string_view, std::array<int64_t, 2>> times;  // in train, in test
   const auto count = [&times](const Pixels& pixels, size_t set) {
     for (int64_t i = 0; i < pixels.n; ++i)
-      ++times[{reinterpret_cast<const char*>(pixels[i]), kImagePixels}][set];
+      ++times[{reinterpret_cast<const char*>(pixels[i]), static_cast<size_t>(pixels.size)}][set];
   };
   count(train, 0);
   count(test, 1);
@@ -47,33 +48,34 @@ void describe_set(const Split& split, DataReport::Set& set) {
   uint64_t sum = 0;
   for (int64_t i = 0; i < pixels.n; ++i) {
     ++set.counts[static_cast<size_t>(labels[i])];
-    const auto [low, high] = std::minmax_element(pixels[i], pixels[i] + kImagePixels);
+    const auto [low, high] = std::minmax_element(pixels[i], pixels[i] + pixels.size);
     set.darkest = std::min<int>(set.darkest, *low);
     set.brightest = std::max<int>(set.brightest, *high);
     set.blank += *low == *high;
-    for (int k = 0; k < kImagePixels; ++k) sum += pixels[i][k];
+    for (int64_t k = 0; k < pixels.size; ++k) sum += pixels[i][k];
   }
-  set.mean = static_cast<double>(sum) / static_cast<double>(pixels.n * kImagePixels);
+  set.mean = static_cast<double>(sum) / static_cast<double>(pixels.n * pixels.size);
   const double most = static_cast<double>(*std::max_element(set.counts.begin(), set.counts.end())) /
                       static_cast<double>(pixels.n);
   // Where one label is more than a third of all, half way to all right.
   set.wanted = std::min(2 * most, (1 + most) / 2);
 }
 
-// One row of kImagePixels floats per class: the mean image of its items; classes without items have
-// an infinite first pixel.
+// One row of floats per class: the mean image of its items; classes without items have an infinite
+// first pixel.
 std::vector<float> class_means(const Split& train, size_t classes) {
-  std::vector<double> sums(classes * kImagePixels);
-  std::vector<int64_t> counts(classes);
   const Pixels pixels = pixels_of(train);
+  const auto size = static_cast<size_t>(pixels.size);
+  std::vector<double> sums(classes * size);
+  std::vector<int64_t> counts(classes);
   for (int64_t i = 0; i < pixels.n; ++i) {
     const auto label = static_cast<size_t>(train.labels.data<int32_t>()[i]);
     ++counts[label];
-    for (size_t k = 0; k < kImagePixels; ++k) sums[label * kImagePixels + k] += pixels[i][k];
+    for (size_t k = 0; k < size; ++k) sums[label * size + k] += pixels[i][k];
   }
   std::vector<float> means(sums.size());
   for (size_t k = 0; k < sums.size(); ++k) {
-    const auto n = static_cast<double>(counts[k / kImagePixels]);
+    const auto n = static_cast<double>(counts[k / size]);
     means[k] = n > 0 ? static_cast<float>(sums[k] / n) : std::numeric_limits<float>::infinity();
   }
   return means;
@@ -84,6 +86,7 @@ std::vector<float> class_means(const Split& train, size_t classes) {
 double share_nearest(const Split& split, const std::vector<float>& means, size_t classes,
     const std::vector<int64_t>* own) {
   const Pixels pixels = pixels_of(split);
+  const auto size = static_cast<size_t>(pixels.size);
   std::vector<uint8_t> right(static_cast<size_t>(pixels.n));
   parallel_for(pixels.n, 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -92,8 +95,8 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
       float least = std::numeric_limits<float>::infinity();
       for (size_t c = 0; c < classes; ++c) {
         float distance = 0;
-        for (size_t k = 0; k < kImagePixels; ++k) {
-          const float d = static_cast<float>(pixels[i][k]) - means[c * kImagePixels + k];
+        for (size_t k = 0; k < size; ++k) {
+          const float d = static_cast<float>(pixels[i][k]) - means[c * size + k];
           distance += d * d;
         }
         if (own && c == label) {  // the mean of the others is farther away by n / (n - 1)
@@ -110,6 +113,12 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
   });
   return static_cast<double>(std::count(right.begin(), right.end(), 1)) /
          static_cast<double>(pixels.n);
+}
+
+// "images 60000 x 28 x 28"
+std::string images_text(int64_t n, const ImageShape& image) {
+  return cat("images ", n, " x ", image.height, " x ", image.width,
+      image.channels > 1 ? cat(" x ", image.channels) : "");
 }
 
 std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
@@ -148,10 +157,10 @@ DataReport verify_dataset(DataOptions options) {
   const bool of_four = data.files.size() == 4;
   for (size_t i = 0; i < data.files.size(); ++i) {
     const int64_t n = (i < 2 ? data.train.size() : 0) + (i < 2 && of_four ? 0 : data.test.size());
-    report.files.push_back({data.files[i],
-        i % 2 ? cat("labels ", n) : cat("images ", n, " x ", kImageSide, " x ", kImageSide),
-        of_four && !data.files[i].ends_with(".npy") ? check_published(data.files[i], i)
-                                                    : "not checked"});
+    report.files.push_back(
+        {data.files[i], i % 2 ? cat("labels ", n) : images_text(n, data.train.image()),
+            of_four && !data.files[i].ends_with(".npy") ? check_published(data.files[i], i)
+                                                        : "not checked"});
   }
   count_equals(pixels_of(data.train), pixels_of(data.test), report);
   const std::vector<float> means = class_means(data.train, classes);

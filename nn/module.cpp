@@ -263,8 +263,10 @@ std::string Module::summary(const Shape& input_shape) {
     (*this)(params.empty() ? Tensor::zeros(input_shape)
                            : Tensor::zeros(input_shape, params[0].dtype(), params[0].device()));
   }
-  std::string out =
-      fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "module", "output", "parameters", "FLOPs");
+  size_t width = 42;
+  for (Module* module : all) width = std::max(width, module->label().size());
+  std::string out = fmt::format(
+      "{:<{}} {:<16} {:>14} {:>18}\n", "module", width, "output", "parameters", "FLOPs");
   int64_t total_flops = 0;
   for (Module* module : all) {
     const auto row = recorder.rows.find(&module->label());
@@ -274,11 +276,11 @@ std::string Module::summary(const Shape& input_shape) {
     if (row == recorder.rows.end() && own == 0) continue;
     const bool ran = row != recorder.rows.end();
     total_flops += ran ? row->second.flops : 0;
-    out += fmt::format("{:<42} {:<16} {:>14} {:>18}\n", module->label(),
+    out += fmt::format("{:<{}} {:<16} {:>14} {:>18}\n", module->label(), width,
         ran ? row->second.out.str() : "-", own, ran ? row->second.flops : 0);
   }
-  return out +
-         fmt::format("{:<42} {:<16} {:>14} {:>18}\n", "total", "", num_parameters(), total_flops);
+  return out + fmt::format("{:<{}} {:<16} {:>14} {:>18}\n", "total", width, "", num_parameters(),
+                   total_flops);
 }
 
 }  // namespace sinter::nn

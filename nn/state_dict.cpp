@@ -184,7 +184,9 @@ std::string architecture(const NamedTensors& state_dict) {
   std::map<std::pair<int64_t, size_t>, const Tensor*>
       weights;  // by the layer's number, for "10.weight" comes before "2.weight" in a file
   const Tensor *gate = nullptr, *down = nullptr;
+  bool chain = true;
   for (const auto& [name, tensor] : state_dict) {
+    chain = chain && tensor.rank() <= 2;  // no kernels of a convolution
     if (tensor.rank() != 2) continue;
     const auto key = layer_key(name);
     weights.emplace(std::pair(key ? key->number : 0, weights.size()), &tensor);
@@ -196,7 +198,7 @@ std::string architecture(const NamedTensors& state_dict) {
   std::string sizes;
   const Tensor* before = nullptr;
   for (const auto& [_, weight] : weights) {
-    if (before && weight->size(1) != before->size(0)) {  // no chain
+    if (!chain || (before && weight->size(1) != before->size(0))) {
       sizes.clear();
       break;
     }

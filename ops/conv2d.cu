@@ -4,7 +4,8 @@
 //   dweight [O, (C, R, S)] = dy [O, (N, P, Q)]      windows of x [(N, P, Q), (C, R, S)]
 // The matrix of windows (im2col) is in no memory: a block gathers its tiles from the image, with
 // zeros beyond the borders, so an infinite weight that meets the padding gives NaN. A block owns a
-// tile of the result; sums are not split, so they are the same on every run.
+// tile of the result, or, where a gradient of few weights sums over many positions, a part of the
+// terms of a tile; parts are added in order, so the result is the same on every run.
 #include "ops/conv2d.h"
 
 #include "ops/cudnn_conv.h"
@@ -22,6 +23,7 @@ template <class T> struct RunSide {
   In<T> data;
   int64_t outer = 0, k = 0, outer_stride = 0, run_stride = 0;
   int run = 1;
+  int64_t first = 0;  // of all k, where the part that is summed begins
 
   struct Chunk {
     int64_t at;  // where its run begins
@@ -29,8 +31,8 @@ template <class T> struct RunSide {
     int left;    // elements that exist
   };
   SINTER_DEVICE_FN Chunk chunk(bool, int64_t i, int64_t p) const {
-    const int number = static_cast<int>(p) / run;
-    return {i * outer_stride + number * run_stride, static_cast<int>(p) - number * run,
+    const int at = static_cast<int>(p + first), number = at / run;
+    return {i * outer_stride + number * run_stride, at - number * run,
         i < outer ? static_cast<int>(k - p) : 0};
   }
   SINTER_DEVICE_FN Vec<T, kVec<T>> gather(Chunk c) const {
@@ -67,7 +69,7 @@ struct WindowAxis {
 template <class T, bool kBackward, bool kPositionsAreK> struct WindowSide {
   static constexpr bool kGathered = true, along_k = kPositionsAreK;
   In<T> data;
-  int64_t outer = 0, k = 0;
+  int64_t outer = 0, k = 0, first = 0;  // first: as a RunSide's
   int channels = 0;
   WindowAxis rows, columns;
 
@@ -78,9 +80,9 @@ template <class T, bool kBackward, bool kPositionsAreK> struct WindowSide {
     int left;           // positions that exist
   };
   SINTER_DEVICE_FN Chunk chunk(bool, int64_t i, int64_t p) const {
-    const int64_t position = kPositionsAreK ? p : i;
-    const int tap = static_cast<int>(kPositionsAreK ? i : p), plane = rows.places * columns.places,
-              kernel = rows.kernel * columns.kernel;
+    const int64_t position = kPositionsAreK ? p + first : i;
+    const int tap = static_cast<int>(kPositionsAreK ? i : p + first),
+              plane = rows.places * columns.places, kernel = rows.kernel * columns.kernel;
     Chunk c;
     c.image = position / plane;
     const int in_plane = static_cast<int>(position - c.image * plane);
@@ -90,7 +92,7 @@ template <class T, bool kBackward, bool kPositionsAreK> struct WindowSide {
     c.r = (tap - c.channel * kernel) / columns.kernel;
     c.s = tap - c.channel * kernel - c.r * columns.kernel;
     const int64_t left = kPositionsAreK ? k - p : outer - i;
-    const bool is_tap = tap < (kPositionsAreK ? outer : k);
+    const bool is_tap = kPositionsAreK ? i < outer : p < k;
     c.left = is_tap ? static_cast<int>(left < kVec<T> ? left : kVec<T>) : 0;
     return c;
   }
@@ -146,36 +148,88 @@ template <class T> struct StoreImages {
       }
     }
   }
+  SINTER_DEVICE_FN void join() const {}
+};
+
+// Row i of the sums is channel i of dweight, columns are its taps. Of parts, the last block to
+// arrive makes dweight.
+template <class V> struct StoreWeights {
+  static constexpr bool kSumsRows = false;
+  Columns<V, InOut<V>> parts;  // one after another; dweight itself, if there is one
+  Out<V> dweight;
+  InOut<uint32_t> counter;
+  int64_t rows = 0;
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&z)[kGroup]) const {
+    parts.store(block_z() * rows + i, j, count, z);
+  }
+  SINTER_DEVICE_FN void join() const {
+    if (grid_z() == 1) return;
+    if (!ticket(counter, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
+    const int64_t n = rows * parts.cols;
+    for (int64_t e = thread_x(); e < n; e += threads_per_block()) {
+      V sum = parts.data[e];
+      for (int64_t part = 1; part < grid_z(); ++part) sum = sum + parts.data[part * n + e];
+      dweight.put(e, sum);
+    }
+  }
 };
 
 // Columns of the result are many more than rows, and a grid's x takes more blocks than its y.
 SINTER_DEVICE_FN TileAt conv2d_tile() { return {block_y(), block_x()}; }
 
+// The product of this block's part of the terms.
+template <class P> SINTER_DEVICE_FN P conv2d_part(P product, int64_t terms) {
+  const int64_t first = block_z() * terms, left = product.a.k - first;
+  product.a.first = product.b.first = first;
+  product.a.k = product.b.k = left < terms ? left : terms;
+  return product;
+}
+
 template <class T, class Windows, class Epilogue>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)
-conv2d_ffma_16x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue) {
-  ffma_product(product, epilogue, conv2d_tile());
+conv2d_ffma_16x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue, int64_t terms) {
+  ffma_product(conv2d_part(product, terms), epilogue, conv2d_tile());
+  epilogue.join();
 }
 template <class T, class Windows, class Epilogue>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-conv2d_mma_64x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue) {
+conv2d_mma_64x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue, int64_t terms) {
   constexpr Layout kWindows = Windows::along_k ? Layout::along_k : Layout::along_outer;
-  mma_product<Layout::along_k, kWindows>(product, epilogue, conv2d_tile());
+  mma_product<Layout::along_k, kWindows>(conv2d_part(product, terms), epilogue, conv2d_tile());
+  epilogue.join();
 }
 
 namespace {
 
+template <class T, class Windows>
+Grid conv2d_grid(const Product<T, Windows, RunSide<T>>& product, int64_t terms) {
+  const int rows = on_tensor_cores<T>() ? kTile : kFfmaRows;
+  return {product.column_tiles(), product.grid(rows).x,
+      std::max<int64_t>(blocks_for(product.a.k, terms), 1)};
+}
+
+// Terms of a part: with so many parts that 128 blocks are busy, that each has at least 1024 terms,
+// and that the last block, which adds n results of each, is done soon.
+template <class T, class Windows>
+int64_t conv2d_terms(const Product<T, Windows, RunSide<T>>& product, int64_t n) {
+  const int64_t k = product.a.k, all = std::max<int64_t>(k, 1);
+  const int64_t blocks = conv2d_grid(product, all).blocks();
+  const int64_t parts = std::min({128 / blocks, k / 1024, (1 << 17) / n});
+  return parts <= 1 ? all : blocks_for(blocks_for(k, parts), 64) * 64;
+}
+
 template <class T, class Windows, class Epilogue>
-void launch_conv2d(const Product<T, Windows, RunSide<T>>& product, const Epilogue& epilogue) {
-  const auto grid_of = [&](int rows) { return Grid{product.column_tiles(), product.grid(rows).x}; };
+void launch_conv2d(
+    const Product<T, Windows, RunSide<T>>& product, const Epilogue& epilogue, int64_t terms) {
+  const Grid grid = conv2d_grid(product, terms);
   if constexpr (kHasMma<T>) {
     if (on_tensor_cores<T>())
       return launch<conv2d_mma_64x64<T, Windows, Epilogue>>(
-          grid_of(kTile), kMmaThreads, sizeof(MmaTiles<T>), product, epilogue);
+          grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, terms);
   }
   if constexpr (kHasFfma<T>)
     launch<conv2d_ffma_16x64<T, Windows, Epilogue>>(
-        grid_of(kFfmaRows), kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue);
+        grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, terms);
 }
 
 // The kernels index an image, a window and the terms of a sum in 32 bits.
@@ -235,7 +289,8 @@ void conv2d(const Call& call) {
       launch_conv2d(Product<T, WindowSide<T, false, false>, RunSide<T>>{rows,
                         window_side<false, false, T>(x, z)},
           StoreImages<T>{Bias<T>(optional_input(call.in, 2)),
-              {out<T>(y), z.p * z.q, z.p * z.q % kGroup == 0 && is_aligned16(y)}, z.o});
+              {out<T>(y), z.p * z.q, z.p * z.q % kGroup == 0 && is_aligned16(y)}, z.o},
+          rows.k);
     });
   });
 }
@@ -255,7 +310,8 @@ void conv2d_input_grad(const Call& call) {
       launch_conv2d(Product<T, WindowSide<T, true, false>, RunSide<T>>{rows,
                         window_side<true, false, T>(dy, z)},
           StoreImages<T>{Bias<T>(Tensor()),
-              {out<T>(dx), z.h * z.w, z.h * z.w % kGroup == 0 && is_aligned16(dx)}, z.c});
+              {out<T>(dx), z.h * z.w, z.h * z.w % kGroup == 0 && is_aligned16(dx)}, z.c},
+          rows.k);
     });
   });
 }
@@ -273,11 +329,20 @@ void conv2d_weight_grad(const Call& call) {
           .outer_stride = z.p * z.q,
           .run_stride = z.o * z.p * z.q,
           .run = static_cast<int>(z.p * z.q)};
-      const Columns<V, Out<V>> columns{
-          out<V>(dweight), z.taps(), z.taps() % kGroup == 0 && is_aligned16(dweight)};
-      launch_conv2d(Product<T, WindowSide<T, false, true>, RunSide<T>>{rows,
-                        window_side<false, true, T>(x, z)},
-          StoreSums<T, V>{Bias<T>(Tensor()), columns});
+      const Product<T, WindowSide<T, false, true>, RunSide<T>> product{
+          rows, window_side<false, true, T>(x, z)};
+      const int64_t terms = conv2d_terms(product, dweight.numel()),
+                    parts = conv2d_grid(product, terms).z;
+      const bool whole = z.taps() % kGroup == 0 && is_aligned16(dweight);
+      StoreWeights<V> epilogue{
+          .parts = {in_out<V>(dweight), z.taps(), whole}, .dweight = out<V>(dweight), .rows = z.o};
+      if (parts > 1) {
+        const int64_t sums = parts * dweight.numel();
+        const Scratch own = scratch(dy.device(), static_cast<size_t>(sums) * sizeof(V));
+        epilogue.parts.data = {static_cast<V*>(own.memory), sums};
+        epilogue.counter = {own.ticket, 1};
+      }
+      launch_conv2d(product, epilogue, terms);
     });
   });
 }

@@ -345,8 +345,8 @@ void add_bench(App& app) {
   flags.word("csv", bench.csv, "FILE", "write the cells as a table for other programs");
   not_saved(add_profile_flag(flags, bench.files, {"html"}, "the map as a page: html"));
   add_output_flags(flags, bench.files);
-  command.check = [] {
-    resolve_step(bench.train);
+  command.check = [&flags] {
+    resolve_step(flags, bench.train);
     SINTER_CHECK(bench.is_map() || bench.files.formats.empty(), usage,
         cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode),
         "--mode eager,fused");

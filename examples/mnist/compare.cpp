@@ -126,11 +126,17 @@ void judge(const Parity& parity, const Comparison& comparison, bool adam, double
           adam ? cat(" or ", magnified, " lr") : ""));
 }
 
-int run_compare(const CommonFlags& common, const CompareFlags& compare, Output& out) {
-  const TrainFlags& flags = compare.train;
+int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
+  TrainFlags& flags = compare.train;
   const Device device = choose_device(common.device).first;
+  DataOptions wanted = flags.data.options(flags.model.classes);
+  const int64_t rows = flags.optimizer.rows_of_step();
+  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
+  Dataset data = load_dataset(wanted);
+  if (compare.saved) check_images(*compare.saved, data.train.image(), data.name);
+  flags.model.image_size = data.train.image().str();
   Comparison comparison{common, flags.mode, compare.contest, out, "compare",
-      flags.model.describe() + ", " + flags.optimizer.optimizer, flags.model.model,
+      flags.model.describe() + ", " + flags.optimizer.optimizer, flags.model.name(),
       flags.optimizer.batch};
   Contest& contest = comparison.contest;
   contest.device = device;
@@ -138,10 +144,6 @@ int run_compare(const CommonFlags& common, const CompareFlags& compare, Output& 
   contest.dtype = flags.model.dtype;
   comparison.check_files();
   manual_seed(common.seed);
-  DataOptions wanted = flags.data.options(flags.model.classes);
-  const int64_t rows = flags.optimizer.rows_of_step();
-  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
-  Dataset data = load_dataset(wanted);
   data.to(device);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
   contest.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
@@ -203,7 +205,7 @@ void add_compare(App& app) {
   command.check = [&command] {
     if (!compare.from.empty())
       adopt_model(command.flags, compare.train, compare.saved.emplace(read_model(compare.from)));
-    resolve_step(compare.train);
+    resolve_step(command.flags, compare.train);
   };
   command.run = [&app](Output& out) { return run_compare(app.common(), compare, out); };
 }

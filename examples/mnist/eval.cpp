@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/atomic_file.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -17,6 +18,7 @@ struct EvalFlags {
   std::string set = "test";
   int64_t batch = 1000, worst = 5;
   bool confusion = false;
+  std::string html;
 };
 
 int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Output& out) {
@@ -25,6 +27,7 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   const auto model = build_model(saved, device);
   adopt_data(flags, eval.from, saved);
   Dataset data = load_dataset(eval.from.data.options(saved.flags.model.classes));
+  check_images(saved, data.train.image(), data.name);
   data.to(device);
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
   SINTER_CHECK(split.size() > 0, data,
@@ -46,6 +49,12 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   out.result_text("\n" + class_table(e));
   if (eval.confusion) out.result_text("\n" + confusion_table(e));
   if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
+  if (!eval.html.empty()) {
+    write_file(eval.html, worst_page(e, split,
+                              cat(saved.flags.model.describe(), "   ", data.name, "   ", eval.set,
+                                  " ", e.summary())));
+    out.note("html", "{}: the items read worst", escaped(eval.html));
+  }
   Json object = {
       {"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
   add_json(object, e);
@@ -69,6 +78,9 @@ void add_eval(App& app) {
   command.flags.toggle(
       "confusion", eval.confusion, "the table of labels and what they were read as");
   command.flags.number("worst", eval.worst, 0, 1'000'000, "items read worst");
+  Flag& html = not_saved(
+      command.flags.word("html", eval.html, "FILE", "write a page with the images of these"));
+  html.bare_value = "worst.html";
   command.run = [&app, &command](Output& out) {
     catch_signals();
     return run_eval(app.common(), command.flags, eval, out);

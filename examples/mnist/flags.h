@@ -18,6 +18,7 @@ struct DataFlags {
   std::string what;
   int64_t val = 5000, limit = 0;
   std::string normalize = "none";
+  std::string augment;  // as parse_augment() reads it; of train
   std::string
       crc32;  // of the data that a run was trained on, see Dataset; it writes it into its config
   bool pair_is_test = false;  // see DataOptions
@@ -32,15 +33,21 @@ struct DataFlags {
 };
 
 struct ModelFlags {
-  std::string model = "mlp";
+  std::string model = "mlp";  // a name, or layers as nn::Net reads them
   std::vector<int64_t> hidden = {256, 128};
   std::string act = "relu";
-  double dropout = 0;
+  std::optional<double> dropout;  // unset: none, or what the named net has
   int64_t classes = 10;
   std::string dtype = "f32";
+  std::string image_size = ImageShape().str();  // of the data; a run writes it into its config
 
-  std::vector<int64_t> sizes() const;  // 784, .., classes
-  std::string describe() const;        // mlp 784-256-128-10 relu
+  ImageShape image() const { return ImageShape::parse(image_size); }
+  std::vector<int64_t> sizes() const;  // of mlp, linear and geglu: 784, .., classes
+  std::string net() const;             // the layers of any other, as nn::Net reads them
+  // Has the model a use for this flag: "hidden", "act", "dropout"?
+  bool takes(std::string_view flag) const;
+  std::string name() const;      // the model's, or "net" of layers
+  std::string describe() const;  // mlp 784-256-128-10 relu; lenet 28x28-10; or the layers
   DType batch_dtype() const { return dtype == "bf16" ? DType::bf16 : DType::f32; }
 };
 
@@ -96,7 +103,8 @@ struct TrainFlags {
         .seed = common->seed,
         .dtype = model.batch_dtype(),
         .normalize = data.normalization(),
-        .device = device};
+        .device = device,
+        .augment = parse_augment(data.augment)};
   }
 };
 
@@ -112,10 +120,11 @@ void add_train_flags(Flags& flags, TrainFlags& train);
 // Checks what goes together, and gives --lr and --lr-warmup their values where they depend on the
 // optimizer and the schedule.
 void resolve(const Flags& flags, TrainFlags& train);
-void resolve_step(TrainFlags& train);  // the same without the flags of a whole run
-// The flags of --preset fast98: real MNIST to 98 % in the least time; bf16 where the device
-// multiplies it fast.
-FlagValues fast98(const CommonFlags& common);
+void resolve_step(const Flags& flags, TrainFlags& train);  // the same without the flags of a whole
+                                                           // run
+// The flags of --preset NAME, of those that preset_names() lists.
+FlagValues preset(const std::string& name, const CommonFlags& common);
+std::vector<std::string> preset_names();
 double default_lr(const std::string& optimizer);
 double default_weight_decay(const std::string& optimizer);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?

@@ -1,5 +1,6 @@
 #include "examples/mnist/model_file.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include "core/atomic_file.h"
@@ -12,19 +13,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" -> 784, 256, 10.
-std::vector<int64_t> sizes_of(const nn::NamedTensors& tensors, const std::string& file) {
-  const std::string text = nn::architecture(tensors);
-  SINTER_CHECK(
-      text.starts_with("mlp ") || text.starts_with("linear ") || text.starts_with("geglu "),
-      checkpoint, cat("checkpoint: not a model of mnist: ", file, "; it is ", text));
+// The kind and the widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" ->
+// mlp; 784, 256, 10. Of other tensors the kind is "".
+struct Chain {
+  std::string kind;
   std::vector<int64_t> sizes;
+};
+Chain chain_of(const nn::NamedTensors& tensors) {
+  const std::string text = nn::architecture(tensors);
+  Chain chain{text.substr(0, text.find(' ')), {}};
+  if (chain.kind != "mlp" && chain.kind != "linear" && chain.kind != "geglu") return {};
   for (size_t at = text.find(' '); at != std::string::npos; at = text.find('-', at + 1))
-    sizes.push_back(std::stoll(text.substr(at + 1)));
-  SINTER_CHECK(sizes.front() == kImagePixels, checkpoint,
-      cat("checkpoint: not a model of mnist: ", file, " is ", text, "; it takes ", sizes.front(),
-          " inputs, an image has ", kImagePixels));
-  return sizes;
+    chain.sizes.push_back(std::stoll(text.substr(at + 1)));
+  return chain;
+}
+
+void take_chain(const Chain& chain, ModelFlags& model) {
+  model.model = chain.kind;
+  if (chain.sizes.empty()) return;
+  model.hidden.assign(chain.sizes.begin() + 1, chain.sizes.end() - 1);
+  model.classes = chain.sizes.back();
+}
+
+void require_model(const SavedModel& saved) {
+  SINTER_CHECK(!saved.flags.model.model.empty(), checkpoint,
+      cat("checkpoint: not a model of mnist: ", shown(saved.path), "; it is ",
+          nn::architecture(saved.tensors), " without sinter.config"),
+      "mnist train --model LAYERS --init FILE takes its weights");
 }
 
 }  // namespace
@@ -75,22 +90,36 @@ SavedModel read_model(const std::string& run_or_file) {
   for (nn::NamedTensor& item : file.tensors) {
     if (!item.name.starts_with("sinter.")) saved.tensors.push_back(std::move(item));
   }
-  const std::vector<int64_t> sizes = sizes_of(saved.tensors, shown);
   saved.flags.common = &saved.common;
-  if (const auto config = file.metadata.find("sinter.config"); config != file.metadata.end()) {
+  ModelFlags& model = saved.flags.model;
+  const Chain chain = chain_of(saved.tensors);
+  const auto config = file.metadata.find("sinter.config");
+  if (config != file.metadata.end()) {
     saved_flags(config->second, shown, saved.flags);
+    if (!model.net().empty()) return saved;
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
+    // Whose images are then grey and square.
+    const auto side = chain.sizes.empty() ? 0 : std::llround(std::sqrt(chain.sizes.front()));
+    if (side > 0) model.image_size = ImageShape{.height = side, .width = side}.str();
   }
-  saved.flags.model.model = sizes.size() == 2                                      ? "linear"
-                            : nn::architecture(saved.tensors).starts_with("geglu") ? "geglu"
-                                                                                   : "mlp";
-  saved.flags.model.hidden.assign(sizes.begin() + 1, sizes.end() - 1);
-  saved.flags.model.classes = sizes.back();
+  SINTER_CHECK(chain.sizes.empty() || chain.sizes.front() == model.image().pixels(), checkpoint,
+      cat("checkpoint: not a model of mnist: ", shown, " is ", nn::architecture(saved.tensors),
+          "; it takes ", chain.sizes.front(), " inputs, an image has ", model.image().pixels(),
+          " (", model.image_size, ")"));
+  take_chain(chain, model);
   return saved;
 }
 
+void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name) {
+  const ModelFlags& model = saved.flags.model;
+  SINTER_CHECK(model.model.empty() || images == model.image(), data,
+      cat("data: images of another size: ", name, " has ", images.str(), ", the model ",
+          escaped(saved.path), " reads ", model.image_size));
+}
+
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
+  require_model(saved);
   auto model = make_model(saved.flags.model, 1, device);
   const std::string how = nn::load_state_dict(*model, saved.tensors, {.source = saved.path});
   if (how != "same keys") saved.notes.push_back("weights by " + how);
@@ -101,6 +130,7 @@ std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
 void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved) {
   if (!flags.given("normalize")) train.data.normalize = saved.flags.data.normalize;
   if (flags.given("model") || flags.given("hidden")) return;
+  require_model(saved);
   const ModelFlags& there = saved.flags.model;
   ModelFlags& model = train.model;
   model.model = there.model;
@@ -122,10 +152,7 @@ void save_model(const std::string& path, const nn::Module& model, const std::str
 void add_from_flags(Flags& flags, FromFlags& from) {
   flags.topic("model and data");
   flags.word("from", from.from, "RUN|FILE", "a run folder or a safetensors file");
-  flags
-      .word("data", from.data.what, "WHAT",
-          "a folder of the four MNIST files, images.npy,labels.npy, or synthetic; else what the "
-          "model was trained on")
+  flags.word("data", from.data.what, "WHAT", "as for train; else what the model was trained on")
       .variable = "SINTER_DATA";
   flags.number(
       "limit", from.data.limit, 0, 1'000'000'000'000, "only the first N of the set; 0 all");

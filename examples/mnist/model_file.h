@@ -1,9 +1,10 @@
 // Model files of the command line: where --from looks, what a file says of its model, and how one
 // is written.
 //
-// A file of ours carries the run's flags as metadata `sinter.config`, so that the activation, the
-// type and the normalization come back; a file of others is a chain of linear layers whose sizes
-// its tensors give, taken with relu. Widths are always those of the tensors.
+// A file of ours carries the run's flags as metadata `sinter.config`, so that the layers, the
+// activation, the type, the normalization and the size of the images come back; a file of others is
+// a chain of linear layers whose sizes its tensors give, taken with relu. Widths of such a chain
+// are always those of the tensors.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,9 @@ struct SavedModel {
   std::string path;
   nn::NamedTensors tensors;  // weights only
   CommonFlags common;
-  TrainFlags flags;  // model, data and normalization of the run that made it; else defaults
+  // Model, data and normalization of the run that made it; else defaults. The model is "" where
+  // neither a config nor the tensors' shapes tell which it is.
+  TrainFlags flags;
   std::vector<std::string> notes;  // for the user
 };
 
@@ -31,7 +34,9 @@ SavedModel read_model(const std::string& run_or_file);
 void apply_saved_config(const std::string& config, const std::string& file, Flags& flags);
 // The same into flags of their own, which it returns. `train` and its `common` outlive them.
 Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train);
-// A model with these weights on a device, in evaluation mode.
+// Throws data, with both sizes, unless the images of `name` are of the size that the model reads.
+void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name);
+// A model with these weights on a device, in evaluation mode. Throws checkpoint if it is none.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 // Flags of the model and the normalization that were not given become the file's; then its weights,
 // and how they were found.

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -31,29 +30,34 @@ struct PredictFlags {
   std::string graph, dump_graph;
 };
 
-// 28 x 28 pixels as 14 lines of text: a character is two pixels high, about as wide as it is.
+// An image [1, C, H, W] as text: a character is twice as many pixels high as wide, about as it
+// looks; of a wide image, or one in colour, it is the mean of some.
 std::string picture(const Tensor& image) {
   constexpr std::string_view kInk = " .:-=+*#%@";
+  constexpr int64_t kMaxWidth = 64;
   const uint8_t* p = image.data<uint8_t>();
+  const int64_t channels = image.size(1), height = image.size(2), width = image.size(3),
+                step = (width + kMaxWidth - 1) / kMaxWidth;
   std::string out;
-  for (int y = 0; y < kImageSide; y += 2) {
+  for (int64_t y = 0; y < height; y += 2 * step) {
     std::string line;
-    for (int x = 0; x < kImageSide; ++x) {
-      const size_t ink =
-          (static_cast<size_t>(p[y * kImageSide + x]) + p[(y + 1) * kImageSide + x]) * kInk.size() /
-          511;
-      line += kInk[std::min(ink, kInk.size() - 1)];
+    for (int64_t x = 0; x < width; x += step) {
+      size_t sum = 0, pixels = 0;
+      for (int64_t c = 0; c < channels; ++c) {
+        for (int64_t v = y; v < std::min(height, y + 2 * step); ++v) {
+          for (int64_t u = x; u < std::min(width, x + step); ++u, ++pixels)
+            sum += p[(c * height + v) * width + u];
+        }
+      }
+      line += kInk[std::min(sum * kInk.size() / (255 * pixels + 1), kInk.size() - 1)];
     }
     out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return out;
 }
 
-Split single(const DigitImage& image) {
-  Split split{
-      Tensor::empty({1, kImageSide, kImageSide}, DType::u8), Tensor::zeros({1}, DType::i32)};
-  std::memcpy(split.images.raw(), image.data(), image.size());
-  return split;
+Split single(const DigitImage& image, const ImageShape& size) {
+  return {Tensor::from(image, {1, 1, size.height, size.width}), Tensor::zeros({1}, DType::i32)};
 }
 
 struct Input {
@@ -71,6 +75,7 @@ class Predictor {
     SavedModel saved = read_model(flags_.from.from);
     model_ = build_model(saved, device_);
     path_ = saved.path;
+    size_ = saved.flags.model.image();
     dtype_ = saved.flags.model.batch_dtype();
     adopt_data(all_flags, flags_.from, saved);
     for (const std::string& note : saved.notes) out_.note("note", note);
@@ -80,7 +85,7 @@ class Predictor {
     // All of them before the first result: an error leaves stdout as it was.
     std::vector<Input> inputs;
     if (flags_.index) inputs.push_back(test_image(saved, *flags_.index));
-    for (const std::string& input : flags_.inputs) read_input(input, inputs);
+    for (const std::string& input : flags_.inputs) read_input(saved, input, inputs);
     for (const Input& input : inputs) predict(input);
     out_.json({{"schema", "sinter.predict/1"}, {"model", path_}, {"predictions", predictions_}});
   }
@@ -91,6 +96,7 @@ class Predictor {
     if (options.limit == 0) options.limit = index + 1;  // no need to draw more
     const Dataset data = load_dataset(options);
     note_other_data(saved, data, out_);
+    check_images(saved, data.test.image(), data.name);
     SINTER_CHECK(index < data.test.size(), usage,
         cat("usage: --index out of range: ", index, "; the test set of ", data.name, " has 0..",
             data.test.size() - 1));
@@ -98,16 +104,21 @@ class Predictor {
     return {cat("test image ", index), one, one.labels.to_vector<int64_t>()[0]};
   }
 
-  void read_input(const std::string& input, std::vector<Input>& inputs) const {
+  void read_input(
+      const SavedModel& saved, const std::string& input, std::vector<Input>& inputs) const {
     if (!input.ends_with(".npy")) {
       const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
-      inputs.push_back(
-          {escaped(input), single(flags_.raw ? raw_digit(image) : prepare_digit(image)), {}});
+      SINTER_CHECK(size_.channels == 1, data,
+          cat("png: read as grey: ", image.name, "; the model reads ", size_.str()),
+          "a .npy file [1, H, W, C] in its place");
+      const DigitImage digit = flags_.raw ? raw_digit(image, size_) : prepare_digit(image, size_);
+      inputs.push_back({escaped(input), single(digit, size_), {}});
       return;
     }
     const Tensor images = read_npy(input).images();
     const int64_t n = images.size(0);
     const Split all{images, Tensor::zeros({n}, DType::i32)};
+    check_images(saved, all.image(), escaped(input));
     for (int64_t i = 0; i < n; ++i)
       inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i),
           sinter::slice(all, i, i + 1), {}});
@@ -117,7 +128,7 @@ class Predictor {
   // alone: the bf16 copies are made in the graph.
   void dump_graph() {
     const NoGrad no_grad;
-    const Tensor x = Tensor::zeros({1, kImagePixels}, DType::f32, device_);
+    const Tensor x = Tensor::zeros({1, size_.pixels()}, DType::f32, device_);
     capture::Recording recording({x});
     for (Tensor& p : model_->parameters()) {
       if (p.autograd().bf16_copy.defined()) p.autograd().bf16_copy = cast(p, DType::bf16);
@@ -139,9 +150,9 @@ class Predictor {
     capture::Graph graph = capture::load(flags_.graph);
     capture::check_forward(graph, flags_.graph);
     const capture::Value& x = graph.values[graph.inputs[0]];
-    SINTER_CHECK(x.shape[1] == kImagePixels, data,
+    SINTER_CHECK(x.shape[1] == size_.pixels(), data,
         cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(),
-            ", an image is f32[1, ", kImagePixels, "]"),
+            ", an image is f32[1, ", size_.pixels(), "]"),
         "mnist predict --dump-graph F writes one that fits");
     graph = capture::bind(std::move(graph), [&](const std::string& name) {
       const Tensor* t = nn::find(weights, name);
@@ -192,6 +203,7 @@ class Predictor {
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<capture::Executor> executor_;
   std::string path_;
+  ImageShape size_;  // of the model's images
   DType dtype_ = DType::f32;
   Json predictions_ = Json::array();
 };
@@ -212,7 +224,7 @@ void add_predict(App& app) {
   command.flags.number("top", predict.top, 1, 1000, "how many digits to name");
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
   command.flags.toggle(
-      "raw", predict.raw, "take the 28x28 pixels of a PNG as they are: no cropping, no centring");
+      "raw", predict.raw, "take the pixels of a PNG as they are: no cropping, no centring");
   not_saved(command.flags.word("dump-graph", predict.dump_graph, "FILE",
       "write the model's forward pass as a graph; needs no INPUT"));
   not_saved(command.flags.word("graph", predict.graph, "FILE",

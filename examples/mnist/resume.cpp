@@ -13,7 +13,7 @@ namespace sinter::mnist {
 namespace {
 
 constexpr const char* kFixed[] = {"model", "hidden", "act", "dropout", "classes", "dtype", "val",
-    "limit", "normalize", "batch-size", "accum", "optimizer", "seed"};
+    "limit", "normalize", "augment", "batch-size", "accum", "optimizer", "seed"};
 constexpr const char* kSaid[] = {"lr", "momentum", "weight-decay", "schedule", "lr-warmup", "clip",
     "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
 constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};

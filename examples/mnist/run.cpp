@@ -30,6 +30,8 @@ Run::Run(
   data = load_dataset(flags.data.options(flags.model.classes));
   out.note("data", "{}: {}", data.description, data.sizes());
   note_sizes();
+  if (init) check_images(*init, data.train.image(), data.name);
+  flags.model.image_size = data.train.image().str();
   flags.data.what = data.place;  // what was found is what the config remembers
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
   at = {.data = data.name,
@@ -38,14 +40,15 @@ Run::Run(
       .mode = flags.mode.mode,
       .build = build_id()};
   time.start();
-  if (!data.to(device)) {
+  const BatchOptions batch_options = flags.batches(device);
+  const bool augments = batch_options.augment.any();
+  if (augments || !data.to(device)) {
     out.note("data",
-        "too large for {}: a thread of the CPU makes each batch while "
-        "the step before runs (see data-wait)",
-        device.str());
+        "{}: a thread of the CPU makes each batch while the step before runs (see data-wait)",
+        augments ? "augmented, " + flags.data.augment : "too large for " + device.str());
   }
   const OptimizerFlags& optimizer = flags.optimizer;
-  batches.emplace(data.train, flags.batches(device));
+  batches.emplace(data.train, batch_options);
   per_epoch = batches->per_epoch();
   steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
@@ -60,9 +63,10 @@ Run::Run(
   note_model(*model);
   if (resumed && flags.common->threads == 0)
     flags.common->threads = resumed->checkpoint.state.threads;  // after the config was taken
-  const std::string threads = choose_threads(flags, batches->next());
-  at.threads = num_threads();
+  const Batch first = batches->next();
   batches->seek({});
+  const std::string threads = choose_threads(flags, first);
+  at.threads = num_threads();
   manual_seed(flags.common->seed);
   out.note("device", "{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
       threads, flags.model.dtype, flags.mode.mode);
@@ -94,7 +98,7 @@ void Run::note_model(nn::Module& model) {
       flags.model.describe(), grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer,
       *optimizer.lr, optimizer.batch,
       optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags.common->seed);
-  out.detail(model.summary({optimizer.batch, kImagePixels}));
+  out.detail(model.summary({optimizer.batch, flags.model.image().pixels()}));
 }
 
 // What was asked of the data and is not so.

@@ -22,7 +22,7 @@ void StepProfile::start() {
     resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
   for (const auto& [name, t] : run_.trainer->optimizer().state_tensors())
     resident += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
-  resident += run_.flags.optimizer.batch * kImagePixels *
+  resident += run_.flags.optimizer.batch * run_.flags.model.image().pixels() *
               static_cast<int64_t>(size_of(run_.flags.model.batch_dtype()));
   const std::string type = cuda ? "CUDA" : run_.device == kCpu ? "CPU" : run_.device.str();
   session_ = std::make_unique<profiler::Session>(profiler::Options{

@@ -69,7 +69,7 @@ void add_train(App& app) {
       "train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   add_train_flags(command.flags, flags);
   command.preset = [&app] {
-    return flags.run.preset.empty() ? FlagValues{} : fast98(app.common());
+    return flags.run.preset.empty() ? FlagValues{} : preset(flags.run.preset, app.common());
   };
   static std::optional<Resumed> resumed;
   command.check = [&command] {

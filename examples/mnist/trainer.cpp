@@ -12,6 +12,7 @@
 #include "nn/clip.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
+#include "nn/net.h"
 #include "ops/gemm_library.h"
 #include "profiler/stats.h"
 
@@ -32,16 +33,34 @@ std::unique_ptr<nn::Optimizer> make_optimizer(
       model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
 }
 
+std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
+  const ImageShape image = flags.image();
+  auto net =
+      std::make_shared<nn::Net>(flags.net(), Shape{image.channels, image.height, image.width});
+  SINTER_CHECK(net->output() == Shape{flags.classes}, usage,
+      cat("usage: --model gives ", net->output().str(), " for an image, wanted ",
+          Shape{flags.classes}.str(), ": a number for each of --classes"),
+      net->output().rank() == 1 ? cat("--classes ", net->output()[0], ", or linear ", flags.classes,
+                                      " at the end of --model")
+                                : cat("flatten; linear ", flags.classes, " at the end of --model"));
+  return net;
+}
+
 }  // namespace
 
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
   std::shared_ptr<nn::Module> model;
-  if (const std::vector<int64_t> sizes = flags.sizes(); flags.model == "geglu") {
+  const std::vector<int64_t> sizes = flags.sizes();
+  if (!flags.net().empty()) {
+    model = make_net(flags);
+    model->init_parameters(seed);
+  } else if (flags.model == "geglu") {
     model = std::make_shared<nn::Glu>(sizes[0], sizes[1], sizes[2]);
     model->init_parameters(seed);
   } else {
     model = std::make_shared<nn::Mlp>(
-        sizes, nn::MlpOptions{.activation = flags.act, .dropout = flags.dropout, .seed = seed});
+        sizes, nn::MlpOptions{
+                   .activation = flags.act, .dropout = flags.dropout.value_or(0), .seed = seed});
   }
   if (flags.dtype == "bf16") model->enable_bf16();
   model->to(device);

@@ -2,7 +2,10 @@
 
 #include <set>
 
+#include "core/numbers.h"
+#include "data/batches.h"
 #include "data/digits.h"
+#include "data/verify.h"
 #include "tests/data/data_test_util.h"
 
 namespace sinter {
@@ -10,6 +13,7 @@ namespace {
 
 using test::Bytes;
 using test::expect_error;
+using Words = std::vector<std::string>;
 Bytes images_file(uint32_t n, unsigned salt = 0) {
   return test::idx({n, 28, 28}, test::pattern(n * 784, salt));
 }
@@ -43,7 +47,7 @@ TEST_F(DatasetTest, ReadsBothSpellingsAndSplits) {
   const Dataset data = load();
   EXPECT_EQ(data.name, dir_.path());
   EXPECT_EQ(data.sizes(), "train 55  val 5  test 20  28x28");  // val: at most 1/12 of train
-  EXPECT_EQ(data.train.images.describe(), "u8[55, 28, 28] cpu");
+  EXPECT_EQ(data.train.images.describe(), "u8[55, 1, 28, 28] cpu");
   EXPECT_EQ(data.val.labels.to_vector<int>(), (std::vector<int>{5, 6, 7, 8, 9}));
   const Bytes body = test::pattern(60 * 784);
   EXPECT_EQ(data.val.images.to_vector<uint8_t>(), Bytes(body.begin() + 55 * 784, body.end()));
@@ -103,9 +107,9 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
       load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
   EXPECT_EQ(whole.sizes(), "train 0  val 0  test 50  28x28");
 
-  for (const std::string& bad :
-      {images, images + ",", images + "," + idx_labels, images + "," + classes + "," + images})
-    expect_error(kData, {bad, "two .npy files", "DataOptions.what = images.npy,labels.npy"},
+  for (const std::string& bad : {images, images + ",", images + "," + classes + "," + images})
+    expect_error(kData,
+        {bad, "two files with a comma between", "DataOptions.what = images.npy,labels.npy"},
         [&] { load_dataset({.what = bad}); });
   dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(59,)"), Bytes(59)));
   expect_error(kData, {"counts differ", "60 images in " + images, "59 labels in " + classes},
@@ -187,7 +191,38 @@ TEST_F(DatasetTest, FilesThatDoNotFit) {
       "DataOptions.classes = 48"});
   EXPECT_EQ(load({.classes = 48}).train.size(), 55);
   dir_.write("train-images-idx3-ubyte", test::idx({60, 28, 14}, Bytes(60 * 28 * 14)));
-  expect_bad({"not images", "u8[60, 28, 14]", "[N, 28, 28]"});
+  dir_.write("train-labels.idx1-ubyte", labels_file(60));
+  expect_bad({"sizes differ: 28x14 images in " + dir_.file("train-images-idx3-ubyte"),
+      "28x28 in " + dir_.file("t10k-images.idx3-ubyte")});
+}
+
+TEST_F(DatasetTest, FilesOfAnyNameAndSizeGivenOneByOne) {
+  const Bytes pixels = test::pattern(70 * 5 * 4 * 3);
+  const std::string grey = dir_.write("fashion.idx", test::idx({70, 6, 10}, Bytes(70 * 60, 9))),
+                    labels = dir_.write("kinds.idx", labels_file(70)),
+                    colour = dir_.write(
+                        "x.npy", test::npy(test::npy_dict("|u1", "(70, 5, 4, 3)"), pixels));
+  const Dataset pair = load_dataset({.what = grey + "," + labels});
+  EXPECT_EQ(pair.sizes(), "train 55  val 5  test 10  6x10");
+  EXPECT_EQ(pair.train.images.describe(), "u8[55, 1, 6, 10] cpu");
+  const Dataset four = load_dataset({.what = join(Words{grey, labels, grey, labels}, ",")});
+  EXPECT_EQ(four.sizes(), "train 65  val 5  test 70  6x10");
+  EXPECT_EQ(four.files[3], labels);
+  const Dataset mixed = load_dataset({.what = colour + "," + labels});
+  EXPECT_EQ(mixed.sizes(), "train 55  val 5  test 10  5x4x3");
+  EXPECT_EQ(Batches(mixed.train, {.size = 8}).next().images.shape(), (Shape{8, 60}));
+  const DataReport report = verify_dataset({.what = join(Words{grey, labels, grey, labels}, ",")});
+  EXPECT_EQ(report.files[0].kind, "images 70 x 6 x 10");
+  EXPECT_EQ(report.files[0].crc, "differs");
+  EXPECT_EQ(report.sets[0].blank, 70);
+}
+
+TEST(ImageShape, IsReadAsItIsWritten) {
+  for (const char* text : {"28x28", "1x7", "32x32x3", "65536x2x4"})
+    EXPECT_EQ(ImageShape::parse(text).str(), text);
+  for (const char* bad : {"", "28", "28x", "28x28x1", "0x5", "28x28x", " 1x1", "1x1 ", "65537x1"})
+    expect_error(Error::Kind::usage, {"not the size of an image", bad, "as 28x28 or 32x32x3"},
+        [&] { ImageShape::parse(bad); });
 }
 
 TEST_F(DatasetTest, Synthetic) {

@@ -118,11 +118,11 @@ TEST_F(NpyTest, ImagesBecomeBytes) {
       {npy(npy_dict("|u1", "(2, 28, 28)"), pixels), npy(npy_dict("|u1", "(2, 784)"), pixels),
           npy(npy_dict("<f4", "(2, 28, 28)"), little(shares))}) {
     const Tensor images = read_npy(file(content)).images();
-    EXPECT_EQ(images.describe(), "u8[2, 28, 28] cpu");
+    EXPECT_EQ(images.describe(), "u8[2, 1, 28, 28] cpu");
     EXPECT_EQ(images.to_vector<uint8_t>(), pixels);
   }
   EXPECT_EQ(read_npy(file(npy(npy_dict("|u1", "(28, 28)"), Bytes(784)))).images().describe(),
-      "u8[1, 28, 28] cpu");
+      "u8[1, 1, 28, 28] cpu");
   const auto refused = [&](const Bytes& content, const std::vector<std::string>& facts) {
     expect_error(kData, facts, [&] { read_npy(file(content)).images(); });
   };
@@ -131,10 +131,30 @@ TEST_F(NpyTest, ImagesBecomeBytes) {
       {"pixel out of range: -0.5 in image 1 of ", "0..1", "x / 255"});
   shares[3] = std::numeric_limits<float>::quiet_NaN();
   refused(npy(npy_dict("<f4", "(2, 784)"), little(shares)), {"pixel out of range: nan in image 0"});
-  refused(npy(npy_dict("|u1", "(2, 28, 14)"), Bytes(784)),
-      {"not images", "u8[2, 28, 14]", "[N, 28, 28] or [N, 784]"});
+  refused(npy(npy_dict("|u1", "(2, 3, 28, 5)"), Bytes(840)),
+      {"not images", "u8[2, 3, 28, 5]", "[N, H, W, C] with at most 4 channels, or [N, 784]",
+          "x.transpose(0, 2, 3, 1)"});
+  refused(npy(npy_dict("|u1", "(2, 100)"), Bytes(200)), {"not images", "x.reshape(-1, H, W)"});
   refused(npy(npy_dict("<i4", "(1, 784)"), Bytes(4 * 784)), {"not images", "i32[1, 784]"});
   refused(npy(npy_dict("|u1", "(0, 784)"), {}), {"not images", "u8[0, 784]"});
+}
+
+TEST_F(NpyTest, ImagesOfAnySizeAndColour) {
+  const Bytes pixels = test::pattern(2 * 3 * 5 * 4);
+  EXPECT_EQ(read_npy(file(npy(npy_dict("|u1", "(6, 5, 4)"), pixels))).images().describe(),
+      "u8[6, 1, 5, 4] cpu");
+  std::vector<float> shares(pixels.size());
+  for (size_t i = 0; i < pixels.size(); ++i) shares[i] = static_cast<float>(pixels[i]) / 255;
+  for (const Bytes& content : {npy(npy_dict("|u1", "(2, 5, 4, 3)"), pixels),
+           npy(npy_dict("<f4", "(2, 5, 4, 3)"), little(shares))}) {
+    const Tensor images = read_npy(file(content)).images();
+    EXPECT_EQ(images.describe(), "u8[2, 3, 5, 4] cpu");
+    const Bytes planes = images.to_vector<uint8_t>();
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      const size_t image = i / 60, pixel = i % 60 / 3, channel = i % 3;
+      EXPECT_EQ(planes[image * 60 + channel * 20 + pixel], pixels[i]);
+    }
+  }
 }
 
 TEST_F(NpyTest, LabelsBecomeI32) {

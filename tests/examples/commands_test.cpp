@@ -231,9 +231,10 @@ TEST(MnistRecipe, PresetIsBelowFileBelowCommandLine) {
   ASSERT_EQ(r.status, 0) << r.err;
   expect_facts(r.out, {"epochs = 7\n", "lr = 0.002\n", "schedule = \"onecycle\"\n",
                           "mode = \"fused\"\n", "target-acc = 98\n"});
-  const Result wrong = program.run({"train", "--preset", "fast89"});
+  const Result wrong = program.run({"train", "--preset", "fst98"});
   EXPECT_EQ(wrong.status, 2);
-  expect_facts(wrong.err, {"unknown --preset: fast89; nearest is fast98"});
+  expect_facts(
+      wrong.err, {"unknown --preset: fst98; nearest is fast98; allowed fast98, fast99, best"});
 }
 
 // One step an epoch, so that metrics.csv has a row for each step.

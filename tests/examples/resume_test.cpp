@@ -37,15 +37,15 @@ void expect_same(const Program& a, const Program& b) {
 }
 
 struct Case {
-  std::string mode, optimizer, dtype;
+  std::string mode, optimizer, dtype, augment{};
 };
 class MnistResume : public testing::TestWithParam<Case> {};
 
 TEST_P(MnistResume, EndsWithTheBytesOfAnUndisturbedRun) {
-  const auto& [mode, optimizer, dtype] = GetParam();
-  const Words train =
-      with(kThreeEpochs, {"--mode", mode, "--optimizer", optimizer, "--dtype", dtype, "--schedule",
-                             "onecycle", "--save-steps", "10"});
+  const auto& [mode, optimizer, dtype, augment] = GetParam();
+  Words train = with(kThreeEpochs, {"--mode", mode, "--optimizer", optimizer, "--dtype", dtype,
+                                       "--schedule", "onecycle", "--save-steps", "10"});
+  if (!augment.empty()) train = with(train, {"--augment", augment});
   const Program straight, stopped;
   ASSERT_EQ(straight.run(train).status, 0);
   // After the first step; within an epoch; at the end of one, where the evaluation is dropped; at
@@ -65,10 +65,31 @@ TEST_P(MnistResume, EndsWithTheBytesOfAnUndisturbedRun) {
 INSTANTIATE_TEST_SUITE_P(All, MnistResume,
     testing::Values(Case{"eager", "adam", "f32"}, Case{"eager", "adam", "bf16"},
         Case{"eager", "sgd", "f32"}, Case{"eager", "sgd", "bf16"}, Case{"fused", "adam", "f32"},
-        Case{"fused", "adam", "bf16"}, Case{"fused", "sgd", "f32"}, Case{"fused", "sgd", "bf16"}),
+        Case{"fused", "adam", "bf16"}, Case{"fused", "sgd", "f32"}, Case{"fused", "sgd", "bf16"},
+        Case{"eager", "adam", "f32", "shift=2,rotate=10"},
+        Case{"fused", "adam", "f32", "shift=2,rotate=10,scale=10,elastic=20:3"}),
     [](const auto& info) {
-      return info.param.mode + "_" + info.param.optimizer + "_" + info.param.dtype;
+      return info.param.mode + "_" + info.param.optimizer + "_" + info.param.dtype +
+             (info.param.augment.empty() ? "" : "_augmented");
     });
+
+// Running statistics, dropout and augmented images go on where they were.
+TEST(MnistResume, AConvolutionalNetEndsWithTheBytesOfAnUndisturbedRun) {
+  for (const char* mode : {"eager", "fused"}) {
+    const Program straight, stopped;
+    Words words{"train", "--limit", "300", "--batch", "32", "--epochs", "3", "--threads", "1",
+        "--log-every", "4", "--out", "r", "--augment", "shift=2,rotate=10", "--mode", mode,
+        "--model", "conv 4 5 stride 2; batchnorm; relu; pool 2; flatten; dropout 0.2; linear 10"};
+    ASSERT_EQ(straight.run(words).status, 0);
+    for (const char* step : {"1", "14"}) {
+      const Result r = stopped.run(with(words, {"--stop-after", step}));
+      ASSERT_EQ(r.status, 130) << step << r.err;
+      words = {"train", "--resume"};
+    }
+    ASSERT_EQ(stopped.run(words).status, 0);
+    expect_same(straight, stopped);
+  }
+}
 
 TEST(MnistResume, ARealSignalIsNoMoreThanAPause) {
   const Program straight, stopped;
@@ -129,6 +150,7 @@ TEST(MnistResume, SaysWhatIsFinishedWhatMustMatchAndWhatIsNotIdentical) {
            {{"--hidden", "8"}, 4, {"another --hidden", "has \"16\", asked \"8\""}},
            {{"--dtype", "bf16"}, 4, {"another --dtype"}}, {{"--seed", "2"}, 4, {"another --seed"}},
            {{"--limit", "200"}, 4, {"another --limit"}},
+           {{"--augment", "shift=1"}, 4, {"another --augment"}},
            {{"--out", "s"}, 2, {"--resume and --out exclude each other"}},
            {{"--init", "r"}, 2, {"--resume and --init exclude each other"}},
            {{"--force"}, 2, {"--resume and --force exclude each other"}},

@@ -111,6 +111,22 @@ def main():
     save_file({"module." + name: value.double() for name, value in net.state_dict().items()}, "double.safetensors")
     same_accuracy(net, "double.safetensors", "dropped the prefix module.")
 
+    # Convolutional nets: ours into torch, running statistics as well; torch's into ours.
+    nn = torch.nn
+    inputs[:] = [x.reshape(-1, 1, 28, 28) for x in inputs]
+    layers = "conv 4 5 pad 2 stride 2; batchnorm; relu; pool 2; flatten; linear 10"
+    mnist("train", "--data", ".", "--model", layers, "--epochs", "4", "--lr", "0.005", "--out", "conv")
+    conv = nn.Sequential(nn.Conv2d(1, 4, 5, 2, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(196, 10))
+    conv.load_state_dict(load_file("conv/model.safetensors"), strict=True)
+    conv.eval()
+    same_accuracy(conv, "conv", "")
+    lenet = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+                          nn.Flatten(), linear(400, 120), nn.ReLU(), linear(120, 84), nn.ReLU(), linear(84, 10))
+    train(lenet, inputs[0], labels[0], 8)
+    save_file(lenet.state_dict(), "lenet.safetensors")
+    mnist("train", "--data", ".", "--model", "lenet", "--init", "lenet.safetensors", "--lr", "0", "--steps", "1", "--out", "lenet")
+    same_accuracy(lenet, "lenet", "")
+
 
 sys.argv[1] = os.path.abspath(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/autograd.h"
+#include "core/device/launch_log.h"
 #include "core/parallel.h"
 #include "ops/conv2d.h"
 #include "ops/gemm_library.h"
@@ -189,7 +190,8 @@ TEST(Conv2d, TheNumberOfThreadsDoesNotShow) {
   EXPECT_TRUE(one == three);
 }
 
-// Small whole numbers, whose sums no core rounds: every core, over many tiles, to the bit.
+// Small whole numbers, whose sums no core rounds: every core, over many tiles and, of the 3000
+// terms of a weight, in parts, to the bit.
 TEST(Conv2dSimt, EveryCoreGivesExactValues) {
   const auto whole = [](const Shape& shape, uint64_t seed, DType type) {
     const Tensor t = sample_tensor(shape, seed, -3, 3);
@@ -197,7 +199,7 @@ TEST(Conv2dSimt, EveryCoreGivesExactValues) {
     return cast(t, type);
   };
   const auto all_of = [&](Device device, DType type) {
-    Tensor x = whole({3, 2, 9, 12}, 1, type).to(device).set_requires_grad(true),
+    Tensor x = whole({40, 2, 9, 12}, 1, type).to(device).set_requires_grad(true),
            weight = whole({70, 2, 3, 2}, 2, type).to(device).set_requires_grad(true),
            bias = whole({70}, 3, wide(type)).to(device).set_requires_grad(true);
     const Tensor y = conv2d(x, weight, bias, {2, 1, 1, 2});
@@ -207,11 +209,15 @@ TEST(Conv2dSimt, EveryCoreGivesExactValues) {
       values.push_back(t.to_vector<double>());
     return values;
   };
+  const LaunchLog log;
   for (const DType type : {DType::f32, DType::f64, DType::bf16})
     EXPECT_EQ(all_of(kSimt, type), all_of(kCpu, type)) << name_of(type);
   set_allow_tf32(true);
   EXPECT_EQ(all_of(kSimt, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
   set_allow_tf32(false);
+  const auto launches = log.launches();
+  const auto in_parts = [](const LaunchShape& launch) { return launch.grid.z > 1; };
+  EXPECT_EQ(std::ranges::count_if(launches, in_parts), 4) << "each core's weight gradient";
 }
 
 std::string conv2d_refusal(

@@ -1,0 +1,182 @@
+#include "data/augment.h"
+
+#include <numeric>
+
+#include "data/batches.h"
+#include "tests/data/data_test_util.h"
+
+namespace sinter {
+namespace {
+
+using test::Bytes;
+
+constexpr ImageShape kSize{.channels = 1, .height = 30, .width = 20};
+
+// A square of 4 x 4 bright pixels in the middle.
+Bytes square() {
+  Bytes image(static_cast<size_t>(kSize.pixels()));
+  for (int64_t y = 13; y < 17; ++y)
+    for (int64_t x = 8; x < 12; ++x) image[static_cast<size_t>(y * kSize.width + x)] = 200;
+  return image;
+}
+Bytes augmented(const Augment& augment, const Bytes& image, int64_t index, int64_t epoch = 0,
+    uint64_t seed = 1) {
+  Bytes out(image.size());
+  augment_image(augment, seed, epoch, index, kSize, image.data(), out.data());
+  return out;
+}
+
+struct Mass {
+  double sum = 0, x = 0, y = 0;  // of the ink, and its centre
+};
+Mass mass_of(const Bytes& image) {
+  Mass mass;
+  for (size_t i = 0; i < image.size(); ++i) {
+    const double ink = image[i];
+    mass.sum += ink;
+    mass.x += ink * static_cast<double>(i % static_cast<size_t>(kSize.width));
+    mass.y += ink * static_cast<double>(i / static_cast<size_t>(kSize.width));
+  }
+  mass.x /= mass.sum;
+  mass.y /= mass.sum;
+  return mass;
+}
+
+TEST(Augment, ByNothingIsTheImageItself) {
+  const Bytes image = test::pattern(static_cast<size_t>(kSize.pixels()));
+  EXPECT_EQ(augmented({}, image, 5), image);
+}
+
+TEST(Augment, IsAPureFunctionOfSeedEpochAndIndex) {
+  const Bytes image = test::pattern(static_cast<size_t>(kSize.pixels()));
+  for (const Augment& augment : {Augment{.shift = 2}, {.rotate = 10}, {.scale = 20},
+           {.elastic = 30}, {.shift = 1, .rotate = 5, .scale = 5, .elastic = 20, .sigma = 3}}) {
+    const Bytes out = augmented(augment, image, 5);
+    EXPECT_NE(out, image);
+    EXPECT_EQ(out, augmented(augment, image, 5));
+    EXPECT_NE(out, augmented(augment, image, 6));
+    EXPECT_NE(out, augmented(augment, image, 5, 1));
+    EXPECT_NE(out, augmented(augment, image, 5, 0, 2));
+  }
+}
+
+// Each of them does what its name says, in both directions, and no more of it than asked for. The
+// ink of the square is 3200; rounding takes or gives less than half a level for each of at most 49
+// pixels.
+TEST(Augment, MovesTurnsAndScalesWithinItsBounds) {
+  const Mass before = mass_of(square());
+  double left = 0, right = 0, smallest = 1, largest = 1;
+  for (int64_t i = 0; i < 200; ++i) {
+    const Mass moved = mass_of(augmented({.shift = 2}, square(), i));
+    EXPECT_NEAR(moved.sum, before.sum, 25);
+    EXPECT_LT(std::abs(moved.y - before.y), 2.05);
+    left = std::min(left, moved.x - before.x);
+    right = std::max(right, moved.x - before.x);
+    const Mass turned = mass_of(augmented({.rotate = 180}, square(), i));
+    EXPECT_NEAR(turned.x, before.x, 0.05);
+    EXPECT_NEAR(turned.sum, before.sum, 0.1 * before.sum);  // bilinear reading of a hard edge
+    const double area = mass_of(augmented({.scale = 30}, square(), i)).sum / before.sum;
+    smallest = std::min(smallest, area);
+    largest = std::max(largest, area);
+  }
+  EXPECT_NEAR(left, -2, 0.1);
+  EXPECT_NEAR(right, 2, 0.1);
+  EXPECT_NEAR(smallest, 0.7 * 0.7, 0.1);
+  EXPECT_NEAR(largest, 1.3 * 1.3, 0.1);
+}
+
+// Neighbours move together: with alpha 34 and sigma 4 by about 1.4 pixels, as the standard
+// deviation of a smoothed draw is 0.58 / (2 sigma sqrt(pi)).
+TEST(Augment, ElasticBendsSmoothly) {
+  Bytes ramp(static_cast<size_t>(kSize.pixels()));
+  for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<uint8_t>(10 * (i % 20));
+  double squares = 0;
+  int64_t n = 0;
+  for (int64_t index = 0; index < 50; ++index) {
+    const Bytes bent = augmented({.elastic = 34}, ramp, index);
+    for (size_t y = 12; y < 18; ++y) {
+      for (size_t x = 8; x < 12; ++x, ++n) {
+        const double moved = (bent[y * 20 + x] - ramp[y * 20 + x]) / 10.0,
+                     beside = (bent[y * 20 + x + 1] - ramp[y * 20 + x + 1]) / 10.0;
+        squares += moved * moved;
+        EXPECT_LT(std::abs(moved - beside), 1.5);
+      }
+    }
+  }
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(n)), 1.4, 0.4);
+}
+
+TEST(Augment, ColoursMoveTogether) {
+  const ImageShape colour{.channels = 3, .height = 30, .width = 20};
+  Bytes image = square();
+  image = test::operator+(image, test::operator+(image, image));
+  Bytes out(image.size());
+  augment_image({.shift = 3, .rotate = 20}, 1, 0, 9, colour, image.data(), out.data());
+  EXPECT_TRUE(std::equal(out.begin(), out.begin() + 600, out.begin() + 600));
+  EXPECT_TRUE(std::equal(out.begin(), out.begin() + 600, out.begin() + 1200));
+}
+
+TEST(Augment, IsParsed) {
+  const Augment all = parse_augment("shift=2,rotate=10.5,scale=10,elastic=34:5");
+  EXPECT_EQ(all.shift, 2);
+  EXPECT_EQ(all.rotate, 10.5);
+  EXPECT_EQ(all.scale, 10);
+  EXPECT_EQ(all.elastic, 34);
+  EXPECT_EQ(all.sigma, 5);
+  EXPECT_EQ(parse_augment("elastic=20").sigma, 4);
+  EXPECT_FALSE(parse_augment("").any());
+  EXPECT_FALSE(parse_augment("shift=0").any());
+  const std::pair<const char*, std::vector<std::string>> bad[] = {
+      {"rotat=3", {"unknown word: rotat", "nearest is rotate", "shift, rotate, scale, elastic"}},
+      {"shift", {"number wanted:  in shift", "allowed 0..1000"}}, {"shift=2,", {"unknown word"}},
+      {"scale=91", {"91 in scale=91", "allowed 0..90"}}, {"rotate=nan", {"allowed 0..180"}},
+      {"shift=1:2", {"1:2 in shift=1:2"}}, {"elastic=3:", {"number wanted", "0.5..100"}},
+      {"rotate=1x", {"1x in rotate=1x"}}};
+  for (const auto& [text, facts] : bad)
+    test::expect_error(Error::Kind::usage, facts, [&, t = text] { parse_augment(t); });
+}
+
+// What an image becomes does not depend on the batch it stands in, on where the run began, or on
+// the device that it goes to.
+TEST(AugmentSimt, BatchesHaveItInAnyOrderAndOnAnyDevice) {
+  Split split{Tensor::empty({23, 1, 30, 20}, DType::u8), Tensor::empty({23}, DType::i32)};
+  const Bytes pixels = test::pattern(static_cast<size_t>(split.images.numel()));
+  std::copy(pixels.begin(), pixels.end(), split.images.data<uint8_t>());
+  std::iota(split.labels.data<int32_t>(), split.labels.data<int32_t>() + 23, 0);
+  const BatchOptions plain{.size = 10};
+  BatchOptions changed = plain, small = plain;
+  changed.augment = small.augment = {.shift = 2, .rotate = 10, .elastic = 20};
+  small.size = 4;
+  const Device simt{Device::Type::simt, 0};
+  small.device = simt;
+  Batches a(split, plain), b(split, changed), c(split, small);
+  EXPECT_TRUE(a.resident());
+  EXPECT_FALSE(b.resident()) << "a step cannot draw them";
+  std::vector<std::vector<float>> by_label(23);
+  for (int i = 0; i < 3; ++i) {
+    const Batch x = a.next(), y = b.next();
+    EXPECT_EQ(x.labels.to_vector<int>(), y.labels.to_vector<int>()) << "the order stays";
+    EXPECT_NE(x.images.to_vector<float>(), y.images.to_vector<float>());
+    const auto values = y.images.to_vector<float>();
+    const auto labels = y.labels.to_vector<int>();
+    for (size_t k = 0; k < labels.size(); ++k)
+      by_label[static_cast<size_t>(labels[k])].assign(
+          values.begin() + static_cast<ptrdiff_t>(600 * k),
+          values.begin() + static_cast<ptrdiff_t>(600 * (k + 1)));
+  }
+  c.next();
+  c.seek({0, 0});
+  for (int i = 0; i < 6; ++i) {
+    const Batch batch = c.next();
+    EXPECT_EQ(batch.images.device(), simt);
+    const auto values = batch.images.to_vector<float>();
+    const auto labels = batch.labels.to_vector<int>();
+    for (size_t k = 0; k < labels.size(); ++k)
+      EXPECT_TRUE(std::equal(by_label[static_cast<size_t>(labels[k])].begin(),
+          by_label[static_cast<size_t>(labels[k])].end(),
+          values.begin() + static_cast<ptrdiff_t>(600 * k)));
+  }
+}
+
+}  // namespace
+}  // namespace sinter
