@@ -10,6 +10,7 @@
 
 #include "capture/measure.h"
 #include "capture/text.h"
+#include "core/device/kept_choices.h"
 #include "ops/fused/pointwise_chain_nvrtc.h"
 
 namespace sinter::capture {
@@ -21,6 +22,9 @@ std::string kilobytes(int64_t bytes) {
 std::string name_of(Device::Type type) {
   const std::string name = Device{type, 0}.str();
   return name.substr(0, name.find(':'));
+}
+const char* told_before(const Group& group) {
+  return group.measured_before ? "; measured before on this card" : "";
 }
 std::string launches(int n) { return cat(n, n == 1 ? " launch" : " launches"); }
 
@@ -121,9 +125,9 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   for (const Group& group : groups) {
     if (group.kept_unfused) {
       fallbacks += fmt::format(
-          "fallback {} <- {}: fused {:.1f} us, {} {:.1f}: kept unfused     ({} not saved)\n",
+          "fallback {} <- {}: fused {:.1f} us, {} {:.1f}: kept unfused{}     ({} not saved)\n",
           group.rule, explainer.names(group), group.fused_us, group.instead, group.parts_us,
-          launches(group.launches_saved));
+          told_before(group), launches(group.launches_saved));
       continue;
     }
     out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width,
@@ -133,7 +137,8 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     out += explainer.predicted(group, ceiling);
     if (group.fused_us > 0) {
       out += fmt::format("   measured {:.1f} us, {} {:.1f}{}", group.fused_us, group.instead,
-          group.parts_us, group.not_judged ? "; the machine is too busy to judge" : "");
+          group.parts_us,
+          group.not_judged ? "; the machine is too busy to judge" : told_before(group));
     }
     out += '\n';
     measured = measured || group.fused_us > 0;
@@ -169,6 +174,8 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     out += fmt::format(
         "choice   measured: a group goes where what runs without it is faster by {:.0f} %\n",
         100 * (kMargin - 1));
+    const std::string note = kept_choices_note();
+    if (!note.empty()) out += cat("note     ", note, "\n");
   } else if (!groups.empty()) {
     out += "choice   by the cost model: fewer launches and no more bytes are better\n";
   }

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
 
+#include "core/cache.h"
 #include "core/device/cuda_graph.h"
+#include "core/device/kept_choices.h"
 #include "core/device/memory.h"
 #include "core/rng.h"
+#include "ops/gemm_library.h"
 #include "profiler/stats.h"
 #include "profiler/thresholds.h"
 
@@ -142,6 +146,36 @@ GroupChoice time_both(Group& group, Timed& fused, Timed& parts, Device device) {
   return choose(fused_us, parts_us);
 }
 
+// What a group's choice depends on: the recorded graph, and what may be fused in it. Between runs
+// the answer is kept with the times it rests on.
+class GroupQuestion {
+ public:
+  GroupQuestion(const std::string& recorded, const Group& group, const Refused& refused) {
+    std::string all = recorded;
+    for (const auto& [rule, origin] : refused) all += cat(" without ", rule, " ", origin);
+    text_ = cat(
+        "group ", group.rule, " of node ", group.origin.front(), " of the step ", stable_hash(all));
+  }
+  std::optional<GroupChoice> recall(Group& group) const {
+    std::istringstream answer(kept_choice(text_).value_or(""));
+    std::string word;
+    answer >> word >> group.fused_us >> group.parts_us;
+    group.measured_before = !answer.fail();
+    if (!group.measured_before) return {};
+    return word == kUnfuse ? GroupChoice::unfuse : GroupChoice::fuse;
+  }
+  // One that nothing stands behind is asked again.
+  void keep(const Group& group, GroupChoice choice) const {
+    if (choice == GroupChoice::not_judged || group.fused_us == 0) return;
+    keep_choice(text_, cat(choice == GroupChoice::unfuse ? kUnfuse : "fuse", " ", group.fused_us,
+                           " ", group.parts_us));
+  }
+
+ private:
+  static constexpr const char* kUnfuse = "unfuse";
+  std::string text_;
+};
+
 }  // namespace
 
 GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us) {
@@ -157,6 +191,7 @@ int64_t not_judged(const Rewriter& rewritten) {
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
   const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
+  const std::string text = cat(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "");
   Refused refused;
   std::vector<Group> fallbacks;
   while (true) {
@@ -171,12 +206,18 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
       for (const int o : group.origin) {
         if (!other_rules) parts.push_back(&recorded.nodes[o]);
       }
-      Timed a(r.graph, nodes_of(r.graph, group.origin)),
-          b(other_rules ? without.graph : recorded, parts);
-      const GroupChoice choice = time_both(group, a, b, where);
+      const GroupQuestion question(text, group, refused);
+      std::optional<GroupChoice> choice;
+      if (where.type == Device::Type::cuda) choice = question.recall(group);
+      if (!choice) {
+        Timed a(r.graph, nodes_of(r.graph, group.origin)),
+            b(other_rules ? without.graph : recorded, parts);
+        choice = time_both(group, a, b, where);
+        if (where.type == Device::Type::cuda) question.keep(group, *choice);
+      }
       group.instead = names_of(parts);
-      group.not_judged = choice == GroupChoice::not_judged;
-      if (choice == GroupChoice::unfuse) {
+      group.not_judged = *choice == GroupChoice::not_judged;
+      if (*choice == GroupChoice::unfuse) {
         group.kept_unfused = true;
         fallbacks.push_back(group);
         refused.insert({group.rule, group.origin.front()});

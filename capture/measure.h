@@ -18,7 +18,8 @@ enum class GroupChoice : uint8_t {
 inline constexpr double kMargin = 1.15;
 GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us);
 
-// rewrite(), then measure every group and rewrite again without the losers.
+// rewrite(), then measure every group and rewrite again without the losers. On CUDA choices are
+// kept (core/device/kept_choices.h), and a group that was judged before is not measured again.
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device);
 
 // Groups that were measured in vain.

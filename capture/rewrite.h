@@ -20,6 +20,7 @@ struct Group {
   std::vector<int> origin;
   bool kept_unfused = false;          // measured slower than its parts
   bool not_judged = false;            // measured, on a machine too busy to tell: stays fused
+  bool measured_before = false;       // by an earlier capture or process, on this card
   double fused_us = 0, parts_us = 0;  // 0: not measured. parts: what runs without the group
   std::string instead;                // those, if measured: "merge_linear, glu"
 };

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/device/cuda_upload.h"
 #include "core/device/memory.h"
 #include "core/error.h"
 #include "core/parallel.h"
@@ -22,13 +23,24 @@ namespace {
 constexpr uint32_t kShuffle =
     0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
 
+Tensor empty_like(const Tensor& meta) {
+  return Tensor::empty(meta.shape(), meta.dtype(), meta.device());
+}
+Tensor tensor_at(std::byte* memory, const Tensor& meta) {
+  auto storage = std::make_shared<Storage>(memory, static_cast<size_t>(bytes_of(meta)), kCpu);
+  return Tensor::view_of(std::move(storage), meta.dtype(), meta.shape(), meta.strides(), 0);
+}
+
 // The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
 // count it for the data scope that it is fetched in.
-Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize normalize) {
+// Images and labels go to host memory that is given, or to their own.
+Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize normalize,
+    std::byte* images = nullptr, std::byte* labels = nullptr) {
   const Tensors in{split.images, split.labels, index};
   const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
   Tensors out = kGatherBatchOp.infer(in, attrs);
-  for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype(), t.device());
+  out[0] = images ? tensor_at(images, out[0]) : empty_like(out[0]);
+  out[1] = labels ? tensor_at(labels, out[1]) : empty_like(out[1]);
   const profiler::KernelSpan span(split.images.device() == kCpu);
   kGatherBatchOp.kernel(split.images.device().type)({kGatherBatchOp, in, out, attrs});
   return {out[0], out[1]};
@@ -59,27 +71,97 @@ Batch gather_batch(
   return gather(split, index, dtype, normalize);
 }
 
-// The one thread that makes batches ahead: it lives as long as the Batches, for a thread for each
-// batch would bring a team of threads of its own each time.
-class Batches::Maker {
+// Note [Two batches ahead]
+//   While the caller works on batch i, batch i+1 is copied, and one thread gathers batch i+2:
+//
+//       gathered in slot   i: 0   i+1: 1   i+2: 2   i+3: 0, once the copy of i has read it
+//
+//   The thread lives as long as the Batches: one for each batch would bring a team of threads of
+//   its own each time. It waits for a slot's last copy, so nobody else does, and a caller that is
+//   far ahead of the card waits for the thread. Memory of the card for batch i+1 is taken, and the
+//   copy ordered behind all work launched by then, before batch i is given away: whatever used that
+//   memory before is over, and step i runs beside the copy.
+class Batches::Ahead {
  public:
-  explicit Maker(Batches& batches) : batches_(batches), thread_([this] { work(); }) {}
-  ~Maker() {
-    if (begun()) made_.wait();
+  explicit Ahead(Batches& batches) : batches_(batches) {
+    if (batches.options_.device->type == Device::Type::cuda) {
+      const auto labels = static_cast<size_t>(batches.rows_of({})) * sizeof(int32_t);
+      for (auto& slot : slots_) slot = std::make_unique<cuda::Upload>(batches.labels_at() + labels);
+    }
+    thread_ = std::thread([this] { work(); });
+  }
+  ~Ahead() {
+    if (made_.valid()) made_.wait();
     stop_ = true;
     asked_.release();
     thread_.join();
+    try {
+      arrive();
+    } catch (const Error&) {  // the card is lost, and its memory with it
+    }
   }
-  // REQUIRES: what was begun before was taken.
-  void begin(BatchPosition position) {
-    task_ = std::packaged_task<Batch()>([this, position] { return batches_.make(position); });
+
+  // The batch of that position; the two behind it are begun.
+  Batch take(BatchPosition at) {
+    if (!sent_ || sent_->at != at) {
+      arrive();
+      send(at);
+    }
+    const Batch batch = arrive();
+    const BatchPosition next = batches_.after(at);
+    send(next);
+    begin(batches_.after(next));
+    return batch;
+  }
+
+ private:
+  struct Sent {
+    BatchPosition at;
+    Batch batch;
+    cuda::Upload* upload;  // null: it is there
+  };
+
+  void begin(BatchPosition at) {
+    making_ = at;
+    slot_ = (slot_ + 1) % std::size(slots_);
+    task_ = std::packaged_task<Batch()>([this, at, upload = slots_[slot_].get()] {
+      if (!upload) return batches_.make(at);
+      upload->wait_on_host();
+      return batches_.make(at, static_cast<std::byte*>(upload->memory()));
+    });
     made_ = task_.get_future();
     asked_.release();
   }
-  bool begun() const { return made_.valid(); }
-  Batch take() { return made_.get(); }
 
- private:
+  void send(BatchPosition at) {
+    if (made_.valid() && making_ != at) made_.get();
+    if (!made_.valid()) begin(at);
+    const Batch here = made_.get();
+    const Device device = *batches_.options_.device;
+    cuda::Upload* const upload = slots_[slot_].get();
+    if (!upload) {
+      sent_ = Sent{at, {here.images.to(device), here.labels.to(device)}, nullptr};
+      return;
+    }
+    const auto place_for = [device](const Tensor& t) {
+      return Tensor::empty(t.shape(), t.dtype(), device);
+    };
+    const Batch there{place_for(here.images), place_for(here.labels)};
+    upload->start({part(there.images, here.images), part(there.labels, here.labels)});
+    sent_ = Sent{at, there, upload};
+  }
+  static cuda::Upload::Part part(const Tensor& to, const Tensor& from) {
+    return {to.raw(), from.raw(), static_cast<size_t>(bytes_of(from))};
+  }
+
+  // What was sent, for the caller to launch work with, or to drop.
+  Batch arrive() {
+    if (!sent_) return {};
+    const Sent sent = *std::exchange(sent_, std::nullopt);
+    if (sent.upload) sent.upload->wait();
+    return sent.batch;
+  }
+
   void work() {
     for (asked_.acquire(); !stop_; asked_.acquire()) {
       std::packaged_task<Batch()> task =
@@ -89,11 +171,15 @@ class Batches::Maker {
   }
 
   Batches& batches_;
+  std::array<std::unique_ptr<cuda::Upload>, 3> slots_;  // on cuda
+  size_t slot_ = 0;                                     // of making_
+  BatchPosition making_;                                // if made_ is valid
+  std::optional<Sent> sent_;
   std::binary_semaphore asked_{0};
   bool stop_ = false;
   std::packaged_task<Batch()> task_;
   std::future<Batch> made_;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;
 };
 
 Batches::~Batches() = default;
@@ -135,14 +221,20 @@ int64_t Batches::rows_of(BatchPosition position) const {
   return std::min(options_.size, split_.size() - position.batch * options_.size);
 }
 
-void Batches::advance() {
-  if (++position_.batch == per_epoch()) position_ = {position_.epoch + 1, 0};
+BatchPosition Batches::after(BatchPosition position) const {
+  if (position.batch + 1 == per_epoch()) return {position.epoch + 1, 0};
+  return {position.epoch, position.batch + 1};
+}
+
+size_t Batches::labels_at() const {
+  const int64_t pixels = split_.images.numel() / split_.size();
+  const auto bytes = static_cast<size_t>(rows_of({}) * pixels) * size_of(options_.dtype);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 void Batches::seek(BatchPosition position) {
   SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(),
       "epoch ", position.epoch, " batch ", position.batch);
-  if (ahead_ && ahead_->begun()) ahead_->take();
   position_ = position;
   placed_ = nullptr;
 }
@@ -158,7 +250,7 @@ int64_t Batches::begin_step(const Tensor& state) {
     write_step_state(state, now);
   }
   const int64_t rows = rows_of(position_);
-  advance();
+  position_ = after(position_);
   return rows;
 }
 
@@ -169,15 +261,17 @@ Batch Batches::draw(const Tensor& state, int64_t rows) const {
   return {out[0], out[1]};
 }
 
-Batch Batches::make(BatchPosition position) {
+Batch Batches::make(BatchPosition position, std::byte* memory) {
   load_order(position.epoch);
   const Tensor index = Tensor::view_of(
       order_.storage(), DType::i64, {rows_of(position)}, {1}, position.batch * options_.size);
-  if (!options_.augment.any()) return gather(split_, index, options_.dtype, options_.normalize);
+  std::byte* const labels = memory ? memory + labels_at() : nullptr;
+  if (!options_.augment.any())
+    return gather(split_, index, options_.dtype, options_.normalize, memory, labels);
   std::vector<int64_t> rows(static_cast<size_t>(index.numel()));
   std::iota(rows.begin(), rows.end(), 0);
   return gather(augmented(position.epoch, index), Tensor::from(rows, index.shape()), options_.dtype,
-      options_.normalize);
+      options_.normalize, memory, labels);
 }
 
 // The rows that `index` names, as the epoch sees them.
@@ -198,16 +292,11 @@ Split Batches::augmented(int64_t epoch, const Tensor& index) const {
 }
 
 Batch Batches::next() {
-  std::optional<Batch> batch;
-  if (ahead_ && ahead_->begun()) batch = ahead_->take();
-  if (!batch || ahead_at_ != position_) batch = make(position_);
-  advance();
+  if (!resident() && !ahead_) ahead_ = std::make_unique<Ahead>(*this);
+  const Batch batch = resident() ? make(position_) : ahead_->take(position_);
+  position_ = after(position_);
   placed_ = nullptr;
-  if (resident()) return *batch;
-  ahead_at_ = position_;
-  if (!ahead_) ahead_ = std::make_unique<Maker>(*this);
-  ahead_->begin(position_);
-  return {batch->images.to(*options_.device), batch->labels.to(*options_.device)};
+  return batch;
 }
 
 }  // namespace sinter

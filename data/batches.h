@@ -6,12 +6,15 @@
 // where the split is (Dataset::to): there the order of an epoch goes as it begins, and a batch
 // costs one kernel: next() runs it, or the step itself does, as its first op (begin_step(),
 // draw()), so that a captured step needs nothing from the host. A split that its device cannot hold
-// stays on the CPU: one thread gathers the next batch there while the caller works on this one,
-// which next() takes over; what is in the making is not counted in position(). So it is with
-// augmentation, which is done on the CPU: the split stays there. One Batches belongs to one thread;
-// a batch is a fresh tensor that the caller owns (the allocator recycles the memory).
+// stays on the CPU, and next() works two batches ahead: while the caller works on one, the next is
+// copied to the device and one thread gathers that behind it; what is under way is not counted in
+// position(). On cuda batches are gathered in pinned memory, and copies run beside the step, which
+// waits for its own by an event (core/device/cuda_upload.h). So it is with augmentation, which is
+// done on the CPU. One Batches belongs to one thread; a batch is a fresh tensor that the caller
+// owns (the allocator recycles the memory).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,25 +70,26 @@ class Batches {
   Batch draw(const Tensor& state, int64_t rows) const;
   BatchPosition position() const { return position_; }
   // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
-  // per_epoch(). Waits for a batch in the making, which it drops.
+  // per_epoch().
   void seek(BatchPosition position);
 
  private:
-  Batch make(BatchPosition position);
+  BatchPosition after(BatchPosition position) const;
+  // In `memory` of the host, if given: labels_at() bytes for images, then the labels.
+  Batch make(BatchPosition position, std::byte* memory = nullptr);
+  size_t labels_at() const;
   Split augmented(int64_t epoch, const Tensor& index) const;
   int64_t rows_of(BatchPosition position) const;
   void load_order(int64_t epoch);
   void write_order(std::span<const int32_t> order);
-  void advance();
   Split split_;
   BatchOptions options_;
   BatchPosition position_;
   Tensor order_;  // i64 [N], of order_epoch_, where the split is; always the same memory
   int64_t order_epoch_ = -1;
   const void* placed_ = nullptr;  // the StepState whose cursor is at position_, if one is
-  class Maker;
-  BatchPosition ahead_at_;
-  std::unique_ptr<Maker> ahead_;  // last: it is waited for before the rest goes
+  class Ahead;
+  std::unique_ptr<Ahead> ahead_;  // last: it is waited for before the rest goes
 };
 
 // The order of n items in an epoch: a Fisher-Yates shuffle drawn from the stream (seed, epoch).

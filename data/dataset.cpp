@@ -10,6 +10,7 @@
 
 #include "core/allocator.h"
 #include "core/atomic_file.h"
+#include "core/cache.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "data/batches.h"
@@ -259,9 +260,8 @@ ImageShape ImageShape::parse(const std::string& text) {
 }
 
 std::string mnist_cache_folder() {
-  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  if (cache && *cache) return cat(cache, "/sinter/mnist");
-  return home && *home ? cat(home, "/.cache/sinter/mnist") : "";
+  const std::string folder = cache_folder();
+  return folder.empty() ? "" : folder + "/mnist";
 }
 
 Split slice(const Split& split, int64_t begin, int64_t end) {

@@ -12,7 +12,7 @@ enum class GemmChoice : uint8_t {
   model,  // bare products, with or without a bias: the library by its first proposal; with another
           // epilogue: the own kernel. Runs repeat to the bit. The default
   measured,  // whoever is the fastest, timed as a captured graph when the plan is made; that is
-             // kept for good
+             // kept for good, and for later processes (core/device/kept_choices.h)
   library,   // the library by the first proposal that will do: for tests
   own,       // own kernels always
 };

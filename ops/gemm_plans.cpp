@@ -8,31 +8,32 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 
+#include "core/cache.h"
 #include "core/device/cuda.h"
+#include "core/device/cuda_cublaslt.h"
 #include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
+#include "core/device/kept_choices.h"
 #include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "ops/gemm_key.h"
 #include "ops/gemm_library.h"
 
 namespace sinter {
 namespace {
 
 using cuda::api;
+using cuda::set;
 
 constexpr int kProposals = 8;
 constexpr int kRepetitions = 20, kRounds = 5;
-
-cudaDataType_t cublas_type_of(DType t) {
-  return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-}
 
 // The largest power of two, up to 16, that divides an address. No kernel of the library moves more
 // than 16 bytes at once, and eager blocks and a replay's arena, which lie on 256 and on 64, must
@@ -40,12 +41,6 @@ cudaDataType_t cublas_type_of(DType t) {
 int alignment_of(const void* p) {
   return 1 << std::min(4, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 16));
 }
-
-using cuda::Api;
-using MatmulDesc = cuda::Descriptor<cublasLtMatmulDesc_t, &Api::cublasLtMatmulDescDestroy>;
-using Layout = cuda::Descriptor<cublasLtMatrixLayout_t, &Api::cublasLtMatrixLayoutDestroy>;
-using Preference =
-    cuda::Descriptor<cublasLtMatmulPreference_t, &Api::cublasLtMatmulPreferenceDestroy>;
 
 struct Pointers {
   const void *a, *b, *bias;
@@ -55,27 +50,15 @@ struct Pointers {
 // By GemmEpilogue::Kind: without and with a bias.
 struct Form {
   cublasLtEpilogue_t plain, biased;
-  const char* text;
 };
-constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, ""},
-    {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS, ", relu"},
-    {CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, ", relu and mask"},
-    {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, ", gelu_tanh"},
-    {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, ", gelu_tanh and pre-activation"},
-    {CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU, ", relu backward"},
-    {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU, ", gelu_tanh backward"},
-    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"}};
-
-struct Key {
-  Gemm gemm;
-  GemmEpilogue::Kind epilogue;
-  int64_t aux_ld;
-  bool has_bias, tf32;
-  int align_a, align_b, align_bias, align_c, align_aux;
-  auto operator<=>(const Key&) const = default;
-  // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
-  bool fused() const { return epilogue != GemmEpilogue::none; }
-};
+constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
+    {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS},
+    {CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS},
+    {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
+    {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+    {CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU},
+    {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU},
+    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB}};
 
 constexpr int kOwn = -1, kFails = -2;
 struct Proposal {
@@ -83,19 +66,23 @@ struct Proposal {
   int launches = -1;  // -1: not counted yet, 0: could not be counted, kFails: does not run
   double us = 0;      // 0: not timed
 };
+uint64_t hash_of(const Proposal& proposal) {
+  return stable_hash({reinterpret_cast<const char*>(&proposal.algo), sizeof proposal.algo});
+}
 struct Plan {
-  MatmulDesc matmul;
-  Layout a, b, c;
+  cuda::LtMatmul matmul;
+  cuda::LtLayout a, b, c;
   cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
   std::vector<Proposal> proposals;
   std::string without = "cuBLASLt offers none";  // why there are no proposals, if there are none
   int first = kOwn;                              // the first proposal that would do
-  bool measured = false;
-  int fastest = kOwn;  // if measured
-  double own_us = 0;   // if measured and there is one
+  bool measured = false, before = false;         // before: by an earlier process
+  int fastest = kOwn;                            // if measured
+  double library_us = 0, own_us = 0;  // if measured: the fastest proposal, the own kernel
 
   void run(const Gemm& gemm, const Pointers& p, const Proposal& proposal, void* workspace) const;
   std::string said(int choice) const;
+  std::string answer() const;
 };
 
 // For take_gemm_choice(); written in rehearsals only.
@@ -114,7 +101,7 @@ class Plans {
       const std::function<void()>& own) {
     const std::lock_guard lock(mutex_);
     const GemmChoice rule = gemm_choice();
-    const Key key{gemm, epilogue.kind, epilogue.ld, p.bias != nullptr, allow_tf32(),
+    const GemmKey key{gemm, epilogue.kind, epilogue.ld, p.bias != nullptr, allow_tf32(),
         alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c),
         alignment_of(p.aux)};
     const bool tell = own && cuda::rehearsing();  // opens the card, or says why not
@@ -132,8 +119,13 @@ class Plans {
       found = plans_.emplace(key, make(key, p, workspace)).first;
     }
     const std::unique_ptr<Plan>& plan = found->second;
-    if (rule == GemmChoice::measured && !plan->measured && !cuda::capturing())
-      measure(key, *plan, p, workspace, own);
+    if (rule == GemmChoice::measured && !plan->measured && !cuda::capturing()) {
+      const std::string question = cat(key.text(), own ? ", or by the own kernel" : "");
+      if (!recall(question, key, *plan, p, workspace)) {
+        measure(key, *plan, p, workspace, own);
+        if (plan->library_us > 0) keep_choice(question, plan->answer());
+      }
+    }
     // What was measured once stays: a step that is replayed as a list runs what it was planned
     // with.
     const bool by_time = plan->measured && rule != GemmChoice::library;
@@ -162,27 +154,20 @@ class Plans {
   cublasLtHandle_t handle() const { return handle_; }
 
  private:
-  std::unique_ptr<Plan> make(const Key& key, const Pointers& p, void* workspace);
+  std::unique_ptr<Plan> make(const GemmKey& key, const Pointers& p, void* workspace);
   void count(
-      const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
-  void measure(const Key& key, Plan& plan, const Pointers& p, void* workspace,
+      const GemmKey& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
+  bool can_be_timed(
+      const GemmKey& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace);
+  void measure(const GemmKey& key, Plan& plan, const Pointers& p, void* workspace,
       const std::function<void()>& own);
+  bool recall(const std::string& question, const GemmKey& key, Plan& plan, const Pointers& p,
+      void* workspace);
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, std::unique_ptr<Plan>> plans_;
+  std::map<GemmKey, std::unique_ptr<Plan>> plans_;
 };
-
-template <class T>
-void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  SINTER_CUDA_CALL(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
-}
-template <class T>
-void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
-    const T& value) {
-  SINTER_CUDA_CALL(
-      cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
-}
 
 void Plan::run(
     const Gemm& gemm, const Pointers& p, const Proposal& proposal, void* workspace) const {
@@ -208,15 +193,22 @@ std::string Plan::said(int choice) const {
     return cat(who, ": ", proposals.empty() ? without : "cuBLASLt offers none of one kernel");
   if (!measured || own_us == 0)
     return cat(who, choice == kOwn ? ", by the cost model" : ", as was asked for");
-  double best = std::numeric_limits<double>::infinity();
-  for (const Proposal& proposal : proposals) {
-    if (proposal.us > 0) best = std::min(best, proposal.us);
-  }
-  return choice == kOwn ? cat(who, ", measured ", text(own_us), ", cuBLASLt ", text(best))
-                        : cat(who, ", measured ", text(best), ", own kernel ", text(own_us));
+  const std::string times =
+      choice == kOwn ? cat(", measured ", text(own_us), ", cuBLASLt ", text(library_us))
+                     : cat(", measured ", text(library_us), ", own kernel ", text(own_us));
+  return cat(who, times, before ? "; measured before on this card" : "");
 }
 
-std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* workspace) {
+// The algorithm of a proposal is kept as its number among the heuristic's answers, which are the
+// same for the same question to the same version, and as a hash of its bytes, to be sure: the
+// structure is opaque, and bytes from a file are nothing to run.
+std::string Plan::answer() const {
+  uint64_t algorithm = 0;
+  if (fastest != kOwn) algorithm = hash_of(proposals[static_cast<size_t>(fastest)]);
+  return cat(fastest, " ", algorithm, " ", library_us, " ", own_us);
+}
+
+std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p, void* workspace) {
   const Gemm& g = key.gemm;
   auto plan = std::make_unique<Plan>();
   const cublasComputeType_t compute = g.in == DType::f64 ? CUBLAS_COMPUTE_64F
@@ -231,7 +223,7 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, key.has_bias ? form.biased : form.plain);
   // The heuristic reads the alignment of these pointers.
   if (key.has_bias) {
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cublas_type_of(g.bias));
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda::lt_type_of(g.bias));
     set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (g.bias != g.out)
       plan->without =
@@ -239,22 +231,22 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
   }
   if (key.epilogue == GemmEpilogue::bias_grad) {
     plan->aux_attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cublas_type_of(g.out));
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda::lt_type_of(g.out));
   } else if (p.aux) {
     set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.aux_ld);
   }
   if (p.aux) set(plan->matmul, plan->aux_attribute, p.aux);
-  const auto layout = [](Layout& to, DType type, int64_t rows, int64_t columns, int64_t ld,
+  const auto layout = [](cuda::LtLayout& to, DType type, int64_t rows, int64_t columns, int64_t ld,
                           bool transposed = false) {
     if (transposed) std::swap(rows, columns);
-    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(&to, cublas_type_of(type),
+    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(&to, cuda::lt_type_of(type),
         static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   };
   layout(plan->a, g.in, g.n, g.k, g.ldb, g.trans_b);
   layout(plan->b, g.in, g.k, g.m, g.lda, g.trans_a);
   layout(plan->c, g.out, g.n, g.m, g.ldc);
 
-  Preference preference;
+  cuda::LtPreference preference;
   SINTER_CUDA_CALL(cublasLtMatmulPreferenceCreate(&preference));
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLibraryWorkspace});
   // Split-K that sums in the result's type would lose digits in bf16.
@@ -286,7 +278,7 @@ std::unique_ptr<Plan> Plans::make(const Key& key, const Pointers& p, void* works
 
 // REQUIRES: what p names may be written; whoever asked makes the result afterwards.
 void Plans::count(
-    const Key& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
+    const GemmKey& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
   const cuda::Aside aside;
   proposal.launches = kFails;
   try {
@@ -300,9 +292,16 @@ void Plans::count(
   }
 }
 
+// Counts its launches if nobody has: an op of one launch is made by no product of two.
+bool Plans::can_be_timed(
+    const GemmKey& key, const Plan& plan, Proposal& proposal, const Pointers& p, void* workspace) {
+  if (proposal.launches < 0) count(key, plan, proposal, p, workspace);
+  return key.fused() ? proposal.launches == 1 : proposal.launches >= 1;
+}
+
 // On the operands as they are: in a measured step these are the stopwatch's random copies
 // (capture/measure.cpp).
-void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspace,
+void Plans::measure(const GemmKey& key, Plan& plan, const Pointers& p, void* workspace,
     const std::function<void()>& own) {
   const cuda::Aside aside;
   const auto microseconds = [](auto&& launch) {
@@ -310,35 +309,52 @@ void Plans::measure(const Key& key, Plan& plan, const Pointers& p, void* workspa
     const auto graph = cuda::capture_repeated(launch, kRepetitions);
     return graph->milliseconds(kRounds) * 1e3 / kRepetitions;
   };
-  double best = std::numeric_limits<double>::infinity();
   plan.fastest = kOwn;
   for (size_t i = 0; i < plan.proposals.size(); ++i) {
     Proposal& proposal = plan.proposals[i];
-    if (proposal.launches < 0) count(key, plan, proposal, p, workspace);
-    if (key.fused() ? proposal.launches != 1 : proposal.launches < 1) continue;
+    if (!can_be_timed(key, plan, proposal, p, workspace)) continue;
     proposal.us = microseconds([&] { plan.run(key.gemm, p, proposal, workspace); });
-    if (proposal.us < best) {
-      best = proposal.us;
+    if (plan.fastest == kOwn || proposal.us < plan.library_us) {
+      plan.library_us = proposal.us;
       plan.fastest = static_cast<int>(i);
     }
     if (plan.first == kOwn) plan.first = static_cast<int>(i);
   }
   if (own && plan.fastest != kOwn) {
     plan.own_us = microseconds(own);
-    if (plan.own_us <= best) plan.fastest = kOwn;
+    if (plan.own_us <= plan.library_us) plan.fastest = kOwn;
   }
   plan.measured = true;
+}
+
+// False: there is no answer of before, or not to what the library proposes now.
+bool Plans::recall(const std::string& question, const GemmKey& key, Plan& plan, const Pointers& p,
+    void* workspace) {
+  std::istringstream answer(kept_choice(question).value_or(""));
+  int fastest = kOwn;
+  uint64_t algorithm = 0;
+  double library_us = 0, own_us = 0;
+  answer >> fastest >> algorithm >> library_us >> own_us;
+  if (!answer || fastest < kOwn || fastest >= static_cast<int>(plan.proposals.size())) return false;
+  if (fastest != kOwn) {
+    Proposal& chosen = plan.proposals[static_cast<size_t>(fastest)];
+    if (hash_of(chosen) != algorithm || !can_be_timed(key, plan, chosen, p, workspace))
+      return false;
+    chosen.us = library_us;
+  }
+  plan.fastest = fastest;
+  plan.library_us = library_us;
+  plan.own_us = own_us;
+  plan.measured = plan.before = true;
+  return true;
 }
 
 std::vector<std::string> Plans::lines() {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> lines;
   for (const auto& [key, plan] : plans_) {
-    const Gemm& g = key.gemm;
-    std::string line = cat("cublaslt_gemm ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m,
-        " n ", g.n, " k ", g.k, g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B",
-        key.has_bias ? " + bias" : "", kForms[key.epilogue].text, key.tf32 ? " tf32" : "", ": ",
-        plan->proposals.size(), " proposals");
+    std::string line =
+        cat("cublaslt_gemm ", key.product(), ": ", plan->proposals.size(), " proposals");
     const int choice = plan->measured ? plan->fastest : plan->first;
     line += choice == kOwn ? ", own kernel" : cat(", number ", choice + 1);
     line += plan->measured ? " (the fastest)" : " (the first, untimed)";

@@ -5,6 +5,14 @@
 // A product that an own kernel makes too has two candidates; gemm_library.h says who chooses. Plans
 // are made at the first call or in a rehearsal, never inside a capture. Making one runs the product
 // once, so that its kernels are loaded, and counts them in a throw-away graph.
+//
+// Note [A bias in f32 for a result in bf16]
+//   cuBLASLt has no product with a bias of another type than its result, so a linear layer in bf16,
+//   whose bias is f32 as all that is trained, is the own kernel's. A copy of the bias in bf16 would
+//   be rounded to 8 bits where the CPU and the own kernel add all 24, and where bias and product
+//   nearly cancel, the result would be another number. A product without the bias would be rounded
+//   before the bias is added, and need a launch more; in f32 it would need that, and twice the
+//   bytes. So explain() says it, and a product without a bias does reach the library.
 #pragma once
 
 #include <functional>

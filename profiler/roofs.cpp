@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "core/atomic_file.h"
+#include "core/cache.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda.h"
 #include "core/error.h"
@@ -54,17 +54,7 @@ std::string roofs_key(Device device) {
       "roofs/3 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
 }
 
-std::string roofs_file(Device device) {
-  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  const std::string root = cache && *cache ? cache
-                           : home && *home ? std::string(home) + "/.cache"
-                                           : "";
-  if (root.empty()) return "";
-  uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const char c : roofs_key(device))
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return root + "/sinter/roofs-" + std::to_string(hash) + ".txt";
-}
+std::string roofs_file(Device device) { return cache_file("roofs", roofs_key(device)); }
 
 std::optional<Roofs> stored_roofs(Device device) {
   if (device.type == Device::Type::simt) return {};

@@ -6,12 +6,14 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 
 #include "core/device/cuda_stream.h"
+#include "core/device/kept_choices.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -77,12 +79,19 @@ struct State {
   std::map<uintptr_t, std::string> handles;     // alive
   std::map<uintptr_t, size_t> blocks;           // alive: address -> bytes
   std::map<cudaStream_t, CapturePtr> capturing;
-  struct LateCopy {
+  // What a stream has still to do, in order: a copy from the host, or (to is null) what another
+  // stream had to do up to some work.
+  struct LateWork {
+    int64_t number;
     void* to;
     const void* from;
     size_t bytes;
+    cudaStream_t other;
+    int64_t up_to;
   };
-  std::map<cudaStream_t, std::vector<LateCopy>> late_copies;
+  std::map<cudaStream_t, std::deque<LateWork>> late;
+  int64_t late_number = 0;
+  std::map<cudaEvent_t, std::pair<cudaStream_t, int64_t>> records;  // outside captures
   std::map<cudaEvent_t, std::pair<CapturePtr, std::set<int>>> events;
   std::map<uintptr_t, FakeToolkit::Graph> graphs;  // captured
   std::vector<FakeToolkit::Graph> executables;
@@ -91,6 +100,7 @@ struct State {
   std::map<uintptr_t, std::map<int, std::vector<char>>> attributes;
   std::vector<FakeToolkit::Matmul> matmuls;
   std::vector<FakeToolkit::Convolution> convolutions;
+  std::vector<FakeToolkit::Copy> copies;
 
   template <class H> int make(H* to, const char* what) {
     next_handle += 16;
@@ -139,6 +149,32 @@ struct State {
   bool is_memory(uintptr_t word) const {
     const auto [begin, size] = block_of(word);
     return size && word % 256 > 1 && has(handles.at(begin), "cudaMalloc");
+  }
+  // Runs what the stream has to do, up to that number.
+  void finish(cudaStream_t stream, int64_t up_to) {
+    std::deque<LateWork>& works = late[stream];
+    while (!works.empty() && works.front().number <= up_to) {
+      const LateWork work = works.front();
+      works.pop_front();
+      if (work.to)
+        std::memcpy(work.to, work.from, work.bytes);
+      else
+        finish(work.other, work.up_to);
+    }
+  }
+  void finish(cudaStream_t stream) { finish(stream, late_number); }
+  static bool lies_in(const void* p, const void* block, size_t bytes) {
+    return block <= p && p < static_cast<const char*>(block) + bytes;
+  }
+  bool reads_late(const void* block, size_t bytes) const {
+    return std::ranges::any_of(late, [&](const auto& row) {
+      return std::ranges::any_of(
+          row.second, [&](const LateWork& work) { return lies_in(work.from, block, bytes); });
+    });
+  }
+  void forget_copies_to(const void* block, size_t bytes) {
+    for (auto& [stream, works] : late)
+      std::erase_if(works, [&](const LateWork& work) { return lies_in(work.to, block, bytes); });
   }
   int64_t ns_of(const std::string& name) const { return name == kGemm ? machine.gemm_ns : kWorkNs; }
   // A kernel, copy or product with these words in its parameters: runs, or becomes a node. Returns
@@ -207,17 +243,26 @@ int on(Call<Id::cudaDeviceGetAttribute>, State& s, int* value, cudaDeviceAttr at
   *value = values.at(attribute);
   return 0;
 }
+int on(Call<Id::cudaGetDeviceProperties>, State& s, cudaDeviceProp* properties, int) {
+  s.machine.name.copy(properties->name, sizeof properties->name - 1);
+  return 0;
+}
 int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) {
   return s.allocate(p, bytes, "cudaMalloc");
 }
-int on(Call<Id::cudaFree>, State& s, void* p) { return s.free(p); }
+int on(Call<Id::cudaFree>, State& s, void* p) {
+  s.forget_copies_to(FakeToolkit::host(p), s.block_of(reinterpret_cast<uintptr_t>(p)).second);
+  return s.free(p);
+}
 int on(Call<Id::cudaHostAlloc>, State& s, void** p, size_t bytes, unsigned) {
   const int answer = s.allocate(p, bytes, "cudaHostAlloc");
   if (answer == 0) *p = FakeToolkit::host(*p);
   return answer;
 }
 int on(Call<Id::cudaFreeHost>, State& s, void* p) {
-  return s.free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag));
+  const uintptr_t block = reinterpret_cast<uintptr_t>(p) | kTag;
+  if (s.reads_late(p, s.block_of(block).second)) return cudaErrorInvalidValue;
+  return s.free(reinterpret_cast<void*>(block));
 }
 int on(Call<Id::cudaHostGetDevicePointer>, State&, void** to, void* p, unsigned) {
   *to = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag);
@@ -231,24 +276,32 @@ int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
 uintptr_t word(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 int copy(State& s, void* to, const void* from, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes) || !s.reachable(from, bytes)) return cudaErrorInvalidValue;
-  if (s.put(stream, "memcpy", {word(to), word(from)}))
-    std::memmove(FakeToolkit::host(to), FakeToolkit::host(from), bytes);
+  if (!s.put(stream, "memcpy", {word(to), word(from)})) return 0;
+  s.finish(stream);
+  std::memmove(FakeToolkit::host(to), FakeToolkit::host(from), bytes);
   return 0;
 }
 int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
     cudaMemcpyKind kind, cudaStream_t stream) {
-  const bool reads_late =
-      kind == cudaMemcpyHostToDevice && s.block_of(word(from) | kTag).second == 0;
-  if (!reads_late || s.capturing.contains(stream)) return copy(s, to, from, bytes, stream);
+  if (kind != cudaMemcpyHostToDevice || s.capturing.contains(stream))
+    return copy(s, to, from, bytes, stream);
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
   s.put(stream, "memcpy", {word(to), word(from)});
-  s.late_copies[stream].push_back({FakeToolkit::host(to), from, bytes});
+  s.copies.push_back({stream, s.block_of(word(from) | kTag).second > 0});
+  s.late[stream].push_back({.number = ++s.late_number,
+      .to = FakeToolkit::host(to),
+      .from = from,
+      .bytes = bytes,
+      .other = nullptr,
+      .up_to = 0});
   return 0;
 }
 int on(
     Call<Id::cudaMemsetAsync>, State& s, void* to, int value, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
-  if (s.put(stream, "memset", {word(to)})) std::memset(FakeToolkit::host(to), value, bytes);
+  if (!s.put(stream, "memset", {word(to)})) return 0;
+  s.finish(stream);
+  std::memset(FakeToolkit::host(to), value, bytes);
   return 0;
 }
 int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) {
@@ -257,22 +310,30 @@ int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsi
 int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
 int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
   if (s.capturing.contains(stream)) return cudaErrorStreamCaptureUnsupported;
-  for (const auto& [to, from, bytes] : s.late_copies[stream]) std::memcpy(to, from, bytes);
-  s.late_copies.erase(stream);
+  s.finish(stream);
   return 0;
 }
 int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) {
   return s.make(event, "event");
 }
+int on(Call<Id::cudaEventSynchronize>, State& s, cudaEvent_t event) {
+  if (const auto it = s.records.find(event); it != s.records.end())
+    s.finish(it->second.first, it->second.second);
+  return 0;
+}
 int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) {
   s.events.erase(event);
+  s.records.erase(event);
   return s.give_back(event);
 }
 int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stream) {
   s.events.erase(event);
   s.stamps[event] = s.device_ns;
+  s.records.erase(event);
   if (const auto it = s.capturing.find(stream); it != s.capturing.end())
     s.events[event] = {it->second, it->second->last[stream]};
+  else
+    s.records[event] = {stream, s.late_number};
   return 0;
 }
 int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStream_t stream,
@@ -290,8 +351,17 @@ int on(Call<Id::cudaEventElapsedTime>, State& s, float* ms, cudaEvent_t begin, c
 }
 int on(Call<Id::cudaStreamWaitEvent>, State& s, cudaStream_t stream, cudaEvent_t event, unsigned) {
   const auto it = s.events.find(event);
-  if (it == s.events.end())
-    return s.capturing.contains(stream) ? static_cast<int>(cudaErrorStreamCaptureIsolation) : 0;
+  if (it == s.events.end()) {
+    if (s.capturing.contains(stream)) return cudaErrorStreamCaptureIsolation;
+    if (const auto record = s.records.find(event); record != s.records.end())
+      s.late[stream].push_back({.number = ++s.late_number,
+          .to = nullptr,
+          .from = nullptr,
+          .bytes = 0,
+          .other = record->second.first,
+          .up_to = record->second.second});
+    return 0;
+  }
   const CapturePtr& capture = it->second.first;
   if (!s.capturing.contains(stream)) {
     s.capturing[stream] = capture;
@@ -416,6 +486,10 @@ int on(Call<Id::cudaLibraryGetKernel>, State& s, cudaKernel_t* kernel, cudaLibra
 }
 int on(Call<Id::cudaLibraryUnload>, State& s, cudaLibrary_t library) {
   return s.give_back(library);
+}
+int on(Call<Id::cublasLtGetProperty>, State& s, libraryPropertyType part, int* value) {
+  *value = part == MAJOR_VERSION ? s.machine.cublaslt : 0;
+  return 0;
 }
 int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) {
   return s.make(handle, "cublasLt");
@@ -745,10 +819,12 @@ FakeToolkit::FakeToolkit() {
   SINTER_ASSERT(!state, "two recorders at once");
   state = new State;
   set_api(recorder_api());
+  set_keep_choices(false);
 }
 
 FakeToolkit::~FakeToolkit() {
   set_api(real_api());
+  set_keep_choices(true);
   for (const auto& [address, bytes] : state->blocks) State::free_block(address);
   delete std::exchange(state, nullptr);
 }
@@ -776,6 +852,7 @@ void FakeToolkit::clear_log() {
   state->executed.clear();
   state->matmuls.clear();
   state->convolutions.clear();
+  state->copies.clear();
 }
 
 void FakeToolkit::fail(const std::string& name, int n, int answer) {
@@ -816,6 +893,10 @@ std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const {
 std::vector<FakeToolkit::Convolution> FakeToolkit::convolutions() const {
   const std::lock_guard lock(state->mutex);
   return state->convolutions;
+}
+std::vector<FakeToolkit::Copy> FakeToolkit::copies() const {
+  const std::lock_guard lock(state->mutex);
+  return state->copies;
 }
 std::vector<std::string> FakeToolkit::alive() const {
   const std::lock_guard lock(state->mutex);

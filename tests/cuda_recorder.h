@@ -3,8 +3,9 @@
 // and a stray host access crashes; it begins as 0xA5, its first MiB. Kernels and matrix products do
 // nothing. Time on the card passes by 2 us per kernel or copy, by the machine's figure per product,
 // and events tell it. It is stricter than the toolkit: inside a capture nothing may be made, freed,
-// loaded or waited for, and a copy from pageable memory reads as late as it may: when the stream is
-// waited for. One at a time; thread-safe.
+// loaded or waited for, and a copy from the host reads as late as it may, be its memory pageable or
+// pinned: when the host waits for it, or when something else on the stream wants its result. One at
+// a time; thread-safe. Choices are not kept (core/device/kept_choices.h) but where a test says so.
 #pragma once
 
 #include "core/device/cuda_api.h"
@@ -35,6 +36,8 @@ class FakeToolkit {
   // What the machine is like.
   struct Machine {
     int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
+    std::string name = "Fake card";
+    int cublaslt = 13;
     size_t memory = size_t{80} << 30;
     int proposals = 3;     // of the matmul heuristic
     int broken = 0;        // of them, the first ones: they fail when they are run
@@ -100,6 +103,12 @@ class FakeToolkit {
     cudaStream_t stream;
   };
   std::vector<Matmul> matmuls() const;
+  // Copies from the host, outside captures.
+  struct Copy {
+    cudaStream_t stream;
+    bool pinned;
+  };
+  std::vector<Copy> copies() const;
 
   // Convolutions, as cuDNN was asked: x, weight, y, and bias if there is one.
   struct Images {

@@ -29,6 +29,7 @@
   X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)      \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)               \
   X(cudaGraphDestroy) X(cudaGraphExecDestroy) X(cudaProfilerStart) X(cudaProfilerStop)             \
+  X(cudaGetDeviceProperties) X(cudaEventSynchronize)                                               \
   SINTER_CAPTURE_CALLS(X)
 #if CUDART_VERSION >= 13000
 #define SINTER_CAPTURE_CALLS(X) X(cudaStreamGetCaptureInfo)
@@ -39,7 +40,8 @@
   X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)    \
   X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)   \
   X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                             \
-  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+  X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)    \
+  X(cublasLtGetProperty)
 #if SINTER_HAS_CUDNN
 #define SINTER_CUDNN_CALLS(X)                                                                      \
   X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                  \

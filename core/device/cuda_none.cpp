@@ -3,6 +3,7 @@
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
+#include "core/device/cuda_upload.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -41,6 +42,12 @@ void GraphBuilder::mark(int) { not_built(); }
 void GraphBuilder::captured(int) { not_built(); }
 std::unique_ptr<DeviceGraph> GraphBuilder::end() { not_built(); }
 size_t GraphBuilder::count() { not_built(); }
+
+Upload::Upload(size_t) { not_built(); }
+Upload::~Upload() = default;
+void Upload::start(std::initializer_list<Part>) { not_built(); }
+void Upload::wait() { not_built(); }
+void Upload::wait_on_host() { not_built(); }
 
 }  // namespace sinter::cuda
 

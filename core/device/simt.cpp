@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/device/launch_hook.h"
+#include "core/device/simt_count_only.h"
 #include "core/device/simt_worker.h"
 #include "core/parallel.h"
 
@@ -156,6 +157,8 @@ class Queue {
   WorkerPool pool_;
 };
 
+std::atomic<bool> count_only{false};
+
 Queue& queue() {
   static Queue& queue = *new Queue;
   return queue;
@@ -165,8 +168,13 @@ Queue& queue() {
 
 void enqueue(const LaunchShape& shape, std::function<void()> thread) {
   const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, shape.kernel);
-  queue().push({shape, std::move(thread)});
+  if (!count_only) queue().push({shape, std::move(thread)});
 }
+CountOnly::CountOnly() {
+  synchronize();
+  count_only = true;
+}
+CountOnly::~CountOnly() { count_only = false; }
 void synchronize() { queue().run(); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
 void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t)) {

@@ -10,6 +10,7 @@
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
+#include "core/device/kept_choices.h"
 #include "core/device/memory.h"
 #include "ops/gemm_library.h"
 #include "ops/ops.h"
@@ -361,6 +362,36 @@ TEST(CudaReplay, TheMnistStep) {
     EXPECT_EQ(recorder.count("cudaMalloc") + recorder.count("cudaLaunchKernelExC"), 0);
     EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 2) << "for the rates, which are the host's";
   }
+}
+
+// Each recorder stands for a process. What was measured by the first one, groups and products, is
+// told by the second in the same words, and not measured again; on another card all is.
+TEST(CudaReplay, ChoicesOfAnEarlierProcessAreTakenAndToldAsSuch) {
+  const test::TempDir folder;
+  const test::ScopedEnv cache("XDG_CACHE_HOME", folder.path().c_str());
+  const auto process = [](const cuda::FakeToolkit::Machine& machine, bool measures) {
+    cuda::FakeToolkit recorder;
+    recorder.set(machine);
+    set_keep_choices(true);
+    Training training({.sizes = {16, 12, 10, 10}, .device = kCuda});
+    StepOptions options = training.step_options("all,-narrow_mlp");
+    options.measure = true;
+    Step step(training.function(), options);
+    for (int call = 0; call < 2; ++call) step(batch_of(training.options, 8, 1));
+    EXPECT_EQ(recorder.count("cudaEventElapsedTime") > 0, measures);
+    return explain(*step.captured(), options.rules);
+  };
+  // Products at 1 us beat own kernels; products at 5 us are beaten.
+  std::string first = process({.gemm_ns = 1000}, true), second = process({.gemm_ns = 5000}, false);
+  EXPECT_NE(first.find("measured 1 us, own kernel"), std::string::npos) << first;
+  const std::string told = "; measured before on this card";
+  EXPECT_EQ(first.find(told), std::string::npos) << first;
+  int times = 0;
+  for (size_t at; (at = second.find(told)) != std::string::npos; ++times)
+    second.erase(at, told.size());
+  EXPECT_EQ(second, first);
+  EXPECT_GE(times, 5) << second;
+  EXPECT_NE(process({.name = "Other card", .gemm_ns = 5000}, true), first);
 }
 
 TEST(CudaReplay, InputsThatStayWhereTheyAreAreNotCopied) {

@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <thread>
 
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
+#include "core/device/cuda_upload.h"
 #include "core/device/memory.h"
 #include "core/error.h"
 #include "tests/test_util.h"
@@ -32,6 +34,7 @@ TEST(CudaRecorder, NotInThisBuild) {
   EXPECT_EQ(message_of([] { device_count(); }), want);
   EXPECT_EQ(message_of([] { allocator(0); }), want);
   EXPECT_EQ(message_of([] { GraphBuilder(0, false); }), want);
+  EXPECT_EQ(message_of([] { Upload(64); }), want);
   GTEST_SKIP() << "the recorder needs the headers of the CUDA toolkit";
 }
 
@@ -341,6 +344,33 @@ TEST(CudaRecorder, AnUnjoinedBranch) {
   EXPECT_TRUE(recorder.leaks().empty());
 }
 
+// What is copied comes behind what was launched before, and before what is launched after wait().
+TEST(CudaRecorder, AnUploadReadsItsMemoryUntilTheHostHasWaited) {
+  FakeToolkit recorder;
+  {
+    const Block block(4);
+    Upload upload(4);
+    char seen[5] = "----";
+    const auto uploaded = [&](const char* text) {
+      std::memcpy(upload.memory(), text, 4);
+      upload.start({{block.at, upload.memory(), 4}});
+    };
+    uploaded("aaaa");
+    std::memcpy(upload.memory(), "bbbb", 4);
+    upload.wait();
+    copy_to_host(seen, block.at, 4);
+    EXPECT_STREQ(seen, "bbbb") << "it was written too early";
+    uploaded("cccc");
+    upload.wait_on_host();
+    std::memcpy(upload.memory(), "dddd", 4);
+    upload.wait();
+    copy_to_host(seen, block.at, 4);
+    EXPECT_STREQ(seen, "cccc");
+    uploaded("eeee");
+  }
+  EXPECT_TRUE(recorder.leaks().empty()) << "it waits for its copy before its memory goes";
+}
+
 TEST(CudaRecorder, EveryCallFailsInTurn) {
   const auto scenario = [] {
     std::vector<char> host(100);
@@ -352,6 +382,10 @@ TEST(CudaRecorder, EveryCallFailsInTurn) {
     const std::unique_ptr<DeviceGraph> graph = diamond();
     graph->launch();
     graph->milliseconds(1);
+    Upload upload(100);
+    upload.start({{b.at, upload.memory(), 100}});
+    upload.wait();
+    upload.wait_on_host();
     copy_to_host(host.data(), b.at, 100);
   };
   FakeToolkit recorder;

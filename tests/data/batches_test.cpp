@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "data/digits.h"
 #include "tests/capture/step_util.h"
@@ -308,6 +309,67 @@ TEST(Batches, OfASetThatTheCardCannotHoldComeOneByOne) {
   card.set({.memory = size_t{40} << 20});
   EXPECT_TRUE(data.to(device));
   EXPECT_EQ(data.val.images.device(), device);
+}
+
+const Device kCard{Device::Type::cuda, 0};
+
+// Behind what was launched so far the copies of the next batch, on another stream; and the step
+// waits for those of its own. The thread that gathers waits for copies, and is not asked here when.
+TEST(Batches, OfALargeSetAreCopiedBesideTheStep) {
+  cuda::FakeToolkit card;
+  Batches batches(numbered(64), {.size = 8, .device = kCard});
+  for (int i = 0; i < 4; ++i) batches.next();
+  for (int i = 0; i < 8; ++i) {
+    card.clear_log();
+    batches.next();
+    std::vector<std::string> calls = card.calls();
+    std::erase(calls, "cudaEventSynchronize");
+    EXPECT_EQ(
+        calls, (std::vector<std::string>{"cudaStreamWaitEvent", "cudaEventRecord",
+                   "cudaStreamWaitEvent", "cudaMemcpyAsync", "cudaMemcpyAsync", "cudaEventRecord"}))
+        << "no allocation and no wait of the host's, batch " << i;
+  }
+  const std::vector<cuda::FakeToolkit::Copy> copies = card.copies();
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_NE(copies[0].stream, cuda::stream()) << "beside the step";
+  EXPECT_EQ(copies[0].stream, copies[1].stream);
+  EXPECT_TRUE(copies[0].pinned && copies[1].pinned);
+}
+
+// The recorder copies as late as it may: when the thread that gathers waits for a buffer of the
+// ring, or when the values are read. Without that wait the buffer would hold a later batch by then.
+TEST(Batches, OfALargeSetAreGatheredWhereTheLastCopyIsDone) {
+  cuda::FakeToolkit card;
+  const Split split = numbered(64);
+  Batches batches(split, {.size = 8, .device = kCard}), here(split, {.size = 8});
+  std::vector<Batch> held;
+  for (int i = 0; i < 11; ++i) held.push_back(batches.next());
+  for (const Batch& batch : held) {
+    const Batch wanted = here.next();
+    EXPECT_EQ(batch.labels.to_vector<int>(), wanted.labels.to_vector<int>());
+    EXPECT_EQ(batch.images.to_vector<float>(), wanted.images.to_vector<float>());
+  }
+}
+
+TEST(Batches, OfALargeSetGoOnWhereTheyAreSentToAndLeaveNothing) {
+  cuda::FakeToolkit card;
+  {
+    const Split split = numbered(30);
+    Batches batches(split, {.size = 4, .seed = 9, .device = kCard}),
+        here(split, {.size = 4, .seed = 9});
+    for (const BatchPosition at : {BatchPosition{0, 0}, {0, 1}, {0, 7}, {1, 0}, {0, 3}, {5, 6}}) {
+      if (here.position() != at) {
+        batches.seek(at);
+        here.seek(at);
+      }
+      EXPECT_EQ(batches.position(), at);
+      for (int i = 0; i < 2; ++i)
+        EXPECT_EQ(batches.next().images.to_vector<float>(), here.next().images.to_vector<float>());
+    }
+    batches.next();  // copies are under way, and one is being gathered
+  }
+  EXPECT_EQ(card.leaks(), std::vector<std::string>{})
+      << "pinned memory that a copy still reads cannot be given back";
 }
 #endif
 

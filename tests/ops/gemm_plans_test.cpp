@@ -12,11 +12,13 @@
 #include "ops/ops.h"
 #include "ops/relu_mask.h"
 #include "tests/gpu_test.h"
+#include "tests/test_util.h"
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
+#include "core/device/kept_choices.h"
 #include "tests/cuda_recorder.h"
 #endif
 
@@ -413,6 +415,31 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
       << lines[1];
   const Chosen own(GemmChoice::own);
   EXPECT_EQ(maker(recorder, bias), Made("linear", 1));
+}
+
+// Each recorder stands for a process.
+TEST(GemmEpilogues, WhatAnEarlierProcessMeasuredIsTaken) {
+  const test::TempDir folder;
+  const test::ScopedEnv cache("XDG_CACHE_HOME", folder.path().c_str());
+  const Chosen chosen(GemmChoice::measured);
+  const auto process = [](const cuda::FakeToolkit::Machine& machine) {
+    cuda::FakeToolkit recorder;
+    recorder.set(machine);
+    set_keep_choices(true);
+    const std::string made_by = maker(recorder, cases(DType::f32)[2]).first;
+    return std::pair(made_by, recorder.count("cudaEventElapsedTime") > 0 ? "measured" : "kept");
+  };
+  using Process = std::pair<std::string, const char*>;
+  const Process library{"cublaslt_gemm", "measured"}, own{"linear_act", "measured"},
+      kept{"cublaslt_gemm", "kept"};
+  EXPECT_EQ(process({.gemm_ns = 1500}), library) << "the own kernel takes 2 us here";
+  EXPECT_EQ(process({.gemm_ns = 2500}), kept);
+  EXPECT_EQ(process({.proposals = 0}), Process("linear_act", "kept"))
+      << "what was kept is proposed no more, and there is nothing to measure";
+  EXPECT_EQ(process({.broken = 1, .gemm_ns = 1500}), library) << "it runs no more: the next one";
+  EXPECT_EQ(process({.gemm_ns = 2500}), kept);
+  EXPECT_EQ(process({.name = "Other card", .gemm_ns = 2500}), own);
+  EXPECT_EQ(process({.driver = CUDART_VERSION + 10, .gemm_ns = 2500}), own);
 }
 
 // An op that counts as one launch is never two kernels of the library's; a product of its own may

@@ -1,0 +1,140 @@
+#include "core/device/kept_choices.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "core/atomic_file.h"
+#include "core/cache.h"
+#include "core/device/cuda_stream.h"
+#include "core/error.h"
+
+namespace sinter {
+namespace {
+
+constexpr const char* kFormat = "sinter choices 1, ";
+
+struct KeptChoices {
+  std::mutex mutex;
+  bool on = true, opened = false;
+  std::string file;  // "": none
+  std::string holds_for, note;
+  std::map<std::string, std::string> answers;
+};
+KeptChoices& kept_choices() {
+  static KeptChoices& kept = *new KeptChoices;
+  return kept;
+}
+
+#if SINTER_HAS_CUDA
+// As the kernel's module says it, more exactly than the runtime.
+std::string driver_of_module() {
+  std::string version;
+  std::getline(std::ifstream("/sys/module/nvidia/version"), version);
+  return version;
+}
+
+void identify_card(KeptChoices& k) {
+  static const bool hooked = (cuda::at_reset([] {
+    const std::lock_guard lock(kept_choices().mutex);
+    kept_choices().opened = false;
+  }),
+      true);
+  static_cast<void>(hooked);
+  cuda::thread_state();  // opens the card
+  cudaDeviceProp card{};
+  SINTER_CUDA_CALL(cudaGetDeviceProperties(&card, cuda::device().index));
+  int driver = 0, library[3] = {};
+  SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
+  for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
+    SINTER_CUDA_CALL(cublasLtGetProperty(part, &library[part]));
+  const auto program = std::filesystem::canonical("/proc/self/exe");
+  k.file = cache_file("choices", cat(card.name, " ", program.string()));
+  k.holds_for = cat(kFormat, card.name, ", driver ", driver, " ", driver_of_module(), ", cuBLASLt ",
+      library[0], ".", library[1], ".", library[2], ", program of ", file_size(program), " bytes, ",
+      last_write_time(program).time_since_epoch().count());
+}
+#else
+void identify_card(KeptChoices&) {}
+#endif
+
+// False: the file is damaged or somebody else's.
+bool read_choices(KeptChoices& k) {
+  std::ifstream in(k.file);
+  std::string line;
+  if (!in) return true;
+  std::getline(in, line);
+  if (line != k.holds_for) return line.starts_with(kFormat);
+  std::map<std::string, std::string> answers;
+  while (std::getline(in, line)) {
+    if (line == cat("end ", answers.size())) {
+      k.answers = std::move(answers);
+      return true;
+    }
+    const size_t tab = line.find('\t');
+    if (tab == std::string::npos) return false;
+    answers[line.substr(0, tab)] = line.substr(tab + 1);
+  }
+  return false;
+}
+
+void open_choices(KeptChoices& k) {
+  if (std::exchange(k.opened, true)) return;
+  k.file.clear();
+  k.note.clear();
+  k.answers.clear();
+  try {
+    identify_card(k);
+    if (!k.file.empty() && !read_choices(k))
+      k.note = cat("choices of before are ignored: damaged, or no such file: ", shown(k.file));
+  } catch (const std::exception& error) {
+    k.note = cat("choices are not kept: ", error.what());
+  }
+}
+
+void write_choices(KeptChoices& k) {
+  std::string text = k.holds_for + "\n";
+  for (const auto& [question, answer] : k.answers) text += cat(question, "\t", answer, "\n");
+  text += cat("end ", k.answers.size(), "\n");
+  try {
+    std::filesystem::create_directories(std::filesystem::path(k.file).parent_path());
+    write_file(k.file, text);
+  } catch (const std::exception& error) {
+    k.note = cat("choices are not kept: ", error.what());
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> kept_choice(const std::string& question) {
+  KeptChoices& k = kept_choices();
+  const std::lock_guard lock(k.mutex);
+  if (!k.on) return {};
+  open_choices(k);
+  const auto found = k.answers.find(question);
+  return found == k.answers.end() ? std::nullopt : std::optional(found->second);
+}
+
+void keep_choice(const std::string& question, const std::string& answer) {
+  KeptChoices& k = kept_choices();
+  const std::lock_guard lock(k.mutex);
+  if (!k.on) return;
+  open_choices(k);
+  if (k.file.empty()) return;
+  k.answers[question] = answer;
+  write_choices(k);
+}
+
+std::string kept_choices_note() {
+  const std::lock_guard lock(kept_choices().mutex);
+  return kept_choices().note;
+}
+
+void set_keep_choices(bool on) {
+  const std::lock_guard lock(kept_choices().mutex);
+  kept_choices().on = on;
+}
+
+}  // namespace sinter
