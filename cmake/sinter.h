@@ -11,6 +11,7 @@
 #include <sinter/data/batches.h>
 #include <sinter/measure/contest.h>
 #include <sinter/nn/activations.h>
+#include <sinter/nn/batch_norm.h>
 #include <sinter/nn/checkpoint.h>
 #include <sinter/nn/clip.h>
 #include <sinter/nn/conv2d.h>
@@ -20,6 +21,7 @@
 #include <sinter/nn/mlp.h>
 #include <sinter/nn/net.h>
 #include <sinter/nn/optim.h>
+#include <sinter/nn/pool.h>
 #include <sinter/nn/safetensors.h>
 #include <sinter/nn/schedule.h>
 #include <sinter/nn/sequential.h>

@@ -8,6 +8,9 @@
 //   running_var = (1 - momentum) running_var + momentum sum((x - mean)^2) / (n - 1)
 //   num_batches_tracked += 1
 // Of an empty batch the mean is 0, and the running ones stay.
+// batch_norm2d_eval takes them in place of the batch's, as scale and shift of a channel:
+//   y = x scale + shift     scale = weight / sqrt(running_var + eps)
+//                           shift = bias - running_mean scale
 // The variance takes a second pass over x, so that nothing cancels. An image's values are summed in
 // 16 lanes and pieces of 2048, images in runs of 32: a sum is off by at most (32 + N / 32 + 150)
 // 2^-24 of that of its magnitudes, and the error d of the mean adds only d^2 to the variance.
@@ -49,14 +52,21 @@ void check_gradient(const char* op, const Tensor& dy, const Tensor& x) {
   check_same_shape(op, "dy", dy, "x", x);
 }
 
-Tensors infer(Operands in, const Attrs& attrs) {
-  const char* op = "batch_norm2d";
-  const Tensor &x = in[0], &batches = in[5];
+// x, weight, bias, running_mean and running_var.
+void check_operands(const char* op, Operands in, const BatchNormAttrs& attrs) {
+  const Tensor& x = in[0];
   check_channels(op, x);
   const char* names[] = {"x", "weight", "bias", "running_mean", "running_var"};
   for (size_t i = 1; i < 5; ++i) check_per_channel(op, names[i], in[i], x, x.dtype());
-  check_writable(op, names[3], in[3]);
-  check_writable(op, names[4], in[4]);
+  SINTER_CHECK(attrs.eps >= 0 && attrs.momentum >= 0 && attrs.momentum <= 1, usage,
+      cat(op, ": eps is ", attrs.eps, ", at least 0; momentum is ", attrs.momentum, ", 0 to 1"));
+}
+Tensors infer(Operands in, const Attrs& attrs) {
+  const char* op = "batch_norm2d";
+  const Tensor &x = in[0], &batches = in[5];
+  check_operands(op, in, attrs.as<BatchNormAttrs>());
+  check_writable(op, "running_mean", in[3]);
+  check_writable(op, "running_var", in[4]);
   check_dtype(op, "num_batches_tracked", batches, DType::i64);
   SINTER_CHECK(batches.rank() == 0, shape,
       cat(op, ": num_batches_tracked is one number: found ", batches.describe(),
@@ -65,11 +75,12 @@ Tensors infer(Operands in, const Attrs& attrs) {
       cat(op, ": one value per channel: x is ", x.describe(),
           "; a variance takes at least 2 values"),
       "train on batches of at least 2 images, or call eval() first");
-  const auto& a = attrs.as<BatchNormAttrs>();
-  SINTER_CHECK(a.eps >= 0 && a.momentum >= 0 && a.momentum <= 1, usage,
-      cat(op, ": eps is ", a.eps, ", at least 0; momentum is ", a.momentum, ", 0 to 1"));
   const Tensor row = Tensor::shape_only({x.size(1)}, wide(x.dtype()), x.device());
   return {meta_like(x), row, row};
+}
+Tensors infer_eval(Operands in, const Attrs& attrs) {
+  check_operands("batch_norm2d_eval", in, attrs.as<BatchNormAttrs>());
+  return {meta_like(in[0])};
 }
 Tensors infer_backward(Operands in, const Attrs&) {
   const char* op = "batch_norm2d_backward";
@@ -92,6 +103,9 @@ Tensors infer_weight_grad(Operands in, const Attrs&) {
 
 Cost cost(Operands in, Operands out, const Attrs&) {
   return cost_of(7 * in[0].numel() + 14 * in[1].numel(), in, out, &kBatchNorm2dOp);
+}
+Cost eval_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].numel() + 5 * in[1].numel(), in, out);
 }
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(5 * in[0].numel() + 4 * in[2].numel(), in, out);
@@ -129,6 +143,16 @@ V sum_channel(const Channels& s, int64_t c, const T* x, const F& f) {
       s.images, [&](int64_t n) { return std::array{row_sum<V>(x + s.at(n, c), s.pixels, f)}; })[0];
 }
 
+// y = f(x) over a channel.
+template <class T, class F>
+void map_channel(const Channels& s, int64_t c, const T* x, T* y, const F& f) {
+  for (int64_t n = 0; n < s.images; ++n) {
+    const T* from = x + s.at(n, c);
+    T* to = y + s.at(n, c);
+    for (int64_t i = 0; i < s.pixels; ++i) to[i] = T(f(compute_t<T>(from[i])));
+  }
+}
+
 void cpu(const Call& call) {
   const Tensor& y = call.out[0];
   const Channels s(y);
@@ -151,11 +175,21 @@ void cpu(const Call& call) {
         running_var[c] = T((V(1) - share) * V(running_var[c]) + share * (squares / (count - V(1))));
       }
       const V factor = rstd * V(weight[c]), b = V(bias[c]);
-      for (int64_t n = 0; n < s.images; ++n) {
-        const T* from = x + s.at(n, c);
-        T* to = out + s.at(n, c);
-        for (int64_t i = 0; i < s.pixels; ++i) to[i] = T((V(from[i]) - mean) * factor + b);
-      }
+      map_channel(s, c, x, out, [&](V v) { return (v - mean) * factor + b; });
+    });
+  });
+}
+
+void eval_cpu(const Call& call) {
+  const Tensor& y = call.out[0];
+  const Channels s(y);
+  visit_float(y.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const V eps = static_cast<V>(call.as<BatchNormAttrs>().eps);
+    for_channels(s, y, 2, [&](int64_t c) {
+      const auto of = [&](size_t i) { return V(call.in[i].data<T>()[c]); };
+      const V scale = of(1) / math::sqrt(of(4) + eps), shift = of(2) - of(3) * scale;
+      map_channel(s, c, call.in[0].data<T>(), y.data<T>(), [&](V v) { return v * scale + shift; });
     });
   });
 }
@@ -217,6 +251,28 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
+// With constant moments dx is dy scale, and the others are what they are in training.
+Tensors eval_backward(const Saved& saved, Operands grads) {
+  const Tensor &dy = grads[0], &x = saved.in[0];
+  const auto as = [](const Tensor& t, DType dtype) {
+    return t.dtype() == dtype ? t : cast(t, dtype);
+  };
+  const DType type = wide(x.dtype());
+  const Tensor rstd = 1 / sqrt(as(saved.in[4], type) + saved.as<BatchNormAttrs>().eps);
+  Tensors out(5);
+  if (saved.wants(0)) {
+    Shape column = x.shape();
+    for (int d = 0; d < x.rank(); ++d) column[d] = d == 1 ? x.size(1) : 1;
+    out[0] = dy * reshape(as(as(saved.in[1], type) * rstd, x.dtype()), column);
+  }
+  if (!saved.wants(1) && !saved.wants(2)) return out;
+  const Tensors sums =
+      apply(kBatchNorm2dWeightGradOp, {dy, x, as(saved.in[3], type), rstd}, {}, Role::wgrad);
+  if (saved.wants(1)) out[1] = sums[0];
+  if (saved.wants(2)) out[2] = sums[1];
+  return out;
+}
+
 }  // namespace
 
 // x, weight, bias, running_mean, running_var, num_batches_tracked (in place) -> y, mean, rstd
@@ -232,6 +288,16 @@ const OpDef kBatchNorm2dOp{.name = "batch_norm2d",
     .saves_in = 0b11,
     .saves_out = 0b110,
     .writes = 0b111000};
+const OpDef kBatchNorm2dEvalOp{.name = "batch_norm2d_eval",
+    .min_inputs = 5,
+    .max_inputs = 5,
+    .attrs = attr_type<BatchNormAttrs>(),
+    .infer = infer_eval,
+    .cost = eval_cost,
+    .cpu = eval_cpu,
+    SINTER_KERNELS(batch_norm2d_eval),
+    .backward = eval_backward,
+    .saves_in = 0b11011};
 // dy, x, weight, mean, rstd, dweight, dbias -> dx
 const OpDef kBatchNorm2dBackwardOp{.name = "batch_norm2d_backward",
     .min_inputs = 7,
@@ -257,15 +323,8 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor batch_norm2d_eval(const Tensor& x, const Tensor& weight, const Tensor& bias,
     const Tensor& running_mean, const Tensor& running_var, double eps) {
-  const char* op = "batch_norm2d_eval";
-  check_channels(op, x);
-  const std::pair<const char*, const Tensor*> operands[] = {{"weight", &weight}, {"bias", &bias},
-      {"running_mean", &running_mean}, {"running_var", &running_var}};
-  for (const auto& [name, t] : operands) check_per_channel(op, name, *t, x, x.dtype());
-  Shape column = x.shape();
-  for (int d = 0; d < x.rank(); ++d) column[d] = d == 1 ? x.size(1) : 1;
-  const Tensor scale = weight / sqrt(running_var + eps);
-  return x * reshape(scale, column) + reshape(bias - running_mean * scale, column);
+  return apply1(
+      kBatchNorm2dEvalOp, {x, weight, bias, running_mean, running_var}, BatchNormAttrs{.eps = eps});
 }
 
 }  // namespace sinter

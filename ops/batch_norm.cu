@@ -40,6 +40,18 @@ SINTER_KERNEL batch_norm2d_channels(In<T> x, In<T> weight, In<T> bias, InOut<T> 
     y.put(at(i), T((V(x[at(i)]) - m.mean) * factor + b));
 }
 
+// A block owns a channel of one image. Reads x once, writes y.
+template <class T>
+SINTER_KERNEL batch_norm2d_eval_planes(In<T> x, In<T> weight, In<T> bias, In<T> running_mean,
+    In<T> running_var, Out<T> y, int64_t channels, int64_t pixels, compute_t<T> eps) {
+  using V = compute_t<T>;
+  const int64_t c = block_x() % channels, first = block_x() * pixels;
+  const V scale = V(weight[c]) / math::sqrt(V(running_var[c]) + eps);
+  const V shift = V(bias[c]) - V(running_mean[c]) * scale;
+  for (int64_t i = first + thread_x(); i < first + pixels; i += threads_per_block())
+    y.put(i, T(V(x[i]) * scale + shift));
+}
+
 // A block owns a channel. Reads dy twice (once from the cache) and x once, writes dweight, dbias.
 template <class T>
 SINTER_KERNEL batch_norm2d_weight_grad_channels(In<T> dy, In<T> x, In<compute_t<T>> means,
@@ -82,6 +94,18 @@ void batch_norm2d(const Call& call) {
         in<T>(call.in[0]), in<T>(call.in[1]), in<T>(call.in[2]), in_out<T>(call.in[3]),
         in_out<T>(call.in[4]), in_out<int64_t>(call.in[5]), out<T>(y), out<V>(call.out[1]),
         out<V>(call.out[2]), count, channels, pixels, V(attrs.momentum), V(attrs.eps));
+  });
+}
+
+void batch_norm2d_eval(const Call& call) {
+  const Tensor& y = call.out[0];
+  if (y.numel() == 0) return;
+  const int64_t channels = y.size(1), pixels = numel_of_dims(y, 2);
+  visit_float(y.dtype(), [&]<class T>(T) {
+    launch<batch_norm2d_eval_planes<T>>({y.numel() / pixels}, block_for(pixels, 256), 0,
+        in<T>(call.in[0]), in<T>(call.in[1]), in<T>(call.in[2]), in<T>(call.in[3]),
+        in<T>(call.in[4]), out<T>(y), channels, pixels,
+        compute_t<T>(call.as<BatchNormAttrs>().eps));
   });
 }
 

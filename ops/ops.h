@@ -158,7 +158,7 @@ struct BatchNormAttrs {
 Tensor batch_norm2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
     const Tensor& running_mean, const Tensor& running_var, const Tensor& num_batches_tracked,
     const BatchNormAttrs& attrs = {});
-// Evaluation form: the same by the running statistics, as x * scale + shift.
+// Evaluation form: the same by the running statistics, as x * scale + shift; they have no gradient.
 Tensor batch_norm2d_eval(const Tensor& x, const Tensor& weight, const Tensor& bias,
     const Tensor& running_mean, const Tensor& running_var, double eps = 1e-5);
 
@@ -319,6 +319,7 @@ struct ClipAttrs {
   OP(kAvgPool2dOp, avg_pool2d)                     /* x -> y                        */ \
   OP(kAvgPool2dBackwardOp, avg_pool2d_backward)    /* dy -> dx                      */ \
   OP(kBatchNorm2dOp, batch_norm2d)                 /* see ops/batch_norm.cpp        */ \
+  OP(kBatchNorm2dEvalOp, batch_norm2d_eval)        /* x, weight, bias, mean, variance -> y */ \
   OP(kBatchNorm2dBackwardOp, batch_norm2d_backward) /* see ops/batch_norm.cpp       */ \
   OP(kBatchNorm2dWeightGradOp, batch_norm2d_weight_grad) /* dy, x, mean, rstd -> dweight, dbias */ \
   OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \

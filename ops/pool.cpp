@@ -7,6 +7,8 @@
 //                dx = the sum of dy over the windows that hold it / (kernel_h kernel_w)
 #include "ops/pool.h"
 
+#include <array>
+
 #include "ops/kernels.h"
 #include "ops/pool_rows.h"
 #include "ops/row_loops.h"
@@ -36,14 +38,18 @@ Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
       pooled_size(op, x, 3, a.kernel_w, a.stride_w, a.pad_w)};
 }
 
+void check_place_fits(const char* op, const Tensor& x, const Pool2dAttrs& a) {
+  SINTER_CHECK(a.kernel_h <= 255 && a.kernel_w <= 255 / a.kernel_h, shape,
+      cat(op, ": the window is too large over ", x.describe(), ": ", a.kernel_h, " x ", a.kernel_w,
+          "; at most 255 elements, for the place of the maximum is a byte"));
+}
+
 Tensors max_infer(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   const auto& a = attrs.as<Pool2dAttrs>();
   check_floating("max_pool2d", "x", x);
   const Shape shape = pooled_shape("max_pool2d", x, a);
-  SINTER_CHECK(a.kernel_h <= 255 && a.kernel_w <= 255 / a.kernel_h, shape,
-      cat("max_pool2d: the window is too large over ", x.describe(), ": ", a.kernel_h, " x ",
-          a.kernel_w, "; at most 255 elements, for the place of the maximum is a byte"));
+  check_place_fits("max_pool2d", x, a);
   return {Tensor::shape_only(shape, x.dtype(), x.device()),
       Tensor::shape_only(shape, DType::u8, x.device())};
 }
@@ -68,6 +74,7 @@ Tensor infer_dx(const char* op, const Tensor& dy, const Attrs& attrs) {
 Tensors max_infer_backward(Operands in, const Attrs& attrs) {
   const char* op = "max_pool2d_backward";
   const Tensor dx = infer_dx(op, in[0], attrs);
+  check_place_fits(op, dx, attrs.as<Pool2dBackwardAttrs>());
   check_dtype(op, "index", in[1], DType::u8);
   check_same_shape(op, "dy", in[0], "index", in[1]);
   return {dx};
@@ -123,21 +130,55 @@ void for_planes(
   });
 }
 
+// f(k, at, q, n) for row p of the outputs: in the n windows from column q on, element k of the
+// window lies inside x, in the first of them at `at`, in the next stride_w further on. Row by row
+// of the window, its columns in order, or from the last one on: then an element of x meets its
+// windows in order.
+template <class F> void for_taps(const PoolPlane& plane, int64_t p, bool from_last, const F& f) {
+  const Pool2dAttrs& a = plane.window;
+  const int64_t top = p * a.stride_h - a.pad_h;
+  for (int64_t r = std::max<int64_t>(0, -top); r < std::min(a.kernel_h, plane.height - top); ++r) {
+    for (int64_t i = 0; i < a.kernel_w; ++i) {
+      const int64_t s = from_last ? a.kernel_w - 1 - i : i, left = a.pad_w - s;
+      const int64_t q = left > 0 ? (left - 1) / a.stride_w + 1 : 0;
+      const int64_t end = plane.width + left > 0 ? (plane.width + left - 1) / a.stride_w + 1 : 0;
+      const int64_t n = std::min(end, plane.out_width) - q;
+      if (n > 0) f(r * a.kernel_w + s, (top + r) * plane.width + q * a.stride_w - left, q, n);
+    }
+  }
+}
+// f(step) with the common steps as constants, so that their loops become vectors.
+template <class F> void with_step(int64_t step, const F& f) {
+  if (step == 1) return f(std::integral_constant<int64_t, 1>());
+  if (step == 2) return f(std::integral_constant<int64_t, 2>());
+  f(step);
+}
+
+template <class T, class V, class Place, class Step>
+void max_tap(const T* __restrict x, Step step, int64_t n, Place k, V* __restrict best,
+    Place* __restrict place) {
+  for (int64_t i = 0; i < n; ++i) {
+    const V v = V(x[i * step]);
+    const bool takes = beats(v, best[i]) | (place[i] < 0);
+    best[i] = takes ? v : best[i];
+    place[i] = takes ? k : place[i];
+  }
+}
 template <class T> void max_plane(const PoolPlane& plane, const T* x, T* y, uint8_t* index) {
   using V = compute_t<T>;
-  for (int64_t p = 0; p < plane.out_height; ++p) {
-    for (int64_t q = 0; q < plane.out_width; ++q) {
-      int64_t place = -1;
-      V best = 0;
-      plane.for_window(p, q, [&](int64_t k, int64_t at) {
-        const V v = V(x[at]);
-        if (place >= 0 && !beats(v, best)) return;
-        place = k;
-        best = v;
-      });
-      y[p * plane.out_width + q] = T(best);
-      index[p * plane.out_width + q] = static_cast<uint8_t>(place);
-    }
+  using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
+  const int64_t cols = plane.out_width;
+  V* best = scratch<V>(cols);
+  Place* place = scratch<Place>(cols);
+  for (int64_t p = 0; p < plane.out_height; ++p, y += cols, index += cols) {
+    std::fill_n(best, cols, V(0));
+    std::fill_n(place, cols, Place(-1));
+    for_taps(plane, p, false, [&](int64_t k, int64_t at, int64_t q, int64_t n) {
+      with_step(plane.window.stride_w,
+          [&](auto step) { max_tap(x + at, step, n, static_cast<Place>(k), best + q, place + q); });
+    });
+    for (int64_t q = 0; q < cols; ++q) y[q] = T(best[q]);
+    for (int64_t q = 0; q < cols; ++q) index[q] = static_cast<uint8_t>(place[q]);
   }
 }
 void max_cpu(const Call& call) {
@@ -156,15 +197,20 @@ void max_cpu(const Call& call) {
   });
 }
 
+template <class T, class V, class Step>
+void avg_tap(const T* __restrict x, Step step, int64_t n, V* __restrict sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += V(x[i * step]);
+}
 template <class T> void avg_plane(const PoolPlane& plane, const T* x, T* y) {
   using V = compute_t<T>;
-  const V n = static_cast<V>(area(plane.window));
-  for (int64_t p = 0; p < plane.out_height; ++p) {
-    for (int64_t q = 0; q < plane.out_width; ++q) {
-      V sum = 0;
-      plane.for_window(p, q, [&](int64_t, int64_t at) { sum += V(x[at]); });
-      y[p * plane.out_width + q] = T(sum / n);
-    }
+  const int64_t cols = plane.out_width;
+  V* sums = scratch<V>(cols);
+  for (int64_t p = 0; p < plane.out_height; ++p, y += cols) {
+    std::fill_n(sums, cols, V(0));
+    for_taps(plane, p, false, [&](int64_t, int64_t at, int64_t q, int64_t n) {
+      with_step(plane.window.stride_w, [&](auto step) { avg_tap(x + at, step, n, sums + q); });
+    });
+    for (int64_t q = 0; q < cols; ++q) y[q] = T(sums[q] / static_cast<V>(area(plane.window)));
   }
 }
 void avg_cpu(const Call& call) {
@@ -182,28 +228,33 @@ void avg_cpu(const Call& call) {
   });
 }
 
-// dx = the sums that add(sum of an element, its place in the window, output) makes, times `factor`.
-// Each window adds to its elements, by the places of the outputs in order: for an element the same
-// sum as for_windows_of() gives.
-template <class T, class V, class Add>
-void scatter_plane(const PoolPlane& plane, T* dx, V factor, const Add& add) {
+// An element's terms come by the places of the outputs in order: for_windows_of() gives the same
+// sum. A place outside of the window or plane, which max_pool2d never gives, is passed over.
+template <class T>
+void max_backward_plane(const PoolPlane& plane, const T* dy, const uint8_t* index, T* dx) {
+  using V = compute_t<T>;
+  const Pool2dAttrs& a = plane.window;
   const int64_t n = plane.height * plane.width;
   V* sums = scratch<V>(n);
   std::fill_n(sums, n, V(0));
+  std::array<int64_t, 256> step;  // from the window's first element to that at a place
+  step.fill(INT64_MIN / 2);
+  for (int64_t k = 0; k < area(a); ++k) step[k] = k / a.kernel_w * plane.width + k % a.kernel_w;
   for (int64_t p = 0; p < plane.out_height; ++p) {
+    const int64_t first = (p * a.stride_h - a.pad_h) * plane.width - a.pad_w;
     for (int64_t q = 0; q < plane.out_width; ++q) {
       const int64_t output = p * plane.out_width + q;
-      plane.for_window(p, q, [&](int64_t k, int64_t at) { add(sums[at], k, output); });
+      const int64_t at = first + q * a.stride_w + step[index[output]];
+      if (at >= 0 && at < n) sums[at] += V(dy[output]);
     }
   }
-  for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i] * factor);
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i]);
 }
 void max_backward_cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dx = call.out[0];
   const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
   const uint8_t* index = call.in[1].data<uint8_t>();
   visit_float(dy.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
     const T* g = dy.data<T>();
     T* out = dx.data<T>();
     for_planes<T>(
@@ -212,18 +263,30 @@ void max_backward_cpu(const Call& call) {
           pool_rows::max_backward_row(g + to, index + to, out + top, out + below, plane.out_width);
         },
         [&](int64_t from, int64_t to) {
-          scatter_plane(plane, out + from, V(1), [&](V& sum, int64_t k, int64_t output) {
-            if (index[to + output] == k) sum += V(g[to + output]);
-          });
+          max_backward_plane(plane, g + to, index + to, out + from);
         });
   });
+}
+
+// The same sums, over the area.
+template <class T> void avg_backward_plane(const PoolPlane& plane, const T* dy, T* dx) {
+  using V = compute_t<T>;
+  const int64_t n = plane.height * plane.width;
+  V* sums = scratch<V>(n);
+  std::fill_n(sums, n, V(0));
+  for (int64_t p = 0; p < plane.out_height; ++p) {
+    for_taps(plane, p, true, [&](int64_t, int64_t at, int64_t q, int64_t count) {
+      const T* g = dy + p * plane.out_width + q;
+      for (int64_t i = 0; i < count; ++i) sums[at + i * plane.window.stride_w] += V(g[i]);
+    });
+  }
+  const V share = V(1) / static_cast<V>(area(plane.window));
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i] * share);
 }
 void avg_backward_cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dx = call.out[0];
   const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
   visit_float(dy.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    const V share = V(1) / static_cast<V>(area(plane.window));
     const T* g = dy.data<T>();
     T* out = dx.data<T>();
     for_planes<T>(
@@ -231,10 +294,7 @@ void avg_backward_cpu(const Call& call) {
         [&](auto top, auto below, auto to) {
           pool_rows::avg_backward_row(g + to, out + top, out + below, plane.out_width);
         },
-        [&](int64_t from, int64_t to) {
-          scatter_plane(plane, out + from, share,
-              [&](V& sum, int64_t, int64_t output) { sum += V(g[to + output]); });
-        });
+        [&](int64_t from, int64_t to) { avg_backward_plane(plane, g + to, out + from); });
   });
 }
 

@@ -15,21 +15,26 @@ namespace sinter::pool_rows {
 
 template <class T> inline constexpr bool kTakes = !std::is_same_v<T, double>;
 
+// g++ 12 warns of what these functions do without a mask (its bug 105593).
+inline constexpr __mmask16 kAll = 0xffff;
+
 inline __m512 load(const float* x, __mmask16 m) { return _mm512_maskz_loadu_ps(m, x); }
 inline __m512 load(const bf16* x, __mmask16 m) {
-  const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, x));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+  const __m512i bits = _mm512_maskz_cvtepu16_epi32(m, _mm256_maskz_loadu_epi16(m, x));
+  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, bits, 16));
 }
 inline void store(float* x, __mmask16 m, __m512 v) { _mm512_mask_storeu_ps(x, m, v); }
 // Rounds as bf16 does.
 inline void store(bf16* x, __mmask16 m, __m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i odd =
+      _mm512_and_si512(_mm512_maskz_srli_epi32(kAll, bits, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
   const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  const __m512i result = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
-  _mm256_mask_storeu_epi16(x, m, _mm512_cvtepi32_epi16(result));
+  const __m512i result =
+      _mm512_maskz_srli_epi32(kAll, _mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+  _mm512_mask_cvtepi32_storeu_epi16(x, m, result);
 }
 
 inline __mmask16 first_lanes(int64_t n) {
@@ -85,7 +90,7 @@ template <class T> inline void avg_row(const T* x, const T* below, T* y, int64_t
 template <class T> inline __m512 load_twice(const T* x, int64_t n) {
   const __m512 v =
       _mm512_add_ps(load(x, first_lanes(std::min<int64_t>(8, n))), _mm512_setzero_ps());
-  return _mm512_permutexvar_ps(twice(), v);
+  return _mm512_maskz_permutexvar_ps(kAll, twice(), v);
 }
 template <class T>
 inline void max_backward_row(const T* dy, const uint8_t* index, T* dx, T* below, int64_t n) {
@@ -93,8 +98,10 @@ inline void max_backward_row(const T* dy, const uint8_t* index, T* dx, T* below,
   const __m512i low_place = _mm512_or_si512(place, _mm512_set1_epi32(2));
   for (int64_t q = 0; q < n; q += 8) {
     const __mmask16 lanes = first_lanes(2 * (n - q));
-    const __m128i bytes = _mm_maskz_loadu_epi8(first_lanes(std::min<int64_t>(8, n - q)), index + q);
-    const __m512i k = _mm512_permutexvar_epi32(twice(), _mm512_cvtepu8_epi32(bytes));
+    const __mmask16 eight = first_lanes(std::min<int64_t>(8, n - q));
+    const __m512i places =
+        _mm512_maskz_cvtepu8_epi32(eight, _mm_maskz_loadu_epi8(eight, index + q));
+    const __m512i k = _mm512_maskz_permutexvar_epi32(kAll, twice(), places);
     const __m512 g = load_twice(dy + q, n - q);
     store(dx + 2 * q, lanes, _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(k, place), g));
     store(below + 2 * q, lanes, _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(k, low_place), g));

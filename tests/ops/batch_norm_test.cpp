@@ -45,6 +45,16 @@ TEST(BatchNorm, EvaluationTakesTheRunningStatistics) {
   EXPECT_EQ(y, (std::vector<float>{0, 2, 10, 10, 4, 6, 10, 18}));
 }
 
+TEST(BatchNorm, EvaluationHasGradientsButForTheStatistics) {
+  const Tensor mean = sample_tensor({3}, 4), var = sample_tensor({3}, 5, 0.5, 2);
+  const Tensors in{sample_tensor({2, 3, 2, 2}, 1), sample_tensor({3}, 2), sample_tensor({3}, 3)};
+  for (Tensor t : in) t.set_requires_grad(true);
+  const GradcheckResult result = gradcheck(
+      [&](const Tensors& t) { return Tensors{batch_norm2d_eval(t[0], t[1], t[2], mean, var)}; },
+      in);
+  EXPECT_TRUE(result.ok) << result.message;
+}
+
 // Values far from zero: the mean's sums round by up to 68 2^-24 1e4 = 0.04, and the deviation is
 // 1.15. Squares would lose all: 1e8 2^-24 = 6.
 TEST(BatchNorm, NothingCancels) {

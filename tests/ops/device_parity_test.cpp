@@ -40,7 +40,7 @@ bool is_bitwise(const OpDef& op) {
       "gather_rows", "gather_batch", "copy", "cast", "accumulate", "pad_slice", "sgd_update",
       "adam_update", "glu", "glu_backward", "nll_backward", "mse_backward", "pointwise_chain",
       "multi_tensor_update", "max_pool2d", "max_pool2d_backward", "avg_pool2d",
-      "avg_pool2d_backward", "batch_norm2d_backward"};
+      "avg_pool2d_backward", "batch_norm2d_backward", "batch_norm2d_eval"};
   const auto pointwise = pointwise_ops();
   return op.view || exact.contains(op.text()) ||
          std::find(pointwise.begin(), pointwise.end(), &op) != pointwise.end();

@@ -109,6 +109,17 @@ TEST(Pool, RowsOfAnyLengthAgreeWithTheLoop) {
   }
 }
 
+// An index that max_pool2d did not make reaches no other memory.
+TEST(Pool, PlacesOutsideOfTheWindowArePassedOver) {
+  const Tensor dy = one_plane({1, 2, 3, 4}, 2, 2);
+  for (const Shape& shape : {Shape{4, 4}, Shape{5, 5}}) {
+    const Tensor index = Tensor::full({1, 1, 2, 2}, 255, DType::u8);
+    const Tensor dx =
+        apply1(kMaxPool2dBackwardOp, {dy, index}, Pool2dBackwardAttrs{{}, shape[0], shape[1]});
+    for (const float v : dx.to_vector<float>()) EXPECT_EQ(v, 0);
+  }
+}
+
 TEST(Pool, RefusalsSayWhatFits) {
   const Tensor x = Tensor::zeros({1, 3, 4, 5});
   test::expect_error(Error::Kind::shape,

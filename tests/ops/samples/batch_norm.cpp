@@ -1,4 +1,4 @@
-// Samples of batch_norm2d and its backwards.
+// Samples of batch_norm2d, its form for evaluation and its backwards.
 #include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
@@ -40,6 +40,18 @@ std::vector<Sample> batch_norm_samples() {
   return all;
 }
 
+// The same without the counter; the statistics have no gradient.
+std::vector<Sample> batch_norm_eval_samples() {
+  std::vector<Sample> all;
+  for (Sample& sample : batch_norm_samples()) {
+    if (sample.what.starts_with("operand 5") || sample.what == "one value") continue;
+    sample.in.pop_back();
+    sample.differentiable = false;
+    all.push_back(std::move(sample));
+  }
+  return all;
+}
+
 // dy, x, [weight,] mean, rstd[, dweight, dbias].
 Tensors batch_norm_gradient(const Shape& shape, bool of_x) {
   const int64_t c = shape[1];
@@ -70,6 +82,7 @@ template <bool kOfX> std::vector<Sample> batch_norm_gradient_samples() {
 }
 
 const Samples batch_norm2d_samples_of(kBatchNorm2dOp, batch_norm_samples);
+const Samples batch_norm2d_eval_samples_of(kBatchNorm2dEvalOp, batch_norm_eval_samples);
 const Samples batch_norm2d_backward_samples_of(
     kBatchNorm2dBackwardOp, batch_norm_gradient_samples<true>);
 const Samples batch_norm2d_weight_grad_samples_of(
