@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kills `mnist train` 50 times with SIGKILL at random moments; each time the checkpoint must be whole and the run go on from it. The weights
 # at the end must be those of an undisturbed run, byte for byte.
-#   kill_resume.sh MNIST [KILLS] [SEED]
+#   kill_resume.sh MNIST [KILLS] [SEED] [FLAG..]
 set -euo pipefail
 mnist=$1 kills=${2:-50}
 RANDOM=${3:-1}
@@ -13,7 +13,7 @@ export XDG_CACHE_HOME=$work
 fail() { echo "kill_resume: $*" >&2; exit 1; }
 
 flags=(--limit 3000 --hidden 16 --batch 32 --dropout 0.2 --schedule onecycle --mode fused --threads 1 --save-steps 1 --log-every 50 -q
-       --steps 12000 --out run)
+       --steps 12000 --out run "${@:4}")
 mkdir straight killed
 (cd straight && "$mnist" train "${flags[@]}" >/dev/null)
 
