@@ -14,6 +14,7 @@
 #include "measure/timer.h"
 #include "nn/clip.h"
 #include "nn/mlp.h"
+#include "nn/net.h"
 #include "nn/optim.h"
 #include "profiler/stats.h"
 
@@ -22,6 +23,7 @@ namespace sinter::bench {
 struct TrainingOptions {
   std::vector<int64_t> sizes{784, 256, 128, 10};
   nn::MlpOptions mlp{};
+  std::string layers;              // in place of both, if given: of nn::Net for 28 x 28
   std::string optimizer = "adam";  // or sgd
   double lr = 0.001, momentum = 0.9;
   bool clip = false;
@@ -34,7 +36,7 @@ struct TrainingOptions {
 class Training {
  public:
   explicit Training(const TrainingOptions& options)
-      : net(options.sizes, options.mlp), clips_(options.clip) {
+      : model(model_of(options)), net(*model), clips_(options.clip) {
     if (options.dtype == DType::bf16) {
       net.enable_bf16();
     } else {
@@ -69,9 +71,16 @@ class Training {
             .measure = measure});
   }
 
-  nn::Mlp net;
+  const std::unique_ptr<nn::Module> model;
+  nn::Module& net;
 
  private:
+  static std::unique_ptr<nn::Module> model_of(const TrainingOptions& options) {
+    if (options.layers.empty()) return std::make_unique<nn::Mlp>(options.sizes, options.mlp);
+    auto made = std::make_unique<nn::Net>(options.layers, Shape{1, 28, 28});
+    made->init_parameters(1);
+    return made;
+  }
   std::unique_ptr<nn::Optimizer> optimizer_;
   bool clips_;
 };

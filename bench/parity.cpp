@@ -41,7 +41,7 @@ int run(int argc, char** argv) {
       .lr = optimizer == "sgd" ? 0.05 : 0.001,
       .dtype = x.dtype(),
       .device = device});
-  nn::Mlp& net = training.net;
+  nn::Module& net = training.net;
   nn::load_state_dict(net, weights);
   const auto step = training.captured();
   nn::NamedTensors results;

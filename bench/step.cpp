@@ -1,5 +1,6 @@
-// Times one training step of an MLP 784-H..-10, eager or fused, on a resident batch of random data:
-// the figure that docs/results/ compare.
+// Times one training step of an MLP 784-H..-10, or of a convolutional net (without dropout, as its
+// peers in bench/peers.py), eager or fused, on a resident batch of random data: the figure that
+// docs/results/ compare.
 //
 //   step --batch 1,16,64,128,1024 --hidden 256,128 --mode fused --threads 2 --json out.json
 //
@@ -56,15 +57,24 @@ struct Case {
   }
 };
 
+// Without dropout.
+std::string layers_of(const std::string& model) {
+  std::string layers = cat(model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers, 10);
+  for (size_t at; (at = layers.find("dropout ")) != std::string::npos;)
+    layers.erase(at, layers.find(' ', layers.find(';', at)) + 1 - at);
+  return layers;
+}
+
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::string mode = "eager", dtype = "f32", optimizer = "adam", json, products = "onednn",
-              where = "cpu";
+  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json,
+              products = "onednn", where = "cpu";
   cli::FusionFlags fusion;
   int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   cli::Flags flags;
   flags.integers("batch", batches, 1, 1'000'000, "batch sizes");
-  flags.integers("hidden", hidden, 1, 1'000'000, "hidden widths");
+  flags.choice("model", model, {"mlp", "lenet", "cnn"}, "");
+  flags.integers("hidden", hidden, 1, 1'000'000, "hidden widths of mlp");
   flags.choice("dtype", dtype, {"f32", "tf32", "bf16"}, "");
   flags.choice("optimizer", optimizer, {"adam", "sgd"}, "");
   flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");
@@ -93,6 +103,7 @@ int run(int argc, char** argv) {
   options.sizes = {784};
   options.sizes.insert(options.sizes.end(), hidden.begin(), hidden.end());
   options.sizes.push_back(10);
+  if (model != "mlp") options.layers = layers_of(model);
   std::deque<Case> cases;
   for (const int64_t batch : batches) {
     for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion);
@@ -108,12 +119,13 @@ int run(int argc, char** argv) {
     std::sort(c.times.begin(), c.times.end());
     const double median = c.times[c.times.size() / 2];
     out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
-        {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
+        {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
         {"threads", threads}, {"steps", c.times.size()}, {"median_us", median},
         {"min_us", c.times.front()}, {"launches", c.launches}});
     if (json != "-") {
-      fmt::print("sinter {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
-          dtype, optimizer, c.mode, c.batch, median, c.times.front(),
+      fmt::print(
+          "sinter {} {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
+          model, dtype, optimizer, c.mode, c.batch, median, c.times.front(),
           1e6 * static_cast<double>(c.batch) / median);
     }
   }

@@ -235,6 +235,7 @@ size_t Batches::labels_at() const {
 void Batches::seek(BatchPosition position) {
   SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(),
       "epoch ", position.epoch, " batch ", position.batch);
+  ahead_.reset();  // what it made is of another position, and nobody wants its thread until then
   position_ = position;
   placed_ = nullptr;
 }

@@ -17,6 +17,15 @@
 
 namespace sinter::nn {
 
+// LeNet-5 with ReLU and max pooling, and the net of PyTorch's MNIST example: for images of 28 x 28,
+// up to the number of classes, which follows.
+inline constexpr std::string_view kLenetLayers =
+    "conv 6 5 pad 2; relu; pool 2; conv 16 5; relu; pool 2; flatten; linear 120; relu; "
+    "linear 84; relu; linear ";
+inline constexpr std::string_view kCnnLayers =
+    "conv 32 3; relu; conv 64 3; relu; pool 2; dropout 0.25; flatten; linear 128; relu; "
+    "dropout 0.5; linear ";
+
 class Net : public Module {
  public:
   // `input`: of one image, [C, H, W]. Throws usage: the item, what is wrong, what is allowed, and

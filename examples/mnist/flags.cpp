@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "examples/cli/text.h"
+#include "nn/net.h"
 
 namespace sinter::mnist {
 namespace {
@@ -56,13 +57,7 @@ struct NamedModel {
   std::string_view name, flags, layers;
 };
 constexpr NamedModel kModels[] = {{"mlp", "hidden act dropout", ""}, {"linear", "", ""},
-    {"geglu", "hidden", ""},
-    {"lenet", "",
-        "conv 6 5 pad 2; relu; pool 2; conv 16 5; relu; pool 2; flatten; linear 120; relu; "
-        "linear 84; relu; linear "},
-    {"cnn", "dropout",  // of PyTorch's MNIST example
-        "conv 32 3; relu; conv 64 3; relu; pool 2; dropout 0.25; flatten; linear 128; relu; "
-        "dropout 0.5; linear "},
+    {"geglu", "hidden", ""}, {"lenet", "", nn::kLenetLayers}, {"cnn", "dropout", nn::kCnnLayers},
     {"vgg", "dropout",
         "conv 32 3; batchnorm; relu; conv 32 3; batchnorm; relu; pool 2; "
         "conv 64 3; batchnorm; relu; conv 64 3; batchnorm; relu; pool 2; "

@@ -4,22 +4,16 @@
 
 #include "autograd/autograd.h"
 #include "nn/activations.h"
-<<<<<<< HEAD
-#include "nn/conv2d.h"
-=======
 #include "nn/batch_norm.h"
->>>>>>> pools
+#include "nn/conv2d.h"
 #include "nn/glu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
-<<<<<<< HEAD
+#include "nn/pool.h"
 #include "nn/safetensors.h"
 #include "nn/sequential.h"
-=======
-#include "nn/pool.h"
->>>>>>> pools
 #include "tests/data/data_test_util.h"
 
 namespace sinter::nn {
@@ -105,7 +99,6 @@ TEST(Layers, LayerNormHasPyTorchsKeysAndStartsNeutral) {
   test::expect_error(Error::Kind::usage, {"features is 0"}, [] { LayerNorm(0); });
 }
 
-<<<<<<< HEAD
 TEST(Layers, Conv2dIsItsOpAndSpeaksAsPyTorch) {
   Conv2d square(3, 6, 5), other(1, 4, {3, 2}, {2, 1}, {1, 0}, false);
   EXPECT_EQ(square.describe(), "Conv2d(3, 6, kernel_size=(5, 5), stride=(1, 1))");
@@ -186,7 +179,8 @@ TEST(Layers, Conv2dAgreesWithTorch) {
   expect_near(x.grad(), *find(torch, "x"), 1e-5);
   expect_near(conv.weight().grad(), *find(torch, "weight"), 1e-4);
   expect_near(conv.bias().grad(), *find(torch, "bias"), 1e-4);
-=======
+}
+
 TEST(Layers, PoolsAndFlattenAreTheirOps) {
   const Tensor x = sample_tensor({2, 3, 6, 8}, 1);
   Sequential net{MaxPool2d(2), AvgPool2d(3, 1, 1), Flatten()};
@@ -265,7 +259,6 @@ TEST(LayersSimt, BatchNormGoesToADeviceWithItsStatistics) {
   expect_near(there(x.to(kSimt)), here(x), 4e-6);
   there.init_parameters(1);
   EXPECT_EQ(there.state_dict()[4].tensor.item(), 0);
->>>>>>> pools
 }
 
 TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {

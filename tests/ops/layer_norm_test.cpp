@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/autograd.h"
+#include "core/context.h"
 #include "ops/ops.h"
 
 namespace sinter {

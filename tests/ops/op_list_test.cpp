@@ -252,11 +252,11 @@ struct PublicFunction {
 std::vector<PublicFunction> public_functions() {
   using T = const Tensors&;
   const Tensor x = Tensor::ones({2, 3}), y = Tensor::ones({2, 3}), row = Tensor::ones({2}),
-               columns = Tensor::ones({3}), labels = Tensor::zeros({2}, DType::i32),
-               index = Tensor::zeros({2}, DType::i64), bytes = Tensor::zeros({2, 3}, DType::u8),
-               low = Tensor::zeros({2, 3}, DType::bf16), state = make_step_state(),
-               losses = Tensor::ones({2}), rng = Tensor::zeros({3}, DType::i64),
-               images = Tensor::ones({2, 3, 4, 4}), count = Tensor::zeros({}, DType::i64);
+               columns = Tensor::ones({3}), images = Tensor::ones({2, 3, 4, 4}),
+               labels = Tensor::zeros({2}, DType::i32), index = Tensor::zeros({2}, DType::i64),
+               bytes = Tensor::zeros({2, 3}, DType::u8), low = Tensor::zeros({2, 3}, DType::bf16),
+               state = make_step_state(), losses = Tensor::ones({2}),
+               rng = Tensor::zeros({3}, DType::i64), count = Tensor::zeros({}, DType::i64);
   return {
       {"add", {x, y}, [](T t) { add(t[0], t[1]); }},
       {"sub", {x, y}, [](T t) { sub(t[0], t[1]); }},
