@@ -288,8 +288,8 @@ void conv2d(const Call& call) {
           .run = static_cast<int>(z.taps())};
       launch_conv2d(Product<T, WindowSide<T, false, false>, RunSide<T>>{rows,
                         window_side<false, false, T>(x, z)},
-          StoreImages<T>{Bias<T>(optional_input(call.in, 2)),
-              {out<T>(y), z.p * z.q, z.p * z.q % kGroup == 0 && is_aligned16(y)}, z.o},
+          StoreImages<T>{
+              Bias<T>(optional_input(call.in, 2)), columns_of<T>(y, out<T>(y), z.p * z.q), z.o},
           rows.k);
     });
   });
@@ -309,9 +309,7 @@ void conv2d_input_grad(const Call& call) {
           .run = static_cast<int>(z.r * z.s)};
       launch_conv2d(Product<T, WindowSide<T, true, false>, RunSide<T>>{rows,
                         window_side<true, false, T>(dy, z)},
-          StoreImages<T>{Bias<T>(Tensor()),
-              {out<T>(dx), z.h * z.w, z.h * z.w % kGroup == 0 && is_aligned16(dx)}, z.c},
-          rows.k);
+          StoreImages<T>{Bias<T>(Tensor()), columns_of<T>(dx, out<T>(dx), z.h * z.w), z.c}, rows.k);
     });
   });
 }
@@ -333,9 +331,9 @@ void conv2d_weight_grad(const Call& call) {
           rows, window_side<false, true, T>(x, z)};
       const int64_t terms = conv2d_terms(product, dweight.numel()),
                     parts = conv2d_grid(product, terms).z;
-      const bool whole = z.taps() % kGroup == 0 && is_aligned16(dweight);
-      StoreWeights<V> epilogue{
-          .parts = {in_out<V>(dweight), z.taps(), whole}, .dweight = out<V>(dweight), .rows = z.o};
+      StoreWeights<V> epilogue{.parts = columns_of<V>(dweight, in_out<V>(dweight), z.taps()),
+          .dweight = out<V>(dweight),
+          .rows = z.o};
       if (parts > 1) {
         const int64_t sums = parts * dweight.numel();
         const Scratch own = scratch(dy.device(), static_cast<size_t>(sums) * sizeof(V));

@@ -141,10 +141,13 @@ template <class T, class Data> struct Columns {
   }
   SINTER_DEVICE_FN explicit operator bool() const { return bool(data); }
 };
+template <class T, class Data>
+Columns<T, Data> columns_of(const Tensor& t, const Data& data, int64_t cols) {
+  return {data, cols, cols % kGroup == 0 && is_aligned16(t)};
+}
 template <class T, class Data> Columns<T, Data> columns_of(const Tensor& t, const Data& data) {
   if (!t.defined()) return {};
-  const int64_t cols = t.size(-1);
-  return {data, cols, cols % kGroup == 0 && is_aligned16(t)};
+  return columns_of<T>(t, data, t.size(-1));
 }
 template <class T> Columns<T, In<T>> columns_in(const Tensor& t) {
   return columns_of<T>(t, in<T>(t));

@@ -246,6 +246,20 @@ TEST(Conv2d, ErrorsSayWhatWasGivenAndTheRule) {
       "[4]");
 }
 
+TEST(Conv2d, CostCountsTheProducts) {
+  const Tensor x = Tensor::ones({2, 3, 5, 5}), weight = Tensor::ones({4, 3, 3, 3}),
+               bias = Tensor::ones({4}), dy = Tensor::ones({2, 4, 3, 3});
+  const auto flops = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
+    return op.cost(in, op.infer(in, attrs), attrs).flops;
+  };
+  const int64_t products = 2 * 72 * 27;  // 72 elements of y, of 27 products each
+  EXPECT_EQ(flops(kConv2dOp, {x, weight}, Conv2dAttrs{}), products);
+  EXPECT_EQ(flops(kConv2dOp, {x, weight, bias}, Conv2dAttrs{}), products + 72);
+  EXPECT_EQ(flops(kConv2dInputGradOp, {dy, weight}, Conv2dGradAttrs{1, 1, 0, 0, 5, 5}), products);
+  EXPECT_EQ(flops(kConv2dWeightGradOp, {dy, x}, Conv2dGradAttrs{1, 1, 0, 0, 3, 3}), products);
+  EXPECT_EQ(flops(kConv2dBiasGradOp, {dy}, {}), 72);
+}
+
 TEST(Conv2d, GradientsHaveRolesAndOnlyWantedOnesAreMade) {
   struct Roles : Recorder {
     std::vector<std::pair<std::string, Role>> calls;
