@@ -18,11 +18,16 @@ inline constexpr int kTile = 64;  // columns of a block's result, and rows on te
 inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
 
 // Which tile of the result a block makes: rows from row * (rows of a tile), columns from col *
-// kTile.
+// (columns of one). Where the sums are split (gemm_split.cuh): from which share of k, and the place
+// of the tile among those of the launch.
 struct TileAt {
   int64_t row, col;
+  int share = 0, place = 0;
 };
-SINTER_DEVICE_FN TileAt tile_of_block() { return {block_x(), block_y()}; }
+SINTER_DEVICE_FN TileAt tile_of_block() {
+  return {block_x(), block_y(), static_cast<int>(block_z()),
+      static_cast<int>(block_y() * grid_x() + block_x())};
+}
 
 // An operand seen as [outer, k]: A's rows or B's columns.
 template <class T> struct ProductSide {
@@ -67,11 +72,11 @@ SINTER_DEVICE_FN void copy_chunk(
 template <class T, class B = ProductSide<T>> struct Product {
   ProductSide<T> a;
   B b;
-  SINTER_FN int64_t column_tiles() const {
-    return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
+  SINTER_FN int64_t column_tiles(int cols = kTile) const {
+    return b.outer > cols ? (b.outer + cols - 1) / cols : 1;
   }
-  Grid grid(int rows) const {
-    return {std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles()};
+  Grid grid(int rows, int cols = kTile) const {
+    return {std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles(cols)};
   }
 };
 
@@ -197,13 +202,13 @@ SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup])
 }
 
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <int kRows, class T, class B, class Tile, class Epilogue>
+template <int kRows, int kCols, class T, class B, class Tile, class Epilogue>
 SINTER_DEVICE_FN void finish_tile(
     const Product<T, B>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   SINTER_NO_UNROLL
-  for (int group = thread_x(); group < kRows * kTile / kGroup; group += threads_per_block()) {
-    const int r = group / (kTile / kGroup), c = group % (kTile / kGroup) * kGroup;
-    const int64_t i = at.row * kRows + r, j = at.col * kTile + c, left = product.b.outer - j;
+  for (int group = thread_x(); group < kRows * kCols / kGroup; group += threads_per_block()) {
+    const int r = group / (kCols / kGroup), c = group % (kCols / kGroup) * kGroup;
+    const int64_t i = at.row * kRows + r, j = at.col * kCols + c, left = product.b.outer - j;
     if (i >= product.a.outer) break;
     compute_t<T> z[kGroup];
     load_group(sums, r, c, z);
