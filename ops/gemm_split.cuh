@@ -10,7 +10,8 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// In a stream's memory: a counter of arrivals, and the sums of each share, for each tile.
+// In a stream's memory: a counter of arrivals, of which a Scratch has so many, and the sums of each
+// share, for each tile.
 inline constexpr int kMostSplitTiles = 64;
 inline constexpr int64_t kSplitElements = 1 << 20, kLeastShare = 512;
 template <class V> struct SplitSums {

@@ -154,6 +154,25 @@ TEST_P(SimtGemmShapes, SharesReachTheEpilogueOnce) {
   });
 }
 
+// Both sums of an element of h: of g and of u, which are kept as they reach the epilogue.
+TEST_P(SimtGemmShapes, SharesOfGatedLinear) {
+  typed([&]<class T>(T) {
+    const Tensor x = matrix<T>(5, 1100, 1), gate = matrix<T>(33, 1100, 2),
+                 up = matrix<T>(33, 1100, 3);
+    const Ran ran = only_launch_of([&] {
+      return apply(kGatedLinearOp, {x, gate, up}, GatedLinearAttrs{Act::relu, true});
+    });
+    EXPECT_EQ(ran.launch.grid.z, 2);
+    for (int64_t i = 0; i < 5; ++i) {
+      for (int64_t j = 0; j < 66; ++j) {
+        const Sum s = sum_of(x, j < 33 ? gate : up, false, true, i, j % 33);
+        ASSERT_NEAR(at(ran.out[1], i, j), s.value, tolerance(s, 1100, dtype_of<T>, dtype_of<T>))
+            << i << ' ' << j;
+      }
+    }
+  });
+}
+
 // All layers of a batch share the counters and the memory of one launch; another batch goes whole.
 TEST_P(SimtGemmShapes, SharesOfTheLayersOfOneLaunch) {
   typed([&]<class T>(T) {
