@@ -110,7 +110,10 @@ template <bool kWaste> __device__ void multiply_add_loop(const float* x, float* 
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
       const float4 part = reinterpret_cast<const float4*>(x)[k * 4 + i / 4];
-      v[i] = part.x, v[i + 1] = part.y, v[i + 2] = part.z, v[i + 3] = part.w;
+      v[i] = part.x;
+      v[i + 1] = part.y;
+      v[i + 2] = part.z;
+      v[i + 3] = part.w;
     }
     if (kWaste) v[threadIdx.x % 2] = x[n / (k + 1)] + x[n % (k + 1)];
 #pragma unroll
