@@ -4,8 +4,7 @@
 //   dweight [O, (C, R, S)] = dy [O, (N, P, Q)]      windows of x [(N, P, Q), (C, R, S)]
 // The matrix of windows (im2col) is in no memory: a block gathers its tiles from the image, with
 // zeros beyond the borders, so an infinite weight that meets the padding gives NaN. A block owns a
-// tile of the result, or, where a gradient of few weights sums over many positions, a part of the
-// terms of a tile; parts are added in order, so the result is the same on every run.
+// tile of the result or, where a few sums have many terms, a share of its terms (gemm_split.cuh).
 #include "ops/conv2d.h"
 
 #include "ops/cudnn_conv.h"
@@ -23,26 +22,18 @@ template <class T> struct RunSide {
   In<T> data;
   int64_t outer = 0, k = 0, outer_stride = 0, run_stride = 0;
   int run = 1;
-  int64_t first = 0;  // of all k, where the part that is summed begins
 
-  struct Chunk {
-    int64_t at;  // where its run begins
-    int place;   // in the run
-    int left;    // elements that exist
-  };
-  SINTER_DEVICE_FN Chunk chunk(bool, int64_t i, int64_t p) const {
-    const int at = static_cast<int>(p + first), number = at / run;
-    return {i * outer_stride + number * run_stride, at - number * run,
-        i < outer ? static_cast<int>(k - p) : 0};
-  }
-  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(Chunk c) const {
+  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(int64_t i, int64_t p) const {
+    const int number = static_cast<int>(p) / run, left = i < outer ? static_cast<int>(k - p) : 0;
+    int64_t begin = i * outer_stride + number * run_stride;
+    int place = static_cast<int>(p) - number * run;
     Vec<T, kVec<T>> v;
     SINTER_UNROLL
     for (int q = 0; q < kVec<T>; ++q) {
-      v[q] = q < c.left ? data[c.at + c.place] : T(0.0f);
-      if (++c.place == run) {
-        c.place = 0;
-        c.at += run_stride;
+      v[q] = q < left ? data[begin + place] : T(0.0f);
+      if (++place == run) {
+        place = 0;
+        begin += run_stride;
       }
     }
     return v;
@@ -69,34 +60,12 @@ struct WindowAxis {
 template <class T, bool kBackward, bool kPositionsAreK> struct WindowSide {
   static constexpr bool kGathered = true, along_k = kPositionsAreK;
   In<T> data;
-  int64_t outer = 0, k = 0, first = 0;  // first: as a RunSide's
+  int64_t outer = 0, k = 0;
   int channels = 0;
   WindowAxis rows, columns;
 
-  struct Chunk {
-    int64_t image;      // of the first position
-    int row, column;    // of the first position
-    int channel, r, s;  // the tap
-    int left;           // positions that exist
-  };
-  SINTER_DEVICE_FN Chunk chunk(bool, int64_t i, int64_t p) const {
-    const int64_t position = kPositionsAreK ? p + first : i;
-    const int tap = static_cast<int>(kPositionsAreK ? i : p + first),
-              plane = rows.places * columns.places, kernel = rows.kernel * columns.kernel;
-    Chunk c;
-    c.image = position / plane;
-    const int in_plane = static_cast<int>(position - c.image * plane);
-    c.row = in_plane / columns.places;
-    c.column = in_plane - c.row * columns.places;
-    c.channel = tap / kernel;
-    c.r = (tap - c.channel * kernel) / columns.kernel;
-    c.s = tap - c.channel * kernel - c.r * columns.kernel;
-    const int64_t left = kPositionsAreK ? k - p : outer - i;
-    const bool is_tap = kPositionsAreK ? i < outer : p < k;
-    c.left = is_tap ? static_cast<int>(left < kVec<T> ? left : kVec<T>) : 0;
-    return c;
-  }
-  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(Chunk c) const {
+  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(int64_t i, int64_t p) const {
+    Chunk c = chunk(i, p);
     Vec<T, kVec<T>> v;
     SINTER_UNROLL
     for (int q = 0; q < kVec<T>; ++q) {
@@ -113,6 +82,29 @@ template <class T, bool kBackward, bool kPositionsAreK> struct WindowSide {
   }
 
  private:
+  struct Chunk {
+    int64_t image;      // of the first position
+    int row, column;    // of the first position
+    int channel, r, s;  // the tap
+    int left;           // positions that exist
+  };
+  SINTER_DEVICE_FN Chunk chunk(int64_t i, int64_t p) const {
+    const int64_t position = kPositionsAreK ? p : i;
+    const int tap = static_cast<int>(kPositionsAreK ? i : p), plane = rows.places * columns.places,
+              kernel = rows.kernel * columns.kernel;
+    Chunk c;
+    c.image = position / plane;
+    const int in_plane = static_cast<int>(position - c.image * plane);
+    c.row = in_plane / columns.places;
+    c.column = in_plane - c.row * columns.places;
+    c.channel = tap / kernel;
+    c.r = (tap - c.channel * kernel) / columns.kernel;
+    c.s = tap - c.channel * kernel - c.r * columns.kernel;
+    const int64_t left = kPositionsAreK ? k - p : outer - i;
+    const bool is_tap = kPositionsAreK ? i < outer : p < k;
+    c.left = is_tap ? static_cast<int>(left < kVec<T> ? left : kVec<T>) : 0;
+    return c;
+  }
   // At the chunk's position and tap.
   SINTER_DEVICE_FN T value(const Chunk& c) const {
     const int u = rows.template pixel<kBackward>(c.row, c.r),
@@ -148,88 +140,50 @@ template <class T> struct StoreImages {
       }
     }
   }
-  SINTER_DEVICE_FN void join() const {}
-};
-
-// Row i of the sums is channel i of dweight, columns are its taps. Of parts, the last block to
-// arrive makes dweight.
-template <class V> struct StoreWeights {
-  static constexpr bool kSumsRows = false;
-  Columns<V, InOut<V>> parts;  // one after another; dweight itself, if there is one
-  Out<V> dweight;
-  InOut<uint32_t> counter;
-  int64_t rows = 0;
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&z)[kGroup]) const {
-    parts.store(block_z() * rows + i, j, count, z);
-  }
-  SINTER_DEVICE_FN void join() const {
-    if (grid_z() == 1) return;
-    if (!ticket(counter, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
-    const int64_t n = rows * parts.cols;
-    for (int64_t e = thread_x(); e < n; e += threads_per_block()) {
-      V sum = parts.data[e];
-      for (int64_t part = 1; part < grid_z(); ++part) sum = sum + parts.data[part * n + e];
-      dweight.put(e, sum);
-    }
-  }
 };
 
 // Columns of the result are many more than rows, and a grid's x takes more blocks than its y.
-SINTER_DEVICE_FN TileAt conv2d_tile() { return {block_y(), block_x()}; }
-
-// The product of this block's part of the terms.
-template <class P> SINTER_DEVICE_FN P conv2d_part(P product, int64_t terms) {
-  const int64_t first = block_z() * terms, left = product.a.k - first;
-  product.a.first = product.b.first = first;
-  product.a.k = product.b.k = left < terms ? left : terms;
-  return product;
+SINTER_DEVICE_FN TileAt conv2d_tile() {
+  const TileAt at = tile_of_block();
+  return {at.col, at.row, at.share, at.place};
 }
+
+inline constexpr Layout kOfSide = Layout::either;  // which is a constant of each side
 
 template <class T, class Windows, class Epilogue>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)
-conv2d_ffma_16x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue, int64_t terms) {
-  ffma_product(conv2d_part(product, terms), epilogue, conv2d_tile());
-  epilogue.join();
+conv2d_ffma_16x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue, SplitSums<T> split) {
+  ffma_product<kOfSide, kOfSide>(product, epilogue, split, conv2d_tile());
 }
 template <class T, class Windows, class Epilogue>
 SINTER_KERNEL_BOUNDS(kMmaThreads)
-conv2d_mma_64x64(Product<T, Windows, RunSide<T>> product, Epilogue epilogue, int64_t terms) {
-  constexpr Layout kWindows = Windows::along_k ? Layout::along_k : Layout::along_outer;
-  mma_product<Layout::along_k, kWindows>(conv2d_part(product, terms), epilogue, conv2d_tile());
-  epilogue.join();
+conv2d_mma_64x64(
+    Product<T, Windows, RunSide<T>> product, Epilogue epilogue, SplitSums<float> split) {
+  mma_product<kOfSide, kOfSide>(product, epilogue, split, conv2d_tile());
 }
 
 namespace {
 
-template <class T, class Windows>
-Grid conv2d_grid(const Product<T, Windows, RunSide<T>>& product, int64_t terms) {
-  const int rows = on_tensor_cores<T>() ? kTile : kFfmaRows;
-  return {product.column_tiles(), product.grid(rows).x,
-      std::max<int64_t>(blocks_for(product.a.k, terms), 1)};
-}
-
-// Terms of a part: with so many parts that 128 blocks are busy, that each has at least 1024 terms,
-// and that the last block, which adds n results of each, is done soon.
-template <class T, class Windows>
-int64_t conv2d_terms(const Product<T, Windows, RunSide<T>>& product, int64_t n) {
-  const int64_t k = product.a.k, all = std::max<int64_t>(k, 1);
-  const int64_t blocks = conv2d_grid(product, all).blocks();
-  const int64_t parts = std::min({128 / blocks, k / 1024, (1 << 17) / n});
-  return parts <= 1 ? all : blocks_for(blocks_for(k, parts), 64) * 64;
+template <int kRows, class V, class P> SplitGrid<V> conv2d_grid(const P& product) {
+  auto s = split_grid<kRows, V>(product);
+  std::swap(s.grid.x, s.grid.y);  // as conv2d_tile() has it
+  return s;
 }
 
 template <class T, class Windows, class Epilogue>
-void launch_conv2d(
-    const Product<T, Windows, RunSide<T>>& product, const Epilogue& epilogue, int64_t terms) {
-  const Grid grid = conv2d_grid(product, terms);
+void launch_conv2d(const Product<T, Windows, RunSide<T>>& product, const Epilogue& epilogue) {
   if constexpr (kHasMma<T>) {
-    if (on_tensor_cores<T>())
+    if (on_tensor_cores<T>()) {
+      const auto [grid, split] = conv2d_grid<kTile, float>(product);
       return launch<conv2d_mma_64x64<T, Windows, Epilogue>>(
-          grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, terms);
+          grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);
+    }
   }
-  if constexpr (kHasFfma<T>)
+  if constexpr (kHasFfma<T>) {
+    const auto [grid, split] = conv2d_grid<kFfmaRows, T>(product);
     launch<conv2d_ffma_16x64<T, Windows, Epilogue>>(
-        grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, terms);
+        grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);
+  }
 }
 
 // The kernels index an image, a window and the terms of a sum in 32 bits.
@@ -289,8 +243,7 @@ void conv2d(const Call& call) {
       launch_conv2d(Product<T, WindowSide<T, false, false>, RunSide<T>>{rows,
                         window_side<false, false, T>(x, z)},
           StoreImages<T>{
-              Bias<T>(optional_input(call.in, 2)), columns_of<T>(y, out<T>(y), z.p * z.q), z.o},
-          rows.k);
+              Bias<T>(optional_input(call.in, 2)), columns_of<T>(y, out<T>(y), z.p * z.q), z.o});
     });
   });
 }
@@ -309,7 +262,7 @@ void conv2d_input_grad(const Call& call) {
           .run = static_cast<int>(z.r * z.s)};
       launch_conv2d(Product<T, WindowSide<T, true, false>, RunSide<T>>{rows,
                         window_side<true, false, T>(dy, z)},
-          StoreImages<T>{Bias<T>(Tensor()), columns_of<T>(dx, out<T>(dx), z.h * z.w), z.c}, rows.k);
+          StoreImages<T>{Bias<T>(Tensor()), columns_of<T>(dx, out<T>(dx), z.h * z.w), z.c});
     });
   });
 }
@@ -327,20 +280,9 @@ void conv2d_weight_grad(const Call& call) {
           .outer_stride = z.p * z.q,
           .run_stride = z.o * z.p * z.q,
           .run = static_cast<int>(z.p * z.q)};
-      const Product<T, WindowSide<T, false, true>, RunSide<T>> product{
-          rows, window_side<false, true, T>(x, z)};
-      const int64_t terms = conv2d_terms(product, dweight.numel()),
-                    parts = conv2d_grid(product, terms).z;
-      StoreWeights<V> epilogue{.parts = columns_of<V>(dweight, in_out<V>(dweight), z.taps()),
-          .dweight = out<V>(dweight),
-          .rows = z.o};
-      if (parts > 1) {
-        const int64_t sums = parts * dweight.numel();
-        const Scratch own = scratch(dy.device(), static_cast<size_t>(sums) * sizeof(V));
-        epilogue.parts.data = {static_cast<V*>(own.memory), sums};
-        epilogue.counter = {own.ticket, 1};
-      }
-      launch_conv2d(product, epilogue, terms);
+      launch_conv2d(Product<T, WindowSide<T, false, true>, RunSide<T>>{rows,
+                        window_side<false, true, T>(x, z)},
+          StoreSums<T, V>{Bias<T>(Tensor()), columns_of<V>(dweight, out<V>(dweight), z.taps())});
     });
   });
 }

@@ -5,6 +5,7 @@
 // groups' sums are added, in a fixed order.
 #pragma once
 
+#include "ops/gemm_split.cuh"
 #include "ops/gemm_tiles.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -14,9 +15,10 @@ template <class V> inline constexpr int kFfmaThreads = 1024 / static_cast<int>(s
 
 template <class V> struct FfmaShared {
   static constexpr int kRows = kFfmaRows, kThreads = kFfmaThreads<V>, kStages = 3,
-                       kDepth = 128 / static_cast<int>(sizeof(V)), kGroups = kThreads / kRows,
-                       kShare = kDepth / kGroups,  // of a tile's k, per group
-      kStep = 8 / static_cast<int>(sizeof(V));     // of k, read at once
+                       kRun = 128 / static_cast<int>(sizeof(V)), kGroups = kThreads / kRows,
+                       kDepth = 2 * kRun,
+                       kShare = kRun / kGroups,  // of each run of a tile's k, per group
+      kStep = 8 / static_cast<int>(sizeof(V));   // of k, read at once
   using A = OperandTile<V, kRows, kDepth, 0>;
   using B = OperandTile<V, kTile, kDepth, 0>;
   struct Stage {
@@ -78,49 +80,53 @@ SINTER_DEVICE_FN void load_eight_of(
   }
 }
 
-template <class V, class B, class A, class Epilogue>
+template <Layout kA, Layout kB, class V, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilogue& epilogue,
-    const TileAt& tile = tile_of_block()) {
+    const SplitSums<V>& split = {}, const TileAt& tile = tile_of_block()) {
   using S = FfmaShared<V>;
+  const bool along_a = is_along_k<kA>(product.a), along_b = is_along_k<kB>(product.b);
   constexpr int kRows = kFfmaRows;
-  constexpr Layout kAny = Layout::either;
   constexpr int kRowsOf = kRows / 8, kColsOf = kTile / 8;  // threads of a group
   auto& s = shared<S>();
   const int64_t row = tile.row * kRows, col = tile.col * kTile;
   const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
-            my_col = mine % kColsOf;
+            my_col = mine % kColsOf, begin = split.first(tile);
   V sums[8][8] = {}, row_sum = 0;
-  const TileCopy<kAny, V, typename S::A, S::kThreads, A> copy_a(product.a, row);
-  const TileCopy<kAny, V, typename S::B, S::kThreads, B> copy_b(product.b, col);
+  TileCopy<kA, V, typename S::A, S::kThreads, A> copy_a(product.a, row, begin);
+  TileCopy<kB, V, typename S::B, S::kThreads, B> copy_b(product.b, col, begin);
+  const int end = split.end(tile, static_cast<int>(product.a.k)),
+            whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
   const auto copy = [&](typename S::Stage& stage, int at) {
-    copy_a(at, stage.a);
-    copy_b(at, stage.b);
+    copy_stage<S::kDepth>(copy_a, copy_b, at, whole, end, stage);
   };
-  for_each_tile<S::kStages, S::kDepth>(
-      s.stages, static_cast<int>(product.a.k), copy, [&](const auto& stage) {
-        const int first = group * S::kShare;
+  for_each_tile<S::kStages, S::kDepth>(s.stages, begin,
+      split.end(tile, static_cast<int>(product.a.k)), copy, [&](const auto& stage) {
         SINTER_UNROLL
-        for (int p = first; p < first + S::kShare; p += S::kStep) {
-          V x[8][S::kStep], y[8][S::kStep];
-          load_eight_of<kRowsOf, S::kStep>(product.a.along_k, stage.a, my_row, p, x);
-          load_eight_of<kColsOf, S::kStep>(product.b.along_k, stage.b, my_col, p, y);
+        for (int run = 0; run < S::kDepth; run += S::kRun) {
+          const int first = run + group * S::kShare;
           SINTER_UNROLL
-          for (int q = 0; q < S::kStep; ++q) {
+          for (int p = first; p < first + S::kShare; p += S::kStep) {
+            V x[8][S::kStep], y[8][S::kStep];
+            load_eight_of<kRowsOf, S::kStep>(along_a, stage.a, my_row, p, x);
+            load_eight_of<kColsOf, S::kStep>(along_b, stage.b, my_col, p, y);
             SINTER_UNROLL
-            for (int i = 0; i < 8; ++i) {
+            for (int q = 0; q < S::kStep; ++q) {
               SINTER_UNROLL
-              for (int j = 0; j < 8; ++j) sums[i][j] = math::mul_add(x[i][q], y[j][q], sums[i][j]);
+              for (int i = 0; i < 8; ++i) {
+                SINTER_UNROLL
+                for (int j = 0; j < 8; ++j)
+                  sums[i][j] = math::mul_add(x[i][q], y[j][q], sums[i][j]);
+              }
             }
           }
-        }
-        if constexpr (Epilogue::kSumsRows) {
-          if (tile.col == 0) {
-            V part = 0;
-            SINTER_UNROLL
-            for (int p = first; p < first + S::kShare; ++p)
-              part = part +
-                     (product.a.along_k ? stage.a.along_k(mine, p) : stage.a.along_outer(p, mine));
-            row_sum = row_sum + part;
+          if constexpr (Epilogue::kSumsRows) {
+            if (tile.col == 0) {
+              V part = 0;
+              SINTER_UNROLL
+              for (int p = first; p < first + S::kShare; ++p)
+                part = part + (along_a ? stage.a.along_k(mine, p) : stage.a.along_outer(p, mine));
+              row_sum = row_sum + part;
+            }
           }
         }
       });
@@ -131,10 +137,10 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   const auto put = [&](bool add) {
     SINTER_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const int r = ffma_outer<V>(product.a.along_k, kRowsOf, my_row, i);
+      const int r = ffma_outer<V>(along_a, kRowsOf, my_row, i);
       SINTER_UNROLL
       for (int j = 0; j < 8; ++j) {
-        const int c = ffma_outer<V>(product.b.along_k, kColsOf, my_col, j);
+        const int c = ffma_outer<V>(along_b, kColsOf, my_col, j);
         part.put(r, c, add ? sums[i][j] + part(r, c) : sums[i][j]);
       }
     }
@@ -144,13 +150,11 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   block_sync();
   if (!upper) put(true);
   block_sync();
-  finish_tile<kRows>(product, tile, s.sums, epilogue);
-  if constexpr (Epilogue::kSumsRows) {
-    if (tile.col == 0 && group == 0 && row + mine < product.a.outer) {
-      for (int g = 1; g < S::kGroups; ++g) row_sum = row_sum + s.sums.row_sums(g, mine);
-      epilogue.row_sum(row + mine, row_sum);
-    }
+  if (Epilogue::kSumsRows && group == 0) {
+    for (int g = 1; g < S::kGroups; ++g) row_sum = row_sum + s.sums.row_sums(g, mine);
   }
+  finish_product<kRows, kTile>(
+      product, tile, split, s.sums, epilogue, group == 0 ? mine : -1, row_sum);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

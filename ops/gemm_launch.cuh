@@ -18,6 +18,9 @@ namespace sinter::SINTER_KERNEL_NS {
 // cutting it to TF32 is allowed.
 template <class T> inline constexpr bool kHasMma = !std::is_same_v<T, double>;
 template <class T> inline constexpr bool kHasFfma = !std::is_same_v<T, bf16>;
+// f64 is for tests: of it there is one kernel, for any layout.
+template <class T, Layout kLayout>
+inline constexpr Layout kKnown = std::is_same_v<T, double> ? Layout::either : kLayout;
 template <class T> bool on_tensor_cores() { return std::is_same_v<T, bf16> || allow_tf32(); }
 // f(Y{}): the type of a result of products of T, which for bf16 may be f32.
 template <class T, class F> void with_result(DType result, F&& f) {
@@ -34,36 +37,56 @@ template <Layout kA, Layout kB, class T, class B> bool has_layout(const Product<
          product.b.along_k == (kB == Layout::along_k);
 }
 
+// The blocks of a product in tiles of kRows x 64, and of each tile's shares.
+template <class V> struct SplitGrid {
+  Grid grid;
+  SplitSums<V> split;
+};
+template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Product& product) {
+  SplitGrid<V> s{.grid = product.grid(kRows), .split = {}};
+  s.split = split_sums<kRows, kTile, V>(s.grid.blocks(), product.a.k);
+  s.grid.z = s.split.shares;
+  return s;
+}
+
 // The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
-// runs on. On tensor cores there are two kernels, for operands of the layout <kA, kB> that the op
-// usually gets and for any. Operands is Product, or another template of that kind.
-#define SINTER_PRODUCT_KERNELS(op, Operands)                                                   \
-  template <class T, class Epilogue>                                                           \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                     \
-  op##_ffma_16x64(Operands<T> product, Epilogue epilogue) {                                    \
-    ffma_product(product, epilogue);                                                           \
-  }                                                                                            \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                     \
-  SINTER_KERNEL_BOUNDS(kMmaThreads)                                                            \
-  op##_mma_64x64(Operands<T> product, Epilogue epilogue) {                                     \
-    mma_product<kA, kB>(product, epilogue);                                                    \
-  }                                                                                            \
-  template <Layout kA, Layout kB, class T, class Epilogue>                                     \
-  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                     \
-    if constexpr (kHasMma<T>) {                                                                \
-      constexpr Layout kAny = Layout::either;                                                  \
-      constexpr size_t kBytes = sizeof(MmaTiles<T>);                                           \
-      const Grid grid = product.grid(kTile);                                                   \
-      if (on_tensor_cores<T>() && has_layout<kA, kB>(product))                                 \
-        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                                    \
-            grid, kMmaThreads, kBytes, product, epilogue);                                     \
-      if (on_tensor_cores<T>())                                                                \
-        return launch<op##_mma_64x64<T, kAny, kAny, Epilogue>>(                                \
-            grid, kMmaThreads, kBytes, product, epilogue);                                     \
-    }                                                                                          \
-    if constexpr (kHasFfma<T>)                                                                 \
-      launch<op##_ffma_16x64<T, Epilogue>>(                                                    \
-          product.grid(kFfmaRows), kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue); \
+// runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any.
+// Operands is Product, or another template of that kind.
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                       \
+  template <class T, Layout kA, Layout kB, class Epilogue>                         \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                         \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {    \
+    ffma_product<kA, kB>(product, epilogue, split);                                \
+  }                                                                                \
+  template <class T, Layout kA, Layout kB, class Epilogue>                         \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 4)                                             \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) { \
+    mma_product<kA, kB>(product, epilogue, split);                                 \
+  }                                                                                \
+  template <Layout kA, Layout kB, class T, class Epilogue>                         \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {         \
+    constexpr Layout kAny = Layout::either;                                        \
+    const bool usual = has_layout<kA, kB>(product);                                \
+    if constexpr (kHasMma<T>) {                                                    \
+      constexpr size_t kBytes = sizeof(MmaTiles<T>);                               \
+      if (on_tensor_cores<T>()) {                                                  \
+        const auto [grid, split] = split_grid<kTile, float>(product);              \
+        if (usual)                                                                 \
+          return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                      \
+              grid, kMmaThreads, kBytes, product, epilogue, split);                \
+        return launch<op##_mma_64x64<T, kAny, kAny, Epilogue>>(                    \
+            grid, kMmaThreads, kBytes, product, epilogue, split);                  \
+      }                                                                            \
+    }                                                                              \
+    if constexpr (kHasFfma<T>) {                                                   \
+      constexpr size_t kBytes = sizeof(FfmaShared<T>);                             \
+      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                \
+      if (usual)                                                                   \
+        return launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>( \
+            grid, kFfmaThreads<T>, kBytes, product, epilogue, split);              \
+      launch<op##_ffma_16x64<T, kAny, kAny, Epilogue>>(                            \
+          grid, kFfmaThreads<T>, kBytes, product, epilogue, split);                \
+    }                                                                              \
   }
 
 // c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where

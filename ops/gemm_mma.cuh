@@ -1,52 +1,79 @@
 // The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones, rounded to the 19
 // bits that it reads (TF32). A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
-// 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8); k ascending, no split. Tiles of 64 bytes of k
-// come by cp_async into a ring of four, three on their way; whatever is not 16 whole aligned bytes
-// goes element by element.
+// 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8), or of a large grid 128 x 128, a warp 64 x 64; k
+// ascending. Tiles of 64 bytes of k come by cp_async into a ring, all but one on their way;
+// whatever is not 16 whole aligned bytes goes element by element.
 #pragma once
 
 #include "ops/gemm_library.h"
+#include "ops/gemm_split.cuh"
 #include "ops/gemm_tiles.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kMmaThreads = 128, kMmaStages = 4;
+inline constexpr int kMmaThreads = 128;
 
-template <class T> struct MmaTiles {
+// Results of a block and of each of its four warps, two by two, and stages of the ring.
+template <int kResults_, int kStages_> struct MmaShape {
+  static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kStages = kStages_;
+};
+using SmallMma = MmaShape<kTile, 4>;
+using LargeMma = MmaShape<2 * kTile, 3>;
+
+template <class T, class Shape = SmallMma> struct MmaTiles {
   static constexpr int kDepth = 64 / static_cast<int>(sizeof(T));
-  using Tile = OperandTile<T, kTile, kDepth, 8>;
+  using Tile = OperandTile<T, Shape::kResults, kDepth, 8>;
   struct Stage {
     Tile a, b;
   };
   union {
-    Stage stages[kMmaStages];
-    SharedTile<float, kTile, kTile, 4> sums;
+    Stage stages[Shape::kStages];
+    SharedTile<float, Shape::kResults, Shape::kResults, 4> sums;
   };
 };
-using MmaShared = MmaTiles<bf16>;
 
-// Four 8 x 8 matrices (outer x k) as fragments: A's quarters in the order (0, 0), (8, 0), (0, 8),
-// (8, 8) of (outer, k); B's in the order (0, 0), (0, 8), (8, 0), (8, 8): two columns of fragments.
-template <Layout kLayout, bool kIsA, class Side>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
-    const Side& side, const MmaTiles<bf16>::Tile& tile, int outer, int k) {
-  const int matrix = lane() / 8, row = lane() % 8;
-  const int o = outer + (kIsA ? matrix % 2 : matrix / 2) * 8,
-            p = k + (kIsA ? matrix / 2 : matrix % 2) * 8;
-  return is_along_k<kLayout>(side) ? ldmatrix_x4(tile.along_k, o + row, p)
-                                   : ldmatrix_x4_trans(tile.along_outer, p + row, o);
+// Four matrices of 8 rows of 16 bytes (outer x k; TF32: of 4 numbers) as fragments. A's quarters in
+// the order (0, 0), (1, 0), (0, 1), (1, 1) of (outer, k), B's in the order (0, 0), (0, 1), (1, 0),
+// (1, 1): two columns of fragments.
+template <bool kIsA> SINTER_DEVICE_FN int outer_of(int quarter) {
+  return (kIsA ? quarter % 2 : quarter / 2) * 8;
 }
-
-// TF32: four matrices of 8 x 4.
-template <Layout kLayout, bool kIsA, class Side>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(
-    const Side& side, const MmaTiles<float>::Tile& tile, int outer, int k) {
+template <bool kIsA, class T> SINTER_DEVICE_FN int k_of(int quarter) {
+  return (kIsA ? quarter / 2 : quarter % 2) * kVec<T>;
+}
+// Where a lane reads those at (outer, 0): by ldmatrix a row of a quarter, of TF32 along `outer` an
+// element of each.
+struct LaneAt {
+  int outer, k;
+};
+template <Layout kLayout, bool kIsA, class T, class Side>
+SINTER_DEVICE_FN LaneAt lane_at(const Side& side, int outer) {
+  const int quarter = lane() / 8, row = lane() % 8;
+  LaneAt at{outer + lane() / 4, lane() % 4};
+  if (is_along_k<kLayout>(side)) {
+    at = {outer + outer_of<kIsA>(quarter) + row, k_of<kIsA, T>(quarter)};
+  } else if (std::is_same_v<T, bf16>) {
+    at = {outer + outer_of<kIsA>(quarter), k_of<kIsA, T>(quarter) + row};
+  }
+  return {keep(at.outer), keep(at.k)};
+}
+template <Layout kLayout, bool kIsA, class T, int kOuter, int kDepth, int kPad, class Side>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side,
+    const OperandTile<T, kOuter, kDepth, kPad>& tile, const LaneAt& at, int outer, int k) {
   Vec<uint32_t, 4> f;
-  SINTER_UNROLL
-  for (int q = 0; q < 4; ++q) {
-    const int o = outer + (kIsA ? q % 2 : q / 2) * 8 + lane() / 4,
-              p = k + (kIsA ? q / 2 : q % 2) * 4 + lane() % 4;
-    f.v[q] = to_tf32(is_along_k<kLayout>(side) ? tile.along_k(o, p) : tile.along_outer(p, o));
+  if (is_along_k<kLayout>(side)) {
+    f = ldmatrix_x4(tile.along_k, at.outer + outer, at.k + k);
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    f = ldmatrix_x4_trans(tile.along_outer, at.k + k, at.outer + outer);
+  } else {
+    SINTER_UNROLL
+    for (int q = 0; q < 4; ++q)
+      f.v[q] = math::to_bits(
+          tile.along_outer(at.k + k + k_of<kIsA, T>(q), at.outer + outer + outer_of<kIsA>(q)));
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    SINTER_UNROLL
+    for (int q = 0; q < 4; ++q) f.v[q] = to_tf32(math::from_bits(f.v[q]));
   }
   return f;
 }
@@ -60,67 +87,68 @@ SINTER_DEVICE_FN void mma_of(
   }
 }
 
-template <Layout kA, Layout kB, class T, class B, class A, class Epilogue>
+template <Layout kA, Layout kB, class Shape = SmallMma, class T, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
-    const TileAt& tile = tile_of_block()) {
-  constexpr int kDepth = MmaTiles<T>::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T));
-  auto& s = shared<MmaTiles<T>>();
-  const int64_t row = tile.row * kTile, col = tile.col * kTile;
-  const int my_row = warp() / 2 * 32, my_col = warp() % 2 * 32;
-  Vec<float, 4> sums[2][4] = {};
+    const SplitSums<float>& split = {}, const TileAt& tile = tile_of_block()) {
+  using Tiles = MmaTiles<T, Shape>;
+  constexpr int kDepth = Tiles::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T)),
+                kResults = Shape::kResults, kOfWarp = Shape::kOfWarp;
+  auto& s = shared<Tiles>();
+  const int64_t row = tile.row * kResults, col = tile.col * kResults;
+  const int my_row = warp() / 2 * kOfWarp, my_col = warp() % 2 * kOfWarp, first = split.first(tile);
+  const LaneAt at_a = lane_at<kA, true, T>(product.a, my_row),
+               at_b = lane_at<kB, false, T>(product.b, my_col);
+  Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
   float row_sum = 0;
-  const TileCopy<kA, T, typename MmaTiles<T>::Tile, kMmaThreads, A> copy_a(product.a, row);
-  const TileCopy<kB, T, typename MmaTiles<T>::Tile, kMmaThreads, B> copy_b(product.b, col);
-  const auto copy = [&](typename MmaTiles<T>::Stage& stage, int at) {
-    copy_a(at, stage.a);
-    copy_b(at, stage.b);
+  TileCopy<kA, T, typename Tiles::Tile, kMmaThreads, A> copy_a(product.a, row, first);
+  TileCopy<kB, T, typename Tiles::Tile, kMmaThreads, B> copy_b(product.b, col, first);
+  const int end = split.end(tile, static_cast<int>(product.a.k)),
+            whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
+  const auto copy = [&](typename Tiles::Stage& stage, int at) {
+    copy_stage<kDepth>(copy_a, copy_b, at, whole, end, stage);
   };
-  for_each_tile<kMmaStages, kDepth>(
-      s.stages, static_cast<int>(product.a.k), copy, [&](const auto& stage) {
+  for_each_tile<Shape::kStages, kDepth>(s.stages, first, end, copy, [&](const auto& stage) {
+    SINTER_UNROLL
+    for (int p = 0; p < kDepth; p += kMmaK) {
+      Vec<uint32_t, 4> x[kOfWarp / 16], y[kOfWarp / 16];
+      SINTER_UNROLL
+      for (int i = 0; i < kOfWarp / 16; ++i)
+        x[i] = fragments<kA, true>(product.a, stage.a, at_a, i * 16, p);
+      SINTER_UNROLL
+      for (int j = 0; j < kOfWarp / 16; ++j)
+        y[j] = fragments<kB, false>(product.b, stage.b, at_b, j * 16, p);
+      SINTER_UNROLL
+      for (int i = 0; i < kOfWarp / 16; ++i) {
         SINTER_UNROLL
-        for (int p = 0; p < kDepth; p += kMmaK) {
-          Vec<uint32_t, 4> x[2], y[2];
-          SINTER_UNROLL
-          for (int i = 0; i < 2; ++i)
-            x[i] = fragments<kA, true>(product.a, stage.a, my_row + i * 16, p);
-          SINTER_UNROLL
-          for (int j = 0; j < 2; ++j)
-            y[j] = fragments<kB, false>(product.b, stage.b, my_col + j * 16, p);
-          SINTER_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            SINTER_UNROLL
-            for (int j = 0; j < 4; ++j)
-              mma_of<T>(sums[i][j], x[i],
-                  Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
-          }
+        for (int j = 0; j < kOfWarp / 8; ++j)
+          mma_of<T>(sums[i][j], x[i],
+              Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
+      }
+    }
+    if constexpr (Epilogue::kSumsRows) {
+      if (tile.col == 0 && thread_x() < kResults) {
+        float part = 0;
+        for (int p = 0; p < kDepth; ++p) {
+          part = part + (is_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
+                                                   : float(stage.a.along_outer(p, thread_x())));
         }
-        if constexpr (Epilogue::kSumsRows) {
-          if (tile.col == 0 && thread_x() < kTile) {
-            float part = 0;
-            for (int p = 0; p < kDepth; ++p) {
-              part = part + (is_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
-                                                       : float(stage.a.along_outer(p, thread_x())));
-            }
-            row_sum = row_sum + part;
-          }
-        }
-      });
+        row_sum = row_sum + part;
+      }
+    }
+  });
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
   SINTER_UNROLL
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kOfWarp / 16; ++i) {
     SINTER_UNROLL
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kOfWarp / 8; ++j) {
       const int r = my_row + i * 16 + lane() / 4, c = my_col + j * 8 + lane() % 4 * 2;
       s.sums.store_vec(r, c, Vec<float, 2>{{sums[i][j].v[0], sums[i][j].v[1]}});
       s.sums.store_vec(r + 8, c, Vec<float, 2>{{sums[i][j].v[2], sums[i][j].v[3]}});
     }
   }
   block_sync();
-  finish_tile<kTile>(product, tile, s.sums, epilogue);
-  if constexpr (Epilogue::kSumsRows) {
-    if (tile.col == 0 && thread_x() < kTile && row + thread_x() < product.a.outer)
-      epilogue.row_sum(row + thread_x(), row_sum);
-  }
+  finish_product<kResults, kResults>(
+      product, tile, split, s.sums, epilogue, thread_x() < kResults ? thread_x() : -1, row_sum);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -18,11 +18,16 @@ inline constexpr int kTile = 64;  // columns of a block's result, and rows on te
 inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
 
 // Which tile of the result a block makes: rows from row * (rows of a tile), columns from col *
-// kTile.
+// (columns of one). Where the sums are split (gemm_split.cuh): from which share of k, and the place
+// of the tile among those of the launch.
 struct TileAt {
   int64_t row, col;
+  int share = 0, place = 0;
 };
-SINTER_DEVICE_FN TileAt tile_of_block() { return {block_x(), block_y()}; }
+SINTER_DEVICE_FN TileAt tile_of_block() {
+  return {block_x(), block_y(), static_cast<int>(block_z()),
+      static_cast<int>(block_y() * grid_x() + block_x())};
+}
 
 // An operand seen as [outer, k]: A's rows or B's columns.
 template <class T> struct ProductSide {
@@ -47,15 +52,10 @@ template <class T> struct ProductSide {
 // A chunk element by element, zeros where there are none.
 template <class T, class Side>
 SINTER_DEVICE_FN Vec<T, kVec<T>> gather(const Side& side, const typename Side::Chunk& c) {
-  if constexpr (Side::kGathered) {
-    return side.gather(c);
-  } else {
-    Vec<T, kVec<T>> v;
-    SINTER_UNROLL
-    for (int q = 0; q < kVec<T>; ++q)
-      v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
-    return v;
-  }
+  Vec<T, kVec<T>> v;
+  SINTER_UNROLL
+  for (int q = 0; q < kVec<T>; ++q) v[q] = q < c.left ? side.source(c)[c.at + q * c.step] : T(0.0f);
+  return v;
 }
 // A chunk on its way to shared memory, element by element if it is not whole and aligned.
 template <class T, class Side, class Tile>
@@ -68,17 +68,18 @@ SINTER_DEVICE_FN void copy_chunk(
   }
 }
 
-// C[m, n] = A[m, k] B[k, n]. Another kind of side may stand for A's rows or B's columns; it has
-// outer, k, along_k and chunk(), and either vec and source() or, if it is kGathered and never comes
-// in whole chunks, a gather() of its own.
+// C[m, n] = A[m, k] B[k, n]. Another kind of side may stand for A's rows or B's columns. It derives
+// from ProductSide and has its own chunk() and source(), or both sides are kGathered: they have
+// outer, k, a constant along_k and gather(i, p), the chunk at (i, p) with zeros where there is
+// none.
 template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Product {
   A a;
   B b;
-  SINTER_FN int64_t column_tiles() const {
-    return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
+  SINTER_FN int64_t column_tiles(int cols = kTile) const {
+    return b.outer > cols ? (b.outer + cols - 1) / cols : 1;
   }
-  Grid grid(int rows) const {
-    return {std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles()};
+  Grid grid(int rows, int cols = kTile) const {
+    return {std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles(cols)};
   }
 };
 
@@ -207,13 +208,13 @@ SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup])
 }
 
 // Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <int kRows, class T, class B, class A, class Tile, class Epilogue>
+template <int kRows, int kCols, class T, class B, class A, class Tile, class Epilogue>
 SINTER_DEVICE_FN void finish_tile(
     const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
   SINTER_NO_UNROLL
-  for (int group = thread_x(); group < kRows * kTile / kGroup; group += threads_per_block()) {
-    const int r = group / (kTile / kGroup), c = group % (kTile / kGroup) * kGroup;
-    const int64_t i = at.row * kRows + r, j = at.col * kTile + c, left = product.b.outer - j;
+  for (int group = thread_x(); group < kRows * kCols / kGroup; group += threads_per_block()) {
+    const int r = group / (kCols / kGroup), c = group % (kCols / kGroup) * kGroup;
+    const int64_t i = at.row * kRows + r, j = at.col * kCols + c, left = product.b.outer - j;
     if (i >= product.a.outer) break;
     compute_t<T> z[kGroup];
     load_group(sums, r, c, z);

@@ -23,114 +23,151 @@ template <class T, int kOuter_, int kDepth_, int kOuterPad> struct OperandTile {
   };
 };
 
-// One thread's chunks of the tiles of a side, of which the first tile begins at (outer, 0).
-template <Layout kLayout, class T, class Tile, int kThreads, class Side> class TileCopy {
+// One thread's chunks of the tiles of a side, from the tile at (outer, first) on.
+template <Layout kLayout, class T, class Tile, int kThreads, class Side, bool = Side::kGathered>
+class TileCopy {
   static constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>,
-                       kChunks = (kAll + kThreads - 1) / kThreads;
+                       kChunks = (kAll + kThreads - 1) / kThreads,
+                       kBytes = Tile::kDepth * static_cast<int>(sizeof(T));
 
  public:
-  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer)
-      : side_(side), outer_(outer), terms_(static_cast<int>(side.k)) {
+  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer, int first)
+      : side_(side), outer_(outer), step_(kBytes * side.k_stride) {
+    row_ = keep(thread_x() / (along_k() ? kAlongK : kAlongOuter));
+    column_ = keep(thread_x() % (along_k() ? kAlongK : kAlongOuter) * kVec<T>);
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
-      chunks_[c] = chunk(c, 0);
-      left_[c] = static_cast<int>(chunks_[c].left < kMaxTerms ? chunks_[c].left : kMaxTerms);
+      auto from = chunk(c, column_, first);
+      // What is past the side's end goes to results that nobody keeps: the tile's first will do.
+      if (from.left <= 0) from = chunk(along_k() ? -1 : c, along_k() ? column_ : 0, first);
+      from_[c] = Cursor<T>(side.source(from), from.at);
+      from_[c].advance(-step());
     }
   }
-  // The tile at k.
-  SINTER_DEVICE_FN void operator()(int k, Tile& tile) const {
-    bool whole = false;
-    if constexpr (!Side::kGathered) whole = copy_whole(k, tile);
-    if (!whole) copy_ragged(k, tile);
+  // Tiles that end here or before are all whole chunks, each one aligned access.
+  SINTER_DEVICE_FN int whole_until() const {
+    const bool whole = side_.vec && side_.outer > 0 && (along_k() || side_.outer % kVec<T> == 0);
+    return whole ? static_cast<int>(side_.k) : 0;
   }
-
- private:
-  // Chunks that are one aligned access. Were all such?
-  SINTER_DEVICE_FN bool copy_whole(int k, Tile& tile) const {
-    const bool along_k = is_along_k<kLayout>(side_);
-    bool whole = side_.vec;
-    if (whole) {
-      SINTER_UNROLL
-      for (int c = 0; c < kChunks; ++c) {
-        if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
-        auto chunk = chunks_[c];
-        chunk.at += k * side_.k_stride;
-        const int left = along_k ? left_[c] - k : row(c, false) + k < terms_ ? left_[c] : 0;
-        if (left > 0 && left < kVec<T>) {
-          whole = false;
-        } else if (along_k) {
-          cp_async16(
-              tile.along_k, row(c, true), column(true), side_.source(chunk), chunk.at, left > 0);
-        } else {
-          cp_async16(tile.along_outer, row(c, false), column(false), side_.source(chunk), chunk.at,
-              left > 0);
-        }
+  // Such a tile: all that changes from tile to tile is where a chunk comes from.
+  SINTER_DEVICE_FN void copy_whole(Tile& tile) const {
+    SINTER_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
+      if (along_k()) {
+        cp_async16(tile.along_k, row(c), column_, from_[c]);
+      } else {
+        cp_async16(tile.along_outer, row(c), column_, from_[c]);
       }
     }
-    return whole;
   }
-  // The others go element by element, zeros where there are none.
-  SINTER_DEVICE_FN void copy_ragged(int k, Tile& tile) const {
+  // To the next tile; to the first, too.
+  SINTER_DEVICE_FN void advance() {
+    SINTER_UNROLL
+    for (int c = 0; c < kChunks; ++c) from_[c].advance(step());
+  }
+  // The tile at k, whatever its chunks are.
+  SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
     SINTER_NO_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       if (c * kThreads + thread_x() >= kAll) break;
-      const auto at = chunk(c, k);
-      if constexpr (!Side::kGathered) {
-        if (side_.vec && (at.left >= kVec<T> || at.left <= 0)) continue;
-      }
-      const auto v = gather<T>(side_, at);
-      if (is_along_k<kLayout>(side_)) {
-        tile.along_k.store_vec(row(c, true), column(true), v);
+      if (along_k()) {
+        copy_chunk<T>(side_, chunk(c, column_, k), tile.along_k, row(c), column_);
       } else {
-        tile.along_outer.store_vec(row(c, false), column(false), v);
+        copy_chunk<T>(side_, chunk(c, column_, k), tile.along_outer, row(c), column_);
       }
     }
   }
+
+ private:
+  SINTER_DEVICE_FN int64_t step() const { return along_k() ? kBytes : step_; }
+  SINTER_DEVICE_FN bool along_k() const { return is_along_k<kLayout>(side_); }
   // Where in the tile a chunk goes. Its row advances by a constant from chunk to chunk.
   static constexpr int kAlongK = Tile::kDepth / kVec<T>, kAlongOuter = Tile::kOuter / kVec<T>;
   static_assert(kThreads % kAlongK == 0 && kThreads % kAlongOuter == 0);
-  static SINTER_DEVICE_FN int row(int c, bool along_k) {
-    return along_k ? thread_x() / kAlongK + c * (kThreads / kAlongK)
-                   : thread_x() / kAlongOuter + c * (kThreads / kAlongOuter);
+  SINTER_DEVICE_FN int row(int c) const {
+    return row_ + c * (along_k() ? kThreads / kAlongK : kThreads / kAlongOuter);
   }
-  static SINTER_DEVICE_FN int column(bool along_k) {
-    return thread_x() % (along_k ? kAlongK : kAlongOuter) * kVec<T>;
-  }
-  // And where it comes from, in the tile at k.
-  SINTER_DEVICE_FN auto chunk(int c, int k) const {
-    return is_along_k<kLayout>(side_)
-               ? side_.chunk(true, outer_ + row(c, true), k + column(true))
-               : side_.chunk(false, outer_ + column(false), k + row(c, false));
+  // And where it comes from, in the tile at k. The tile's first row stands for chunk -1.
+  SINTER_DEVICE_FN auto chunk(int c, int column, int k) const {
+    const int r = c < 0 ? 0 : row(c);
+    return along_k() ? side_.chunk(true, outer_ + r, k + column)
+                     : side_.chunk(false, outer_ + column, k + r);
   }
 
   const Side& side_;
-  int64_t outer_;
-  int terms_;
-  typename Side::Chunk chunks_[kChunks];  // but for `left`, which would take two registers each
-  int left_[kChunks];
+  int64_t outer_, step_;
+  int row_, column_;
+  Cursor<T> from_[kChunks];
 };
 
-// The stages of a ring: f(stage, k) for each tile in order, while the copies of the next
-// kStages - 1 are on their way.
+// Of a gathered side no chunk is one access.
+template <Layout kLayout, class T, class Tile, int kThreads, class Side>
+class TileCopy<kLayout, T, Tile, kThreads, Side, true> {
+ public:
+  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer, int) : side_(side), outer_(outer) {}
+  SINTER_DEVICE_FN int whole_until() const { return 0; }
+  SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
+    constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>,
+                  kOfRow = (Side::along_k ? Tile::kDepth : Tile::kOuter) / kVec<T>;
+    SINTER_NO_UNROLL
+    for (int c = thread_x(); c < kAll; c += kThreads) {
+      const int row = c / kOfRow, column = c % kOfRow * kVec<T>;
+      if constexpr (Side::along_k) {
+        tile.along_k.store_vec(row, column, side_.gather(outer_ + row, k + column));
+      } else {
+        tile.along_outer.store_vec(row, column, side_.gather(outer_ + column, k + row));
+      }
+    }
+  }
+
+ private:
+  const Side& side_;
+  int64_t outer_;
+};
+
+// Both operands' tiles at k, if it is before `end`. whole: the sides' whole_until() and `end`,
+// the least of them.
+template <int kDepth, class A, class B, class Stage>
+SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& stage) {
+  if constexpr (requires { a.advance(), b.advance(); }) {
+    if (k + kDepth <= whole) {
+      a.advance();
+      b.advance();
+      a.copy_whole(stage.a);
+      b.copy_whole(stage.b);
+      return;
+    }
+  }
+  if (k < end) {
+    a.copy_any(k, stage.a);
+    b.copy_any(k, stage.b);
+  }
+}
+
+// The stages of a ring: f(stage) for each tile of k from `first` to `end`, in order, while those of
+// the next kStages - 1 are on their way: copy(stage, k), of k past the end too.
 template <int kStages, int kDepth, class Stage, class Copy, class Use>
 SINTER_DEVICE_FN void for_each_tile(
-    Stage (&stages)[kStages], int k, const Copy& copy, const Use& f) {
-  const auto begin = [&](int at, int stage) {
-    if (at < k) copy(stages[stage], at);
+    Stage (&stages)[kStages], int first, int end, const Copy& copy, const Use& f) {
+  constexpr int kBytes = static_cast<int>(sizeof(Stage));
+  auto& ring = keep_shared(stages);
+  const auto begin = [&](int stage, int at) {
+    copy(*reinterpret_cast<Stage*>(reinterpret_cast<char*>(ring) + stage), at);
     cp_async_commit();
   };
   SINTER_UNROLL
-  for (int t = 0; t < kStages - 1; ++t) begin(t * kDepth, t);
-  int use = 0;
+  for (int t = 0; t < kStages - 1; ++t) begin(t * kBytes, first + t * kDepth);
+  int use = 0, free = (kStages - 1) * kBytes;  // bytes: they need no multiplication
   SINTER_NO_UNROLL
-  for (int at = 0; at < k; at += kDepth) {
+  for (int at = first; at < end; at += kDepth) {
     cp_async_wait<kStages - 2>();
     block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is
                    // overwritten next
-    const int free = use == 0 ? kStages - 1 : use - 1;
-    begin(at + (kStages - 1) * kDepth, free);
-    f(stages[use]);
-    use = use == kStages - 1 ? 0 : use + 1;
+    begin(free, at + (kStages - 1) * kDepth);
+    f(*reinterpret_cast<const Stage*>(reinterpret_cast<const char*>(ring) + use));
+    free = use;
+    use = use == (kStages - 1) * kBytes ? 0 : use + kBytes;
   }
   block_sync();
 }

@@ -151,6 +151,12 @@ void check_card(int device) {
           ", this build needs ", kMinCapability / 10, ".", kMinCapability % 10, " or newer"));
 }
 
+int attribute(cudaDeviceAttr which) {
+  int value = 0;
+  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
+  return value;
+}
+
 void destroy(Stream& s) noexcept {
   if (s.fault_host) api().cudaFreeHost(s.fault_host);
   if (s.handle) api().cudaStreamDestroy(s.handle);
@@ -273,19 +279,16 @@ int device_count() {
 
 CardFacts card_facts() {
   thread_state();
-  const auto attribute = [](cudaDeviceAttr which) {
-    int value = 0;
-    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
-    return value;
-  };
   int driver = 0;
   SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
   return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
       .shared_bytes = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
       .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
-          attribute(cudaDevAttrComputeCapabilityMinor), ", ",
-          attribute(cudaDevAttrMultiProcessorCount), " SMs, driver ", version_text(driver))};
+          attribute(cudaDevAttrComputeCapabilityMinor), ", ", multiprocessors(), " SMs, driver ",
+          version_text(driver))};
 }
+
+int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
 
 Allocator& allocator(int device) {
   Runtime& r = runtime();

@@ -22,6 +22,7 @@ struct CardFacts {
   std::string text{};
 };
 CardFacts card_facts();
+int multiprocessors();
 // Throws device if kernels cannot run on that card: no driver, an old one, no such card, no code
 // for it.
 void check_device(int device);

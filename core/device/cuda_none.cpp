@@ -17,6 +17,7 @@ namespace {
 int device_count() { not_built(); }
 void check_device(int) { not_built(); }
 CardFacts card_facts() { not_built(); }
+int multiprocessors() { not_built(); }
 Allocator& allocator(int) { not_built(); }
 void copy_to_device(void*, const void*, size_t) { not_built(); }
 void copy_to_host(void*, const void*, size_t) { not_built(); }

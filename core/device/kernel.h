@@ -17,13 +17,18 @@
 //       t.store_vec(r, c, vec). It begins as NaN.
 //   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)
 //       By all threads that have not left, and from the same place in the source.
-//   ticket(counter, n)
-//       True in all threads of the last of n blocks to arrive; the counter is 0 before and after.
-//       Never waits.
+//   ticket(counter, n, i = 0)
+//       True in all threads of the last of n blocks to arrive at counter[i], which is 0 before and
+//       after. Never waits.
 //   cp_async16(tile, r, c, in, i, valid) cp_async_commit() cp_async_wait<N>()
 //       16 bytes to shared memory; zeros if not valid.
+//   Cursor<T>(in, i); cursor.advance(bytes); cp_async16(tile, r, c, cursor)
+//       The 16 bytes from in[i] on, then those `bytes` further.
+//   keep(i) keep_shared(s)
+//       i, and a reference to what is in shared memory, in a register: not worked out again
+//       wherever it is used.
 //   ldmatrix_x4(tile, r, c) ldmatrix_x4_trans(tile, r, c)
-//       Four 8x8 matrices of 16-bit values; this lane's row begins at (r, c).
+//       Four matrices of 8 rows of 16 bytes; this lane's begins at (r, c). _trans: 16-bit values.
 //   mma_bf16_m16n8k16(d, a, b) mma_tf32_m16n8k8(d, a, b)
 //       d += a b on fragments in the PTX layout; f32 accumulators.
 //   to_tf32(x)

@@ -154,14 +154,14 @@ template <class T> SINTER_DEVICE_FN T shfl_down(T v, int n) {
 }
 SINTER_DEVICE_FN uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
-SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n) {
+SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n, int64_t i = 0) {
   __threadfence();
   __syncthreads();  // what the block's other threads wrote, or still had to read, precedes its
                     // arrival
   bool last = false;
   if (threadIdx.x == 0) {
-    last = atomicAdd(counter.data(), 1u) == n - 1;
-    if (last) counter.put(0, 0);
+    last = atomicAdd(counter.data() + i, 1u) == n - 1;
+    if (last) counter.put(i, 0);
   }
   last = __syncthreads_or(last);
   if (last) __threadfence();
@@ -177,6 +177,33 @@ SINTER_DEVICE_FN void cp_async16(
       "l"(in.data() + i), "r"(valid ? 16 : 0)
       : "memory");
 }
+template <class T> class Cursor {
+ public:
+  Cursor() = default;
+  SINTER_DEVICE_FN Cursor(const In<T>& in, int64_t i)
+      : at_(reinterpret_cast<const char*>(in.data() + i)) {}
+  SINTER_DEVICE_FN void advance(int64_t bytes) { at_ += bytes; }
+  SINTER_DEVICE_FN const char* data() const { return at_; }
+
+ private:
+  const char* at_ = nullptr;
+};
+template <class T, int R, int C, int P>
+SINTER_DEVICE_FN void cp_async16(
+    SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(detail::shared_address(tile.at(r, c))),
+      "l"(from.data())
+      : "memory");
+}
+SINTER_DEVICE_FN int keep(int i) {
+  asm volatile("" : "+r"(i));
+  return i;
+}
+template <class S> SINTER_DEVICE_FN S& keep_shared(S& s) {
+  const int at = keep(static_cast<int>(detail::shared_address(&s)));
+  return *static_cast<S*>(__cvta_shared_to_generic(static_cast<unsigned>(at)));
+}
 SINTER_DEVICE_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
@@ -184,7 +211,7 @@ template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
 
 template <class T, int R, int C, int P>
 SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4(const SharedTile<T, R, C, P>& tile, int r, int c) {
-  static_assert(sizeof(T) == 2);
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4);
   Vec<uint32_t, 4> d;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(d.v[0]), "=r"(d.v[1]), "=r"(d.v[2]), "=r"(d.v[3])

@@ -301,9 +301,9 @@ SINTER_DEVICE_FN uint32_t ballot(bool v, const Where& where = Where::current()) 
 }
 
 SINTER_DEVICE_FN bool ticket(
-    InOut<uint32_t> counter, uint32_t n, const Where& where = Where::current()) {
+    InOut<uint32_t> counter, uint32_t n, int64_t i = 0, const Where& where = Where::current()) {
   if (!counter) simt::fail("ticket without a counter");
-  return simt::ticket(counter.data(), n, where);
+  return simt::ticket(counter.data() + i, n, where);
 }
 
 // The target holds poison until the copy lands: whoever reads it before, even the data of the stage
@@ -315,6 +315,25 @@ SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, con
   simt::cp_async16({to, valid ? in.vec_address(i) : nullptr});
   std::memset(static_cast<void*>(to), 0xff, 16);
 }
+template <class T> class Cursor {
+ public:
+  Cursor() = default;
+  SINTER_DEVICE_FN Cursor(const In<T>& in, int64_t i) : in_(in), i_(i) {}
+  SINTER_DEVICE_FN void advance(int64_t bytes) { i_ += bytes / static_cast<int>(sizeof(T)); }
+  SINTER_DEVICE_FN const In<T>& in() const { return in_; }
+  SINTER_DEVICE_FN int64_t i() const { return i_; }
+
+ private:
+  In<T> in_;
+  int64_t i_ = 0;
+};
+template <class T, int R, int C, int P>
+SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from,
+    const Where& where = Where::current()) {
+  cp_async16(tile, r, c, from.in(), from.i(), true, where);
+}
+SINTER_DEVICE_FN int keep(int i) { return i; }
+template <class S> SINTER_DEVICE_FN S& keep_shared(S& s) { return s; }
 SINTER_DEVICE_FN void cp_async_commit() { simt::cp_async_commit(); }
 template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
   for (const auto& [to, from] : simt::cp_async_landing(kLeft)) {
@@ -328,13 +347,22 @@ template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
 
 namespace detail {
 // Lane l gave the address of row l % 8 of matrix l / 8. Register j of lane l holds elements 2 (l %
-// 4), + 1 of row l / 4 of matrix j.
-template <bool kTransposed, class Tile>
-Vec<uint32_t, 4> ldmatrix(const Tile& tile, int r, int c, const Where& where) {
+// 4), + 1 of row l / 4 of matrix j; of 32-bit values element l % 4.
+template <bool kTransposed, class T, int R, int C, int P>
+Vec<uint32_t, 4> ldmatrix(const SharedTile<T, R, C, P>& tile, int r, int c, const Where& where) {
   const auto* slots = meet_all(kTransposed ? Operation::ldmatrix_x4_trans : Operation::ldmatrix_x4,
-      slot_of(tile.at(r, c, 8, where)), where);
+      slot_of(tile.at(r, c, kVec<T>, where)), where);
   Vec<uint32_t, 4> d;
   for (int j = 0; j < 4; ++j) {
+    if constexpr (sizeof(T) == 4) {
+      const T* from;
+      std::memcpy(&from, slots[j * 8 + lane() / 4].data, sizeof from);
+      d.v[j] = __builtin_bit_cast(uint32_t, from[lane() % 4]);
+      if (d.v[j] == 0xffffffffu)
+        simt::fail_poison(
+            "shared memory by ldmatrix", from + lane() % 4 - reinterpret_cast<const T*>(&tile));
+      continue;
+    }
     uint32_t half[2];
     for (int k = 0; k < 2; ++k) {
       const int of_row = kTransposed ? 2 * (lane() % 4) + k : lane() / 4,
@@ -388,7 +416,7 @@ void mma(Operation operation, Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
 template <class T, int R, int C, int P>
 SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4(
     const SharedTile<T, R, C, P>& tile, int r, int c, const Where& where = Where::current()) {
-  static_assert(sizeof(T) == 2);
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4);
   return detail::ldmatrix<false>(tile, r, c, where);
 }
 template <class T, int R, int C, int P>

@@ -52,6 +52,20 @@ void launch(const Grid& grid, int block, size_t shared_bytes, A&&... args) {
   launch_as<kernel>(kernel, grid, block, shared_bytes, std::forward<A>(args)...);
 }
 
+#if defined(__CUDACC__)
+inline constexpr Device kDevice{Device::Type::cuda, 0};
+#else
+inline constexpr Device kDevice{Device::Type::simt, 0};
+#endif
+// That blocks are spread over.
+inline int multiprocessors() {
+#if defined(__CUDACC__)
+  return cuda::multiprocessors();
+#else
+  return simt::multiprocessors();
+#endif
+}
+
 // What kernels pass to fault().
 inline uint32_t* fault_flag() {
 #if defined(__CUDACC__)

@@ -78,6 +78,10 @@ class Queue {
     const std::lock_guard running(run_mutex_);
     schedule_ = schedule;
   }
+  int multiprocessors() {
+    const std::lock_guard running(run_mutex_);
+    return schedule_.multiprocessors;
+  }
 
  private:
   struct Released {
@@ -177,6 +181,7 @@ CountOnly::CountOnly() {
 CountOnly::~CountOnly() { count_only = false; }
 void synchronize() { queue().run(); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
+int multiprocessors() { return queue().multiprocessors(); }
 void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t)) {
   queue().release(block, bytes, free);
 }

@@ -25,10 +25,12 @@ namespace sinter::simt {
 struct Schedule {
   enum class Order : uint8_t { forward, reversed, one_warp_ahead, shuffled };
   Order order = Order::forward;
-  uint64_t seed = 0;  // of one_warp_ahead and shuffled
+  uint64_t seed = 0;          // of one_warp_ahead and shuffled
+  int multiprocessors = 132;  // of the card that launches shape their grids for
 };
 // For what is launched from here on; synchronizes first.
 void set_schedule(Schedule schedule);
+int multiprocessors();
 
 // Puts a kernel in the queue; `thread` is the body of one CUDA thread. Runs it, and all before it,
 // when the queue is long.

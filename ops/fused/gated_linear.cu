@@ -1,8 +1,9 @@
 // gated_linear: h[b, j] = act(g) u, g = sum_i x[b, i] Wg[j, i], u = sum_i x[b, i] Wu[j, i]. A block
 // owns some rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32
-// of Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile
-// that needs them; writes h and, for backward, g and u. gated_linear_backward: dh = sum_o dy[b, o]
-// Wd[o, j]; dg and du from dh, g, u. A block owns a tile of dh, which is never in memory.
+// of Wu (of large grids twice as many), so both sums of an element end in one shared tile. Reads x
+// and the weights once per tile that needs them; writes h and, for backward, g and u.
+// gated_linear_backward: dh = sum_o dy[b, o] Wd[o, j]; dg and du from dh, g, u. A block owns a tile
+// of dh, which is never in memory.
 #include "ops/fused/activation.h"
 #include "ops/fused/glu.h"
 #include "ops/gemm_launch.cuh"
@@ -10,11 +11,10 @@
 // B batch, I in, H hidden, O out
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kHalf = kTile / 2;
-
-// The base is Wg[H, I]; column c of a tile is a row of it for c < kHalf, else of Wu. Both are
-// dense.
-template <class T> struct GatedSide : ProductSide<T> {
+// The base is Wg[H, I]; column c of a tile of kCols is a row of it for c < kHalf, else of Wu. Both
+// are dense.
+template <class T, int kCols> struct GatedSide : ProductSide<T> {
+  static constexpr int kHalf = kCols / 2;
   static constexpr bool along_k = true;
   In<T> up;
   int64_t hidden = 0;
@@ -24,13 +24,14 @@ template <class T> struct GatedSide : ProductSide<T> {
     bool of_up;
   };
   SINTER_DEVICE_FN Chunk chunk(bool, int64_t i, int64_t p) const {
-    const int c = static_cast<int>(i) & (kTile - 1);
+    const int c = static_cast<int>(i) & (kCols - 1);
     const int64_t row = ((i - c) >> 1) + (c & (kHalf - 1)), at = row * this->k + p;
     return {at, 1, row < hidden ? this->k - p : 0, c >= kHalf};
   }
   SINTER_DEVICE_FN In<T> source(const Chunk& c) const { return c.of_up ? up : this->data; }
 };
-template <class T> using GatedProduct = Product<T, GatedSide<T>>;
+template <class T> using GatedProduct = Product<T, GatedSide<T, kTile>>;
+template <class T> using LargeGatedProduct = Product<T, GatedSide<T, LargeMma::kResults>>;
 
 template <class T> struct GateOfSums {
   static constexpr bool kSumsRows = false;
@@ -51,9 +52,10 @@ template <class T> struct GateOfSums {
 };
 
 // Hands both sums of eight columns of h to the epilogue.
-template <int kRows, class T, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(
-    const GatedProduct<T>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
+template <int kRows, int kCols, class T, class Tile, class Epilogue>
+SINTER_DEVICE_FN void finish_tile(const Product<T, GatedSide<T, kCols>>& product, const TileAt& at,
+    const Tile& sums, const Epilogue& epilogue) {
+  constexpr int kHalf = kCols / 2;
   SINTER_NO_UNROLL
   for (int group = thread_x(); group < kRows * kHalf / kGroup; group += threads_per_block()) {
     const int r = group / (kHalf / kGroup), c = group % (kHalf / kGroup) * kGroup;
@@ -67,6 +69,12 @@ SINTER_DEVICE_FN void finish_tile(
 }
 
 SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
+
+template <class T, class Epilogue>
+SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
+gated_linear_mma_128x128(LargeGatedProduct<T> product, Epilogue epilogue) {
+  mma_product<Layout::along_k, Layout::along_k, LargeMma>(product, epilogue);
+}
 
 // Eight columns of a matrix of any strides.
 template <class T> struct StridedColumns {
@@ -119,22 +127,48 @@ template <class T> Columns<T, Out<T>> columns_from(const Tensor& t, int64_t firs
       cols % kGroup == 0 && first % kGroup == 0 && is_aligned16(t)};
 }
 
+template <int kCols, class T>
+Product<T, GatedSide<T, kCols>> gated_product(
+    const Tensor& x, const Tensor& gate, const Tensor& up) {
+  const int64_t hidden = gate.size(0);
+  Product<T, GatedSide<T, kCols>> product{
+      product_side<T>(x, false), {product_side<T>(gate, false), in<T>(up), hidden}};
+  product.b.outer = blocks_for(hidden, kCols / 2) * kCols;
+  product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned16(gate) && is_aligned16(up);
+  return product;
+}
+
+// Four small tiles make a large one, which reads half as much per product and so takes the time of
+// two: it pays unless it leaves more of the card idle. Whole waves count.
+bool large_tiles_pay(int64_t small, int64_t large) {
+  const int64_t cores = multiprocessors();
+  return 2 * blocks_for(large, cores) < blocks_for(small, cores);
+}
+
 }  // namespace
 
 void gated_linear(const Call& call) {
   const auto& [act, keep] = call.as<GatedLinearAttrs>();
-  const Tensor &h = call.out[0], &gate = call.in[1], &up = call.in[2];
+  const Tensor &h = call.out[0], &x = call.in[0], &gate = call.in[1], &up = call.in[2];
   if (h.numel() == 0) return;
-  const int64_t hidden = h.size(1);
   visit_float(h.dtype(), [&]<class T>(T) {
-    GatedProduct<T> product{
-        product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
-    product.b.outer = blocks_for(hidden, kHalf) * kTile;
-    product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned16(gate) && is_aligned16(up);
+    constexpr Layout kAlong = Layout::along_k;
     const GateOfSums<T> epilogue{columns_out<T>(h),
         keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
-        keep ? columns_from<T>(call.out[1], hidden) : Columns<T, Out<T>>(), act};
-    launch_gated_linear<Layout::along_k, Layout::along_k>(product, epilogue);
+        keep ? columns_from<T>(call.out[1], h.size(1)) : Columns<T, Out<T>>(), act};
+    const auto small = gated_product<kTile, T>(x, gate, up);
+    if constexpr (kHasMma<T>) {
+      constexpr int kResults = LargeMma::kResults;
+      constexpr size_t kBytes = sizeof(MmaTiles<T, LargeMma>);
+      const auto large = gated_product<kResults, T>(x, gate, up);
+      const Grid grid = large.grid(kResults, kResults);
+      if (on_tensor_cores<T>() && has_layout<kAlong, kAlong>(large) &&
+          large_tiles_pay(small.grid(kTile).blocks(), grid.blocks()) &&
+          shared_memory_limit(h.device()) >= kBytes)
+        return launch<gated_linear_mma_128x128<T, GateOfSums<T>>>(
+            grid, kMmaThreads, kBytes, large, epilogue);
+    }
+    launch_gated_linear<kAlong, kAlong>(small, epilogue);
   });
 }
 

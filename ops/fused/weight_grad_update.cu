@@ -46,39 +46,50 @@ constexpr int kLayers = 12;  // 4 KB of arguments
 template <class T> struct UpdatedLayers {
   int count = 0;
   int32_t first_block[kLayers] = {};
+  SplitSums<compute_t<T>> split;  // of the layers of the first one's batch
   Product<T> product[kLayers];
   UpdatedParameters<compute_t<T>> to[kLayers];
+
+  SINTER_FN SplitSums<compute_t<T>> split_of(int i) const {
+    if (product[i].a.k == product[0].a.k) return split;
+    return {};
+  }
 };
 
-// f(layer, tile) for the tile of this block.
+// f(layer, split, tile) for the tile, or the share of one, of this block.
 template <class T, class F>
 SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F& f) {
   if (layers.count == 0) return;
   int i = 0;
   SINTER_NO_UNROLL
   while (i + 1 < layers.count && block_x() >= layers.first_block[i + 1]) ++i;
-  const int64_t tile = block_x() - layers.first_block[i],
-                columns = layers.product[i].column_tiles();
-  f(i, TileAt{tile / columns, tile % columns});
+  const auto split = layers.split_of(i);
+  const int block = static_cast<int>(block_x()), part = block - layers.first_block[i],
+            share = part % split.shares,
+            columns = static_cast<int>(layers.product[i].column_tiles()),
+            tile = part / split.shares;
+  f(i, split, TileAt{tile / columns, tile % columns, share, (block - share) / split.shares});
 }
 
-template <class V, template <class> class Step>
+template <class V, template <class> class Step, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
 weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
   const Step<V> apply(step_scalars(step), attrs);
-  with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    ffma_product(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
+  with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
+    ffma_product<kDy, kX>(
+        layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, split, tile);
   });
   finish_step<Step<V>>(step, attrs);
 }
 
 template <class T, template <class> class Step, Layout kDy, Layout kX>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
+SINTER_KERNEL_BOUNDS(kMmaThreads, 4)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
   const Step<V> apply(step_scalars(step), attrs);
-  with_tile_of_list(layers, [&](int i, const TileAt& tile) {
-    mma_product<kDy, kX>(layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, tile);
+  with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
+    mma_product<kDy, kX>(
+        layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, split, tile);
   });
   finish_step<Step<V>>(step, attrs);
 }
@@ -96,35 +107,41 @@ template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands l
 
 // The list of blocks where a tile has that many rows: where each layer's begin, and how many there
 // are.
-template <class T> int64_t list_blocks(UpdatedLayers<T>& layers, int rows) {
+template <int kRows, class T> Grid list_blocks(UpdatedLayers<T>& layers) {
   int64_t blocks = 0;
+  for (int i = 0; i < layers.count; ++i) blocks += layers.product[i].grid(kRows).blocks();
+  if (layers.count > 0)
+    layers.split = split_sums<kRows, kTile, compute_t<T>>(blocks, layers.product[0].a.k);
+  blocks = 0;
   for (int i = 0; i < layers.count; ++i) {
     layers.first_block[i] = static_cast<int32_t>(blocks);
-    blocks += layers.product[i].grid(rows).blocks();
+    blocks += layers.product[i].grid(kRows).blocks() * layers.split_of(i).shares;
   }
-  return blocks;
+  return {std::max<int64_t>(blocks, 1)};  // one for the tail alone
 }
 
 template <class T, template <class> class Step>
 void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const UpdateAttrs& attrs) {
-  const auto grid_of = [&](int rows) {
-    return Grid{std::max<int64_t>(list_blocks(layers, rows), 1)};  // one for the tail alone
-  };
+  constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
+  const bool usual = std::all_of(layers.product, layers.product + layers.count,
+      [](const Product<T>& p) { return has_layout<kOuter, kOuter>(p); });
   if constexpr (kHasMma<T>) {
-    constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
-    const bool usual = std::all_of(layers.product, layers.product + layers.count,
-        [](const Product<T>& p) { return has_layout<kOuter, kOuter>(p); });
-    const Grid grid = grid_of(kTile);
-    if (on_tensor_cores<T>() && usual)
-      return launch<weight_grad_update_mma_64x64<T, Step, kOuter, kOuter>>(
-          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
-    if (on_tensor_cores<T>())
+    if (on_tensor_cores<T>()) {
+      const Grid grid = list_blocks<kTile>(layers);
+      if (usual)
+        return launch<weight_grad_update_mma_64x64<T, Step, kOuter, kOuter>>(
+            grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
       return launch<weight_grad_update_mma_64x64<T, Step, kEither, kEither>>(
           grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
+    }
   }
   if constexpr (kHasFfma<T>) {
-    const Grid grid = grid_of(kFfmaRows);
-    launch<weight_grad_update_ffma_16x64<T, Step>>(
+    constexpr Layout kUsual = kKnown<T, kOuter>;
+    const Grid grid = list_blocks<kFfmaRows>(layers);
+    if (usual)
+      return launch<weight_grad_update_ffma_16x64<T, Step, kUsual, kUsual>>(
+          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
+    launch<weight_grad_update_ffma_16x64<T, Step, kEither, kEither>>(
         grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
   }
 }

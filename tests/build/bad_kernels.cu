@@ -100,3 +100,59 @@ KERNEL flushes(const float* x, float* y) {
 }
 __noinline__ __device__ float hidden(float x) { return rsqrtf(x); }
 KERNEL calls(const float* x, float* y) { y[INDEX] = hidden(x[INDEX]) + hidden(y[INDEX]); }
+
+// Loops, for --sass. Of hot_lean 64 multiply-adds for four loads.
+template <bool kWaste> __device__ void multiply_add_loop(const float* x, float* y, int n) {
+  float sums[8][8] = {};
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) {
+    float v[16];
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+      const float4 part = reinterpret_cast<const float4*>(x)[k * 4 + i / 4];
+      v[i] = part.x;
+      v[i + 1] = part.y;
+      v[i + 2] = part.z;
+      v[i + 3] = part.w;
+    }
+    if (kWaste) v[threadIdx.x % 2] = x[n / (k + 1)] + x[n % (k + 1)];
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+      sums[i / 8][i % 8] = fmaf(v[i / 8], v[8 + i % 8], sums[i / 8][i % 8]);
+  }
+#pragma unroll
+  for (int i = 0; i < 64; ++i) y[INDEX + i * 64] = sums[i / 8][i % 8];
+}
+KERNEL hot_lean(const float* x, float* y, int n) { multiply_add_loop<false>(x, y, n); }
+KERNEL hot_wasteful(const float* x, float* y, int n) { multiply_add_loop<true>(x, y, n); }
+KERNEL hot_local(const int* x, float* y, int n) {
+  float v[64] = {};
+  for (int i = 0; i < n; ++i) v[x[i] & 63] = fmaf(v[x[i] & 63], 3, 1);
+  y[INDEX] = v[x[INDEX + 1] & 63];
+}
+__device__ void mma_once(float (&d)[4], unsigned a) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+      "{%4, %4}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a));
+}
+KERNEL hot_rolled_copy(const float* x, float* y, int n) {
+  __shared__ float4 s[1024];
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(s));
+  float d[4] = {};
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(x + 4 * i));
+    mma_once(d, __float_as_uint(s[k].x));
+  }
+  y[INDEX] = d[0] + d[1] + d[2] + d[3];
+}
+KERNEL hot_mma_8x8(const unsigned* x, float* y, int n) {
+  float d[4] = {};
+#pragma unroll 1
+  for (int k = 0; k < n; ++k) mma_once(d, x[k]);
+  y[INDEX] = d[0] + d[1] + d[2] + d[3];
+}

@@ -13,6 +13,7 @@
 
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
+#include "core/device/simt.h"
 #include "ops/gemm_library.h"
 #include "tests/ops/device_samples.h"
 
@@ -125,6 +126,7 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
   const std::set<std::string> compiled = compiled_kernels();
   if (compiled.empty()) GTEST_SKIP() << "no PTX in this build: it is one without the CUDA toolkit";
   const LaunchLog log;
+  simt::set_schedule({.multiprocessors = 1});  // large tiles, too, where there are some
   for_each_sample(false, [](const OpDef& op, const Sample& sample, const std::string&) {
     set_allow_tf32(true);
     run_sample(op, sample, DType::f32);
@@ -138,7 +140,7 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
       130, Tensor::ones({3}, DType::f32,
                kSimt));  // more gradients than one table holds: norm and scaling apart
   apply(kClipNormOp, many, ClipAttrs{1});
-  synchronize(kSimt);
+  simt::set_schedule({});  // synchronizes
   std::set<std::string> ran, ran_shapes;
   for (const LaunchShape& launch : log.launches())
     ran.insert(normalised(std::string(launch.kernel)));

@@ -1,0 +1,214 @@
+// Forms that the matrix products take by the size of the grid, on the emulator as a card of few or
+// many multiprocessors: large tiles, and shares of long sums.
+#include <gtest/gtest.h>
+
+#include "core/device/launch_log.h"
+#include "core/device/simt.h"
+#include "ops/fused/fused.h"
+#include "ops/gemm_library.h"
+#include "tests/ops/gemm_check.h"
+
+namespace sinter {
+namespace {
+
+using gemm_check::at, gemm_check::kSimt, gemm_check::layouts, gemm_check::matrix,
+    gemm_check::matrix_of, gemm_check::Sum, gemm_check::sum_of, gemm_check::tolerance;
+using simt::Schedule;
+
+constexpr Schedule::Order kAllOrders[] = {Schedule::Order::forward, Schedule::Order::reversed,
+    Schedule::Order::one_warp_ahead, Schedule::Order::shuffled};
+
+class SimtGemmShapes : public testing::TestWithParam<DType> {
+ protected:
+  ~SimtGemmShapes() override { simt::set_schedule({}); }
+  template <class F> void typed(F&& f) { visit_float(GetParam(), f); }
+};
+INSTANTIATE_TEST_SUITE_P(Types, SimtGemmShapes,
+    testing::Values(DType::f32, DType::f64, DType::bf16),
+    [](const auto& type) { return std::string(name_of(type.param)); });
+
+struct Ran {
+  Tensors out;
+  LaunchShape launch;
+};
+template <class F> Ran only_launch_of(const F& f) {
+  const LaunchLog log;
+  Tensors out = f();
+  synchronize(kSimt);
+  EXPECT_EQ(log.launches().size(), 1u);
+  return {out, log.launches().at(0)};
+}
+void expect_same_bits(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_EQ(a[i].to_vector<double>(), b[i].to_vector<double>()) << "output " << i;
+}
+
+// A sum runs over k in the same steps in tiles of every shape. One multiprocessor is worth large
+// tiles as soon as there are more than two small ones.
+template <class T> void large_and_small_tiles() {
+  for (const auto& [rows, ins, hidden] : {std::array<int64_t, 3>{65, 17, 33}, {128, 64, 64},
+           {129, 136, 65}, {127, 40, 130}, {257, 33, 33}}) {
+    for (const auto& layout : layouts(rows, ins)) {
+      if (layout.col != 1) continue;  // the small kernel's
+      SCOPED_TRACE(cat(rows, " x ", ins, " -> ", hidden, ", x in ", layout.what));
+      const Tensor x = matrix_of<T>(rows, ins, layout, 1), gate = matrix<T>(hidden, ins, 2),
+                   up = matrix<T>(hidden, ins, 3);
+      const auto run = [&](const Schedule& schedule) {
+        simt::set_schedule(schedule);
+        return only_launch_of([&] {
+          return apply(kGatedLinearOp, {x, gate, up}, GatedLinearAttrs{Act::silu, true});
+        });
+      };
+      const Ran small = run({.multiprocessors = 1000});
+      EXPECT_TRUE(small.launch.kernel.starts_with("gated_linear_mma_64x64<"));
+      for (const auto order : kAllOrders) {
+        const Ran large = run({.order = order, .seed = 7, .multiprocessors = 1});
+        EXPECT_TRUE(large.launch.kernel.starts_with("gated_linear_mma_128x128<"));
+        expect_same_bits(small.out, large.out);
+      }
+    }
+  }
+}
+TEST(SimtGemmLargeTiles, OfGatedLinearGiveTheBitsOfSmallOnes) {
+  set_allow_tf32(true);
+  large_and_small_tiles<bf16>();
+  large_and_small_tiles<float>();
+  set_allow_tf32(false);
+  simt::set_schedule({});
+}
+
+TEST(SimtGemmChoice, LargeTilesFromTheWavesOfTheGrid) {
+  const auto kernel_of = [](int64_t rows, int multiprocessors) {
+    simt::set_schedule({.multiprocessors = multiprocessors});
+    const Tensor x = matrix<bf16>(rows, 8, 1), w = matrix<bf16>(64, 8, 2);
+    return only_launch_of([&] {
+      return apply(kGatedLinearOp, {x, w, w}, GatedLinearAttrs{});
+    }).launch.kernel;
+  };
+  // 512 rows: 16 small tiles or 4 large ones, each worth two of the small ones' waves.
+  EXPECT_TRUE(kernel_of(512, 4).starts_with("gated_linear_mma_128x128<")) << "2 waves against 4";
+  EXPECT_TRUE(kernel_of(512, 5).starts_with("gated_linear_mma_128x128<")) << "2 waves against 4";
+  EXPECT_TRUE(kernel_of(512, 8).starts_with("gated_linear_mma_64x64<")) << "2 waves against 2";
+  EXPECT_TRUE(kernel_of(512, 132).starts_with("gated_linear_mma_64x64<")) << "2 waves against 1";
+  simt::set_schedule({});
+}
+
+// The bound is that of the same terms in another order.
+void expect_weight_grad(const Tensor& dw, const Tensor& dy, const Tensor& x) {
+  for (int64_t o = 0; o < dw.size(0); ++o) {
+    for (int64_t i = 0; i < dw.size(1); ++i) {
+      const Sum s = sum_of(dy, x, true, false, o, i);
+      ASSERT_NEAR(at(dw, o, i), s.value, tolerance(s, dy.size(0), dy.dtype(), dw.dtype()))
+          << o << ' ' << i;
+    }
+  }
+}
+void expect_bias_grad(const Tensor& db, const Tensor& dy) {
+  const Tensor ones = Tensor::full({dy.size(0), 1}, 1, dy.dtype(), kSimt);
+  expect_weight_grad(reshape(db, {db.numel(), 1}), dy, ones);
+}
+
+TEST_P(SimtGemmShapes, SharesOfLongSumsInAFixedOrder) {
+  typed([&]<class T>(T) {
+    const auto run = [&](int64_t batch, int multiprocessors, Schedule::Order order) {
+      simt::set_schedule({.order = order, .seed = 3, .multiprocessors = multiprocessors});
+      return only_launch_of([&] {
+        return apply(kWeightBiasGradOp, {matrix<T>(batch, 17, 1), matrix<T>(batch, 70, 2)});
+      });
+    };
+    const int64_t tiles = GetParam() == DType::bf16 ? 2 : 4;
+    for (const int64_t batch : {1024, 2125, 4000}) {
+      SCOPED_TRACE(batch);
+      const Ran split = run(batch, 132, Schedule::Order::forward);
+      EXPECT_EQ(split.launch.grid.z, batch == 1024 ? 2 : batch == 2125 ? 4 : 7);
+      EXPECT_EQ(split.launch.grid.x * split.launch.grid.y, tiles);
+      for (const auto order : kAllOrders) expect_same_bits(split.out, run(batch, 132, order).out);
+      expect_weight_grad(split.out[0], matrix<T>(batch, 17, 1), matrix<T>(batch, 70, 2));
+      expect_bias_grad(split.out[1], matrix<T>(batch, 17, 1));
+    }
+    EXPECT_EQ(run(1023, 132, Schedule::Order::forward).launch.grid.z, 1) << "sums are short";
+    const int few = static_cast<int>(2 * tiles - 1), half = static_cast<int>(2 * tiles);
+    EXPECT_EQ(run(2048, few, Schedule::Order::forward).launch.grid.z, 1) << "half is busy";
+    EXPECT_EQ(run(2048, half, Schedule::Order::forward).launch.grid.z, 2);
+  });
+}
+
+TEST_P(SimtGemmShapes, SharesReachTheEpilogueOnce) {
+  typed([&]<class T>(T) {
+    const Tensor x = matrix<T>(5, 3000, 1), w = matrix<T>(70, 3000, 2),
+                 bias = reshape(matrix<T>(1, 70, 3), {70});
+    const Ran act = only_launch_of([&] {
+      return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::pre, dtype_of<T>});
+    });
+    EXPECT_EQ(act.launch.grid.z, 5);
+    for (int64_t i = 0; i < 5; ++i) {
+      for (int64_t j = 0; j < 70; ++j) {
+        Sum s = sum_of(x, w, false, true, i, j);
+        s.value += at(reshape(bias, {1, 70}), 0, j);
+        const double z = at(act.out[1], i, j);
+        ASSERT_NEAR(z, s.value, tolerance(s, 3000, dtype_of<T>, dtype_of<T>)) << i << ' ' << j;
+        ASSERT_EQ(at(act.out[0], i, j), z > 0 ? z : 0);
+      }
+    }
+  });
+}
+
+// Both sums of an element of h: of g and of u, which are kept as they reach the epilogue.
+TEST_P(SimtGemmShapes, SharesOfGatedLinear) {
+  typed([&]<class T>(T) {
+    const Tensor x = matrix<T>(5, 1100, 1), gate = matrix<T>(33, 1100, 2),
+                 up = matrix<T>(33, 1100, 3);
+    const Ran ran = only_launch_of([&] {
+      return apply(kGatedLinearOp, {x, gate, up}, GatedLinearAttrs{Act::relu, true});
+    });
+    EXPECT_EQ(ran.launch.grid.z, 2);
+    for (int64_t i = 0; i < 5; ++i) {
+      for (int64_t j = 0; j < 66; ++j) {
+        const Sum s = sum_of(x, j < 33 ? gate : up, false, true, i, j % 33);
+        ASSERT_NEAR(at(ran.out[1], i, j), s.value, tolerance(s, 1100, dtype_of<T>, dtype_of<T>))
+            << i << ' ' << j;
+      }
+    }
+  });
+}
+
+// All layers of a batch share the counters and the memory of one launch; another batch goes whole.
+TEST_P(SimtGemmShapes, SharesOfTheLayersOfOneLaunch) {
+  typed([&]<class T>(T) {
+    using V = compute_t<T>;
+    struct Layer {
+      Tensor dy, x, w, b;
+    };
+    std::vector<Layer> layers;
+    for (const auto& [batch, o, i] :
+        {std::array<int64_t, 3>{1500, 20, 65}, {100, 65, 9}, {1500, 7, 20}}) {
+      layers.push_back({matrix<T>(batch, o, 1), matrix<T>(batch, i, 2),
+          Tensor::zeros({o, i}, dtype_of<V>, kSimt), Tensor::zeros({o}, dtype_of<V>, kSimt)});
+    }
+    const Tensor none, step = make_step_state(kSimt),
+                       losses = Tensor::full({1500}, 0.5, DType::f32, kSimt);
+    write_step_state(step, {.lr = 1});
+    Tensors in;
+    for (const Layer& l : layers) {
+      for (const Tensor& t : {l.dy, l.x, l.w, none, none, none, l.b, none, none, none})
+        in.push_back(t);
+    }
+    for (const Tensor& t : {step, losses, none}) in.push_back(t);
+    const Ran update =
+        only_launch_of([&] { return apply(kWeightGradUpdateOp, in, UpdateAttrs{.tail = true}); });
+    EXPECT_EQ(update.launch.grid,
+        (GetParam() == DType::bf16 ? Grid{2 * 2 + 2 + 2 * 1} : Grid{2 * 4 + 5 + 2 * 1}));
+    for (const Layer& l : layers) {
+      const Tensor dw = mul(l.w, Tensor::full({1}, -1, dtype_of<V>, kSimt)),
+                   db = mul(l.b, Tensor::full({1}, -1, dtype_of<V>, kSimt));
+      synchronize(kSimt);
+      expect_weight_grad(dw, l.dy, l.x);
+      expect_bias_grad(db, l.dy);
+    }
+    EXPECT_EQ(read_step_state(step).last_loss, 0.5);
+  });
+}
+
+}  // namespace
+}  // namespace sinter
