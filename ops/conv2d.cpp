@@ -186,6 +186,11 @@ const OpDef kConv2dBiasGradOp{.name = "conv2d_bias_grad",
     .cpu = bias_grad_cpu,
     SINTER_KERNELS(conv2d_bias_grad)};
 
+Shape conv2d_shape(const char* op, const Tensor& x, const Shape& weight, const Conv2dAttrs& attrs) {
+  check_rank(op, "x", x, 4);
+  return output_shape(op, x.shape(), weight, attrs, [&] { return describe({{"x", &x}}); });
+}
+
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dAttrs& attrs) {
   Tensors in{x, weight};
   if (bias.defined()) in.push_back(bias);

@@ -15,6 +15,10 @@ struct Conv2dSizes {
   int64_t taps() const { return c * r * s; }  // products for an element of y
 };
 
+// The shape of y for an image tensor x[N, C, H, W] and a weight of this shape; refuses, for `op`,
+// what is no convolution.
+Shape conv2d_shape(const char* op, const Tensor& x, const Shape& weight, const Conv2dAttrs& attrs);
+
 // x, weight and y may each be a gradient of its own shape; A is Conv2dAttrs or Conv2dGradAttrs.
 template <class A>
 Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& y, const A& a) {

@@ -50,6 +50,11 @@ template <class V> struct LanesOf {
   typedef V type __attribute__((vector_size(kVectorBytes), may_alias));
 };
 template <class V> using Lanes = typename LanesOf<V>::type;
+// A byte beside each lane: where a maximum was.
+template <class V> struct BytesOf {
+  typedef uint8_t type __attribute__((vector_size(kImages<V>)));
+};
+template <class V> using Bytes = typename BytesOf<V>::type;
 template <class V> Lanes<V> load_lanes(const V* p) { return *reinterpret_cast<const Lanes<V>*>(p); }
 template <class V> void store_lanes(V* p, Lanes<V> v) { *reinterpret_cast<Lanes<V>*>(p) = v; }
 
@@ -116,6 +121,11 @@ template <class T, class V>
   if constexpr (std::is_same_v<T, float>)
     return Lanes<V>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), x));
 #endif
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    Bytes<V> bytes{};
+    std::memcpy(&bytes, x, static_cast<size_t>(std::min<int64_t>(n, count)));
+    return __builtin_convertvector(bytes, Lanes<V>);
+  }
   alignas(kVectorBytes) V part[n] = {};
   for (int64_t j = 0; j < std::min<int64_t>(n, count); ++j) part[j] = V(x[j]);
   return load_lanes(part);
@@ -133,6 +143,11 @@ template <class T, class V>
   if constexpr (std::is_same_v<T, float>)
     return _mm512_mask_storeu_ps(x, static_cast<__mmask16>((1u << count) - 1), __m512(v));
 #endif
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    const auto bytes = __builtin_convertvector(v, Bytes<V>);
+    std::memcpy(x, &bytes, static_cast<size_t>(std::min<int64_t>(n, count)));
+    return;
+  }
   alignas(kVectorBytes) V part[n];
   store_lanes(part, v);
   for (int64_t j = 0; j < std::min<int64_t>(n, count); ++j) x[j] = T(part[j]);

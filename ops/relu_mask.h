@@ -25,17 +25,25 @@ inline Shape relu_mask_shape(const Shape& x) {
   return mask;
 }
 
+#if defined(__AVX512F__)
+// The lanes of a vector that `left` floats fill.
+inline __mmask16 first_lanes(int64_t left) {
+  return left >= 16 ? __mmask16{0xffff} : static_cast<__mmask16>((1u << left) - 1);
+}
+#endif
+
 // y = relu(x) over one row; mask (relu_mask_row(n) bytes) may be null. In place (y == x) is
 // allowed.
 template <class T> inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
   int64_t i = 0;
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<T, float>) {
-    for (; i + 16 <= n; i += 16) {
-      const __m512 v = _mm512_loadu_ps(x + i);
+    for (; i < n; i += 16) {
+      const __mmask16 here = first_lanes(n - i);
+      const __m512 v = _mm512_maskz_loadu_ps(here, x + i);
       const __mmask16 keep = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ);
-      _mm512_storeu_ps(y + i, _mm512_maskz_mov_ps(keep, v));
-      if (mask) std::memcpy(mask + i / 8, &keep, sizeof keep);
+      _mm512_mask_storeu_ps(y + i, here, _mm512_maskz_mov_ps(keep, v));
+      if (mask) std::memcpy(mask + i / 8, &keep, sizeof keep);  // a row has whole words
     }
   }
 #endif
@@ -59,10 +67,11 @@ inline void relu_backward_row(const T* dy, const uint8_t* mask, T* dx, int64_t n
   int64_t i = 0;
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<T, float>) {
-    for (; i + 16 <= n; i += 16) {
+    for (; i < n; i += 16) {
+      const __mmask16 here = first_lanes(n - i);
       __mmask16 keep;
       std::memcpy(&keep, mask + i / 8, sizeof keep);
-      _mm512_storeu_ps(dx + i, _mm512_maskz_loadu_ps(keep, dy + i));
+      _mm512_mask_storeu_ps(dx + i, here, _mm512_maskz_loadu_ps(keep & here, dy + i));
     }
   }
 #endif

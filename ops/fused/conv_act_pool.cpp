@@ -56,17 +56,17 @@ void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, V* places)
   for (int64_t row = 0; row < channels * rows; row += 2) {
     for (int64_t col = 0; col < cols; col += 2, to += n, places += n) {
       const V* from = tile + (row * cols + col) * n;
-      for (int64_t l = 0; l < n; ++l) {
-        const V window[4] = {from[l], from[n + l], from[cols * n + l], from[(cols + 1) * n + l]};
-        V best = window[0], place = 0;
-        for (int k = 1; k < 4; ++k) {
-          const bool better = beats(window[k], best);
-          place = better ? V(k) : place;
-          best = better ? window[k] : best;
-        }
-        to[l] = best;
-        places[l] = place;
+      conv::Lanes<V> best = conv::load_lanes(from), place{};
+      int k = 0;
+      for (const int64_t next : {n, cols * n, (cols + 1) * n}) {
+        const conv::Lanes<V> v = conv::load_lanes(from + next);
+        const auto better = (v > best) | (v != v);  // beats() of each lane
+        best = better ? v : best;
+        ++k;
+        place = better ? conv::broadcast(V(k)) : place;
       }
+      conv::store_lanes(to, best);
+      conv::store_lanes(places, place);
     }
   }
 }

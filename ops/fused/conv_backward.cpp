@@ -24,7 +24,7 @@ template <class T> struct MaskedRows {
     const int64_t rows = dy.size(2), cols = dy.size(3), source = pooled() ? row / 2 : row;
     if (source >= rows) return void(std::fill_n(lanes, count * n, V(0)));
     const int64_t first = (part.image * dy.size(1) + o) * rows + source, stride = dy.size(1) * rows;
-    T* masked = scratch<T, 6>(n * cols);
+    T* masked = scratch<T, 7>(n * cols);
     for (int64_t l = 0; l < part.count; ++l) {
       const int64_t at = first + l * stride;
       relu_backward_row(dy.data<T>() + at * cols, mask.data<uint8_t>() + at * relu_mask_row(cols),
@@ -37,9 +37,13 @@ template <class T> struct MaskedRows {
     conv::to_lanes(index.data<uint8_t>() + first * cols, stride * cols, part.count, cols, places);
     for (int64_t i = 0; i < count; ++i, lanes += n) {
       const int64_t col = (skip + i) / 2;
-      const V place = static_cast<V>(row % 2 * 2 + (skip + i) % 2);
-      for (int64_t l = 0; l < n; ++l)
-        lanes[l] = col < cols && places[col * n + l] == place ? values[col * n + l] : V(0);
+      conv::Lanes<V> at_place{};
+      if (col < cols) {
+        const auto place = conv::broadcast(static_cast<V>(row % 2 * 2 + (skip + i) % 2));
+        const auto here = conv::load_lanes(places + col * n) == place;
+        at_place = here ? conv::load_lanes(values + col * n) : at_place;
+      }
+      conv::store_lanes(lanes, at_place);
     }
   }
 };
@@ -98,12 +102,17 @@ Tensors conv_act_backward_reference(Operands in, const Attrs& attrs) {
   return gradients(dz, in[2], optional_input(in, 3), attrs);
 }
 Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
+  const char* op = "conv_act_pool_backward";
   const auto& a = attrs.as<Conv2dGradAttrs>();
-  const Tensor& x = in[3];
+  const Tensor &dy = in[0], &x = in[3];
+  check_rank(op, "dy", dy, 4);
+  check_rank(op, "x", x, 4);
+  const Shape z = conv2d_shape(op, x, {dy.size(1), x.size(1), a.height, a.width},
+      {a.stride_h, a.stride_w, a.pad_h, a.pad_w});
   Pool2dBackwardAttrs whole;
-  whole.height = (x.size(2) + 2 * a.pad_h - a.height) / a.stride_h + 1;
-  whole.width = (x.size(3) + 2 * a.pad_w - a.width) / a.stride_w + 1;
-  const Tensor dpooled = act_backward_reference(Act::relu, in[0], in[1]);
+  whole.height = z[2];
+  whole.width = z[3];
+  const Tensor dpooled = act_backward_reference(Act::relu, dy, in[1]);
   const Tensor dz = apply1(kMaxPool2dBackwardOp, {dpooled, in[2]}, whole);
   return gradients(dz, x, optional_input(in, 4), attrs);
 }

@@ -30,7 +30,7 @@ template <class F> Graph step_of(const OpDef& op, const Form& form, F&& more) {
 }
 
 Rewriter fused(const Graph& graph, const OpDef& op) {
-  return rewrite(graph, RuleSet(op.text()), Device::Type::simt);
+  return rewrite(graph, RuleSet(op.text()), op.simt ? Device::Type::simt : Device::Type::cpu);
 }
 
 TEST(Pattern, EveryFormOfEveryOpIsFoundInItsReference) {

@@ -42,8 +42,8 @@ std::string stands_for(const OpDef& op) {
 
 // Kernels for cuda are those of simt, compiled or not.
 std::string devices_of(const Rule& rule) {
-  const char* device = rule.on(Device::Type::simt) ? "cuda, simt" : "";
-  return rule.on(Device::Type::cpu) ? cat("cpu, ", device) : device;
+  const bool cpu = rule.on(Device::Type::cpu), device = rule.on(Device::Type::simt);
+  return cat(cpu ? "cpu" : "", cpu && device ? ", " : "", device ? "cuda, simt" : "");
 }
 
 std::string note_of(const Rule& rule) {

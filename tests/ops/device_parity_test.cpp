@@ -240,9 +240,12 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
   if (device == kSimt) expect_written(got);  // elsewhere memory does not begin as NaN
 }
 
+// A fused op may be for the CPU alone: elsewhere its rule is off, and its parts run.
 TEST(DeviceParitySimt, EveryOpHasAKernel) {
-  for (const OpDef* op : all_ops())
-    EXPECT_TRUE(op->view || op->simt) << op->text() << " has no kernel for simt";
+  for (const OpDef* op : all_ops()) {
+    if (!op->reference)
+      EXPECT_TRUE(op->view || op->simt) << op->text() << " has no kernel for simt";
+  }
 }
 
 void check_values(Device device) {
