@@ -130,7 +130,7 @@ class TileCopy<kLayout, T, Tile, kThreads, Side, true> {
 // the least of them.
 template <int kDepth, class A, class B, class Stage>
 SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& stage) {
-  if constexpr (requires { a.advance(), b.advance(); }) {
+  if constexpr (requires { a.advance(); }) {
     if (k + kDepth <= whole) {
       a.advance();
       b.advance();

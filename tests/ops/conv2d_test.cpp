@@ -191,7 +191,7 @@ TEST(Conv2d, TheNumberOfThreadsDoesNotShow) {
 }
 
 // Small whole numbers, whose sums no core rounds: every core, over many tiles and, of the 3000
-// terms of a weight, in parts, to the bit.
+// terms of a weight, in shares, to the bit.
 TEST(Conv2dSimt, EveryCoreGivesExactValues) {
   const auto whole = [](const Shape& shape, uint64_t seed, DType type) {
     const Tensor t = sample_tensor(shape, seed, -3, 3);
@@ -216,8 +216,8 @@ TEST(Conv2dSimt, EveryCoreGivesExactValues) {
   EXPECT_EQ(all_of(kSimt, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
   set_allow_tf32(false);
   const auto launches = log.launches();
-  const auto in_parts = [](const LaunchShape& launch) { return launch.grid.z > 1; };
-  EXPECT_EQ(std::ranges::count_if(launches, in_parts), 4) << "each core's weight gradient";
+  const auto in_shares = [](const LaunchShape& launch) { return launch.grid.z > 1; };
+  EXPECT_EQ(std::ranges::count_if(launches, in_shares), 4) << "each core's weight gradient";
 }
 
 std::string conv2d_refusal(
