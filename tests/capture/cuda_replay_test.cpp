@@ -7,6 +7,7 @@
 #include "tests/capture/step_util.h"
 #include "tests/fake_nvrtc.h"
 #include "tests/gpu_test.h"
+#include "tests/test_util.h"
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
