@@ -346,7 +346,7 @@ constexpr Preset kPresets[] = {
         "epochs=3 val=0 save-every=0 mode=fused target-acc=98"},
     {"fast99",
         "model=lenet optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
-        "batch-size=128 epochs=5 val=0 save-every=0 mode=fused target-acc=99"},
+        "batch-size=128 epochs=4 val=0 save-every=0 mode=fused target-acc=99"},
     {"best",
         "model=vgg optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=15 augment=shift=2,rotate=10,scale=10 val=0 mode=fused "
