@@ -191,7 +191,9 @@ int64_t not_judged(const Rewriter& rewritten) {
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
   const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
-  const std::string text = cat(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "");
+  const bool keeps = where.type == Device::Type::cuda;
+  const std::string text =
+      keeps ? cat(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "") : "";
   Refused refused;
   std::vector<Group> fallbacks;
   while (true) {
@@ -208,12 +210,12 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
       }
       const GroupQuestion question(text, group, refused);
       std::optional<GroupChoice> choice;
-      if (where.type == Device::Type::cuda) choice = question.recall(group);
+      if (keeps) choice = question.recall(group);
       if (!choice) {
         Timed a(r.graph, nodes_of(r.graph, group.origin)),
             b(other_rules ? without.graph : recorded, parts);
         choice = time_both(group, a, b, where);
-        if (where.type == Device::Type::cuda) question.keep(group, *choice);
+        if (keeps) question.keep(group, *choice);
       }
       group.instead = names_of(parts);
       group.not_judged = *choice == GroupChoice::not_judged;

@@ -3,7 +3,7 @@
 namespace sinter {
 
 void conv2d_forward_cpu(const Call& call) {
-  const conv::Correlation g = conv::forward_of(conv2d_sizes(call));
+  const conv::Correlation g{conv2d_sizes(call)};
   const Tensor bias = optional_input(call.in, 2);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
@@ -24,7 +24,7 @@ void conv2d_input_grad_cpu(const Call& call) {
 }
 
 void conv2d_weight_grad_cpu(const Call& call) {
-  const conv::Correlation g = conv::forward_of(conv2d_weight_grad_sizes(call));
+  const conv::Correlation g{conv2d_weight_grad_sizes(call)};
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     conv::correlate_gradient<V>(g, conv::image_source<T>(g, call.in[1].data<T>()),

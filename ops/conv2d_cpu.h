@@ -13,36 +13,16 @@ void conv2d_weight_grad_cpu(const Call& call);
 
 namespace conv {
 
-inline Correlation forward_of(const Conv2dSizes& z) {
-  return {.images = z.n,
-      .c = z.c,
-      .h = z.h,
-      .w = z.w,
-      .o = z.o,
-      .p = z.p,
-      .q = z.q,
-      .r = z.r,
-      .s = z.s,
-      .stride_h = z.stride_h,
-      .stride_w = z.stride_w,
-      .pad_h = z.pad_h,
-      .pad_w = z.pad_w};
-}
 // dx from dy: the two change places.
 inline Correlation input_grad_of(const Conv2dSizes& z) {
-  return {.images = z.n,
-      .c = z.o,
-      .h = z.p,
-      .w = z.q,
-      .o = z.c,
-      .p = z.h,
-      .q = z.w,
-      .r = z.r,
-      .s = z.s,
-      .pad_h = z.r - 1 - z.pad_h,
-      .pad_w = z.s - 1 - z.pad_w,
-      .spread_h = z.stride_h,
-      .spread_w = z.stride_w};
+  Correlation g{z, z.stride_h, z.stride_w};
+  std::swap(g.c, g.o);
+  std::swap(g.h, g.p);
+  std::swap(g.w, g.q);
+  g.stride_h = g.stride_w = 1;
+  g.pad_h = z.r - 1 - z.pad_h;
+  g.pad_w = z.s - 1 - z.pad_w;
+  return g;
 }
 
 // weight(o, c, r, s) of a dense [O, C, R, S], and of its transpose, turned by 180 degrees.
@@ -71,7 +51,7 @@ template <class T> auto bias_of(const Tensor& bias) {
 template <class T> auto image_source(const Correlation& g, const T* x) {
   using V = compute_t<T>;
   return [=](const Part& part, V* tile) {
-    const auto rows = [&](int64_t c, int64_t row, int64_t skip, int64_t count, V* lanes) {
+    auto rows = [&](int64_t c, int64_t row, int64_t skip, int64_t count, V* lanes) {
       to_lanes(x + ((part.image * g.c + c) * g.h + row) * g.w + skip, g.c * g.h * g.w, part.count,
           count, lanes);
     };

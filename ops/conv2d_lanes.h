@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "core/parallel.h"
+#include "ops/conv2d.h"
+#include "ops/relu_mask.h"
 #include "ops/row_loops.h"
 
 #if defined(__AVX__)
@@ -25,10 +27,9 @@
 
 namespace sinter::conv {
 
-// C channels, H x W; O channels of the result, P x Q; R x S kernel
-struct Correlation {
-  int64_t images = 0, c = 0, h = 0, w = 0, o = 0, p = 0, q = 0, r = 1, s = 1;
-  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, spread_h = 1, spread_w = 1;
+// Sizes may be those of a convolution or, turned round, of its input's gradient.
+struct Correlation : Conv2dSizes {
+  int64_t spread_h = 1, spread_w = 1;
 
   int64_t spread_height() const { return (h - 1) * spread_h + 1; }
   int64_t tile_columns() const { return (q - 1) * stride_w + s; }
@@ -119,7 +120,7 @@ template <class T, class V>
   }
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<T, float>)
-    return Lanes<V>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), x));
+    return Lanes<V>(_mm512_maskz_loadu_ps(first_lanes(count), x));
 #endif
   if constexpr (std::is_same_v<T, uint8_t>) {
     Bytes<V> bytes{};
@@ -141,7 +142,7 @@ template <class T, class V>
   }
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<T, float>)
-    return _mm512_mask_storeu_ps(x, static_cast<__mmask16>((1u << count) - 1), __m512(v));
+    return _mm512_mask_storeu_ps(x, first_lanes(count), __m512(v));
 #endif
   if constexpr (std::is_same_v<T, uint8_t>) {
     const auto bytes = __builtin_convertvector(v, Bytes<V>);
@@ -198,7 +199,7 @@ template <class V, int Slot> V* aligned_scratch(int64_t n) {
 // `count` elements from `skip` on of a row of x, as lanes; padding and what lies between spread
 // rows and columns hold zeros.
 template <class V, class Rows>
-void load_tile(const Correlation& g, int64_t first, int64_t height, const Rows& rows, V* tile) {
+void load_tile(const Correlation& g, int64_t first, int64_t height, Rows& rows, V* tile) {
   constexpr int64_t n = kImages<V>;
   const int64_t columns = g.tile_columns();
   const int64_t skip = g.pad_w < 0 ? (-g.pad_w + g.spread_w - 1) / g.spread_w : 0;
@@ -317,7 +318,7 @@ void correlate_tile(const Correlation& g, const V* x, const V* weights, const V*
   const int64_t rows = g.tile_rows(results), columns = g.tile_columns();
   const int64_t channel_stride = results * g.q * n;
   for (int64_t o = 0; o < g.o; o += A) {
-    const V* w = weights + o * g.c * g.r * g.s;
+    const V* w = weights + o * g.taps();
     for (int64_t row = 0; row < results; ++row) {
       const V* from = x + row * g.stride_h * columns * n;
       V* to = y + o * channel_stride + row * g.q * n;
@@ -336,7 +337,7 @@ template <int A, int B, class V>
 void multiply_tiles(const Correlation& g, const V* dy, const V* x, int64_t results,
     const int64_t* offsets, V* sums) {
   constexpr int n = kImages<V>;
-  const int64_t taps = g.c * g.r * g.s, row_step = g.stride_h * g.tile_columns() * n;
+  const int64_t taps = g.taps(), row_step = g.stride_h * g.tile_columns() * n;
   for (int64_t o = 0; o < g.o; o += A) {
     for (int64_t tap = 0; tap < taps; tap += B) {
       const int64_t begin = std::min(tap, taps - B);
@@ -376,8 +377,7 @@ template <class V> class Parts {
  public:
   // At least `least` parts, if there are as many rows; of whole multiples of `multiple` rows, but
   // for the last one of an image.
-  Parts(const Correlation& g, int64_t least, int64_t multiple = 1)
-      : images_(g.images), height_(g.p) {
+  Parts(const Correlation& g, int64_t least, int64_t multiple = 1) : images_(g.n), height_(g.p) {
     constexpr int64_t kBytes = 768 << 10;
     const int64_t groups = std::max<int64_t>(1, divide_up(images_, kImages<V>));
     const int64_t row_bytes =
@@ -405,7 +405,7 @@ void correlate(const Correlation& g, const Parts<V>& parts, const Load& load, co
     const Bias& bias, const Finish& finish) {
   const size_t number = choose_block(g.o, g.q);
   const int a = kBlocks[number].a;
-  const int64_t channels = (g.o + a - 1) / a * a, taps = g.c * g.r * g.s;
+  const int64_t channels = (g.o + a - 1) / a * a, taps = g.taps();
   V* weights = aligned_scratch<V, 1>(channels * (taps + 1));
   V* start = weights + channels * taps;
   pack_weights<V>(g, a, weight, weights);
@@ -431,7 +431,7 @@ template <class V, class LoadX, class LoadDy>
 void correlate_gradient(
     const Correlation& g, const LoadX& load_x, const LoadDy& load_dy, V* dw, V* db = nullptr) {
   const Parts<V> parts(g, 4);
-  const int64_t taps = g.c * g.r * g.s, weights = g.o * taps, size = weights + g.o;
+  const int64_t taps = g.taps(), weights = g.o * taps, size = weights + g.o;
   const int64_t shares =
       std::min<int64_t>(parts.size(), std::clamp<int64_t>((1 << 23) / size, 2, 16));
   const size_t number = choose_block(g.o, taps, 4);  // few rows of dy stay in the first cache

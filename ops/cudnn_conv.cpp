@@ -29,7 +29,7 @@ using ActivationDesc =
 using ConvolutionDesc =
     cuda::Descriptor<cudnnConvolutionDescriptor_t, &Api::cudnnDestroyConvolutionDescriptor>;
 
-constexpr int kConvProposals = 8, kConvRepetitions = 20, kConvRounds = 5;
+constexpr int kConvProposals = 8;
 
 enum class ConvProduct : uint8_t { forward, input_grad, weight_grad };
 constexpr const char* kConvNames[] = {
@@ -179,11 +179,6 @@ std::optional<int> launches_of_call(const std::function<void()>& call) {
     return {};
   }
 }
-double conv_microseconds(const std::function<void()>& call) {
-  call();
-  return cuda::capture_repeated(call, kConvRepetitions)->milliseconds(kConvRounds) * 1e3 /
-         kConvRepetitions;
-}
 
 // The first proposal that runs; where it is measured, the fastest of them and of the own kernel.
 // REQUIRES: what p names may be written; whoever asked makes the result afterwards.
@@ -202,7 +197,7 @@ void ConvPlan::choose(
   for (const ConvProposal& proposal : proposals) {
     take(proposal);
     if (!launches_of_call(call)) continue;
-    const double us = measured ? conv_microseconds(call) : 0;
+    const double us = measured ? cuda::microseconds_of(call) : 0;
     if (us < best_us) {
       best = &proposal;
       best_us = us;
@@ -210,7 +205,7 @@ void ConvPlan::choose(
     if (!measured) break;
   }
   algorithm = -1;
-  if (!best || (measured && own && conv_microseconds(own) <= best_us)) return;
+  if (!best || (measured && own && cuda::microseconds_of(own) <= best_us)) return;
   take(*best);
   launches = launches_of_call(call).value_or(1);
 }

@@ -33,7 +33,6 @@ using cuda::api;
 using cuda::set;
 
 constexpr int kProposals = 8;
-constexpr int kRepetitions = 20, kRounds = 5;
 
 // The largest power of two, up to 16, that divides an address. No kernel of the library moves more
 // than 16 bytes at once, and eager blocks and a replay's arena, which lie on 256 and on 64, must
@@ -304,16 +303,11 @@ bool Plans::can_be_timed(
 void Plans::measure(const GemmKey& key, Plan& plan, const Pointers& p, void* workspace,
     const std::function<void()>& own) {
   const cuda::Aside aside;
-  const auto microseconds = [](auto&& launch) {
-    launch();
-    const auto graph = cuda::capture_repeated(launch, kRepetitions);
-    return graph->milliseconds(kRounds) * 1e3 / kRepetitions;
-  };
   plan.fastest = kOwn;
   for (size_t i = 0; i < plan.proposals.size(); ++i) {
     Proposal& proposal = plan.proposals[i];
     if (!can_be_timed(key, plan, proposal, p, workspace)) continue;
-    proposal.us = microseconds([&] { plan.run(key.gemm, p, proposal, workspace); });
+    proposal.us = cuda::microseconds_of([&] { plan.run(key.gemm, p, proposal, workspace); });
     if (plan.fastest == kOwn || proposal.us < plan.library_us) {
       plan.library_us = proposal.us;
       plan.fastest = static_cast<int>(i);
@@ -321,7 +315,7 @@ void Plans::measure(const GemmKey& key, Plan& plan, const Pointers& p, void* wor
     if (plan.first == kOwn) plan.first = static_cast<int>(i);
   }
   if (own && plan.fastest != kOwn) {
-    plan.own_us = microseconds(own);
+    plan.own_us = cuda::microseconds_of(own);
     if (plan.own_us <= plan.library_us) plan.fastest = kOwn;
   }
   plan.measured = true;

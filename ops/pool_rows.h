@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/dtype.h"
+#include "ops/relu_mask.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #include <immintrin.h>
@@ -35,10 +35,6 @@ inline void store(bf16* x, __mmask16 m, __m512 v) {
   const __m512i result =
       _mm512_maskz_srli_epi32(kAll, _mm512_mask_mov_epi32(rounded, nan, quiet), 16);
   _mm512_mask_cvtepi32_storeu_epi16(x, m, result);
-}
-
-inline __mmask16 first_lanes(int64_t n) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(n, 0, 16)) - 1);
 }
 
 // 0, 0, 1, 1, .. 7, 7: each of 8 values in two lanes.

@@ -4,6 +4,7 @@
 // 16 floats at a time, AVX-512 makes the bits and the values by one comparison.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -26,9 +27,9 @@ inline Shape relu_mask_shape(const Shape& x) {
 }
 
 #if defined(__AVX512F__)
-// The lanes of a vector that `left` floats fill.
-inline __mmask16 first_lanes(int64_t left) {
-  return left >= 16 ? __mmask16{0xffff} : static_cast<__mmask16>((1u << left) - 1);
+// The first n lanes of a vector of floats: none below 0, all from 16 on.
+inline __mmask16 first_lanes(int64_t n) {
+  return static_cast<__mmask16>((1u << std::clamp<int64_t>(n, 0, 16)) - 1);
 }
 #endif
 

@@ -11,8 +11,8 @@
 namespace sinter {
 namespace {
 
-// The mask of rows of y that ReLU has made, of the images of a part.
-template <class T> void mask_rows(const Tensor& y, const conv::Part& part, T* at, uint8_t* mask) {
+// ReLU, in place, and its mask, of rows of y of the images of a part.
+template <class T> void relu_rows(const Tensor& y, const conv::Part& part, T* at, uint8_t* mask) {
   const int64_t cols = y.size(3), row_bytes = relu_mask_row(cols);
   for (int64_t n = part.image; n < part.image + part.count; ++n) {
     for (int64_t o = 0; o < y.size(1); ++o) {
@@ -28,17 +28,17 @@ template <class T> void conv_act_of(const Call& call) {
   using V = compute_t<T>;
   const auto& attrs = call.as<ConvActAttrs>();
   const Tensor& y = call.out[0];
-  const conv::Correlation g = conv::forward_of(conv2d_sizes(call.in[0], call.in[1], y, attrs));
+  const conv::Correlation g{conv2d_sizes(call.in[0], call.in[1], y, attrs)};
   T* pre = attrs.keep == Keep::pre ? call.out[1].data<T>() : nullptr;
   uint8_t* mask = attrs.keep == Keep::mask ? call.out[1].data<uint8_t>() : nullptr;
   const auto finish = [&](const conv::Part& part, V* z) {
     if (pre) conv::ImageSink<T>{g, pre}(part, z);
-    const int64_t n = g.o * part.rows * g.q * conv::kImages<V>;
+    const int64_t n = mask ? 0 : g.o * part.rows * g.q * conv::kImages<V>;
     visit_act(attrs.act, [&]<class Op>(Op) {
       for (int64_t i = 0; i < n; ++i) z[i] = Op().forward(z[i]);
     });
     conv::ImageSink<T>{g, y.data<T>()}(part, z);
-    if (mask) mask_rows(y, part, y.data<T>(), mask);
+    if (mask) relu_rows(y, part, y.data<T>(), mask);
   };
   conv::correlate<V>(g, conv::Parts<V>(g, 2 * num_threads()),
       conv::image_source<T>(g, call.in[0].data<T>()), conv::weights_of<T>(call.in[1]),
@@ -75,12 +75,10 @@ template <class T> void conv_act_pool_of(const Call& call) {
   using V = compute_t<T>;
   const Tensor &x = call.in[0], &weight = call.in[1], &y = call.out[0];
   const auto& attrs = call.as<Conv2dAttrs>();
-  conv::Correlation g = conv::forward_of(conv2d_sizes(x, weight, y, attrs));
+  const conv::Correlation pooled{conv2d_sizes(x, weight, y, attrs)};
+  conv::Correlation g = pooled;
   g.p *= 2;  // what no window reaches is not computed
   g.q *= 2;
-  conv::Correlation pooled = g;
-  pooled.p /= 2;
-  pooled.q /= 2;
   uint8_t* index = call.out[1].data<uint8_t>();
   const auto finish = [&](const conv::Part& part, V* z) {
     const conv::Part half{part.image, part.count, part.first / 2, part.rows / 2};
@@ -91,7 +89,7 @@ template <class T> void conv_act_pool_of(const Call& call) {
     pool_tile(z, g.o, part.rows, g.q, places);
     conv::ImageSink<T>{pooled, y.data<T>()}(half, z);
     conv::ImageSink<uint8_t, V>{pooled, index}(half, places);
-    mask_rows(y, half, y.data<T>(), call.out[2].data<uint8_t>());
+    relu_rows(y, half, y.data<T>(), call.out[2].data<uint8_t>());
   };
   conv::correlate<V>(g, conv::Parts<V>(g, 2 * num_threads(), 2),
       conv::image_source<T>(g, x.data<T>()), conv::weights_of<T>(weight),

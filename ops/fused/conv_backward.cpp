@@ -11,72 +11,89 @@
 namespace sinter {
 namespace {
 
-// Rows of dz as lanes. index: of 2 x 2 windows, or nothing.
-template <class T> struct MaskedRows {
+// Rows of dz as lanes, for the images of a part. Two rows of dz come from one pooled row, one after
+// the other: its lanes stay for the second.
+template <class T> class MaskedRows {
+ public:
   using V = compute_t<T>;
-  const Tensor &dy, &mask, &index;
-  bool pooled() const { return index.defined(); }
+  // index: of 2 x 2 windows, or undefined.
+  MaskedRows(const conv::Part& part, const Tensor& dy, const Tensor& mask, const Tensor& index)
+      : part_(part), dy_(dy), mask_(mask), index_(index) {}
 
-  // Element i of row `row` of channel o, i from skip on, for the images of a part.
-  void operator()(
-      const conv::Part& part, int64_t o, int64_t row, int64_t skip, int64_t count, V* lanes) const {
-    constexpr int64_t n = conv::kImages<V>;
-    const int64_t rows = dy.size(2), cols = dy.size(3), source = pooled() ? row / 2 : row;
-    if (source >= rows) return void(std::fill_n(lanes, count * n, V(0)));
-    const int64_t first = (part.image * dy.size(1) + o) * rows + source, stride = dy.size(1) * rows;
-    T* masked = scratch<T, 7>(n * cols);
-    for (int64_t l = 0; l < part.count; ++l) {
-      const int64_t at = first + l * stride;
-      relu_backward_row(dy.data<T>() + at * cols, mask.data<uint8_t>() + at * relu_mask_row(cols),
-          masked + l * cols, cols);
-    }
-    if (!pooled()) return conv::to_lanes(masked + skip, cols, part.count, count, lanes);
-    V* values = conv::aligned_scratch<V, 6>(2 * cols * n);
-    V* places = values + cols * n;
-    conv::to_lanes(masked, cols, part.count, cols, values);
-    conv::to_lanes(index.data<uint8_t>() + first * cols, stride * cols, part.count, cols, places);
-    for (int64_t i = 0; i < count; ++i, lanes += n) {
+  // Elements from `skip` on of row `row` of channel o.
+  void operator()(int64_t o, int64_t row, int64_t skip, int64_t count, V* lanes) {
+    const bool pooled = index_.defined();
+    const int64_t source = pooled ? row / 2 : row;
+    if (source >= dy_.size(2)) return void(std::fill_n(lanes, count * kLanes, V(0)));
+    if (o != channel_ || source != row_) load(o, source);
+    channel_ = o;
+    row_ = source;
+    if (!pooled) return void(std::copy_n(values_ + skip * kLanes, count * kLanes, lanes));
+    for (int64_t i = 0; i < count; ++i) {
       const int64_t col = (skip + i) / 2;
       conv::Lanes<V> at_place{};
-      if (col < cols) {
+      if (col < dy_.size(3)) {
         const auto place = conv::broadcast(static_cast<V>(row % 2 * 2 + (skip + i) % 2));
-        const auto here = conv::load_lanes(places + col * n) == place;
-        at_place = here ? conv::load_lanes(values + col * n) : at_place;
+        const auto here = conv::load_lanes(places_ + col * kLanes) == place;
+        at_place = here ? conv::load_lanes(values_ + col * kLanes) : at_place;
       }
-      conv::store_lanes(lanes, at_place);
+      conv::store_lanes(lanes + i * kLanes, at_place);
     }
   }
+
+ private:
+  static constexpr int64_t kLanes = conv::kImages<V>;
+
+  // Row `row` of dy where the mask has a bit, and of the index.
+  void load(int64_t o, int64_t row) {
+    const int64_t cols = dy_.size(3), stride = dy_.size(1) * dy_.size(2);
+    const int64_t first = (part_.image * dy_.size(1) + o) * dy_.size(2) + row;
+    T* masked = scratch<T, 7>(kLanes * cols);
+    for (int64_t l = 0; l < part_.count; ++l) {
+      const int64_t at = first + l * stride;
+      relu_backward_row(dy_.data<T>() + at * cols, mask_.data<uint8_t>() + at * relu_mask_row(cols),
+          masked + l * cols, cols);
+    }
+    values_ = conv::aligned_scratch<V, 6>(2 * cols * kLanes);
+    places_ = values_ + cols * kLanes;
+    conv::to_lanes(masked, cols, part_.count, cols, values_);
+    if (!index_.defined()) return;
+    const uint8_t* index = index_.data<uint8_t>() + first * cols;
+    conv::to_lanes(index, stride * cols, part_.count, cols, places_);
+  }
+
+  const conv::Part& part_;
+  const Tensor &dy_, &mask_, &index_;
+  int64_t channel_ = -1, row_ = -1;          // of what is loaded
+  V *values_ = nullptr, *places_ = nullptr;  // memory of the thread
 };
 
 template <class T> void conv_backward_of(const Call& call, const Tensor& index, size_t x_at) {
   using V = compute_t<T>;
   const Tensor &dy = call.in[0], &x = call.in[x_at], weight = optional_input(call.in, x_at + 1);
   const auto& attrs = call.as<Conv2dGradAttrs>();
-  const Conv2dSizes z = conv2d_sizes(x, call.out[0], dy, attrs);
-  conv::Correlation g = conv::forward_of(z);
-  g.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;
-  g.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
-  const MaskedRows<T> dz{dy, call.in[1], index};
+  Conv2dSizes z = conv2d_sizes(x, call.out[0], dy, attrs);
+  z.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;  // before pooling
+  z.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
+  const conv::Correlation g{z};
   conv::correlate_gradient<V>(
       g, conv::image_source<T>(g, x.data<T>()),
       [&](const conv::Part& part, V* tile) {
+        MaskedRows<T> dz(part, dy, call.in[1], index);
         for (int64_t o = 0; o < g.o; ++o) {
           for (int64_t p = part.first; p < part.first + part.rows;
                ++p, tile += g.q * conv::kImages<V>)
-            dz(part, o, p, 0, g.q, tile);
+            dz(o, p, 0, g.q, tile);
         }
       },
       call.out[0].data<V>(), call.out[1].data<V>());
   if (!weight.defined()) return;
-  Conv2dSizes whole = z;
-  whole.p = g.p;
-  whole.q = g.q;
-  const conv::Correlation d = conv::input_grad_of(whole);
+  const conv::Correlation d = conv::input_grad_of(z);
   conv::correlate<V>(
       d, conv::Parts<V>(d, 2 * num_threads()),
       [&](const conv::Part& part, V* tile) {
-        const auto rows = [&](auto... at) { dz(part, at...); };
-        conv::load_tile(d, part.first, d.tile_rows(part.rows), rows, tile);
+        MaskedRows<T> dz(part, dy, call.in[1], index);
+        conv::load_tile(d, part.first, d.tile_rows(part.rows), dz, tile);
       },
       conv::turned_weights_of<T>(weight), conv::bias_of<T>({}),
       conv::ImageSink<T>{d, call.out[2].data<T>()});
