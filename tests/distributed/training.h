@@ -22,6 +22,8 @@ struct Run {
   Device device = kCpu;
 };
 
+inline void PrintTo(const Run& run, std::ostream* out) { *out << run.what; }
+
 // Eager and fused, each for an MLP and a CNN, Adam and SGD, accumulated or not.
 inline std::vector<Run> all_runs() {
   const std::pair<const char*, Shape> nets[] = {
