@@ -71,7 +71,7 @@ RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
 }
 
 int64_t DataParallel::mode() const {
-  return rows_ << 32 ^ batch_rows_ << 1 ^ int64_t { last_ };
+  return rows_ << 32 ^ batch_rows_ << 1 ^ static_cast<int64_t>(last_);
 }
 
 void DataParallel::backward(const Tensor& losses) {
