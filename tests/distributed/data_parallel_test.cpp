@@ -6,6 +6,7 @@
 #include "core/context.h"
 #include "distributed/thread_group.h"
 #include "ops/fused/fused.h"
+#include "profiler/session.h"
 #include "tests/distributed/training.h"
 
 namespace sinter::distributed {
@@ -150,6 +151,31 @@ TEST(DataParallel, FusedStepKeepsTheOrderAndSaysWhatDoesNotFuse) {
   EXPECT_NE(text.find("the gradient of 1.weight is first summed over all ranks (all_reduce)"),
       std::string::npos)
       << text;
+}
+
+TEST(DataParallel, AProfileCountsTheBytesOfSumsAndJudgesThemByNoRoof) {
+  OneOfTwo ranks;
+  const CommunicatorScope scope(&ranks);
+  TrainingRun training(deep_run(false), &ranks);
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}});
+  while (!session.done()) {
+    training.train(1);
+    session.step();
+  }
+  profiler::Report report = session.finish();
+  report.roofs = profiler::Roofs{.f32_gflops = 1e-6, .cache_gbs = 1e-6, .dram_gbs = 1e-6};
+  int64_t bytes = 0, waits = 0;
+  for (const profiler::Row& row : report.rows().rows) {
+    if (row.role != Role::comm) {
+      EXPECT_TRUE(row.roof || row.kind != profiler::ScopeKind::op || row.launches == 0) << row.name;
+      continue;
+    }
+    EXPECT_FALSE(row.roof) << row.name;
+    bytes += row.cost.bytes();
+    waits += row.name == "all_reduce_wait" ? row.calls : 0;
+  }
+  EXPECT_EQ(bytes, 2 * 315 * 2 * 8) << "2 steps of 315 gradients, read and written in f64";
+  EXPECT_EQ(waits, 2 * 5);
 }
 
 TEST(DataParallel, OneProcessRunsNoSums) {

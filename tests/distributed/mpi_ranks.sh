@@ -14,7 +14,7 @@ for ranks in 1 2 3 4; do
   start $ranks "$program" runs || fail "$ranks ranks"
 done
 
-# 1 second of timeout, 2 in which the ranks say that they wait; never the 300 of `timeout`.
+# 3 seconds of timeout, 2 in which the ranks say that they wait; never the 300 of `timeout`.
 output=$(start 3 "$program" hang)
 status=$?
 [[ $status != 0 && $status != 124 ]] || fail "a rank that hangs: exit status $status"
