@@ -21,6 +21,9 @@ double unit_of(DType type) {
   return type == DType::f64 ? 0x1p-53 : 0x1p-24;
 }
 
+// Below this a result may be 0, or that of an exp() inside.
+double smallest_of(DType type) { return type == DType::f64 ? 0x1p-1022 : 0x1p-126; }
+
 // While it lives, no recorder hears of an op and no gradient is prepared.
 class Unrecorded {
  public:
@@ -143,8 +146,9 @@ Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs&
     if (!bounds[i].defined()) continue;
     // TF32 cuts each operand of a product to 11 bits.
     const double cut = product && allow_tf32() && types[i] == DType::f32 ? 2 * 0x1p-10 : 0;
-    bounds[i] = scale(bounds[i], rounding_of_sum(n, types[i]) + cut) +
-                scale(abs(cast(out[i], DType::f64)), 2 * unit_of(types[i]));
+    const Tensor relative = scale(bounds[i], rounding_of_sum(n, types[i]) + cut),
+                 last = scale(abs(cast(out[i], DType::f64)), 2 * unit_of(types[i]));
+    bounds[i] = relative + last + smallest_of(types[i]);
   }
   return bounds;
 }

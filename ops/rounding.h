@@ -10,7 +10,7 @@
 //   magnitudes. Roundings go up and down, so n of them add up as a random walk. The result is
 //   rounded once more, to its own type:
 //
-//       |found - exact| <= 4 sqrt(n) u S + 2 u_out |exact|
+//       |found - exact| <= 4 sqrt(n) u S + 2 u_out |exact| + the smallest normal number
 //
 //   n = FLOPs of an element (OpDef::cost); u = 2^-24 for f32 and for bf16, whose sums are kept in
 //   f32; 2^-53 for f64; u_out = 2^-8 for bf16. Nothing is rounded in what has no FLOPs, and what is

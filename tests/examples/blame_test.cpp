@@ -12,7 +12,7 @@
 namespace sinter::test {
 namespace {
 
-const Words kCompare{"compare", "--blame", "--data", "synthetic", "--threads", "1"};
+const Words kBlameWords{"compare", "--blame", "--data", "synthetic", "--threads", "1"};
 
 Result geglu_blame(const Words& more) {
   Program program;
@@ -25,20 +25,20 @@ Result geglu_blame(const Words& more) {
 TEST(MnistBlame, HoldsEveryOpOfTheStepAgainstF64) {
   const Program program;
   const Result r =
-      program.run(kCompare + Words{"--hidden", "16", "--batch", "9", "--devices", "cpu,simt"});
+      program.run(kBlameWords + Words{"--hidden", "16", "--batch", "9", "--devices", "cpu,simt"});
   ASSERT_EQ(r.status, 0) << r.err;
   expect_facts(r.out, {"blame   mlp 784-16-10 relu   batch 9", "cpu eager ", "cpu fused ",
                           "simt eager ", "simt fused ", " linear_act ", "Bound", "layers.0",
                           "verdict none of ", " ops exceeds its bound"});
-  const Result lenet = program.run(
-      kCompare + Words{"--model", "lenet", "--batch", "3", "--dtype", "bf16", "--device", "cpu"});
+  const Result lenet = program.run(kBlameWords + Words{"--model", "lenet", "--batch", "3",
+                                                     "--dtype", "bf16", "--device", "cpu"});
   EXPECT_EQ(lenet.status, 0) << lenet.err;
   expect_facts(lenet.out, {"conv_act_pool_backward"});
 }
 
 TEST(MnistBlame, AsJson) {
   const Result r = Program().run(
-      kCompare + Words{"--hidden", "16", "--batch", "9", "--device", "cpu", "--json"});
+      kBlameWords + Words{"--hidden", "16", "--batch", "9", "--device", "cpu", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto object = nlohmann::json::parse(r.out);
   EXPECT_EQ(object["schema"], "sinter.blame/1");
