@@ -13,7 +13,7 @@
 namespace sinter {
 namespace {
 
-constexpr int kRuns = 8;
+constexpr uint64_t kRuns = 16;
 
 // Of the last rounding, to the type of the result.
 double unit_of(DType type) {
@@ -190,9 +190,11 @@ class Roundings : public Recorder {
       T* p = t.data<T>();
       for (size_t i = 0; i < bound.size(); ++i) {
         // At least half of it: of two equal moves in opposite directions something is left.
-        const uint32_t word = philox_word(run_, moved_, i);
+        // Each second run moves all the other way: so one of two turns a mask or a maximum that is
+        // near its edge.
+        const uint32_t word = philox_word(run_ / 2, moved_, i);
         const double share = 0.5 + 0.5 * static_cast<double>(uniform_from_bits(word));
-        const double by = (word & 1) != 0 ? share * bound[i] : -share * bound[i];
+        const double by = ((word ^ run_) & 1) != 0 ? share * bound[i] : -share * bound[i];
         p[i] = static_cast<T>(static_cast<double>(p[i]) + by);
       }
     });
