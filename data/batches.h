@@ -82,6 +82,8 @@ class Batches {
   // In the step: the batch, by an op that reads from the state where it begins.
   Batch draw(const Tensor& state, int64_t rows) const;
   BatchPosition position() const { return position_; }
+  // Of `rows` rows of a batch, how many are this rank's.
+  int64_t own_rows(int64_t rows) const;
   // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
   // per_epoch().
   void seek(BatchPosition position);
@@ -93,7 +95,6 @@ class Batches {
   size_t labels_at() const;
   Split augmented(int64_t epoch, const Tensor& index) const;
   int64_t rows_of(BatchPosition position) const;  // of all ranks
-  int64_t own_rows(int64_t rows) const;           // of them
   void load_order(int64_t epoch);
   void write_order(std::span<const int32_t> order);
   Split split_;

@@ -10,7 +10,9 @@
 #include <filesystem>
 
 #include "core/parallel.h"
+#include "core/tensor.h"
 #include "distributed/mpi.h"
+#include "distributed/nccl.h"
 #include "examples/cli/launch.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
@@ -68,6 +70,18 @@ Ranks::~Ranks() {
   watcher_.join();
 }
 
+Device Ranks::use(Device chosen, bool named) {
+  if (!many() || chosen.type != Device::Type::cuda) return chosen;
+  int before = 0;
+  for (int r = 0; r < rank(); ++r) before += is_here(r);
+  const Device card = named ? chosen : Device::parse(cat("cuda:", before));
+  Tensor::empty({1}, DType::f32, card);  // the process uses this one
+  scope_.reset();
+  communicator_ = distributed::make_nccl_communicator(std::move(communicator_));
+  scope_ = std::make_unique<CommunicatorScope>(communicator_.get());
+  return card;
+}
+
 int Ranks::threads() const {
   int here = 0;
   for (int r = 0; r < size(); ++r) here += is_here(r);
@@ -103,8 +117,8 @@ bool Ranks::interrupted() {
                calls = static_cast<double>(calls_ - std::exchange(asked_at_, calls_));
   // By the clock of rank 0, as all are to ask after the same calls.
   const double next = first() ? std::clamp(calls * kSeconds / seconds, 1.0, 1000.0) : 0;
-  stops_ = sum(cli::interrupted()) > 0;
-  ask_at_ = calls_ + static_cast<int64_t>(sum(next));
+  stops_ = communicator_->sum(cli::interrupted()) > 0;
+  ask_at_ = calls_ + static_cast<int64_t>(communicator_->sum(next));
   return stops_;
 }
 
@@ -113,25 +127,37 @@ void Ranks::stop() {
   stops_ = true;
 }
 
-void Ranks::set_folder(const std::string& folder) {
+void Ranks::set_saved(const std::string& folder) {
   const std::lock_guard lock(mutex_);
-  folder_ = folder;
-}
-
-void Ranks::set_saved(int64_t step) {
-  const std::lock_guard lock(mutex_);
-  saved_ = step;
+  saved_ = folder;
 }
 
 std::string Ranks::how_to_resume() const {
   const std::lock_guard lock(mutex_);
-  if (saved_ < 0) return "nothing was saved yet: start it again";
-  return fmt::format("mpirun -np {} mnist train --resume {} goes on after step {}", size(),
-      escaped(folder_), saved_);
+  return saved_.empty() ? "nothing was saved yet: start it again"
+                        : fmt::format(
+                              "mpirun -np {} mnist train --resume {} goes on from its "
+                              "newest checkpoint",
+                              size(), escaped(saved_));
+}
+
+// The exception being handled; if it is that of waiting for a rank, with a hint.
+void Ranks::say_how_to_resume() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::state || !error.hint().empty()) throw;
+    throw Error(error.kind(), error.message(), how_to_resume());
+  }
 }
 
 void Ranks::fail(const cli::CommonFlags& common) {
-  const int status = cli::report_current_exception(common.color, common.verbose);
+  int status = 0;
+  try {
+    say_how_to_resume();
+  } catch (...) {
+    status = cli::report_current_exception(common.color, common.verbose);
+  }
   for (int r = 0; r < size(); ++r) {
     if (r != rank() && is_here(r)) kill(peers_[r].pid, SIGUSR1);
   }

@@ -31,6 +31,10 @@ class Ranks {
   explicit Ranks(double timeout_seconds);
   ~Ranks();
 
+  // Before the model is made. Of cards each rank of a machine takes one, in turn, where `chosen`
+  // names none; NCCL then sums their gradients. Returns the device of this rank. Throws device.
+  Device use(Device chosen, bool named);
+
   Communicator* communicator() const { return communicator_.get(); }
   bool many() const { return communicator_ != nullptr; }
   bool first() const { return rank() == 0; }
@@ -46,17 +50,14 @@ class Ranks {
   void check_same(const std::vector<Fact>& facts) const;
   // Rank 0's text.
   std::string of_first(const std::string& text) const;
-  double sum(double value) const { return many() ? communicator_->sum(value) : value; }
   // Has a signal come, to any of them? All ask after the same steps, and are asked several times a
   // second; between, the answer is no.
   bool interrupted();
   // As a signal does, at once; all do it at the same place.
   void stop();
 
-  // What is to be said of a lost rank: the run, and its newest checkpoint.
-  void set_folder(const std::string& folder);
-  void set_saved(int64_t step);
-  std::string how_to_resume() const;
+  // The run that goes on when a rank was lost: its folder holds a checkpoint.
+  void set_saved(const std::string& folder);
   // Of the exception being handled: says it and ends all ranks. REQUIRES: many().
   [[noreturn]] void fail(const cli::CommonFlags& common);
 
@@ -66,6 +67,8 @@ class Ranks {
     int pid = 0;
   };
   void watch();
+  std::string how_to_resume() const;
+  [[noreturn]] void say_how_to_resume() const;
   bool is_here(int rank) const { return peers_[rank].machine == peers_[this->rank()].machine; }
 
   std::unique_ptr<Communicator> communicator_;
@@ -77,8 +80,7 @@ class Ranks {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable ended_;
   bool end_ = false;
-  std::string folder_;
-  int64_t saved_ = -1;
+  std::string saved_;
   std::thread watcher_;
 };
 

@@ -9,7 +9,7 @@
 namespace sinter::mnist {
 
 void StepProfile::start() {
-  if (run_.flags.mode.profile.formats.empty()) return;
+  if (run_.flags.mode.profile.formats.empty() || !run_.ranks.first()) return;
   const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
   SINTER_CHECK(run_.steps - run_.at.step > wait + warmup, usage,
       cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
