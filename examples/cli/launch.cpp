@@ -25,7 +25,7 @@ std::string rank_prefix() {
 bool wait_for_turn() {
   using std::chrono::milliseconds;
   const auto turn =
-      std::chrono::steady_clock::now() + std::min(launched_rank(), 10) * milliseconds(500);
+      std::chrono::steady_clock::now() + std::min(launched_rank(), 2) * milliseconds(1500);
   while (launched_rank() > 0 && std::chrono::steady_clock::now() < turn) {
     if (interrupted()) return false;
     std::this_thread::sleep_for(milliseconds(10));
