@@ -11,12 +11,11 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/allocator.h"
+#include "core/device/device.h"
 #include "core/dtype.h"
 
 namespace sinter {
@@ -51,7 +50,7 @@ class Communicator {
   void finish_sum(int64_t bucket);
 
   // Sum of one number, at once.
-  double sum(double value);
+  virtual double sum(double value);
   // Rank 0's bytes to all.
   virtual void broadcast(void* data, size_t bytes) = 0;
   // The text of every rank, by rank, on all of them.
@@ -60,7 +59,8 @@ class Communicator {
   [[noreturn]] virtual void abort(int exit_status) = 0;
 
   // Of the sums since the start. A sum is under way from start_sum() until its last byte is there;
-  // exposed is the part in which finish_sum() waits, the rest is hidden behind the step's work.
+  // times in which several are count once. Exposed is the part in which finish_sum() waits; the
+  // rest is hidden behind the step's work.
   struct Stats {
     int64_t sums = 0, bytes = 0;
     double under_way_s = 0, exposed_s = 0;
@@ -81,6 +81,7 @@ class Communicator {
   double timeout_ = 60;
   Stats stats_;
   std::map<int64_t, Time> started_;  // of buckets under way
+  Time counted_until_{};             // in under_way_s
 };
 
 // Makes it current() on this thread for a scope; nullptr: none.

@@ -23,6 +23,8 @@
 // Not thread-safe: of the thread that made it.
 #pragma once
 
+#include <unordered_map>
+
 #include "core/communicator.h"
 #include "nn/module.h"
 
@@ -53,11 +55,12 @@ class DataParallel {
                        // this batch alone
     bool last = true;  // of those batches: then gradients are summed over the ranks
   };
-  // Begins a batch of `rows` rows on all ranks together; gives the rows that are this rank's. Call
-  // it before the step, not inside a captured one.
+  // Begins a batch of `rows` rows on all ranks together; gives the rows that are this rank's.
   RowRange begin_batch(int64_t rows, const Batch& batch);
   RowRange begin_batch(int64_t rows) { return begin_batch(rows, {}); }
-  // Says what of a batch is no tensor of the step: for capture::StepOptions::mode.
+  // Says what of a batch is no tensor of the step: for capture::StepOptions::mode, where
+  // begin_batch() is called before the step. Where it is called inside, a number from which its
+  // arguments follow must be there.
   int64_t mode() const;
 
   // backward() of losses [B], one for each row of this rank; undefined if it has none. Then every
@@ -74,13 +77,16 @@ class DataParallel {
  private:
   struct Bucket;
   void complete(const Tensor& parameter);
-  void start_full();
+  void sum_rest(bool zeros);
+  std::vector<Tensor> gradients(const Bucket& bucket) const;
 
   const nn::NamedTensors params_;
-  Communicator* const ranks_;
+  Communicator* const ranks_;  // nullptr: none but this
   std::vector<Bucket> buckets_;
-  size_t started_ = 0;  // of buckets_, in this backward
-  int64_t rows_ = 0;    // of all batches of this update
+  std::unordered_map<const void*, size_t> bucket_of_;  // by Tensor::id()
+  size_t started_ = 0;                                 // of buckets_, in this backward
+  RowRange mine_;
+  int64_t batch_rows_ = 0, rows_ = 0;  // of this batch, and of all batches of this update
   bool last_ = true;
 };
 

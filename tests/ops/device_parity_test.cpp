@@ -200,7 +200,8 @@ Tensors may_be_infinite(const OpDef& op, const Tensors& in) {
 // Kernels that apply() starts for these operands: one, and a copy of every strided operand that the
 // kernel does not take.
 int64_t launches_of(const OpDef& op, const Tensors& in) {
-  int64_t n = op.view ? 0 : 1;
+  const bool on_host = op.cpu == op.simt;  // a sum over ranks: the communicator's to launch
+  int64_t n = op.view || on_host ? 0 : 1;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool any_strides =
         op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
