@@ -68,7 +68,7 @@ class Ranks {
   };
   void watch();
   std::string how_to_resume() const;
-  [[noreturn]] void say_how_to_resume() const;
+  void say_how_to_resume() const;
   bool is_here(int rank) const { return peers_[rank].machine == peers_[this->rank()].machine; }
 
   std::unique_ptr<Communicator> communicator_;
