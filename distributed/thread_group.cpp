@@ -9,9 +9,6 @@
 #include "core/error.h"
 
 namespace sinter::distributed {
-namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // One rank's part of a sum, until it has finished it.
 struct PartOfSum {
@@ -19,6 +16,10 @@ struct PartOfSum {
   DType dtype = DType::f32;
   int64_t meeting = 0;
 };
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // In the order of the ranks, into the memory of all of them.
 template <class T> void sum_piece(const std::vector<void*>& parts, size_t piece) {

@@ -3,6 +3,7 @@
 // waits for it. Both write the list, so whoever reads a gradient stands behind both, here and in
 // every rewritten graph, and nobody else gets the memory in between. No gradient.
 #include "core/communicator.h"
+#include "core/device/memory.h"
 #include "ops/ops.h"
 
 namespace sinter {
@@ -54,8 +55,11 @@ std::vector<SumPiece> pieces_of(Operands in) {
 void start(const Call& call) {
   Communicator* const ranks = Communicator::current();
   if (!ranks) return;
-  ranks->start_sum(call.as<AllReduceAttrs>().bucket, pieces_of(call.in), call.in[0].dtype(),
-      call.in[0].device());
+  const Device device = call.in[0].device();
+  // Its memory is the host's, once its kernels have run.
+  if (device.type == Device::Type::simt) synchronize(device);
+  ranks->start_sum(
+      call.as<AllReduceAttrs>().bucket, pieces_of(call.in), call.in[0].dtype(), device);
 }
 
 void wait(const Call& call) {

@@ -59,6 +59,22 @@ INSTANTIATE_TEST_SUITE_P(All, DataParallelRuns, testing::ValuesIn(all_runs()),
       return name;
     });
 
+// The emulator runs kernels when somebody asks for their results: a sum does.
+TEST(DataParallelSimt, WeightsAreThoseOfOneProcess) {
+  for (const bool fused : {false, true}) {
+    auto run = all_runs()[0];
+    run.fused = fused;
+    run.device = {Device::Type::simt, 0};
+    const std::vector<double> alone = train(run, nullptr, 20);
+    std::vector<double> weights;
+    ThreadGroup(2).run([&](Communicator& ranks) {
+      const std::vector<double> own = train(run, &ranks, 20);
+      if (ranks.rank() == 0) weights = own;
+    });
+    EXPECT_LE(largest_difference(weights, alone), kBound);
+  }
+}
+
 // Two ranks of which this one sees the order of events, and nothing is summed.
 class OneOfTwo final : public Communicator {
  public:

@@ -19,7 +19,10 @@ struct Run {
   int64_t parts = 1;  // batches that are accumulated for one update
   double clip = 0;
   int64_t bucket_bytes = 1024;  // several buckets, of several tensors
+  Device device = kCpu;
 };
+
+inline void PrintTo(const Run& run, std::ostream* out) { *out << run.what; }
 
 // Eager and fused, each for an MLP and a CNN, Adam and SGD, accumulated or not.
 inline std::vector<Run> all_runs() {
@@ -52,6 +55,7 @@ class TrainingRun {
   TrainingRun(const Run& run, Communicator* ranks) : run_(run), net_(run.net, run.image) {
     net_.init_parameters(5);
     net_.to(DType::f64);
+    net_.to(run.device);
     manual_seed(7);
     parallel_.emplace(net_, ranks, DataParallelOptions{.bucket_bytes = run.bucket_bytes});
     if (run.optimizer == "adam")
@@ -104,8 +108,8 @@ class TrainingRun {
 
   // This rank's rows of each part, one behind the other; nothing, if it has none.
   Tensors own_rows(uint64_t seed) {
-    const Tensor x = sample_tensor({rows_, run_.image.numel()}, seed, 0, 1);
-    const Tensor labels = sample_labels(rows_, net_.output()[0], seed + 1);
+    const Tensor x = sample_tensor({rows_, run_.image.numel()}, seed, 0, 1).to(run_.device);
+    const Tensor labels = sample_labels(rows_, net_.output()[0], seed + 1).to(run_.device);
     Tensors images, own_labels;
     for (int64_t part = 0, at = 0; part < run_.parts; at += part_rows(part++)) {
       const RowRange mine = begin_part(part);
