@@ -234,6 +234,7 @@ TEST(NcclRecorder, FailuresNameTheRankAndLeaveNoGroupOpen) {
     test::expect_error(Error::Kind::device,
         {"NCCL: the call failed on rank 0 of 2: internal error"}, [] { of_rank(0); });
   }
+  FakeNccl::fails = "";
   {
     const auto ranks = of_rank(1);
     const Pieces pieces;
