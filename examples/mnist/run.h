@@ -101,12 +101,14 @@ class StepProfile {
   profiler::Session* session() const { return session_.get(); }
   // What follows is no part of a step.
   void end();
-  // Files and table. After the results of the run: a full disk is not to cost them.
+  // Files and table, of all ranks together. After the results of the run: a full disk is not to
+  // cost them.
   void report();
   // Throws where --expect or --fail-on ask for it.
   void judge() const;
 
  private:
+  void report_ranks();
   Run& run_;
   std::unique_ptr<profiler::Session> session_;
   std::optional<profiler::Report> report_;

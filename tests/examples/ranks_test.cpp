@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
+#include <set>
 #include <thread>
 
 #include "distributed/mpi.h"
@@ -75,6 +76,12 @@ size_t count_of_text(const std::string& text, const std::string& part) {
   size_t n = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
   return n;
+}
+
+nlohmann::json trace_of(const Program& program, const std::string& name) {
+  const std::string file = program.folder() / "r" / name;
+  EXPECT_EQ(std::system(cat("gunzip -kf ", file, ".trace.json.gz").c_str()), 0);
+  return nlohmann::json::parse(text_of(file + ".trace.json"));
 }
 
 // The largest difference of the weights that two runs have saved.
@@ -278,6 +285,37 @@ TEST_F(MnistRanks, ErrorsCarryTheirRank) {
     EXPECT_NE(r.status, 0);
     EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
     EXPECT_TRUE(has(r.err, "error: rank 0: ")) << r.err;
+  }
+}
+
+// One file with a process lane for each rank on a common clock, and one file for each rank.
+TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
+  for (const char* mode : {"eager", "fused"}) {
+    const RankProgram program(3);
+    const Result r = program.run(
+        with(kTrainSmall, {"--profile=table,trace", "--profile-steps", "2:2:3", "--mode", mode}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(has(r.out, "all_reduce")) << r.out;
+    std::set<int64_t> flows, processes;
+    std::map<int64_t, double> begins;
+    for (const auto& event : trace_of(program, "profile")["traceEvents"]) {
+      const auto pid = event["pid"].get<int64_t>();
+      if (event["ph"] == "M" && event["name"] == "process_name") {
+        EXPECT_EQ(event["args"]["name"], cat("host, rank ", pid / 2));
+        processes.insert(pid);
+      }
+      if (event["ph"] == "s") {
+        EXPECT_TRUE(flows.insert(event["id"].get<int64_t>()).second);
+      }
+      if (event["ph"] == "X" && event["name"] == "all_reduce") begins.emplace(pid, event["ts"]);
+    }
+    EXPECT_EQ(processes, (std::set<int64_t>{1, 3, 5}));
+    ASSERT_EQ(begins.size(), 3U);
+    for (const auto& [pid, us] : begins) EXPECT_LT(std::abs(us), 10e6) << pid;
+    for (int rank = 0; rank < 3; ++rank) {
+      const nlohmann::json own = trace_of(program, cat("profile.rank", rank));
+      EXPECT_EQ(own["distributedInfo"], (nlohmann::json{{"rank", rank}, {"world_size", 3}}));
+    }
   }
 }
 
