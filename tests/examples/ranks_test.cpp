@@ -298,7 +298,8 @@ TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
     EXPECT_TRUE(has(r.out, "all_reduce")) << r.out;
     std::set<int64_t> flows, processes;
     std::map<int64_t, double> begins;
-    for (const auto& event : trace_of(program, "profile")["traceEvents"]) {
+    const nlohmann::json together = trace_of(program, "profile");
+    for (const auto& event : together["traceEvents"]) {
       const auto pid = event["pid"].get<int64_t>();
       if (event["ph"] == "M" && event["name"] == "process_name") {
         EXPECT_EQ(event["args"]["name"], cat("host, rank ", pid / 2));
