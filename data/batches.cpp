@@ -43,10 +43,15 @@ Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize nor
   out[1] = labels ? tensor_at(labels, out[1]) : empty_like(out[1]);
   const profiler::KernelSpan span(split.images.device() == kCpu);
   kGatherBatchOp.kernel(split.images.device().type)({kGatherBatchOp, in, out, attrs});
-  return {out[0], out[1]};
+  return {out[0], out[1], out[1].numel()};
 }
 
 }  // namespace
+
+RowRange share_of(int64_t rows, int64_t rank, int64_t ranks) {
+  const int64_t each = rows / ranks, left = rows % ranks;
+  return {each * rank + std::min(rank, left), each + (rank < left)};
+}
 
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
   std::vector<int32_t> order(static_cast<size_t>(n));
@@ -85,7 +90,8 @@ class Batches::Ahead {
  public:
   explicit Ahead(Batches& batches) : batches_(batches) {
     if (batches.options_.device->type == Device::Type::cuda) {
-      const auto labels = static_cast<size_t>(batches.rows_of({})) * sizeof(int32_t);
+      const auto rows = static_cast<size_t>(batches.own_rows(batches.rows_of({})));
+      const size_t labels = rows * sizeof(int32_t);
       for (auto& slot : slots_) slot = std::make_unique<cuda::Upload>(batches.labels_at() + labels);
     }
     thread_ = std::thread([this] { work(); });
@@ -140,13 +146,13 @@ class Batches::Ahead {
     const Device device = *batches_.options_.device;
     cuda::Upload* const upload = slots_[slot_].get();
     if (!upload) {
-      sent_ = Sent{at, {here.images.to(device), here.labels.to(device)}, nullptr};
+      sent_ = Sent{at, {here.images.to(device), here.labels.to(device), here.of}, nullptr};
       return;
     }
     const auto place_for = [device](const Tensor& t) {
       return Tensor::empty(t.shape(), t.dtype(), device);
     };
-    const Batch there{place_for(here.images), place_for(here.labels)};
+    const Batch there{place_for(here.images), place_for(here.labels), here.of};
     upload->start({part(there.images, here.images), part(there.labels, here.labels)});
     sent_ = Sent{at, there, upload};
   }
@@ -190,6 +196,8 @@ Batches::Batches(Split split, const BatchOptions& options)
       options.size >= 1, usage, cat("batches: size out of range: ", options.size, "; at least 1"));
   SINTER_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, dtype,
       cat("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
+  SINTER_ASSERT(options.rank >= 0 && options.rank < options.ranks, options.rank);
+  if (options_.part == 0) options_.part = options.size;
   SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
       cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
@@ -206,8 +214,20 @@ Batches::Batches(Split split, const BatchOptions& options)
   }
 }
 
+// Where several processes share a batch, this one's rows come first in it: so they lie together,
+// and a batch begins where it does for one process.
 void Batches::write_order(std::span<const int32_t> order) {
-  const std::vector<int64_t> wide(order.begin(), order.end());
+  std::vector<int64_t> wide(order.begin(), order.end());
+  const auto n = static_cast<int64_t>(order.size());
+  for (int64_t begin = 0; options_.ranks > 1 && begin < n; begin += options_.size) {
+    const int64_t end = std::min(n, begin + options_.size);
+    for (int64_t to = begin, at = begin; at < end; at += options_.part) {
+      const RowRange own =
+          share_of(std::min(options_.part, end - at), options_.rank, options_.ranks);
+      std::copy_n(order.begin() + at + own.first, own.rows, wide.begin() + to);
+      to += own.rows;
+    }
+  }
   copy_to_device(order_.raw(), order_.device(), wide.data(), wide.size() * sizeof wide[0]);
 }
 
@@ -221,6 +241,13 @@ int64_t Batches::rows_of(BatchPosition position) const {
   return std::min(options_.size, split_.size() - position.batch * options_.size);
 }
 
+int64_t Batches::own_rows(int64_t rows) const {
+  int64_t own = 0;
+  for (int64_t at = 0; at < rows; at += options_.part)
+    own += share_of(std::min(options_.part, rows - at), options_.rank, options_.ranks).rows;
+  return own;
+}
+
 BatchPosition Batches::after(BatchPosition position) const {
   if (position.batch + 1 == per_epoch()) return {position.epoch + 1, 0};
   return {position.epoch, position.batch + 1};
@@ -228,7 +255,7 @@ BatchPosition Batches::after(BatchPosition position) const {
 
 size_t Batches::labels_at() const {
   const int64_t pixels = split_.images.numel() / split_.size();
-  const auto bytes = static_cast<size_t>(rows_of({}) * pixels) * size_of(options_.dtype);
+  const auto bytes = static_cast<size_t>(own_rows(rows_of({})) * pixels) * size_of(options_.dtype);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -256,23 +283,30 @@ int64_t Batches::begin_step(const Tensor& state) {
 }
 
 Batch Batches::draw(const Tensor& state, int64_t rows) const {
-  const GatherBatchAttrs attrs{options_.dtype, options_.normalize == Normalize::mnist, rows};
+  const GatherBatchAttrs attrs{
+      options_.dtype, options_.normalize == Normalize::mnist, own_rows(rows)};
   const Tensors out = apply(
       kGatherBatchOp, {split_.images, split_.labels, order_, state}, attrs, profiler::Role::data);
-  return {out[0], out[1]};
+  return {out[0], out[1], rows};
 }
 
 Batch Batches::make(BatchPosition position, std::byte* memory) {
   load_order(position.epoch);
+  const int64_t rows = rows_of(position);
   const Tensor index = Tensor::view_of(
-      order_.storage(), DType::i64, {rows_of(position)}, {1}, position.batch * options_.size);
+      order_.storage(), DType::i64, {own_rows(rows)}, {1}, position.batch * options_.size);
   std::byte* const labels = memory ? memory + labels_at() : nullptr;
-  if (!options_.augment.any())
-    return gather(split_, index, options_.dtype, options_.normalize, memory, labels);
-  std::vector<int64_t> rows(static_cast<size_t>(index.numel()));
-  std::iota(rows.begin(), rows.end(), 0);
-  return gather(augmented(position.epoch, index), Tensor::from(rows, index.shape()), options_.dtype,
-      options_.normalize, memory, labels);
+  Split split = split_;
+  Tensor place = index;
+  if (options_.augment.any()) {
+    split = augmented(position.epoch, index);
+    std::vector<int64_t> all(static_cast<size_t>(index.numel()));
+    std::iota(all.begin(), all.end(), 0);
+    place = Tensor::from(all, index.shape());
+  }
+  Batch batch = gather(split, place, options_.dtype, options_.normalize, memory, labels);
+  batch.of = rows;
+  return batch;
 }
 
 // The rows that `index` names, as the epoch sees them.

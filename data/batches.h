@@ -36,11 +36,24 @@ struct BatchOptions {
   std::optional<Device>
       device{};  // of the batches; that of the split if unset. Another one: the split is on the CPU
   Augment augment{};  // if any, the split is on the CPU
+  // One of several processes that share each batch of `size` rows: next() and draw() give the
+  // share_of() this rank, of each `part` rows apart where a step takes them part by part (0: it
+  // does not).
+  int64_t rank = 0, ranks = 1, part = 0;
 };
 
+// Consecutive rows.
+struct RowRange {
+  int64_t first = 0, rows = 0;
+};
+// What `rank` gets of `rows` rows: the first ranks have one more where they do not divide; of fewer
+// rows than ranks the last shares are empty.
+RowRange share_of(int64_t rows, int64_t rank, int64_t ranks);
+
 struct Batch {
-  Tensor images;  // [B, C*H*W] in the dtype asked for
-  Tensor labels;  // i32 [B]
+  Tensor images;   // [B, C*H*W] in the dtype asked for
+  Tensor labels;   // i32 [B]
+  int64_t of = 0;  // rows of the whole batch; B, or more where several processes share it
 };
 
 struct BatchPosition {
@@ -63,12 +76,14 @@ class Batches {
     return *options_.device == split_.images.device() && !options_.augment.any();
   }
   // In place of next(): readies `state`, the StepState of a step that draws the next batch, and
-  // returns the rows of that. Nothing is copied but where an epoch begins, or after seek() and
-  // next(). REQUIRES: resident(); of all steps of that state each draws.
+  // returns the rows of that, of all ranks. Nothing is copied but where an epoch begins, or after
+  // seek() and next(). REQUIRES: resident(); of all steps of that state each draws.
   int64_t begin_step(const Tensor& state);
   // In the step: the batch, by an op that reads from the state where it begins.
   Batch draw(const Tensor& state, int64_t rows) const;
   BatchPosition position() const { return position_; }
+  // Of `rows` rows of a batch, how many are this rank's.
+  int64_t own_rows(int64_t rows) const;
   // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
   // per_epoch().
   void seek(BatchPosition position);
@@ -79,7 +94,7 @@ class Batches {
   Batch make(BatchPosition position, std::byte* memory = nullptr);
   size_t labels_at() const;
   Split augmented(int64_t epoch, const Tensor& index) const;
-  int64_t rows_of(BatchPosition position) const;
+  int64_t rows_of(BatchPosition position) const;  // of all ranks
   void load_order(int64_t epoch);
   void write_order(std::span<const int32_t> order);
   Split split_;

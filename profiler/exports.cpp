@@ -163,6 +163,10 @@ void Exports::check(bool force) const {
   }
 }
 
+void write_trace(const std::string& base, const std::string& text) {
+  write_file(base + kTraceEnding, packed(text));
+}
+
 std::vector<std::string> Exports::write(std::span<const Report> reports, const RunFacts& run,
     const std::string& table, const Comparison* comparison) const {
   std::vector<std::string> said;
@@ -174,7 +178,7 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
     if (has("csv")) write_file(name + ".csv", to_csv(profile));
     if (has("trace")) {
       const ChromeTrace trace = chrome_trace(report);
-      if (!trace.text.empty()) write_file(name + kTraceEnding, packed(trace.text));
+      if (!trace.text.empty()) write_trace(name, trace.text);
       if (!trace.note.empty()) said.push_back(trace.note);
     }
     if (has("stacks")) write_file(name + ".folded", folded_stacks(report));

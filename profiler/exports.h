@@ -50,6 +50,9 @@ struct Exports {
       const std::string& table, const Comparison* comparison = nullptr) const;
 };
 
+// The text of a trace as BASE.trace.json.gz.
+void write_trace(const std::string& base, const std::string& text);
+
 // The profile of a report whose run is told.
 Profile profile_of(const Report& report, const RunFacts& run);
 

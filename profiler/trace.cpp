@@ -10,7 +10,6 @@
 namespace sinter::profiler {
 namespace {
 
-constexpr int kHost = 1, kDevice = 0;  // pids
 // CUPTI's number of the default stream; readers take 0 for "no stream".
 constexpr int kStreamBase = 7;
 
@@ -98,28 +97,33 @@ class Events {
 
 class TraceWriter {
  public:
-  TraceWriter(const Report& report, int steps)
+  TraceWriter(const Report& report, int steps, const TraceLimits& limits)
       : report_(report),
+        ranks_(limits),
         steps_(std::span(report.steps).first(static_cast<size_t>(steps))),
-        events_(steps_[0].t0) {}
+        events_(limits.base ? limits.base : steps_[0].t0),
+        external_(limits.rank * kIdsOfRank),
+        correlation_(external_),
+        flow_(external_) {}
 
   std::string write() {
     lanes();
     for (const StepSample& s : steps_)
       events_.counter(
-          "step ms", kHost, s.t0, fmt::format(R"("ms": {})", Events::us(s.ns() / 1000)));
+          "step ms", host_, s.t0, fmt::format(R"("ms": {})", Events::us(s.ns() / 1000)));
     const auto stepping = std::ranges::find(report_.traces, true, &Trace::steps_here);
     for (const StepSample& s : steps_) {
       if (stepping == report_.traces.end()) break;
-      events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), kHost,
+      events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), host_,
           stepping->thread, s.t0, s.t1,
           fmt::format(R"("External id": {}, "x_launches": {})", ++external_, s.launches));
     }
     for (const Trace& trace : report_.traces) thread(trace);
     queue_depth();
     std::string head = fmt::format(
-        R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": 0}}, )",
-        steps_[0].t0, json_text(report_.title));
+        R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
+        ranks_.base ? ranks_.base : steps_[0].t0, json_text(report_.title), ranks_.rank,
+        ranks_.ranks > 1 ? fmt::format(R"(, "world_size": {})", ranks_.ranks) : "");
     head += fmt::format(R"("deviceProperties": [{}], )",
         report_.device == kCpu
             ? ""
@@ -144,15 +148,16 @@ class TraceWriter {
         if (on_device(l)) ++streams[l.stream];
       }
     }
-    events_.meta("process_name", kHost, 0, R"("name": "host")");
+    const std::string rank = ranks_.ranks > 1 ? fmt::format(", rank {}", ranks_.rank) : "";
+    events_.meta("process_name", host_, 0, fmt::format(R"("name": "host{}")", rank));
     for (const auto& [thread, steps] : threads)
-      events_.meta("thread_name", kHost, thread,
+      events_.meta("thread_name", host_, thread,
           fmt::format(R"("name": "thread {}{}")", thread, steps ? " (steps)" : ""));
     if (streams.empty()) return;
-    events_.meta(
-        "process_name", kDevice, 0, fmt::format(R"("name": {})", json_text(report_.device.str())));
+    events_.meta("process_name", device_, 0,
+        fmt::format(R"("name": {})", json_text(report_.device.str() + rank)));
     for (const auto& [stream, launches] : streams)
-      events_.meta("thread_name", kDevice, stream + kStreamBase,
+      events_.meta("thread_name", device_, stream + kStreamBase,
           fmt::format(R"("name": "stream {}")", stream + kStreamBase));
   }
 
@@ -187,16 +192,16 @@ class TraceWriter {
         if (const auto from = forward.find(info.forward_uid);
             info.forward_uid != 0 && info.forward_uid != info.uid && from != forward.end()) {
           args += fmt::format(R"(, "x_forward": {})", id[from->second]);
-          events_.flow("fwdbwd", ++flow_, kHost, trace.thread, trace.records[from->second].t0,
-              kHost, trace.thread, r.t0);
+          events_.flow("fwdbwd", ++flow_, host_, trace.thread, trace.records[from->second].t0,
+              host_, trace.thread, r.t0);
         }
       }
-      events_.slice(category(r.kind), r.name.view(), kHost, trace.thread, r.t0, r.t1, args);
+      events_.slice(category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, args);
     }
     launches(trace, id);
     for (const MemorySample& m : trace.memory) {
       if (wanted(m.step))
-        events_.counter("memory in use", kHost, m.t, fmt::format(R"("bytes": {})", m.live_bytes));
+        events_.counter("memory in use", host_, m.t, fmt::format(R"("bytes": {})", m.live_bytes));
     }
   }
 
@@ -208,7 +213,7 @@ class TraceWriter {
       const int64_t external = l.record >= 0 ? id[static_cast<size_t>(l.record)] : 0;
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
-        events_.slice("cuda_runtime", api_name(l), kHost, trace.thread, l.api_t0, l.api_t1,
+        events_.slice("cuda_runtime", api_name(l), host_, trace.thread, l.api_t0, l.api_t1,
             fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
@@ -226,8 +231,8 @@ class TraceWriter {
       const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
                         : l.kind == LaunchKind::memset ? "gpu_memset"
                                                        : "kernel";
-      events_.slice(cat, name, kDevice, tid, l.dev_t0, l.dev_t1, args);
-      events_.flow("ac2g", ++flow_, kHost, trace.thread, l.api_t0, kDevice, tid, l.dev_t0);
+      events_.slice(cat, name, device_, tid, l.dev_t0, l.dev_t1, args);
+      events_.flow("ac2g", ++flow_, host_, trace.thread, l.api_t0, device_, tid, l.dev_t0);
     }
   }
 
@@ -236,14 +241,17 @@ class TraceWriter {
     int64_t depth = 0;
     for (const auto& [t, change] : depth_) {
       depth += change;
-      events_.counter("queue depth", kDevice, t, fmt::format(R"("launches": {})", depth));
+      events_.counter("queue depth", device_, t, fmt::format(R"("launches": {})", depth));
     }
   }
 
+  static constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
   const Report& report_;
+  const TraceLimits ranks_;
+  const int host_ = 2 * ranks_.rank + 1, device_ = 2 * ranks_.rank;  // pids
   const std::span<const StepSample> steps_;
   Events events_;
-  int64_t external_ = 0, correlation_ = 0, flow_ = 0;
+  int64_t external_, correlation_, flow_;
   std::vector<std::pair<int64_t, int>> depth_;
 };
 
@@ -251,14 +259,26 @@ std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+constexpr std::string_view kEventsBegin = "\"traceEvents\": [\n", kEventsEnd = "\n]}\n";
+
 }  // namespace
+
+std::string joined_traces(const std::vector<std::string>& traces) {
+  std::string all;
+  for (const std::string& text : traces) {
+    const size_t begin = text.find(kEventsBegin) + kEventsBegin.size();
+    all += all.empty() ? text.substr(0, begin) : ",\n";
+    all += text.substr(begin, text.size() - kEventsEnd.size() - begin);
+  }
+  return all.append(kEventsEnd);
+}
 
 ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits) {
   const int active = static_cast<int>(report.steps.size()), most = std::min(active, limits.steps);
   const int64_t first = report.steps.front().number;
   int64_t bytes = 0;
   for (int steps = most; steps > 0; --steps) {
-    std::string text = TraceWriter(report, steps).write();
+    std::string text = TraceWriter(report, steps, limits).write();
     bytes = static_cast<int64_t>(text.size());
     if (bytes > limits.bytes) continue;
     ChromeTrace out{.text = std::move(text), .steps = steps};

@@ -1,8 +1,8 @@
 // The Chrome trace of a Report, in the keys that PyTorch's profiler (Kineto) writes, so that its
 // readers and viewers take ours; keys of our own begin with x_. One lane per thread of the host
-// (pid 1) and per stream of the device (pid 0), counters, and flows: `ac2g` from an API call to its
-// kernel, `fwdbwd` from an op to those of its backward pass. A kernel on `cpu` is the host's own
-// work: it stands in x_kernel_ns.
+// (pid 1) and per stream of the device (pid 0; of rank r 2r + 1 and 2r), counters, and flows:
+// `ac2g` from an API call to its kernel, `fwdbwd` from an op to those of its backward pass. A
+// kernel on `cpu` is the host's own work: it stands in x_kernel_ns.
 #pragma once
 
 #include <string>
@@ -15,6 +15,10 @@ namespace sinter::profiler {
 struct TraceLimits {
   int steps = 3;                      // the first active ones
   int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
+  // Of one of several processes: its pids and ids are its own, and times begin at `base`, as ns of
+  // the machine's clock, on all of them (0: at the first step).
+  int rank = 0, ranks = 1;
+  int64_t base = 0;
 };
 
 struct ChromeTrace {
@@ -23,6 +27,9 @@ struct ChromeTrace {
   std::string note{};  // what is left out, or why there is no trace
 };
 ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits = {});
+
+// One trace of those of all ranks, which have steps: a process lane each.
+std::string joined_traces(const std::vector<std::string>& traces);
 
 // "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on
 // the device where the report has device times, else on the host.

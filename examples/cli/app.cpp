@@ -11,6 +11,7 @@
 
 #include "core/atomic_file.h"
 #include "core/parallel.h"
+#include "distributed/mpi.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -102,6 +103,10 @@ int App::run(int argc, char** argv) {
     print(help_ ? help(command) : version_text_);
     return 0;
   }
+  SINTER_CHECK(command.many_processes || distributed::launched_ranks() == 1, usage,
+      cat("usage: ", call_of(command), " is one process: the launcher has started ",
+          distributed::launched_ranks()),
+      cat(call_of(command), " without mpirun"));
   merge(command);
   if (command.check) command.check();
   if (print_config_) {

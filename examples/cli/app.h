@@ -35,6 +35,7 @@ struct Command {
   std::function<FlagValues()> preset{};        // asked once the other flags have their values
   std::function<void()> check{};               // after all values are there: what goes together
   std::function<int(Output&)> run{};           // -> exit status
+  bool many_processes = false;                 // may a launcher start several?
 };
 
 class App {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "core/stack.h"
+#include "examples/cli/launch.h"
 #include "examples/cli/output.h"
 
 namespace sinter::cli {
@@ -66,8 +67,10 @@ int exit_code(Error::Kind kind) {
 }
 
 int report_current_exception(std::string_view color, bool stack) {
-  const auto print = [color](std::string_view text) {
-    say(fmt::format("{}{}\n", paint("error: ", "1;31", wants_color(STDERR_FILENO, color)), text));
+  const bool speaks = wait_for_turn();
+  const auto print = [color, speaks](std::string_view text) {
+    const std::string error = paint("error: ", "1;31", wants_color(STDERR_FILENO, color));
+    if (speaks) say(fmt::format("{}{}{}\n", error, rank_prefix(), text));
   };
   try {
     throw;

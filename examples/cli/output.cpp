@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "examples/cli/launch.h"
 
 namespace sinter::cli {
 namespace {
@@ -54,12 +55,13 @@ std::string paint(std::string_view text, const char* sgr, bool on) {
 
 Output::Output(const Options& options)
     : options_(options),
+      muted_(launched_rank() > 0),
       terminal_(is_terminal(STDERR_FILENO)),
       paint_out_(wants_color(STDOUT_FILENO, options.color)),
       paint_err_(wants_color(STDERR_FILENO, options.color)) {}
 
 void Output::put(std::string_view text) {
-  while (!closed_ && !text.empty()) {
+  while (!closed_ && !muted_ && !text.empty()) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) closed_ = true;
@@ -79,12 +81,13 @@ void Output::json(const Json& object) {
 }
 
 void Output::note(std::string_view label, std::string_view text) {
-  if (!options_.quiet) say(line(label, text, paint_err_));
+  if (!quiet()) say(line(label, text, paint_err_));
 }
 void Output::detail(std::string_view text) {
-  if (options_.verbose && !options_.quiet) say(cat(text, text.ends_with('\n') ? "" : "\n"));
+  if (options_.verbose && !quiet()) say(cat(text, text.ends_with('\n') ? "" : "\n"));
 }
 void Output::warning(std::string_view text) {
+  if (muted_) return;
   say(cat(paint("warning: ", kYellow, paint_err_), text, "\n"));
 }
 

@@ -1,7 +1,8 @@
 // Where a program's words go: results to stdout, everything else (notes, warnings, progress) to
 // stderr. With --json stdout is one JSON object and nothing else. Colour only on a terminal, and it
 // never carries meaning alone. A reader that closed stdout ends the report quietly; any other
-// failure to write is an error. One Output per run, used by one thread.
+// failure to write is an error. Of several processes that a launcher started, rank 0 alone speaks.
+// One Output per run, used by one thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -45,13 +46,13 @@ class Output {
   void detail(std::string_view text);
   void warning(std::string_view text);
 
-  bool quiet() const { return options_.quiet; }
+  bool quiet() const { return options_.quiet || muted_; }
   bool stderr_is_terminal() const { return terminal_; }
 
  private:
   void put(std::string_view text);
   Options options_;
-  bool terminal_, paint_out_, paint_err_;
+  bool muted_, terminal_, paint_out_, paint_err_;
   bool closed_ = false;  // nobody reads stdout any more
 };
 

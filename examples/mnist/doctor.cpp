@@ -11,6 +11,8 @@
 #include "core/parallel.h"
 #include "data/libraries.h"
 #include "data/verify.h"
+#include "distributed/mpi.h"
+#include "distributed/nccl.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
@@ -88,6 +90,38 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
         there ? library.version
               : fmt::format("not in this build ({}): no {}", library.package, library.lost));
   }
+}
+
+// What training in several processes has, and a sum over all ranks: of one, or of those of mpirun.
+std::string try_ranks() {
+  const std::unique_ptr<Communicator> ranks = distributed::make_mpi_communicator();
+  std::vector<float> ones(1000, 1);
+  const SumPiece piece{ones.data(), static_cast<int64_t>(ones.size())};
+  ranks->start_sum(0, {&piece, 1}, DType::f32, kCpu);
+  ranks->finish_sum(0);
+  const auto wanted = static_cast<float>(ranks->size());
+  SINTER_CHECK(std::ranges::count(ones, wanted) == std::ssize(ones), check,
+      fmt::format("{}: a sum of ones over {} gives {}", ranks->describe(),
+          count_of(ranks->size(), "rank"), ones[0]));
+  return fmt::format(
+      "{}: a sum over {} is right; mpirun -np 4 mnist train (beyond the cores with "
+      "--oversubscribe --bind-to none; as root with OMPI_ALLOW_RUN_AS_ROOT=1 and "
+      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 set)",
+      ranks->describe(), count_of(ranks->size(), "rank"));
+}
+
+void look_at_ranks(Doctor& doctor) {
+  if (distributed::mpi_version().empty()) {
+    doctor.line("note", "ranks",
+        "MPI is not in this build (libopenmpi-dev, openmpi-bin): training is one process");
+  } else {
+    doctor.check("ranks", try_ranks);
+  }
+  std::string why;
+  const std::string nccl = distributed::nccl_version(&why);
+  doctor.ok_or_note(!nccl.empty(), "nccl",
+      nccl.empty() ? cat("none, for sums between cards: ", why)
+                   : nccl + ", for sums between cards");
 }
 
 TrainFlags job(CommonFlags& common, const std::vector<int64_t>& hidden, const char* mode) {
@@ -237,6 +271,7 @@ void add_doctor(App& app, const char* git_id) {
   Command& command = app.add("doctor",
       "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
       "checkpoint.");
+  command.many_processes = true;
   command.inputs = &files;
   command.inputs_name = "[FILE]";
   command.check = [] {
@@ -254,6 +289,7 @@ void add_doctor(App& app, const char* git_id) {
             choose_threads(trial, first_batch(trial.optimizer.batch, kCpu))));
     std::vector<std::string> devices{"cpu", "simt"};
     if (look_at_cuda(doctor)) devices.push_back("cuda");
+    look_at_ranks(doctor);
     doctor.check("data", data_text);
     doctor.check("disk", disk_text);
     std::erase_if(devices, [&](const std::string& name) {

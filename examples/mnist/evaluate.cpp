@@ -51,9 +51,34 @@ std::vector<ClassRow> class_rows(const Evaluation& e) {
   return rows;
 }
 
+// What all ranks found, in place of what this one did.
+void add_up(Communicator& ranks, Evaluation& e) {
+  std::vector<double> all{static_cast<double>(e.images), static_cast<double>(e.correct), e.loss_sum,
+      e.complete ? 0.0 : 1.0};
+  all.insert(all.end(), e.confusion.begin(), e.confusion.end());
+  const SumPiece piece{all.data(), static_cast<int64_t>(all.size())};
+  ranks.start_sum(0, {&piece, 1}, DType::f64, kCpu);
+  ranks.finish_sum(0);
+  e.images = std::llround(all[0]);
+  e.correct = std::llround(all[1]);
+  e.loss_sum = all[2];
+  e.complete = all[3] == 0;
+  for (size_t i = 0; i < e.confusion.size(); ++i) e.confusion[i] = std::llround(all[4 + i]);
+}
+
 }  // namespace
 
 Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options) {
+  if (options.ranks) {
+    EvaluateOptions alone = options;
+    alone.ranks = nullptr;
+    const RowRange own = share_of(split.size(), options.ranks->rank(), options.ranks->size());
+    Evaluation e{.classes = options.classes,
+        .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
+    if (own.rows > 0) e = evaluate(model, slice(split, own.first, own.first + own.rows), alone);
+    add_up(*options.ranks, e);
+    return e;
+  }
   const NoGrad no_grad;
   const nn::EvalMode evaluation_mode(model);
   Batches batches(split, {.size = options.batch,

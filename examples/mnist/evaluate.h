@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "core/communicator.h"
 #include "data/batches.h"
 #include "nn/module.h"
 
@@ -15,6 +16,8 @@ struct EvaluateOptions {
   Normalize normalize = Normalize::none;
   int64_t classes = 10;
   int64_t worst = 0;  // how many to keep
+  // Not null: each of these ranks reads its share, and all get what all found but for `worst`.
+  Communicator* ranks = nullptr;
 };
 
 struct Evaluation {

@@ -243,6 +243,8 @@ void add_run_flags(Flags& flags, RunFlags& run) {
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.number("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
+  not_saved(flags.number("rank-timeout", run.rank_timeout, 1, 1e6,
+      "of several processes (mpirun): seconds to wait for one that hangs"));
   not_saved(flags.toggle("dry-run", run.dry_run,
       "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
       "written"));

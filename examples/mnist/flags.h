@@ -87,6 +87,7 @@ struct RunFlags {
   bool force = false, dry_run = false, overfit_batch = false, check_nan = false;
   int64_t save_every = 1, save_steps = 0, log_every = 100, stop_after = 0;
   std::optional<double> target_acc;
+  double rank_timeout = 60;  // seconds
 };
 
 struct TrainFlags {

@@ -35,7 +35,7 @@ void Loop::run() {
   run_.time.start();
   epoch_time_ = {};
   epoch_time_.start();
-  while (!at_.ended && !interrupted()) {
+  while (!at_.ended && !run_.ranks.interrupted()) {
     if (!epoch_is_over()) one_step();
     const bool over = epoch_is_over(),
                save = run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
@@ -85,7 +85,7 @@ void Loop::one_step() {
     const profiler::Pause no_step(profile_.session());
     look_at_loss();
   }
-  if (at_.step == run_.flags.run.stop_after) interrupt();
+  if (at_.step == run_.flags.run.stop_after) run_.ranks.stop();
   if (epoch_is_over() || !run_.progress.due()) return;
   const profiler::Pause no_step(profile_.session());
   show_progress();
@@ -107,6 +107,7 @@ void Loop::show_progress() {
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
 void Loop::look_at_loss() {
+  run_.trainer->collect_state();
   const StepState state = run_.trainer->state();
   run_.check_finite(state);
   const double rows = static_cast<double>(state.loss_rows - at_.window_rows);

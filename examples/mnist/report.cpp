@@ -32,6 +32,12 @@ void report_json(const Run& run, const Evaluation* test) {
   object["seed"] = std::to_string(run.flags.common->seed);
   object["device"] = run.device.str();
   object["threads"] = num_threads();
+  object["ranks"] = run.ranks.size();
+  if (const Communicator* ranks = run.ranks.communicator()) {
+    const Communicator::Stats& sums = ranks->stats();
+    object["all_reduce"] = {{"sums", sums.sums}, {"bytes", sums.bytes},
+        {"hidden_seconds", sums.hidden_s()}, {"exposed_seconds", sums.exposed_s}};
+  }
   object["mode"] = run.flags.mode.mode;
   object["epochs"] = Json::array();
   for (const EpochRow& e : run.log->rows())
@@ -65,7 +71,8 @@ void report_capture(Run& run) {
   const capture::Step* step = scratch ? scratch->captured_step() : run.trainer->captured_step();
   const capture::Captured* captured = step ? step->captured() : nullptr;
   if (!captured) return;
-  if (!mode.dump_graph.empty()) write_graph(mode.dump_graph, captured->fused.graph);
+  if (!mode.dump_graph.empty() && run.ranks.first())
+    write_graph(mode.dump_graph, captured->fused.graph);
   if (mode.explain)
     run.out.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
   if (scratch) return;
@@ -111,6 +118,12 @@ int report(Run& run, StepProfile& profile) {
                                                   : ""));
   run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
       count_of(run.at.step, "step"), escaped(run.folder->name()));
+  if (const Communicator* ranks = run.ranks.communicator()) {
+    const Communicator::Stats& sums = ranks->stats();
+    run.out.note("ranks", "{} by {}: {} of {} in {}, of which {:.0f} % ran beside the step",
+        ranks->size(), ranks->describe(), count_of(sums.sums, "sum"), cli::bytes(sums.bytes),
+        cli::seconds(sums.under_way_s), 100 * sums.hidden_s() / sums.under_way_s);
+  }
   report_json(run, &test);
   profile.report();
   report_capture(run);

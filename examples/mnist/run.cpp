@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
@@ -13,15 +14,17 @@
 
 namespace sinter::mnist {
 
-Run::Run(
-    TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run, Output& output)
+Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run,
+    Ranks& ranks_of_run, Output& output)
     : flags(train_flags),
       all_flags(flags_given),
       resumed(resumed_run),
+      ranks(ranks_of_run),
       out(output),
       progress(output) {
   std::string why;
   std::tie(device, why) = choose_device(flags.common->device);
+  device = ranks.use(device, flags.common->device.starts_with("cuda:"));
   std::optional<SavedModel> init;
   if (!flags.run.init.empty() && !resumed) {
     init = read_model(flags.run.init);
@@ -36,11 +39,15 @@ Run::Run(
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
   at = {.data = data.name,
       .data_crc = data.crc32,
-      .device = device.str(),
+      .device = ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks")
+                             : device.str(),
       .mode = flags.mode.mode,
       .build = build_id()};
   time.start();
-  const BatchOptions batch_options = flags.batches(device);
+  BatchOptions batch_options = flags.batches(device);
+  batch_options.rank = ranks.rank();
+  batch_options.ranks = ranks.size();
+  batch_options.part = flags.optimizer.batch;
   const bool augments = batch_options.augment.any();
   if (augments || !data.to(device)) {
     out.note("data",
@@ -55,21 +62,27 @@ Run::Run(
 
   note_preset();
   config = all_flags.config("train");
+  check_ranks();
   const auto model = make_model(flags.model, flags.common->seed, device);
   if (init) {
     out.note("init", "{} ({}), normalize {}", escaped(init->path), take_weights(*model, *init),
         flags.data.normalize);
   }
   note_model(*model);
-  if (resumed && flags.common->threads == 0)
-    flags.common->threads = resumed->checkpoint.state.threads;  // after the config was taken
+  // After the config was taken.
+  if (resumed && flags.common->threads == 0 && resumed->checkpoint.state.device == at.device) {
+    flags.common->threads = resumed->checkpoint.state.threads;
+  } else if (ranks.many() && flags.common->threads == 0) {
+    flags.common->threads = ranks.threads();
+  }
   const Batch first = batches->next();
   batches->seek({});
   const std::string threads = choose_threads(flags, first);
   at.threads = num_threads();
   manual_seed(flags.common->seed);
-  out.note("device", "{}{}, {}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
-      threads, flags.model.dtype, flags.mode.mode);
+  out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
+      ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, flags.model.dtype,
+      flags.mode.mode);
   out.detail(cat("matrix products by ", gemm_backend_name()));
   note_emulator(device, out);
 #ifndef NDEBUG
@@ -78,6 +91,22 @@ Run::Run(
   trainer = std::make_unique<Trainer>(flags, model, steps,
       resumed ? resumed->checkpoint.state.unfused : std::vector<capture::Refused>{});
   time.stop();
+}
+
+void Run::check_ranks() const {
+  std::vector<Ranks::Fact> facts{{"the build", at.build}, {"the device", device.str().substr(0, 4)},
+      {"the data", fmt::format("{} images, crc32 {}", data.train.size(), flags.data.crc32)}};
+  for (const Flag& flag : all_flags.all()) {
+    if (flag.saved && !flag.name.starts_with("data") && flag.name != "image-size")
+      facts.push_back({flag.shown(), flag.get()});
+  }
+  const std::string place = resumed                 ? resumed->file
+                            : flags.run.out.empty() ? "runs"
+                                                    : flags.run.out;
+  facts.push_back({"the run folder", std::filesystem::absolute(place).string()});
+  if (resumed)
+    facts.push_back({"the checkpoint", fmt::format("step {}", resumed->checkpoint.state.step)});
+  ranks.check_same(facts);
 }
 
 void Run::note_preset() {
@@ -117,12 +146,16 @@ void Run::note_sizes() {
 
 void Run::take_folder() {
   using Take = RunFolder::Take;
-  folder = resumed ? std::make_unique<RunFolder>(resumed->folder, Take::resume)
-                   : std::make_unique<RunFolder>(
-                         flags.run.out, flags.run.force ? Take::force : Take::fresh);
+  if (ranks.first()) {
+    folder = resumed ? std::make_unique<RunFolder>(resumed->folder, Take::resume)
+                     : std::make_unique<RunFolder>(
+                           flags.run.out, flags.run.force ? Take::force : Take::fresh);
+  }
+  const std::string name = ranks.of_first(folder ? folder->name() : "");
+  if (!folder) folder = std::make_unique<RunFolder>(name, Take::shared);
   if (resumed) go_on();
-  write_file(folder->file("config.toml"), config);
-  log.emplace(folder->name(), at.epoch + (at.ended && at.batch > 0), at.events);
+  if (ranks.first()) write_file(folder->file("config.toml"), config);
+  log.emplace(ranks.first() ? name : "", at.epoch + (at.ended && at.batch > 0), at.events);
 }
 
 void Run::go_on() {
@@ -162,6 +195,7 @@ void Run::go_on() {
   at.threads = now.threads;
   at.build = now.build;
   first_step = saved_step = at.step;
+  ranks.set_saved(folder->name());
   if (at.ended && at.batch > 0 && at.step < steps) {
     out.note("note",
         "the run had ended within epoch {}: what it looked at and saved "
@@ -226,30 +260,39 @@ void Run::warn(const std::string& text) {
 }
 
 Evaluation Run::evaluate_on(const Split& split) {
-  return evaluate(trainer->model(), split,
+  Evaluation e = evaluate(trainer->model(), split,
       {.batch = flags.optimizer.eval_batch,
           .dtype = flags.model.batch_dtype(),
           .normalize = flags.data.normalization(),
-          .classes = flags.model.classes});
+          .classes = flags.model.classes,
+          .ranks = ranks.communicator()});
+  if (!e.complete) ranks.stop();
+  return e;
 }
 
 // A save is noted before it is done, and the checkpoint says how many notes there are: so a run
 // that was cut off between goes on with the lines it should have. What no plan asked for, a save on
 // a signal, is not noted.
 void Run::save_weights(const char* name) {
+  if (!ranks.first()) return;
   log->add({{"step", at.step}, {"saved", name}});
   save_model(folder->file(name), trainer->model(), config);
   link_once();
 }
 
 void Run::save_all(bool planned) {
+  trainer->collect_state();
   check_finite(trainer->state());
   if (planned) log->add({{"step", at.step}, {"saved", kLastFile}});
   at.events = log->events();
   if (const capture::Step* step = trainer->captured_step()) at.unfused = step->choices();
-  nn::save_checkpoint(folder->file(kLastFile), trainer->model(), trainer->optimizer(), config, at);
+  if (ranks.first()) {
+    nn::save_checkpoint(
+        folder->file(kLastFile), trainer->model(), trainer->optimizer(), config, at);
+    link_once();
+  }
   saved_step = at.step;
-  link_once();
+  ranks.set_saved(folder->name());
 }
 
 void Run::link_once() {

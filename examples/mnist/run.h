@@ -6,6 +6,7 @@
 
 #include "examples/cli/progress.h"
 #include "examples/mnist/evaluate.h"
+#include "examples/mnist/ranks.h"
 #include "examples/mnist/resume.h"
 #include "examples/mnist/run_folder.h"
 #include "examples/mnist/trainer.h"
@@ -32,9 +33,10 @@ class Stopwatch {
 
 struct Run {
   // Loads the data, makes model and trainer, chooses the threads. `resumed_run`: null for a new
-  // one. All of them outlive the run.
+  // one. All of them outlive the run. Of several ranks each makes a Run, and calls the same
+  // functions.
   Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run,
-      Output& output);
+      Ranks& ranks_of_run, Output& output);
 
   // Locks the folder and begins its log; a resumed run goes on where its checkpoint is. The folder
   // is locked before anything in it is believed.
@@ -59,6 +61,7 @@ struct Run {
   TrainFlags& flags;
   const Flags& all_flags;
   const Resumed* resumed;
+  Ranks& ranks;
   Output& out;
   Progress progress;
   Device device;
@@ -78,6 +81,7 @@ struct Run {
   void note_preset();
   void note_model(nn::Module& model);
   void note_sizes();
+  void check_ranks() const;
   void go_on();
   void note_differences(const nn::TrainingState& now);
   void link_once();
@@ -97,12 +101,14 @@ class StepProfile {
   profiler::Session* session() const { return session_.get(); }
   // What follows is no part of a step.
   void end();
-  // Files and table. After the results of the run: a full disk is not to cost them.
+  // Files and table, of all ranks together. After the results of the run: a full disk is not to
+  // cost them.
   void report();
   // Throws where --expect or --fail-on ask for it.
   void judge() const;
 
  private:
+  void report_ranks();
   Run& run_;
   std::unique_ptr<profiler::Session> session_;
   std::optional<profiler::Report> report_;

@@ -81,6 +81,7 @@ EpochRow parse_row(const std::string& line) {
 }  // namespace
 
 RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
+  if (take == Take::shared) return;
   while (name_.size() > 1 && name_.ends_with('/')) name_.pop_back();
   if (out.empty()) {
     const std::time_t now = std::time(nullptr);
@@ -125,6 +126,7 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
 }
 
 RunFolder::~RunFolder() {
+  if (lock_ < 0) return;
   unlink(file(kHolder).c_str());
   close(lock_);
 }
@@ -144,6 +146,10 @@ std::string RunFolder::link_last() const {
 
 RunLog::RunLog(const std::string& folder, int64_t rows, int64_t events)
     : metrics_(folder + "/metrics.csv"), events_file_(folder + "/events.jsonl") {
+  if (folder.empty()) {
+    events_file_.clear();
+    return;
+  }
   std::string line, kept;
   std::ifstream metrics(metrics_);
   std::getline(metrics, line);
@@ -157,10 +163,11 @@ RunLog::RunLog(const std::string& folder, int64_t rows, int64_t events)
 
 void RunLog::add(const EpochRow& row) {
   rows_.push_back(row);
-  write_file(metrics_, metrics_csv(rows_));
+  if (!events_file_.empty()) write_file(metrics_, metrics_csv(rows_));
 }
 
 void RunLog::add(const nlohmann::ordered_json& event) {
+  if (events_file_.empty()) return;
   std::ofstream out(events_file_, std::ios::app);
   out << event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n'
       << std::flush;

@@ -11,8 +11,9 @@ namespace sinter::mnist {
 
 class RunFolder {
  public:
-  // What may be in the folder: nothing; a run that goes; a run that stays.
-  enum class Take { fresh, force, resume };
+  // What may be in the folder: nothing; a run that goes; a run that stays. shared: it is the
+  // folder of another process, and nothing is done to it.
+  enum class Take { fresh, force, resume, shared };
   // "" : runs/DATE-TIME. Removes temporaries of dead processes.
   RunFolder(const std::string& out, Take take);
   ~RunFolder();
@@ -40,7 +41,8 @@ struct EpochRow {
 // run.
 class RunLog {
  public:
-  // In `folder`; of what is there already, the first `rows` and `events` stay.
+  // In `folder`; of what is there already, the first `rows` and `events` stay. "": in none, and
+  // nothing is written.
   RunLog(const std::string& folder, int64_t rows, int64_t events);
   void add(const EpochRow& row);
   // One line. REQUIRES: the first key is "step".

@@ -1,3 +1,4 @@
+#include <algorithm>
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
@@ -5,6 +6,7 @@
 #include "examples/mnist/run.h"
 #include "measure/ledger.h"
 #include "profiler/exports.h"
+#include "profiler/trace.h"
 
 namespace sinter::mnist {
 
@@ -34,7 +36,7 @@ void StepProfile::start() {
       .rules = fused ? run_.flags.mode.rules : "",
       .dtype = run_.flags.model.dtype,
       .replayed = fused && cuda,
-      .roofs = roofs_for(run_.device, run_.out),
+      .roofs = run_.ranks.first() ? roofs_for(run_.device, run_.out) : std::nullopt,
       .resident_bytes = resident});
 }
 
@@ -60,6 +62,7 @@ void StepProfile::report() {
   const capture::Captured* captured =
       run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
   if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
+  if (!run_.ranks.first()) return report_ranks();
   check_roofs(*report_, run_.out);
   const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
@@ -68,14 +71,30 @@ void StepProfile::report() {
           run_.flags.common->command, build_name(), std::to_string(run_.flags.common->seed),
           run_.flags.optimizer.batch},
       table);
+  report_ranks();
   for (const std::string& text : said) run_.out.note("profile", text);
   std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
   if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_, run_.out) + shown;
   if (!shown.empty()) run_.out.result_text(shown);
 }
 
+// The traces of all ranks: together in place of rank 0's, for Perfetto, and each for itself, for
+// tools that compare ranks. On one machine they have one clock; those of several begin together.
+void StepProfile::report_ranks() {
+  Ranks& ranks = run_.ranks;
+  if (!ranks.many() || !std::ranges::count(run_.flags.mode.profile.formats, "trace")) return;
+  const std::string base = ranks.of_first(std::to_string(report_->steps.front().t0));
+  const std::vector<std::string> all = ranks.communicator()->gather(profiler::chrome_trace(
+      *report_, {.rank = ranks.rank(), .ranks = ranks.size(), .base = std::stoll(base)})
+                                                                        .text);
+  if (!ranks.first() || std::ranges::count(all, "")) return;
+  for (size_t r = 0; r < all.size(); ++r)
+    profiler::write_trace(run_.folder->file("profile.rank") + std::to_string(r), all[r]);
+  profiler::write_trace(run_.folder->file("profile"), profiler::joined_traces(all));
+}
+
 void StepProfile::judge() const {
-  if (!report_) return;
+  if (!report_ || !run_.ranks.first()) return;
   Measured measured{.only = &*report_};
   const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
   if (clean.has_interval) {

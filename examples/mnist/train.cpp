@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "distributed/mpi.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -57,7 +58,15 @@ int train(Run& run) {
   StepProfile profile(run);
   profile.start();
   train_steps(run, profile);
-  return interrupted() ? report_interrupted(run, profile) : report(run, profile);
+  return run.ranks.interrupted() ? report_interrupted(run, profile) : report(run, profile);
+}
+
+// What the ranks would not do alike.
+void check_alone(const TrainFlags& flags) {
+  SINTER_CHECK(!flags.run.overfit_batch && flags.mode.measure != "on", usage,
+      cat("usage: ", flags.run.overfit_batch ? "--overfit-batch" : "--measure on",
+          " is for one process: the launcher has started ", distributed::launched_ranks()),
+      "mnist train without mpirun");
 }
 
 }  // namespace
@@ -67,6 +76,7 @@ void add_train(App& app) {
   flags.common = &app.common();
   Command& command = app.add(
       "train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
+  command.many_processes = true;
   add_train_flags(command.flags, flags);
   command.preset = [&app] {
     return flags.run.preset.empty() ? FlagValues{} : preset(flags.run.preset, app.common());
@@ -81,8 +91,15 @@ void add_train(App& app) {
   };
   command.run = [&command](Output& out) {
     catch_signals();
-    Run run(flags, command.flags, resumed ? &*resumed : nullptr, out);
-    return train(run);
+    Ranks ranks(flags.run.rank_timeout);
+    if (ranks.many()) check_alone(flags);
+    try {
+      Run run(flags, command.flags, resumed ? &*resumed : nullptr, ranks, out);
+      return train(run);
+    } catch (...) {
+      if (ranks.many()) ranks.fail(*flags.common);
+      throw;
+    }
   };
 }
 

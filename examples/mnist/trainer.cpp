@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "autograd/autograd.h"
 #include "core/allocator.h"
@@ -76,14 +77,22 @@ Trainer::Trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model, int
       optimizer_(make_optimizer(flags_, *model_)),
       device_(parameters_[0].device()) {
   set_allow_tf32(flags.model.dtype == "tf32");
+  if (Communicator* ranks = Communicator::current())
+    parallel_ = std::make_unique<distributed::DataParallel>(*model_, ranks);
   if (flags.mode.mode == "eager") return;
-  step_ = std::make_unique<capture::Step>([this](const Tensors&) { return Tensors{eager_step()}; },
-      capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
-          .parameters = nn::parameter_visitor(*model_),
-          .mode = [this] { return rows_; },
-          .measure = flags.mode.measures(),
-          .choices = std::move(choices),
-          .cuda_graph = flags.mode.cuda_graph});
+  const auto function = [this](const Tensors&) {
+    const Tensor losses = eager_step();
+    return losses.defined() ? Tensors{losses} : Tensors{};
+  };
+  // What one rank measures the others do not, and all are to run the same plan.
+  const std::optional<bool> measures = parallel_ ? std::optional(false) : flags.mode.measures();
+  step_ = std::make_unique<capture::Step>(
+      function, capture::StepOptions{.rules = capture::RuleSet(flags.mode.rules),
+                    .parameters = nn::parameter_visitor(*model_),
+                    .mode = [this] { return parallel_ ? of_ : rows_; },
+                    .measure = measures,
+                    .choices = std::move(choices),
+                    .cuda_graph = flags.mode.cuda_graph});
 }
 
 // Rates are told for some thousand steps at once: a run may be of any length.
@@ -103,14 +112,17 @@ void Trainer::fetch(Batches& batches) {
   inputs_.clear();
   batches_ = &batches;
   rows_ = batches.resident() ? batches.begin_step(optimizer_->state()) : 0;
+  of_ = rows_;
   if (rows_ > 0) return;
   const Batch batch = batches.next();
-  inputs_ = {batch.images, batch.labels};
+  if (batch.labels.numel() > 0) inputs_ = {batch.images, batch.labels};
+  of_ = batch.of;
 }
 
 Tensor Trainer::step(const Batch& batch) {
   inputs_ = {batch.images, batch.labels};
   rows_ = 0;
+  of_ = batch.of;
   return step();
 }
 
@@ -119,15 +131,36 @@ Tensor Trainer::step() {
   if (!step_) return eager_step();
   const auto requests = [this] { return allocator(device_).stats().requests; };
   const int64_t replays = step_->stats().replays, before = requests();
-  const Tensor losses = (*step_)(inputs_)[0];
+  const Tensors& losses = (*step_)(inputs_);
   if (step_->stats().replays > replays) allocations_ = std::max(allocations_, requests() - before);
-  return losses;
+  return losses.empty() ? Tensor() : losses[0];
 }
 
 void Trainer::reset_loss() {
   StepState state = this->state();
   state.loss_sum = 0;
   state.loss_rows = 0;
+  write_step_state(optimizer_->state(), state);
+}
+
+void Trainer::collect_state() {
+  if (!parallel_) return;
+  parallel_->check_equal();
+  Communicator& ranks = *Communicator::current();
+  StepState state = this->state();
+  state.loss_sum = ranks.sum(state.loss_sum);
+  state.loss_rows = std::llround(ranks.sum(static_cast<double>(state.loss_rows)));
+  if (ranks.sum(state.first_bad_step >= 0) > 0) {
+    for (const std::string& text : ranks.gather(std::to_string(state.first_bad_step))) {
+      const int64_t step = std::stoll(text);
+      if (step >= 0 && (state.first_bad_step < 0 || step < state.first_bad_step))
+        state.first_bad_step = step;
+    }
+  }
+  if (ranks.rank() > 0) {
+    state.loss_sum = 0;
+    state.loss_rows = 0;
+  }
   write_step_state(optimizer_->state(), state);
 }
 
@@ -141,13 +174,41 @@ void Trainer::rehearse(Batches& batches, BatchPosition position, int64_t calls) 
 
 void Trainer::restore(const nn::Checkpoint& checkpoint) {
   nn::restore(checkpoint, *model_, *optimizer_);
+  if (parallel_ && Communicator::current()->rank() > 0) reset_loss();  // rank 0 has the sums of all
   set_step(checkpoint.state.step);
 }
 
 Tensor Trainer::eager_step() {
-  if (rows_ == 0) return eager_step(inputs_[0], inputs_[1]);
-  const Batch batch = batches_->draw(optimizer_->state(), rows_);
-  return eager_step(batch.images, batch.labels);
+  Batch batch;
+  if (!inputs_.empty()) {
+    batch = {inputs_[0], inputs_[1]};
+  } else if (rows_ > 0 && batches_->own_rows(rows_) > 0) {
+    batch = batches_->draw(optimizer_->state(), rows_);
+  }
+  return parallel_ ? shared_step(batch.images, batch.labels)
+                   : eager_step(batch.images, batch.labels);
+}
+
+// This rank's rows of the step, part by part; both are undefined or empty if it has none.
+Tensor Trainer::shared_step(const Tensor& images, const Tensor& labels) {
+  optimizer_->zero_grad();
+  Tensor losses;
+  for (int64_t row = 0, own = 0; row < of_; row += flags_.batch) {
+    const int64_t rows = std::min(flags_.batch, of_ - row);
+    const int64_t begin = own;
+    own += parallel_->begin_batch(rows, {.of = of_, .last = row + rows == of_}).size();
+    const bool all = flags_.accum == 1;
+    Tensor part;
+    if (own > begin) {
+      part = cross_entropy((*model_)(all ? images : slice(images, 0, begin, own)),
+          all ? labels : slice(labels, 0, begin, own), flags_.label_smoothing);
+    }
+    parallel_->backward(part);
+    if (part.defined()) losses = losses.defined() ? cat({detach(losses), detach(part)}) : part;
+  }
+  if (flags_.clip > 0) nn::clip_grad_norm(parameters_, flags_.clip);
+  optimizer_->step(losses);
+  return losses;
 }
 
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {

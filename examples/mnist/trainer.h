@@ -1,13 +1,15 @@
 // Trainer: a model, its optimizer, and the training step: forward, loss, backward, clipping,
-// update. The step is a pure function of the batch and of state that stays on the device: it reads
-// nothing on the host, so it can be captured. The learning rates of the steps to come are written
-// to the device now and then.
+// update. Made while a Communicator is current(), it trains together with the trainers of the other
+// ranks, each on its part of the batch. The step is a pure function of the batch and of state that
+// stays on the device: it reads nothing on the host, so it can be captured. The learning rates of
+// the steps to come are written to the device now and then.
 #pragma once
 
 #include <memory>
 
 #include "capture/step.h"
 #include "data/batches.h"
+#include "distributed/data_parallel.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/flags.h"
 #include "nn/checkpoint.h"
@@ -33,8 +35,12 @@ class Trainer {
   // or of this one.
   Tensor step();
   Tensor step(const Batch& batch);
-  // Loss sums, first bad step: reading them waits for the device.
+  // Loss sums, first bad step: reading them waits for the device. Of this rank, since
+  // collect_state().
   StepState state() const { return read_step_state(optimizer_->state()); }
+  // All ranks together: rank 0's loss sums become those of all, the others' begin anew, the first
+  // bad step is that of all. Throws state if their weights differ.
+  void collect_state();
   // The sums of loss begin anew.
   void reset_loss();
   // Before restore(): the undisturbed run had done `calls` steps with batches of the shape of that
@@ -57,17 +63,20 @@ class Trainer {
   void tell_rates();
   Tensor eager_step();
   Tensor eager_step(const Tensor& images, const Tensor& labels);
+  Tensor shared_step(const Tensor& images, const Tensor& labels);
 
   OptimizerFlags flags_;
   std::shared_ptr<nn::Module> model_;
   std::vector<Tensor> parameters_;
   nn::Schedule schedule_;
   std::unique_ptr<nn::Optimizer> optimizer_;
+  std::unique_ptr<distributed::DataParallel> parallel_;  // null: alone
   std::unique_ptr<capture::Step> step_;
   Device device_;
   Tensors inputs_;              // the batch; empty if the step draws it:
   Batches* batches_ = nullptr;  // from these,
   int64_t rows_ = 0;            // so many rows, else 0
+  int64_t of_ = 0;              // rows of the step on all ranks
   int64_t steps_ = 0, allocations_ = 0;
   int64_t rates_until_ = 0;  // the step behind the last one whose rate is on the device
 };

@@ -222,6 +222,54 @@ TEST(BatchesSimt, AStepThatDrawsTrainsAsOneThatIsGivenThem) {
   }
 }
 
+// Each rank's share of each part of a batch: together they are the batch of one process, in its
+// order, whether next() makes it or a step draws it; of few rows the last ranks get none.
+TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
+  for (const int64_t n : {23, 2}) {
+    for (const int64_t part : {0, 4}) {
+      for (const int64_t ranks : {1, 2, 3, 5}) {
+        Batches whole(numbered(n), {.size = 10});
+        std::vector<std::unique_ptr<Batches>> shares;
+        Tensors states;
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          shares.push_back(std::make_unique<Batches>(
+              numbered(n), BatchOptions{.size = 10, .rank = rank, .ranks = ranks, .part = part}));
+          states.push_back(make_step_state());
+        }
+        for (int64_t step = 0; step < 5; ++step) {
+          const std::vector<int> wanted = whole.next().labels.to_vector<int>();
+          const auto rows = static_cast<int64_t>(wanted.size());
+          std::vector<std::vector<int>> own(static_cast<size_t>(ranks));
+          for (int64_t rank = 0; rank < ranks; ++rank) {
+            Batches& share = *shares[rank];
+            const BatchPosition at = share.position();
+            const Batch made = share.next();
+            own[rank] = made.labels.to_vector<int>();
+            share.seek(at);
+            EXPECT_EQ(share.begin_step(states[rank]), rows);
+            const Batch drawn = share.draw(states[rank], rows);
+            EXPECT_EQ(drawn.labels.to_vector<int>(), own[rank]);
+            EXPECT_EQ(made.of, rows);
+            EXPECT_EQ(drawn.of, rows);
+          }
+          std::vector<int> together;
+          for (int64_t at = 0; at < rows; at += part ? part : 10) {
+            for (auto& labels : own) {
+              const auto mine = static_cast<size_t>(
+                  share_of(std::min(part ? part : 10, rows - at), &labels - own.data(), ranks)
+                      .rows);
+              ASSERT_LE(mine, labels.size());
+              together.insert(together.end(), labels.begin(), labels.begin() + mine);
+              labels.erase(labels.begin(), labels.begin() + mine);
+            }
+          }
+          EXPECT_EQ(together, wanted) << n << " items, " << ranks << " ranks, step " << step;
+        }
+      }
+    }
+  }
+}
+
 TEST(BatchesSimt, AStrayCursorIsAnError) {
   for (const Device device : {kCpu, kSimt}) {
     Dataset data{.train = numbered(23)};

@@ -32,6 +32,7 @@ class Program {
  public:
   std::filesystem::path folder() const { return dir_.path(); }
   std::string name = "mnist";            // of the program
+  Words launcher;                        // words before it: "mpirun", "-np", "2"
   std::vector<std::string> environment;  // "NAME=value", added
   bool close_stdout = false;             // nobody reads it
   bool without_stdout = false;           // the file descriptor is closed
@@ -50,7 +51,8 @@ class Program {
     const winsize size{24, columns, 0, 0};
     if (terminal && ioctl(master, TIOCSWINSZ, &size) != 0) std::abort();
     const std::string slave = terminal ? ptsname(master) : err;
-    std::vector<std::string> words{SINTER_BIN_DIR "/" + name};
+    std::vector<std::string> words = launcher;
+    words.push_back(SINTER_BIN_DIR "/" + name);
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -66,7 +68,7 @@ class Program {
           STDOUT_FILENO);
       dup2(open(slave.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOCTTY, 0600), STDERR_FILENO);
       if (without_stdout) close(STDOUT_FILENO);
-      execv(argv[0], argv.data());
+      execvp(argv[0], argv.data());
       _exit(99);
     }
     if (close_stdout) close(closed[1]);

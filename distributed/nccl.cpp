@@ -1,0 +1,194 @@
+#include "distributed/nccl.h"
+
+#include "core/error.h"
+
+#if SINTER_HAS_CUDA
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "core/device/cuda_stream.h"
+#include "core/device/launch_hook.h"
+#include "core/device/launch_log.h"
+#endif
+
+namespace sinter::distributed {
+
+#if SINTER_HAS_CUDA
+namespace {
+
+using cuda::api;
+
+const Nccl* nccl_of_test = nullptr;
+
+const Nccl* find_nccl(std::string* why) {
+  struct Library {
+    Nccl table;
+    std::string why;
+  };
+  static const Library& library = *new Library([] {
+    Library l;
+    void* handle = cuda::open_library("libnccl.so.2", &l.why);
+    if (!handle) return l;
+    l.why = "";
+    const char* missing = nullptr;
+#define SINTER_FIND(result, name, ...)                                           \
+  l.table.name = reinterpret_cast<decltype(l.table.name)>(dlsym(handle, #name)); \
+  if (!l.table.name) missing = #name;
+    SINTER_NCCL_CALLS(SINTER_FIND)
+#undef SINTER_FIND
+    if (missing) l.why = cat("libnccl.so.2 has no ", missing);
+    return l;
+  }());
+  if (nccl_of_test) return nccl_of_test;
+  *why = library.why;
+  return library.why.empty() ? &library.table : nullptr;
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const Nccl& nccl, std::unique_ptr<Communicator> host)
+      : Communicator(host->rank(), host->size()), nccl_(nccl), host_(std::move(host)) {
+    cuda::thread_state();  // opens the card
+    set_timeout(host_->timeout());
+    NcclId id{};
+    if (rank() == 0) check(nccl_.ncclGetUniqueId(&id), "ncclGetUniqueId");
+    host_->broadcast(&id, sizeof id);
+    SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    try {
+      check(nccl_.ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
+    } catch (...) {
+      api().cudaStreamDestroy(stream_);
+      throw;
+    }
+  }
+  // While an error ends the process the others may not come to an end in order.
+  ~NcclCommunicator() override {
+    if (std::uncaught_exceptions() == 0) {
+      api().cudaStreamSynchronize(stream_);
+      nccl_.ncclCommDestroy(comm_);
+    } else {
+      nccl_.ncclCommAbort(comm_);
+    }
+    for (const auto& [_, bucket] : buckets_) {
+      if (bucket.ready) api().cudaEventDestroy(bucket.ready);
+      if (bucket.done) api().cudaEventDestroy(bucket.done);
+    }
+    api().cudaStreamDestroy(stream_);
+  }
+
+  std::string describe() const override {
+    std::string why;
+    return cat(nccl_version(&why), ", ", host_->describe());
+  }
+  double sum(double value) override { return host_->sum(value); }
+  void broadcast(void* data, size_t bytes) override { host_->broadcast(data, bytes); }
+  std::vector<std::string> gather(const std::string& own) override { return host_->gather(own); }
+  [[noreturn]] void abort(int exit_status) override {
+    host_->abort(exit_status);
+    std::_Exit(exit_status);  // g++ takes a virtual function for one that may return
+  }
+
+ protected:
+  void start(
+      int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) override {
+    Bucket& sum = buckets_[bucket];
+    sum.on_card = device.type == Device::Type::cuda;
+    if (!sum.on_card) return host_->start_sum(bucket, pieces, dtype, device);
+    for (cudaEvent_t* event : {&sum.ready, &sum.done}) {
+      if (!*event) SINTER_CUDA_CALL(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    }
+    if (cuda::thread_state().mode == cuda::Mode::rehearse) return;
+    SINTER_CUDA_CALL(cudaEventRecord(sum.ready, cuda::stream()));
+    SINTER_CUDA_CALL(cudaStreamWaitEvent(stream_, sum.ready, 0));
+    log_launch({.kernel = "nccl_all_reduce", .grid = {}, .block = 1, .shared_bytes = 0});
+    const HookedCall hooked(
+        DeviceWork::kernel, Device::Type::cuda, "nccl_all_reduce", 0, !cuda::capturing());
+    check(nccl_.ncclGroupStart(), "ncclGroupStart");
+    int answer = 0;
+    for (const SumPiece& piece : pieces) {
+      if (answer != 0) break;
+      answer = nccl_.ncclAllReduce(piece.data, piece.data, static_cast<size_t>(piece.count),
+          dtype == DType::f32 ? kNcclFloat : kNcclDouble, kNcclSum, comm_, stream_);
+    }
+    const int end = nccl_.ncclGroupEnd();  // whatever was answered: a group must not stay open
+    check(answer, "ncclAllReduce");
+    check(end, "ncclGroupEnd");
+    SINTER_CUDA_CALL(cudaEventRecord(sum.done, stream_));
+  }
+
+  Time finish(int64_t bucket) override {
+    const Bucket& sum = buckets_.at(bucket);
+    if (!sum.on_card) {
+      host_->finish_sum(bucket);
+    } else if (cuda::thread_state().mode != cuda::Mode::rehearse) {
+      SINTER_CUDA_CALL(cudaStreamWaitEvent(cuda::stream(), sum.done, 0));
+      if (!cuda::capturing()) check_async();
+    }
+    return std::chrono::steady_clock::now();
+  }
+
+ private:
+  struct Bucket {
+    cudaEvent_t ready = nullptr, done = nullptr;
+    bool on_card = false;
+  };
+
+  void check(int status, const char* call) const {
+    SINTER_CHECK(status == 0, device,
+        cat("NCCL: the call failed on rank ", rank(), " of ", size(), ": ",
+            nccl_.ncclGetErrorString(status), " (", call, " says ", status, ")"),
+        "NCCL_DEBUG=INFO in the environment says more");
+  }
+  // What went wrong on the card since.
+  void check_async() const {
+    int status = 0;
+    check(nccl_.ncclCommGetAsyncError(comm_, &status), "ncclCommGetAsyncError");
+    check(status, "a sum");
+  }
+
+  const Nccl& nccl_;
+  const std::unique_ptr<Communicator> host_;
+  cudaStream_t stream_ = nullptr;
+  void* comm_ = nullptr;
+  std::map<int64_t, Bucket> buckets_;
+};
+
+}  // namespace
+
+void set_nccl(const Nccl* table) { nccl_of_test = table; }
+
+std::string nccl_version(std::string* why) {
+  const Nccl* nccl = find_nccl(why);
+  int version = 0;
+  if (!nccl || nccl->ncclGetVersion(&version) != 0) return "";
+  return cat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host) {
+  std::string why;
+  const Nccl* nccl = find_nccl(&why);
+  SINTER_CHECK(nccl, device, cat("NCCL: not loaded: ", why),
+      "install libnccl2, or add its folder to LD_LIBRARY_PATH");
+  return std::make_unique<NcclCommunicator>(*nccl, std::move(host));
+}
+
+#else
+
+void set_nccl(const Nccl*) {}
+
+std::string nccl_version(std::string* why) {
+  *why = "CUDA kernels are off";
+  return "";
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>) {
+  throw Error(Error::Kind::not_built, "NCCL: not in this build: CUDA kernels are off",
+      "configure with -DSINTER_CUDA=ON");
+}
+
+#endif
+
+}  // namespace sinter::distributed

@@ -1,0 +1,350 @@
+// `mpirun -np N mnist train`: several processes train one model, under Open MPI where it is
+// installed.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "distributed/mpi.h"
+#include "nn/safetensors.h"
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+// 275 images and 25 held out: 9 batches an epoch, the last of 19.
+const Words kTrainSmall{"train", "--limit", "300", "--batch", "32", "--hidden", "16", "--epochs",
+    "2", "--threads", "1", "--log-every", "4", "--dropout", "0.2", "--optimizer", "sgd", "--out",
+    "r"};
+// Much longer than a test waits.
+const Words kTrainLong = with(kTrainSmall, {"--epochs", "100000", "--save-steps", "1"});
+
+class MnistRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (distributed::mpi_version().empty()) GTEST_SKIP() << "no MPI in this build";
+    if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun here";
+  }
+};
+
+Words mpirun(int ranks) {
+  return {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
+}
+struct RankProgram : Program {
+  explicit RankProgram(int ranks) {
+    launcher = ranks > 1 ? mpirun(ranks) : Words{};
+    // What a sanitizer calls a leak is Open MPI's.
+    environment = {"ASAN_OPTIONS=detect_leaks=0", "OMPI_ALLOW_RUN_AS_ROOT=1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none"};
+  }
+};
+// Starts something else beside the ranks: ": -np 1 PROGRAM WORDS".
+Words beside(const Words& words, const Words& options = {}, const std::string& program = "") {
+  return Words{":"} + options +
+         Words{"-np", "1", program.empty() ? SINTER_BIN_DIR "/mnist" : program} + words;
+}
+
+fs::path last(const Program& program) { return program.folder() / "r" / "last.safetensors"; }
+
+void wait_until(const std::function<bool()>& there) {
+  for (int i = 0; i < 3000 && !there(); ++i) std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(there());
+}
+// The process of a rank, below mpirun.
+pid_t pid_of_rank(pid_t launcher, int rank) {
+  std::ifstream children(cat("/proc/", launcher, "/task/", launcher, "/children"));
+  const std::string wanted = cat("OMPI_COMM_WORLD_RANK=", rank);
+  for (pid_t pid; children >> pid;) {
+    const std::string environment = text_of(cat("/proc/", pid, "/environ"));
+    for (size_t at = 0; at < environment.size(); at = environment.find('\0', at) + 1) {
+      if (environment.c_str() + at == wanted) return pid;
+      if (environment.find('\0', at) == std::string::npos) break;
+    }
+  }
+  return 0;
+}
+size_t count_of_text(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+nlohmann::json trace_of(const Program& program, const std::string& name) {
+  const std::string file = program.folder() / "r" / name;
+  EXPECT_EQ(std::system(cat("gunzip -kf ", file, ".trace.json.gz").c_str()), 0);
+  return nlohmann::json::parse(text_of(file + ".trace.json"));
+}
+
+// The largest difference of the weights that two runs have saved.
+double difference(const Program& a, const Program& b) {
+  const auto weights = [](const Program& program) {
+    return nn::read_safetensors(program.folder() / "r" / "model.safetensors").tensors;
+  };
+  const nn::NamedTensors x = weights(a), y = weights(b);
+  EXPECT_EQ(x.size(), y.size());
+  double worst = 0;
+  for (const auto& [name, tensor] : x) {
+    const auto here = tensor.to_vector<float>(), there = nn::find(y, name)->to_vector<float>();
+    EXPECT_EQ(here.size(), there.size());
+    for (size_t i = 0; i < here.size(); ++i)
+      worst = std::max<double>(worst, std::abs(here[i] - there[i]));
+  }
+  return worst;
+}
+// 18 steps of SGD with rate 0.1 and momentum 0.9, of gradients below 1 that are sums of at most 32
+// products: each step may part by 0.1 * 32 * 2^-24 = 2e-7, and momentum adds up ten of them. A mask
+// or a row that is another one moves weights by 1e-3.
+constexpr double kRounding = 18 * 10 * 2e-7;
+
+TEST_F(MnistRanks, TrainAsOneProcessDoes) {
+  struct Case {
+    std::string what;
+    Words words;
+  };
+  for (const Case& c : std::vector<Case>{{"eager", {}}, {"fused", {"--mode", "fused"}},
+           {"accumulated", {"--accum", "2", "--mode", "fused", "--clip", "0.5"}},
+           {"made ahead", {"--augment", "shift=2"}},
+           {"fewer images than ranks", {"--limit", "3", "--mode", "fused"}},
+           {"convolution", {"--model", "conv 4 5 stride 2; relu; flatten; linear 10"}}}) {
+    Words words = with(kTrainSmall, c.words);
+    if (c.what == "convolution") {
+      std::erase(words, "--hidden");
+      std::erase(words, "16");
+      std::erase(words, "--dropout");
+      std::erase(words, "0.2");
+    }
+    const RankProgram alone(1);
+    const Result one = alone.run(with(words, {"--json"}));
+    ASSERT_EQ(one.status, 0) << c.what << one.err;
+    for (const int ranks : c.what == "fused" ? std::vector{2, 3, 4} : std::vector{4}) {
+      const RankProgram program(ranks);
+      const Result r = program.run(with(words, {"--json"}));
+      ASSERT_EQ(r.status, 0) << c.what << ", " << ranks << " ranks: " << r.err;
+      EXPECT_LE(difference(alone, program), kRounding) << c.what << ", " << ranks << " ranks";
+      const nlohmann::json a = nlohmann::json::parse(one.out), b = nlohmann::json::parse(r.out);
+      EXPECT_EQ(a["test"]["images"], b["test"]["images"]);
+      EXPECT_NEAR(a["test"]["loss"].get<double>(), b["test"]["loss"].get<double>(), 1e-4);
+      // Accumulated, one process counts the mean of each step alike, a ragged one too.
+      for (size_t e = 0; c.what != "accumulated" && e < a["epochs"].size(); ++e) {
+        EXPECT_NEAR(
+            a["epochs"][e]["loss"].get<double>(), b["epochs"][e]["loss"].get<double>(), 1e-4)
+            << c.what << ", " << ranks << " ranks, epoch " << e + 1;
+      }
+      EXPECT_EQ(b["ranks"], ranks);
+      EXPECT_GT(b["all_reduce"]["bytes"], 0);
+    }
+  }
+}
+
+TEST_F(MnistRanks, ResumeToTheBitOrWithAnotherNumber) {
+  for (const char* mode : {"eager", "fused"}) {
+    const Words words = with(kTrainSmall, {"--mode", mode, "--save-steps", "5"});
+    const RankProgram straight(3);
+    RankProgram stopped(3);
+    ASSERT_EQ(straight.run(words).status, 0);
+    const Result r = stopped.run(with(words, {"--stop-after", "5"}));
+    ASSERT_EQ(r.status, 130) << r.err;
+    EXPECT_EQ(count_of_text(r.err, "interrupted after step 5"), 1U) << r.err;
+    const std::string saved = text_of(last(stopped));
+    ASSERT_EQ(stopped.run({"train", "--resume", "r"}).status, 0);
+    for (const char* file : {"last.safetensors", "model.safetensors", "events.jsonl"})
+      EXPECT_EQ(text_of(straight.folder() / "r" / file), text_of(stopped.folder() / "r" / file))
+          << mode << " " << file;
+    for (const int ranks : {1, 2}) {
+      std::ofstream(last(stopped), std::ios::binary) << saved;
+      stopped.launcher = ranks > 1 ? mpirun(ranks) : Words{};
+      const Result other = stopped.run({"train", "--resume", "r"});
+      ASSERT_EQ(other.status, 0) << other.err;
+      EXPECT_TRUE(has(other.err, "not bit-identical: device was cpu x 3 ranks, now cpu"))
+          << other.err;
+      EXPECT_LE(difference(straight, stopped), kRounding) << mode << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_F(MnistRanks, AKilledRankEndsTheJobAndIsNamed) {
+  for (const int rank : {0, 2}) {
+    const RankProgram program(3);
+    pid_t victim = 0;
+    const Result r = program.run(kTrainLong, [&](pid_t launcher) {
+      wait_until([&] { return fs::exists(last(program)); });
+      victim = pid_of_rank(launcher, rank);
+      ASSERT_GT(victim, 0);
+      kill(victim, SIGKILL);
+    });
+    EXPECT_NE(r.status, 0);
+    const std::string wanted = cat("rank ", rank, " is lost: its process ", victim, " has ended");
+    EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
+    EXPECT_TRUE(has(r.err, wanted)) << r.err;
+    EXPECT_TRUE(has(r.err, "mpirun -np 3 mnist train --resume r goes on")) << r.err;
+    EXPECT_EQ(program.run({"train", "--resume", "r", "--epochs", "1"}).status, 0);
+  }
+}
+
+TEST_F(MnistRanks, ARankThatHangsEndsTheJobByTheTimeout) {
+  for (const int rank : {0, 1}) {
+    const RankProgram program(3);
+    std::vector<pid_t> pids;
+    const Result r = program.run(with(kTrainLong, {"--rank-timeout", "4"}), [&](pid_t launcher) {
+      wait_until([&] { return fs::exists(last(program)); });
+      for (int i = 0; i < 3; ++i) pids.push_back(pid_of_rank(launcher, i));
+      ASSERT_GT(pids[rank], 0);
+      kill(pids[rank], SIGSTOP);
+    });
+    EXPECT_NE(r.status, 0);
+    EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
+    EXPECT_TRUE(has(r.err, cat("rank ", rank, " of 3 did not arrive"))) << r.err;
+    EXPECT_TRUE(has(r.err, "mpirun -np 3 mnist train --resume r goes on")) << r.err;
+    // Where nobody waits for the launcher's children they stay as zombies.
+    wait_until([&] {
+      return std::ranges::all_of(pids, [](pid_t pid) {
+        const std::string state = text_of(cat("/proc/", pid, "/stat"));
+        return state.empty() || has(state, ") Z ");
+      });
+    });
+  }
+}
+
+TEST_F(MnistRanks, ASignalStopsAllAtOneStep) {
+  const RankProgram program(3);
+  const Result r = program.run(kTrainLong, [&](pid_t launcher) {
+    wait_until([&] { return fs::exists(last(program)); });
+    kill(launcher, SIGINT);
+  });
+  EXPECT_NE(r.status, 0);
+  EXPECT_EQ(count_of_text(r.err, "interrupted after step"), 1U) << r.err;
+  EXPECT_FALSE(has(r.err, "error: ")) << r.err;
+}
+
+TEST_F(MnistRanks, AWrongSetUpIsRefusedWithBothValues) {
+  struct Case {
+    Words here, there;
+    std::string said;
+    Words options{};
+    std::string program{};
+  };
+  const RankProgram program(2);
+  for (const char* seed : {"1", "2"}) {
+    RankProgram maker(1);
+    ASSERT_EQ(maker
+                  .run({"data", "make", program.folder() / (std::string("d") + seed), "--train",
+                      "200", "--test", "20", "--data-seed", seed})
+                  .status,
+        0);
+  }
+  const std::string other = program.folder() / "other";
+  fs::copy_file(SINTER_BIN_DIR "/mnist", other);
+  std::ofstream(other, std::ios::app) << "x";
+  fs::create_directory(program.folder() / "elsewhere");
+  for (const Case& c : std::vector<Case>{
+           {{"--seed", "1"}, {"--seed", "2"}, "ranks differ in --seed: rank 0 has 1, rank 1 has 2"},
+           {{"--lr", "0.1"}, {"--lr", "0.2"}, "in --lr: rank 0 has 0.1, rank 1 has 0.2"},
+           {{"--data", "d1"}, {"--data", "d2"}, "ranks differ in the data: rank 0 has "},
+           {{}, {}, "ranks differ in the build: rank 0 has ", {}, other},
+           {{}, {}, "ranks differ in the run folder: rank 0 has ", {"-wdir", "elsewhere"}}}) {
+    RankProgram pair(2);
+    pair.launcher = {
+        "mpirun", "--oversubscribe", "--bind-to", "none", "-wdir", program.folder(), "-np", "1"};
+    const Words other_one = beside(with(kTrainSmall, c.there),
+        c.options.empty() ? Words{"-wdir", program.folder()}
+                          : Words{"-wdir", program.folder() / c.options[1]},
+        c.program);
+    const Result r = pair.run(with(kTrainSmall, c.here) + other_one);
+    EXPECT_EQ(r.status, 2) << c.said << r.err;
+    EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
+    EXPECT_TRUE(has(r.err, "error: rank 0: usage: ranks differ in ")) << r.err;
+    EXPECT_TRUE(has(r.err, c.said)) << r.err;
+    EXPECT_FALSE(fs::exists(program.folder() / "r"));
+  }
+}
+
+TEST_F(MnistRanks, ErrorsCarryTheirRank) {
+  const RankProgram program(2);
+  RankProgram pair(2);
+  pair.launcher = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", "1"};
+  // Rank 1 alone lacks the file.
+  program.write("weights", "none");
+  Result r = pair.run(kTrainSmall + beside(with(kTrainSmall, {"--init", "missing.safetensors"})));
+  EXPECT_EQ(r.status, 4) << r.err;
+  EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
+  EXPECT_TRUE(has(r.err, "error: rank 1: ")) << r.err;
+  // All ranks fail alike: the first says it.
+  for (const Words& words :
+      {with(kTrainSmall, {"--batch", "none"}), with(kTrainSmall, {"--target-acc", "100"}),
+          Words{"eval"}, with(kTrainSmall, {"--measure", "on", "--mode", "fused"})}) {
+    r = program.run(words);
+    EXPECT_NE(r.status, 0);
+    EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
+    EXPECT_TRUE(has(r.err, "error: rank 0: ")) << r.err;
+  }
+}
+
+// One file with a process lane for each rank on a common clock, and one file for each rank.
+TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
+  for (const char* mode : {"eager", "fused"}) {
+    const RankProgram program(3);
+    const Result r = program.run(
+        with(kTrainSmall, {"--profile=table,trace", "--profile-steps", "2:2:3", "--mode", mode}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(has(r.out, "all_reduce")) << r.out;
+    std::set<int64_t> flows, processes;
+    std::map<int64_t, double> begins;
+    const nlohmann::json together = trace_of(program, "profile");
+    for (const auto& event : together["traceEvents"]) {
+      const auto pid = event["pid"].get<int64_t>();
+      if (event["ph"] == "M" && event["name"] == "process_name") {
+        EXPECT_EQ(event["args"]["name"], cat("host, rank ", pid / 2));
+        processes.insert(pid);
+      }
+      if (event["ph"] == "s") {
+        EXPECT_TRUE(flows.insert(event["id"].get<int64_t>()).second);
+      }
+      if (event["ph"] == "X" && event["name"] == "all_reduce") begins.emplace(pid, event["ts"]);
+    }
+    EXPECT_EQ(processes, (std::set<int64_t>{1, 3, 5}));
+    ASSERT_EQ(begins.size(), 3U);
+    for (const auto& [pid, us] : begins) EXPECT_LT(std::abs(us), 10e6) << pid;
+    for (int rank = 0; rank < 3; ++rank) {
+      const nlohmann::json own = trace_of(program, cat("profile.rank", rank));
+      EXPECT_EQ(own["distributedInfo"], (nlohmann::json{{"rank", rank}, {"world_size", 3}}));
+    }
+  }
+}
+
+TEST_F(MnistRanks, DoctorTriesASumOverAllRanks) {
+  for (const int ranks : {1, 2}) {
+    const Result r = RankProgram(ranks).run({"doctor"});
+    EXPECT_EQ(r.status, 0) << r.out << r.err;
+    EXPECT_TRUE(has(r.out, ranks == 1 ? "a sum over 1 rank is right" : "over 2 ranks is right"))
+        << r.out;
+    EXPECT_EQ(count_of_text(r.out, "ready: "), 1U) << r.out;
+  }
+}
+
+// A launcher of another MPI, or a build without MPI: not as many runs beside each other.
+TEST(MnistLaunched, IsRefusedWhereTheRanksDoNotKnowEachOther) {
+  Program program;
+  program.environment = {"PMI_SIZE=2", "PMI_RANK=0"};
+  const Result r = program.run(kTrainSmall);
+  if (distributed::mpi_version().empty()) {
+    EXPECT_EQ(r.status, 5);
+    EXPECT_TRUE(has(r.err, "rank 0: MPI: not in this build")) << r.err;
+    EXPECT_TRUE(has(r.err, "libopenmpi-dev")) << r.err;
+  } else {
+    EXPECT_EQ(r.status, 2);
+    EXPECT_TRUE(has(r.err, "the launcher started 2 processes, and ")) << r.err;
+  }
+  EXPECT_FALSE(fs::exists(program.folder() / "r"));
+}
+
+}  // namespace
+}  // namespace sinter::test
