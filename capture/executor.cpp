@@ -1,8 +1,10 @@
 #include "capture/executor.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "capture/recording.h"
+#include "core/context.h"
 #include "core/device/memory.h"
 #include "ops/gemm_plans.h"
 #include "ops/ops.h"
@@ -83,7 +85,11 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
       overwritten_.push_back(storages_[buffer].get());
   }
   for (const Node& node : graph.nodes) {
-    Instruction i{.op = node.op, .attrs = node.attrs, .role = node.role};
+    Instruction i{.op = node.op,
+        .attrs = node.attrs,
+        .role = node.role,
+        .module = profiler::intern(node.module).c_str(),
+        .phase = profiler::intern(text_of_phases(node))};
     for (size_t n = 0; n < node.in.size(); ++n) {
       i.in.push_back(node.in[n] < 0 ? Tensor{} : tensors_[node.in[n]]);
       if (node.in[n] < 0 || !node.op->writes_input(n, node.in.size())) continue;
@@ -105,7 +111,10 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   }
 }
 
-void Executor::run(Instruction& i) { launch_op({*i.op, i.in, i.out, i.attrs, i.role}); }
+void Executor::run(Instruction& i) {
+  const ModulePath module(i.module);
+  launch_op({*i.op, i.in, i.out, i.attrs, i.role});
+}
 
 bool Executor::in_arena(const Tensor& t) const {
   const char* begin = static_cast<const char*>(arena_->data());
@@ -164,10 +173,18 @@ void Executor::replay(const Tensors& inputs) {
   } else if (replay_) {
     replay_->run();
   }
+  std::optional<profiler::Scope> span;  // of neighbours of one phase
+  const char* phase = "";
   for (Instruction& i : instructions_) {
+    if (!replay_ && i.phase.c_str() != phase) {
+      span.reset();
+      phase = i.phase.c_str();
+      if (*phase) span.emplace(i.phase);
+    }
     if (!replay_) run(i);
     for (Storage* storage : i.written) storage->bump_version(i.op->name.c_str());
   }
+  span.reset();
   // What the caller holds of the last run has changed, and so have inputs that the graph writes:
   // backward() must not take them for what they were.
   for (Storage* storage : overwritten_) storage->bump_version("a replay of the captured step");

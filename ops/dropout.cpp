@@ -56,6 +56,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kDropoutOp{.name = "dropout",
+    .formula = "y = x / (1 - p) where it is kept, else 0",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<DropoutAttrs>(),

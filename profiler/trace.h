@@ -5,6 +5,7 @@
 // work: it stands in x_kernel_ns.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,14 @@
 
 namespace sinter::profiler {
 
-struct TraceLimits {
-  int steps = 3;                      // the first active ones
-  int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
-};
-
 struct ChromeTrace {
   std::string text{};  // empty: no step fits
-  int steps = 0;
+  int steps = 0;       // of the first report
   std::string note{};  // what is left out, or why there is no trace
 };
-ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits = {});
+// All active steps, or the first ones of them that fit `most_bytes` of text. Several reports, as of
+// eager and fused steps, stand one below the other on the one clock of their sessions.
+ChromeTrace chrome_trace(std::span<const Report> reports, int64_t most_bytes = int64_t{64} << 20);
 
 // "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on
 // the device where the report has device times, else on the host.
