@@ -14,7 +14,7 @@
 #include "core/parallel.h"
 #include "measure/inspect_picture.h"
 #include "measure/timer.h"
-#include "ops/ops.h"
+#include "ops/update.h"
 #include "profiler/exports.h"
 #include "profiler/stats.h"
 
@@ -25,7 +25,17 @@ extern const char inspect_page[];  // inspect.html
 namespace sinter::measure {
 namespace {
 
+using InspectJson = nlohmann::ordered_json;
 using capture::Buffer, capture::Captured, capture::Graph, capture::Node, capture::Value;
+
+InspectJson page_json(const Picture& p) {
+  InspectJson out = {{"tiles", p.tiles}, {"rows", p.rows}, {"columns", p.columns},
+      {"pixels", p.pixels}, {"low", p.low}, {"high", p.high}, {"mean", p.mean},
+      {"deviation", p.deviation}, {"zeros", p.zeros}, {"counts", p.counts}};
+  if (!p.values.empty()) out["values"] = p.values;
+  if (p.mask) out["mask"] = true;
+  return out;
+}
 
 // The same graph on copies of the memory that lives across steps.
 class Copied {
@@ -52,6 +62,8 @@ class Copied {
   Graph graph_;
   std::vector<std::shared_ptr<Storage>> originals_;
 };
+
+bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op == &kAdamUpdateOp; }
 
 // "forward", "loss", "backward", "update": what a node's recorded ops are to the step.
 std::string part_of(const Graph& recorded, const Node& node) {
@@ -180,8 +192,9 @@ class Walk {
         picture_of_.try_emplace({v, writes[of.buffer]}, static_cast<int>(pictures_.size()));
     if (fresh) {
       const auto mask = masked_.find(v);
-      pictures_.push_back(mask != masked_.end() ? mask_picture(executor_.tensor(v), mask->second)
-                                                : picture(executor_.tensor(v), options_.image));
+      pictures_.push_back(
+          page_json(mask != masked_.end() ? mask_picture(executor_.tensor(v), mask->second)
+                                          : picture(executor_.tensor(v), options_.image)));
     }
     return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
         {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
@@ -193,6 +206,11 @@ class Walk {
     if (!value(v).name.empty()) return value(v).name;
     for (const Graph::Gradient& g : recorded_.gradients) {
       if (g.grad == v) return "grad " + recorded_.values[g.param].name;
+    }
+    for (const Node& node : recorded_.nodes) {
+      const bool copies = is_update(node) && node.in[kLow] >= 0;
+      if (copies && recorded_.values[node.in[kLow]].buffer == value(v).buffer)
+        return recorded_.values[node.in[kParam]].name + " bf16";
     }
     return std::ranges::find(graph().outputs, v) != graph().outputs.end() ? "loss" : cat("%", v);
   }
@@ -210,22 +228,22 @@ class Walk {
   }
 
   // From the op that saved a value for its backward to the op that reads it there: memory that is
-  // held in between.
+  // held in between. They are those of the recorded step, as far as there are two nodes still, and
+  // the second still reads that memory.
   InspectJson arcs() const {
     std::vector<int> node_of(recorded_.nodes.size(), -1);
     for (size_t n = 0; n < graph().nodes.size(); ++n) {
       for (const int o : graph().nodes[n].origin) node_of[o] = static_cast<int>(n);
     }
     std::set<std::array<int, 3>> all;  // from, to, buffer
-    for (size_t n = 0; n < graph().nodes.size(); ++n) {
-      for (const int o : graph().nodes[n].origin) {
-        const int forward = recorded_.nodes[o].forward, to = static_cast<int>(n);
-        const int from = forward < 0 ? -1 : node_of[forward];
-        if (from < 0 || from == to) continue;
-        for (const int v : graph().nodes[n].in) {
-          if (v >= 0 && is_held(v) && touches(graph().nodes[from], value(v).buffer))
-            all.insert({from, to, value(v).buffer});
-        }
+    for (size_t o = 0; o < recorded_.nodes.size(); ++o) {
+      const Node& reader = recorded_.nodes[o];
+      const int from = reader.forward < 0 ? -1 : node_of[reader.forward], to = node_of[o];
+      if (from < 0 || to < 0 || from == to) continue;
+      for (const int v : reader.in) {
+        if (v < 0 || !is_held(v) || !touches(recorded_, recorded_.nodes[reader.forward], v))
+          continue;
+        if (touches(graph(), graph().nodes[to], v)) all.insert({from, to, value(v).buffer});
       }
     }
     InspectJson out = InspectJson::array();
@@ -238,9 +256,12 @@ class Walk {
     const Buffer::Kind kind = graph().buffers[value(v).buffer].kind;
     return kind == Buffer::Kind::local || kind == Buffer::Kind::input;
   }
-  bool touches(const Node& node, int buffer) const {
-    const auto in_buffer = [&](int v) { return v >= 0 && value(v).buffer == buffer; };
-    return std::ranges::any_of(node.in, in_buffer) || std::ranges::any_of(node.out, in_buffer);
+  // Has the node an operand or a result in the memory of v?
+  static bool touches(const Graph& graph, const Node& node, int v) {
+    const auto beside = [&](int other) {
+      return other >= 0 && graph.values[other].buffer == graph.values[v].buffer;
+    };
+    return std::ranges::any_of(node.in, beside) || std::ranges::any_of(node.out, beside);
   }
 
   const char* mode_;
@@ -258,12 +279,12 @@ class Walk {
 InspectJson parameters_of(const Graph& recorded, const Walk& after, const Shape& image) {
   InspectJson out = InspectJson::array();
   for (const Node& node : recorded.nodes) {
-    if (node.op != &kSgdUpdateOp && node.op != &kAdamUpdateOp) continue;
-    const Value& v = recorded.values[node.in[0]];
+    if (!is_update(node)) continue;
+    const Value& v = recorded.values[node.in[kParam]];
     const Tensor old =
         Tensor::view_of(recorded.buffers[v.buffer].storage, v.dtype, v.shape, v.strides, v.offset);
     const std::vector<double> a = old.to_vector<double>(),
-                              b = after.tensor(node.in[0]).to_vector<double>();
+                              b = after.tensor(node.in[kParam]).to_vector<double>();
     double norm = 0, moved = 0, most = 0;
     std::vector<double> change;
     for (size_t i = 0; i < a.size(); ++i) {
@@ -277,8 +298,8 @@ InspectJson parameters_of(const Graph& recorded, const Walk& after, const Shape&
     const bool first =
         std::ranges::none_of(out, [](const auto& p) { return p.contains("before"); });
     if (!first || v.shape.rank() < 2) continue;
-    out.back()["before"] = picture(a, v.shape, image, kManyTiles);
-    out.back()["change"] = picture(change, v.shape, image, kManyTiles);
+    out.back()["before"] = page_json(picture(a, v.shape, image, kManyTiles));
+    out.back()["change"] = page_json(picture(change, v.shape, image, kManyTiles));
   }
   return out;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "ops/relu_mask.h"
 
@@ -47,42 +46,42 @@ std::string pixels_of(
 
 }  // namespace
 
-InspectJson picture(
+Picture picture(
     const std::vector<double>& values, const Shape& shape, const Shape& image, int64_t most_tiles) {
-  double low = INFINITY, high = -INFINITY, sum = 0, squares = 0;
+  Picture out{.low = INFINITY, .high = -INFINITY, .counts = std::vector<int64_t>(16, 0)};
+  double sum = 0, squares = 0;
   int64_t zeros = 0;
   for (const double v : values) {
-    low = std::fmin(low, v);
-    high = std::fmax(high, v);
+    out.low = std::fmin(out.low, v);
+    out.high = std::fmax(out.high, v);
     sum += v;
     squares += v * v;
     zeros += v == 0;
   }
-  const auto n = static_cast<double>(std::max<size_t>(values.size(), 1));
-  std::vector<int64_t> counts(16, 0);
   for (const double v : values) {
-    const double share = high > low ? (v - low) / (high - low) : 0;
-    if (std::isfinite(share)) ++counts[static_cast<size_t>(std::min(15.0, 16 * share))];
+    const double share = out.high > out.low ? (v - out.low) / (out.high - out.low) : 0;
+    if (std::isfinite(share)) ++out.counts[static_cast<size_t>(std::min(15.0, 16 * share))];
   }
+  const auto n = static_cast<double>(std::max<size_t>(values.size(), 1));
+  out.mean = sum / n;
+  out.deviation = std::sqrt(std::fmax(squares / n - out.mean * out.mean, 0));
+  out.zeros = static_cast<double>(zeros) / n;
+  const double top = std::fmax(std::abs(out.low), std::abs(out.high));
+  if (values.size() <= kFewValues) out.values = values;
   const Tiles all = tiles_of(shape, image);
   const bool matrix = all.count == 1;
-  const Tiles shown{std::min(all.count, most_tiles), std::min<int64_t>(all.rows, matrix ? 24 : 28),
-      std::min<int64_t>(all.columns, matrix ? 64 : 28)};
-  const double top = std::fmax(std::abs(low), std::abs(high));
-  InspectJson out = {{"tiles", shown.count}, {"rows", shown.rows}, {"columns", shown.columns},
-      {"of", {all.count, all.rows, all.columns}}, {"pixels", pixels_of(values, all, shown, top)},
-      {"top", top}, {"low", low}, {"high", high}, {"mean", sum / n},
-      {"deviation", std::sqrt(std::fmax(squares / n - sum / n * (sum / n), 0))},
-      {"zeros", static_cast<double>(zeros) / n}, {"counts", counts}};
-  if (values.size() <= kFewValues) out["values"] = values;
+  out.tiles = std::min(all.count, most_tiles);
+  out.rows = std::min<int64_t>(all.rows, matrix ? 24 : 28);
+  out.columns = std::min<int64_t>(all.columns, matrix ? 64 : 28);
+  out.pixels = pixels_of(values, all, {out.tiles, out.rows, out.columns}, top);
   return out;
 }
 
-InspectJson picture(const Tensor& t, const Shape& image) {
+Picture picture(const Tensor& t, const Shape& image) {
   return picture(t.to_vector<double>(), t.shape(), image);
 }
 
-InspectJson mask_picture(const Tensor& mask, const Shape& of) {
+Picture mask_picture(const Tensor& mask, const Shape& of) {
   const std::vector<double> bytes = mask.to_vector<double>();
   const int64_t columns = of[-1], row_bytes = mask.size(-1);
   std::vector<double> bits;
@@ -91,9 +90,9 @@ InspectJson mask_picture(const Tensor& mask, const Shape& of) {
     const auto byte = static_cast<unsigned>(bytes[row * row_bytes + column / 8]);
     bits.push_back((byte >> column % 8 & 1) != 0 ? 1 : -1);
   }
-  InspectJson out = picture(bits, of, {});
-  out["mean"] = (1 + out["mean"].get<double>()) / 2;
-  out["mask"] = true;
+  Picture out = picture(bits, of, {});
+  out.mean = (1 + out.mean) / 2;
+  out.mask = true;
   return out;
 }
 

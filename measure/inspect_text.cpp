@@ -5,10 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "measure/inspect.h"
-#include "measure/inspect_picture.h"
 
 namespace sinter::measure {
 namespace {
+
+using InspectJson = nlohmann::ordered_json;
 
 constexpr size_t kTextWidth = 100;
 

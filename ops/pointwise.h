@@ -10,7 +10,7 @@
 //                               positive)   nothing: grad(dy)
 //   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
-//   formula, backward_formula y and the gradients, in a line each
+//   SINTER_FORMULA            y and the gradients, in a line each, for readers; may be left out
 //   SINTER_POINTWISE          its names, and its data members
 // An op with a number is a template over the number's type and says which member it is (ScaleOf):
 // attributes hold it as a double, kernels in the type they compute in. Formulas use + - * / and
@@ -28,15 +28,20 @@ namespace sinter::pointwise {
 
 enum class Saves { nothing, inputs, output, mask };
 
+// What y is, and its gradients, for readers.
+#define SINTER_FORMULA(y, gradients)    \
+  static constexpr Formula formula = y; \
+  static constexpr Formula backward_formula = gradients;
+
 struct Unary {
-  static constexpr Formula formula{}, backward_formula{};  // for readers; may be left out
+  SINTER_FORMULA({}, {})
   static constexpr int arity = 1;
   static constexpr bool has_condition = false;
   static constexpr double low = -2, high = 2;
   bool operator==(const Unary&) const = default;
 };
 struct Binary {
-  static constexpr Formula formula{}, backward_formula{};  // for readers; may be left out
+  SINTER_FORMULA({}, {})
   static constexpr int arity = 2;
   static constexpr bool has_condition = false;
   static constexpr double low = -2, high = 2;
@@ -52,7 +57,7 @@ template <class T> using Two = std::array<T, 2>;
 
 struct Add : Binary {
   SINTER_POINTWISE(Add, "add")
-  static constexpr Formula formula = "y = a + b", backward_formula = "da = dy, db = dy";
+  SINTER_FORMULA("y = a + b", "da = dy, db = dy")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 0;
   template <class T> SINTER_FN T forward(T a, T b) const { return a + b; }
@@ -61,7 +66,7 @@ struct Add : Binary {
 
 struct Sub : Binary {
   SINTER_POINTWISE(Sub, "sub")
-  static constexpr Formula formula = "y = a - b", backward_formula = "da = dy, db = -dy";
+  SINTER_FORMULA("y = a - b", "da = dy, db = -dy")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T a, T b) const { return a - b; }
@@ -70,7 +75,7 @@ struct Sub : Binary {
 
 struct Mul : Binary {
   SINTER_POINTWISE(Mul, "mul")
-  static constexpr Formula formula = "y = a b", backward_formula = "da = dy b, db = dy a";
+  SINTER_FORMULA("y = a b", "da = dy b, db = dy a")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   template <class T> SINTER_FN T forward(T a, T b) const { return a * b; }
@@ -79,8 +84,7 @@ struct Mul : Binary {
 
 struct Div : Binary {
   SINTER_POINTWISE(Div, "div")
-  static constexpr Formula formula = "y = a / b",
-                           backward_formula = "da = dy / b, db = -dy a / b^2";
+  SINTER_FORMULA("y = a / b", "da = dy / b, db = -dy a / b^2")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 4;
   static constexpr double low = 0.5, high = 2;
@@ -93,9 +97,7 @@ struct Div : Binary {
 
 struct Maximum : Binary {  // NaN in either operand gives NaN
   SINTER_POINTWISE(Maximum, "maximum")
-  static constexpr Formula formula = "y = max(a, b)",
-                           backward_formula =
-                               "da = dy where a > b, db = dy where b > a, half each at a tie";
+  SINTER_FORMULA("y = max(a, b)", "da = dy where a > b, db = dy where b > a, half each at a tie")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 3;
   template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
@@ -107,8 +109,8 @@ struct Maximum : Binary {  // NaN in either operand gives NaN
 
 struct Where {  // condition, a, b; the condition is u8 and has no gradient
   SINTER_POINTWISE(Where, "where")
-  static constexpr Formula formula = "y = a where the condition holds, else b",
-                           backward_formula = "da = dy where it holds, db = dy elsewhere";
+  SINTER_FORMULA(
+      "y = a where the condition holds, else b", "da = dy where it holds, db = dy elsewhere")
   static constexpr int arity = 3;
   static constexpr bool has_condition = true;
   static constexpr Saves saves = Saves::inputs;
@@ -124,7 +126,7 @@ struct Where {  // condition, a, b; the condition is u8 and has no gradient
 
 struct Neg : Unary {
   SINTER_POINTWISE(Neg, "neg")
-  static constexpr Formula formula = "y = -x", backward_formula = "dx = -dy";
+  SINTER_FORMULA("y = -x", "dx = -dy")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return -x; }
@@ -134,7 +136,7 @@ struct Neg : Unary {
 template <class Number> struct ScaleOf : Unary {
   Number factor = Number(1);
   SINTER_POINTWISE(ScaleOf, "scale", factor)
-  static constexpr Formula formula = "y = factor x", backward_formula = "dx = factor dy";
+  SINTER_FORMULA("y = factor x", "dx = factor dy")
   static constexpr auto number() { return &ScaleOf::factor; }
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
@@ -145,7 +147,7 @@ using Scale = ScaleOf<double>;
 
 struct Abs : Unary {
   SINTER_POINTWISE(Abs, "abs")
-  static constexpr Formula formula = "y = |x|", backward_formula = "dx = dy sign(x)";
+  SINTER_FORMULA("y = |x|", "dx = dy sign(x)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
@@ -159,7 +161,7 @@ struct Abs : Unary {
 
 struct Exp : Unary {
   SINTER_POINTWISE(Exp, "exp")
-  static constexpr Formula formula = "y = e^x", backward_formula = "dx = dy y";
+  SINTER_FORMULA("y = e^x", "dx = dy y")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return math::exp(x); }
@@ -168,7 +170,7 @@ struct Exp : Unary {
 
 struct Log : Unary {
   SINTER_POINTWISE(Log, "log")
-  static constexpr Formula formula = "y = ln x", backward_formula = "dx = dy / x";
+  SINTER_FORMULA("y = ln x", "dx = dy / x")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 1;
   static constexpr double low = 0.3, high = 3;
@@ -178,7 +180,7 @@ struct Log : Unary {
 
 struct Sqrt : Unary {
   SINTER_POINTWISE(Sqrt, "sqrt")
-  static constexpr Formula formula = "y = sqrt(x)", backward_formula = "dx = dy / (2 y)";
+  SINTER_FORMULA("y = sqrt(x)", "dx = dy / (2 y)")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.3, high = 3;
@@ -190,7 +192,7 @@ template <class Number>
 struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
   Number exponent = Number(2);
   SINTER_POINTWISE(PowOf, "pow", exponent)
-  static constexpr Formula formula = "y = x^n", backward_formula = "dx = dy n x^(n - 1)";
+  SINTER_FORMULA("y = x^n", "dx = dy n x^(n - 1)")
   static constexpr auto number() { return &PowOf::exponent; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 3, backward_flops = 5;
@@ -222,8 +224,7 @@ using Pow = PowOf<double>;
 struct Relu : Unary {
   bool mask = false;
   SINTER_POINTWISE(Relu, "relu", mask)
-  static constexpr Formula formula = "y = max(x, 0), mask = a bit of x > 0",
-                           backward_formula = "dx = dy where the mask has a bit, else 0";
+  SINTER_FORMULA("y = max(x, 0), mask = a bit of x > 0", "dx = dy where the mask has a bit, else 0")
   static constexpr Saves saves = Saves::mask;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> static SINTER_FN bool passes(T x) { return !(x <= T(0)); }
@@ -234,8 +235,7 @@ struct Relu : Unary {
 template <class Number> struct LeakyReluOf : Unary {
   Number slope = Number(0.01);
   SINTER_POINTWISE(LeakyReluOf, "leaky_relu", slope)
-  static constexpr Formula formula = "y = x where x > 0, else slope x",
-                           backward_formula = "dx = dy where x > 0, else slope dy";
+  SINTER_FORMULA("y = x where x > 0, else slope x", "dx = dy where x > 0, else slope dy")
   static constexpr auto number() { return &LeakyReluOf::slope; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
@@ -247,8 +247,8 @@ using LeakyRelu = LeakyReluOf<double>;
 template <class Number> struct EluOf : Unary {
   Number alpha = Number(1);
   SINTER_POINTWISE(EluOf, "elu", alpha)
-  static constexpr Formula formula = "y = x where x > 0, else alpha (e^x - 1)",
-                           backward_formula = "dx = dy where x > 0, else alpha dy e^x";
+  SINTER_FORMULA(
+      "y = x where x > 0, else alpha (e^x - 1)", "dx = dy where x > 0, else alpha dy e^x")
   static constexpr auto number() { return &EluOf::alpha; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
@@ -263,7 +263,7 @@ using Elu = EluOf<double>;
 
 struct Sigmoid : Unary {
   SINTER_POINTWISE(Sigmoid, "sigmoid")
-  static constexpr Formula formula = "y = 1 / (1 + e^-x)", backward_formula = "dx = dy y (1 - y)";
+  SINTER_FORMULA("y = 1 / (1 + e^-x)", "dx = dy y (1 - y)")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 4, backward_flops = 3;
   template <class T> static SINTER_FN T value(T x) { return T(1) / (T(1) + math::exp(-x)); }
@@ -273,7 +273,7 @@ struct Sigmoid : Unary {
 
 struct Tanh : Unary {
   SINTER_POINTWISE(Tanh, "tanh")
-  static constexpr Formula formula = "y = tanh(x)", backward_formula = "dx = dy (1 - y^2)";
+  SINTER_FORMULA("y = tanh(x)", "dx = dy (1 - y^2)")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 5, backward_flops = 3;
   template <class T> SINTER_FN T forward(T x) const { return math::tanh(x); }
@@ -282,8 +282,7 @@ struct Tanh : Unary {
 
 struct Silu : Unary {  // x sigmoid(x)
   SINTER_POINTWISE(Silu, "silu")
-  static constexpr Formula formula = "y = x s, s = 1 / (1 + e^-x)",
-                           backward_formula = "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x)";
+  SINTER_FORMULA("y = x s, s = 1 / (1 + e^-x)", "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 8;
   template <class T> SINTER_FN T forward(T x) const { return x * Sigmoid::value(x); }
@@ -295,7 +294,7 @@ struct Silu : Unary {  // x sigmoid(x)
 
 struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
   SINTER_POINTWISE(Softplus, "softplus")
-  static constexpr Formula formula = "y = ln(1 + e^x)", backward_formula = "dx = dy / (1 + e^-x)";
+  SINTER_FORMULA("y = ln(1 + e^x)", "dx = dy / (1 + e^-x)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 5;
   template <class T> SINTER_FN T forward(T x) const {
@@ -310,8 +309,8 @@ struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
 struct Gelu
     : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
   SINTER_POINTWISE(Gelu, "gelu")
-  static constexpr Formula formula = "y = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2",
-                           backward_formula = "dx = dy (Phi(x) + x phi(x)), phi the normal density";
+  SINTER_FORMULA("y = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2",
+      "dx = dy (Phi(x) + x phi(x)), phi the normal density")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 8, backward_flops = 14;
   template <class T> static SINTER_FN T phi(T x) {
@@ -326,9 +325,8 @@ struct Gelu
 
 struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the same source
   SINTER_POINTWISE(GeluTanh, "gelu_tanh")
-  static constexpr Formula formula = "y = x/2 (1 + tanh(t)), t = sqrt(2/pi) (x + 0.044715 x^3)",
-                           backward_formula =
-                               "dx = dy ((1 + tanh t) / 2 + x/2 (1 - tanh(t)^2) dt/dx)";
+  SINTER_FORMULA("y = x/2 (1 + tanh(t)), t = sqrt(2/pi) (x + 0.044715 x^3)",
+      "dx = dy ((1 + tanh t) / 2 + x/2 (1 - tanh(t)^2) dt/dx)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 12, backward_flops = 20;
   template <class T> static SINTER_FN T inner(T x) {
@@ -354,28 +352,24 @@ struct Compare : Binary {
 };
 struct Eq : Compare {
   SINTER_POINTWISE(Eq, "eq")
-  static constexpr Formula formula = "y = 1 where a = b, else 0",
-                           backward_formula = "da = 0, db = 0";
+  SINTER_FORMULA("y = 1 where a = b, else 0", "da = 0, db = 0")
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a == b); }
 };
 struct Lt : Compare {
   SINTER_POINTWISE(Lt, "lt")
-  static constexpr Formula formula = "y = 1 where a < b, else 0",
-                           backward_formula = "da = 0, db = 0";
+  SINTER_FORMULA("y = 1 where a < b, else 0", "da = 0, db = 0")
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a < b); }
 };
 struct Le : Compare {
   SINTER_POINTWISE(Le, "le")
-  static constexpr Formula formula = "y = 1 where a <= b, else 0",
-                           backward_formula = "da = 0, db = 0";
+  SINTER_FORMULA("y = 1 where a <= b, else 0", "da = 0, db = 0")
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a <= b); }
 };
 
 struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
   SINTER_POINTWISE(Mish, "mish")
-  static constexpr Formula formula = "y = x tanh(ln(1 + e^x))",
-                           backward_formula =
-                               "dx = dy (t + x (1 - t^2) / (1 + e^-x)), t = tanh(ln(1 + e^x))";
+  SINTER_FORMULA(
+      "y = x tanh(ln(1 + e^x))", "dx = dy (t + x (1 - t^2) / (1 + e^-x)), t = tanh(ln(1 + e^x))")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 7, backward_flops = 16;
   // Beyond 20 it is x to the last bit, and n would overflow.
