@@ -97,12 +97,13 @@ template <class V> void update_typed(const Call& call, bool adam) {
   int64_t total = 0;
   for (size_t i = 0; i < groups; ++i) total += units(i);
   const int64_t bytes = kUnit * (adam ? 7 : 5) * static_cast<int64_t>(sizeof(V));
+  // A thread takes its share of every tensor, as it does of a weight gradient's rows and of the
+  // next step's product: what it needs is in its own core's cache.
   const auto update_units = [&](const auto& step, int64_t begin, int64_t end) {
-    int64_t first = 0;  // unit of this group
-    for (size_t i = 0; i < groups && first < end; first += units(i), ++i) {
+    for (size_t i = 0; i < groups; ++i) {
       const UpdateGroup group = update_group(call.in, i);
-      const int64_t from = std::max(begin - first, int64_t{0}) * kUnit,
-                    to = std::min((end - first) * kUnit, group.param.numel());
+      const int64_t from = units(i) * begin / total * kUnit,
+                    to = std::min(units(i) * end / total * kUnit, group.param.numel());
       if (from >= to) continue;
       UpdatePointers<V>(group).apply(step, from, group.grad.template data<V>() + from, to - from);
     }

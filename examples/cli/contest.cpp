@@ -71,8 +71,13 @@ Outcome Comparison::run(const std::string& parity) const {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
                     outcome.fused.table(flags.view.table) + grades);
   }
-  out.result_text(measure::report(contest, outcome,
-      {.parity = "parity: " + parity, .explain = fusion.explain, .how_to_explain = "--explain"}));
+  const size_t width = flags.view.table.width;
+  out.result_text("\n" + measure::report(contest, outcome,
+                             {.parity = "parity: " + parity,
+                                 .explain = fusion.explain,
+                                 .how_to_explain = "--explain",
+                                 .next = next,
+                                 .width = width == 0 ? 100 : std::min<size_t>(width, 100)}));
   if (!flags.files.formats.empty()) write_files(outcome);
   if (!fusion.dump_graph.empty()) write_graphs(fusion.dump_graph, contest.captured());
   return outcome;

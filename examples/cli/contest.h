@@ -39,6 +39,7 @@ struct Comparison {
   std::string case_name;          // begins the names of files: "mlp"
   int64_t batch = 0;
   Contest contest{};
+  std::string next{};  // what a reader may try
 
   // Before any work: can the files be written? Error: usage.
   void check_files() const;

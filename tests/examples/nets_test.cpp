@@ -124,7 +124,8 @@ TEST(MnistNets, FlagsAndLayersThatDoNotFitAreRefused) {
 TEST(MnistNets, DropoutOfANamedNetCanBeSwitchedOff) {
   const Program program;
   const auto layers = [&](const Words& words) {
-    const Words train{"train", "--model", "cnn", "--limit", "4", "--batch", "2", "--dry-run", "-v"};
+    const Words train{"train", "--model", "cnn", "--limit", "4", "--batch", "2", "--threads", "1",
+        "--dry-run", "-v"};
     return program.run(train + words).err;
   };
   expect_facts(layers({}), {"model   cnn 28x28-10, 1,199,882 parameters",
