@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/device/cpu_gemm.h"
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/numbers.h"
@@ -322,8 +321,8 @@ Inspection::Inspection(
   Walk rewritten("fused", fused, recorded, inputs, options);
   InspectJson json = {{"schema", "sinter.inspect/1"}, {"title", options.title},
       {"command", options.command}, {"device", recorded.device_of(0).str()},
-      {"threads", num_threads()}, {"products", gemm_backend_name()},
-      {"steps", {eager.run(), rewritten.run()}}, {"misses", InspectJson::array()}};
+      {"threads", num_threads()}, {"steps", {eager.run(), rewritten.run()}},
+      {"misses", InspectJson::array()}};
   for (const capture::Miss& miss : captured.fused.misses)
     json["misses"].push_back({{"rule", miss.rule}, {"what", miss.what}, {"why", miss.obstacle.why},
         {"remedy", miss.obstacle.remedy}, {"saves", miss.would_save}});
