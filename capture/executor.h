@@ -71,6 +71,8 @@ class Executor {
     int64_t offset;
   };
   void run(Instruction& i);
+  static void count_writes(const Instruction& i);
+  void run_list();
   void place(Input& input, const Tensor& given);
   bool in_arena(const Tensor& t) const;
   void check_inputs(const Tensors& inputs) const;
