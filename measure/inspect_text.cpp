@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/numbers.h"
 #include "measure/inspect.h"
 
 namespace sinter::measure {
@@ -136,8 +137,8 @@ std::string step_text(const InspectJson& step) {
 
 std::string Inspection::text() const {
   const InspectJson all = InspectJson::parse(json_);
-  std::string out = fmt::format("{}   {}, {} threads\n\n", all["title"].get<std::string>(),
-      all["device"].get<std::string>(), all["threads"].get<int>());
+  std::string out = fmt::format("{}   {}, {}\n\n", all["title"].get<std::string>(),
+      all["device"].get<std::string>(), count_of(all["threads"].get<int64_t>(), "thread"));
   for (const InspectJson& step : all["steps"]) out += step_text(step);
   for (const InspectJson& miss : all["misses"]) {
     out += fmt::format("miss     {}, rule {}: {}\n", miss["what"].get<std::string>(),
