@@ -142,7 +142,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   contest.device = device;
   contest.rules = flags.mode.rules;
   contest.dtype = flags.model.dtype;
-  comparison.check_files();
+  comparison.check_flags();
   manual_seed(common.seed);
   data.to(device);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
@@ -163,10 +163,15 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   if (compare.saved)
     out.note("model", "{} ({})", escaped(compare.saved->path),
         take_weights(eager->model(), *compare.saved));
+  contest.step = fused->captured_step();
+  if (compare.contest.blame) {
+    for (int i = 0; i < 2; ++i) fused->step(batch);
+    comparison.blame({batch.images, batch.labels});
+    return 0;
+  }
   const Parity parity = check_parity(*eager, *fused, *gradients, batch);
   contest.eager = [&] { eager->step(batch); };
   contest.fused = [&] { fused->step(batch); };
-  contest.step = fused->captured_step();
   contest.make = [&](const std::string& rules, bool cuda_graph) -> measure::Contestant {
     const std::shared_ptr<Trainer> made = make("fused", rules, cuda_graph);
     return {[made, &batch] { made->step(batch); }, made->captured_step()};
