@@ -47,12 +47,8 @@ class AnomalyRecorder final : public Recorder {
 
 AnomalyMode::AnomalyMode() : recorder_(std::make_unique<AnomalyRecorder>()) {
   Context::current().recorders.push_back(recorder_.get());
-  Context::current().keep_paths = true;
 }
 
-AnomalyMode::~AnomalyMode() {
-  std::erase(Context::current().recorders, recorder_.get());
-  Context::current().keep_paths = false;
-}
+AnomalyMode::~AnomalyMode() { std::erase(Context::current().recorders, recorder_.get()); }
 
 }  // namespace sinter

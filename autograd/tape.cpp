@@ -6,6 +6,7 @@
 #include "core/context.h"
 #include "ops/ops.h"
 #include "profiler/backward.h"
+#include "profiler/phase.h"
 
 namespace sinter {
 namespace {
@@ -73,12 +74,11 @@ int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
 // Note [A parameter that nobody registered], nn/module.h
 void Tape::check_known(const Tensor& leaf, const char* op) {
   const Context& context = Context::current();
-  const auto& labels = context.module_labels;
   const auto& inputs = context.module_inputs;
-  if (labels.empty() || leaf.autograd().known) return;
+  if (!*context.module || leaf.autograd().known) return;
   SINTER_CHECK(std::find(inputs.begin(), inputs.end(), leaf.id()) != inputs.end(), usage,
       cat(op, ": a parameter that was never registered: ", leaf.describe(),
-          " requires grad and is used in the forward of ", *labels.back(),
+          " requires grad and is used in the forward of ", context.module,
           "; it is no parameter of a module or an optimizer, and no input of the module"),
       "add_parameter(\"NAME\", tensor) in the module's constructor; detach(tensor) if it is no "
       "parameter");
@@ -118,7 +118,7 @@ void Tape::record(const Call& call) {
       .out_slots = {},
       .needs = needs,
       .uid = profiler::last_op_uid(),
-      .path = {}};
+      .module = Context::current().module};
   for (size_t i = 0; i < call.in.size(); ++i) {
     node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));
     node.in_slots.push_back(needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);
@@ -139,7 +139,6 @@ void Tape::record(const Call& call) {
     }
     node.out_slots.push_back(slot);
   }
-  if (Context::current().keep_paths) node.path = Context::current().module_path();
   nodes_.push_back(std::move(node));
 }
 
@@ -179,18 +178,15 @@ void Tape::check_usable(const Node& node) const {
   }
 }
 
-Tensors Tape::run_backward(const Node& node, const Tensors& grads) const {
+Tensors Tape::run_backward(const Node& node, const Tensors& grads) {
   const profiler::BackwardOf profiled(node.uid);
-  std::vector<const std::string*>& labels = Context::current().module_labels;
-  if (!node.path.empty()) labels.push_back(&node.path);
-  try {
-    Tensors result = node.op->backward(Saved{node.in, node.out, node.attrs, node.needs}, grads);
-    if (!node.path.empty()) labels.pop_back();
-    return result;
-  } catch (...) {
-    if (!node.path.empty()) labels.pop_back();
-    throw;
-  }
+  const ModulePath module(node.module);
+  running_ = &node - nodes_.data();
+  const struct Done {
+    int64_t& running;
+    ~Done() { running = -1; }
+  } done{running_};
+  return node.op->backward(Saved{node.in, node.out, node.attrs, node.needs}, grads);
 }
 
 void Tape::deliver(Slot& slot, Tensor gradient) const {
@@ -218,6 +214,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state,
       "backward: this tensor's tape was already used", used_hint());
   const NoGrad no_grad;
+  const profiler::PhaseScope phase(Phase::backward);
   Tensor grad_output = options.gradient;
   if (grad_output.defined()) {
     SINTER_CHECK(grad_output.shape() == root.shape() && grad_output.dtype() == root.dtype(), shape,

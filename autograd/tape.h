@@ -31,6 +31,8 @@ class Tape final : public Recorder {
   }
   void retain(int64_t slot, const Tensor& t) { slots_[slot].keep = t; }
   size_t size() const { return nodes_.size(); }
+  // The number of the op whose backward runs now, or -1.
+  int64_t running() const { return running_; }
   // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
   std::function<void(const Tensor& leaf)> on_gradient;
   // Called with each leaf whose gradient is complete, with what backward() adds to it, as soon as
@@ -55,14 +57,14 @@ class Tape final : public Recorder {
     std::vector<uint64_t> versions;  // of the storages of in, then out, at record time
     std::vector<int64_t> in_slots, out_slots;
     uint32_t needs;
-    uint64_t uid;      // of the op's call in a profile; 0: not profiled
-    std::string path;  // anomaly mode only
+    uint64_t uid;        // of the op's call in a profile; 0: not profiled
+    const char* module;  // Context::module
   };
   static uint64_t next_generation();
   int64_t slot_for_input(const Tensor& t, const char* op);
   static void check_known(const Tensor& leaf, const char* op);
   void check_usable(const Node& node) const;
-  Tensors run_backward(const Node& node, const Tensors& grads) const;
+  Tensors run_backward(const Node& node, const Tensors& grads);
   void deliver(Slot& slot, Tensor gradient) const;
 
   std::vector<Node> nodes_;
@@ -72,6 +74,7 @@ class Tape final : public Recorder {
       leaves_;  // slots by Tensor::id(); their slots keep them alive
   uint64_t generation_ = next_generation();
   bool cleared_ = false;  // ever
+  int64_t running_ = -1;
 };
 
 }  // namespace sinter

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capture/recording.h"
+#include "core/context.h"
 #include "core/device/memory.h"
 #include "ops/gemm_plans.h"
 #include "ops/ops.h"
@@ -83,7 +84,12 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
       overwritten_.push_back(storages_[buffer].get());
   }
   for (const Node& node : graph.nodes) {
-    Instruction i{.op = node.op, .attrs = node.attrs, .role = node.role};
+    const std::string phase = text_of_phases(node);
+    Instruction i{.op = node.op,
+        .attrs = node.attrs,
+        .role = node.role,
+        .module = profiler::intern(node.module).c_str(),
+        .phase = profiler::intern(phase.empty() ? "replay" : phase)};
     for (size_t n = 0; n < node.in.size(); ++n) {
       i.in.push_back(node.in[n] < 0 ? Tensor{} : tensors_[node.in[n]]);
       if (node.in[n] < 0 || !node.op->writes_input(n, node.in.size())) continue;
@@ -105,7 +111,26 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   }
 }
 
-void Executor::run(Instruction& i) { launch_op({*i.op, i.in, i.out, i.attrs, i.role}); }
+void Executor::run(Instruction& i) {
+  const ModulePath module(i.module);
+  launch_op({*i.op, i.in, i.out, i.attrs, i.role});
+}
+
+void Executor::count_writes(const Instruction& i) {
+  for (Storage* storage : i.written) storage->bump_version(i.op->name.c_str());
+}
+
+// Neighbours of one phase are a span of it.
+void Executor::run_list() {
+  for (size_t n = 0; n < instructions_.size();) {
+    const char* const phase = instructions_[n].phase.c_str();
+    const profiler::Scope span(instructions_[n].phase);
+    for (; n < instructions_.size() && instructions_[n].phase.c_str() == phase; ++n) {
+      run(instructions_[n]);
+      count_writes(instructions_[n]);
+    }
+  }
+}
 
 bool Executor::in_arena(const Tensor& t) const {
   const char* begin = static_cast<const char*>(arena_->data());
@@ -159,14 +184,15 @@ void Executor::run(const Tensors& inputs) {
 
 void Executor::replay(const Tensors& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i]);
-  if (replay_ && profiler::recording()) {
-    replay_->run_profiled();
-  } else if (replay_) {
-    replay_->run();
-  }
-  for (Instruction& i : instructions_) {
-    if (!replay_) run(i);
-    for (Storage* storage : i.written) storage->bump_version(i.op->name.c_str());
+  if (replay_) {
+    if (profiler::recording()) {
+      replay_->run_profiled();
+    } else {
+      replay_->run();
+    }
+    for (const Instruction& i : instructions_) count_writes(i);
+  } else {
+    run_list();
   }
   // What the caller holds of the last run has changed, and so have inputs that the graph writes:
   // backward() must not take them for what they were.

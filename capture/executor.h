@@ -28,6 +28,8 @@ class Executor {
   void run(const Tensors& inputs);
   // The same for inputs that are known to have those shapes, strides and types.
   void replay(const Tensors& inputs);
+  // Node n alone, for who looks at the nodes one by one. REQUIRES: run() has placed the inputs.
+  void run_node(size_t n) { run(instructions_[n]); }
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
   // copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }
@@ -49,6 +51,8 @@ class Executor {
     Attrs attrs;
     Tensors in, out;
     Role role;
+    const char* module;
+    profiler::StaticName phase;
     std::vector<Storage*> written;
     std::string made_by;
   };
@@ -67,6 +71,8 @@ class Executor {
     int64_t offset;
   };
   void run(Instruction& i);
+  static void count_writes(const Instruction& i);
+  void run_list();
   void place(Input& input, const Tensor& given);
   bool in_arena(const Tensor& t) const;
   void check_inputs(const Tensors& inputs) const;

@@ -4,6 +4,7 @@
 
 #include "ops/fused/fused.h"
 #include "ops/update.h"
+#include "profiler/phase.h"
 
 namespace sinter::capture {
 namespace {
@@ -26,6 +27,15 @@ Extent extent_of(const Tensor& t) {
   return extent_of(t.dtype(), t.shape(), t.strides(), t.offset());
 }
 Extent extent_of(const Value& v) { return extent_of(v.dtype, v.shape, v.strides, v.offset); }
+
+std::string text_of_phases(const Node& node) {
+  std::string text;
+  for (size_t i = 1; i < std::size(profiler::kPhaseNames); ++i) {
+    if (node.phases >> i & 1)
+      text.append(text.empty() ? "" : " + ").append(profiler::kPhaseNames[i]);
+  }
+  return text;
+}
 
 bool stands_for(const Node& node, const std::vector<int>& origin) {
   return std::includes(origin.begin(), origin.end(), node.origin.begin(), node.origin.end());

@@ -63,7 +63,10 @@ struct Node {
   Attrs attrs;
   std::vector<int> in, out;  // values; -1: an absent input
   Role role = Role::none;
-  std::string module;          // path of the module that ran it, for the reader
+  std::string module;  // path of the module that ran it, or whose gradient it makes; of a fused
+                       // node "PATH + PATH"; for the reader, as are:
+  uint8_t phases = 0;  // bit i: Phase(i)
+  int forward = -1;    // number of the recorded node whose backward ran it
   std::vector<int> origin;     // numbers of the recorded nodes that it stands for
   const char* rule = nullptr;  // the rule that made it
   bool reads(int value) const;
@@ -78,6 +81,8 @@ struct Node {
   }
 };
 
+// "forward + backward"
+std::string text_of_phases(const Node& node);
 // Does the node stand for nothing but recorded nodes of `origin`, which is sorted?
 bool stands_for(const Node& node, const std::vector<int>& origin);
 

@@ -62,7 +62,10 @@ std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
 MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
   MemoryPlan plan{.offset = std::vector<int64_t>(graph.buffers.size(), -1)};
   std::vector<Life> order;
+  const int end = static_cast<int>(graph.nodes.size());
   for (const Life& life : lives_of(graph, branches)) {
+    plan.first.push_back(life.first);
+    plan.last.push_back(std::min(life.last, end));
     if (graph.buffers[life.buffer].kind == Buffer::Kind::local && life.last >= 0)
       order.push_back(life);
   }

@@ -25,8 +25,11 @@ namespace sinter::capture {
 
 struct MemoryPlan {
   std::vector<int64_t> offset;  // per buffer; -1: not local, or never used
-  int64_t bytes = 0;            // of the arena
-  int64_t unshared_bytes = 0;   // what it would take without sharing
+  // Per buffer: the first and the last node that touch it; results and gradients live to the end,
+  // which is the number of nodes. A buffer that nobody touches begins behind it.
+  std::vector<int> first, last;
+  int64_t bytes = 0;           // of the arena
+  int64_t unshared_bytes = 0;  // what it would take without sharing
 };
 
 // `branches`: which nodes may run at the same time; nullptr: none may.

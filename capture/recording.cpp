@@ -21,7 +21,7 @@ std::vector<int64_t> key_of(const Tensor& t) {
 
 }  // namespace
 
-Recording::Recording(const Tensors& inputs) {
+Recording::Recording(const Tensors& inputs) : node_of_taped_(Tape::current().size(), -1) {
   SINTER_CHECK(!recording_now, state,
       "capture: a recording inside a recording; ops go to one graph only",
       "end the outer one first");
@@ -127,11 +127,21 @@ int Recording::value_of(const Tensor& t) {
 }
 
 void Recording::record(const Call& call) {
+  // The tape was told before, and backward() clears it: then an op that it took is its first.
+  const Tape& tape = Tape::current();
+  const bool taped = tape.size() > 0 && tape.size() != node_of_taped_.size();
+  node_of_taped_.resize(tape.size(), -1);
   if (call.op.view) return;  // views are values
+  const Context& context = Context::current();
+  const bool loss = context.phase == Phase::none && context.grad_enabled;  // outside of modules
+  const Phase phase = loss ? Phase::forward : context.phase;
   Node node{.op = &call.op,
       .attrs = call.attrs,
       .role = call.role,
-      .module = Context::current().module_path()};
+      .module = context.module,
+      .phases = static_cast<uint8_t>(1u << static_cast<int>(phase))};
+  if (tape.running() >= 0) node.forward = node_of_taped_[tape.running()];
+  if (taped) node_of_taped_.back() = static_cast<int>(graph_.nodes.size());
   for (const Tensor& t : call.in) node.in.push_back(value_of(t));
   for (const Tensor& t : call.out) {
     buffers_[t.storage()->uid()] =

@@ -54,6 +54,7 @@ class Recording final : public Recorder {
   std::map<uint64_t, int> buffers_;
   std::map<std::vector<int64_t>, int> values_;  // by storage, type and layout
   std::vector<Reached> reached_;
+  std::vector<int> node_of_taped_;  // the graph's number of each op of the tape; -1: a view
   const char* reads_forbidden_before_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "profiler/names.h"
+
 namespace sinter::capture {
 
 Obstacle over_limit(const std::string& limit) {
@@ -355,7 +357,8 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   fused.origin = std::move(origin);
   bool of_earlier_groups = false;
   for (const int m : members) {
-    if (fused.module.empty()) fused.module = node(m).module;
+    profiler::add_modules(fused.module, node(m).module);
+    fused.phases |= node(m).phases;
     of_earlier_groups = of_earlier_groups || node(m).rule;
   }
   for (const int m : members) remove(m);

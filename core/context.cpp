@@ -33,10 +33,4 @@ void Context::on_create(void (*setup)(Context&)) {
   setups.list.push_back(setup);
 }
 
-std::string Context::module_path() const {
-  std::string path;
-  for (const std::string* label : module_labels) path += (path.empty() ? "" : " / ") + *label;
-  return path;
-}
-
 }  // namespace sinter

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sinter {
@@ -14,6 +15,9 @@ class Recorder;  // ops/op.h
 // Which library multiplies matrices on the CPU; process-wide, for comparison.
 enum class GemmBackend : uint8_t { onednn, eigen };
 
+// Where in a training step a thread is.
+enum class Phase : uint8_t { none, forward, backward, optimizer };
+
 struct Context {
   static Context& current();
   // `setup` runs on the context of this thread now and on those of threads to come (autograd hangs
@@ -21,30 +25,34 @@ struct Context {
   static void on_create(void (*setup)(Context&));
 
   bool grad_enabled = true;                    // off inside no_grad
-  bool keep_paths = false;                     // anomaly mode: the tape remembers module paths
   const char* host_reads_forbidden = nullptr;  // set to the reason inside a captured step
   std::vector<Recorder*> recorders;  // told about every op, in this order (tape, capture, anomaly)
-  std::vector<const std::string*>
-      module_labels;  // "MLP", "layers.2", "Linear(512 -> 256)": from the outside in
-  std::vector<const void*> module_inputs;  // Tensor::id() of what each of them was called with
-
-  // "MLP / layers.2 / Linear(512 -> 256)", or "".
-  std::string module_path() const;
+  // Of the module whose forward runs, or whose gradients are made: "MLP / layers.2 / Linear(512 ->
+  // 256)", or "". Such a path lives as long as the process.
+  const char* module = "";
+  Phase phase = Phase::none;
+  std::vector<const void*> module_inputs;  // Tensor::id() of what each module was called with
 };
 
-// Pushes a label for the scope of a Module's forward.
-class ModuleScope {
+// What this thread runs while it lives belongs to the module of that path.
+class ModulePath {
  public:
-  ModuleScope(const std::string& label, const void* input) {
-    Context::current().module_labels.push_back(&label);
+  explicit ModulePath(const char* path) : before_(std::exchange(Context::current().module, path)) {}
+  ~ModulePath() { Context::current().module = before_; }
+  ModulePath(const ModulePath&) = delete;
+  ModulePath& operator=(const ModulePath&) = delete;
+
+ private:
+  const char* before_;
+};
+
+// The same for a Module's forward, with its input.
+class ModuleScope : ModulePath {
+ public:
+  ModuleScope(const char* path, const void* input) : ModulePath(path) {
     Context::current().module_inputs.push_back(input);
   }
-  ~ModuleScope() {
-    Context::current().module_labels.pop_back();
-    Context::current().module_inputs.pop_back();
-  }
-  ModuleScope(const ModuleScope&) = delete;
-  ModuleScope& operator=(const ModuleScope&) = delete;
+  ~ModuleScope() { Context::current().module_inputs.pop_back(); }
 };
 
 }  // namespace sinter

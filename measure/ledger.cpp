@@ -178,7 +178,9 @@ std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
     out.push_back({.name = std::string(node.op->text()),
         .made_of = node.rule ? made_of(names_of(captured.recorded, node.origin)) : "",
         .role = node.rule ? Role::none : node.role,
-        .cost = graph.cost(node)});
+        .cost = graph.cost(node),
+        .module = node.module,
+        .phase = capture::text_of_phases(node)});
   }
   return out;
 }

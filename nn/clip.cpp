@@ -2,6 +2,7 @@
 
 #include "autograd/autograd.h"
 #include "ops/ops.h"
+#include "profiler/phase.h"
 
 namespace sinter::nn {
 namespace {
@@ -32,6 +33,7 @@ GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
   SINTER_CHECK(
       max_norm > 0, usage, cat("clip_grad_norm: max_norm must be above 0: found ", max_norm));
   const NoGrad no_grad;
+  const profiler::PhaseScope phase(Phase::optimizer);
   const Tensor total = total_squared(params);
   for (const Tensor& param : params) {
     if (const Tensor grad = param.grad(); grad.defined()) clip_in_place(grad, total, max_norm);

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "autograd/autograd.h"
 #include "core/context.h"
 #include "ops/op.h"
-#include "profiler/scope.h"
+#include "profiler/phase.h"
 
 namespace sinter::nn {
 
@@ -16,12 +17,15 @@ Tensor Module::operator()(const Tensor& x) {
   if (!is_child_) check_registered();
   const std::string& name = label();
   if (name.empty()) return forward(x);
-  const ModuleScope here(name, x.id());
+  Context& context = Context::current();
+  std::optional<profiler::PhaseScope> phase;
+  if (context.phase == Phase::none) phase.emplace(Phase::forward);
+  const ModuleScope here(path_below(context.module), x.id());
   const profiler::Scope scope(scope_name_, profiler::ScopeKind::module);
   try {
     return forward(x);
   } catch (Error& error) {
-    error.set_path(Context::current().module_path());
+    error.set_path(context.module);
     throw;
   }
 }
@@ -29,10 +33,10 @@ Tensor Module::operator()(const Tensor& x) {
 // Note [A parameter that nobody registered]
 void Module::check_registered() const {
   const Context& context = Context::current();
-  if (context.module_labels.empty() || !context.grad_enabled || asked_ || is_stateless()) return;
+  if (!*context.module || !context.grad_enabled || asked_ || is_stateless()) return;
   throw Error(Error::Kind::usage,
       cat("module: a module that was never registered: ", describe(),
-          " is called in the forward of ", *context.module_labels.back(),
+          " is called in the forward of ", context.module,
           ", and no module has it as a child; its parameters and "
           "training flag would be out of reach"),
       "std::shared_ptr<..> child = add(\"NAME\", std::make_shared<..>(..)) in place of a plain "
@@ -54,6 +58,14 @@ const std::string& Module::label() {
   return label_;
 }
 
+// Interned: ops of the backward pass keep it, and the module may be gone by then.
+const char* Module::path_below(const char* parent) {
+  if (parent == parent_path_) return full_path_;
+  parent_path_ = parent;
+  full_path_ = profiler::intern(*parent ? cat(parent, " / ", label_) : label_).c_str();
+  return full_path_;
+}
+
 void Module::add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys) {
   SINTER_CHECK(child, usage, cat("module: no module given for the child ", name));
   for (const Child& other : children_)
@@ -68,6 +80,7 @@ void Module::set_path(const std::string& path, const std::string& key) {
   path_ = path;
   key_ = key;
   label_.clear();
+  parent_path_ = nullptr;
   // From the last to the first: what is tied keeps the first of its names.
   for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
     child->module->set_path(
@@ -232,19 +245,18 @@ void Module::print(std::string& out, int depth) const {
 
 namespace {
 
-// Sums what each module's ops cost, by the label that apply() sees on top.
+// Sums what each module's ops cost, by its path.
 struct CostRecorder : Recorder {
   struct Row {
     Shape out;
     int64_t flops = 0;
   };
-  std::map<const std::string*, Row> rows;
+  std::map<std::string, Row> rows;
 
   CostRecorder() { Context::current().recorders.push_back(this); }
   ~CostRecorder() override { std::erase(Context::current().recorders, this); }
   void record(const Call& call) override {
-    const auto& labels = Context::current().module_labels;
-    Row& row = rows[labels.empty() ? nullptr : labels.back()];
+    Row& row = rows[Context::current().module];
     if (!call.out.empty()) row.out = call.out[0].shape();
     if (call.op.cost && !call.op.view)
       row.flops += call.op.cost(call.in, call.out, call.attrs).flops;
@@ -269,7 +281,7 @@ std::string Module::summary(const Shape& input_shape) {
       "{:<{}} {:<16} {:>14} {:>18}\n", "module", width, "output", "parameters", "FLOPs");
   int64_t total_flops = 0;
   for (Module* module : all) {
-    const auto row = recorder.rows.find(&module->label());
+    const auto row = recorder.rows.find(module->full_path_);
     int64_t own = 0;
     for (const Entry& entry : module->tensors_)
       own += entry.is_parameter ? entry.tensor.numel() : 0;

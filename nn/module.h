@@ -133,6 +133,7 @@ class Module {
   void add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys);
   void set_path(const std::string& path, const std::string& key);
   const std::string& label();
+  const char* path_below(const char* parent);
   void collect_modules(std::vector<Module*>& out);
   void collect_into(NamedTensors& out, const std::string& prefix, bool buffers) const;
   void print(std::string& out, int depth) const;
@@ -142,6 +143,8 @@ class Module {
   std::string path_, key_, label_;  // path_: in the nearest parent with a label; key_: before own
                                     // keys; label_: made at the first call
   profiler::StaticName scope_name_;
+  // What path_below() found last: its parent, and the path.
+  const char *parent_path_ = nullptr, *full_path_ = "";
   TrainingFlag training_;
   bool is_child_ = false;
   mutable bool asked_ = false;  // for its parameters

@@ -6,6 +6,7 @@
 
 #include "autograd/autograd.h"
 #include "core/device/memory.h"
+#include "profiler/phase.h"
 
 namespace sinter::nn {
 namespace {
@@ -49,6 +50,7 @@ void Optimizer::add_slot(const std::string& name) {
 
 void Optimizer::step(const Tensor& losses) {
   const NoGrad no_grad;
+  const profiler::PhaseScope phase(Phase::optimizer);
   size_t last = params_.size();
   for (size_t i = 0; i < params_.size(); ++i) {
     if (params_[i].tensor.grad().defined()) last = i;

@@ -37,6 +37,7 @@ void cpu(const Call& call) {
 }  // namespace
 
 const OpDef kAccumulateOp{.name = "accumulate",
+    .formula = "into += value",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer,

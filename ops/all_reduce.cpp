@@ -70,9 +70,11 @@ void wait(const Call& call) {
 bool writes_all(size_t, size_t) { return true; }
 
 // One function for all devices: what differs is the communicator.
-constexpr OpDef sum_op(profiler::StaticName name, Tensors (*infer)(Operands, const Attrs&),
-    Cost (*cost)(Operands, Operands, const Attrs&), Kernel kernel) {
+constexpr OpDef sum_op(profiler::StaticName name, Formula formula,
+    Tensors (*infer)(Operands, const Attrs&), Cost (*cost)(Operands, Operands, const Attrs&),
+    Kernel kernel) {
   return {.name = name,
+      .formula = formula,
       .max_inputs = 1 << 17,
       .attrs = attr_type<AllReduceAttrs>(),
       .infer = infer,
@@ -86,8 +88,10 @@ constexpr OpDef sum_op(profiler::StaticName name, Tensors (*infer)(Operands, con
 
 }  // namespace
 
-const OpDef kAllReduceOp = sum_op("all_reduce", infer<kAllReduceOp>, sum_cost, start);
-const OpDef kAllReduceWaitOp = sum_op("all_reduce_wait", infer<kAllReduceWaitOp>, wait_cost, wait);
+const OpDef kAllReduceOp = sum_op(
+    "all_reduce", "x = sum of x over all ranks, begun", infer<kAllReduceOp>, sum_cost, start);
+const OpDef kAllReduceWaitOp = sum_op("all_reduce_wait", "x, once its sum over all ranks is there",
+    infer<kAllReduceWaitOp>, wait_cost, wait);
 
 void all_reduce(const Tensors& tensors, int64_t bucket) {
   apply(kAllReduceOp, tensors, AllReduceAttrs{bucket}, Role::comm);

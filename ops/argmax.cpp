@@ -51,6 +51,7 @@ void cpu(const Call& call) {
 }  // namespace
 
 const OpDef kArgmaxOp{.name = "argmax",
+    .formula = "y = the index of the first maximum along a dim",
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,
     .cost = cost,

@@ -277,6 +277,7 @@ Tensors eval_backward(const Saved& saved, Operands grads) {
 
 // x, weight, bias, running_mean, running_var, num_batches_tracked (in place) -> y, mean, rstd
 const OpDef kBatchNorm2dOp{.name = "batch_norm2d",
+    .formula = "y = (x - mean) / sqrt(var + eps) weight + bias, by channels of this batch",
     .min_inputs = 6,
     .max_inputs = 6,
     .attrs = attr_type<BatchNormAttrs>(),
@@ -289,6 +290,7 @@ const OpDef kBatchNorm2dOp{.name = "batch_norm2d",
     .saves_out = 0b110,
     .writes = 0b111000};
 const OpDef kBatchNorm2dEvalOp{.name = "batch_norm2d_eval",
+    .formula = "y = x scale + shift, by the running mean and variance of a channel",
     .min_inputs = 5,
     .max_inputs = 5,
     .attrs = attr_type<BatchNormAttrs>(),
@@ -300,6 +302,7 @@ const OpDef kBatchNorm2dEvalOp{.name = "batch_norm2d_eval",
     .saves_in = 0b11011};
 // dy, x, weight, mean, rstd, dweight, dbias -> dx
 const OpDef kBatchNorm2dBackwardOp{.name = "batch_norm2d_backward",
+    .formula = "dx = rstd weight (dy - mean(dy) - n mean(dy n)), n = (x - mean) rstd, by channels",
     .min_inputs = 7,
     .max_inputs = 7,
     .infer = infer_backward,
@@ -307,6 +310,7 @@ const OpDef kBatchNorm2dBackwardOp{.name = "batch_norm2d_backward",
     .cpu = backward_cpu,
     SINTER_KERNELS(batch_norm2d_backward)};
 const OpDef kBatchNorm2dWeightGradOp{.name = "batch_norm2d_weight_grad",
+    .formula = "dweight = sum(dy (x - mean) rstd), dbias = sum(dy), by channels",
     .min_inputs = 4,
     .max_inputs = 4,
     .infer = infer_weight_grad,

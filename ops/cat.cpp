@@ -68,6 +68,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kCatOp{.name = "cat",
+    .formula = "y = the tensors side by side along a dim",
     .max_inputs = kMostCatInputs,
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,

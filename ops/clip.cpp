@@ -69,11 +69,13 @@ void clip_cpu(const Call& call) {
 }  // namespace
 
 const OpDef kSquaredNormOp{.name = "squared_norm",
+    .formula = "y = sum of x^2",
     .infer = norm_infer,
     .cost = norm_cost,
     .cpu = norm_cpu,
     SINTER_KERNELS(squared_norm)};
 const OpDef kClipInPlaceOp{.name = "clip_in_place",
+    .formula = "x *= min(1, max_norm / sqrt(total))",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<ClipAttrs>(),

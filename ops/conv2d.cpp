@@ -155,6 +155,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kConv2dOp{.name = "conv2d",
+    .formula = "y[n, o, p, q] = b[o] + sum over c, r, s of x[n, c, p + r, q + s] W[o, c, r, s]",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<Conv2dAttrs>(),
@@ -165,6 +166,7 @@ const OpDef kConv2dOp{.name = "conv2d",
     .backward = backward,
     .saves_in = 0b11};
 const OpDef kConv2dInputGradOp{.name = "conv2d_input_grad",
+    .formula = "dx[n, c, h, w] = sum over o, r, s of dy[n, o, h - r, w - s] W[o, c, r, s]",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<Conv2dGradAttrs>(),
@@ -173,6 +175,7 @@ const OpDef kConv2dInputGradOp{.name = "conv2d_input_grad",
     .cpu = conv2d_input_grad_cpu,
     SINTER_KERNELS(conv2d_input_grad)};
 const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
+    .formula = "dW[o, c, r, s] = sum over n, p, q of dy[n, o, p, q] x[n, c, p + r, q + s]",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<Conv2dGradAttrs>(),
@@ -181,6 +184,7 @@ const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
     .cpu = conv2d_weight_grad_cpu,
     SINTER_KERNELS(conv2d_weight_grad)};
 const OpDef kConv2dBiasGradOp{.name = "conv2d_bias_grad",
+    .formula = "db[o] = sum over n, p, q of dy[n, o, p, q]",
     .infer = infer_bias_grad,
     .cost = bias_grad_cost,
     .cpu = bias_grad_cpu,

@@ -40,6 +40,7 @@ Tensors cast_grad(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kCopyOp{.name = "copy",
+    .formula = "y = x, dense",
     .infer = infer_copy,
     .cost = cost,
     .cpu = copy_cpu,
@@ -47,6 +48,7 @@ const OpDef kCopyOp{.name = "copy",
     .backward = copy_grad,
     .strided = 1};
 const OpDef kCastOp{.name = "cast",
+    .formula = "y = x, in another element type",
     .attrs = attr_type<CastAttrs>(),
     .infer = infer_cast,
     .cost = cost,

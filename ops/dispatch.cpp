@@ -50,6 +50,7 @@ void launch_in(profiler::Scope& scope, const Call& call) {
         .uid = profiler::next_op_uid(), .forward_uid = profiler::BackwardOf::current()};
     info.cost = call.op.view ? Cost{} : call.op.cost(call.in, call.out, call.attrs);
     info.role = call.role;
+    info.module = profiler::intern(Context::current().module);
     info.shapes = shapes_of(call.in);
     return info;
   });
@@ -103,7 +104,7 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     for (Recorder* recorder : context.recorders) recorder->record(call);
     return out;
   } catch (Error& error) {
-    if (!context.module_labels.empty()) error.set_path(context.module_path());
+    if (*context.module) error.set_path(context.module);
     throw;
   }
 }

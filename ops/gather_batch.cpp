@@ -89,6 +89,7 @@ void cpu(const Call& call) {
 }  // namespace
 
 const OpDef kGatherBatchOp{.name = "gather_batch",
+    .formula = "the images and labels of the next batch, scaled and normalized",
     .min_inputs = 3,
     .max_inputs = 4,
     .attrs = attr_type<GatherBatchAttrs>(),

@@ -85,6 +85,7 @@ Tensors scatter_grad(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kGatherRowsOp{.name = "gather_rows",
+    .formula = "y[i] = table[index[i]]",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer,
@@ -94,6 +95,7 @@ const OpDef kGatherRowsOp{.name = "gather_rows",
     .backward = backward,
     .saves_in = 0b10};
 const OpDef kScatterAddRowsOp{.name = "scatter_add_rows",
+    .formula = "table[index[i]] += dy[i], from zeros",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<ScatterAttrs>(),

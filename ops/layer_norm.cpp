@@ -177,6 +177,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kLayerNormOp{.name = "layer_norm",
+    .formula = "y = (x - mean) / sqrt(var + eps) weight + bias, by rows",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<LayerNormAttrs>(),
@@ -188,6 +189,7 @@ const OpDef kLayerNormOp{.name = "layer_norm",
     .saves_in = 0b011,
     .saves_out = 0b110};
 const OpDef kLayerNormBackwardOp{.name = "layer_norm_backward",
+    .formula = "dx = rstd (g - mean(g) - n mean(g n)), g = dy weight, n = (x - mean) rstd",
     .min_inputs = 5,
     .max_inputs = 5,
     .infer = infer_backward,
@@ -195,6 +197,7 @@ const OpDef kLayerNormBackwardOp{.name = "layer_norm_backward",
     .cpu = backward_cpu,
     SINTER_KERNELS(layer_norm_backward)};
 const OpDef kLayerNormWeightGradOp{.name = "layer_norm_weight_grad",
+    .formula = "dweight = sum over rows of dy (x - mean) rstd",
     .min_inputs = 4,
     .max_inputs = 4,
     .infer = infer_weight_grad,

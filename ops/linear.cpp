@@ -69,6 +69,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kLinearOp{.name = "linear",
+    .formula = "y = x W^T + b",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearAttrs>(),

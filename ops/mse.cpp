@@ -85,6 +85,7 @@ void backward_cpu(const Call& call) {
 }  // namespace
 
 const OpDef kMseOp{.name = "mse",
+    .formula = "loss = mean((x - target)^2), by rows",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer,
@@ -94,6 +95,7 @@ const OpDef kMseOp{.name = "mse",
     .backward = backward,
     .saves_in = 0b11};
 const OpDef kMseBackwardOp{.name = "mse_backward",
+    .formula = "dx = 2 dloss (x - target) / D, dtarget = -dx",
     .min_inputs = 3,
     .max_inputs = 3,
     .infer = infer_backward,

@@ -115,6 +115,7 @@ void backward_cpu(const Call& call) {
 }  // namespace
 
 const OpDef kNllOp{.name = "nll",
+    .formula = "loss = -(1 - s) logp[label] - s/C sum(logp), by rows",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<NllAttrs>(),
@@ -125,6 +126,7 @@ const OpDef kNllOp{.name = "nll",
     .backward = backward,
     .saves_in = 0b10};
 const OpDef kNllBackwardOp{.name = "nll_backward",
+    .formula = "dlogp[c] = -dloss ((1 - s) [c = label] + s/C)",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<NllBackwardAttrs>(),

@@ -4,6 +4,12 @@
 
 namespace sinter {
 
+std::string Formula::place() const {
+  std::string_view path = file;
+  if (const size_t ours = path.rfind("/ops/"); ours != path.npos) path.remove_prefix(ours + 1);
+  return cat(path, ":", line);
+}
+
 void check_defined(const char* op, const char* name, const Tensor& t) {
   SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; a tensor is wanted"));
 }

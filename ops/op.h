@@ -16,6 +16,7 @@
 
 #include "core/tensor.h"
 #include "ops/attrs.h"
+#include "ops/formula.h"
 #include "profiler/cost.h"
 #include "profiler/scope.h"
 
@@ -56,6 +57,7 @@ using Kernel = void (*)(const Call&);
 
 struct OpDef {
   profiler::StaticName name;
+  Formula formula{};
   int min_inputs = 1, max_inputs = 1;
   const AttrType* attrs = nullptr;
   // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give

@@ -48,6 +48,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kPadSliceOp{.name = "pad_slice",
+    .formula = "dx = dy inside zeros",
     .attrs = attr_type<PadSliceAttrs>(),
     .infer = infer,
     .cost = cost,

@@ -10,6 +10,7 @@
 //                               positive)   nothing: grad(dy)
 //   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
+//   SINTER_FORMULA            y and the gradients, in a line each, for readers; may be left out
 //   SINTER_POINTWISE          its names, and its data members
 // An op with a number is a template over the number's type and says which member it is (ScaleOf):
 // attributes hold it as a double, kernels in the type they compute in. Formulas use + - * / and
@@ -21,18 +22,26 @@
 
 #include "core/math.h"
 #include "ops/attrs.h"
+#include "ops/formula.h"
 
 namespace sinter::pointwise {
 
 enum class Saves { nothing, inputs, output, mask };
 
+// What y is, and its gradients, for readers.
+#define SINTER_FORMULA(y, gradients)    \
+  static constexpr Formula formula = y; \
+  static constexpr Formula backward_formula = gradients;
+
 struct Unary {
+  SINTER_FORMULA({}, {})
   static constexpr int arity = 1;
   static constexpr bool has_condition = false;
   static constexpr double low = -2, high = 2;
   bool operator==(const Unary&) const = default;
 };
 struct Binary {
+  SINTER_FORMULA({}, {})
   static constexpr int arity = 2;
   static constexpr bool has_condition = false;
   static constexpr double low = -2, high = 2;
@@ -48,6 +57,7 @@ template <class T> using Two = std::array<T, 2>;
 
 struct Add : Binary {
   SINTER_POINTWISE(Add, "add")
+  SINTER_FORMULA("y = a + b", "da = dy, db = dy")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 0;
   template <class T> SINTER_FN T forward(T a, T b) const { return a + b; }
@@ -56,6 +66,7 @@ struct Add : Binary {
 
 struct Sub : Binary {
   SINTER_POINTWISE(Sub, "sub")
+  SINTER_FORMULA("y = a - b", "da = dy, db = -dy")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T a, T b) const { return a - b; }
@@ -64,6 +75,7 @@ struct Sub : Binary {
 
 struct Mul : Binary {
   SINTER_POINTWISE(Mul, "mul")
+  SINTER_FORMULA("y = a b", "da = dy b, db = dy a")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   template <class T> SINTER_FN T forward(T a, T b) const { return a * b; }
@@ -72,6 +84,7 @@ struct Mul : Binary {
 
 struct Div : Binary {
   SINTER_POINTWISE(Div, "div")
+  SINTER_FORMULA("y = a / b", "da = dy / b, db = -dy a / b^2")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 4;
   static constexpr double low = 0.5, high = 2;
@@ -84,6 +97,7 @@ struct Div : Binary {
 
 struct Maximum : Binary {  // NaN in either operand gives NaN
   SINTER_POINTWISE(Maximum, "maximum")
+  SINTER_FORMULA("y = max(a, b)", "da = dy where a > b, db = dy where b > a, half each at a tie")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 3;
   template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
@@ -95,6 +109,8 @@ struct Maximum : Binary {  // NaN in either operand gives NaN
 
 struct Where {  // condition, a, b; the condition is u8 and has no gradient
   SINTER_POINTWISE(Where, "where")
+  SINTER_FORMULA(
+      "y = a where the condition holds, else b", "da = dy where it holds, db = dy elsewhere")
   static constexpr int arity = 3;
   static constexpr bool has_condition = true;
   static constexpr Saves saves = Saves::inputs;
@@ -110,6 +126,7 @@ struct Where {  // condition, a, b; the condition is u8 and has no gradient
 
 struct Neg : Unary {
   SINTER_POINTWISE(Neg, "neg")
+  SINTER_FORMULA("y = -x", "dx = -dy")
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return -x; }
@@ -119,6 +136,7 @@ struct Neg : Unary {
 template <class Number> struct ScaleOf : Unary {
   Number factor = Number(1);
   SINTER_POINTWISE(ScaleOf, "scale", factor)
+  SINTER_FORMULA("y = factor x", "dx = factor dy")
   static constexpr auto number() { return &ScaleOf::factor; }
   static constexpr Saves saves = Saves::nothing;
   static constexpr int flops = 1, backward_flops = 1;
@@ -129,6 +147,7 @@ using Scale = ScaleOf<double>;
 
 struct Abs : Unary {
   SINTER_POINTWISE(Abs, "abs")
+  SINTER_FORMULA("y = |x|", "dx = dy sign(x)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
@@ -142,6 +161,7 @@ struct Abs : Unary {
 
 struct Exp : Unary {
   SINTER_POINTWISE(Exp, "exp")
+  SINTER_FORMULA("y = e^x", "dx = dy y")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return math::exp(x); }
@@ -150,6 +170,7 @@ struct Exp : Unary {
 
 struct Log : Unary {
   SINTER_POINTWISE(Log, "log")
+  SINTER_FORMULA("y = ln x", "dx = dy / x")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 1, backward_flops = 1;
   static constexpr double low = 0.3, high = 3;
@@ -159,6 +180,7 @@ struct Log : Unary {
 
 struct Sqrt : Unary {
   SINTER_POINTWISE(Sqrt, "sqrt")
+  SINTER_FORMULA("y = sqrt(x)", "dx = dy / (2 y)")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.3, high = 3;
@@ -170,6 +192,7 @@ template <class Number>
 struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
   Number exponent = Number(2);
   SINTER_POINTWISE(PowOf, "pow", exponent)
+  SINTER_FORMULA("y = x^n", "dx = dy n x^(n - 1)")
   static constexpr auto number() { return &PowOf::exponent; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 3, backward_flops = 5;
@@ -201,6 +224,7 @@ using Pow = PowOf<double>;
 struct Relu : Unary {
   bool mask = false;
   SINTER_POINTWISE(Relu, "relu", mask)
+  SINTER_FORMULA("y = max(x, 0), mask = a bit of x > 0", "dx = dy where the mask has a bit, else 0")
   static constexpr Saves saves = Saves::mask;
   static constexpr int flops = 1, backward_flops = 1;
   template <class T> static SINTER_FN bool passes(T x) { return !(x <= T(0)); }
@@ -211,6 +235,7 @@ struct Relu : Unary {
 template <class Number> struct LeakyReluOf : Unary {
   Number slope = Number(0.01);
   SINTER_POINTWISE(LeakyReluOf, "leaky_relu", slope)
+  SINTER_FORMULA("y = x where x > 0, else slope x", "dx = dy where x > 0, else slope dy")
   static constexpr auto number() { return &LeakyReluOf::slope; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 2, backward_flops = 2;
@@ -222,6 +247,8 @@ using LeakyRelu = LeakyReluOf<double>;
 template <class Number> struct EluOf : Unary {
   Number alpha = Number(1);
   SINTER_POINTWISE(EluOf, "elu", alpha)
+  SINTER_FORMULA(
+      "y = x where x > 0, else alpha (e^x - 1)", "dx = dy where x > 0, else alpha dy e^x")
   static constexpr auto number() { return &EluOf::alpha; }
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
@@ -236,6 +263,7 @@ using Elu = EluOf<double>;
 
 struct Sigmoid : Unary {
   SINTER_POINTWISE(Sigmoid, "sigmoid")
+  SINTER_FORMULA("y = 1 / (1 + e^-x)", "dx = dy y (1 - y)")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 4, backward_flops = 3;
   template <class T> static SINTER_FN T value(T x) { return T(1) / (T(1) + math::exp(-x)); }
@@ -245,6 +273,7 @@ struct Sigmoid : Unary {
 
 struct Tanh : Unary {
   SINTER_POINTWISE(Tanh, "tanh")
+  SINTER_FORMULA("y = tanh(x)", "dx = dy (1 - y^2)")
   static constexpr Saves saves = Saves::output;
   static constexpr int flops = 5, backward_flops = 3;
   template <class T> SINTER_FN T forward(T x) const { return math::tanh(x); }
@@ -253,6 +282,7 @@ struct Tanh : Unary {
 
 struct Silu : Unary {  // x sigmoid(x)
   SINTER_POINTWISE(Silu, "silu")
+  SINTER_FORMULA("y = x s, s = 1 / (1 + e^-x)", "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 8;
   template <class T> SINTER_FN T forward(T x) const { return x * Sigmoid::value(x); }
@@ -264,6 +294,7 @@ struct Silu : Unary {  // x sigmoid(x)
 
 struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
   SINTER_POINTWISE(Softplus, "softplus")
+  SINTER_FORMULA("y = ln(1 + e^x)", "dx = dy / (1 + e^-x)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 5, backward_flops = 5;
   template <class T> SINTER_FN T forward(T x) const {
@@ -278,6 +309,8 @@ struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
 struct Gelu
     : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
   SINTER_POINTWISE(Gelu, "gelu")
+  SINTER_FORMULA("y = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2",
+      "dx = dy (Phi(x) + x phi(x)), phi the normal density")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 8, backward_flops = 14;
   template <class T> static SINTER_FN T phi(T x) {
@@ -292,6 +325,8 @@ struct Gelu
 
 struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the same source
   SINTER_POINTWISE(GeluTanh, "gelu_tanh")
+  SINTER_FORMULA("y = x/2 (1 + tanh(t)), t = sqrt(2/pi) (x + 0.044715 x^3)",
+      "dx = dy ((1 + tanh t) / 2 + x/2 (1 - tanh(t)^2) dt/dx)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 12, backward_flops = 20;
   template <class T> static SINTER_FN T inner(T x) {
@@ -317,19 +352,24 @@ struct Compare : Binary {
 };
 struct Eq : Compare {
   SINTER_POINTWISE(Eq, "eq")
+  SINTER_FORMULA("y = 1 where a = b, else 0", "da = 0, db = 0")
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a == b); }
 };
 struct Lt : Compare {
   SINTER_POINTWISE(Lt, "lt")
+  SINTER_FORMULA("y = 1 where a < b, else 0", "da = 0, db = 0")
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a < b); }
 };
 struct Le : Compare {
   SINTER_POINTWISE(Le, "le")
+  SINTER_FORMULA("y = 1 where a <= b, else 0", "da = 0, db = 0")
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a <= b); }
 };
 
 struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
   SINTER_POINTWISE(Mish, "mish")
+  SINTER_FORMULA(
+      "y = x tanh(ln(1 + e^x))", "dx = dy (t + x (1 - t^2) / (1 + e^-x)), t = tanh(ln(1 + e^x))")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 7, backward_flops = 16;
   // Beyond 20 it is x to the last bit, and n would overflow.

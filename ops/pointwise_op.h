@@ -138,6 +138,7 @@ template <class Op> const OpDef& pointwise_op() {
   using p::Saves;
   pointwise::check_struct<Op>();
   static const OpDef def = {.name = profiler::StaticName(Op::name),
+      .formula = Op::formula,
       .min_inputs = Op::arity,
       .max_inputs = Op::arity,
       .attrs = attr_type<Op>(),
@@ -164,6 +165,7 @@ template <class Op> const OpDef& pointwise_op() {
 template <class Op> const OpDef& pointwise_backward_op() {
   namespace p = pointwise_detail;
   static const OpDef def = {.name = profiler::StaticName(Op::backward_name),
+      .formula = Op::backward_formula,
       .min_inputs = 1 + p::kSavedValues<Op>,
       .max_inputs = 1 + p::kSavedValues<Op>,
       .attrs = attr_type<Op>(),

@@ -311,6 +311,7 @@ Tensors avg_backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kMaxPool2dOp{.name = "max_pool2d",
+    .formula = "y = the maximum of each window, index = its place there",
     .attrs = attr_type<Pool2dAttrs>(),
     .infer = max_infer,
     .cost = cost,
@@ -319,6 +320,7 @@ const OpDef kMaxPool2dOp{.name = "max_pool2d",
     .backward = max_backward,
     .saves_out = 0b10};
 const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
+    .formula = "dx = the sum of dy over the windows whose maximum it was",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<Pool2dBackwardAttrs>(),
@@ -327,6 +329,7 @@ const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
     .cpu = max_backward_cpu,
     SINTER_KERNELS(max_pool2d_backward)};
 const OpDef kAvgPool2dOp{.name = "avg_pool2d",
+    .formula = "y = the mean of each window",
     .attrs = attr_type<Pool2dAttrs>(),
     .infer = avg_infer,
     .cost = cost,
@@ -334,6 +337,7 @@ const OpDef kAvgPool2dOp{.name = "avg_pool2d",
     SINTER_KERNELS(avg_pool2d),
     .backward = avg_backward};
 const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
+    .formula = "dx = the sum of dy over the windows that hold it / their size",
     .attrs = attr_type<Pool2dBackwardAttrs>(),
     .infer = avg_infer_backward,
     .cost = avg_backward_cost,

@@ -194,6 +194,7 @@ void max_backward_cpu(const Call& call) {
 }  // namespace
 
 const OpDef kSumOp{.name = "sum",
+    .formula = "y = sum of x over dims",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_sum,
     .cost = cost,
@@ -201,6 +202,7 @@ const OpDef kSumOp{.name = "sum",
     SINTER_KERNELS(sum),
     .backward = sum_grad};
 const OpDef kMeanOp{.name = "mean",
+    .formula = "y = mean of x over dims",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_mean,
     .cost = mean_cost,
@@ -208,6 +210,7 @@ const OpDef kMeanOp{.name = "mean",
     SINTER_KERNELS(mean),
     .backward = mean_grad};
 const OpDef kMaxOp{.name = "max",
+    .formula = "y = maximum of x over dims, and where it is",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_max,
     .cost = cost,
@@ -217,6 +220,7 @@ const OpDef kMaxOp{.name = "max",
     .saves_in = 1,
     .saves_out = 1};
 const OpDef kMaxBackwardOp{.name = "max_backward",
+    .formula = "dx = dy at the first maximum, else 0",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<ReduceAttrs>(),

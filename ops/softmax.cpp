@@ -117,6 +117,7 @@ Tensors softmax_grad(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kSoftmaxOp{.name = "softmax",
+    .formula = "y = e^(x - max) / sum of e^(x - max), by rows",
     .infer = infer_softmax,
     .cost = forward_cost,
     .cpu = softmax_cpu,
@@ -124,6 +125,7 @@ const OpDef kSoftmaxOp{.name = "softmax",
     .backward = softmax_grad,
     .saves_out = 1};
 const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
+    .formula = "dx = y (dy - sum(dy y)), by rows",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer_softmax_backward,
@@ -131,6 +133,7 @@ const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
     .cpu = softmax_backward_cpu,
     SINTER_KERNELS(softmax_backward)};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
+    .formula = "y = (x - max) - ln(sum of e^(x - max)), by rows",
     .infer = infer_log_softmax,
     .cost = forward_cost,
     .cpu = log_softmax_cpu,
@@ -138,6 +141,7 @@ const OpDef kLogSoftmaxOp{.name = "log_softmax",
     .backward = log_softmax_grad,
     .saves_out = 1};
 const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
+    .formula = "dx = dy - e^y sum(dy), by rows",
     .min_inputs = 2,
     .max_inputs = 2,
     .infer = infer_log_softmax_backward,

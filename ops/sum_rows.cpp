@@ -38,6 +38,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 }  // namespace
 
 const OpDef kSumRowsOp{.name = "sum_rows",
+    .formula = "y = sum of all rows of x",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,

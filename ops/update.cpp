@@ -132,9 +132,10 @@ Tensors multi_reference(Operands in, const Attrs& attrs) {
   return {};
 }
 
-constexpr OpDef update_op(
-    profiler::StaticName name, Tensors (*infer)(Operands, const Attrs&), int max_groups) {
+constexpr OpDef update_op(profiler::StaticName name, Formula formula,
+    Tensors (*infer)(Operands, const Attrs&), int max_groups) {
   return {.name = name,
+      .formula = formula,
       .min_inputs = kGroupOperands + kStepOperands,
       .max_inputs = max_groups * static_cast<int>(kGroupOperands) + static_cast<int>(kStepOperands),
       .attrs = attr_type<UpdateAttrs>(),
@@ -148,10 +149,15 @@ constexpr OpDef update_op(
 
 }  // namespace
 
-const OpDef kSgdUpdateOp = update_op("sgd_update", sgd_infer, 1);
-const OpDef kAdamUpdateOp = update_op("adam_update", adam_infer, 1);
+const OpDef kSgdUpdateOp = update_op("sgd_update",
+    "buffer = momentum buffer + g, p -= lr buffer; without momentum p -= lr g", sgd_infer, 1);
+const OpDef kAdamUpdateOp = update_op("adam_update",
+    "m += (1 - b1)(g - m), v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps), m' = m / (1 - "
+    "b1^t), v' = v / (1 - b2^t)",
+    adam_infer, 1);
 const OpDef kMultiTensorUpdateOp = [] {
-  OpDef op = update_op("multi_tensor_update", multi_infer, 1 << 17);
+  OpDef op = update_op("multi_tensor_update", "the update of one parameter, for a list of them",
+      multi_infer, 1 << 17);
   op.reference = multi_reference;
   return op;
 }();

@@ -16,10 +16,12 @@
 #include "core/numbers.h"
 #include "profiler/trace.h"
 
-namespace sinter::profiler {
+namespace sinter {
+// profiler/report.html, by page.cpp.in. The page draws; here is only what it draws from.
+extern const char report_page[];
+}  // namespace sinter
 
-// profiler/report.html, by report_html.cpp.in. The page draws; here is only what it draws from.
-extern const char kReportHtml[];
+namespace sinter::profiler {
 
 namespace {
 
@@ -112,16 +114,18 @@ std::string html_report(const HtmlParts& parts) {
     const bool timed = report.device.type != Device::Type::simt;  // the emulator's mean nothing
     if (timed) data["folded"].push_back(folded_stacks(report));
   }
-  std::string text = data.dump(-1, ' ', false, PageJson::error_handler_t::replace);
-  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3)
-    text.replace(at, 2, "<\\/");
-  for (size_t at = 0; (at = text.find("<!--", at)) != std::string::npos; at += 9)
-    text.replace(at, 1, "\\u003c");
-  std::string page = kReportHtml;
+  return fill_page(report_page, data.dump(-1, ' ', false, PageJson::error_handler_t::replace));
+}
+
+std::string fill_page(std::string page, std::string json) {
+  for (size_t at = 0; (at = json.find("</", at)) != std::string::npos; at += 3)
+    json.replace(at, 2, "<\\/");
+  for (size_t at = 0; (at = json.find("<!--", at)) != std::string::npos; at += 9)
+    json.replace(at, 1, "\\u003c");
   constexpr std::string_view kMark =
       "@"
       "DATA@</script>";
-  return page.replace(page.find(kMark), kMark.size() - 9, text);
+  return page.replace(page.find(kMark), kMark.size() - 9, json);
 }
 
 Profile profile_of(const Report& report, const RunFacts& run) {
@@ -138,8 +142,9 @@ std::vector<std::string> Exports::files() const {
   std::vector<std::string> out;
   if (has("table")) out.push_back(base + ".txt");
   if (has("html")) out.push_back(base + ".html");
+  if (has("trace")) out.push_back(base + kTraceEnding);
   const std::pair<std::string_view, const char*> endings[] = {
-      {"json", ".json"}, {"csv", ".csv"}, {"trace", kTraceEnding}, {"stacks", ".folded"}};
+      {"json", ".json"}, {"csv", ".csv"}, {"stacks", ".folded"}};
   for (const char* mode : pair ? std::vector{"_eager", "_fused"} : std::vector{""}) {
     for (const auto& [format, ending] : endings) {
       if (has(format)) out.push_back(base + mode + ending);
@@ -176,12 +181,12 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
     const Profile profile = profile_of(report, run);
     if (has("json")) write_file(name + ".json", to_json(profile));
     if (has("csv")) write_file(name + ".csv", to_csv(profile));
-    if (has("trace")) {
-      const ChromeTrace trace = chrome_trace(report);
-      if (!trace.text.empty()) write_trace(name, trace.text);
-      if (!trace.note.empty()) said.push_back(trace.note);
-    }
     if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
+  }
+  if (has("trace")) {
+    const ChromeTrace trace = chrome_trace(reports);
+    if (!trace.text.empty()) write_trace(base, trace.text);
+    if (!trace.note.empty()) said.push_back(trace.note);
   }
   if (has("html")) {
     write_file(base + ".html",

@@ -1,6 +1,6 @@
 // Exports: the files of --profile=FORMATS. Of one report BASE.txt .json .csv .trace.json.gz .folded
-// .html; of two (eager and fused) text and HTML hold both, and the others are BASE_eager.* and
-// BASE_fused.*. Used by every program that profiles.
+// .html; of two (eager and fused) text, trace and HTML hold both, and the others are BASE_eager.*
+// and BASE_fused.*. Used by every program that profiles.
 #pragma once
 
 #include <span>
@@ -77,5 +77,7 @@ struct HtmlParts {
   const Sweep* sweep = nullptr;
 };
 std::string html_report(const HtmlParts& parts);
+// A page's template with its data, a JSON text, where its mark stands.
+std::string fill_page(std::string page, std::string json);
 
 }  // namespace sinter::profiler

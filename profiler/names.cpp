@@ -1,10 +1,13 @@
 #include "profiler/names.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <iterator>
 #include <mutex>
 #include <unordered_set>
+
+#include "core/numbers.h"
 
 namespace sinter::profiler {
 namespace {
@@ -31,6 +34,46 @@ StaticName intern(std::string_view text) {
   StaticName name;
   name.text_ = found->c_str();
   return name;
+}
+
+namespace {
+std::vector<std::string> split_names(std::string_view text, std::string_view at) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(at), text.size());
+    out.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + at.size(), text.size()));
+  }
+  return out;
+}
+void add_unless_there(std::vector<std::string>& to, std::string text) {
+  if (std::ranges::find(to, text) == to.end()) to.push_back(std::move(text));
+}
+}  // namespace
+
+void add_modules(std::string& to, std::string_view from) {
+  std::vector<std::string> all = split_names(to, " + ");
+  for (std::string& path : split_names(from, " + ")) add_unless_there(all, std::move(path));
+  to = join(all, " + ");
+}
+
+std::vector<std::string> module_frames(std::string_view modules, size_t depth) {
+  std::vector<std::vector<std::string>> paths;
+  for (const std::string& path : split_names(modules, " + ")) {
+    paths.push_back(split_names(path, " / "));
+    paths.back().resize(std::min(paths.back().size(), depth));
+  }
+  if (paths.empty()) return {};
+  std::vector<std::string> shared = paths[0], rest;
+  for (const auto& path : paths)
+    shared.erase(std::ranges::mismatch(shared, path).in1, shared.end());
+  for (const auto& path : paths) {
+    const std::vector<std::string> own(
+        path.begin() + static_cast<int64_t>(shared.size()), path.end());
+    if (!own.empty()) add_unless_there(rest, join(own, " / "));
+  }
+  if (!rest.empty()) shared.push_back(join(rest, " + "));
+  return shared;
 }
 
 ShapeText& ShapeText::add(std::string_view dtype, std::span<const int64_t> dims) {

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sinter::profiler {
 
@@ -46,6 +47,13 @@ class StaticName {
 // The same text gives the same pointer. Allocates at first sight of a text only; keeps it until
 // process exit.
 StaticName intern(std::string_view text);
+
+// Paths of modules: "MLP / 0 / Linear(4 -> 3)", of what was fused from several "PATH + PATH".
+// Adds to `to` those of `from` that are not there.
+void add_modules(std::string& to, std::string_view from);
+// The parts of a path, at most `depth`; of several paths what they share, and then all else in one:
+// {"MLP", "0 / Linear(4 -> 3) + 1 / ReLU"}.
+std::vector<std::string> module_frames(std::string_view modules, size_t depth = SIZE_MAX);
 
 // ShapeText text; text.add("f32", dims_of_x); text.add("f32", dims_of_w); info.shapes =
 // text.intern();

@@ -34,6 +34,7 @@ struct GraphNode {
   std::string name{}, made_of{};  // "linear_act", "linear + relu"
   Role role = Role::none;
   Cost cost{};
+  std::string module{}, phase{};  // OpInfo::module; "forward + backward"
 };
 
 // Records of one thread in the order of their begin; a thread may come in several pieces. Parents
@@ -67,8 +68,8 @@ struct Report : Measurement {
   std::vector<GraphNode> nodes;  // of the replayed graph, see name_nodes()
   std::vector<Trace> traces;
 
-  // by_module: rows begin with the path of at most so many modules they ran in,
-  // "MLP/Linear/linear".
+  // by_module: rows of ops begin with at most so many parts of the path of their modules, those of
+  // gradients with the path of the op that they belong to: "MLP/layers.0/linear".
   Rows rows(bool by_shape = false, int by_module = 0) const;
   Timeline timeline() const;
   StepVerdict verdict() const;

@@ -2,6 +2,7 @@
 #include <map>
 #include <tuple>
 
+#include "core/numbers.h"
 #include "profiler/report.h"
 #include "profiler/stats.h"
 
@@ -17,16 +18,10 @@ std::string label_of(std::string_view name, Role role) {
 
 ScopeKind kind_of(ScopeKind kind, Role role) { return role == Role::data ? ScopeKind::data : kind; }
 
-// "MLP/Linear/": the outermost modules round a record.
-std::string module_path(const Trace& trace, const Record& record, int depth) {
-  std::vector<std::string_view> path;
-  for (int32_t at = record.parent; at >= 0; at = trace.records[at].parent) {
-    if (trace.records[at].kind == ScopeKind::module) path.push_back(trace.records[at].name);
-  }
-  std::string out;
-  for (auto it = path.rbegin(); it != path.rend() && depth > 0; ++it, --depth)
-    out.append(*it).append("/");
-  return out;
+// "MLP/layers.0/linear"
+std::string with_modules(std::string_view modules, int depth, const std::string& label) {
+  const std::string path = join(module_frames(modules, static_cast<size_t>(depth)), "/");
+  return path.empty() ? label : path + "/" + label;
 }
 
 class Gatherer {
@@ -106,7 +101,7 @@ class Gatherer {
 
   void add(const Trace& trace, int32_t i, const Own& own) {
     const Record& r = trace.records[i];
-    const int row_index = row_of(trace, r);
+    const int row_index = row_of(r);
     row_of_[i] = row_index;
     Row& row = out_.rows[row_index];
     const int64_t step = report_.step_index(r.step);
@@ -157,12 +152,10 @@ class Gatherer {
     }
     return found->second;
   }
-  int row_of(const Trace& trace, const Record& r) {
-    std::string label = label_of(r.name, r.info.role);
-    if (by_module_ > 0 && r.kind == ScopeKind::op)
-      label = module_path(trace, r, by_module_) + label;
-    return index_of(
-        kind_of(r.kind, r.info.role), label, by_shape_ ? r.info.shapes : StaticName(), r.info.role);
+  int row_of(const Record& r) {
+    return index_of(kind_of(r.kind, r.info.role),
+        with_modules(r.info.module, by_module_, label_of(r.name, r.info.role)),
+        by_shape_ ? r.info.shapes : StaticName(), r.info.role);
   }
 
   // Nodes of a replayed graph are op rows of their own.
@@ -170,8 +163,8 @@ class Gatherer {
     const GraphNode* known = report_.node_of(launch);
     const GraphNode node =
         known ? *known : GraphNode{.name = "node " + std::to_string(launch.graph_node)};
-    const int index =
-        index_of(kind_of(ScopeKind::op, node.role), label_of(node.name, node.role), "", node.role);
+    const int index = index_of(kind_of(ScopeKind::op, node.role),
+        with_modules(node.module, by_module_, label_of(node.name, node.role)), "", node.role);
     const int64_t step = report_.step_index(launch.step);
     Row& row = out_.rows[index];
     ++row.calls;

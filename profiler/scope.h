@@ -35,6 +35,7 @@ struct OpInfo {
   uint64_t uid = 0, forward_uid = 0;
   StaticName shapes;  // "f32[64, 784] f32[256, 784]"
   Role role = Role::none;
+  StaticName module;  // "MLP / 0 / Linear", of a fused op "MLP / 0 + MLP / 1": module_frames()
 };
 
 struct Record {

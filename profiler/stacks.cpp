@@ -17,6 +17,11 @@ std::string frame(std::string_view name) {
   return out;
 }
 
+// A frame for each part of a path of modules.
+void enter(std::string& path, std::string_view modules) {
+  for (const std::string& part : module_frames(modules)) path += ";" + frame(part);
+}
+
 class Stacks {
  public:
   explicit Stacks(const Report& report) : report_(report), on_device_(report.device != kCpu) {}
@@ -24,14 +29,29 @@ class Stacks {
   void add(const Trace& trace) {
     const std::string root = trace.steps_here ? "step" : fmt::format("thread {}", trace.thread);
     std::vector<std::string> path(trace.records.size());
+    std::vector<bool> in_module(path.size(), false);
     for (size_t i = 0; i < path.size(); ++i) {
       const Record& r = trace.records[i];
-      path[i] = (r.parent < 0 ? root : path[r.parent]) + ";" + frame(r.name);
+      path[i] = r.parent < 0 ? root : path[r.parent];
+      in_module[i] = r.parent >= 0 && in_module[r.parent];
+      // No scope of a module is open round its backward pass, nor round what is replayed.
+      if (r.kind == ScopeKind::op && !in_module[i]) enter(path[i], r.info.module);
+      in_module[i] = in_module[i] || r.kind == ScopeKind::op || r.kind == ScopeKind::module;
+      if (r.kind == ScopeKind::module) {
+        enter(path[i], r.name);
+      } else {
+        path[i] += ";" + frame(r.name);
+      }
     }
     std::vector<int64_t> own = self_times(trace);
     for (const LaunchRecord& l : trace.launches) {
       if (!report_.counts(trace, l) || l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
-      ns_[(l.record >= 0 ? path[l.record] : root) + ";" + kernel_of(l)] += l.device_ns();
+      std::string where = l.record >= 0 ? path[l.record] : root;
+      if (const GraphNode* node = report_.node_of(l)) {
+        if (!node->phase.empty()) where += ";" + frame(node->phase);
+        enter(where, node->module);
+      }
+      ns_[where + ";" + kernel_of(l)] += l.device_ns();
       if (l.record >= 0) own[l.record] -= l.device_ns();  // the kernel is a frame of its own
     }
     if (on_device_) return;

@@ -95,18 +95,25 @@ class Events {
   std::string text_;
 };
 
+// What all reports of a trace share: no number of it stands for two things.
+struct Numbers {
+  int64_t external = 0, correlation = 0, flow = 0;
+};
+
+// The events of one report, in processes of its own: host and device.
 class TraceWriter {
  public:
-  TraceWriter(const Report& report, int steps, const TraceLimits& limits)
+  TraceWriter(const Report& report, int steps, int pair, std::string prefix, Events& events,
+      Numbers& numbers)
       : report_(report),
-        ranks_(limits),
         steps_(std::span(report.steps).first(static_cast<size_t>(steps))),
-        events_(limits.base ? limits.base : steps_[0].t0),
-        external_(limits.rank * kIdsOfRank),
-        correlation_(external_),
-        flow_(external_) {}
+        host_(2 * pair + 1),
+        device_(2 * pair),
+        prefix_(std::move(prefix)),
+        events_(events),
+        numbers_(numbers) {}
 
-  std::string write() {
+  void write() {
     lanes();
     for (const StepSample& s : steps_)
       events_.counter(
@@ -116,22 +123,10 @@ class TraceWriter {
       if (stepping == report_.traces.end()) break;
       events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), host_,
           stepping->thread, s.t0, s.t1,
-          fmt::format(R"("External id": {}, "x_launches": {})", ++external_, s.launches));
+          fmt::format(R"("External id": {}, "x_launches": {})", ++numbers_.external, s.launches));
     }
     for (const Trace& trace : report_.traces) thread(trace);
     queue_depth();
-    std::string head = fmt::format(
-        R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
-        ranks_.base ? ranks_.base : steps_[0].t0, json_text(report_.title), ranks_.rank,
-        ranks_.ranks > 1 ? fmt::format(R"(, "world_size": {})", ranks_.ranks) : "");
-    head += fmt::format(R"("deviceProperties": [{}], )",
-        report_.device == kCpu
-            ? ""
-            : fmt::format(R"({{"id": 0, "name": {}}})", json_text(report_.device.str())));
-    head += fmt::format(
-        R"("x_schema": "sinter.trace/1", "x_source": "{}", "x_incomplete": {}, "traceEvents": [)",
-        name_of(report_.source), report_.incomplete.empty() ? "false" : "true");
-    return head + "\n" + events_.take() + "\n]}\n";
   }
 
  private:
@@ -148,14 +143,13 @@ class TraceWriter {
         if (on_device(l)) ++streams[l.stream];
       }
     }
-    const std::string rank = ranks_.ranks > 1 ? fmt::format(", rank {}", ranks_.rank) : "";
-    events_.meta("process_name", host_, 0, fmt::format(R"("name": "host{}")", rank));
+    events_.meta("process_name", host_, 0, fmt::format(R"("name": "{}host")", prefix_));
     for (const auto& [thread, steps] : threads)
       events_.meta("thread_name", host_, thread,
           fmt::format(R"("name": "thread {}{}")", thread, steps ? " (steps)" : ""));
     if (streams.empty()) return;
     events_.meta("process_name", device_, 0,
-        fmt::format(R"("name": {})", json_text(report_.device.str() + rank)));
+        fmt::format(R"("name": {})", json_text(prefix_ + report_.device.str())));
     for (const auto& [stream, launches] : streams)
       events_.meta("thread_name", device_, stream + kStreamBase,
           fmt::format(R"("name": "stream {}")", stream + kStreamBase));
@@ -177,7 +171,7 @@ class TraceWriter {
       if (!wanted(r.step) || !report_.counts(trace, r)) continue;
       if (r.step != step) forward.clear();
       step = r.step;
-      id[i] = ++external_;
+      id[i] = ++numbers_.external;
       std::string args =
           fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
       if (r.kind == ScopeKind::op) {
@@ -188,12 +182,14 @@ class TraceWriter {
             dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,
             info.cost.bytes_read, info.cost.bytes_written);
         args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", launched[i], kernel_ns[i]);
+        if (!info.module.view().empty())
+          args += fmt::format(R"(, "x_module": {})", json_text(info.module));
         if (info.uid != 0) forward[info.uid] = i;
         if (const auto from = forward.find(info.forward_uid);
             info.forward_uid != 0 && info.forward_uid != info.uid && from != forward.end()) {
           args += fmt::format(R"(, "x_forward": {})", id[from->second]);
-          events_.flow("fwdbwd", ++flow_, host_, trace.thread, trace.records[from->second].t0,
-              host_, trace.thread, r.t0);
+          events_.flow("fwdbwd", ++numbers_.flow, host_, trace.thread,
+              trace.records[from->second].t0, host_, trace.thread, r.t0);
         }
       }
       events_.slice(category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, args);
@@ -214,7 +210,8 @@ class TraceWriter {
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
         events_.slice("cuda_runtime", api_name(l), host_, trace.thread, l.api_t0, l.api_t1,
-            fmt::format(R"("External id": {}, "correlation": {})", external, ++correlation_));
+            fmt::format(
+                R"("External id": {}, "correlation": {})", external, ++numbers_.correlation));
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
       depth_.emplace_back(l.api_t0, 1);
@@ -225,14 +222,16 @@ class TraceWriter {
       const int64_t tid = int64_t{l.stream} + kStreamBase;
       std::string args = fmt::format(
           R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
-          external, correlation_, tid, name_of(l.source));
+          external, numbers_.correlation, tid, name_of(l.source));
       if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
-      if (node) args += fmt::format(R"(, "x_op": {})", json_text(node->name));
+      if (node)
+        args += fmt::format(R"(, "x_op": {}, "x_module": {}, "x_phase": {})", json_text(node->name),
+            json_text(node->module), json_text(node->phase));
       const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
                         : l.kind == LaunchKind::memset ? "gpu_memset"
                                                        : "kernel";
       events_.slice(cat, name, device_, tid, l.dev_t0, l.dev_t1, args);
-      events_.flow("ac2g", ++flow_, host_, trace.thread, l.api_t0, device_, tid, l.dev_t0);
+      events_.flow("ac2g", ++numbers_.flow, host_, trace.thread, l.api_t0, device_, tid, l.dev_t0);
     }
   }
 
@@ -245,13 +244,12 @@ class TraceWriter {
     }
   }
 
-  static constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
   const Report& report_;
-  const TraceLimits ranks_;
-  const int host_ = 2 * ranks_.rank + 1, device_ = 2 * ranks_.rank;  // pids
   const std::span<const StepSample> steps_;
-  Events events_;
-  int64_t external_, correlation_, flow_;
+  const int host_, device_;   // pids
+  const std::string prefix_;  // of their names
+  Events& events_;
+  Numbers& numbers_;
   std::vector<std::pair<int64_t, int>> depth_;
 };
 
@@ -259,7 +257,40 @@ std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
 constexpr std::string_view kEventsBegin = "\"traceEvents\": [\n", kEventsEnd = "\n]}\n";
+
+std::string text_of_steps(
+    std::span<const Report> reports, const std::vector<int>& steps, const TraceOptions& options) {
+  int64_t base = INT64_MAX;
+  bool incomplete = false;
+  for (const Report& report : reports) {
+    base = std::min(base, report.steps.front().t0);
+    incomplete = incomplete || !report.incomplete.empty();
+  }
+  if (options.base) base = options.base;
+  Events events(base);
+  const int64_t first_id = options.rank * kIdsOfRank;
+  Numbers numbers{first_id, first_id, first_id};
+  for (size_t i = 0; i < reports.size(); ++i) {
+    std::string prefix = reports.size() > 1 ? reports[i].mode + ": " : "";
+    if (options.ranks > 1) prefix = fmt::format("rank {}: ", options.rank);
+    TraceWriter(reports[i], steps[i], options.rank + static_cast<int>(i), prefix, events, numbers)
+        .write();
+  }
+  const Report& first = reports[0];
+  std::string head = fmt::format(
+      R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
+      base, json_text(first.title), options.rank,
+      options.ranks > 1 ? fmt::format(R"(, "world_size": {})", options.ranks) : "");
+  head += fmt::format(R"("deviceProperties": [{}], )",
+      first.device == kCpu
+          ? ""
+          : fmt::format(R"({{"id": 0, "name": {}}})", json_text(first.device.str())));
+  head += fmt::format(R"("x_schema": "sinter.trace/1", "x_source": "{}", "x_incomplete": {}, )",
+      name_of(first.source), incomplete);
+  return head.append(kEventsBegin).append(events.take()).append(kEventsEnd);
+}
 
 }  // namespace
 
@@ -273,23 +304,33 @@ std::string joined_traces(const std::vector<std::string>& traces) {
   return all.append(kEventsEnd);
 }
 
-ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits) {
-  const int active = static_cast<int>(report.steps.size()), most = std::min(active, limits.steps);
-  const int64_t first = report.steps.front().number;
-  int64_t bytes = 0;
-  for (int steps = most; steps > 0; --steps) {
-    std::string text = TraceWriter(report, steps, limits).write();
-    bytes = static_cast<int64_t>(text.size());
-    if (bytes > limits.bytes) continue;
-    ChromeTrace out{.text = std::move(text), .steps = steps};
-    if (steps < active)
-      out.note = fmt::format("the trace holds steps {}..{} of {} active ones{}", first,
-          report.steps[static_cast<size_t>(steps) - 1].number, active,
-          steps < most ? ": more take over " + mebibytes(limits.bytes) : "");
+ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& options) {
+  const int64_t most_bytes = options.most_bytes;
+  std::vector<int> steps;
+  for (const Report& report : reports) steps.push_back(static_cast<int>(report.steps.size()));
+  const std::vector<int> all = steps;
+  while (true) {
+    std::string text = text_of_steps(reports, steps, options);
+    const auto bytes = static_cast<int64_t>(text.size());
+    const bool least = std::ranges::max(steps) == 1;
+    if (bytes > most_bytes && least)
+      return {.note = fmt::format("no trace: step {} alone takes {}, at most {}",
+                  reports[0].steps.front().number, mebibytes(bytes), mebibytes(most_bytes))};
+    if (bytes > most_bytes) {
+      // A little less than what fits, if all steps are alike.
+      for (int& n : steps)
+        n = std::max(1, std::min(n - 1, static_cast<int>(0.9 * n * static_cast<double>(most_bytes) /
+                                                         static_cast<double>(bytes))));
+      continue;
+    }
+    ChromeTrace out{.text = std::move(text), .steps = steps[0]};
+    if (steps != all)
+      out.note = fmt::format("the trace holds steps {}..{} of {} active ones: more take over {}",
+          reports[0].steps.front().number,
+          reports[0].steps[static_cast<size_t>(steps[0]) - 1].number, all[0],
+          mebibytes(most_bytes));
     return out;
   }
-  return {.note = fmt::format("no trace: step {} alone takes {}, at most {}", first,
-              mebibytes(bytes), mebibytes(limits.bytes))};
 }
 
 }  // namespace sinter::profiler

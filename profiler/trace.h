@@ -5,6 +5,7 @@
 // kernel on `cpu` is the host's own work: it stands in x_kernel_ns.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,8 @@
 
 namespace sinter::profiler {
 
-struct TraceLimits {
-  int steps = 3;                      // the first active ones
-  int64_t bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
+struct TraceOptions {
+  int64_t most_bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
   // Of one of several processes: its pids and ids are its own, and times begin at `base`, as ns of
   // the machine's clock, on all of them (0: at the first step).
   int rank = 0, ranks = 1;
@@ -23,10 +23,12 @@ struct TraceLimits {
 
 struct ChromeTrace {
   std::string text{};  // empty: no step fits
-  int steps = 0;
+  int steps = 0;       // of the first report
   std::string note{};  // what is left out, or why there is no trace
 };
-ChromeTrace chrome_trace(const Report& report, const TraceLimits& limits = {});
+// All active steps, or the first ones of them that fit. Several reports, as of eager and fused
+// steps, stand one below the other on the one clock of their sessions.
+ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& options = {});
 
 // One trace of those of all ranks, which have steps: a process lane each.
 std::string joined_traces(const std::vector<std::string>& traces);

@@ -10,6 +10,7 @@ void add_train(cli::App& app);
 void add_eval(cli::App& app);
 void add_predict(cli::App& app);
 void add_compare(cli::App& app);
+void add_inspect(cli::App& app);
 void add_bench(cli::App& app);
 void add_diff(cli::App& app);
 void add_calibrate(cli::App& app);

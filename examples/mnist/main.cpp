@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   sinter::mnist::add_eval(app);
   sinter::mnist::add_predict(app);
   sinter::mnist::add_compare(app);
+  sinter::mnist::add_inspect(app);
   sinter::mnist::add_bench(app);
   sinter::mnist::add_diff(app);
   sinter::mnist::add_calibrate(app);

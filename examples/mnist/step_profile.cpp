@@ -85,7 +85,7 @@ void StepProfile::report_ranks() {
   if (!ranks.many() || !std::ranges::count(run_.flags.mode.profile.formats, "trace")) return;
   const std::string base = ranks.of_first(std::to_string(report_->steps.front().t0));
   const std::vector<std::string> all = ranks.communicator()->gather(profiler::chrome_trace(
-      *report_, {.rank = ranks.rank(), .ranks = ranks.size(), .base = std::stoll(base)})
+      {&*report_, 1}, {.rank = ranks.rank(), .ranks = ranks.size(), .base = std::stoll(base)})
                                                                         .text);
   if (!ranks.first() || std::ranges::count(all, "")) return;
   for (size_t r = 0; r < all.size(); ++r)

@@ -15,6 +15,7 @@
 #include "nn/mlp.h"
 #include "nn/net.h"
 #include "ops/gemm_library.h"
+#include "profiler/phase.h"
 #include "profiler/stats.h"
 
 namespace sinter::mnist {
@@ -200,8 +201,8 @@ Tensor Trainer::shared_step(const Tensor& images, const Tensor& labels) {
     const bool all = flags_.accum == 1;
     Tensor part;
     if (own > begin) {
-      part = cross_entropy((*model_)(all ? images : slice(images, 0, begin, own)),
-          all ? labels : slice(labels, 0, begin, own), flags_.label_smoothing);
+      part = loss_of(
+          all ? images : slice(images, 0, begin, own), all ? labels : slice(labels, 0, begin, own));
     }
     parallel_->backward(part);
     if (part.defined()) losses = losses.defined() ? cat({detach(losses), detach(part)}) : part;
@@ -211,18 +212,22 @@ Tensor Trainer::shared_step(const Tensor& images, const Tensor& labels) {
   return losses;
 }
 
+Tensor Trainer::loss_of(const Tensor& images, const Tensor& labels) {
+  const profiler::PhaseScope forward(Phase::forward);
+  return cross_entropy((*model_)(images), labels, flags_.label_smoothing);
+}
+
 Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
   optimizer_->zero_grad();
   Tensor losses;
   if (flags_.accum == 1) {
-    losses = cross_entropy((*model_)(images), labels, flags_.label_smoothing);
+    losses = loss_of(images, labels);
     backward(losses);
   }
   // In parts that add up their gradients; the loss is then one number, the mean.
   for (int64_t rows = labels.numel(), at = 0; flags_.accum > 1 && at < rows; at += flags_.batch) {
     const int64_t end = std::min(rows, at + flags_.batch);
-    const Tensor part = cross_entropy(
-        (*model_)(slice(images, 0, at, end)), slice(labels, 0, at, end), flags_.label_smoothing);
+    const Tensor part = loss_of(slice(images, 0, at, end), slice(labels, 0, at, end));
     const Tensor share = scale(sum(part), 1.0 / static_cast<double>(rows));
     backward(share);
     losses = losses.defined() ? detach(losses) + detach(share) : share;

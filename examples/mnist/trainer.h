@@ -64,6 +64,7 @@ class Trainer {
   Tensor eager_step();
   Tensor eager_step(const Tensor& images, const Tensor& labels);
   Tensor shared_step(const Tensor& images, const Tensor& labels);
+  Tensor loss_of(const Tensor& images, const Tensor& labels);
 
   OptimizerFlags flags_;
   std::shared_ptr<nn::Module> model_;

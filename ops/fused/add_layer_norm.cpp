@@ -54,6 +54,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 const OpDef kAddLayerNormOp{.name = "add_layer_norm",
+    .formula = "s = a + b, y = (s - mean) / sqrt(var + eps) weight + bias, by rows",
     .min_inputs = 4,
     .max_inputs = 4,
     .attrs = attr_type<LayerNormAttrs>(),

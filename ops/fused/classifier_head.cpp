@@ -47,6 +47,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 const OpDef kClassifierHeadOp{.name = "classifier_head",
+    .formula = "z = h W^T + b, loss and dz as softmax_xent gives them, dh = (dz W) act'(saved)",
     .min_inputs = 4,
     .max_inputs = 6,
     .attrs = attr_type<HeadAttrs>(),

@@ -64,6 +64,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }  // namespace
 
 const OpDef kClipNormOp{.name = "clip_norm",
+    .formula = "every g *= min(1, max_norm / |all g|)",
     .min_inputs = 1,
     .max_inputs = 1 << 20,
     .attrs = attr_type<ClipAttrs>(),

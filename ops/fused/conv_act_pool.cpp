@@ -136,6 +136,7 @@ std::vector<Form> conv_act_pool_forms() { return {{meta_operands(), Conv2dAttrs{
 }  // namespace
 
 const OpDef kConvActOp{.name = "conv_act",
+    .formula = "y = act(conv2d(x, W) + b), and what act's backward reads",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<ConvActAttrs>(),
@@ -146,6 +147,7 @@ const OpDef kConvActOp{.name = "conv_act",
     .limit = conv_act_limit,
     .forms = conv_act_forms};
 const OpDef kConvActPoolOp{.name = "conv_act_pool",
+    .formula = "y = relu(max of 2 x 2 of (conv2d(x, W) + b)), the maxima's places and a bit mask",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<Conv2dAttrs>(),

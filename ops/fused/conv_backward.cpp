@@ -149,6 +149,7 @@ std::vector<Form> conv_backward_forms(bool pooled) {
 }  // namespace
 
 const OpDef kConvActBackwardOp{.name = "conv_act_backward",
+    .formula = "dz = dy where the mask has a bit; dW, db, dx as of conv2d from dz",
     .min_inputs = 3,
     .max_inputs = 4,
     .attrs = attr_type<Conv2dGradAttrs>(),
@@ -158,6 +159,8 @@ const OpDef kConvActBackwardOp{.name = "conv_act_backward",
     .reference = conv_act_backward_reference,
     .forms = [] { return conv_backward_forms(false); }};
 const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
+    .formula =
+        "dz = dy at its window's maximum where the mask has a bit; dW, db, dx as of conv2d from dz",
     .min_inputs = 4,
     .max_inputs = 5,
     .attrs = attr_type<Conv2dGradAttrs>(),

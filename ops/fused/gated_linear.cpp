@@ -112,6 +112,7 @@ std::vector<Form> forms_backward() {
 }  // namespace
 
 const OpDef kGatedLinearOp{.name = "gated_linear",
+    .formula = "h = act(x Wg^T) (x Wu^T)",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<GatedLinearAttrs>(),
@@ -125,6 +126,7 @@ const OpDef kGatedLinearOp{.name = "gated_linear",
     .strided = 0b1,
     .reference = reference};
 const OpDef kGatedLinearBackwardOp{.name = "gated_linear_backward",
+    .formula = "dh = dy Wd, du = dh act(g), dg = dh u act'(g)",
     .min_inputs = 4,
     .max_inputs = 4,
     .attrs = attr_type<GluAttrs>(),

@@ -108,6 +108,7 @@ template GluRow<double, double> glu_row(Act);
 template GluGradRow<double, double> glu_grad_row(Act);
 
 const OpDef kGluOp{.name = "glu",
+    .formula = "h = act(g) u",
     .min_inputs = 2,
     .max_inputs = 2,
     .attrs = attr_type<GluAttrs>(),
@@ -120,6 +121,7 @@ const OpDef kGluOp{.name = "glu",
     .limit = limit,
     .forms = forms<2>};
 const OpDef kGluBackwardOp{.name = "glu_backward",
+    .formula = "du = dh act(g), dg = dh u act'(g)",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<GluAttrs>(),

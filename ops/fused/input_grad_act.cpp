@@ -86,6 +86,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 const OpDef kInputGradActOp{.name = "input_grad_act",
+    .formula = "dx = (dy W) act'(saved)",
     .min_inputs = 3,
     .max_inputs = 3,
     .attrs = attr_type<InputGradActAttrs>(),

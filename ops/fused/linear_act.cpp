@@ -83,6 +83,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 const OpDef kLinearActOp{.name = "linear_act",
+    .formula = "y = act(x W^T + b), and what act's backward reads: a bit mask or x W^T + b",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearActAttrs>(),

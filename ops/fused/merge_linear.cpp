@@ -10,6 +10,7 @@ namespace sinter {
 namespace {}  // namespace
 
 const OpDef kMergeLinearOp{.name = "merge_linear",
+    .formula = "y = x W^T + b, W and b of several linears below each other",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearAttrs>(),

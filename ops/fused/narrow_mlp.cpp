@@ -103,6 +103,8 @@ std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype, Devic
 }
 
 const OpDef kNarrowMlpOp{.name = "narrow_mlp",
+    .formula =
+        "forward, cross entropy and backward of a chain of narrow layers: loss, dW and db of each",
     .min_inputs = kFirst + 1,  // a bias may be absent
     .max_inputs = kFirst + 2 * kNarrowLayers,
     .attrs = attr_type<NarrowMlpAttrs>(),

@@ -272,6 +272,7 @@ bool parse_value(std::string_view text, ChainProgram& program) {
 }
 
 const OpDef kPointwiseChainOp{.name = "pointwise_chain",
+    .formula = "a program of pointwise ops, each input read and each output written once",
     .min_inputs = 1,
     .max_inputs = kChainInputs,
     .attrs = attr_type<ChainAttrs>(),

@@ -19,6 +19,13 @@ using uint16_t = unsigned short;
 using uint32_t = unsigned;
 using uint64_t = unsigned long;
 
+namespace sinter {
+struct Formula {
+  constexpr Formula() = default;
+  constexpr Formula(const char*) {}
+};
+}  // namespace sinter
+
 namespace std {
 
 using ::erf;

@@ -93,6 +93,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 const OpDef kSoftmaxXentOp{.name = "softmax_xent",
+    .formula = "p = softmax(z), loss = -ln p[label], dz = (p - [label]) dloss",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<SoftmaxXentAttrs>(),

@@ -158,6 +158,9 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }  // namespace
 
 const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
+    .formula =
+        "dW = dy^T x, db = sum of dy's rows, and W, b updated by them at once: no gradient is "
+        "stored",
     .min_inputs = kLayerOperands + kStepOperands,
     .max_inputs = 1 << 20,
     .attrs = attr_type<UpdateAttrs>(),

@@ -126,10 +126,9 @@ std::string fault_of(std::string_view text) {
 
 TEST(GraphText, ForwardPassIsTheGoldenText) {
   const SmallMlp mlp;
-  const std::string labels[] = {"MLP", "0"};
-  for (const std::string& label : labels) Context::current().module_labels.push_back(&label);
+  Context::current().module = "MLP / 0";
   Graph graph = mlp.forward_graph();
-  Context::current().module_labels.clear();
+  Context::current().module = "";
   graph.nodes[1].module.clear();
   EXPECT_EQ(dump(graph), R"(sinter-graph 1
 %0 = input "x" f32[4, 6]

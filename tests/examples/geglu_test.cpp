@@ -103,8 +103,8 @@ TEST(Geglu, WritesTheFilesOfItsProfile) {
       "--profile=table,json,html,trace", "-o", "block"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("CPU eager  step#"), std::string::npos) << r.out;
-  for (const char* file : {"block.txt", "block.html", "block_eager.json", "block_fused.json",
-           "block_eager.trace.json.gz"})
+  for (const char* file :
+      {"block.txt", "block.html", "block_eager.json", "block_fused.json", "block.trace.json.gz"})
     EXPECT_TRUE(std::filesystem::exists(program.folder() / file)) << file;
   EXPECT_EQ(json::parse(Program::text(program.folder() / "block_fused.json"))["workload"],
       "geglu 16 -> 24, seq 8, gelu tanh, forward+backward");

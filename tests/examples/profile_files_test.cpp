@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/bytes.h"
-#include "tests/examples/program.h"
+#include "tests/examples/browser.h"
 #include "tests/profiler/read_trace.h"
 #include "tests/profiler/trace_check.h"
 
@@ -77,8 +77,7 @@ TEST_F(ProfileFiles, MisuseIsRefusedBeforeTheRun) {
   EXPECT_NE(wrong.err.find("nearest is json"), std::string::npos) << wrong.err;
 }
 
-// What a real reader finds in the trace is what the profile says: every op, as often as it ran in
-// the steps of the trace.
+// What a real reader finds in the trace is what the profile says: every op, as often as it ran.
 TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   const auto read = read_by_hta(text("run/profile.trace.json.gz"), ".json.gz");
   if (!read)
@@ -89,31 +88,17 @@ TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   for (const Json& row : profile["rows"]) {
     const std::string name = row["name"];
     if (row["kind"] == "op")
-      expected[name.substr(0, name.find('('))] += row["calls"].get<int64_t>() / 2;  // 3 of 6 steps
+      expected[name.substr(0, name.find('('))] += row["calls"].get<int64_t>();
   }
   EXPECT_EQ(found, expected);
 }
 
-std::string browser() {
-  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-    if (std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0)
-      return name;
-  }
-  return "";
-}
-
 TEST_F(ProfileFiles, ThePageOpensInABrowserWithoutAnError) {
   if (browser().empty()) GTEST_SKIP() << "no chromium";
-  const std::string folder = program->folder();
-  const std::string command = "timeout 60 " + browser() +
-                              " --headless --no-sandbox --disable-gpu --user-data-dir=" + folder +
-                              "/browser --enable-logging=stderr --dump-dom file://" + folder +
-                              "/run/profile.html >" + folder + "/dom 2>" + folder + "/log";
-  ASSERT_EQ(std::system(command.c_str()), 0) << text("log");
-  const std::string dom = text("dom");
-  EXPECT_NE(dom.find("data-selfcheck=\"ok: rows "), std::string::npos)
-      << dom.substr(dom.find("data-selfcheck"), 300);
-  EXPECT_EQ(text("log").find("CONSOLE"), std::string::npos) << text("log");
+  const test::Opened opened = open_page(program->folder(), "run/profile.html");
+  EXPECT_NE(opened.dom.find("data-selfcheck=\"ok: rows "), std::string::npos)
+      << opened.dom.substr(opened.dom.find("data-selfcheck"), 300);
+  EXPECT_FALSE(opened.said_something()) << opened.log;
 }
 
 TEST(Bench, MapsASweepAndRefusesTheEmulator) {

@@ -302,7 +302,7 @@ TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
     for (const auto& event : together["traceEvents"]) {
       const auto pid = event["pid"].get<int64_t>();
       if (event["ph"] == "M" && event["name"] == "process_name") {
-        EXPECT_EQ(event["args"]["name"], cat("host, rank ", pid / 2));
+        EXPECT_EQ(event["args"]["name"], cat("rank ", pid / 2, ": host"));
         processes.insert(pid);
       }
       if (event["ph"] == "s") {

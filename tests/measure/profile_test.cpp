@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "core/device/memory.h"
@@ -118,9 +119,58 @@ TEST(Profile, CountsAndBytesOfTheDefaultStep) {
   }
 }
 
+// Rows by module: a gradient's has the path of the op that it belongs to, a fused op's all of its.
+std::set<std::string> rows_by_module(const profiler::Report& report) {
+  std::set<std::string> names;
+  for (const profiler::Row& row : report.rows(false, 2).rows) {
+    if (row.kind == profiler::ScopeKind::op) names.insert(row.name);
+  }
+  return names;
+}
+std::set<std::string> spans(const profiler::Report& report) {
+  std::set<std::string> names;
+  for (const profiler::Row& row : report.rows().rows) {
+    if (row.kind == profiler::ScopeKind::annotation) names.insert(row.name);
+  }
+  return names;
+}
+
+TEST(Profile, ModulesAndPhasesAreEverywhere) {
+  const Profiled p = profile(kCpu, "all,-weight_grad_update", {37, 19, 10}, 8);
+  EXPECT_EQ(rows_by_module(p.eager),
+      (std::set<std::string>{"MLP/layers.0/linear", "MLP/layers.1/relu", "MLP/layers.2/linear",
+          "log_softmax", "nll", "nll_backward", "log_softmax_backward",
+          "MLP/layers.2/matmul(wgrad)", "MLP/layers.2/sum_rows(bgrad)",
+          "MLP/layers.2/matmul(dgrad)", "MLP/layers.1/relu_backward", "MLP/layers.0/matmul(wgrad)",
+          "MLP/layers.0/sum_rows(bgrad)", "sgd_update"}));
+  EXPECT_EQ(rows_by_module(p.fused),
+      (std::set<std::string>{"MLP/layers.0 + layers.1/linear_act", "MLP/layers.2/linear",
+          "softmax_xent", "MLP/layers.2/weight_bias_grad(wgrad)",
+          "MLP/layers.2 + layers.1/input_grad_act(dgrad)", "MLP/layers.0/weight_bias_grad(wgrad)",
+          "multi_tensor_update"}));
+  EXPECT_EQ(spans(p.eager), (std::set<std::string>{"forward", "backward", "optimizer"}));
+  EXPECT_EQ(spans(p.fused),
+      (std::set<std::string>{"forward", "forward + backward", "backward", "optimizer"}));
+  const std::string eager = profiler::folded_stacks(p.eager),
+                    fused = profiler::folded_stacks(p.fused);
+  for (const char* path :
+      {"step;forward;MLP;layers.0;Linear(37 -> 19);linear", "step;backward;nll_backward",
+          "step;backward;MLP;layers.0;Linear(37 -> 19);matmul", "step;optimizer;sgd_update"})
+    EXPECT_NE(eager.find(path), std::string::npos) << path << " in\n" << eager;
+  for (const char* path : {"step;forward + backward;softmax_xent",
+           "step;forward;MLP;layers.0 / Linear(37 -> 19) + layers.1 / ReLU;linear_act"})
+    EXPECT_NE(fused.find(path), std::string::npos) << path << " in\n" << fused;
+  // The trace says it of each op; the nodes of a graph are described alike.
+  const std::string text = profiler::chrome_trace({&p.fused, 1}).text;
+  EXPECT_NE(text.find(R"("x_module": "MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU")"),
+      std::string::npos);
+  EXPECT_EQ(p.nodes[0].module, "MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU");
+  EXPECT_EQ(p.nodes[0].phase, "forward");
+}
+
 TEST(Profile, EachBackwardOpHasAnArrowFromItsForward) {
   const Profiled p = profile(kCpu, "none", {37, 19, 16, 10}, 8, 2);
-  const std::string text = profiler::chrome_trace(p.eager).text;
+  const std::string text = profiler::chrome_trace({&p.eager, 1}).text;
   const profiler::TraceCheck check = profiler::validate_trace(text);
   EXPECT_TRUE(check.problems.empty()) << check.problems[0].what;
   std::map<double, std::string> from;  // External id -> name

@@ -70,6 +70,26 @@ TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
   EXPECT_EQ(find_op("no_such_op"), nullptr);
 }
 
+// The place is that of the text, in a file of ops/, or a line or two beside it where the compiler
+// counts from the beginning of a call.
+TEST(OpList, EveryOpHasAFormulaAndAPlaceInTheSource) {
+  for (const OpDef* op : all_ops()) {
+    SCOPED_TRACE(op->text());
+    const Formula& formula = op->formula;
+    ASSERT_GT(std::string_view(formula.text).size(), 5u);
+    EXPECT_EQ(std::string_view(formula.text).find_first_of("\n\t"), std::string_view::npos);
+    const std::string place = formula.place();
+    ASSERT_TRUE(place.starts_with("ops/")) << place;
+    std::ifstream file(SINTER_SOURCE_DIR "/" + place.substr(0, place.find(':')));
+    std::string lines, line;
+    for (int n = 1; n <= formula.line + 2 && std::getline(file, line); ++n) {
+      if (n >= formula.line - 2) lines += line;
+    }
+    EXPECT_NE(lines.find(std::string_view(formula.text).substr(0, 12)), std::string::npos)
+        << place << ": " << lines;
+  }
+}
+
 TEST(OpList, EveryOpOfAFileIsListed) {
   int found = 0;
   for (const auto& entry :

@@ -275,8 +275,7 @@ TEST_F(Files, AreWrittenAsNamedAndNotOverOthers) {
   one.check(false);
   const Report report = cpu_report();
   const std::vector<std::string> said = one.write({&report, 1}, kRun, "a table");
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0], "the trace holds steps 1..4 of 4 active ones");
+  EXPECT_TRUE(said.empty()) << said[0];
   EXPECT_EQ(text_of(folder + "/p.txt"), "a table");
   const std::vector<Report> both = {report, device_report()};
   two.write(both, kRun, "");

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string trace_of(const Report& report) { return chrome_trace(report).text; }
+std::string trace_of(const Report& report) { return chrome_trace({&report, 1}).text; }
 
 std::string rules(const TraceCheck& check) {
   std::string out;
@@ -55,7 +55,7 @@ TEST(ChromeTrace, IsSoundAndKeepsOddNames) {
   for (const Json& event : trace["traceEvents"])
     odd += event["name"] ==
            "q\"uo\\te;\n\xef\xbf\xbd</script><!--\x1b";  // but for the byte that is no UTF-8
-  EXPECT_EQ(odd, 3);
+  EXPECT_EQ(odd, 4);
 }
 
 TEST(ChromeTrace, DeviceLanesFlowsAndCounters) {
@@ -102,12 +102,11 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
 
 TEST(ChromeTrace, TakesWholeStepsThatFit) {
   const Report report = device_report();
-  const ChromeTrace all = chrome_trace(report);
+  const ChromeTrace all = chrome_trace({&report, 1});
   const auto bytes = static_cast<int64_t>(all.text.size());
   EXPECT_EQ(all.note, "");
-  EXPECT_EQ(chrome_trace(report, {.steps = 2}).steps, 2);
-  EXPECT_EQ(chrome_trace(report, {.bytes = bytes}).steps, 3);
-  const ChromeTrace two = chrome_trace(report, {.bytes = bytes - 1});
+  EXPECT_EQ(chrome_trace({&report, 1}, {.most_bytes = bytes}).steps, 3);
+  const ChromeTrace two = chrome_trace({&report, 1}, {.most_bytes = bytes - 1});
   EXPECT_EQ(two.steps, 2);
   EXPECT_NE(two.note.find("the trace holds steps 0..1 of 3 active ones: more take over"),
       std::string::npos)
@@ -115,10 +114,31 @@ TEST(ChromeTrace, TakesWholeStepsThatFit) {
   EXPECT_EQ(two.text.find("ProfilerStep#2"), std::string::npos);
   EXPECT_LT(static_cast<int64_t>(two.text.size()), bytes);
   EXPECT_EQ(rules(validate_trace(two.text)), "");
-  const ChromeTrace none = chrome_trace(report, {.bytes = 1000});
+  const ChromeTrace none = chrome_trace({&report, 1}, {.most_bytes = 1000});
   EXPECT_EQ(none.steps, 0);
   EXPECT_EQ(none.text, "");
   EXPECT_NE(none.note.find("no trace: step 0 alone takes"), std::string::npos) << none.note;
+}
+
+// Two modes on one clock: processes of their own, and all of it sound.
+TEST(ChromeTrace, HoldsAPairOfReports) {
+  Report reports[] = {device_report(), device_report()};
+  reports[1].mode = "fused";
+  const std::string text = chrome_trace(reports).text;
+  EXPECT_EQ(rules(validate_trace(text)), "");
+  std::map<std::string, int> events;  // of each process
+  std::map<int, std::string> process;
+  const Json trace = Json::parse(text);
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") process[event["pid"]] = event["args"]["name"];
+  }
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") ++events[process.at(event["pid"])];
+  }
+  EXPECT_EQ(process.size(), 4u);
+  EXPECT_EQ(events["fused: host"], 33);
+  EXPECT_EQ(events["fused: cuda:0"], 15);
+  EXPECT_EQ(events["eager: cuda:0"], 15);
 }
 
 // Each rule has a trace in which only it is broken.

@@ -1,0 +1,340 @@
+#include "measure/inspect.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/device/launch_log.h"
+#include "core/device/memory.h"
+#include "core/numbers.h"
+#include "core/parallel.h"
+#include "measure/inspect_picture.h"
+#include "measure/timer.h"
+#include "ops/update.h"
+#include "profiler/exports.h"
+#include "profiler/stats.h"
+
+namespace sinter {
+extern const char inspect_page[];  // inspect.html
+}  // namespace sinter
+
+namespace sinter::measure {
+namespace {
+
+using InspectJson = nlohmann::ordered_json;
+using capture::Buffer, capture::Captured, capture::Graph, capture::Node, capture::Value;
+
+InspectJson page_json(const Picture& p) {
+  InspectJson out = {{"tiles", p.tiles}, {"rows", p.rows}, {"columns", p.columns},
+      {"pixels", p.pixels}, {"low", p.low}, {"high", p.high}, {"mean", p.mean},
+      {"deviation", p.deviation}, {"zeros", p.zeros}, {"counts", p.counts}};
+  if (!p.values.empty()) out["values"] = p.values;
+  if (p.mask) out["mask"] = true;
+  return out;
+}
+
+// The same graph on copies of the memory that lives across steps.
+class Copied {
+ public:
+  explicit Copied(const Graph& graph) : graph_(graph) {
+    for (Buffer& buffer : graph_.buffers) {
+      originals_.push_back(buffer.storage);
+      if (buffer.kind == Buffer::Kind::external)
+        buffer.storage = std::make_shared<Storage>(buffer.storage->bytes(), buffer.device);
+    }
+    restore();
+  }
+  void restore() {
+    for (size_t b = 0; b < originals_.size(); ++b) {
+      const Buffer& buffer = graph_.buffers[b];
+      if (buffer.kind == Buffer::Kind::external)
+        copy_on_device(
+            buffer.storage->data(), originals_[b]->data(), buffer.device, originals_[b]->bytes());
+    }
+  }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  Graph graph_;
+  std::vector<std::shared_ptr<Storage>> originals_;
+};
+
+bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op == &kAdamUpdateOp; }
+
+// "forward", "loss", "backward", "update": what a node's recorded ops are to the step.
+std::string part_of(const Graph& recorded, const Node& node) {
+  const bool has_modules =
+      std::ranges::any_of(recorded.nodes, [](const Node& n) { return !n.module.empty(); });
+  std::vector<std::string> parts;
+  for (const int o : node.origin) {
+    const Node& origin = recorded.nodes[o];
+    std::string part = capture::text_of_phases(origin);
+    if (part == "optimizer") part = "update";
+    if (part == "forward" && origin.module.empty() && has_modules) part = "loss";
+    if (!part.empty() && std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+  }
+  return join(parts, " + ");
+}
+
+// One mode of the step.
+class Walk {
+ public:
+  Walk(const char* mode, const Graph& graph, const Graph& recorded, const Tensors& inputs,
+      const InspectOptions& options)
+      : mode_(mode),
+        recorded_(recorded),
+        copied_(graph),
+        executor_(copied_.graph(), false),
+        inputs_(inputs),
+        options_(options) {
+    for (const Node& node : this->graph().nodes) {
+      for (size_t o = 1; o < node.out.size(); ++o) {
+        const Value &mask = value(node.out[o]), &y = value(node.out[0]);
+        if (is_mask(mask.dtype, mask.shape, y.shape)) masked_[node.out[o]] = y.shape;
+      }
+    }
+    executor_.run(inputs_);  // places the inputs; libraries choose their kernels
+  }
+
+  InspectJson run() {
+    const std::vector<double> ns = times();
+    copied_.restore();
+    std::vector<int> writes(graph().buffers.size(), 0);
+    for (size_t n = 0; n < graph().nodes.size(); ++n) ops_.push_back(look_at(n, ns[n], writes));
+    const capture::MemoryPlan& plan = executor_.plan();
+    Cost cost;
+    for (const Node& node : graph().nodes) cost += graph().cost(node);
+    return {{"mode", mode_}, {"launches", graph().launches()}, {"flops", cost.flops},
+        {"bytes", cost.bytes()}, {"arena_bytes", plan.bytes},
+        {"unshared_bytes", plan.unshared_bytes}, {"ops", ops_}, {"buffers", buffers()},
+        {"arcs", arcs()}, {"pictures", pictures_}};
+  }
+  // As the step has left it.
+  Tensor tensor(int value) const { return executor_.tensor(value); }
+
+ private:
+  const Graph& graph() const { return copied_.graph(); }
+  const Value& value(int v) const { return graph().values[v]; }
+  Device device() const { return graph().device_of(0); }
+  bool timed() const { return device().type != Device::Type::simt; }
+
+  // Of each node, the median of the passes; NaN, which JSON writes as null, on the emulator.
+  std::vector<double> times() {
+    std::vector<std::vector<double>> of(graph().nodes.size(), std::vector<double>{NAN});
+    for (int pass = 0; timed() && pass < options_.passes; ++pass) {
+      copied_.restore();
+      for (size_t n = 0; n < of.size(); ++n) {
+        synchronize(device());
+        const Timer timer;
+        executor_.run_node(n);
+        synchronize(device());
+        if (pass == 0) of[n].clear();
+        of[n].push_back(timer.ns());
+      }
+    }
+    std::vector<double> out;
+    for (const std::vector<double>& ns : of) out.push_back(std::round(profiler::median(ns)));
+    return out;
+  }
+
+  InspectJson look_at(size_t n, double ns, std::vector<int>& writes) {
+    const Node& node = graph().nodes[n];
+    const capture::MemoryPlan& plan = executor_.plan();
+    InspectJson in = InspectJson::array(), out = InspectJson::array();
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (node.in[i] >= 0) in.push_back(operand(node.in[i], writes));
+    }
+    InspectJson kernels = InspectJson::array();
+    {
+      const LaunchLog log;
+      executor_.run_node(n);
+      for (const LaunchShape& l : log.launches())
+        kernels.push_back({{"name", l.kernel}, {"grid", {l.grid.x, l.grid.y, l.grid.z}},
+            {"block", l.block}, {"shared", l.shared_bytes}});
+    }
+    synchronize(device());
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (node.in[i] < 0 || !node.writes_operand(i)) continue;
+      ++writes[value(node.in[i]).buffer];
+      out.push_back(operand(node.in[i], writes));
+    }
+    for (const int v : node.out) {
+      ++writes[value(v).buffer];
+      out.push_back(operand(v, writes));
+    }
+    const Cost cost = graph().cost(node);
+    const int now = static_cast<int>(n);
+    int64_t live = 0, freed = 0;
+    for (size_t b = 0; b < plan.offset.size(); ++b) {
+      const auto bytes = static_cast<int64_t>(graph().buffers[b].bytes);
+      if (plan.offset[b] < 0 || plan.first[b] > now || plan.last[b] < now) continue;
+      live += bytes;
+      freed += plan.last[b] == now ? bytes : 0;
+    }
+    return {{"op", node.op->text()}, {"role", profiler::name_of(node.role)},
+        {"rule", node.rule ? node.rule : ""}, {"part", part_of(recorded_, node)},
+        {"module", node.module}, {"formula", node.op->formula.text},
+        {"place", node.op->formula.place()}, {"attrs", node.attrs.str()}, {"flops", cost.flops},
+        {"read", cost.bytes_read}, {"written", cost.bytes_written}, {"ns", ns},
+        {"kernels", std::move(kernels)}, {"live", live}, {"freed", freed}, {"origin", node.origin},
+        {"in", std::move(in)}, {"out", std::move(out)}};
+  }
+
+  // A value as it is now; a buffer is told from what it was by how often it was written.
+  InspectJson operand(int v, const std::vector<int>& writes) {
+    const Value& of = value(v);
+    const capture::Extent extent = capture::extent_of(of);
+    const auto [known, fresh] =
+        picture_of_.try_emplace({v, writes[of.buffer]}, static_cast<int>(pictures_.size()));
+    if (fresh) {
+      const auto mask = masked_.find(v);
+      pictures_.push_back(
+          page_json(mask != masked_.end() ? mask_picture(executor_.tensor(v), mask->second)
+                                          : picture(executor_.tensor(v), options_.image)));
+    }
+    return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
+        {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
+        {"picture", known->second}};
+  }
+
+  // "0.weight", "grad 0.weight", "loss", "%12".
+  std::string name_of(int v) const {
+    if (!value(v).name.empty()) return value(v).name;
+    for (const Graph::Gradient& g : recorded_.gradients) {
+      if (g.grad == v) return "grad " + recorded_.values[g.param].name;
+    }
+    for (const Node& node : recorded_.nodes) {
+      const bool copies = is_update(node) && node.in[kLow] >= 0;
+      if (copies && recorded_.values[node.in[kLow]].buffer == value(v).buffer)
+        return recorded_.values[node.in[kParam]].name + " bf16";
+    }
+    return std::ranges::find(graph().outputs, v) != graph().outputs.end() ? "loss" : cat("%", v);
+  }
+
+  InspectJson buffers() const {
+    constexpr const char* kKinds[] = {"input", "kept", "constant", "arena"};
+    const capture::MemoryPlan& plan = executor_.plan();
+    InspectJson out = InspectJson::array();
+    for (size_t b = 0; b < plan.offset.size(); ++b) {
+      const Buffer& buffer = graph().buffers[b];
+      out.push_back({{"kind", kKinds[static_cast<size_t>(buffer.kind)]}, {"bytes", buffer.bytes},
+          {"offset", plan.offset[b]}, {"first", plan.first[b]}, {"last", plan.last[b]}});
+    }
+    return out;
+  }
+
+  // From the op that saved a value for its backward to the op that reads it there: memory that is
+  // held in between. They are those of the recorded step, as far as there are two nodes still, and
+  // the second still reads that memory.
+  InspectJson arcs() const {
+    std::vector<int> node_of(recorded_.nodes.size(), -1);
+    for (size_t n = 0; n < graph().nodes.size(); ++n) {
+      for (const int o : graph().nodes[n].origin) node_of[o] = static_cast<int>(n);
+    }
+    std::set<std::array<int, 3>> all;  // from, to, buffer
+    for (size_t o = 0; o < recorded_.nodes.size(); ++o) {
+      const Node& reader = recorded_.nodes[o];
+      const int from = reader.forward < 0 ? -1 : node_of[reader.forward], to = node_of[o];
+      if (from < 0 || to < 0 || from == to) continue;
+      for (const int v : reader.in) {
+        if (v < 0 || !is_held(v) || !touches(recorded_, recorded_.nodes[reader.forward], v))
+          continue;
+        if (touches(graph(), graph().nodes[to], v)) all.insert({from, to, value(v).buffer});
+      }
+    }
+    InspectJson out = InspectJson::array();
+    for (const auto& [from, to, buffer] : all)
+      out.push_back({{"from", from}, {"to", to}, {"buffer", buffer},
+          {"bytes", graph().buffers[buffer].bytes}});
+    return out;
+  }
+  bool is_held(int v) const {
+    const Buffer::Kind kind = graph().buffers[value(v).buffer].kind;
+    return kind == Buffer::Kind::local || kind == Buffer::Kind::input;
+  }
+  // Has the node an operand or a result in the memory of v?
+  static bool touches(const Graph& graph, const Node& node, int v) {
+    const auto beside = [&](int other) {
+      return other >= 0 && graph.values[other].buffer == graph.values[v].buffer;
+    };
+    return std::ranges::any_of(node.in, beside) || std::ranges::any_of(node.out, beside);
+  }
+
+  const char* mode_;
+  const Graph& recorded_;
+  Copied copied_;
+  capture::Executor executor_;
+  const Tensors inputs_;
+  const InspectOptions& options_;
+  std::map<int, Shape> masked_;  // a bit mask -> the shape that it is of
+  std::map<std::pair<int, int>, int> picture_of_;
+  InspectJson ops_ = InspectJson::array(), pictures_ = InspectJson::array();
+};
+
+// The tensors that the step's updates change, in their order, before and after it.
+InspectJson parameters_of(const Graph& recorded, const Walk& after, const Shape& image) {
+  InspectJson out = InspectJson::array();
+  for (const Node& node : recorded.nodes) {
+    if (!is_update(node)) continue;
+    const Value& v = recorded.values[node.in[kParam]];
+    const Tensor old =
+        Tensor::view_of(recorded.buffers[v.buffer].storage, v.dtype, v.shape, v.strides, v.offset);
+    const std::vector<double> a = old.to_vector<double>(),
+                              b = after.tensor(node.in[kParam]).to_vector<double>();
+    double norm = 0, moved = 0, most = 0;
+    std::vector<double> change;
+    for (size_t i = 0; i < a.size(); ++i) {
+      change.push_back(b[i] - a[i]);
+      norm += a[i] * a[i];
+      moved += change[i] * change[i];
+      most = std::max(most, std::abs(change[i]));
+    }
+    out.push_back({{"name", v.name}, {"shape", v.shape.str()}, {"norm", std::sqrt(norm)},
+        {"moved", std::sqrt(moved)}, {"most", most}});
+    const bool first =
+        std::ranges::none_of(out, [](const auto& p) { return p.contains("before"); });
+    if (!first || v.shape.rank() < 2) continue;
+    out.back()["before"] = page_json(picture(a, v.shape, image, kManyTiles));
+    out.back()["change"] = page_json(picture(change, v.shape, image, kManyTiles));
+  }
+  return out;
+}
+
+// What the last module gave: the logits.
+InspectJson logits_of(const InspectJson& step) {
+  InspectJson last;
+  for (const InspectJson& op : step["ops"]) {
+    if (op["part"] == "forward" && !op["out"].empty()) last = op["out"][0]["picture"];
+  }
+  return last;
+}
+
+}  // namespace
+
+Inspection::Inspection(
+    const Captured& captured, const Tensors& inputs, const InspectOptions& options) {
+  const Graph &recorded = captured.recorded, &fused = captured.fused.graph;
+  Walk eager("eager", recorded, recorded, inputs, options);
+  Walk rewritten("fused", fused, recorded, inputs, options);
+  InspectJson json = {{"schema", "sinter.inspect/1"}, {"title", options.title},
+      {"command", options.command}, {"device", recorded.device_of(0).str()},
+      {"threads", num_threads()}, {"steps", {eager.run(), rewritten.run()}},
+      {"misses", InspectJson::array()}};
+  for (const capture::Miss& miss : captured.fused.misses)
+    json["misses"].push_back({{"rule", miss.rule}, {"what", miss.what}, {"why", miss.obstacle.why},
+        {"remedy", miss.obstacle.remedy}, {"saves", miss.would_save}});
+  json["parameters"] = parameters_of(recorded, eager, options.image);
+  json["logits"] = logits_of(json["steps"][0]);
+  json["labels"] = InspectJson::array();
+  for (const Tensor& t : inputs) {
+    if (!is_float(t.dtype()) && t.rank() == 1) json["labels"] = t.to_vector<int64_t>();
+  }
+  json_ = json.dump(-1, ' ', false, InspectJson::error_handler_t::replace);
+}
+
+std::string Inspection::page() const { return profiler::fill_page(inspect_page, json_); }
+
+}  // namespace sinter::measure

@@ -1,0 +1,45 @@
+// Inspect: one training step, opened. The ops of a captured step run one by one, as they were
+// recorded (eager) and as the rules left them (fused), on copies of all that they change; what each
+// of them is, reads, gives, costs and takes is kept: as JSON (sinter.inspect/1), as a page for a
+// browser, and as a walk in text.
+//
+//   const measure::Inspection opened(*step.captured(), inputs);
+//   write_file("step.html", opened.page());
+//
+// Used by `mnist inspect`; docs/INSPECT.md walks through a page. One thread; nothing of the step,
+// its model or its optimizer changes.
+#pragma once
+
+#include <string>
+
+#include "capture/captured.h"
+
+namespace sinter::measure {
+
+struct InspectOptions {
+  std::string title = "step", command{};
+  int passes = 7;  // through the step; the time of an op is the median
+  // [C, H, W] of a row of the step's inputs, which are drawn as such; empty: they are no images.
+  Shape image{};
+};
+
+class Inspection {
+ public:
+  // `inputs`: what the step is called with. Throws shape where they are not those of the capture,
+  // and what its kernels throw.
+  Inspection(
+      const capture::Captured& captured, const Tensors& inputs, const InspectOptions& options = {});
+  // Two steps (eager, fused), each with its ops in the order in which they run, its buffers, arcs
+  // and pictures; near misses; parameters, and how far the update moved them. Times in ns, null on
+  // the emulator; sizes in bytes; node numbers count from 0; `buffer` and `picture` are indices.
+  const std::string& json() const { return json_; }
+  // One HTML file that asks for nothing over any wire.
+  std::string page() const;
+  // ASCII, at most 100 columns.
+  std::string text() const;
+
+ private:
+  std::string json_;
+};
+
+}  // namespace sinter::measure

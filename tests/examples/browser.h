@@ -1,0 +1,32 @@
+// Opens a page in a headless Chromium, if one is installed (Debian: chromium).
+#pragma once
+
+#include <cstdlib>
+
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+
+inline std::string browser() {
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
+    if (std::system(cat("command -v ", name, " >/dev/null 2>&1").c_str()) == 0) return name;
+  }
+  return "";
+}
+
+// The document once its scripts have run, and what the browser said; REQUIRES: browser() is one.
+struct Opened {
+  std::string dom, log;
+  // A line that the page printed, if any.
+  bool said_something() const { return log.find("CONSOLE") != std::string::npos; }
+};
+inline Opened open_page(const std::string& folder, const std::string& page, int width = 1200) {
+  const std::string command = cat("timeout 120 ", browser(),
+      " --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir=", folder,
+      "/browser --window-size=", width, ",900 --dump-dom 'file://", folder, "/", page, "' >",
+      folder, "/dom 2>", folder, "/log");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  return {Program::text(folder + "/dom"), Program::text(folder + "/log")};
+}
+
+}  // namespace sinter::test

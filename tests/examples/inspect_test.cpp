@@ -1,0 +1,88 @@
+// `mnist inspect` as a user would have it; its page in a browser, where one is installed.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/browser.h"
+
+namespace sinter::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const Words kInspectSmall = {
+    "inspect", "-q", "--data", "synthetic", "--limit", "64", "--threads", "1"};
+
+struct InspectCase {
+  const char* name;
+  Words words;
+};
+const InspectCase kInspectCases[] = {{"mlp", {"--device", "cpu", "--hidden", "16"}},
+    {"mlp bf16", {"--device", "cpu", "--hidden", "16", "--dtype", "bf16"}},
+    {"lenet", {"--device", "cpu", "--model", "lenet", "--batch", "4"}},
+    {"lenet bf16", {"--device", "cpu", "--model", "lenet", "--dtype", "bf16", "--batch", "4"}},
+    {"geglu", {"--device", "cpu", "--model", "geglu", "--hidden", "16"}},
+    {"geglu bf16", {"--device", "cpu", "--model", "geglu", "--hidden", "16", "--dtype", "bf16"}}};
+const InspectCase kInspectOnSimt[] = {
+    {"mlp", {"--device", "simt", "--hidden", "16", "--batch", "2"}},
+    {"mlp bf16", {"--device", "simt", "--hidden", "16", "--batch", "2", "--dtype", "bf16"}},
+    {"geglu", {"--device", "simt", "--model", "geglu", "--hidden", "8", "--batch", "2"}},
+    {"lenet", {"--device", "simt", "--model", "lenet", "--batch", "1"}}};
+
+// A page, in a browser as well if there is one, and the walk in text.
+void expect_opened(const InspectCase& c, bool look) {
+  SCOPED_TRACE(c.name);
+  const Program program;
+  const Result page = program.run(kInspectSmall + c.words);
+  ASSERT_EQ(page.status, 0) << page.err;
+  EXPECT_TRUE(has(page.out, "step.html: open it in a browser")) << page.out;
+  const std::string folder = program.folder(), text = Program::text(folder + "/step.html");
+  EXPECT_LE(text.size(), size_t{3} << 20);
+  const Result walk = program.run(kInspectSmall + c.words + Words{"--text"});
+  ASSERT_EQ(walk.status, 0) << walk.err;
+  for (const char* part : {"eager: ", "fused: ", "formula ", "in      ", "when the loss is known"})
+    EXPECT_TRUE(has(walk.out, part)) << part << walk.out;
+  if (!look) return;
+  std::string driven = text;
+  driven.insert(driven.rfind("</body>"),
+      "<script>" + Program::text(SINTER_SOURCE_DIR "/tests/examples/step_page.js") + "</script>");
+  std::ofstream(folder + "/driven.html") << driven;
+  for (const int width : {600, 1200, 3840}) {
+    const test::Opened opened = open_page(folder, "driven.html", width);
+    EXPECT_TRUE(has(opened.dom, "data-selfcheck=\"ok: eager ")) << opened.log;
+    EXPECT_TRUE(has(opened.dom, "data-test=\"as the data say\""))
+        << opened.dom.substr(opened.dom.find("data-test"), 600);
+    EXPECT_FALSE(opened.said_something()) << opened.log;
+  }
+}
+
+TEST(Inspect, OpensEachModel) {
+  for (const InspectCase& c : kInspectCases) expect_opened(c, false);
+}
+TEST(Inspect, OpensEachModelOnSimt) {
+  for (const InspectCase& c : kInspectOnSimt) expect_opened(c, false);
+}
+TEST(Inspect, ThePageIsWalkedThroughByKeys) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium";
+  for (const int i : {0, 2, 4}) expect_opened(kInspectCases[i], true);
+}
+
+TEST(Inspect, JsonIsTheWalkAndNoPageIsWrittenOverUnasked) {
+  const Program program;
+  const Words words = kInspectSmall + kInspectCases[0].words;
+  const Result json = program.run(words + Words{"--json"});
+  ASSERT_EQ(json.status, 0) << json.err;
+  const Json walk = Json::parse(json.out);
+  EXPECT_EQ(walk["schema"], "sinter.inspect/1");
+  EXPECT_EQ(walk["steps"][0]["mode"], "eager");
+  EXPECT_GT(walk["steps"][0]["launches"], walk["steps"][1]["launches"]);
+  EXPECT_FALSE(std::filesystem::exists(program.folder() / "step.html"));
+  EXPECT_EQ(program.run(words).status, 0);
+  const Result again = program.run(words);
+  EXPECT_EQ(again.status, 2);
+  EXPECT_TRUE(has(again.err, "-o: a file is there: step.html")) << again.err;
+  EXPECT_EQ(program.run(words + Words{"--force"}).status, 0);
+}
+
+}  // namespace
+}  // namespace sinter::test

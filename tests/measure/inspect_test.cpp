@@ -1,0 +1,205 @@
+// A step, opened: what the walk says of each op is what the graph says, the walk computes what the
+// step computes, and it changes nothing.
+#include "measure/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
+
+namespace sinter::measure {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Opened {
+  TrainOptions options;
+  Training training;
+  capture::Step step;
+  Tensors in;
+  Json json;
+
+  explicit Opened(const TrainOptions& o, const char* rules = "all")
+      : options(o),
+        training(o),
+        step(training.function(), training.step_options(rules)),
+        in(batch_of(o, 6, 3)) {
+    for (int i = 0; i < 2; ++i) step(in);
+    json = Json::parse(opened().json());
+  }
+  Inspection opened() const { return Inspection(*step.captured(), in, {.passes = 2}); }
+};
+
+// Every figure of a step is its graph's.
+void expect_of_graph(
+    const Json& json, const capture::Graph& graph, const capture::MemoryPlan& plan) {
+  EXPECT_EQ(json["launches"], graph.launches());
+  EXPECT_EQ(json["arena_bytes"], plan.bytes);
+  EXPECT_EQ(json["unshared_bytes"], plan.unshared_bytes);
+  ASSERT_EQ(json["ops"].size(), graph.nodes.size());
+  Cost sum;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Json& op = json["ops"][n];
+    const capture::Node& node = graph.nodes[n];
+    const Cost cost = graph.cost(node);
+    sum += cost;
+    SCOPED_TRACE(node.op->text());
+    EXPECT_EQ(op["op"], std::string(node.op->text()));
+    EXPECT_EQ(op["formula"], node.op->formula.text);
+    EXPECT_EQ(op["place"], node.op->formula.place());
+    EXPECT_EQ(op["flops"], cost.flops);
+    EXPECT_EQ(op["read"], cost.bytes_read);
+    EXPECT_EQ(op["written"], cost.bytes_written);
+    EXPECT_EQ(op["origin"].get<std::vector<int>>(), node.origin);
+    EXPECT_EQ(op["module"], node.module);
+    ASSERT_GE(op["out"].size(), node.out.size());
+    for (size_t o = 0; o < node.out.size(); ++o) {
+      const Json& operand = op["out"][op["out"].size() - node.out.size() + o];
+      const capture::Value& value = graph.values[node.out[o]];
+      EXPECT_EQ(operand["type"], cat(name_of(value.dtype), value.shape.str()));
+      EXPECT_EQ(operand["buffer"], value.buffer);
+      EXPECT_EQ(json["buffers"][value.buffer]["offset"], plan.offset[value.buffer]);
+    }
+  }
+  EXPECT_EQ(json["flops"], sum.flops);
+  EXPECT_EQ(json["bytes"], sum.bytes());
+  for (size_t b = 0; b < graph.buffers.size(); ++b)
+    EXPECT_EQ(json["buffers"][b]["bytes"], graph.buffers[b].bytes);
+}
+
+void expect_sound(const Opened& opened) {
+  const capture::Captured& captured = *opened.step.captured();
+  const Json& steps = opened.json["steps"];
+  expect_of_graph(steps[0], captured.recorded, capture::plan_memory(captured.recorded));
+  expect_of_graph(steps[1], captured.fused.graph, capture::plan_memory(captured.fused.graph));
+  EXPECT_EQ(opened.json["misses"].size(), captured.fused.misses.size());
+  for (const Json& step : steps) {
+    for (const Json& arc : step["arcs"]) {
+      EXPECT_LT(arc["from"], arc["to"]);
+      EXPECT_NE(step["buffers"][arc["buffer"].get<size_t>()]["kind"], "kept");
+    }
+    for (const Json& op : step["ops"]) {
+      EXPECT_EQ(op["ns"].is_null(), opened.options.device.type == Device::Type::simt);
+      EXPECT_EQ(op["kernels"].empty(), opened.options.device == kCpu);
+    }
+  }
+}
+
+// From -> to, by the eager ops' names.
+std::multiset<std::string> arcs_of(const Json& step) {
+  std::multiset<std::string> out;
+  const auto name = [&](const Json& n) {
+    return step["ops"][n.get<size_t>()]["op"].get<std::string>();
+  };
+  for (const Json& arc : step["arcs"]) out.insert(name(arc["from"]) + " > " + name(arc["to"]));
+  return out;
+}
+
+TEST(Inspect, SaysWhatTheGraphsSay) {
+  const Opened opened({.sizes = {20, 16, 10}});
+  expect_sound(opened);
+  // What the plain ops save: inputs of the products, relu's mask, the log-probabilities (for the
+  // loss alone the labels).
+  EXPECT_EQ(arcs_of(opened.json["steps"][0]),
+      (std::multiset<std::string>{"linear > matmul", "linear > matmul",
+          "log_softmax > log_softmax_backward", "nll > nll_backward", "relu > relu_backward"}));
+  EXPECT_LT(opened.json["steps"][1]["arcs"].size(), 5u);
+}
+
+TEST(Inspect, WorksForTheGatesOfBf16AndForOtherOptimizers) {
+  expect_sound(Opened({.sizes = {16, 16, 8}, .dtype = DType::bf16}));
+  expect_sound(Opened({.sizes = {12, 9, 4}, .activation = "gelu", .optimizer = "sgd", .clip = 1}));
+  expect_sound(Opened({.sizes = {12, 9, 4}, .optimizer = "adamw", .dropout = 0.5}, "none"));
+}
+
+TEST(Inspect, SimtNamesItsKernelsAndTheirShapes) {
+  const Opened opened({.sizes = {20, 16, 10}, .device = kSimt});
+  expect_sound(opened);
+  const Json kernel = opened.json["steps"][0]["ops"][0]["kernels"][0];
+  EXPECT_FALSE(kernel["name"].get<std::string>().empty());
+  EXPECT_GE(kernel["block"], 32);
+  EXPECT_EQ(kernel["grid"].size(), 3u);
+}
+
+// It steps a copy, to the values that the step itself reaches next, and leaves the model alone.
+TEST(Inspect, ChangesNothingAndKnowsWhatTheStepDoes) {
+  Opened opened({.sizes = {20, 16, 10}});
+  const nn::NamedTensors parameters = opened.training.net.named_parameters();
+  std::vector<std::vector<double>> before;
+  for (const auto& [name, t] : parameters) before.push_back(t.to_vector<double>());
+  const Json json = Json::parse(opened.opened().json());
+  for (size_t p = 0; p < parameters.size(); ++p)
+    EXPECT_EQ(parameters[p].tensor.to_vector<double>(), before[p]);
+  const double loss = opened.step(opened.in)[0].to_vector<double>()[0];
+  ASSERT_EQ(json["parameters"].size(), parameters.size());
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const std::vector<double> after = parameters[p].tensor.to_vector<double>();
+    double most = 0;
+    for (size_t i = 0; i < after.size(); ++i)
+      most = std::max(most, std::abs(after[i] - before[p][i]));
+    EXPECT_EQ(json["parameters"][p]["name"], parameters[p].name);
+    EXPECT_GT(most, 0);
+    // Fused and plain updates may round differently.
+    EXPECT_NEAR(json["parameters"][p]["most"].get<double>(), most, 1e-6);
+  }
+  for (const Json& step : json["steps"]) {
+    bool found = false;
+    for (const Json& op : step["ops"]) {
+      if (op["part"].get<std::string>().find("loss") == std::string::npos) continue;
+      const Json& picture = step["pictures"][op["out"][0]["picture"].get<size_t>()];
+      if (!picture.contains("values") || picture["values"].size() != 6) continue;
+      found = true;
+      EXPECT_NEAR(picture["values"][0].get<double>(), loss, 1e-5);
+    }
+    EXPECT_TRUE(found) << step["mode"];
+  }
+}
+
+// A mask is shown as the bits it is: one for each positive value.
+TEST(Inspect, ShowsAMaskAsBits) {
+  const Opened opened({.sizes = {20, 16, 10}});
+  const Json& step = opened.json["steps"][0];
+  int masks = 0;
+  for (const Json& op : step["ops"]) {
+    if (op["op"] != "relu") continue;
+    const Json &y = step["pictures"][op["out"][0]["picture"].get<size_t>()],
+               &mask = step["pictures"][op["out"][1]["picture"].get<size_t>()];
+    ++masks;
+    EXPECT_TRUE(mask.contains("mask"));
+    EXPECT_EQ(mask["rows"], 6);
+    EXPECT_EQ(mask["columns"], 16);
+    EXPECT_NEAR(mask["mean"].get<double>(), 1 - y["zeros"].get<double>(), 1e-12);
+  }
+  EXPECT_EQ(masks, 1);
+}
+
+TEST(Inspect, TheTextWalksThroughEveryOp) {
+  const Opened opened({.sizes = {20, 16, 10}});
+  const std::string text = opened.opened().text();
+  for (const Json& step : opened.json["steps"]) {
+    for (const Json& op : step["ops"]) {
+      EXPECT_NE(text.find(op["formula"].get<std::string>().substr(0, 60)), std::string::npos);
+      EXPECT_NE(text.find(op["place"].get<std::string>()), std::string::npos);
+    }
+  }
+  EXPECT_NE(text.find("eager: 17 launches"), std::string::npos) << text;
+  EXPECT_NE(text.find("when the loss is known"), std::string::npos);
+  for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1)
+    EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);
+}
+
+TEST(Inspect, ThePageHoldsTheJsonAndAsksForNothing) {
+  const Opened opened({.sizes = {20, 16, 10}});
+  const Inspection inspection = opened.opened();
+  const std::string page = inspection.page(), begin = "id=\"data\">";
+  const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
+  EXPECT_EQ(Json::parse(page.substr(from, to - from)), Json::parse(inspection.json()));
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+  EXPECT_EQ(page.find("https:"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sinter::measure
