@@ -230,7 +230,7 @@ std::string mpi_version() { return ""; }
 
 std::unique_ptr<Communicator> make_mpi_communicator() {
   throw Error(Error::Kind::not_built, "MPI: not in this build: CMake did not find it",
-      "apt-get install libopenmpi-dev, then configure and build again");
+      "scripts/setup mpi (libopenmpi-dev, openmpi-bin), then configure and build again");
 }
 
 #endif

@@ -32,7 +32,6 @@ const Nccl* find_nccl(std::string* why) {
     Library l;
     void* handle = cuda::open_library("libnccl.so.2", &l.why);
     if (!handle) return l;
-    l.why = "";
     const char* missing = nullptr;
 #define SINTER_FIND(result, name, ...)                                           \
   l.table.name = reinterpret_cast<decltype(l.table.name)>(dlsym(handle, #name)); \

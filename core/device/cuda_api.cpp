@@ -44,7 +44,9 @@ struct Loaded<Result (*)(Args...), library, name> {
 void* open_library(const std::string& name, std::string* why) {
   if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   *why = dlerror();
-  return dlopen((SINTER_CUDA_LIBRARY_DIR "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen((SINTER_CUDA_LIBRARY_DIR "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library) why->clear();
+  return library;
 }
 
 void* library_function(const std::string& library, const char* function) {
