@@ -9,9 +9,10 @@ docs/step_times.svg is what bench/figure.py draws.
 With BIN, the folder of the programs: every command in README.md, docs/FIRST_TEN_MINUTES.md and
 docs/TOUR.md runs, those of a document in one empty folder. What stands in a block as "    $ COMMAND"
 must print what follows it, but for times and all other numbers with a point, a unit or a percent
-sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of a command `mnist ..` in
-the text only the exit status is looked at. Each title of a column that is printed is a word of
-docs/GLOSSARY.md. --write puts the present output into the documents.
+sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of `mnist ..` in the text,
+and in a block without $, only the exit status is looked at. Each title of a column that is printed is a word of
+docs/GLOSSARY.md. --write puts the present output into the documents, but where a block is
+"compared by hand".
 """
 import os
 import pathlib
@@ -30,8 +31,7 @@ MASKS = [
     (r"\d{8}-\d{6}\S*", "RUN"),                                  # a run's folder
     (r"/tmp/\S*?(?=/runs|/\.cache)|/home/ada", "HOME"),
     (r"^(device +cpu).*", r"\1"),
-    (r"^((?:ok|note|warn) +(?:version|build|isa|products|zlib|libpng|threads|cuda|simt|disk)) .*",
-     r"\1"),
+    (r"^(?:ok|note) +(version|build|isa|products|zlib|libpng|threads|cuda|simt|disk) .*", r"\1"),
     (r"(confused most:|ready:|then) .*", r"\1"),
     (r"^worst .*", "worst"),
     (r"\d+ threads?", "threads"),
@@ -175,14 +175,15 @@ def run_document(name, bin_folder, write):
     without_emulator = not subprocess.run(
         [f"{bin_folder}/mnist", "train", "--device", "simt", "--dry-run", "-q"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode().find("not in this") < 0
-    new, regex, lines, i = [], "", text.split("\n"), 0
+    new, regex, by_hand, lines, i = [], "", "", text.split("\n"), 0
     while i < len(lines):
         line = lines[i]
         new.append(line)
         i += 1
-        regex = (re.findall(r"^<!-- compared: (.*) -->$", line) or [regex])[0]
+        by_hand, regex = (re.findall(r"^<!-- compared( by hand)?: (.*) -->$", line) or
+                          [(by_hand, regex)])[0]
         if line and not line.startswith(("    ", "<!--")):
-            regex = ""
+            by_hand = regex = ""
         if not line.startswith("    $ "):
             continue
         command, end = re.sub(r" {2,}#.*", "", line[6:]), i
@@ -198,17 +199,19 @@ def run_document(name, bin_folder, write):
         titles += check_titles(got)
         if status:
             got += f"\n(exit status {status})"
-        if write:
+        if write and not by_hand:
             new.extend(("    " + shown).rstrip() for shown in got.split("\n"))
         else:
             check_output(name, command, regex, "\n".join(lines[i:end]), got)
             new.extend(lines[i:end])
         i = end
-    for command in dict.fromkeys(re.findall(r"`((?:mnist|geglu|bin/\w+) [^`]+)`", text)):
+    without_output = re.findall(r"`((?:mnist|geglu) [^`]+)`", text) + \
+        re.findall(r"^    ((?:mnist|geglu) .*?)(?: {2,}#.*)?$", text, re.M)
+    for command in dict.fromkeys(without_output):
         is_form = re.search(r"\.\.|\b[A-Z]+\b|\.(png|json)|--help", command)
         if is_form or command in session.done or (without_emulator and "simt" in command):
             continue
-        status, got = session.run(command.removeprefix("bin/"))
+        status, got = session.run(command)
         if status:
             faults.append(f"{name}: `{command}`: exit status {status}\n{got}")
         titles += check_titles(got)
