@@ -73,7 +73,7 @@ def check_symbols(where, file, symbols):
     if not (root / file).exists():
         return  # check_files says so
     text = re.sub(r"//[^\n]*", "", (root / file).read_text())
-    for symbol in re.findall(r"`([^`]+)`", symbols):
+    for symbol in re.findall(r"`([^`/]+)`", symbols):
         # A function or method, a class, or the definition of an op.
         if not re.search(rf"(?<![\w.>]){re.escape(symbol)}(?=\(|<|\{{| : | \{{)", text):
             faults.append(f"{where}: {file} has no {symbol}")
@@ -91,7 +91,7 @@ def check_stops(tour):
                 "**Answer**" not in stop:
             faults.append(f"stop {title}: wants Look, a command, Question and Answer")
             continue
-        for file, symbols in re.findall(r"`([^`]+)`: ((?:`[^`]+`(?:,\s+)?)+)", looks[0]):
+        for file, symbols in re.findall(r"`([^`]+)`: ((?:`[^`/]+`(?:,\s+)?)+)", looks[0]):
             check_symbols(f"stop {title}", file, symbols)
 
 
@@ -102,7 +102,8 @@ def check_files():
         for name in sorted(set(re.findall(r"`([a-z_]+/[\w/.]+\.(?:h|cpp|cu|cuh|py|md))`", text))):
             if name.split("/")[0] in folders and not (root / name).exists():
                 faults.append(f"{document.name}: no file {name}")
-        for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        for link in re.findall(r"\]\((?!http)([^)#]+)", prose):
             if not (document.parent / link).exists():
                 faults.append(f"{document.name}: no file {link}")
     for name, most in LINES.items():
