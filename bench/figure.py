@@ -12,7 +12,7 @@ titles, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for li
                     table.splitlines()]
 titles = titles[1:7]
 COLOURS = ["#9aa0a6", "#e8a87c", "#d9705a", "#c9a0dc", "#6aa5d8", "#1f6fb2"]
-BAR, GAP, LEFT, SCALE = 11, 16, 100, 38
+BAR, GAP, LEFT, SCALE = 11, 16, 100, 36
 
 out, y = [], 46
 for row in rows:
@@ -23,7 +23,7 @@ for row in rows:
         out.append(f'<rect x="{LEFT}" y="{y + i * BAR}" width="{width:.1f}" height="{BAR - 2}" '
                    f'fill="{COLOURS[i]}"/>')
         out.append(f'<text x="{LEFT + width + 4:.1f}" y="{y + i * BAR + 8}" font-size="9">'
-                   f'{time / times[-1]:.1f}  {time:.0f} us</text>')
+                   f'{time / times[-1]:.1f}x, {time:.0f} us</text>')
     y += len(times) * BAR + GAP
 for i, title in enumerate(titles):
     at = LEFT + i * 104
