@@ -174,8 +174,8 @@ DataReport verify_dataset(DataOptions options) {
         data.files.empty() ? report.name
                            : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
     report.failed = cat("data: labels do not belong to images: ", files,
-        "; class means are right for ", percent(set.class_means), " % of ", set.name, ", at least ",
-        percent(set.wanted), " expected");
+        "; class means are right for ", percent(set.class_means), " % of ", set.name,
+        ", more than ", percent(set.wanted), " expected");
   }
   if (report.failed.empty() &&
       static_cast<double>(report.shared) > kMaxShared * static_cast<double>(data.test.size())) {

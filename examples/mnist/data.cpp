@@ -39,7 +39,7 @@ int verify(const DataCommandFlags& flags, Output& out) {
     for (size_t label = 0; label < set.counts.size(); ++label)
       counts.push_back(cat(label, ": ", set.counts[label]));
     out.result("labels", join(counts, "  "));
-    out.result("means", "class means are right for {:.1f} % of {}, at least {:.1f} expected",
+    out.result("means", "class means are right for {:.1f} % of {}, more than {:.1f} expected",
         100 * set.class_means, set.name, 100 * set.wanted);
     object["sets"].push_back({{"set", set.name}, {"images", set.size()}, {"labels", set.counts},
         {"pixel_min", set.darkest}, {"pixel_mean", set.mean}, {"pixel_max", set.brightest},

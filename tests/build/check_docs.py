@@ -48,9 +48,10 @@ faults = []
 def masked(text):
     lines = []
     for line in text.splitlines():
+        line = line.strip()
         for pattern, stands_for in MASKS:
             line = re.sub(pattern, stands_for, line)
-        lines.append(line.strip())
+        lines.append(line)
     return "\n".join(lines).strip()
 
 
