@@ -19,6 +19,9 @@ namespace sinter {
 struct BackwardOptions {
   Tensor gradient;  // of `root`; default: of mean(root), that is 1 for a scalar and 1/B for one
                     // loss per row
+  // Default gradient, where root holds a part of what is averaged (the rows of one rank, or of one
+  // of several batches): 1/rows for each element, with the rows of all parts.
+  int64_t rows = 0;
   bool retain_tape = false;  // keep the tape for another backward()
 };
 

@@ -206,6 +206,7 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
     const bool own = gradient.is_sole_owner() && gradient.is_contiguous();
     meta.grad = own ? std::move(gradient) : copy(gradient);
   }
+  if (on_complete && meta.leaf) on_complete(slot.keep);
 }
 
 void Tape::backward(const Tensor& root, const BackwardOptions& options) {
@@ -223,8 +224,9 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
         cat("backward: the gradient does not fit the root: ",
             describe({{"gradient", &grad_output}, {"root", &root}})));
   } else {
-    grad_output = filled_with(root.numel() ? 1.0 / static_cast<double>(root.numel()) : 0,
-        root.shape(), root.dtype(), root.device());
+    const int64_t rows = options.rows > 0 ? options.rows : root.numel();
+    grad_output = filled_with(
+        rows > 0 ? 1.0 / static_cast<double>(rows) : 0, root.shape(), root.dtype(), root.device());
   }
   if (root_slot < 0) {  // a leaf that no op has used
     Slot slot;
@@ -235,6 +237,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   // First find which slots are reached and check all they need, so that nothing is half done when a
   // check fails.
   std::vector<char> reached(slots_.size(), 0);
+  std::vector<size_t> last_to_add(slots_.size(), nodes_.size());  // the first op that used a slot
   reached[root_slot] = 1;
   for (size_t i = nodes_.size(); i-- > 0;) {
     const Node& node = nodes_[i];
@@ -247,7 +250,9 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
         "run the whole forward pass inside the step, or backward() outside of it");
     check_usable(node);
     for (const int64_t slot : node.in_slots) {
-      if (slot >= 0) reached[slot] = 1;
+      if (slot < 0) continue;
+      reached[slot] = 1;
+      last_to_add[slot] = i;
     }
   }
 
@@ -285,7 +290,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
       if (!out_grads[o].defined() && node.out_slots[o] >= 0)
         out_grads[o] = filled_with(0, out.shape(), out.dtype(), out.device());
     }
-    const Tensors in_grads = run_backward(node, out_grads);
+    Tensors in_grads = run_backward(node, out_grads);
     out_grads.clear();
     SINTER_ASSERT(in_grads.size() == node.in.size(), node.op->text(), " gave ", in_grads.size(),
         " gradients for ", node.in.size(), " inputs");
@@ -295,6 +300,14 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
       SINTER_ASSERT(in_grads[n].shape() == node.in[n].shape(), node.op->text(), " gave input ", n,
           " a gradient of ", in_grads[n].describe());
       grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : in_grads[n];
+    }
+    // Else at the end: by then nobody shares a leaf's gradient, so it needs no copy.
+    if (!on_complete) continue;
+    in_grads.clear();
+    for (const int64_t slot : node.in_slots) {
+      const bool leaf = slot >= 0 && slots_[slot].keep.defined() &&
+                        slots_[slot].keep.autograd().leaf && grads[slot].defined();
+      if (leaf && last_to_add[slot] == i) finish(slot);
     }
   }
   for (size_t slot = 0; slot < slots_.size(); ++slot) {

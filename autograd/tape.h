@@ -33,6 +33,9 @@ class Tape final : public Recorder {
   size_t size() const { return nodes_.size(); }
   // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
   std::function<void(const Tensor& leaf)> on_gradient;
+  // Called with each leaf whose gradient is complete, with what backward() adds to it, as soon as
+  // it is: while the gradients of other leaves are still to come.
+  std::function<void(const Tensor& leaf)> on_complete;
   // backward() refuses to go through the first n ops: a recorded step began behind them.
   void keep_out_of(size_t n) { outside_ = n; }
   // What to do about a value whose tape is gone.

@@ -16,6 +16,7 @@
 #include "nn/mlp.h"
 #include "nn/net.h"
 #include "nn/optim.h"
+#include "nn/state_dict.h"
 #include "profiler/stats.h"
 
 namespace sinter::bench {
@@ -69,6 +70,14 @@ class Training {
         capture::StepOptions{.rules = capture::RuleSet(rules),
             .parameters = nn::parameter_visitor(net),
             .measure = measure});
+  }
+
+  // As before the first step, with these weights.
+  void restart(const nn::NamedTensors& weights) {
+    nn::load_state_dict(net, weights);
+    for (const auto& [name, t] : optimizer_->state_tensors())
+      nn::copy_values(t, Tensor::zeros(t.shape(), t.dtype(), t.device()), name.c_str());
+    optimizer_->set_steps(0);
   }
 
   const std::unique_ptr<nn::Module> model;

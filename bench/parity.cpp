@@ -1,11 +1,12 @@
-// One side of bench/torch_parity.py: trains an MLP from given weights on given batches and writes
-// what came out.
+// One side of bench/torch_parity.py: trains an MLP, or a net of 28 x 28, from given weights on
+// given batches and writes what came out.
 //
 //   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N
-//   --device cpu
+//   --rules all --layers "conv 6 5; .." --device cpu
 //
 // IN: "0.weight", "0.bias", .. (f32 or f64), "x" [N, B, I], "y" i32 [N, B]. OUT: the weights after
-// N steps, "grad.NAME" of the first step, "loss" f64 [N].
+// N steps, "grad.NAME" of the first step, but for those that a rule took, "loss" f64 [N]. In mode
+// fused all steps are replays.
 #include <fmt/format.h>
 
 #include "bench/harness.h"
@@ -16,12 +17,14 @@ namespace sinter {
 namespace {
 
 int run(int argc, char** argv) {
-  std::string optimizer = "sgd", mode = "eager", where = "cpu";
+  std::string optimizer = "sgd", mode = "eager", rules = "all", layers, where = "cpu";
   int64_t steps = 1;
   std::vector<std::string> files;
   cli::Flags flags;
   flags.choice("optimizer", optimizer, {"sgd", "adam"}, "");
   flags.choice("mode", mode, {"eager", "fused"}, "");
+  flags.word("rules", rules, "LIST", "of mode fused");
+  flags.word("layers", layers, "TEXT", "those of a net of 28 x 28 in place of the MLP");
   flags.word("device", where, "NAME", "cpu, simt, cuda, cuda:N");
   flags.number("steps", steps, 1, 1'000'000, "");
   if (!bench::read_flags("parity", flags, argc, argv, &files)) return 0;
@@ -36,24 +39,35 @@ int run(int argc, char** argv) {
   for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer));
        layer += 2)
     sizes.push_back(w->size(0));
-  bench::Training training({.sizes = sizes,
-      .optimizer = optimizer,
-      .lr = optimizer == "sgd" ? 0.05 : 0.001,
-      .dtype = x.dtype(),
-      .device = device});
+  bench::TrainingOptions options;
+  options.sizes = sizes;
+  options.layers = layers;
+  options.optimizer = optimizer;
+  options.lr = optimizer == "sgd" ? 0.05 : 0.001;
+  options.dtype = x.dtype();
+  options.device = device;
+  bench::Training training(options);
   nn::Module& net = training.net;
   nn::load_state_dict(net, weights);
-  const auto step = training.captured();
+  const auto step = training.captured(rules);
+  const auto batch_of = [&](int64_t s) {
+    return Tensors{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})),
+        contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
+  };
+  if (mode == "fused") {  // the two calls that are recorded
+    for (int call = 0; call < 2; ++call) (*step)(batch_of(0));
+    training.restart(weights);
+  }
   nn::NamedTensors results;
   std::vector<double> losses;
   for (int64_t s = 0; s < steps; ++s) {
-    const Tensors batch{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})),
-        contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
+    const Tensors batch = batch_of(s);
     const Tensor loss = mode == "fused" ? (*step)(batch)[0] : training(batch)[0];
     losses.push_back(mean(detach(loss)).item());
     if (s > 0) continue;
-    for (const auto& [name, p] : net.named_parameters())
-      results.push_back({"grad." + name, copy(p.grad())});
+    for (const auto& [name, p] : net.named_parameters()) {
+      if (!p.autograd().grad_taken_by) results.push_back({"grad." + name, copy(p.grad())});
+    }
   }
   for (const auto& [name, p] : net.named_parameters()) results.push_back({name, p});
   results.push_back({"loss", Tensor::from(losses, {steps})});

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "capture/uses.h"
+#include "ops/ops.h"
 
 namespace sinter::capture {
 namespace {
 
+// Or its sum over the ranks, which runs as long beside the main branch.
 bool is_parameter_gradient(const Node& node) {
-  return node.role == Role::wgrad || node.role == Role::bgrad;
+  return node.role == Role::wgrad || node.role == Role::bgrad || node.op == &kAllReduceOp;
 }
 
 // Per node: 1 if it goes on the side branch. A parameter's gradient does, unless the next node of

@@ -117,6 +117,10 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
     updates.push_back(update);
     members.push_back(update);
     const std::string& name = r.graph.values[r.node(update).in[kParam]].name;
+    if (r.find_reader(grad, kAllReduceOp) >= 0)
+      return r.miss("weight_grad_update", {i, update},
+          {cat("the gradient of ", name, " is first summed over all ranks (all_reduce)"),
+              "train in one process; here the update runs behind the sum"});
     if (Obstacle other = r.other_reader(cat("the gradient of ", name), grad, {update}))
       return r.miss("weight_grad_update", {i, update}, std::move(other));
   }

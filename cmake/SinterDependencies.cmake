@@ -16,6 +16,10 @@ if(SINTER_ONEDNN)
     message(STATUS "oneDNN 2.6 not found: matrix products use Eigen, which is slower")
   endif()
 endif()
+if(SINTER_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)  # C's functions are all we call
+  find_package(MPI COMPONENTS CXX)
+endif()
 include(SinterCuda)
 
 # No contraction: fused and separate kernels must round alike, so where a fused multiply-add is

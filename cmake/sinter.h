@@ -9,6 +9,9 @@
 #include <sinter/core/parallel.h>
 #include <sinter/core/tensor.h>
 #include <sinter/data/batches.h>
+#include <sinter/distributed/data_parallel.h>
+#include <sinter/distributed/mpi.h>
+#include <sinter/distributed/thread_group.h>
 #include <sinter/measure/contest.h>
 #include <sinter/nn/activations.h>
 #include <sinter/nn/batch_norm.h>

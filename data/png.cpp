@@ -18,18 +18,21 @@ namespace {
 constexpr uint64_t kMaxFileBytes = uint64_t{128} << 20;
 
 #ifdef SINTER_HAS_PNG
-// Grey and alpha onto the background that the ink stands out from.
-std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels) {
+// Colours, whose last is alpha, onto the background that the ink stands out from.
+std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels, size_t channels) {
   uint64_t weight = 0, sum = 0;
-  for (size_t i = 0; i < pixels.size(); i += 2) {
-    weight += pixels[i + 1];
-    sum += uint64_t{pixels[i]} * pixels[i + 1];
+  const size_t n = pixels.size() / (channels + 1);
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t* const p = &pixels[i * (channels + 1)];
+    weight += channels * p[channels];
+    for (size_t c = 0; c < channels; ++c) sum += uint64_t{p[c]} * p[channels];
   }
   const unsigned background = sum > weight * 127 ? 0 : 255;
-  std::vector<uint8_t> out(pixels.size() / 2);
+  std::vector<uint8_t> out(n * channels);
   for (size_t i = 0; i < out.size(); ++i) {
-    const unsigned grey = pixels[2 * i], alpha = pixels[2 * i + 1];
-    out[i] = static_cast<uint8_t>((grey * alpha + background * (255 - alpha) + 127) / 255);
+    const uint8_t* const p = &pixels[i / channels * (channels + 1)];
+    const unsigned colour = p[i % channels], alpha = p[channels];
+    out[i] = static_cast<uint8_t>((colour * alpha + background * (255 - alpha) + 127) / 255);
   }
   return out;
 }
@@ -61,7 +64,7 @@ void average(const float* in, int length, int stride, float* out, int n, int out
 
 }  // namespace
 
-GreyImage read_png(const std::string& path) {
+PngImage read_png(const std::string& path, int channels) {
   ByteSource source(path);
   const std::vector<uint8_t> file = source.read_up_to(kMaxFileBytes);
   const std::string& name = source.name();
@@ -81,18 +84,19 @@ GreyImage read_png(const std::string& path) {
   SINTER_CHECK(png.width <= kMaxSide && png.height <= kMaxSide, data,
       cat("png: too large: ", name, "; ", png.width, " x ", png.height, ", at most ", kMaxSide,
           " x ", kMaxSide));
-  png.format = PNG_FORMAT_GA;
+  png.format = channels == 1 ? PNG_FORMAT_GA : PNG_FORMAT_RGBA;
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
   check(png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr));
-  return {static_cast<int>(png.width), static_cast<int>(png.height), flatten(pixels), name};
+  return {static_cast<int>(png.width), static_cast<int>(png.height),
+      flatten(pixels, static_cast<size_t>(channels)), name, channels};
 #else
   throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name),
       "an image of the test set needs no reader");
 #endif
 }
 
-DigitImage prepare_digit(const GreyImage& image, const ImageShape& size) {
+ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
   const int out_width = static_cast<int>(size.width), out_height = static_cast<int>(size.height),
             ink_side = std::max(1, std::min(out_width, out_height) * 20 / 28);
   const int width = image.width, height = image.height;
@@ -141,7 +145,7 @@ DigitImage prepare_digit(const GreyImage& image, const ImageShape& size) {
     return std::clamp(static_cast<int>(std::lround(whole / 2.0 - moment / mass)), 0, whole - side);
   };
   const int left = offset(mass_x, sw, out_width), top = offset(mass_y, sh, out_height);
-  DigitImage out(size_t(out_width) * out_height);
+  ImagePixels out(size_t(out_width) * out_height);
   for (int y = 0; y < sh; ++y)
     for (int x = 0; x < sw; ++x)
       out[(top + y) * out_width + left + x] =
@@ -149,12 +153,28 @@ DigitImage prepare_digit(const GreyImage& image, const ImageShape& size) {
   return out;
 }
 
-DigitImage raw_digit(const GreyImage& image, const ImageShape& size) {
-  const ImageShape is{.height = image.height, .width = image.width};
+ImagePixels scaled_image(const PngImage& image, const ImageShape& size) {
+  const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
+  const std::vector<float> in(image.pixels.begin(), image.pixels.end());
+  std::vector<float> narrow(size_t(image.height) * width), plane(size_t(height) * width);
+  ImagePixels out;
+  for (int c = 0; c < image.channels; ++c) {
+    for (int y = 0; y < image.height; ++y)
+      average(&in[size_t(y) * image.width * image.channels + c], image.width, image.channels,
+          &narrow[size_t(y) * width], width, 1);
+    for (int x = 0; x < width; ++x)
+      average(&narrow[x], image.height, width, &plane[x], height, width);
+    for (const float v : plane) out.push_back(static_cast<uint8_t>(std::lround(v)));
+  }
+  return out;
+}
+
+ImagePixels raw_image(const PngImage& image, const ImageShape& size) {
+  const ImageShape is{image.channels, image.height, image.width};
   SINTER_CHECK(is == size, data,
       cat("png: not ", size.str(), ": ", image.name, "; it is ", is.str()),
-      "prepare_digit scales and centres it");
-  return image.pixels;
+      size.channels == 1 ? "prepare_digit scales and centres it" : "scaled_image scales it");
+  return scaled_image(image, size);
 }
 
 }  // namespace sinter

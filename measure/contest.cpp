@@ -173,6 +173,54 @@ std::string capture_line(const Contest& contest, const Outcome& o) {
       pays_back, static_cast<double>(contest.captured().executor->plan().bytes) * 1e-3);
 }
 
+std::string row_us(double us, double step_us) {
+  return fmt::format("{:.1f} us, {:.0f} % of the fused step", us, 100 * us / step_us);
+}
+
+// Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
+std::string gain_lines(const Ledger& ledger) {
+  const LedgerRow *longest = nullptr, *gain = nullptr;
+  double longest_us = 0, gain_us = 0;
+  for (const LedgerRow& row : ledger.rows) {
+    if (row.eager_us.empty() || row.fused_launches == 0) continue;
+    const double fused = profiler::median(row.fused_us),
+                 saved = profiler::median(row.eager_us) - fused;
+    if (fused > longest_us) longest = &row;
+    longest_us = std::max(longest_us, fused);
+    const bool is_shown = profiler::paired_ratio(row.eager_us, row.fused_us).is_shown();
+    if (row.verdict.empty() && is_shown && saved > gain_us) gain = &row;
+    if (gain == &row) gain_us = saved;
+  }
+  if (!longest) return "";
+  const double all_us = profiler::median(ledger.total.fused_us);
+  std::string out = fmt::format("gain     {}\n",
+      gain ? fmt::format("most by {}: {:.1f} us, {} -> {} launches, {:.1f} -> {:.1f} kB",
+                 gain->fused, gain_us, gain->eager_launches, gain->fused_launches,
+                 static_cast<double>(gain->eager_bytes) * 1e-3,
+                 static_cast<double>(gain->fused_bytes) * 1e-3)
+           : "no row by itself is shown to be faster");
+  return out + fmt::format("limit    {}: {}, {:.0f} GFLOP/s; arithmetic stays\n", longest->fused,
+                   row_us(longest_us, all_us),
+                   static_cast<double>(longest->fused_flops) / (longest_us * 1e3));
+}
+
+// Five lines that say it all: how much faster, what made it so, what is left, what was counted, and
+// what to try.
+std::string first_lines(const Contest& contest, const Outcome& o, const ReportText& text) {
+  const LedgerRow& total = o.ledger.total;
+  std::string out = fmt::format("step     {}\n", o.headline);
+  if (contest.timed() && !o.ratio.is_noisy()) out += gain_lines(o.ledger);
+  out += fmt::format(
+      "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
+      "counted {:.0f}{}\n",
+      total.eager_launches, total.fused_launches, static_cast<double>(total.eager_bytes) * 1e-6,
+      static_cast<double>(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
+      o.fused.launches_per_step(),
+      o.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some");
+  if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
+  return out;
+}
+
 // What was not fused, and how sure that is.
 std::string groups_lines(const capture::Rewriter& fused, const ReportText& text) {
   std::string out;
@@ -218,7 +266,7 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   const bool modelled = is_modelled(contest, options) && !times.empty();
   o.ledger = make_ledger(captured, times);
   if (contest.device != kCpu) {
-    o.ledger.times = modelled ? "model us" : "Self CUDA us";
+    o.ledger.times = modelled ? "us, model" : "us, self CUDA";
     o.ledger.total.eager = fmt::format(
         "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
   }
@@ -240,10 +288,7 @@ int64_t kept_unfused(const capture::Rewriter& fused) {
 
 std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {
   const capture::Captured& captured = contest.captured();
-  std::string out = "\n" + o.ledger.table() + "\n";
-  out += fmt::format("step {}   launches: claimed {}, counted {:.0f}{}\n", o.headline,
-      captured.executor->launches(), o.fused.launches_per_step(),
-      o.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some");
+  std::string out = first_lines(contest, o, text) + "\n" + o.ledger.table(text.width) + "\n";
   if (contest.device == kCpu) {
     out += fmt::format(
         "profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",

@@ -82,10 +82,12 @@ struct ReportText {
   std::string parity;          // ends the line of FLOPs: "parity: 2e-07"
   bool explain = false;        // with the explanation of each group and near miss
   std::string how_to_explain;  // where it is left out: how a user of the program gets it
+  std::string next;            // what to try, as the program says it
+  size_t width = 100;          // columns of the ledger
 };
 // Groups that measuring has shown to be no faster.
 int64_t kept_unfused(const capture::Rewriter& fused);
-// The ledger, the headline and the lines below it, down to the near misses.
+// Five lines that sum it up, the ledger and the lines below it, down to the near misses.
 std::string report(const Contest& contest, const Outcome& outcome, const ReportText& text = {});
 
 // How long steps take, in us: each by itself on the CPU. Elsewhere their mean, by the time from one

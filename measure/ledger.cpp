@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
+
+#include "profiler/grid.h"
 
 namespace sinter::measure {
 namespace {
@@ -204,72 +205,50 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
 
 namespace {
 
-// 0 fused row, 1 eager ops, 2 and 3 launches, 4 and 5 us, 6 their change, 7 and 8 kB, 9 their
-// change, 10 same kernel, 11 ratio
-using Cells = std::array<std::string, 12>;
-struct Column {
-  const char* before;
-  size_t width;  // at least
-  bool is_text = false;
-};
-constexpr Column kColumns[] = {{"", 9, true}, {" ", 12, true}, {"  ", 2}, {" -> ", 2}, {"  ", 4},
-    {" -> ", 5}, {"  ", 4}, {"  ", 3}, {" -> ", 3}, {"  ", 0}, {"  ", 6, true}, {"  ", 0, true}};
-
-std::string change(double x, int digits, const char* unit) {  // never -0
-  const bool none = std::round(x * std::pow(10, digits)) == 0;
-  return fmt::format(fmt::runtime(none ? "{:.{}f}{}" : "{:+.{}f}{}"), none ? 0.0 : x, digits, unit);
+// "900 -> 899", both to three digits at least.
+std::string pair_of(double eager, double fused) {
+  const int digits = std::max(eager, fused) < 100 ? 1 : 0;
+  return fmt::format("{0:.{2}f} -> {1:.{2}f}", eager, fused, digits);
 }
 
-Cells cells_of(const LedgerRow& row) {
-  const double eager_kb = static_cast<double>(row.eager_bytes) * 1e-3,
-               fused_kb = static_cast<double>(row.fused_bytes) * 1e-3;
-  Cells cells{row.fused, "<- " + row.eager, std::to_string(row.eager_launches),
-      std::to_string(row.fused_launches), "-", "-", "", fmt::format("{:.1f}", eager_kb),
-      fmt::format("{:.1f}", fused_kb), change(fused_kb - eager_kb, 1, ""),
-      row.verdict.empty() ? "!=" : "=", row.verdict.empty() ? "-" : "- " + row.verdict};
-  if (row.eager_us.empty() || row.fused_launches == 0) return cells;
-  const double eager = profiler::median(row.eager_us), fused = profiler::median(row.fused_us);
-  cells[4] = fmt::format("{:.1f}", eager);
-  cells[5] = fmt::format("{:.1f}", fused);
-  if (!row.verdict.empty()) return cells;
+// A factor that is shown, or why there is none.
+std::string ratio_text(const LedgerRow& row) {
+  if (!row.verdict.empty()) return row.verdict;
+  if (row.eager_us.empty() || row.fused_launches == 0) return "-";
   const profiler::Estimate ratio = profiler::paired_ratio(row.eager_us, row.fused_us);
-  if (ratio.is_shown()) {
-    cells[6] = change(100 * (fused / eager - 1), 0, "%");
-    cells[11] = profiler::factor_text(ratio, row.eager_us.size());
-  } else if (ratio.has_interval) {
-    cells[11] = ratio.is_noisy() ? "- machine busy" : "- no difference";
-  }
-  return cells;
+  if (ratio.is_shown()) return profiler::factor_text(ratio, row.eager_us.size());
+  if (!ratio.has_interval) return "-";
+  return ratio.is_noisy() ? "machine busy" : "no difference";
 }
 
 }  // namespace
 
-std::string Ledger::table() const {
-  std::vector<Cells> lines;
-  for (const LedgerRow& row : rows) lines.push_back(cells_of(row));
+std::string Ledger::table(size_t width) const {
+  // Units that a person reads: of the whole step.
+  const bool ms = !total.eager_us.empty() && profiler::median(total.eager_us) >= 1e5,
+             mb = total.eager_bytes >= 100'000'000;
+  profiler::Grid grid({"<Fused row <- eager ops", "Launches", (ms ? "m" : "u") + times.substr(1),
+      mb ? "MB moved" : "kB moved", "<Eager / fused"});
+  const auto add = [&](const LedgerRow& row, const std::string& name, const std::string& ratio) {
+    const double time_unit = ms ? 1e3 : 1, byte_unit = mb ? 1e6 : 1e3;
+    const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
+    grid.add({name, fmt::format("{} -> {:2}", row.eager_launches, row.fused_launches),
+        timed ? pair_of(profiler::median(row.eager_us) / time_unit,
+                    profiler::median(row.fused_us) / time_unit)
+              : "- -> -",
+        pair_of(static_cast<double>(row.eager_bytes) / byte_unit,
+            static_cast<double>(row.fused_bytes) / byte_unit),
+        ratio});
+  };
+  for (const LedgerRow& row : rows) {
+    const bool same = row.eager == row.fused;
+    add(row, same ? row.fused : row.fused + " <- " + row.eager, ratio_text(row));
+  }
   // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only
   // apportion.
-  lines.push_back(cells_of(total));
-  lines.back()[1] = total.eager;
-  for (const int ratio : {6, 10, 11}) lines.back()[ratio].clear();
-
-  std::array<size_t, std::size(kColumns)> w;
-  for (size_t c = 0; c < w.size(); ++c) {
-    w[c] = kColumns[c].width;
-    for (const Cells& line : lines) w[c] = std::max(w[c], line[c].size());
-  }
-  std::string out = fmt::format("{:<{}} {:<{}}  {:>{}}  {:>{}}  {:>{}}  Kernel  Ratio\n",
-      "Fused row", w[0], "<- eager ops", w[1], "Launch", w[2] + w[3] + 4, times,
-      w[4] + w[5] + w[6] + 6, "kB moved", w[7] + w[8] + w[9] + 6);
-  for (const Cells& line : lines) {
-    for (size_t c = 0; c < w.size(); ++c) {
-      out += kColumns[c].before;
-      out += fmt::format(fmt::runtime(kColumns[c].is_text ? "{:<{}}" : "{:>{}}"), line[c], w[c]);
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-  }
-  return out;
+  add(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
+  grid.fit(width);
+  return grid.text();
 }
 
 }  // namespace sinter::measure

@@ -21,9 +21,9 @@ using LedgerRow = profiler::ComparedRow;
 struct Ledger {
   std::vector<LedgerRow> rows;  // in the order of the fused graph
   LedgerRow total;
-  std::string times = "Self CPU us";  // the title of the times
-  // The ledger as a table; without times these columns are "-".
-  std::string table() const;
+  std::string times = "us, self CPU";  // the title of the times
+  // The ledger as a table of at most `width` columns; without times these columns are "-".
+  std::string table(size_t width = 100) const;
 };
 
 // The launch times of the eager and of the fused step in one pair of rounds (launch_times_us).

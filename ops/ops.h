@@ -200,6 +200,13 @@ void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
 Tensor squared_norm(const Tensor& x);
 void clip_in_place(const Tensor& x, const Tensor& total_squared, double max_norm);
 
+// ---- between ranks (core/communicator.h): in place, no gradient. Dense f32 or f64 tensors of one
+// type. Starts the sum of each over all ranks of the thread's communicator, and waits for it; the
+// tensors belong to the sum meanwhile. `bucket`: which of the sums under way. Without a
+// communicator the tensors are the sum.
+void all_reduce(const Tensors& tensors, int64_t bucket = 0);
+void all_reduce_wait(const Tensors& tensors, int64_t bucket = 0);
+
 // ---- the ops behind these functions, for rules, fused ops and tests that name one: attributes,
 // and the list. A new op is a pair of files, ops/<op>.cpp and ops/<op>.cu (with its backward), and
 // here its function, its attributes and its rows.
@@ -248,8 +255,11 @@ struct Pool2dBackwardAttrs : Pool2dAttrs {
 struct DropoutAttrs {
   double p = 0.5;
   int64_t op_id = 0;
-  SINTER_FIELDS(DropoutAttrs, p, op_id)
+  int64_t first_row = 0;  // of x, in the batch of all ranks: Note [Masks of a part of the batch]
+  SINTER_FIELDS(DropoutAttrs, p, op_id, first_row)
 };
+// The place of the first element of x[rows, ..] in the batch of all ranks.
+int64_t first_element(const Tensor& x, const DropoutAttrs& attrs);
 struct GatherBatchAttrs {
   DType out = DType::f32;  // or bf16
   bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
@@ -284,6 +294,10 @@ inline constexpr size_t kMostCatInputs = 32;  // the tape counts inputs in a wor
 struct ClipAttrs {
   double max_norm = 1;
   SINTER_FIELDS(ClipAttrs, max_norm)
+};
+struct AllReduceAttrs {
+  int64_t bucket = 0;
+  SINTER_FIELDS(AllReduceAttrs, bucket)
 };
 
 // clang-format off
@@ -340,7 +354,9 @@ struct ClipAttrs {
   OP(kSgdUpdateOp, update)                         /* see ops/update.cpp            */ \
   OTHER(kAdamUpdateOp)                             /* see ops/update.cpp            */ \
   OP(kSquaredNormOp, squared_norm)                 /* x -> total                    */ \
-  OP(kClipInPlaceOp, clip_in_place)                /* x (in place), total           */
+  OP(kClipInPlaceOp, clip_in_place)                /* x (in place), total           */ \
+  OTHER(kAllReduceOp)                               /* x.. (in place)                */ \
+  OTHER(kAllReduceWaitOp)                           /* x.. (in place)                */
 // clang-format on
 #define SINTER_DECLARE_OP(op, ...) extern const OpDef op;
 SINTER_STRUCTURED_OPS(SINTER_DECLARE_OP, SINTER_DECLARE_OP)

@@ -85,6 +85,7 @@ namespace {
 // it began.
 thread_local int64_t random_ops_before = 0, random_ops = 0;
 thread_local int64_t random_restarts = 0;
+thread_local int64_t first_row_of_thread = 0;
 
 struct RngStates {
   uint64_t seed = 0, host_tensors = 0;
@@ -147,6 +148,9 @@ void restart_random_ops() {
   random_ops_before = random_ops = 0;
   ++random_restarts;
 }
+
+void set_first_row(int64_t row) { first_row_of_thread = row; }
+int64_t first_row() { return first_row_of_thread; }
 
 RandomOpsOfStep::RandomOpsOfStep() : before_(random_ops), restarts_before_(random_restarts) {
   random_ops_before = before_;

@@ -92,6 +92,12 @@ void manual_seed(uint64_t seed);
 // offset on.
 int64_t next_random_op();
 void restart_random_ops();
+// Note [Masks of a part of the batch]
+//   A rank of data-parallel training computes some rows of a batch. The masks of all ranks together
+//   must be the masks that one process draws for the whole batch, so an element is counted from the
+//   first row of that. From now on random ops of this thread see x as the rows from `row` on.
+void set_first_row(int64_t row);
+int64_t first_row();
 // (seed, k) for the k-th tensor since manual_seed() that the host draws (randn).
 std::pair<uint64_t, uint64_t> next_random_tensor();
 

@@ -26,12 +26,12 @@ struct Cost {
   bool operator==(const Cost&) const = default;
 };
 
-// data: fetches the batch, so it is counted for no step.
-enum class Role : uint8_t { none, fwd, wgrad, dgrad, bgrad, update, data };
+// data: fetches the batch, so it is counted for no step. comm: between ranks.
+enum class Role : uint8_t { none, fwd, wgrad, dgrad, bgrad, update, data, comm };
 
 constexpr auto names_of(Role) {
   return std::to_array<std::string_view>(
-      {"none", "fwd", "wgrad", "dgrad", "bgrad", "update", "data"});
+      {"none", "fwd", "wgrad", "dgrad", "bgrad", "update", "data", "comm"});
 }
 
 }  // namespace sinter::profiler

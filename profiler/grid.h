@@ -1,5 +1,6 @@
-// Cells in columns, as text: numbers to the right, text to the left, two spaces between. For the
-// tables of this folder.
+// Cells in columns, as text: numbers to the right, text to the left, two spaces between. Where a
+// width is given, whole columns go first, the last in `droppable` before the others; then the
+// widest column of text is cut, with "..".
 #pragma once
 
 #include <algorithm>
@@ -20,15 +21,12 @@ class Grid {
   }
   void add(std::vector<std::string> cells) { lines_.push_back(std::move(cells)); }
   std::string text() const {
-    std::vector<size_t> widths(left_.size(), 0);
-    for (const auto& line : lines_) {
-      for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], line[c].size());
-    }
+    const std::vector<size_t> all = widths();
     std::string out;
     for (const auto& line : lines_) {
       std::string row;
       for (size_t c = 0; c < line.size(); ++c) {
-        const std::string gap(widths[c] - line[c].size(), ' ');
+        const std::string gap(all[c] - line[c].size(), ' ');
         row += (c > 0 ? "  " : "") + (left_[c] ? line[c] + gap : gap + line[c]);
       }
       row.erase(row.find_last_not_of(' ') + 1);
@@ -36,10 +34,69 @@ class Grid {
     }
     return out;
   }
+  // Makes the lines at most `width` long, if there is what may go; 0: as long as they are.
+  void fit(size_t width, std::vector<std::string> droppable = {}) {
+    while (width > 0 && total() > width && !droppable.empty()) {
+      const auto at = std::find(lines_[0].begin(), lines_[0].end(), droppable.back());
+      droppable.pop_back();
+      if (at != lines_[0].end()) drop(at - lines_[0].begin());
+    }
+    while (width > 0 && total() > width && cut(total() - width)) {}
+  }
 
  private:
+  static constexpr size_t kFewest = 12;  // characters of a text that stay
+
+  std::vector<size_t> widths() const {
+    std::vector<size_t> out(left_.size(), 0);
+    for (const auto& line : lines_) {
+      for (size_t c = 0; c < line.size(); ++c) out[c] = std::max(out[c], line[c].size());
+    }
+    return out;
+  }
+  size_t total() const {
+    size_t sum = 0;
+    for (const size_t w : widths()) sum += w + 2;
+    return sum - 2;
+  }
+  void drop(std::ptrdiff_t column) {
+    left_.erase(left_.begin() + column);
+    for (auto& line : lines_) line.erase(line.begin() + column);
+  }
+  // Takes up to `excess` characters from the widest text; false if none is wide enough.
+  bool cut(size_t excess) {
+    std::vector<size_t> all = widths();
+    for (size_t c = 0; c < all.size(); ++c) all[c] = left_[c] ? all[c] : 0;
+    const size_t c = static_cast<size_t>(std::max_element(all.begin(), all.end()) - all.begin());
+    if (all[c] <= kFewest) return false;
+    const size_t keep = all[c] - std::min(excess, all[c] - kFewest);
+    for (auto& line : lines_) {
+      if (line[c].size() > keep) line[c] = line[c].substr(0, keep - 2) + "..";
+    }
+    return true;
+  }
+
   std::vector<bool> left_;
   std::vector<std::vector<std::string>> lines_;
 };
+
+// Lines of at most `width` characters, broken at spaces; what follows a break is indented. 0: as
+// they are. For prose: a word longer than that stays whole.
+inline std::string wrapped(const std::string& text, size_t width) {
+  std::string out;
+  size_t column = 0;  // where the next character goes
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", at + 1), text.size());
+    if (width > 0 && column + (end - at) > width && text[at] == ' ' && column > 2) {
+      out += "\n ";
+      column = 1;
+    }
+    if (text[at] == '\n') column = 0;
+    column += end - at - (text[at] == '\n' ? 1 : 0);
+    out += text.substr(at, end - at);
+    at = end;
+  }
+  return out;
+}
 
 }  // namespace sinter::profiler

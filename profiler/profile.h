@@ -183,6 +183,7 @@ struct TableOptions {
   bool group_by_input_shape = false;
   int group_by_module = 0;  // rows per path of that many modules
   bool scopes = false;      // a second block: module, data and other scopes
+  size_t width = 0;         // columns at most: some go, names are cut; 0: as wide as it is
 };
 
 // Error (usage): unknown sort key, bad row limit or regular expression; the hint names the nearest.

@@ -61,7 +61,8 @@ class Gatherer {
       row.typical_kernel_ns = typical(steps_of_[i].kernel);
       row.on_device = report_.device.type == Device::Type::cuda && row.kind == ScopeKind::op &&
                       row.untimed == 0;
-      if (ceiling.known() && row.launches > 0) {
+      // What ranks send each other takes the network's time, of which no roof says anything.
+      if (ceiling.known() && row.launches > 0 && row.role != Role::comm) {
         row.pred_ns = ceiling.predicted_ns(row.launches, row.cost);
         if (row.typical_ns > 0) row.roof = ceiling.share(row.cost, row.typical_ns);
       }
@@ -209,7 +210,7 @@ class Gatherer {
         .launches = row.launches,
         .busy_ns = cpu ? row.typical_kernel_ns : row.typical_ns,
         .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
-        .has_roofs = ceiling.known(),
+        .has_roofs = ceiling.known() && row.role != Role::comm,
         .roof = row.roof.value_or(0),
         .compute_is_nearer = ceiling.compute_is_nearer(row.cost)});
   }

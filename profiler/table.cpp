@@ -124,7 +124,9 @@ class Table {
     };
     for (const Row& row : shown) add(row, false);
     if (!folded.empty()) add(fold(folded), true);
-    return detail::header_line(profile_) + grid.text() + detail::closing_lines(profile_, ops_) +
+    grid.fit(options_.width, droppable());
+    return wrapped(detail::header_line(profile_), options_.width) + grid.text() +
+           wrapped(detail::closing_lines(profile_, ops_), options_.width) +
            (options_.scopes ? scope_block() : "");
   }
 
@@ -135,6 +137,12 @@ class Table {
     std::function<std::string(const Row&)> cell;
     const char* folded = nullptr;  // what stands there for several rows as one; null: cell() knows
   };
+
+  // What a narrow table can do without, the most wanted first.
+  static std::vector<std::string> droppable() {
+    return {"Flags", "med", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total", "CUDA total",
+        "p95", "Disp", "Pred", "Made of", "FLOP/B"};
+  }
 
   bool is_small(const Row& row) const {
     return timed_ && row.kind != ScopeKind::data && row.typical_ns < kSmallRow * all_ns_;
@@ -296,6 +304,7 @@ class Table {
           per_step(row.calls), or_dash(row.launches > 0, per_step(row.launches)),
           std::string(name_of(row.kind)), escaped(row.name)});
     }
+    grid.fit(options_.width);
     return grid.text();
   }
 

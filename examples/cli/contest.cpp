@@ -27,6 +27,10 @@ void add_contest_flags(
       .standard = "1e-5; tf32 2e-3, bf16 2e-2";
   flags.choice("card", contest.card_name, {"none", "h100", "a100"},
       "with --device simt: a model of this card's times");
+  not_saved(flags.toggle("blame", contest.blame,
+      "hold each op, eager and fused, against f64 and name the first that is wrong; no times"));
+  not_saved(flags.word("devices", contest.devices, "LIST", "with --blame: of cpu, simt, cuda"))
+      .standard = "that of --device";
   add_view_flags(flags, contest.view);
   not_saved(add_profile_flag(flags, contest.files));
   add_output_flags(flags, contest.files);
@@ -50,8 +54,34 @@ profiler::Exports Comparison::exports() const {
       fmt::format("{}_b{}_{}_{}", case_name, batch, contest.dtype, device), true);
 }
 
-void Comparison::check_files() const {
+void Comparison::check_flags() const {
+  SINTER_CHECK(flags.blame || flags.devices.empty(), usage,
+      cat("usage: --devices needs --blame: --devices is ", escaped(flags.devices)),
+      "one step on one device: --device");
   if (!flags.files.formats.empty()) exports().check(flags.files.force);
+}
+
+void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) const {
+  const std::string devices = flags.devices.empty() ? contest.device.str() : flags.devices;
+  options.devices.clear();
+  for (const std::string& name : split("usage: --devices", devices))
+    options.devices.push_back(Device::parse(name));
+  options.rules = capture::RuleSet(contest.rules);
+  const measure::Blame blame = measure::blame(contest.captured().recorded, inputs, options);
+  out.result("blame", "{}", contest.title);
+  out.result_text(blame.table() + "\n");
+  out.result("verdict", blame.verdict());
+  Json object = {{"schema", "sinter.blame/1"}, {"verdict", blame.verdict()},
+      {"first", blame.first ? Json(*blame.first) : Json()}, {"ops", Json::array()}};
+  for (const measure::JudgedOp& op : blame.ops) {
+    object["ops"].push_back({{"device", op.device.str()}, {"fused", op.fused}, {"op", op.op},
+        {"rule", op.rule ? Json(op.rule) : Json()}, {"module", op.module},
+        {"error", op.worst.error}, {"bound", op.worst.bound}});
+  }
+  out.json(object);
+  const char* const rule = blame.first ? blame.ops[*blame.first].rule : nullptr;
+  SINTER_CHECK(!blame.first, check, cat(program, ": ", blame.verdict()),
+      rule ? cat("--rules=-", rule, " goes without it") : "");
 }
 
 Outcome Comparison::run(const std::string& parity) const {
@@ -71,8 +101,13 @@ Outcome Comparison::run(const std::string& parity) const {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
                     outcome.fused.table(flags.view.table) + grades);
   }
-  out.result_text(measure::report(contest, outcome,
-      {.parity = "parity: " + parity, .explain = fusion.explain, .how_to_explain = "--explain"}));
+  const size_t width = flags.view.table.width;
+  out.result_text("\n" + measure::report(contest, outcome,
+                             {.parity = "parity: " + parity,
+                                 .explain = fusion.explain,
+                                 .how_to_explain = "--explain",
+                                 .next = next,
+                                 .width = width == 0 ? 100 : std::min<size_t>(width, 100)}));
   if (!flags.files.formats.empty()) write_files(outcome);
   if (!fusion.dump_graph.empty()) write_graphs(fusion.dump_graph, contest.captured());
   return outcome;

@@ -7,6 +7,7 @@
 #include "examples/cli/app.h"
 #include "examples/cli/profile.h"
 #include "examples/cli/step.h"
+#include "measure/blame.h"
 #include "measure/contest.h"
 
 namespace sinter::cli {
@@ -18,9 +19,11 @@ struct ContestFlags : measure::ContestOptions {
   ExportFlags files;
   std::optional<double> max_rel;
   std::string card_name = "none";
+  bool blame = false;
+  std::string devices;  // of blame; none: that of the program
 };
-// Topic "comparison": those of add_fusion_flags(), --steps --warmup --rounds --max-rel; topic
-// "table": those of ViewFlags and ExportFlags. `fewest_steps` may be 0: as many as fit.
+// Topic "comparison": those of add_fusion_flags(), --steps --warmup --rounds --max-rel --blame;
+// topic "table": those of ViewFlags and ExportFlags. `fewest_steps` may be 0: as many as fit.
 void add_contest_flags(
     Flags& flags, FusionFlags& fusion, ContestFlags& contest, int64_t fewest_steps = 1);
 
@@ -39,9 +42,13 @@ struct Comparison {
   std::string case_name;          // begins the names of files: "mlp"
   int64_t batch = 0;
   Contest contest{};
+  std::string next{};  // what a reader may try
 
-  // Before any work: can the files be written? Error: usage.
-  void check_files() const;
+  // Before any work: do the flags go together, can the files be written? Error: usage.
+  void check_flags() const;
+  // --blame, in place of run(): prints the error and the bound of each op of the captured step, and
+  // throws check where one exceeds its bound. `inputs`: of that step. Errors: measure::blame().
+  void blame(const Tensors& inputs, measure::BlameOptions options = {}) const;
   // Runs it with the roofs of this machine until a signal comes; prints the title, the tables and
   // measure::report(); writes profiles and graphs. `parity` ends the line of FLOPs.
   Outcome run(const std::string& parity) const;

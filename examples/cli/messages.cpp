@@ -29,6 +29,7 @@ constexpr FlagWords kFlagWords[] = {
         "mnist predict --dump-graph F writes one that fits"},
     {"an image of the test set needs no reader", "give --index N of the test set instead"},
     {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
+    {"scaled_image scales it", "leave out --raw to scale it"},
 };
 
 }  // namespace

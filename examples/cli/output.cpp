@@ -37,6 +37,11 @@ int terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
 }
 
+size_t table_width() {
+  winsize size = {};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 bool wants_color(int fd, std::string_view color) {
   const char* no_color = std::getenv("NO_COLOR");
   if (color == "auto") return is_terminal(fd) && !(no_color && *no_color);

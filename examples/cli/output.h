@@ -59,6 +59,8 @@ class Output {
 void say(std::string_view text);
 // Columns of the terminal behind stderr, else 100.
 int terminal_width();
+// Columns of the terminal behind stdout; 0 where it is none: what reads a file wants all.
+size_t table_width();
 // `text` in a colour (an SGR number such as "1;31") if `on`.
 std::string paint(std::string_view text, const char* sgr, bool on);
 // Shall `fd` be coloured under --color `color`?

@@ -128,6 +128,7 @@ std::vector<Distrust> parse_distrust(const std::string& text) {
 
 void add_view_flags(Flags& flags, ViewFlags& view) {
   flags.topic("table");
+  view.table.width = table_width();
   const auto check_table = [&view](const std::string&) { profiler::check(view.table); };
   flags
       .word("sort", view.table.sort_by, "KEY",

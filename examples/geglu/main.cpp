@@ -136,7 +136,9 @@ class Geglu {
  private:
   bool is_cuda() const { return device_.type == Device::Type::cuda; }
   bool timed() const { return device_.type != Device::Type::simt; }
-  bool modelled() const { return !timed() && flags_.contest.card_name != "none"; }
+  bool modelled() const {
+    return !timed() && flags_.contest.card_name != "none" && !flags_.contest.blame;
+  }
   bool both() const { return flags_.mode == "both"; }
   bool eager_only() const { return flags_.mode == "eager"; }
   std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
@@ -174,6 +176,10 @@ int Geglu::run() {
   eager_ = std::make_unique<Block>(flags_, comparison_.common.seed, dtype_, device_);
   fused_ = capture(eager_only() ? "none" : flags_.fusion.rules);
   comparison_.contest.step = &fused_->step;
+  if (flags_.contest.blame) {
+    comparison_.blame(fused_->block.inputs);
+    return 0;
+  }
   if (!eager_only() && !modelled()) check_parity();
   cli::catch_signals();
   json_ = {{"schema", "sinter.geglu/1"}, {"pass", flags_.pass}, {"gelu", flags_.gelu},
@@ -216,7 +222,7 @@ void Geglu::check_flags() {
   const cli::ViewFlags& view = flags_.contest.view;
   needs_both("--profile needs", !flags_.contest.files.formats.empty());
   needs_both("--expect and --fail-on need", !view.expect.empty() || !view.fail_on.empty());
-  comparison_.check_files();
+  comparison_.check_flags();
 }
 
 // Says what a step costs before it takes any, and fits the rounds to the time.

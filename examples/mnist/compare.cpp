@@ -142,7 +142,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   contest.device = device;
   contest.rules = flags.mode.rules;
   contest.dtype = flags.model.dtype;
-  comparison.check_files();
+  comparison.check_flags();
   manual_seed(common.seed);
   data.to(device);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
@@ -151,6 +151,9 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
       flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
       flags.model.dtype, flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
       flags.mode.rules);
+  comparison.next = flags.optimizer.batch > 16
+                        ? "a step of little arithmetic, where fusing pays: --batch 1 --hidden 64,64"
+                        : "what was fused and why: --explain; the kernels' times: --profile";
   out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
 
   const Maker make{compare, device};
@@ -160,10 +163,15 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   if (compare.saved)
     out.note("model", "{} ({})", escaped(compare.saved->path),
         take_weights(eager->model(), *compare.saved));
+  contest.step = fused->captured_step();
+  if (compare.contest.blame) {
+    for (int i = 0; i < 2; ++i) fused->step(batch);
+    comparison.blame({batch.images, batch.labels});
+    return 0;
+  }
   const Parity parity = check_parity(*eager, *fused, *gradients, batch);
   contest.eager = [&] { eager->step(batch); };
   contest.fused = [&] { fused->step(batch); };
-  contest.step = fused->captured_step();
   contest.make = [&](const std::string& rules, bool cuda_graph) -> measure::Contestant {
     const std::shared_ptr<Trainer> made = make("fused", rules, cuda_graph);
     return {[made, &batch] { made->step(batch); }, made->captured_step()};

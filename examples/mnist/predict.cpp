@@ -56,8 +56,9 @@ std::string picture(const Tensor& image) {
   return out;
 }
 
-Split single(const DigitImage& image, const ImageShape& size) {
-  return {Tensor::from(image, {1, 1, size.height, size.width}), Tensor::zeros({1}, DType::i32)};
+Split single(const ImagePixels& image, const ImageShape& size) {
+  return {Tensor::from(image, {1, size.channels, size.height, size.width}),
+      Tensor::zeros({1}, DType::i32)};
 }
 
 struct Input {
@@ -107,12 +108,16 @@ class Predictor {
   void read_input(
       const SavedModel& saved, const std::string& input, std::vector<Input>& inputs) const {
     if (!input.ends_with(".npy")) {
-      const GreyImage image = read_png(input == "-" ? "/dev/stdin" : input);
-      SINTER_CHECK(size_.channels == 1, data,
-          cat("png: read as grey: ", image.name, "; the model reads ", size_.str()),
+      const bool grey = size_.channels == 1;
+      SINTER_CHECK(grey || size_.channels == 3, data,
+          cat("png: read as grey or in colour: ", escaped(input), "; the model reads ",
+              size_.str()),
           "a .npy file [1, H, W, C] in its place");
-      const DigitImage digit = flags_.raw ? raw_digit(image, size_) : prepare_digit(image, size_);
-      inputs.push_back({escaped(input), single(digit, size_), {}});
+      const PngImage image = read_png(input == "-" ? "/dev/stdin" : input, grey ? 1 : 3);
+      const ImagePixels pixels = flags_.raw ? raw_image(image, size_)
+                                 : grey     ? prepare_digit(image, size_)
+                                            : scaled_image(image, size_);
+      inputs.push_back({escaped(input), single(pixels, size_), {}});
       return;
     }
     const Tensor images = read_npy(input).images();

@@ -241,6 +241,33 @@ TEST(Hooks, SeeAndReplaceGradients) {
       std::string::npos);
 }
 
+// A leaf is complete behind the op that used it first; what comes before in the tape goes on.
+TEST(Tape, TellsOfACompleteGradientWhileOthersAreToCome) {
+  Tensor a = leaf({2}), b = leaf({3}), c = leaf({4}), late = leaf({5});
+  std::vector<double> told;
+  Tape& tape = Tape::current();
+  tape.on_complete = [&](const Tensor& leaf) {
+    told.push_back(leaf.item() * 100 + leaf.grad().item());
+    EXPECT_EQ(a.grad().defined(), leaf.is_same(a) || leaf.is_same(b));
+  };
+  backward(mul(mul(mul(mul(a, b), c), b), late));  // 2 * 3 * 4 * 3 * 5
+  EXPECT_EQ(told, std::vector<double>({572, 490, 380, 540}));
+  tape.on_complete = nullptr;
+  b.autograd().grad = {};
+  backward(mul(b, b));
+  EXPECT_EQ(b.grad().item(), 6);
+}
+
+TEST(Tape, PartsOfABatchAddUpToTheGradientOfItsMean) {
+  Tensor whole = leaf({2}), parts = leaf({2});
+  const Tensor x = sample_tensor({5}, 1);
+  const auto square = [](const Tensor& w, const Tensor& rows) { return mul(mul(rows, w), w); };
+  backward(square(whole, cast(x, whole.dtype())));
+  for (const auto& [begin, end] : {std::pair{0, 2}, {2, 5}})
+    backward(square(parts, cast(slice(x, 0, begin, end), parts.dtype())), {.rows = 5});
+  EXPECT_NEAR(parts.grad().item(), whole.grad().item(), 1e-6);
+}
+
 TEST(Anomaly, NamesTheFirstNan) {
   Tensor x = Tensor::from({1.f, -1.f, 0.f}, {3}).set_requires_grad(true);
   const AnomalyMode anomaly;

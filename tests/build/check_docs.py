@@ -209,7 +209,7 @@ def run_document(name, bin_folder, write):
         i = end
     without_output = re.findall(r"`((?:mnist|geglu) [^`]+)`", text) + \
         re.findall(r"^    ((?:mnist|geglu) .*?)(?: {2,}#.*)?$", text, re.M)
-    for command in dict.fromkeys(without_output):
+    for command in dict.fromkeys(" ".join(found.split()) for found in without_output):
         is_form = re.search(r"\.\.|\b[A-Z]+\b|\.(png|json)|--help", command)
         if is_form or command in session.done or (without_emulator and "simt" in command):
             continue

@@ -11,7 +11,7 @@ check() {
   "$compiler" ${flags[@]+"${flags[@]}"} -std=c++20 -fsyntax-only -Wall -Werror=return-type -I . -x c++ - <<<"#include \"$1\"" || { echo "not self-contained: $1"; exit 1; }
 }
 export -f check
-headers=$(find . -regextype posix-extended -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|examples|bench|tests)/.*\.h' -printf '%P\n' |
+headers=$(find . -regextype posix-extended -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests)/.*\.h' -printf '%P\n' |
   grep -vE '^core/device/kernel_(cuda|simt)\.h$' | LC_ALL=C sort)
 [[ -n $headers ]] || { echo "check_headers: no headers found"; exit 1; }
 xargs -P "$(nproc)" -I {} bash -c 'check {}' <<<"$headers"

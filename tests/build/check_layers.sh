@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$1"
 
 find . -type f -regextype posix-extended \
-  -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
+  -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
 BEGIN {
   allowed["core"] = "core"
   allowed["profiler"] = allowed["core"] " profiler"
@@ -19,11 +19,12 @@ BEGIN {
   allowed["measure"] = allowed["capture"] " measure"
   allowed["nn"] = allowed["measure"] " nn"
   allowed["data"] = allowed["nn"] " data"
-  allowed["examples"] = allowed["data"] " examples"
+  allowed["distributed"] = allowed["data"] " distributed"
+  allowed["examples"] = allowed["distributed"] " examples"
   allowed["bench"] = allowed["examples"] " bench"
-  allowed["tests"] = allowed["data"] " examples bench tests"
+  allowed["tests"] = allowed["distributed"] " examples bench tests"
   toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
-  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|cupti)"
+  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|cupti|mpi|nccl)"
 }
 function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, rule; bad = 1 }
 FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }

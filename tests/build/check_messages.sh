@@ -3,7 +3,7 @@
 # programs put flags for (kFlagWords in examples/cli/messages.cpp) are words of the library. Exit status 1 if one is not so.
 set -euo pipefail
 cd "$1"
-folders="core profiler ops autograd capture measure nn data"
+folders="core profiler ops autograd capture measure nn data distributed"
 bad=0
 
 # String literals with a long flag. Those of nvrtc.cpp are flags of the compiler.

@@ -11,15 +11,15 @@ using test::Bytes;
 using test::expect_error;
 class PngTest : public testing::Test {
  protected:
-  GreyImage read(const Bytes& file) { return read_png(dir_.write("x.png", file)); }
+  PngImage read(const Bytes& file) { return read_png(dir_.write("x.png", file)); }
   void SetUp() override { SKIP_IF_NOT_BUILT(read(test::png(1, 1, 1, {7}))); }
   test::TempDir dir_;
 };
 
 // A canvas of `ground` with a rectangle of `ink`.
-GreyImage canvas(
+PngImage canvas(
     int width, int height, uint8_t ground, uint8_t ink, int x0, int y0, int x1, int y1) {
-  GreyImage image{width, height, Bytes(static_cast<size_t>(width * height), ground), "canvas"};
+  PngImage image{width, height, Bytes(static_cast<size_t>(width * height), ground), "canvas"};
   for (int y = y0; y < y1; ++y)
     std::fill(&image.pixels[y * width + x0], &image.pixels[y * width + x1], ink);
   return image;
@@ -27,20 +27,35 @@ GreyImage canvas(
 
 TEST_F(PngTest, GreyIsReadAsItIs) {
   const Bytes pixels = test::pattern(28 * 28);
-  const GreyImage image = read(test::png(28, 28, 1, pixels));
+  const PngImage image = read(test::png(28, 28, 1, pixels));
   EXPECT_EQ(image.pixels, pixels);
-  const DigitImage raw = raw_digit(image);
+  const ImagePixels raw = raw_image(image);
   EXPECT_TRUE(std::equal(raw.begin(), raw.end(), pixels.begin()));
 }
 
 TEST_F(PngTest, ColourAndAlpha) {
   EXPECT_EQ(read(test::png(2, 1, 3, {80, 80, 80, 200, 200, 200})).pixels, (Bytes{80, 200}));
-  const GreyImage colours = read(test::png(3, 1, 3, {255, 0, 0, 0, 255, 0, 0, 0, 255}));
+  const PngImage colours = read(test::png(3, 1, 3, {255, 0, 0, 0, 255, 0, 0, 0, 255}));
   EXPECT_GT(colours.pixels[1], colours.pixels[0]);  // green is brighter than red, red than blue
   EXPECT_GT(colours.pixels[0], colours.pixels[2]);
   // Dark ink on transparent lies on white, bright ink on black; half transparent is half way.
   EXPECT_EQ(read(test::png(3, 1, 2, {0, 255, 0, 0, 0, 128})).pixels, (Bytes{0, 255, 127}));
   EXPECT_EQ(read(test::png(2, 1, 4, {255, 255, 255, 255, 0, 0, 0, 0})).pixels, (Bytes{255, 0}));
+}
+
+TEST_F(PngTest, InColourForAModelThatReadsColour) {
+  const ImageShape size{3, 1, 2};
+  // Red and half-transparent blue: dark ink, so on white.
+  const Bytes rgba{255, 0, 0, 255, 0, 0, 255, 128};
+  const PngImage image = read_png(dir_.write("x.png", test::png(2, 1, 4, rgba)), 3);
+  EXPECT_EQ(image.pixels, (Bytes{255, 0, 0, 127, 127, 255}));
+  EXPECT_EQ(raw_image(image, size), (Bytes{255, 127, 0, 127, 0, 255})) << "plane by plane";
+  const PngImage grey = read_png(dir_.write("g.png", test::png(2, 1, 1, {7, 9})), 3);
+  EXPECT_EQ(raw_image(grey, size), (Bytes{7, 9, 7, 9, 7, 9}));
+  EXPECT_EQ(scaled_image(image, {3, 1, 1}), (Bytes{191, 64, 128})) << "the mean of both";
+  EXPECT_EQ(
+      scaled_image(image, {3, 2, 2}), (Bytes{255, 127, 255, 127, 0, 127, 0, 127, 0, 255, 0, 255}));
+  expect_error(kData, {"not 5x5x3", "it is 1x2x3"}, [&] { raw_image(image, {3, 5, 5}); });
 }
 
 TEST_F(PngTest, BadFiles) {
@@ -60,12 +75,12 @@ TEST_F(PngTest, BadFiles) {
   flipped[50] ^= 0x10;
   expect_error(kData, {"damaged"}, [&] { read(flipped); });
   expect_error(kData, {"damaged"}, [&] { read(test::png(0, 5, 1, {})); });
-  expect_error(kData, {"not 28x28", "it is 5x5"}, [&] { raw_digit(read(good)); });
+  expect_error(kData, {"not 28x28", "it is 5x5"}, [&] { raw_image(read(good)); });
 }
 
 TEST(PrepareDigit, ScalesToTwentyAndCentres) {
   // A bar 10 wide and 50 high, far from the middle: 4 x 20, centred.
-  const DigitImage digit = prepare_digit(canvas(200, 100, 0, 255, 150, 40, 160, 90));
+  const ImagePixels digit = prepare_digit(canvas(200, 100, 0, 255, 150, 40, 160, 90));
   for (int y = 0; y < 28; ++y)
     for (int x = 0; x < 28; ++x)
       EXPECT_EQ(digit[y * 28 + x], y >= 4 && y < 24 && x >= 12 && x < 16 ? 255 : 0)
@@ -73,16 +88,16 @@ TEST(PrepareDigit, ScalesToTwentyAndCentres) {
 }
 
 TEST(PrepareDigit, PolarityAndContrastDoNotMatter) {
-  const DigitImage white = prepare_digit(canvas(60, 60, 0, 255, 5, 10, 25, 40));
+  const ImagePixels white = prepare_digit(canvas(60, 60, 0, 255, 5, 10, 25, 40));
   EXPECT_EQ(prepare_digit(canvas(60, 60, 255, 0, 5, 10, 25, 40)), white);
   EXPECT_EQ(prepare_digit(canvas(60, 60, 220, 100, 5, 10, 25, 40)), white);
 }
 
 TEST(PrepareDigit, CentresByMassNotByBox) {
   // A bright and a faint half: by box the middle of the mass would lie at 11.8.
-  GreyImage image = canvas(100, 100, 0, 255, 20, 20, 40, 60);
+  PngImage image = canvas(100, 100, 0, 255, 20, 20, 40, 60);
   for (int y = 20; y < 60; ++y) std::fill_n(&image.pixels[y * 100 + 40], 20, uint8_t{100});
-  const DigitImage digit = prepare_digit(image);
+  const ImagePixels digit = prepare_digit(image);
   double mass = 0, moment = 0;
   for (int i = 0; i < 784; ++i) {
     mass += digit[i];
@@ -96,7 +111,7 @@ TEST(PrepareDigit, AnySize) {
       255);  // one pixel becomes a 20 x 20 square
   expect_error(kData, {"no ink", "canvas", "40 x 30"},
       [] { prepare_digit(canvas(40, 30, 90, 90, 0, 0, 1, 1)); });
-  const DigitImage whole = prepare_digit(canvas(1, 50, 0, 255, 0, 10, 1, 40));
+  const ImagePixels whole = prepare_digit(canvas(1, 50, 0, 255, 0, 10, 1, 40));
   EXPECT_GT(std::count(whole.begin(), whole.end(), 255), 0);
 }
 

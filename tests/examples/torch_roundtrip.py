@@ -120,12 +120,22 @@ def main():
     conv.load_state_dict(load_file("conv/model.safetensors"), strict=True)
     conv.eval()
     same_accuracy(conv, "conv", "")
-    lenet = nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-                          nn.Flatten(), linear(400, 120), nn.ReLU(), linear(120, 84), nn.ReLU(), linear(84, 10))
-    train(lenet, inputs[0], labels[0], 8)
-    save_file(lenet.state_dict(), "lenet.safetensors")
-    mnist("train", "--data", ".", "--model", "lenet", "--init", "lenet.safetensors", "--lr", "0", "--steps", "1", "--out", "lenet")
-    same_accuracy(lenet, "lenet", "")
+    nets = {
+        "lenet": lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
+                                       nn.MaxPool2d(2), nn.Flatten(), linear(400, 120), nn.ReLU(), linear(120, 84), nn.ReLU(), linear(84, 10)),
+        "cnn": lambda: nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
+                                     nn.Flatten(), linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), linear(128, 10)),
+    }
+    for name, make in nets.items():
+        theirs = make()
+        train(theirs, inputs[0], labels[0], {"lenet": 8, "cnn": 1}[name])
+        theirs.eval()
+        save_file(theirs.state_dict(), f"{name}.safetensors")
+        mnist("train", "--data", ".", "--model", name, "--init", f"{name}.safetensors", "--lr", "0", "--steps", "1", "--out", name)
+        same_accuracy(theirs, name, "")
+        back = make()  # and ours into torch's
+        back.load_state_dict(load_file(f"{name}/model.safetensors"), strict=True)
+        assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in back.state_dict().items()), name
 
 
 sys.argv[1] = os.path.abspath(sys.argv[1])

@@ -26,9 +26,9 @@ void one(Bytes bytes) {
     big_endian(&file[at + 8 + length], static_cast<uint32_t>(crc32(0, &file[at + 4], length + 4)));
     at += 12 + length;
   }
-  const GreyImage image = read_png(as_file(file));
+  const PngImage image = read_png(as_file(file));
   guarded([&] { prepare_digit(image); });
-  guarded([&] { raw_digit(image); });
+  guarded([&] { raw_image(image); });
 }
 
 }  // namespace sinter::fuzz

@@ -12,6 +12,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
+#include "ops/rounding.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 
@@ -55,17 +56,15 @@ double largest(const Tensors& all) {
   }
   return m;
 }
-// Sums in another order may differ by 4 sqrt(K) 2^-24 S + 2 u |y|, S the sum of the terms'
-// magnitudes of that element, as roundings go up and down. Of `alike` terms they may all go one
-// way: then by K 2^-24 S for each of the two orders.
+// Of sums in another order, K the longest (Note [How far a kernel may be from f64],
+// ops/rounding.h).
 double sum_factor(const Tensors& in, DType dtype, bool alike) {
   int64_t terms = 1;
   for (const Tensor& t : in)
     terms = t.defined() && t.dtype() != DType::u8
                 ? std::max(terms, t.rank() == 2 ? std::max(t.size(0), t.size(1)) : t.numel())
                 : terms;
-  const double k = static_cast<double>(terms);
-  return (alike ? 2 * k : 4 * std::sqrt(k)) * (dtype == DType::f64 ? 0x1p-53 : 0x1p-24);
+  return rounding_of_sum(static_cast<double>(terms), dtype, alike);
 }
 // Where S is not at hand: K times the largest product.
 double sum_tolerance(const Tensors& in, DType dtype) {
@@ -73,8 +72,8 @@ double sum_tolerance(const Tensors& in, DType dtype) {
                k = sum_factor(in, dtype, true) / sum_factor(in, dtype, false);  // sqrt(K) / 2
   return sum_factor(in, dtype, false) * 4 * k * k * m * m;
 }
-// S of every element, for ops that are sums of products: the same op on magnitudes. Else nothing.
-std::vector<std::vector<double>> magnitudes(
+// S of every element, for ops that are sums of products. Else nothing.
+std::vector<std::vector<double>> magnitudes_of(
     const OpDef& op, const Sample& sample, const Tensors& in) {
   static const std::set<std::string_view> sums{"linear", "merge_linear", "matmul", "sum", "mean",
       "sum_rows", "squared_norm", "weight_bias_grad", "conv2d", "conv2d_input_grad",
@@ -96,7 +95,7 @@ std::vector<std::vector<double>> magnitudes(
       values[0][i] = 2 * rstd[i * rstd.size() / own.size()] * own[i] - values[0][i];
     return values;
   }
-  if (!gated) return values_of(run(op, positive, attrs));
+  if (!gated) return values_of(magnitudes(op, positive, run(op, positive, attrs), attrs));
   attrs.parse("act", "none");
   auto values = values_of(run(op, positive, attrs));
   for (double& v : values[0]) v *= 2 * 1.13;
@@ -200,7 +199,8 @@ Tensors may_be_infinite(const OpDef& op, const Tensors& in) {
 // Kernels that apply() starts for these operands: one, and a copy of every strided operand that the
 // kernel does not take.
 int64_t launches_of(const OpDef& op, const Tensors& in) {
-  int64_t n = op.view ? 0 : 1;
+  const bool on_host = op.cpu == op.simt;  // a sum over ranks: the communicator's to launch
+  int64_t n = op.view || on_host ? 0 : 1;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool any_strides =
         op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
@@ -232,7 +232,7 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
   for (const Tensor& t : got) EXPECT_EQ(t.device(), device);
   if (is_bitwise(op) && !other_math(device, dtype)) {
     expect_equal(got, cpu, dtype, 0);
-  } else if (const auto scale = magnitudes(op, sample, in); !scale.empty()) {
+  } else if (const auto scale = magnitudes_of(op, sample, in); !scale.empty()) {
     expect_equal(got, cpu, dtype, sum_factor(in, dtype, data != Data::plain), scale);
   } else {
     expect_equal(got, cpu, dtype, sum_tolerance(in, dtype), {}, roundings_of(op, in));

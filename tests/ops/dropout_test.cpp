@@ -46,6 +46,26 @@ TEST(Dropout, BackwardDrawsTheSameMaskAndRefusesAMovedCounter) {
   clear_tape();
 }
 
+// Note [Masks of a part of the batch]: cut anywhere, also where no block of four words begins.
+TEST(Dropout, PartsOfABatchHaveTheMaskOfTheWhole) {
+  for (const Shape& row : {Shape{67}, Shape{2, 5}, Shape{128}}) {
+    Shape shape{9};
+    for (const int64_t size : row) shape.push_back(size);
+    manual_seed(3);
+    const Tensor x = Tensor::ones(shape);
+    const Tensor whole = dropout(x, 0.4);
+    for (const int64_t cut : {1, 4, 7}) {
+      for (const auto& [begin, end] : {std::pair{int64_t{0}, cut}, {cut, int64_t{9}}}) {
+        manual_seed(3);
+        set_first_row(begin);
+        const Tensor part = dropout(contiguous(slice(x, 0, begin, end)), 0.4);
+        EXPECT_EQ(part.to_vector<float>(), slice(whole, 0, begin, end).to_vector<float>());
+      }
+    }
+    set_first_row(0);
+  }
+}
+
 TEST(Dropout, ProbabilityOutOfRange) {
   for (const double p : {-0.1, 1.1, std::nan("")})
     EXPECT_THROW(dropout(Tensor::ones({2}), p), Error);

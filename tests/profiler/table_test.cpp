@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <sstream>
 
 #include "core/error.h"
 #include "tests/profiler/scopes.h"
@@ -169,6 +170,20 @@ TEST(Table, LimitFoldsTheRest) {
   const std::string text = mlp_report().table({.row_limit = 1});
   EXPECT_NE(text.find("5 other rows\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("sgd_update"), std::string::npos) << text;
+}
+
+// Columns go by importance, names are cut; the prose round the table is broken at spaces.
+TEST(Table, FitsTheTerminal) {
+  const Report report = mlp_report();
+  for (const size_t width : {80, 100, 120, 160}) {
+    std::istringstream lines(report.table({.scopes = true, .width = width}));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), width) << line;
+  }
+  const std::string narrow = report.table({.width = 80}), wide = report.table({.width = 160});
+  for (const char* title : {"Self%", "Self CPU", "Calls", "Verdict", "Name"})
+    EXPECT_NE(narrow.find(title), std::string::npos) << title << "\n" << narrow;
+  EXPECT_EQ(narrow.find("FLOP/B"), std::string::npos) << narrow;
+  EXPECT_NE(wide.find("MFLOP"), std::string::npos) << wide;
 }
 
 TEST(Table, WrongSortKeyNamesTheNearest) {

@@ -8,6 +8,9 @@ namespace {
 std::vector<Sample> dropout_samples() {
   const Tensor rng = Tensor::from<int64_t>({7, 3, 0}, {3});
   return {{.in = {sample_tensor({5, 27}, 1), rng}, .attrs = DropoutAttrs{0.5, 0}, .what = "odd"},
+      {.in = {sample_tensor({5, 27}, 1), rng},
+          .attrs = DropoutAttrs{0.5, 0, 3},
+          .what = "a part of the batch"},
       {.in = {sample_tensor({1, 17}, 2), rng}, .attrs = DropoutAttrs{0.1, 2}, .what = "one row"},
       {.in = {sample_tensor({3, 4}, 3), rng}, .attrs = DropoutAttrs{1, 0}, .what = "nothing kept"},
       {.in = {sample_tensor({0, 4}, 4), rng}, .attrs = DropoutAttrs{0.5, 1}, .what = "empty batch"},

@@ -1,0 +1,166 @@
+#include "distributed/data_parallel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "autograd/tape.h"
+#include "nn/batch_norm.h"
+#include "nn/crc32.h"
+#include "ops/ops.h"
+
+namespace sinter::distributed {
+namespace {
+
+void check_no_batch_norm(nn::Module& net) {
+  for (const nn::Module* module : net.modules()) {
+    SINTER_CHECK(!dynamic_cast<const nn::BatchNorm2d*>(module), usage,
+        cat("data parallel: batch normalization is not supported: found ", module->describe(),
+            "; its statistics would be those of one rank's rows instead of the whole batch"),
+        "use layer normalization, or train in one process");
+  }
+}
+
+}  // namespace
+
+RowRange rows_of_rank(int64_t rows, int rank, int size) {
+  const int64_t each = rows / size, more = rows % size;
+  const int64_t begin = rank * each + std::min<int64_t>(rank, more);
+  return {begin, begin + each + (rank < more)};
+}
+
+// Note [Buckets]
+struct DataParallel::Bucket {
+  std::vector<size_t> params;  // by their number
+  size_t complete = 0;         // of them, in this backward
+};
+
+DataParallel::DataParallel(nn::Module& net, Communicator* ranks, const DataParallelOptions& options)
+    : params_(net.named_parameters()), ranks_(ranks && ranks->size() > 1 ? ranks : nullptr) {
+  if (!ranks_) return;
+  check_no_batch_norm(net);
+  int64_t room = 0;
+  for (size_t i = params_.size(); i-- > 0;) {
+    if (room <= 0) {
+      buckets_.emplace_back();
+      room = options.bucket_bytes;
+    }
+    const Tensor& param = params_[i].tensor;
+    bucket_of_[param.id()] = buckets_.size() - 1;
+    buckets_.back().params.push_back(i);
+    room -= param.numel() * static_cast<int64_t>(size_of(param.dtype()));
+  }
+  check_equal();
+}
+
+DataParallel::~DataParallel() { set_first_row(0); }
+
+RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
+  SINTER_CHECK(!ranks_ || Communicator::current() == ranks_, state,
+      cat("data parallel: the communicator of ", ranks_->size(),
+          " ranks is not the current one of this thread"),
+      "make it that by CommunicatorScope");
+  SINTER_CHECK(rows > 0 && (batch.of == 0 || batch.of >= rows), usage,
+      cat("data parallel: no batch: rows is ", rows, ", at least 1; of all batches together ",
+          batch.of, ", 0 or at least rows"));
+  batch_rows_ = rows;
+  rows_ = batch.of > 0 ? batch.of : rows;
+  last_ = batch.last;
+  mine_ = ranks_ ? rows_of_rank(rows, ranks_->rank(), ranks_->size()) : RowRange{0, rows};
+  set_first_row(mine_.begin);
+  return mine_;
+}
+
+int64_t DataParallel::mode() const {
+  return rows_ << 32 ^ batch_rows_ << 1 ^ static_cast<int64_t>(last_);
+}
+
+void DataParallel::backward(const Tensor& losses) {
+  const int64_t found = losses.defined() ? losses.numel() : 0;
+  SINTER_CHECK(found == mine_.size(), shape,
+      cat("data parallel: one loss for each row is wanted: losses is ", losses.describe(),
+          "; this rank has the ", mine_.size(), " rows from ", mine_.begin, " on"));
+  const bool sums = ranks_ && last_;
+  started_ = 0;
+  for (Bucket& bucket : buckets_) bucket.complete = 0;
+  if (losses.defined()) {
+    // Told by this backward alone.
+    struct Told {
+      ~Told() { Tape::current().on_complete = nullptr; }
+    } told;
+    if (sums) Tape::current().on_complete = [this](const Tensor& leaf) { complete(leaf); };
+    sinter::backward(losses, {.gradient = {}, .rows = rows_});
+  }
+  if (sums) sum_rest(!losses.defined());
+}
+
+void DataParallel::complete(const Tensor& parameter) {
+  const auto bucket = bucket_of_.find(parameter.id());
+  if (bucket == bucket_of_.end()) return;  // a leaf of the caller's
+  ++buckets_[bucket->second].complete;
+  for (; started_ < buckets_.size(); ++started_) {
+    const Bucket& next = buckets_[started_];
+    if (next.complete < next.params.size()) return;
+    all_reduce(gradients(next), static_cast<int64_t>(started_));
+  }
+}
+
+// Those that this backward has not completed: all of a rank without rows; and what only an earlier
+// one of several batches has reached.
+void DataParallel::sum_rest(bool zeros) {
+  const NoGrad no_grad;
+  for (size_t b = started_; b < buckets_.size(); ++b) {
+    for (const size_t i : buckets_[b].params) {
+      const auto& [name, param] = params_[i];
+      AutogradMeta& meta = param.autograd();
+      if (meta.grad.defined()) continue;
+      SINTER_CHECK(zeros, state,
+          cat("data parallel: ", name, " got no gradient: it is ", param.describe(),
+              "; every parameter needs one, since all ranks must sum the same tensors"),
+          "train a module of which the loss uses all parameters");
+      meta.grad = copy(broadcast_to(constant(0, param.dtype(), param.device()), param.shape()));
+      meta.grad_taken_by = nullptr;
+    }
+    all_reduce(gradients(buckets_[b]), static_cast<int64_t>(b));
+  }
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    all_reduce_wait(gradients(buckets_[b]), static_cast<int64_t>(b));
+}
+
+Tensors DataParallel::gradients(const Bucket& bucket) const {
+  Tensors list;
+  for (const size_t i : bucket.params) list.push_back(params_[i].tensor.grad());
+  return list;
+}
+
+void DataParallel::check_equal() {
+  if (!ranks_) return;
+  std::string sums;  // 4 bytes for each parameter
+  for (const auto& [_, param] : params_) {
+    const Tensor here = param.to(kCpu);
+    const uint32_t crc = nn::crc32(here.raw(), static_cast<size_t>(bytes_of(here)));
+    sums.append(reinterpret_cast<const char*>(&crc), sizeof crc);
+  }
+  const std::vector<std::string> all = ranks_->gather(sums);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    for (size_t r = 1; r < all.size(); ++r) {
+      const bool same =
+          all[r].size() == all[0].size() && all[r].compare(4 * i, 4, all[0], 4 * i, 4) == 0;
+      SINTER_CHECK(same, state,
+          cat("data parallel: ranks hold different weights: ", params_[i].name, " of rank ", r,
+              " is not that of rank 0; it is the first of ", params_.size(),
+              " parameters that differs"),
+          "give all ranks the same seed, checkpoint and order of updates");
+    }
+  }
+}
+
+std::vector<int64_t> DataParallel::bucket_sizes() const {
+  std::vector<int64_t> sizes;
+  for (const Bucket& bucket : buckets_) {
+    sizes.push_back(0);
+    for (const size_t i : bucket.params) sizes.back() += params_[i].tensor.numel();
+  }
+  return sizes;
+}
+
+}  // namespace sinter::distributed

@@ -1,0 +1,209 @@
+#include "distributed/thread_group.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+
+namespace sinter::distributed {
+
+// One rank's part of a sum, until it has finished it.
+struct PartOfSum {
+  std::vector<SumPiece> pieces;
+  DType dtype = DType::f32;
+  int64_t meeting = 0;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// In the order of the ranks, into the memory of all of them.
+template <class T> void sum_piece(const std::vector<void*>& parts, size_t piece) {
+  const auto piece_of = [&](void* part) { return static_cast<PartOfSum*>(part)->pieces[piece]; };
+  const auto [data, count] = piece_of(parts[0]);
+  T* const total = static_cast<T*>(data);
+  for (size_t r = 1; r < parts.size(); ++r) {
+    const T* const other = static_cast<const T*>(piece_of(parts[r]).data);
+    for (int64_t i = 0; i < count; ++i) total[i] += other[i];
+  }
+  for (size_t r = 1; r < parts.size(); ++r)
+    std::memcpy(piece_of(parts[r]).data, total, static_cast<size_t>(count) * sizeof(T));
+}
+
+void sum_parts(const std::vector<void*>& parts) {
+  const auto& first = *static_cast<PartOfSum*>(parts[0]);
+  for (size_t r = 1; r < parts.size(); ++r) {
+    const auto& other = *static_cast<PartOfSum*>(parts[r]);
+    bool same = other.dtype == first.dtype && other.pieces.size() == first.pieces.size();
+    for (size_t p = 0; same && p < first.pieces.size(); ++p)
+      same = other.pieces[p].count == first.pieces[p].count;
+    SINTER_CHECK(same, state,
+        cat("sum over ranks: rank ", r, " sums other tensors than rank 0: ", other.pieces.size(),
+            " pieces instead of ", first.pieces.size(), ", or of other sizes"));
+  }
+  for (size_t p = 0; p < first.pieces.size(); ++p) {
+    if (first.dtype == DType::f32) sum_piece<float>(parts, p);
+    if (first.dtype == DType::f64) sum_piece<double>(parts, p);
+  }
+}
+
+}  // namespace
+
+// Ranks meet at their first, second, .. call. Each leaves a pointer; the last one to come does the
+// work on what all have left, and only then may anyone go on.
+struct ThreadGroup::Shared {
+  struct Meeting {
+    std::vector<void*> left_by;  // by rank; null: has not come
+    int came = 0, gone = 0;
+    bool done = false;
+    Clock::time_point there;  // when its result has come over the network
+  };
+  using Work = std::function<void(const std::vector<void*>&)>;
+
+  Shared(int size, const ThreadGroupOptions& options) : size(size), options(options) {}
+
+  void come(int64_t number, int rank, void* mine, const Work& work) {
+    std::unique_lock lock(mutex);
+    Meeting& meeting = meetings[number];
+    meeting.left_by.resize(static_cast<size_t>(size));
+    meeting.left_by[static_cast<size_t>(rank)] = mine;
+    if (++meeting.came < size) return;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      work(meeting.left_by);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    meeting.there = network_free = std::max(Clock::now(), network_free) + options.delay;
+    meeting.done = true;
+    changed.notify_all();
+    if (error) std::rethrow_exception(error);
+  }
+
+  Clock::time_point wait(int64_t number, int rank, double timeout) {
+    std::unique_lock lock(mutex);
+    Meeting& meeting = meetings[number];
+    // While the last one works on everybody's memory nobody may leave.
+    const auto may_go = [&] { return meeting.done || (meeting.came < size && !failure.empty()); };
+    if (!changed.wait_for(lock, std::chrono::duration<double>(timeout), may_go)) {
+      if (meeting.came < size) fail(late(meeting, rank, timeout));
+      changed.wait(lock, may_go);
+    }
+    SINTER_CHECK(failure.empty(), state, failure);
+    const Clock::time_point there = meeting.there;
+    if (++meeting.gone == size) meetings.erase(number);
+    lock.unlock();
+    std::this_thread::sleep_until(there);
+    return there;
+  }
+
+  std::string late(const Meeting& meeting, int rank, double timeout) const {
+    std::string missing;
+    for (size_t r = 0; r < meeting.left_by.size(); ++r) {
+      if (!meeting.left_by[r]) missing += cat(missing.empty() ? "" : ", ", r);
+    }
+    return cat("sum over ranks: rank ", missing, " of ", size, " did not arrive; rank ", rank,
+        " waited ", timeout, " seconds");
+  }
+
+  // With the lock. All who wait stop; the first reason counts.
+  void fail(const std::string& why) {
+    if (failure.empty()) failure = why;
+    changed.notify_all();
+  }
+
+  const int size;
+  const ThreadGroupOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int64_t, Meeting> meetings;
+  Clock::time_point network_free{};
+  std::string failure;
+  std::exception_ptr first_error;
+};
+
+class ThreadGroup::Rank final : public Communicator {
+ public:
+  Rank(Shared& shared, int rank) : Communicator(rank, shared.size), shared_(shared) {
+    set_timeout(shared.options.timeout);
+  }
+  std::string describe() const override { return "threads of one process"; }
+
+  void broadcast(void* data, size_t bytes) override {
+    meet(data, [bytes](const std::vector<void*>& all) {
+      for (size_t r = 1; r < all.size(); ++r) std::memcpy(all[r], all[0], bytes);
+    });
+  }
+  std::vector<std::string> gather(const std::string& own) override {
+    struct Texts {
+      const std::string& own;
+      std::vector<std::string> all;
+    } texts{own, {}};
+    meet(&texts, [](const std::vector<void*>& all) {
+      for (void* to : all) {
+        for (void* from : all)
+          static_cast<Texts*>(to)->all.push_back(static_cast<Texts*>(from)->own);
+      }
+    });
+    return std::move(texts.all);
+  }
+  [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
+
+ protected:
+  void start(
+      int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) override {
+    SINTER_CHECK(device.type != Device::Type::cuda, device,
+        cat("sum over ranks: threads sum memory of the host; the tensors are on ", device.str()));
+    PartOfSum& part = sums_[bucket];
+    part = {{pieces.begin(), pieces.end()}, dtype, meetings_++};
+    shared_.come(part.meeting, rank(), &part, sum_parts);
+  }
+  Time finish(int64_t bucket) override {
+    const Time there = shared_.wait(sums_.at(bucket).meeting, rank(), timeout());
+    sums_.erase(bucket);
+    return there;
+  }
+
+ private:
+  void meet(void* mine, const Shared::Work& work) {
+    const int64_t number = meetings_++;
+    shared_.come(number, rank(), mine, work);
+    shared_.wait(number, rank(), timeout());
+  }
+  Shared& shared_;
+  std::map<int64_t, PartOfSum> sums_;
+  int64_t meetings_ = 0;
+};
+
+ThreadGroup::ThreadGroup(int size, const ThreadGroupOptions& options)
+    : shared_(std::make_unique<Shared>(size, options)) {
+  SINTER_CHECK(size >= 1, usage, cat("ThreadGroup: ", size, " ranks given; at least 1"));
+}
+ThreadGroup::~ThreadGroup() = default;
+
+void ThreadGroup::run(const std::function<void(Communicator&)>& f) {
+  const auto run_rank = [&](int r) {
+    try {
+      Rank rank(*shared_, r);
+      const CommunicatorScope scope(&rank);
+      f(rank);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(shared_->mutex);
+      if (!shared_->first_error) shared_->first_error = std::current_exception();
+      shared_->fail(
+          cat("sum over ranks: rank ", r, " of ", shared_->size, " failed: ", error.what()));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < shared_->size; ++r) threads.emplace_back(run_rank, r);
+  for (std::thread& thread : threads) thread.join();
+  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
+}
+
+}  // namespace sinter::distributed

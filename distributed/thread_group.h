@@ -1,0 +1,34 @@
+// Ranks that are threads of one process: data-parallel training without a launcher, for tests,
+// lessons and measurements of overlap.
+//
+//   ThreadGroup(4).run([](Communicator& ranks) { .. });
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "core/communicator.h"
+
+namespace sinter::distributed {
+
+struct ThreadGroupOptions {
+  // A sum is there this long after the last rank has started it, as on a slow network.
+  std::chrono::microseconds delay{0};
+  double timeout = 60;  // seconds
+};
+
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int size, const ThreadGroupOptions& options = {});
+  ~ThreadGroup();
+  // f on a thread for each rank, whose communicator is current() there; returns when all are done.
+  // Throws the error of the rank that failed first; the others then stop waiting.
+  void run(const std::function<void(Communicator&)>& f);
+
+ private:
+  class Rank;
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace sinter::distributed

@@ -1,0 +1,259 @@
+#include "measure/blame.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "capture/text.h"
+#include "core/device/memory.h"
+#include "core/numbers.h"
+#include "ops/ops.h"
+#include "ops/relu_mask.h"
+#include "ops/update.h"
+
+namespace sinter::measure {
+namespace {
+
+using capture::Graph, capture::Node;
+
+std::shared_ptr<Storage> copied_storage(const Storage& from, Device device) {
+  auto to = std::make_shared<Storage>(from.bytes(), device);
+  copy_between(to->data(), device, from.data(), from.device(), from.bytes());
+  return to;
+}
+
+// With its strides.
+Tensor copied_to(const Tensor& t, Device device) {
+  if (!t.defined()) return {};
+  return Tensor::view_of(
+      copied_storage(*t.storage(), device), t.dtype(), t.shape(), t.strides(), t.offset());
+}
+
+// The memory of a step on the host: Note [Every op gets the right inputs].
+class StepMemory {
+ public:
+  StepMemory(const Graph& graph, const Tensors& inputs) : graph_(graph) {
+    for (const capture::Buffer& buffer : graph.buffers) {
+      storages_.push_back(buffer.storage ? copied_storage(*buffer.storage, kCpu)
+                                         : std::make_shared<Storage>(buffer.bytes, kCpu));
+    }
+    SINTER_CHECK(inputs.size() == graph.inputs.size(), shape,
+        cat("blame: ", inputs.size(), " inputs given; the step has ", graph.inputs.size()));
+    for (size_t i = 0; i < inputs.size(); ++i) take_input(graph.values[graph.inputs[i]], inputs[i]);
+    for (const Node& node : graph.nodes) stop_schedule(node);
+  }
+  Tensor tensor(int value) const {
+    if (value < 0) return {};
+    const capture::Value& v = graph_.values[value];
+    return Tensor::view_of(storages_[v.buffer], v.dtype, v.shape, v.strides, v.offset);
+  }
+  Tensors tensors(const std::vector<int>& values) const {
+    Tensors all;
+    for (const int value : values) all.push_back(tensor(value));
+    return all;
+  }
+  // What the node gives, rounded to the types of the step.
+  void take(const Node& node, const std::vector<ExactResult>& exact) {
+    Tensors to = tensors(node.out);
+    const Tensors changed = changed_operands(*node.op, tensors(node.in));
+    to.insert(to.end(), changed.begin(), changed.end());
+    for (size_t i = 0; i < to.size(); ++i) {
+      const Tensor rounded = cast(exact[i].value, to[i].dtype());
+      std::memcpy(to[i].raw(), rounded.raw(),
+          static_cast<size_t>(rounded.numel()) * size_of(rounded.dtype()));
+    }
+  }
+
+ private:
+  void take_input(const capture::Value& v, const Tensor& given) {
+    const capture::Extent from = capture::extent_of(given), to = capture::extent_of(v);
+    SINTER_CHECK(given.dtype() == v.dtype && given.shape() == v.shape &&
+                     from.end - from.begin == to.end - to.begin,
+        shape,
+        cat("blame: an input of the step is ", capture::print_type(v), "; found ",
+            given.describe()));
+    copy_between(static_cast<char*>(storages_[v.buffer]->data()) + to.begin, kCpu,
+        static_cast<const char*>(given.storage()->data()) + from.begin, given.device(),
+        static_cast<size_t>(to.end - to.begin));
+  }
+  // The learning rates to come lie in memory of the step's device, which others cannot read.
+  void stop_schedule(const Node& node) {
+    if (node.op->attrs != attr_type<UpdateAttrs>()) return;
+    host_step_state(tensor(node.in[node.in.size() - kStepOperands])).rates_left = 0;
+  }
+
+  const Graph& graph_;
+  std::vector<std::shared_ptr<Storage>> storages_;  // per buffer
+};
+
+// A call by itself: its operands are on the host.
+struct SingleCall {
+  const OpDef& op;
+  Attrs attrs;
+  Role role;
+  Tensors in;
+};
+
+// The list of exact_results(), as the device's kernel gives it.
+Tensors found_results(const SingleCall& call, Device device, const BlameOptions& options) {
+  Tensors in, out;
+  for (const Tensor& t : call.in) in.push_back(copied_to(t, device));
+  for (const Tensor& t : call.op.infer ? call.op.infer(in, call.attrs) : Tensors{}) {
+    out.push_back(Tensor::empty(t.shape(), t.dtype(), device));
+    fill_bytes(out.back().raw(), device, 0xff, out.back().storage()->bytes());  // NaN
+  }
+  options.launch({call.op, in, out, call.attrs, call.role});
+  synchronize(device);
+  const Tensors changed = changed_operands(call.op, in);
+  out.insert(out.end(), changed.begin(), changed.end());
+  for (Tensor& t : out) t = t.to(kCpu);
+  return out;
+}
+
+// Is dim d the bytes of a mask's rows?
+bool holds_bits(const Tensor& t, int d) {
+  return t.dtype() == DType::u8 && t.rank() > 1 && d + 1 == t.rank();
+}
+
+// Sizes that are equal shrink together, and the bits of a mask with its elements.
+Tensor shrunk(const Tensor& t, int64_t from, int64_t to) {
+  if (!t.defined()) return t;
+  Tensor part = t;
+  for (int d = 0; d < t.rank(); ++d) {
+    const bool bits = holds_bits(t, d);
+    if (t.size(d) == (bits ? relu_mask_row(from) : from))
+      part = slice(part, d, 0, bits ? relu_mask_row(to) : to);
+  }
+  return t.is_contiguous() ? contiguous(part) : part;
+}
+
+bool still_wrong(const SingleCall& call, Device device, const BlameOptions& options) {
+  try {
+    if (call.op.infer) call.op.infer(call.in, call.attrs);  // refuses most of them, and soon
+    if (call.op.limit && !call.op.limit(call.in, call.attrs).empty()) return false;
+    const Tensors found = found_results(call, device, options);
+    return worst_deviation(found, exact_results(call.op, call.in, call.attrs)).exceeds();
+  } catch (const Error&) {
+    return false;  // no operands for this op
+  }
+}
+
+// Sizes to try for one of n: 1, 2, 3, 4, 6, 9, .., and n - 1.
+std::vector<int64_t> smaller_sizes(int64_t n) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size < n - 1; size += std::max<int64_t>(size / 2, 1))
+    sizes.push_back(size);
+  if (n > 1) sizes.push_back(n - 1);
+  return sizes;
+}
+
+// Operands that show it, of which no size can be one less: each size in turn, the largest first,
+// becomes the first one that shows it, until none gets smaller.
+Tensors smallest_operands(SingleCall call, Device device, const BlameOptions& options) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::set<int64_t, std::greater<>> sizes;
+    for (const Tensor& t : call.in) {
+      for (int d = 0; t.defined() && d < t.rank(); ++d) {
+        if (!holds_bits(t, d)) sizes.insert(t.size(d));
+      }
+    }
+    for (const int64_t size : sizes) {
+      for (const int64_t n : smaller_sizes(size)) {
+        SingleCall smaller = call;
+        for (Tensor& t : smaller.in) t = shrunk(t, size, n);
+        if (!still_wrong(smaller, device, options)) continue;
+        call.in = smaller.in;
+        changed = true;
+        break;
+      }
+    }
+  }
+  return call.in;
+}
+
+std::string described(const Tensors& operands) {
+  std::string all;
+  for (const Tensor& t : operands) {
+    if (t.defined()) all += cat(all.empty() ? "" : ", ", name_of(t.dtype()), t.shape().str());
+  }
+  return all;
+}
+
+// "result 0 [3, 17]"
+std::string element_of(const Deviation& worst, const Tensor& result) {
+  std::string place;
+  int64_t at = worst.at;
+  for (int d = result.rank() - 1; d >= 0; at /= result.size(d), --d)
+    place = cat(at % result.size(d), place.empty() ? "" : ", ", place);
+  return cat("result ", worst.result, " [", place, "]");
+}
+
+std::string mode_of(const JudgedOp& op) {
+  return cat(op.device.str(), op.fused ? " fused" : " eager");
+}
+
+// Judges the ops of a graph, on one device.
+void judge_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device device, bool fused,
+    const BlameOptions& options) {
+  StepMemory memory(graph, inputs);
+  const std::vector<int> numbers = capture::file_numbers(graph);
+  for (const Node& node : graph.nodes) {
+    const SingleCall call{*node.op, node.attrs, node.role, memory.tensors(node.in)};
+    const std::vector<ExactResult> exact = exact_results(call.op, call.in, call.attrs);
+    const std::string number = node.out.empty() ? "" : cat("%", numbers[node.out[0]], " ");
+    blame.ops.push_back({device, fused, cat(number, node.op->text()), node.rule, node.module,
+        worst_deviation(found_results(call, device, options), exact)});
+    const Deviation& worst = blame.ops.back().worst;
+    if (worst.exceeds() && !blame.first) {
+      blame.first = blame.ops.size() - 1;
+      blame.element = element_of(worst, exact[worst.result].value);
+      blame.smallest = described(smallest_operands(call, device, options));
+    }
+    memory.take(node, exact);
+  }
+}
+
+}  // namespace
+
+Blame blame(const Graph& recorded, const Tensors& inputs, const BlameOptions& options) {
+  Blame blame;
+  for (const Device device : options.devices) {
+    Graph graph = recorded;
+    for (capture::Buffer& buffer : graph.buffers) buffer.device = device;
+    judge_graph(blame, graph, inputs, device, false, options);
+    const capture::Rewriter fused = capture::rewrite(graph, options.rules, device.type);
+    judge_graph(blame, fused.graph, inputs, device, true, options);
+  }
+  return blame;
+}
+
+std::string Blame::table() const {
+  std::string out, mode;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const JudgedOp& op = ops[i];
+    if (mode != mode_of(op)) {
+      mode = mode_of(op);
+      out += fmt::format(
+          "\n{:<40}  {:>8}  {:>8}  {:>9}  Module\n", mode, "Error", "Bound", "Of bound");
+    }
+    const double percent = 100 * op.worst.share();
+    out += fmt::format("{:<40}  {:8.1e}  {:8.1e}  {:>7.3g} %  {}{}\n", op.op, op.worst.error,
+        op.worst.bound, percent, op.module, op.worst.exceeds() ? "  EXCEEDS" : "");
+  }
+  return out;
+}
+
+std::string Blame::verdict() const {
+  if (!first) return fmt::format("none of {} exceeds its bound", count_of(std::ssize(ops), "op"));
+  const JudgedOp& op = ops[*first];
+  return fmt::format(
+      "{}: {} is wrong: {}, error {:.1e}, bound {:.1e}; {}; smallest operands that "
+      "show it: {}",
+      mode_of(op), op.op, element, op.worst.error, op.worst.bound,
+      op.rule ? cat("rule ", op.rule) : "no rule, a plain op", smallest);
+}
+
+}  // namespace sinter::measure

@@ -1,0 +1,99 @@
+// all_reduce: the sum of each tensor of a list over all ranks, in place, by the thread's
+// communicator (core/communicator.h). It only starts the sum; all_reduce_wait, with the same list,
+// waits for it. Both write the list, so whoever reads a gradient stands behind both, here and in
+// every rewritten graph, and nobody else gets the memory in between. No gradient.
+#include "core/communicator.h"
+#include "core/device/memory.h"
+#include "ops/ops.h"
+
+namespace sinter {
+namespace {
+
+template <const OpDef& op> Tensors infer(Operands in, const Attrs&) {
+  const char* name = op.name.c_str();
+  for (const Tensor& t : in) {
+    check_writable(name, "x", t);
+    check_same_dtype(name, "the first tensor", in[0], "a later one", t);
+  }
+  check_floating(name, "x", in[0]);
+  return {};
+}
+
+// Of this rank's own part: one addition an element.
+Cost sum_cost(Operands in, Operands out, const Attrs&) {
+  int64_t elements = 0;
+  for (const Tensor& t : in) elements += t.numel();
+  return cost_of(elements, in, out, &kAllReduceOp);
+}
+// The bytes are the sum's, which it counts.
+Cost wait_cost(Operands, Operands, const Attrs&) { return {}; }
+
+// Tensors that lie side by side, but for the rest of a block of the allocator, go as one piece.
+std::vector<SumPiece> pieces_of(Operands in) {
+  std::vector<SumPiece> pieces;
+  const char* reach = nullptr;  // the end of the last one's storage
+  for (const Tensor& t : in) {
+    if (t.numel() == 0) continue;
+    char* const at = static_cast<char*>(t.raw());
+    const auto size = static_cast<int64_t>(size_of(t.dtype()));
+    const char* end = pieces.empty()
+                          ? nullptr
+                          : static_cast<char*>(pieces.back().data) + pieces.back().count * size;
+    const bool joins = end && end <= at && at <= reach &&
+                       at - end < static_cast<int64_t>(kAlignment) && (at - end) % size == 0;
+    if (joins) {
+      pieces.back().count = (at - static_cast<char*>(pieces.back().data)) / size + t.numel();
+    } else {
+      pieces.push_back({at, t.numel()});
+    }
+    const Storage& storage = *t.storage();
+    reach = static_cast<const char*>(storage.data()) + storage.bytes();
+  }
+  return pieces;
+}
+
+void start(const Call& call) {
+  Communicator* const ranks = Communicator::current();
+  if (!ranks) return;
+  const Device device = call.in[0].device();
+  // Its memory is the host's, once its kernels have run.
+  if (device.type == Device::Type::simt) synchronize(device);
+  ranks->start_sum(
+      call.as<AllReduceAttrs>().bucket, pieces_of(call.in), call.in[0].dtype(), device);
+}
+
+void wait(const Call& call) {
+  if (Communicator* const ranks = Communicator::current())
+    ranks->finish_sum(call.as<AllReduceAttrs>().bucket);
+}
+
+bool writes_all(size_t, size_t) { return true; }
+
+// One function for all devices: what differs is the communicator.
+constexpr OpDef sum_op(profiler::StaticName name, Tensors (*infer)(Operands, const Attrs&),
+    Cost (*cost)(Operands, Operands, const Attrs&), Kernel kernel) {
+  return {.name = name,
+      .max_inputs = 1 << 17,
+      .attrs = attr_type<AllReduceAttrs>(),
+      .infer = infer,
+      .cost = cost,
+      .cpu = kernel,
+      .cuda = kernel,
+      .simt = kernel,
+      .writes_of = writes_all,
+      .strided_of = writes_all};
+}
+
+}  // namespace
+
+const OpDef kAllReduceOp = sum_op("all_reduce", infer<kAllReduceOp>, sum_cost, start);
+const OpDef kAllReduceWaitOp = sum_op("all_reduce_wait", infer<kAllReduceWaitOp>, wait_cost, wait);
+
+void all_reduce(const Tensors& tensors, int64_t bucket) {
+  apply(kAllReduceOp, tensors, AllReduceAttrs{bucket}, Role::comm);
+}
+void all_reduce_wait(const Tensors& tensors, int64_t bucket) {
+  apply(kAllReduceWaitOp, tensors, AllReduceAttrs{bucket}, Role::comm);
+}
+
+}  // namespace sinter

@@ -1,0 +1,68 @@
+// How far the results of an op may be from the exact ones, element by element: what the tests of
+// kernels and measure::blame() hold every kernel to.
+//
+// Note [How far a kernel may be from f64]
+//   The question is asked of one op, on operands that are exactly those of its kernel; the answer
+//   is in f64, on the CPU. Two rules give it.
+//
+//   A plain op. Each FLOP behind an element may be rounded, relative to a partial result, which is
+//   at most S: what the element would be if nothing cancelled, that is, the op of the operands'
+//   magnitudes. Roundings go up and down, so n of them add up as a random walk. The result is
+//   rounded once more, to its own type:
+//
+//       |found - exact| <= 4 sqrt(n) u S + 2 u_out |exact| + the smallest normal number
+//
+//   n = FLOPs of an element (OpDef::cost); u = 2^-24 for f32 and for bf16, whose sums are kept in
+//   f32; 2^-53 for f64; u_out = 2^-8 for bf16. Nothing is rounded in what has no FLOPs, and what is
+//   no floating number (a mask, an index) must be equal.
+//
+//   A fused op. It stands for the ops of its reference and may round wherever they do. So the
+//   reference runs again and again, and what each of its ops gives is moved by the bound of that
+//   op, or up to half less, up or down by lot, for each element. The ops behind pass it on as they
+//   would pass on an error: it cancels, grows, or turns a mask where a sum is near 0.
+//
+//       x W b                                z moves by 4 sqrt(n) u S + 2 u_out |z|
+//        \|/
+//       linear --- z ---> relu ---> y, mask      y follows, and a bit of the mask where z is near 0
+//
+//   Twice the largest change that 16 runs show is the bound; each second one moves all the other
+//   way. A kernel that keeps in f32 what the plain ops round to bf16 is better than that.
+#pragma once
+
+#include "ops/op.h"
+
+namespace sinter {
+
+// What n roundings relative to 1, up and down, add up to; `alike`: all in one direction, as those
+// of equal terms. `type` is that of the operands.
+double rounding_of_sum(double n, DType type, bool alike = false);
+// S of each floating result of a plain op, for f64 operands on the CPU; undefined for a result of
+// another type. `out` are the results of the op on them. Of an op that changes operands in place,
+// `in` are those before, and the changed ones follow the results.
+Tensors magnitudes(const OpDef& op, Operands in, Operands out, const Attrs& attrs);
+
+// A result in f64, dense and on the CPU (a mask or an index as it is), and the bound of each
+// element.
+struct ExactResult {
+  Tensor value;
+  std::vector<double> bound;
+};
+// The results, then the floating operands that the op changes in place. Operands are on the CPU and
+// of the kernel's types; they stay as they are. Throws what the op throws.
+std::vector<ExactResult> exact_results(const OpDef& op, Operands in, const Attrs& attrs);
+
+// The element that is the farthest from the exact one for its bound.
+struct Deviation {
+  double error = 0, bound = 0;
+  size_t result = 0;  // number in the list
+  int64_t at = 0;     // of the element, in row-major order
+  bool exceeds() const { return !(error <= bound); }
+  // error / bound; infinite where there is an error and no bound.
+  double share() const;
+};
+// `found`: as the list of exact_results(), on any device.
+Deviation worst_deviation(const Tensors& found, const std::vector<ExactResult>& exact);
+// The operands of `in` that stand in that list.
+Tensors changed_operands(const OpDef& op, Operands in);
+
+}  // namespace sinter

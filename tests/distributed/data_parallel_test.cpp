@@ -1,0 +1,235 @@
+// Training on several ranks, which are threads here, gives what one process gives. The same runs on
+// MPI: mpi_rank.cpp.
+#include <gtest/gtest.h>
+
+#include "capture/explain.h"
+#include "core/context.h"
+#include "distributed/thread_group.h"
+#include "ops/fused/fused.h"
+#include "profiler/session.h"
+#include "tests/distributed/training.h"
+
+namespace sinter::distributed {
+namespace {
+
+// Sums of another order differ by rounding: 2^-53 of a gradient of magnitude 1 in each of 100
+// updates with a rate of at most 0.05. Adam divides by the root of the second moment, which is
+// above 1e-8 plus what the gradients were, so a rounding counts up to 1e3 times as much where
+// gradients are small. That stays below 1e-12.
+constexpr double kBound = 1e-12;
+
+TEST(DataParallel, RowsOfRanksCoverTheBatchOnce) {
+  for (const int64_t rows : {0, 1, 5, 8, 103}) {
+    for (const int size : {1, 2, 3, 4, 7}) {
+      int64_t at = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const RowRange mine = rows_of_rank(rows, rank, size);
+        EXPECT_EQ(mine.begin, at);
+        EXPECT_LE(mine.size() - rows / size, 1);
+        EXPECT_GE(mine.size(), rows / size);
+        at = mine.end;
+      }
+      EXPECT_EQ(at, rows);
+    }
+  }
+}
+
+class DataParallelRuns : public testing::TestWithParam<Run> {};
+
+TEST_P(DataParallelRuns, WeightsAreThoseOfOneProcessAndEqualOnAllRanks) {
+  const std::vector<double> alone = train(GetParam(), nullptr, 100);
+  for (const int size : {1, 2, 3, 4}) {
+    std::vector<std::vector<double>> weights(static_cast<size_t>(size));
+    ThreadGroup(size).run([&](Communicator& ranks) {
+      weights[static_cast<size_t>(ranks.rank())] = train(GetParam(), &ranks, 100);
+    });
+    for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
+    EXPECT_LE(largest_difference(weights[0], alone), kBound) << size << " ranks";
+    if (size == 1) {
+      EXPECT_EQ(weights[0], alone);
+    }
+  }
+  const std::vector<double> shorter = train(GetParam(), nullptr, 99);
+  EXPECT_GT(largest_difference(shorter, alone), 1e-6) << "the bound could not fail";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DataParallelRuns, testing::ValuesIn(all_runs()),
+    [](const testing::TestParamInfo<Run>& info) {
+      std::string name = info.param.what;
+      std::replace(name.begin(), name.end(), ' ', '_');
+      return name;
+    });
+
+// The emulator runs kernels when somebody asks for their results: a sum does.
+TEST(DataParallelSimt, WeightsAreThoseOfOneProcess) {
+  for (const bool fused : {false, true}) {
+    auto run = all_runs()[0];
+    run.fused = fused;
+    run.device = {Device::Type::simt, 0};
+    const std::vector<double> alone = train(run, nullptr, 20);
+    std::vector<double> weights;
+    ThreadGroup(2).run([&](Communicator& ranks) {
+      const std::vector<double> own = train(run, &ranks, 20);
+      if (ranks.rank() == 0) weights = own;
+    });
+    EXPECT_LE(largest_difference(weights, alone), kBound);
+  }
+}
+
+// Two ranks of which this one sees the order of events, and nothing is summed.
+class OneOfTwo final : public Communicator {
+ public:
+  OneOfTwo() : Communicator(0, 2) {}
+  std::string describe() const override { return "one of two"; }
+  void broadcast(void*, size_t) override {}
+  std::vector<std::string> gather(const std::string& own) override { return {own, own}; }
+  [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
+  size_t pieces = 0;
+
+ protected:
+  void start(int64_t, std::span<const SumPiece> parts, DType, Device) override {
+    pieces += parts.size();
+  }
+  Time finish(int64_t) override { return std::chrono::steady_clock::now(); }
+};
+
+// Five layers, a bucket for each.
+Run deep_run(bool fused) {
+  return {.what = "deep",
+      .net = "flatten; linear 8; relu; linear 8; relu; linear 8; relu; linear 8; relu; linear 3",
+      .image = {1, 2, 4},
+      .fused = fused,
+      .bucket_bytes = 65};
+}
+
+// The ops that matter here, in their order: gradients of weights, sums, waits, updates.
+char letter_of(const OpDef& op, Role role) {
+  if (role == Role::wgrad || &op == &kWeightBiasGradOp) return 'g';
+  if (&op == &kAllReduceOp) return 's';
+  if (&op == &kAllReduceWaitOp) return 'w';
+  return op.text().ends_with("_update") ? 'u' : ' ';
+}
+
+class EventLog final : public Recorder {
+ public:
+  EventLog() { Context::current().recorders.push_back(this); }
+  ~EventLog() override { std::erase(Context::current().recorders, this); }
+  EventLog(const EventLog&) = delete;
+  EventLog& operator=(const EventLog&) = delete;
+  void record(const Call& call) override {
+    if (const char letter = letter_of(call.op, call.role); letter != ' ') events += letter;
+  }
+  std::string events;
+};
+
+// All sums but the last run beside the rest of backward.
+TEST(DataParallel, ASumStartsAsSoonAsItsGradientsExist) {
+  OneOfTwo ranks;
+  const CommunicatorScope scope(&ranks);
+  TrainingRun training(deep_run(false), &ranks);
+  EXPECT_EQ(training.parallel().bucket_sizes(), std::vector<int64_t>({27, 72, 72, 72, 72}));
+  EventLog log;
+  training.train(1);
+  EXPECT_EQ(log.events, "gsgsgsgsgswwwwwuuuuuuuuuu");
+}
+
+TEST(DataParallel, FusedStepKeepsTheOrderAndSaysWhatDoesNotFuse) {
+  OneOfTwo ranks;
+  const CommunicatorScope scope(&ranks);
+  TrainingRun training(deep_run(true), &ranks);
+  training.train(15);
+  const capture::Captured& captured = *training.captured_step()->captured();
+  std::string events;
+  for (const capture::Node& node : captured.fused.graph.nodes) {
+    if (const char letter = letter_of(*node.op, node.role); letter != ' ') events += letter;
+  }
+  EXPECT_EQ(events, "gsgsgsgsgswwwwwu");
+  ranks.pieces = 0;
+  training.train(5);
+  EXPECT_EQ(ranks.pieces, 25U) << "Note [A bucket in one stretch of memory]";
+  const std::string text = capture::explain(captured, capture::RuleSet());
+  EXPECT_NE(text.find("the gradient of 1.weight is first summed over all ranks (all_reduce)"),
+      std::string::npos)
+      << text;
+}
+
+TEST(DataParallel, AProfileCountsTheBytesOfSumsAndJudgesThemByNoRoof) {
+  OneOfTwo ranks;
+  const CommunicatorScope scope(&ranks);
+  TrainingRun training(deep_run(false), &ranks);
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}});
+  while (!session.done()) {
+    training.train(1);
+    session.step();
+  }
+  profiler::Report report = session.finish();
+  report.roofs = profiler::Roofs{.f32_gflops = 1e-6, .cache_gbs = 1e-6, .dram_gbs = 1e-6};
+  int64_t bytes = 0, waits = 0;
+  for (const profiler::Row& row : report.rows().rows) {
+    if (row.role != Role::comm) {
+      EXPECT_TRUE(row.roof || row.kind != profiler::ScopeKind::op || row.launches == 0) << row.name;
+      continue;
+    }
+    EXPECT_FALSE(row.roof) << row.name;
+    bytes += row.cost.bytes();
+    waits += row.name == "all_reduce_wait" ? row.calls : 0;
+  }
+  EXPECT_EQ(bytes, 2 * 315 * 2 * 8) << "2 steps of 315 gradients, read and written in f64";
+  EXPECT_EQ(waits, 2 * 5);
+}
+
+TEST(DataParallel, OneProcessRunsNoSums) {
+  TrainingRun training(deep_run(false), nullptr);
+  EventLog log;
+  training.train(1);
+  EXPECT_EQ(log.events, "ggggguuuuuuuuuu");
+}
+
+// The message of what f throws.
+template <class F> std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(DataParallel, RefusesWhatItCannotDo) {
+  OneOfTwo ranks;
+  const CommunicatorScope scope(&ranks);
+  nn::Net normalized("conv 2 3; batchnorm; flatten; linear 2", {1, 4, 4});
+  EXPECT_EQ(message_of([&] {
+    DataParallel(normalized, &ranks);
+  }).find("data parallel: batch normalization is not supported: found BatchNorm2d(2"),
+      0);
+  nn::Net net("flatten; linear 2", {1, 1, 3});
+  DataParallel parallel(net, &ranks);
+  parallel.begin_batch(3);
+  EXPECT_NE(message_of([&] {
+    parallel.backward(Tensor::ones({3}));
+  }).find("losses is f32[3] cpu; this rank has the 2 rows from 0 on"),
+      std::string::npos);
+  const Tensor partly = nn::Net("flatten; linear 2", {1, 1, 3})(Tensor::ones({2, 3}));
+  EXPECT_NE(message_of([&] { parallel.backward(sum(partly, 1)); }).find("1.bias got no gradient"),
+      std::string::npos);
+  const CommunicatorScope none(nullptr);
+  EXPECT_NE(
+      message_of([&] { parallel.begin_batch(3); }).find("CommunicatorScope"), std::string::npos);
+}
+
+TEST(DataParallel, WeightsThatDifferStopTheRunByName) {
+  const std::string message = message_of([] {
+    ThreadGroup(3).run([](Communicator& ranks) {
+      nn::Net net("flatten; linear 2; relu; linear 2", {1, 1, 3});
+      net.init_parameters(1);
+      DataParallel parallel(net, &ranks);
+      if (ranks.rank() == 2) net.parameters()[2].data<float>()[3] += 1e-6f;
+      parallel.check_equal();
+    });
+  });
+  EXPECT_NE(message.find("3.weight of rank 2 is not that of rank 0"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace sinter::distributed

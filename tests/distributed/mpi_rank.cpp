@@ -1,0 +1,65 @@
+// One rank of the tests on MPI, which mpi_ranks.sh starts: mpi_rank runs | hang | die.
+//   runs  every third run of training.h on all ranks, against one process; exit status 1 if any
+//         differs
+//   hang  rank 1 stops (SIGSTOP) in a step; the others must end by the timeout, and name it
+//   die   rank 1 kills itself in a step
+#include <csignal>
+#include <iostream>
+
+#include "distributed/mpi.h"
+#include "tests/distributed/training.h"
+
+namespace {
+
+using namespace sinter;
+using namespace sinter::distributed;
+
+constexpr int kSteps = 100;
+
+int compare_runs(Communicator& ranks) {
+  int failed = 0, done = 0;
+  const std::vector<Run> runs = all_runs();
+  for (size_t r = 0; r < runs.size(); r += 3, ++done) {
+    const Run& run = runs[r];
+    const std::vector<double> weights = train(run, &ranks, kSteps);
+    const std::string bytes(
+        reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(double));
+    bool same = true;
+    for (const std::string& other : ranks.gather(bytes)) same = same && other == bytes;
+    if (ranks.rank() > 0) continue;
+    const CommunicatorScope alone(nullptr);
+    const double difference = largest_difference(weights, train(run, nullptr, kSteps));
+    const bool passed = same && difference <= 1e-12;
+    failed += !passed;
+    if (!passed)
+      std::cout << run.what << ", " << ranks.size() << " ranks: ranks "
+                << (same ? "are equal" : "differ") << ", from one process " << difference << '\n';
+  }
+  if (ranks.rank() == 0)
+    std::cout << done << " runs on " << ranks.size() << " ranks, " << failed << " failed\n";
+  return failed > 0;
+}
+
+int stop_in_a_step(Communicator& ranks, int signal) {
+  ranks.set_timeout(3);  // seconds: more than a busy machine keeps a rank waiting
+  TrainingRun training(all_runs()[0], &ranks);
+  training.train(3);
+  if (ranks.rank() == 1) std::raise(signal);
+  training.train(3);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "runs";
+  const std::unique_ptr<Communicator> ranks = make_mpi_communicator();
+  const CommunicatorScope scope(ranks.get());
+  try {
+    if (what == "runs") return compare_runs(*ranks);
+    return stop_in_a_step(*ranks, what == "hang" ? SIGSTOP : SIGKILL);
+  } catch (const Error& error) {
+    std::cerr << "rank " << ranks->rank() << ": " << error.what() << std::endl;
+    ranks->abort(3);
+  }
+}

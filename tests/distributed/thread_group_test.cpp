@@ -1,0 +1,130 @@
+// Ranks as threads: sums in one order, texts, and what happens to those who wait in vain.
+#include "distributed/thread_group.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/error.h"
+#include "distributed/mpi.h"
+#include "ops/ops.h"
+
+namespace sinter::distributed {
+namespace {
+
+template <class F> std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// 1e16 + 1 - 1e16 depends on the order.
+TEST(ThreadGroup, SumsInTheOrderOfTheRanks) {
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    ThreadGroup(3).run([](Communicator& ranks) {
+      const double own[] = {1e16, 1, -1e16};
+      const Tensor a = Tensor::full({5}, own[ranks.rank()], DType::f64),
+                   b = Tensor::full({2, 2}, ranks.rank(), DType::f64);
+      all_reduce({a, b}, 3);
+      all_reduce_wait({a, b}, 3);
+      EXPECT_EQ(a.to_vector<double>(), std::vector<double>(5, (1e16 + 1) - 1e16));
+      EXPECT_EQ(b.to_vector<double>(), std::vector<double>(4, 3));
+    });
+  }
+}
+
+TEST(ThreadGroup, SumsOfSeveralBucketsAreUnderWayAtOnce) {
+  ThreadGroup(2).run([](Communicator& ranks) {
+    const Tensor first = Tensor::ones({3}), second = Tensor::full({4}, 2);
+    all_reduce({first}, 0);
+    all_reduce({second}, 1);
+    all_reduce_wait({second}, 1);
+    all_reduce_wait({first}, 0);
+    EXPECT_EQ(first.to_vector<float>(), std::vector<float>(3, 2));
+    EXPECT_EQ(second.to_vector<float>(), std::vector<float>(4, 4));
+    EXPECT_EQ(ranks.stats().sums, 2);
+    EXPECT_EQ(ranks.stats().bytes, 28);
+    EXPECT_THROW(all_reduce_wait({first}, 0), Error);
+  });
+}
+
+// The part of a storage behind a tensor belongs to the piece; tensors of other memory do not.
+TEST(ThreadGroup, NeighboursInMemoryAreOnePiece) {
+  struct Counting : Communicator {
+    Counting() : Communicator(0, 1) {}
+    std::string describe() const override { return "counting"; }
+    void broadcast(void*, size_t) override {}
+    std::vector<std::string> gather(const std::string& own) override { return {own}; }
+    [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
+    void start(int64_t, std::span<const SumPiece> parts, DType, Device) override {
+      for (const SumPiece& piece : parts) counts.push_back(piece.count);
+    }
+    Time finish(int64_t) override { return {}; }
+    std::vector<int64_t> counts;
+  } ranks;
+  const CommunicatorScope scope(&ranks);
+  const Tensor whole = Tensor::zeros({64}), other = Tensor::zeros({3}), empty = Tensor::zeros({0});
+  const auto part = [&](int64_t begin, int64_t end) { return slice(whole, 0, begin, end); };
+  all_reduce({part(0, 10), empty, part(16, 20), part(20, 24), other, part(40, 64)});
+  EXPECT_EQ(ranks.counts, std::vector<int64_t>({24, 3, 24}));
+}
+
+TEST(ThreadGroup, TextsAndBytesReachAllRanks) {
+  ThreadGroup(3).run([](Communicator& ranks) {
+    EXPECT_EQ(ranks.gather(std::string(static_cast<size_t>(ranks.rank()), 'x')),
+        std::vector<std::string>({"", "x", "xx"}));
+    int number = 40 + ranks.rank();
+    ranks.broadcast(&number, sizeof number);
+    EXPECT_EQ(number, 40);
+    EXPECT_EQ(ranks.sum(0.5), 1.5);
+  });
+}
+
+TEST(ThreadGroup, ARankThatNeverArrivesEndsAllByTheTimeout) {
+  std::atomic<int> threw{0};
+  const std::string message = error_of([&] {
+    ThreadGroup(3, {.timeout = 0.1}).run([&](Communicator& ranks) {
+      if (ranks.rank() == 1) return;
+      try {
+        ranks.sum(1);
+      } catch (const Error&) {
+        ++threw;
+        throw;
+      }
+    });
+  });
+  EXPECT_NE(message.find("rank 1 of 3 did not arrive"), std::string::npos) << message;
+  EXPECT_EQ(threw, 2);
+}
+
+TEST(ThreadGroup, ARankThatFailsEndsAllWithItsError) {
+  const std::string message = error_of([&] {
+    ThreadGroup(3).run([](Communicator& ranks) {
+      SINTER_CHECK(ranks.rank() != 2, data, "a file is missing");
+      ranks.gather("here");
+    });
+  });
+  EXPECT_EQ(message, "a file is missing");
+}
+
+TEST(ThreadGroup, RanksThatSumOtherTensorsAreRefused) {
+  const std::string message = error_of([&] {
+    ThreadGroup(2).run([](Communicator& ranks) {
+      const Tensor x = Tensor::ones({3 + ranks.rank()});
+      all_reduce({x});
+      all_reduce_wait({x});
+    });
+  });
+  EXPECT_NE(message.find("rank 1 sums other tensors than rank 0"), std::string::npos) << message;
+}
+
+TEST(Mpi, IsThereOrSaysHowToGetIt) {
+  if (!mpi_version().empty()) GTEST_SKIP() << "this build has " << mpi_version();
+  EXPECT_NE(error_of([] { make_mpi_communicator(); }).find("libopenmpi-dev"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sinter::distributed

@@ -1,0 +1,96 @@
+// --blame as a user runs it, and its exit status where a kernel is wrong.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "examples/cli/contest.h"
+#include "examples/cli/messages.h"
+#include "ops/fused/fused.h"
+#include "tests/capture/step_util.h"
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+namespace {
+
+const Words kBlameWords{"compare", "--blame", "--data", "synthetic", "--threads", "1"};
+
+Result geglu_blame(const Words& more) {
+  Program program;
+  program.name = "geglu";
+  return program.run(Words{"--blame", "--batch", "1", "--seq", "17", "--dim", "24", "--hidden",
+                         "40", "--threads", "1"} +
+                     more);
+}
+
+TEST(MnistBlame, HoldsEveryOpOfTheStepAgainstF64) {
+  const Program program;
+  const Result r =
+      program.run(kBlameWords + Words{"--hidden", "16", "--batch", "9", "--devices", "cpu,simt"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  expect_facts(r.out, {"blame   mlp 784-16-10 relu   batch 9", "cpu eager ", "cpu fused ",
+                          "simt eager ", "simt fused ", " linear_act ", "Bound", "layers.0",
+                          "verdict none of ", " ops exceeds its bound"});
+  const Result lenet = program.run(kBlameWords + Words{"--model", "lenet", "--batch", "3",
+                                                     "--dtype", "bf16", "--device", "cpu"});
+  EXPECT_EQ(lenet.status, 0) << lenet.err;
+  expect_facts(lenet.out, {"conv_act_pool_backward"});
+}
+
+TEST(MnistBlame, AsJson) {
+  const Result r = Program().run(
+      kBlameWords + Words{"--hidden", "16", "--batch", "9", "--device", "cpu", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto object = nlohmann::json::parse(r.out);
+  EXPECT_EQ(object["schema"], "sinter.blame/1");
+  EXPECT_TRUE(object["first"].is_null());
+  EXPECT_TRUE(object["ops"][0]["op"].get<std::string>().ends_with(" linear"));
+  EXPECT_LE(object["ops"][0]["error"], object["ops"][0]["bound"]);
+}
+
+TEST(GegluBlame, HoldsTheGatedBlockAgainstF64) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Result r = geglu_blame({"--devices", "cpu,simt", "--dtype", dtype});
+    EXPECT_EQ(r.status, 0) << r.err;
+    expect_facts(r.out, {"gated_linear_backward", "verdict none of "});
+  }
+}
+
+TEST(MnistBlame, FlagsThatDoNotGoTogether) {
+  const Result alone = Program().run({"compare", "--devices", "cpu"});
+  EXPECT_EQ(alone.status, 2);
+  expect_facts(alone.err, {"usage: --devices needs --blame: --devices is cpu"});
+  const Result unknown = geglu_blame({"--devices", "cpu,gpu"});
+  EXPECT_EQ(unknown.status, 2);
+  expect_facts(unknown.err, {"gpu"});
+}
+
+// No program has a wrong kernel to run: the same code, with one.
+TEST(Blame, AWrongKernelIsExitCode7) {
+  TrainOptions small{.sizes = {12, 8, 4}};
+  Training training(small);
+  capture::Step step(training.function(), training.step_options());
+  const Tensors batch = batch_of(small, 5, 1);
+  for (int i = 0; i < 2; ++i) step(batch);
+  cli::CommonFlags common;
+  common.quiet = true;
+  const cli::FusionFlags fusion;
+  cli::ContestFlags flags;
+  flags.blame = true;
+  cli::Output out(common);
+  cli::Comparison comparison{common, fusion, flags, out, "compare", "mlp", "mlp"};
+  comparison.contest.step = &step;
+  const auto launch = [](const Call& call) {
+    launch_op(call);
+    if (&call.op == &kLinearActOp) call.out[0].data<float>()[3] += 1;
+  };
+  testing::internal::CaptureStdout();
+  const std::string message =
+      message_of([&] { comparison.blame(batch, {.launch = launch}); }, Error::Kind::check);
+  expect_facts(testing::internal::GetCapturedStdout(), {"linear_act", "EXCEEDS", "verdict cpu"});
+  expect_facts(message, {"compare: cpu fused: %", " linear_act is wrong: result 0 [0, 3], error ",
+                            "rule linear_act", "hint: --rules=-linear_act goes without it"});
+  EXPECT_EQ(cli::exit_code(Error::Kind::check), 7);
+}
+
+}  // namespace
+}  // namespace sinter::test

@@ -1,0 +1,85 @@
+// The bounds of ops/rounding.h: every kernel keeps them on every sample, and they are what the Note
+// says.
+#include "ops/rounding.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/ops/device_samples.h"
+
+namespace sinter {
+namespace {
+
+void check_samples(Device device) {
+  for_each_sample(false, [=](const OpDef& op, const Sample& sample, const std::string& what) {
+    if (op.view || !op.kernel(device.type) || &op == &kGatherBatchOp) return;  // made of no f64
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+      if (!takes(op, dtype)) continue;
+      SCOPED_TRACE(cat(what, ", ", name_of(dtype)));
+      const Tensors in = with_dtype(op, sample.in, dtype), there_in = there(in, device);
+      const Attrs attrs = with_dtype(sample.attrs, dtype);
+      Tensors found = apply(op, there_in, attrs);
+      const Tensors changed = changed_operands(op, there_in);
+      found.insert(found.end(), changed.begin(), changed.end());
+      const std::vector<ExactResult> exact = exact_results(op, in, attrs);
+      ASSERT_EQ(found.size(), exact.size());
+      const Deviation worst = worst_deviation(found, exact);
+      EXPECT_FALSE(worst.exceeds()) << "result " << worst.result << ", element " << worst.at
+                                    << ": error " << worst.error << ", bound " << worst.bound;
+    }
+  });
+}
+
+TEST(Rounding, EveryKernelKeepsItsBound) { check_samples(kCpu); }
+TEST(RoundingSimt, EveryKernelKeepsItsBound) { check_samples(kSimt); }
+
+TEST(Rounding, OfASumIsARandomWalkOfItsMagnitude) {
+  const Tensor x = Tensor::from({1, -2, 3}, {1, 3}), w = Tensor::from({1, 1, 1}, {1, 3});
+  const std::vector<ExactResult> exact = exact_results(kLinearOp, Tensors{x, w}, LinearAttrs{});
+  EXPECT_EQ(exact[0].value.item(), 2);
+  EXPECT_DOUBLE_EQ(exact[0].bound[0], 4 * std::sqrt(6) * 0x1p-24 * 6 + 2 * 0x1p-24 * 2);
+  const LinearAttrs half{DType::bf16};
+  const Tensors low{cast(x, DType::bf16), cast(w, DType::bf16)};
+  EXPECT_DOUBLE_EQ(exact_results(kLinearOp, low, half)[0].bound[0],
+      4 * std::sqrt(6) * 0x1p-24 * 6 + 2 * 0x1p-8 * 2);
+}
+
+TEST(Rounding, OfAReferenceGoesThroughItsOps) {
+  const Tensor x = Tensor::from({3, 1, -1, 0}, {2, 2}), w = Tensor::from({2, 0, 1, -3}, {2, 2});
+  // z is 6 and 0, -2 and -1: relu stops the errors of what is below 0; only a bit at 0 may turn.
+  const LinearActAttrs attrs{Act::relu, Keep::mask, DType::f32};
+  const std::vector<ExactResult> exact = exact_results(kLinearActOp, Tensors{x, w}, attrs);
+  const std::vector<double>& y = exact[0].bound;
+  // linear: 8 u 6 + 2 u 6; relu: 4 u (6 + 6) + 2 u 6
+  EXPECT_LE(y[0], 2 * 120 * 0x1p-24);
+  EXPECT_GE(y[0], 120 * 0x1p-24);
+  EXPECT_GT(y[1], 0);
+  EXPECT_LE(y[2], 2 * 8.1 * 0x1p-24) << "relu's own";
+  const std::vector<double>& bits = exact[1].bound;
+  EXPECT_EQ(bits[0], 4) << "twice the bit of the second element";
+  EXPECT_EQ(*std::max_element(bits.begin() + 1, bits.end()), 0);
+}
+
+TEST(Rounding, AWrongElementIsFound) {
+  const Tensors in{Tensor::from({1, 2, 3, 4}, {2, 2}), Tensor::from({1, 0, 0, 1}, {2, 2})};
+  const std::vector<ExactResult> exact = exact_results(kLinearOp, in, LinearAttrs{});
+  const Tensor y = linear(in[0], in[1]);
+  EXPECT_FALSE(worst_deviation({y}, exact).exceeds());
+  y.data<float>()[2] += 1e-4f;
+  EXPECT_TRUE(worst_deviation({y}, exact).exceeds());
+  EXPECT_EQ(worst_deviation({y}, exact).at, 2);
+  y.data<float>()[3] = NAN;
+  EXPECT_EQ(worst_deviation({y}, exact).at, 3);
+}
+
+// The operands are the caller's, also those that the op would change.
+TEST(Rounding, OperandsStayAsTheyAre) {
+  const Tensors in{Tensor::from({1, 2}, {2}), Tensor::from({3, 4}, {2})};
+  const std::vector<ExactResult> exact = exact_results(kAccumulateOp, in, {});
+  EXPECT_EQ(in[0].to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(exact[0].value.to_vector<float>(), (std::vector<float>{4, 6}));
+}
+
+}  // namespace
+}  // namespace sinter
