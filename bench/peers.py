@@ -4,7 +4,7 @@
 Processes take turns, round by round (ours eager and fused, torch, jax), so that a slow moment hits all alike; a figure is the median over
 rounds of a process's median step, a ratio the median over rounds of the ratio of that round. Peers are the scripts of --peers.
 
-usage: bench/peers.py [--bin build/release/bin] [--peers ../shared/peers] [--python PYTHON] [--rounds 5] [--threads 2] [--dtype f32]
+usage: bench/peers.py [--bin build/release/bin] [--peers bench/peers] [--python PYTHON] [--rounds 5] [--threads 2] [--dtype f32]
 """
 import argparse
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--bin", default="build/release/bin")
-p.add_argument("--peers", default="../shared/peers")
+p.add_argument("--peers", default=Path(__file__).parent / "peers")
 p.add_argument("--python", default=sys.executable, help="one that has torch and jax")
 p.add_argument("--rounds", type=int, default=5)
 p.add_argument("--threads", type=int, default=2)

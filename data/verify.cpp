@@ -173,14 +173,14 @@ DataReport verify_dataset(DataOptions options) {
     const std::string files =
         data.files.empty() ? report.name
                            : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
-    report.failed =
-        cat("data: labels do not belong to images: ", files, "; class means are right for ",
-            percent(set.class_means), " % of ", set.name, ", wanted ", percent(set.wanted));
+    report.failed = cat("data: labels do not belong to images: ", files,
+        "; class means are right for ", percent(set.class_means), " % of ", set.name,
+        ", more than ", percent(set.wanted), " expected");
   }
   if (report.failed.empty() &&
       static_cast<double>(report.shared) > kMaxShared * static_cast<double>(data.test.size())) {
-    report.failed = cat("data: test images stand in train, too: ", report.name, "; ", report.shared,
-        " of ", data.test.size(), ", allowed ", percent(kMaxShared), " %");
+    report.failed = cat("data: test images are in train as well: ", report.name, "; ",
+        report.shared, " of ", data.test.size(), ", allowed ", percent(kMaxShared), " %");
   }
   if (report.failed.empty() && report.sorted && of_four) {
     report.failed = cat("data: sorted by label: ", escaped(data.files[1]),

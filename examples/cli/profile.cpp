@@ -166,7 +166,8 @@ Flag& add_profile_flag(
 }
 
 void add_output_flags(Flags& flags, ExportFlags& files) {
-  not_saved(flags.word("output,o", files.name, "NAME", "begins the names of the profile's files"));
+  not_saved(
+      flags.word("output,o", files.name, "NAME", "how the names of the profile's files begin"));
   not_saved(flags.toggle("force", files.force, "write over files that are there"));
 }
 

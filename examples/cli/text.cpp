@@ -28,6 +28,8 @@ std::string bytes(int64_t n) {
   return fmt::format("{:.1f} KiB", b / 1024);
 }
 
+std::string loss(double x) { return fmt::format(fmt::runtime(x < 1e4 ? "{:.4f}" : "{:.3g}"), x); }
+
 double wilson_half_width(int64_t k, int64_t n) {
   if (n == 0) return 0;
   constexpr double z = 1.959963984540054;

@@ -14,6 +14,7 @@ void add_inspect(cli::App& app);
 void add_bench(cli::App& app);
 void add_diff(cli::App& app);
 void add_calibrate(cli::App& app);
+void add_explain(cli::App& app);
 void add_data(cli::App& app);
 void add_doctor(cli::App& app, const char* git_id);  // git_id: of the source, or ""
 

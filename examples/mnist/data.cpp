@@ -39,7 +39,7 @@ int verify(const DataCommandFlags& flags, Output& out) {
     for (size_t label = 0; label < set.counts.size(); ++label)
       counts.push_back(cat(label, ": ", set.counts[label]));
     out.result("labels", join(counts, "  "));
-    out.result("means", "class means are right for {:.1f} % of {}, wanted {:.1f}",
+    out.result("means", "class means are right for {:.1f} % of {}, more than {:.1f} expected",
         100 * set.class_means, set.name, 100 * set.wanted);
     object["sets"].push_back({{"set", set.name}, {"images", set.size()}, {"labels", set.counts},
         {"pixel_min", set.darkest}, {"pixel_mean", set.mean}, {"pixel_max", set.brightest},
@@ -47,7 +47,7 @@ int verify(const DataCommandFlags& flags, Output& out) {
         {"wanted", set.wanted}});
   }
   if (report.sorted) out.result("order", "the training images are sorted by label");
-  out.result("shared", "{} test images stand in train, too", report.shared);
+  out.result("shared", "{} test images are in train as well", report.shared);
   object["sorted_by_label"] = report.sorted;
   object["shared"] = report.shared;
   object["ok"] = report.failed.empty();

@@ -39,12 +39,17 @@ class Doctor {
   void ok_or_note(bool ok, const std::string& what, const std::string& text) {
     line(ok ? "ok" : "note", what, text);
   }
-  // `f` gives the text of an ok line; what it throws is a FAIL.
+  // `f` gives the text of an ok line; what it throws is a FAIL, or a note where it says that this
+  // build leaves something out.
   bool check(const std::string& what, const std::function<std::string()>& f) {
     try {
       line("ok", what, f());
       return true;
     } catch (const Error& error) {
+      if (error.kind() == Error::Kind::not_built) {
+        line("note", what, cat(error.message(), "; ", error.hint()));
+        return false;
+      }
       line("FAIL", what, error.message());
       if (first_.empty())
         first_ = cat(what, ": ", error.hint().empty() ? error.message() : with_flags(error.hint()));

@@ -121,8 +121,8 @@ std::string Evaluation::confused_most() const {
 }
 
 std::string Evaluation::summary() const {
-  return fmt::format("{}  loss {:.4f}   confused most: {}", cli::proportion(correct, images),
-      loss(), confused_most());
+  return fmt::format("{}  loss {}   confused most: {}", cli::proportion(correct, images),
+      cli::loss(loss()), confused_most());
 }
 
 void add_json(nlohmann::ordered_json& object, const Evaluation& e) {

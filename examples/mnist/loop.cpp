@@ -180,8 +180,8 @@ void Loop::end_epoch() {
                        (run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0);
   if (planned) run_.save_all(true);
   run_.progress.clear();
-  run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs), " loss {:.4f}{}  {}{}",
-      row.loss, val, cli::seconds(row.seconds),
+  run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs), " loss {}{}  {}{}",
+      cli::loss(row.loss), val, cli::seconds(row.seconds),
       planned ? best ? "  saved, best" : "  saved"
       : best  ? "  best"
               : "");

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   sinter::mnist::add_bench(app);
   sinter::mnist::add_diff(app);
   sinter::mnist::add_calibrate(app);
+  sinter::mnist::add_explain(app);
   sinter::mnist::add_data(app);
   sinter::mnist::add_doctor(app, SINTER_GIT_ID);
   return app.main(argc, argv);

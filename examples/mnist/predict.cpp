@@ -218,7 +218,7 @@ class Predictor {
 void add_predict(App& app) {
   static PredictFlags predict;
   Command& command = app.add("predict",
-      "Says which digit is on a picture: a PNG file, or - for one on stdin; the images of a .npy "
+      "Says which digit a picture shows: a PNG file, or - for one on stdin; the images of a .npy "
       "file; or an image of the test set.");
   command.inputs = &predict.inputs;
   command.inputs_name = "INPUT..";

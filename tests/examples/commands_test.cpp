@@ -29,6 +29,19 @@ json json_of(const Program& program, const Words& words, int status = 0) {
   return r.out.empty() ? json() : json::parse(r.out);
 }
 
+TEST(MnistExplain, SaysWordsOfTheGlossaryAndTheNearestOfOthers) {
+  const Program program;
+  const Result disp = program.run({"explain", "disp"});
+  EXPECT_EQ(disp.status, 0);
+  expect_facts(disp.out, {"Disp\nDispatch: the part of an op outside its kernel"});
+  expect_facts(program.run({"explain", "Rest", "of", "step"}).out, {"outside all ops"});
+  expect_facts(program.run({"explain"}).out, {"xpred\n", "\nledger\n", "HOT, MANY"});
+  EXPECT_EQ(json_of(program, {"explain", "CPU total"})["words"][0], "CPU total");
+  const Result slip = program.run({"explain", "xpre"});
+  EXPECT_EQ(slip.status, 2);
+  expect_facts(slip.err, {"no such word: xpre", "nearest is xpred"});
+}
+
 TEST(MnistData, WhatIsMadeVerifiesAndTrains) {
   const Program program;
   const Result made = program.run({"data", "make", "digits", "--train", "900", "--test", "300"});
@@ -419,7 +432,7 @@ TEST(MnistStreams, WithoutStdoutNothingElseIsWrittenTo) {
 TEST(MnistStreams, HelpFitsEightyColumns) {
   const Program program;
   for (const Words& words : {Words{}, {"train"}, {"eval"}, {"predict"}, {"compare"}, {"bench"},
-           {"diff"}, {"calibrate"}, {"data"}, {"doctor"}}) {
+           {"diff"}, {"calibrate"}, {"explain"}, {"data"}, {"doctor"}}) {
     const Result r = program.run(words + Words{"--help"});
     EXPECT_EQ(r.status, 0);
     std::istringstream lines(r.out);

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""check_docs.py ROOT [BIN [--write]]: what README.md and docs/ say is so.
+
+Without BIN, what stands in the tree: files that are named exist; the walk "One op all the way" in
+docs/TOUR.md is a list of at most 20 files "N. `FILE`: `SYMBOL`, `SYMBOL`. Why.", each SYMBOL in its
+file; a stop of the tour has all its parts; lengths; README's line counts are true within 10 %;
+docs/step_times.svg is what bench/figure.py draws.
+
+With BIN, the folder of the programs: every command in README.md, docs/FIRST_TEN_MINUTES.md and
+docs/TOUR.md runs, those of a document in one empty folder. What stands in a block as "    $ COMMAND"
+must print what follows it, but for times and all other numbers with a point, a unit or a percent
+sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of `mnist ..` in the text,
+and in a block without $, only the exit status is looked at. Each title of a column that is printed is a word of
+docs/GLOSSARY.md. --write puts the present output into the documents, but where a block is
+"compared by hand".
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+MOST_FILES = 20
+RUN = ["README.md", "docs/FIRST_TEN_MINUTES.md", "docs/TOUR.md"]
+LINES = {"README.md": 110, "docs/DESIGN.md": 200}
+# The first line of a table, and of a block of scopes.
+TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|batch  +hidden|class  ).*", re.M)
+# What differs from run to run or from machine to machine, and what stands for it.
+MASKS = [
+    (r"\d{8}-\d{6}\S*", "RUN"),                                  # a run's folder
+    (r"/tmp/\S*?(?=/runs|/\.cache)|/home/ada", "HOME"),
+    (r"^(device +cpu).*", r"\1"),
+    (r"^(?:ok|note) +(version|build|isa|products|zlib|libpng|threads|cuda|simt|disk) .*", r"\1"),
+    (r"(confused most:|ready:|then) .*", r"\1"),
+    (r"^worst .*", "worst"),
+    (r"\d+ threads?", "threads"),
+    (r"- (no difference|machine busy)|[\d.]+x \[[^]]*\]", "RATIO"),
+    (r"[-+]*\d[\d,]*(\.\d+(e[-+]?\d+)?|e[-+]?\d+)x?( ?(%|us|ms|s|min)\b)?", "#"),
+    (r"[-+]*\d[\d,]* ?(%|us\b|ms\b|s\b|min\b|GF/s|GB/s)", "#"),
+    (r"# ?%", "#"),
+    (r" +", " "),
+]
+root = pathlib.Path(sys.argv[1])
+faults = []
+
+
+def masked(text):
+    lines = []
+    for line in text.splitlines():
+        line = line.strip()
+        for pattern, stands_for in MASKS:
+            line = re.sub(pattern, stands_for, line)
+        lines.append(line)
+    return "\n".join(lines).strip()
+
+
+def check_walk(tour):
+    walk = tour.split("## One op all the way", 1)[-1].split("\n## ")[0]
+    steps = re.findall(r"^(\d+)\. `([^`]+)`: ((?:`[^`]+`(?:,\s+)?)+)\.", walk, re.M)
+    if [int(n) for n, _, _ in steps] != list(range(1, len(steps) + 1)) or not steps:
+        faults.append(f"the walk is not numbered from 1: {[n for n, _, _ in steps]}")
+    if len(re.findall(r"^\d+\. ", walk, re.M)) != len(steps):
+        faults.append("a step of the walk names no symbols")
+    if len(steps) > MOST_FILES:
+        faults.append(f"the walk goes through {len(steps)} files, at most {MOST_FILES}")
+    if len({file for _, file, _ in steps}) != len(steps):
+        faults.append("a file stands in the walk twice")
+    for n, file, symbols in steps:
+        check_symbols(f"step {n}", file, symbols)
+
+
+def check_symbols(where, file, symbols):
+    if not (root / file).exists():
+        return  # check_files says so
+    text = re.sub(r"//[^\n]*", "", (root / file).read_text())
+    for symbol in re.findall(r"`([^`/]+)`", symbols):
+        # A function or method, a class, or the definition of an op.
+        if not re.search(rf"(?<![\w.>]){re.escape(symbol)}(?=\(|<|\{{| : | \{{)", text):
+            faults.append(f"{where}: {file} has no {symbol}")
+
+
+def check_stops(tour):
+    stops = re.split(r"^### ", tour, flags=re.M)[1:]
+    stops = [stop.split("\n## ")[0] for stop in stops]
+    if len(stops) != 10:
+        faults.append(f"the tour has {len(stops)} stops, not ten")
+    for stop in stops:
+        title = stop.split("\n")[0]
+        looks = re.findall(r"^\*\*Look\*\* (.*?)\n\n", stop, re.M | re.S)
+        if len(looks) != 1 or "    $ " not in stop or "**Question**" not in stop or \
+                "**Answer**" not in stop:
+            faults.append(f"stop {title}: wants Look, a command, Question and Answer")
+            continue
+        for file, symbols in re.findall(r"`([^`]+)`: ((?:`[^`/]+`(?:,\s+)?)+)", looks[0]):
+            check_symbols(f"stop {title}", file, symbols)
+
+
+def check_files():
+    folders = [p.name for p in root.iterdir() if p.is_dir() and p.name != "build"]
+    for document in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        text = document.read_text()
+        for name in sorted(set(re.findall(r"`([a-z_]+/[\w/.]+\.(?:h|cpp|cu|cuh|py|md))`", text))):
+            if name.split("/")[0] in folders and not (root / name).exists():
+                faults.append(f"{document.name}: no file {name}")
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        for link in re.findall(r"\]\((?!http)([^)#]+)", prose):
+            if not (document.parent / link).exists():
+                faults.append(f"{document.name}: no file {link}")
+    for name, most in LINES.items():
+        lines = (root / name).read_text().splitlines()
+        if len(lines) > most:
+            faults.append(f"{name}: {len(lines)} lines, at most {most}")
+        faults.extend(f"{name}: over 100 columns: {line}" for line in lines if len(line) > 100)
+
+
+def check_line_counts():
+    rows = re.findall(r"^\| `([\w/]+)/` \| ([\d,]+) \|", (root / "README.md").read_text(), re.M)
+    names = [name for name, _ in rows]
+    for name, said in rows:
+        files = [f for f in (root / name).rglob("*") if f.suffix in (".h", ".cpp", ".cu", ".cuh")]
+        inner = [n for n in names if n.startswith(name + "/")]
+        files = [f for f in files if not any(root / n in f.parents for n in inner)]
+        lines = sum(len(f.read_text().splitlines()) for f in files)
+        if not 0.9 < int(said.replace(",", "")) / max(lines, 1) < 1.1:
+            faults.append(f"README.md: {name}/ has {lines} lines, not {said}")
+    if len(rows) < 10:
+        faults.append("README.md: no table of folders with their lines")
+
+
+def glossary():
+    text = (root / "docs/GLOSSARY.md").read_text()
+    return {w for words in re.findall(r"^\*\*([^*]+)\*\*", text, re.M) for w in words.split(", ")}
+
+
+def check_titles(output):
+    for found in TITLES.finditer(output):
+        for title in re.split(r" {2,}| ?<- ?", found.group(0).strip()):
+            title = re.sub(r" \d+$|,", "", title)  # hidden 256; us, self CPU
+            if title and title not in glossary():
+                faults.append(f"docs/GLOSSARY.md: no column '{title}'")
+    return len(TITLES.findall(output))
+
+
+class Session:
+    """The commands of one document, one after the other in a folder of their own."""
+
+    def __init__(self, bin_folder):
+        self.folder = tempfile.TemporaryDirectory()
+        home = self.folder.name
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("SINTER_")} | {
+            "HOME": home, "XDG_CACHE_HOME": home + "/.cache", "NO_COLOR": "1",
+            "PATH": f"{pathlib.Path(bin_folder).resolve()}:{os.environ['PATH']}"}
+        self.done = set()
+
+    def run(self, command):
+        self.done.add(command)
+        ran = subprocess.run(["bash", "-c", command], cwd=self.folder.name, env=self.environment,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, timeout=500)
+        return ran.returncode, ran.stdout.decode().rstrip("\n").replace(self.folder.name, "/home/ada")
+
+
+def check_output(name, command, regex, wanted, got):
+    wanted, got = masked(wanted), masked(got)
+    if regex:
+        wanted, got = (re.findall(regex, text, re.M) for text in (wanted, got))
+        if not wanted:
+            faults.append(f"{name}: $ {command}: nothing is compared by {regex}")
+    if wanted != got:
+        faults.append(f"{name}: $ {command}\n--- wanted\n{wanted}\n--- got\n{got}\n---")
+
+
+def run_document(name, bin_folder, write):
+    """Runs a document's commands; returns how many titles of tables were printed."""
+    text, session, titles = (root / name).read_text(), Session(bin_folder), 0
+    without_emulator = not subprocess.run(
+        [f"{bin_folder}/mnist", "train", "--device", "simt", "--dry-run", "-q"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode().find("not in this") < 0
+    new, regex, by_hand, lines, i = [], "", "", text.split("\n"), 0
+    while i < len(lines):
+        line = lines[i]
+        new.append(line)
+        i += 1
+        by_hand, regex = (re.findall(r"^<!-- compared( by hand)?: (.*) -->$", line) or
+                          [(by_hand, regex)])[0]
+        if line and not line.startswith(("    ", "<!--")):
+            by_hand = regex = ""
+        if not line.startswith("    $ "):
+            continue
+        command, end = re.sub(r" {2,}#.*", "", line[6:]), i
+        while end < len(lines) and not lines[end].startswith("    $ ") and \
+                (lines[end].startswith("    ") or not lines[end]):
+            end += 1
+        while end > i and not lines[end - 1]:
+            end -= 1
+        if command.startswith(("scripts/", "mpirun ")) or (without_emulator and "simt" in command):
+            print(f"{name}: not run: {command}")
+            continue
+        status, got = session.run(command)
+        titles += check_titles(got)
+        if status:
+            got += f"\n(exit status {status})"
+        if write and not by_hand:
+            new.extend(("    " + shown).rstrip() for shown in got.split("\n"))
+        else:
+            check_output(name, command, regex, "\n".join(lines[i:end]), got)
+            new.extend(lines[i:end])
+        i = end
+    without_output = re.findall(r"`((?:mnist|geglu) [^`]+)`", text) + \
+        re.findall(r"^    ((?:mnist|geglu) .*?)(?: {2,}#.*)?$", text, re.M)
+    for command in dict.fromkeys(" ".join(found.split()) for found in without_output):
+        is_form = re.search(r"\.\.|\b[A-Z]+\b|\.(png|json)|--help", command)
+        if is_form or command in session.done or (without_emulator and "simt" in command):
+            continue
+        status, got = session.run(command)
+        if status:
+            faults.append(f"{name}: `{command}`: exit status {status}\n{got}")
+        titles += check_titles(got)
+    if write:
+        (root / name).write_text("\n".join(new))
+    return titles
+
+
+tour_text = (root / "docs/TOUR.md").read_text()
+if len(sys.argv) == 2:
+    check_walk(tour_text)
+    check_stops(tour_text)
+    check_files()
+    check_line_counts()
+    drawn = subprocess.run([root / "bench/figure.py", "-"], capture_output=True, check=True).stdout
+    if drawn != (root / "docs/step_times.svg").read_bytes():
+        faults.append("docs/step_times.svg is not what bench/figure.py draws")
+elif sum(run_document(name, sys.argv[2], sys.argv[3:] == ["--write"]) for name in RUN) < 4:
+    faults.append("fewer than four tables were seen: is TITLES of this script right?")
+for fault in faults:
+    print(f"check_docs: {fault}")
+sys.exit(1 if faults else 0)
