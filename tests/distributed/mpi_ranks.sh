@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # mpi_ranks.sh MPI_RANK: runs the program on 1 to 4 ranks, then with a rank that hangs and one that dies. Exit status 77, skipped,
-# without mpirun, or where the program was built without MPI (MPI_RANK is not there).
+# without an mpirun that works, or where the program was built without MPI (MPI_RANK is not there).
 set -uo pipefail
 program=$1
 if [[ ! -x $program ]]; then echo "skipped: this build has no MPI (apt-get install libopenmpi-dev)"; exit 77; fi
-command -v mpirun >/dev/null || { echo "skipped: no mpirun (apt-get install openmpi-bin)"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 bad=0
 fail() { echo "FAILED: $*"; bad=1; }
 start() { timeout 300 mpirun --oversubscribe --bind-to none -np "$@" 2>&1; }
+start 2 true || { echo "skipped: no mpirun here that starts two processes (apt-get install openmpi-bin)"; exit 77; }
 
 for ranks in 1 2 3 4; do
   start $ranks "$program" runs || fail "$ranks ranks"
