@@ -81,7 +81,7 @@ TEST(Blame, AWrongKernelIsExitCode7) {
   comparison.contest.step = &step;
   const auto launch = [](const Call& call) {
     launch_op(call);
-    if (&call.op == &kLinearActOp) call.out[0].data<float>()[3] += 1;
+    if (&call.op == &kLinearActOp && call.out[0].numel() > 3) call.out[0].data<float>()[3] += 1;
   };
   testing::internal::CaptureStdout();
   const std::string message =

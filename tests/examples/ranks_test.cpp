@@ -337,7 +337,7 @@ TEST_F(MnistRanks, DoctorTriesASumOverAllRanks) {
 // A launcher of another MPI, or a build without MPI: not as many runs beside each other.
 TEST(MnistLaunched, IsRefusedWhereTheRanksDoNotKnowEachOther) {
   Program program;
-  program.environment = {"PMI_SIZE=2", "PMI_RANK=0"};
+  program.environment = {"PMI_SIZE=2", "PMI_RANK=0", "ASAN_OPTIONS=detect_leaks=0"};
   const Result r = program.run(kTrainSmall);
   if (distributed::mpi_version().empty()) {
     EXPECT_EQ(r.status, 5);
