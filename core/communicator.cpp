@@ -16,6 +16,12 @@ double seconds_between(auto from, auto to) {
 
 }  // namespace
 
+RowRange rows_of_rank(int64_t rows, int64_t rank, int64_t size) {
+  const int64_t each = rows / size, more = rows % size;
+  const int64_t begin = rank * each + std::min(rank, more);
+  return {begin, begin + each + (rank < more)};
+}
+
 Communicator* Communicator::current() { return communicator_of_thread; }
 
 CommunicatorScope::CommunicatorScope(Communicator* communicator)

@@ -20,6 +20,15 @@
 
 namespace sinter {
 
+// Rows [begin, end) of a batch.
+struct RowRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+// The part of a rank: sizes differ by one at most, the first ranks have more; of fewer rows than
+// ranks the last parts are empty.
+RowRange rows_of_rank(int64_t rows, int64_t rank, int64_t size);
+
 // A dense stretch of memory whose elements are summed with those of the other ranks.
 struct SumPiece {
   void* data;

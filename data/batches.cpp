@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/communicator.h"
 #include "core/device/cuda_upload.h"
 #include "core/device/memory.h"
 #include "core/error.h"
@@ -47,11 +48,6 @@ Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize nor
 }
 
 }  // namespace
-
-RowRange share_of(int64_t rows, int64_t rank, int64_t ranks) {
-  const int64_t each = rows / ranks, left = rows % ranks;
-  return {each * rank + std::min(rank, left), each + (rank < left)};
-}
 
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
   std::vector<int32_t> order(static_cast<size_t>(n));
@@ -223,9 +219,9 @@ void Batches::write_order(std::span<const int32_t> order) {
     const int64_t end = std::min(n, begin + options_.size);
     for (int64_t to = begin, at = begin; at < end; at += options_.part) {
       const RowRange own =
-          share_of(std::min(options_.part, end - at), options_.rank, options_.ranks);
-      std::copy_n(order.begin() + at + own.first, own.rows, wide.begin() + to);
-      to += own.rows;
+          rows_of_rank(std::min(options_.part, end - at), options_.rank, options_.ranks);
+      std::copy_n(order.begin() + at + own.begin, own.size(), wide.begin() + to);
+      to += own.size();
     }
   }
   copy_to_device(order_.raw(), order_.device(), wide.data(), wide.size() * sizeof wide[0]);
@@ -244,7 +240,7 @@ int64_t Batches::rows_of(BatchPosition position) const {
 int64_t Batches::own_rows(int64_t rows) const {
   int64_t own = 0;
   for (int64_t at = 0; at < rows; at += options_.part)
-    own += share_of(std::min(options_.part, rows - at), options_.rank, options_.ranks).rows;
+    own += rows_of_rank(std::min(options_.part, rows - at), options_.rank, options_.ranks).size();
   return own;
 }
 

@@ -37,18 +37,10 @@ struct BatchOptions {
       device{};  // of the batches; that of the split if unset. Another one: the split is on the CPU
   Augment augment{};  // if any, the split is on the CPU
   // One of several processes that share each batch of `size` rows: next() and draw() give the
-  // share_of() this rank, of each `part` rows apart where a step takes them part by part (0: it
-  // does not).
+  // rows_of_rank() of this one (core/communicator.h), of each `part` rows apart where a step takes
+  // them part by part (0: it does not).
   int64_t rank = 0, ranks = 1, part = 0;
 };
-
-// Consecutive rows.
-struct RowRange {
-  int64_t first = 0, rows = 0;
-};
-// What `rank` gets of `rows` rows: the first ranks have one more where they do not divide; of fewer
-// rows than ranks the last shares are empty.
-RowRange share_of(int64_t rows, int64_t rank, int64_t ranks);
 
 struct Batch {
   Tensor images;   // [B, C*H*W] in the dtype asked for

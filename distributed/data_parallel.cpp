@@ -22,12 +22,6 @@ void check_no_batch_norm(nn::Module& net) {
 
 }  // namespace
 
-RowRange rows_of_rank(int64_t rows, int rank, int size) {
-  const int64_t each = rows / size, more = rows % size;
-  const int64_t begin = rank * each + std::min<int64_t>(rank, more);
-  return {begin, begin + each + (rank < more)};
-}
-
 // Note [Buckets]
 struct DataParallel::Bucket {
   std::vector<size_t> params;  // by their number

@@ -30,13 +30,6 @@
 
 namespace sinter::distributed {
 
-struct RowRange {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-};
-// The part of a rank: sizes differ by one at most, the first ranks have more.
-RowRange rows_of_rank(int64_t rows, int rank, int size);
-
 struct DataParallelOptions {
   int64_t bucket_bytes = 128 << 10;
 };

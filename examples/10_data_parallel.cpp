@@ -31,7 +31,7 @@ std::vector<float> train(Communicator* ranks) {
   for (int step = 0; step < 20; ++step) {
     // 2. The rows of this rank. What is computed from them is as in one process; even dropout would
     // draw the mask that these rows have there.
-    const distributed::RowRange mine = parallel.begin_batch(kRows);
+    const RowRange mine = parallel.begin_batch(kRows);
     optimizer.zero_grad();
     const Tensor losses = cross_entropy(
         model(slice(images, 0, mine.begin, mine.end)), slice(labels, 0, mine.begin, mine.end));

@@ -122,16 +122,6 @@ Tensors magnitudes_of_sum(const OpDef& op, Operands in, const Attrs& attrs) {
   return all;
 }
 
-double largest_magnitude(Operands tensors) {
-  double largest = 1;
-  for (const Tensor& t : tensors) {
-    if (!t.defined() || !is_float(t.dtype())) continue;
-    for (const double v : t.to_vector<double>())
-      largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
-  }
-  return largest;
-}
-
 // The bound of each floating result of a plain op whose results have the types `types`.
 Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs& attrs,
     const std::vector<DType>& types) {
@@ -231,6 +221,16 @@ void widen_by_runs(
 }
 
 }  // namespace
+
+double largest_magnitude(Operands tensors) {
+  double largest = 1;
+  for (const Tensor& t : tensors) {
+    if (!t.defined() || !is_float(t.dtype())) continue;
+    for (const double v : t.to_vector<double>())
+      largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
+  }
+  return largest;
+}
 
 double rounding_of_sum(double n, DType type, bool alike) {
   return (alike ? 2 * n : 4 * std::sqrt(n)) * unit_of(wide(type));

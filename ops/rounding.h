@@ -62,6 +62,8 @@ struct Deviation {
 };
 // `found`: as the list of exact_results(), on any device.
 Deviation worst_deviation(const Tensors& found, const std::vector<ExactResult>& exact);
+// The largest finite magnitude in floating tensors, or 1 if none is larger.
+double largest_magnitude(Operands tensors);
 // The operands of `in` that stand in that list.
 Tensors changed_operands(const OpDef& op, Operands in);
 

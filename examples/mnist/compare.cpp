@@ -129,12 +129,7 @@ void judge(const Parity& parity, const Comparison& comparison, bool adam, double
 int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   TrainFlags& flags = compare.train;
   const Device device = choose_device(common.device).first;
-  DataOptions wanted = flags.data.options(flags.model.classes);
-  const int64_t rows = flags.optimizer.rows_of_step();
-  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
-  Dataset data = load_dataset(wanted);
-  if (compare.saved) check_images(*compare.saved, data.train.image(), data.name);
-  flags.model.image_size = data.train.image().str();
+  Dataset data = load_one_step(flags, compare.saved);
   Comparison comparison{common, flags.mode, compare.contest, out, "compare",
       flags.model.describe() + ", " + flags.optimizer.optimizer, flags.model.name(),
       flags.optimizer.batch};

@@ -72,10 +72,10 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
   if (options.ranks) {
     EvaluateOptions alone = options;
     alone.ranks = nullptr;
-    const RowRange own = share_of(split.size(), options.ranks->rank(), options.ranks->size());
+    const RowRange own = rows_of_rank(split.size(), options.ranks->rank(), options.ranks->size());
     Evaluation e{.classes = options.classes,
         .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
-    if (own.rows > 0) e = evaluate(model, slice(split, own.first, own.first + own.rows), alone);
+    if (own.size() > 0) e = evaluate(model, slice(split, own.begin, own.end), alone);
     add_up(*options.ranks, e);
     return e;
   }

@@ -23,12 +23,7 @@ struct InspectFlags {
 int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
   TrainFlags& flags = inspect.train;
   const Device device = choose_device(common.device).first;
-  DataOptions wanted = flags.data.options(flags.model.classes);
-  const int64_t rows = flags.optimizer.rows_of_step();
-  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
-  Dataset data = load_dataset(wanted);
-  if (inspect.saved) check_images(*inspect.saved, data.train.image(), data.name);
-  flags.model.image_size = data.train.image().str();
+  Dataset data = load_one_step(flags, inspect.saved);
   manual_seed(common.seed);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
   out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());

@@ -1,5 +1,6 @@
 #include "examples/mnist/model_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -116,6 +117,16 @@ void check_images(const SavedModel& saved, const ImageShape& images, const std::
   SINTER_CHECK(model.model.empty() || images == model.image(), data,
       cat("data: images of another size: ", name, " has ", images.str(), ", the model ",
           escaped(saved.path), " reads ", model.image_size));
+}
+
+Dataset load_one_step(TrainFlags& flags, const std::optional<SavedModel>& saved) {
+  DataOptions wanted = flags.data.options(flags.model.classes);
+  const int64_t rows = flags.optimizer.rows_of_step();
+  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
+  Dataset data = load_dataset(wanted);
+  if (saved) check_images(*saved, data.train.image(), data.name);
+  flags.model.image_size = data.train.image().str();
+  return data;
 }
 
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "examples/mnist/flags.h"
 #include "nn/module.h"
@@ -36,6 +37,9 @@ void apply_saved_config(const std::string& config, const std::string& file, Flag
 Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train);
 // Throws data, with both sizes, unless the images of `name` are of the size that the model reads.
 void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name);
+// The data of one step: at most its rows; the flags of the model get the images' size. Throws as
+// load_dataset() and check_images().
+Dataset load_one_step(TrainFlags& flags, const std::optional<SavedModel>& saved);
 // A model with these weights on a device, in evaluation mode. Throws checkpoint if it is none.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 // Flags of the model and the normalization that were not given become the file's; then its weights,

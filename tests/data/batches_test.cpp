@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/communicator.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "data/digits.h"
@@ -256,8 +257,8 @@ TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
           for (int64_t at = 0; at < rows; at += part ? part : 10) {
             for (auto& labels : own) {
               const auto mine = static_cast<size_t>(
-                  share_of(std::min(part ? part : 10, rows - at), &labels - own.data(), ranks)
-                      .rows);
+                  rows_of_rank(std::min(part ? part : 10, rows - at), &labels - own.data(), ranks)
+                      .size());
               ASSERT_LE(mine, labels.size());
               together.insert(together.end(), labels.begin(), labels.begin() + mine);
               labels.erase(labels.begin(), labels.begin() + mine);

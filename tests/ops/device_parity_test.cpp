@@ -47,15 +47,6 @@ bool is_bitwise(const OpDef& op) {
          std::find(pointwise.begin(), pointwise.end(), &op) != pointwise.end();
 }
 
-double largest(const Tensors& all) {
-  double m = 1;
-  for (const Tensor& t : all) {
-    if (!t.defined() || !is_float(t.dtype())) continue;
-    for (const double v : t.to_vector<double>())
-      m = std::isfinite(v) ? std::max(m, std::abs(v)) : m;
-  }
-  return m;
-}
 // Of sums in another order, K the longest (Note [How far a kernel may be from f64],
 // ops/rounding.h).
 double sum_factor(const Tensors& in, DType dtype, bool alike) {
@@ -68,7 +59,7 @@ double sum_factor(const Tensors& in, DType dtype, bool alike) {
 }
 // Where S is not at hand: K times the largest product.
 double sum_tolerance(const Tensors& in, DType dtype) {
-  const double m = largest(in),
+  const double m = largest_magnitude(in),
                k = sum_factor(in, dtype, true) / sum_factor(in, dtype, false);  // sqrt(K) / 2
   return sum_factor(in, dtype, false) * 4 * k * k * m * m;
 }
@@ -282,7 +273,7 @@ void check_gradients(Device device) {
       // A rounding to bf16 on the way (the gradient of a value that was rounded) may fall to either
       // side.
       expect_equal(got, cpu, dtype,
-          sum_tolerance(all, dtype) + (dtype == DType::bf16 ? 0x1p-8 * largest(cpu) : 0));
+          sum_tolerance(all, dtype) + (dtype == DType::bf16 ? 0x1p-8 * largest_magnitude(cpu) : 0));
       if (device == kSimt) expect_written(got);
     }
   });
