@@ -54,8 +54,7 @@ Branches split_branches(const Graph& graph) {
     const int own = b.branch[n], other = 1 - own;
     std::array<int, 2> follows{Branches::kNone, Branches::kNone};
     if (last[own] >= 0) follows = b.follows[last[own]];
-    const std::vector<int> earlier =
-        uses.neighbours(graph, static_cast<int>(n), 0, static_cast<int>(n));
+    const std::vector<int> earlier = uses.neighbours(graph, int(n), 0, int(n));
     const auto last_wanted = std::find_if(earlier.rbegin(), earlier.rend(), [&](int p) {
       return b.branch[p] == other && graph.conflict(graph.nodes[p], graph.nodes[n]);
     });
@@ -68,7 +67,7 @@ Branches split_branches(const Graph& graph) {
     } else if (own == 1 && last[1] < 0) {
       waits = Branches::kStart;
     }
-    follows[own] = last[own] = static_cast<int>(n);
+    follows[own] = last[own] = int(n);
     b.waits.push_back(waits);
     b.follows.push_back(follows);
   }

@@ -48,8 +48,8 @@ std::string gradient_difference(const Recorded& a, const Recorded& b) {
     const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
     if (x.before.defined() != y->before.defined() && !either_set) continue;
     if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
-    return cat("the gradient of ", name_of(x), " is ", kWords[static_cast<int>(x.after)],
-        " in the first recording, ", kWords[static_cast<int>(y->after)], " in the second");
+    return cat("the gradient of ", name_of(x), " is ", kWords[int(x.after)],
+        " in the first recording, ", kWords[int(y->after)], " in the second");
   }
   return "";
 }
@@ -61,8 +61,7 @@ std::vector<const Storage*> written_memory(const Graph& graph) {
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.kind != Buffer::Kind::external) continue;
-    if (writes_input || graph.changes_in_place(static_cast<int>(b)))
-      out.push_back(buffer.storage.get());
+    if (writes_input || graph.changes_in_place(int(b))) out.push_back(buffer.storage.get());
   }
   return out;
 }

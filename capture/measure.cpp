@@ -113,7 +113,7 @@ std::string names_of(const std::vector<const Node*>& nodes) {
   std::string out;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto same = [op = nodes[i]->op](const Node* node) { return node->op == op; };
-    const auto at = nodes.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto at = nodes.begin() + std::ptrdiff_t(i);
     if (std::any_of(nodes.begin(), at, same)) continue;
     const auto n = std::count_if(at, nodes.end(), same);
     out += cat(out.empty() ? "" : " + ", nodes[i]->op->text(), n > 1 ? cat(" x", n) : "");

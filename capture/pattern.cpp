@@ -56,7 +56,7 @@ class Matcher {
   // Fuses a group whose first op is node `n`. False if there is none.
   bool fuse_from(int n) {
     nodes_.clear();
-    values_.assign(static_cast<size_t>(pattern_.values), kUnbound);
+    values_.assign(size_t(pattern_.values), kUnbound);
     near_miss_ = {};
     refused_ = false;
     return try_node(n);
@@ -248,9 +248,8 @@ class Matcher {
   // A pointwise op of the fused op's own operands: to compute it again costs no memory traffic.
   bool is_cheap(size_t k) const {
     const Pattern::Op& op = pattern_.ops[k];
-    return chain_op_number(op.op) >= 0 && std::all_of(op.in.begin(), op.in.end(), [&](int in) {
-      return in < static_cast<int>(pattern_.operands);
-    });
+    return chain_op_number(op.op) >= 0 && std::all_of(op.in.begin(), op.in.end(),
+                                              [&](int in) { return in < int(pattern_.operands); });
   }
 
   // The kernel reads the operands of what stays later than that did: nobody may write them, or what
@@ -285,7 +284,7 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
   std::map<const void*, int> numbers;
   const auto number = [&](const Tensor& t) {
     if (!t.defined()) return -1;
-    return numbers.try_emplace(t.id(), static_cast<int>(numbers.size())).first->second;
+    return numbers.try_emplace(t.id(), int(numbers.size())).first->second;
   };
   Pattern pattern{
       .attrs = form.attrs, .operands = form.in.size(), .values = 0, .role = trace.ops[0].role};
@@ -302,7 +301,7 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
     pattern.ops.push_back(std::move(added));
   }
   for (const Tensor& t : trace.results) pattern.results.push_back(number(t));
-  pattern.values = static_cast<int>(numbers.size());
+  pattern.values = int(numbers.size());
   return pattern;
 }
 

@@ -112,7 +112,7 @@ void Rewriter::take_gradient(int grad, const char* rule) {
 }
 
 void Rewriter::eliminate_dead() {
-  for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;) {
+  for (int n = int(graph.nodes.size()); n-- > 0;) {
     if (!alive(n) || node(n).op->in_place()) continue;
     const bool used = std::any_of(node(n).out.begin(), node(n).out.end(),
         [&](int out) { return is_gradient(out) || is_output(out) || !readers(out).empty(); });
@@ -145,7 +145,7 @@ bool Rewriter::written_between(int value, int begin, int end) const {
 //   is looked up by op and operands, so the pass takes as long as the graph.
 bool Rewriter::is_duplicate(int first, int second) const {
   const Node &a = node(first), &b = node(second);
-  const int end = static_cast<int>(graph.nodes.size());
+  const int end = int(graph.nodes.size());
   if (a.op != b.op || a.in != b.in || !(a.attrs == b.attrs)) return false;
   for (const int in : a.in) {
     if (written_between(in, first + 1, second)) return false;
@@ -162,7 +162,7 @@ bool Rewriter::is_duplicate(int first, int second) const {
 // Note [Computing equal things once].
 void Rewriter::eliminate_duplicates() {
   std::map<std::pair<const OpDef*, std::vector<int>>, std::vector<int>> earlier;
-  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+  for (int n = 0; n < int(graph.nodes.size()); ++n) {
     if (!alive(n) || node(n).op->in_place()) continue;
     std::vector<int>& candidates = earlier[{node(n).op, node(n).in}];
     const auto first = std::find_if(
@@ -231,7 +231,7 @@ std::string Rewriter::names(const std::vector<int>& members) const {
 //   share a buffer with a member are asked (Uses::neighbours), however many stand between.
 std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle* obstacle) const {
   const int first = members.front(), last = members.back();
-  std::vector<char> is_member(static_cast<size_t>(last - first) + 1, 0);
+  std::vector<char> is_member(size_t(last - first) + 1, 0);
   for (const int m : members) is_member[m - first] = 1;
   // A member that would pass a node that it must not, and that node.
   using Conflict = std::optional<std::pair<int, int>>;
@@ -259,8 +259,7 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
 bool Rewriter::miss(const char* rule, const std::vector<int>& members, Obstacle obstacle) {
   std::string what = names(members);
   if (told_.emplace(rule, what).second) {
-    misses.push_back(
-        {rule, std::move(what), std::move(obstacle), static_cast<int>(members.size()) - 1});
+    misses.push_back({rule, std::move(what), std::move(obstacle), int(members.size()) - 1});
   }
   return false;
 }
@@ -349,8 +348,7 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   Obstacle obstacle = unfit(members, fused);
   const std::optional<size_t> at = obstacle ? std::nullopt : place(members, &obstacle);
   if (!at) return miss(rule, members, std::move(obstacle));
-  Group group{
-      .rule = rule, .launches_saved = static_cast<int>(members.size()) - 1, .origin = origin};
+  Group group{.rule = rule, .launches_saved = int(members.size()) - 1, .origin = origin};
   for (const int m : members) group.bytes_saved += graph.cost(graph.nodes[m]).bytes();
   group.bytes_saved -= graph.cost(fused).bytes();
   fused.rule = rule;
@@ -362,7 +360,7 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
     of_earlier_groups = of_earlier_groups || node(m).rule;
   }
   for (const int m : members) remove(m);
-  replace(static_cast<int>(*at), std::move(fused));
+  replace(int(*at), std::move(fused));
   // A group that grows out of an earlier one stands for it.
   if (of_earlier_groups) {
     std::erase_if(groups, [&](const Group& g) {

@@ -27,7 +27,7 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
   std::vector<int> known;  // graph value of each input, then of each step
   const Value& first = r.graph.values[r.node(members[0]).out[0]];
   const auto number_of = [&](int value) {
-    return static_cast<int8_t>(std::find(known.begin(), known.end(), value) - known.begin());
+    return int8_t(std::find(known.begin(), known.end(), value) - known.begin());
   };
   for (const int m : members) {
     for (const int in : r.node(m).in) {
@@ -47,7 +47,7 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
     if (c.n_steps == kChainSteps || result.shape != first.shape || result.dtype != first.dtype)
       return std::nullopt;
     ChainProgram::Step& step = c.steps[c.n_steps++];
-    step.op = static_cast<int16_t>(chain_op_number(n.op));
+    step.op = int16_t(chain_op_number(n.op));
     step.param = chain_param(n.op, n.attrs);
     for (size_t i = 0; i < n.in.size(); ++i) step.in[i] = number_of(n.in[i]);
     known.push_back(n.out[0]);

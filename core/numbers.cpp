@@ -5,8 +5,7 @@ namespace sinter {
 std::string grouped(int64_t n) {
   std::string text = std::to_string(n);
   const int first_digit = n < 0 ? 1 : 0;
-  for (int at = static_cast<int>(text.size()) - 3; at > first_digit; at -= 3)
-    text.insert(static_cast<size_t>(at), 1, ',');
+  for (int at = int(text.size()) - 3; at > first_digit; at -= 3) text.insert(size_t(at), 1, ',');
   return text;
 }
 

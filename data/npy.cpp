@@ -31,7 +31,7 @@ NpyHeader parse_header(const std::string& text, const std::string& file) {
   // Of three items each key must be one: then none is unknown or stands there twice.
   const auto value = [&](int key) {
     for (int i = key; is_dict && i < 1 + kKeys * kKeys; i += kKeys) {
-      if (match[static_cast<size_t>(i)].matched) return match[static_cast<size_t>(i)].str();
+      if (match[size_t(i)].matched) return match[size_t(i)].str();
     }
     throw Error(Error::Kind::data,
         cat("npy: bad header: ", file, "; \"", escaped(std::string_view(text).substr(0, 80)),

@@ -89,7 +89,7 @@ std::vector<Members> members_of(const Captured& captured) {
     auto it = std::find_if(all.begin(), all.end(),
         [&](const Members& m) { return m.name == name && m.rewritten == rewritten; });
     if (it == all.end()) it = all.insert(it, {name, rewritten});
-    it->fused.push_back(static_cast<int>(n));
+    it->fused.push_back(int(n));
     for (const int e : nodes[n].origin) {
       it->eager.push_back(e);
       mapped[e] = 1;
@@ -97,7 +97,7 @@ std::vector<Members> members_of(const Captured& captured) {
   }
   Members gone{"(eliminated)"};  // dead and duplicate ops: nothing stands for them
   for (size_t e = 0; e < mapped.size(); ++e) {
-    if (!mapped[e]) gone.eager.push_back(static_cast<int>(e));
+    if (!mapped[e]) gone.eager.push_back(int(e));
   }
   if (!gone.eager.empty()) all.push_back(std::move(gone));
   for (Members& members : all) std::sort(members.eager.begin(), members.eager.end());
@@ -130,7 +130,7 @@ std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes
   for (const profiler::OpCall& call : rows.calls) {
     if (rows.rows[call.row].launches > 0)
       steps[call.step_index].push_back(
-          static_cast<double>(report.device == kCpu ? call.self_ns : call.device_ns) * 1e-3);
+          double(report.device == kCpu ? call.self_ns : call.device_ns) * 1e-3);
   }
   std::vector<double> out;
   for (size_t n = 0; n < nodes; ++n) {
@@ -238,9 +238,7 @@ std::string Ledger::table(size_t width) const {
         timed ? pair_of(profiler::median(row.eager_us) / time_unit,
                     profiler::median(row.fused_us) / time_unit)
               : "- -> -",
-        pair_of(static_cast<double>(row.eager_bytes) / byte_unit,
-            static_cast<double>(row.fused_bytes) / byte_unit),
-        ratio});
+        pair_of(double(row.eager_bytes) / byte_unit, double(row.fused_bytes) / byte_unit), ratio});
   };
   for (const LedgerRow& row : rows) {
     const bool same = row.eager == row.fused;

@@ -134,7 +134,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   state.last_good_loss = step.last_good_loss;
   int64_t rng[3];
   copy_to_host(rng, rng_state(device_of(optimizer)).raw(), device_of(optimizer), sizeof rng);
-  state.rng_seed = static_cast<uint64_t>(rng[0]);
+  state.rng_seed = uint64_t(rng[0]);
   state.rng_offset = rng[1];
   write_safetensors(
       path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
@@ -166,7 +166,7 @@ void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optim
   step.last_good_loss = state.last_good_loss;
   write_step_state(optimizer.state(), step);
   manual_seed(state.rng_seed);
-  const int64_t rng[3] = {static_cast<int64_t>(state.rng_seed), state.rng_offset, 0};
+  const int64_t rng[3] = {int64_t(state.rng_seed), state.rng_offset, 0};
   copy_to_device(rng_state(device_of(optimizer)).raw(), device_of(optimizer), rng, sizeof rng);
 }
 

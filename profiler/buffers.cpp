@@ -94,7 +94,7 @@ Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
   record->step = g_step.load(std::memory_order_relaxed);
   ++depth_;
   record->kind = kind;
-  current_ = static_cast<int32_t>(i);
+  current_ = int32_t(i);
   std::atomic_ref(record->t1).store(Record::kOpen, std::memory_order_relaxed);
   record->t0 = now();
   count_.store(i + 1, std::memory_order_release);
@@ -148,8 +148,8 @@ Trace ThreadBuffer::read(bool steps_here) const {
   }
   const size_t launches = n_launches_.load(std::memory_order_acquire);
   trace.launches.assign(launches_.get(), launches_.get() + launches);
-  std::erase_if(trace.launches,
-      [n](const LaunchRecord& launch) { return launch.record >= static_cast<int64_t>(n); });
+  std::erase_if(
+      trace.launches, [n](const LaunchRecord& launch) { return launch.record >= int64_t(n); });
   trace.memory.assign(memory_.get(), memory_.get() + n_memory_.load(std::memory_order_acquire));
   return trace;
 }

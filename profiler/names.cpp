@@ -68,8 +68,7 @@ std::vector<std::string> module_frames(std::string_view modules, size_t depth) {
   for (const auto& path : paths)
     shared.erase(std::ranges::mismatch(shared, path).in1, shared.end());
   for (const auto& path : paths) {
-    const std::vector<std::string> own(
-        path.begin() + static_cast<int64_t>(shared.size()), path.end());
+    const std::vector<std::string> own(path.begin() + int64_t(shared.size()), path.end());
     if (!own.empty()) add_unless_there(rest, join(own, " / "));
   }
   if (!rest.empty()) shared.push_back(join(rest, " + "));

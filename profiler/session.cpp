@@ -16,7 +16,7 @@ SteadyClock g_steady_clock;
 std::atomic<bool> g_active{false};
 std::atomic<uint32_t> g_last_epoch{0};
 
-void stop_recording() { detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession)); }
+void stop_recording() { detail::g_watchers.fetch_and(uint8_t(~detail::kSession)); }
 
 // In a forked child: its session, if any, is not the parent's.
 void forget_session() {
@@ -165,7 +165,7 @@ void Session::enter(Phase next) {
       step_buffer_->clear();
     }
     if (next == Phase::active) {
-      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(options_.schedule.active));
+      report_.steps.reserve(report_.steps.size() + size_t(options_.schedule.active));
       open_turn();
       ++window_;
     }
@@ -175,7 +175,7 @@ void Session::enter(Phase next) {
 }
 
 void Session::begin_step() {
-  detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
+  detail::g_step.store(uint32_t(seen_), std::memory_order_relaxed);
   if (phase_ == Phase::warmup || phase_ == Phase::active)
     detail::g_watchers.fetch_or(detail::kSession);
   step_allocs_ = allocations();

@@ -106,7 +106,7 @@ class TraceWriter {
   TraceWriter(const Report& report, int steps, int pair, std::string prefix, Events& events,
       Numbers& numbers)
       : report_(report),
-        steps_(std::span(report.steps).first(static_cast<size_t>(steps))),
+        steps_(std::span(report.steps).first(size_t(steps))),
         host_(2 * pair + 1),
         device_(2 * pair),
         prefix_(std::move(prefix)),
@@ -206,7 +206,7 @@ class TraceWriter {
     const LaunchRecord* call = nullptr;
     for (const LaunchRecord& l : trace.launches) {
       if (!on_device(l) || !wanted(l.step)) continue;
-      const int64_t external = l.record >= 0 ? id[static_cast<size_t>(l.record)] : 0;
+      const int64_t external = l.record >= 0 ? id[size_t(l.record)] : 0;
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
         events_.slice("cuda_runtime", api_name(l), host_, trace.thread, l.api_t0, l.api_t1,
@@ -254,7 +254,7 @@ class TraceWriter {
 };
 
 std::string mebibytes(int64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
 }
 
 constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
@@ -275,8 +275,7 @@ std::string text_of_steps(
   for (size_t i = 0; i < reports.size(); ++i) {
     std::string prefix = reports.size() > 1 ? reports[i].mode + ": " : "";
     if (options.ranks > 1) prefix = fmt::format("rank {}: ", options.rank);
-    TraceWriter(reports[i], steps[i], options.rank + static_cast<int>(i), prefix, events, numbers)
-        .write();
+    TraceWriter(reports[i], steps[i], options.rank + int(i), prefix, events, numbers).write();
   }
   const Report& first = reports[0];
   std::string head = fmt::format(
@@ -307,11 +306,11 @@ std::string joined_traces(const std::vector<std::string>& traces) {
 ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& options) {
   const int64_t most_bytes = options.most_bytes;
   std::vector<int> steps;
-  for (const Report& report : reports) steps.push_back(static_cast<int>(report.steps.size()));
+  for (const Report& report : reports) steps.push_back(int(report.steps.size()));
   const std::vector<int> all = steps;
   while (true) {
     std::string text = text_of_steps(reports, steps, options);
-    const auto bytes = static_cast<int64_t>(text.size());
+    const auto bytes = int64_t(text.size());
     const bool least = std::ranges::max(steps) == 1;
     if (bytes > most_bytes && least)
       return {.note = fmt::format("no trace: step {} alone takes {}, at most {}",
@@ -319,15 +318,13 @@ ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& op
     if (bytes > most_bytes) {
       // A little less than what fits, if all steps are alike.
       for (int& n : steps)
-        n = std::max(1, std::min(n - 1, static_cast<int>(0.9 * n * static_cast<double>(most_bytes) /
-                                                         static_cast<double>(bytes))));
+        n = std::max(1, std::min(n - 1, int(0.9 * n * double(most_bytes) / double(bytes))));
       continue;
     }
     ChromeTrace out{.text = std::move(text), .steps = steps[0]};
     if (steps != all)
       out.note = fmt::format("the trace holds steps {}..{} of {} active ones: more take over {}",
-          reports[0].steps.front().number,
-          reports[0].steps[static_cast<size_t>(steps[0]) - 1].number, all[0],
+          reports[0].steps.front().number, reports[0].steps[size_t(steps[0]) - 1].number, all[0],
           mebibytes(most_bytes));
     return out;
   }

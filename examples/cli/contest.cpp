@@ -37,7 +37,7 @@ void add_contest_flags(
 }
 
 void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
-  const auto all = static_cast<int64_t>(std::min(steps, 1e6));
+  const auto all = int64_t(std::min(steps, 1e6));
   if (!given.given("rounds"))
     contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
   const int64_t of_a_round = std::max<int64_t>(all / contest.rounds, 1);

@@ -46,7 +46,7 @@ double share_of_call(const profiler::Row& row, const std::string& key) {
   const int64_t all = key == "launches" ? row.launches
                       : key == "flops"  ? row.cost.flops
                                         : row.cost.bytes();
-  return static_cast<double>(all) / static_cast<double>(row.calls);
+  return double(all) / double(row.calls);
 }
 
 // The value in every step.
@@ -56,8 +56,7 @@ std::vector<double> values_of(const Report& report, const Expectation& e) {
       {"memcpy", &StepSample::copies}, {"allocs", &StepSample::allocs}};
   std::vector<double> out;
   if (const auto member = of_step.find(e.key); e.row.empty() && member != of_step.end()) {
-    for (const StepSample& step : report.steps)
-      out.push_back(static_cast<double>(step.*member->second));
+    for (const StepSample& step : report.steps) out.push_back(double(step.*member->second));
     return out;
   }
   out.resize(report.steps.size());
@@ -279,7 +278,7 @@ std::string guess(const Report& report, Output& out) {
   const std::string launches = fmt::format("{:.0f}", report.launches_per_step()),
                     longest = slowest ? slowest->name : "none";
   std::string code(profiler::name_of(report.verdict().code));
-  for (char& c : code) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : code) c = char(std::tolower(static_cast<unsigned char>(c)));
 
   const std::string kNoAnswer = "nothing";  // the end of a pipe
   std::vector<std::string> said;

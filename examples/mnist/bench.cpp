@@ -97,11 +97,11 @@ std::optional<Cell> measure_cell(
   measure::Contest contest{.device = device, .eager = {}, .fused = {}};
   if (bench.times("eager")) contest.eager = eager_step;
   if (bench.times("fused")) contest.fused = [&] { fused->step(batch); };
-  const measure::RoundTimes us = measure::time_rounds(contest,
-      {.steps = std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / one_us), 1, 40),
-          .warmup = 1,
-          .rounds = kPairs,
-          .stopped = interrupted});
+  const measure::RoundTimes us = measure::time_rounds(
+      contest, {.steps = std::clamp<int64_t>(int64_t(1e6 * kRoundSeconds / one_us), 1, 40),
+                   .warmup = 1,
+                   .rounds = kPairs,
+                   .stopped = interrupted});
   if (interrupted()) return {};
   Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
   const capture::Captured& captured = *fused->captured_step()->captured();
@@ -238,9 +238,7 @@ class SweepRun {
  private:
   struct Size {
     int64_t batch, hidden;
-    double flops() const {
-      return 6.0 * static_cast<double>(batch * hidden) * static_cast<double>(794 + hidden);
-    }
+    double flops() const { return 6.0 * double(batch * hidden) * double(794 + hidden); }
   };
   // The cheap cells first, so that what the budget leaves out are few and large.
   std::vector<Size> by_cost() const {

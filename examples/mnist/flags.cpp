@@ -20,8 +20,8 @@ constexpr int64_t kMany = 1'000'000'000'000;
 int64_t warmup_steps(const std::string& text, int64_t steps) {
   const std::string what = "usage: --lr-warmup";
   if (!text.ends_with('%')) return std::min(parse_integer(what, text, 0, kMany), steps);
-  return std::llround(parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 *
-                      static_cast<double>(steps));
+  return std::llround(
+      parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 * double(steps));
 }
 
 // "1:3:20", "1:3:20:2", or names in any order: "wait:1,active:20".
@@ -46,7 +46,7 @@ ProfileSteps parse_profile_steps(const std::string& text) {
     SINTER_CHECK(field < names.size(), usage,
         cat(what, ": unknown field: ", escaped(items[i]), " in ", escaped(text)), hint);
     const std::string number = named ? items[i].substr(colon + 1) : items[i];
-    *fields[field] = static_cast<int>(parse_integer(what, number, field == 2, 1'000'000));
+    *fields[field] = int(parse_integer(what, number, field == 2, 1'000'000));
   }
   return steps;
 }
