@@ -76,7 +76,7 @@ void Tape::check_known(const Tensor& leaf, const char* op) {
   const Context& context = Context::current();
   const auto& inputs = context.module_inputs;
   if (!*context.module || leaf.autograd().known) return;
-  SINTER_CHECK(std::find(inputs.begin(), inputs.end(), leaf.id()) != inputs.end(), usage,
+  SINTER_CHECK(std::ranges::find(inputs, leaf.id()) != inputs.end(), usage,
       cat(op, ": a parameter that was never registered: ", leaf.describe(),
           " requires grad and is used in the forward of ", context.module,
           "; it is no parameter of a module or an optimizer, and no input of the module"),
@@ -86,7 +86,7 @@ void Tape::check_known(const Tensor& leaf, const char* op) {
 
 namespace {
 bool any_requires_grad(Operands in) {
-  return std::any_of(in.begin(), in.end(), [](const Tensor& t) { return t.requires_grad(); });
+  return std::ranges::any_of(in, [](const Tensor& t) { return t.requires_grad(); });
 }
 }  // namespace
 

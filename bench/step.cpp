@@ -116,7 +116,7 @@ int run(int argc, char** argv) {
   }
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (Case& c : cases) {
-    std::sort(c.times.begin(), c.times.end());
+    std::ranges::sort(c.times);
     const double median = c.times[c.times.size() / 2];
     out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
         {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},

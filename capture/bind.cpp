@@ -122,8 +122,8 @@ Graph bind(Graph graph, const FindTensor& find) {
     Buffer& buffer = graph.buffers[b];
     buffer.device = device;
     if (buffer.kind == Buffer::Kind::constant) {
-      const auto v = std::find_if(graph.values.begin(), graph.values.end(),
-          [&](const Value& value) { return value.buffer == int(b); });
+      const auto v = std::ranges::find_if(
+          graph.values, [&](const Value& value) { return value.buffer == int(b); });
       buffer.storage =
           Tensor::full({}, buffer.value, v == graph.values.end() ? DType::f32 : v->dtype, device)
               .storage();
@@ -142,7 +142,7 @@ void check_forward(const Graph& graph, const std::string& file) {
     return buffer.kind != Buffer::Kind::local &&
            graph.changes_in_place(int(&buffer - graph.buffers.data()));
   };
-  const auto changes = std::count_if(graph.buffers.begin(), graph.buffers.end(), changed);
+  const auto changes = std::ranges::count_if(graph.buffers, changed);
   require(changes == 0, cat("it changes ", changes, " tensors in place"));
   require(graph.inputs.size() == 1 && graph.outputs.size() == 1,
       cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),

@@ -26,8 +26,8 @@ std::vector<int> branch_of_nodes(const Graph& graph) {
       next = {n};
       continue;
     }
-    const bool waited_for = std::any_of(
-        next.begin(), next.end(), [&](size_t k) { return graph.conflict(node, graph.nodes[k]); });
+    const bool waited_for =
+        std::ranges::any_of(next, [&](size_t k) { return graph.conflict(node, graph.nodes[k]); });
     if (waited_for) next.push_back(n);
     branch[n] = !next.empty() && !waited_for;
   }
@@ -36,9 +36,7 @@ std::vector<int> branch_of_nodes(const Graph& graph) {
 
 }  // namespace
 
-bool Branches::any_side() const {
-  return std::find(branch.begin(), branch.end(), 1) != branch.end();
-}
+bool Branches::any_side() const { return std::ranges::find(branch, 1) != branch.end(); }
 
 bool Branches::parallel(int a, int b) const {
   if (a > b) std::swap(a, b);

@@ -68,8 +68,8 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   }
   for (const int out : graph.outputs) {
     const Value& v = graph.values[out];
-    const auto viewed = std::find_if(
-        inputs_.begin(), inputs_.end(), [&](const Input& in) { return in.buffer == v.buffer; });
+    const auto viewed =
+        std::ranges::find_if(inputs_, [&](const Input& in) { return in.buffer == v.buffer; });
     if (viewed != inputs_.end()) {
       input_views_.push_back(
           {outputs_.size(), size_t(viewed - inputs_.begin()), v.offset - viewed->tensor.offset()});

@@ -38,10 +38,10 @@ std::string text_of_phases(const Node& node) {
 }
 
 bool stands_for(const Node& node, const std::vector<int>& origin) {
-  return std::includes(origin.begin(), origin.end(), node.origin.begin(), node.origin.end());
+  return std::ranges::includes(origin, node.origin);
 }
 
-bool Node::reads(int value) const { return std::find(in.begin(), in.end(), value) != in.end(); }
+bool Node::reads(int value) const { return std::ranges::find(in, value) != in.end(); }
 
 bool Node::writes_operand(size_t i) const {
   return op->writes_input(i, in.size()) && int(i) != state_read_only(*this);
@@ -91,31 +91,29 @@ bool Graph::overlap(int a, int b) const {
 
 bool Graph::writes(const Node& node, int value) const {
   const auto overlaps = [&](int written) { return overlap(written, value); };
-  return std::any_of(node.out.begin(), node.out.end(), overlaps) || node.any_written(overlaps);
+  return std::ranges::any_of(node.out, overlaps) || node.any_written(overlaps);
 }
 
 bool Graph::reads(const Node& node, int value) const {
-  return std::any_of(node.in.begin(), node.in.end(), [&](int in) { return overlap(in, value); });
+  return std::ranges::any_of(node.in, [&](int in) { return overlap(in, value); });
 }
 
 bool Graph::conflict(const Node& a, const Node& b) const {
   const auto hits = [&](const Node& writer, const Node& other) {
     const auto touched = [&](int value) { return reads(other, value) || writes(other, value); };
-    return std::any_of(writer.out.begin(), writer.out.end(), touched) ||
-           writer.any_written(touched);
+    return std::ranges::any_of(writer.out, touched) || writer.any_written(touched);
   };
   return hits(a, b) || hits(b, a);
 }
 
 size_t Graph::launches() const {
-  return size_t(std::count_if(
-      nodes.begin(), nodes.end(), [](const Node& node) { return node.role != Role::data; }));
+  return size_t(
+      std::ranges::count_if(nodes, [](const Node& node) { return node.role != Role::data; }));
 }
 
 bool Graph::changes_in_place(int buffer) const {
   const auto lies_there = [&](int value) { return values[value].buffer == buffer; };
-  return std::any_of(
-      nodes.begin(), nodes.end(), [&](const Node& node) { return node.any_written(lies_there); });
+  return std::ranges::any_of(nodes, [&](const Node& node) { return node.any_written(lies_there); });
 }
 
 void Graph::verify(const char* after, const std::vector<char>& unchanged) const {

@@ -32,7 +32,7 @@ bool same_before(const Leaf& leaf, const Tensor& now) {
 }
 
 bool began_alike(const Recorded& a, const Recorded& b) {
-  return std::all_of(a.leaves.begin(), a.leaves.end(), [&](const Leaf& leaf) {
+  return std::ranges::all_of(a.leaves, [&](const Leaf& leaf) {
     const Leaf* other = find_leaf(b, leaf);
     return !other || same_before(leaf, other->before);
   });
@@ -55,8 +55,8 @@ std::string gradient_difference(const Recorded& a, const Recorded& b) {
 }
 
 std::vector<const Storage*> written_memory(const Graph& graph) {
-  const bool writes_input = std::any_of(graph.inputs.begin(), graph.inputs.end(),
-      [&](int in) { return graph.changes_in_place(graph.values[in].buffer); });
+  const bool writes_input = std::ranges::any_of(
+      graph.inputs, [&](int in) { return graph.changes_in_place(graph.values[in].buffer); });
   std::vector<const Storage*> out;
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];

@@ -69,8 +69,7 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
       order.push_back(life);
   }
   // Greedy by size: the largest first, each at the lowest offset that is free during its life.
-  std::stable_sort(
-      order.begin(), order.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(order, [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
   struct Placed {
     int64_t begin, end;
     const Life* life;

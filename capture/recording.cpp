@@ -33,14 +33,14 @@ Recording::Recording(const Tensors& inputs) : node_of_taped_(Tape::current().siz
   Tape::current().keep_out_of(Tape::current().size());
   Tape::current().on_gradient = [this](const Tensor& leaf) {
     const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
-    if (std::any_of(reached_.begin(), reached_.end(), same)) return;
+    if (std::ranges::any_of(reached_, same)) return;
     reached_.push_back({leaf, made_here(leaf.autograd().grad) ? Tensor() : leaf.autograd().grad});
   };
 
   // Inputs in the order of their memory: whoever begins before the last region ends belongs to it.
   std::vector<const Tensor*> sorted;
   for (const Tensor& t : inputs) sorted.push_back(&t);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Tensor* a, const Tensor* b) {
+  std::ranges::stable_sort(sorted, [](const Tensor* a, const Tensor* b) {
     return std::pair(a->storage()->uid(), extent_of(*a).begin) <
            std::pair(b->storage()->uid(), extent_of(*b).begin);
   });
@@ -90,7 +90,7 @@ Recording::Region* Recording::region_of(const Tensor& t) {
   const auto holds = [&](const Region& region) {
     return region.storage == t.storage()->uid() && region.extent.holds(extent_of(t));
   };
-  const auto found = std::find_if(regions_.begin(), regions_.end(), holds);
+  const auto found = std::ranges::find_if(regions_, holds);
   return found == regions_.end() ? nullptr : &*found;
 }
 
@@ -165,7 +165,7 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
       continue;
     }
     const int value = value_of(t);
-    const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
+    const bool all = std::ranges::all_of(values_, [&](const auto& v) {
       const Value& used = graph_.values[v.second];
       return used.buffer != known->second || extent_of(t).holds(extent_of(used));
     });

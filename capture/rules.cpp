@@ -37,8 +37,8 @@ std::vector<Rule>& rule_table() {
     const std::vector<Rule> with_code = rules_with_code();
     std::vector<Rule> all;
     for (const OpDef* op : fused_ops()) {
-      const auto found = std::find_if(
-          with_code.begin(), with_code.end(), [op](const Rule& rule) { return rule.op == op; });
+      const auto found =
+          std::ranges::find_if(with_code, [op](const Rule& rule) { return rule.op == op; });
       all.push_back(found == with_code.end() ? Rule{op} : *found);
     }
     return all;
@@ -87,7 +87,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     if (item == "none") on_.clear();
     if (item == "all" || item == "none") continue;
     const std::string nearest = nearest_word(item, names);
-    SINTER_CHECK(std::find(names.begin(), names.end(), item) != names.end(), usage,
+    SINTER_CHECK(std::ranges::find(names, item) != names.end(), usage,
         cat("rules: unknown rule: ", escaped(item),
             nearest.empty() ? cat("; rules are all, none, ", joined_names(names))
                             : cat("; nearest is ", nearest)));
@@ -96,9 +96,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
   }
 }
 
-bool RuleSet::has(std::string_view rule) const {
-  return std::find(on_.begin(), on_.end(), rule) != on_.end();
-}
+bool RuleSet::has(std::string_view rule) const { return std::ranges::find(on_, rule) != on_.end(); }
 
 Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused) {
   Rewriter r(recorded, device, std::move(refused));

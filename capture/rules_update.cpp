@@ -89,7 +89,7 @@ bool rule::clip_norm(Rewriter& r, int i) {
   }
   std::vector<int> members = clips;
   members.insert(members.end(), measured.begin(), measured.end());
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   if (norms != grads.size() || members.size() != 3 * grads.size() - 1)
     return r.miss("clip_norm", members,
         {"the clipped gradients are not those whose norm was taken",

@@ -27,8 +27,8 @@ void check_result(const Tensor& t, size_t i) {
 Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves) {
   Recorded r;
   const auto follow = [&](const Tensor& t, int parameter, int input) {
-    const bool known = std::any_of(
-        r.leaves.begin(), r.leaves.end(), [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
+    const bool known =
+        std::ranges::any_of(r.leaves, [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
     if (!known)
       r.leaves.push_back(
           {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});

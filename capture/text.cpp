@@ -101,7 +101,7 @@ void Writer::find_roots() {
     if (roots_in_[buffer]++ == 0) root_of_[buffer] = value;
   };
   for (const int in : graph_.inputs) {
-    if (std::find(roots_.begin(), roots_.end(), in) == roots_.end()) add_root(in);
+    if (std::ranges::find(roots_, in) == roots_.end()) add_root(in);
   }
   std::vector<int> nameless(graph_.buffers.size(), -1);
   for (size_t v = 0; v < graph_.values.size(); ++v) {

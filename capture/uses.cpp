@@ -60,7 +60,7 @@ std::vector<int> Uses::neighbours(const Graph& graph, int node, int begin, int e
       if ((writes || at->writes) && at->node != node) found.push_back(at->node);
     }
   });
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }

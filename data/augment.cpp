@@ -40,7 +40,7 @@ class AugmentDraws {
 void smooth_lines(const std::vector<float>& in, std::vector<float>& out,
     const std::vector<float>& taps, int64_t lines, int64_t skip, int64_t length, int64_t step) {
   const auto radius = int64_t(taps.size()) / 2;
-  std::fill(out.begin(), out.end(), 0.0f);
+  std::ranges::fill(out, 0.0f);
   for (int64_t t = -radius; t <= radius; ++t) {
     const float tap = taps[size_t(t + radius)];
     const int64_t begin = std::max<int64_t>(0, -t), end = std::min(length, length - t);

@@ -28,7 +28,7 @@ constexpr size_t kBlock = size_t{1} << 20;
 // What the dims of a file are as [N, C, H, W]; nothing if they are not of images.
 std::optional<Shape> shape_of_images(const std::vector<int64_t>& dims) {
   constexpr int64_t kMaxChannels = 4;
-  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return {};
+  if (std::ranges::find(dims, 0) != dims.end()) return {};
   if (dims == std::vector<int64_t>{kImageSide, kImageSide})
     return Shape{1, 1, kImageSide, kImageSide};
   if (dims.size() == 2 && dims[1] == kImagePixels) return Shape{dims[0], 1, kImageSide, kImageSide};

@@ -86,7 +86,7 @@ std::vector<std::string> listed_files(const std::string& what) {
     files.push_back(what.substr(begin, end - begin));
     begin = end + 1;
   }
-  const bool all_named = std::find(files.begin(), files.end(), "") == files.end();
+  const bool all_named = std::ranges::find(files, "") == files.end();
   SINTER_CHECK(all_named && (files.size() == 2 || files.size() == 4), data,
       cat("data: images and labels are wanted: ", escaped(what),
           "; two files with a comma between, or four: those of the test set follow"),

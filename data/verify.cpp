@@ -55,8 +55,7 @@ void describe_set(const Split& split, DataReport::Set& set) {
     for (int64_t k = 0; k < pixels.size; ++k) sum += pixels[i][k];
   }
   set.mean = double(sum) / double(pixels.n * pixels.size);
-  const double most =
-      double(*std::max_element(set.counts.begin(), set.counts.end())) / double(pixels.n);
+  const double most = double(*std::ranges::max_element(set.counts)) / double(pixels.n);
   // Where one label is more than a third of all, half way to all right.
   set.wanted = std::min(2 * most, (1 + most) / 2);
 }
@@ -111,7 +110,7 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
       right[size_t(i)] = nearest == label;
     }
   });
-  return double(std::count(right.begin(), right.end(), 1)) / double(pixels.n);
+  return double(std::ranges::count(right, 1)) / double(pixels.n);
 }
 
 // "images 60000 x 28 x 28"

@@ -51,7 +51,7 @@ template <class F> double best_ns(Device device, double ms, int calls, F&& work)
     synchronize(device);
     batches.push_back(timer.ns() / calls);
   }
-  const double best = *std::min_element(batches.begin(), batches.end());
+  const double best = *std::ranges::min_element(batches);
   worst_spread = std::max(worst_spread, profiler::median(batches) / best - 1);
   return best;
 }

@@ -49,8 +49,7 @@ std::vector<double> modelled_us(const Card& card, const capture::Graph& graph,
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const capture::Node& node = graph.nodes[n];
     const Cost cost = graph.cost(node);
-    const auto given =
-        std::find_if(node.in.begin(), node.in.end(), [](int value) { return value >= 0; });
+    const auto given = std::ranges::find_if(node.in, [](int value) { return value >= 0; });
     const DType dtype = given == node.in.end() ? DType::f32 : graph.values[*given].dtype;
     const Share share = paired ? share_of(card, launches[n]) : Share{};
     const double flops_us = double(cost.flops) * 1e-6 / tflops_of(card, dtype) / share.schedulers;

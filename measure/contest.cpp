@@ -100,7 +100,7 @@ RoundTimes run_clean_rounds(
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
     for (const auto& [times, who] : order)
       times->push_back(round_us(who->run, contest.device, options.warmup, options.steps));
-    std::reverse(order.begin(), order.end());
+    std::ranges::reverse(order);
   }
   return out;
 }
@@ -277,8 +277,8 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
 }
 
 int64_t kept_unfused(const capture::Rewriter& fused) {
-  return std::count_if(fused.groups.begin(), fused.groups.end(),
-      [](const capture::Group& g) { return g.kept_unfused; });
+  return std::ranges::count_if(
+      fused.groups, [](const capture::Group& g) { return g.kept_unfused; });
 }
 
 std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {

@@ -107,7 +107,7 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
   Flag& flag = add(names, join(allowed, "|"), target, std::move(help));
   flag.set = [&target, allowed, name = flag.shown()](
                  const std::string& text, const std::string& where) {
-    const bool known = std::find(allowed.begin(), allowed.end(), text) != allowed.end();
+    const bool known = std::ranges::find(allowed, text) != allowed.end();
     SINTER_CHECK(known, usage,
         cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed),
             where));
@@ -159,8 +159,8 @@ Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int6
 }
 
 Flag* Flags::find(std::string_view name) {
-  const auto it = std::find_if(
-      flags_.begin(), flags_.end(), [name](const Flag& flag) { return flag.name == name; });
+  const auto it =
+      std::ranges::find_if(flags_, [name](const Flag& flag) { return flag.name == name; });
   return it == flags_.end() ? nullptr : &*it;
 }
 

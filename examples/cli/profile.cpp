@@ -37,7 +37,7 @@ bool holds(double found, const std::string& relation, double wanted) {
 }
 
 bool is_one_of(const std::string& word, const std::vector<std::string>& words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 // What a call of the row counts for. All calls of a row are of one kind: an equal share each.
@@ -288,7 +288,7 @@ std::string guess(const Report& report, Output& out) {
     std::string answer;
     said.push_back(std::getline(std::cin, answer) ? escaped(answer) : kNoAnswer);
   }
-  if (std::count(said.begin(), said.end(), kNoAnswer) == 3) {
+  if (std::ranges::count(said, kNoAnswer) == 3) {
     return fmt::format(
         "no answers to grade: it ran {} launches, {} takes longest, the step is {}\n", launches,
         longest, code);

@@ -46,7 +46,7 @@ std::vector<int64_t> parse_sizes(const std::string& what, const std::string& tex
   }
   for (const std::string& item : split(what, text))
     out.push_back(parse_integer(what, item, kLow, kHigh));
-  std::sort(out.begin(), out.end());
+  std::ranges::sort(out);
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }

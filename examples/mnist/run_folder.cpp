@@ -37,7 +37,7 @@ std::string contents(const fs::path& folder) {
       names.push_back(name);
   }
   if (names.empty()) return "";
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   std::ifstream metrics(folder / "metrics.csv");
   std::string line, last;
   for (int n = 0; std::getline(metrics, line); ++n) last = n ? line : "";
