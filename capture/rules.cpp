@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include "capture/pattern.h"
+#include "core/numbers.h"
 #include "ops/fused/fused.h"
 
 namespace sinter::capture {
 namespace {
-
-std::string joined_names(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
 
 // Rules with code after their op's patterns, or in place of them.
 std::vector<Rule> rules_with_code() {
@@ -72,12 +67,8 @@ bool rule::is_weight_grad(const Node& node) {
 RuleSet::RuleSet(std::string_view text) : text_(text) {
   std::vector<std::string> names;
   for (const Rule& rule : rules()) names.emplace_back(rule.name());
-  bool first = true, more = true;
-  while (more) {
-    const size_t comma = text.find(',');
-    std::string_view item = text.substr(0, comma);
-    more = comma != std::string_view::npos;
-    if (more) text.remove_prefix(comma + 1);
+  bool first = true;
+  for (std::string_view item : parts_of(text, ",")) {
     const bool remove = item.starts_with('-');
     if (remove) item.remove_prefix(1);
     SINTER_CHECK(!item.empty(), usage, cat("rules: empty item: ", escaped(text_)),
@@ -89,7 +80,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     const std::string nearest = nearest_word(item, names);
     SINTER_CHECK(std::ranges::find(names, item) != names.end(), usage,
         cat("rules: unknown rule: ", escaped(item),
-            nearest.empty() ? cat("; rules are all, none, ", joined_names(names))
+            nearest.empty() ? cat("; rules are all, none, ", join(names))
                             : cat("; nearest is ", nearest)));
     std::erase(on_, item);
     if (!remove) on_.emplace_back(item);

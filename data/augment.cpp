@@ -105,7 +105,7 @@ constexpr AugmentWord kAugmentWords[] = {{"shift", &Augment::shift, 1000},
     {"rotate", &Augment::rotate, 180}, {"scale", &Augment::scale, 90},
     {"elastic", &Augment::elastic, 10000}};
 
-double augment_number(const std::string& item, const std::string& text, double low, double high) {
+double augment_number(std::string_view item, std::string_view text, double low, double high) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = end == text.data() + text.size() && error == std::errc();
@@ -116,9 +116,9 @@ double augment_number(const std::string& item, const std::string& text, double l
   return value;
 }
 
-void parse_augment_item(Augment& out, const std::string& item) {
-  const std::string name = item.substr(0, item.find('='));
-  const std::string number = item.substr(std::min(name.size() + 1, item.size()));
+void parse_augment_item(Augment& out, std::string_view item) {
+  const std::string_view name = item.substr(0, item.find('='));
+  const std::string_view number = item.substr(std::min(name.size() + 1, item.size()));
   const auto word = std::ranges::find(kAugmentWords, name, &AugmentWord::name);
   std::vector<std::string> names;
   for (const AugmentWord& known : kAugmentWords) names.push_back(known.name);
@@ -137,11 +137,8 @@ void parse_augment_item(Augment& out, const std::string& item) {
 
 Augment parse_augment(const std::string& text) {
   Augment out;
-  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parse_augment_item(out, text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  if (text.empty()) return out;
+  for (const std::string_view item : parts_of(text, ",")) parse_augment_item(out, item);
   return out;
 }
 

@@ -80,12 +80,8 @@ FileArray read_array(const std::string& path, IdxKind kind) {
 
 // "a.npy,b.npy" -> the two, or four; IDX files likewise. A file's name has no comma.
 std::vector<std::string> listed_files(const std::string& what) {
-  std::vector<std::string> files;
-  for (size_t begin = 0; begin <= what.size();) {
-    const size_t end = std::min(what.find(',', begin), what.size());
-    files.push_back(what.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const std::vector<std::string_view> parts = parts_of(what, ",");
+  const std::vector<std::string> files(parts.begin(), parts.end());
   const bool all_named = std::ranges::find(files, "") == files.end();
   SINTER_CHECK(all_named && (files.size() == 2 || files.size() == 4), data,
       cat("data: images and labels are wanted: ", escaped(what),

@@ -22,14 +22,10 @@ constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has
 
 // f("step", state.step), ..: to_json() writes them, parse_state() reads and checks them.
 template <class State, class F> void for_each_field(State& state, F&& f) {
-  std::string_view names = TrainingState::field_names;  // "step, epoch, .."
-  const auto name = [&] {
-    const size_t end = std::min(names.find(','), names.size());
-    const std::string next(names.substr(0, end));
-    names.remove_prefix(std::min(end + 2, names.size()));
-    return next;
-  };
-  std::apply([&](auto&... value) { (f(name(), value), ...); }, state.fields());
+  std::string_view names = TrainingState::field_names;
+  std::apply(
+      [&](auto&... value) { (f(std::string(sinter::detail::next_name(names)), value), ...); },
+      state.fields());
 }
 
 // A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.

@@ -37,13 +37,11 @@ T parse(const std::string& what, const std::string& text, T low, T high, const s
 std::vector<std::string> split(
     const std::string& what, const std::string& text, const std::string& where) {
   std::vector<std::string> items;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    begin = std::min(text.find_first_not_of(' ', begin), end);
-    items.push_back(text.substr(begin, end - begin));
+  for (std::string_view item : parts_of(text, ",")) {
+    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+    items.emplace_back(item);
     SINTER_CHECK(!items.back().empty(), usage,
         cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
-    begin = end + 1;
   }
   return items;
 }
@@ -66,17 +64,15 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
 
 Flag& Flags::add(
     std::string_view names, std::string value, std::string standard, std::string help) {
-  Flag flag{.name = std::string(names.substr(0, names.find(','))),
+  const std::vector<std::string_view> all = parts_of(names, ",");
+  Flag flag{.name = std::string(all[0]),
       .topic = topic_,
       .value = std::move(value),
       .help = std::move(help),
       .standard = std::move(standard),
       .global = global_};
-  while (names.find(',') != std::string_view::npos) {
-    names.remove_prefix(names.find(',') + 1);
-    const std::string_view name = names.substr(0, names.find(','));
-    flag.other.push_back(fmt::format("{}{}", name.size() == 1 ? "-" : "--", name));
-  }
+  for (size_t i = 1; i < all.size(); ++i)
+    flag.other.push_back(fmt::format("{}{}", all[i].size() == 1 ? "-" : "--", all[i]));
   return flags_.emplace_back(std::move(flag));
 }
 

@@ -34,13 +34,6 @@ std::string this_machine() {
   return cat(name, " ", std::filesystem::read_symlink("/proc/self/ns/pid", none).string());
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
-    lines.push_back(text.substr(at, end - at));
-  return lines;
-}
-
 }  // namespace
 
 Ranks::Ranks(double timeout_seconds) {
@@ -97,7 +90,7 @@ void Ranks::check_same(const std::vector<Fact>& facts) const {
   const std::vector<std::string> all = communicator_->gather(own);
   const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
   if (other == all.end()) return;
-  const std::vector<std::string> here = lines_of(all[0]), there = lines_of(*other);
+  const std::vector<std::string_view> here = parts_of(all[0], "\n"), there = parts_of(*other, "\n");
   const auto at = size_t(std::ranges::mismatch(here, there).in1 - here.begin());
   throw Error(Error::Kind::usage,
       cat("usage: ranks differ in ", facts[at].name, ": rank 0 has ", here[at], ", rank ",
