@@ -1,11 +1,9 @@
 #include "examples/cli/profile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -171,15 +169,7 @@ void add_output_flags(Flags& flags, ExportFlags& files) {
 }
 
 void check_writable(const std::string& file, const char* flag, bool force) {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
-  SINTER_CHECK(std::filesystem::is_directory(folder, error), usage,
-      cat("usage: ", flag, ": no such folder: ", escaped(folder.string()), "; wanted for ",
-          escaped(file)));
-  SINTER_CHECK(access(folder.c_str(), W_OK) == 0 && !std::filesystem::is_directory(file, error),
-      usage, cat("usage: ", flag, ": cannot write: ", escaped(file)));
-  SINTER_CHECK(force || !std::filesystem::exists(file, error), usage,
-      cat("usage: ", flag, ": a file is there: ", escaped(file)), "--force writes over it");
+  profiler::check_writable(file, cat("usage: ", flag), force, "--force writes over it");
 }
 
 namespace {
