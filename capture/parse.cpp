@@ -15,13 +15,6 @@ namespace {
 constexpr int64_t kMaxNumber = int64_t{1} << 48, kMaxLocalBytes = int64_t{1} << 52;
 constexpr size_t kMaxOperands = 1 << 14, kMaxResults = 16;  // of one op
 
-Buffer buffer_of(Buffer::Kind kind, size_t bytes = 0) {
-  Buffer buffer;
-  buffer.kind = kind;
-  buffer.bytes = bytes;
-  return buffer;
-}
-
 std::string shown(std::string_view token) {
   return token.empty() ? "the end of the line" : escaped(token.substr(0, 40));
 }
@@ -313,10 +306,10 @@ void Parser::define(Line& line) {
         cat(name_of(value.dtype), " for a constant; allowed f32, f64, bf16"));
     for (int d = 0; d < value.shape.rank(); ++d) value.strides[d] = 0;
     const Tensor cell = Tensor::full({}, number, value.dtype);
-    Buffer buffer = buffer_of(Buffer::Kind::constant, cell.storage()->bytes());
-    buffer.storage = cell.storage();
-    buffer.value = number;
-    value.buffer = graph_.add_buffer(std::move(buffer));
+    value.buffer = graph_.add_buffer({.kind = Buffer::Kind::constant,
+        .bytes = cell.storage()->bytes(),
+        .storage = cell.storage(),
+        .value = number});
     line.expect_end();
   } else {
     std::string name = line.name();
@@ -330,7 +323,7 @@ void Parser::define(Line& line) {
     value.buffer =
         known != storages_.end()
             ? known->second
-            : graph_.add_buffer(buffer_of(input ? Buffer::Kind::input : Buffer::Kind::external));
+            : graph_.add_buffer({.kind = input ? Buffer::Kind::input : Buffer::Kind::external});
     if (shared) storages_[*shared] = value.buffer;
     Buffer& buffer = graph_.buffers[value.buffer];
     buffer.bytes = std::max(buffer.bytes, size_t(end_of(line, value)));
@@ -401,7 +394,7 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
     local_bytes_ += int64_t(bytes);
     line.check(local_bytes_ <= kMaxLocalBytes, "too large",
         cat("all results together take ", local_bytes_, " bytes; at most 2^52"));
-    values[i].buffer = graph_.add_buffer(buffer_of(Buffer::Kind::local, bytes));
+    values[i].buffer = graph_.add_buffer({.bytes = bytes});
     node.out.push_back(int(graph_.values.size()));
     add(line, results[i], std::move(values[i]));
   }

@@ -46,10 +46,7 @@ void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t
 }
 
 profiler::Exports Comparison::exports() const {
-  const Device::Type type = contest.device.type;
-  const char* device = type == Device::Type::cuda   ? "cuda"
-                       : type == Device::Type::simt ? "simt"
-                                                    : "cpu";
+  const std::string device = contest.device.str().substr(0, 4);  // without the number of a card
   return flags.files.exports(
       fmt::format("{}_b{}_{}_{}", case_name, batch, contest.dtype, device), true);
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "core/allocator.h"
@@ -26,7 +25,8 @@ namespace {
 struct BenchFlags {
   TrainFlags train;
   std::string mode = "eager,fused";  // what is timed
-  std::vector<int64_t> batch, hidden;
+  std::string batches = "1..1024", widths = "64..1024";
+  std::vector<int64_t> batch, hidden;  // the same
   std::string csv;
   double budget = 60;
   ExportFlags files;
@@ -309,17 +309,6 @@ int run_bench(const BenchFlags& bench, Output& out) {
   return interrupted() ? exit_code(Error::Kind::interrupted) : 0;
 }
 
-void add_sizes(Flags& flags, const char* name, std::vector<int64_t>& target,
-    const std::string& standard, const std::string& help) {
-  static std::deque<std::string> texts;  // a flag's own text, as it was given
-  target = parse_sizes("", standard);
-  flags
-      .word(name, texts.emplace_back(standard), "SIZES", help,
-          [&target, name](
-              const std::string& text) { target = parse_sizes(cat("usage: --", name), text); })
-      .once = true;
-}
-
 }  // namespace
 
 void add_bench(App& app) {
@@ -330,8 +319,8 @@ void add_bench(App& app) {
   bench.train.common = &app.common();
   Flags& flags = command.flags;
   flags.topic("sweep");
-  add_sizes(flags, "batch", bench.batch, "1..1024", "by doubling, or a list 1,100,4096");
-  add_sizes(flags, "hidden", bench.hidden, "64..1024", "widths H, alike");
+  flags.word("batch", bench.batches, "SIZES", "by doubling, or a list 1,100,4096").once = true;
+  flags.word("hidden", bench.widths, "SIZES", "widths H, alike").once = true;
   flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"},
       "bf16: activations and copies of the weights");
   flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
@@ -344,6 +333,8 @@ void add_bench(App& app) {
   not_saved(add_profile_flag(flags, bench.files, {"html"}, "the map as a page: html"));
   add_output_flags(flags, bench.files);
   command.check = [&flags] {
+    bench.batch = parse_sizes("usage: --batch", bench.batches);
+    bench.hidden = parse_sizes("usage: --hidden", bench.widths);
     resolve_step(flags, bench.train);
     SINTER_CHECK(bench.is_map() || bench.files.formats.empty(), usage,
         cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode),
