@@ -65,14 +65,16 @@ class Events {
   // `rest`: ", .." members of the event
   void slice(const char* cat, std::string_view name, int pid, int64_t tid, int64_t t0, int64_t t1,
       const std::string& args) {
-    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}})",
+    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, )"
+        R"("ts": {}, "dur": {}, "args": {{{}}})",
         cat, json_text(name), pid, tid, us(t0 - base_), us(t1 - t0), args);
   }
   void flow(const char* cat, int64_t id, int pid0, int64_t tid0, int64_t t0, int pid1, int64_t tid1,
       int64_t t1) {
     add(R"("ph": "s", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
         cat, id, pid0, tid0, us(t0 - base_));
-    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
+    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, )"
+        R"("pid": {2}, "tid": {3}, "ts": {4})",
         cat, id, pid1, tid1, us(t1 - base_));
   }
   void counter(const char* name, int pid, int64_t t, const std::string& args) {
@@ -177,8 +179,8 @@ class TraceWriter {
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
         const std::string_view shapes = info.shapes;
-        args += fmt::format(
-            R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, "x_bytes_read": {}, "x_bytes_written": {})",
+        args += fmt::format(R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, )"
+                            R"("x_bytes_read": {}, "x_bytes_written": {})",
             dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,
             info.cost.bytes_read, info.cost.bytes_written);
         args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", launched[i], kernel_ns[i]);
@@ -220,9 +222,10 @@ class TraceWriter {
       std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
       if (!l.kernel.view().empty()) name = l.kernel.view();
       const int64_t tid = int64_t{l.stream} + kStreamBase;
-      std::string args = fmt::format(
-          R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
-          external, numbers_.correlation, tid, name_of(l.source));
+      std::string args =
+          fmt::format(R"("External id": {}, "correlation": {}, "device": 0, "context": 1, )"
+                      R"("stream": {}, "x_source": "{}")",
+              external, numbers_.correlation, tid, name_of(l.source));
       if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
       if (node)
         args += fmt::format(R"(, "x_op": {}, "x_module": {}, "x_phase": {})", json_text(node->name),
@@ -278,10 +281,11 @@ std::string text_of_steps(
     TraceWriter(reports[i], steps[i], options.rank + int(i), prefix, events, numbers).write();
   }
   const Report& first = reports[0];
-  std::string head = fmt::format(
-      R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
-      base, json_text(first.title), options.rank,
-      options.ranks > 1 ? fmt::format(R"(, "world_size": {})", options.ranks) : "");
+  std::string head =
+      fmt::format(R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, )"
+                  R"("traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
+          base, json_text(first.title), options.rank,
+          options.ranks > 1 ? fmt::format(R"(, "world_size": {})", options.ranks) : "");
   head += fmt::format(R"("deviceProperties": [{}], )",
       first.device == kCpu
           ? ""
