@@ -407,8 +407,8 @@ void Parser::check_node(
   const int n = int(node.in.size());
   line.check(
       graph_.nodes.size() < kMaxGraphValues, "too many ops", cat("at most ", kMaxGraphValues));
-  line.check(n >= op.min_inputs && n <= op.max_inputs, "operands do not fit",
-      cat(op.text(), " takes ", op.min_inputs, "..", op.max_inputs, ", found ", n));
+  line.check(n >= op.min_inputs && n <= op.most_inputs(), "operands do not fit",
+      cat(op.text(), " takes ", op.min_inputs, "..", op.most_inputs(), ", found ", n));
   bool any = false;
   for (int i = 0; i < n; ++i) {
     const int in = node.in[i];

@@ -80,7 +80,7 @@ class Rewriter {
     constexpr int kBack = 64;
     for (bool changed = true; changed;) {
       changed = false;
-      for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
+      for (int i = 0; i < int(graph.nodes.size()); ++i) {
         if (!alive(i) || !f(i)) continue;
         changed = true;
         i = std::max(i - kBack, 0) - 1;

@@ -26,17 +26,17 @@ struct bf16 {
   static SINTER_FN uint16_t from(float value) {
     const uint32_t u = math::to_bits(value);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    return static_cast<uint16_t>(value == value ? rounded : (u >> 16) | 0x40u);
+    return uint16_t(value == value ? rounded : (u >> 16) | 0x40u);
   }
 };
 
 constexpr size_t size_of(DType dtype) {
   constexpr size_t kSize[kDTypes] = {4, 8, 2, 4, 8, 1};
-  return kSize[static_cast<int>(dtype)];
+  return kSize[int(dtype)];
 }
 constexpr std::string_view name_of(DType dtype) {
   constexpr std::string_view kName[kDTypes] = {"f32", "f64", "bf16", "i32", "i64", "u8"};
-  return kName[static_cast<int>(dtype)];
+  return kName[int(dtype)];
 }
 constexpr bool is_float(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16;

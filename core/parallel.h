@@ -59,7 +59,7 @@ template <class F> void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t threads = std::min<int64_t>(num_threads(), n / std::max<int64_t>(grain, 1));
   if (threads <= 1 || detail::in_parallel()) return f(int64_t{0}, n);
   detail::run_parallel(
-      n, static_cast<int>(threads),
+      n, int(threads),
       [](void* context, int64_t begin, int64_t end) {
         (*static_cast<std::remove_reference_t<F>*>(context))(begin, end);
       },

@@ -17,8 +17,8 @@ SINTER_FN constexpr std::array<uint32_t, 4> philox4x32(
     std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0], p1 = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(p1),
-        static_cast<uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(p0)};
+    counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], uint32_t(p1),
+        uint32_t(p0 >> 32) ^ counter[3] ^ key[1], uint32_t(p0)};
     key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
   }
   return counter;
@@ -28,15 +28,13 @@ SINTER_FN constexpr std::array<uint32_t, 4> philox4x32(
 // computes it.
 SINTER_FN constexpr uint32_t philox_word(uint64_t seed, uint64_t stream, uint64_t index) {
   const uint64_t block = index / 4;
-  return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                        static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
-      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)})[index % 4];
+  return philox4x32(
+      {uint32_t(block), uint32_t(block >> 32), uint32_t(stream), uint32_t(stream >> 32)},
+      {uint32_t(seed), uint32_t(seed >> 32)})[index % 4];
 }
 
 // 24 random bits -> a float in [0, 1), exactly.
-SINTER_FN constexpr float uniform_from_bits(uint32_t bits) {
-  return static_cast<float>(bits >> 8) * 0x1p-24f;
-}
+SINTER_FN constexpr float uniform_from_bits(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
 
 // Two words -> a draw from the normal distribution N(0, 1), on the host. Box and Muller 1958, of
 // which one of the two results is used; + 0.5 keeps the logarithm finite.

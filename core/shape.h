@@ -20,7 +20,7 @@ class Dims {
   // One size, or one dim: zeros(5), sum(x, 1).
   template <std::integral I>
     requires(!std::same_as<I, bool>)
-  Dims(I dim) : Dims({static_cast<int64_t>(dim)}) {}  // NOLINT: meant to be implicit
+  Dims(I dim) : Dims({int64_t(dim)}) {}  // NOLINT: meant to be implicit
   // Throws shape if there are more than kMaxRank.
   explicit Dims(std::span<const int64_t> dims);
 

@@ -92,7 +92,7 @@ class Tensor {
   // CPU.
   void* raw() const {
     return static_cast<char*>(impl_->storage->data()) +
-           impl_->offset * static_cast<int64_t>(size_of(impl_->dtype));
+           impl_->offset * int64_t(size_of(impl_->dtype));
   }
 
   // The one element, on the host. Throws shape unless numel() == 1, and state inside a captured

@@ -44,7 +44,6 @@ void kernel(const Call& call) {
 extern const OpDef kSquaredDistance;
 const OpDef kSquaredDistance{.name = "squared_distance",
     .min_inputs = 2,
-    .max_inputs = 2,
     .infer = infer_of<kSquaredDistance>,
     .cost = cost_of_reference<kSquaredDistance>,
     .cpu = kernel,

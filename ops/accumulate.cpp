@@ -39,7 +39,6 @@ void cpu(const Call& call) {
 const OpDef kAccumulateOp{.name = "accumulate",
     .formula = "into += value",
     .min_inputs = 2,
-    .max_inputs = 2,
     .infer = infer,
     .cost = cost,
     .cpu = cpu,

@@ -58,7 +58,7 @@ bool parse_value(std::string_view text, DType& value);
 template <class E>
   requires std::is_enum_v<E>
 std::string print_value(E value) {
-  return std::string(enum_names(value)[static_cast<size_t>(value)]);
+  return std::string(enum_names(value)[size_t(value)]);
 }
 template <class E>
   requires std::is_enum_v<E>

@@ -14,19 +14,16 @@ template <class To, class From> SINTER_FN To convert(From value) {
   if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
     using V = compute_t<From>;
     constexpr To kLow = std::numeric_limits<To>::lowest(), kHigh = std::numeric_limits<To>::max();
-    const V v = static_cast<V>(
-        value);  // a kHigh that V cannot hold is rounded up: then no v lies between the two
-    return v != v                       ? To(0)
-           : v <= static_cast<V>(kLow)  ? kLow
-           : v >= static_cast<V>(kHigh) ? kHigh
-                                        : static_cast<To>(v);
+    const V v =
+        V(value);  // a kHigh that V cannot hold is rounded up: then no v lies between the two
+    return v != v ? To(0) : v <= V(kLow) ? kLow : v >= V(kHigh) ? kHigh : To(v);
   } else if constexpr (std::is_integral_v<To> && sizeof(To) < sizeof(From)) {
     constexpr From kLow = std::numeric_limits<To>::lowest(), kHigh = std::numeric_limits<To>::max();
-    return static_cast<To>(value < kLow ? kLow : value > kHigh ? kHigh : value);
+    return To(value < kLow ? kLow : value > kHigh ? kHigh : value);
   } else if constexpr (std::is_same_v<To, bf16>) {
-    return To(static_cast<float>(value));
+    return To(float(value));
   } else {
-    return static_cast<To>(value);
+    return To(value);
   }
 }
 

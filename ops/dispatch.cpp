@@ -19,8 +19,9 @@ profiler::StaticName shapes_of(Operands in) {
 // Throws unless `op` can take them. Returns whether any is a meta tensor: nothing is computed then.
 bool check_inputs(const OpDef& op, Operands in) {
   const char* name = op.name.c_str();
-  SINTER_CHECK(int(in.size()) >= op.min_inputs && int(in.size()) <= op.max_inputs, shape,
-      cat(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..", op.max_inputs));
+  SINTER_CHECK(int(in.size()) >= op.min_inputs && int(in.size()) <= op.most_inputs(), shape,
+      cat(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..",
+          op.most_inputs()));
   const Tensor* first = nullptr;
   bool meta = false;
   for (size_t i = 0; i < in.size(); ++i) {

@@ -69,7 +69,6 @@ int64_t first_element(const Tensor& x, const DropoutAttrs& attrs) {
 const OpDef kDropoutOp{.name = "dropout",
     .formula = "y = x / (1 - p) where it is kept, else 0",
     .min_inputs = 2,
-    .max_inputs = 2,
     .attrs = attr_type<DropoutAttrs>(),
     .infer = infer,
     .cost = cost,

@@ -12,8 +12,8 @@ namespace sinter {
 // exact (17 bits), so adding x times the rest rounds once where it matters; a test finds all 256
 // results equal to x/255.0f.
 template <bool kMnist> SINTER_FN float pixel(uint8_t byte) {
-  constexpr float kHigh = 0x1.01p-8f, kRest = static_cast<float>(1.0 / 255 - 0x1.01p-8);
-  const auto x = static_cast<float>(byte);
+  constexpr float kHigh = 0x1.01p-8f, kRest = float(1.0 / 255 - 0x1.01p-8);
+  const auto x = float(byte);
   return kMnist ? (x * kHigh + x * kRest - 0.1307f) / 0.3081f : x * kHigh + x * kRest;
 }
 

@@ -58,7 +58,6 @@ Tensors backward(const Saved& saved, Operands grads) {
 const OpDef kMatmulOp{.name = "matmul",
     .formula = "C = op(A) op(B), op(X) = X or X^T",
     .min_inputs = 2,
-    .max_inputs = 2,
     .attrs = attr_type<MatmulAttrs>(),
     .infer = infer,
     .cost = cost,

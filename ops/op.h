@@ -58,7 +58,7 @@ using Kernel = void (*)(const Call&);
 struct OpDef {
   profiler::StaticName name;
   Formula formula{};
-  int min_inputs = 1, max_inputs = 1;
+  int min_inputs = 1, max_inputs = 0;  // 0: as many as min_inputs
   const AttrType* attrs = nullptr;
   // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give
   // none.
@@ -88,6 +88,7 @@ struct OpDef {
   std::vector<Form> (*forms)() = nullptr;
 
   std::string_view text() const { return name.view(); }
+  int most_inputs() const { return max_inputs ? max_inputs : min_inputs; }
   bool writes_input(size_t i, size_t n) const {
     return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1);
   }

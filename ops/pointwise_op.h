@@ -64,10 +64,9 @@ void map_call(const Call& call, int64_t flops, const F& f) {
 // f(first element, first byte of the mask, columns) for each row of a tensor with a bit mask.
 template <class T, class F> void for_masked_rows(const Tensor& x, const F& f) {
   const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
-  parallel_for(
-      rows, grain_of(cols * 2 * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) f(r * cols, r * relu_mask_row(cols), cols);
-      });
+  parallel_for(rows, grain_of(cols * 2 * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) f(r * cols, r * relu_mask_row(cols), cols);
+  });
 }
 
 template <class Op, class T> void forward_typed(const Call& call) {
@@ -140,7 +139,6 @@ template <class Op> const OpDef& pointwise_op() {
   static const OpDef def = {.name = profiler::StaticName(Op::name),
       .formula = Op::formula,
       .min_inputs = Op::arity,
-      .max_inputs = Op::arity,
       .attrs = attr_type<Op>(),
       .infer = p::infer<Op>,
       .cost = [](Operands in, Operands out,
@@ -167,7 +165,6 @@ template <class Op> const OpDef& pointwise_backward_op() {
   static const OpDef def = {.name = profiler::StaticName(Op::backward_name),
       .formula = Op::backward_formula,
       .min_inputs = 1 + p::kSavedValues<Op>,
-      .max_inputs = 1 + p::kSavedValues<Op>,
       .attrs = attr_type<Op>(),
       .infer = [](Operands in, const Attrs&) { return p::infer_backward(p::kFacts<Op>, in); },
       .cost = [](Operands in, Operands out,

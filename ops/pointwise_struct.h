@@ -31,7 +31,7 @@ concept HasFlops = requires {
 
 // f(x, .., x) with n numbers.
 template <class F, size_t... I> constexpr bool takes(std::index_sequence<I...>) {
-  return std::invocable<F, decltype(static_cast<double>(I))...>;
+  return std::invocable<F, decltype(double(I))...>;
 }
 template <class Op> struct Forward {
   template <class... X> auto operator()(X... x) const -> decltype(Op{}.forward(x...)) {

@@ -52,7 +52,7 @@ template <class T> inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t
     uint8_t bits = 0;
     for (int64_t j = i; j < std::min(i + 8, n); ++j) {
       const compute_t<T> v = x[j];
-      bits |= static_cast<uint8_t>(pointwise::Relu::passes(v) << (j - i));
+      bits |= uint8_t(pointwise::Relu::passes(v) << (j - i));
       y[j] = pointwise::Relu().forward(v);
     }
     if (mask) mask[i / 8] = bits;

@@ -21,7 +21,7 @@ inline constexpr int64_t kLanes = 16;
 // allocated once it has grown.
 template <class V, int Slot = 0> V* scratch(int64_t n) {
   static thread_local std::vector<V> memory;
-  if (static_cast<int64_t>(memory.size()) < n) memory.resize(static_cast<size_t>(n));
+  if (int64_t(memory.size()) < n) memory.resize(size_t(n));
   return memory.data();
 }
 
@@ -84,7 +84,7 @@ template <class V, class F> inline void tile_sum(int64_t cols, V* s, F&& f) {
 template <class V, class T>
 inline void normalise_tile(V* __restrict tile, int64_t cols, V eps, const T* weight, const T* bias,
     V* __restrict mean, V* __restrict rstd) {
-  const V n = static_cast<V>(cols);
+  const V n = V(cols);
   tile_sum(cols, mean, [&](int64_t c, int64_t l) { return tile[c * kLanes + l]; });
   for (int64_t l = 0; l < kLanes; ++l) mean[l] /= n;
   tile_sum(cols, rstd, [&](int64_t c, int64_t l) {

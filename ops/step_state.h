@@ -45,7 +45,7 @@ SINTER_FN void advance(
   if (rows > 0) {
     state.loss_sum += loss_sum;
     state.loss_rows += rows;
-    state.last_loss = loss_sum / static_cast<double>(rows);
+    state.last_loss = loss_sum / double(rows);
     if (state.last_loss - state.last_loss == 0) {  // finite
       state.last_good_loss = state.last_loss;
     } else if (state.first_bad_step < 0) {

@@ -17,9 +17,9 @@ template <class V> struct SgdStep {
   bool nesterov;
 
   SINTER_FN SgdStep(const StepState& state, const UpdateAttrs& attrs)
-      : lr(static_cast<V>(state.lr)),
-        momentum(static_cast<V>(attrs.momentum)),
-        decay(static_cast<V>(attrs.weight_decay)),
+      : lr(V(state.lr)),
+        momentum(V(attrs.momentum)),
+        decay(V(attrs.weight_decay)),
         nesterov(attrs.nesterov) {}
 
   SINTER_FN V operator()(V p, V g) const { return p - lr * (g + decay * p); }
@@ -37,14 +37,14 @@ template <class V> struct AdamStep {
   V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
 
   SINTER_FN AdamStep(const StepState& state, const UpdateAttrs& attrs)
-      : shrink(static_cast<V>(attrs.decoupled ? 1 - state.lr * attrs.weight_decay : 1)),
-        l2(static_cast<V>(attrs.decoupled ? 0 : attrs.weight_decay)),
-        rest1(static_cast<V>(1 - attrs.beta1)),
-        beta2(static_cast<V>(attrs.beta2)),
-        rest2(static_cast<V>(1 - attrs.beta2)),
-        root_scale(static_cast<V>(1 / math::sqrt(state.bias_correction2))),
-        eps(static_cast<V>(attrs.eps)),
-        step(static_cast<V>(state.lr / state.bias_correction1)) {}
+      : shrink(V(attrs.decoupled ? 1 - state.lr * attrs.weight_decay : 1)),
+        l2(V(attrs.decoupled ? 0 : attrs.weight_decay)),
+        rest1(V(1 - attrs.beta1)),
+        beta2(V(attrs.beta2)),
+        rest2(V(1 - attrs.beta2)),
+        root_scale(V(1 / math::sqrt(state.bias_correction2))),
+        eps(V(attrs.eps)),
+        step(V(state.lr / state.bias_correction1)) {}
 
   SINTER_FN V operator()(V p, V g, V& m, V& v) const {
     g = g + l2 * p;
@@ -76,7 +76,7 @@ inline void update_piece(const Step step, V* __restrict p, const V* __restrict g
     for (int64_t i = 0; i < n; ++i) p[i] = step(p[i], g[i]);
   }
   if (bf16_copy) {
-    for (int64_t i = 0; i < n; ++i) bf16_copy[i] = bf16(static_cast<float>(p[i]));
+    for (int64_t i = 0; i < n; ++i) bf16_copy[i] = bf16(float(p[i]));
   }
 }
 

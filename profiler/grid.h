@@ -67,7 +67,7 @@ class Grid {
   bool cut(size_t excess) {
     std::vector<size_t> all = widths();
     for (size_t c = 0; c < all.size(); ++c) all[c] = left_[c] ? all[c] : 0;
-    const size_t c = static_cast<size_t>(std::max_element(all.begin(), all.end()) - all.begin());
+    const size_t c = size_t(std::max_element(all.begin(), all.end()) - all.begin());
     if (all[c] <= kFewest) return false;
     const size_t keep = all[c] - std::min(excess, all[c] - kFewest);
     for (auto& line : lines_) {

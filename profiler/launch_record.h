@@ -41,7 +41,7 @@ struct LaunchRecord {
 
   int64_t device_ns() const { return dev_t1 - dev_t0; }
   // What is counted for it.
-  uint32_t at_least() const { return launches > 0 ? static_cast<uint32_t>(launches) : 1; }
+  uint32_t at_least() const { return launches > 0 ? uint32_t(launches) : 1; }
 };
 
 }  // namespace sinter::profiler

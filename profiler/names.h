@@ -21,7 +21,7 @@ namespace sinter::profiler {
 template <class E>
   requires requires(E value) { names_of(value).size(); }
 constexpr std::string_view name_of(E value) {
-  return names_of(value)[static_cast<size_t>(value)];
+  return names_of(value)[size_t(value)];
 }
 
 class StaticName {

@@ -14,7 +14,7 @@ class PhaseScope {
  public:
   explicit PhaseScope(Phase phase)
       : before_(std::exchange(Context::current().phase, phase)),
-        scope_(kPhaseNames[static_cast<size_t>(phase)]) {}
+        scope_(kPhaseNames[size_t(phase)]) {}
   ~PhaseScope() { Context::current().phase = before_; }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;

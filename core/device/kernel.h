@@ -57,7 +57,7 @@ template <class T, int N> struct alignas(sizeof(T) * N) Vec {
   SINTER_FN const T& operator[](int i) const { return v[i]; }
 };
 // As many as 16 bytes hold.
-template <class T> inline constexpr int kVec = 16 / static_cast<int>(sizeof(T));
+template <class T> inline constexpr int kVec = 16 / int(sizeof(T));
 
 // Bad data that only a kernel can see.
 enum class Fault : uint32_t { none, label_out_of_range, index_out_of_range };

@@ -45,7 +45,7 @@ class HookedCall {
   HookedCall(DeviceWork work, Device::Type device, std::string_view name, size_t bytes = 0,
       bool on = true, int launches = 1) noexcept
       : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
-        call_{work, device, name, static_cast<int64_t>(bytes), launches} {
+        call_{work, device, name, int64_t(bytes), launches} {
     if (hook_) hook_->before(call_);
   }
   ~HookedCall() {

@@ -31,12 +31,10 @@ struct Evaluation {
   std::vector<Item> worst;         // by falling loss
   bool complete = true;            // false: a signal came
 
-  double accuracy() const {
-    return images ? static_cast<double>(correct) / static_cast<double>(images) : 0;
-  }
-  double loss() const { return images ? loss_sum / static_cast<double>(images) : 0; }
+  double accuracy() const { return images ? double(correct) / double(images) : 0; }
+  double loss() const { return images ? loss_sum / double(images) : 0; }
   int64_t count(int64_t label, int64_t read_as) const {
-    return confusion[static_cast<size_t>(label * classes + read_as)];
+    return confusion[size_t(label * classes + read_as)];
   }
   // "7->1 (21)  9->4 (17)  3->5 (14)": label -> read as
   std::string confused_most() const;

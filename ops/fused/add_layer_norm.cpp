@@ -56,7 +56,6 @@ std::vector<Form> forms() {
 const OpDef kAddLayerNormOp{.name = "add_layer_norm",
     .formula = "s = a + b, y = (s - mean) / sqrt(var + eps) weight + bias, by rows",
     .min_inputs = 4,
-    .max_inputs = 4,
     .attrs = attr_type<LayerNormAttrs>(),
     .infer = infer_of<kAddLayerNormOp>,
     .cost = cost_of_reference<kAddLayerNormOp>,

@@ -30,9 +30,8 @@ inline void row(T number, int64_t n, T* __restrict out, const In* __restrict... 
 }
 template <class Op, bool Backward, int Arity, class T>
 void run_step(double param, const T* const* in, T* out, int64_t n) {
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    row<Op, Backward>(static_cast<T>(param), n, out, in[I]...);
-  }(std::make_index_sequence<Arity>());
+  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(T(param), n, out, in[I]...); }(
+      std::make_index_sequence<Arity>());
 }
 
 }  // namespace chain_detail

@@ -69,8 +69,8 @@ void for_product_tiles(const Product& product, int64_t bytes, const Done& done, 
         pack_rows(product, begin, end, packed);
         const auto one = [&](int64_t t, int64_t j, const float* of_b) {
           const int64_t i = t * kRows;
-          const int rows = static_cast<int>(std::min<int64_t>(kRows, product.m - i)),
-                    cols = static_cast<int>(std::min<int64_t>(kCols, product.n - j));
+          const int rows = int(std::min<int64_t>(kRows, product.m - i)),
+                    cols = int(std::min<int64_t>(kCols, product.n - j));
           tile(packed + (t - begin) * k * kRows, 1, kRows, rows, of_b, cols, k, c);
           done(i, j, rows, cols, c);
         };

@@ -86,7 +86,6 @@ std::vector<Form> forms() {
 const OpDef kInputGradActOp{.name = "input_grad_act",
     .formula = "dx = (dy W) act'(saved)",
     .min_inputs = 3,
-    .max_inputs = 3,
     .attrs = attr_type<InputGradActAttrs>(),
     .infer = infer_of<kInputGradActOp>,
     .cost = cost_of_reference<kInputGradActOp>,

@@ -34,7 +34,7 @@ template <int kStep, class V, class... X> SINTER_FN V step_value(V number, X... 
 template <class F> SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     static_cast<void>(
-        ((op == static_cast<int>(I) &&
+        ((op == int(I) &&
              (f.template operator()<std::tuple_element_t<I / 2, pointwise::List>, I % 2 == 1>(),
                  true)) ||
             ...));

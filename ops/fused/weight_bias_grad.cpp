@@ -33,7 +33,6 @@ std::vector<Form> forms() { return {{{Tensor::meta({2, 4}), Tensor::meta({2, 3})
 const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
     .formula = "dW = dy^T x, db = sum of dy's rows, from one pass over dy",
     .min_inputs = 2,
-    .max_inputs = 2,
     .infer = infer_of<kWeightBiasGradOp>,
     .cost = cost_of_reference<kWeightBiasGradOp>,
     .cpu = cpu,

@@ -46,12 +46,8 @@ Tensors like_first(Operands in, const Attrs&) { return {meta_like(in[0])}; }
 Cost no_flops(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }
 const OpDef kDouble{
     .name = "fake_double", .infer = like_first, .cost = no_flops, .cuda = launch_op_name};
-const OpDef kDecay{.name = "fake_decay",
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .cost = no_flops,
-    .cuda = launch_op_name,
-    .writes = 1};
+const OpDef kDecay{
+    .name = "fake_decay", .min_inputs = 2, .cost = no_flops, .cuda = launch_op_name, .writes = 1};
 
 // Any recorded step, with fake kernels for its nodes.
 TEST(CudaReplay, NodesAndEdges) {

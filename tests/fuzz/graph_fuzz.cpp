@@ -95,7 +95,7 @@ std::string op_line(Recipe& r, const Graph& graph) {
   const std::span<const OpDef* const> ops = all_ops();
   const OpDef& op = *ops[r.below(ops.size())];
   if (op.view) return "";
-  const size_t most = std::min<size_t>(static_cast<size_t>(op.max_inputs), 24),
+  const size_t most = std::min<size_t>(static_cast<size_t>(op.most_inputs()), 24),
                least = static_cast<size_t>(op.min_inputs);
   const size_t n = least + r.below(most - least + 1);
   std::vector<int> in;

@@ -59,7 +59,7 @@ TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
     EXPECT_TRUE(names.insert(op->text()).second);
     EXPECT_EQ(find_op(op->text()), op);
     EXPECT_TRUE(op->view || (op->infer && op->cost && (op->cpu || op->reference)));
-    EXPECT_LE(op->min_inputs, op->max_inputs);
+    EXPECT_LE(op->min_inputs, op->most_inputs());
     const std::vector<Sample> samples = samples_of(*op);
     ASSERT_FALSE(samples.empty()) << "list some in tests/ops/samples/";
     EXPECT_TRUE(
@@ -183,8 +183,8 @@ TEST(OpList, BadInputsAreRefusedWithNameAndNumbers) {
 
 TEST(OpList, TooManyInputsAreRefused) {
   for (const OpDef* op : all_ops()) {
-    if (op->max_inputs > 16) continue;  // a list of tensors
-    const Tensors in(static_cast<size_t>(op->max_inputs) + 1, Tensor::zeros({1}));
+    if (op->most_inputs() > 16) continue;  // a list of tensors
+    const Tensors in(static_cast<size_t>(op->most_inputs()) + 1, Tensor::zeros({1}));
     try {
       apply(*op, in);
       ADD_FAILURE() << op->text() << " takes " << in.size() << " inputs";
