@@ -21,8 +21,6 @@ Tensors infer(Operands in, const Attrs& attrs) {
   return {Tensor::shape_only(shape, DType::i64, x.device())};
 }
 
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }
-
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
@@ -54,7 +52,7 @@ const OpDef kArgmaxOp{.name = "argmax",
     .formula = "y = the index of the first maximum along a dim",
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,
-    .cost = cost,
+    .cost = cost_per_element<1>,
     .cpu = cpu,
     SINTER_KERNELS(argmax)};
 

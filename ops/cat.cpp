@@ -29,8 +29,6 @@ Tensors infer(Operands in, const Attrs& attrs) {
   return {Tensor::shape_only(shape, in[0].dtype(), in[0].device())};
 }
 
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }
-
 void cpu(const Call& call) {
   const Tensor& y = call.out[0];
   const int dim = normalize_dim("cat", call.as<DimAttrs>().dim, y.rank());
@@ -72,7 +70,7 @@ const OpDef kCatOp{.name = "cat",
     .max_inputs = kMostCatInputs,
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,
-    .cost = cost,
+    .cost = cost_per_element<0>,
     .cpu = cpu,
     SINTER_KERNELS(concat),
     .backward = backward};

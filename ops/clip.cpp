@@ -14,9 +14,6 @@ Tensors norm_infer(Operands in, const Attrs&) {
   check_floating("squared_norm", "x", in[0]);
   return {Tensor::shape_only({1}, wide(in[0].dtype()), in[0].device())};
 }
-Cost norm_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(2 * in[0].numel(), in, out);
-}
 
 void norm_cpu(const Call& call) {
   const int64_t n = call.in[0].numel(), pieces = (n + kPiece - 1) / kPiece;
@@ -70,7 +67,7 @@ void clip_cpu(const Call& call) {
 const OpDef kSquaredNormOp{.name = "squared_norm",
     .formula = "y = sum of x^2",
     .infer = norm_infer,
-    .cost = norm_cost,
+    .cost = cost_per_element<2>,
     .cpu = norm_cpu,
     SINTER_KERNELS(squared_norm)};
 const OpDef kClipInPlaceOp{.name = "clip_in_place",

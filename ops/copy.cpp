@@ -19,7 +19,6 @@ Tensors infer_copy(Operands in, const Attrs&) { return {meta_like(in[0])}; }
 Tensors infer_cast(Operands in, const Attrs& attrs) {
   return {Tensor::shape_only(in[0].shape(), attrs.as<CastAttrs>().dtype, in[0].device())};
 }
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); }
 
 void copy_cpu(const Call& call) {
   visit_all(call.in[0].dtype(), [&]<class T>(T) { convert_rows<T, T>(call.in[0], call.out[0]); });
@@ -42,7 +41,7 @@ Tensors cast_grad(const Saved& saved, Operands grads) {
 const OpDef kCopyOp{.name = "copy",
     .formula = "y = x, dense",
     .infer = infer_copy,
-    .cost = cost,
+    .cost = cost_per_element<0>,
     .cpu = copy_cpu,
     SINTER_KERNELS(copy),
     .backward = copy_grad,
@@ -51,7 +50,7 @@ const OpDef kCastOp{.name = "cast",
     .formula = "y = x, in another element type",
     .attrs = attr_type<CastAttrs>(),
     .infer = infer_cast,
-    .cost = cost,
+    .cost = cost_per_element<0>,
     .cpu = cast_cpu,
     SINTER_KERNELS(cast),
     .backward = cast_grad,

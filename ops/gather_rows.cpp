@@ -55,9 +55,6 @@ Tensors scatter_infer(Operands in, const Attrs& attrs) {
   return {Tensor::shape_only(
       with_rows(in[0].shape(), attrs.as<ScatterAttrs>().rows), in[0].dtype(), in[0].device())};
 }
-Cost scatter_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(in[0].numel(), in, out);
-}
 
 void scatter_cpu(const Call& call) {
   const Tensor &rows = call.in[0], &index = call.in[1], &table = call.out[0];
@@ -97,7 +94,7 @@ const OpDef kScatterAddRowsOp{.name = "scatter_add_rows",
     .min_inputs = 2,
     .attrs = attr_type<ScatterAttrs>(),
     .infer = scatter_infer,
-    .cost = scatter_cost,
+    .cost = cost_per_element<1>,
     .cpu = scatter_cpu,
     SINTER_KERNELS(scatter_add_rows),
     .backward = scatter_grad,

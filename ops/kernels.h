@@ -1,6 +1,7 @@
 // The device kernels of the ops: for each op of the lists (ops/ops.h, ops/fused/fused.h) one
 // host function that launches them, per world. It is defined at the end of ops/<op>.cu, which is
-// compiled for CUDA and for the emulator; an OpDef names both by SINTER_KERNELS(softmax).
+// compiled for CUDA and for the emulator; an OpDef names both by SINTER_KERNELS(softmax). And the
+// cost that many have.
 #pragma once
 
 #include "ops/fused/fused.h"
@@ -25,3 +26,10 @@ SINTER_FUSED_OPS(SINTER_DECLARE_KERNEL)
 }  // namespace sinter::on_simt
 #undef SINTER_DECLARE_KERNEL
 #undef SINTER_NO_KERNEL
+
+namespace sinter {
+// The cost of an op that does `flops` for each element of its first operand.
+template <int64_t flops> Cost cost_per_element(Operands in, Operands out, const Attrs&) {
+  return cost_of(flops * in[0].numel(), in, out);
+}
+}  // namespace sinter

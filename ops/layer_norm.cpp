@@ -67,9 +67,6 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(11 * in[0].numel() + 2 * in[3].numel(), in, out);
 }
-Cost weight_grad_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(4 * in[0].numel(), in, out);
-}
 
 void cpu(const Call& call) {
   const Tensor& y = call.out[0];
@@ -197,7 +194,7 @@ const OpDef kLayerNormWeightGradOp{.name = "layer_norm_weight_grad",
     .formula = "dweight = sum over rows of dy (x - mean) rstd",
     .min_inputs = 4,
     .infer = infer_weight_grad,
-    .cost = weight_grad_cost,
+    .cost = cost_per_element<4>,
     .cpu = weight_grad_cpu,
     SINTER_KERNELS(layer_norm_weight_grad)};
 

@@ -44,7 +44,6 @@ Tensors infer_max(Operands in, const Attrs& attrs) {
   return out;
 }
 
-Cost cost(Operands in, Operands out, const Attrs&) { return cost_of(in[0].numel(), in, out); }
 Cost mean_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(in[0].numel() + out[0].numel(), in, out);
 }
@@ -196,7 +195,7 @@ const OpDef kSumOp{.name = "sum",
     .formula = "y = sum of x over dims",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_sum,
-    .cost = cost,
+    .cost = cost_per_element<1>,
     .cpu = sum_cpu,
     SINTER_KERNELS(sum),
     .backward = sum_grad};
@@ -212,7 +211,7 @@ const OpDef kMaxOp{.name = "max",
     .formula = "y = maximum of x over dims, and where it is",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer_max,
-    .cost = cost,
+    .cost = cost_per_element<1>,
     .cpu = max_cpu,
     SINTER_KERNELS(max),
     .backward = max_grad,

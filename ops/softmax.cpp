@@ -30,9 +30,6 @@ Cost forward_cost(Operands in, Operands out, const Attrs&) {
   const int64_t n = in[0].numel();
   return cost_of(5 * n + (n ? n / in[0].size(-1) : 0), in, out);
 }
-Cost backward_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(4 * in[0].numel(), in, out);
-}
 
 // row_op(tile pointers.., cols): on tiles of the inputs, the result in the first.
 template <class RowOp> void on_row_tiles(const Call& call, RowOp&& row_op) {
@@ -117,7 +114,7 @@ const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
     .formula = "dx = y (dy - sum(dy y)), by rows",
     .min_inputs = 2,
     .infer = infer_backward<kSoftmaxBackwardOp>,
-    .cost = backward_cost,
+    .cost = cost_per_element<4>,
     .cpu = softmax_backward_cpu,
     SINTER_KERNELS(softmax_backward)};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
@@ -132,7 +129,7 @@ const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
     .formula = "dx = dy - e^y sum(dy), by rows",
     .min_inputs = 2,
     .infer = infer_backward<kLogSoftmaxBackwardOp>,
-    .cost = backward_cost,
+    .cost = cost_per_element<4>,
     .cpu = log_softmax_backward_cpu,
     SINTER_KERNELS(log_softmax_backward)};
 
