@@ -34,7 +34,9 @@ Step block_step(ResidualBlock& block, const char* rules) {
         backward(y, {.gradient = in[1]});
         return Tensors{y};
       },
-      {.rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(block)});
+      {.rules = capture::RuleSet(rules),
+          .parameters = nn::parameter_visitor(block),
+          .measure = false});
 }
 
 void check_block(Device device) {

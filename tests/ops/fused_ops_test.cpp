@@ -11,7 +11,6 @@
 #include "ops/gemm_library.h"
 #include "ops/pointwise.h"
 #include "ops/relu_mask.h"
-#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 
 namespace sinter {
@@ -134,8 +133,6 @@ void agree_with_their_references(Device device) {
 
 TEST(FusedOps, AgreeWithTheirReferences) { agree_with_their_references(kCpu); }
 TEST(FusedOps, AgreeWithTheirReferencesOnTheEmulator) { agree_with_their_references(kSimt); }
-using FusedOpsGpu = test::GpuTest;
-TEST_F(FusedOpsGpu, AgreeWithTheirReferences) { agree_with_their_references(test::kCuda); }
 
 TEST(FusedOps, AgreeWithTheirReferencesInTf32) {
   const struct Tf32 {
