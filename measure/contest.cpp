@@ -107,7 +107,7 @@ RoundTimes run_clean_rounds(
 
 // Of a step, beyond one per op. On cuda a library may make a product of several kernels.
 double more_launches(const capture::Captured& captured, const profiler::Measurement& fused) {
-  return fused.launches_per_step() - static_cast<double>(captured.executor->launches());
+  return fused.launches_per_step() - double(captured.executor->launches());
 }
 
 std::string launches_note(const capture::Captured& captured, const Outcome& o) {
@@ -220,8 +220,8 @@ std::string first_lines(const Contest& contest, const Outcome& o, const ReportTe
   out += fmt::format(
       "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
       "counted {:.0f}{}\n",
-      total.eager_launches, total.fused_launches, static_cast<double>(total.eager_bytes) * 1e-6,
-      static_cast<double>(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
+      total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
+      double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
       o.fused.launches_per_step(), launches_note(contest.captured(), o));
   if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
   return out;

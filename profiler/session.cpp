@@ -168,7 +168,7 @@ void Session::enter(Phase next) {
     }
     if (next != Phase::wait && next != Phase::done && !turn_is_open_) open_turn();
     if (next == Phase::active) {
-      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(options_.schedule.active));
+      report_.steps.reserve(report_.steps.size() + size_t(options_.schedule.active));
       if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
       if (timer_) timer_->wait();  // for the steps before
       ++window_;
