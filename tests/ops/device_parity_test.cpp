@@ -12,6 +12,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
+#include "ops/gemm_library.h"
 #include "ops/rounding.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
@@ -288,6 +289,11 @@ using DeviceParityGpu = test::GpuTest;
 TEST_F(DeviceParityGpu, Values) { check_values(kCuda); }
 TEST_F(DeviceParityGpu, AdversarialValues) { check_adversarial_values(kCuda); }
 TEST_F(DeviceParityGpu, Gradients) { check_gradients(kCuda); }
+TEST_F(DeviceParityGpu, ValuesOfOwnProducts) {
+  set_gemm_choice(GemmChoice::own);
+  check_values(kCuda);
+  set_gemm_choice(GemmChoice::model);
+}
 
 TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {
   for_each_sample(true, [](const OpDef& op, const Sample& sample, const std::string& what) {

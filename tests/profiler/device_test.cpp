@@ -43,6 +43,7 @@ class FakeDevice final : public DeviceTimer {
   bool has_records() const override { return records; }
   void submitting(uint64_t launch) noexcept override { submitted_ = launch; }
   void begin(const HostClock&) override {
+    has_begun = true;
     wait();
     ran_.clear();
   }
@@ -50,10 +51,14 @@ class FakeDevice final : public DeviceTimer {
     wait();
     return {.ran = std::exchange(ran_, {}), .dropped = dropped, .axis_ns = 100};
   }
-  SmClock sm_clock() noexcept override { return {mhz, 2000}; }
+  SmClock sm_clock() noexcept override {
+    clock_.advance(sm_clock_ns);
+    return {mhz, 2000};
+  }
 
-  bool records = true;
-  int lose = -1;  // so many launches from now
+  bool records = true, has_begun = false;
+  int64_t sm_clock_ns = 0;  // that reading it takes
+  int lose = -1;            // so many launches from now
   int64_t dropped = 0;
   double mhz = 0;
 
@@ -246,6 +251,29 @@ TEST(DeviceTime, APauseWaitsAndLeavesTheWaitToTheStepBefore) {
   }
   EXPECT_EQ(report.steps[0].drain_ns, 5000);
   EXPECT_EQ(find_row(report.rows(), "op")->device_ns, 2 * 5000) << report.table();
+}
+
+// Replays return at once; the driver may take milliseconds to tell the clock.
+TEST(DeviceTime, WhatStillRunsAtTheEndIsBusyWhileTheClockIsReadBehindIt) {
+  Bench b;
+  b.device.sm_clock_ns = 1'000'000;
+  for (; !b.session.done(); b.session.step()) b.device.op("op", 10, 10, 5000);
+  const Report report = b.session.finish();
+  const Timeline timeline = report.timeline();
+  EXPECT_EQ(timeline.busy_ns, 2 * 5000) << report.table();
+  EXPECT_LT(timeline.window_ns, 2 * 5000 + 100);
+}
+
+// A replay that is recorded for the first time captures its graph, which is no part of a step.
+TEST(DeviceTime, RecordsBeginBeforeTheWarmUp) {
+  {
+    const Bench b;
+    EXPECT_TRUE(b.device.has_begun);
+  }
+  Bench waits({.schedule = {.wait = 1, .warmup = 1, .active = 1}});
+  EXPECT_FALSE(waits.device.has_begun);
+  waits.session.step();
+  EXPECT_TRUE(waits.device.has_begun);
 }
 
 // A thread of its own launches in both turns; its buffer is read at the end, when the device has
