@@ -13,7 +13,7 @@ set(sinter_folders "")
 # than -O1 costs, and no training step waits for such code. With SINTER_UNITY the compiler takes up
 # to SINTER_UNITY_FILES files at a time, in equal shares, so a file-local name must be free in its
 # whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
-set(SINTER_UNITY_FILES 15)
+set(SINTER_UNITY_FILES 17)
 function(sinter_compile target)
   set(level "")
   if("TEXT" IN_LIST ARGN)
@@ -54,6 +54,7 @@ endfunction()
 function(sinter_library folder)
   cmake_parse_arguments(ARG "TEXT" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_module\\.cpp$")  # see sinter_module
   if(NOT sources)
     return()
   endif()
@@ -109,6 +110,23 @@ function(sinter_library folder)
   target_link_libraries(sinter INTERFACE ${lib})
   set(sinter_libraries ${sinter_libraries} ${lib} PARENT_SCOPE)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
+endfunction()
+
+# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where DEPENDENCY
+# is found. sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder
+# of the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
+function(sinter_module folder name dependency)
+  set(lib sinter_${folder})
+  set(place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>$<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+  target_link_options(${lib} INTERFACE -Wl,-rpath,${place})
+  if(TARGET ${dependency})
+    add_library(sinter_${name} MODULE ${folder}/${name}_module.cpp)
+    set_target_properties(sinter_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+    target_link_libraries(sinter_${name} PRIVATE sinter_flags ${dependency})
+    add_dependencies(${lib} sinter_${name})
+    install(TARGETS sinter_${name} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
 endfunction()
 
 # Headers, libraries and package files for find_package(sinter), which gives sinter::sinter and each

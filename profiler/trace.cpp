@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
+
+#include "profiler/exports.h"
 
 namespace sinter::profiler {
 namespace {
 
 // CUPTI's number of the default stream; readers take 0 for "no stream".
 constexpr int kStreamBase = 7;
-
-// As a JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 bool on_device(const LaunchRecord& l) {
   return l.source == Source::cupti || l.source == Source::graph;
