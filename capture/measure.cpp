@@ -105,8 +105,8 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
   for (const Node& node : graph.nodes) {
     if (stands_for(node, origin)) {
       nodes.push_back(&node);
-    } else if (std::any_of(node.origin.begin(), node.origin.end(),
-                   [&](int o) { return std::binary_search(origin.begin(), origin.end(), o); })) {
+    } else if (std::ranges::any_of(
+                   node.origin, [&](int o) { return std::ranges::binary_search(origin, o); })) {
       return {};
     }
   }
@@ -118,7 +118,7 @@ std::string names_of(const std::vector<const Node*>& nodes) {
   std::string out;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto same = [op = nodes[i]->op](const Node* node) { return node->op == op; };
-    const auto at = nodes.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto at = nodes.begin() + std::ptrdiff_t(i);
     if (std::any_of(nodes.begin(), at, same)) continue;
     const auto n = std::count_if(at, nodes.end(), same);
     out += cat(out.empty() ? "" : " + ", nodes[i]->op->text(), n > 1 ? cat(" x", n) : "");
@@ -190,8 +190,7 @@ GroupChoice choose(std::span<const double> fused_us, std::span<const double> par
 }
 
 int64_t not_judged(const Rewriter& rewritten) {
-  return std::count_if(rewritten.groups.begin(), rewritten.groups.end(),
-      [](const Group& g) { return g.not_judged; });
+  return std::ranges::count_if(rewritten.groups, [](const Group& g) { return g.not_judged; });
 }
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {

@@ -72,7 +72,9 @@ function(sinter_library folder)
     # look like an order or a race.
     set(emulator ${sources})
     list(FILTER emulator INCLUDE REGEX "/core/device/simt_(calls|counts|fiber|worker)\\.cpp$")
-    set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread COMPILE_DEFINITIONS SINTER_TSAN=1)
+    set_source_files_properties(${emulator} PROPERTIES
+                                COMPILE_OPTIONS -fno-sanitize=thread
+                                COMPILE_DEFINITIONS SINTER_TSAN=1)
   endif()
   set(lib sinter_${folder})
   if(SINTER_EMULATOR AND emulated)
@@ -88,9 +90,12 @@ function(sinter_library folder)
   sinter_compile(${lib} ${ARGN})
   set_target_properties(${lib} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${lib} PUBLIC cxx_std_20)
-  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   # Headers and flags only, so of no concern to whoever links with an installed copy.
-  target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:sinter_flags> $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:sinter_flags>
+                        $<BUILD_INTERFACE:Eigen3::Eigen>
+                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   # Not fmt::fmt-header-only: that compiles all of fmt in each file, ten times as slow.
   target_link_libraries(${lib} PRIVATE fmt::fmt)
   target_link_libraries(${lib} PUBLIC ${sinter_libraries})
@@ -100,7 +105,8 @@ function(sinter_library folder)
       string(REPLACE "DNNL" "ONEDNN" name ${name})
       string(TOUPPER ${name} name)
       if(dep STREQUAL "CUDA::cudart_static")  # the package brings a copy: see sinter_install
-        target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:${dep}> $<INSTALL_INTERFACE:sinter::cudart_static>)
+        target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:${dep}>
+                              $<INSTALL_INTERFACE:sinter::cudart_static>)
       else()
         target_link_libraries(${lib} PRIVATE ${dep})
       endif()
@@ -133,17 +139,23 @@ endfunction()
 # sinter::FOLDER. A build with CUDA leaves a copy of the static CUDA runtime beside the libraries,
 # so that who links with it needs no toolkit.
 function(sinter_install)
-  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(folders \"${sinter_folders}\")\nset(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")
+                set(folders \"${sinter_folders}\")
+                set(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")")
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallHeaders.cmake)
   if(TARGET CUDA::cudart_static)
-    install(FILES $<TARGET_FILE:CUDA::cudart_static> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libsinter_cudart_static.a)
+    install(FILES $<TARGET_FILE:CUDA::cudart_static> DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            RENAME libsinter_cudart_static.a)
   endif()
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
   install(TARGETS sinter ${sinter_libraries} EXPORT sinterTargets)
   install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${package_dir})
-  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/sinterConfig.cmake
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in
+                                ${PROJECT_BINARY_DIR}/sinterConfig.cmake
                                 INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake
+                ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake DESTINATION ${package_dir})
 endfunction()

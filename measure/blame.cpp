@@ -62,8 +62,7 @@ class StepMemory {
     to.insert(to.end(), changed.begin(), changed.end());
     for (size_t i = 0; i < to.size(); ++i) {
       const Tensor rounded = cast(exact[i].value, to[i].dtype());
-      std::memcpy(to[i].raw(), rounded.raw(),
-          static_cast<size_t>(rounded.numel()) * size_of(rounded.dtype()));
+      std::memcpy(to[i].raw(), rounded.raw(), size_t(rounded.numel()) * size_of(rounded.dtype()));
     }
   }
 
@@ -77,7 +76,7 @@ class StepMemory {
             given.describe()));
     copy_between(static_cast<char*>(storages_[v.buffer]->data()) + to.begin, kCpu,
         static_cast<const char*>(given.storage()->data()) + from.begin, given.device(),
-        static_cast<size_t>(to.end - to.begin));
+        size_t(to.end - to.begin));
   }
   // The learning rates to come lie in memory of the step's device, which others cannot read.
   void stop_schedule(const Node& node) {

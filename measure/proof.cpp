@@ -55,24 +55,22 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
   const bool shown = o.ratio.is_shown();
   const double e = profiler::median(o.eager_us), f = profiler::median(o.fused_us),
                host = o.eager.roofs->op_ns / 1e3;
-  const double fewer = static_cast<double>(captured.recorded.nodes.size()) -
-                       static_cast<double>(captured.fused.graph.nodes.size());
+  const double fewer =
+      double(captured.recorded.nodes.size()) - double(captured.fused.graph.nodes.size());
   const double traffic =
-      static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) /
-      c.bytes_per_ns / 1e3;
+      double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) / c.bytes_per_ns / 1e3;
   if (contest.device == kCpu) {
     std::vector<double> saved;
     for (size_t i = 0; i < o.eager_us.size(); ++i) saved.push_back(o.eager_us[i] - o.fused_us[i]);
-    const double kilobytes =
-        1e-3 * static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
+    const double kilobytes = 1e-3 * double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
     return {estimate_text(
         {fewer, host, kilobytes, c.bytes_per_ns, c.in_cache}, profiler::median_interval(saved))};
   }
   if (o.listed_us.empty() || o.ledger.total.eager_us.empty()) return {};
   // A step takes the longer of what the host needs to issue it (H) and what the device needs to run
   // it (D). What the host does beside its ops, the tape above all, a list of launches has not.
-  const double listed = profiler::median(o.listed_us),
-               n = static_cast<double>(captured.recorded.nodes.size()), m = n - fewer;
+  const double listed = profiler::median(o.listed_us), n = double(captured.recorded.nodes.size()),
+               m = n - fewer;
   const double de = profiler::median(o.ledger.total.eager_us),
                df = profiler::median(o.ledger.total.fused_us);
   const double he = e > 1.1 * de ? e : n * host, hf = m * host;
@@ -86,7 +84,7 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
           fmt::format("{:+.0f} launches x {:.1f}us = {:.1f}us; {} before, {} after, {:+.1f}us on "
                       "the device and {:+.1f} kB",
               -fewer, host, fewer * host, bound(he, de), bound(hf, df), df - de,
-              static_cast<double>(o.ledger.total.fused_bytes - o.ledger.total.eager_bytes) / 1e3),
+              double(o.ledger.total.fused_bytes - o.ledger.total.eager_bytes) / 1e3),
           std::max(he, de) - predicted_listed, e - listed, shown, e),
       proof("replay",
           fmt::format("{} {:.1f} -> {} {:.1f}us", bound(hf, df), predicted_listed, bound(host, df),

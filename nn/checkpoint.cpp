@@ -22,14 +22,10 @@ constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has
 
 // f("step", state.step), ..: to_json() writes them, parse_state() reads and checks them.
 template <class State, class F> void for_each_field(State& state, F&& f) {
-  std::string_view names = TrainingState::field_names;  // "step, epoch, .."
-  const auto name = [&] {
-    const size_t end = std::min(names.find(','), names.size());
-    const std::string next(names.substr(0, end));
-    names.remove_prefix(std::min(end + 2, names.size()));
-    return next;
-  };
-  std::apply([&](auto&... value) { (f(name(), value), ...); }, state.fields());
+  std::string_view names = TrainingState::field_names;
+  std::apply(
+      [&](auto&... value) { (f(std::string(sinter::detail::next_name(names)), value), ...); },
+      state.fields());
 }
 
 // A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
@@ -135,7 +131,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   state.last_good_loss = step.last_good_loss;
   int64_t rng[3];
   copy_to_host(rng, rng_state(device_of(optimizer)).raw(), device_of(optimizer), sizeof rng);
-  state.rng_seed = static_cast<uint64_t>(rng[0]);
+  state.rng_seed = uint64_t(rng[0]);
   state.rng_offset = rng[1];
   write_safetensors(
       path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
@@ -167,7 +163,7 @@ void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optim
   step.last_good_loss = state.last_good_loss;
   write_step_state(optimizer.state(), step);
   manual_seed(state.rng_seed);
-  const int64_t rng[3] = {static_cast<int64_t>(state.rng_seed), state.rng_offset, 0};
+  const int64_t rng[3] = {int64_t(state.rng_seed), state.rng_offset, 0};
   copy_to_device(rng_state(device_of(optimizer)).raw(), device_of(optimizer), rng, sizeof rng);
 }
 

@@ -114,8 +114,8 @@ std::string diff(const Profile& a, const Profile& b, size_t width) {
       fmt::format("{} step {:.1f} -> {:.1f} us, {}\n", clean ? "clean" : "profiled", median(before),
           median(after), reason.empty() ? factor(before, after) : "no factor: " + escaped(reason));
 
-  const auto in_a = static_cast<int64_t>(a.steps.size());
-  const auto in_b = static_cast<int64_t>(b.steps.size());
+  const auto in_a = int64_t(a.steps.size());
+  const auto in_b = int64_t(b.steps.size());
   Grid grid({"Self us", "Launches", "kB", "<Ratio", "<Name"});
   for (const RowPair& pair : paired_rows(a, b)) {
     const auto both = [&](auto&& value, int digits) {

@@ -20,7 +20,7 @@ ScopeKind kind_of(ScopeKind kind, Role role) { return role == Role::data ? Scope
 
 // "MLP/layers.0/linear"
 std::string with_modules(std::string_view modules, int depth, const std::string& label) {
-  const std::string path = join(module_frames(modules, static_cast<size_t>(depth)), "/");
+  const std::string path = join(module_frames(modules, size_t(depth)), "/");
   return path.empty() ? label : path + "/" + label;
 }
 
@@ -33,7 +33,7 @@ class Gatherer {
     const std::vector<Own> own = own_of(trace);
     row_of_.assign(trace.records.size(), -1);
     for (size_t i = 0; i < trace.records.size(); ++i) {
-      if (report_.counts(trace, trace.records[i])) add(trace, static_cast<int32_t>(i), own[i]);
+      if (report_.counts(trace, trace.records[i])) add(trace, int32_t(i), own[i]);
     }
     for (const LaunchRecord& launch : trace.launches) {
       const bool in_op = launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
@@ -146,8 +146,7 @@ class Gatherer {
   }
 
   int index_of(ScopeKind kind, const std::string& label, std::string_view shapes, Role role) {
-    const auto [found, is_new] =
-        index_.try_emplace({kind, label, shapes}, static_cast<int>(out_.rows.size()));
+    const auto [found, is_new] = index_.try_emplace({kind, label, shapes}, int(out_.rows.size()));
     if (is_new) {
       out_.rows.push_back(
           {.name = label, .shapes = std::string(shapes), .kind = kind, .role = role});
@@ -218,7 +217,7 @@ class Gatherer {
         .busy = busy,
         .launches = row.launches,
         .busy_ns = cpu ? row.typical_kernel_ns : row.typical_ns,
-        .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
+        .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : double(row.self_ns),
         .has_roofs = ceiling.known() && row.role != Role::comm,
         .roof = row.roof.value_or(0),
         .compute_is_nearer = ceiling.compute_is_nearer(row.cost)});
@@ -240,9 +239,9 @@ class Gatherer {
 double typical(const std::vector<int64_t>& samples) {
   std::vector<double> present;
   for (const int64_t ns : samples) {
-    if (ns != 0) present.push_back(static_cast<double>(ns));
+    if (ns != 0) present.push_back(double(ns));
   }
-  return present.empty() ? 0 : median(present) * static_cast<double>(present.size());
+  return present.empty() ? 0 : median(present) * double(present.size());
 }
 
 Rows Report::rows(bool by_shape, int by_module) const {

@@ -16,7 +16,7 @@ SteadyClock g_steady_clock;
 std::atomic<bool> g_active{false};
 std::atomic<uint32_t> g_last_epoch{0};
 
-void stop_recording() { detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession)); }
+void stop_recording() { detail::g_watchers.fetch_and(uint8_t(~detail::kSession)); }
 
 // In a forked child: its session, if any, is not the parent's.
 void forget_session() {
@@ -168,7 +168,7 @@ void Session::enter(Phase next) {
     }
     if (next != Phase::wait && next != Phase::done && !turn_is_open_) open_turn();
     if (next == Phase::active) {
-      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(options_.schedule.active));
+      report_.steps.reserve(report_.steps.size() + size_t(options_.schedule.active));
       if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
       if (timer_) timer_->wait();  // for the steps before
       ++window_;
@@ -179,7 +179,7 @@ void Session::enter(Phase next) {
 }
 
 void Session::begin_step() {
-  detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
+  detail::g_step.store(uint32_t(seen_), std::memory_order_relaxed);
   if (phase_ == Phase::warmup || phase_ == Phase::active)
     detail::g_watchers.fetch_or(detail::kSession);
   step_allocs_ = allocations();

@@ -164,7 +164,7 @@ class Table {
     std::ranges::stable_sort(rows, std::greater(), key.value);
 
     const bool no_limit = options_.row_limit < 0;
-    const size_t limit = no_limit ? rows.size() : static_cast<size_t>(options_.row_limit);
+    const size_t limit = no_limit ? rows.size() : size_t(options_.row_limit);
     std::vector<Row> shown;
     for (Row& row : rows) {
       const bool fits = shown.size() < limit && (no_limit || !is_small(row));

@@ -70,7 +70,7 @@ void Output::put(std::string_view text) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) closed_ = true;
     SINTER_CHECK(n >= 0 || closed_, data, cat("stdout: cannot write: ", std::strerror(errno)));
-    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
+    if (n > 0) text.remove_prefix(size_t(n));
   }
 }
 

@@ -37,7 +37,7 @@ struct GegluFlags {
   int64_t rows() const { return *batch * seq; }
   bool backward() const { return pass != "forward"; }
   double flops() const {
-    return (backward() ? 18.0 : 6.0) * static_cast<double>(rows() * dim * hidden);
+    return (backward() ? 18.0 : 6.0) * double(rows() * dim * hidden);
   }  // of the products
 };
 
@@ -104,7 +104,7 @@ struct Captured {
 // Seconds per FLOP of this machine's products, by a small one: no larger than one of the block's.
 double seconds_per_flop(double product, DType dtype, Device device) {
   const double most = device.type == Device::Type::simt ? 128 : device == kCpu ? 768 : 4096;
-  const auto n = static_cast<int64_t>(std::ceil(std::min(std::cbrt(product), most)));
+  const auto n = int64_t(std::ceil(std::min(std::cbrt(product), most)));
   const Tensor a = Tensor::full({n, n}, 0.5, dtype, device);
   double best = INFINITY;
   for (int i = 0; i < 3; ++i) {
@@ -114,7 +114,7 @@ double seconds_per_flop(double product, DType dtype, Device device) {
     synchronize(device);
     best = std::min(best, timer.seconds());
   }
-  return best / (2.0 * static_cast<double>(n * n * n));
+  return best / (2.0 * double(n * n * n));
 }
 
 // One run of the program: what it costs, what it gives, how long it takes.
@@ -234,7 +234,7 @@ void Geglu::check_flags() {
 // Says what a step costs before it takes any, and fits the rounds to the time.
 void Geglu::tell_cost() {
   cli::Output& out = comparison_.out;
-  const auto product = static_cast<double>(flags_.rows() * flags_.dim * flags_.hidden);
+  const auto product = double(flags_.rows() * flags_.dim * flags_.hidden);
   const double seconds =
       modelled() ? 0 : flags_.flops() * seconds_per_flop(product, dtype_, device_);
   out.note("cost", "{:.4g} GFLOP forward{}, {}", 6e-9 * product,
@@ -252,8 +252,7 @@ void Geglu::tell_cost() {
   } else if (contest.steps == 0) {
     contest.steps = 20;
   }
-  const double all =
-      seconds * static_cast<double>(contest.rounds * (contest.steps + contest.warmup) * passes);
+  const double all = seconds * double(contest.rounds * (contest.steps + contest.warmup) * passes);
   if (timed() && all > 20) {
     out.note("note", "about {} in all; a smaller one: --batch {}", cli::seconds(all),
         std::max<int64_t>(*flags_.batch / 8, 1));
@@ -297,8 +296,8 @@ void Geglu::time_one() {
   comparison_.out.result(flags_.mode, contest.title);
   comparison_.out.result("step", "{}   {}   {:.3f} GFLOP   {:.1f} MB",
       timed() ? cli::seconds(1e-6 * profiler::median(us)) : "not timed on simt",
-      cli::count_of(static_cast<int64_t>(graph.nodes.size()), "launch", "es"),
-      1e-9 * static_cast<double>(cost.flops), 1e-6 * static_cast<double>(cost.bytes()));
+      cli::count_of(int64_t(graph.nodes.size()), "launch", "es"), 1e-9 * double(cost.flops),
+      1e-6 * double(cost.bytes()));
   if (flags_.fusion.explain && !eager_only()) {
     comparison_.out.result_text(
         "\n" + capture::explain(contest.captured(), capture::RuleSet(flags_.fusion.rules)));

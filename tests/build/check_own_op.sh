@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# check_own_op.sh ROOT COMPILER: a pointwise struct, or attributes, that lack something do not compile, and the compiler's message says
-# what they lack; a whole one compiles. Each case takes lines out of a whole struct (a sed command) and names what the message must say.
+# check_own_op.sh ROOT COMPILER: a pointwise struct, or attributes, that lack something do not
+# compile, and the compiler's message says what they lack; a whole one compiles. Each case takes
+# lines out of a whole struct (a sed command) and names what the message must say.
 set -euo pipefail
 root=$1 compiler=$2
 work=$(mktemp -d)
