@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/harness.h"
+#include "core/denormal.h"
 #include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
@@ -143,5 +144,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   sinter::restart_with_short_spin(argv);
+  sinter::set_flush_denormal(true);
   return sinter::bench::run_reporting_errors(sinter::run, argc, argv);
 }

@@ -78,24 +78,34 @@ endforeach()
 set(SINTER_NVCC_COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${nvcc_flags})
 
 # sinter_kernels(LIB OBJECTS KERNEL...): OBJECTS becomes the list of object files, for the sources
-# of LIB, that nvcc makes of .cu files. Their PTX, and what ptxas says of it, stay in ptx/<name of
-# the .cu>/ for scripts/check_kernels. Target kernels makes all of them.
+# of LIB, that nvcc makes of .cu files; with SINTER_UNITY of four at a time, in the emulator's
+# batches: three readings of the headers, five seconds, cost as much as most kernels. A batch is
+# named after its first file. Its PTX, and what ptxas says of it, stay in ptx/NAME/ for
+# scripts/check_kernels. Target kernels makes all of them.
 function(sinter_kernels lib objects)
+  set(size 1)
+  if(SINTER_UNITY)
+    set(size ${SINTER_UNITY_KERNELS})
+  endif()
+  set(rest ${ARGN})
   set(list "")
-  foreach(kernel ${ARGN})
-    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${kernel})
-    set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+  while(rest)
+    list(SUBLIST rest 0 ${size} batch)
+    list(REMOVE_ITEM rest ${batch})
+    list(GET batch 0 first)
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${first})
+    set(source ${PROJECT_BINARY_DIR}/cuda/${name})
+    list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE text)
+    string(JOIN "" text ${text})
+    file(CONFIGURE OUTPUT ${source} CONTENT "${text}" @ONLY)
+    set(object ${source}.o)
     set(ptx ${PROJECT_BINARY_DIR}/ptx/${name})
-    cmake_path(GET object PARENT_PATH folder)
-    file(MAKE_DIRECTORY ${folder} ${ptx})
-    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${kernel} VERBATIM
-                       COMMENT "Building CUDA object cuda/${name}.o"
-                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log
-                               ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d
-                               -MT ${object} -c ${kernel} -o ${object}
+    file(MAKE_DIRECTORY ${ptx})
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source} ${batch} COMMENT "Building CUDA object cuda/${name}.o" VERBATIM
+                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
                        COMMAND find ${ptx} -type f ! -name "*.ptx" ! -name ptxas.log -delete)
     list(APPEND list ${object})
-  endforeach()
+  endwhile()
   set(${objects} ${list} PARENT_SCOPE)
   if(list)
     add_custom_target(${lib}_kernels DEPENDS ${list})

@@ -13,7 +13,7 @@ set(sinter_folders "")
 # than -O1 costs, and no training step waits for such code. With SINTER_UNITY the compiler takes up
 # to SINTER_UNITY_FILES files at a time, in equal shares, so a file-local name must be free in its
 # whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
-set(SINTER_UNITY_FILES 15)
+set(SINTER_UNITY_FILES 17)
 function(sinter_compile target)
   set(level "")
   if("TEXT" IN_LIST ARGN)
@@ -33,13 +33,15 @@ function(sinter_compile target)
   endif()
 endfunction()
 
-# sinter_emulated_kernels(TARGET SOURCE...): the emulator's kernels as objects. At -O1 they cost
-# half of what -O3 costs to compile; the emulator's time is in its fibers, not in their arithmetic.
+# Kernels that a compiler takes at a time: the emulator's, and nvcc (SinterCuda.cmake).
+set(SINTER_UNITY_KERNELS 4)
+# sinter_emulated_kernels(TARGET SOURCE...): the emulator's kernels as objects. At -O1 they cost half
+# of what -O3 costs to compile; the emulator's time is in its fibers, not in their arithmetic.
 function(sinter_emulated_kernels target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(${target} PRIVATE sinter_flags sinter_kernel_flags fmt::fmt)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY} UNITY_BUILD_BATCH_SIZE 4)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY} UNITY_BUILD_BATCH_SIZE ${SINTER_UNITY_KERNELS})
   if(NOT SINTER_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
@@ -52,6 +54,7 @@ endfunction()
 function(sinter_library folder)
   cmake_parse_arguments(ARG "TEXT" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_module\\.cpp$")  # see sinter_module
   if(NOT sources)
     return()
   endif()
@@ -113,6 +116,23 @@ function(sinter_library folder)
   target_link_libraries(sinter INTERFACE ${lib})
   set(sinter_libraries ${sinter_libraries} ${lib} PARENT_SCOPE)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
+endfunction()
+
+# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where DEPENDENCY
+# is found. sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder
+# of the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
+function(sinter_module folder name dependency)
+  set(lib sinter_${folder})
+  set(place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>$<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+  target_link_options(${lib} INTERFACE -Wl,-rpath,${place})
+  if(TARGET ${dependency})
+    add_library(sinter_${name} MODULE ${folder}/${name}_module.cpp)
+    set_target_properties(sinter_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+    target_link_libraries(sinter_${name} PRIVATE sinter_flags ${dependency})
+    add_dependencies(${lib} sinter_${name})
+    install(TARGETS sinter_${name} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
 endfunction()
 
 # Headers, libraries and package files for find_package(sinter), which gives sinter::sinter and each

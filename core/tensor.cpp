@@ -160,8 +160,10 @@ Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
 }
 
 void Tensor::check_type(DType wanted) const {
-  SINTER_ASSERT(impl_ && impl_->dtype == wanted, "data<", name_of(wanted), "> of a tensor of ",
-      impl_ ? name_of(impl_->dtype) : "nothing");
+  SINTER_CHECK(impl_ && impl_->dtype == wanted, dtype,
+      cat("data: another type: asked for ", name_of(wanted), ", found ",
+          impl_ ? name_of(impl_->dtype) : "no tensor"),
+      "a kernel for several types asks dtype() first");
 }
 
 void Tensor::check_host_read(const char* what) const {

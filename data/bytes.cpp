@@ -114,7 +114,8 @@ Tensor FileArray::images() const {
   SINTER_CHECK(shape && (dtype == DType::u8 || dtype == DType::f32), data,
       cat("data: not images: ", name, "; it is ", describe(),
           ", wanted u8 or f32 [N, H, W], [N, H, W, C] with at most 4 channels, or [N, 784]"),
-      "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
+      dims.size() == 1 ? "labels? the images come first"
+                       : "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
   std::vector<uint8_t> levels = bytes;
   if (dtype == DType::f32) {
     const int64_t pixels = (*shape)[1] * (*shape)[2] * (*shape)[3];

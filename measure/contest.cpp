@@ -154,20 +154,23 @@ std::vector<PairOfTimes> run_profiled_rounds(
 
 std::string headline(const Contest& contest, const Outcome& o) {
   if (!contest.timed()) return "- -> -, not timed on simt";
+  const Unit unit = unit_of_us(profiler::median(o.eager_us));
+  const auto time = [&unit](const std::vector<double>& us) {
+    return fmt::format("{:.1f}", profiler::median(us) / unit.size);
+  };
   std::string listed;
-  if (!o.listed_us.empty())
-    listed = fmt::format("{:.1f} (fused, launched one by one) -> ", profiler::median(o.listed_us));
-  return fmt::format("{:.1f} -> {}{:.1f} us{}{}", profiler::median(o.eager_us), listed,
-      profiler::median(o.fused_us), o.ratio.is_shown() ? " = " : ", ",
-      profiler::factor_text(o.ratio, o.eager_us.size()));
+  if (!o.listed_us.empty()) listed = time(o.listed_us) + " (fused, launched one by one) -> ";
+  return fmt::format("{} -> {}{} {}{}{}", time(o.eager_us), listed, time(o.fused_us), unit.name,
+      o.ratio.is_shown() ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
 }
 
 std::string flops_line(const Ledger& ledger, const std::string& parity) {
-  const auto mflop = [](int64_t flops) { return fmt::format("{:.3f}", double(flops) * 1e-6); };
-  const std::string eager = mflop(ledger.total.eager_flops),
-                    fused = mflop(ledger.total.fused_flops);
-  const std::string work = eager == fused ? fmt::format("same: {} MFLOP", eager)
-                                          : fmt::format("MFLOP {} -> {}", eager, fused);
+  const auto eager = double(ledger.total.eager_flops), fused = double(ledger.total.fused_flops);
+  const Unit unit = eager < 1e10 ? Unit{1e6, "MFLOP"} : Unit{1e9, "GFLOP"};
+  const std::string before = fmt::format("{:.3f}", eager / unit.size),
+                    after = fmt::format("{:.3f}", fused / unit.size);
+  const std::string work = before == after ? cat("same: ", before, " ", unit.name)
+                                           : cat(before, " -> ", after, " ", unit.name);
   return work + (parity.empty() ? "" : "   " + parity) + "\n";
 }
 
@@ -178,12 +181,15 @@ std::string capture_line(const Contest& contest, const Outcome& o) {
   if (o.ratio.is_shown() && saved_us > 0)
     pays_back = ", pays back after " +
                 count_of(std::llround(std::ceil(capture_ms * 1e3 / saved_us)), "replay");
-  return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} kB\n", capture_ms,
-      pays_back, double(contest.captured().executor->plan().bytes) * 1e-3);
+  const auto arena = double(contest.captured().executor->plan().bytes);
+  const Unit size = unit_of_bytes(arena);
+  return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} {}\n", capture_ms,
+      pays_back, arena / size.size, size.name);
 }
 
-std::string row_us(double us, double step_us) {
-  return fmt::format("{:.1f} us, {:.0f} % of the fused step", us, 100 * us / step_us);
+std::string time_text(double us) {
+  const Unit unit = unit_of_us(us);
+  return fmt::format("{:.1f} {}", us / unit.size, unit.name);
 }
 
 // Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
@@ -202,13 +208,19 @@ std::string gain_lines(const Ledger& ledger) {
   }
   if (!longest) return "";
   const double all_us = profiler::median(ledger.total.fused_us);
-  std::string out = fmt::format("gain     {}\n",
-      gain ? fmt::format("most by {}: {:.1f} us, {} -> {} launches, {:.1f} -> {:.1f} kB",
-                 gain->fused, gain_us, gain->eager_launches, gain->fused_launches,
-                 double(gain->eager_bytes) * 1e-3, double(gain->fused_bytes) * 1e-3)
-           : "no row by itself is shown to be faster");
-  return out + fmt::format("limit    {}: {}, {:.0f} GFLOP/s; arithmetic stays\n", longest->fused,
-                   row_us(longest_us, all_us), double(longest->fused_flops) / (longest_us * 1e3));
+  std::string out = "gain     no row by itself is shown to be faster\n";
+  if (gain) {
+    const auto before = double(gain->eager_bytes);
+    const Unit size = unit_of_bytes(before);
+    out = fmt::format("gain     most by {}: {}, {} -> {} launches, {:.1f} -> {:.1f} {}\n",
+        gain->fused, time_text(gain_us), gain->eager_launches, gain->fused_launches,
+        before / size.size, double(gain->fused_bytes) / size.size, size.name);
+  }
+  return out +
+         fmt::format(
+             "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; arithmetic stays\n",
+             longest->fused, time_text(longest_us), 100 * longest_us / all_us,
+             double(longest->fused_flops) / (longest_us * 1e3));
 }
 
 // Five lines that say it all: how much faster, what made it so, what is left, what was counted, and

@@ -222,20 +222,21 @@ std::string ratio_text(const LedgerRow& row) {
 
 }  // namespace
 
+Unit unit_of_us(double us) { return us < 2e4 ? Unit{1, "us"} : Unit{1e3, "ms"}; }
+Unit unit_of_bytes(double bytes) { return bytes < 2e7 ? Unit{1e3, "kB"} : Unit{1e6, "MB"}; }
+
 std::string Ledger::table(size_t width) const {
-  // Units that a person reads: of the whole step.
-  const bool ms = !total.eager_us.empty() && profiler::median(total.eager_us) >= 1e5,
-             mb = total.eager_bytes >= 100'000'000;
-  profiler::Grid grid({"<Fused row <- eager ops", "Launches", (ms ? "m" : "u") + times.substr(1),
-      mb ? "MB moved" : "kB moved", "<Eager / fused"});
+  const Unit time = unit_of_us(total.eager_us.empty() ? 0 : profiler::median(total.eager_us)),
+             size = unit_of_bytes(double(total.eager_bytes));
+  profiler::Grid grid({"<Fused row <- eager ops", "Launches", time.name + times.substr(2),
+      cat(size.name, " moved"), "<Eager / fused"});
   const auto add = [&](const LedgerRow& row, const std::string& name, const std::string& ratio) {
-    const double time_unit = ms ? 1e3 : 1, byte_unit = mb ? 1e6 : 1e3;
     const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
     grid.add({name, fmt::format("{} -> {:2}", row.eager_launches, row.fused_launches),
-        timed ? pair_of(profiler::median(row.eager_us) / time_unit,
-                    profiler::median(row.fused_us) / time_unit)
+        timed ? pair_of(profiler::median(row.eager_us) / time.size,
+                    profiler::median(row.fused_us) / time.size)
               : "- -> -",
-        pair_of(double(row.eager_bytes) / byte_unit, double(row.fused_bytes) / byte_unit), ratio});
+        pair_of(double(row.eager_bytes) / size.size, double(row.fused_bytes) / size.size), ratio});
   };
   for (const LedgerRow& row : rows) {
     const bool same = row.eager == row.fused;

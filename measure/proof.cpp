@@ -31,17 +31,18 @@ std::string estimate_text(const Saving& expected, const profiler::Estimate& save
     return us * ((us > 0) == is_low ? profiler::kProofLow : profiler::kProofHigh);
   };
   const bool look = saved_us.high < side(low, true) || saved_us.low > side(high, false);
-  const std::string bytes =
-      expected.in_cache ? fmt::format("0 to {:.1f}us, as they fit the cache", expected.bytes_us())
-                        : fmt::format("{:.1f}us", expected.bytes_us());
-  const std::string sum =
-      low == high ? fmt::format("{:.1f}", low) : fmt::format("{:.1f} to {:.1f}", low, high);
+  const Unit time = unit_of_us(std::max(high, saved_us.value)),
+             size = unit_of_bytes(expected.kilobytes * 1e3);
+  const auto scaled = [&time](double us) { return fmt::format("{:.1f}", us / time.size); };
+  const std::string bytes = cat(expected.in_cache ? "0 to " : "", scaled(expected.bytes_us()),
+                        time.name, expected.in_cache ? ", as they fit the cache" : ""),
+                    sum = low == high ? scaled(low) : cat(scaled(low), " to ", scaled(high));
   return fmt::format(
-      "estimate: {:+.0f} launches x {:.2f}us, and {:+.1f} kB at {:.0f} GB/s = {} | expected {}us, "
-      "saved "
-      "{:.1f} [{:.1f},{:.1f}]{}",
-      -expected.launches, expected.launch_us, -expected.kilobytes, expected.copy_gbs, bytes, sum,
-      saved_us.value, saved_us.low, saved_us.high, look ? "  LOOK" : "");
+      "estimate: {:+.0f} launches x {:.2f}us, and {:+.1f} {} at {:.0f} GB/s = {} | expected {}{}, "
+      "saved {} [{},{}]{}",
+      -expected.launches, expected.launch_us, -expected.kilobytes * 1e3 / size.size, size.name,
+      expected.copy_gbs, bytes, sum, time.name, scaled(saved_us.value), scaled(saved_us.low),
+      scaled(saved_us.high), look ? "  LOOK" : "");
 }
 
 std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {

@@ -39,7 +39,7 @@ template <class T> nlohmann::ordered_json as_json(const T& value) {
   }
 }
 
-uint64_t unsigned_of(const nlohmann::json& json, int base) {
+uint64_t unsigned_of(const nlohmann::ordered_json& json, int base) {
   const auto text = json.get<std::string>();
   uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value, base);
@@ -49,7 +49,7 @@ uint64_t unsigned_of(const nlohmann::json& json, int base) {
 // Takes what comes near enough: whatever is not as as_json() has it shows when the state is written
 // again. Returns what is wrong with the value, or "".
 template <class T>
-std::string read_field(const std::string& key, const nlohmann::json& json, T& value) {
+std::string read_field(const std::string& key, const nlohmann::ordered_json& json, T& value) {
   if constexpr (std::is_same_v<T, uint64_t>) {
     value = unsigned_of(json, 10);
   } else if constexpr (std::is_same_v<T, double>) {
@@ -79,7 +79,7 @@ std::string to_json(const TrainingState& state) {
   nlohmann::ordered_json json = {{"format", kFormat}};
   for_each_field(
       state, [&](const std::string& key, const auto& value) { json[key] = as_json(value); });
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 TrainingState parse_state(const std::string& text, const std::string& file) {
@@ -93,9 +93,10 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
   std::string wrong;
   try {
     bool fractions = false;  // we write none, and a huge one converted to an integer is undefined
-    const nlohmann::json json = nlohmann::json::parse(
-        text, [&](int, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
-          fractions |= event == nlohmann::json::parse_event_t::value && value.is_number_float();
+    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text,
+        [&](int, nlohmann::ordered_json::parse_event_t event, const nlohmann::ordered_json& value) {
+          fractions |=
+              event == nlohmann::ordered_json::parse_event_t::value && value.is_number_float();
           return true;
         });
     if (fractions) throw damaged("is not as sinter writes it");
@@ -108,7 +109,7 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
       const std::string problem = read_field(key, json.at(key), value);
       if (!problem.empty()) wrong = problem;
     });
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const nlohmann::ordered_json::exception& error) {
     const std::string_view what =
         error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
     throw damaged(cat("is not one: ", escaped(what.substr(what.find(']') + 1, 200))));

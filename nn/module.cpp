@@ -272,8 +272,8 @@ std::string Module::summary(const Shape& input_shape) {
   {
     const NoGrad no_grad;
     const EvalMode evaluation(*this);
-    (*this)(params.empty() ? Tensor::zeros(input_shape)
-                           : Tensor::zeros(input_shape, params[0].dtype(), params[0].device()));
+    (*this)(params.empty() ? Tensor::meta(input_shape)
+                           : Tensor::meta(input_shape, params[0].dtype(), params[0].device()));
   }
   size_t width = 42;
   for (Module* module : all) width = std::max(width, module->label().size());

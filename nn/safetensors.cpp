@@ -167,7 +167,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
         {"data_offsets", {offset, offset + bytes_of(t)}}};
     offset += bytes_of(t);
   }
-  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.resize((8 + text.size() + 63) / 64 * 64 - 8, ' ');
   const uint64_t length = text.size();
 

@@ -24,7 +24,7 @@ constexpr FileType kTypes[] = {{"F64", 8, DType::f64, true}, {"F32", 4, DType::f
 // Takes the JSON event by event, so that nothing is stored which the format does not have: a tree
 // would keep the last of two equal keys silently. Depth 1 is the list of tensors, 2 a tensor or the
 // metadata, 3 its shape or range.
-class Reader : public nlohmann::json_sax<nlohmann::json> {
+class Reader : public nlohmann::json_sax<nlohmann::ordered_json> {
  public:
   explicit Reader(const std::string& file) : file_(file) {}
   Header header;
@@ -183,7 +183,7 @@ std::string_view file_type_name(DType dtype) {
 
 Header parse_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   Reader reader(file);
-  nlohmann::json::sax_parse(json, &reader);
+  nlohmann::ordered_json::sax_parse(json, &reader);
   std::vector<HeaderEntry>& entries = reader.header.entries;
   for (const HeaderEntry& e : entries) {
     const int64_t bytes = e.numel * e.type->bytes;

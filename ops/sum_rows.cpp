@@ -35,6 +35,10 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
+SINTER_COLUMN_SUMS(, float, float);
+SINTER_COLUMN_SUMS(, double, double);
+SINTER_COLUMN_SUMS(, float, bf16);
+
 const OpDef kSumRowsOp{.name = "sum_rows",
     .formula = "y = sum of all rows of x",
     .infer = infer,

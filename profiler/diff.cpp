@@ -104,7 +104,7 @@ std::vector<RowPair> paired_rows(const Profile& a, const Profile& b) {
 
 }  // namespace
 
-std::string diff(const Profile& a, const Profile& b) {
+std::string diff(const Profile& a, const Profile& b, size_t width) {
   const std::string reason = unequal(a, b);
   const bool rounds = has_rounds(a) && has_rounds(b);
   const bool clean = !a.clean_us.empty() && !b.clean_us.empty();
@@ -135,6 +135,7 @@ std::string diff(const Profile& a, const Profile& b) {
             : "-",
         escaped((pair.a ? pair.a : pair.b)->name)});
   }
+  grid.fit(width);
   out += grid.text();
   const char* pairs = rounds ? "round i with round i" : "step i with step i";
   out += fmt::format(

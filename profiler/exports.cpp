@@ -114,6 +114,10 @@ std::string html_report(const HtmlParts& parts) {
   return fill_page(report_page, data.dump(-1, ' ', false, PageJson::error_handler_t::replace));
 }
 
+std::string json_text(std::string_view text) {
+  return PageJson(text).dump(-1, ' ', false, PageJson::error_handler_t::replace);
+}
+
 std::string fill_page(std::string page, std::string json) {
   for (size_t at = 0; (at = json.find("</", at)) != std::string::npos; at += 3)
     json.replace(at, 2, "<\\/");

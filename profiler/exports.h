@@ -80,6 +80,8 @@ struct HtmlParts {
   const Sweep* sweep = nullptr;
 };
 std::string html_report(const HtmlParts& parts);
+// As a JSON string; bytes that are no UTF-8 become U+FFFD.
+std::string json_text(std::string_view text);
 // A page's template with its data, a JSON text, where its mark stands.
 std::string fill_page(std::string page, std::string json);
 

@@ -40,6 +40,7 @@ class Gatherer {
       if (!report_.counts(trace, launch) || in_op) continue;
       if (launch.graph_node > 0) {
         add_node(launch);
+        add_device_total(trace, launch.record, launch.device_ns());
       } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
         add_copy(launch);
       }
@@ -120,16 +121,20 @@ class Gatherer {
       row.total_ns += total;
       steps_of_[row_index].total[step] += total;
     }
-    // A record adds to the total of its own row, and not again to one above of the same row.
-    for (int32_t at = i; at >= 0 && own.device_ns != 0; at = trace.records[at].parent) {
-      if (row_of_[at] >= 0 && !inside_own_row(trace, at))
-        out_.rows[row_of_[at]].device_total_ns += own.device_ns;
-    }
+    add_device_total(trace, i, own.device_ns);
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
     if (row.kind == ScopeKind::op) {
       out_.calls.push_back({0, row_index, step, own.self_ns, own.device_ns});
       if (trace.steps_here) out_.ops_ns += own.self_ns;
+    }
+  }
+
+  // A record adds to the total of its own row, and not again to one above of the same row.
+  void add_device_total(const Trace& trace, int32_t at, int64_t ns) {
+    for (; at >= 0 && ns != 0; at = trace.records[at].parent) {
+      if (row_of_[at] >= 0 && !inside_own_row(trace, at))
+        out_.rows[row_of_[at]].device_total_ns += ns;
     }
   }
 
@@ -175,6 +180,17 @@ class Gatherer {
     row.device_total_ns += launch.device_ns();
     row.samples[step] += launch.device_ns();
     out_.calls.push_back({launch.graph_node, index, step, 0, launch.device_ns()});
+    add_phase(node.phase, launch);
+  }
+
+  // The host launches a graph at once: its phases are spans of the device's time alone.
+  void add_phase(const std::string& phase, const LaunchRecord& launch) {
+    const bool goes_on = phase == phase_ && launch.graph_node > 1;
+    phase_ = phase;
+    if (phase.empty()) return;
+    Row& row = out_.rows[index_of(ScopeKind::annotation, phase, "", Role::none)];
+    row.calls += !goes_on;
+    row.device_total_ns += launch.device_ns();
   }
 
   // Copies and fills outside ops, whose time they would be, are rows too.
@@ -215,6 +231,7 @@ class Gatherer {
   std::vector<int> row_of_;      // of the trace at hand
   std::map<std::tuple<ScopeKind, std::string, std::string_view>, int> index_;
   std::map<std::pair<int, int>, int64_t> child_ns_;  // (row, row of the child)
+  std::string phase_;                                // of the node before
 };
 
 }  // namespace

@@ -196,7 +196,7 @@ std::string header_line(const Profile& p) {
   if (!cpu) out += fmt::format("  {}  source {}", p.device.str(), name_of(p.source));
   if (!p.source_why.empty()) out += fmt::format(" ({})", p.source_why);
   if (!p.rules.empty()) out += "  rules " + p.rules;
-  return out + roofs_part(p) + (cpu ? "  self excludes children" : "") + "\n";
+  return out + roofs_part(p) + "\n";
 }
 
 std::string closing_lines(const Profile& p, const Row& ops) {

@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
+
+#include "profiler/exports.h"
 
 namespace sinter::profiler {
 namespace {
 
 // CUPTI's number of the default stream; readers take 0 for "no stream".
 constexpr int kStreamBase = 7;
-
-// As a JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 bool on_device(const LaunchRecord& l) {
   return l.source == Source::cupti || l.source == Source::graph;
@@ -196,11 +192,38 @@ class TraceWriter {
       }
       events_.slice(category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, args);
     }
+    phases(trace);
     launches(trace, id);
     for (const MemorySample& m : trace.memory) {
       if (wanted(m.step))
         events_.counter("memory in use", host_, m.t, fmt::format(R"("bytes": {})", m.live_bytes));
     }
+  }
+
+  // What a replay ran of each phase, on each stream: the host has no spans of it.
+  void phases(const Trace& trace) {
+    struct Span {
+      std::string_view phase;
+      int64_t call, t0, t1;
+    };
+    std::map<uint32_t, Span> spans;  // the last one of a stream
+    const auto write = [this](uint32_t stream, const Span& s) {
+      if (s.phase.empty()) return;
+      events_.slice("gpu_user_annotation", s.phase, device_, int64_t{stream} + kStreamBase, s.t0,
+          s.t1, fmt::format(R"("External id": {})", ++numbers_.external));
+    };
+    for (const LaunchRecord& l : trace.launches) {
+      const GraphNode* node = report_.node_of(l);
+      if (!node || !on_device(l) || !wanted(l.step) || l.device_ns() <= 0) continue;
+      const Span span{node->phase, l.api_t0, l.dev_t0, l.dev_t1};
+      const auto [last, is_new] = spans.try_emplace(l.stream, span);
+      if (last->second.phase == span.phase && last->second.call == span.call) {
+        last->second.t1 = span.t1;
+      } else {
+        write(l.stream, std::exchange(last->second, span));
+      }
+    }
+    for (const auto& [stream, span] : spans) write(stream, span);
   }
 
   void launches(const Trace& trace, const std::vector<int64_t>& id) {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
 #include "examples/cli/messages.h"
@@ -63,6 +64,7 @@ Command& App::add(std::string name, std::string summary) {
 
 int App::main(int argc, char** argv) {
   guard_streams();
+  set_flush_denormal(true);
   try {
     return run(argc, argv);
   } catch (...) {

@@ -66,7 +66,7 @@ void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) con
   options.rules = capture::RuleSet(contest.rules);
   const measure::Blame blame = measure::blame(contest.captured().recorded, inputs, options);
   out.result("blame", "{}", contest.title);
-  out.result_text(blame.table() + "\n");
+  out.result_text(blame.table(table_width()) + "\n");
   out.result("verdict", blame.verdict());
   Json object = {{"schema", "sinter.blame/1"}, {"verdict", blame.verdict()},
       {"first", blame.first ? Json(*blame.first) : Json()}, {"ops", Json::array()}};

@@ -28,12 +28,13 @@ namespace sinter {
 namespace {
 
 struct GegluFlags {
-  int64_t batch = 64, seq = 128, dim = 768, hidden = 3072;
+  std::optional<int64_t> batch;  // what suits the device
+  int64_t seq = 128, dim = 768, hidden = 3072;
   std::string pass = "forward+backward", mode = "both", dtype = "auto", gelu = "tanh";
   cli::FusionFlags fusion;
   cli::ContestFlags contest;
 
-  int64_t rows() const { return batch * seq; }
+  int64_t rows() const { return *batch * seq; }
   bool backward() const { return pass != "forward"; }
   double flops() const {
     return (backward() ? 18.0 : 6.0) * double(rows() * dim * hidden);
@@ -123,11 +124,11 @@ class Geglu {
       const cli::Flags& given, const cli::CommonFlags& common, GegluFlags& flags, cli::Output& out)
       : given_(given),
         flags_(flags),
+        device_(cli::choose_device(common.device).first),
         comparison_{common, flags.fusion, flags.contest, out, "geglu",
             fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags.dim, flags.hidden, flags.seq,
                 flags.gelu, flags.pass),
-            "geglu", flags.batch},
-        device_(cli::choose_device(common.device).first) {
+            "geglu", chosen_batch()} {
     const bool bf16 = flags.dtype == "bf16" || (flags.dtype == "auto" && is_cuda());
     dtype_ = bf16 ? DType::bf16 : DType::f32;
   }
@@ -140,6 +141,11 @@ class Geglu {
     return !timed() && flags_.contest.card_name != "none" && !flags_.contest.blame;
   }
   bool both() const { return flags_.mode == "both"; }
+  // A step that a card runs in milliseconds takes cores seconds.
+  int64_t chosen_batch() {
+    if (!flags_.batch) flags_.batch = is_cuda() || modelled() ? 64 : 4;
+    return *flags_.batch;
+  }
   bool eager_only() const { return flags_.mode == "eager"; }
   std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
     return std::make_unique<Captured>(
@@ -157,8 +163,8 @@ class Geglu {
 
   const cli::Flags& given_;
   GegluFlags& flags_;
+  const Device device_;
   cli::Comparison comparison_;
-  Device device_;
   DType dtype_;
   std::unique_ptr<Block> eager_;
   std::unique_ptr<Captured> fused_;
@@ -242,14 +248,14 @@ void Geglu::tell_cost() {
   // A comparison runs each round of both modes twice, clean and profiled.
   const int passes = both() ? 4 : 1;
   if (contest.steps == 0 && device_ == kCpu) {
-    cli::fit_rounds(contest, given_, 20 / seconds / passes, both() ? profiler::kMinPairs : 3);
+    cli::fit_rounds(contest, given_, 10 / seconds / passes, both() ? profiler::kMinPairs : 3);
   } else if (contest.steps == 0) {
     contest.steps = 20;
   }
   const double all = seconds * double(contest.rounds * (contest.steps + contest.warmup) * passes);
   if (timed() && all > 20) {
     out.note("note", "about {} in all; a smaller one: --batch {}", cli::seconds(all),
-        std::max<int64_t>(flags_.batch / 8, 1));
+        std::max<int64_t>(*flags_.batch / 8, 1));
   }
 }
 
@@ -315,7 +321,8 @@ int main(int argc, char** argv) {
       "Runs a gated block (GeGLU) eager and fused, interleaved: what became fewer, how long it "
       "takes, and that the numbers are the same.");
   command.flags.topic("block");
-  command.flags.number("batch", flags.batch, 1, 1'000'000, "sequences");
+  command.flags.number("batch", flags.batch, 1, 1'000'000, "sequences").standard =
+      "64 on cuda and as a model, else 4";
   command.flags.number("seq", flags.seq, 1, 1'000'000, "tokens of a sequence");
   command.flags.number("dim", flags.dim, 1, 1'000'000, "features of a token");
   command.flags.number("hidden", flags.hidden, 1, 1'000'000, "width of gate and up");
@@ -326,7 +333,7 @@ int main(int argc, char** argv) {
   command.flags.choice("pass", flags.pass, {"forward+backward", "forward"}, "");
   command.flags.choice("mode", flags.mode, {"both", "eager", "fused"}, "");
   cli::add_contest_flags(command.flags, flags.fusion, flags.contest, 0);
-  command.flags.find("steps")->standard = "0: 20; on cpu what fits 20 s, one at least";
+  command.flags.find("steps")->standard = "0: 20; on cpu what fits 10 s, one at least";
   command.run = [&](cli::Output& out) {
     return Geglu(command.flags, app.common(), flags, out).run();
   };

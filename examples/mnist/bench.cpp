@@ -18,6 +18,7 @@
 #include "measure/contest.h"
 #include "measure/timer.h"
 #include "profiler/exports.h"
+#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -164,23 +165,27 @@ std::string cell_text(const profiler::SweepCell& c) {
   return cli::seconds(1e-6 * std::max(c.eager_us, c.fused_us));
 }
 
+// Where the terminal is too narrow the widest layers go first.
 std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
-  std::string out = " batch";
-  for (const int64_t hidden : sweep.hidden) out += fmt::format("  {:>12}", cat("hidden ", hidden));
+  std::vector<std::string> titles{"batch"};
+  for (const int64_t hidden : sweep.hidden) titles.push_back(cat("hidden ", hidden));
+  profiler::Grid grid(titles);
   for (const int64_t batch : sweep.batch) {
-    out += fmt::format("\n{:>6}", batch);
+    std::vector<std::string> cells{cat(batch)};
     for (const int64_t hidden : sweep.hidden) {
       const profiler::SweepCell* c = find(sweep, batch, hidden);
-      out += fmt::format("  {:>12}", c ? cell_text(*c) : "-");
+      cells.push_back(c ? cell_text(*c) : "-");
     }
+    grid.add(std::move(cells));
   }
-  out += "\n";
-  if (!bench.is_map()) return out + "a whole step, " + bench.mode + "; - left out\n";
-  return out +
-         "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is "
-         "too wide); "
-         "- left out\n" +
-         sweep.crossover + "\n";
+  grid.fit(table_width(), {titles.begin() + 1, titles.end()});
+  std::string legend = cat("a whole step, ", bench.mode, "; - left out\n");
+  if (bench.is_map())
+    legend =
+        "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or "
+        "is too wide); - left out\n" +
+        sweep.crossover + "\n";
+  return grid.text() + legend;
 }
 
 // The cells of the map as far as the time allows.

@@ -116,13 +116,14 @@ std::string try_ranks() {
 }
 
 void look_at_ranks(Doctor& doctor) {
-  if (distributed::mpi_version().empty()) {
+  std::string why;
+  if (distributed::mpi_version(&why).empty()) {
     doctor.line("note", "ranks",
-        "MPI is not in this build (libopenmpi-dev, openmpi-bin): training is one process");
+        cat("training is one process, MPI is not in this build (libopenmpi-dev, openmpi-bin): ",
+            why));
   } else {
     doctor.check("ranks", try_ranks);
   }
-  std::string why;
   const std::string nccl = distributed::nccl_version(&why);
   doctor.ok_or_note(!nccl.empty(), "nccl",
       nccl.empty() ? cat("none, for sums between cards: ", why)

@@ -24,4 +24,4 @@ if grep -rE '#include "' "$work/prefix/include"; then
   echo "the lines above name an installed header as a file of the user's project"
   exit 1
 fi
-"$work/build/consumer"
+"$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)

@@ -184,6 +184,7 @@ TEST(DeviceTime, AWaitIsASyncScopeAndTheRest) {
 TEST(DeviceTime, AReplayGivesARowPerNode) {
   Bench b;
   for (; !b.session.done(); b.session.step()) {
+    const Scope step("train_step");
     b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
     const int64_t t = b.clock.now();
     const int64_t ends[] = {t, t + 20'000, t + 30'000};
@@ -193,8 +194,9 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   Report report = b.session.finish();
   report.replayed = true;
   report.rules = "all";
-  report.nodes = {{.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}},
-      {.name = "matmul", .role = Role::wgrad}};
+  report.nodes = {
+      {.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}, .phase = "forward"},
+      {.name = "matmul", .role = Role::wgrad, .phase = "backward"}};
   report.clean_us = std::vector<double>(9, 40.0);
   EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
   EXPECT_EQ(report.source, Source::graph);
@@ -203,10 +205,18 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   const Rows rows = report.rows();
   EXPECT_EQ(find_row(rows, "linear_act")->device_ns, 2 * 20'000);
   EXPECT_EQ(find_row(rows, "matmul(wgrad)")->device_ns, 2 * 10'000);
+  // The phases are spans, as they are where the host runs op by op.
+  EXPECT_EQ(find_row(rows, "forward")->kind, ScopeKind::annotation);
+  EXPECT_EQ(find_row(rows, "forward")->device_total_ns, 2 * 20'000);
+  EXPECT_EQ(find_row(rows, "backward")->calls, 2);
+  EXPECT_EQ(find_row(rows, "train_step")->device_total_ns, 2 * 30'000);
   const Timeline t = report.timeline();
   EXPECT_TRUE(t.estimated);
   EXPECT_EQ(t.host_ns, 2 * 10'000);
-  const std::string text = report.table();
+  const std::string text = report.table({.scopes = true});
+  EXPECT_NE(text.find("\n        -         -      20.0us      1       -  annotation  forward\n"),
+      std::string::npos)
+      << text;
   EXPECT_NE(text.find("replayed as a graph"), std::string::npos) << text;
   EXPECT_NE(
       text.find("idle est 10.0us = host 10.0 + gap 0 + sync 0 + data 0 (OK)"), std::string::npos)
