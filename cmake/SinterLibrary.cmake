@@ -119,8 +119,9 @@ function(sinter_library folder)
 endfunction()
 
 # sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where DEPENDENCY
-# is found: for MPI::MPI_CXX that is MPI_CXX_FOUND, since FindMPI leaves a target without a header, too. sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder
-# of the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
+# is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header, too).
+# sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of the
+# build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
 function(sinter_module folder name dependency)
   set(lib sinter_${folder})
   set(place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>$<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
