@@ -119,10 +119,10 @@ function(sinter_library folder)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
 endfunction()
 
-# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where DEPENDENCY
-# is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header, too).
-# sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of the
-# build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
+# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where
+# DEPENDENCY is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header,
+# too). sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of
+# the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
 function(sinter_module folder name dependency)
   set(lib sinter_${folder})
   string(CONCAT place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>
