@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capture/recording.h"
+#include "core/allocator.h"
 #include "core/context.h"
 #include "core/device/memory.h"
 #include "ops/gemm_plans.h"
@@ -39,6 +40,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
   plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
+  if (device == kCpu) allocator(device).trim();  // what eager steps used and no replay will
   arena_ = std::make_shared<Storage>(size_t(plan_.bytes), device);
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];

@@ -19,6 +19,7 @@ std::vector<Rule> rules_with_code() {
           {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
           "Linears side by side"},
       {&kConvActPoolOp, {pool_before_relu}, "Pooling before ReLU"},
+      {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
       {&kNarrowMlpOp, {narrow_mlp}, "Joining the layers of a narrow chain"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},

@@ -120,15 +120,16 @@ function(sinter_library folder)
 endfunction()
 
 # sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where
-# DEPENDENCY is found. sinter_FOLDER loads it when it first needs it: who is linked with that gets
-# the folder of the build, or of the package, as RUNPATH; programs of ours look beside themselves,
-# too.
+# DEPENDENCY is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header,
+# too). sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of
+# the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
 function(sinter_module folder name dependency)
   set(lib sinter_${folder})
   string(CONCAT place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>
          $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
   target_link_options(${lib} INTERFACE -Wl,-rpath,${place})
-  if(TARGET ${dependency})
+  string(REGEX REPLACE ".*::" "" package ${dependency})
+  if(${package}_FOUND)
     add_library(sinter_${name} MODULE ${folder}/${name}_module.cpp)
     set_target_properties(sinter_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})

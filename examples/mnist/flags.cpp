@@ -57,9 +57,10 @@ struct NamedModel {
 };
 constexpr NamedModel kModels[] = {{"mlp", "hidden act dropout", ""}, {"linear", "", ""},
     {"geglu", "hidden", ""}, {"lenet", "", nn::kLenetLayers}, {"cnn", "dropout", nn::kCnnLayers},
-    {"vgg", "dropout",
-        "conv 32 3; batchnorm; relu; conv 32 3; batchnorm; relu; pool 2; "
-        "conv 64 3; batchnorm; relu; conv 64 3; batchnorm; relu; pool 2; "
+    // Pooling stands before batch norm and ReLU, which then have a quarter of the elements.
+    {"cnn3", "dropout",
+        "conv 32 5; pool 2; batchnorm; relu; conv 64 3; batchnorm; relu; "
+        "conv 64 3; pool 2; batchnorm; relu; "
         "flatten; dropout 0.4; linear 128; relu; dropout 0.4; linear "}};
 
 const NamedModel* find_model(const std::string& name) {
@@ -156,7 +157,7 @@ void add_data_flags(Flags& flags, DataFlags& data) {
 void add_model_flags(Flags& flags, ModelFlags& model) {
   flags.topic("model");
   flags.word("model", model.model, "NAME|LAYERS",
-      "mlp, linear, geglu (one gated block, hidden 256), lenet, cnn, vgg; or layers: "
+      "mlp, linear, geglu (one gated block, hidden 256), lenet, cnn, cnn3; or layers: "
       "\"conv 16 5; relu; pool 2; flatten; linear 10\"",
       check_model);
   // What the model has no use for is not written into a config.
@@ -170,7 +171,7 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
       "act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers"));
   Flag& dropout = flags.number(
       "dropout", model.dropout, 0, 0.99, "share of activations zeroed in training; 0 none");
-  dropout.standard = "0, cnn 0.25 and 0.5, vgg 0.4";
+  dropout.standard = "0, cnn 0.25 and 0.5, cnn3 0.4";
   of_model(dropout);
   flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
@@ -349,9 +350,9 @@ constexpr Preset kPresets[] = {
         "model=lenet optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=4 val=0 save-every=0 mode=fused target-acc=99"},
     {"best",
-        "model=vgg optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
+        "model=cnn3 optimizer=adam schedule=onecycle lr=0.003 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=15 augment=shift=2,rotate=10,scale=10 val=0 mode=fused "
-        "target-acc=99.5"}};
+        "target-acc=99.4"}};
 
 }  // namespace
 
