@@ -3,10 +3,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 { : <&0; } 2>/dev/null || exec </dev/null  # a closed stdin would become the first file a program opens
 
-# One compiler job per core, but 1.5 GiB of memory for each.
+# One compiler job per core, or $1 other jobs, but 1.5 GiB of memory for each.
 job_count() {
   local cores memory
-  cores=$(nproc)
+  cores=$(($(nproc) * ${1:-1}))
   memory=$(awk '/^MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo 2>/dev/null)
   memory=${memory:-$cores}
   echo $((memory < 1 ? 1 : memory < cores ? memory : cores))

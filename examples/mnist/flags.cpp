@@ -20,8 +20,8 @@ constexpr int64_t kMany = 1'000'000'000'000;
 int64_t warmup_steps(const std::string& text, int64_t steps) {
   const std::string what = "usage: --lr-warmup";
   if (!text.ends_with('%')) return std::min(parse_integer(what, text, 0, kMany), steps);
-  return std::llround(parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 *
-                      static_cast<double>(steps));
+  return std::llround(
+      parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 * double(steps));
 }
 
 // "1:3:20", "1:3:20:2", or names in any order: "wait:1,active:20".
@@ -31,22 +31,21 @@ ProfileSteps parse_profile_steps(const std::string& text) {
   const std::vector<std::string_view> names{"wait", "warmup", "active", "repeat"};
   ProfileSteps steps;
   int* const fields[] = {&steps.wait, &steps.warmup, &steps.active, &steps.repeat};
-  const bool named = std::any_of(
-      text.begin(), text.end(), [](unsigned char c) { return c == ',' || std::isalpha(c); });
+  const bool named =
+      std::ranges::any_of(text, [](unsigned char c) { return c == ',' || std::isalpha(c); });
   std::string list = text;
-  if (!named) std::replace(list.begin(), list.end(), ':', ',');
+  if (!named) std::ranges::replace(list, ':', ',');
   const std::vector<std::string> items = split(what, list);
   SINTER_CHECK(named || items.size() == 3 || items.size() == 4, usage,
       cat(what, " is not W:U:A: ", escaped(text), "; ", items.size(), " numbers, wanted 3"), hint);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t colon = named ? std::min(items[i].find(':'), items[i].size() - 1) : 0;
     const size_t field =
-        named ? std::find(names.begin(), names.end(), items[i].substr(0, colon)) - names.begin()
-              : i;
+        named ? std::ranges::find(names, items[i].substr(0, colon)) - names.begin() : i;
     SINTER_CHECK(field < names.size(), usage,
         cat(what, ": unknown field: ", escaped(items[i]), " in ", escaped(text)), hint);
     const std::string number = named ? items[i].substr(colon + 1) : items[i];
-    *fields[field] = static_cast<int>(parse_integer(what, number, field == 2, 1'000'000));
+    *fields[field] = int(parse_integer(what, number, field == 2, 1'000'000));
   }
   return steps;
 }

@@ -10,6 +10,7 @@
 #include "nn/pool.h"
 #include "nn/sequential.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -90,6 +91,8 @@ TEST(ConvStep, AConvolutionWithoutPoolingKeepsItsMask) {
       "conv_act_backward multi_tensor_update weight_grad_update");
 }
 TEST(ConvStepSimt, StepsAreThoseOfEager) { train_both(true, kSimt); }
+using ConvStepGpu = test::GpuTest;
+TEST_F(ConvStepGpu, StepsAreThoseOfEager) { train_both(true, test::kCuda); }
 
 TEST(ConvStep, PoolingSaysWhyItStaysBehindRelu) {
   ConvTraining training(true, DType::f32, kCpu);

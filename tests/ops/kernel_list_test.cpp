@@ -57,14 +57,14 @@ std::string kernel_of_symbol(const std::string& symbol) {
   return normalised(name);
 }
 
-// Of the .cu files of ops/ that are still there.
+// Of the batches of .cu files that this build has.
 std::set<std::string> compiled_kernels() {
   std::set<std::string> names;
-  const std::filesystem::path root = SINTER_BIN_DIR "/../ptx";
+  const std::filesystem::path root = SINTER_BIN_DIR "/../ptx", batches = SINTER_BIN_DIR "/../cuda";
   if (!std::filesystem::exists(root / "ops")) return names;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "ops")) {
     if (entry.path().extension() != ".ptx" ||
-        !std::filesystem::exists(SINTER_SOURCE_DIR / relative(entry.path().parent_path(), root)))
+        !std::filesystem::exists(batches / relative(entry.path().parent_path(), root)))
       continue;
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);) {
