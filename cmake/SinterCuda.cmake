@@ -101,8 +101,11 @@ function(sinter_kernels lib objects)
     set(object ${source}.o)
     set(ptx ${PROJECT_BINARY_DIR}/ptx/${name})
     file(MAKE_DIRECTORY ${ptx})
-    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source} ${batch} COMMENT "Building CUDA object cuda/${name}.o" VERBATIM
-                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source} ${batch} VERBATIM
+                       COMMENT "Building CUDA object cuda/${name}.o"
+                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log
+                               ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d
+                               -MT ${object} -c ${source} -o ${object}
                        COMMAND find ${ptx} -type f ! -name "*.ptx" ! -name ptxas.log -delete)
     list(APPEND list ${object})
   endwhile()

@@ -35,13 +35,14 @@ endfunction()
 
 # Kernels that a compiler takes at a time: the emulator's, and nvcc (SinterCuda.cmake).
 set(SINTER_UNITY_KERNELS 4)
-# sinter_emulated_kernels(TARGET SOURCE...): the emulator's kernels as objects. At -O1 they cost half
-# of what -O3 costs to compile; the emulator's time is in its fibers, not in their arithmetic.
+# sinter_emulated_kernels(TARGET SOURCE...): the emulator's kernels as objects. At -O1 they cost
+# half of what -O3 costs to compile; the emulator's time is in its fibers, not in their arithmetic.
 function(sinter_emulated_kernels target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(${target} PRIVATE sinter_flags sinter_kernel_flags fmt::fmt)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY} UNITY_BUILD_BATCH_SIZE ${SINTER_UNITY_KERNELS})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY}
+                        UNITY_BUILD_BATCH_SIZE ${SINTER_UNITY_KERNELS})
   if(NOT SINTER_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
@@ -118,13 +119,14 @@ function(sinter_library folder)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
 endfunction()
 
-# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where DEPENDENCY
-# is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header, too).
-# sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of the
-# build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
+# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where
+# DEPENDENCY is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header,
+# too). sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of
+# the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
 function(sinter_module folder name dependency)
   set(lib sinter_${folder})
-  set(place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>$<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+  string(CONCAT place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>
+         $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
   target_link_options(${lib} INTERFACE -Wl,-rpath,${place})
   string(REGEX REPLACE ".*::" "" package ${dependency})
   if(${package}_FOUND)
