@@ -3,9 +3,9 @@
 namespace sinter {
 
 namespace conv {
-SINTER_CONV_LANES(, float, float);
-SINTER_CONV_LANES(, double, double);
-SINTER_CONV_LANES(, bf16, float);
+SINTER_IMAGE_LANES(, float, float);
+SINTER_IMAGE_LANES(, double, double);
+SINTER_IMAGE_LANES(, bf16, float);
 }  // namespace conv
 
 void conv2d_forward_cpu(const Call& call) {

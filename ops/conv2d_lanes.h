@@ -332,12 +332,4 @@ void correlate_gradient(
   });
 }
 
-// Compiled once, in conv2d_cpu.cpp.
-#define SINTER_CONV_LANES(DO, T, V)                                   \
-  DO template void to_lanes(const T*, int64_t, int64_t, int64_t, V*); \
-  DO template void from_lanes(const V*, int64_t, T*, int64_t, int64_t)
-SINTER_CONV_LANES(extern, float, float);
-SINTER_CONV_LANES(extern, double, double);
-SINTER_CONV_LANES(extern, bf16, float);
-
 }  // namespace sinter::conv

@@ -203,4 +203,12 @@ template <class V, int Slot> V* aligned_scratch(int64_t n) {
   return reinterpret_cast<V*>((at + kVectorBytes - 1) / kVectorBytes * kVectorBytes);
 }
 
+// Compiled once, in conv2d_cpu.cpp.
+#define SINTER_IMAGE_LANES(DO, T, V)                                           \
+  DO template void to_lanes<V, V, T>(const T*, int64_t, int64_t, int64_t, V*); \
+  DO template void from_lanes<V, V, T>(const V*, int64_t, T*, int64_t, int64_t)
+SINTER_IMAGE_LANES(extern, float, float);
+SINTER_IMAGE_LANES(extern, double, double);
+SINTER_IMAGE_LANES(extern, bf16, float);
+
 }  // namespace sinter::conv

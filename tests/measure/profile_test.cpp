@@ -353,7 +353,9 @@ TEST_F(ProfileGpu, RecordsAndGraphAgree) {
   for (size_t n = 0; n < 25; ++n) {
     const double allowed = 0.8 + 0.05 * records[n];
     EXPECT_LT(graph[n], records[n] + gap + allowed) << by_graph.nodes[n].name;
-    if (n < kForward) EXPECT_GT(graph[n], records[n] + gap - allowed) << by_graph.nodes[n].name;
+    if (n < kForward) {
+      EXPECT_GT(graph[n], records[n] + gap - allowed) << by_graph.nodes[n].name;
+    }
   }
 }
 

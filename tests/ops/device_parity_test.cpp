@@ -235,8 +235,9 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
 // A fused op may be for the CPU alone: elsewhere its rule is off, and its parts run.
 TEST(DeviceParitySimt, EveryOpHasAKernel) {
   for (const OpDef* op : all_ops()) {
-    if (!op->reference)
+    if (!op->reference) {
       EXPECT_TRUE(op->view || op->simt) << op->text() << " has no kernel for simt";
+    }
   }
 }
 
