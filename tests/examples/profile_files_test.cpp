@@ -112,7 +112,7 @@ TEST(Bench, MapsASweepAndRefusesTheEmulator) {
       << csv;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 9) << csv;  // a row per cell and mode
   EXPECT_NE(csv.find(",9,25,"), std::string::npos) << csv;  // rounds, launches of the eager step
-  for (const char* fact : {"hidden 8", "hidden 16", "\n     1  ", "\n     8  ", "crossover"})
+  for (const char* fact : {"hidden 8", "hidden 16", "\n    1  ", "\n    8  ", "crossover"})
     EXPECT_NE(result.out.find(fact), std::string::npos) << fact << result.out;
   EXPECT_NE(Program::text(program.folder() / "map.html").find("\"crossover\":\"crossover"),
       std::string::npos);
