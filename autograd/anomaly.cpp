@@ -39,7 +39,7 @@ class AnomalyRecorder final : public Recorder {
   static int64_t first_nan(const Tensor& t) {
     const std::vector<double> values = t.to_vector<double>();
     for (size_t i = 0; i < values.size(); ++i) {
-      if (std::isnan(values[i])) return static_cast<int64_t>(i);
+      if (std::isnan(values[i])) return int64_t(i);
     }
     return -1;
   }

@@ -37,9 +37,9 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
   for (size_t n = 0; n < inputs.size(); ++n) {
     const Tensor& in = inputs[n];
     if (!in.requires_grad()) continue;
-    const std::vector<double> analytic =
-        in.grad().defined() ? in.grad().to_vector<double>()
-                            : std::vector<double>(static_cast<size_t>(in.numel()), 0.0);
+    const std::vector<double> analytic = in.grad().defined()
+                                             ? in.grad().to_vector<double>()
+                                             : std::vector<double>(size_t(in.numel()), 0.0);
     double* base = static_cast<double*>(in.storage()->data());
     const auto set = [&](int64_t at, double value) {
       copy_to_device(base + at, in.device(), &value, sizeof value);

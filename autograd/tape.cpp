@@ -60,7 +60,7 @@ int64_t Tape::slot_of(const Tensor& t) const {
 int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
   if (const int64_t slot = slot_of(t); slot >= 0) return slot;
   if (t.autograd().leaf) check_known(t, op);
-  const int64_t slot = static_cast<int64_t>(slots_.size());
+  const int64_t slot = int64_t(slots_.size());
   slots_.emplace_back();
   if (t.autograd().leaf) {
     slots_.back().keep = t;
@@ -76,7 +76,7 @@ void Tape::check_known(const Tensor& leaf, const char* op) {
   const Context& context = Context::current();
   const auto& inputs = context.module_inputs;
   if (!*context.module || leaf.autograd().known) return;
-  SINTER_CHECK(std::find(inputs.begin(), inputs.end(), leaf.id()) != inputs.end(), usage,
+  SINTER_CHECK(std::ranges::find(inputs, leaf.id()) != inputs.end(), usage,
       cat(op, ": a parameter that was never registered: ", leaf.describe(),
           " requires grad and is used in the forward of ", context.module,
           "; it is no parameter of a module or an optimizer, and no input of the module"),
@@ -86,7 +86,7 @@ void Tape::check_known(const Tensor& leaf, const char* op) {
 
 namespace {
 bool any_requires_grad(Operands in) {
-  return std::any_of(in.begin(), in.end(), [](const Tensor& t) { return t.requires_grad(); });
+  return std::ranges::any_of(in, [](const Tensor& t) { return t.requires_grad(); });
 }
 }  // namespace
 
@@ -107,8 +107,7 @@ void Tape::record(const Call& call) {
   const char* name = call.op.name.c_str();
   SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
   uint32_t needs = 0;
-  for (size_t i = 0; i < call.in.size(); ++i)
-    needs |= static_cast<uint32_t>(call.in[i].requires_grad()) << i;
+  for (size_t i = 0; i < call.in.size(); ++i) needs |= uint32_t(call.in[i].requires_grad()) << i;
   Node node{.op = &call.op,
       .attrs = call.attrs,
       .in = {},
@@ -135,7 +134,7 @@ void Tape::record(const Call& call) {
       meta.requires_grad = true;
       meta.leaf = false;
       meta.tape_generation = generation_;
-      slot = meta.tape_slot = static_cast<int64_t>(slots_.size()) - 1;
+      slot = meta.tape_slot = int64_t(slots_.size()) - 1;
     }
     node.out_slots.push_back(slot);
   }
@@ -222,8 +221,8 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
             describe({{"gradient", &grad_output}, {"root", &root}})));
   } else {
     const int64_t rows = options.rows > 0 ? options.rows : root.numel();
-    grad_output = filled_with(
-        rows > 0 ? 1.0 / static_cast<double>(rows) : 0, root.shape(), root.dtype(), root.device());
+    grad_output =
+        filled_with(rows > 0 ? 1.0 / double(rows) : 0, root.shape(), root.dtype(), root.device());
   }
   if (root_slot < 0) {  // a leaf that no op has used
     Slot slot;
@@ -308,7 +307,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     }
   }
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (grads[slot].defined() && slots_[slot].keep.defined()) finish(static_cast<int64_t>(slot));
+    if (grads[slot].defined() && slots_[slot].keep.defined()) finish(int64_t(slot));
   }
   if (!options.retain_tape) clear();
 }

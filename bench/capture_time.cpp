@@ -39,7 +39,7 @@ bool time_capture(const char* name, const std::function<Tensors()>& step, const 
 
 // A training step of a deep MLP: with clipping and Adam 8 ops a layer, and 5 a parameter.
 bool training_step(const char* name, int64_t layers, bench::TrainingOptions options) {
-  options.sizes.assign(static_cast<size_t>(layers), 8);
+  options.sizes.assign(size_t(layers), 8);
   bench::Training training(options);
   const Tensors batch{Tensor::ones({4, 8}), Tensor::zeros({4}, DType::i32)};
   return time_capture(

@@ -23,7 +23,7 @@ constexpr int kRepetitions = 8, kRounds = 9;
 Tensor random(const Shape& shape, DType dtype, Device device) {
   Tensor t = Tensor::empty(shape);
   for (int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = uniform_from_bits(philox_word(5, 0, static_cast<uint64_t>(i))) - 0.5f;
+    t.data<float>()[i] = uniform_from_bits(philox_word(5, 0, uint64_t(i))) - 0.5f;
   return cast(t, dtype).to(device);
 }
 

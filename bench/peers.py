@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Sinter's training step against PyTorch's and JAX's, interleaved on this machine: a table for docs/results.
+"""Sinter's training step against PyTorch's and JAX's, interleaved on this machine: a table for
+docs/results.
 
-Processes take turns, round by round (ours eager and fused, torch, jax), so that a slow moment hits all alike; a figure is the median over
-rounds of a process's median step, a ratio the median over rounds of the ratio of that round. Peers are the scripts of --peers.
+Processes take turns, round by round (ours eager and fused, torch, jax), so that a slow moment hits
+all alike; a figure is the median over rounds of a process's median step, a ratio the median over
+rounds of the ratio of that round. Peers are the scripts of --peers.
 
-usage: bench/peers.py [--bin build/release/bin] [--peers bench/peers] [--python PYTHON] [--rounds 5] [--threads 2] [--dtype f32]
+usage: bench/peers.py [--bin build/release/bin] [--peers bench/peers] [--python PYTHON] [--rounds 5]
+                      [--threads 2] [--dtype f32]
 """
 import argparse
 import json
@@ -15,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p = argparse.ArgumentParser(description=__doc__,
+                            formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--bin", default="build/release/bin")
 p.add_argument("--peers", default=Path(__file__).parent / "peers")
 p.add_argument("--python", default=sys.executable, help="one that has torch and jax")
@@ -35,13 +39,15 @@ def run(command):
         if done.returncode:
             sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stderr}")
         rows = json.loads(Path(out.name).read_text())
-    return {(f"{r['peer'].split('-')[0]} {r.get('mode', 'jit')}", r["batch"]): r["median_us"] for r in (rows if isinstance(rows, list) else [rows])}
+    return {(f"{r['peer'].split('-')[0]} {r.get('mode', 'jit')}", r["batch"]): r["median_us"]
+            for r in (rows if isinstance(rows, list) else [rows])}
 
 
 common = ["--threads", str(a.threads), "--batch", a.batch]
 processes = [
     [f"{a.bin}/step", *common, "--dtype", a.dtype, "--mode", "eager,fused", "--rounds", "3"],
-    [a.python, f"{a.peers}/torch_mlp.py", *common, "--dtype", a.dtype, "--modes", a.torch_modes, "--steps", "90", "--rounds", "3"],
+    [a.python, f"{a.peers}/torch_mlp.py", *common, "--dtype", a.dtype, "--modes", a.torch_modes,
+     "--steps", "90", "--rounds", "3"],
 ]
 if not a.no_jax:
     processes.append([a.python, f"{a.peers}/jax_mlp.py", *common])
@@ -56,13 +62,19 @@ for r in range(a.rounds):
 
 names = sorted({name for name, _ in rounds[0]}, key=lambda n: (n.startswith("sinter"), n))
 peers = [n for n in names if not n.startswith("sinter")]
-cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
-print(f"{cpu}, {a.threads} threads, 784-256-128-10, Adam, {a.dtype}; median us per step over {a.rounds} rounds of processes in turn\n")
-print("| batch | " + " | ".join(names) + " | eager against the fastest eager peer | fused against the fastest peer |")
+cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
+            if line.startswith("model name")), platform.processor())
+print(f"{cpu}, {a.threads} threads, 784-256-128-10, Adam, {a.dtype}; median us per step over "
+      f"{a.rounds} rounds of processes in turn\n")
+print("| batch |", " | ".join(names),
+      "| eager against the fastest eager peer | fused against the fastest peer |")
 print("|" + "---|" * (len(names) + 3))
 for batch in map(int, a.batch.split(",")):
     medians = {n: statistics.median(f[n, batch] for f in rounds) for n in names}
     eager_peers = [n for n in peers if "eager" in n]
-    eager = statistics.median(min(f[n, batch] for n in eager_peers) / f["sinter eager", batch] for f in rounds)
-    fused = statistics.median(min(f[n, batch] for n in peers) / f["sinter fused", batch] for f in rounds)
-    print(f"| {batch} | " + " | ".join(f"{medians[n]:.0f}" for n in names) + f" | {eager:.2f}x | {fused:.2f}x |")
+    eager = statistics.median(min(f[n, batch] for n in eager_peers) / f["sinter eager", batch]
+                              for f in rounds)
+    fused = statistics.median(min(f[n, batch] for n in peers) / f["sinter fused", batch]
+                              for f in rounds)
+    cells = " | ".join(f"{medians[n]:.0f}" for n in names)
+    print(f"| {batch} | {cells} | {eager:.2f}x | {fused:.2f}x |")

@@ -64,7 +64,7 @@ double spin_error() {
     auto work = [&](int level) {
       g_spun = 0;
       spin(kSpinNs[level]);
-      if (step >= 2) spun[level] += static_cast<double>(g_spun);
+      if (step >= 2) spun[level] += double(g_spun);
     };
     Scope outer("outer", ScopeKind::module);
     work(0);
@@ -77,7 +77,7 @@ double spin_error() {
   const Rows rows = session.finish().rows();
   for (const Row& row : rows.rows) {
     const int level = row.name == "outer" ? 0 : row.name == "middle" ? 1 : 2;
-    worst = std::max(worst, 100 * std::abs(static_cast<double>(row.self_ns) / spun[level] - 1));
+    worst = std::max(worst, 100 * std::abs(double(row.self_ns) / spun[level] - 1));
   }
   return rows.rows.size() == 3 ? worst : 100;
 }
@@ -111,7 +111,7 @@ double two_threads() {
       const int64_t t0 = now();
       scopes();
       if (other.joinable()) other.join();
-      ns[threads - 1] = static_cast<double>(now() - t0);
+      ns[threads - 1] = double(now() - t0);
     }
     ratios.push_back(2 * ns[0] / ns[1]);
   }
@@ -133,7 +133,7 @@ double step_cost() {
     for (int i = 0; i < kSteps + 5; ++i) {
       const int64_t t0 = now();
       train_step(batch);
-      if (i >= 5) ns.push_back(static_cast<double>(now() - t0));
+      if (i >= 5) ns.push_back(double(now() - t0));
       if (session) session->step();
     }
     return median(ns);

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/harness.h"
+#include "core/denormal.h"
 #include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
@@ -41,7 +42,7 @@ struct Case {
       inputs.push_back(t.to(options.device));
     step = training.captured(mode == "fused" ? fusion.rules : "none", fusion.measures());
     for (int i = 0; i < 2; ++i) (*step)(inputs);
-    launches = static_cast<int64_t>(step->captured()->executor->launches());
+    launches = int64_t(step->captured()->executor->launches());
     if (mode == "eager") step.reset();
   }
   void run() {
@@ -91,7 +92,7 @@ int run(int argc, char** argv) {
   flags.word("json", json, "FILE", "or - for stdout");
   if (!bench::read_flags("step", flags, argc, argv)) return 0;
   const std::vector<std::string> modes = cli::split("usage: --mode", mode);
-  set_num_threads(static_cast<int>(threads));
+  set_num_threads(int(threads));
   const Device device = Device::parse(where);
   set_allow_tf32(dtype == "tf32");
   set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
@@ -116,7 +117,7 @@ int run(int argc, char** argv) {
   }
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (Case& c : cases) {
-    std::sort(c.times.begin(), c.times.end());
+    std::ranges::sort(c.times);
     const double median = c.times[c.times.size() / 2];
     out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
         {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
@@ -126,7 +127,7 @@ int run(int argc, char** argv) {
       fmt::print(
           "sinter {} {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
           model, dtype, optimizer, c.mode, c.batch, median, c.times.front(),
-          1e6 * static_cast<double>(c.batch) / median);
+          1e6 * double(c.batch) / median);
     }
   }
   const std::string text = (out.size() == 1 ? out[0] : out).dump(1) + "\n";
@@ -143,5 +144,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   sinter::restart_with_short_spin(argv);
+  sinter::set_flush_denormal(true);
   return sinter::bench::run_reporting_errors(sinter::run, argc, argv);
 }

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Holds Sinter's training step against PyTorch's, from equal weights on equal batches.
 
-  f32, one step, ragged batch 17, eager and fused: loss, every gradient (fused: without the rules that take them), weights after one
-       SGD-momentum step (1e-5 relative), after one Adam step (lr/20 absolute more: Adam's first step is lr g / (|g| + 1e-8), which
-       magnifies the rounding of tiny gradients); of an odd MLP 77-33-29-7, of lenet and of cnn at dropout 0
+  f32, one step, ragged batch 17, eager and fused: loss, every gradient (fused: without the rules
+       that take them), weights after one SGD-momentum step (1e-5 relative), after one Adam step
+       (lr/20 absolute more: Adam's first step is lr g / (|g| + 1e-8), which magnifies the rounding
+       of tiny gradients); of an odd MLP 77-33-29-7, of lenet and of cnn at dropout 0
   f64, free running: the loss curve (1e-8) of 100 steps of the MLP, of 5 of the nets
 
-usage: bench/torch_parity.py [build/release/bin/parity]        exit status 77: torch or safetensors is not here
+usage: bench/torch_parity.py [build/release/bin/parity]
+Exit status 77: torch or safetensors is not here.
 """
 import subprocess
 import sys
@@ -37,32 +39,40 @@ def relative(a, b):
 
 
 def mlp():
-    return nn.Sequential(nn.Linear(77, 33), nn.ReLU(), nn.Linear(33, 29), nn.ReLU(), nn.Linear(29, 7))
+    return nn.Sequential(nn.Linear(77, 33), nn.ReLU(), nn.Linear(33, 29), nn.ReLU(),
+                         nn.Linear(29, 7))
 
 
 def lenet():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84),
+                         nn.ReLU(), nn.Linear(84, 10))
 
 
 def cnn():
-    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0), nn.Flatten(),
+    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Dropout(0), nn.Flatten(),
                          nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0), nn.Linear(128, 10))
 
 
 LAYERS = {
     mlp: [],
-    lenet: ["--layers", "conv 6 5 pad 2; relu; pool 2; conv 16 5; relu; pool 2; flatten; linear 120; relu; linear 84; relu; linear 10"],
-    cnn: ["--layers", "conv 32 3; relu; conv 64 3; relu; pool 2; dropout 0; flatten; linear 128; relu; dropout 0; linear 10"],
+    lenet: ["--layers", "conv 6 5 pad 2; relu; pool 2; conv 16 5; relu; pool 2; flatten; linear "
+                        "120; relu; linear 84; relu; linear 10"],
+    cnn: ["--layers", "conv 32 3; relu; conv 64 3; relu; pool 2; dropout 0; flatten; linear 128; "
+                      "relu; dropout 0; linear 10"],
 }
 
 
 def run(make, dtype, optimizer, modes, steps):
-    """What each of `modes`, lists of flags, gives; then torch's state dict, gradients of the first step and losses, and the rate."""
+    """What each of `modes`, lists of flags, gives; then torch's state dict, gradients of the first
+    step and losses, and the rate."""
     torch.manual_seed(7)
     net, rows, classes = make().to(dtype), 17, 7 if make is mlp else 10
     shape = (77,) if make is mlp else (1, 28, 28)
-    x, y = torch.rand(steps, rows, *shape, dtype=dtype), torch.randint(classes, (steps, rows), dtype=torch.int32)
+    x = torch.rand(steps, rows, *shape, dtype=dtype)
+    y = torch.randint(classes, (steps, rows), dtype=torch.int32)
     ours = []
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "in.safetensors", Path(folder) / "out.safetensors"
@@ -72,7 +82,8 @@ def run(make, dtype, optimizer, modes, steps):
             subprocess.run([program, given, result, *words], check=True)
             ours.append(load_file(result))
     lr = 0.05 if optimizer == "sgd" else 0.001
-    opt = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9) if optimizer == "sgd" else torch.optim.Adam(net.parameters(), lr=lr)
+    opt = (torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9) if optimizer == "sgd"
+           else torch.optim.Adam(net.parameters(), lr=lr))
     losses, grads = [], {}
     for s in range(steps):
         opt.zero_grad()
@@ -90,17 +101,23 @@ WITH_GRADIENTS = [*FUSED, "--rules=-weight_grad_update"]
 
 for make in LAYERS:
     for optimizer in ("sgd", "adam"):
-        results, weights, grads, losses, lr = run(make, torch.float32, optimizer, (EAGER, WITH_GRADIENTS, FUSED), 1)
+        results, weights, grads, losses, lr = run(make, torch.float32, optimizer,
+                                                  (EAGER, WITH_GRADIENTS, FUSED), 1)
         for mode, ours in zip(("eager", "fused, with gradients", "fused"), results):
             what = f"{make.__name__} f32 {optimizer} {mode}"
             check(f"{what}: loss", relative(ours["loss"], losses), 1e-5)
             if mode != "fused":
-                check(f"{what}: gradients, the worst", max(relative(ours["grad." + n], g) for n, g in grads.items()), 1e-5)
+                check(f"{what}: gradients, the worst",
+                      max(relative(ours["grad." + n], g) for n, g in grads.items()), 1e-5)
             if optimizer == "sgd":
-                check(f"{what}: weights after a step, the worst", max(relative(ours[n], w) for n, w in weights.items()), 1e-5)
+                check(f"{what}: weights after a step, the worst",
+                      max(relative(ours[n], w) for n, w in weights.items()), 1e-5)
             else:
-                check(f"{what}: weights after a step, absolute", max((ours[n] - w).abs().max().item() for n, w in weights.items()), lr / 20)
-        results, _, _, losses, _ = run(make, torch.float64, optimizer, (EAGER, FUSED), 100 if make is mlp else 5)
+                check(f"{what}: weights after a step, absolute",
+                      max((ours[n] - w).abs().max().item() for n, w in weights.items()), lr / 20)
+        results, _, _, losses, _ = run(make, torch.float64, optimizer, (EAGER, FUSED),
+                                       100 if make is mlp else 5)
         for mode, ours in zip(("eager", "fused"), results):
-            check(f"{make.__name__} f64 {optimizer} {mode}: loss curve", (ours["loss"] - losses).abs().max().item(), 1e-8)
+            check(f"{make.__name__} f64 {optimizer} {mode}: loss curve",
+                  (ours["loss"] - losses).abs().max().item(), 1e-8)
 sys.exit(failed)

@@ -31,7 +31,7 @@ std::optional<int64_t> shift_of(const Graph& graph, const std::vector<Bound>& pa
   std::optional<int64_t> shift;
   for (const auto& [value, tensor] : parts) {
     const Value& v = graph.values[value];
-    const int64_t here = (tensor.offset() - v.offset) * static_cast<int64_t>(size_of(v.dtype));
+    const int64_t here = (tensor.offset() - v.offset) * int64_t(size_of(v.dtype));
     const bool same_layout =
         (v.contiguous() && tensor.is_contiguous()) || tensor.strides() == v.strides;
     if (!same_layout || here < 0 || tensor.storage() != parts[0].tensor.storage() ||
@@ -53,8 +53,7 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
             "; the graph changes it, and it must lie in one storage",
             parts.size() > 1 ? " with " + escaped(graph.values[parts[1].value].name) : "",
             " as it did when the graph was saved"));
-    storage = Tensor::zeros({static_cast<int64_t>(b.bytes)}, DType::u8, parts[0].tensor.device())
-                  .storage();
+    storage = Tensor::zeros({int64_t(b.bytes)}, DType::u8, parts[0].tensor.device()).storage();
     for (const Bound& part : parts) {
       const Value& v = graph.values[part.value];
       SINTER_CHECK(v.contiguous(), state,
@@ -69,7 +68,7 @@ void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
   b.bytes = b.storage->bytes();
   for (Value& v : graph.values) {
     if (v.buffer != buffer) continue;
-    const int64_t size = static_cast<int64_t>(size_of(v.dtype));
+    const int64_t size = int64_t(size_of(v.dtype));
     const bool is_step_state =
         v.dtype == DType::u8 &&
         graph.changes_in_place(buffer);  // what else of bytes is changed in place
@@ -86,10 +85,10 @@ Graph load(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   SINTER_CHECK(in, data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
   std::string text(kMaxGraphBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  in.read(text.data(), std::streamsize(text.size()));
   SINTER_CHECK(
       !in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
-  text.resize(static_cast<size_t>(in.gcount()));
+  text.resize(size_t(in.gcount()));
   return parse(text, escaped(file));
 }
 
@@ -113,7 +112,7 @@ Graph bind(Graph graph, const FindTensor& find) {
               device.str()));
       device = t.device();
       any = true;
-      parts[v.buffer].push_back({static_cast<int>(i), t});
+      parts[v.buffer].push_back({int(i), t});
     }
   }
   SINTER_CHECK(missing.empty() && different.empty(), checkpoint,
@@ -123,13 +122,13 @@ Graph bind(Graph graph, const FindTensor& find) {
     Buffer& buffer = graph.buffers[b];
     buffer.device = device;
     if (buffer.kind == Buffer::Kind::constant) {
-      const auto v = std::find_if(graph.values.begin(), graph.values.end(),
-          [&](const Value& value) { return value.buffer == static_cast<int>(b); });
+      const auto v = std::ranges::find_if(
+          graph.values, [&](const Value& value) { return value.buffer == int(b); });
       buffer.storage =
           Tensor::full({}, buffer.value, v == graph.values.end() ? DType::f32 : v->dtype, device)
               .storage();
     }
-    if (!parts[b].empty()) bind_buffer(graph, static_cast<int>(b), parts[b]);
+    if (!parts[b].empty()) bind_buffer(graph, int(b), parts[b]);
   }
   return graph;
 }
@@ -141,9 +140,9 @@ void check_forward(const Graph& graph, const std::string& file) {
   };
   const auto changed = [&](const Buffer& buffer) {
     return buffer.kind != Buffer::Kind::local &&
-           graph.changes_in_place(static_cast<int>(&buffer - graph.buffers.data()));
+           graph.changes_in_place(int(&buffer - graph.buffers.data()));
   };
-  const auto changes = std::count_if(graph.buffers.begin(), graph.buffers.end(), changed);
+  const auto changes = std::ranges::count_if(graph.buffers, changed);
   require(changes == 0, cat("it changes ", changes, " tensors in place"));
   require(graph.inputs.size() == 1 && graph.outputs.size() == 1,
       cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),

@@ -26,8 +26,8 @@ std::vector<int> branch_of_nodes(const Graph& graph) {
       next = {n};
       continue;
     }
-    const bool waited_for = std::any_of(
-        next.begin(), next.end(), [&](size_t k) { return graph.conflict(node, graph.nodes[k]); });
+    const bool waited_for =
+        std::ranges::any_of(next, [&](size_t k) { return graph.conflict(node, graph.nodes[k]); });
     if (waited_for) next.push_back(n);
     branch[n] = !next.empty() && !waited_for;
   }
@@ -36,9 +36,7 @@ std::vector<int> branch_of_nodes(const Graph& graph) {
 
 }  // namespace
 
-bool Branches::any_side() const {
-  return std::find(branch.begin(), branch.end(), 1) != branch.end();
-}
+bool Branches::any_side() const { return std::ranges::find(branch, 1) != branch.end(); }
 
 bool Branches::parallel(int a, int b) const {
   if (a > b) std::swap(a, b);
@@ -54,8 +52,7 @@ Branches split_branches(const Graph& graph) {
     const int own = b.branch[n], other = 1 - own;
     std::array<int, 2> follows{Branches::kNone, Branches::kNone};
     if (last[own] >= 0) follows = b.follows[last[own]];
-    const std::vector<int> earlier =
-        uses.neighbours(graph, static_cast<int>(n), 0, static_cast<int>(n));
+    const std::vector<int> earlier = uses.neighbours(graph, int(n), 0, int(n));
     const auto last_wanted = std::find_if(earlier.rbegin(), earlier.rend(), [&](int p) {
       return b.branch[p] == other && graph.conflict(graph.nodes[p], graph.nodes[n]);
     });
@@ -68,7 +65,7 @@ Branches split_branches(const Graph& graph) {
     } else if (own == 1 && last[1] < 0) {
       waits = Branches::kStart;
     }
-    follows[own] = last[own] = static_cast<int>(n);
+    follows[own] = last[own] = int(n);
     b.waits.push_back(waits);
     b.follows.push_back(follows);
   }

@@ -20,7 +20,7 @@ bool is_whole_local(const Graph& graph, int value) {
   const Value& v = graph.values[value];
   const Buffer& buffer = graph.buffers[v.buffer];
   return buffer.kind == Buffer::Kind::local && v.contiguous() && v.shape.numel() > 0 &&
-         extent_of(v).begin == 0 && extent_of(v).end == static_cast<int64_t>(buffer.bytes);
+         extent_of(v).begin == 0 && extent_of(v).end == int64_t(buffer.bytes);
 }
 
 void lay_out(Rewriter& r, const std::vector<int>& gradients) {
@@ -32,7 +32,7 @@ void lay_out(Rewriter& r, const std::vector<int>& gradients) {
     }
   }
   const DType dtype = r.graph.values[gradients[0]].dtype;
-  const auto block = static_cast<int64_t>(kAlignment / size_of(dtype));
+  const auto block = int64_t(kAlignment / size_of(dtype));
   const auto room = [&](int g) {
     return (r.graph.values[g].shape.numel() + block - 1) / block * block;
   };
@@ -53,7 +53,7 @@ void lay_out(Rewriter& r, const std::vector<int>& gradients) {
 }  // namespace
 
 void lay_out_buckets(Rewriter& r) {
-  for (int n = 0; n < static_cast<int>(r.graph.nodes.size()); ++n) {
+  for (int n = 0; n < int(r.graph.nodes.size()); ++n) {
     if (r.node(n).op == &kAllReduceOp && r.node(n).in.size() > 1) lay_out(r, r.node(n).in);
   }
   r.finish("laying out buckets");

@@ -12,7 +12,7 @@ namespace {
 using Need = Captured::Gradient::Need;
 
 bool is_external(const Graph& graph, const Tensor& t) {
-  return std::any_of(graph.buffers.begin(), graph.buffers.end(), [&](const Buffer& b) {
+  return std::ranges::any_of(graph.buffers, [&](const Buffer& b) {
     return b.kind == Buffer::Kind::external && b.storage == t.storage();
   });
 }

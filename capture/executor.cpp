@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capture/recording.h"
+#include "core/allocator.h"
 #include "core/context.h"
 #include "core/device/memory.h"
 #include "ops/gemm_plans.h"
@@ -39,7 +40,8 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
   plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
-  arena_ = std::make_shared<Storage>(static_cast<size_t>(plan_.bytes), device);
+  if (device == kCpu) allocator(device).trim();  // what eager steps used and no replay will
+  arena_ = std::make_shared<Storage>(size_t(plan_.bytes), device);
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.kind == Buffer::Kind::local) {
@@ -48,7 +50,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
       storages_.push_back(std::make_shared<Slot>(at, buffer.bytes, arena_));
     } else if (buffer.kind == Buffer::Kind::input) {
       storages_.push_back(cuda_graph_
-                              ? storage_of_input(graph, static_cast<int>(b), adopted)
+                              ? storage_of_input(graph, int(b), adopted)
                               : std::make_shared<Storage>(nullptr, buffer.bytes, buffer.device));
     } else {
       SINTER_ASSERT(buffer.storage, "buffer ", b, " is not bound");
@@ -68,11 +70,11 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   }
   for (const int out : graph.outputs) {
     const Value& v = graph.values[out];
-    const auto viewed = std::find_if(
-        inputs_.begin(), inputs_.end(), [&](const Input& in) { return in.buffer == v.buffer; });
+    const auto viewed =
+        std::ranges::find_if(inputs_, [&](const Input& in) { return in.buffer == v.buffer; });
     if (viewed != inputs_.end()) {
-      input_views_.push_back({outputs_.size(), static_cast<size_t>(viewed - inputs_.begin()),
-          v.offset - viewed->tensor.offset()});
+      input_views_.push_back(
+          {outputs_.size(), size_t(viewed - inputs_.begin()), v.offset - viewed->tensor.offset()});
     } else if (graph.buffers[v.buffer].kind == Buffer::Kind::local) {
       overwritten_.push_back(storages_[v.buffer].get());
     }
@@ -150,12 +152,12 @@ void Executor::place(Input& input, const Tensor& given) {
   }
   if (cuda_graph_) {
     void* const to = input.tensor.raw();
-    if (to != from) copy_on_device(to, from, storage.device(), static_cast<size_t>(input.bytes));
+    if (to != from) copy_on_device(to, from, storage.device(), size_t(input.bytes));
   } else if (in_arena(given)) {
     std::shared_ptr<Storage>& copied = copies_[input.buffer];
     if (!copied) copied = std::make_shared<Storage>(storage.bytes(), storage.device());
     storage.rebind(copied->data());
-    copy_on_device(input.tensor.raw(), from, storage.device(), static_cast<size_t>(input.bytes));
+    copy_on_device(input.tensor.raw(), from, storage.device(), size_t(input.bytes));
   } else {
     storage.rebind(from - input.offset);
   }
@@ -201,8 +203,7 @@ void Executor::replay(const Tensors& inputs) {
     const Input& in = inputs_[i];
     if (!in.writer) continue;
     if (cuda_graph_ && in.tensor.raw() != inputs[i].raw()) {
-      copy_on_device(
-          inputs[i].raw(), in.tensor.raw(), inputs[i].device(), static_cast<size_t>(in.bytes));
+      copy_on_device(inputs[i].raw(), in.tensor.raw(), inputs[i].device(), size_t(in.bytes));
     }
     inputs[i].storage()->bump_version(in.writer);
   }

@@ -16,9 +16,7 @@
 namespace sinter::capture {
 namespace {
 
-std::string kilobytes(int64_t bytes) {
-  return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1000);
-}
+std::string kilobytes(int64_t bytes) { return fmt::format("{:.1f} kB", double(bytes) / 1000); }
 std::string name_of(Device::Type type) {
   const std::string name = Device{type, 0}.str();
   return name.substr(0, name.find(':'));
@@ -69,9 +67,9 @@ class Explainer {
       size_t value = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
       if (error != std::errc()) continue;
-      text.remove_prefix(static_cast<size_t>(end - text.data()));
+      text.remove_prefix(size_t(end - text.data()));
       const bool known = value < numbers_.size() && numbers_[value] >= 0;
-      out += std::to_string(known ? static_cast<size_t>(numbers_[value]) : value);
+      out += std::to_string(known ? size_t(numbers_[value]) : value);
     }
     return out;
   }

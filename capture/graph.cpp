@@ -10,7 +10,7 @@ namespace sinter::capture {
 namespace {
 
 Extent extent_of(DType dtype, const Shape& shape, const Strides& strides, int64_t offset) {
-  const int64_t size = static_cast<int64_t>(size_of(dtype));
+  const int64_t size = int64_t(size_of(dtype));
   return {offset * size, (offset + sinter::extent_of(shape, strides)) * size};
 }
 
@@ -18,7 +18,7 @@ Extent extent_of(DType dtype, const Shape& shape, const Strides& strides, int64_
 // for all other nodes.
 int state_read_only(const Node& node) {
   if (node.op->attrs != attr_type<UpdateAttrs>() || node.attrs.as<UpdateAttrs>().tail) return -1;
-  return static_cast<int>(node.in.size() - kStepOperands);
+  return int(node.in.size() - kStepOperands);
 }
 
 }  // namespace
@@ -38,28 +38,28 @@ std::string text_of_phases(const Node& node) {
 }
 
 bool stands_for(const Node& node, const std::vector<int>& origin) {
-  return std::includes(origin.begin(), origin.end(), node.origin.begin(), node.origin.end());
+  return std::ranges::includes(origin, node.origin);
 }
 
-bool Node::reads(int value) const { return std::find(in.begin(), in.end(), value) != in.end(); }
+bool Node::reads(int value) const { return std::ranges::find(in, value) != in.end(); }
 
 bool Node::writes_operand(size_t i) const {
-  return op->writes_input(i, in.size()) && static_cast<int>(i) != state_read_only(*this);
+  return op->writes_input(i, in.size()) && int(i) != state_read_only(*this);
 }
 
 int Graph::add_buffer(Buffer buffer) {
   buffers.push_back(std::move(buffer));
-  return static_cast<int>(buffers.size()) - 1;
+  return int(buffers.size()) - 1;
 }
 
 int Graph::add_value(Value value) {
   values.push_back(std::move(value));
-  return static_cast<int>(values.size()) - 1;
+  return int(values.size()) - 1;
 }
 
 int Graph::add_local(const Shape& shape, DType dtype, Device device) {
   const int buffer =
-      add_buffer({.device = device, .bytes = static_cast<size_t>(shape.numel()) * size_of(dtype)});
+      add_buffer({.device = device, .bytes = size_t(shape.numel()) * size_of(dtype)});
   return add_value(
       {.buffer = buffer, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape)});
 }
@@ -91,31 +91,29 @@ bool Graph::overlap(int a, int b) const {
 
 bool Graph::writes(const Node& node, int value) const {
   const auto overlaps = [&](int written) { return overlap(written, value); };
-  return std::any_of(node.out.begin(), node.out.end(), overlaps) || node.any_written(overlaps);
+  return std::ranges::any_of(node.out, overlaps) || node.any_written(overlaps);
 }
 
 bool Graph::reads(const Node& node, int value) const {
-  return std::any_of(node.in.begin(), node.in.end(), [&](int in) { return overlap(in, value); });
+  return std::ranges::any_of(node.in, [&](int in) { return overlap(in, value); });
 }
 
 bool Graph::conflict(const Node& a, const Node& b) const {
   const auto hits = [&](const Node& writer, const Node& other) {
     const auto touched = [&](int value) { return reads(other, value) || writes(other, value); };
-    return std::any_of(writer.out.begin(), writer.out.end(), touched) ||
-           writer.any_written(touched);
+    return std::ranges::any_of(writer.out, touched) || writer.any_written(touched);
   };
   return hits(a, b) || hits(b, a);
 }
 
 size_t Graph::launches() const {
-  return static_cast<size_t>(std::count_if(
-      nodes.begin(), nodes.end(), [](const Node& node) { return node.role != Role::data; }));
+  return size_t(
+      std::ranges::count_if(nodes, [](const Node& node) { return node.role != Role::data; }));
 }
 
 bool Graph::changes_in_place(int buffer) const {
   const auto lies_there = [&](int value) { return values[value].buffer == buffer; };
-  return std::any_of(
-      nodes.begin(), nodes.end(), [&](const Node& node) { return node.any_written(lies_there); });
+  return std::ranges::any_of(nodes, [&](const Node& node) { return node.any_written(lies_there); });
 }
 
 void Graph::verify(const char* after, const std::vector<char>& unchanged) const {
@@ -125,7 +123,7 @@ void Graph::verify(const char* after, const std::vector<char>& unchanged) const 
     const Node& node = nodes[n];
     for (const int in : node.in) {
       if (in < 0) continue;
-      SINTER_ASSERT(static_cast<size_t>(in) < values.size(), after, ": no value %", in);
+      SINTER_ASSERT(size_t(in) < values.size(), after, ": no value %", in);
       SINTER_ASSERT(written[values[in].buffer], after, ": ", print_node(*this, node), " reads %",
           in, " before it is made");
     }
@@ -165,15 +163,15 @@ std::string difference(const Graph& a, const Graph& b) {
   for (size_t v = 0; v < std::min(a.values.size(), b.values.size()); ++v) {
     const Buffer &x = a.buffers[a.values[v].buffer], &y = b.buffers[b.values[v].buffer];
     if (!(a.values[v] == b.values[v]) || x.kind != y.kind) {
-      return cat("value %", v, " is ", a.meta(static_cast<int>(v)).describe(),
-          " in the first recording, ", b.meta(static_cast<int>(v)).describe(), " in the second");
+      return cat("value %", v, " is ", a.meta(int(v)).describe(), " in the first recording, ",
+          b.meta(int(v)).describe(), " in the second");
     }
     if (x.kind == Buffer::Kind::constant && x.value != y.value)
       return cat("a constant is ", print_value(x.value), " in the first recording, ",
           print_value(y.value), " in the second");
     if (x.kind == Buffer::Kind::external && x.storage != y.storage) {
       return cat("the step makes a tensor that no op produced, anew each time: ", a.values[v].name,
-          " ", a.meta(static_cast<int>(v)).describe());
+          " ", a.meta(int(v)).describe());
     }
   }
   if (a.values.size() != b.values.size() || a.outputs != b.outputs) return "the results differ";

@@ -32,7 +32,7 @@ bool same_before(const Leaf& leaf, const Tensor& now) {
 }
 
 bool began_alike(const Recorded& a, const Recorded& b) {
-  return std::all_of(a.leaves.begin(), a.leaves.end(), [&](const Leaf& leaf) {
+  return std::ranges::all_of(a.leaves, [&](const Leaf& leaf) {
     const Leaf* other = find_leaf(b, leaf);
     return !other || same_before(leaf, other->before);
   });
@@ -48,21 +48,20 @@ std::string gradient_difference(const Recorded& a, const Recorded& b) {
     const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
     if (x.before.defined() != y->before.defined() && !either_set) continue;
     if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
-    return cat("the gradient of ", name_of(x), " is ", kWords[static_cast<int>(x.after)],
-        " in the first recording, ", kWords[static_cast<int>(y->after)], " in the second");
+    return cat("the gradient of ", name_of(x), " is ", kWords[int(x.after)],
+        " in the first recording, ", kWords[int(y->after)], " in the second");
   }
   return "";
 }
 
 std::vector<const Storage*> written_memory(const Graph& graph) {
-  const bool writes_input = std::any_of(graph.inputs.begin(), graph.inputs.end(),
-      [&](int in) { return graph.changes_in_place(graph.values[in].buffer); });
+  const bool writes_input = std::ranges::any_of(
+      graph.inputs, [&](int in) { return graph.changes_in_place(graph.values[in].buffer); });
   std::vector<const Storage*> out;
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.kind != Buffer::Kind::external) continue;
-    if (writes_input || graph.changes_in_place(static_cast<int>(b)))
-      out.push_back(buffer.storage.get());
+    if (writes_input || graph.changes_in_place(int(b))) out.push_back(buffer.storage.get());
   }
   return out;
 }

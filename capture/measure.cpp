@@ -46,11 +46,16 @@ class Scratch {
 
  private:
   template <class T> static void fill(const Storage& storage) {
-    std::vector<T> values(storage.bytes() / sizeof(T));
+    const size_t all = storage.bytes() / sizeof(T);
+    std::vector<T> values(std::min(all, kRandom));
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = T(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
-    copy_to_device(storage.data(), storage.device(), values.data(), values.size() * sizeof(T));
+    for (size_t at = 0; at < all; at += kRandom)
+      copy_to_device(static_cast<T*>(storage.data()) + at, storage.device(), values.data(),
+          std::min(all - at, kRandom) * sizeof(T));
   }
+  // So many random numbers, over and over: to draw all takes longer than to measure.
+  static constexpr size_t kRandom = 1 << 18;
   const Graph& graph_;
   std::vector<std::shared_ptr<Storage>> storages_;
 };
@@ -100,8 +105,8 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
   for (const Node& node : graph.nodes) {
     if (stands_for(node, origin)) {
       nodes.push_back(&node);
-    } else if (std::any_of(node.origin.begin(), node.origin.end(),
-                   [&](int o) { return std::binary_search(origin.begin(), origin.end(), o); })) {
+    } else if (std::ranges::any_of(
+                   node.origin, [&](int o) { return std::ranges::binary_search(origin, o); })) {
       return {};
     }
   }
@@ -113,7 +118,7 @@ std::string names_of(const std::vector<const Node*>& nodes) {
   std::string out;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto same = [op = nodes[i]->op](const Node* node) { return node->op == op; };
-    const auto at = nodes.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto at = nodes.begin() + std::ptrdiff_t(i);
     if (std::any_of(nodes.begin(), at, same)) continue;
     const auto n = std::count_if(at, nodes.end(), same);
     out += cat(out.empty() ? "" : " + ", nodes[i]->op->text(), n > 1 ? cat(" x", n) : "");
@@ -185,8 +190,7 @@ GroupChoice choose(std::span<const double> fused_us, std::span<const double> par
 }
 
 int64_t not_judged(const Rewriter& rewritten) {
-  return std::count_if(rewritten.groups.begin(), rewritten.groups.end(),
-      [](const Group& g) { return g.not_judged; });
+  return std::ranges::count_if(rewritten.groups, [](const Group& g) { return g.not_judged; });
 }
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {

@@ -15,13 +15,6 @@ namespace {
 constexpr int64_t kMaxNumber = int64_t{1} << 48, kMaxLocalBytes = int64_t{1} << 52;
 constexpr size_t kMaxOperands = 1 << 14, kMaxResults = 16;  // of one op
 
-Buffer buffer_of(Buffer::Kind kind, size_t bytes = 0) {
-  Buffer buffer;
-  buffer.kind = kind;
-  buffer.bytes = bytes;
-  return buffer;
-}
-
 std::string shown(std::string_view token) {
   return token.empty() ? "the end of the line" : escaped(token.substr(0, 40));
 }
@@ -75,7 +68,7 @@ class Line {
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc() || value < 0 || value > kMaxNumber)
       unexpected(cat(what, " (0..2^48)"));
-    cut(static_cast<size_t>(end - rest_.data()));
+    cut(size_t(end - rest_.data()));
     return value;
   }
   std::string name() {
@@ -97,7 +90,7 @@ class Line {
           fault("not understood", cat(shown(digits), " in a name; allowed \\x00..\\xff"));
         i += 3;
       }
-      out += static_cast<char>(byte);
+      out += char(byte);
     }
     fault("name does not end", shown(rest_));
   }
@@ -222,7 +215,7 @@ int Parser::defined(Line& line) const {
 void Parser::add(const Line& line, int64_t number, Value value) {
   line.check(
       graph_.values.size() < kMaxGraphValues, "too many values", cat("at most ", kMaxGraphValues));
-  const bool fresh = values_.emplace(number, static_cast<int>(graph_.values.size())).second;
+  const bool fresh = values_.emplace(number, int(graph_.values.size())).second;
   line.check(fresh, "value defined twice", cat("%", number));
   graph_.add_value(std::move(value));
 }
@@ -276,7 +269,7 @@ int64_t Parser::end_of(const Line& line, const Value& value) const {
     line.check(fits, "layout too large",
         cat(print_type(value), " strides ", value.strides.str(), " offset ", value.offset));
   }
-  return end * static_cast<int64_t>(size_of(value.dtype));
+  return end * int64_t(size_of(value.dtype));
 }
 
 void Parser::define(Line& line) {
@@ -301,9 +294,8 @@ void Parser::define(Line& line) {
     line.check(buffer.kind != Buffer::Kind::constant, "view of a constant",
         "give the constant another shape");
     if (buffer.kind == Buffer::Kind::external)
-      buffer.bytes =
-          std::max(buffer.bytes, static_cast<size_t>(end));  // how far it goes, bind() sees
-    line.check(static_cast<size_t>(end) <= buffer.bytes, "view out of range",
+      buffer.bytes = std::max(buffer.bytes, size_t(end));  // how far it goes, bind() sees
+    line.check(size_t(end) <= buffer.bytes, "view out of range",
         cat("it ends at byte ", end, " of ", buffer.bytes));
   } else if (constant) {
     double number = 0;
@@ -314,10 +306,10 @@ void Parser::define(Line& line) {
         cat(name_of(value.dtype), " for a constant; allowed f32, f64, bf16"));
     for (int d = 0; d < value.shape.rank(); ++d) value.strides[d] = 0;
     const Tensor cell = Tensor::full({}, number, value.dtype);
-    Buffer buffer = buffer_of(Buffer::Kind::constant, cell.storage()->bytes());
-    buffer.storage = cell.storage();
-    buffer.value = number;
-    value.buffer = graph_.add_buffer(std::move(buffer));
+    value.buffer = graph_.add_buffer({.kind = Buffer::Kind::constant,
+        .bytes = cell.storage()->bytes(),
+        .storage = cell.storage(),
+        .value = number});
     line.expect_end();
   } else {
     std::string name = line.name();
@@ -331,13 +323,13 @@ void Parser::define(Line& line) {
     value.buffer =
         known != storages_.end()
             ? known->second
-            : graph_.add_buffer(buffer_of(input ? Buffer::Kind::input : Buffer::Kind::external));
+            : graph_.add_buffer({.kind = input ? Buffer::Kind::input : Buffer::Kind::external});
     if (shared) storages_[*shared] = value.buffer;
     Buffer& buffer = graph_.buffers[value.buffer];
-    buffer.bytes = std::max(buffer.bytes, static_cast<size_t>(end_of(line, value)));
+    buffer.bytes = std::max(buffer.bytes, size_t(end_of(line, value)));
     line.check(!input || value.offset == 0, "not understood",
         "offset= of an input; an input begins where it is given");
-    if (input) graph_.inputs.push_back(static_cast<int>(graph_.values.size()));
+    if (input) graph_.inputs.push_back(int(graph_.values.size()));
   }
   add(line, numbers[0], std::move(value));
 }
@@ -372,7 +364,7 @@ void Parser::attribute(Line& line, Node& node) const {
 void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_t>& results) {
   Node node;
   node.op = find_op(op_name);
-  node.origin = {static_cast<int>(graph_.nodes.size())};
+  node.origin = {int(graph_.nodes.size())};
   if (!node.op) {
     std::vector<std::string_view> names{"input", "param", "const", "view", "output", "gradient"};
     for (const OpDef* op : all_ops()) {
@@ -398,12 +390,12 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
   while (!line.done()) attribute(line, node);
   check_node(line, node, values);
   for (size_t i = 0; i < results.size(); ++i) {
-    const size_t bytes = static_cast<size_t>(values[i].shape.numel()) * size_of(values[i].dtype);
-    local_bytes_ += static_cast<int64_t>(bytes);
+    const size_t bytes = size_t(values[i].shape.numel()) * size_of(values[i].dtype);
+    local_bytes_ += int64_t(bytes);
     line.check(local_bytes_ <= kMaxLocalBytes, "too large",
         cat("all results together take ", local_bytes_, " bytes; at most 2^52"));
-    values[i].buffer = graph_.add_buffer(buffer_of(Buffer::Kind::local, bytes));
-    node.out.push_back(static_cast<int>(graph_.values.size()));
+    values[i].buffer = graph_.add_buffer({.bytes = bytes});
+    node.out.push_back(int(graph_.values.size()));
     add(line, results[i], std::move(values[i]));
   }
   graph_.nodes.push_back(std::move(node));
@@ -412,7 +404,7 @@ void Parser::node(Line& line, std::string_view op_name, const std::vector<int64_
 void Parser::check_node(
     const Line& line, const Node& node, const std::vector<Value>& results) const {
   const OpDef& op = *node.op;
-  const int n = static_cast<int>(node.in.size());
+  const int n = int(node.in.size());
   line.check(
       graph_.nodes.size() < kMaxGraphValues, "too many ops", cat("at most ", kMaxGraphValues));
   line.check(n >= op.min_inputs && n <= op.max_inputs, "operands do not fit",

@@ -56,7 +56,7 @@ class Matcher {
   // Fuses a group whose first op is node `n`. False if there is none.
   bool fuse_from(int n) {
     nodes_.clear();
-    values_.assign(static_cast<size_t>(pattern_.values), kUnbound);
+    values_.assign(size_t(pattern_.values), kUnbound);
     near_miss_ = {};
     refused_ = false;
     return try_node(n);
@@ -80,7 +80,7 @@ class Matcher {
     for (const int in : pattern_.ops[nodes_.size()].in) {
       if (in < 0 || values_[in] < 0) continue;
       const std::vector<int> readers = r_.readers(values_[in]);
-      return std::any_of(readers.begin(), readers.end(), [&](int n) { return try_node(n); });
+      return std::ranges::any_of(readers, [&](int n) { return try_node(n); });
     }
     SINTER_ASSERT(false, op_.text(), ": op ", nodes_.size(), " of its pattern stands alone");
     return false;
@@ -89,7 +89,7 @@ class Matcher {
   bool try_node(int n) {
     const Pattern::Op& op = pattern_.ops[nodes_.size()];
     const Node& node = r_.node(n);
-    const bool taken = std::find(nodes_.begin(), nodes_.end(), n) != nodes_.end();
+    const bool taken = std::ranges::find(nodes_, n) != nodes_.end();
     if (node.op != op.op || node.out.size() != op.out.size() || taken) return false;
     for (const bool swapped : {false, true}) {
       if (swapped && !is_commutative(op.op)) continue;
@@ -149,7 +149,7 @@ class Matcher {
     for (size_t k = 0; k < nodes_.size(); ++k) {
       if (!stays_[k]) members.push_back(nodes_[k]);
     }
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     return members;
   }
 
@@ -233,7 +233,7 @@ class Matcher {
   Obstacle outside_reader(size_t k) const {
     for (const int out : pattern_.ops[k].out) {
       const std::vector<int>& results = pattern_.results;
-      if (std::find(results.begin(), results.end(), out) != results.end()) continue;
+      if (std::ranges::find(results, out) != results.end()) continue;
       const int value = values_[out];
       const bool gradient = r_.is_gradient(value);
       if (!gradient && !r_.read_elsewhere(value, nodes_)) continue;
@@ -248,9 +248,8 @@ class Matcher {
   // A pointwise op of the fused op's own operands: to compute it again costs no memory traffic.
   bool is_cheap(size_t k) const {
     const Pattern::Op& op = pattern_.ops[k];
-    return chain_op_number(op.op) >= 0 && std::all_of(op.in.begin(), op.in.end(), [&](int in) {
-      return in < static_cast<int>(pattern_.operands);
-    });
+    return chain_op_number(op.op) >= 0 &&
+           std::ranges::all_of(op.in, [&](int in) { return in < int(pattern_.operands); });
   }
 
   // The kernel reads the operands of what stays later than that did: nobody may write them, or what
@@ -285,7 +284,7 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
   std::map<const void*, int> numbers;
   const auto number = [&](const Tensor& t) {
     if (!t.defined()) return -1;
-    return numbers.try_emplace(t.id(), static_cast<int>(numbers.size())).first->second;
+    return numbers.try_emplace(t.id(), int(numbers.size())).first->second;
   };
   Pattern pattern{
       .attrs = form.attrs, .operands = form.in.size(), .values = 0, .role = trace.ops[0].role};
@@ -302,7 +301,7 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
     pattern.ops.push_back(std::move(added));
   }
   for (const Tensor& t : trace.results) pattern.results.push_back(number(t));
-  pattern.values = static_cast<int>(numbers.size());
+  pattern.values = int(numbers.size());
   return pattern;
 }
 

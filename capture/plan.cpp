@@ -44,15 +44,14 @@ std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
     life.last_on[branch] = at;
   };
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    for (const int in : graph.nodes[n].in) touch(in, static_cast<int>(n));
-    for (const int out : graph.nodes[n].out) touch(out, static_cast<int>(n));
+    for (const int in : graph.nodes[n].in) touch(in, int(n));
+    for (const int out : graph.nodes[n].out) touch(out, int(n));
   }
   for (const int out : graph.outputs) touch(out, INT_MAX);
   for (const Graph::Gradient& g : graph.gradients) touch(g.grad, INT_MAX);
   for (size_t b = 0; b < lives.size(); ++b) {
-    lives[b].buffer = static_cast<int>(b);
-    lives[b].bytes =
-        static_cast<int64_t>((graph.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment);
+    lives[b].buffer = int(b);
+    lives[b].bytes = int64_t((graph.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment);
   }
   return lives;
 }
@@ -62,7 +61,7 @@ std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
 MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
   MemoryPlan plan{.offset = std::vector<int64_t>(graph.buffers.size(), -1)};
   std::vector<Life> order;
-  const int end = static_cast<int>(graph.nodes.size());
+  const int end = int(graph.nodes.size());
   for (const Life& life : lives_of(graph, branches)) {
     plan.first.push_back(life.first);
     plan.last.push_back(std::min(life.last, end));
@@ -70,8 +69,7 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
       order.push_back(life);
   }
   // Greedy by size: the largest first, each at the lowest offset that is free during its life.
-  std::stable_sort(
-      order.begin(), order.end(), [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(order, [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
   struct Placed {
     int64_t begin, end;
     const Life* life;

@@ -12,8 +12,7 @@ thread_local bool recording_now = false;
 
 // What tells one value from another: storage, type and layout.
 std::vector<int64_t> key_of(const Tensor& t) {
-  std::vector<int64_t> key{
-      static_cast<int64_t>(t.storage()->uid()), static_cast<int64_t>(t.dtype()), t.offset()};
+  std::vector<int64_t> key{int64_t(t.storage()->uid()), int64_t(t.dtype()), t.offset()};
   key.insert(key.end(), t.shape().begin(), t.shape().end());
   key.insert(key.end(), t.strides().begin(), t.strides().end());
   return key;
@@ -34,14 +33,14 @@ Recording::Recording(const Tensors& inputs) : node_of_taped_(Tape::current().siz
   Tape::current().keep_out_of(Tape::current().size());
   Tape::current().on_gradient = [this](const Tensor& leaf) {
     const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
-    if (std::any_of(reached_.begin(), reached_.end(), same)) return;
+    if (std::ranges::any_of(reached_, same)) return;
     reached_.push_back({leaf, made_here(leaf.autograd().grad) ? Tensor() : leaf.autograd().grad});
   };
 
   // Inputs in the order of their memory: whoever begins before the last region ends belongs to it.
   std::vector<const Tensor*> sorted;
   for (const Tensor& t : inputs) sorted.push_back(&t);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Tensor* a, const Tensor* b) {
+  std::ranges::stable_sort(sorted, [](const Tensor* a, const Tensor* b) {
     return std::pair(a->storage()->uid(), extent_of(*a).begin) <
            std::pair(b->storage()->uid(), extent_of(*b).begin);
   });
@@ -60,7 +59,7 @@ Recording::Recording(const Tensors& inputs) : node_of_taped_(Tape::current().siz
     if (region->buffer < 0) {  // numbered in the order of the inputs
       region->buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
           .device = t.device(),
-          .bytes = static_cast<size_t>(region->extent.end - region->extent.begin)});
+          .bytes = size_t(region->extent.end - region->extent.begin)});
     }
     const int value = value_of(t);
     Value& v = graph_.values[value];
@@ -91,14 +90,13 @@ Recording::Region* Recording::region_of(const Tensor& t) {
   const auto holds = [&](const Region& region) {
     return region.storage == t.storage()->uid() && region.extent.holds(extent_of(t));
   };
-  const auto found = std::find_if(regions_.begin(), regions_.end(), holds);
+  const auto found = std::ranges::find_if(regions_, holds);
   return found == regions_.end() ? nullptr : &*found;
 }
 
 std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   if (const Region* region = region_of(t)) return {region->buffer, region->extent.begin};
-  const auto [it, fresh] =
-      buffers_.try_emplace(t.storage()->uid(), static_cast<int>(graph_.buffers.size()));
+  const auto [it, fresh] = buffers_.try_emplace(t.storage()->uid(), int(graph_.buffers.size()));
   if (!fresh) return {it->second, 0};
   Buffer buffer{.kind = Buffer::Kind::external,
       .device = t.device(),
@@ -113,14 +111,14 @@ std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
 
 int Recording::value_of(const Tensor& t) {
   if (!t.defined()) return -1;
-  const auto [it, fresh] = values_.try_emplace(key_of(t), static_cast<int>(graph_.values.size()));
+  const auto [it, fresh] = values_.try_emplace(key_of(t), int(graph_.values.size()));
   if (fresh) {
     const auto [buffer, begin] = buffer_of(t);
     graph_.add_value({.buffer = buffer,
         .dtype = t.dtype(),
         .shape = t.shape(),
         .strides = t.strides(),
-        .offset = t.offset() - begin / static_cast<int64_t>(size_of(t.dtype())),
+        .offset = t.offset() - begin / int64_t(size_of(t.dtype())),
         .name = t.has_autograd() ? t.autograd().name : ""});
   }
   return it->second;
@@ -139,16 +137,16 @@ void Recording::record(const Call& call) {
       .attrs = call.attrs,
       .role = call.role,
       .module = context.module,
-      .phases = static_cast<uint8_t>(1u << static_cast<int>(phase))};
+      .phases = uint8_t(1u << int(phase))};
   if (tape.running() >= 0) node.forward = node_of_taped_[tape.running()];
-  if (taped) node_of_taped_.back() = static_cast<int>(graph_.nodes.size());
+  if (taped) node_of_taped_.back() = int(graph_.nodes.size());
   for (const Tensor& t : call.in) node.in.push_back(value_of(t));
   for (const Tensor& t : call.out) {
     buffers_[t.storage()->uid()] =
         graph_.add_buffer({.device = t.device(), .bytes = t.storage()->bytes()});
     node.out.push_back(value_of(t));
   }
-  node.origin.push_back(static_cast<int>(graph_.nodes.size()));
+  node.origin.push_back(int(graph_.nodes.size()));
   graph_.nodes.push_back(std::move(node));
 }
 
@@ -167,7 +165,7 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
       continue;
     }
     const int value = value_of(t);
-    const bool all = std::all_of(values_.begin(), values_.end(), [&](const auto& v) {
+    const bool all = std::ranges::all_of(values_, [&](const auto& v) {
       const Value& used = graph_.values[v.second];
       return used.buffer != known->second || extent_of(t).holds(extent_of(used));
     });

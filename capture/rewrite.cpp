@@ -44,7 +44,7 @@ int Rewriter::producer(int value) const {
   for (size_t i = list.size(); i-- > 0;) {
     if (!list[i].writes) continue;
     const std::vector<int>& out = node(list[i].node).out;
-    if (std::find(out.begin(), out.end(), value) != out.end()) return list[i].node;
+    if (std::ranges::find(out, value) != out.end()) return list[i].node;
   }
   return -1;
 }
@@ -52,8 +52,7 @@ int Rewriter::producer(int value) const {
 // Does `value` overlap a marked one?
 bool Rewriter::touches(const std::vector<char>& marked, int value) const {
   const std::vector<int>& beside = uses_.values[graph.values[value].buffer];
-  return std::any_of(
-      beside.begin(), beside.end(), [&](int v) { return marked[v] && graph.overlap(v, value); });
+  return std::ranges::any_of(beside, [&](int v) { return marked[v] && graph.overlap(v, value); });
 }
 
 bool Rewriter::is_output(int value) const { return touches(output_, value); }
@@ -98,7 +97,7 @@ void Rewriter::move(int value, int buffer, const Strides& strides, int64_t offse
   v.buffer = buffer;
   v.strides = strides;
   v.offset = offset;
-  std::fill(unchanged_.begin(), unchanged_.end(), 0);
+  std::ranges::fill(unchanged_, 0);
   changed_ = true;
 }
 
@@ -112,7 +111,7 @@ void Rewriter::take_gradient(int grad, const char* rule) {
 }
 
 void Rewriter::eliminate_dead() {
-  for (int n = static_cast<int>(graph.nodes.size()); n-- > 0;) {
+  for (int n = int(graph.nodes.size()); n-- > 0;) {
     if (!alive(n) || node(n).op->in_place()) continue;
     const bool used = std::any_of(node(n).out.begin(), node(n).out.end(),
         [&](int out) { return is_gradient(out) || is_output(out) || !readers(out).empty(); });
@@ -145,7 +144,7 @@ bool Rewriter::written_between(int value, int begin, int end) const {
 //   is looked up by op and operands, so the pass takes as long as the graph.
 bool Rewriter::is_duplicate(int first, int second) const {
   const Node &a = node(first), &b = node(second);
-  const int end = static_cast<int>(graph.nodes.size());
+  const int end = int(graph.nodes.size());
   if (a.op != b.op || a.in != b.in || !(a.attrs == b.attrs)) return false;
   for (const int in : a.in) {
     if (written_between(in, first + 1, second)) return false;
@@ -162,11 +161,10 @@ bool Rewriter::is_duplicate(int first, int second) const {
 // Note [Computing equal things once].
 void Rewriter::eliminate_duplicates() {
   std::map<std::pair<const OpDef*, std::vector<int>>, std::vector<int>> earlier;
-  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+  for (int n = 0; n < int(graph.nodes.size()); ++n) {
     if (!alive(n) || node(n).op->in_place()) continue;
     std::vector<int>& candidates = earlier[{node(n).op, node(n).in}];
-    const auto first = std::find_if(
-        candidates.begin(), candidates.end(), [&](int c) { return is_duplicate(c, n); });
+    const auto first = std::ranges::find_if(candidates, [&](int c) { return is_duplicate(c, n); });
     if (first == candidates.end()) {
       candidates.push_back(n);
       continue;
@@ -177,7 +175,7 @@ void Rewriter::eliminate_duplicates() {
       const int from = graph.values[gone[o]].buffer, to = graph.values[kept[o]].buffer;
       for (const Uses::Use& use : uses_.nodes[from]) {
         std::vector<int>& in = graph.nodes[use.node].in;
-        std::replace(in.begin(), in.end(), gone[o], kept[o]);
+        std::ranges::replace(in, gone[o], kept[o]);
       }
       std::vector<int> moved = values_beside(gone[o]);
       moved.push_back(gone[o]);
@@ -231,7 +229,7 @@ std::string Rewriter::names(const std::vector<int>& members) const {
 //   share a buffer with a member are asked (Uses::neighbours), however many stand between.
 std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle* obstacle) const {
   const int first = members.front(), last = members.back();
-  std::vector<char> is_member(static_cast<size_t>(last - first) + 1, 0);
+  std::vector<char> is_member(size_t(last - first) + 1, 0);
   for (const int m : members) is_member[m - first] = 1;
   // A member that would pass a node that it must not, and that node.
   using Conflict = std::optional<std::pair<int, int>>;
@@ -259,8 +257,7 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
 bool Rewriter::miss(const char* rule, const std::vector<int>& members, Obstacle obstacle) {
   std::string what = names(members);
   if (told_.emplace(rule, what).second) {
-    misses.push_back(
-        {rule, std::move(what), std::move(obstacle), static_cast<int>(members.size()) - 1});
+    misses.push_back({rule, std::move(what), std::move(obstacle), int(members.size()) - 1});
   }
   return false;
 }
@@ -275,7 +272,7 @@ int Rewriter::find_reader(int value, const OpDef& op) const {
 int Rewriter::reader_outside(int value, const std::vector<int>& members) const {
   if (is_output(value)) return kCaller;
   for (const int n : readers(value)) {
-    if (std::find(members.begin(), members.end(), n) == members.end()) return n;
+    if (std::ranges::find(members, n) == members.end()) return n;
   }
   return kNobody;
 }
@@ -340,17 +337,16 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
 }
 
 bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   std::vector<int> origin;
   for (const int m : members)
     origin.insert(origin.end(), graph.nodes[m].origin.begin(), graph.nodes[m].origin.end());
-  std::sort(origin.begin(), origin.end());
+  std::ranges::sort(origin);
   if (refused_.contains({rule, origin.front()})) return false;
   Obstacle obstacle = unfit(members, fused);
   const std::optional<size_t> at = obstacle ? std::nullopt : place(members, &obstacle);
   if (!at) return miss(rule, members, std::move(obstacle));
-  Group group{
-      .rule = rule, .launches_saved = static_cast<int>(members.size()) - 1, .origin = origin};
+  Group group{.rule = rule, .launches_saved = int(members.size()) - 1, .origin = origin};
   for (const int m : members) group.bytes_saved += graph.cost(graph.nodes[m]).bytes();
   group.bytes_saved -= graph.cost(fused).bytes();
   fused.rule = rule;
@@ -362,12 +358,11 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
     of_earlier_groups = of_earlier_groups || node(m).rule;
   }
   for (const int m : members) remove(m);
-  replace(static_cast<int>(*at), std::move(fused));
+  replace(int(*at), std::move(fused));
   // A group that grows out of an earlier one stands for it.
   if (of_earlier_groups) {
     std::erase_if(groups, [&](const Group& g) {
-      const bool inside =
-          std::includes(group.origin.begin(), group.origin.end(), g.origin.begin(), g.origin.end());
+      const bool inside = std::ranges::includes(group.origin, g.origin);
       if (inside) {
         group.launches_saved += g.launches_saved;
         group.bytes_saved += g.bytes_saved;

@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include "capture/pattern.h"
+#include "core/numbers.h"
 #include "ops/fused/fused.h"
 
 namespace sinter::capture {
 namespace {
-
-std::string joined_names(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
 
 // Rules with code after their op's patterns, or in place of them.
 std::vector<Rule> rules_with_code() {
@@ -24,6 +19,7 @@ std::vector<Rule> rules_with_code() {
           {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
           "Linears side by side"},
       {&kConvActPoolOp, {pool_before_relu}, "Pooling before ReLU"},
+      {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
       {&kNarrowMlpOp, {narrow_mlp}, "Joining the layers of a narrow chain"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},
@@ -37,8 +33,8 @@ std::vector<Rule>& rule_table() {
     const std::vector<Rule> with_code = rules_with_code();
     std::vector<Rule> all;
     for (const OpDef* op : fused_ops()) {
-      const auto found = std::find_if(
-          with_code.begin(), with_code.end(), [op](const Rule& rule) { return rule.op == op; });
+      const auto found =
+          std::ranges::find_if(with_code, [op](const Rule& rule) { return rule.op == op; });
       all.push_back(found == with_code.end() ? Rule{op} : *found);
     }
     return all;
@@ -72,12 +68,8 @@ bool rule::is_weight_grad(const Node& node) {
 RuleSet::RuleSet(std::string_view text) : text_(text) {
   std::vector<std::string> names;
   for (const Rule& rule : rules()) names.emplace_back(rule.name());
-  bool first = true, more = true;
-  while (more) {
-    const size_t comma = text.find(',');
-    std::string_view item = text.substr(0, comma);
-    more = comma != std::string_view::npos;
-    if (more) text.remove_prefix(comma + 1);
+  bool first = true;
+  for (std::string_view item : parts_of(text, ",")) {
     const bool remove = item.starts_with('-');
     if (remove) item.remove_prefix(1);
     SINTER_CHECK(!item.empty(), usage, cat("rules: empty item: ", escaped(text_)),
@@ -87,18 +79,16 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     if (item == "none") on_.clear();
     if (item == "all" || item == "none") continue;
     const std::string nearest = nearest_word(item, names);
-    SINTER_CHECK(std::find(names.begin(), names.end(), item) != names.end(), usage,
+    SINTER_CHECK(std::ranges::find(names, item) != names.end(), usage,
         cat("rules: unknown rule: ", escaped(item),
-            nearest.empty() ? cat("; rules are all, none, ", joined_names(names))
+            nearest.empty() ? cat("; rules are all, none, ", join(names))
                             : cat("; nearest is ", nearest)));
     std::erase(on_, item);
     if (!remove) on_.emplace_back(item);
   }
 }
 
-bool RuleSet::has(std::string_view rule) const {
-  return std::find(on_.begin(), on_.end(), rule) != on_.end();
-}
+bool RuleSet::has(std::string_view rule) const { return std::ranges::find(on_, rule) != on_.end(); }
 
 Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused) {
   Rewriter r(recorded, device, std::move(refused));

@@ -66,4 +66,19 @@ bool rule::pool_before_relu(Rewriter& r, int i) {
   return true;
 }
 
+// Note [Folding batch norm into a convolution]
+//   In evaluation batch norm is scale and shift of a channel by numbers that do not depend on x.
+//   The convolution in front of it can have them in its weights and bias; the pattern finds that.
+//   In training the numbers are the moments of what the convolution gives, so it must be done
+//   first. Code, which fuses nothing, to say so in explain().
+bool rule::norm_of_batch(Rewriter& r, int i) {
+  const Node& norm = r.node(i);
+  if (norm.op != &kBatchNorm2dOp) return false;
+  const int conv_at = r.producer(norm.in[0]);
+  if (conv_at < 0 || r.node(conv_at).op != &kConv2dOp) return false;
+  return r.miss(kConvNormActOp.name.c_str(), {conv_at, i},
+      {"batch_norm2d takes the moments of this batch, which the convolution must give first",
+          "call eval(): it then takes the running ones"});
+}
+
 }  // namespace sinter::capture

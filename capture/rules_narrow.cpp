@@ -102,7 +102,7 @@ std::vector<int> members_of(const Chain& chain, int loss) {
       if (n >= 0) members.push_back(n);
     }
   }
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   return members;
 }
 
@@ -161,7 +161,7 @@ bool rule::narrow_mlp(Rewriter& r, int i) {
     const std::vector<int> members = members_of(chain, i);
     if (Obstacle obstacle = forbidden(r, chain, act, members)) {
       const std::vector<int64_t> widths = widths_of(r, chain);
-      if (*std::max_element(widths.begin(), widths.end()) <= kNear)
+      if (*std::ranges::max_element(widths) <= kNear)
         r.miss("narrow_mlp", members, std::move(obstacle));
       continue;
     }

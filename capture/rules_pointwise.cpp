@@ -27,12 +27,12 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
   std::vector<int> known;  // graph value of each input, then of each step
   const Value& first = r.graph.values[r.node(members[0]).out[0]];
   const auto number_of = [&](int value) {
-    return static_cast<int8_t>(std::find(known.begin(), known.end(), value) - known.begin());
+    return int8_t(std::ranges::find(known, value) - known.begin());
   };
   for (const int m : members) {
     for (const int in : r.node(m).in) {
-      const bool inside = std::any_of(
-          members.begin(), members.end(), [&](int k) { return r.node(k).out[0] == in; });
+      const bool inside =
+          std::ranges::any_of(members, [&](int k) { return r.node(k).out[0] == in; });
       if (inside || number_of(in) < c.n_inputs) continue;
       if (c.n_inputs == kChainInputs || r.graph.values[in].dtype != first.dtype ||
           !chain_takes(first.shape, r.graph.meta(in)))
@@ -47,7 +47,7 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
     if (c.n_steps == kChainSteps || result.shape != first.shape || result.dtype != first.dtype)
       return std::nullopt;
     ChainProgram::Step& step = c.steps[c.n_steps++];
-    step.op = static_cast<int16_t>(chain_op_number(n.op));
+    step.op = int16_t(chain_op_number(n.op));
     step.param = chain_param(n.op, n.attrs);
     for (size_t i = 0; i < n.in.size(); ++i) step.in[i] = number_of(n.in[i]);
     known.push_back(n.out[0]);
@@ -70,8 +70,7 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
 // one.
 Obstacle view_inside(const Rewriter& r, const std::vector<int>& members, int n) {
   for (const int in : r.node(n).in) {
-    const bool whole =
-        std::any_of(members.begin(), members.end(), [&](int m) { return r.node(m).out[0] == in; });
+    const bool whole = std::ranges::any_of(members, [&](int m) { return r.node(m).out[0] == in; });
     if (whole || in < 0) continue;
     if (Obstacle obstacle = r.made_inside(members, in)) return obstacle;
   }

@@ -52,7 +52,7 @@ void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused)
 template <class Joins> bool join_list(Rewriter& r, int i, const OpDef& op, const Joins& joins) {
   std::vector<int> members;
   Node fused{.op = &op, .role = Role::update};
-  for (int n = i; n < static_cast<int>(r.graph.nodes.size()); ++n) {
+  for (int n = i; n < int(r.graph.nodes.size()); ++n) {
     const Node& other = r.node(n);
     if (other.op != r.node(i).op || !of_one_optimizer(other, r.node(i)) || !joins(other)) continue;
     members.push_back(n);
@@ -89,7 +89,7 @@ bool rule::clip_norm(Rewriter& r, int i) {
   }
   std::vector<int> members = clips;
   members.insert(members.end(), measured.begin(), measured.end());
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   if (norms != grads.size() || members.size() != 3 * grads.size() - 1)
     return r.miss("clip_norm", members,
         {"the clipped gradients are not those whose norm was taken",

@@ -44,8 +44,7 @@ class OneCaller {
 // An outer recording, anomaly mode: a replay would tell them nothing.
 bool somebody_listens() {
   const std::vector<Recorder*>& recorders = Context::current().recorders;
-  return std::any_of(
-      recorders.begin(), recorders.end(), [](Recorder* r) { return r != &Tape::current(); });
+  return std::ranges::any_of(recorders, [](Recorder* r) { return r != &Tape::current(); });
 }
 
 }  // namespace
@@ -177,7 +176,7 @@ void Step::find_ties(const Tensors& inputs) {
 }
 
 bool Step::is_parameter(size_t input) const {
-  return std::any_of(ties_.begin(), ties_.end(),
+  return std::ranges::any_of(ties_,
       [&](const Tie& tie) { return tie.with == Tie::With::parameter && tie.input == input; });
 }
 
@@ -187,17 +186,15 @@ const Tensor& Step::tensor_of(const Leaf& leaf, const Tensors& inputs) const {
 }
 
 bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const {
-  return std::all_of(
-      captured.gradients.begin(), captured.gradients.end(), [&](const Captured::Gradient& g) {
-        if (g.need == Need::any) return true;
-        const Tensor now = gradient_of(tensor_of(g.leaf, inputs));
-        if (g.need == Need::absent) return !now.defined();
-        const Tensor& wanted = g.leaf.before;
-        const bool there =
-            !has_memory(wanted) ||
-            (now.defined() && now.storage() == wanted.storage() && now.offset() == wanted.offset());
-        return has_memory(now) && same_layout(now, wanted) && there;
-      });
+  return std::ranges::all_of(captured.gradients, [&](const Captured::Gradient& g) {
+    if (g.need == Need::any) return true;
+    const Tensor now = gradient_of(tensor_of(g.leaf, inputs));
+    if (g.need == Need::absent) return !now.defined();
+    const Tensor& wanted = g.leaf.before;
+    const bool there = !has_memory(wanted) || (now.defined() && now.storage() == wanted.storage() &&
+                                                  now.offset() == wanted.offset());
+    return has_memory(now) && same_layout(now, wanted) && there;
+  });
 }
 
 bool Step::matches(const Entry& entry, const Tensors& inputs, const Key& key, bool anywhere) const {
@@ -220,7 +217,7 @@ Step::Entry* Step::find(const Tensors& inputs, const Key& key) {
   for (const auto& entry : entries_) {
     if (!matches(*entry, inputs, key)) continue;
     if (entry->captured) return entry.get();
-    const bool alike = std::all_of(entry->first->leaves.begin(), entry->first->leaves.end(),
+    const bool alike = std::ranges::all_of(entry->first->leaves,
         [&](const Leaf& leaf) { return same_before(leaf, gradient_of(tensor_of(leaf, inputs))); });
     if (alike || (!entry->strict && !recorded)) recorded = entry.get();
   }
@@ -234,8 +231,8 @@ void Step::forget(const Entry& entry) {
 
 Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
   if (entries_.size() >= options_.cache_size) {
-    forget(**std::min_element(entries_.begin(), entries_.end(),
-        [](const auto& a, const auto& b) { return a->used < b->used; }));
+    forget(**std::ranges::min_element(
+        entries_, [](const auto& a, const auto& b) { return a->used < b->used; }));
     ++stats_.evictions;
   }
   auto entry = std::make_unique<Entry>(Entry{.key = key, .ties = ties_, .first = std::move(first)});
@@ -377,8 +374,8 @@ void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
       make_captured(*entry.first, std::move(second), device, options_, choices_, adopted);
   // Whether an input shares a parameter's memory belongs to the key.
   std::erase_if(captured->written, [&](const Storage* storage) {
-    return std::any_of(guarded_.begin(), guarded_.end(),
-        [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
+    return std::ranges::any_of(
+        guarded_, [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
   });
   entry.captured = std::move(captured);
   entry.adopted = !adopted.empty();

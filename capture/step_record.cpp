@@ -27,17 +27,17 @@ void check_result(const Tensor& t, size_t i) {
 Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves) {
   Recorded r;
   const auto follow = [&](const Tensor& t, int parameter, int input) {
-    const bool known = std::any_of(
-        r.leaves.begin(), r.leaves.end(), [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
+    const bool known =
+        std::ranges::any_of(r.leaves, [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
     if (!known)
       r.leaves.push_back(
           {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});
   };
-  for (size_t p = 0; p < guarded_.size(); ++p) follow(guarded_[p].tensor, static_cast<int>(p), -1);
+  for (size_t p = 0; p < guarded_.size(); ++p) follow(guarded_[p].tensor, int(p), -1);
   Tensors free;  // a parameter among the inputs is one still
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].requires_grad() || gradient_of(inputs[i]).defined())
-      follow(inputs[i], -1, static_cast<int>(i));
+      follow(inputs[i], -1, int(i));
     if (!is_parameter(i)) free.push_back(inputs[i]);
   }
   for (const Leaf& leaf : known_leaves) {

@@ -101,7 +101,7 @@ void Writer::find_roots() {
     if (roots_in_[buffer]++ == 0) root_of_[buffer] = value;
   };
   for (const int in : graph_.inputs) {
-    if (std::find(roots_.begin(), roots_.end(), in) == roots_.end()) add_root(in);
+    if (std::ranges::find(roots_, in) == roots_.end()) add_root(in);
   }
   std::vector<int> nameless(graph_.buffers.size(), -1);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
@@ -110,10 +110,10 @@ void Writer::find_roots() {
       continue;
     int& best = nameless[value.buffer];
     if (!value.name.empty()) {
-      add_root(static_cast<int>(v));
+      add_root(int(v));
     } else if (used_[v] &&
                (best < 0 || (value.contiguous() && !graph_.values[best].contiguous()))) {
-      best = static_cast<int>(v);
+      best = int(v);
     }
   }
   for (const int value : nameless) {
@@ -125,7 +125,7 @@ void Writer::find_roots() {
     const Value& value = graph_.values[v];
     const Buffer::Kind kind = graph_.buffers[value.buffer].kind;
     if (!used_[v] || (kind != Buffer::Kind::external && kind != Buffer::Kind::input)) continue;
-    const int64_t size = static_cast<int64_t>(size_of(value.dtype)), begin = value.offset * size;
+    const int64_t size = int64_t(size_of(value.dtype)), begin = value.offset * size;
     int64_t &base = base_[value.buffer], &largest = unit[value.buffer];
     base = largest ? std::min(base, begin) : begin;
     largest = std::max(largest, size);
@@ -135,7 +135,7 @@ void Writer::find_roots() {
 
 std::string Writer::layout(int value) const {
   const Value& v = graph_.values[value];
-  const int64_t offset = v.offset - base_[v.buffer] / static_cast<int64_t>(size_of(v.dtype));
+  const int64_t offset = v.offset - base_[v.buffer] / int64_t(size_of(v.dtype));
   return cat(v.contiguous() ? "" : " strides=" + print_value(v.strides),
       offset ? cat(" offset=", offset) : "");
 }
@@ -177,15 +177,14 @@ Writer::Writer(const Graph& graph)
     const int number = define(root);
     std::string tag;
     if (roots_in_[v.buffer] > 1)
-      tag =
-          cat(" in=s", shared.try_emplace(v.buffer, static_cast<int>(shared.size())).first->second);
+      tag = cat(" in=s", shared.try_emplace(v.buffer, int(shared.size())).first->second);
     const std::string& name = root_names_[root] = unique_name(v.name, number);
     write(cat("%", number, " = ", input ? "input " : "param ", quoted(name), " ", print_type(v),
         tag, layout(root)));
   }
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     if (used_[v] && graph_.buffers[graph_.values[v].buffer].kind == Buffer::Kind::constant)
-      use(static_cast<int>(v));
+      use(int(v));
   }
   for (const Node& node : graph_.nodes) {
     for (const int in : node.in) {
@@ -289,7 +288,7 @@ std::string dump_dot(const Graph& graph) {
       if (in >= 0) edge(source(in), id, graph.values[in]);
     }
     const auto wrote = [&](int value) {
-      writer[graph.values[value].buffer] = static_cast<int>(n);
+      writer[graph.values[value].buffer] = int(n);
       return false;
     };
     node.any_written(wrote);

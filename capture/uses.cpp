@@ -27,8 +27,8 @@ template <class F> void each_buffer(const Graph& graph, const Node& node, F&& f)
 }  // namespace
 
 Uses::Uses(const Graph& graph) {
-  for (size_t v = 0; v < graph.values.size(); ++v) add_value(graph, static_cast<int>(v));
-  for (size_t n = 0; n < graph.nodes.size(); ++n) add_node(graph, static_cast<int>(n));
+  for (size_t v = 0; v < graph.values.size(); ++v) add_value(graph, int(v));
+  for (size_t n = 0; n < graph.nodes.size(); ++n) add_node(graph, int(n));
 }
 
 void Uses::add_node(const Graph& graph, int node) {
@@ -38,7 +38,7 @@ void Uses::add_node(const Graph& graph, int node) {
 }
 
 void Uses::add_value(const Graph& graph, int value) {
-  const size_t buffer = static_cast<size_t>(graph.values[value].buffer);
+  const size_t buffer = size_t(graph.values[value].buffer);
   if (nodes.size() <= buffer) {
     nodes.resize(graph.buffers.size());
     values.resize(graph.buffers.size());
@@ -60,7 +60,7 @@ std::vector<int> Uses::neighbours(const Graph& graph, int node, int begin, int e
       if ((writes || at->writes) && at->node != node) found.push_back(at->node);
     }
   });
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }

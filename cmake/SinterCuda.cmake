@@ -7,7 +7,8 @@ if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
 endif()
 set(SINTER_HAS_CUDA OFF)
 set(card OFF)
-if(SINTER_CUDA STREQUAL "AUTO" AND (EXISTS /dev/nvidia0 OR EXISTS /dev/dxg))  # dxg: Windows' subsystem for Linux
+# dxg: Windows' subsystem for Linux
+if(SINTER_CUDA STREQUAL "AUTO" AND (EXISTS /dev/nvidia0 OR EXISTS /dev/dxg))
   set(card ON)
 endif()
 if(SINTER_CUDA STREQUAL "ON" OR card)
@@ -28,7 +29,8 @@ endif()
 # the whole range.
 set(architectures "80;90a")
 if(SINTER_HAS_CUDA AND SINTER_CUDA STREQUAL "AUTO")
-  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE cards ERROR_QUIET RESULT_VARIABLE failed)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE cards ERROR_QUIET RESULT_VARIABLE failed)
   string(REGEX MATCHALL "[0-9]+\\.[0-9]" cards "${cards}")
   if(NOT failed AND cards)
     string(REPLACE "." "" architectures "${cards}")
@@ -36,16 +38,21 @@ if(SINTER_HAS_CUDA AND SINTER_CUDA STREQUAL "AUTO")
     list(TRANSFORM architectures REPLACE "^90$" "90a")  # the kernels use instructions of 9.0 only
   endif()
 endif()
-set(SINTER_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "Machine code for these compute capabilities; PTX, for later cards, of the first")
+set(SINTER_CUDA_ARCHITECTURES "${architectures}" CACHE STRING
+    "Machine code for these compute capabilities; PTX, for later cards, of the first")
 if(SINTER_HAS_CUDA)
-  message(STATUS "CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}), ${cudnn}; code for ${SINTER_CUDA_ARCHITECTURES}")
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}), ${cudnn}; "
+                 "code for ${SINTER_CUDA_ARCHITECTURES}")
 elseif(SINTER_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12.8 or later, with nvcc and cuBLASLt (PATH, /usr/local/cuda); "
-                      "say where it is by -DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")
+  message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12.8 or later, with nvcc and "
+                      "cuBLASLt (PATH, /usr/local/cuda); say where it is by "
+                      "-DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")
 elseif(card)
-  message(STATUS "CUDA kernels: left out, no toolkit 12.8 or later was found beside this card; devices are cpu and simt")
+  message(STATUS "CUDA kernels: left out, no toolkit 12.8 or later was found beside this card; "
+                 "devices are cpu and simt")
 elseif(SINTER_CUDA STREQUAL "AUTO")
-  message(STATUS "CUDA kernels: left out, there is no card here; devices are cpu and simt (-DSINTER_CUDA=ON builds them all the same)")
+  message(STATUS "CUDA kernels: left out, there is no card here; devices are cpu and simt "
+                 "(-DSINTER_CUDA=ON builds them all the same)")
 endif()
 
 # No kernel spills registers on the cards that are built for by default; for others ptxas does so
@@ -58,8 +65,10 @@ foreach(arch ${SINTER_CUDA_ARCHITECTURES})
 endforeach()
 # Same flags whatever the build type. nvcc's -O is the host's; code of the device is always
 # optimised. --fmad: see SinterDependencies.
-set(nvcc_flags -std=c++20 -O1 -fmad=false --expt-relaxed-constexpr -Xcompiler=-ffp-contract=off,-fPIC
-               -Xptxas=-v,-warn-spills,-warn-lmem-usage${spills_are_errors} -ccbin=${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR} -DSINTER_HAS_CUDA=1)
+set(nvcc_flags -std=c++20 -O1 -fmad=false --expt-relaxed-constexpr
+               -Xcompiler=-ffp-contract=off,-fPIC
+               -Xptxas=-v,-warn-spills,-warn-lmem-usage${spills_are_errors}
+               -ccbin=${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR} -DSINTER_HAS_CUDA=1)
 set(kind "code=[sm_@,compute_@]")
 foreach(arch ${SINTER_CUDA_ARCHITECTURES})
   string(REPLACE "@" ${arch} code "-gencode=arch=compute_@,${kind}")
@@ -92,8 +101,11 @@ function(sinter_kernels lib objects)
     set(object ${source}.o)
     set(ptx ${PROJECT_BINARY_DIR}/ptx/${name})
     file(MAKE_DIRECTORY ${ptx})
-    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source} ${batch} COMMENT "Building CUDA object cuda/${name}.o" VERBATIM
-                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source} ${batch} VERBATIM
+                       COMMENT "Building CUDA object cuda/${name}.o"
+                       COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${ptx}/ptxas.log
+                               ${SINTER_NVCC_COMMAND} --keep --keep-dir=${ptx} -MD -MF ${object}.d
+                               -MT ${object} -c ${source} -o ${object}
                        COMMAND find ${ptx} -type f ! -name "*.ptx" ! -name ptxas.log -delete)
     list(APPEND list ${object})
   endwhile()
@@ -111,9 +123,12 @@ endfunction()
 function(sinter_cuda_program source)
   cmake_path(GET source STEM name)
   set(program ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
-  add_custom_command(OUTPUT ${program} DEPENDS ${source} COMMENT "Building CUDA program bin/${name}" VERBATIM
+  add_custom_command(OUTPUT ${program} DEPENDS ${source} VERBATIM
+                     COMMENT "Building CUDA program bin/${name}"
                      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
-                     COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${program}.log ${SINTER_NVCC_COMMAND} ${source} -o ${program} -L${CUDAToolkit_LIBRARY_DIR}
+                     COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${program}.log
+                             ${SINTER_NVCC_COMMAND} ${source} -o ${program}
+                             -L${CUDAToolkit_LIBRARY_DIR}
                              -Xlinker=-rpath,${CUDAToolkit_LIBRARY_DIR} -lcublasLt)
   add_custom_target(${name} ALL DEPENDS ${program})
 endfunction()

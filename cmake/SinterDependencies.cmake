@@ -27,13 +27,17 @@ include(SinterCuda)
 add_library(sinter_flags INTERFACE)
 target_compile_features(sinter_flags INTERFACE cxx_std_20)
 target_include_directories(sinter_flags INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(sinter_flags INTERFACE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -Wno-missing-field-initializers -Werror=switch -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_compile_options(sinter_flags INTERFACE
+                       -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+                       -Wno-missing-field-initializers -Werror=switch
+                       -ffp-contract=off -fno-math-errno -fno-trapping-math)
 # g++ may use memory up to this (in KiB) before it looks for what it can give back: a tenth of its
 # time goes into that search, which finds little.
 target_compile_options(sinter_flags INTERFACE
                        $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=400000>)
 if(SINTER_HAS_CUDA)
-  target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1 $<$<BOOL:${CUDNN_INCLUDE_DIR}>:SINTER_HAS_CUDNN=1>
+  target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1
+                             $<$<BOOL:${CUDNN_INCLUDE_DIR}>:SINTER_HAS_CUDNN=1>
                              SINTER_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
   target_include_directories(sinter_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
@@ -46,7 +50,8 @@ endif()
 if(SINTER_SANITIZE)
   # -Og and line tables only: compiles in less than half the time of -O1 and runs as fast.
   # Assertions on, Eigen's too.
-  target_compile_options(sinter_flags INTERFACE -fsanitize=${SINTER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -Og -g1 -UNDEBUG)
+  target_compile_options(sinter_flags INTERFACE -fsanitize=${SINTER_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer -Og -g1 -UNDEBUG)
   target_link_options(sinter_flags INTERFACE -fsanitize=${SINTER_SANITIZE})
   if(SINTER_SANITIZE STREQUAL "address,undefined")
     # What ASan finds when it happens; the compiler spends a seventh of its time on these checks.

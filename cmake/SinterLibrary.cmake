@@ -13,7 +13,7 @@ set(sinter_folders "")
 # than -O1 costs, and no training step waits for such code. With SINTER_UNITY the compiler takes up
 # to SINTER_UNITY_FILES files at a time, in equal shares, so a file-local name must be free in its
 # whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
-set(SINTER_UNITY_FILES 15)
+set(SINTER_UNITY_FILES 17)
 function(sinter_compile target)
   set(level "")
   if("TEXT" IN_LIST ARGN)
@@ -35,13 +35,14 @@ endfunction()
 
 # Kernels that a compiler takes at a time: the emulator's, and nvcc (SinterCuda.cmake).
 set(SINTER_UNITY_KERNELS 4)
-# sinter_emulated_kernels(TARGET SOURCE...): the emulator's kernels as objects. At -O1 they cost half
-# of what -O3 costs to compile; the emulator's time is in its fibers, not in their arithmetic.
+# sinter_emulated_kernels(TARGET SOURCE...): the emulator's kernels as objects. At -O1 they cost
+# half of what -O3 costs to compile; the emulator's time is in its fibers, not in their arithmetic.
 function(sinter_emulated_kernels target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(${target} PRIVATE sinter_flags sinter_kernel_flags fmt::fmt)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY} UNITY_BUILD_BATCH_SIZE ${SINTER_UNITY_KERNELS})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SINTER_UNITY}
+                        UNITY_BUILD_BATCH_SIZE ${SINTER_UNITY_KERNELS})
   if(NOT SINTER_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
@@ -54,6 +55,7 @@ endfunction()
 function(sinter_library folder)
   cmake_parse_arguments(ARG "TEXT" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_module\\.cpp$")  # see sinter_module
   if(NOT sources)
     return()
   endif()
@@ -71,7 +73,9 @@ function(sinter_library folder)
     # look like an order or a race.
     set(emulator ${sources})
     list(FILTER emulator INCLUDE REGEX "/core/device/simt_(calls|counts|fiber|worker)\\.cpp$")
-    set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread COMPILE_DEFINITIONS SINTER_TSAN=1)
+    set_source_files_properties(${emulator} PROPERTIES
+                                COMPILE_OPTIONS -fno-sanitize=thread
+                                COMPILE_DEFINITIONS SINTER_TSAN=1)
   endif()
   if(SINTER_SANITIZE MATCHES "address")
     # Books of every access, sorted: ten times as slow with checks, and of no kernel's memory.
@@ -93,9 +97,12 @@ function(sinter_library folder)
   sinter_compile(${lib} ${ARGN})
   set_target_properties(${lib} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${lib} PUBLIC cxx_std_20)
-  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(${lib} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   # Headers and flags only, so of no concern to whoever links with an installed copy.
-  target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:sinter_flags> $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:sinter_flags>
+                        $<BUILD_INTERFACE:Eigen3::Eigen>
+                        $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   # Not fmt::fmt-header-only: that compiles all of fmt in each file, ten times as slow.
   target_link_libraries(${lib} PRIVATE fmt::fmt)
   target_link_libraries(${lib} PUBLIC ${sinter_libraries})
@@ -105,7 +112,8 @@ function(sinter_library folder)
       string(REPLACE "DNNL" "ONEDNN" name ${name})
       string(TOUPPER ${name} name)
       if(dep STREQUAL "CUDA::cudart_static")  # the package brings a copy: see sinter_install
-        target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:${dep}> $<INSTALL_INTERFACE:sinter::cudart_static>)
+        target_link_libraries(${lib} PRIVATE $<BUILD_INTERFACE:${dep}>
+                              $<INSTALL_INTERFACE:sinter::cudart_static>)
       else()
         target_link_libraries(${lib} PRIVATE ${dep})
       endif()
@@ -117,21 +125,47 @@ function(sinter_library folder)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
 endfunction()
 
+# sinter_module(FOLDER NAME DEPENDENCY): libsinter_NAME.so of FOLDER/NAME_module.cpp, where
+# DEPENDENCY is found (MPI_CXX_FOUND for MPI::MPI_CXX: FindMPI makes the target without a header,
+# too). sinter_FOLDER loads it when it first needs it: who is linked with that gets the folder of
+# the build, or of the package, as RUNPATH; programs of ours look beside themselves, too.
+function(sinter_module folder name dependency)
+  set(lib sinter_${folder})
+  string(CONCAT place $<BUILD_INTERFACE:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}>
+         $<INSTALL_INTERFACE:$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+  target_link_options(${lib} INTERFACE -Wl,-rpath,${place})
+  string(REGEX REPLACE ".*::" "" package ${dependency})
+  if(${package}_FOUND)
+    add_library(sinter_${name} MODULE ${folder}/${name}_module.cpp)
+    set_target_properties(sinter_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+    target_link_libraries(sinter_${name} PRIVATE sinter_flags ${dependency})
+    add_dependencies(${lib} sinter_${name})
+    install(TARGETS sinter_${name} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endfunction()
+
 # Headers, libraries and package files for find_package(sinter), which gives sinter::sinter and each
 # sinter::FOLDER. A build with CUDA leaves a copy of the static CUDA runtime beside the libraries,
 # so that who links with it needs no toolkit.
 function(sinter_install)
-  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(folders \"${sinter_folders}\")\nset(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")
+                set(folders \"${sinter_folders}\")
+                set(include_dir \"${CMAKE_INSTALL_INCLUDEDIR}\")")
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/InstallHeaders.cmake)
   if(TARGET CUDA::cudart_static)
-    install(FILES $<TARGET_FILE:CUDA::cudart_static> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libsinter_cudart_static.a)
+    install(FILES $<TARGET_FILE:CUDA::cudart_static> DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            RENAME libsinter_cudart_static.a)
   endif()
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
   install(TARGETS sinter ${sinter_libraries} EXPORT sinterTargets)
   install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${package_dir})
-  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in ${PROJECT_BINARY_DIR}/sinterConfig.cmake
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in
+                                ${PROJECT_BINARY_DIR}/sinterConfig.cmake
                                 INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake
+                ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
                 ${PROJECT_SOURCE_DIR}/cmake/FindDNNL.cmake DESTINATION ${package_dir})
 endfunction()

@@ -1,5 +1,6 @@
 #!/bin/sh
-# nvcc.sh LOG COMMAND...: runs nvcc; what it says goes to LOG, and is shown but for what ptxas -v tells of each kernel.
+# nvcc.sh LOG COMMAND...: runs nvcc; what it says goes to LOG, and is shown but for what ptxas -v
+# tells of each kernel.
 log=$1
 shift
 "$@" 2>"$log"

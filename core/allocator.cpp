@@ -44,9 +44,9 @@ void* Allocator::allocate(size_t bytes) {
         cat(name_, ": out of memory asking ", size >> 20, " MiB; ", stats_.live_bytes >> 20,
             " MiB in use by tensors"));
     ++stats_.system_allocations;
-    stats_.reserved_bytes += static_cast<int64_t>(size);
+    stats_.reserved_bytes += int64_t(size);
   }
-  stats_.live_bytes += static_cast<int64_t>(size);
+  stats_.live_bytes += int64_t(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
   tell();
   return block;
@@ -56,7 +56,7 @@ void Allocator::release(void* block, size_t bytes) noexcept {
   if (!block) return;
   const size_t size = cache_ ? size_class(bytes) : bytes;
   const std::lock_guard lock(mutex_);
-  stats_.live_bytes -= static_cast<int64_t>(size);
+  stats_.live_bytes -= int64_t(size);
   tell();
   if (cache_) {
     try {
@@ -65,7 +65,7 @@ void Allocator::release(void* block, size_t bytes) noexcept {
     } catch (const std::bad_alloc&) {  // the host has no room to remember it
     }
   }
-  stats_.reserved_bytes -= static_cast<int64_t>(size);
+  stats_.reserved_bytes -= int64_t(size);
   system_free(block, size);
 }
 
@@ -87,7 +87,7 @@ void Allocator::trim() {
 void Allocator::trim_locked() {
   for (auto& [size, list] : free_) {
     for (void* block : list) system_free(block, size);
-    stats_.reserved_bytes -= static_cast<int64_t>(size * list.size());
+    stats_.reserved_bytes -= int64_t(size * list.size());
     list.clear();
   }
 }

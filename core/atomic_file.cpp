@@ -64,7 +64,7 @@ void AtomicFile::write(const void* bytes, size_t n) {
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) fail(done < 0 ? errno : EIO);
     at += done;
-    n -= static_cast<size_t>(done);
+    n -= size_t(done);
   }
 }
 

@@ -36,8 +36,7 @@ void Communicator::start_sum(
   SINTER_CHECK(fresh, state,
       cat("sum over ranks: bucket ", bucket, " was started twice; finish it in between"));
   ++stats_.sums;
-  for (const SumPiece& piece : pieces)
-    stats_.bytes += piece.count * static_cast<int64_t>(size_of(dtype));
+  for (const SumPiece& piece : pieces) stats_.bytes += piece.count * int64_t(size_of(dtype));
   start(bucket, pieces, dtype, device);
 }
 

@@ -51,7 +51,7 @@ Error::Error(Kind kind, std::string message, std::string hint)
   compose();
   if (kind != Kind::internal) return;
   const std::lock_guard lock(g_stack.mutex);
-  g_stack.size = backtrace(g_stack.frames.data(), static_cast<int>(g_stack.frames.size()));
+  g_stack.size = backtrace(g_stack.frames.data(), int(g_stack.frames.size()));
 }
 
 void Error::set_path(const std::string& path) {
@@ -71,7 +71,7 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (const unsigned char c : text) {
     if (c >= 0x20 && c != 0x7f) {
-      out += static_cast<char>(c);
+      out += char(c);
     } else {
       out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
     }

@@ -26,7 +26,7 @@ std::string describe_start(std::span<const uint8_t> start) {
   std::string out = "starts with \"";
   for (const unsigned char c : text.substr(0, 4)) {
     if (c >= 0x20 && c < 0x7f) {
-      out += static_cast<char>(c);
+      out += char(c);
     } else {
       out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
     }

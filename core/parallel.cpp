@@ -113,7 +113,7 @@ int quota_cores(const std::string& root) {
     for (; !group.empty(); group = group.parent_path())
       cores = std::min(cores, quota_of(mounted / group));
   }
-  return cores < INT_MAX ? std::max(1, static_cast<int>(std::ceil(cores))) : INT_MAX;
+  return cores < INT_MAX ? std::max(1, int(std::ceil(cores))) : INT_MAX;
 }
 
 void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
@@ -142,7 +142,7 @@ void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
   };
   {
     std::vector<std::jthread> workers;  // joined when they leave the scope
-    workers.reserve(static_cast<size_t>(threads));
+    workers.reserve(size_t(threads));
     try {
       for (int t = 1; t < threads; ++t) workers.emplace_back(work);
     } catch (

@@ -47,7 +47,7 @@ struct Printer {
   }
   void print(std::string& out, int d, int64_t at) const {
     if (d == t.rank()) {
-      const std::string text = number(values[static_cast<size_t>(at)], whole, precision);
+      const std::string text = number(values[size_t(at)], whole, precision);
       out += std::string(width - std::min(width, text.size()), ' ') + text;
       return;
     }
@@ -55,7 +55,7 @@ struct Printer {
     out += "[";
     bool first = true;
     shown(d, [&](int64_t i) {
-      if (!first) out += rows ? ",\n" + std::string(static_cast<size_t>(d) + 1, ' ') : ", ";
+      if (!first) out += rows ? ",\n" + std::string(size_t(d) + 1, ' ') : ", ";
       first = false;
       if (i < 0) {
         out += "..";
@@ -67,7 +67,7 @@ struct Printer {
   }
   void measure(int d, int64_t at) {
     if (d == t.rank()) {
-      width = std::max(width, number(values[static_cast<size_t>(at)], whole, precision).size());
+      width = std::max(width, number(values[size_t(at)], whole, precision).size());
     } else {
       shown(d, [&](int64_t i) {
         if (i >= 0) measure(d + 1, at + i * steps[d]);

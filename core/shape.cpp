@@ -87,7 +87,7 @@ int normalize_dim(const char* op, int64_t dim, int rank) {
   SINTER_CHECK(dim >= -rank && dim < rank, shape,
       cat(op, ": no such dim: ", dim, " of a tensor of rank ", rank, "; allowed ", -rank, "..",
           rank - 1));
-  return static_cast<int>(dim < 0 ? dim + rank : dim);
+  return int(dim < 0 ? dim + rank : dim);
 }
 
 }  // namespace sinter

@@ -53,7 +53,7 @@ Tensor Tensor::shaped(const Shape& shape, DType dtype) {
 Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
   Tensor t = shaped(shape, dtype);
   t.impl_->storage = std::make_shared<Storage>(
-      Storage::WithoutBytes{}, static_cast<size_t>(t.numel()) * size_of(dtype), device);
+      Storage::WithoutBytes{}, size_t(t.numel()) * size_of(dtype), device);
   return t;
 }
 
@@ -63,13 +63,13 @@ Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
     std::array<std::array<std::shared_ptr<Storage>, kIndices>, kTypes> all;
     for (size_t type = 0; type < kTypes; ++type) {
       for (size_t i = 0; i < kIndices; ++i) {
-        const Device of{static_cast<Device::Type>(type), static_cast<int8_t>(i)};
+        const Device of{static_cast<Device::Type>(type), int8_t(i)};
         all[type][i] = std::make_shared<Storage>(Storage::WithoutBytes{}, 0, of);
       }
     }
     return all;
   }();
-  const size_t type = static_cast<size_t>(device.type), index = static_cast<size_t>(device.index);
+  const size_t type = size_t(device.type), index = size_t(device.index);
   if (type >= kTypes || index >= kIndices) return meta(shape, dtype, device);
   Tensor t = shaped(shape, dtype);
   t.impl_->storage = storages[type][index];
@@ -78,8 +78,7 @@ Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t = shaped(shape, dtype);
-  t.impl_->storage =
-      std::make_shared<Storage>(static_cast<size_t>(t.numel()) * size_of(dtype), device);
+  t.impl_->storage = std::make_shared<Storage>(size_t(t.numel()) * size_of(dtype), device);
   return t;
 }
 
@@ -88,7 +87,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   if (device == kCpu) {
     visit_all(dtype, [&](auto zero) {
       using T = decltype(zero);
-      std::fill_n(t.data<T>(), t.numel(), static_cast<T>(value));
+      std::fill_n(t.data<T>(), t.numel(), T(value));
     });
   } else if (value == 0) {
     fill_bytes(t.raw(), device, 0, t.storage()->bytes());
@@ -101,7 +100,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Device device) {
-  SINTER_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), shape,
+  SINTER_CHECK(int64_t(values.size()) == shape.numel(), shape,
       cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ",
           shape.numel()));
   Tensor t = empty(shape, dtype_of<T>, device);
@@ -115,8 +114,8 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
   SINTER_ASSERT(
       strides.rank() == shape.rank(), "strides ", strides.str(), " for shape ", shape.str());
   const int64_t end = offset + extent_of(shape, strides);
-  SINTER_ASSERT(t.numel() == 0 || (offset >= 0 && end * static_cast<int64_t>(size_of(dtype)) <=
-                                                      static_cast<int64_t>(storage->bytes())),
+  SINTER_ASSERT(
+      t.numel() == 0 || (offset >= 0 && end * int64_t(size_of(dtype)) <= int64_t(storage->bytes())),
       "view ", shape.str(), " strides ", strides.str(), " offset ", offset, " of ",
       storage->bytes(), " bytes");
   t.impl_->storage = std::move(storage);
@@ -129,7 +128,7 @@ Tensor Tensor::view_of(std::shared_ptr<Storage> storage, DType dtype, const Shap
 
 Tensor Tensor::readable() const {
   if (device() == kCpu) return *this;
-  const size_t bytes = static_cast<size_t>(extent_of(shape(), strides())) * size_of(dtype());
+  const size_t bytes = size_t(extent_of(shape(), strides())) * size_of(dtype());
   const auto host = std::make_shared<Storage>(bytes, kCpu);
   copy_to_host(host->data(), raw(), device(), bytes);
   return view_of(host, dtype(), shape(), strides(), 0);
@@ -155,14 +154,16 @@ Tensor Tensor::to(Device device) const {
 
 Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
   SINTER_ASSERT(is_meta() && strides.rank() == rank(), "with_layout of ", describe());
-  const size_t bytes = static_cast<size_t>(offset + extent_of(shape(), strides)) * size_of(dtype());
+  const size_t bytes = size_t(offset + extent_of(shape(), strides)) * size_of(dtype());
   const auto storage = std::make_shared<Storage>(Storage::WithoutBytes{}, bytes, device());
   return view_of(storage, dtype(), shape(), strides, offset);
 }
 
 void Tensor::check_type(DType wanted) const {
-  SINTER_ASSERT(impl_ && impl_->dtype == wanted, "data<", name_of(wanted), "> of a tensor of ",
-      impl_ ? name_of(impl_->dtype) : "nothing");
+  SINTER_CHECK(impl_ && impl_->dtype == wanted, dtype,
+      cat("data: another type: asked for ", name_of(wanted), ", found ",
+          impl_ ? name_of(impl_->dtype) : "no tensor"),
+      "a kernel for several types asks dtype() first");
 }
 
 void Tensor::check_host_read(const char* what) const {
@@ -184,19 +185,18 @@ double Tensor::item() const {
 template <class T> std::vector<T> Tensor::to_vector() const {
   check_host_read("to_vector");
   std::vector<T> out;
-  out.reserve(static_cast<size_t>(numel()));
+  out.reserve(size_t(numel()));
   const Tensor host = readable();
   visit_all(dtype(), [&](auto zero) {
     const auto* p = host.data<decltype(zero)>();
-    for_each_offset(shape(), strides(), [&](int64_t at) { out.push_back(static_cast<T>(p[at])); });
+    for_each_offset(shape(), strides(), [&](int64_t at) { out.push_back(T(p[at])); });
   });
   return out;
 }
 
 double Tensor::to_double() const {
   const Tensor host = readable();
-  return visit_all(
-      dtype(), [&](auto zero) { return static_cast<double>(*host.data<decltype(zero)>()); });
+  return visit_all(dtype(), [&](auto zero) { return double(*host.data<decltype(zero)>()); });
 }
 
 #define SINTER_INSTANTIATE(T)                                                \

@@ -19,9 +19,8 @@ constexpr uint32_t kAugmentStream = 0x61756772;  // "augr": apart from those of 
 class AugmentDraws {
  public:
   AugmentDraws(uint64_t seed, int64_t epoch, int64_t index)
-      : counter_{0, kAugmentStream ^ static_cast<uint32_t>(index >> 32),
-            static_cast<uint32_t>(index), static_cast<uint32_t>(epoch)},
-        key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)} {}
+      : counter_{0, kAugmentStream ^ uint32_t(index >> 32), uint32_t(index), uint32_t(epoch)},
+        key_{uint32_t(seed), uint32_t(seed >> 32)} {}
   float next() {
     if (drawn_ % 4 == 0) {
       counter_[0] = drawn_ / 4;
@@ -40,10 +39,10 @@ class AugmentDraws {
 // from line to line. What lies beyond the ends counts as 0.
 void smooth_lines(const std::vector<float>& in, std::vector<float>& out,
     const std::vector<float>& taps, int64_t lines, int64_t skip, int64_t length, int64_t step) {
-  const auto radius = static_cast<int64_t>(taps.size()) / 2;
-  std::fill(out.begin(), out.end(), 0.0f);
+  const auto radius = int64_t(taps.size()) / 2;
+  std::ranges::fill(out, 0.0f);
   for (int64_t t = -radius; t <= radius; ++t) {
-    const float tap = taps[static_cast<size_t>(t + radius)];
+    const float tap = taps[size_t(t + radius)];
     const int64_t begin = std::max<int64_t>(0, -t), end = std::min(length, length - t);
     // The inner loop runs along memory.
     if (step == 1) {
@@ -65,18 +64,18 @@ void smooth_lines(const std::vector<float>& in, std::vector<float>& out,
 // A displacement for each pixel, along one axis: draws that a Gaussian smooths.
 std::vector<float> elastic_field(
     const Augment& augment, const ImageShape& shape, AugmentDraws& draws) {
-  const auto radius = static_cast<int64_t>(std::ceil(3 * augment.sigma));
+  const auto radius = int64_t(std::ceil(3 * augment.sigma));
   std::vector<float> taps;
   double sum = 0;
   for (int64_t t = -radius; t <= radius; ++t) {
-    const double z = static_cast<double>(t) / augment.sigma;
-    taps.push_back(static_cast<float>(std::exp(-z * z / 2)));
+    const double z = double(t) / augment.sigma;
+    taps.push_back(float(std::exp(-z * z / 2)));
     sum += taps.back();
   }
-  for (float& tap : taps) tap = static_cast<float>(tap / sum);
-  const auto size = static_cast<size_t>(shape.height * shape.width);
+  for (float& tap : taps) tap = float(tap / sum);
+  const auto size = size_t(shape.height * shape.width);
   std::vector<float> field(size), rows(size);
-  for (float& value : field) value = static_cast<float>(augment.elastic) * draws.next();
+  for (float& value : field) value = float(augment.elastic) * draws.next();
   smooth_lines(field, rows, taps, shape.height, shape.width, shape.width, 1);
   smooth_lines(rows, field, taps, shape.width, 1, shape.height, shape.width);
   return field;
@@ -87,14 +86,14 @@ uint8_t sample(const uint8_t* plane, const ImageShape& shape, float x, float y) 
   const float left = std::floor(x), top = std::floor(y), right_share = x - left,
               low_share = y - top;
   const auto at = [&](float column, float row) -> float {
-    const bool inside = column >= 0 && row >= 0 && column < static_cast<float>(shape.width) &&
-                        row < static_cast<float>(shape.height);
+    const bool inside =
+        column >= 0 && row >= 0 && column < float(shape.width) && row < float(shape.height);
     if (!inside) return 0;
-    return plane[static_cast<int64_t>(row) * shape.width + static_cast<int64_t>(column)];
+    return plane[int64_t(row) * shape.width + int64_t(column)];
   };
   const float upper = at(left, top) * (1 - right_share) + at(left + 1, top) * right_share;
   const float lower = at(left, top + 1) * (1 - right_share) + at(left + 1, top + 1) * right_share;
-  return static_cast<uint8_t>(upper * (1 - low_share) + lower * low_share + 0.5f);
+  return uint8_t(upper * (1 - low_share) + lower * low_share + 0.5f);
 }
 
 struct AugmentWord {
@@ -106,7 +105,7 @@ constexpr AugmentWord kAugmentWords[] = {{"shift", &Augment::shift, 1000},
     {"rotate", &Augment::rotate, 180}, {"scale", &Augment::scale, 90},
     {"elastic", &Augment::elastic, 10000}};
 
-double augment_number(const std::string& item, const std::string& text, double low, double high) {
+double augment_number(std::string_view item, std::string_view text, double low, double high) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = end == text.data() + text.size() && error == std::errc();
@@ -117,9 +116,9 @@ double augment_number(const std::string& item, const std::string& text, double l
   return value;
 }
 
-void parse_augment_item(Augment& out, const std::string& item) {
-  const std::string name = item.substr(0, item.find('='));
-  const std::string number = item.substr(std::min(name.size() + 1, item.size()));
+void parse_augment_item(Augment& out, std::string_view item) {
+  const std::string_view name = item.substr(0, item.find('='));
+  const std::string_view number = item.substr(std::min(name.size() + 1, item.size()));
   const auto word = std::ranges::find(kAugmentWords, name, &AugmentWord::name);
   std::vector<std::string> names;
   for (const AugmentWord& known : kAugmentWords) names.push_back(known.name);
@@ -138,18 +137,15 @@ void parse_augment_item(Augment& out, const std::string& item) {
 
 Augment parse_augment(const std::string& text) {
   Augment out;
-  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parse_augment_item(out, text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  if (text.empty()) return out;
+  for (const std::string_view item : parts_of(text, ",")) parse_augment_item(out, item);
   return out;
 }
 
 void augment_image(const Augment& augment, uint64_t seed, int64_t epoch, int64_t index,
     const ImageShape& shape, const uint8_t* image, uint8_t* out) {
   AugmentDraws draws(seed, epoch, index);
-  const auto draw = [&draws](double most) { return static_cast<float>(most) * draws.next(); };
+  const auto draw = [&draws](double most) { return float(most) * draws.next(); };
   const float angle = draw(augment.rotate * std::numbers::pi / 180),
               factor = 1 + draw(augment.scale / 100), dx = draw(augment.shift),
               dy = draw(augment.shift), cosine = std::cos(angle) / factor,
@@ -159,17 +155,15 @@ void augment_image(const Augment& augment, uint64_t seed, int64_t epoch, int64_t
     field_x = elastic_field(augment, shape, draws);
     field_y = elastic_field(augment, shape, draws);
   }
-  const float centre_x = static_cast<float>(shape.width - 1) / 2,
-              centre_y = static_cast<float>(shape.height - 1) / 2;
+  const float centre_x = float(shape.width - 1) / 2, centre_y = float(shape.height - 1) / 2;
   for (int64_t y = 0, i = 0; y < shape.height; ++y) {
     for (int64_t x = 0; x < shape.width; ++x, ++i) {
-      const float rx = static_cast<float>(x) - centre_x - dx,
-                  ry = static_cast<float>(y) - centre_y - dy;
+      const float rx = float(x) - centre_x - dx, ry = float(y) - centre_y - dy;
       float from_x = centre_x + cosine * rx + sine * ry,
             from_y = centre_y - sine * rx + cosine * ry;
       if (!field_x.empty()) {
-        from_x += field_x[static_cast<size_t>(i)];
-        from_y += field_y[static_cast<size_t>(i)];
+        from_x += field_x[size_t(i)];
+        from_y += field_y[size_t(i)];
       }
       for (int64_t c = 0; c < shape.channels; ++c) {
         const int64_t plane = c * shape.height * shape.width;

@@ -28,7 +28,7 @@ Tensor empty_like(const Tensor& meta) {
   return Tensor::empty(meta.shape(), meta.dtype(), meta.device());
 }
 Tensor tensor_at(std::byte* memory, const Tensor& meta) {
-  auto storage = std::make_shared<Storage>(memory, static_cast<size_t>(bytes_of(meta)), kCpu);
+  auto storage = std::make_shared<Storage>(memory, size_t(bytes_of(meta)), kCpu);
   return Tensor::view_of(std::move(storage), meta.dtype(), meta.shape(), meta.strides(), 0);
 }
 
@@ -55,11 +55,10 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
   std::array<uint32_t, 4> words{};
   for (int64_t i = n - 1, drawn = 0; i > 0; --i, ++drawn) {
     if (drawn % 4 == 0) {
-      words = philox4x32({static_cast<uint32_t>(drawn / 4), kShuffle, static_cast<uint32_t>(epoch),
-                             static_cast<uint32_t>(epoch >> 32)},
-          {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+      words = philox4x32({uint32_t(drawn / 4), kShuffle, uint32_t(epoch), uint32_t(epoch >> 32)},
+          {uint32_t(seed), uint32_t(seed >> 32)});
     }
-    const auto j = static_cast<int64_t>((words[drawn % 4] * static_cast<uint64_t>(i + 1)) >> 32);
+    const auto j = int64_t((words[drawn % 4] * uint64_t(i + 1)) >> 32);
     std::swap(order[i], order[j]);
   }
   return order;
@@ -68,7 +67,7 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
 Batch gather_batch(
     const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
   const Tensor index = Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()),
-      {static_cast<int64_t>(indices.size())}, split.images.device());
+      {int64_t(indices.size())}, split.images.device());
   return gather(split, index, dtype, normalize);
 }
 
@@ -86,7 +85,7 @@ class Batches::Ahead {
  public:
   explicit Ahead(Batches& batches) : batches_(batches) {
     if (batches.options_.device->type == Device::Type::cuda) {
-      const auto rows = static_cast<size_t>(batches.own_rows(batches.rows_of({})));
+      const auto rows = size_t(batches.own_rows(batches.rows_of({})));
       const size_t labels = rows * sizeof(int32_t);
       for (auto& slot : slots_) slot = std::make_unique<cuda::Upload>(batches.labels_at() + labels);
     }
@@ -153,7 +152,7 @@ class Batches::Ahead {
     sent_ = Sent{at, there, upload};
   }
   static cuda::Upload::Part part(const Tensor& to, const Tensor& from) {
-    return {to.raw(), from.raw(), static_cast<size_t>(bytes_of(from))};
+    return {to.raw(), from.raw(), size_t(bytes_of(from))};
   }
 
   // What was sent, for the caller to launch work with, or to drop.
@@ -204,7 +203,7 @@ Batches::Batches(Split split, const BatchOptions& options)
   split_.labels.autograd().name = "labels";
   order_.autograd().name = "order";
   if (!options.shuffle) {
-    std::vector<int32_t> order(static_cast<size_t>(split_.size()));
+    std::vector<int32_t> order(size_t(split_.size()));
     std::iota(order.begin(), order.end(), 0);
     write_order(order);
   }
@@ -214,7 +213,7 @@ Batches::Batches(Split split, const BatchOptions& options)
 // and a batch begins where it does for one process.
 void Batches::write_order(std::span<const int32_t> order) {
   std::vector<int64_t> wide(order.begin(), order.end());
-  const auto n = static_cast<int64_t>(order.size());
+  const auto n = int64_t(order.size());
   for (int64_t begin = 0; options_.ranks > 1 && begin < n; begin += options_.size) {
     const int64_t end = std::min(n, begin + options_.size);
     for (int64_t to = begin, at = begin; at < end; at += options_.part) {
@@ -251,7 +250,7 @@ BatchPosition Batches::after(BatchPosition position) const {
 
 size_t Batches::labels_at() const {
   const int64_t pixels = split_.images.numel() / split_.size();
-  const auto bytes = static_cast<size_t>(own_rows(rows_of({})) * pixels) * size_of(options_.dtype);
+  const auto bytes = size_t(own_rows(rows_of({})) * pixels) * size_of(options_.dtype);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -296,7 +295,7 @@ Batch Batches::make(BatchPosition position, std::byte* memory) {
   Tensor place = index;
   if (options_.augment.any()) {
     split = augmented(position.epoch, index);
-    std::vector<int64_t> all(static_cast<size_t>(index.numel()));
+    std::vector<int64_t> all(size_t(index.numel()));
     std::iota(all.begin(), all.end(), 0);
     place = Tensor::from(all, index.shape());
   }

@@ -28,7 +28,7 @@ constexpr size_t kBlock = size_t{1} << 20;
 // What the dims of a file are as [N, C, H, W]; nothing if they are not of images.
 std::optional<Shape> shape_of_images(const std::vector<int64_t>& dims) {
   constexpr int64_t kMaxChannels = 4;
-  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return {};
+  if (std::ranges::find(dims, 0) != dims.end()) return {};
   if (dims == std::vector<int64_t>{kImageSide, kImageSide})
     return Shape{1, 1, kImageSide, kImageSide};
   if (dims.size() == 2 && dims[1] == kImagePixels) return Shape{dims[0], 1, kImageSide, kImageSide};
@@ -66,8 +66,8 @@ struct ByteSource::Stream {
   }
   bool is_gzip() const { return !gzdirect(file); }
   size_t read(uint8_t* to, size_t n) {
-    const int got = gzread(file, to, static_cast<unsigned>(n));
-    return static_cast<size_t>(std::max(got, 0));
+    const int got = gzread(file, to, unsigned(n));
+    return size_t(std::max(got, 0));
   }
   // A cut file reads like a clean end: only this state tells, and gzclose would forget it.
   void check(const std::string& name, uint64_t unpacked) {
@@ -114,17 +114,18 @@ Tensor FileArray::images() const {
   SINTER_CHECK(shape && (dtype == DType::u8 || dtype == DType::f32), data,
       cat("data: not images: ", name, "; it is ", describe(),
           ", wanted u8 or f32 [N, H, W], [N, H, W, C] with at most 4 channels, or [N, 784]"),
-      "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
+      dims.size() == 1 ? "labels? the images come first"
+                       : "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
   std::vector<uint8_t> levels = bytes;
   if (dtype == DType::f32) {
     const int64_t pixels = (*shape)[1] * (*shape)[2] * (*shape)[3];
     levels.clear();
     for (const float value : items<float>()) {
       SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
-          cat("data: pixel out of range: ", value, " in image ",
-              static_cast<int64_t>(levels.size()) / pixels, " of ", name, "; f32 pixels are 0..1"),
+          cat("data: pixel out of range: ", value, " in image ", int64_t(levels.size()) / pixels,
+              " of ", name, "; f32 pixels are 0..1"),
           "x / 255, before any normalization");
-      levels.push_back(static_cast<uint8_t>(std::lround(value * 255)));
+      levels.push_back(uint8_t(std::lround(value * 255)));
     }
   }
   if ((*shape)[1] > 1) levels = channels_first(levels, *shape);
@@ -142,7 +143,7 @@ Tensor FileArray::labels() const {
       SINTER_CHECK(value >= 0 && value <= kMax, data,
           cat("data: label out of range: ", value, " at item ", out.size(), " of ", name,
               "; allowed 0..", kMax));
-      out.push_back(static_cast<int32_t>(value));
+      out.push_back(int32_t(value));
     }
   };
   if (dtype == DType::u8) add(bytes);
@@ -201,7 +202,7 @@ FileArray ByteSource::read_array(
   uint64_t promised = size_of(dtype);
   bool fits = true;
   for (const int64_t dim : out.dims)
-    fits = fits && !__builtin_mul_overflow(promised, static_cast<uint64_t>(dim), &promised);
+    fits = fits && !__builtin_mul_overflow(promised, uint64_t(dim), &promised);
   std::string promise = cat(name_, "; header promises ", out.describe());
   if (fits) promise += cat(" = ", promised, " bytes");
   SINTER_CHECK(fits && promised <= kMaxBytes, data,

@@ -80,13 +80,9 @@ FileArray read_array(const std::string& path, IdxKind kind) {
 
 // "a.npy,b.npy" -> the two, or four; IDX files likewise. A file's name has no comma.
 std::vector<std::string> listed_files(const std::string& what) {
-  std::vector<std::string> files;
-  for (size_t begin = 0; begin <= what.size();) {
-    const size_t end = std::min(what.find(',', begin), what.size());
-    files.push_back(what.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  const bool all_named = std::find(files.begin(), files.end(), "") == files.end();
+  const std::vector<std::string_view> parts = parts_of(what, ",");
+  const std::vector<std::string> files(parts.begin(), parts.end());
+  const bool all_named = std::ranges::find(files, "") == files.end();
   SINTER_CHECK(all_named && (files.size() == 2 || files.size() == 4), data,
       cat("data: images and labels are wanted: ", escaped(what),
           "; two files with a comma between, or four: those of the test set follow"),
@@ -108,9 +104,9 @@ Split empty_split(int64_t n) {
 Split reordered(const Split& split, const std::vector<int32_t>& order) {
   const Split out{Tensor::empty(split.images.shape(), DType::u8),
       Tensor::empty(split.labels.shape(), DType::i32)};
-  const auto pixels = static_cast<size_t>(split.image().pixels());
+  const auto pixels = size_t(split.image().pixels());
   for (size_t i = 0; i < order.size(); ++i) {
-    const auto from = static_cast<size_t>(order[i]);
+    const auto from = size_t(order[i]);
     std::copy_n(split.images.data<uint8_t>() + from * pixels, pixels,
         out.images.data<uint8_t>() + i * pixels);
     out.labels.data<int32_t>()[i] = split.labels.data<int32_t>()[from];
@@ -119,9 +115,8 @@ Split reordered(const Split& split, const std::vector<int32_t>& order) {
 }
 
 uint32_t crc_of(const Split& split) {
-  const uint32_t images = nn::crc32(split.images.raw(), static_cast<size_t>(split.images.numel()));
-  return nn::crc32(
-      split.labels.raw(), static_cast<size_t>(split.labels.numel()) * sizeof(int32_t), images);
+  const uint32_t images = nn::crc32(split.images.raw(), size_t(split.images.numel()));
+  return nn::crc32(split.labels.raw(), size_t(split.labels.numel()) * sizeof(int32_t), images);
 }
 
 // Each label in one run. Of a few items that may be chance.
@@ -129,7 +124,7 @@ bool is_sorted_by_label(const Split& split) {
   const int32_t *labels = split.labels.data<int32_t>(), *const end = labels + split.size();
   int64_t changes = 0;
   for (int64_t i = 1; i < split.size(); ++i) changes += labels[i] != labels[i - 1];
-  const auto kinds = static_cast<int64_t>(std::set<int32_t>(labels, end).size());
+  const auto kinds = int64_t(std::set<int32_t>(labels, end).size());
   return kinds > 1 && changes == kinds - 1 && split.size() >= 4 * kinds;
 }
 
@@ -149,8 +144,8 @@ Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
   if (options.limit > 0) n = std::min(n, options.limit);
   Split split = empty_split(n);
   draw_digits(options.data_seed, first,
-      {split.images.data<uint8_t>(), static_cast<size_t>(split.images.numel())},
-      {split.labels.data<int32_t>(), static_cast<size_t>(n)});
+      {split.images.data<uint8_t>(), size_t(split.images.numel())},
+      {split.labels.data<int32_t>(), size_t(n)});
   check_labels(split, options.classes, "the synthetic digits");
   return split;
 }
@@ -162,7 +157,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     out.description = "synthetic digits, built in" + how;
     const int64_t val = std::min(options.val, kSyntheticTrain / 12), train = kSyntheticTrain - val;
     out.train = synthetic(options, 0, train);
-    out.val = synthetic(options, static_cast<uint64_t>(train), val);
+    out.val = synthetic(options, uint64_t(train), val);
     out.test = synthetic(options, kFirstTestDigit, kSyntheticTest);
     out.crc32 =
         crc_of(synthetic({.limit = 50, .classes = 10, .data_seed = options.data_seed}, 0, 50));

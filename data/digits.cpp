@@ -53,7 +53,7 @@ std::vector<Variant> parse_variants(std::string_view text) {
   const auto number = [&] {
     int value = 0;
     while (p < end && *p >= '0' && *p <= '9') value = value * 10 + (*p++ - '0');
-    return static_cast<float>(value) / 100.0f;
+    return float(value) / 100.0f;
   };
   while (p < end) {
     if (*p == '|') variants.emplace_back();
@@ -84,9 +84,8 @@ class Stream {
   Stream(uint64_t seed, uint64_t item) : seed_(seed), item_(item) {}
   // Word block `block` of stream `kind` (0 shape, 1 noise) of this item.
   std::array<uint32_t, 4> words(uint32_t block, uint32_t kind) const {
-    return philox4x32(
-        {block, kind, static_cast<uint32_t>(item_), static_cast<uint32_t>(item_ >> 32)},
-        {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+    return philox4x32({block, kind, uint32_t(item_), uint32_t(item_ >> 32)},
+        {uint32_t(seed_), uint32_t(seed_ >> 32)});
   }
   uint32_t bits() {
     if (at_ == 4) {
@@ -95,7 +94,7 @@ class Stream {
     }
     return words_[at_++];
   }
-  int below(size_t n) { return static_cast<int>((uint64_t{bits()} * n) >> 32); }
+  int below(size_t n) { return int((uint64_t{bits()} * n) >> 32); }
   float uniform(float low, float high) { return low + (high - low) * uniform_from_bits(bits()); }
   // Mean 0, variance 1 from four uniforms: close enough to a normal, and the same bits everywhere.
   float normal() {
@@ -128,8 +127,7 @@ Point catmull_rom(Point p0, Point p1, Point p2, Point p3, float t) {
 
 // Jitters the stroke and cuts it into pieces, in glyph coordinates.
 void trace(const Stroke& stroke, Stream& random, std::vector<Corner>& line) {
-  const int n = static_cast<int>(stroke.points.size()), spans = n - 1,
-            per_span = stroke.curved ? 8 : 6;
+  const int n = int(stroke.points.size()), spans = n - 1, per_span = stroke.curved ? 8 : 6;
   const float shift_x = 0.02f * random.normal(), shift_y = 0.02f * random.normal();
   std::vector<Point> p(stroke.points);
   for (Point& point : p) {
@@ -139,18 +137,18 @@ void trace(const Stroke& stroke, Stream& random, std::vector<Corner>& line) {
   float gap_begin = 0, gap_end = 0;  // in spans from the start
   if (random.one_in_ten()) {
     const float length = random.uniform(0.15f, 0.45f);
-    gap_begin = random.uniform(0, static_cast<float>(spans) - length);
+    gap_begin = random.uniform(0, float(spans) - length);
     gap_end = gap_begin + length;
   }
   line.push_back({p[0], false});
   for (int s = 0; s < spans; ++s) {
     for (int k = 1; k <= per_span; ++k) {
-      const float t = static_cast<float>(k) / static_cast<float>(per_span);
+      const float t = float(k) / float(per_span);
       const Point to =
           stroke.curved
               ? catmull_rom(p[std::max(s - 1, 0)], p[s], p[s + 1], p[std::min(s + 2, spans)], t)
               : Point{p[s].x + t * (p[s + 1].x - p[s].x), p[s].y + t * (p[s + 1].y - p[s].y)};
-      const float middle = static_cast<float>(s) + t - 0.5f / static_cast<float>(per_span);
+      const float middle = float(s) + t - 0.5f / float(per_span);
       line.push_back({to, middle < gap_begin || middle > gap_end || gap_end == 0});
     }
   }
@@ -201,8 +199,8 @@ class Elastic {
  private:
   static std::pair<int, float> cell(float v) {
     const float g = std::clamp(v * (3.0f / kImageSide), 0.0f, 3.0f);
-    const int i = std::min(static_cast<int>(g), 2);
-    const float f = g - static_cast<float>(i);
+    const int i = std::min(int(g), 2);
+    const float f = g - float(i);
     return {i, f * f * (3.0f - 2.0f * f)};
   }
   Point grid_[4][4];
@@ -216,14 +214,14 @@ using Plane = std::array<float, kImageSide * kRow>;
 void add_distance(Point a, Point b, float reach, Plane& squared) {
   const float ux = b.x - a.x, uy = b.y - a.y;
   const float inverse = 1.0f / std::max(ux * ux + uy * uy, 1e-12f);
-  const int first = static_cast<int>(std::clamp(std::min(a.y, b.y) - reach, 0.0f, 28.0f));
-  const int end = static_cast<int>(std::clamp(std::max(a.y, b.y) + reach + 1.0f, 0.0f, 28.0f));
+  const int first = int(std::clamp(std::min(a.y, b.y) - reach, 0.0f, 28.0f));
+  const int end = int(std::clamp(std::max(a.y, b.y) + reach + 1.0f, 0.0f, 28.0f));
   for (int y = first; y < end; ++y) {
-    const float py = static_cast<float>(y) + 0.5f - a.y;
+    const float py = float(y) + 0.5f - a.y;
     float* out = &squared[y * kRow];
     for (int x = 0; x < kRow;
          ++x) {  // whole rows: two vector steps cost less than finding the columns
-      const float px = static_cast<float>(x) + 0.5f - a.x;
+      const float px = float(x) + 0.5f - a.x;
       float t = (px * ux + py * uy) * inverse;
       t = t > 0.0f ? t : 0.0f;
       t = t < 1.0f ? t : 1.0f;
@@ -274,15 +272,14 @@ int draw_digit(uint64_t data_seed, uint64_t index, std::span<uint8_t> image) {
   std::array<uint16_t, kImageSide * kRow> noise;
   for (uint32_t block = 0; block < noise.size() / 8; ++block) {
     const auto words = random.words(block, 1);
-    for (int i = 0; i < 8; ++i)
-      noise[8 * block + i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+    for (int i = 0; i < 8; ++i) noise[8 * block + i] = uint16_t(words[i / 2] >> (i % 2 * 16));
   }
   std::array<uint8_t, kImageSide * kRow> padded;
   for (size_t i = 0; i < padded.size(); ++i) {
-    float value = strength * ink[i] + (static_cast<float>(noise[i]) * (24.0f / 65536.0f) - 12.0f);
+    float value = strength * ink[i] + (float(noise[i]) * (24.0f / 65536.0f) - 12.0f);
     value = value > 0.0f ? value : 0.0f;
     value = value < 255.0f ? value : 255.0f;
-    padded[i] = static_cast<uint8_t>(static_cast<int>(value + 0.5f));
+    padded[i] = uint8_t(int(value + 0.5f));
   }
   for (int y = 0; y < kImageSide; ++y)
     std::copy_n(&padded[y * kRow], kImageSide, &image[y * kImageSide]);
@@ -293,10 +290,10 @@ void draw_digits(
     uint64_t data_seed, uint64_t first, std::span<uint8_t> images, std::span<int32_t> labels) {
   SINTER_ASSERT(images.size() == labels.size() * kImagePixels, images.size(), " bytes, ",
       labels.size(), " labels");
-  parallel_for(static_cast<int64_t>(labels.size()), 8, [&](int64_t begin, int64_t end) {
+  parallel_for(int64_t(labels.size()), 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      labels[i] = draw_digit(data_seed, first + static_cast<uint64_t>(i),
-          images.subspan(i * kImagePixels, kImagePixels));
+      labels[i] = draw_digit(
+          data_seed, first + uint64_t(i), images.subspan(i * kImagePixels, kImagePixels));
   });
 }
 

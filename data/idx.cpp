@@ -15,7 +15,7 @@ uint32_t big_endian(const uint8_t* p) {
   return uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | p[3];
 }
 
-constexpr uint32_t magic_of(IdxKind kind) { return 0x800 + static_cast<uint32_t>(kind); }
+constexpr uint32_t magic_of(IdxKind kind) { return 0x800 + uint32_t(kind); }
 const char* plural_of(IdxKind kind) { return kind == IdxKind::images ? "images" : "labels"; }
 
 void check_magic(std::span<const uint8_t> start, const std::string& name, IdxKind wanted) {
@@ -39,7 +39,7 @@ void check_magic(std::span<const uint8_t> start, const std::string& name, IdxKin
 FileArray read_idx(const std::string& path, IdxKind wanted) {
   ByteSource source(path);
   const std::string& name = source.name();
-  const auto ndim = static_cast<size_t>(wanted);
+  const auto ndim = size_t(wanted);
   const std::vector<uint8_t> header = source.read_up_to(4 + 4 * ndim);
   check_magic(header, name, wanted);
   SINTER_CHECK(header.size() == 4 + 4 * ndim, data,
@@ -58,9 +58,9 @@ FileArray read_idx(const std::string& path, IdxKind wanted) {
 
 void write_idx(
     const std::string& path, const std::vector<int64_t>& dims, std::span<const uint8_t> bytes) {
-  std::vector<uint8_t> header{0, 0, 8, static_cast<uint8_t>(dims.size())};
+  std::vector<uint8_t> header{0, 0, 8, uint8_t(dims.size())};
   for (const int64_t dim : dims) {
-    for (const int shift : {24, 16, 8, 0}) header.push_back(static_cast<uint8_t>(dim >> shift));
+    for (const int shift : {24, 16, 8, 0}) header.push_back(uint8_t(dim >> shift));
   }
   AtomicFile file(path, "data");
   file.write(header.data(), header.size());

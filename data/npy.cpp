@@ -1,6 +1,6 @@
 #include "data/npy.h"
 
-#include <regex>
+#include <regex.h>
 
 #include "core/error.h"
 #include "core/file_start.h"
@@ -17,21 +17,31 @@ struct NpyHeader {
   std::vector<int64_t> dims;
 };
 
+// POSIX: a std::regex takes the compiler seconds.
+regex_t dict_pattern() {
+  const std::string item =
+      R"((['"]descr['"]\s*:\s*['"]([^'"]*)['"])"
+      R"(|['"]fortran_order['"]\s*:\s*(True|False))"
+      R"(|['"]shape['"]\s*:\s*\(([0-9]{1,18}(\s*,\s*[0-9]{1,18}){0,7},?|)\))\s*)";
+  const std::string dict =
+      R"(^\s*\{\s*)" + item + R"(,\s*)" + item + R"(,\s*)" + item + R"(,?\s*\}\s*$)";
+  regex_t pattern;
+  regcomp(&pattern, dict.c_str(), REG_EXTENDED);
+  return pattern;
+}
+
 // A Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 784), }, with its keys
 // in any order.
 NpyHeader parse_header(const std::string& text, const std::string& file) {
-  constexpr int kKeys = 3;
-  const std::string item = R"((?:['"]descr['"]\s*:\s*['"]([^'"]*)['"])"
-                           R"(|['"]fortran_order['"]\s*:\s*(True|False))"
-                           R"(|['"]shape['"]\s*:\s*\((\d{1,18}(?:\s*,\s*\d{1,18}){0,7},?|)\))\s*)";
-  static const std::regex dict(
-      R"(\s*\{\s*)" + item + "," + R"(\s*)" + item + "," + R"(\s*)" + item + R"(,?\s*\}\s*)");
-  std::smatch match;
-  const bool is_dict = std::regex_match(text, match, dict);
+  static const regex_t pattern = dict_pattern();
+  constexpr int kItems = 3, kGroups = 5;  // of an item, the keys' values behind the first
+  regmatch_t match[1 + kItems * kGroups];
+  const bool is_dict = text.find('\0') == std::string::npos &&
+                       regexec(&pattern, text.c_str(), std::size(match), match, 0) == 0;
   // Of three items each key must be one: then none is unknown or stands there twice.
   const auto value = [&](int key) {
-    for (int i = key; is_dict && i < 1 + kKeys * kKeys; i += kKeys) {
-      if (match[static_cast<size_t>(i)].matched) return match[static_cast<size_t>(i)].str();
+    for (int i = 1 + key; is_dict && i <= kItems * kGroups; i += kGroups) {
+      if (match[i].rm_so >= 0) return text.substr(match[i].rm_so, match[i].rm_eo - match[i].rm_so);
     }
     throw Error(Error::Kind::data,
         cat("npy: bad header: ", file, "; \"", escaped(std::string_view(text).substr(0, 80)),
@@ -39,11 +49,10 @@ NpyHeader parse_header(const std::string& text, const std::string& file) {
         "np.save(\"f.npy\", x)");
   };
   NpyHeader out{.descr = value(1), .fortran_order = value(2) == "True", .dims = {}};
-  const std::string shape = value(3);
-  const std::regex number(R"(\d+)");
-  for (auto dim = std::sregex_iterator(shape.begin(), shape.end(), number);
-       dim != std::sregex_iterator(); ++dim)
-    out.dims.push_back(std::stoll(dim->str()));
+  const std::string shape = value(3), digits = "0123456789";
+  for (size_t at = 0; (at = shape.find_first_of(digits, at)) != std::string::npos;
+       at = shape.find_first_not_of(digits, at))
+    out.dims.push_back(std::stoll(shape.substr(at)));
   return out;
 }
 

@@ -32,7 +32,7 @@ std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels, size_t channels
   for (size_t i = 0; i < out.size(); ++i) {
     const uint8_t* const p = &pixels[i / channels * (channels + 1)];
     const unsigned colour = p[i % channels], alpha = p[channels];
-    out[i] = static_cast<uint8_t>((colour * alpha + background * (255 - alpha) + 127) / 255);
+    out[i] = uint8_t((colour * alpha + background * (255 - alpha) + 127) / 255);
   }
   return out;
 }
@@ -43,7 +43,7 @@ float border_mean(const std::vector<float>& v, int width, int height) {
   double sum = 0;
   for (int x = 0; x < width; ++x) sum += v[x] + v[size_t(height - 1) * width + x];
   for (int y = 0; y < height; ++y) sum += v[size_t(y) * width] + v[size_t(y) * width + width - 1];
-  return static_cast<float>(sum / (2.0 * (width + height)));
+  return float(sum / (2.0 * (width + height)));
 }
 
 struct Box {
@@ -52,13 +52,13 @@ struct Box {
 
 // out[i] = mean over the i-th of `n` equal parts of `length` samples that lie `stride` apart.
 void average(const float* in, int length, int stride, float* out, int n, int out_stride) {
-  const double step = static_cast<double>(length) / n;
+  const double step = double(length) / n;
   for (int i = 0; i < n; ++i) {
     const double begin = i * step, end = std::min<double>(begin + step, length);
     double sum = 0;
-    for (int k = static_cast<int>(begin); k < end; ++k)
+    for (int k = int(begin); k < end; ++k)
       sum += in[size_t(k) * stride] * (std::min(end, k + 1.0) - std::max(begin, 1.0 * k));
-    out[i * out_stride] = static_cast<float>(sum / (end - begin));
+    out[i * out_stride] = float(sum / (end - begin));
   }
 }
 
@@ -88,8 +88,7 @@ PngImage read_png(const std::string& path, int channels) {
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
   check(png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr));
-  return {static_cast<int>(png.width), static_cast<int>(png.height),
-      flatten(pixels, static_cast<size_t>(channels)), name, channels};
+  return {int(png.width), int(png.height), flatten(pixels, size_t(channels)), name, channels};
 #else
   throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name),
       "an image of the test set needs no reader");
@@ -97,7 +96,7 @@ PngImage read_png(const std::string& path, int channels) {
 }
 
 ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
-  const int out_width = static_cast<int>(size.width), out_height = static_cast<int>(size.height),
+  const int out_width = int(size.width), out_height = int(size.height),
             ink_side = std::max(1, std::min(out_width, out_height) * 20 / 28);
   const int width = image.width, height = image.height;
   std::vector<float> v(image.pixels.begin(), image.pixels.end());
@@ -110,7 +109,7 @@ ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
   for (float& x : v) peak = std::max(peak, x = std::max(x - ground, 0.0f));
   SINTER_CHECK(peak >= 24, data,
       cat("png: no ink: ", image.name, "; ", width, " x ", height, ", the brightest pixel is ",
-          static_cast<int>(peak), " of 255 above its border"));
+          int(peak), " of 255 above its border"));
 
   Box box{width, height, 0, 0};
   for (int y = 0; y < height; ++y) {
@@ -142,19 +141,19 @@ ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
     }
   }
   const auto offset = [mass](double moment, int side, int whole) {
-    return std::clamp(static_cast<int>(std::lround(whole / 2.0 - moment / mass)), 0, whole - side);
+    return std::clamp(int(std::lround(whole / 2.0 - moment / mass)), 0, whole - side);
   };
   const int left = offset(mass_x, sw, out_width), top = offset(mass_y, sh, out_height);
   ImagePixels out(size_t(out_width) * out_height);
   for (int y = 0; y < sh; ++y)
     for (int x = 0; x < sw; ++x)
       out[(top + y) * out_width + left + x] =
-          static_cast<uint8_t>(std::lround(small[size_t(y) * sw + x] * (255.0f / peak)));
+          uint8_t(std::lround(small[size_t(y) * sw + x] * (255.0f / peak)));
   return out;
 }
 
 ImagePixels scaled_image(const PngImage& image, const ImageShape& size) {
-  const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
+  const int width = int(size.width), height = int(size.height);
   const std::vector<float> in(image.pixels.begin(), image.pixels.end());
   std::vector<float> narrow(size_t(image.height) * width), plane(size_t(height) * width);
   ImagePixels out;
@@ -164,7 +163,7 @@ ImagePixels scaled_image(const PngImage& image, const ImageShape& size) {
           &narrow[size_t(y) * width], width, 1);
     for (int x = 0; x < width; ++x)
       average(&narrow[x], image.height, width, &plane[x], height, width);
-    for (const float v : plane) out.push_back(static_cast<uint8_t>(std::lround(v)));
+    for (const float v : plane) out.push_back(uint8_t(std::lround(v)));
   }
   return out;
 }

@@ -30,7 +30,7 @@ void count_equals(const Pixels& train, const Pixels& test, DataReport& report) {
   std::unordered_map<std::string_view, std::array<int64_t, 2>> times;  // in train, in test
   const auto count = [&times](const Pixels& pixels, size_t set) {
     for (int64_t i = 0; i < pixels.n; ++i)
-      ++times[{reinterpret_cast<const char*>(pixels[i]), static_cast<size_t>(pixels.size)}][set];
+      ++times[{reinterpret_cast<const char*>(pixels[i]), size_t(pixels.size)}][set];
   };
   count(train, 0);
   count(test, 1);
@@ -47,16 +47,15 @@ void describe_set(const Split& split, DataReport::Set& set) {
   set.darkest = 255;
   uint64_t sum = 0;
   for (int64_t i = 0; i < pixels.n; ++i) {
-    ++set.counts[static_cast<size_t>(labels[i])];
+    ++set.counts[size_t(labels[i])];
     const auto [low, high] = std::minmax_element(pixels[i], pixels[i] + pixels.size);
     set.darkest = std::min<int>(set.darkest, *low);
     set.brightest = std::max<int>(set.brightest, *high);
     set.blank += *low == *high;
     for (int64_t k = 0; k < pixels.size; ++k) sum += pixels[i][k];
   }
-  set.mean = static_cast<double>(sum) / static_cast<double>(pixels.n * pixels.size);
-  const double most = static_cast<double>(*std::max_element(set.counts.begin(), set.counts.end())) /
-                      static_cast<double>(pixels.n);
+  set.mean = double(sum) / double(pixels.n * pixels.size);
+  const double most = double(*std::ranges::max_element(set.counts)) / double(pixels.n);
   // Where one label is more than a third of all, half way to all right.
   set.wanted = std::min(2 * most, (1 + most) / 2);
 }
@@ -65,18 +64,18 @@ void describe_set(const Split& split, DataReport::Set& set) {
 // first pixel.
 std::vector<float> class_means(const Split& train, size_t classes) {
   const Pixels pixels = pixels_of(train);
-  const auto size = static_cast<size_t>(pixels.size);
+  const auto size = size_t(pixels.size);
   std::vector<double> sums(classes * size);
   std::vector<int64_t> counts(classes);
   for (int64_t i = 0; i < pixels.n; ++i) {
-    const auto label = static_cast<size_t>(train.labels.data<int32_t>()[i]);
+    const auto label = size_t(train.labels.data<int32_t>()[i]);
     ++counts[label];
     for (size_t k = 0; k < size; ++k) sums[label * size + k] += pixels[i][k];
   }
   std::vector<float> means(sums.size());
   for (size_t k = 0; k < sums.size(); ++k) {
-    const auto n = static_cast<double>(counts[k / size]);
-    means[k] = n > 0 ? static_cast<float>(sums[k] / n) : std::numeric_limits<float>::infinity();
+    const auto n = double(counts[k / size]);
+    means[k] = n > 0 ? float(sums[k] / n) : std::numeric_limits<float>::infinity();
   }
   return means;
 }
@@ -86,21 +85,21 @@ std::vector<float> class_means(const Split& train, size_t classes) {
 double share_nearest(const Split& split, const std::vector<float>& means, size_t classes,
     const std::vector<int64_t>* own) {
   const Pixels pixels = pixels_of(split);
-  const auto size = static_cast<size_t>(pixels.size);
-  std::vector<uint8_t> right(static_cast<size_t>(pixels.n));
+  const auto size = size_t(pixels.size);
+  std::vector<uint8_t> right(size_t(pixels.n));
   parallel_for(pixels.n, 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const auto label = static_cast<size_t>(split.labels.data<int32_t>()[i]);
+      const auto label = size_t(split.labels.data<int32_t>()[i]);
       size_t nearest = classes;
       float least = std::numeric_limits<float>::infinity();
       for (size_t c = 0; c < classes; ++c) {
         float distance = 0;
         for (size_t k = 0; k < size; ++k) {
-          const float d = static_cast<float>(pixels[i][k]) - means[c * size + k];
+          const float d = float(pixels[i][k]) - means[c * size + k];
           distance += d * d;
         }
         if (own && c == label) {  // the mean of the others is farther away by n / (n - 1)
-          const auto n = static_cast<float>((*own)[c]);
+          const auto n = float((*own)[c]);
           distance *= n / (n - 1) * (n / (n - 1));
         }
         if (distance < least) {
@@ -108,11 +107,10 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
           nearest = c;
         }
       }
-      right[static_cast<size_t>(i)] = nearest == label;
+      right[size_t(i)] = nearest == label;
     }
   });
-  return static_cast<double>(std::count(right.begin(), right.end(), 1)) /
-         static_cast<double>(pixels.n);
+  return double(std::ranges::count(right, 1)) / double(pixels.n);
 }
 
 // "images 60000 x 28 x 28"
@@ -147,7 +145,7 @@ DataReport verify_dataset(DataOptions options) {
   options.limit = 0;
   const Dataset data = load_dataset(options);
   DataReport report{.name = data.description, .sorted = data.sorted};
-  const auto classes = static_cast<size_t>(options.classes);
+  const auto classes = size_t(options.classes);
   for (const auto& [name, split] : {std::pair("train", &data.train), {"test", &data.test}}) {
     if (split->size() == 0) continue;
     DataReport::Set& set = report.sets.emplace_back(
@@ -177,8 +175,7 @@ DataReport verify_dataset(DataOptions options) {
         "; class means are right for ", percent(set.class_means), " % of ", set.name,
         ", more than ", percent(set.wanted), " expected");
   }
-  if (report.failed.empty() &&
-      static_cast<double>(report.shared) > kMaxShared * static_cast<double>(data.test.size())) {
+  if (report.failed.empty() && double(report.shared) > kMaxShared * double(data.test.size())) {
     report.failed = cat("data: test images are in train as well: ", report.name, "; ",
         report.shared, " of ", data.test.size(), ", allowed ", percent(kMaxShared), " %");
   }

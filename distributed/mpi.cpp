@@ -1,47 +1,48 @@
 #include "distributed/mpi.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
-
-#include "core/error.h"
-
-#if SINTER_HAS_MPI
-#include <mpi.h>
-
 #include <exception>
 #include <limits>
 #include <thread>
-#endif
+
+#include "core/error.h"
+#include "distributed/mpi_calls.h"
 
 namespace sinter::distributed {
 
-int launched_ranks() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const char* value = std::getenv(name)) return std::max(1, std::atoi(value));
-  }
-  return 1;
-}
-
-#if SINTER_HAS_MPI
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Requests = std::vector<MPI_Request>;
+using Requests = std::vector<MpiRequest>;
 
-// Of the text that each rank sends to all others when it has waited too long.
-constexpr int kLateTag = 21;
 // Ranks begin to wait at different moments of a step. Whoever has not said within this time that it
 // waits, too, is the one that all wait for.
 constexpr std::chrono::seconds kGrace{2};
 
+struct MpiLibrary {
+  const MpiCalls* calls;
+  std::string why;  // there are none
+};
+// The loader finds it by the program's RUNPATH: sinter_module() in cmake/SinterLibrary.cmake.
+const MpiLibrary& mpi_library() {
+  static const MpiLibrary library = [] {
+    const void* calls = nullptr;
+    // Global: plugins of some builds of Open MPI look for its names there.
+    void* const handle = dlopen("libsinter_mpi.so", RTLD_NOW | RTLD_GLOBAL);
+    if (handle) calls = dlsym(handle, "sinter_mpi_calls");
+    return MpiLibrary{static_cast<const MpiCalls*>(calls), calls ? "" : dlerror()};
+  }();
+  return library;
+}
+
 void check_mpi(int status, const char* what) {
-  if (status == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(status, text, &length);
-  SINTER_CHECK(false, state,
-      cat("MPI: ", what, " failed: ", std::string_view(text, static_cast<size_t>(length)),
-          "; its status must be MPI_SUCCESS"));
+  if (status == 0) return;
+  throw Error(
+      Error::Kind::state, cat("MPI: ", what, " failed: ", mpi_library().calls->text_of(status),
+                              "; its status must be MPI_SUCCESS"));
 }
 
 // MPI counts in int.
@@ -53,17 +54,16 @@ int count_of_bytes(size_t bytes) {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(int rank, int size) : Communicator(rank, size) {}
+  MpiCommunicator(const MpiCalls& mpi, int rank, int size) : Communicator(rank, size), mpi_(mpi) {}
   // Not while an error ends the process: the others would be waited for.
   ~MpiCommunicator() override {
-    if (std::uncaught_exceptions() == 0 && !failed_) MPI_Finalize();
+    if (std::uncaught_exceptions() == 0 && !failed_) mpi_.end();
   }
   std::string describe() const override { return mpi_version(); }
 
   void broadcast(void* data, size_t bytes) override {
     Requests requests(1);
-    check_mpi(MPI_Ibcast(data, count_of_bytes(bytes), MPI_BYTE, 0, MPI_COMM_WORLD, &requests[0]),
-        "MPI_Ibcast");
+    check_mpi(mpi_.broadcast(data, count_of_bytes(bytes), &requests[0]), "MPI_Ibcast");
     wait(requests);
   }
 
@@ -72,9 +72,7 @@ class MpiCommunicator final : public Communicator {
     std::vector<int> sizes(ranks), begins(ranks);
     const int mine = count_of_bytes(own.size());
     Requests requests(1);
-    check_mpi(
-        MPI_Iallgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD, &requests[0]),
-        "MPI_Iallgather");
+    check_mpi(mpi_.gather_int(&mine, sizes.data(), &requests[0]), "MPI_Iallgather");
     wait(requests);
     size_t bytes = 0;
     for (size_t r = 0; r < ranks; ++r) {
@@ -83,8 +81,7 @@ class MpiCommunicator final : public Communicator {
     }
     std::string text(bytes, 0);
     requests.resize(1);
-    check_mpi(MPI_Iallgatherv(own.data(), mine, MPI_BYTE, text.data(), sizes.data(), begins.data(),
-                  MPI_BYTE, MPI_COMM_WORLD, &requests[0]),
+    check_mpi(mpi_.gather(own.data(), mine, text.data(), sizes.data(), begins.data(), &requests[0]),
         "MPI_Iallgatherv");
     wait(requests);
     std::vector<std::string> all;
@@ -94,7 +91,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   [[noreturn]] void abort(int exit_status) override {
-    MPI_Abort(MPI_COMM_WORLD, exit_status);
+    mpi_.abort(exit_status);
     std::_Exit(exit_status);
   }
 
@@ -106,14 +103,13 @@ class MpiCommunicator final : public Communicator {
     SINTER_CHECK(device.type != Device::Type::cuda, device,
         cat("sum over ranks: MPI sums memory of the host; the tensors are on ", device.str()),
         "use NCCL between cards");
-    const MPI_Datatype type = dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
     Requests& requests = sums_[bucket].requests;
     for (SumPiece piece : pieces) {
       constexpr int64_t kMost = 1 << 30;
       while (piece.count > 0) {
         const int64_t count = std::min(piece.count, kMost);
-        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, piece.data, static_cast<int>(count), type, MPI_SUM,
-                      MPI_COMM_WORLD, &requests.emplace_back()),
+        check_mpi(mpi_.sum(piece.data, static_cast<int>(count), dtype == DType::f64,
+                      &requests.emplace_back()),
             "MPI_Iallreduce");
         piece.data = static_cast<char*>(piece.data) + count * static_cast<int64_t>(size_of(dtype));
         piece.count -= count;
@@ -141,12 +137,13 @@ class MpiCommunicator final : public Communicator {
     Requests requests;  // none: done
     Time there{};
   };
-  static bool test(Requests& requests) {
-    int done = 0;
-    check_mpi(
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-        "MPI_Testall");
-    if (done) requests.clear();
+  // The last goes first: requests of a sum end in about the order in which they began.
+  bool test(Requests& requests) {
+    int done = 1;
+    while (done && !requests.empty()) {
+      check_mpi(mpi_.test(&requests.back(), &done), "MPI_Test");
+      if (done) requests.pop_back();
+    }
     return done;
   }
 
@@ -169,20 +166,12 @@ class MpiCommunicator final : public Communicator {
     failed_ = true;
     std::vector<char> waits(static_cast<size_t>(size()));
     waits[static_cast<size_t>(rank())] = 1;
-    char note = 0;
-    Requests sent(static_cast<size_t>(size()), MPI_REQUEST_NULL);  // never waited for
     for (int r = 0; r < size(); ++r) {
-      if (r != rank())
-        MPI_Isend(&note, 1, MPI_BYTE, r, kLateTag, MPI_COMM_WORLD, &sent[static_cast<size_t>(r)]);
+      if (r != rank()) mpi_.send_note(r);
     }
     for (const auto begin = Clock::now(); Clock::now() - begin < kGrace;) {
-      int here = 0;
-      MPI_Status status;
-      MPI_Iprobe(MPI_ANY_SOURCE, kLateTag, MPI_COMM_WORLD, &here, &status);
-      if (here) {
-        MPI_Recv(&note, 1, MPI_BYTE, status.MPI_SOURCE, kLateTag, MPI_COMM_WORLD, &status);
-        waits[static_cast<size_t>(status.MPI_SOURCE)] = 1;
-      }
+      int from = 0;
+      if (mpi_.receive_note(&from)) waits[static_cast<size_t>(from)] = 1;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     std::string missing;
@@ -199,40 +188,38 @@ class MpiCommunicator final : public Communicator {
                   " waited ", timeout(), " seconds"));
   }
 
+  const MpiCalls& mpi_;
   std::map<int64_t, Sum> sums_;
   bool failed_ = false;
 };
 
 }  // namespace
 
-std::string mpi_version() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  const std::string_view version(text, static_cast<size_t>(length));
+int launched_ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* value = std::getenv(name)) return std::max(1, std::atoi(value));
+  }
+  return 1;
+}
+
+std::string mpi_version(std::string* why) {
+  const MpiLibrary& library = mpi_library();
+  if (why) *why = library.why;
+  if (!library.calls) return "";
+  const std::string_view version = library.calls->version();
   return std::string(version.substr(0, version.find_first_of(",\n")));  // "Open MPI v4.1.4"
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator() {
-  int started = 0, thread_level = 0, rank = 0, size = 0;
-  MPI_Initialized(&started);
-  SINTER_CHECK(!started, state, "MPI: it was started before; once in a process");
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &thread_level), "MPI_Init");
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return std::make_unique<MpiCommunicator>(rank, size);
+  const auto& [calls, why] = mpi_library();
+  if (!calls) {
+    throw Error(Error::Kind::not_built, cat("MPI: not in this build: ", why),
+        "scripts/setup mpi (libopenmpi-dev, openmpi-bin), then configure and build again");
+  }
+  SINTER_CHECK(!calls->started(), state, "MPI: it was started before; once in a process");
+  int rank = 0, size = 0;
+  check_mpi(calls->start(&rank, &size), "MPI_Init");
+  return std::make_unique<MpiCommunicator>(*calls, rank, size);
 }
-
-#else
-
-std::string mpi_version() { return ""; }
-
-std::unique_ptr<Communicator> make_mpi_communicator() {
-  throw Error(Error::Kind::not_built, "MPI: not in this build: CMake did not find it",
-      "scripts/setup mpi (libopenmpi-dev, openmpi-bin), then configure and build again");
-}
-
-#endif
 
 }  // namespace sinter::distributed

@@ -26,7 +26,7 @@ double accuracy(nn::Module& model, const Split& split) {
                labels = batch.labels.to_vector<int64_t>();
     for (size_t i = 0; i < labels.size(); ++i) right += read[i] == labels[i];
   }
-  return static_cast<double>(right) / static_cast<double>(split.size());
+  return double(right) / double(split.size());
 }
 
 // One digit as text, two pixels above each other to a character.
@@ -73,7 +73,7 @@ int main() {
     // epoch costs nothing.
     StepState state = read_step_state(optimizer.state());
     std::cout << "epoch " << epoch << "    loss " << std::setprecision(1)
-              << state.loss_sum / static_cast<double>(state.loss_rows) << "\n";
+              << state.loss_sum / double(state.loss_rows) << "\n";
     state.loss_sum = 0;
     state.loss_rows = 0;
     write_step_state(optimizer.state(), state);

@@ -38,16 +38,15 @@ int main() {
   const profiler::Report report = session.finish();
 
   // ---- 3. The report is plain data: one row per op and role. Sums are over the five steps.
-  const double steps = static_cast<double>(report.steps.size());
+  const double steps = double(report.steps.size());
   std::printf("per step, of %zu recorded: %.0f launches\n\n", report.steps.size(),
       report.launches_per_step());
   std::printf("%-22s%7s%11s%11s%12s\n", "op", "calls", "kFLOP", "kB moved", "FLOP/byte");
   double all_flops = 0, all_bytes = 0;
   for (const profiler::Row& row : report.rows().rows) {
     if (row.kind != profiler::ScopeKind::op || row.launches == 0) continue;  // views launch nothing
-    const double flops = static_cast<double>(row.cost.flops) / steps,
-                 bytes = static_cast<double>(row.cost.bytes()) / steps,
-                 calls = static_cast<double>(row.calls) / steps;
+    const double flops = double(row.cost.flops) / steps, bytes = double(row.cost.bytes()) / steps,
+                 calls = double(row.calls) / steps;
     std::printf("%-22s%7.0f%11.1f%11.1f%12.1f\n", row.name.c_str(), calls, flops / 1e3, bytes / 1e3,
         flops / bytes);
     all_flops += flops;

@@ -22,19 +22,17 @@ constexpr double kFlops = 2.0 * kM * kN * kK;
 
 // Memory of the emulated device is the host's, so that it can be filled directly.
 template <class T> T* on_device(int count, int (*value)(int)) {
-  T* data = static_cast<T*>(simt::allocator().allocate(static_cast<size_t>(count) * sizeof(T)));
-  for (int i = 0; i < count; ++i) data[i] = T(static_cast<float>(value(i)));
+  T* data = static_cast<T*>(simt::allocator().allocate(size_t(count) * sizeof(T)));
+  for (int i = 0; i < count; ++i) data[i] = T(float(value(i)));
   return data;
 }
 
 struct Row {
   const char* name;
   simt::Counters counters;
-  double flops_per_byte() const {
-    return kFlops / (32.0 * static_cast<double>(counters.request_sectors));
-  }
+  double flops_per_byte() const { return kFlops / (32.0 * double(counters.request_sectors)); }
   double sectors_per_request() const {
-    return static_cast<double>(counters.request_sectors) / static_cast<double>(counters.requests);
+    return double(counters.request_sectors) / double(counters.requests);
   }
 };
 
@@ -72,7 +70,7 @@ int main() {
     for (int i = 0; i < kM * kN; ++i) {
       float want = 0;
       for (int j = 0; j < kK; ++j)
-        want += static_cast<float>(value_a(i / kN * kK + j) * value_b(j * kN + i % kN));
+        want += float(value_a(i / kN * kK + j) * value_b(j * kN + i % kN));
       equal = equal && c[i] == want;
     }
   };
@@ -102,9 +100,7 @@ int main() {
   // ---- 4. How to read it.
   const Row &naive = rows[0], &coalesced = rows[1], &tiles = rows[2], &registers = rows[3],
             &padded = rows[4], &tensor = rows[5];
-  const auto times = [](int64_t before, int64_t after) {
-    return static_cast<double>(before) / static_cast<double>(after);
-  };
+  const auto times = [](int64_t before, int64_t after) { return double(before) / double(after); };
   std::printf(R"(
 1 -> 2  The same reads, dealt out differently: a row's neighbours share a sector, a column's do not. Sectors per request fall
         from %.1f to %.1f, traffic to 1/%.1f, by swapping two indices.

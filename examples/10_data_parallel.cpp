@@ -45,7 +45,7 @@ std::vector<float> train(Communicator* ranks) {
   if (ranks && ranks->rank() == 0) {
     std::printf("%d ranks: %zu buckets, %ld sums, %.1f MB from each rank\n", ranks->size(),
         parallel.bucket_sizes().size(), long(ranks->stats().sums),
-        static_cast<double>(ranks->stats().bytes) * 1e-6);
+        double(ranks->stats().bytes) * 1e-6);
   }
   return model.parameters()[0].to_vector<float>();
 }
@@ -57,7 +57,7 @@ int main() {
   for (const int size : {2, 3, 4}) {
     std::vector<std::vector<float>> weights(static_cast<size_t>(size));
     distributed::ThreadGroup(size).run(
-        [&](Communicator& ranks) { weights[static_cast<size_t>(ranks.rank())] = train(&ranks); });
+        [&](Communicator& ranks) { weights[size_t(ranks.rank())] = train(&ranks); });
     // The sums are the same but for the order in which they are added up.
     float worst = 0;
     for (size_t i = 0; i < alone.size(); ++i)

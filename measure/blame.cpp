@@ -12,6 +12,7 @@
 #include "ops/ops.h"
 #include "ops/relu_mask.h"
 #include "ops/update.h"
+#include "profiler/grid.h"
 
 namespace sinter::measure {
 namespace {
@@ -61,8 +62,7 @@ class StepMemory {
     to.insert(to.end(), changed.begin(), changed.end());
     for (size_t i = 0; i < to.size(); ++i) {
       const Tensor rounded = cast(exact[i].value, to[i].dtype());
-      std::memcpy(to[i].raw(), rounded.raw(),
-          static_cast<size_t>(rounded.numel()) * size_of(rounded.dtype()));
+      std::memcpy(to[i].raw(), rounded.raw(), size_t(rounded.numel()) * size_of(rounded.dtype()));
     }
   }
 
@@ -76,7 +76,7 @@ class StepMemory {
             given.describe()));
     copy_between(static_cast<char*>(storages_[v.buffer]->data()) + to.begin, kCpu,
         static_cast<const char*>(given.storage()->data()) + from.begin, given.device(),
-        static_cast<size_t>(to.end - to.begin));
+        size_t(to.end - to.begin));
   }
   // The learning rates to come lie in memory of the step's device, which others cannot read.
   void stop_schedule(const Node& node) {
@@ -230,18 +230,19 @@ Blame blame(const Graph& recorded, const Tensors& inputs, const BlameOptions& op
   return blame;
 }
 
-std::string Blame::table() const {
-  std::string out, mode;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const JudgedOp& op = ops[i];
-    if (mode != mode_of(op)) {
-      mode = mode_of(op);
-      out += fmt::format(
-          "\n{:<40}  {:>8}  {:>8}  {:>9}  Module\n", mode, "Error", "Bound", "Of bound");
+std::string Blame::table(size_t width) const {
+  std::string out;
+  for (size_t i = 0; i < ops.size();) {
+    const std::string mode = mode_of(ops[i]);
+    profiler::Grid grid({"<" + mode, "Error", "Bound", "Of bound", "<Module"});
+    for (; i < ops.size() && mode_of(ops[i]) == mode; ++i) {
+      const JudgedOp& op = ops[i];
+      grid.add({op.op, fmt::format("{:.1e}", op.worst.error), fmt::format("{:.1e}", op.worst.bound),
+          fmt::format("{:.3g} %", 100 * op.worst.share()),
+          (op.worst.exceeds() ? "EXCEEDS  " : "") + op.module});
     }
-    const double percent = 100 * op.worst.share();
-    out += fmt::format("{:<40}  {:8.1e}  {:8.1e}  {:>7.3g} %  {}{}\n", op.op, op.worst.error,
-        op.worst.bound, percent, op.module, op.worst.exceeds() ? "  EXCEEDS" : "");
+    grid.fit(width);
+    out += "\n" + grid.text();
   }
   return out;
 }

@@ -47,7 +47,8 @@ struct Blame {
   std::optional<size_t> first;
   std::string element, smallest;
 
-  std::string table() const;
+  // Of at most `width` columns; 0: as wide as it is.
+  std::string table(size_t width = 0) const;
   // "none of 34 ops exceeds its bound", or which one does, by how much, its rule, its smallest
   // shape.
   std::string verdict() const;

@@ -51,7 +51,7 @@ template <class F> double best_ns(Device device, double ms, int calls, F&& work)
     synchronize(device);
     batches.push_back(timer.ns() / calls);
   }
-  const double best = *std::min_element(batches.begin(), batches.end());
+  const double best = *std::ranges::min_element(batches);
   worst_spread = std::max(worst_spread, profiler::median(batches) / best - 1);
   return best;
 }
@@ -71,8 +71,8 @@ double gemm_gflops(Device device, DType dtype, const std::vector<int64_t>& sizes
   for (const int64_t n : sizes) {
     const Tensor a = cast(noise({n, n}), dtype).to(device),
                  b = cast(noise({n, n}), dtype).to(device);
-    best = std::max(best, 2 * static_cast<double>(n * n * n) /
-                              best_ns(device, 40, device == kCpu ? 1 : 8, [&] { matmul(a, b); }));
+    best = std::max(best,
+        2 * double(n * n * n) / best_ns(device, 40, device == kCpu ? 1 : 8, [&] { matmul(a, b); }));
   }
   return best;
 }
@@ -83,7 +83,7 @@ double copy_gbs(Device device, int64_t bytes) {
   const int calls = bytes < int64_t{64} << 20 ? 8 : 1;
   const double ns = std::min(best_ns(device, 20, calls, [&] { copy(x); }),
       best_ns(device, 20, calls, [&] { scale(x, 1.5); }));
-  return static_cast<double>(8 * x.numel()) / ns;
+  return double(8 * x.numel()) / ns;
 }
 
 int64_t cpu_cache_bytes() {
@@ -125,7 +125,7 @@ void measure_node(Device device, Roofs& roofs) {
   if (report.source != profiler::Source::cupti || !report.incomplete.empty()) return;
   double kernels = 0;
   for (const profiler::OpCall& call : report.rows().calls)
-    kernels += static_cast<double>(call.device_ns) / (8 * kNodes);
+    kernels += double(call.device_ns) / (8 * kNodes);
   roofs.node_gap_ns = std::max(0.0, roofs.floor_ns - kernels);
   roofs.floor_ns -= roofs.node_gap_ns;
 }
@@ -165,8 +165,7 @@ double busy_seconds(const std::string& proc_stat) {
   double user = 0, nice = 0, system = 0, idle = 0, waits_for_disk = 0, irq = 0, softirq = 0,
          stolen = 0;
   in >> cpu >> user >> nice >> system >> idle >> waits_for_disk >> irq >> softirq >> stolen;
-  return (user + nice + system + irq + softirq + stolen) /
-         static_cast<double>(sysconf(_SC_CLK_TCK));
+  return (user + nice + system + irq + softirq + stolen) / double(sysconf(_SC_CLK_TCK));
 }
 
 bool is_loaded(double others_cores, int threads, int cores) {
@@ -179,9 +178,7 @@ namespace {
 std::pair<double, double> cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
+  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
   std::ifstream stat("/proc/stat");
   std::string line;
   std::getline(stat, line);
@@ -210,7 +207,7 @@ Roofs calibrate_once(Device device) {
   const auto [own, all] = cpu_seconds();
   roofs.spread = worst_spread;
   roofs.others_cores = std::max(0.0, (all - all_before) - (own - own_before)) / timer.seconds();
-  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int cores = int(sysconf(_SC_NPROCESSORS_ONLN));
   roofs.loaded = is_loaded(roofs.others_cores, cpu ? num_threads() : 1, cores);
   return roofs;
 }

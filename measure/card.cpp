@@ -27,7 +27,7 @@ struct Share {
   double multiprocessors = 1, schedulers = 1;
 };
 Share share_of(const Card& card, const LaunchShape& shape) {
-  const auto blocks = static_cast<double>(shape.grid.blocks());
+  const auto blocks = double(shape.grid.blocks());
   const double waves = std::ceil(blocks / card.multiprocessors);
   const double warps = std::ceil(shape.block / 32.0) * std::min(waves, 4.0);
   return {blocks / (waves * card.multiprocessors), std::min(1.0, warps / 8)};
@@ -49,13 +49,11 @@ std::vector<double> modelled_us(const Card& card, const capture::Graph& graph,
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const capture::Node& node = graph.nodes[n];
     const Cost cost = graph.cost(node);
-    const auto given =
-        std::find_if(node.in.begin(), node.in.end(), [](int value) { return value >= 0; });
+    const auto given = std::ranges::find_if(node.in, [](int value) { return value >= 0; });
     const DType dtype = given == node.in.end() ? DType::f32 : graph.values[*given].dtype;
     const Share share = paired ? share_of(card, launches[n]) : Share{};
-    const double flops_us =
-        static_cast<double>(cost.flops) * 1e-6 / tflops_of(card, dtype) / share.schedulers;
-    const double bytes_us = static_cast<double>(cost.bytes()) * 1e-3 / gbs;
+    const double flops_us = double(cost.flops) * 1e-6 / tflops_of(card, dtype) / share.schedulers;
+    const double bytes_us = double(cost.bytes()) * 1e-3 / gbs;
     us.push_back(
         card.gap_us + card.start_us + std::max(flops_us, bytes_us) / share.multiprocessors);
   }

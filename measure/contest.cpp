@@ -45,7 +45,7 @@ const char* shown_device(Device device) {
 int64_t touched_bytes(const capture::Graph& graph, const capture::Captured* captured) {
   int64_t bytes = captured ? captured->executor->plan().bytes : 0;
   for (const capture::Buffer& buffer : graph.buffers) {
-    if (buffer.kind != capture::Buffer::Kind::local) bytes += static_cast<int64_t>(buffer.bytes);
+    if (buffer.kind != capture::Buffer::Kind::local) bytes += int64_t(buffer.bytes);
   }
   return bytes;
 }
@@ -56,8 +56,8 @@ profiler::Report profiled_round(const Contest& contest, const char* mode, const 
   const bool replayed = captured && captured->executor->calls() < graph.nodes.size();
   const bool timed = contest.timed();
   profiler::Session session({.schedule = {.wait = 0,
-                                 .warmup = timed ? static_cast<int>(options.warmup) : 0,
-                                 .active = timed ? static_cast<int>(options.steps) : 1},
+                                 .warmup = timed ? int(options.warmup) : 0,
+                                 .active = timed ? int(options.steps) : 1},
       .title = fmt::format("{} {}", shown_device(contest.device), mode),
       .threads = num_threads(),
       .device = contest.device,
@@ -100,9 +100,19 @@ RoundTimes run_clean_rounds(
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
     for (const auto& [times, who] : order)
       times->push_back(round_us(who->run, contest.device, options.warmup, options.steps));
-    std::reverse(order.begin(), order.end());
+    std::ranges::reverse(order);
   }
   return out;
+}
+
+// Of a step, beyond one per op. On cuda a library may make a product of several kernels.
+double more_launches(const capture::Captured& captured, const profiler::Measurement& fused) {
+  return fused.launches_per_step() - double(captured.executor->launches());
+}
+
+std::string launches_note(const capture::Captured& captured, const Outcome& o) {
+  if (!o.complete) return "   INCOMPLETE: a profiled step has other launches, or lost some";
+  return more_launches(captured, o.fused) > 0 ? " (the library splits products)" : "";
 }
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
@@ -118,8 +128,8 @@ std::vector<PairOfTimes> run_profiled_rounds(
   std::vector<PairOfTimes> pairs;
   bool timed = contest.timed();
   const bool modelled = is_modelled(contest, options);
-  const auto touched = static_cast<double>(touched_bytes(captured.recorded, &captured));
-  const int64_t rounds = timed ? static_cast<int64_t>(o.eager_us.size()) : 1;
+  const auto touched = double(touched_bytes(captured.recorded, &captured));
+  const int64_t rounds = timed ? int64_t(o.eager_us.size()) : 1;
   for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
     PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
@@ -134,8 +144,9 @@ std::vector<PairOfTimes> run_profiled_rounds(
       timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
     }
-    o.complete = o.complete && !times.first.empty() && !times.second.empty() &&
-                 o.fused.launches_per_step() == static_cast<double>(captured.executor->launches());
+    o.complete =
+        o.complete && !times.first.empty() && !times.second.empty() &&
+        (cuda ? more_launches(captured, o.fused) >= 0 : more_launches(captured, o.fused) == 0);
     if (o.complete && (timed || modelled)) pairs.push_back(std::move(times));
   }
   return pairs;
@@ -143,22 +154,23 @@ std::vector<PairOfTimes> run_profiled_rounds(
 
 std::string headline(const Contest& contest, const Outcome& o) {
   if (!contest.timed()) return "- -> -, not timed on simt";
+  const Unit unit = unit_of_us(profiler::median(o.eager_us));
+  const auto time = [&unit](const std::vector<double>& us) {
+    return fmt::format("{:.1f}", profiler::median(us) / unit.size);
+  };
   std::string listed;
-  if (!o.listed_us.empty())
-    listed = fmt::format("{:.1f} (fused, launched one by one) -> ", profiler::median(o.listed_us));
-  return fmt::format("{:.1f} -> {}{:.1f} us{}{}", profiler::median(o.eager_us), listed,
-      profiler::median(o.fused_us), o.ratio.is_shown() ? " = " : ", ",
-      profiler::factor_text(o.ratio, o.eager_us.size()));
+  if (!o.listed_us.empty()) listed = time(o.listed_us) + " (fused, launched one by one) -> ";
+  return fmt::format("{} -> {}{} {}{}{}", time(o.eager_us), listed, time(o.fused_us), unit.name,
+      o.ratio.is_shown() ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
 }
 
 std::string flops_line(const Ledger& ledger, const std::string& parity) {
-  const auto mflop = [](int64_t flops) {
-    return fmt::format("{:.3f}", static_cast<double>(flops) * 1e-6);
-  };
-  const std::string eager = mflop(ledger.total.eager_flops),
-                    fused = mflop(ledger.total.fused_flops);
-  const std::string work = eager == fused ? fmt::format("same: {} MFLOP", eager)
-                                          : fmt::format("MFLOP {} -> {}", eager, fused);
+  const auto eager = double(ledger.total.eager_flops), fused = double(ledger.total.fused_flops);
+  const Unit unit = eager < 1e10 ? Unit{1e6, "MFLOP"} : Unit{1e9, "GFLOP"};
+  const std::string before = fmt::format("{:.3f}", eager / unit.size),
+                    after = fmt::format("{:.3f}", fused / unit.size);
+  const std::string work = before == after ? cat("same: ", before, " ", unit.name)
+                                           : cat(before, " -> ", after, " ", unit.name);
   return work + (parity.empty() ? "" : "   " + parity) + "\n";
 }
 
@@ -169,12 +181,15 @@ std::string capture_line(const Contest& contest, const Outcome& o) {
   if (o.ratio.is_shown() && saved_us > 0)
     pays_back = ", pays back after " +
                 count_of(std::llround(std::ceil(capture_ms * 1e3 / saved_us)), "replay");
-  return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} kB\n", capture_ms,
-      pays_back, static_cast<double>(contest.captured().executor->plan().bytes) * 1e-3);
+  const auto arena = double(contest.captured().executor->plan().bytes);
+  const Unit size = unit_of_bytes(arena);
+  return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} {}\n", capture_ms,
+      pays_back, arena / size.size, size.name);
 }
 
-std::string row_us(double us, double step_us) {
-  return fmt::format("{:.1f} us, {:.0f} % of the fused step", us, 100 * us / step_us);
+std::string time_text(double us) {
+  const Unit unit = unit_of_us(us);
+  return fmt::format("{:.1f} {}", us / unit.size, unit.name);
 }
 
 // Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
@@ -193,15 +208,19 @@ std::string gain_lines(const Ledger& ledger) {
   }
   if (!longest) return "";
   const double all_us = profiler::median(ledger.total.fused_us);
-  std::string out = fmt::format("gain     {}\n",
-      gain ? fmt::format("most by {}: {:.1f} us, {} -> {} launches, {:.1f} -> {:.1f} kB",
-                 gain->fused, gain_us, gain->eager_launches, gain->fused_launches,
-                 static_cast<double>(gain->eager_bytes) * 1e-3,
-                 static_cast<double>(gain->fused_bytes) * 1e-3)
-           : "no row by itself is shown to be faster");
-  return out + fmt::format("limit    {}: {}, {:.0f} GFLOP/s; arithmetic stays\n", longest->fused,
-                   row_us(longest_us, all_us),
-                   static_cast<double>(longest->fused_flops) / (longest_us * 1e3));
+  std::string out = "gain     no row by itself is shown to be faster\n";
+  if (gain) {
+    const auto before = double(gain->eager_bytes);
+    const Unit size = unit_of_bytes(before);
+    out = fmt::format("gain     most by {}: {}, {} -> {} launches, {:.1f} -> {:.1f} {}\n",
+        gain->fused, time_text(gain_us), gain->eager_launches, gain->fused_launches,
+        before / size.size, double(gain->fused_bytes) / size.size, size.name);
+  }
+  return out +
+         fmt::format(
+             "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; arithmetic stays\n",
+             longest->fused, time_text(longest_us), 100 * longest_us / all_us,
+             double(longest->fused_flops) / (longest_us * 1e3));
 }
 
 // Five lines that say it all: how much faster, what made it so, what is left, what was counted, and
@@ -213,10 +232,9 @@ std::string first_lines(const Contest& contest, const Outcome& o, const ReportTe
   out += fmt::format(
       "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
       "counted {:.0f}{}\n",
-      total.eager_launches, total.fused_launches, static_cast<double>(total.eager_bytes) * 1e-6,
-      static_cast<double>(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
-      o.fused.launches_per_step(),
-      o.complete ? "" : "   INCOMPLETE: a profiled step has other launches, or lost some");
+      total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
+      double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
+      o.fused.launches_per_step(), launches_note(contest.captured(), o));
   if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
   return out;
 }
@@ -227,8 +245,7 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
   const int64_t kept = kept_unfused(fused);
   if (kept > 0 || !fused.misses.empty()) {
     out += fmt::format("not fused: {}, {} not faster here{}\n",
-        count_of(static_cast<int64_t>(fused.misses.size()), "near miss", "es"),
-        count_of(kept, "group"),
+        count_of(int64_t(fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
         text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   }
   if (const int64_t open = capture::not_judged(fused); open > 0)
@@ -282,8 +299,8 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
 }
 
 int64_t kept_unfused(const capture::Rewriter& fused) {
-  return std::count_if(fused.groups.begin(), fused.groups.end(),
-      [](const capture::Group& g) { return g.kept_unfused; });
+  return std::ranges::count_if(
+      fused.groups, [](const capture::Group& g) { return g.kept_unfused; });
 }
 
 std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {
@@ -318,7 +335,7 @@ std::vector<double> step_times_us(const std::function<void()>& step, Device devi
     const Timer timer;
     for (int64_t n = 0; n < at_once; ++n) step();
     synchronize(device);
-    times.push_back(timer.us() / static_cast<double>(at_once));
+    times.push_back(timer.us() / double(at_once));
   }
   if (on_card) cuda::watch(false);
   return times;
@@ -348,8 +365,8 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
   name = seen;
   where.clear();
   for (int d = eager.rank() - 1; d >= 0; --d) {
-    where = cat(static_cast<int64_t>(at) % eager.size(d), where.empty() ? "" : ", ", where);
-    at /= static_cast<size_t>(eager.size(d));
+    where = cat(int64_t(at) % eager.size(d), where.empty() ? "" : ", ", where);
+    at /= size_t(eager.size(d));
   }
   where = cat(name, " at [", where, "]");
 }

@@ -30,8 +30,7 @@ std::string with_count(const std::string& name, size_t n) {
 std::string counted(const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, size_t>> counts;
   for (const std::string& name : names) {
-    auto it =
-        std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == name; });
+    auto it = std::ranges::find_if(counts, [&](const auto& c) { return c.first == name; });
     if (it == counts.end()) it = counts.insert(it, {name, 0});
     ++it->second;
   }
@@ -59,7 +58,7 @@ std::vector<std::string> names_of(const Graph& recorded, const std::vector<int>&
 // "linear + relu" where there are two kinds, else as counted().
 std::string made_of(const std::vector<std::string>& names) {
   std::string text = counted(names);
-  if (const size_t at = text.find(", "); std::count(text.begin(), text.end(), ',') == 1)
+  if (const size_t at = text.find(", "); std::ranges::count(text, ',') == 1)
     text.replace(at, 2, " + ");
   return text;
 }
@@ -86,10 +85,10 @@ std::vector<Members> members_of(const Captured& captured) {
     std::string name = op_name(nodes[n]);
     if (rewritten && nodes[n].op->text() != nodes[n].rule && !nodes[n].op->reference)
       name = cat(nodes[n].rule, ": ", name);
-    auto it = std::find_if(all.begin(), all.end(),
-        [&](const Members& m) { return m.name == name && m.rewritten == rewritten; });
+    auto it = std::ranges::find_if(
+        all, [&](const Members& m) { return m.name == name && m.rewritten == rewritten; });
     if (it == all.end()) it = all.insert(it, {name, rewritten});
-    it->fused.push_back(static_cast<int>(n));
+    it->fused.push_back(int(n));
     for (const int e : nodes[n].origin) {
       it->eager.push_back(e);
       mapped[e] = 1;
@@ -97,19 +96,18 @@ std::vector<Members> members_of(const Captured& captured) {
   }
   Members gone{"(eliminated)"};  // dead and duplicate ops: nothing stands for them
   for (size_t e = 0; e < mapped.size(); ++e) {
-    if (!mapped[e]) gone.eager.push_back(static_cast<int>(e));
+    if (!mapped[e]) gone.eager.push_back(int(e));
   }
   if (!gone.eager.empty()) all.push_back(std::move(gone));
-  for (Members& members : all) std::sort(members.eager.begin(), members.eager.end());
+  for (Members& members : all) std::ranges::sort(members.eager);
   return all;
 }
 
 bool was_kept_unfused(const Captured& captured, const Members& members) {
   if (members.eager.empty()) return false;
   const std::vector<Group>& groups = captured.fused.groups;
-  return std::any_of(groups.begin(), groups.end(), [&](const Group& g) {
-    return g.kept_unfused &&
-           std::find(g.origin.begin(), g.origin.end(), members.eager[0]) != g.origin.end();
+  return std::ranges::any_of(groups, [&](const Group& g) {
+    return g.kept_unfused && std::ranges::find(g.origin, members.eager[0]) != g.origin.end();
   });
 }
 
@@ -130,7 +128,7 @@ std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes
   for (const profiler::OpCall& call : rows.calls) {
     if (rows.rows[call.row].launches > 0)
       steps[call.step_index].push_back(
-          static_cast<double>(report.device == kCpu ? call.self_ns : call.device_ns) * 1e-3);
+          double(report.device == kCpu ? call.self_ns : call.device_ns) * 1e-3);
   }
   std::vector<double> out;
   for (size_t n = 0; n < nodes; ++n) {
@@ -189,8 +187,7 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
   std::vector<profiler::Candidate> out;
   for (const Group& group : captured.fused.groups) {
     if (group.kept_unfused) continue;
-    auto it =
-        std::find_if(out.begin(), out.end(), [&](const auto& c) { return c.rule == group.rule; });
+    auto it = std::ranges::find_if(out, [&](const auto& c) { return c.rule == group.rule; });
     const std::vector<std::string> names = names_of(captured.recorded, group.origin);
     if (it == out.end())
       it = out.insert(
@@ -200,8 +197,8 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
     it->launches_saved += group.launches_saved;
     it->bytes_saved += group.bytes_saved;
   }
-  std::stable_sort(out.begin(), out.end(),
-      [](const auto& a, const auto& b) { return a.launches_saved > b.launches_saved; });
+  std::ranges::stable_sort(
+      out, [](const auto& a, const auto& b) { return a.launches_saved > b.launches_saved; });
   return out;
 }
 
@@ -225,22 +222,21 @@ std::string ratio_text(const LedgerRow& row) {
 
 }  // namespace
 
+Unit unit_of_us(double us) { return us < 2e4 ? Unit{1, "us"} : Unit{1e3, "ms"}; }
+Unit unit_of_bytes(double bytes) { return bytes < 2e7 ? Unit{1e3, "kB"} : Unit{1e6, "MB"}; }
+
 std::string Ledger::table(size_t width) const {
-  // Units that a person reads: of the whole step.
-  const bool ms = !total.eager_us.empty() && profiler::median(total.eager_us) >= 1e5,
-             mb = total.eager_bytes >= 100'000'000;
-  profiler::Grid grid({"<Fused row <- eager ops", "Launches", (ms ? "m" : "u") + times.substr(1),
-      mb ? "MB moved" : "kB moved", "<Eager / fused"});
+  const Unit time = unit_of_us(total.eager_us.empty() ? 0 : profiler::median(total.eager_us)),
+             size = unit_of_bytes(double(total.eager_bytes));
+  profiler::Grid grid({"<Fused row <- eager ops", "Launches", time.name + times.substr(2),
+      cat(size.name, " moved"), "<Eager / fused"});
   const auto add = [&](const LedgerRow& row, const std::string& name, const std::string& ratio) {
-    const double time_unit = ms ? 1e3 : 1, byte_unit = mb ? 1e6 : 1e3;
     const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
     grid.add({name, fmt::format("{} -> {:2}", row.eager_launches, row.fused_launches),
-        timed ? pair_of(profiler::median(row.eager_us) / time_unit,
-                    profiler::median(row.fused_us) / time_unit)
+        timed ? pair_of(profiler::median(row.eager_us) / time.size,
+                    profiler::median(row.fused_us) / time.size)
               : "- -> -",
-        pair_of(static_cast<double>(row.eager_bytes) / byte_unit,
-            static_cast<double>(row.fused_bytes) / byte_unit),
-        ratio});
+        pair_of(double(row.eager_bytes) / size.size, double(row.fused_bytes) / size.size), ratio});
   };
   for (const LedgerRow& row : rows) {
     const bool same = row.eager == row.fused;

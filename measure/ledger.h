@@ -16,6 +16,14 @@ namespace sinter::measure {
 // launches.
 std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes);
 
+// Units in which a person reads numbers of this size.
+struct Unit {
+  double size;
+  const char* name;
+};
+Unit unit_of_us(double us);        // us, ms
+Unit unit_of_bytes(double bytes);  // kB, MB
+
 using LedgerRow = profiler::ComparedRow;
 
 struct Ledger {

@@ -2,20 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "profiler/thresholds.h"
 
 namespace sinter::measure {
 namespace {
 
-// What each of the two changes should have saved, by roofs and host cost, beside what it saved; a
-// proof far off asks to be looked at.
-std::string proof(
-    const char* what, const std::string& why, double predicted, double measured, bool shown) {
+// What each of the two changes should have saved of a step, by roofs and host cost, beside what it
+// saved; a proof that is far off, by more than a tenth of the step, asks to be looked at.
+std::string proof(const char* what, const std::string& why, double predicted, double measured,
+    bool shown, double step_us) {
   if (!shown)
     return fmt::format(
         "proof, {}: {} | predicted {:.1f}, no difference shown", what, why, predicted);
   const double parts = predicted != 0 ? measured / predicted : 0;
-  const bool look = parts < profiler::kProofLow || parts > profiler::kProofHigh;
+  const bool look = (parts < profiler::kProofLow || parts > profiler::kProofHigh) &&
+                    std::abs(measured - predicted) > 0.1 * step_us;
   return fmt::format("proof, {}: {} | predicted {:.1f} measured {:.1f} ({:.0f} %){}", what, why,
       predicted, measured, 100 * parts, look ? "  LOOK" : "");
 }
@@ -28,17 +31,18 @@ std::string estimate_text(const Saving& expected, const profiler::Estimate& save
     return us * ((us > 0) == is_low ? profiler::kProofLow : profiler::kProofHigh);
   };
   const bool look = saved_us.high < side(low, true) || saved_us.low > side(high, false);
-  const std::string bytes =
-      expected.in_cache ? fmt::format("0 to {:.1f}us, as they fit the cache", expected.bytes_us())
-                        : fmt::format("{:.1f}us", expected.bytes_us());
-  const std::string sum =
-      low == high ? fmt::format("{:.1f}", low) : fmt::format("{:.1f} to {:.1f}", low, high);
+  const Unit time = unit_of_us(std::max(high, saved_us.value)),
+             size = unit_of_bytes(expected.kilobytes * 1e3);
+  const auto scaled = [&time](double us) { return fmt::format("{:.1f}", us / time.size); };
+  const std::string bytes = cat(expected.in_cache ? "0 to " : "", scaled(expected.bytes_us()),
+                        time.name, expected.in_cache ? ", as they fit the cache" : ""),
+                    sum = low == high ? scaled(low) : cat(scaled(low), " to ", scaled(high));
   return fmt::format(
-      "estimate: {:+.0f} launches x {:.2f}us, and {:+.1f} kB at {:.0f} GB/s = {} | expected {}us, "
-      "saved "
-      "{:.1f} [{:.1f},{:.1f}]{}",
-      -expected.launches, expected.launch_us, -expected.kilobytes, expected.copy_gbs, bytes, sum,
-      saved_us.value, saved_us.low, saved_us.high, look ? "  LOOK" : "");
+      "estimate: {:+.0f} launches x {:.2f}us, and {:+.1f} {} at {:.0f} GB/s = {} | expected {}{}, "
+      "saved {} [{},{}]{}",
+      -expected.launches, expected.launch_us, -expected.kilobytes * 1e3 / size.size, size.name,
+      expected.copy_gbs, bytes, sum, time.name, scaled(saved_us.value), scaled(saved_us.low),
+      scaled(saved_us.high), look ? "  LOOK" : "");
 }
 
 std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
@@ -51,27 +55,25 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
   const bool shown = o.ratio.is_shown();
   const double e = profiler::median(o.eager_us), f = profiler::median(o.fused_us),
                host = o.eager.roofs->op_ns / 1e3;
-  const double fewer = static_cast<double>(captured.recorded.nodes.size()) -
-                       static_cast<double>(captured.fused.graph.nodes.size());
+  const double fewer =
+      double(captured.recorded.nodes.size()) - double(captured.fused.graph.nodes.size());
   const double traffic =
-      static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) /
-      c.bytes_per_ns / 1e3;
+      double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) / c.bytes_per_ns / 1e3;
   if (contest.device == kCpu) {
     std::vector<double> saved;
     for (size_t i = 0; i < o.eager_us.size(); ++i) saved.push_back(o.eager_us[i] - o.fused_us[i]);
-    const double kilobytes =
-        1e-3 * static_cast<double>(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
+    const double kilobytes = 1e-3 * double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
     return {estimate_text(
         {fewer, host, kilobytes, c.bytes_per_ns, c.in_cache}, profiler::median_interval(saved))};
   }
   if (o.listed_us.empty() || o.ledger.total.eager_us.empty()) return {};
   // A step takes the longer of what the host needs to issue it (H) and what the device needs to run
-  // it (D).
-  const double listed = profiler::median(o.listed_us),
-               n = static_cast<double>(captured.recorded.nodes.size()), m = n - fewer;
+  // it (D). What the host does beside its ops, the tape above all, a list of launches has not.
+  const double listed = profiler::median(o.listed_us), n = double(captured.recorded.nodes.size()),
+               m = n - fewer;
   const double de = profiler::median(o.ledger.total.eager_us),
                df = profiler::median(o.ledger.total.fused_us);
-  const double rest = std::max(0.0, e - n * host), he = n * host + rest, hf = m * host + rest;
+  const double he = e > 1.1 * de ? e : n * host, hf = m * host;
   const double gaps = o.fused.source == profiler::Source::cupti
                           ? m * o.fused.roofs->node_gap_ns / 1e3
                           : 0;  // else df holds them
@@ -82,12 +84,12 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
           fmt::format("{:+.0f} launches x {:.1f}us = {:.1f}us; {} before, {} after, {:+.1f}us on "
                       "the device and {:+.1f} kB",
               -fewer, host, fewer * host, bound(he, de), bound(hf, df), df - de,
-              static_cast<double>(o.ledger.total.fused_bytes - o.ledger.total.eager_bytes) / 1e3),
-          std::max(he, de) - predicted_listed, e - listed, shown),
+              double(o.ledger.total.fused_bytes - o.ledger.total.eager_bytes) / 1e3),
+          std::max(he, de) - predicted_listed, e - listed, shown, e),
       proof("replay",
           fmt::format("{} {:.1f} -> {} {:.1f}us", bound(hf, df), predicted_listed, bound(host, df),
               predicted_graph),
-          predicted_listed - predicted_graph, listed - f, shown),
+          predicted_listed - predicted_graph, listed - f, shown, listed),
       fmt::format("the bytes alone would save {:.1f}us", traffic)};
 }
 

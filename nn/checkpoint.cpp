@@ -22,14 +22,10 @@ constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has
 
 // f("step", state.step), ..: to_json() writes them, parse_state() reads and checks them.
 template <class State, class F> void for_each_field(State& state, F&& f) {
-  std::string_view names = TrainingState::field_names;  // "step, epoch, .."
-  const auto name = [&] {
-    const size_t end = std::min(names.find(','), names.size());
-    const std::string next(names.substr(0, end));
-    names.remove_prefix(std::min(end + 2, names.size()));
-    return next;
-  };
-  std::apply([&](auto&... value) { (f(name(), value), ...); }, state.fields());
+  std::string_view names = TrainingState::field_names;
+  std::apply(
+      [&](auto&... value) { (f(std::string(sinter::detail::next_name(names)), value), ...); },
+      state.fields());
 }
 
 // A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
@@ -43,7 +39,7 @@ template <class T> nlohmann::ordered_json as_json(const T& value) {
   }
 }
 
-uint64_t unsigned_of(const nlohmann::json& json, int base) {
+uint64_t unsigned_of(const nlohmann::ordered_json& json, int base) {
   const auto text = json.get<std::string>();
   uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value, base);
@@ -53,7 +49,7 @@ uint64_t unsigned_of(const nlohmann::json& json, int base) {
 // Takes what comes near enough: whatever is not as as_json() has it shows when the state is written
 // again. Returns what is wrong with the value, or "".
 template <class T>
-std::string read_field(const std::string& key, const nlohmann::json& json, T& value) {
+std::string read_field(const std::string& key, const nlohmann::ordered_json& json, T& value) {
   if constexpr (std::is_same_v<T, uint64_t>) {
     value = unsigned_of(json, 10);
   } else if constexpr (std::is_same_v<T, double>) {
@@ -83,7 +79,7 @@ std::string to_json(const TrainingState& state) {
   nlohmann::ordered_json json = {{"format", kFormat}};
   for_each_field(
       state, [&](const std::string& key, const auto& value) { json[key] = as_json(value); });
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 TrainingState parse_state(const std::string& text, const std::string& file) {
@@ -97,9 +93,10 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
   std::string wrong;
   try {
     bool fractions = false;  // we write none, and a huge one converted to an integer is undefined
-    const nlohmann::json json = nlohmann::json::parse(
-        text, [&](int, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
-          fractions |= event == nlohmann::json::parse_event_t::value && value.is_number_float();
+    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text,
+        [&](int, nlohmann::ordered_json::parse_event_t event, const nlohmann::ordered_json& value) {
+          fractions |=
+              event == nlohmann::ordered_json::parse_event_t::value && value.is_number_float();
           return true;
         });
     if (fractions) throw damaged("is not as sinter writes it");
@@ -112,7 +109,7 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
       const std::string problem = read_field(key, json.at(key), value);
       if (!problem.empty()) wrong = problem;
     });
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const nlohmann::ordered_json::exception& error) {
     const std::string_view what =
         error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
     throw damaged(cat("is not one: ", escaped(what.substr(what.find(']') + 1, 200))));
@@ -134,7 +131,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   state.last_good_loss = step.last_good_loss;
   int64_t rng[3];
   copy_to_host(rng, rng_state(device_of(optimizer)).raw(), device_of(optimizer), sizeof rng);
-  state.rng_seed = static_cast<uint64_t>(rng[0]);
+  state.rng_seed = uint64_t(rng[0]);
   state.rng_offset = rng[1];
   write_safetensors(
       path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
@@ -166,7 +163,7 @@ void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optim
   step.last_good_loss = state.last_good_loss;
   write_step_state(optimizer.state(), step);
   manual_seed(state.rng_seed);
-  const int64_t rng[3] = {static_cast<int64_t>(state.rng_seed), state.rng_offset, 0};
+  const int64_t rng[3] = {int64_t(state.rng_seed), state.rng_offset, 0};
   copy_to_device(rng_state(device_of(optimizer)).raw(), device_of(optimizer), rng, sizeof rng);
 }
 

@@ -10,7 +10,7 @@ namespace sinter::nn {
 
 #if defined(SINTER_HAS_ZLIB)
 uint32_t crc32(const void* bytes, size_t n, uint32_t crc) {
-  return n == 0 ? crc : static_cast<uint32_t>(::crc32_z(crc, static_cast<const Bytef*>(bytes), n));
+  return n == 0 ? crc : uint32_t(::crc32_z(crc, static_cast<const Bytef*>(bytes), n));
 }
 #else
 uint32_t crc32(const void* bytes, size_t n, uint32_t crc) {

@@ -39,7 +39,7 @@ Tensor Glu::forward(const Tensor& x) {
 std::string Glu::describe() const {
   constexpr const char* kName[] = {"gelu", "gelu tanh", "silu"};
   return cat("GLU(", gate_weight().size(1), " -> ", gate_weight().size(0), " -> ",
-      down_weight().size(0), ", ", kName[static_cast<int>(gate_)], ")");
+      down_weight().size(0), ", ", kName[int(gate_)], ")");
 }
 
 }  // namespace sinter::nn

@@ -16,8 +16,8 @@ template <class F> void fill(const Tensor& t, F&& value) {
   SINTER_ASSERT(t.is_contiguous(), "init of ", t.describe());
   visit_float(t.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    std::vector<T> drawn(static_cast<size_t>(t.numel()));
-    for (size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<T>(value(i));
+    std::vector<T> drawn(size_t(t.numel()));
+    for (size_t i = 0; i < drawn.size(); ++i) drawn[i] = T(value(i));
     copy_to_device(t.raw(), t.device(), drawn.data(), drawn.size() * sizeof(T));
   });
   t.storage()->bump_version("init");
@@ -27,7 +27,7 @@ double fan(const Tensor& t, int dim) {
   SINTER_CHECK(t.rank() == 2, shape,
       cat("init: a weight [out, in] is wanted: found ", t.describe(), "; it has ", t.rank(),
           " dims"));
-  return static_cast<double>(std::max<int64_t>(1, t.size(dim)));
+  return double(std::max<int64_t>(1, t.size(dim)));
 }
 double xavier_deviation(const Tensor& t, double gain) {
   return gain * std::sqrt(2 / (fan(t, 1) + fan(t, 0)));
@@ -86,7 +86,7 @@ void kaiming_normal(const Tensor& t, Stream& stream, double slope) {
 }
 
 void linear_default(const Tensor& t, int64_t fan_in, Stream& stream) {
-  const double bound = fan_in > 0 ? 1 / std::sqrt(static_cast<double>(fan_in)) : 0;
+  const double bound = fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
   uniform(t, -bound, bound, stream);
 }
 

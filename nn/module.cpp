@@ -45,9 +45,9 @@ void Module::check_registered() const {
 
 bool Module::is_stateless() const {
   const auto trains = [](const Entry& entry) { return entry.tensor.requires_grad(); };
-  return !depends_on_training() && std::none_of(tensors_.begin(), tensors_.end(), trains) &&
-         std::all_of(children_.begin(), children_.end(),
-             [](const Child& child) { return child.module->is_stateless(); });
+  return !depends_on_training() && std::ranges::none_of(tensors_, trains) &&
+         std::ranges::all_of(
+             children_, [](const Child& child) { return child.module->is_stateless(); });
 }
 
 const std::string& Module::label() {
@@ -109,7 +109,7 @@ NamedTensors Module::named_parameters() const {
   for (NamedTensor& item : all) {
     const auto tied = [&item](
                           const NamedTensor& before) { return before.tensor.is_same(item.tensor); };
-    if (std::none_of(out.begin(), out.end(), tied)) out.push_back(std::move(item));
+    if (std::ranges::none_of(out, tied)) out.push_back(std::move(item));
   }
   return out;
 }
@@ -155,7 +155,7 @@ std::vector<Module*> Module::modules() {
 }
 
 void Module::collect_modules(std::vector<Module*>& out) {
-  if (std::find(out.begin(), out.end(), this) != out.end()) return;
+  if (std::ranges::find(out, this) != out.end()) return;
   out.push_back(this);
   for (const Child& child : children_) child.module->collect_modules(out);
 }
@@ -193,7 +193,7 @@ void Module::to(DType dtype) {
     for (Entry& entry : module->tensors_) {
       if (!is_float(entry.tensor.dtype()) || entry.tensor.dtype() == dtype) continue;
       const auto tied = [&entry](const auto& pair) { return pair.first.is_same(entry.tensor); };
-      auto found = std::find_if(done.begin(), done.end(), tied);
+      auto found = std::ranges::find_if(done, tied);
       if (found == done.end()) {
         Tensor converted = convert(entry.tensor, dtype);
         converted.set_requires_grad(entry.is_parameter);
@@ -272,8 +272,8 @@ std::string Module::summary(const Shape& input_shape) {
   {
     const NoGrad no_grad;
     const EvalMode evaluation(*this);
-    (*this)(params.empty() ? Tensor::zeros(input_shape)
-                           : Tensor::zeros(input_shape, params[0].dtype(), params[0].device()));
+    (*this)(params.empty() ? Tensor::meta(input_shape)
+                           : Tensor::meta(input_shape, params[0].dtype(), params[0].device()));
   }
   size_t width = 42;
   for (Module* module : all) width = std::max(width, module->label().size());

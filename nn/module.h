@@ -85,8 +85,8 @@ class Module {
   // The tree as text, a line per module.
   std::string str() const;
   // The tree as a table: output shape, parameters and forward FLOPs per module for an input of
-  // `input_shape` (its first size is the batch), found by running it once on zeros without
-  // training.
+  // `input_shape` (its first size is the batch), found without calculating: by running it once, not
+  // in training, on a meta tensor.
   std::string summary(const Shape& input_shape);
 
  protected:

@@ -21,7 +21,7 @@ void write_values(const Tensor& to, const Tensor& from) {
       using To = decltype(zero_to);
       auto* out = to.data<To>();
       const auto* in = from.data<decltype(zero_from)>();
-      for_each_pair(to, from, [&](int64_t i, int64_t j) { out[i] = static_cast<To>(in[j]); });
+      for_each_pair(to, from, [&](int64_t i, int64_t j) { out[i] = To(in[j]); });
     });
   });
 }
@@ -54,7 +54,7 @@ Tensor Converter::operator()(const Tensor& t, DType dtype) {
     if (uid == t.storage()->uid()) converted = storage;
   }
   if (!converted) {
-    const int64_t n = static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()));
+    const int64_t n = int64_t(t.storage()->bytes() / size_of(t.dtype()));
     const Tensor whole = Tensor::empty({n}, dtype, t.device());
     copy_values(whole, Tensor::view_of(t.storage(), t.dtype(), {n}, {1}, 0), "convert");
     converted = whole.storage();

@@ -78,19 +78,9 @@ constexpr NetBuilder::Word NetBuilder::kWords[] = {
     {"dropout", "dropout P", &NetBuilder::dropout}, {"flatten", "flatten", &NetBuilder::flatten},
     {"linear", "linear OUT", &NetBuilder::linear}};
 
-std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 void NetBuilder::add(std::string_view item) {
   ++number_;
-  words_ = parts_of(item, ' ');
+  words_ = parts_of(item, " ");
   std::erase(words_, "");
   next_ = 1;
   if (words_.empty()) {
@@ -215,7 +205,7 @@ Net::Net(std::string_view text, const Shape& input) : input_(input) {
   SINTER_CHECK(input.rank() == 3, usage,
       cat("net: the input is one image [C, H, W]: ", input.str(), " has ", input.rank(), " sizes"));
   NetBuilder builder(*layers_, input);
-  for (const std::string_view item : parts_of(text, ';')) builder.add(item);
+  for (const std::string_view item : parts_of(text, ";")) builder.add(item);
   output_ = builder.shape();
 }
 

@@ -86,7 +86,7 @@ void Optimizer::set_rates(const std::vector<double>& rates) {
   SINTER_CHECK(!rates.empty(), usage, "optimizer: no rates given: the list has 0; at least 1");
   for (const double lr : rates) check_option("optimizer", "lr", lr);
   write_rates(rates[0], Tensor::from(std::vector<double>(rates.begin() + 1, rates.end()),
-                            {static_cast<int64_t>(rates.size()) - 1}, state_.device()));
+                            {int64_t(rates.size()) - 1}, state_.device()));
 }
 
 // The fields of the state from lr to rates_left, in one copy.

@@ -37,8 +37,8 @@ class InputFile {
   uint64_t size() const { return size_; }
   const std::string& name() const { return name_; }
   void read(void* to, uint64_t n, uint64_t offset) {
-    file_.seekg(static_cast<std::streamoff>(offset));
-    file_.read(static_cast<char*>(to), static_cast<std::streamsize>(n));
+    file_.seekg(std::streamoff(offset));
+    file_.read(static_cast<char*>(to), std::streamsize(n));
     SINTER_CHECK(file_, checkpoint,
         cat("checkpoint: cannot read: ", name_, "; no ", n, " bytes at byte ", offset,
             ", though it had ", size_, " when it was opened"));
@@ -70,7 +70,7 @@ float from_half(uint16_t bits) {
                  fraction = bits & 1023u;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
   const float magnitude = exponent == 0
-                              ? static_cast<float>(fraction) * 0x1p-24f
+                              ? float(fraction) * 0x1p-24f
                               : std::bit_cast<float>((exponent + 112) << 23 | fraction << 13);
   return sign ? -magnitude : magnitude;
 }
@@ -79,7 +79,7 @@ float from_half(uint16_t bits) {
 void widen_halves(const Tensor& to, const std::vector<char>& raw) {
   for (int64_t i = 0; i < to.numel(); ++i) {
     uint16_t bits;
-    std::memcpy(&bits, raw.data() + static_cast<size_t>(i) * sizeof bits, sizeof bits);
+    std::memcpy(&bits, raw.data() + size_t(i) * sizeof bits, sizeof bits);
     to.data<float>()[i] = from_half(bits);
   }
 }
@@ -153,7 +153,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
     return size_a != size_b ? size_a > size_b : a.name < b.name;
   });
   uint32_t crc = 0;
-  for (const auto& [_, t] : sorted) crc = crc32(t.raw(), static_cast<size_t>(bytes_of(t)), crc);
+  for (const auto& [_, t] : sorted) crc = crc32(t.raw(), size_t(bytes_of(t)), crc);
   metadata[kCrcKey] = fmt::format("{:08x}", crc);
 
   nlohmann::ordered_json header;
@@ -167,14 +167,14 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
         {"data_offsets", {offset, offset + bytes_of(t)}}};
     offset += bytes_of(t);
   }
-  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.resize((8 + text.size() + 63) / 64 * 64 - 8, ' ');
   const uint64_t length = text.size();
 
   AtomicFile file(path, "checkpoint", calls);
   file.write(&length, 8);
   file.write(text);
-  for (const auto& [_, t] : sorted) file.write(t.raw(), static_cast<size_t>(bytes_of(t)));
+  for (const auto& [_, t] : sorted) file.write(t.raw(), size_t(bytes_of(t)));
   file.commit();
 }
 

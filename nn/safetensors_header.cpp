@@ -24,7 +24,7 @@ constexpr FileType kTypes[] = {{"F64", 8, DType::f64, true}, {"F32", 4, DType::f
 // Takes the JSON event by event, so that nothing is stored which the format does not have: a tree
 // would keep the last of two equal keys silently. Depth 1 is the list of tensors, 2 a tensor or the
 // metadata, 3 its shape or range.
-class Reader : public nlohmann::json_sax<nlohmann::json> {
+class Reader : public nlohmann::json_sax<nlohmann::ordered_json> {
  public:
   explicit Reader(const std::string& file) : file_(file) {}
   Header header;
@@ -144,13 +144,13 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     for (const uint64_t dim : dims_) {
       empty |= dim == 0;
       if (dim > INT64_MAX ||
-          __builtin_mul_overflow(numel, static_cast<int64_t>(std::max<uint64_t>(dim, 1)), &numel) ||
+          __builtin_mul_overflow(numel, int64_t(std::max<uint64_t>(dim, 1)), &numel) ||
           __builtin_mul_overflow(numel, 8, &bytes)) {
         refuse("shape overflows", file_,
             cat(here(), ", size ", entry().shape.rank(), " is ", dim,
                 "; all together are more than 2^63 bytes"));
       }
-      entry().shape.push_back(static_cast<int64_t>(dim));
+      entry().shape.push_back(int64_t(dim));
     }
     entry().numel = empty ? 0 : numel;
   }
@@ -183,13 +183,13 @@ std::string_view file_type_name(DType dtype) {
 
 Header parse_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   Reader reader(file);
-  nlohmann::json::sax_parse(json, &reader);
+  nlohmann::ordered_json::sax_parse(json, &reader);
   std::vector<HeaderEntry>& entries = reader.header.entries;
   for (const HeaderEntry& e : entries) {
     const int64_t bytes = e.numel * e.type->bytes;
     if (e.begin > e.end || e.end > data_bytes)
       refuse("bad range", file, cat(range(e), " of ", data_bytes, " bytes of data"));
-    if (e.end - e.begin != static_cast<uint64_t>(bytes)) {
+    if (e.end - e.begin != uint64_t(bytes)) {
       refuse("range does not fit the shape", file,
           cat(range(e), " is ", e.end - e.begin, " bytes, ", e.type->name, e.shape.str(), " takes ",
               bytes));

@@ -11,7 +11,7 @@ namespace sinter::nn {
 double learning_rate(const Schedule& schedule, int64_t s) {
   using Kind = Schedule::Kind;
   const auto [kind, lr, steps, warmup] = schedule;
-  const double w = static_cast<double>(warmup), at = static_cast<double>(s);
+  const double w = double(warmup), at = double(s);
   if (s < warmup)
     return kind == Kind::onecycle ? lr * (1 + 12 * (1 - std::cos(std::numbers::pi * at / w))) / 25
                                   : lr * (at + 1) / w;
@@ -20,12 +20,11 @@ double learning_rate(const Schedule& schedule, int64_t s) {
     case Kind::step: return s * 10 >= steps * 8 ? lr * 0.01 : s * 10 >= steps * 6 ? lr * 0.1 : lr;
     case Kind::cosine:
     case Kind::onecycle: {
-      const double part =
-          steps > warmup ? std::min(1.0, (at - w) / static_cast<double>(steps - warmup)) : 1;
+      const double part = steps > warmup ? std::min(1.0, (at - w) / double(steps - warmup)) : 1;
       return lr * (1 + std::cos(std::numbers::pi * part)) / 2;
     }
   }
-  SINTER_ASSERT(false, "schedule kind ", static_cast<int>(kind));
+  SINTER_ASSERT(false, "schedule kind ", int(kind));
   return lr;
 }
 

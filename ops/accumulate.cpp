@@ -28,7 +28,7 @@ void cpu(const Call& call) {
       using V = compute_t<T>;
       pointwise_rows<1, From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
           [](const From* from, T* to, int64_t n) {
-            for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + static_cast<V>(from[i]));
+            for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + V(from[i]));
           });
     });
   });

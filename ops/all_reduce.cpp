@@ -35,12 +35,12 @@ std::vector<SumPiece> pieces_of(Operands in) {
   for (const Tensor& t : in) {
     if (t.numel() == 0) continue;
     char* const at = static_cast<char*>(t.raw());
-    const auto size = static_cast<int64_t>(size_of(t.dtype()));
+    const auto size = int64_t(size_of(t.dtype()));
     const char* end = pieces.empty()
                           ? nullptr
                           : static_cast<char*>(pieces.back().data) + pieces.back().count * size;
-    const bool joins = end && end <= at && at <= reach &&
-                       at - end < static_cast<int64_t>(kAlignment) && (at - end) % size == 0;
+    const bool joins =
+        end && end <= at && at <= reach && at - end < int64_t(kAlignment) && (at - end) % size == 0;
     if (joins) {
       pieces.back().count = (at - static_cast<char*>(pieces.back().data)) / size + t.numel();
     } else {

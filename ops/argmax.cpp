@@ -29,8 +29,8 @@ void cpu(const Call& call) {
   const int64_t n = x.size(dim), inner = numel_of_dims(x, dim + 1);
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    parallel_for(call.out[0].numel(), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
-        [&](int64_t begin, int64_t end) {
+    parallel_for(
+        call.out[0].numel(), grain_of(2 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
             const T* p = x.data<T>() + i / inner * n * inner + i % inner;
             int64_t best = 0;

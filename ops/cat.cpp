@@ -36,7 +36,7 @@ void cpu(const Call& call) {
   const int dim = normalize_dim("cat", call.as<DimAttrs>().dim, y.rank());
   const int64_t outer = numel_of_dims(y, 0, dim);
   const auto row_bytes = [&](const Tensor& t) {
-    return outer ? t.numel() / outer * static_cast<int64_t>(size_of(t.dtype())) : 0;
+    return outer ? t.numel() / outer * int64_t(size_of(t.dtype())) : 0;
   };
   const int64_t whole = row_bytes(y);
   if (whole == 0) return;
@@ -46,7 +46,7 @@ void cpu(const Call& call) {
       for (const Tensor& x : call.in) {
         const int64_t part = row_bytes(x);
         if (part == 0) continue;
-        std::memcpy(to, static_cast<const char*>(x.raw()) + o * part, static_cast<size_t>(part));
+        std::memcpy(to, static_cast<const char*>(x.raw()) + o * part, size_t(part));
         to += part;
       }
     }
@@ -58,8 +58,8 @@ Tensors backward(const Saved& saved, Operands grads) {
   Tensors out;
   int64_t begin = 0;
   for (size_t i = 0; i < saved.in.size(); ++i) {
-    const int64_t end = begin + saved.in[i].size(static_cast<int>(dim));
-    out.push_back(saved.wants(static_cast<int>(i)) ? slice(grads[0], dim, begin, end) : Tensor());
+    const int64_t end = begin + saved.in[i].size(int(dim));
+    out.push_back(saved.wants(int(i)) ? slice(grads[0], dim, begin, end) : Tensor());
     begin = end;
   }
   return out;
@@ -83,9 +83,8 @@ Tensor cat(const Tensors& tensors, int64_t dim) {
   Tensors groups;
   for (size_t i = 0; i < tensors.size(); i += kMostCatInputs) {
     const size_t end = std::min(i + kMostCatInputs, tensors.size());
-    groups.push_back(cat(Tensors(tensors.begin() + static_cast<ptrdiff_t>(i),
-                             tensors.begin() + static_cast<ptrdiff_t>(end)),
-        dim));
+    groups.push_back(
+        cat(Tensors(tensors.begin() + ptrdiff_t(i), tensors.begin() + ptrdiff_t(end)), dim));
   }
   return cat(groups, dim);
 }

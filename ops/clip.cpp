@@ -24,12 +24,11 @@ void norm_cpu(const Call& call) {
     using V = compute_t<T>;
     const T* x = call.in[0].data<T>();
     V* sums = scratch<V>(pieces);
-    parallel_for(pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i)
-            sums[i] = row_sum<V>(
-                x + i * kPiece, std::min(kPiece, n - i * kPiece), [](V v) { return v * v; });
-        });
+    parallel_for(pieces, grain_of(kPiece * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        sums[i] =
+            row_sum<V>(x + i * kPiece, std::min(kPiece, n - i * kPiece), [](V v) { return v * v; });
+    });
     call.out[0].data<V>()[0] = row_sum<V>(sums, pieces, [](V v) { return v; });
   });
 }
@@ -54,9 +53,9 @@ void clip_cpu(const Call& call) {
   const Tensor& x = call.in[0];
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    const V total = visit_float(call.in[1].dtype(),
-        [&](auto w) { return static_cast<V>(*call.in[1].data<decltype(w)>()); });
-    const V norm = math::sqrt(total), limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
+    const V total =
+        visit_float(call.in[1].dtype(), [&](auto w) { return V(*call.in[1].data<decltype(w)>()); });
+    const V norm = math::sqrt(total), limit = V(call.as<ClipAttrs>().max_norm);
     if (norm <= limit) return;
     const V factor = limit / norm;  // a NaN norm reaches the gradients, and so the loss
     T* p = x.data<T>();

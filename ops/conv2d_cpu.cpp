@@ -2,6 +2,12 @@
 
 namespace sinter {
 
+namespace conv {
+SINTER_IMAGE_LANES(, float, float);
+SINTER_IMAGE_LANES(, double, double);
+SINTER_IMAGE_LANES(, bf16, float);
+}  // namespace conv
+
 void conv2d_forward_cpu(const Call& call) {
   const conv::Correlation g{conv2d_sizes(call)};
   const Tensor bias = optional_input(call.in, 2);

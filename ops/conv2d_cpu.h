@@ -52,8 +52,8 @@ template <class T> auto image_source(const Correlation& g, const T* x) {
   using V = compute_t<T>;
   return [=](const Part& part, V* tile) {
     auto rows = [&](int64_t c, int64_t row, int64_t skip, int64_t count, V* lanes) {
-      to_lanes(x + ((part.image * g.c + c) * g.h + row) * g.w + skip, g.c * g.h * g.w, part.count,
-          count, lanes);
+      to_lanes<V>(x + ((part.image * g.c + c) * g.h + row) * g.w + skip, g.c * g.h * g.w,
+          part.count, count, lanes);
     };
     load_tile(g, part.first * g.stride_h, g.tile_rows(part.rows), rows, tile);
   };
@@ -62,17 +62,18 @@ template <class T> auto image_source(const Correlation& g, const T* x) {
 template <class T> auto gradient_source(const Correlation& g, const T* dy) {
   return [=](const Part& part, compute_t<T>* tile) {
     for (int64_t o = 0; o < g.o; ++o, tile += part.rows * g.q * kImages<compute_t<T>>)
-      to_lanes(dy + ((part.image * g.o + o) * g.p + part.first) * g.q, g.o * g.p * g.q, part.count,
-          part.rows * g.q, tile);
+      to_lanes<compute_t<T>>(dy + ((part.image * g.o + o) * g.p + part.first) * g.q,
+          g.o * g.p * g.q, part.count, part.rows * g.q, tile);
   };
 }
-// Takes a part's results to images in memory.
+// Takes a part's results, of V, or bytes beside them, to images in memory.
 template <class T, class V = compute_t<T>> struct ImageSink {
+  using Element = std::conditional_t<std::is_same_v<T, uint8_t>, uint8_t, V>;
   Correlation g;
   T* y;
-  void operator()(const Part& part, const V* tile) const {
+  void operator()(const Part& part, const Element* tile) const {
     for (int64_t o = 0; o < g.o; ++o, tile += part.rows * g.q * kImages<V>)
-      from_lanes(tile, part.rows * g.q, y + ((part.image * g.o + o) * g.p + part.first) * g.q,
+      from_lanes<V>(tile, part.rows * g.q, y + ((part.image * g.o + o) * g.p + part.first) * g.q,
           g.o * g.p * g.q, part.count);
   }
 };

@@ -13,17 +13,9 @@
 // The order of every sum depends on shapes alone, never on the number of threads.
 #pragma once
 
-#include <cstring>
-#include <utility>
-
 #include "core/parallel.h"
 #include "ops/conv2d.h"
-#include "ops/relu_mask.h"
-#include "ops/row_loops.h"
-
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
+#include "ops/image_lanes.h"
 
 namespace sinter::conv {
 
@@ -32,6 +24,7 @@ struct Correlation : Conv2dSizes {
   int64_t spread_h = 1, spread_w = 1;
 
   int64_t spread_height() const { return (h - 1) * spread_h + 1; }
+  int64_t spread_width() const { return (w - 1) * spread_w + 1; }
   int64_t tile_columns() const { return (q - 1) * stride_w + s; }
   int64_t tile_rows(int64_t results) const { return (results - 1) * stride_h + r; }
   // Taps [first, second) of the kernel's rows that meet rows of x, not padding, for results of row.
@@ -39,161 +32,12 @@ struct Correlation : Conv2dSizes {
     const int64_t first = row * stride_h - pad_h;
     return {std::clamp<int64_t>(-first, 0, r), std::clamp<int64_t>(spread_height() - first, 0, r)};
   }
+  // And of its columns, for any of `results` results from column q on.
+  std::pair<int64_t, int64_t> taps_of_columns(int64_t q, int64_t results) const {
+    const int64_t first = q * stride_w - pad_w, last = first + (results - 1) * stride_w;
+    return {std::clamp<int64_t>(-last, 0, s), std::clamp<int64_t>(spread_width() - first, 0, s)};
+  }
 };
-
-#if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64, kAccumulators = 28;
-#else
-inline constexpr int kVectorBytes = 32, kAccumulators = 12;
-#endif
-template <class V> inline constexpr int kImages = kVectorBytes / static_cast<int>(sizeof(V));
-template <class V> struct LanesOf {
-  typedef V type __attribute__((vector_size(kVectorBytes), may_alias));
-};
-template <class V> using Lanes = typename LanesOf<V>::type;
-// A byte beside each lane: where a maximum was.
-template <class V> struct BytesOf {
-  typedef uint8_t type __attribute__((vector_size(kImages<V>)));
-};
-template <class V> using Bytes = typename BytesOf<V>::type;
-template <class V> Lanes<V> load_lanes(const V* p) { return *reinterpret_cast<const Lanes<V>*>(p); }
-template <class V> void store_lanes(V* p, Lanes<V> v) { *reinterpret_cast<Lanes<V>*>(p) = v; }
-
-// All lanes x. (0 + x would be an addition that the compiler must make, for the sake of -0.)
-template <class V> Lanes<V> broadcast(V x) { return x - Lanes<V>{}; }
-
-inline Lanes<float> multiply_add(Lanes<float> a, Lanes<float> b, Lanes<float> sum) {
-#if defined(__AVX512F__)
-  return Lanes<float>(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(sum)));
-#elif defined(__FMA__)
-  return Lanes<float>(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(sum)));
-#else
-  return a * b + sum;
-#endif
-}
-inline Lanes<double> multiply_add(Lanes<double> a, Lanes<double> b, Lanes<double> sum) {
-#if defined(__AVX512F__)
-  return Lanes<double>(_mm512_fmadd_pd(__m512d(a), __m512d(b), __m512d(sum)));
-#elif defined(__FMA__)
-  return Lanes<double>(_mm256_fmadd_pd(__m256d(a), __m256d(b), __m256d(sum)));
-#else
-  return a * b + sum;
-#endif
-}
-
-template <class V> V sum_of_lanes(Lanes<V> v) {
-  V sum = 0;
-  for (int l = 0; l < kImages<V>; ++l) sum += v[l];
-  return sum;
-}
-
-// ---- between images in memory and lanes
-
-// Turns a square of as many vectors as they have lanes, by swapping blocks of 1, 2, 4, .. lanes.
-template <int D, class V, int... J>
-[[gnu::always_inline]] inline void swap_blocks(
-    Lanes<V> (&v)[kImages<V>], std::integer_sequence<int, J...>) {
-  constexpr int n = kImages<V>;
-#pragma GCC unroll 16
-  for (int i = 0; i < n; ++i) {
-    if (i & D) continue;
-    const Lanes<V> a = v[i], b = v[i + D];
-    v[i] = __builtin_shufflevector(a, b, (J & D ? n + J - D : J)...);
-    v[i + D] = __builtin_shufflevector(a, b, (J & D ? n + J : J + D)...);
-  }
-  if constexpr (2 * D < n) swap_blocks<2 * D, V>(v, std::integer_sequence<int, J...>());
-}
-template <class V> [[gnu::always_inline]] inline void turn(Lanes<V> (&v)[kImages<V>]) {
-  swap_blocks<1, V>(v, std::make_integer_sequence<int, kImages<V>>());
-}
-
-// The first `count` elements of x, zeros beyond them.
-template <class T, class V>
-[[gnu::always_inline]] inline Lanes<V> load_part(const T* x, int64_t count) {
-  constexpr int n = kImages<V>;
-  Lanes<V> v{};
-  if constexpr (std::is_same_v<T, V>) {
-    if (count >= n) {
-      std::memcpy(&v, x, sizeof v);
-      return v;
-    }
-  }
-#if defined(__AVX512F__)
-  if constexpr (std::is_same_v<T, float>)
-    return Lanes<V>(_mm512_maskz_loadu_ps(first_lanes(count), x));
-#endif
-  if constexpr (std::is_same_v<T, uint8_t>) {
-    Bytes<V> bytes{};
-    std::memcpy(&bytes, x, static_cast<size_t>(std::min<int64_t>(n, count)));
-    return __builtin_convertvector(bytes, Lanes<V>);
-  }
-  alignas(kVectorBytes) V part[n] = {};
-  for (int64_t j = 0; j < std::min<int64_t>(n, count); ++j) part[j] = V(x[j]);
-  return load_lanes(part);
-}
-template <class T, class V>
-[[gnu::always_inline]] inline void store_part(T* x, Lanes<V> v, int64_t count) {
-  constexpr int n = kImages<V>;
-  if constexpr (std::is_same_v<T, V>) {
-    if (count >= n) {
-      std::memcpy(x, &v, sizeof v);
-      return;
-    }
-  }
-#if defined(__AVX512F__)
-  if constexpr (std::is_same_v<T, float>)
-    return _mm512_mask_storeu_ps(x, first_lanes(count), __m512(v));
-#endif
-  if constexpr (std::is_same_v<T, uint8_t>) {
-    const auto bytes = __builtin_convertvector(v, Bytes<V>);
-    std::memcpy(x, &bytes, static_cast<size_t>(std::min<int64_t>(n, count)));
-    return;
-  }
-  alignas(kVectorBytes) V part[n];
-  store_lanes(part, v);
-  for (int64_t j = 0; j < std::min<int64_t>(n, count); ++j) x[j] = T(part[j]);
-}
-
-// lanes[i][l] = x[l * image_stride + i], zeros in lanes without an image.
-template <class T, class V>
-void to_lanes(const T* x, int64_t image_stride, int64_t images, int64_t count, V* lanes) {
-  constexpr int64_t n = kImages<V>;
-  for (int64_t i = 0; i < count; i += n) {
-    const int64_t width = std::min(n, count - i);
-    Lanes<V> v[n] = {};
-#pragma GCC unroll 16
-    for (int64_t l = 0; l < n; ++l) {
-      if (l < images) v[l] = load_part<T, V>(x + l * image_stride + i, width);
-    }
-    turn<V>(v);
-#pragma GCC unroll 16
-    for (int64_t j = 0; j < n; ++j) {
-      if (j < width) store_lanes(lanes + (i + j) * n, v[j]);
-    }
-  }
-}
-// x[l * image_stride + i] = lanes[i][l] of the images that there are.
-template <class T, class V>
-void from_lanes(const V* lanes, int64_t count, T* x, int64_t image_stride, int64_t images) {
-  constexpr int64_t n = kImages<V>;
-  for (int64_t i = 0; i < count; i += n) {
-    const int64_t width = std::min(n, count - i);
-    Lanes<V> v[n];
-#pragma GCC unroll 16
-    for (int64_t j = 0; j < n; ++j) v[j] = load_lanes(lanes + (i + std::min(j, width - 1)) * n);
-    turn<V>(v);
-#pragma GCC unroll 16
-    for (int64_t l = 0; l < n; ++l) {
-      if (l < images) store_part<T, V>(x + l * image_stride + i, v[l], width);
-    }
-  }
-}
-
-// Memory of the thread as in scratch(), at a whole vector's address.
-template <class V, int Slot> V* aligned_scratch(int64_t n) {
-  const auto at = reinterpret_cast<uintptr_t>(scratch<V, Slot>(n + kImages<V>));
-  return reinterpret_cast<V*>((at + kVectorBytes - 1) / kVectorBytes * kVectorBytes);
-}
 
 // A tile of x for g: rows from `first` of its padded height. rows(c, row, skip, count, lanes) gives
 // `count` elements from `skip` on of a row of x, as lanes; padding and what lies between spread
@@ -231,8 +75,9 @@ struct Block {
 inline constexpr Block kBlocks[] = {
     {8, 3}, {6, 4}, {4, 7}, {4, 6}, {4, 5}, {4, 3}, {3, 4}, {2, 5}, {1, 8}, {8, 1}, {1, 1}};
 
-// The block that makes an a x b matrix of sums soonest: two multiply-adds or two loads a cycle, and
-// no sum more often than each fourth cycle. REQUIRES: a, b >= 1; largest_a >= 1
+// The block that makes an a x b matrix of sums soonest: two multiply-adds or two loads a cycle, no
+// sum more often than each fourth cycle, and a cycle for the loop. REQUIRES: a, b >= 1; largest_a
+// >= 1
 inline size_t choose_block(int64_t a, int64_t b, int largest_a = 8) {
   size_t best = std::size(kBlocks) - 1;
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -240,7 +85,7 @@ inline size_t choose_block(int64_t a, int64_t b, int largest_a = 8) {
     const Block& block = kBlocks[i];
     if (block.a * block.b > kAccumulators || block.a > largest_a || block.b > b) continue;
     const int64_t blocks = (a + block.a - 1) / block.a * ((b + block.b - 1) / block.b);
-    const int64_t cost = blocks * std::max({block.a * block.b, block.a + block.b, 8});
+    const int64_t cost = blocks * (std::max({block.a * block.b, block.a + block.b, 8}) + 2);
     if (cost >= least) continue;
     least = cost;
     best = i;
@@ -271,11 +116,11 @@ void pack_weights(const Correlation& g, int a, const Weight& weight, V* packed) 
 }
 
 // B results of a row for A channels. x: the tile at the kernel's first row and the first result's
-// first column; taps: the kernel's rows that count.
+// first column; taps, columns: the kernel's rows and columns that count.
 template <int A, int B, class V>
 void correlate_block(const Correlation& g, const V* x, int64_t rows, const V* weights,
-    std::pair<int64_t, int64_t> taps, const V* bias, V* y, int64_t channel_stride,
-    int64_t channels) {
+    std::pair<int64_t, int64_t> taps, std::pair<int64_t, int64_t> across, const V* bias, V* y,
+    int64_t channel_stride, int64_t channels) {
   constexpr int n = kImages<V>;
   const int64_t columns = g.tile_columns(), step = g.stride_w * n;
   Lanes<V> sums[A][B];
@@ -287,14 +132,14 @@ void correlate_block(const Correlation& g, const V* x, int64_t rows, const V* we
   for (int64_t c = 0; c < g.c; ++c) {
     const V* from = x + (c * rows + taps.first) * columns * n;
     const V* w = weights + (c * g.r + taps.first) * g.s * A;
-    for (int64_t r = taps.first; r < taps.second; ++r, from += columns * n) {
-      for (int64_t s = 0; s < g.s; ++s, w += A) {
+    for (int64_t r = taps.first; r < taps.second; ++r, from += columns * n, w += g.s * A) {
+      for (int64_t s = across.first; s < across.second; ++s) {
         Lanes<V> v[B];
 #pragma GCC unroll 8
         for (int b = 0; b < B; ++b) v[b] = load_lanes(from + s * n + b * step);
 #pragma GCC unroll 8
         for (int a = 0; a < A; ++a) {
-          const Lanes<V> factor = broadcast(w[a]);
+          const Lanes<V> factor = broadcast(w[s * A + a]);
 #pragma GCC unroll 8
           for (int b = 0; b < B; ++b) sums[a][b] = multiply_add(factor, v[b], sums[a][b]);
         }
@@ -325,7 +170,7 @@ void correlate_tile(const Correlation& g, const V* x, const V* weights, const V*
       for (int64_t q = 0; q < g.q; q += B) {
         const int64_t at = std::min(q, g.q - B);  // the last block begins earlier, not ends later
         correlate_block<A, B>(g, from + at * g.stride_w * n, rows, w, g.taps_of_row(first + row),
-            bias + o, to + at * n, channel_stride, g.o - o);
+            g.taps_of_columns(at, B), bias + o, to + at * n, channel_stride, g.o - o);
       }
     }
   }
@@ -359,10 +204,22 @@ void multiply_tiles(const Correlation& g, const V* dy, const V* x, int64_t resul
           }
         }
       }
+      constexpr int kSquares = (A * B + n - 1) / n;
+      Lanes<V> squares[kSquares][n] = {};
+#pragma GCC unroll 8
+      for (int a = 0; a < A; ++a) {
+#pragma GCC unroll 8
+        for (int b = 0; b < B; ++b) squares[(a * B + b) / n][(a * B + b) % n] = total[a][b];
+      }
+      V added[kSquares * n];
+#pragma GCC unroll 4
+      for (int i = 0; i < kSquares; ++i) {
+        add_blocks<1, V>(squares[i], std::make_integer_sequence<int, n>());
+        std::memcpy(added + i * n, &squares[i][0], sizeof squares[i][0]);
+      }
       for (int a = 0; a < A && o + a < g.o; ++a) {
-        for (int64_t b = tap - begin; b < B; ++b) {
-          sums[(o + a) * taps + begin + b] += sum_of_lanes<V>(total[a][b]);
-        }
+        for (int64_t b = tap - begin; b < B; ++b)
+          sums[(o + a) * taps + begin + b] += added[a * B + b];
       }
     }
   }

@@ -19,15 +19,13 @@ profiler::StaticName shapes_of(Operands in) {
 // Throws unless `op` can take them. Returns whether any is a meta tensor: nothing is computed then.
 bool check_inputs(const OpDef& op, Operands in) {
   const char* name = op.name.c_str();
-  SINTER_CHECK(
-      static_cast<int>(in.size()) >= op.min_inputs && static_cast<int>(in.size()) <= op.max_inputs,
-      shape,
+  SINTER_CHECK(int(in.size()) >= op.min_inputs && int(in.size()) <= op.max_inputs, shape,
       cat(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..", op.max_inputs));
   const Tensor* first = nullptr;
   bool meta = false;
   for (size_t i = 0; i < in.size(); ++i) {
     if (!in[i].defined()) {
-      SINTER_CHECK(static_cast<int>(i) >= op.min_inputs || op.in_place(), shape,
+      SINTER_CHECK(int(i) >= op.min_inputs || op.in_place(), shape,
           cat(name, ": input ", i, " is undefined; its inputs 0..", op.min_inputs - 1,
               " must be tensors"));
       continue;  // whether others may be absent is the shape rule's to say

@@ -39,12 +39,12 @@ void cpu(const Call& call) {
     using V = compute_t<T>;
     const T* x = call.in[0].data<T>();
     T* y = call.out[0].data<T>();
-    const V scale = static_cast<V>(mask.scale);
+    const V scale = V(mask.scale);
     const int64_t groups = (n + before + kGroup - 1) / kGroup;
     parallel_for(groups, grain_of(kGroup * 16), [&](int64_t begin, int64_t end) {
       for (int64_t g = begin; g < end; ++g) {
         uint32_t words[kGroup];
-        mask.draw(static_cast<uint64_t>(first / 4 + g * DropoutMask::kBlocks), words);
+        mask.draw(uint64_t(first / 4 + g * DropoutMask::kBlocks), words);
         const int64_t at = g * kGroup - before, count = std::min(kGroup, n - at);
         for (int64_t i = std::max(-at, int64_t{0}); i < count; ++i) {
           const V kept = V(x[at + i]) * scale;  // computed always, so that the loop has no branch

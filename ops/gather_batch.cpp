@@ -66,8 +66,8 @@ template <bool kMnist, class T> void gather(const Call& call, const int64_t* ind
   const int32_t* from = call.in[1].data<int32_t>();
   T* to = call.out[0].data<T>();
   int32_t* labels = call.out[1].data<int32_t>();
-  parallel_for(call.out[1].numel(), grain_of((1 + static_cast<int64_t>(sizeof(T))) * d),
-      [&](int64_t begin, int64_t end) {
+  parallel_for(
+      call.out[1].numel(), grain_of((1 + int64_t(sizeof(T))) * d), [&](int64_t begin, int64_t end) {
         for (int64_t b = begin; b < end; ++b) {
           if (b + 4 < end) prefetch_row(images + index[b + 4] * d, d);
           const uint8_t* row = images + index[b] * d;

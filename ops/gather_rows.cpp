@@ -33,14 +33,13 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 void cpu(const Call& call) {
   const Tensor &table = call.in[0], &index = call.in[1];
   check_range("gather_rows", "index", "at item", index, "rows", table.size(0));
-  const int64_t bytes = numel_of_dims(table, 1) * static_cast<int64_t>(size_of(table.dtype()));
+  const int64_t bytes = numel_of_dims(table, 1) * int64_t(size_of(table.dtype()));
   if (bytes == 0) return;
   const char* from = static_cast<const char*>(table.raw());
   char* to = static_cast<char*>(call.out[0].raw());
   parallel_for(index.numel(), grain_of(2 * bytes), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b)
-      std::memcpy(
-          to + b * bytes, from + index.data<int64_t>()[b] * bytes, static_cast<size_t>(bytes));
+      std::memcpy(to + b * bytes, from + index.data<int64_t>()[b] * bytes, size_t(bytes));
   });
 }
 
@@ -66,8 +65,8 @@ void scatter_cpu(const Call& call) {
   check_range("scatter_add_rows", "index", "at item", index, "rows", n);
   visit_float(rows.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    parallel_for(cols, grain_of((n + 2 * count) * static_cast<int64_t>(sizeof(T))),
-        [&](int64_t begin, int64_t end) {
+    parallel_for(
+        cols, grain_of((n + 2 * count) * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
           for (int64_t r = 0; r < n; ++r)
             std::fill(table.data<T>() + r * cols + begin, table.data<T>() + r * cols + end, T(0));
           for (int64_t b = 0; b < count; ++b) {

@@ -59,7 +59,7 @@ template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Produ
     ffma_product<kA, kB>(product, epilogue, split);                                \
   }                                                                                \
   template <class T, Layout kA, Layout kB, class Epilogue>                         \
-  SINTER_KERNEL_BOUNDS(kMmaThreads, 4)                                             \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                             \
   op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) { \
     mma_product<kA, kB>(product, epilogue, split);                                 \
   }                                                                                \

@@ -1,8 +1,10 @@
 // The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones, rounded to the 19
-// bits that it reads (TF32). A block of four warps makes 64 x 64 results, a warp 32 x 32 of them as
-// 2 x 4 fragments of mma m16n8k16 (TF32: m16n8k8), or of a large grid 128 x 128, a warp 64 x 64; k
-// ascending. Tiles of 64 bytes of k come by cp_async into a ring, all but one on their way;
-// whatever is not 16 whole aligned bytes goes element by element.
+// bits that it reads (TF32). Four warps make 64 x 64 results, a warp 32 x 32 of them as 2 x 4
+// fragments of mma m16n8k16 (TF32: m16n8k8), or of a large grid 128 x 128, a warp 64 x 64; k
+// ascending. Tiles come by cp_async into a ring, all but one on their way; whatever is not 16 whole
+// aligned bytes goes element by element. Grids of 64 x 64 are thin, so a block has two such groups
+// of warps, each with a half of every tile's k: half as many turns of the loop, whose barrier and
+// latencies are most of its time. The groups' sums are added at the end, in a fixed order.
 #pragma once
 
 #include "ops/gemm_library.h"
@@ -11,24 +13,39 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kMmaThreads = 128;
-
-// Results of a block and of each of its four warps, two by two, and stages of the ring.
-template <int kResults_, int kStages_> struct MmaShape {
-  static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kStages = kStages_;
+// Results of a block and of each warp of a group, two by two; groups; stages of the ring.
+template <int kResults_, int kGroups_, int kStages_> struct MmaShape {
+  static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kGroups = kGroups_,
+                       kThreads = 128 * kGroups, kStages = kStages_;
 };
-using SmallMma = MmaShape<kTile, 4>;
-using LargeMma = MmaShape<2 * kTile, 3>;
+using SmallMma = MmaShape<kTile, 2, 3>;
+using LargeMma = MmaShape<2 * kTile, 1, 3>;
+inline constexpr int kMmaThreads = SmallMma::kThreads;
 
 template <class T, class Shape = SmallMma> struct MmaTiles {
-  static constexpr int kDepth = 64 / static_cast<int>(sizeof(T));
+  static constexpr int kShare = 64 / static_cast<int>(sizeof(T)),  // of a tile's k, a group's
+      kDepth = Shape::kGroups * kShare;
   using Tile = OperandTile<T, Shape::kResults, kDepth, 8>;
   struct Stage {
     Tile a, b;
   };
+  struct Sums {
+    SharedTile<float, Shape::kResults, Shape::kResults, 4> parts[Shape::kGroups];
+    SharedTile<float, Shape::kGroups, Shape::kResults> row_sums;
+    template <int N> SINTER_DEVICE_FN Vec<float, N> load_vec(int r, int c) const {
+      Vec<float, N> sum = parts[0].template load_vec<N>(r, c);
+      SINTER_UNROLL
+      for (int g = 1; g < Shape::kGroups; ++g) {
+        const auto part = parts[g].template load_vec<N>(r, c);
+        SINTER_UNROLL
+        for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
+      }
+      return sum;
+    }
+  };
   union {
     Stage stages[Shape::kStages];
-    SharedTile<float, Shape::kResults, Shape::kResults, 4> sums;
+    Sums sums;
   };
 };
 
@@ -41,19 +58,19 @@ template <bool kIsA> SINTER_DEVICE_FN int outer_of(int quarter) {
 template <bool kIsA, class T> SINTER_DEVICE_FN int k_of(int quarter) {
   return (kIsA ? quarter / 2 : quarter % 2) * kVec<T>;
 }
-// Where a lane reads those at (outer, 0): by ldmatrix a row of a quarter, of TF32 along `outer` an
+// Where a lane reads those at (outer, k): by ldmatrix a row of a quarter, of TF32 along `outer` an
 // element of each.
 struct LaneAt {
   int outer, k;
 };
 template <Layout kLayout, bool kIsA, class T, class Side>
-SINTER_DEVICE_FN LaneAt lane_at(const Side& side, int outer) {
+SINTER_DEVICE_FN LaneAt lane_at(const Side& side, int outer, int k) {
   const int quarter = lane() / 8, row = lane() % 8;
-  LaneAt at{outer + lane() / 4, lane() % 4};
+  LaneAt at{outer + lane() / 4, k + lane() % 4};
   if (is_along_k<kLayout>(side)) {
-    at = {outer + outer_of<kIsA>(quarter) + row, k_of<kIsA, T>(quarter)};
+    at = {outer + outer_of<kIsA>(quarter) + row, k + k_of<kIsA, T>(quarter)};
   } else if (std::is_same_v<T, bf16>) {
-    at = {outer + outer_of<kIsA>(quarter), k_of<kIsA, T>(quarter) + row};
+    at = {outer + outer_of<kIsA>(quarter), k + k_of<kIsA, T>(quarter) + row};
   }
   return {keep(at.outer), keep(at.k)};
 }
@@ -71,11 +88,23 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side,
       f.v[q] = math::to_bits(
           tile.along_outer(at.k + k + k_of<kIsA, T>(q), at.outer + outer + outer_of<kIsA>(q)));
   }
+  return f;
+}
+template <class T> SINTER_DEVICE_FN void round_for_mma(Vec<uint32_t, 4>& f) {
   if constexpr (std::is_same_v<T, float>) {
     SINTER_UNROLL
     for (int q = 0; q < 4; ++q) f.v[q] = to_tf32(math::from_bits(f.v[q]));
   }
-  return f;
+}
+// What a lane has of row `half` * 8 + lane / 4 of a fragment of A, added up.
+template <class T> SINTER_DEVICE_FN float sum_of_row(const Vec<uint32_t, 4>& f, int half) {
+  const uint32_t first = f.v[half], second = f.v[half + 2];
+  if constexpr (std::is_same_v<T, bf16>) {
+    return (math::from_bits(first << 16) + math::from_bits(first & 0xffff0000u)) +
+           (math::from_bits(second << 16) + math::from_bits(second & 0xffff0000u));
+  } else {
+    return math::from_bits(first) + math::from_bits(second);
+  }
 }
 template <class T>
 SINTER_DEVICE_FN void mma_of(
@@ -92,16 +121,18 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
     const SplitSums<float>& split = {}, const TileAt& tile = tile_of_block()) {
   using Tiles = MmaTiles<T, Shape>;
   constexpr int kDepth = Tiles::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T)),
-                kResults = Shape::kResults, kOfWarp = Shape::kOfWarp;
+                kResults = Shape::kResults, kOfWarp = Shape::kOfWarp, kThreads = Shape::kThreads;
   auto& s = shared<Tiles>();
   const int64_t row = tile.row * kResults, col = tile.col * kResults;
-  const int my_row = warp() / 2 * kOfWarp, my_col = warp() % 2 * kOfWarp, first = split.first(tile);
-  const LaneAt at_a = lane_at<kA, true, T>(product.a, my_row),
-               at_b = lane_at<kB, false, T>(product.b, my_col);
+  const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp,
+            first = split.first(tile);
+  const LaneAt at_a = lane_at<kA, true, T>(product.a, my_row, group * Tiles::kShare),
+               at_b = lane_at<kB, false, T>(product.b, my_col, group * Tiles::kShare);
   Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
-  float row_sum = 0;
-  TileCopy<kA, T, typename Tiles::Tile, kMmaThreads, A> copy_a(product.a, row, first);
-  TileCopy<kB, T, typename Tiles::Tile, kMmaThreads, B> copy_b(product.b, col, first);
+  float row_sums[kOfWarp / 16][2] = {};
+  const bool sums_rows = Epilogue::kSumsRows && tile.col == 0 && my_col == 0;
+  TileCopy<kA, T, typename Tiles::Tile, kThreads, A> copy_a(product.a, row, first);
+  TileCopy<kB, T, typename Tiles::Tile, kThreads, B> copy_b(product.b, col, first);
   const int end = split.end(tile, static_cast<int>(product.a.k)),
             whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
   const auto copy = [&](typename Tiles::Stage& stage, int at) {
@@ -109,7 +140,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   };
   for_each_tile<Shape::kStages, kDepth>(s.stages, first, end, copy, [&](const auto& stage) {
     SINTER_UNROLL
-    for (int p = 0; p < kDepth; p += kMmaK) {
+    for (int p = 0; p < Tiles::kShare; p += kMmaK) {
       Vec<uint32_t, 4> x[kOfWarp / 16], y[kOfWarp / 16];
       SINTER_UNROLL
       for (int i = 0; i < kOfWarp / 16; ++i)
@@ -117,6 +148,19 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
       SINTER_UNROLL
       for (int j = 0; j < kOfWarp / 16; ++j)
         y[j] = fragments<kB, false>(product.b, stage.b, at_b, j * 16, p);
+      if (sums_rows) {
+        SINTER_UNROLL
+        for (int i = 0; i < kOfWarp / 16; ++i) {
+          SINTER_UNROLL
+          for (int half = 0; half < 2; ++half)
+            row_sums[i][half] = row_sums[i][half] + sum_of_row<T>(x[i], half);
+        }
+      }
+      SINTER_UNROLL
+      for (int i = 0; i < kOfWarp / 16; ++i) {
+        round_for_mma<T>(x[i]);
+        round_for_mma<T>(y[i]);
+      }
       SINTER_UNROLL
       for (int i = 0; i < kOfWarp / 16; ++i) {
         SINTER_UNROLL
@@ -125,30 +169,38 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
               Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
       }
     }
-    if constexpr (Epilogue::kSumsRows) {
-      if (tile.col == 0 && thread_x() < kResults) {
-        float part = 0;
-        for (int p = 0; p < kDepth; ++p) {
-          part = part + (is_along_k<kA>(product.a) ? float(stage.a.along_k(thread_x(), p))
-                                                   : float(stage.a.along_outer(p, thread_x())));
-        }
-        row_sum = row_sum + part;
-      }
-    }
   });
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
+  auto& part = s.sums.parts[group];
   SINTER_UNROLL
   for (int i = 0; i < kOfWarp / 16; ++i) {
     SINTER_UNROLL
     for (int j = 0; j < kOfWarp / 8; ++j) {
       const int r = my_row + i * 16 + lane() / 4, c = my_col + j * 8 + lane() % 4 * 2;
-      s.sums.store_vec(r, c, Vec<float, 2>{{sums[i][j].v[0], sums[i][j].v[1]}});
-      s.sums.store_vec(r + 8, c, Vec<float, 2>{{sums[i][j].v[2], sums[i][j].v[3]}});
+      part.store_vec(r, c, Vec<float, 2>{{sums[i][j].v[0], sums[i][j].v[1]}});
+      part.store_vec(r + 8, c, Vec<float, 2>{{sums[i][j].v[2], sums[i][j].v[3]}});
+    }
+  }
+  if (sums_rows) {
+    SINTER_UNROLL
+    for (int i = 0; i < kOfWarp / 16; ++i) {
+      SINTER_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float sum = row_sums[i][half];
+        sum += shfl_xor(sum, 1);
+        sum += shfl_xor(sum, 2);
+        if (lane() % 4 == 0)
+          s.sums.row_sums.put(group, my_row + i * 16 + half * 8 + lane() / 4, sum);
+      }
     }
   }
   block_sync();
-  finish_product<kResults, kResults>(
-      product, tile, split, s.sums, epilogue, thread_x() < kResults ? thread_x() : -1, row_sum);
+  const int mine = thread_x() < kResults ? thread_x() : -1;
+  float row_sum = 0;
+  if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0) {
+    for (int g = 0; g < Shape::kGroups; ++g) row_sum = row_sum + s.sums.row_sums(g, mine);
+  }
+  finish_product<kResults, kResults>(product, tile, split, s.sums, epilogue, mine, row_sum);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

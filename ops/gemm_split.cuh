@@ -13,7 +13,7 @@ namespace sinter::SINTER_KERNEL_NS {
 // In a stream's memory: a counter of arrivals, of which a Scratch has so many, and the sums of each
 // share, for each tile.
 inline constexpr int kMostSplitTiles = 64;
-inline constexpr int64_t kSplitElements = 1 << 20, kLeastShare = 512;
+inline constexpr int64_t kSplitElements = 1 << 20, kLeastShare = 256;
 template <class V> struct SplitSums {
   int shares = 1, terms = 0;  // how many shares, and the terms of each
   InOut<V> parts;

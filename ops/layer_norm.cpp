@@ -77,8 +77,8 @@ void cpu(const Call& call) {
   visit_float(y.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T *weight = call.in[1].data<T>(), *bias = call.in[2].data<T>();
-    const V eps = static_cast<V>(call.as<LayerNormAttrs>().eps);
-    const int64_t bytes = 4 * cols * static_cast<int64_t>(sizeof(V));
+    const V eps = V(call.as<LayerNormAttrs>().eps);
+    const int64_t bytes = 4 * cols * int64_t(sizeof(V));
     for_row_tiles(rows_of(y), bytes, [&](int64_t row, int64_t rows) {
       V* x = scratch<V>(cols * kLanes);
       load_tile(call.in[0].data<T>() + row * cols, rows, cols, x);
@@ -97,7 +97,7 @@ void backward_cpu(const Call& call) {
   visit_float(dx.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* weight = call.in[2].data<T>();
-    const int64_t bytes = 6 * cols * static_cast<int64_t>(sizeof(V));
+    const int64_t bytes = 6 * cols * int64_t(sizeof(V));
     for_row_tiles(rows_of(dx), bytes, [&](int64_t row, int64_t rows) {
       V* g = scratch<V>(2 * cols * kLanes);  // dy, then g, then dx
       V* n = g + cols * kLanes;              // x, then n
@@ -117,8 +117,8 @@ void backward_cpu(const Call& call) {
       tile_sum(cols, product,
           [&](int64_t c, int64_t l) { return g[c * kLanes + l] * n[c * kLanes + l]; });
       for (int64_t l = 0; l < kLanes; ++l) {
-        sum[l] /= static_cast<V>(cols);
-        product[l] /= static_cast<V>(cols);
+        sum[l] /= V(cols);
+        product[l] /= V(cols);
       }
       for (int64_t c = 0; c < cols; ++c) {
         for (int64_t l = 0; l < kLanes; ++l) {
@@ -154,8 +154,7 @@ void weight_grad_cpu(const Call& call) {
       }
       std::copy_n(total, width, dweight + first);
     };
-    parallel_for((cols + kLanes - 1) / kLanes,
-        grain_of(2 * rows * kLanes * static_cast<int64_t>(sizeof(T))),
+    parallel_for((cols + kLanes - 1) / kLanes, grain_of(2 * rows * kLanes * int64_t(sizeof(T))),
         [&](int64_t begin, int64_t end) {
           for (int64_t s = begin; s < end; ++s)
             sum_strip(s * kLanes, std::min(kLanes, cols - s * kLanes));

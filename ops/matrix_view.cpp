@@ -46,15 +46,15 @@ DenseCopy::DenseCopy(const Tensor& matrix) {
   CopyMemory& memory = copy_memory;
   if (memory.blocks.size() == memory.live) memory.blocks.emplace_back();
   std::unique_ptr<Storage>& block = memory.blocks[memory.live];
-  const size_t bytes = static_cast<size_t>(matrix.numel()) * size_of(matrix.dtype());
+  const size_t bytes = size_t(matrix.numel()) * size_of(matrix.dtype());
   if (!block || block->bytes() < bytes) block = std::make_unique<Storage>(bytes, kCpu);
   data_ = block->data();
   ++memory.live;
   const int64_t cols = matrix.size(1), by_row = matrix.strides()[0], by_col = matrix.strides()[1];
   visit_all(matrix.dtype(), [&]<class T>(T) {
     const T* from = matrix.data<T>();
-    parallel_for(matrix.size(0), grain_of(2 * cols * static_cast<int64_t>(sizeof(T))),
-        [&](int64_t begin, int64_t end) {
+    parallel_for(
+        matrix.size(0), grain_of(2 * cols * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
           T* to = static_cast<T*>(data_) + begin * cols;
           for (int64_t r = begin; r < end; ++r) {
             for (int64_t c = 0; c < cols; ++c) *to++ = from[r * by_row + c * by_col];

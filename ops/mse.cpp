@@ -28,16 +28,14 @@ void cpu(const Call& call) {
   const int64_t n = numel_of_dims(x, 1);
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    parallel_for(x.size(0), grain_of(2 * n * static_cast<int64_t>(sizeof(T))),
-        [&](int64_t begin, int64_t end) {
-          V* squares = scratch<V>(n);
-          for (int64_t b = begin; b < end; ++b) {
-            const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
-            for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));
-            call.out[0].data<V>()[b] =
-                row_sum<V>(squares, n, [](V v) { return v; }) / static_cast<V>(n);
-          }
-        });
+    parallel_for(x.size(0), grain_of(2 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+      V* squares = scratch<V>(n);
+      for (int64_t b = begin; b < end; ++b) {
+        const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
+        for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));
+        call.out[0].data<V>()[b] = row_sum<V>(squares, n, [](V v) { return v; }) / V(n);
+      }
+    });
   });
 }
 
@@ -69,10 +67,10 @@ void backward_cpu(const Call& call) {
     visit_float(dloss.dtype(), [&]<class D>(D) {
       using V = compute_t<T>;
       const auto* d = dloss.data<D>();
-      parallel_for(x.size(0), grain_of(3 * n * static_cast<int64_t>(sizeof(T))),
-          [&](int64_t begin, int64_t end) {
+      parallel_for(
+          x.size(0), grain_of(3 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
             for (int64_t b = begin; b < end; ++b) {
-              const V g = static_cast<V>(d[b * step]) * (V(2) / static_cast<V>(n));
+              const V g = V(d[b * step]) * (V(2) / V(n));
               const T *p = x.data<T>() + b * n, *q = call.in[2].data<T>() + b * n;
               T* out = call.out[0].data<T>() + b * n;
               for (int64_t i = 0; i < n; ++i) out[i] = T(g * (V(p[i]) - V(q[i])));

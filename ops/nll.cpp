@@ -31,9 +31,8 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   Cost c{.flops = 2 * rows + (smooth ? cells + 2 * rows : 0),
       .bytes_read = bytes_of(in[1]),
       .bytes_written = bytes_of(out[0])};
-  c.bytes_read +=
-      (smooth ? cells : rows) *
-      static_cast<int64_t>(size_of(in[0].dtype()));  // one picked value a row, or whole rows
+  c.bytes_read += (smooth ? cells : rows) *
+                  int64_t(size_of(in[0].dtype()));  // one picked value a row, or whole rows
   return c;
 }
 
@@ -47,11 +46,11 @@ void cpu(const Call& call) {
     const T* p = logp.data<T>();
     const int32_t* y = labels.data<int32_t>();
     V* loss = call.out[0].data<V>();
-    const V share = cols ? static_cast<V>(s / static_cast<double>(cols)) : V(0);
+    const V share = cols ? V(s / double(cols)) : V(0);
     parallel_for(rows, grain_of(s > 0 ? cols * 4 : 64), [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const V picked = V(p[b * cols + y[b]]);
-        loss[b] = s > 0 ? -static_cast<V>(1 - s) * picked -
+        loss[b] = s > 0 ? -V(1 - s) * picked -
                               share * row_sum<V>(p + b * cols, cols, [](V v) { return v; })
                         : -picked;
       }
@@ -97,17 +96,15 @@ void backward_cpu(const Call& call) {
       const auto* d = dloss.data<D>();
       const int32_t* y = labels.data<int32_t>();
       T* out = call.out[0].data<T>();
-      const V others =
-          static_cast<V>(attrs.label_smoothing / static_cast<double>(std::max<int64_t>(cols, 1)));
-      const V own = static_cast<V>(1 - attrs.label_smoothing) + others;
-      parallel_for(
-          rows, grain_of(cols * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-            for (int64_t b = begin; b < end; ++b) {
-              const V g = static_cast<V>(d[b * step]);
-              std::fill_n(out + b * cols, cols, T(V(0) - g * others));
-              out[b * cols + y[b]] = T(-g * own);
-            }
-          });
+      const V others = V(attrs.label_smoothing / double(std::max<int64_t>(cols, 1)));
+      const V own = V(1 - attrs.label_smoothing) + others;
+      parallel_for(rows, grain_of(cols * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+        for (int64_t b = begin; b < end; ++b) {
+          const V g = V(d[b * step]);
+          std::fill_n(out + b * cols, cols, T(V(0) - g * others));
+          out[b * cols + y[b]] = T(-g * own);
+        }
+      });
     });
   });
 }

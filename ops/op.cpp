@@ -89,7 +89,7 @@ int64_t bytes_of(const Tensor& t) {
   if (!t.defined()) return 0;
   int64_t n = t.numel() == 0 ? 0 : 1;
   for (int d = 0; d < t.rank(); ++d) n *= t.strides()[d] == 0 ? 1 : t.size(d);
-  return n * static_cast<int64_t>(size_of(t.dtype()));
+  return n * int64_t(size_of(t.dtype()));
 }
 
 Cost cost_of(int64_t flops, Operands in, Operands out, const OpDef* op) {
@@ -120,8 +120,7 @@ Tensor sample_tensor(const Shape& shape, uint64_t seed, double low, double high)
   Tensor t = Tensor::empty(shape, DType::f64);
   double* p = t.data<double>();
   for (int64_t i = 0; i < t.numel(); ++i) {
-    const double u =
-        (static_cast<double>(philox_word(seed, 77, static_cast<uint64_t>(i))) + 0.5) * 0x1p-32;
+    const double u = (double(philox_word(seed, 77, uint64_t(i))) + 0.5) * 0x1p-32;
     p[i] = low + (high - low) * u;
   }
   return t;
@@ -130,8 +129,7 @@ Tensor sample_tensor(const Shape& shape, uint64_t seed, double low, double high)
 Tensor sample_labels(int64_t n, int64_t classes, uint64_t seed) {
   Tensor t = Tensor::empty({n}, DType::i32);
   for (int64_t i = 0; i < n; ++i)
-    t.data<int32_t>()[i] = static_cast<int32_t>(
-        philox_word(seed, 78, static_cast<uint64_t>(i)) % static_cast<uint64_t>(classes));
+    t.data<int32_t>()[i] = int32_t(philox_word(seed, 78, uint64_t(i)) % uint64_t(classes));
   return t;
 }
 

@@ -25,24 +25,22 @@ void cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dx = call.out[0];
   const int d = normalize_dim("pad_slice", a.dim, dy.rank());
   const int64_t outer = numel_of_dims(dy, 0, d),
-                inner = numel_of_dims(dy, d + 1) * static_cast<int64_t>(size_of(dy.dtype()));
+                inner = numel_of_dims(dy, d + 1) * int64_t(size_of(dy.dtype()));
   const int64_t part = dy.size(d) * inner, whole = a.size * inner, skip = a.begin * inner;
   if (whole == 0) return;
   parallel_for(outer, grain_of(whole), [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
       char* to = static_cast<char*>(dx.raw()) + o * whole;
-      std::memset(to, 0, static_cast<size_t>(skip));
-      if (part)
-        std::memcpy(
-            to + skip, static_cast<const char*>(dy.raw()) + o * part, static_cast<size_t>(part));
-      std::memset(to + skip + part, 0, static_cast<size_t>(whole - skip - part));
+      std::memset(to, 0, size_t(skip));
+      if (part) std::memcpy(to + skip, static_cast<const char*>(dy.raw()) + o * part, size_t(part));
+      std::memset(to + skip + part, 0, size_t(whole - skip - part));
     }
   });
 }
 
 Tensors backward(const Saved& saved, Operands grads) {
   const auto& a = saved.as<PadSliceAttrs>();
-  return {slice(grads[0], a.dim, a.begin, a.begin + saved.in[0].size(static_cast<int>(a.dim)))};
+  return {slice(grads[0], a.dim, a.begin, a.begin + saved.in[0].size(int(a.dim)))};
 }
 
 }  // namespace

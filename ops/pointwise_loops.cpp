@@ -71,7 +71,7 @@ struct Walk {
     for (size_t n = 0; n < operands.size(); ++n) {
       const auto [tensor, bytes] = operands[n];
       const int64_t first = offset[n] + begin * plan.stride[n][inner];
-      at[n] = static_cast<char*>(tensor->raw()) + first * static_cast<int64_t>(bytes);
+      at[n] = static_cast<char*>(tensor->raw()) + first * int64_t(bytes);
       dense = dense && plan.stride[n][inner] == 1;
     }
     if (dense || end - begin == 1) return row(context, at.data(), end - begin);
@@ -92,7 +92,7 @@ struct Walk {
           const bool filled = stride == 0 && done > 0;
           if (!filled) copy_elements(from[i], stride, bytes, at[i], length);
         }
-        from[i] += length * stride * static_cast<int64_t>(bytes);
+        from[i] += length * stride * int64_t(bytes);
       }
       row(context, at.data(), length);
     }
@@ -110,7 +110,7 @@ void for_dense_rows(const Shape& shape, std::span<const Operand> operands, int o
   int64_t outer = 1;
   for (int d = 0; d < plan.rank - 1; ++d) outer *= plan.size[d];
   if (outer * length == 0) return;
-  for (size_t i = operands.size() - static_cast<size_t>(outputs); i < operands.size(); ++i)
+  for (size_t i = operands.size() - size_t(outputs); i < operands.size(); ++i)
     SINTER_ASSERT(operands[i].tensor->is_contiguous(), "an output is not dense");
   const Walk walk{plan, operands, row, context};
   if (outer == 1)

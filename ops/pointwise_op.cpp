@@ -54,8 +54,7 @@ Tensors infer_backward(const Facts& op, Operands in) {
             : mask                ? "; a scalar has no rows"
                                   : "; it must broadcast to " + dy.shape().str()));
   }
-  return Tensors(
-      static_cast<size_t>(op.grads), Tensor::shape_only(dy.shape(), dy.dtype(), dy.device()));
+  return Tensors(size_t(op.grads), Tensor::shape_only(dy.shape(), dy.dtype(), dy.device()));
 }
 
 Cost cost_backward(const Facts& op, Operands in, Operands out) {
@@ -68,7 +67,7 @@ Cost cost_backward(const Facts& op, Operands in, Operands out) {
 Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, Operands grads) {
   Tensors full;
   if (op.backward_flops == 0) {
-    full.assign(static_cast<size_t>(op.grads), grads[0]);
+    full.assign(size_t(op.grads), grads[0]);
   } else if (&op == &kFacts<pointwise::Mul>) {  // its derivatives are products again: only
                                                 // the wanted ones
     full = {saved.wants(0) ? mul(grads[0], saved.in[1]) : Tensor{},
@@ -84,7 +83,7 @@ Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, 
     full = apply(backward_op, in, saved.attrs);
   }
   const int first = op.arity - op.grads;
-  Tensors out(static_cast<size_t>(op.arity));
+  Tensors out(size_t(op.arity));
   for (int i = first; i < op.arity; ++i) {
     if (saved.wants(i)) out[i] = sum_to(full[i - first], saved.in[i].shape());
   }

@@ -15,9 +15,9 @@ Tensor randn(const Shape& shape, DType dtype, Device device) {
     T* values = out.data<T>();
     for (int64_t i = 0; i < out.numel(); ++i) {
       const auto word = [&](int64_t k) {
-        return philox_word(seed, kStreams + tensor, static_cast<uint64_t>(2 * i + k));
+        return philox_word(seed, kStreams + tensor, uint64_t(2 * i + k));
       };
-      values[i] = static_cast<T>(normal_from_bits(word(0), word(1)));
+      values[i] = T(normal_from_bits(word(0), word(1)));
     }
   });
   return device == kCpu ? out : out.to(device);

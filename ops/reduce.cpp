@@ -77,7 +77,7 @@ struct Max {
 // [outer, n, inner] -> [outer, inner]
 template <class R, class V, class T>
 void reduce_middle(const T* x, int64_t outer, int64_t n, int64_t inner, V* y) {
-  const int64_t bytes = static_cast<int64_t>(sizeof(T)) * n;
+  const int64_t bytes = int64_t(sizeof(T)) * n;
   if (inner == 1) {
     parallel_for(outer, grain_of(bytes), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) y[o] = R::template row<V>(x + o * n, n);
@@ -119,7 +119,7 @@ template <class R> void reduce(const Call& call, bool mean) {
       }
       now = next;
     }
-    const V factor = mean ? V(1) / static_cast<V>(x.numel() / y.numel()) : V(1);
+    const V factor = mean ? V(1) / V(x.numel() / y.numel()) : V(1);
     // A scalar has no dim to reduce, and no `now`.
     for (int64_t i = 0; i < y.numel(); ++i)
       y.data<T>()[i] = T((now ? now[i] : V(x.data<T>()[i])) * factor);
@@ -140,8 +140,7 @@ Tensors sum_grad(const Saved& saved, Operands grads) {
   return {broadcast_grad("sum", saved, grads[0])};
 }
 Tensors mean_grad(const Saved& saved, Operands grads) {
-  const double count = static_cast<double>(saved.in[0].numel()) /
-                       static_cast<double>(std::max<int64_t>(grads[0].numel(), 1));
+  const double count = double(saved.in[0].numel()) / double(std::max<int64_t>(grads[0].numel(), 1));
   return {broadcast_grad("mean", saved, scale(grads[0], 1 / count))};
 }
 Tensors max_grad(const Saved& saved, Operands grads) {

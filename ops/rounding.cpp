@@ -128,8 +128,7 @@ Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs&
   int64_t elements = 1;
   for (const Tensor& t : out) elements = std::max(elements, is_float(t.dtype()) ? t.numel() : 0);
   const auto results = out.first(out.size() - changed_operands(op, in).size());
-  const double n =
-      static_cast<double>(op.cost(in, results, attrs).flops) / static_cast<double>(elements);
+  const double n = double(op.cost(in, results, attrs).flops) / double(elements);
   const bool product = n > 1 && sum_kind_of(op) == SumKind::sum;
   Tensors bounds = magnitudes(op, in, out, attrs);
   for (size_t i = 0; i < bounds.size(); ++i) {
@@ -183,9 +182,9 @@ class Roundings : public Recorder {
         // Each second run moves all the other way: so one of two turns a mask or a maximum that is
         // near its edge.
         const uint32_t word = philox_word(run_ / 2, moved_, i);
-        const double share = 0.5 + 0.5 * static_cast<double>(uniform_from_bits(word));
+        const double share = 0.5 + 0.5 * double(uniform_from_bits(word));
         const double by = ((word ^ run_) & 1) != 0 ? share * bound[i] : -share * bound[i];
-        p[i] = static_cast<T>(static_cast<double>(p[i]) + by);
+        p[i] = T(double(p[i]) + by);
       }
     });
   }
@@ -281,7 +280,7 @@ std::vector<ExactResult> exact_results(const OpDef& op, Operands in, const Attrs
   std::vector<ExactResult> exact;
   for (const Tensor& t : out) {
     const Tensor dense = contiguous(t);
-    exact.push_back({dense, std::vector<double>(static_cast<size_t>(t.numel()))});
+    exact.push_back({dense, std::vector<double>(size_t(t.numel()))});
   }
   std::vector<DType> types;
   for (const Tensor& t : op.infer ? op.infer(in, attrs) : Tensors{}) types.push_back(t.dtype());
@@ -312,8 +311,8 @@ Deviation worst_deviation(const Tensors& found, const std::vector<ExactResult>& 
     for (size_t i = 0; i < wanted.size(); ++i) {
       const bool same = got[i] == wanted[i] || (std::isnan(got[i]) && std::isnan(wanted[i]));
       const double error = std::abs(got[i] - wanted[i]);
-      const Deviation here{same ? 0 : (std::isnan(error) ? INFINITY : error), exact[r].bound[i], r,
-          static_cast<int64_t>(i)};
+      const Deviation here{
+          same ? 0 : (std::isnan(error) ? INFINITY : error), exact[r].bound[i], r, int64_t(i)};
       const bool first_bound = worst.error == 0 && worst.bound == 0;  // rather than none
       if (here.share() > worst.share() || first_bound) worst = here;
     }

@@ -145,5 +145,11 @@ void column_sums(const T* x, int64_t rows, int64_t stride, int64_t cols, V* sums
     }
   }
 }
+// Compiled once, in sum_rows.cpp.
+#define SINTER_COLUMN_SUMS(DO, V, T) \
+  DO template void column_sums(const T*, int64_t, int64_t, int64_t, V*)
+SINTER_COLUMN_SUMS(extern, float, float);
+SINTER_COLUMN_SUMS(extern, double, double);
+SINTER_COLUMN_SUMS(extern, float, bf16);
 
 }  // namespace sinter

@@ -11,13 +11,14 @@
 namespace sinter {
 namespace {
 
-Tensors infer_rows(const char* op, const Tensor& x) {
-  check_floating(op, "x", x);
-  check_has_rows(op, "x", x);
-  return {meta_like(x)};
+template <const OpDef& def> Tensors infer(Operands in, const Attrs&) {
+  check_floating(def.name.c_str(), "x", in[0]);
+  check_has_rows(def.name.c_str(), "x", in[0]);
+  return {meta_like(in[0])};
 }
 
-Tensors infer_grad(const char* op, Operands in) {
+template <const OpDef& def> Tensors infer_backward(Operands in, const Attrs&) {
+  const char* op = def.name.c_str();
   check_floating(op, "dy", in[0]);
   check_same_dtype(op, "dy", in[0], "y", in[1]);
   check_has_rows(op, "dy", in[0]);
@@ -39,7 +40,7 @@ template <class RowOp> void on_row_tiles(const Call& call, RowOp&& row_op) {
   const int64_t cols = y.size(-1), rows = cols ? y.numel() / cols : 0;
   visit_float(y.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    for_row_tiles(rows, cols * 4 * static_cast<int64_t>(sizeof(V)), [&](int64_t row, int64_t n) {
+    for_row_tiles(rows, cols * 4 * int64_t(sizeof(V)), [&](int64_t row, int64_t n) {
       V* a = scratch<V>(2 * cols * kLanes);
       V* b = a + cols * kLanes;
       load_tile(call.in[0].data<T>() + row * cols, n, cols, a);
@@ -98,53 +99,41 @@ void softmax_backward_cpu(const Call& call) {
   });
 }
 
-Tensors infer_log_softmax(Operands in, const Attrs&) { return infer_rows("log_softmax", in[0]); }
-Tensors infer_softmax(Operands in, const Attrs&) { return infer_rows("softmax", in[0]); }
-Tensors infer_log_softmax_backward(Operands in, const Attrs&) {
-  return infer_grad("log_softmax_backward", in);
-}
-Tensors infer_softmax_backward(Operands in, const Attrs&) {
-  return infer_grad("softmax_backward", in);
-}
-
-Tensors log_softmax_grad(const Saved& saved, Operands grads) {
-  return {apply1(kLogSoftmaxBackwardOp, {grads[0], saved.out[0]})};
-}
-Tensors softmax_grad(const Saved& saved, Operands grads) {
-  return {apply1(kSoftmaxBackwardOp, {grads[0], saved.out[0]})};
+template <const OpDef& def> Tensors backward(const Saved& saved, Operands grads) {
+  return {apply1(def, {grads[0], saved.out[0]})};
 }
 
 }  // namespace
 
 const OpDef kSoftmaxOp{.name = "softmax",
     .formula = "y = e^(x - max) / sum of e^(x - max), by rows",
-    .infer = infer_softmax,
+    .infer = infer<kSoftmaxOp>,
     .cost = forward_cost,
     .cpu = softmax_cpu,
     SINTER_KERNELS(softmax),
-    .backward = softmax_grad,
+    .backward = backward<kSoftmaxBackwardOp>,
     .saves_out = 1};
 const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
     .formula = "dx = y (dy - sum(dy y)), by rows",
     .min_inputs = 2,
     .max_inputs = 2,
-    .infer = infer_softmax_backward,
+    .infer = infer_backward<kSoftmaxBackwardOp>,
     .cost = backward_cost,
     .cpu = softmax_backward_cpu,
     SINTER_KERNELS(softmax_backward)};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
     .formula = "y = (x - max) - ln(sum of e^(x - max)), by rows",
-    .infer = infer_log_softmax,
+    .infer = infer<kLogSoftmaxOp>,
     .cost = forward_cost,
     .cpu = log_softmax_cpu,
     SINTER_KERNELS(log_softmax),
-    .backward = log_softmax_grad,
+    .backward = backward<kLogSoftmaxBackwardOp>,
     .saves_out = 1};
 const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
     .formula = "dx = dy - e^y sum(dy), by rows",
     .min_inputs = 2,
     .max_inputs = 2,
-    .infer = infer_log_softmax_backward,
+    .infer = infer_backward<kLogSoftmaxBackwardOp>,
     .cost = backward_cost,
     .cpu = log_softmax_backward_cpu,
     SINTER_KERNELS(log_softmax_backward)};

@@ -11,7 +11,7 @@
 namespace sinter {
 
 Tensor make_step_state(Device device) {
-  Tensor state = Tensor::empty({static_cast<int64_t>(sizeof(StepState))}, DType::u8, device);
+  Tensor state = Tensor::empty({int64_t(sizeof(StepState))}, DType::u8, device);
   state.autograd().name.assign("step_state");
   write_step_state(state, {});
   return state;
@@ -51,8 +51,8 @@ void reset_step_state(StepState& state, double beta1, double beta2) {
 
 void check_step_state(const char* op, const Tensor& state) {
   check_dtype(op, "state", state, DType::u8);
-  SINTER_CHECK(state.numel() == sizeof(StepState) &&
-                   state.offset() % static_cast<int64_t>(alignof(StepState)) == 0,
+  SINTER_CHECK(
+      state.numel() == sizeof(StepState) && state.offset() % int64_t(alignof(StepState)) == 0,
       shape,
       cat(op, ": no step state: state is ", state.describe(), " at byte ", state.offset(),
           " of its storage; it must have ", sizeof(StepState), " bytes, from a multiple of ",
@@ -64,7 +64,7 @@ void advance_step_state(
   const int64_t rows = losses.defined() ? losses.numel() : 0;
   double sums[kLossRuns] = {};
   const auto add = [&](const auto* p) {
-    for (int64_t i = 0; i < rows; ++i) sums[i % kLossRuns] += static_cast<double>(p[i]);
+    for (int64_t i = 0; i < rows; ++i) sums[i % kLossRuns] += double(p[i]);
   };
   if (rows > 0 && losses.dtype() == DType::f64) add(losses.data<double>());
   if (rows > 0 && losses.dtype() != DType::f64) add(losses.data<float>());
@@ -96,7 +96,7 @@ struct RngStates {
     return states;
   }
   void write(const Tensor& state) const {
-    const int64_t fresh[3] = {static_cast<int64_t>(seed), 0, random_ops_before};
+    const int64_t fresh[3] = {int64_t(seed), 0, random_ops_before};
     copy_to_device(state.raw(), state.device(), fresh, sizeof fresh);
   }
   void write_first_op(int64_t id) const {

@@ -20,8 +20,8 @@ void cpu(const Call& call) {
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     // Whole cache lines of sums per thread.
-    parallel_for((cols + kLanes - 1) / kLanes,
-        grain_of(rows * kLanes * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
+    parallel_for((cols + kLanes - 1) / kLanes, grain_of(rows * kLanes * int64_t(sizeof(T))),
+        [&](int64_t begin, int64_t end) {
           const int64_t c = begin * kLanes;
           column_sums<V>(x.data<T>() + c, rows, cols, std::min(end * kLanes, cols) - c,
               call.out[0].data<V>() + c);
@@ -36,6 +36,10 @@ Tensors backward(const Saved& saved, Operands grads) {
 }
 
 }  // namespace
+
+SINTER_COLUMN_SUMS(, float, float);
+SINTER_COLUMN_SUMS(, double, double);
+SINTER_COLUMN_SUMS(, float, bf16);
 
 const OpDef kSumRowsOp{.name = "sum_rows",
     .formula = "y = sum of all rows of x",

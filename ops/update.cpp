@@ -96,7 +96,7 @@ template <class V> void update_typed(const Call& call, bool adam) {
   };
   int64_t total = 0;
   for (size_t i = 0; i < groups; ++i) total += units(i);
-  const int64_t bytes = kUnit * (adam ? 7 : 5) * static_cast<int64_t>(sizeof(V));
+  const int64_t bytes = kUnit * (adam ? 7 : 5) * int64_t(sizeof(V));
   // A thread takes its share of every tensor, as it does of a weight gradient's rows and of the
   // next step's product: what it needs is in its own core's cache.
   const auto update_units = [&](const auto& step, int64_t begin, int64_t end) {
@@ -137,7 +137,7 @@ constexpr OpDef update_op(profiler::StaticName name, Formula formula,
   return {.name = name,
       .formula = formula,
       .min_inputs = kGroupOperands + kStepOperands,
-      .max_inputs = max_groups * static_cast<int>(kGroupOperands) + static_cast<int>(kStepOperands),
+      .max_inputs = max_groups * int(kGroupOperands) + int(kStepOperands),
       .attrs = attr_type<UpdateAttrs>(),
       .infer = infer,
       .cost = update_cost,

@@ -81,12 +81,16 @@ void ThreadBuffer::clear() noexcept {
   n_memory_.store(0, std::memory_order_relaxed);
 }
 
+// For entry i; what finds none is counted.
+bool ThreadBuffer::has_room(size_t i) const noexcept {
+  if (i < capacity_) return true;
+  g_dropped.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
 Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
   const size_t i = count_.load(std::memory_order_relaxed);
-  if (i == capacity_) {
-    g_dropped.fetch_add(1, std::memory_order_relaxed);
-    return nullptr;
-  }
+  if (!has_room(i)) return nullptr;
   Record* record = &records_[i];
   record->name = name;
   record->info = OpInfo{};
@@ -94,7 +98,7 @@ Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
   record->step = g_step.load(std::memory_order_relaxed);
   ++depth_;
   record->kind = kind;
-  current_ = static_cast<int32_t>(i);
+  current_ = int32_t(i);
   std::atomic_ref(record->t1).store(Record::kOpen, std::memory_order_relaxed);
   record->t0 = now();
   count_.store(i + 1, std::memory_order_release);
@@ -109,20 +113,14 @@ void ThreadBuffer::pop(Record* record) noexcept {
 
 void ThreadBuffer::add_memory(int64_t live_bytes) noexcept {
   const size_t i = n_memory_.load(std::memory_order_relaxed);
-  if (i == capacity_) {
-    g_dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (!has_room(i)) return;
   memory_[i] = {now(), live_bytes, g_step.load(std::memory_order_relaxed)};
   n_memory_.store(i + 1, std::memory_order_release);
 }
 
 void ThreadBuffer::add_launch(LaunchRecord launch) noexcept {
   const size_t i = n_launches_.load(std::memory_order_relaxed);
-  if (i == capacity_) {
-    g_dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (!has_room(i)) return;
   launch.record = current_;
   launch.step = g_step.load(std::memory_order_relaxed);
   launches_[i] = launch;
@@ -148,8 +146,8 @@ Trace ThreadBuffer::read(bool steps_here) const {
   }
   const size_t launches = n_launches_.load(std::memory_order_acquire);
   trace.launches.assign(launches_.get(), launches_.get() + launches);
-  std::erase_if(trace.launches,
-      [n](const LaunchRecord& launch) { return launch.record >= static_cast<int64_t>(n); });
+  std::erase_if(
+      trace.launches, [n](const LaunchRecord& launch) { return launch.record >= int64_t(n); });
   trace.memory.assign(memory_.get(), memory_.get() + n_memory_.load(std::memory_order_acquire));
   return trace;
 }

@@ -39,6 +39,7 @@ class ThreadBuffer {
   friend ThreadBuffer* thread_buffer();
   friend void release_thread_buffer() noexcept;
   friend ThreadBuffer* next_buffer(ThreadBuffer* buffer);
+  bool has_room(size_t i) const noexcept;
 
   std::unique_ptr<Record[]> records_;
   std::unique_ptr<LaunchRecord[]> launches_;

@@ -45,7 +45,7 @@ class Hook final : public LaunchHook {
     } else if (timer && call.id > 0) {
       timer->submitted();
       launch.source = Source::cupti;
-      launch.dev_t1 = static_cast<int64_t>(call.id);
+      launch.dev_t1 = int64_t(call.id);
     }
     static_cast<ThreadBuffer*>(call.token)->add_launch(launch);
   }
@@ -98,11 +98,10 @@ class Recorded {
   using Ran = DeviceTimer::Ran;
 
   void take(LaunchRecord launch) {
-    const std::span<const Ran> ran =
-        ran_of(launch, static_cast<uint64_t>(std::exchange(launch.dev_t1, 0)));
+    const std::span<const Ran> ran = ran_of(launch, uint64_t(std::exchange(launch.dev_t1, 0)));
     const bool is_graph = launch.kind == LaunchKind::graph;
     // Fewer kernels than it stands for: some were lost. More: so many they are.
-    if (!is_graph && !ran.empty() && ran[0].kernels >= static_cast<int>(launch.at_least())) {
+    if (!is_graph && !ran.empty() && ran[0].kernels >= int(launch.at_least())) {
       launch.dev_t0 = ran[0].begin;
       launch.dev_t1 = ran[0].end;
       if (launch.kind == LaunchKind::kernel) launch.launches = ran[0].kernels;
@@ -140,7 +139,7 @@ class Recorded {
         return std::none_of(others.begin(), others.end(),
             [&](const Ran* o) { return o->begin < r.end && r.begin < o->end; });
       });
-      node.stream += static_cast<uint32_t>(lane - lanes.begin());
+      node.stream += uint32_t(lane - lanes.begin());
       (lane == lanes.end() ? lanes.emplace_back() : *lane).push_back(&r);
       out_.push_back(node);
     }
@@ -168,7 +167,7 @@ void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node
         .api_t1 = api_t1,
         .dev_t0 = lost ? 0 : begin,
         .dev_t1 = lost ? 0 : node_ends[n],
-        .graph_node = static_cast<uint32_t>(n),
+        .graph_node = uint32_t(n),
         .launches = kernels.empty() ? 1 : kernels[n - 1],
         .source = lost ? Source::none : Source::graph});
     begin = node_ends[n];

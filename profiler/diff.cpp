@@ -104,7 +104,7 @@ std::vector<RowPair> paired_rows(const Profile& a, const Profile& b) {
 
 }  // namespace
 
-std::string diff(const Profile& a, const Profile& b) {
+std::string diff(const Profile& a, const Profile& b, size_t width) {
   const std::string reason = unequal(a, b);
   const bool rounds = has_rounds(a) && has_rounds(b);
   const bool clean = !a.clean_us.empty() && !b.clean_us.empty();
@@ -114,8 +114,8 @@ std::string diff(const Profile& a, const Profile& b) {
       fmt::format("{} step {:.1f} -> {:.1f} us, {}\n", clean ? "clean" : "profiled", median(before),
           median(after), reason.empty() ? factor(before, after) : "no factor: " + escaped(reason));
 
-  const auto in_a = static_cast<int64_t>(a.steps.size());
-  const auto in_b = static_cast<int64_t>(b.steps.size());
+  const auto in_a = int64_t(a.steps.size());
+  const auto in_b = int64_t(b.steps.size());
   Grid grid({"Self us", "Launches", "kB", "<Ratio", "<Name"});
   for (const RowPair& pair : paired_rows(a, b)) {
     const auto both = [&](auto&& value, int digits) {
@@ -135,6 +135,7 @@ std::string diff(const Profile& a, const Profile& b) {
             : "-",
         escaped((pair.a ? pair.a : pair.b)->name)});
   }
+  grid.fit(width);
   out += grid.text();
   const char* pairs = rounds ? "round i with round i" : "step i with step i";
   out += fmt::format(

@@ -85,9 +85,7 @@ PageJson page_json(const Sweep& s) {
 
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what) {
   std::vector<std::string> out;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
+  for (const std::string_view word : parts_of(text, ",")) {
     SINTER_CHECK(!word.empty(), usage,
         cat(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
     if (std::ranges::find(kFormats, word) == std::end(kFormats)) {
@@ -98,8 +96,7 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
     }
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
         cat(what, " names ", word, " twice: ", escaped(text)));
-    out.push_back(word);
-    begin = end + 1;
+    out.emplace_back(word);
   }
   return out;
 }
@@ -115,6 +112,10 @@ std::string html_report(const HtmlParts& parts) {
     if (timed) data["folded"].push_back(folded_stacks(report));
   }
   return fill_page(report_page, data.dump(-1, ' ', false, PageJson::error_handler_t::replace));
+}
+
+std::string json_text(std::string_view text) {
+  return PageJson(text).dump(-1, ' ', false, PageJson::error_handler_t::replace);
 }
 
 std::string fill_page(std::string page, std::string json) {
@@ -153,19 +154,22 @@ std::vector<std::string> Exports::files() const {
   return out;
 }
 
-void Exports::check(bool force) const {
+void check_writable(
+    const std::string& file, const std::string& what, bool force, const std::string& hint) {
   std::error_code error;
-  const fs::path folder = fs::absolute(base, error).parent_path();
+  const fs::path folder = fs::absolute(file, error).parent_path();
   SINTER_CHECK(fs::is_directory(folder, error), usage,
-      cat(what, ": no such folder: ", shown(folder.string()), "; wanted for ", escaped(base)));
+      cat(what, ": no such folder: ", escaped(folder.string()), "; wanted for ", escaped(file)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
-      cat(what, ": cannot write to ", shown(folder.string()), "; wanted for ", escaped(base)));
-  for (const std::string& file : files()) {
-    SINTER_CHECK(
-        !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", shown(file)));
-    SINTER_CHECK(force || !fs::exists(file, error), usage,
-        cat(what, ": a file is there: ", shown(file)), hint);
-  }
+      cat(what, ": cannot write to ", escaped(folder.string()), "; wanted for ", escaped(file)));
+  SINTER_CHECK(
+      !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", escaped(file)));
+  SINTER_CHECK(force || !fs::exists(file, error), usage,
+      cat(what, ": a file is there: ", escaped(file)), hint);
+}
+
+void Exports::check(bool force) const {
+  for (const std::string& file : files()) check_writable(file, what, force, hint);
 }
 
 void write_trace(const std::string& base, const std::string& text) {

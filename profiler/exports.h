@@ -41,14 +41,17 @@ struct Exports {
 
   bool has(std::string_view format) const;
   std::vector<std::string> files() const;
-  // Before the run. Error (usage): a folder is not there or cannot be written to, or a file is
-  // there and `force` is not given.
-  void check(bool force) const;
+  void check(bool force) const;  // check_writable() of each, before the run
   // Writes files(); returns what is to be said: what the trace left out. `table` is the text of
   // .txt.
   std::vector<std::string> write(std::span<const Report> reports, const RunFacts& run,
       const std::string& table, const Comparison* comparison = nullptr) const;
 };
+
+// Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there or
+// not open to us, a folder bears its name, or, unless `force` is given, a file does; then `hint`.
+void check_writable(
+    const std::string& file, const std::string& what, bool force, const std::string& hint);
 
 // The text of a trace as BASE.trace.json.gz.
 void write_trace(const std::string& base, const std::string& text);
@@ -77,6 +80,8 @@ struct HtmlParts {
   const Sweep* sweep = nullptr;
 };
 std::string html_report(const HtmlParts& parts);
+// As a JSON string; bytes that are no UTF-8 become U+FFFD.
+std::string json_text(std::string_view text);
 // A page's template with its data, a JSON text, where its mark stands.
 std::string fill_page(std::string page, std::string json);
 

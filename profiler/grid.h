@@ -37,11 +37,17 @@ class Grid {
   // Makes the lines at most `width` long, if there is what may go; 0: as long as they are.
   void fit(size_t width, std::vector<std::string> droppable = {}) {
     while (width > 0 && total() > width && !droppable.empty()) {
-      const auto at = std::find(lines_[0].begin(), lines_[0].end(), droppable.back());
+      drop(droppable.back());
       droppable.pop_back();
-      if (at != lines_[0].end()) drop(at - lines_[0].begin());
     }
     while (width > 0 && total() > width && cut(total() - width)) {}
+  }
+  // The column of that title, if there is one.
+  void drop(const std::string& title) {
+    const auto at = std::find(lines_[0].begin(), lines_[0].end(), title) - lines_[0].begin();
+    if (at == std::ssize(lines_[0])) return;
+    left_.erase(left_.begin() + at);
+    for (auto& line : lines_) line.erase(line.begin() + at);
   }
 
  private:
@@ -58,10 +64,6 @@ class Grid {
     size_t sum = 0;
     for (const size_t w : widths()) sum += w + 2;
     return sum - 2;
-  }
-  void drop(std::ptrdiff_t column) {
-    left_.erase(left_.begin() + column);
-    for (auto& line : lines_) line.erase(line.begin() + column);
   }
   // Takes up to `excess` characters from the widest text; false if none is wide enough.
   bool cut(size_t excess) {

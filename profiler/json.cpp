@@ -142,8 +142,7 @@ void read_json(const ProfileJson& from, Device& device, const std::string& where
   std::string text;
   read_json(from, text, where);
   if (text.starts_with("simt")) device.type = Device::Type::simt;
-  if (text.starts_with("cuda:"))
-    device = {Device::Type::cuda, static_cast<int8_t>(std::atoi(text.c_str() + 5))};
+  if (text.starts_with("cuda:")) device = {Device::Type::cuda, int8_t(std::atoi(text.c_str() + 5))};
   if (device.str() != text) refuse_field(where, "is unknown: " + text);
 }
 template <class T>
@@ -167,7 +166,7 @@ template <class T> void read_json(const ProfileJson& from, T& value, const std::
     std::string text;
     read_json(from, text, where);
     for (size_t i = 0; i < names_of(T{}).size(); ++i) {
-      value = static_cast<T>(i);
+      value = T(i);
       if (text_of(value) == text) return;
     }
     refuse_field(where, "is unknown: " + text);

@@ -38,13 +38,9 @@ StaticName intern(std::string_view text) {
 
 namespace {
 std::vector<std::string> split_names(std::string_view text, std::string_view at) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(at), text.size());
-    out.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + at.size(), text.size()));
-  }
-  return out;
+  if (text.empty()) return {};
+  const std::vector<std::string_view> parts = parts_of(text, at);
+  return {parts.begin(), parts.end()};
 }
 void add_unless_there(std::vector<std::string>& to, std::string text) {
   if (std::ranges::find(to, text) == to.end()) to.push_back(std::move(text));
@@ -68,8 +64,7 @@ std::vector<std::string> module_frames(std::string_view modules, size_t depth) {
   for (const auto& path : paths)
     shared.erase(std::ranges::mismatch(shared, path).in1, shared.end());
   for (const auto& path : paths) {
-    const std::vector<std::string> own(
-        path.begin() + static_cast<int64_t>(shared.size()), path.end());
+    const std::vector<std::string> own(path.begin() + int64_t(shared.size()), path.end());
     if (!own.empty()) add_unless_there(rest, join(own, " / "));
   }
   if (!rest.empty()) shared.push_back(join(rest, " + "));

@@ -61,7 +61,7 @@ std::vector<double> Measurement::step_ns() const {
 double Measurement::launches_per_step() const {
   int64_t sum = 0;
   for (const StepSample& step : steps) sum += step.launches;
-  return steps.empty() ? 0.0 : static_cast<double>(sum) / static_cast<double>(steps.size());
+  return steps.empty() ? 0.0 : double(sum) / double(steps.size());
 }
 
 int64_t Measurement::drain_ns() const {
@@ -77,13 +77,13 @@ double Measurement::distortion() const {
   std::map<int64_t, Window> windows;
   for (const StepSample& step : steps) {
     Window& window = windows[step.window];
-    window.drain += static_cast<double>(step.drain_ns);
+    window.drain += double(step.drain_ns);
     ++window.steps;
   }
   std::vector<double> us;
   for (const StepSample& step : steps) {
     const Window& window = windows[step.window];
-    us.push_back((static_cast<double>(step.ns()) + window.drain / window.steps) * 1e-3);
+    us.push_back((double(step.ns()) + window.drain / window.steps) * 1e-3);
   }
   return profiler::distortion(us, clean_us);
 }
@@ -137,10 +137,10 @@ StepVerdict Report::verdict() const {
     f.window_ns = median(step_ns()) * double(steps.size());
   } else {
     const Timeline t = timeline();
-    f.window_ns = static_cast<double>(t.window_ns);
-    f.data_ns = static_cast<double>(t.data_ns);
-    f.host_ns = static_cast<double>(t.host_ns);
-    f.busy_ns = static_cast<double>(t.busy_ns);
+    f.window_ns = double(t.window_ns);
+    f.data_ns = double(t.data_ns);
+    f.host_ns = double(t.host_ns);
+    f.busy_ns = double(t.busy_ns);
   }
   for (const Row& row : rows().rows) {
     if (cpu && row.kind == ScopeKind::data) f.data_ns += row.typical_total_ns;

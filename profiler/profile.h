@@ -199,7 +199,7 @@ Profile read_profile(const std::string& text, const std::string& file);
 // A line of titles, then a line for each row; the last columns are the samples of the active steps.
 std::string to_csv(const Profile& profile);
 // What B changed against A: headline and rows, with the one statistic of stats.h. Rounds are paired
-// with rounds where both have several, else steps with steps.
-std::string diff(const Profile& a, const Profile& b);
+// with rounds where both have several, else steps with steps. `width`: as of a TableOptions.
+std::string diff(const Profile& a, const Profile& b, size_t width = 0);
 
 }  // namespace sinter::profiler

@@ -199,7 +199,7 @@ void Report::append(Report other) {
   const auto renumber = [&](auto& list) {
     for (auto& item : list) {
       const bool active = other.step_index(item.step) >= 0;
-      item.step = active ? static_cast<uint32_t>(item.step + shift) : kNoStep;
+      item.step = active ? uint32_t(item.step + shift) : kNoStep;
     }
   };
   for (Trace& trace : other.traces) {

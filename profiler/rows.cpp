@@ -20,7 +20,7 @@ ScopeKind kind_of(ScopeKind kind, Role role) { return role == Role::data ? Scope
 
 // "MLP/layers.0/linear"
 std::string with_modules(std::string_view modules, int depth, const std::string& label) {
-  const std::string path = join(module_frames(modules, static_cast<size_t>(depth)), "/");
+  const std::string path = join(module_frames(modules, size_t(depth)), "/");
   return path.empty() ? label : path + "/" + label;
 }
 
@@ -33,13 +33,14 @@ class Gatherer {
     const std::vector<Own> own = own_of(trace);
     row_of_.assign(trace.records.size(), -1);
     for (size_t i = 0; i < trace.records.size(); ++i) {
-      if (report_.counts(trace, trace.records[i])) add(trace, static_cast<int32_t>(i), own[i]);
+      if (report_.counts(trace, trace.records[i])) add(trace, int32_t(i), own[i]);
     }
     for (const LaunchRecord& launch : trace.launches) {
       const bool in_op = launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
       if (!report_.counts(trace, launch) || in_op) continue;
       if (launch.graph_node > 0) {
         add_node(launch);
+        add_device_total(trace, launch.record, launch.device_ns());
       } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
         add_copy(launch);
       }
@@ -120,16 +121,20 @@ class Gatherer {
       row.total_ns += total;
       steps_of_[row_index].total[step] += total;
     }
-    // A record adds to the total of its own row, and not again to one above of the same row.
-    for (int32_t at = i; at >= 0 && own.device_ns != 0; at = trace.records[at].parent) {
-      if (row_of_[at] >= 0 && !inside_own_row(trace, at))
-        out_.rows[row_of_[at]].device_total_ns += own.device_ns;
-    }
+    add_device_total(trace, i, own.device_ns);
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
     if (row.kind == ScopeKind::op) {
       out_.calls.push_back({0, row_index, step, own.self_ns, own.device_ns});
       if (trace.steps_here) out_.ops_ns += own.self_ns;
+    }
+  }
+
+  // A record adds to the total of its own row, and not again to one above of the same row.
+  void add_device_total(const Trace& trace, int32_t at, int64_t ns) {
+    for (; at >= 0 && ns != 0; at = trace.records[at].parent) {
+      if (row_of_[at] >= 0 && !inside_own_row(trace, at))
+        out_.rows[row_of_[at]].device_total_ns += ns;
     }
   }
 
@@ -141,8 +146,7 @@ class Gatherer {
   }
 
   int index_of(ScopeKind kind, const std::string& label, std::string_view shapes, Role role) {
-    const auto [found, is_new] =
-        index_.try_emplace({kind, label, shapes}, static_cast<int>(out_.rows.size()));
+    const auto [found, is_new] = index_.try_emplace({kind, label, shapes}, int(out_.rows.size()));
     if (is_new) {
       out_.rows.push_back(
           {.name = label, .shapes = std::string(shapes), .kind = kind, .role = role});
@@ -176,6 +180,17 @@ class Gatherer {
     row.device_total_ns += launch.device_ns();
     row.samples[step] += launch.device_ns();
     out_.calls.push_back({launch.graph_node, index, step, 0, launch.device_ns()});
+    add_phase(node.phase, launch);
+  }
+
+  // The host launches a graph at once: its phases are spans of the device's time alone.
+  void add_phase(const std::string& phase, const LaunchRecord& launch) {
+    const bool goes_on = phase == phase_ && launch.graph_node > 1;
+    phase_ = phase;
+    if (phase.empty()) return;
+    Row& row = out_.rows[index_of(ScopeKind::annotation, phase, "", Role::none)];
+    row.calls += !goes_on;
+    row.device_total_ns += launch.device_ns();
   }
 
   // Copies and fills outside ops, whose time they would be, are rows too.
@@ -202,7 +217,7 @@ class Gatherer {
         .busy = busy,
         .launches = row.launches,
         .busy_ns = cpu ? row.typical_kernel_ns : row.typical_ns,
-        .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : static_cast<double>(row.self_ns),
+        .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : double(row.self_ns),
         .has_roofs = ceiling.known() && row.role != Role::comm,
         .roof = row.roof.value_or(0),
         .compute_is_nearer = ceiling.compute_is_nearer(row.cost)});
@@ -216,6 +231,7 @@ class Gatherer {
   std::vector<int> row_of_;      // of the trace at hand
   std::map<std::tuple<ScopeKind, std::string, std::string_view>, int> index_;
   std::map<std::pair<int, int>, int64_t> child_ns_;  // (row, row of the child)
+  std::string phase_;                                // of the node before
 };
 
 }  // namespace
@@ -223,9 +239,9 @@ class Gatherer {
 double typical(const std::vector<int64_t>& samples) {
   std::vector<double> present;
   for (const int64_t ns : samples) {
-    if (ns != 0) present.push_back(static_cast<double>(ns));
+    if (ns != 0) present.push_back(double(ns));
   }
-  return present.empty() ? 0 : median(present) * static_cast<double>(present.size());
+  return present.empty() ? 0 : median(present) * double(present.size());
 }
 
 Rows Report::rows(bool by_shape, int by_module) const {

@@ -13,7 +13,7 @@ void set_ranges(const RangeCalls* calls) noexcept {
   if (calls) {
     detail::g_watchers.fetch_or(detail::kRanges);
   } else {
-    detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kRanges));
+    detail::g_watchers.fetch_and(uint8_t(~detail::kRanges));
   }
 }
 

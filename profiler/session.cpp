@@ -16,7 +16,7 @@ SteadyClock g_steady_clock;
 std::atomic<bool> g_active{false};
 std::atomic<uint32_t> g_last_epoch{0};
 
-void stop_recording() { detail::g_watchers.fetch_and(static_cast<uint8_t>(~detail::kSession)); }
+void stop_recording() { detail::g_watchers.fetch_and(uint8_t(~detail::kSession)); }
 
 // In a forked child: its session, if any, is not the parent's.
 void forget_session() {
@@ -113,8 +113,9 @@ Session::Phase Session::phase_of(int64_t step) const {
 
 int64_t Session::allocations() const { return allocator_ ? allocator_->stats().requests : 0; }
 
+// Before the warm-up, in which a replay captures the graph that is read by the device's records.
 void Session::open_turn() {
-  if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
+  turn_is_open_ = true;
   if (!timer_) return;
   read_clock();
   timer_->begin(detail::now);
@@ -138,9 +139,10 @@ void Session::drain() {
 }
 
 void Session::close_turn(int64_t end_step) {
+  turn_is_open_ = false;
   if (!timer_) return;
-  read_clock();  // while the device works
   drain();
+  read_clock();  // behind the drain, which it would hide: it takes longer than a step
   DeviceTimer::Records all = timer_->end(detail::now);
   turns_.back().end_step = end_step;
   turns_.back().ran = std::move(all.ran);
@@ -164,9 +166,11 @@ void Session::enter(Phase next) {
       if (phase_ == Phase::active) report_.traces.push_back(read(*step_buffer_, true));
       step_buffer_->clear();
     }
+    if (next != Phase::wait && next != Phase::done && !turn_is_open_) open_turn();
     if (next == Phase::active) {
-      report_.steps.reserve(report_.steps.size() + static_cast<size_t>(options_.schedule.active));
-      open_turn();
+      report_.steps.reserve(report_.steps.size() + size_t(options_.schedule.active));
+      if (report_.steps.empty() && allocator_) live_before_ = allocator_->stats().live_bytes;
+      if (timer_) timer_->wait();  // for the steps before
       ++window_;
     }
   }
@@ -175,7 +179,7 @@ void Session::enter(Phase next) {
 }
 
 void Session::begin_step() {
-  detail::g_step.store(static_cast<uint32_t>(seen_), std::memory_order_relaxed);
+  detail::g_step.store(uint32_t(seen_), std::memory_order_relaxed);
   if (phase_ == Phase::warmup || phase_ == Phase::active)
     detail::g_watchers.fetch_or(detail::kSession);
   step_allocs_ = allocations();
@@ -219,7 +223,7 @@ Report Session::finish() {
       "profiler: finish(): this session is over: finish() was called already, or this process is a "
       "forked child");
   stop_recording();
-  if (phase_ == Phase::active) close_turn(seen_ + 1);
+  if (turn_is_open_) close_turn(seen_ + 1);
   const Schedule& s = options_.schedule;
   const int64_t first = int64_t{s.wait} + s.warmup + 1;
   if (report_.steps.empty()) {

@@ -89,6 +89,7 @@ class Session {
   std::vector<detail::Turn> turns_;
   int64_t live_before_ = 0;  // bytes, when the first active step began
   Phase phase_ = Phase::done;
+  bool turn_is_open_ = false;
   // This session's number; another one, or 0, is current after finish() and in a forked child.
   uint32_t epoch_ = 0;
   int64_t seen_ = 0;     // step() calls

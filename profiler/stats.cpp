@@ -15,10 +15,10 @@ namespace {
 
 double quantile_of_sorted(std::span<const double> sorted, double q) {
   if (sorted.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double at = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
+  const double at = q * double(sorted.size() - 1);
+  const auto below = size_t(at);
   const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+  return sorted[below] + (at - double(below)) * (sorted[above] - sorted[below]);
 }
 
 double median_in_place(std::vector<double>& samples) {
@@ -41,7 +41,7 @@ bool Estimate::is_noisy() const { return has_interval && noise() > kNoisy; }
 Estimate median_interval(std::span<const double> samples) {
   Estimate estimate{.value = median(samples)};
   estimate.low = estimate.high = estimate.value;
-  if (samples.size() < static_cast<size_t>(kMinPairs)) return estimate;
+  if (samples.size() < size_t(kMinPairs)) return estimate;
   // Its bits are the standard's, and so is the modulo: the same on every machine.
   std::mt19937_64 engine(20240607);
   std::vector<double> medians(kResamples), draw(samples.size());

@@ -164,7 +164,7 @@ class Table {
     std::ranges::stable_sort(rows, std::greater(), key.value);
 
     const bool no_limit = options_.row_limit < 0;
-    const size_t limit = no_limit ? rows.size() : static_cast<size_t>(options_.row_limit);
+    const size_t limit = no_limit ? rows.size() : size_t(options_.row_limit);
     std::vector<Row> shown;
     for (Row& row : rows) {
       const bool fits = shown.size() < limit && (no_limit || !is_small(row));
@@ -297,14 +297,19 @@ class Table {
     std::vector<Row> rows = profile_.rows;
     std::erase_if(rows, stands_in_table);
     if (rows.empty() || emulated_) return "";
+    std::ranges::stable_sort(rows, std::greater(), &Row::device_total_ns);
     std::ranges::stable_sort(rows, std::greater(), &Row::total_ns);
-    Grid grid({"CPU total", "Self CPU", "Calls", "Launch", "<Kind", "<Scope"});
+    Grid grid({"CPU total", "Self CPU", "CUDA total", "Calls", "Launch", "<Kind", "<Scope"});
     for (const Row& row : rows) {
-      grid.add({us(double(row.total_ns) / steps_), us(double(row.self_ns) / steps_),
-          per_step(row.calls), or_dash(row.launches > 0, per_step(row.launches)),
-          std::string(name_of(row.kind)), escaped(row.name)});
+      const bool on_host = row.total_ns > 0, on_device = row.device_total_ns > 0 && timed_;
+      grid.add({or_dash(on_host, us(double(row.total_ns) / steps_)),
+          or_dash(on_host, us(double(row.self_ns) / steps_)),
+          or_dash(on_device, us(double(row.device_total_ns) / steps_)), per_step(row.calls),
+          or_dash(row.launches > 0, per_step(row.launches)), std::string(name_of(row.kind)),
+          escaped(row.name)});
     }
-    grid.fit(options_.width);
+    if (cpu_) grid.drop("CUDA total");
+    grid.fit(options_.width, {"Self CPU", "Launch", "Calls"});
     return grid.text();
   }
 

@@ -172,7 +172,7 @@ std::string stalls_line(const Profile& p) {
 // "20", "2 x 10", "15 of 20": the active steps.
 std::string active_steps(const Profile& p) {
   const Schedule& s = p.schedule;
-  const int64_t steps = static_cast<int64_t>(p.steps.size()), turns = p.steps.back().round + 1;
+  const int64_t steps = int64_t(p.steps.size()), turns = p.steps.back().round + 1;
   const int64_t planned = int64_t{s.active} * s.repeat;
   std::string out = fmt::format("{}", steps);
   if (turns > 1 && steps == turns * s.active) out = fmt::format("{} x {}", turns, s.active);
@@ -196,7 +196,7 @@ std::string header_line(const Profile& p) {
   if (!cpu) out += fmt::format("  {}  source {}", p.device.str(), name_of(p.source));
   if (!p.source_why.empty()) out += fmt::format(" ({})", p.source_why);
   if (!p.rules.empty()) out += "  rules " + p.rules;
-  return out + roofs_part(p) + (cpu ? "  self excludes children" : "") + "\n";
+  return out + roofs_part(p) + "\n";
 }
 
 std::string closing_lines(const Profile& p, const Row& ops) {

@@ -115,8 +115,8 @@ Timeline estimate(const Report& report) {
       if (report.step_index(l.step) >= 0) out.busy_ns += l.device_ns();
     }
   }
-  const auto clean_ns = static_cast<int64_t>(median(report.clean_us) * 1e3);
-  out.window_ns = std::max(out.busy_ns, clean_ns * static_cast<int64_t>(report.steps.size()));
+  const auto clean_ns = int64_t(median(report.clean_us) * 1e3);
+  out.window_ns = std::max(out.busy_ns, clean_ns * int64_t(report.steps.size()));
   out.host_ns = out.window_ns - out.busy_ns;
   return out;
 }

@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
+
+#include "profiler/exports.h"
 
 namespace sinter::profiler {
 namespace {
 
 // CUPTI's number of the default stream; readers take 0 for "no stream".
 constexpr int kStreamBase = 7;
-
-// As a JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 bool on_device(const LaunchRecord& l) {
   return l.source == Source::cupti || l.source == Source::graph;
@@ -65,14 +61,16 @@ class Events {
   // `rest`: ", .." members of the event
   void slice(const char* cat, std::string_view name, int pid, int64_t tid, int64_t t0, int64_t t1,
       const std::string& args) {
-    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}})",
+    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, )"
+        R"("ts": {}, "dur": {}, "args": {{{}}})",
         cat, json_text(name), pid, tid, us(t0 - base_), us(t1 - t0), args);
   }
   void flow(const char* cat, int64_t id, int pid0, int64_t tid0, int64_t t0, int pid1, int64_t tid1,
       int64_t t1) {
     add(R"("ph": "s", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
         cat, id, pid0, tid0, us(t0 - base_));
-    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
+    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, )"
+        R"("pid": {2}, "tid": {3}, "ts": {4})",
         cat, id, pid1, tid1, us(t1 - base_));
   }
   void counter(const char* name, int pid, int64_t t, const std::string& args) {
@@ -106,7 +104,7 @@ class TraceWriter {
   TraceWriter(const Report& report, int steps, int pair, std::string prefix, Events& events,
       Numbers& numbers)
       : report_(report),
-        steps_(std::span(report.steps).first(static_cast<size_t>(steps))),
+        steps_(std::span(report.steps).first(size_t(steps))),
         host_(2 * pair + 1),
         device_(2 * pair),
         prefix_(std::move(prefix)),
@@ -177,8 +175,8 @@ class TraceWriter {
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
         const std::string_view shapes = info.shapes;
-        args += fmt::format(
-            R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, "x_bytes_read": {}, "x_bytes_written": {})",
+        args += fmt::format(R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, )"
+                            R"("x_bytes_read": {}, "x_bytes_written": {})",
             dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,
             info.cost.bytes_read, info.cost.bytes_written);
         args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", launched[i], kernel_ns[i]);
@@ -194,6 +192,7 @@ class TraceWriter {
       }
       events_.slice(category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, args);
     }
+    phases(trace);
     launches(trace, id);
     for (const MemorySample& m : trace.memory) {
       if (wanted(m.step))
@@ -201,12 +200,38 @@ class TraceWriter {
     }
   }
 
+  // What a replay ran of each phase, on each stream: the host has no spans of it.
+  void phases(const Trace& trace) {
+    struct Span {
+      std::string_view phase;
+      int64_t call, t0, t1;
+    };
+    std::map<uint32_t, Span> spans;  // the last one of a stream
+    const auto write = [this](uint32_t stream, const Span& s) {
+      if (s.phase.empty()) return;
+      events_.slice("gpu_user_annotation", s.phase, device_, int64_t{stream} + kStreamBase, s.t0,
+          s.t1, fmt::format(R"("External id": {})", ++numbers_.external));
+    };
+    for (const LaunchRecord& l : trace.launches) {
+      const GraphNode* node = report_.node_of(l);
+      if (!node || !on_device(l) || !wanted(l.step) || l.device_ns() <= 0) continue;
+      const Span span{node->phase, l.api_t0, l.dev_t0, l.dev_t1};
+      const auto [last, is_new] = spans.try_emplace(l.stream, span);
+      if (last->second.phase == span.phase && last->second.call == span.call) {
+        last->second.t1 = span.t1;
+      } else {
+        write(l.stream, std::exchange(last->second, span));
+      }
+    }
+    for (const auto& [stream, span] : spans) write(stream, span);
+  }
+
   void launches(const Trace& trace, const std::vector<int64_t>& id) {
     // Whose API call is written already: the nodes of a graph share one.
     const LaunchRecord* call = nullptr;
     for (const LaunchRecord& l : trace.launches) {
       if (!on_device(l) || !wanted(l.step)) continue;
-      const int64_t external = l.record >= 0 ? id[static_cast<size_t>(l.record)] : 0;
+      const int64_t external = l.record >= 0 ? id[size_t(l.record)] : 0;
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
         events_.slice("cuda_runtime", api_name(l), host_, trace.thread, l.api_t0, l.api_t1,
@@ -220,9 +245,10 @@ class TraceWriter {
       std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
       if (!l.kernel.view().empty()) name = l.kernel.view();
       const int64_t tid = int64_t{l.stream} + kStreamBase;
-      std::string args = fmt::format(
-          R"("External id": {}, "correlation": {}, "device": 0, "context": 1, "stream": {}, "x_source": "{}")",
-          external, numbers_.correlation, tid, name_of(l.source));
+      std::string args =
+          fmt::format(R"("External id": {}, "correlation": {}, "device": 0, "context": 1, )"
+                      R"("stream": {}, "x_source": "{}")",
+              external, numbers_.correlation, tid, name_of(l.source));
       if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
       if (node)
         args += fmt::format(R"(, "x_op": {}, "x_module": {}, "x_phase": {})", json_text(node->name),
@@ -254,7 +280,7 @@ class TraceWriter {
 };
 
 std::string mebibytes(int64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
 }
 
 constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
@@ -275,14 +301,14 @@ std::string text_of_steps(
   for (size_t i = 0; i < reports.size(); ++i) {
     std::string prefix = reports.size() > 1 ? reports[i].mode + ": " : "";
     if (options.ranks > 1) prefix = fmt::format("rank {}: ", options.rank);
-    TraceWriter(reports[i], steps[i], options.rank + static_cast<int>(i), prefix, events, numbers)
-        .write();
+    TraceWriter(reports[i], steps[i], options.rank + int(i), prefix, events, numbers).write();
   }
   const Report& first = reports[0];
-  std::string head = fmt::format(
-      R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, "traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
-      base, json_text(first.title), options.rank,
-      options.ranks > 1 ? fmt::format(R"(, "world_size": {})", options.ranks) : "");
+  std::string head =
+      fmt::format(R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, )"
+                  R"("traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
+          base, json_text(first.title), options.rank,
+          options.ranks > 1 ? fmt::format(R"(, "world_size": {})", options.ranks) : "");
   head += fmt::format(R"("deviceProperties": [{}], )",
       first.device == kCpu
           ? ""
@@ -307,11 +333,11 @@ std::string joined_traces(const std::vector<std::string>& traces) {
 ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& options) {
   const int64_t most_bytes = options.most_bytes;
   std::vector<int> steps;
-  for (const Report& report : reports) steps.push_back(static_cast<int>(report.steps.size()));
+  for (const Report& report : reports) steps.push_back(int(report.steps.size()));
   const std::vector<int> all = steps;
   while (true) {
     std::string text = text_of_steps(reports, steps, options);
-    const auto bytes = static_cast<int64_t>(text.size());
+    const auto bytes = int64_t(text.size());
     const bool least = std::ranges::max(steps) == 1;
     if (bytes > most_bytes && least)
       return {.note = fmt::format("no trace: step {} alone takes {}, at most {}",
@@ -319,15 +345,13 @@ ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& op
     if (bytes > most_bytes) {
       // A little less than what fits, if all steps are alike.
       for (int& n : steps)
-        n = std::max(1, std::min(n - 1, static_cast<int>(0.9 * n * static_cast<double>(most_bytes) /
-                                                         static_cast<double>(bytes))));
+        n = std::max(1, std::min(n - 1, int(0.9 * n * double(most_bytes) / double(bytes))));
       continue;
     }
     ChromeTrace out{.text = std::move(text), .steps = steps[0]};
     if (steps != all)
       out.note = fmt::format("the trace holds steps {}..{} of {} active ones: more take over {}",
-          reports[0].steps.front().number,
-          reports[0].steps[static_cast<size_t>(steps[0]) - 1].number, all[0],
+          reports[0].steps.front().number, reports[0].steps[size_t(steps[0]) - 1].number, all[0],
           mebibytes(most_bytes));
     return out;
   }

@@ -19,8 +19,7 @@ template <class Src, class Dst>
 void convert(int64_t rows, int64_t cols, const Src* src, int64_t ld_src, Dst* dst, int64_t ld_dst) {
   parallel_for(rows, grain_of(cols * 4), [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t j = 0; j < cols; ++j)
-        dst[i * ld_dst + j] = static_cast<float>(src[i * ld_src + j]);
+      for (int64_t j = 0; j < cols; ++j) dst[i * ld_dst + j] = float(src[i * ld_src + j]);
   });
 }
 
@@ -60,7 +59,7 @@ void bias_only(const Gemm& desc, const void* bias, void* c) {
       for (int64_t i = 0; i < desc.m; ++i) {
         Out* row = static_cast<Out*>(c) + i * desc.ldc;
         for (int64_t j = 0; j < desc.n; ++j)
-          row[j] = static_cast<compute_t<Out>>(shift ? static_cast<double>(shift[j]) : 0.0);
+          row[j] = static_cast<compute_t<Out>>(shift ? double(shift[j]) : 0.0);
       }
     });
   });

@@ -72,8 +72,7 @@ std::optional<Product> plan(const Key& key) {
 // 2 threads, 2048 x 3072 x 768: 100 GFLOP/s by matmul, 210 by sgemm).
 bool sgemm_fits(const Gemm& d, bool has_bias) {
   if (d.in != DType::f32 || has_bias) return false;
-  const double products =
-      static_cast<double>(d.m) * static_cast<double>(d.n) * static_cast<double>(d.k);
+  const double products = double(d.m) * double(d.n) * double(d.k);
   return d.trans_b ? products >= 0x1p33 : products >= 0x1p29 && std::max({d.m, d.n, d.k}) >= 3072;
 }
 
@@ -110,7 +109,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
       {DNNL_ARG_BIAS, product.bias.get()}};
   const dnnl_status_t status =
       dnnl_primitive_execute(product.primitive.get(), stream.get(), bias ? 4 : 3, args);
-  SINTER_ASSERT(status == dnnl_success, "gemm: oneDNN status ", static_cast<int>(status));
+  SINTER_ASSERT(status == dnnl_success, "gemm: oneDNN status ", int(status));
   return true;
 }
 

@@ -136,7 +136,7 @@ template <int R> void rows_tiles(const Tile& whole, int64_t cols) {
   Tile t = whole;
   for (int64_t j = 0; j < cols;
        j += kLanes, t.b += kLanes, t.c += kLanes, t.bias += t.bias ? kLanes : 0) {
-    const int count = static_cast<int>(std::min<int64_t>(kLanes, cols - j));
+    const int count = int(std::min<int64_t>(kLanes, cols - j));
     rows_tile<R, 1>(
         t, [count](const float* p) { return load_part(p, count); }, count);
   }
@@ -157,8 +157,7 @@ template <int R> void dots_tile(const Tile& t, int64_t cols) {
   const int64_t whole = t.k / kLanes * kLanes;
   for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const float* p) { return load(p); });
   if (whole < t.k)
-    step(whole,
-        [count = static_cast<int>(t.k - whole)](const float* p) { return load_part(p, count); });
+    step(whole, [count = int(t.k - whole)](const float* p) { return load_part(p, count); });
   UNROLLED for (int i = 0; i < R; ++i) {
     Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
     float* c = t.c + i * t.ldc;

@@ -28,7 +28,7 @@ Device Device::parse(std::string_view text) {
   SINTER_CHECK(text == "cuda" || numbered, usage,
       cat("device: unknown: ", escaped(text), "; allowed cpu, cuda, cuda:N, simt"));
   cuda::check_device(index);
-  return {Type::cuda, static_cast<int8_t>(index)};
+  return {Type::cuda, int8_t(index)};
 }
 
 }  // namespace sinter

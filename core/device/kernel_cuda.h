@@ -155,17 +155,18 @@ template <class T> SINTER_DEVICE_FN T shfl_down(T v, int n) {
 SINTER_DEVICE_FN uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
 SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n, int64_t i = 0) {
-  __threadfence();
   __syncthreads();  // what the block's other threads wrote, or still had to read, precedes its
-                    // arrival
+                    // arrival; one thread's fence is enough for all, and far cheaper
   bool last = false;
   if (threadIdx.x == 0) {
+    __threadfence();
     last = atomicAdd(counter.data() + i, 1u) == n - 1;
-    if (last) counter.put(i, 0);
+    if (last) {
+      counter.put(i, 0);
+      __threadfence();
+    }
   }
-  last = __syncthreads_or(last);
-  if (last) __threadfence();
-  return last;
+  return __syncthreads_or(last);
 }
 
 template <class T, int R, int C, int P>

@@ -134,7 +134,7 @@ class Queue {
       Worker* worker = pool_.take();
       for (int64_t i; (i = next++) < blocks;) {
         try {
-          const int64_t b = order[static_cast<size_t>(i)];
+          const int64_t b = order[size_t(i)];
           worker->run_block(
               launch, {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y}, schedule_);
         } catch (...) {

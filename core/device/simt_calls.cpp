@@ -42,12 +42,11 @@ void cp_async_commit() {
 
 std::span<const AsyncCopy> cp_async_landing(int groups_left) {
   FiberThread& me = running();
-  me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<ptrdiff_t>(me.landed));
+  me.copies.erase(me.copies.begin(), me.copies.begin() + ptrdiff_t(me.landed));
   for (size_t& end : me.group_ends) end -= me.landed;
   me.landed = 0;
-  if (const auto landing = static_cast<ptrdiff_t>(me.group_ends.size()) - groups_left;
-      landing > 0) {
-    me.landed = me.group_ends[static_cast<size_t>(landing - 1)];
+  if (const auto landing = ptrdiff_t(me.group_ends.size()) - groups_left; landing > 0) {
+    me.landed = me.group_ends[size_t(landing - 1)];
     me.group_ends.erase(me.group_ends.begin(), me.group_ends.begin() + landing);
   }
   return {me.copies.data(), me.landed};
@@ -84,7 +83,7 @@ void fail_alignment(const char* what, int64_t index, size_t bytes) {
       " bytes"));
 }
 void fail_fault(uint32_t fault, int64_t index, int64_t value, int64_t count) {
-  const bool label = fault == static_cast<uint32_t>(Fault::label_out_of_range);
+  const bool label = fault == uint32_t(Fault::label_out_of_range);
   throw Error(Error::Kind::data, cat(label ? "label out of range: " : "index out of range: ", value,
                                      label ? " in row " : " at item ", index, "; ", count,
                                      label ? " classes" : " rows", " are 0..", count - 1));

@@ -32,16 +32,16 @@ void WorkerCounts::access(
   const Unseen unseen;
   const int place = places_
                         .try_emplace({space, where.file_name(), where.line(), where.column()},
-                            static_cast<int>(places_.size()))
+                            int(places_.size()))
                         .first->second;
-  if (static_cast<size_t>(place) >= visits_.size()) visits_.resize(static_cast<size_t>(place) + 1);
-  std::vector<uint32_t>& visits = visits_[static_cast<size_t>(place)];
-  visits.resize(std::max(visits.size(), static_cast<size_t>(thread.threads)));
-  const uint32_t visit = visits[static_cast<size_t>(thread.index)]++;
+  if (size_t(place) >= visits_.size()) visits_.resize(size_t(place) + 1);
+  std::vector<uint32_t>& visits = visits_[size_t(place)];
+  visits.resize(std::max(visits.size(), size_t(thread.threads)));
+  const uint32_t visit = visits[size_t(thread.index)]++;
   accesses_.push_back({thread.warp, place, visit, thread.lane, reinterpret_cast<uintptr_t>(address),
-      static_cast<uint32_t>(bytes), space});
-  if (space == Space::device_read) sum.bytes_read += static_cast<int64_t>(bytes);
-  if (space == Space::device_write) sum.bytes_written += static_cast<int64_t>(bytes);
+      uint32_t(bytes), space});
+  if (space == Space::device_read) sum.bytes_read += int64_t(bytes);
+  if (space == Space::device_write) sum.bytes_written += int64_t(bytes);
 }
 
 int64_t& WorkerCounts::warp_wide(Operation operation) {
@@ -92,7 +92,7 @@ void WorkerCounts::block_ended(int threads) {
         add_parts(sectors, a->address, a->bytes, kSector);
       make_distinct(sectors);
       ++sum.requests;
-      sum.request_sectors += static_cast<int64_t>(sectors.size());
+      sum.request_sectors += int64_t(sectors.size());
       auto& all = sectors_[request->space == Space::device_write];
       all.insert(all.end(), sectors.begin(), sectors.end());
     }
@@ -121,8 +121,8 @@ void WorkerCounts::merge() {
 void finish_kernel_counts() {
   const std::lock_guard lock(mutex);
   for (auto& sectors : kernel_sectors) make_distinct(sectors);
-  totals.sectors_read += static_cast<int64_t>(kernel_sectors[0].size());
-  totals.sectors_written += static_cast<int64_t>(kernel_sectors[1].size());
+  totals.sectors_read += int64_t(kernel_sectors[0].size());
+  totals.sectors_written += int64_t(kernel_sectors[1].size());
   for (auto& sectors : kernel_sectors) sectors.clear();
 }
 

@@ -47,7 +47,7 @@ Fiber::Fiber() {
 Fiber::Fiber(void (*body)(void*), void* argument, int index) : body_(body), argument_(argument) {
   char* stack = map_stack();
   stack_ = stack;
-  stack_bytes_ = kStackBytes - static_cast<size_t>(index) % (kPage / kHotBytes) * kHotBytes;
+  stack_bytes_ = kStackBytes - size_t(index) % (kPage / kHotBytes) * kHotBytes;
   context_ = context::make_fcontext(
       stack + stack_bytes_, stack_bytes_ - kPage, [](context::transfer_t from) {
         auto* previous = static_cast<Fiber**>(from.data);

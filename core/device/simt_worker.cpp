@@ -24,7 +24,7 @@ std::string describe(Operation operation, const Where& where) {
   constexpr const char* kNames[] = {"block_sync", "ticket", "warp_sync", "shfl", "shfl_xor",
       "shfl_down", "ballot", "ldmatrix_x4", "ldmatrix_x4_trans", "mma_bf16_m16n8k16",
       "mma_tf32_m16n8k8"};
-  return cat(kNames[static_cast<int>(operation)], " (", where.file_name(), ":", where.line(), ")");
+  return cat(kNames[int(operation)], " (", where.file_name(), ":", where.line(), ")");
 }
 
 bool same_place(const Where& a, const Where& b) {
@@ -61,8 +61,7 @@ Worker::~Worker() = default;
 void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Schedule& schedule) {
   launch_ = &launch;
   schedule_ = schedule;
-  random_ = mix(
-      schedule.seed ^ mix(static_cast<uint64_t>(block[0] + 7919 * block[1] + 104729 * block[2])));
+  random_ = mix(schedule.seed ^ mix(uint64_t(block[0] + 7919 * block[1] + 104729 * block[2])));
   prepare(block);
   Fiber scheduler;
   scheduler_ = &scheduler;
@@ -87,9 +86,9 @@ void Worker::run_block(const Launch& launch, const int64_t (&block)[3], const Sc
 
 void Worker::prepare(const int64_t (&block)[3]) {
   const auto& [kernel, grid, n, shared_bytes, parameters] = launch_->shape;
-  while (static_cast<int>(threads_.size()) < n)
-    threads_.push_back(std::make_unique<FiberThread>(*this, static_cast<int>(threads_.size())));
-  warps_.resize(static_cast<size_t>((n + 31) / 32));
+  while (int(threads_.size()) < n)
+    threads_.push_back(std::make_unique<FiberThread>(*this, int(threads_.size())));
+  warps_.resize(size_t((n + 31) / 32));
   std::fill_n(shared_, shared_bytes, std::byte{0xff});
 #if defined(__SANITIZE_ADDRESS__)
   ASAN_POISON_MEMORY_REGION(shared_ + shared_bytes, kMaxSharedBytes - shared_bytes);
@@ -98,14 +97,14 @@ void Worker::prepare(const int64_t (&block)[3]) {
   cancelled_ = false;
   ready_begin_ = ready_end_ = 0;
   barrier_.waiting.clear();
-  for (int w = 0; w < static_cast<int>(warps_.size()); ++w) {
+  for (int w = 0; w < int(warps_.size()); ++w) {
     warps_[w].meeting.waiting.clear();
     warps_[w].meeting.waiting.reserve(32);
     warps_[w].alive = std::min(32, n - w * 32);
   }
-  ahead_ = static_cast<int>(random_ % warps_.size());
+  ahead_ = int(random_ % warps_.size());
   std::vector<FiberThread*> all;
-  all.reserve(static_cast<size_t>(n));
+  all.reserve(size_t(n));
   for (int t = 0; t < n; ++t) {
     FiberThread& thread = *threads_[t];
     thread.started = thread.done = false;
@@ -201,7 +200,7 @@ void Worker::meet(
   }
   char* sync = &meeting.sync[meeting.generation & 1];
   publish(sync);
-  const bool complete = static_cast<int>(meeting.waiting.size()) + 1 == expected;
+  const bool complete = int(meeting.waiting.size()) + 1 == expected;
   if (complete && schedule_.order == Schedule::Order::forward) {
     release(meeting);  // the last to come goes on at once; the others follow
   } else {
@@ -216,8 +215,7 @@ void Worker::meet(
 }
 
 void Worker::release_if_complete(Meeting& meeting, int expected) {
-  if (!meeting.waiting.empty() && static_cast<int>(meeting.waiting.size()) >= expected)
-    release(meeting);
+  if (!meeting.waiting.empty() && int(meeting.waiting.size()) >= expected) release(meeting);
 }
 
 void Worker::release(Meeting& meeting) {

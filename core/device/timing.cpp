@@ -68,7 +68,7 @@ DeviceTimer::SmClock sm_clock() noexcept {
   unsigned mhz = 0;
   if (!nvml.clock || nvml.device(bus, &card) != 0 || nvml.clock(card, kSmDomain, &mhz) != 0)
     return {};
-  return {static_cast<double>(mhz), ask(cudaDevAttrClockRate) * 1e-3};
+  return {double(mhz), ask(cudaDevAttrClockRate) * 1e-3};
 }
 
 }  // namespace sinter::cuda

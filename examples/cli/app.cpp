@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
 #include "examples/cli/messages.h"
@@ -63,6 +64,7 @@ Command& App::add(std::string name, std::string summary) {
 
 int App::main(int argc, char** argv) {
   guard_streams();
+  set_flush_denormal(true);
   try {
     return run(argc, argv);
   } catch (...) {
@@ -114,7 +116,7 @@ int App::run(int argc, char** argv) {
     return 0;
   }
   Output out(common_);
-  if (common_.threads > 0) set_num_threads(static_cast<int>(common_.threads));
+  if (common_.threads > 0) set_num_threads(int(common_.threads));
   if (common_.threads > available_cores()) {
     out.note("threads", "{} on {}: they take turns, which is slower than a thread for each core",
         common_.threads, count_of(available_cores(), "core"));
@@ -136,7 +138,7 @@ Command& App::take_command(std::vector<std::string>& words) {
       cat("usage: unknown command: ", escaped(word), "; ", nearest_or_all(word, names)),
       cat(name_, " --help lists the commands"));
   words.erase(words.begin());
-  return commands_[static_cast<size_t>(found - names.begin())];
+  return commands_[size_t(found - names.begin())];
 }
 
 void App::merge(Command& command) {

@@ -44,7 +44,7 @@ class Splitter {
     if (inputs) app_.add_option("inputs", *inputs);
   }
   void parse(std::vector<std::string> words) {
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    std::ranges::reverse(words);  // as CLI11 wants them
     app_.parse(words);
   }
   // What was given for the flags, in their order.
@@ -112,7 +112,7 @@ void apply_config(const std::string& text, const std::string& file, Flags& flags
   for (const CLI::ConfigItem& item : items) {
     const std::string under = item.parents.empty() ? "" : CLI::detail::join(item.parents, ".");
     const bool known_section =
-        under.empty() || std::find(sections.begin(), sections.end(), under) != sections.end();
+        under.empty() || std::ranges::find(sections, under) != sections.end();
     SINTER_CHECK(known_section, usage,
         cat("usage: unknown section: [", escaped(under), "]", in_file, "; ",
             nearest_or_all(under, sections)));

@@ -37,7 +37,7 @@ void add_contest_flags(
 }
 
 void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
-  const auto all = static_cast<int64_t>(std::min(steps, 1e6));
+  const auto all = int64_t(std::min(steps, 1e6));
   if (!given.given("rounds"))
     contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
   const int64_t of_a_round = std::max<int64_t>(all / contest.rounds, 1);
@@ -46,10 +46,7 @@ void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t
 }
 
 profiler::Exports Comparison::exports() const {
-  const Device::Type type = contest.device.type;
-  const char* device = type == Device::Type::cuda   ? "cuda"
-                       : type == Device::Type::simt ? "simt"
-                                                    : "cpu";
+  const std::string device = contest.device.str().substr(0, 4);  // without the number of a card
   return flags.files.exports(
       fmt::format("{}_b{}_{}_{}", case_name, batch, contest.dtype, device), true);
 }
@@ -69,7 +66,7 @@ void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) con
   options.rules = capture::RuleSet(contest.rules);
   const measure::Blame blame = measure::blame(contest.captured().recorded, inputs, options);
   out.result("blame", "{}", contest.title);
-  out.result_text(blame.table() + "\n");
+  out.result_text(blame.table(table_width()) + "\n");
   out.result("verdict", blame.verdict());
   Json object = {{"schema", "sinter.blame/1"}, {"verdict", blame.verdict()},
       {"first", blame.first ? Json(*blame.first) : Json()}, {"ops", Json::array()}};

@@ -37,13 +37,11 @@ T parse(const std::string& what, const std::string& text, T low, T high, const s
 std::vector<std::string> split(
     const std::string& what, const std::string& text, const std::string& where) {
   std::vector<std::string> items;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    begin = std::min(text.find_first_not_of(' ', begin), end);
-    items.push_back(text.substr(begin, end - begin));
+  for (std::string_view item : parts_of(text, ",")) {
+    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+    items.emplace_back(item);
     SINTER_CHECK(!items.back().empty(), usage,
         cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
-    begin = end + 1;
   }
   return items;
 }
@@ -66,17 +64,15 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
 
 Flag& Flags::add(
     std::string_view names, std::string value, std::string standard, std::string help) {
-  Flag flag{.name = std::string(names.substr(0, names.find(','))),
+  const std::vector<std::string_view> all = parts_of(names, ",");
+  Flag flag{.name = std::string(all[0]),
       .topic = topic_,
       .value = std::move(value),
       .help = std::move(help),
       .standard = std::move(standard),
       .global = global_};
-  while (names.find(',') != std::string_view::npos) {
-    names.remove_prefix(names.find(',') + 1);
-    const std::string_view name = names.substr(0, names.find(','));
-    flag.other.push_back(fmt::format("{}{}", name.size() == 1 ? "-" : "--", name));
-  }
+  for (size_t i = 1; i < all.size(); ++i)
+    flag.other.push_back(fmt::format("{}{}", all[i].size() == 1 ? "-" : "--", all[i]));
   return flags_.emplace_back(std::move(flag));
 }
 
@@ -107,7 +103,7 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
   Flag& flag = add(names, join(allowed, "|"), target, std::move(help));
   flag.set = [&target, allowed, name = flag.shown()](
                  const std::string& text, const std::string& where) {
-    const bool known = std::find(allowed.begin(), allowed.end(), text) != allowed.end();
+    const bool known = std::ranges::find(allowed, text) != allowed.end();
     SINTER_CHECK(known, usage,
         cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed),
             where));
@@ -159,8 +155,8 @@ Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int6
 }
 
 Flag* Flags::find(std::string_view name) {
-  const auto it = std::find_if(
-      flags_.begin(), flags_.end(), [name](const Flag& flag) { return flag.name == name; });
+  const auto it =
+      std::ranges::find_if(flags_, [name](const Flag& flag) { return flag.name == name; });
   return it == flags_.end() ? nullptr : &*it;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 
 #include "core/error.h"
 #include "examples/cli/launch.h"
+#include "profiler/grid.h"
 
 namespace sinter::cli {
 namespace {
@@ -24,9 +26,11 @@ bool is_terminal(int fd) {
 
 constexpr const char *kBold = "1", *kYellow = "33";
 
-std::string line(std::string_view label, std::string_view text, bool painted) {
-  return fmt::format(
-      "{}{}\n", paint(fmt::format("{:<7}", label), kBold, painted), fmt::format(" {}", text));
+// At most `width` columns a line; 0: as long as it is.
+std::string line(std::string_view label, std::string_view text, bool painted, size_t width) {
+  const std::string all = profiler::wrapped(fmt::format("{:<7} {}\n", label, text), width);
+  const size_t at = std::max<size_t>(label.size(), 7);
+  return paint(all.substr(0, at), kBold, painted) + all.substr(at);
 }
 
 }  // namespace
@@ -66,22 +70,22 @@ void Output::put(std::string_view text) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) closed_ = true;
     SINTER_CHECK(n >= 0 || closed_, data, cat("stdout: cannot write: ", std::strerror(errno)));
-    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
+    if (n > 0) text.remove_prefix(size_t(n));
   }
 }
 
 void Output::result(std::string_view label, std::string_view text) {
-  if (!options_.json) put(line(label, text, paint_out_));
+  if (!options_.json) put(line(label, text, paint_out_, table_width()));
 }
 void Output::result_text(std::string_view text) {
-  if (!options_.json) put(text);
+  if (!options_.json) put(profiler::wrapped(std::string(text), table_width()));
 }
 void Output::json(const Json& object) {
   if (options_.json) put(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void Output::note(std::string_view label, std::string_view text) {
-  if (!quiet()) say(line(label, text, paint_err_));
+  if (!quiet()) say(line(label, text, paint_err_, terminal_ ? terminal_width() : 0));
 }
 void Output::detail(std::string_view text) {
   if (options_.verbose && !quiet()) say(cat(text, text.ends_with('\n') ? "" : "\n"));

@@ -1,8 +1,8 @@
 // Where a program's words go: results to stdout, everything else (notes, warnings, progress) to
 // stderr. With --json stdout is one JSON object and nothing else. Colour only on a terminal, and it
-// never carries meaning alone. A reader that closed stdout ends the report quietly; any other
-// failure to write is an error. Of several processes that a launcher started, rank 0 alone speaks.
-// One Output per run, used by one thread.
+// never carries meaning alone; lines too long for a terminal are broken at spaces. A reader that
+// closed stdout ends the report quietly; any other failure to write is an error. Of several
+// processes that a launcher started, rank 0 alone speaks. One Output per run, used by one thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ class Output {
 
   // "test    98.2 % ..": a label of a column of its own, and the text. Nothing with --json.
   void result(std::string_view label, std::string_view text);
-  // Text as it is, lines and all: tables, pictures. Nothing with --json.
+  // Text of several lines: tables, pictures. Nothing with --json.
   void result_text(std::string_view text);
   // The same of a format and what it shows, as for fmt::format(); so has note().
   template <class T, class... Ts>

@@ -1,11 +1,9 @@
 #include "examples/cli/profile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -37,7 +35,7 @@ bool holds(double found, const std::string& relation, double wanted) {
 }
 
 bool is_one_of(const std::string& word, const std::vector<std::string>& words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 // What a call of the row counts for. All calls of a row are of one kind: an equal share each.
@@ -46,7 +44,7 @@ double share_of_call(const profiler::Row& row, const std::string& key) {
   const int64_t all = key == "launches" ? row.launches
                       : key == "flops"  ? row.cost.flops
                                         : row.cost.bytes();
-  return static_cast<double>(all) / static_cast<double>(row.calls);
+  return double(all) / double(row.calls);
 }
 
 // The value in every step.
@@ -56,8 +54,7 @@ std::vector<double> values_of(const Report& report, const Expectation& e) {
       {"memcpy", &StepSample::copies}, {"allocs", &StepSample::allocs}};
   std::vector<double> out;
   if (const auto member = of_step.find(e.key); e.row.empty() && member != of_step.end()) {
-    for (const StepSample& step : report.steps)
-      out.push_back(static_cast<double>(step.*member->second));
+    for (const StepSample& step : report.steps) out.push_back(double(step.*member->second));
     return out;
   }
   out.resize(report.steps.size());
@@ -172,15 +169,7 @@ void add_output_flags(Flags& flags, ExportFlags& files) {
 }
 
 void check_writable(const std::string& file, const char* flag, bool force) {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
-  SINTER_CHECK(std::filesystem::is_directory(folder, error), usage,
-      cat("usage: ", flag, ": no such folder: ", escaped(folder.string()), "; wanted for ",
-          escaped(file)));
-  SINTER_CHECK(access(folder.c_str(), W_OK) == 0 && !std::filesystem::is_directory(file, error),
-      usage, cat("usage: ", flag, ": cannot write: ", escaped(file)));
-  SINTER_CHECK(force || !std::filesystem::exists(file, error), usage,
-      cat("usage: ", flag, ": a file is there: ", escaped(file)), "--force writes over it");
+  profiler::check_writable(file, cat("usage: ", flag), force, "--force writes over it");
 }
 
 namespace {
@@ -279,7 +268,7 @@ std::string guess(const Report& report, Output& out) {
   const std::string launches = fmt::format("{:.0f}", report.launches_per_step()),
                     longest = slowest ? slowest->name : "none";
   std::string code(profiler::name_of(report.verdict().code));
-  for (char& c : code) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : code) c = char(std::tolower(static_cast<unsigned char>(c)));
 
   const std::string kNoAnswer = "nothing";  // the end of a pipe
   std::vector<std::string> said;
@@ -289,7 +278,7 @@ std::string guess(const Report& report, Output& out) {
     std::string answer;
     said.push_back(std::getline(std::cin, answer) ? escaped(answer) : kNoAnswer);
   }
-  if (std::count(said.begin(), said.end(), kNoAnswer) == 3) {
+  if (std::ranges::count(said, kNoAnswer) == 3) {
     return fmt::format(
         "no answers to grade: it ran {} launches, {} takes longest, the step is {}\n", launches,
         longest, code);

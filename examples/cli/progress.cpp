@@ -11,14 +11,13 @@ namespace sinter::cli {
 
 std::string progress_line(const ProgressView& view, bool bar, int width) {
   constexpr int kCells = 8;
-  const int full = std::clamp(static_cast<int>(view.done * kCells + 0.5), 0, kCells);
+  const int full = std::clamp(int(view.done * kCells + 0.5), 0, kCells);
   std::string line = fmt::format("epoch {}/{} ", view.epoch, view.epochs);
   if (bar) line += fmt::format("[{:#<{}}{:-<{}}] ", "", full, "", kCells - full);
   line += fmt::format("{:.0f} %  loss {:.3g}  {} img/s  data-wait {:.1f} %  ETA {:.0f} s",
       100 * view.done, view.loss, rate(view.images_per_second), 100 * view.data_wait,
       view.eta_seconds);
-  if (line.size() > static_cast<size_t>(std::max(width, 1)))
-    line.resize(static_cast<size_t>(std::max(width, 1)));
+  if (line.size() > size_t(std::max(width, 1))) line.resize(size_t(std::max(width, 1)));
   return line;
 }
 

@@ -22,7 +22,7 @@ std::string rate(double per_second) {
 }
 
 std::string bytes(int64_t n) {
-  const double b = static_cast<double>(n);
+  const double b = double(n);
   if (b >= 1024.0 * 1024 * 1024) return fmt::format("{:.2f} GiB", b / (1024.0 * 1024 * 1024));
   if (b >= 1024.0 * 100) return fmt::format("{:.2f} MiB", b / (1024.0 * 1024));
   return fmt::format("{:.1f} KiB", b / 1024);
@@ -33,12 +33,12 @@ std::string loss(double x) { return fmt::format(fmt::runtime(x < 1e4 ? "{:.4f}" 
 double wilson_half_width(int64_t k, int64_t n) {
   if (n == 0) return 0;
   constexpr double z = 1.959963984540054;
-  const double count = static_cast<double>(n), p = static_cast<double>(k) / count;
+  const double count = double(n), p = double(k) / count;
   return z / (1 + z * z / count) * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
 }
 
 std::string proportion(int64_t k, int64_t n) {
-  const double p = n ? static_cast<double>(k) / static_cast<double>(n) : 0;
+  const double p = n ? double(k) / double(n) : 0;
   return fmt::format("{:.1f} % +-{:.1f}", 100 * p, 100 * wilson_half_width(k, n));
 }
 

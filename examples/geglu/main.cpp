@@ -28,15 +28,16 @@ namespace sinter {
 namespace {
 
 struct GegluFlags {
-  int64_t batch = 64, seq = 128, dim = 768, hidden = 3072;
+  std::optional<int64_t> batch;  // what suits the device
+  int64_t seq = 128, dim = 768, hidden = 3072;
   std::string pass = "forward+backward", mode = "both", dtype = "auto", gelu = "tanh";
   cli::FusionFlags fusion;
   cli::ContestFlags contest;
 
-  int64_t rows() const { return batch * seq; }
+  int64_t rows() const { return *batch * seq; }
   bool backward() const { return pass != "forward"; }
   double flops() const {
-    return (backward() ? 18.0 : 6.0) * static_cast<double>(rows() * dim * hidden);
+    return (backward() ? 18.0 : 6.0) * double(rows() * dim * hidden);
   }  // of the products
 };
 
@@ -103,7 +104,7 @@ struct Captured {
 // Seconds per FLOP of this machine's products, by a small one: no larger than one of the block's.
 double seconds_per_flop(double product, DType dtype, Device device) {
   const double most = device.type == Device::Type::simt ? 128 : device == kCpu ? 768 : 4096;
-  const auto n = static_cast<int64_t>(std::ceil(std::min(std::cbrt(product), most)));
+  const auto n = int64_t(std::ceil(std::min(std::cbrt(product), most)));
   const Tensor a = Tensor::full({n, n}, 0.5, dtype, device);
   double best = INFINITY;
   for (int i = 0; i < 3; ++i) {
@@ -113,7 +114,7 @@ double seconds_per_flop(double product, DType dtype, Device device) {
     synchronize(device);
     best = std::min(best, timer.seconds());
   }
-  return best / (2.0 * static_cast<double>(n * n * n));
+  return best / (2.0 * double(n * n * n));
 }
 
 // One run of the program: what it costs, what it gives, how long it takes.
@@ -123,11 +124,11 @@ class Geglu {
       const cli::Flags& given, const cli::CommonFlags& common, GegluFlags& flags, cli::Output& out)
       : given_(given),
         flags_(flags),
+        device_(cli::choose_device(common.device).first),
         comparison_{common, flags.fusion, flags.contest, out, "geglu",
             fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags.dim, flags.hidden, flags.seq,
                 flags.gelu, flags.pass),
-            "geglu", flags.batch},
-        device_(cli::choose_device(common.device).first) {
+            "geglu", chosen_batch()} {
     const bool bf16 = flags.dtype == "bf16" || (flags.dtype == "auto" && is_cuda());
     dtype_ = bf16 ? DType::bf16 : DType::f32;
   }
@@ -140,6 +141,11 @@ class Geglu {
     return !timed() && flags_.contest.card_name != "none" && !flags_.contest.blame;
   }
   bool both() const { return flags_.mode == "both"; }
+  // A step that a card runs in milliseconds takes cores seconds.
+  int64_t chosen_batch() {
+    if (!flags_.batch) flags_.batch = is_cuda() || modelled() ? 64 : 4;
+    return *flags_.batch;
+  }
   bool eager_only() const { return flags_.mode == "eager"; }
   std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
     return std::make_unique<Captured>(
@@ -157,8 +163,8 @@ class Geglu {
 
   const cli::Flags& given_;
   GegluFlags& flags_;
+  const Device device_;
   cli::Comparison comparison_;
-  Device device_;
   DType dtype_;
   std::unique_ptr<Block> eager_;
   std::unique_ptr<Captured> fused_;
@@ -228,7 +234,7 @@ void Geglu::check_flags() {
 // Says what a step costs before it takes any, and fits the rounds to the time.
 void Geglu::tell_cost() {
   cli::Output& out = comparison_.out;
-  const auto product = static_cast<double>(flags_.rows() * flags_.dim * flags_.hidden);
+  const auto product = double(flags_.rows() * flags_.dim * flags_.hidden);
   const double seconds =
       modelled() ? 0 : flags_.flops() * seconds_per_flop(product, dtype_, device_);
   out.note("cost", "{:.4g} GFLOP forward{}, {}", 6e-9 * product,
@@ -242,15 +248,14 @@ void Geglu::tell_cost() {
   // A comparison runs each round of both modes twice, clean and profiled.
   const int passes = both() ? 4 : 1;
   if (contest.steps == 0 && device_ == kCpu) {
-    cli::fit_rounds(contest, given_, 20 / seconds / passes, both() ? profiler::kMinPairs : 3);
+    cli::fit_rounds(contest, given_, 10 / seconds / passes, both() ? profiler::kMinPairs : 3);
   } else if (contest.steps == 0) {
     contest.steps = 20;
   }
-  const double all =
-      seconds * static_cast<double>(contest.rounds * (contest.steps + contest.warmup) * passes);
+  const double all = seconds * double(contest.rounds * (contest.steps + contest.warmup) * passes);
   if (timed() && all > 20) {
     out.note("note", "about {} in all; a smaller one: --batch {}", cli::seconds(all),
-        std::max<int64_t>(flags_.batch / 8, 1));
+        std::max<int64_t>(*flags_.batch / 8, 1));
   }
 }
 
@@ -291,8 +296,8 @@ void Geglu::time_one() {
   comparison_.out.result(flags_.mode, contest.title);
   comparison_.out.result("step", "{}   {}   {:.3f} GFLOP   {:.1f} MB",
       timed() ? cli::seconds(1e-6 * profiler::median(us)) : "not timed on simt",
-      cli::count_of(static_cast<int64_t>(graph.nodes.size()), "launch", "es"),
-      1e-9 * static_cast<double>(cost.flops), 1e-6 * static_cast<double>(cost.bytes()));
+      cli::count_of(int64_t(graph.nodes.size()), "launch", "es"), 1e-9 * double(cost.flops),
+      1e-6 * double(cost.bytes()));
   if (flags_.fusion.explain && !eager_only()) {
     comparison_.out.result_text(
         "\n" + capture::explain(contest.captured(), capture::RuleSet(flags_.fusion.rules)));
@@ -316,7 +321,8 @@ int main(int argc, char** argv) {
       "Runs a gated block (GeGLU) eager and fused, interleaved: what became fewer, how long it "
       "takes, and that the numbers are the same.");
   command.flags.topic("block");
-  command.flags.number("batch", flags.batch, 1, 1'000'000, "sequences");
+  command.flags.number("batch", flags.batch, 1, 1'000'000, "sequences").standard =
+      "64 on cuda and as a model, else 4";
   command.flags.number("seq", flags.seq, 1, 1'000'000, "tokens of a sequence");
   command.flags.number("dim", flags.dim, 1, 1'000'000, "features of a token");
   command.flags.number("hidden", flags.hidden, 1, 1'000'000, "width of gate and up");
@@ -327,7 +333,7 @@ int main(int argc, char** argv) {
   command.flags.choice("pass", flags.pass, {"forward+backward", "forward"}, "");
   command.flags.choice("mode", flags.mode, {"both", "eager", "fused"}, "");
   cli::add_contest_flags(command.flags, flags.fusion, flags.contest, 0);
-  command.flags.find("steps")->standard = "0: 20; on cpu what fits 20 s, one at least";
+  command.flags.find("steps")->standard = "0: 20; on cpu what fits 10 s, one at least";
   command.run = [&](cli::Output& out) {
     return Geglu(command.flags, app.common(), flags, out).run();
   };

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "core/allocator.h"
@@ -19,6 +18,7 @@
 #include "measure/contest.h"
 #include "measure/timer.h"
 #include "profiler/exports.h"
+#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -26,7 +26,8 @@ namespace {
 struct BenchFlags {
   TrainFlags train;
   std::string mode = "eager,fused";  // what is timed
-  std::vector<int64_t> batch, hidden;
+  std::string batches = "1..1024", widths = "64..1024";
+  std::vector<int64_t> batch, hidden;  // the same
   std::string csv;
   double budget = 60;
   ExportFlags files;
@@ -46,7 +47,7 @@ std::vector<int64_t> parse_sizes(const std::string& what, const std::string& tex
   }
   for (const std::string& item : split(what, text))
     out.push_back(parse_integer(what, item, kLow, kHigh));
-  std::sort(out.begin(), out.end());
+  std::ranges::sort(out);
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
@@ -97,11 +98,11 @@ std::optional<Cell> measure_cell(
   measure::Contest contest{.device = device, .eager = {}, .fused = {}};
   if (bench.times("eager")) contest.eager = eager_step;
   if (bench.times("fused")) contest.fused = [&] { fused->step(batch); };
-  const measure::RoundTimes us = measure::time_rounds(contest,
-      {.steps = std::clamp<int64_t>(static_cast<int64_t>(1e6 * kRoundSeconds / one_us), 1, 40),
-          .warmup = 1,
-          .rounds = kPairs,
-          .stopped = interrupted});
+  const measure::RoundTimes us = measure::time_rounds(
+      contest, {.steps = std::clamp<int64_t>(int64_t(1e6 * kRoundSeconds / one_us), 1, 40),
+                   .warmup = 1,
+                   .rounds = kPairs,
+                   .stopped = interrupted});
   if (interrupted()) return {};
   Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
   const capture::Captured& captured = *fused->captured_step()->captured();
@@ -164,23 +165,27 @@ std::string cell_text(const profiler::SweepCell& c) {
   return cli::seconds(1e-6 * std::max(c.eager_us, c.fused_us));
 }
 
+// Where the terminal is too narrow the widest layers go first.
 std::string map_text(const profiler::Sweep& sweep, const BenchFlags& bench) {
-  std::string out = " batch";
-  for (const int64_t hidden : sweep.hidden) out += fmt::format("  {:>12}", cat("hidden ", hidden));
+  std::vector<std::string> titles{"batch"};
+  for (const int64_t hidden : sweep.hidden) titles.push_back(cat("hidden ", hidden));
+  profiler::Grid grid(titles);
   for (const int64_t batch : sweep.batch) {
-    out += fmt::format("\n{:>6}", batch);
+    std::vector<std::string> cells{cat(batch)};
     for (const int64_t hidden : sweep.hidden) {
       const profiler::SweepCell* c = find(sweep, batch, hidden);
-      out += fmt::format("  {:>12}", c ? cell_text(*c) : "-");
+      cells.push_back(c ? cell_text(*c) : "-");
     }
+    grid.add(std::move(cells));
   }
-  out += "\n";
-  if (!bench.is_map()) return out + "a whole step, " + bench.mode + "; - left out\n";
-  return out +
-         "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or is "
-         "too wide); "
-         "- left out\n" +
-         sweep.crossover + "\n";
+  grid.fit(table_width(), {titles.begin() + 1, titles.end()});
+  std::string legend = cat("a whole step, ", bench.mode, "; - left out\n");
+  if (bench.is_map())
+    legend =
+        "times eager / fused of a whole step; . within noise (the 95 % interval holds 1, or "
+        "is too wide); - left out\n" +
+        sweep.crossover + "\n";
+  return grid.text() + legend;
 }
 
 // The cells of the map as far as the time allows.
@@ -238,9 +243,7 @@ class SweepRun {
  private:
   struct Size {
     int64_t batch, hidden;
-    double flops() const {
-      return 6.0 * static_cast<double>(batch * hidden) * static_cast<double>(794 + hidden);
-    }
+    double flops() const { return 6.0 * double(batch * hidden) * double(794 + hidden); }
   };
   // The cheap cells first, so that what the budget leaves out are few and large.
   std::vector<Size> by_cost() const {
@@ -311,17 +314,6 @@ int run_bench(const BenchFlags& bench, Output& out) {
   return interrupted() ? exit_code(Error::Kind::interrupted) : 0;
 }
 
-void add_sizes(Flags& flags, const char* name, std::vector<int64_t>& target,
-    const std::string& standard, const std::string& help) {
-  static std::deque<std::string> texts;  // a flag's own text, as it was given
-  target = parse_sizes("", standard);
-  flags
-      .word(name, texts.emplace_back(standard), "SIZES", help,
-          [&target, name](
-              const std::string& text) { target = parse_sizes(cat("usage: --", name), text); })
-      .once = true;
-}
-
 }  // namespace
 
 void add_bench(App& app) {
@@ -332,8 +324,8 @@ void add_bench(App& app) {
   bench.train.common = &app.common();
   Flags& flags = command.flags;
   flags.topic("sweep");
-  add_sizes(flags, "batch", bench.batch, "1..1024", "by doubling, or a list 1,100,4096");
-  add_sizes(flags, "hidden", bench.hidden, "64..1024", "widths H, alike");
+  flags.word("batch", bench.batches, "SIZES", "by doubling, or a list 1,100,4096").once = true;
+  flags.word("hidden", bench.widths, "SIZES", "widths H, alike").once = true;
   flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"},
       "bf16: activations and copies of the weights");
   flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
@@ -346,6 +338,8 @@ void add_bench(App& app) {
   not_saved(add_profile_flag(flags, bench.files, {"html"}, "the map as a page: html"));
   add_output_flags(flags, bench.files);
   command.check = [&flags] {
+    bench.batch = parse_sizes("usage: --batch", bench.batches);
+    bench.hidden = parse_sizes("usage: --hidden", bench.widths);
     resolve_step(flags, bench.train);
     SINTER_CHECK(bench.is_map() || bench.files.formats.empty(), usage,
         cat("usage: --profile=html draws the map of both modes: --mode is ", bench.mode),

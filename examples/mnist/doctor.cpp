@@ -101,10 +101,10 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
 std::string try_ranks() {
   const std::unique_ptr<Communicator> ranks = distributed::make_mpi_communicator();
   std::vector<float> ones(1000, 1);
-  const SumPiece piece{ones.data(), static_cast<int64_t>(ones.size())};
+  const SumPiece piece{ones.data(), int64_t(ones.size())};
   ranks->start_sum(0, {&piece, 1}, DType::f32, kCpu);
   ranks->finish_sum(0);
-  const auto wanted = static_cast<float>(ranks->size());
+  const auto wanted = float(ranks->size());
   SINTER_CHECK(std::ranges::count(ones, wanted) == std::ssize(ones), check,
       fmt::format("{}: a sum of ones over {} gives {}", ranks->describe(),
           count_of(ranks->size(), "rank"), ones[0]));
@@ -116,13 +116,14 @@ std::string try_ranks() {
 }
 
 void look_at_ranks(Doctor& doctor) {
-  if (distributed::mpi_version().empty()) {
+  std::string why;
+  if (distributed::mpi_version(&why).empty()) {
     doctor.line("note", "ranks",
-        "MPI is not in this build (libopenmpi-dev, openmpi-bin): training is one process");
+        cat("training is one process, MPI is not in this build (libopenmpi-dev, openmpi-bin): ",
+            why));
   } else {
     doctor.check("ranks", try_ranks);
   }
-  std::string why;
   const std::string nccl = distributed::nccl_version(&why);
   doctor.ok_or_note(!nccl.empty(), "nccl",
       nccl.empty() ? cat("none, for sums between cards: ", why)
@@ -167,7 +168,7 @@ bool look_at_cuda(Doctor& doctor) {
     return fmt::format(
         "driver for CUDA {}, runtime {}, code for {}; {} card(s), first sm_{}{}, {} of {} free",
         version(driver), version(CUDART_VERSION), SINTER_CUDA_CODE, count, major, minor,
-        cli::bytes(static_cast<int64_t>(free)), cli::bytes(static_cast<int64_t>(total)));
+        cli::bytes(int64_t(free)), cli::bytes(int64_t(total)));
   });
 #else
   return true;
@@ -190,7 +191,7 @@ std::string disk_text() {
   AtomicFile((folder / "doctor").string(), "disk")
       .write("can this be written?");  // never committed: nothing stays
   return fmt::format("{} can be written, {} free", escaped(folder.string()),
-      cli::bytes(static_cast<int64_t>(fs::space(folder).available)));
+      cli::bytes(int64_t(fs::space(folder).available)));
 }
 
 // Largest difference, over the largest value of `b`.
@@ -247,7 +248,7 @@ int look_at_file(const std::string& path, Output& out) {
   int64_t bytes = 0;
   std::string text;
   for (const auto& [name, tensor] : file.tensors) {
-    const int64_t size = tensor.numel() * static_cast<int64_t>(size_of(tensor.dtype()));
+    const int64_t size = tensor.numel() * int64_t(size_of(tensor.dtype()));
     bytes += size;
     if (!name.starts_with("sinter.")) weights.push_back({name, tensor});
     text += fmt::format(

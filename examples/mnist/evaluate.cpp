@@ -28,9 +28,7 @@ std::vector<Confusion> confusions_by_count(const Evaluation& e) {
   return out;
 }
 
-double ratio(int64_t a, int64_t b) {
-  return b ? static_cast<double>(a) / static_cast<double>(b) : 0;
-}
+double ratio(int64_t a, int64_t b) { return b ? double(a) / double(b) : 0; }
 
 struct ClassRow {
   int64_t label, images;
@@ -53,10 +51,9 @@ std::vector<ClassRow> class_rows(const Evaluation& e) {
 
 // What all ranks found, in place of what this one did.
 void add_up(Communicator& ranks, Evaluation& e) {
-  std::vector<double> all{static_cast<double>(e.images), static_cast<double>(e.correct), e.loss_sum,
-      e.complete ? 0.0 : 1.0};
+  std::vector<double> all{double(e.images), double(e.correct), e.loss_sum, e.complete ? 0.0 : 1.0};
   all.insert(all.end(), e.confusion.begin(), e.confusion.end());
-  const SumPiece piece{all.data(), static_cast<int64_t>(all.size())};
+  const SumPiece piece{all.data(), int64_t(all.size())};
   ranks.start_sum(0, {&piece, 1}, DType::f64, kCpu);
   ranks.finish_sum(0);
   e.images = std::llround(all[0]);
@@ -74,7 +71,7 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
     alone.ranks = nullptr;
     const RowRange own = rows_of_rank(split.size(), options.ranks->rank(), options.ranks->size());
     Evaluation e{.classes = options.classes,
-        .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
+        .confusion = std::vector<int64_t>(size_t(options.classes * options.classes))};
     if (own.size() > 0) e = evaluate(model, slice(split, own.begin, own.end), alone);
     add_up(*options.ranks, e);
     return e;
@@ -87,7 +84,7 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
                              .normalize = options.normalize,
                              .device = model.parameters()[0].device()});
   Evaluation e{.classes = options.classes,
-      .confusion = std::vector<int64_t>(static_cast<size_t>(options.classes * options.classes))};
+      .confusion = std::vector<int64_t>(size_t(options.classes * options.classes))};
   for (int64_t b = 0; b < batches.per_epoch(); ++b) {
     if (cli::interrupted()) {
       e.complete = false;
@@ -102,12 +99,12 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
       const Evaluation::Item item{e.images++, labels[i], read[i], losses[i]};
       e.correct += item.label == item.read_as;
       e.loss_sum += item.loss;
-      ++e.confusion[static_cast<size_t>(item.label * e.classes + item.read_as)];
+      ++e.confusion[size_t(item.label * e.classes + item.read_as)];
       if (options.worst > 0) e.worst.push_back(item);
     }
   }
   std::ranges::stable_sort(e.worst, std::greater(), &Evaluation::Item::loss);
-  e.worst.resize(std::min(e.worst.size(), static_cast<size_t>(options.worst)));
+  e.worst.resize(std::min(e.worst.size(), size_t(options.worst)));
   return e;
 }
 

@@ -36,7 +36,7 @@ std::vector<GlossaryEntry> read_glossary(std::string_view file) {
 
 std::string lower_case(std::string_view word) {
   std::string out(word);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 

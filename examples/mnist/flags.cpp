@@ -20,8 +20,8 @@ constexpr int64_t kMany = 1'000'000'000'000;
 int64_t warmup_steps(const std::string& text, int64_t steps) {
   const std::string what = "usage: --lr-warmup";
   if (!text.ends_with('%')) return std::min(parse_integer(what, text, 0, kMany), steps);
-  return std::llround(parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 *
-                      static_cast<double>(steps));
+  return std::llround(
+      parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 * double(steps));
 }
 
 // "1:3:20", "1:3:20:2", or names in any order: "wait:1,active:20".
@@ -31,22 +31,21 @@ ProfileSteps parse_profile_steps(const std::string& text) {
   const std::vector<std::string_view> names{"wait", "warmup", "active", "repeat"};
   ProfileSteps steps;
   int* const fields[] = {&steps.wait, &steps.warmup, &steps.active, &steps.repeat};
-  const bool named = std::any_of(
-      text.begin(), text.end(), [](unsigned char c) { return c == ',' || std::isalpha(c); });
+  const bool named =
+      std::ranges::any_of(text, [](unsigned char c) { return c == ',' || std::isalpha(c); });
   std::string list = text;
-  if (!named) std::replace(list.begin(), list.end(), ':', ',');
+  if (!named) std::ranges::replace(list, ':', ',');
   const std::vector<std::string> items = split(what, list);
   SINTER_CHECK(named || items.size() == 3 || items.size() == 4, usage,
       cat(what, " is not W:U:A: ", escaped(text), "; ", items.size(), " numbers, wanted 3"), hint);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t colon = named ? std::min(items[i].find(':'), items[i].size() - 1) : 0;
     const size_t field =
-        named ? std::find(names.begin(), names.end(), items[i].substr(0, colon)) - names.begin()
-              : i;
+        named ? std::ranges::find(names, items[i].substr(0, colon)) - names.begin() : i;
     SINTER_CHECK(field < names.size(), usage,
         cat(what, ": unknown field: ", escaped(items[i]), " in ", escaped(text)), hint);
     const std::string number = named ? items[i].substr(colon + 1) : items[i];
-    *fields[field] = static_cast<int>(parse_integer(what, number, field == 2, 1'000'000));
+    *fields[field] = int(parse_integer(what, number, field == 2, 1'000'000));
   }
   return steps;
 }
@@ -58,9 +57,10 @@ struct NamedModel {
 };
 constexpr NamedModel kModels[] = {{"mlp", "hidden act dropout", ""}, {"linear", "", ""},
     {"geglu", "hidden", ""}, {"lenet", "", nn::kLenetLayers}, {"cnn", "dropout", nn::kCnnLayers},
-    {"vgg", "dropout",
-        "conv 32 3; batchnorm; relu; conv 32 3; batchnorm; relu; pool 2; "
-        "conv 64 3; batchnorm; relu; conv 64 3; batchnorm; relu; pool 2; "
+    // Pooling stands before batch norm and ReLU, which then have a quarter of the elements.
+    {"cnn3", "dropout",
+        "conv 32 5; pool 2; batchnorm; relu; conv 64 3; batchnorm; relu; "
+        "conv 64 3; pool 2; batchnorm; relu; "
         "flatten; dropout 0.4; linear 128; relu; dropout 0.4; linear "}};
 
 const NamedModel* find_model(const std::string& name) {
@@ -157,7 +157,7 @@ void add_data_flags(Flags& flags, DataFlags& data) {
 void add_model_flags(Flags& flags, ModelFlags& model) {
   flags.topic("model");
   flags.word("model", model.model, "NAME|LAYERS",
-      "mlp, linear, geglu (one gated block, hidden 256), lenet, cnn, vgg; or layers: "
+      "mlp, linear, geglu (one gated block, hidden 256), lenet, cnn, cnn3; or layers: "
       "\"conv 16 5; relu; pool 2; flatten; linear 10\"",
       check_model);
   // What the model has no use for is not written into a config.
@@ -171,7 +171,7 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
       "act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers"));
   Flag& dropout = flags.number(
       "dropout", model.dropout, 0, 0.99, "share of activations zeroed in training; 0 none");
-  dropout.standard = "0, cnn 0.25 and 0.5, vgg 0.4";
+  dropout.standard = "0, cnn 0.25 and 0.5, cnn3 0.4";
   of_model(dropout);
   flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
@@ -350,9 +350,9 @@ constexpr Preset kPresets[] = {
         "model=lenet optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=4 val=0 save-every=0 mode=fused target-acc=99"},
     {"best",
-        "model=vgg optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
+        "model=cnn3 optimizer=adam schedule=onecycle lr=0.003 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=15 augment=shift=2,rotate=10,scale=10 val=0 mode=fused "
-        "target-acc=99.5"}};
+        "target-acc=99.4"}};
 
 }  // namespace
 

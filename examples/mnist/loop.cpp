@@ -76,8 +76,7 @@ void Loop::one_step() {
   profile_.step(timer);
   ++at_.step;
   ++at_.batch;
-  const double minutes =
-      epoch_time_.running_seconds() * static_cast<double>(run_.steps - run_.first_step) / 60;
+  const double minutes = epoch_time_.running_seconds() * double(run_.steps - run_.first_step) / 60;
   if (at_.step == run_.first_step + 1 && run_.device.type == Device::Type::simt && minutes > 1)
     run_.out.note("note", "simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
         std::ceil(minutes));
@@ -93,16 +92,14 @@ void Loop::one_step() {
 
 void Loop::show_progress() {
   const StepState state = run_.trainer->state();
-  const double seconds = run_.time.running_seconds(),
-               done = static_cast<double>(at_.step - run_.first_step);
+  const double seconds = run_.time.running_seconds(), done = double(at_.step - run_.first_step);
   run_.progress.show({.epoch = at_.epoch + 1,
       .epochs = run_.epochs,
-      .done = static_cast<double>(at_.batch) / static_cast<double>(run_.per_epoch),
-      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
-      .images_per_second =
-          done * static_cast<double>(run_.flags.optimizer.rows_of_step()) / seconds,
+      .done = double(at_.batch) / double(run_.per_epoch),
+      .loss = state.loss_sum / double(state.loss_rows),
+      .images_per_second = done * double(run_.flags.optimizer.rows_of_step()) / seconds,
       .data_wait = run_.data_wait.seconds() / seconds,
-      .eta_seconds = seconds / done * static_cast<double>(run_.steps - at_.step)});
+      .eta_seconds = seconds / done * double(run_.steps - at_.step)});
 }
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
@@ -110,9 +107,9 @@ void Loop::look_at_loss() {
   run_.trainer->collect_state();
   const StepState state = run_.trainer->state();
   run_.check_finite(state);
-  const double rows = static_cast<double>(state.loss_rows - at_.window_rows);
+  const double rows = double(state.loss_rows - at_.window_rows);
   const double window = (state.loss_sum - at_.window_loss) / rows,
-               chance = std::log(static_cast<double>(run_.flags.model.classes));
+               chance = std::log(double(run_.flags.model.classes));
   run_.log->add({{"step", at_.step}, {"loss", window}, {"lr", run_.trainer->lr_of(at_.step - 1)}});
   const int64_t before = at_.flat_steps;
   // Steps since the last look: it was at the last multiple of --log-every, or where the epoch
@@ -133,7 +130,7 @@ void Loop::end_epoch() {
   const StepState state = run_.trainer->state();
   EpochRow row{.number = at_.epoch + 1,
       .step = at_.step,
-      .loss = state.loss_sum / static_cast<double>(state.loss_rows),
+      .loss = state.loss_sum / double(state.loss_rows),
       .val_accuracy = NAN,
       .val_loss = NAN,
       .lr = run_.trainer->lr_of(at_.step - 1),
@@ -159,8 +156,7 @@ void Loop::end_epoch() {
   run_.log->add(row);
   run_.log->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss},
       {"val_accuracy", row.val_accuracy}});
-  if (const double chance = std::log(static_cast<double>(run_.flags.model.classes));
-      row.loss > 10 * chance) {
+  if (const double chance = std::log(double(run_.flags.model.classes)); row.loss > 10 * chance) {
     run_.warn(
         fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
                     "diverges; try --lr {}",

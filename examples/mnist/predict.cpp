@@ -185,8 +185,8 @@ class Predictor {
     const double seconds = timer.seconds();
     std::vector<size_t> order(p.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
-    order.resize(std::min(order.size(), static_cast<size_t>(flags_.top)));
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return p[a] > p[b]; });
+    order.resize(std::min(order.size(), size_t(flags_.top)));
 
     if (!flags_.no_art) out_.result_text(picture(input.split.images));
     std::string text = fmt::format("{:.1f} %", 100 * p[order[0]]);

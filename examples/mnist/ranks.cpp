@@ -34,13 +34,6 @@ std::string this_machine() {
   return cat(name, " ", std::filesystem::read_symlink("/proc/self/ns/pid", none).string());
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
-    lines.push_back(text.substr(at, end - at));
-  return lines;
-}
-
 }  // namespace
 
 Ranks::Ranks(double timeout_seconds) {
@@ -86,7 +79,7 @@ Device Ranks::use(Device chosen, bool named) {
 int Ranks::threads() const {
   int here = 0;
   for (int r = 0; r < size(); ++r) here += is_here(r);
-  const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const auto cores = int(sysconf(_SC_NPROCESSORS_ONLN));
   return std::max(1, std::min(available_cores(), cores / here));
 }
 
@@ -97,8 +90,8 @@ void Ranks::check_same(const std::vector<Fact>& facts) const {
   const std::vector<std::string> all = communicator_->gather(own);
   const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
   if (other == all.end()) return;
-  const std::vector<std::string> here = lines_of(all[0]), there = lines_of(*other);
-  const auto at = static_cast<size_t>(std::ranges::mismatch(here, there).in1 - here.begin());
+  const std::vector<std::string_view> here = parts_of(all[0], "\n"), there = parts_of(*other, "\n");
+  const auto at = size_t(std::ranges::mismatch(here, there).in1 - here.begin());
   throw Error(Error::Kind::usage,
       cat("usage: ranks differ in ", facts[at].name, ": rank 0 has ", here[at], ", rank ",
           other - all.begin(), " has ", there.at(at)),
@@ -115,11 +108,11 @@ bool Ranks::interrupted() {
   constexpr double kSeconds = 0.1;
   const auto now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - std::exchange(asked_, now)).count(),
-               calls = static_cast<double>(calls_ - std::exchange(asked_at_, calls_));
+               calls = double(calls_ - std::exchange(asked_at_, calls_));
   // By the clock of rank 0, as all are to ask after the same calls.
   const double next = first() ? std::clamp(calls * kSeconds / seconds, 1.0, 1000.0) : 0;
   stops_ = communicator_->sum(cli::interrupted()) > 0;
-  ask_at_ = calls_ + static_cast<int64_t>(communicator_->sum(next));
+  ask_at_ = calls_ + int64_t(communicator_->sum(next));
   return stops_;
 }
 

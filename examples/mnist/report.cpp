@@ -86,7 +86,7 @@ void report_capture(Run& run) {
       count_of(run.trainer->allocations_per_replay(), "allocation"));
   if (const int64_t kept = measure::kept_unfused(captured->fused); kept > 0) {
     run.out.note("note", "fused: {} of {} kept unfused, not faster here{}", kept,
-        count_of(static_cast<int64_t>(captured->fused.groups.size()), "group"),
+        count_of(int64_t(captured->fused.groups.size()), "group"),
         mode.explain ? "" : " (--explain; --measure off fuses all)");
   }
   if (const int64_t open = capture::not_judged(captured->fused); open > 0)

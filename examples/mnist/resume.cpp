@@ -24,8 +24,8 @@ std::string build_id() {
   std::ifstream self("/proc/self/exe", std::ios::binary);
   std::vector<char> buffer(1 << 20);
   uint32_t crc = 0;
-  while (self.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), self.gcount() > 0)
-    crc = nn::crc32(buffer.data(), static_cast<size_t>(self.gcount()), crc);
+  while (self.read(buffer.data(), std::streamsize(buffer.size())), self.gcount() > 0)
+    crc = nn::crc32(buffer.data(), size_t(self.gcount()), crc);
   return fmt::format("{:08x}, {}", crc, gemm_backend_name());
 }
 

@@ -37,7 +37,7 @@ std::string contents(const fs::path& folder) {
       names.push_back(name);
   }
   if (names.empty()) return "";
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   std::ifstream metrics(folder / "metrics.csv");
   std::string line, last;
   for (int n = 0; std::getline(metrics, line); ++n) last = n ? line : "";
@@ -153,7 +153,7 @@ RunLog::RunLog(const std::string& folder, int64_t rows, int64_t events)
   std::string line, kept;
   std::ifstream metrics(metrics_);
   std::getline(metrics, line);
-  while (static_cast<int64_t>(rows_.size()) < rows && std::getline(metrics, line))
+  while (int64_t(rows_.size()) < rows && std::getline(metrics, line))
     rows_.push_back(parse_row(line));
   std::ifstream lines(events_file_);
   for (; events_ < events && std::getline(lines, line); ++events_) kept += line + "\n";

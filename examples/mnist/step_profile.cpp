@@ -21,11 +21,11 @@ void StepProfile::start() {
   const bool fused = run_.flags.mode.mode == "fused", cuda = run_.device.type == Device::Type::cuda;
   int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
   for (const auto& [name, p] : run_.trainer->model().named_parameters())
-    resident += 2 * p.numel() * static_cast<int64_t>(size_of(p.dtype()));
+    resident += 2 * p.numel() * int64_t(size_of(p.dtype()));
   for (const auto& [name, t] : run_.trainer->optimizer().state_tensors())
-    resident += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
+    resident += t.numel() * int64_t(size_of(t.dtype()));
   resident += run_.flags.optimizer.batch * run_.flags.model.image().pixels() *
-              static_cast<int64_t>(size_of(run_.flags.model.batch_dtype()));
+              int64_t(size_of(run_.flags.model.batch_dtype()));
   const std::string type = cuda ? "CUDA" : run_.device == kCpu ? "CPU" : run_.device.str();
   session_ = std::make_unique<profiler::Session>(profiler::Options{
       .schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
@@ -43,7 +43,7 @@ void StepProfile::start() {
 void StepProfile::step(const measure::Timer& timer) {
   if (!session_) return;
   if (!session_->done()) return session_->step();
-  const auto wanted = static_cast<size_t>(run_.flags.mode.window.active);
+  const auto wanted = size_t(run_.flags.mode.window.active);
   // The first is left out: on a device it waits for the window's work.
   if (++after_window_ == 1 || clean_us_.size() >= wanted) return;
   if (run_.device != kCpu) synchronize(run_.device);

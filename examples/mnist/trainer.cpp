@@ -150,7 +150,7 @@ void Trainer::collect_state() {
   Communicator& ranks = *Communicator::current();
   StepState state = this->state();
   state.loss_sum = ranks.sum(state.loss_sum);
-  state.loss_rows = std::llround(ranks.sum(static_cast<double>(state.loss_rows)));
+  state.loss_rows = std::llround(ranks.sum(double(state.loss_rows)));
   if (ranks.sum(state.first_bad_step >= 0) > 0) {
     for (const std::string& text : ranks.gather(std::to_string(state.first_bad_step))) {
       const int64_t step = std::stoll(text);
@@ -228,7 +228,7 @@ Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
   for (int64_t rows = labels.numel(), at = 0; flags_.accum > 1 && at < rows; at += flags_.batch) {
     const int64_t end = std::min(rows, at + flags_.batch);
     const Tensor part = loss_of(slice(images, 0, at, end), slice(labels, 0, at, end));
-    const Tensor share = scale(sum(part), 1.0 / static_cast<double>(rows));
+    const Tensor share = scale(sum(part), 1.0 / double(rows));
     backward(share);
     losses = losses.defined() ? detach(losses) + detach(share) : share;
   }
@@ -241,7 +241,7 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
   const auto say = [] { return count_of(num_threads(), "thread"); };
   const Device device = batch.images.device();
   if (flags.common->threads > 0 || available_cores() == 1 || device != kCpu) {
-    set_num_threads(flags.common->threads > 0 ? static_cast<int>(flags.common->threads)
+    set_num_threads(flags.common->threads > 0 ? int(flags.common->threads)
                     : device == kCpu          ? 1
                                               : available_cores());
     return say();

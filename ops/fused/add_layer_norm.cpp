@@ -17,8 +17,8 @@ void cpu(const Call& call) {
     using V = compute_t<T>;
     const T *a = call.in[0].data<T>(), *b = call.in[1].data<T>(), *weight = call.in[2].data<T>(),
             *bias = call.in[3].data<T>();
-    const V eps = static_cast<V>(call.as<LayerNormAttrs>().eps);
-    const int64_t bytes = 6 * cols * static_cast<int64_t>(sizeof(V));
+    const V eps = V(call.as<LayerNormAttrs>().eps);
+    const int64_t bytes = 6 * cols * int64_t(sizeof(V));
     for_row_tiles(y.numel() / cols, bytes, [&](int64_t row, int64_t rows) {
       T* s = sum.data<T>();
       for (int64_t i = row * cols; i < (row + rows) * cols; ++i) s[i] = T(V(a[i]) + V(b[i]));

@@ -23,16 +23,15 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 // f(tensor, first element, elements, number of the piece) for the pieces of all tensors, on all
 // threads.
 template <class T, class F> void for_pieces(Operands in, int64_t pieces, const F& f) {
-  parallel_for(
-      pieces, grain_of(kPiece * static_cast<int64_t>(sizeof(T))), [&](int64_t begin, int64_t end) {
-        int64_t piece = 0;
-        for (const Tensor& t : in) {
-          for (int64_t at = 0; at < t.numel(); at += kPiece, ++piece) {
-            if (piece >= begin && piece < end)
-              f(t.data<T>() + at, std::min(kPiece, t.numel() - at), piece);
-          }
-        }
-      });
+  parallel_for(pieces, grain_of(kPiece * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+    int64_t piece = 0;
+    for (const Tensor& t : in) {
+      for (int64_t at = 0; at < t.numel(); at += kPiece, ++piece) {
+        if (piece >= begin && piece < end)
+          f(t.data<T>() + at, std::min(kPiece, t.numel() - at), piece);
+      }
+    }
+  });
 }
 
 void cpu(const Call& call) {
@@ -45,7 +44,7 @@ void cpu(const Call& call) {
       sums[piece] = row_sum<V>(p, n, [](V v) { return v * v; });
     });
     const V norm = math::sqrt(row_sum<V>(sums, pieces, [](V v) { return v; })),
-            limit = static_cast<V>(call.as<ClipAttrs>().max_norm);
+            limit = V(call.as<ClipAttrs>().max_norm);
     if (norm <= limit) return;
     const V factor = limit / norm;  // NaN norms reach the gradients and so the loss
     for_pieces<T>(call.in, pieces, [&](T* p, int64_t n, int64_t) {

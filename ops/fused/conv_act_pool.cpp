@@ -50,7 +50,7 @@ void conv_act_cpu(const Call& call) {
 
 // The maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows.
 template <class V>
-void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, V* places) {
+void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, uint8_t* places) {
   constexpr int64_t n = conv::kImages<V>;
   V* to = tile;
   for (int64_t row = 0; row < channels * rows; row += 2) {
@@ -66,7 +66,8 @@ void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, V* places)
         place = better ? conv::broadcast(V(k)) : place;
       }
       conv::store_lanes(to, best);
-      conv::store_lanes(places, place);
+      const auto bytes = conv::bytes_of<V>(place);
+      std::memcpy(places, &bytes, sizeof bytes);
     }
   }
 }
@@ -85,7 +86,7 @@ template <class T> void conv_act_pool_of(const Call& call) {
     if constexpr (!std::is_same_v<T, V>) {  // maxima of what plain ops would have stored
       for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i) z[i] = V(T(z[i]));
     }
-    V* places = conv::aligned_scratch<V, 5>(g.o * half.rows * pooled.q * conv::kImages<V>);
+    uint8_t* places = scratch<uint8_t, 5>(g.o * half.rows * pooled.q * conv::kImages<V>);
     pool_tile(z, g.o, part.rows, g.q, places);
     conv::ImageSink<T>{pooled, y.data<T>()}(half, z);
     conv::ImageSink<uint8_t, V>{pooled, index}(half, places);

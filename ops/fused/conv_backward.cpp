@@ -29,15 +29,22 @@ template <class T> class MaskedRows {
     channel_ = o;
     row_ = source;
     if (!pooled) return void(std::copy_n(values_ + skip * kLanes, count * kLanes, lanes));
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t col = (skip + i) / 2;
-      conv::Lanes<V> at_place{};
+    // A value of dy goes to one of its window's two columns here, or to the other row.
+    const V left = static_cast<V>(row % 2 * 2);
+    for (int64_t i = -(skip % 2), col = skip / 2; i < count; i += 2, ++col) {
+      conv::Lanes<V> value{}, place{};
       if (col < dy_.size(3)) {
-        const auto place = conv::broadcast(static_cast<V>(row % 2 * 2 + (skip + i) % 2));
-        const auto here = conv::load_lanes(places_ + col * kLanes) == place;
-        at_place = here ? conv::load_lanes(values_ + col * kLanes) : at_place;
+        value = conv::load_lanes(values_ + col * kLanes);
+        conv::Bytes<V> bytes;
+        std::memcpy(&bytes, places_ + col * kLanes, sizeof bytes);
+        place = conv::lanes_of<V>(bytes);
       }
-      conv::store_lanes(lanes + i * kLanes, at_place);
+      const auto put = [&](int64_t at, V k) {
+        conv::store_lanes(
+            lanes + at * kLanes, place == conv::broadcast(k) ? value : conv::Lanes<V>{});
+      };
+      if (i >= 0) put(i, left);
+      if (i + 1 < count) put(i + 1, left + V(1));
     }
   }
 
@@ -48,24 +55,33 @@ template <class T> class MaskedRows {
   void load(int64_t o, int64_t row) {
     const int64_t cols = dy_.size(3), stride = dy_.size(1) * dy_.size(2);
     const int64_t first = (part_.image * dy_.size(1) + o) * dy_.size(2) + row;
-    T* masked = scratch<T, 7>(kLanes * cols);
-    for (int64_t l = 0; l < part_.count; ++l) {
+    values_ = conv::aligned_scratch<V, 6>(cols * kLanes);
+    conv::load_to_lanes<V>(part_.count, cols, values_, [&](int64_t l, int64_t i, int64_t width) {
       const int64_t at = first + l * stride;
-      relu_backward_row(dy_.data<T>() + at * cols, mask_.data<uint8_t>() + at * relu_mask_row(cols),
-          masked + l * cols, cols);
-    }
-    values_ = conv::aligned_scratch<V, 6>(2 * cols * kLanes);
-    places_ = values_ + cols * kLanes;
-    conv::to_lanes(masked, cols, part_.count, cols, values_);
+      const T* dy = dy_.data<T>() + at * cols + i;
+      const uint8_t* mask = mask_.data<uint8_t>() + at * relu_mask_row(cols) + i / 8;
+#if defined(__AVX512F__)
+      if constexpr (std::is_same_v<T, float>) {
+        __mmask16 keep;
+        std::memcpy(&keep, mask, sizeof keep);
+        return conv::Lanes<V>(_mm512_maskz_loadu_ps(keep & first_lanes(width), dy));
+      }
+#endif
+      T masked[kLanes];
+      relu_backward_row(dy, mask, masked, width);
+      return conv::load_part<V, V>(masked, width);
+    });
     if (!index_.defined()) return;
+    places_ = scratch<uint8_t, 7>(cols * kLanes);
     const uint8_t* index = index_.data<uint8_t>() + first * cols;
-    conv::to_lanes(index, stride * cols, part_.count, cols, places_);
+    conv::to_lanes<V>(index, stride * cols, part_.count, cols, places_);
   }
 
   const conv::Part& part_;
   const Tensor &dy_, &mask_, &index_;
-  int64_t channel_ = -1, row_ = -1;          // of what is loaded
-  V *values_ = nullptr, *places_ = nullptr;  // memory of the thread
+  int64_t channel_ = -1, row_ = -1;  // of what is loaded
+  V* values_ = nullptr;              // memory of the thread
+  uint8_t* places_ = nullptr;        // the same
 };
 
 template <class T> void conv_backward_of(const Call& call, const Tensor& index, size_t x_at) {

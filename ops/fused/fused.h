@@ -56,6 +56,14 @@ struct ConvActAttrs {
   Keep keep = Keep::nothing;
   SINTER_FIELDS(ConvActAttrs, stride_h, stride_w, pad_h, pad_w, act, keep)
 };
+// conv_norm_act: x, weight, then of batch_norm2d_eval weight, bias, running_mean and running_var,
+// each [O], then the convolution's bias[O] or absent -> act(batch_norm2d_eval(conv2d)).
+struct ConvNormActAttrs {
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+  Act act = Act::relu;
+  double eps = 1e-5;
+  SINTER_FIELDS(ConvNormActAttrs, stride_h, stride_w, pad_h, pad_w, act, eps)
+};
 // conv_act_backward: dy, mask, x, weight or absent -> dW, db, and with weight dx; of relu.
 // conv_act_pool_backward: dy, mask, index, x, weight or absent -> the same. Conv2dGradAttrs of the
 // weight's gradient; f32 gradients of parameters from bf16.
@@ -174,6 +182,7 @@ double chain_param(const OpDef* op, const Attrs& attrs);
   OP(kInputGradActOp, input_grad_act) \
   OP(kConvActPoolOp, conv_act_pool) \
   OP(kConvActOp, conv_act) \
+  OP(kConvNormActOp, conv_norm_act) \
   OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
   OP(kConvActBackwardOp, conv_act_backward) \
   OP(kNarrowMlpOp, narrow_mlp) \

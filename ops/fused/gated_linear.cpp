@@ -65,7 +65,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
   if (in_place) {
     some_rows(0, rows);
   } else {
-    for_cached_rows(rows, both * static_cast<int64_t>(sizeof(V)), some_rows);
+    for_cached_rows(rows, both * int64_t(sizeof(V)), some_rows);
   }
 }
 
@@ -77,7 +77,7 @@ template <class T, class V = compute_t<T>> void run_backward(const Call& call) {
   const GluGradRow<T, V> row = glu_grad_row<T, V>(act);
   const int64_t rows = call.in[2].size(0), hidden = call.in[2].size(1),
                 bytes = 5 * sizeof(V) + act_backward_flops(act);
-  for_cached_rows(rows, hidden * static_cast<int64_t>(sizeof(V)), [&](int64_t first, int64_t n) {
+  for_cached_rows(rows, hidden * int64_t(sizeof(V)), [&](int64_t first, int64_t n) {
     V* sums = scratch<V, 1>(n * hidden);
     Gemm desc = gemm_of(dy, false, weight, false, dtype_of<V>);
     desc.m = n;

@@ -71,7 +71,7 @@ SINTER_DEVICE_FN void finish_tile(const Product<T, GatedSide<T, kCols>>& product
 SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
 
 template <class T, class Epilogue>
-SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
+SINTER_KERNEL_BOUNDS(LargeMma::kThreads, 2)
 gated_linear_mma_128x128(LargeGatedProduct<T> product, Epilogue epilogue) {
   mma_product<Layout::along_k, Layout::along_k, LargeMma>(product, epilogue);
 }
@@ -166,7 +166,7 @@ void gated_linear(const Call& call) {
           large_tiles_pay(small.grid(kTile).blocks(), grid.blocks()) &&
           shared_memory_limit(h.device()) >= kBytes)
         return launch<gated_linear_mma_128x128<T, GateOfSums<T>>>(
-            grid, kMmaThreads, kBytes, large, epilogue);
+            grid, LargeMma::kThreads, kBytes, large, epilogue);
     }
     launch_gated_linear<kAlong, kAlong>(small, epilogue);
   });

@@ -34,9 +34,8 @@ template <class T, class Z = compute_t<T>> void run(const Call& call) {
   const Act act = call.as<InputGradActAttrs>().act;
   const ActBackwardRow<T, Z> row = act_backward_row<T, Z>(act);
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1),
-                saved_row = act_saves(act) == pointwise::Saves::mask
-                                ? relu_mask_row(cols)
-                                : cols * static_cast<int64_t>(sizeof(T));
+                saved_row = act_saves(act) == pointwise::Saves::mask ? relu_mask_row(cols)
+                                                                     : cols * int64_t(sizeof(T));
   const char* saved = static_cast<const char*>(call.in[2].raw());
   T* dx = call.out[0].template data<T>();
   Z* z = nullptr;
@@ -46,8 +45,7 @@ template <class T, class Z = compute_t<T>> void run(const Call& call) {
     z = scratch<Z, 1>(rows * cols);
   }
   multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), false, Tensor(), dtype_of<Z>, z);
-  const int64_t bytes =
-      cols * static_cast<int64_t>(sizeof(Z) + sizeof(T) + act_backward_flops(act));
+  const int64_t bytes = cols * int64_t(sizeof(Z) + sizeof(T) + act_backward_flops(act));
   parallel_for(rows, grain_of(bytes), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b)
       row(z + b * cols, saved + b * saved_row, dx + b * cols, cols);

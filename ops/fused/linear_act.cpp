@@ -38,7 +38,7 @@ template <class Y, class Z = compute_t<Y>> void run(const Call& call) {
   }
   multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), true, optional_input(call.in, 2),
       dtype_of<Z>, z);
-  parallel_for(rows, grain_of(cols * static_cast<int64_t>(sizeof(Z) + sizeof(Y) + act_flops(act))),
+  parallel_for(rows, grain_of(cols * int64_t(sizeof(Z) + sizeof(Y) + act_flops(act))),
       [&](int64_t begin, int64_t end) {
         for (int64_t b = begin; b < end; ++b) {
           Z* sums = z + b * cols;

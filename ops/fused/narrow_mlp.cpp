@@ -89,7 +89,7 @@ std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype, Devic
   if (widths.size() - 1 > kNarrowLayers)
     return cat(widths.size() - 1, " layers; at most ", kNarrowLayers);
   const NarrowLayout layout(widths);
-  const int64_t bytes = layout.size * static_cast<int64_t>(size_of(dtype));
+  const int64_t bytes = layout.size * int64_t(size_of(dtype));
   if (layout.weights > kNarrowWeights)
     return cat(layout.weights, " weights; at most ", kNarrowWeights);
   if (bytes > kNarrowMostBytes)

@@ -51,10 +51,10 @@ struct StepTable {
 };
 
 size_t step_count() { return StepTable::get().size; }
-const ChainStep& step_op(int number) { return StepTable::get().steps[static_cast<size_t>(number)]; }
+const ChainStep& step_op(int number) { return StepTable::get().steps[size_t(number)]; }
 // The number of the first that `fits`, or -1.
 template <class F> int find_step(F&& fits) {
-  for (int i = 0; i < static_cast<int>(step_count()); ++i) {
+  for (int i = 0; i < int(step_count()); ++i) {
     if (fits(step_op(i))) return i;
   }
   return -1;
@@ -70,8 +70,7 @@ bool is_valid(const ChainProgram& p) {
     return false;
   for (int s = 0; s < p.n_steps; ++s) {
     const auto& step = p.steps[s];
-    if (step.op < 0 || static_cast<size_t>(step.op) >= step_count() || step_op(step.op).arity == 0)
-      return false;
+    if (step.op < 0 || size_t(step.op) >= step_count() || step_op(step.op).arity == 0) return false;
     for (int i = 0; i < step_op(step.op).arity; ++i) {
       if (step.in[i] < 0 || step.in[i] >= p.n_inputs + s) return false;
     }
@@ -82,7 +81,7 @@ bool is_valid(const ChainProgram& p) {
 
 Tensors infer(Operands in, const Attrs& attrs) {
   const ChainProgram& p = attrs.as<ChainAttrs>().program;
-  SINTER_CHECK(is_valid(p) && p.n_inputs == static_cast<int>(in.size()), shape,
+  SINTER_CHECK(is_valid(p) && p.n_inputs == int(in.size()), shape,
       cat("pointwise_chain: ", in.size(), " inputs given; not a program for them: it has ",
           p.n_inputs, " inputs, ", p.n_steps, " steps, ", p.n_outputs, " results; allowed 1..",
           kChainInputs, ", 1..", kChainSteps, ", 1..", kChainOutputs,
@@ -99,8 +98,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
         cat("pointwise_chain: an operand does not fit: it is ", t.describe(), ", the result is ",
             shape.str(), "; it must equal its last dims"));
   }
-  return Tensors(
-      static_cast<size_t>(p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));
+  return Tensors(size_t(p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
@@ -127,7 +125,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
       std::is_same_v<T, V>;  // steps read inputs and write outputs where they lie
   const int values = p.n_inputs + p.n_steps;
   parallel_for((total + kTile - 1) / kTile,
-      grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * static_cast<int64_t>(sizeof(V))),
+      grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * int64_t(sizeof(V))),
       [&](int64_t first, int64_t last) {
         V* buffers = scratch<V, 3>(values * kTile);
         for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
@@ -204,7 +202,7 @@ std::string_view cut(std::string_view& text, char mark) {
 template <size_t N> int parse_numbers(std::string_view text, std::array<int8_t, N>& to) {
   int n = 0;
   do {
-    if (n == static_cast<int>(N) || !parse_all(cut(text, ','), to[n++])) return -1;
+    if (n == int(N) || !parse_all(cut(text, ','), to[n++])) return -1;
   } while (!text.empty());
   return n;
 }
@@ -238,11 +236,10 @@ std::string print_value(const ChainProgram& program) {
     const ChainStep& op = step_op(step.op);
     text += cat(";", op.op->text(),
         op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
-    for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", static_cast<int>(step.in[i]));
+    for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", int(step.in[i]));
     text += ")";
   }
-  for (int o = 0; o < program.n_outputs; ++o)
-    text += cat(o ? "," : ";", static_cast<int>(program.outputs[o]));
+  for (int o = 0; o < program.n_outputs; ++o) text += cat(o ? "," : ";", int(program.outputs[o]));
   return text;
 }
 
@@ -261,7 +258,7 @@ bool parse_value(std::string_view text, ChainProgram& program) {
     const std::string_view name = cut(head, ':');
     const int op = find_step([&](const ChainStep& known) { return known.op->text() == name; });
     if (op < 0) return false;
-    step.op = static_cast<int16_t>(op);
+    step.op = int16_t(op);
     if ((!head.empty() && !parse_all(head, step.param)) ||
         parse_numbers(part, step.in) != step_op(step.op).arity)
       return false;

@@ -19,7 +19,7 @@ constexpr int kThreads = 256, kMaxBlocks = 132 * 8;  // a full wave
 #if SINTER_HAS_CUDA
 // The kernel for these operands; `why` if there is none.
 cuda::SourceKernel kernel_for(Operands in, const Tensor& out, const Attrs& attrs) {
-  const auto elements = static_cast<int64_t>(16 / size_of(out.dtype()));
+  const auto elements = int64_t(16 / size_of(out.dtype()));
   std::vector<int64_t> periods;
   for (const Tensor& t : in) {
     const int64_t period = t.numel();
@@ -154,7 +154,7 @@ void on_cuda::generated_pointwise_chain(const Call& call) {
       arguments.push_back(&at);
     }
   }
-  const int64_t vectors = n / static_cast<int64_t>(16 / size_of(y.dtype()));
+  const int64_t vectors = n / int64_t(16 / size_of(y.dtype()));
   static const std::vector<size_t> bytes(1 + std::size(operands), sizeof(void*));
   const LaunchShape shape{kChainKernel,
       Grid{std::clamp<int64_t>((vectors + kThreads - 1) / kThreads, 1, kMaxBlocks)}, kThreads, 0,

@@ -79,7 +79,7 @@ std::vector<int64_t> signature_of(Operands in) {
       key.push_back(-1);
       continue;
     }
-    key.insert(key.end(), {t.rank(), static_cast<int64_t>(t.dtype())});
+    key.insert(key.end(), {t.rank(), int64_t(t.dtype())});
     key.insert(key.end(), t.shape().begin(), t.shape().end());
     key.insert(key.end(), t.strides().begin(), t.strides().end());
   }

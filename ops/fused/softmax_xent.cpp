@@ -23,9 +23,8 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
   const int32_t* y = call.in[1].data<int32_t>();
   const V* grad_output = grad ? call.in[2].data<V>() : nullptr;
   V* losses = call.out[0].data<V>();
-  const V others = static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(cols, 1))),
-          own = static_cast<V>(1 - smoothing);
-  for_row_tiles(rows, cols * 8 * static_cast<int64_t>(sizeof(V)), [&](int64_t row, int64_t n) {
+  const V others = V(smoothing / double(std::max<int64_t>(cols, 1))), own = V(1 - smoothing);
+  for_row_tiles(rows, cols * 8 * int64_t(sizeof(V)), [&](int64_t row, int64_t n) {
     alignas(64) V m[kLanes], sum[kLanes], shifted[kLanes] = {}, factor[kLanes] = {};
     V* z = scratch<V>(2 * cols * kLanes);
     V* e = z + cols * kLanes;

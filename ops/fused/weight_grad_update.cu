@@ -83,7 +83,7 @@ weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAt
 }
 
 template <class T, template <class> class Step, Layout kDy, Layout kX>
-SINTER_KERNEL_BOUNDS(kMmaThreads, 4)
+SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
   const Step<V> apply(step_scalars(step), attrs);

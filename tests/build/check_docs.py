@@ -6,8 +6,8 @@ docs/TOUR.md is a list of at most 20 files "N. `FILE`: `SYMBOL`, `SYMBOL`. Why."
 file; a stop of the tour has all its parts; lengths; README's line counts are true within 10 %;
 docs/step_times.svg is what bench/figure.py draws.
 
-With BIN, the folder of the programs: every command in README.md, docs/FIRST_TEN_MINUTES.md and
-docs/TOUR.md runs, those of a document in one empty folder. What stands in a block as "    $ COMMAND"
+With BIN, the folder of the programs: every command in README.md, docs/FIRST_TEN_MINUTES.md,
+docs/TOUR.md and docs/POSTS.md runs, those of a document in one empty folder. What stands in a block as "    $ COMMAND"
 must print what follows it, but for times and all other numbers with a point, a unit or a percent
 sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of `mnist ..` in the text,
 and in a block without $, only the exit status is looked at. Each title of a column that is printed is a word of
@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 MOST_FILES = 20
-RUN = ["README.md", "docs/FIRST_TEN_MINUTES.md", "docs/TOUR.md"]
+RUN = ["README.md", "docs/FIRST_TEN_MINUTES.md", "docs/TOUR.md", "docs/POSTS.md"]
 LINES = {"README.md": 110, "docs/DESIGN.md": 200}
 # The first line of a table, and of a block of scopes.
 TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|batch  +hidden|class  ).*", re.M)

@@ -16,11 +16,14 @@ trap 'rm -rf "$work"' EXIT
 compile() { "$compiler" -std=c++20 -Wall -Werror=return-type -I . "$@"; }
 check() {
   local flags=(-include "$2")
-  [[ $1 == tests/* ]] && flags+=('-DSINTER_SOURCE_DIR="."' '-DSINTER_BIN_DIR="."')  # which every test program gets
-  compile "${flags[@]}" -fsyntax-only -x c++ - <<<"#include \"$1\"" || { echo "not self-contained: $1"; exit 1; }
+  # Which every test program gets.
+  [[ $1 == tests/* ]] && flags+=('-DSINTER_SOURCE_DIR="."' '-DSINTER_BIN_DIR="."')
+  compile "${flags[@]}" -fsyntax-only -x c++ - <<<"#include \"$1\"" ||
+    { echo "not self-contained: $1"; exit 1; }
 }
 export -f compile check
-headers=$(find . -regextype posix-extended -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests)/.*\.h' -printf '%P\n' |
+folders='core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests'
+headers=$(find . -regextype posix-extended -regex "\./($folders)/.*\.h" -printf '%P\n' |
   grep -vE '^core/device/kernel_(cuda|simt)\.h$' | LC_ALL=C sort)
 [[ -n $headers ]] || { echo "check_headers: no headers found"; exit 1; }
 
@@ -29,7 +32,8 @@ above() {
   local all=$1 before=
   while [[ $all != "$before" ]]; do
     before=$all
-    all=$({ echo "$all"; xargs grep -lFf <(sed 's/.*/#include "&"/' <<<"$before") <<<"$headers" || true; } | sort -u)
+    all=$({ echo "$all"; xargs grep -lFf <(sed 's/.*/#include "&"/' <<<"$before") \
+             <<<"$headers" || true; } | sort -u)
   done
   grep -vxF "$1" <<<"$all" || true
 }

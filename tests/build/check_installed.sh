@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# check_installed.sh BUILD CMAKE GENERATOR COMPILER: installs BUILD below itself, then builds and runs the program in consumer/ with
-# nothing but find_package(sinter) and that copy. The program has a core/error.h of its own. No toolkit may be asked for, CUDA or not: who
-# links with the package finds all that it names here.
+# check_installed.sh BUILD CMAKE GENERATOR COMPILER: installs BUILD below itself, then builds and
+# runs the program in consumer/ with nothing but find_package(sinter) and that copy. The program has
+# a core/error.h of its own. No toolkit may be asked for, CUDA or not: who links with the package
+# finds all that it names here.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 cmake=$2 generator=$3 compiler=$4
 work=$build/installed_test
 rm -rf "$work"
 "$cmake" --install "$build" --prefix "$work/prefix" >/dev/null
-env -u CXXFLAGS -u LDFLAGS "$cmake" -S "$here/consumer" -B "$work/build" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix"
+env -u CXXFLAGS -u LDFLAGS "$cmake" -S "$here/consumer" -B "$work/build" -G "$generator" \
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix"
 "$cmake" --build "$work/build"
 if grep -rIl "$build\|$(dirname "$(dirname "$here")")" "$work/prefix/lib/cmake"; then
   echo "the files above name folders of the build machine"
@@ -22,4 +24,4 @@ if grep -rE '#include "' "$work/prefix/include"; then
   echo "the lines above name an installed header as a file of the user's project"
   exit 1
 fi
-"$work/build/consumer"
+"$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)

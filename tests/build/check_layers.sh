@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# check_layers.sh ROOT: reports every include in the tree at ROOT that breaks a rule of the layers; exit status 1 if there is one.
-# - A folder includes its own files and those of folders to its left (ALLOWED); tests may include everything.
+# check_layers.sh ROOT: reports every include in the tree at ROOT that breaks a rule of the layers;
+# exit status 1 if there is one.
+# - A folder includes its own files and those of folders to its left (ALLOWED); tests may include
+#   everything.
 # - Own headers are named from the root: "ops/op.h", never "op.h" or "../ops/op.h".
 # - OpenMP is named in core/parallel.* only.
-# - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the package needs none of their flags.
-#   Those that drive a CUDA card (core/device/cuda_*.h, kernel_cuda.h) may name its toolkit, and ops/kernels.h may ask for it.
+# - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the
+#   package needs none of their flags. Those that drive a CUDA card (core/device/cuda_*.h,
+#   kernel_cuda.h) may name its toolkit, and ops/kernels.h may ask for it.
 set -euo pipefail
 cd "$1"
+folders="core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests"
 
 find . -type f -regextype posix-extended \
-  -regex '\./(core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests)/.*\.(h|cpp|cuh|cu)' -printf '%P\n' | LC_ALL=C sort | xargs awk '
+  -regex "\./($folders)/.*\.(h|cpp|cuh|cu)" -printf '%P\n' | LC_ALL=C sort | xargs awk '
 BEGIN {
   allowed["core"] = "core"
   allowed["profiler"] = allowed["core"] " profiler"
@@ -24,21 +28,29 @@ BEGIN {
   allowed["bench"] = allowed["examples"] " bench"
   allowed["tests"] = allowed["distributed"] " examples bench tests"
   toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
-  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|zconf|png|gtest|gmock|cupti|mpi|nccl)"
+  others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|" \
+           "zconf|png|gtest|gmock|cupti|mpi|nccl)"
 }
 function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, rule; bad = 1 }
 FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
   split($0, quoted, "\""); split(quoted[2], target, "/")
-  if (quoted[2] !~ /\// || !(target[1] in allowed)) report("name own headers from the root, as in \"core/error.h\"")
-  else if (index(" " allowed[folder] " ", " " target[1] " ") == 0) report(folder " may include only: " allowed[folder])
+  if (quoted[2] !~ /\// || !(target[1] in allowed))
+    report("name own headers from the root, as in \"core/error.h\"")
+  else if (index(" " allowed[folder] " ", " " target[1] " ") == 0)
+    report(folder " may include only: " allowed[folder])
 }
 /^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
   name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
-  if (name ~ others && !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn|cupti)/)) report("an installed header includes no library of others")
+  if (name ~ others && !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn|cupti)/))
+    report("an installed header includes no library of others")
 }
-/SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ && !(FILENAME ~ toolkit "|^ops/kernels[.]h$" && /SINTER_HAS_CU(DA|DNN|PTI)/) { report("an installed header asks for no library of others") }
-/<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ && FILENAME !~ /^core\/parallel\./ { report("OpenMP belongs to core/parallel.*") }
+/SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ &&
+  !(FILENAME ~ toolkit "|^ops/kernels[.]h$" && /SINTER_HAS_CU(DA|DNN|PTI)/) {
+  report("an installed header asks for no library of others")
+}
+/<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ &&
+  FILENAME !~ /^core\/parallel\./ { report("OpenMP belongs to core/parallel.*") }
 END {
   if (files < 2) { print "check_layers: no sources found"; exit 1 }
   if (!bad) printf "check_layers: %d files, no violation\n", files

@@ -5,7 +5,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-# expect FILE LINE WANT: a tree whose only doubtful line is LINE in FILE; WANT is part of the report, or "" for none.
+# expect FILE LINE WANT: a tree whose only doubtful line is LINE in FILE; WANT is part of the
+# report, or "" for none.
 expect() {
   rm -rf "${root:?}"/*
   mkdir -p "$root/core" "$root/$(dirname "$1")"
@@ -14,7 +15,8 @@ expect() {
   printf '#include "core/error.h"\n%s\n' "$2" >"$root/$1"
   local status=0 report
   report=$(bash "$here/check_layers.sh" "$root") || status=$?
-  if [[ -z $3 && $status != 0 ]] || [[ -n $3 && ($status == 0 || $report != "$1:2: "*"$3"*) || $(wc -l <<<"$report") != 1 ]]; then
+  if [[ -z $3 && $status != 0 ]] ||
+    [[ -n $3 && ($status == 0 || $report != "$1:2: "*"$3"*) || $(wc -l <<<"$report") != 1 ]]; then
     echo "wanted '$3' for '$2' in $1, got status $status and '$report'"
     exit 1
   fi

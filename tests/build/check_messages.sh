@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# check_messages.sh ROOT: the library's texts name no command-line flag, since a user of the library has none; and the words that the
-# programs put flags for (kFlagWords in examples/cli/messages.cpp) are words of the library. Exit status 1 if one is not so.
+# check_messages.sh ROOT: the library's texts name no command-line flag, since a user of the library
+# has none; and the words that the programs put flags for (kFlagWords in examples/cli/messages.cpp)
+# are words of the library. Exit status 1 if one is not so.
 set -euo pipefail
 cd "$1"
 folders="core profiler ops autograd capture measure nn data distributed"
@@ -8,7 +9,8 @@ bad=0
 
 # String literals with a long flag. Those of nvrtc.cpp are flags of the compiler.
 # shellcheck disable=SC2086
-if found=$(grep -rnoP '"(?:[^"\\\n]|\\.)*"' $folders --include=*.cpp --include=*.h --include=*.cu --include=*.cuh |
+if found=$(grep -rnoP '"(?:[^"\\\n]|\\.)*"' $folders --include=*.cpp --include=*.h \
+           --include=*.cu --include=*.cuh |
            grep -v '^core/device/nvrtc.cpp:' | grep -P '(^|[ "=(,])--[a-z]'); then
   echo "$found"
   echo "check_messages: name the field; the program adds the flag (examples/cli/messages.cpp)"
@@ -16,6 +18,7 @@ if found=$(grep -rnoP '"(?:[^"\\\n]|\\.)*"' $folders --include=*.cpp --include=*
 fi
 while read -r words; do
   # shellcheck disable=SC2086
-  grep -rqF --include="*.cpp" -e "$words" $folders || { echo "check_messages: no text of the library has '$words'"; bad=1; }
+  grep -rqF --include="*.cpp" -e "$words" $folders ||
+    { echo "check_messages: no text of the library has '$words'"; bad=1; }
 done < <(sed -n '/kFlagWords\[\]/,/^};/p' examples/cli/messages.cpp | grep -oP '^ *\{"\K[^"]*')
 exit $bad

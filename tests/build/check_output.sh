@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# check_output.sh PROGRAM GOLDEN: PROGRAM runs without arguments, exits with 0, and prints GOLDEN to stdout (anything, where there is no
-# such file). In GOLDEN ### stands for a number that varies, such as a time, with the blanks before it, and ~~~ for any text.
+# check_output.sh PROGRAM GOLDEN: PROGRAM runs without arguments, exits with 0, and prints GOLDEN to
+# stdout (anything, where there is no such file). In GOLDEN ### stands for a number that varies,
+# such as a time, with the blanks before it, and ~~~ for any text.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -15,9 +16,12 @@ NR == FNR { out[NR] = $0; lines = NR; next }
   gsub(/[][\\.^$*+?(){}|]/, "\\\\&", pattern)
   gsub(/ *###/, " *-?[0-9][0-9.,]*", pattern)
   gsub(/~~~/, ".*", pattern)
-  if (FNR > lines || out[FNR] !~ ("^" pattern "$")) { printf "line %d\n  wanted %s\n  got    %s\n", FNR, $0, (FNR > lines ? "(end)" : out[FNR]); bad = 1 }
+  if (FNR <= lines && out[FNR] ~ ("^" pattern "$")) next
+  printf "line %d\n  wanted %s\n  got    %s\n", FNR, $0, (FNR > lines ? "(end)" : out[FNR])
+  bad = 1
 }
 END {
-  if (FNR < lines) { printf "%d lines too many, the first: %s\n", lines - FNR, out[FNR + 1]; bad = 1 }
+  if (FNR < lines) printf "%d lines too many, the first: %s\n", lines - FNR, out[FNR + 1]
+  if (FNR < lines) bad = 1
   exit bad
 }' "$work/out" "$2"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# check_own_op.sh ROOT COMPILER: a pointwise struct, or attributes, that lack something do not compile, and the compiler's message says
-# what they lack; a whole one compiles. Each case takes lines out of a whole struct (a sed command) and names what the message must say.
+# check_own_op.sh ROOT COMPILER: a pointwise struct, or attributes, that lack something do not
+# compile, and the compiler's message says what they lack; a whole one compiles. Each case takes
+# lines out of a whole struct (a sed command) and names what the message must say.
 set -euo pipefail
 root=$1 compiler=$2
 work=$(mktemp -d)
@@ -20,7 +21,8 @@ const sinter::AttrType* type = sinter::attr_type<Own>();
 END
 # Precompiled, the header is read once and not for each case.
 mkdir "$work/ops"
-"$compiler" -std=c++20 -I "$root" -x c++-header "$root/ops/pointwise_op.h" -o "$work/ops/pointwise_op.h.gch"
+"$compiler" -std=c++20 -I "$root" -x c++-header "$root/ops/pointwise_op.h" \
+  -o "$work/ops/pointwise_op.h.gch"
 compiles() { "$compiler" -std=c++20 -fsyntax-only -I "$work" -I "$root" "$1" 2>&1; }
 compiles "$work/whole.cpp" || { echo "the whole struct does not compile"; exit 1; }
 refused() {

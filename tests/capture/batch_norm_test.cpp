@@ -7,6 +7,7 @@
 #include "nn/pool.h"
 #include "nn/sequential.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -62,6 +63,8 @@ void check_replays(Device device) {
 
 TEST(BatchNormStep, ReplaysChangeTheRunningStatistics) { check_replays(kCpu); }
 TEST(BatchNormStepSimt, ReplaysChangeTheRunningStatistics) { check_replays(kSimt); }
+using BatchNormStepGpu = test::GpuTest;
+TEST_F(BatchNormStepGpu, ReplaysChangeTheRunningStatistics) { check_replays(test::kCuda); }
 
 }  // namespace
 }  // namespace sinter

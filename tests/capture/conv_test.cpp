@@ -4,11 +4,13 @@
 
 #include "capture/explain.h"
 #include "nn/activations.h"
+#include "nn/batch_norm.h"
 #include "nn/conv2d.h"
 #include "nn/linear.h"
 #include "nn/pool.h"
 #include "nn/sequential.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -89,6 +91,8 @@ TEST(ConvStep, AConvolutionWithoutPoolingKeepsItsMask) {
       "conv_act_backward multi_tensor_update weight_grad_update");
 }
 TEST(ConvStepSimt, StepsAreThoseOfEager) { train_both(true, kSimt); }
+using ConvStepGpu = test::GpuTest;
+TEST_F(ConvStepGpu, StepsAreThoseOfEager) { train_both(true, test::kCuda); }
 
 TEST(ConvStep, PoolingSaysWhyItStaysBehindRelu) {
   ConvTraining training(true, DType::f32, kCpu);
@@ -106,6 +110,56 @@ TEST(ConvStep, PoolingSaysWhyItStaysBehindRelu) {
   const std::string text = explain(*step.captured(), capture::RuleSet());
   EXPECT_NE(text.find("rule conv_act_pool: what relu gives is also read by"), std::string::npos)
       << text;
+}
+
+// A padded convolution, batch norm and ReLU; another convolution and batch norm; the mean.
+struct NormedConvolutions {
+  nn::Sequential net;
+  NormedConvolutions() {
+    net.append(std::make_shared<nn::Conv2d>(2, 5, 3, 1, 1));
+    net.append(std::make_shared<nn::BatchNorm2d>(5));
+    net.append(nn::make_activation("relu"));
+    net.append(std::make_shared<nn::Conv2d>(5, 4, 3, 2, 0, false));
+    net.append(std::make_shared<nn::BatchNorm2d>(4));
+    net.init_parameters(5);
+    net.to(DType::f64);
+  }
+  Step step() {
+    return Step(
+        [this](const Tensors& in) {
+          return Tensors{detach(mean(net(in[0]), {2, 3}))};
+        },
+        {.parameters = nn::parameter_visitor(net), .measure = false});
+  }
+};
+
+TEST(ConvStep, BatchNormIsFoldedInEvaluation) {
+  NormedConvolutions model;
+  const NoGrad no_grad;
+  const auto images = [](uint64_t seed) { return sample_tensor({18, 2, 9, 8}, seed, -1, 2); };
+  for (uint64_t seed = 0; seed < 5; ++seed) model.net(images(seed));  // moves the statistics
+  model.net.eval();
+  Step step = model.step();
+  for (uint64_t call = 5; call < 9; ++call) {
+    const Tensor wanted = mean(model.net(images(call)), {2, 3});
+    EXPECT_LE(relative_difference(step({images(call)})[0], wanted), 1e-13) << call;
+  }
+  EXPECT_EQ(ops_of(step.captured()->fused.graph), "conv_norm_act conv_norm_act mean");
+  // The statistics are operands: what moves them later counts.
+  model.net.train();
+  model.net(images(20));
+  model.net.eval();
+  EXPECT_LE(relative_difference(step({images(5)})[0], mean(model.net(images(5)), {2, 3})), 1e-13);
+}
+
+TEST(ConvStep, BatchNormInTrainingSaysWhyItIsNotFolded) {
+  NormedConvolutions model;
+  Step step = model.step();
+  for (int call = 0; call < 3; ++call) step({Tensor::ones({3, 2, 9, 8}, DType::f64)});
+  const std::string text = explain(*step.captured(), capture::RuleSet());
+  for (const char* part :
+      {"rule conv_norm_act: batch_norm2d takes the moments of this batch", "to fuse: call eval()"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 }  // namespace

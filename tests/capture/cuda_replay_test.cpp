@@ -111,10 +111,10 @@ TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
       EXPECT_EQ(s.launches, 25);
       EXPECT_EQ(s.api_calls, 1);
     }
-    // The clean graph, then the instrumented one: a chain with an event before the first node and
-    // behind each.
+    // The clean graph, then the instrumented one: a chain with two events before the first node
+    // and one behind each.
     const cuda::FakeToolkit::Graph instrumented = recorder.graphs().back();
-    EXPECT_EQ(instrumented.nodes.size(), 25u + 26u);
+    EXPECT_EQ(instrumented.nodes.size(), 25u + 27u);
     EXPECT_EQ(instrumented.launches, 4);
     if (spoil) {  // the time of one node's end is that of the next one's begin
       ASSERT_EQ(report.incomplete.size(), 1u);

@@ -6,6 +6,7 @@
 #include "nn/linear.h"
 #include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -33,7 +34,9 @@ Step block_step(ResidualBlock& block, const char* rules) {
         backward(y, {.gradient = in[1]});
         return Tensors{y};
       },
-      {.rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(block)});
+      {.rules = capture::RuleSet(rules),
+          .parameters = nn::parameter_visitor(block),
+          .measure = false});
 }
 
 void check_block(Device device) {
@@ -57,6 +60,8 @@ void check_block(Device device) {
 
 TEST(AddLayerNorm, AResidualBlockIsOneLaunchLess) { check_block(kCpu); }
 TEST(AddLayerNormSimt, AResidualBlockIsOneLaunchLess) { check_block(kSimt); }
+using AddLayerNormGpu = test::GpuTest;
+TEST_F(AddLayerNormGpu, AResidualBlockIsOneLaunchLess) { check_block(test::kCuda); }
 
 }  // namespace
 }  // namespace sinter

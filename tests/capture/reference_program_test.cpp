@@ -15,6 +15,7 @@
 #include "ops/fused/activation.h"
 #include "tests/capture/random_program.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {
@@ -239,7 +240,9 @@ void run_programs(Device device) {
   const char* wanted = std::getenv("SINTER_PROGRAM_SEED");
   Tally tally;
   if (wanted) return run_program(std::strtoull(wanted, nullptr, 10), device, true, tally);
-  const uint64_t programs = test::kSanitized ? 200 : 2000;
+  // On a card most of the time goes into compiling chains.
+  const bool few = test::kSanitized || device == test::kCuda;
+  const uint64_t programs = few ? 200 : 2000;
   for (uint64_t seed = 0; seed < programs; ++seed) {
     run_program(seed, device, false, tally);
     if (testing::Test::HasFatalFailure()) return;
@@ -256,6 +259,8 @@ void run_programs(Device device) {
 
 TEST(ReferencePrograms, EagerEqualsFused) { run_programs(kCpu); }
 TEST(ReferenceProgramsSimt, EagerEqualsFused) { run_programs(kSimt); }
+using ReferenceProgramsGpu = test::GpuTest;
+TEST_F(ReferenceProgramsGpu, EagerEqualsFused) { run_programs(test::kCuda); }
 
 }  // namespace
 }  // namespace sinter::capture

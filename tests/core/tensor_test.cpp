@@ -172,6 +172,14 @@ TEST(TensorSimt, AStorageMovesWithAllOfItsTensors) {
   EXPECT_EQ(whole.data<float>()[3], 4);
 }
 
+// A mistake of who writes a kernel, not of ours.
+TEST(Tensor, AnotherTypeIsTheCallersError) {
+  const Tensor t = Tensor::zeros({2}, DType::bf16);
+  EXPECT_NE(
+      message_of([&] { t.data<float>(); }, Error::Kind::dtype).find("asked for f32, found bf16"),
+      std::string::npos);
+}
+
 TEST(Devices, ParseNamesWhatIsMissing) {
   EXPECT_EQ(Device::parse("cpu"), kCpu);
   EXPECT_EQ(Device::parse("simt").str(), "simt");

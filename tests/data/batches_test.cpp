@@ -12,6 +12,7 @@
 #include "tests/capture/step_util.h"
 #include "tests/cuda_recorder.h"
 #include "tests/data/data_test_util.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -131,17 +132,17 @@ TEST(Batches, BadOptions) {
       [] { Batches(numbered(3), {.dtype = DType::i32}); });
 }
 
-TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
+void check_batches(Device device) {
   Dataset here{.train = numbered(256)}, there{.train = numbered(256)};
   here.val = slice(here.train, 200, 256);
   there.val = slice(there.train, 200, 256);
-  there.to(kSimt);
-  EXPECT_EQ(there.val.images.device(), kSimt) << "it shares the storage";
+  there.to(device);
+  EXPECT_EQ(there.val.images.device(), device) << "it shares the storage";
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Normalize normalize : {Normalize::none, Normalize::mnist}) {
       const BatchOptions options{.size = 50, .dtype = dtype, .normalize = normalize};
       BatchOptions ahead = options;  // made on the CPU, one ahead
-      ahead.device = kSimt;
+      ahead.device = device;
       Batches a(here.train, options), b(there.train, options), c(here.val, options),
           d(there.val, options), e(here.train, ahead);
       Batches a2(here.train, options);
@@ -149,7 +150,7 @@ TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
           {std::pair(&a, &b), std::pair(&c, &d), std::pair(&a2, &e)}) {
         for (int i = 0; i < 7; ++i) {
           const Batch x = first->next(), y = second->next();
-          EXPECT_EQ(y.images.device(), kSimt);
+          EXPECT_EQ(y.images.device(), device);
           EXPECT_EQ(x.images.to_vector<float>(), y.images.to_vector<float>());
           EXPECT_EQ(x.labels.to_vector<int>(), y.labels.to_vector<int>());
         }
@@ -157,6 +158,10 @@ TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) {
     }
   }
 }
+
+TEST(BatchesSimt, AreThoseOfTheCpuToTheBit) { check_batches(kSimt); }
+using BatchesGpu = test::GpuTest;
+TEST_F(BatchesGpu, AreThoseOfTheCpuToTheBit) { check_batches(test::kCuda); }
 
 TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
   const BatchOptions here{.size = 4, .seed = 9},
@@ -176,8 +181,8 @@ TEST(BatchesSimt, MadeAheadAreNotCountedAndGoOnWhereTheyAreSentTo) {
 
 // A step that draws its batches trains as one that is given them, to the bit: over ragged batches,
 // ends of epochs, seek() and a change of the optimizer's steps.
-TEST(BatchesSimt, AStepThatDrawsTrainsAsOneThatIsGivenThem) {
-  for (const Device device : {kCpu, kSimt}) {
+void check_draws(std::initializer_list<Device> devices) {
+  for (const Device device : devices) {
     Dataset data{.train = numbered(23)};
     data.to(device);
     const TrainOptions options{.sizes = {784, 8, 23}, .device = device};
@@ -222,6 +227,9 @@ TEST(BatchesSimt, AStepThatDrawsTrainsAsOneThatIsGivenThem) {
         capture::parse(capture::dump(with.recorded), "test").launches(), with.recorded.launches());
   }
 }
+
+TEST(BatchesSimt, AStepThatDrawsTrainsAsOneThatIsGivenThem) { check_draws({kCpu, kSimt}); }
+TEST_F(BatchesGpu, AStepThatDrawsTrainsAsOneThatIsGivenThem) { check_draws({test::kCuda}); }
 
 // Each rank's share of each part of a batch: together they are the batch of one process, in its
 // order, whether next() makes it or a step draws it; of few rows the last ranks get none.

@@ -136,6 +136,7 @@ TEST_F(NpyTest, ImagesBecomeBytes) {
           "x.transpose(0, 2, 3, 1)"});
   refused(npy(npy_dict("|u1", "(2, 100)"), Bytes(200)), {"not images", "x.reshape(-1, H, W)"});
   refused(npy(npy_dict("<i4", "(1, 784)"), Bytes(4 * 784)), {"not images", "i32[1, 784]"});
+  refused(npy(npy_dict("|u1", "(7,)"), Bytes(7)), {"not images", "the images come first"});
   refused(npy(npy_dict("|u1", "(0, 784)"), {}), {"not images", "u8[0, 784]"});
 }
 

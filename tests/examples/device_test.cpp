@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/examples/program.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -19,40 +20,43 @@ using test::Words;
 const Words kTrain{"train", "--data", "synthetic", "--limit", "64", "--epochs", "1", "--hidden",
     "24,16", "--batch-size", "24", "--val", "0", "--seed", "3"};
 
-TEST(MnistSimt, TrainsAsTheCpuDoes) {
+void check_training(const std::string& device) {
   for (const char* mode : {"eager", "fused"}) {
     const Program program;
     json found[2];
-    for (const bool simt : {false, true}) {
+    for (const bool other : {false, true}) {
       const Result r = program.run(
           kTrain + Words{"--mode", mode, "--json", "--epochs=2", "--dropout", "0.2", "--out",
-                       simt ? "there" : "here", "--device", simt ? "simt" : "cpu"});
+                       other ? "there" : "here", "--device", other ? device : "cpu"});
       ASSERT_EQ(r.status, 0) << r.err;
-      EXPECT_EQ(has(r.err, "its times mean nothing"), simt) << r.err;
-      found[simt] = json::parse(r.out);
+      EXPECT_EQ(has(r.err, "its times mean nothing"), other && device == "simt") << r.err;
+      found[other] = json::parse(r.out);
     }
-    EXPECT_EQ(found[1]["device"], "simt");
+    EXPECT_TRUE(found[1]["device"].get<std::string>().starts_with(device));
     for (const int epoch : {0, 1}) {
       const double here = found[0]["epochs"][epoch]["loss"],
                    there = found[1]["epochs"][epoch]["loss"];
       EXPECT_NEAR(there, here, 1e-3 * here) << mode;
     }
     const Result eval =
-        program.run({"eval", "--from", "there", "--limit", "64", "--device", "simt", "--json"});
+        program.run({"eval", "--from", "there", "--limit", "64", "--device", device, "--json"});
     ASSERT_EQ(eval.status, 0) << eval.err;
     EXPECT_NEAR(
         json::parse(eval.out)["loss"].get<double>(), found[1]["test"]["loss"].get<double>(), 1e-5);
     json probabilities[2];
-    for (const bool simt : {false, true}) {
+    for (const bool other : {false, true}) {
       const Result r = program.run({"predict", "--index", "0", "--from", "there", "--json",
-          "--device", simt ? "simt" : "cpu"});
+          "--device", other ? device : "cpu"});
       ASSERT_EQ(r.status, 0) << r.err;
-      probabilities[simt] = json::parse(r.out)["predictions"][0]["probabilities"];
+      probabilities[other] = json::parse(r.out)["predictions"][0]["probabilities"];
     }
     for (int c = 0; c < 10; ++c)
       EXPECT_NEAR(probabilities[1][c].get<double>(), probabilities[0][c].get<double>(), 1e-5);
   }
 }
+TEST(MnistSimt, TrainsAsTheCpuDoes) { check_training("simt"); }
+using MnistGpu = test::GpuTest;
+TEST_F(MnistGpu, TrainsAsTheCpuDoes) { check_training("cuda"); }
 
 TEST(MnistSimt, ComparesAndCountsLaunches) {
   const Program program;

@@ -27,7 +27,10 @@ const InspectCase kInspectOnSimt[] = {
     {"mlp", {"--device", "simt", "--hidden", "16", "--batch", "2"}},
     {"mlp bf16", {"--device", "simt", "--hidden", "16", "--batch", "2", "--dtype", "bf16"}},
     {"geglu", {"--device", "simt", "--model", "geglu", "--hidden", "8", "--batch", "2"}},
-    {"lenet", {"--device", "simt", "--model", "lenet", "--batch", "1"}}};
+    {"geglu bf16", {"--device", "simt", "--model", "geglu", "--hidden", "8", "--batch", "2",
+                       "--dtype", "bf16"}},
+    {"lenet", {"--device", "simt", "--model", "lenet", "--batch", "1"}},
+    {"lenet bf16", {"--device", "simt", "--model", "lenet", "--batch", "1", "--dtype", "bf16"}}};
 
 // A page, in a browser as well if there is one, and the walk in text.
 void expect_opened(const InspectCase& c, bool look) {

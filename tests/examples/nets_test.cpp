@@ -93,11 +93,11 @@ TEST(MnistNets, FlagsAndLayersThatDoNotFitAreRefused) {
       {{"--model", "lenet", "--hidden", "32"},
           {"--model lenet has no use for --hidden, which is for mlp, geglu", "hint: leave it out"}},
       {{"--model", "cnn", "--act", "gelu"}, {"has no use for --act, which is for mlp"}},
-      {{"--model", "linear", "--dropout", "0.1"}, {"--dropout, which is for mlp, cnn, vgg"}},
+      {{"--model", "linear", "--dropout", "0.1"}, {"--dropout, which is for mlp, cnn, cnn3"}},
       {{"--model", "flatten; linear 10", "--hidden", "32"},
           {"--model flatten; linear 10 has no use for --hidden"}},
       {{"--model", "lenat"},
-          {"unknown --model: lenat; nearest is lenet; allowed mlp, linear, geglu, lenet, cnn, vgg",
+          {"unknown --model: lenat; nearest is lenet; allowed mlp, linear, geglu, lenet, cnn, cnn3",
               "or layers: "}},
       {{"--model", "conv 16 5; rleu", "--limit", "50"},
           {"rleu at item 2: there is no rleu, nearest is relu; its input is [16, 24, 24]"}},
@@ -273,8 +273,8 @@ TEST(MnistPresets, NameTheirNets) {
   const Result fast = program.run({"train", "--preset", "fast99", "--print-config"});
   expect_facts(fast.out, {"model = \"lenet\"\n", "target-acc = 99\n", "mode = \"fused\"\n"});
   const Result best = program.run({"train", "--preset", "best", "--print-config"});
-  expect_facts(best.out, {"model = \"vgg\"\n", "augment = \"shift=2,rotate=10,scale=10\"\n",
-                             "epochs = 15\n", "target-acc = 99.5\n"});
+  expect_facts(best.out, {"model = \"cnn3\"\n", "augment = \"shift=2,rotate=10,scale=10\"\n",
+                             "epochs = 15\n", "target-acc = 99.4\n"});
   EXPECT_EQ(program
                 .run({"train", "--preset", "best", "--dry-run", "--limit", "8", "--batch", "4",
                     "--target-acc", "0"})

@@ -37,6 +37,7 @@ class Program {
   bool close_stdout = false;             // nobody reads it
   bool without_stdout = false;           // the file descriptor is closed
   bool terminal = false;                 // stderr is one
+  bool all_on_terminal = false;          // and stdout is the same
   unsigned short columns = 100;          // of the terminal
   std::string call_at;  // on a terminal: while_running is called when this text is on it
 
@@ -69,6 +70,7 @@ class Program {
       dup2(close_stdout ? closed[1] : open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
           STDOUT_FILENO);
       dup2(open(slave.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOCTTY, 0600), STDERR_FILENO);
+      if (all_on_terminal) dup2(STDERR_FILENO, STDOUT_FILENO);
       if (without_stdout) close(STDOUT_FILENO);
       execvp(argv[0], argv.data());
       _exit(99);

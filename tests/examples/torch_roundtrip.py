@@ -2,8 +2,9 @@
 
     torch_roundtrip.py MNIST        exit status 77: torch or safetensors is not here
 
-mnist trains; torch loads the file into nn.Sequential strictly and gives the same logits; torch trains on and saves, from that module and
-from one with names of its own; mnist reads both with torch's accuracy.
+mnist trains; torch loads the file into nn.Sequential strictly and gives the same logits; torch
+trains on and saves, from that module and from one with names of its own; mnist reads both with
+torch's accuracy.
 """
 import json
 import os
@@ -25,35 +26,41 @@ torch.set_num_threads(1)
 
 
 def mnist(*words):
-    done = subprocess.run([sys.argv[1], *words, "--json", "--threads", "1"], capture_output=True, text=True)
+    done = subprocess.run([sys.argv[1], *words, "--json", "--threads", "1"], capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
 
 def write_idx(path, array):
     with open(path, "wb") as file:
-        file.write(struct.pack(f">HBB{array.dim()}I", 0, 8, array.dim(), *array.shape) + bytes(array.flatten().tolist()))
+        file.write(struct.pack(f">HBB{array.dim()}I", 0, 8, array.dim(), *array.shape))
+        file.write(bytes(array.flatten().tolist()))
 
 
 def write_png(path, image):
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
     rows = b"".join(b"\0" + bytes(row) for row in image.tolist())
     with open(path, "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)) +
+        file.write(b"\x89PNG\r\n\x1a\n" +
+                   chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)) +
                    chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def digits(n, patterns):
     """Ten patterns under so much noise that a small net errs."""
     labels = torch.randint(0, 10, (n,))
-    return (patterns[labels] + 60 * torch.randn(n, 28, 28)).clamp(0, 255).to(torch.uint8), labels.to(torch.uint8)
+    images = (patterns[labels] + 60 * torch.randn(n, 28, 28)).clamp(0, 255)
+    return images.to(torch.uint8), labels.to(torch.uint8)
 
 
 class Named(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc1, self.fc2, self.fc3 = torch.nn.Linear(784, 32), torch.nn.Linear(32, 16), torch.nn.Linear(16, 10)
+        self.fc1, self.fc2 = torch.nn.Linear(784, 32), torch.nn.Linear(32, 16)
+        self.fc3 = torch.nn.Linear(16, 10)
 
     def forward(self, x):
         return self.fc3(torch.relu(self.fc2(torch.relu(self.fc1(x)))))
@@ -79,17 +86,20 @@ def main():
 
     mnist("train", "--data", ".", "--hidden", "32,16", "--epochs", "2", "--out", "run")
     linear = torch.nn.Linear
-    net = torch.nn.Sequential(linear(784, 32), torch.nn.ReLU(), linear(32, 16), torch.nn.ReLU(), linear(16, 10))
+    net = torch.nn.Sequential(linear(784, 32), torch.nn.ReLU(), linear(32, 16), torch.nn.ReLU(),
+                              linear(16, 10))
     net.load_state_dict(load_file("run/model.safetensors"), strict=True)
     pictures = [f"{i}.png" for i in range(8)]
     for i, path in enumerate(pictures):
         write_png(path, test_set[0][i])
-    ours = torch.tensor([p["logits"] for p in mnist("predict", "--raw", "--no-art", "--from", "run", *pictures)[0]["predictions"]])
+    predicted = mnist("predict", "--raw", "--no-art", "--from", "run", *pictures)[0]
+    ours = torch.tensor([p["logits"] for p in predicted["predictions"]])
     with torch.no_grad():
         worst = (ours - net(inputs[1][:8])).abs().max().item()
     print(f"logits differ by {worst:.1e}")
     assert worst <= 1e-5, worst
-    assert "sinter.optim/exp_avg/0.weight" in load_file("run/last.safetensors")  # the whole checkpoint is a file of the format too
+    # the whole checkpoint is a file of the format too
+    assert "sinter.optim/exp_avg/0.weight" in load_file("run/last.safetensors")
 
     def accuracy(net):
         with torch.no_grad():
@@ -108,34 +118,43 @@ def main():
     train(named, inputs[0], labels[0], 2)
     save_file(named.state_dict(), "named.safetensors")
     same_accuracy(named, "named.safetensors", "by order: fc1 is 0, fc2 is 2, fc3 is 4")
-    save_file({"module." + name: value.double() for name, value in net.state_dict().items()}, "double.safetensors")
+    save_file({"module." + name: value.double() for name, value in net.state_dict().items()},
+              "double.safetensors")
     same_accuracy(net, "double.safetensors", "dropped the prefix module.")
 
     # Convolutional nets: ours into torch, running statistics as well; torch's into ours.
     nn = torch.nn
     inputs[:] = [x.reshape(-1, 1, 28, 28) for x in inputs]
     layers = "conv 4 5 pad 2 stride 2; batchnorm; relu; pool 2; flatten; linear 10"
-    mnist("train", "--data", ".", "--model", layers, "--epochs", "4", "--lr", "0.005", "--out", "conv")
-    conv = nn.Sequential(nn.Conv2d(1, 4, 5, 2, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(196, 10))
+    mnist("train", "--data", ".", "--model", layers, "--epochs", "4", "--lr", "0.005", "--out",
+          "conv")
+    conv = nn.Sequential(nn.Conv2d(1, 4, 5, 2, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Flatten(), nn.Linear(196, 10))
     conv.load_state_dict(load_file("conv/model.safetensors"), strict=True)
     conv.eval()
     same_accuracy(conv, "conv", "")
     nets = {
-        "lenet": lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                                       nn.MaxPool2d(2), nn.Flatten(), linear(400, 120), nn.ReLU(), linear(120, 84), nn.ReLU(), linear(84, 10)),
-        "cnn": lambda: nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
-                                     nn.Flatten(), linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), linear(128, 10)),
+        "lenet": lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+                                       nn.Conv2d(6, 16, 5), nn.ReLU(),
+                                       nn.MaxPool2d(2), nn.Flatten(), linear(400, 120), nn.ReLU(),
+                                       linear(120, 84), nn.ReLU(), linear(84, 10)),
+        "cnn": lambda: nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3),
+                                     nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
+                                     nn.Flatten(), linear(9216, 128), nn.ReLU(), nn.Dropout(0.5),
+                                     linear(128, 10)),
     }
     for name, make in nets.items():
         theirs = make()
         train(theirs, inputs[0], labels[0], {"lenet": 8, "cnn": 1}[name])
         theirs.eval()
         save_file(theirs.state_dict(), f"{name}.safetensors")
-        mnist("train", "--data", ".", "--model", name, "--init", f"{name}.safetensors", "--lr", "0", "--steps", "1", "--out", name)
+        mnist("train", "--data", ".", "--model", name, "--init", f"{name}.safetensors", "--lr",
+              "0", "--steps", "1", "--out", name)
         same_accuracy(theirs, name, "")
         back = make()  # and ours into torch's
         back.load_state_dict(load_file(f"{name}/model.safetensors"), strict=True)
-        assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in back.state_dict().items()), name
+        want = theirs.state_dict()
+        assert all(torch.equal(value, want[key]) for key, value in back.state_dict().items()), name
 
 
 sys.argv[1] = os.path.abspath(sys.argv[1])

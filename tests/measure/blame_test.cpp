@@ -11,6 +11,7 @@
 #include "nn/net.h"
 #include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
+#include "tests/gpu_test.h"
 #include "tests/test_util.h"
 
 namespace sinter::measure {
@@ -112,6 +113,8 @@ void check_silent(Device device) {
 }
 TEST(Blame, IsSilentOnTheTreeAsItIs) { check_silent(kCpu); }
 TEST(BlameSimt, IsSilentOnTheTreeAsItIs) { check_silent(kSimt); }
+using BlameGpu = test::GpuTest;
+TEST_F(BlameGpu, IsSilentOnTheTreeAsItIs) { check_silent(test::kCuda); }
 
 // A kernel whose result has one wrong element, off by its largest number.
 std::function<void(const Call&)> wrong_kernel_of(const OpDef& victim) {

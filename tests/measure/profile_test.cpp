@@ -16,6 +16,7 @@
 #include "measure/calibrate.h"
 #include "measure/ledger.h"
 #include "profiler/session.h"
+#include "profiler/stats.h"
 #include "profiler/trace.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
@@ -341,10 +342,21 @@ TEST_F(ProfileGpu, RecordsAndGraphAgree) {
                             records = launch_times_us(by_records.fused, 25);
   ASSERT_EQ(graph.size(), 25u);
   ASSERT_EQ(records.size(), 25u);
-  // A graph's times hold the gap behind each node.
-  for (size_t n = 0; n < 25; ++n)
-    EXPECT_NEAR(graph[n], records[n], std::max(1.0, 0.05 * records[n]) + 1.0)
-        << by_graph.nodes[n].name;
+  // A graph's times hold the start of a node behind a mark, on one card the same for all. Of the
+  // forward ops, that is: what has others beside it takes longer by the records.
+  constexpr size_t kForward = 7;
+  std::vector<double> gaps;
+  for (size_t n = 0; n < kForward; ++n) gaps.push_back(graph[n] - records[n]);
+  const double gap = profiler::median(gaps);
+  EXPECT_GT(gap, -0.5);
+  EXPECT_LT(gap, 3);
+  for (size_t n = 0; n < 25; ++n) {
+    const double allowed = 0.8 + 0.05 * records[n];
+    EXPECT_LT(graph[n], records[n] + gap + allowed) << by_graph.nodes[n].name;
+    if (n < kForward) {
+      EXPECT_GT(graph[n], records[n] + gap - allowed) << by_graph.nodes[n].name;
+    }
+  }
 }
 
 TEST_F(ProfileGpu, ASleepOfTheHostIsIdleOfTheHost) {

@@ -105,6 +105,8 @@ TEST(Module, SummaryCountsParametersAndFlops) {
   EXPECT_TRUE(mlp.is_training());
   EXPECT_FALSE(mlp.layers()[1].is_training());  // every flag is as it was
   EXPECT_TRUE(mlp.layers()[2].is_training());
+  // Nothing is calculated: no machine has the memory of this batch.
+  EXPECT_NE(mlp.summary({1'000'000'000, 784}).find("[1000000000, 256]"), std::string::npos);
 }
 
 TEST(Module, RefusesBadSizesAndNames) {

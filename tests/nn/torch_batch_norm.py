@@ -1,8 +1,10 @@
-"""A step of training and an evaluation of batch norm and pooling in PyTorch, from a state dict that it loads strictly.
+"""A step of training and an evaluation of batch norm and pooling in PyTorch, from a state dict that
+it loads strictly.
 
     torch_batch_norm.py FOLDER        exit status 77: torch or safetensors is not here
 
-Reads FOLDER/net.safetensors: the state dict, x and dy; writes FOLDER/torch.safetensors: the state dict after it, results, gradients.
+Reads FOLDER/net.safetensors: the state dict, x and dy; writes FOLDER/torch.safetensors: the state
+dict after it, results, gradients.
 """
 import sys
 

@@ -2,8 +2,9 @@
 
     torch_conv2d.py FOLDER        exit status 77: torch or safetensors is not here
 
-Reads FOLDER/conv.safetensors (its state dict, strictly) and FOLDER/x.safetensors; writes FOLDER/torch.safetensors: y, and the gradients of x,
-weight and bias. Kernel (3, 2), stride (2, 1), padding (1, 2), as in layers_test.cpp.
+Reads FOLDER/conv.safetensors (its state dict, strictly) and FOLDER/x.safetensors; writes
+FOLDER/torch.safetensors: y, and the gradients of x, weight and bias. Kernel (3, 2), stride (2, 1),
+padding (1, 2), as in layers_test.cpp.
 """
 import sys
 
@@ -21,4 +22,5 @@ x = load_file(f"{folder}/x.safetensors")["x"].requires_grad_()
 y = conv(x)
 y.backward(torch.ones_like(y))
 results = {"y": y.detach(), "x": x.grad, "weight": conv.weight.grad, "bias": conv.bias.grad}
-save_file({name: value.contiguous() for name, value in results.items()}, f"{folder}/torch.safetensors")
+save_file({name: value.contiguous() for name, value in results.items()},
+          f"{folder}/torch.safetensors")

@@ -1,8 +1,10 @@
-"""Loads a state dict with tied weights into PyTorch strictly, doubles the weight, and saves it back in both of PyTorch's ways.
+"""Loads a state dict with tied weights into PyTorch strictly, doubles the weight, and saves it back
+in both of PyTorch's ways.
 
     torch_tied.py FOLDER        exit status 77: torch or safetensors is not here
 
-Reads FOLDER/tied.safetensors; writes FOLDER/all.safetensors (every name) and FOLDER/one.safetensors (save_model: one name of each tensor).
+Reads FOLDER/tied.safetensors; writes FOLDER/all.safetensors (every name) and FOLDER/one.safetensors
+(save_model: one name of each tensor).
 """
 import sys
 
@@ -19,5 +21,6 @@ net = torch.nn.Sequential(layer, layer)
 net.load_state_dict(load_file(f"{folder}/tied.safetensors"), strict=True)
 with torch.no_grad():
     layer.weight.mul_(2)
-save_file({name: value.clone() for name, value in net.state_dict().items()}, f"{folder}/all.safetensors")
+save_file({name: value.clone() for name, value in net.state_dict().items()},
+          f"{folder}/all.safetensors")
 save_model(net, f"{folder}/one.safetensors")

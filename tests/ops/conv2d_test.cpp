@@ -7,6 +7,7 @@
 #include "core/parallel.h"
 #include "ops/conv2d.h"
 #include "ops/gemm_library.h"
+#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 
 namespace sinter {
@@ -192,7 +193,7 @@ TEST(Conv2d, TheNumberOfThreadsDoesNotShow) {
 
 // Small whole numbers, whose sums no core rounds: every core, over many tiles and, of the 3000
 // terms of a weight, in shares, to the bit.
-TEST(Conv2dSimt, EveryCoreGivesExactValues) {
+void check_exact_values(Device device) {
   const auto whole = [](const Shape& shape, uint64_t seed, DType type) {
     const Tensor t = sample_tensor(shape, seed, -3, 3);
     for (int64_t i = 0; i < t.numel(); ++i) t.data<double>()[i] = std::round(t.data<double>()[i]);
@@ -211,14 +212,18 @@ TEST(Conv2dSimt, EveryCoreGivesExactValues) {
   };
   const LaunchLog log;
   for (const DType type : {DType::f32, DType::f64, DType::bf16})
-    EXPECT_EQ(all_of(kSimt, type), all_of(kCpu, type)) << name_of(type);
+    EXPECT_EQ(all_of(device, type), all_of(kCpu, type)) << name_of(type);
   set_allow_tf32(true);
-  EXPECT_EQ(all_of(kSimt, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
+  EXPECT_EQ(all_of(device, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
   set_allow_tf32(false);
+  if (device != kSimt) return;  // cuDNN's may be
   const auto launches = log.launches();
   const auto in_shares = [](const LaunchShape& launch) { return launch.grid.z > 1; };
   EXPECT_EQ(std::ranges::count_if(launches, in_shares), 4) << "each core's weight gradient";
 }
+TEST(Conv2dSimt, EveryCoreGivesExactValues) { check_exact_values(kSimt); }
+using Conv2dGpu = test::GpuTest;
+TEST_F(Conv2dGpu, GivesExactValues) { check_exact_values(test::kCuda); }
 
 std::string conv2d_refusal(
     const Shape& x, const Shape& weight, const Conv2dAttrs& attrs, const Tensor& bias = {}) {

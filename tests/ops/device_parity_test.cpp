@@ -12,6 +12,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
+#include "ops/gemm_library.h"
 #include "ops/rounding.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
@@ -234,8 +235,9 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
 // A fused op may be for the CPU alone: elsewhere its rule is off, and its parts run.
 TEST(DeviceParitySimt, EveryOpHasAKernel) {
   for (const OpDef* op : all_ops()) {
-    if (!op->reference)
+    if (!op->reference) {
       EXPECT_TRUE(op->view || op->simt) << op->text() << " has no kernel for simt";
+    }
   }
 }
 
@@ -288,6 +290,11 @@ using DeviceParityGpu = test::GpuTest;
 TEST_F(DeviceParityGpu, Values) { check_values(kCuda); }
 TEST_F(DeviceParityGpu, AdversarialValues) { check_adversarial_values(kCuda); }
 TEST_F(DeviceParityGpu, Gradients) { check_gradients(kCuda); }
+TEST_F(DeviceParityGpu, ValuesOfOwnProducts) {
+  set_gemm_choice(GemmChoice::own);
+  check_values(kCuda);
+  set_gemm_choice(GemmChoice::model);
+}
 
 TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {
   for_each_sample(true, [](const OpDef& op, const Sample& sample, const std::string& what) {

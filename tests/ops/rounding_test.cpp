@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 #include "tests/test_util.h"
 
@@ -40,6 +41,8 @@ void check_samples(Device device) {
 
 TEST(Rounding, EveryKernelKeepsItsBound) { check_samples(kCpu); }
 TEST(RoundingSimt, EveryKernelKeepsItsBound) { check_samples(kSimt); }
+using RoundingGpu = test::GpuTest;
+TEST_F(RoundingGpu, EveryKernelKeepsItsBound) { check_samples(test::kCuda); }
 
 TEST(Rounding, OfASumIsARandomWalkOfItsMagnitude) {
   const Tensor x = Tensor::from({1, -2, 3}, {1, 3}), w = Tensor::from({1, 1, 1}, {1, 3});

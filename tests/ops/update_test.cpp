@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/ops.h"
+#include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
@@ -127,7 +128,7 @@ TEST(StepState, TailMovesEveryField) {
 
 // Against the sum in long double, and to the bit against the shape of kLossRuns, written anew.
 // A term passes through its run, its lane and the lanes: that many roundings at most.
-TEST(StepStateSimt, LossesAreSummedInOneShapeOnEveryDevice) {
+void check_sums_of_losses(std::initializer_list<Device> devices) {
   for (const int64_t rows : {0, 1, 31, 33, 128, 255, 256, 257, 1000, 8195}) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       SCOPED_TRACE(cat(rows, " rows of ", name_of(dtype)));
@@ -149,7 +150,7 @@ TEST(StepStateSimt, LossesAreSummedInOneShapeOnEveryDevice) {
         lanes.resize(half);
       }
       const double roundings = static_cast<double>(rows) / 256 + 8 + 5, expected = lanes[0];
-      for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+      for (const Device device : devices) {
         const Tensor state = make_step_state(device), p = Tensor::ones({4}).to(device);
         sgd_update(p, p, {}, {}, state, {.tail = true}, losses.to(device));
         const StepState after = read_step_state(state);
@@ -161,6 +162,11 @@ TEST(StepStateSimt, LossesAreSummedInOneShapeOnEveryDevice) {
     }
   }
 }
+TEST(StepStateSimt, LossesAreSummedInOneShapeOnEveryDevice) {
+  check_sums_of_losses({kCpu, Device{Device::Type::simt, 0}});
+}
+using StepStateGpu = test::GpuTest;
+TEST_F(StepStateGpu, LossesAreSummedInOneShape) { check_sums_of_losses({test::kCuda}); }
 
 TEST(Clip, ScalesToTheNormOnlyWhenAbove) {
   const Tensor x = Tensor::from({3, 0, 4}, {3}), total = squared_norm(x);

@@ -43,6 +43,7 @@ class FakeDevice final : public DeviceTimer {
   bool has_records() const override { return records; }
   void submitting(uint64_t launch) noexcept override { submitted_ = launch; }
   void begin(const HostClock&) override {
+    has_begun = true;
     wait();
     ran_.clear();
   }
@@ -50,10 +51,14 @@ class FakeDevice final : public DeviceTimer {
     wait();
     return {.ran = std::exchange(ran_, {}), .dropped = dropped, .axis_ns = 100};
   }
-  SmClock sm_clock() noexcept override { return {mhz, 2000}; }
+  SmClock sm_clock() noexcept override {
+    clock_.advance(sm_clock_ns);
+    return {mhz, 2000};
+  }
 
-  bool records = true;
-  int lose = -1;  // so many launches from now
+  bool records = true, has_begun = false;
+  int64_t sm_clock_ns = 0;  // that reading it takes
+  int lose = -1;            // so many launches from now
   int64_t dropped = 0;
   double mhz = 0;
 
@@ -179,6 +184,7 @@ TEST(DeviceTime, AWaitIsASyncScopeAndTheRest) {
 TEST(DeviceTime, AReplayGivesARowPerNode) {
   Bench b;
   for (; !b.session.done(); b.session.step()) {
+    const Scope step("train_step");
     b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
     const int64_t t = b.clock.now();
     const int64_t ends[] = {t, t + 20'000, t + 30'000};
@@ -188,8 +194,9 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   Report report = b.session.finish();
   report.replayed = true;
   report.rules = "all";
-  report.nodes = {{.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}},
-      {.name = "matmul", .role = Role::wgrad}};
+  report.nodes = {
+      {.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}, .phase = "forward"},
+      {.name = "matmul", .role = Role::wgrad, .phase = "backward"}};
   report.clean_us = std::vector<double>(9, 40.0);
   EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
   EXPECT_EQ(report.source, Source::graph);
@@ -198,10 +205,18 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   const Rows rows = report.rows();
   EXPECT_EQ(find_row(rows, "linear_act")->device_ns, 2 * 20'000);
   EXPECT_EQ(find_row(rows, "matmul(wgrad)")->device_ns, 2 * 10'000);
+  // The phases are spans, as they are where the host runs op by op.
+  EXPECT_EQ(find_row(rows, "forward")->kind, ScopeKind::annotation);
+  EXPECT_EQ(find_row(rows, "forward")->device_total_ns, 2 * 20'000);
+  EXPECT_EQ(find_row(rows, "backward")->calls, 2);
+  EXPECT_EQ(find_row(rows, "train_step")->device_total_ns, 2 * 30'000);
   const Timeline t = report.timeline();
   EXPECT_TRUE(t.estimated);
   EXPECT_EQ(t.host_ns, 2 * 10'000);
-  const std::string text = report.table();
+  const std::string text = report.table({.scopes = true});
+  EXPECT_NE(text.find("\n        -         -      20.0us      1       -  annotation  forward\n"),
+      std::string::npos)
+      << text;
   EXPECT_NE(text.find("replayed as a graph"), std::string::npos) << text;
   EXPECT_NE(
       text.find("idle est 10.0us = host 10.0 + gap 0 + sync 0 + data 0 (OK)"), std::string::npos)
@@ -246,6 +261,29 @@ TEST(DeviceTime, APauseWaitsAndLeavesTheWaitToTheStepBefore) {
   }
   EXPECT_EQ(report.steps[0].drain_ns, 5000);
   EXPECT_EQ(find_row(report.rows(), "op")->device_ns, 2 * 5000) << report.table();
+}
+
+// Replays return at once; the driver may take milliseconds to tell the clock.
+TEST(DeviceTime, WhatStillRunsAtTheEndIsBusyWhileTheClockIsReadBehindIt) {
+  Bench b;
+  b.device.sm_clock_ns = 1'000'000;
+  for (; !b.session.done(); b.session.step()) b.device.op("op", 10, 10, 5000);
+  const Report report = b.session.finish();
+  const Timeline timeline = report.timeline();
+  EXPECT_EQ(timeline.busy_ns, 2 * 5000) << report.table();
+  EXPECT_LT(timeline.window_ns, 2 * 5000 + 100);
+}
+
+// A replay that is recorded for the first time captures its graph, which is no part of a step.
+TEST(DeviceTime, RecordsBeginBeforeTheWarmUp) {
+  {
+    const Bench b;
+    EXPECT_TRUE(b.device.has_begun);
+  }
+  Bench waits({.schedule = {.wait = 1, .warmup = 1, .active = 1}});
+  EXPECT_FALSE(waits.device.has_begun);
+  waits.session.step();
+  EXPECT_TRUE(waits.device.has_begun);
 }
 
 // A thread of its own launches in both turns; its buffer is read at the end, when the device has

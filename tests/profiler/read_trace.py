@@ -1,4 +1,5 @@
-"""Reads a Chrome trace by HolisticTraceAnalysis and prints what it makes of it as JSON; times are us. Exit status 77: it is not installed.
+"""Reads a Chrome trace by HolisticTraceAnalysis and prints what it makes of it as JSON; times are
+us. Exit status 77: it is not installed.
 
 usage: read_trace.py TRACE.json[.gz]
 """
@@ -17,14 +18,17 @@ analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_ste
 events = analysis.t.get_trace(0)
 symbols = analysis.t.symbol_table.get_sym_table()
 category = events["cat"].map(lambda i: symbols[i])
-out = {"ops": events[category == "cpu_op"]["name"].map(lambda i: symbols[i]).value_counts().to_dict()}
+ops = events[category == "cpu_op"]["name"].map(lambda i: symbols[i])
+out = {"ops": ops.value_counts().to_dict()}
 if (category == "kernel").any():  # the breakdowns need kernels
-    _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True, num_kernels=1000)
+    _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True,
+                                                   num_kernels=1000)
     temporal = analysis.get_temporal_breakdown(visualize=False)
     idle, _ = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)
     launches = analysis.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)[0]
     out["kernels"] = {row["name"]: int(row["sum (us)"]) for _, row in kernels.iterrows()}
     out["temporal"] = {k: int(temporal[k][0]) for k in temporal.columns if k.endswith("(us)")}
     out["idle"] = {row["idle_category"]: int(row["idle_time"]) for _, row in idle.iterrows()}
-    out["launches"] = {"count": len(launches), "cpu_duration": int(launches["cpu_duration"].sum()), "gpu_duration": int(launches["gpu_duration"].sum())}
+    out["launches"] = {"count": len(launches), "cpu_duration": int(launches["cpu_duration"].sum()),
+                       "gpu_duration": int(launches["gpu_duration"].sum())}
 print(json.dumps(out))

@@ -71,7 +71,7 @@ Report mlp_report() {
 
 TEST(Table, Golden) {
   EXPECT_EQ(mlp_report().table(),
-      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
+      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B       Rate  %roof     Pred  xpred  Verdict        Name           Flags
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44  65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
  40.0   420.4us    420.4us  419.4us  422.8us   1.5      3  30.07  1340.5   22.44  71.7 GF/s     75  318.5us   1.3x  compute-bound  linear         HOT
@@ -149,7 +149,7 @@ TEST(Table, ByShapeAllRowsAndScopes) {
   EXPECT_EQ(
       mlp_report().table(
           {.sort_by = "flops", .row_limit = -1, .group_by_input_shape = true, .scopes = true}),
-      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us  self excludes children
+      R"(CPU eager  step#4..7 (4 active, 3 warmup)  2 threads  roofs: GEMM 95 GFLOP/s, copy 21 GB/s (2.5 MB fits LLC 16 MB), op 0.65 us
 Self%  Self CPU  CPU total      med      p95  Disp  Calls  MFLOP      kB  FLOP/B        Rate  %roof     Pred  xpred  Verdict        Name           Flags     Shapes
  44.0   461.4us    461.4us  461.4us  461.4us   2.1      3  30.05  1338.9   22.44   65.1 GF/s     69  318.2us   1.4x  compute-bound  matmul(wgrad)  HOT
  13.3   140.8us    140.8us  139.8us  143.2us   0.5      1  25.71  1070.1   24.02  183.9 GF/s    194  271.2us   0.5x  ROOF?          linear                   f32[64, 784] f32[256, 784]
@@ -237,7 +237,7 @@ TEST(Table, HeaderCountsTurns) {
   for (; !session.done(); session.step()) fake_op(clock, "op", 1, 1);
   EXPECT_TRUE(session.finish().table().starts_with(
       "CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread  roofs: not measured (mnist "
-      "calibrate)  self excludes children\n"));
+      "calibrate)\n"));
 }
 
 // --fail-on and the table speak of one number.

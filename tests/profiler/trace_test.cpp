@@ -77,11 +77,13 @@ TEST(ChromeTrace, DeviceLanesFlowsAndCounters) {
 
 TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   Report r = device_report();
-  r.nodes = {{.name = "linear_act", .made_of = "linear + relu"}, {.name = "softmax_xent"}};
+  r.nodes = {{.name = "linear_act", .made_of = "linear + relu", .phase = "forward"},
+      {.name = "linear", .phase = "forward"},
+      {.name = "multi_tensor_update", .phase = "optimizer"}};
   Trace& trace = r.traces[0];
   trace.records.clear();
   trace.launches.clear();
-  for (uint32_t node = 1; node <= 2; ++node) {
+  for (uint32_t node = 1; node <= 3; ++node) {
     trace.launches.push_back({.api_t0 = 1'010'000,
         .api_t1 = 1'020'000,
         .dev_t0 = 1'020'000 + 10'000 * node,
@@ -92,12 +94,17 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   const std::string text = trace_of(r);
   EXPECT_EQ(rules(validate_trace(text)), "");
   std::vector<std::string> names;
+  std::map<std::string, double> phases;  // us
   const Json written = Json::parse(text);
   for (const Json& event : written["traceEvents"]) {
     if (event.value("cat", "") == "cuda_runtime" || event.value("cat", "") == "kernel")
       names.push_back(event["name"]);
+    if (event.value("cat", "") == "gpu_user_annotation") phases[event["name"]] = event["dur"];
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"cudaGraphLaunch", "linear_act", "softmax_xent"}));
+  EXPECT_EQ(names,
+      (std::vector<std::string>{"cudaGraphLaunch", "linear_act", "linear", "multi_tensor_update"}));
+  // On the device's lane, from the first kernel's begin to the last one's end.
+  EXPECT_EQ(phases, (std::map<std::string, double>{{"forward", 18}, {"optimizer", 8}}));
 }
 
 TEST(ChromeTrace, TakesWholeStepsThatFit) {

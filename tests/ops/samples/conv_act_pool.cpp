@@ -1,4 +1,4 @@
-// Samples of conv_act, conv_act_pool and their backwards.
+// Samples of conv_act, conv_act_pool, their backwards, and conv_norm_act.
 #include "ops/fused/activation.h"
 #include "ops/relu_mask.h"
 #include "tests/ops/samples/samples.h"
@@ -54,6 +54,28 @@ std::vector<Sample> conv_act_pool_samples() {
   return all;
 }
 
+std::vector<Sample> conv_norm_act_samples() {
+  std::vector<Sample> all;
+  const auto with = [&](const ConvActCase& c, Act act) {
+    const Conv2dAttrs& w = c.window;
+    Tensors in{sample_tensor(c.x, 1), sample_tensor(c.weight, 2)};
+    const Shape row{c.weight[0]};
+    for (const uint64_t seed : {4, 5, 6}) in.push_back(sample_tensor(row, seed));
+    in.push_back(sample_tensor(row, 7, 0.5, 2));
+    if (c.bias) in.push_back(sample_tensor(row, 3));
+    all.push_back(fixed_sample(
+        in, ConvNormActAttrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, act, 1e-3}, c.what));
+  };
+  for (const ConvActCase& c : conv_act_cases()) with(c, Act::relu);
+  for (const Act act : {Act::none, Act::gelu}) with(conv_act_cases()[0], act);
+  Sample bad = all[0];
+  bad.in[5] = sample_tensor({3}, 7, 0.5, 2);
+  bad.bad = true;
+  bad.what = "a variance of other channels";
+  all.push_back(bad);
+  return all;
+}
+
 // dy, the mask and, where pooled, the index; x; the weight.
 std::vector<Sample> conv_backward_samples(bool pooled) {
   std::vector<Sample> all;
@@ -80,6 +102,7 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
 
 const Samples conv_act_samples_of(kConvActOp, conv_act_samples);
 const Samples conv_act_pool_samples_of(kConvActPoolOp, conv_act_pool_samples);
+const Samples conv_norm_act_samples_of(kConvNormActOp, conv_norm_act_samples);
 const Samples conv_act_backward_samples_of(
     kConvActBackwardOp, [] { return conv_backward_samples(false); });
 const Samples conv_act_pool_backward_samples_of(

@@ -1,0 +1,50 @@
+// What the programs print fits the terminal: tables lose columns, names are cut, prose is broken at
+// spaces.
+#include <gtest/gtest.h>
+
+#include "core/numbers.h"
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+namespace {
+
+// A path is a word, and stays whole.
+void expect_fits(const std::string& screen, size_t columns) {
+  std::istringstream lines(screen);
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, line.rfind('\r', line.size() - 2) + 1);
+    EXPECT_LE(line.find_last_not_of('\r') + 1, columns) << line;
+  }
+}
+
+TEST(Width, NothingIsWiderThanTheTerminal) {
+  if (!Program::has_terminals()) GTEST_SKIP() << "no /dev/pts here";
+  Program program;
+  program.terminal = program.all_on_terminal = true;
+  program.environment = {"TERM=xterm", "NO_COLOR=1"};
+  const Words small{"--hidden", "16", "--batch", "4", "--threads", "1"},
+      contest = small + Words{"--data", "synthetic", "--rounds", "6", "--steps", "1"};
+  for (const unsigned short columns : {80, 100, 120, 160}) {
+    if (test::kSanitized && columns > 80) continue;
+    program.columns = columns;
+    SCOPED_TRACE(columns);
+    for (const Words& words : {Words{"bench", "--threads", "1", "--budget", "1", "--batch", "1..4",
+                                   "--hidden", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"},
+             Words{"compare", "--explain", "--profile", "--force"} + contest,
+             Words{"compare", "--blame"} + small,
+             Words{"train", "--limit", "100", "--steps", "8", "--profile", "--profile-steps",
+                 "0:0:6"} +
+                 small,
+             Words{"eval", "--limit", "50", "--confusion", "--worst", "2"},
+             Words{"predict", "--index", "0"}, Words{"inspect", "--text", "--threads", "1"},
+             Words{"explain"}, Words{"train", "--help"}}) {
+      SCOPED_TRACE(sinter::join(words, " "));
+      const Result r = program.run(words);
+      EXPECT_EQ(r.status, 0) << r.err;
+      expect_fits(r.err, columns);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter::test
