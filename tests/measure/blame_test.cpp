@@ -86,6 +86,16 @@ Program norm_of_a_sum() {
       &norm);
 }
 
+Program norm_of_a_convolution() {
+  nn::Net net("conv 4 3; batchnorm; relu", Shape{2, 7, 6});
+  net.init_parameters(3);
+  const nn::EvalMode eval(net);
+  const NoGrad off;
+  return record(
+      "convolution and norm", [&](const Tensors& in) { return Tensors{net(in[0])}; },
+      {cast(sample_tensor({3, 2, 7, 6}, 1), DType::f32)}, &net);
+}
+
 Program chain() {
   const NoGrad off;
   return record("chain", [](const Tensors& in) { return Tensors{exp(in[0]) + in[0] * in[1]}; },
@@ -145,7 +155,7 @@ std::vector<RuleCase> rule_cases() {
       {mlp({.sizes = {20, 16, 10}, .clip = 0.01}), "all"}, {net(kLenet, DType::f32), "all"},
       {net("conv 5 3; relu; conv 4 3; relu; pool 2; flatten; linear 10", DType::f32), "all"},
       {gated, "all"}, {gated, "merge_linear,glu,glu_backward"}, {norm_of_a_sum(), "all"},
-      {chain(), "all"}};
+      {norm_of_a_convolution(), "all"}, {chain(), "all"}};
   return cases;
 }
 
