@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <limits>
 #include <thread>
 
@@ -27,17 +26,12 @@ struct MpiLibrary {
   const MpiCalls* calls;
   std::string why;  // there are none
 };
-// The loader finds it by the program's RUNPATH: sinter_module() in cmake/SinterLibrary.cmake. Under
-// AddressSanitizer, whose dlopen looks by its own, beside the program.
+// The loader finds it by the program's RUNPATH: sinter_module() in cmake/SinterLibrary.cmake.
 const MpiLibrary& mpi_library() {
   static const MpiLibrary library = [] {
-    constexpr const char* kName = "libsinter_mpi.so";
     const void* calls = nullptr;
     // Global: plugins of some builds of Open MPI look for its names there.
-    void* handle = dlopen(kName, RTLD_NOW | RTLD_GLOBAL);
-    std::error_code unknown;
-    const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-    if (!handle) handle = dlopen((program.parent_path() / kName).c_str(), RTLD_NOW | RTLD_GLOBAL);
+    void* const handle = dlopen("libsinter_mpi.so", RTLD_NOW | RTLD_GLOBAL);
     if (handle) calls = dlsym(handle, "sinter_mpi_calls");
     return MpiLibrary{static_cast<const MpiCalls*>(calls), calls ? "" : dlerror()};
   }();
