@@ -144,9 +144,9 @@ std::vector<PairOfTimes> run_profiled_rounds(
       timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
     }
-    o.complete =
-        o.complete && !times.first.empty() && !times.second.empty() &&
-        (cuda ? more_launches(captured, o.fused) >= 0 : more_launches(captured, o.fused) == 0);
+    const double more = more_launches(captured, o.fused);
+    o.complete = o.complete && !times.first.empty() && !times.second.empty() &&
+                 (more == 0 || (cuda && more > 0));
     if (o.complete && (timed || modelled)) pairs.push_back(std::move(times));
   }
   return pairs;

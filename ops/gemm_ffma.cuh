@@ -25,22 +25,8 @@ template <class V> struct FfmaShared {
     A a;
     B b;
   };
-  // Sums of one half of the groups.
-  using Part = SharedTile<V, kRows, kTile, 8>;
-  struct Sums {
-    Part parts[kGroups / 2];
-    SharedTile<V, kGroups, kRows> row_sums;
-    template <int N> SINTER_DEVICE_FN Vec<V, N> load_vec(int r, int c) const {
-      Vec<V, N> sum = parts[0].template load_vec<N>(r, c);
-      SINTER_UNROLL
-      for (int g = 1; g < kGroups / 2; ++g) {
-        const auto part = parts[g].template load_vec<N>(r, c);
-        SINTER_UNROLL
-        for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
-      }
-      return sum;
-    }
-  };
+  // A part: sums of one half of the groups.
+  using Sums = GroupSums<V, SharedTile<V, kRows, kTile, 8>, kGroups / 2, kGroups, kRows>;
   union {
     Stage stages[kStages];
     Sums sums;
@@ -150,9 +136,7 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   block_sync();
   if (!upper) put(true);
   block_sync();
-  if (Epilogue::kSumsRows && group == 0) {
-    for (int g = 1; g < S::kGroups; ++g) row_sum = row_sum + s.sums.row_sums(g, mine);
-  }
+  if (Epilogue::kSumsRows && group == 0) row_sum = s.sums.row_sum(mine, row_sum);
   finish_product<kRows, kTile>(
       product, tile, split, s.sums, epilogue, group == 0 ? mine : -1, row_sum);
 }

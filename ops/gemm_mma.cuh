@@ -29,20 +29,8 @@ template <class T, class Shape = SmallMma> struct MmaTiles {
   struct Stage {
     Tile a, b;
   };
-  struct Sums {
-    SharedTile<float, Shape::kResults, Shape::kResults, 4> parts[Shape::kGroups];
-    SharedTile<float, Shape::kGroups, Shape::kResults> row_sums;
-    template <int N> SINTER_DEVICE_FN Vec<float, N> load_vec(int r, int c) const {
-      Vec<float, N> sum = parts[0].template load_vec<N>(r, c);
-      SINTER_UNROLL
-      for (int g = 1; g < Shape::kGroups; ++g) {
-        const auto part = parts[g].template load_vec<N>(r, c);
-        SINTER_UNROLL
-        for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
-      }
-      return sum;
-    }
-  };
+  using Sums = GroupSums<float, SharedTile<float, Shape::kResults, Shape::kResults, 4>,
+      Shape::kGroups, Shape::kGroups, Shape::kResults>;
   union {
     Stage stages[Shape::kStages];
     Sums sums;
@@ -197,9 +185,8 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   block_sync();
   const int mine = thread_x() < kResults ? thread_x() : -1;
   float row_sum = 0;
-  if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0) {
-    for (int g = 0; g < Shape::kGroups; ++g) row_sum = row_sum + s.sums.row_sums(g, mine);
-  }
+  if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0)
+    row_sum = s.sums.row_sum(mine, s.sums.row_sums(0, mine));
   finish_product<kResults, kResults>(product, tile, split, s.sums, epilogue, mine, row_sum);
 }
 

@@ -23,6 +23,28 @@ template <class T, int kOuter_, int kDepth_, int kOuterPad> struct OperandTile {
   };
 };
 
+// The sums of a block whose groups of threads share k, and of its rows: those of a tile of `Part`
+// are the parts', added in their order.
+template <class V, class Part, int kParts, int kGroups, int kRows> struct GroupSums {
+  Part parts[kParts];
+  SharedTile<V, kGroups, kRows> row_sums;
+  template <int N> SINTER_DEVICE_FN Vec<V, N> load_vec(int r, int c) const {
+    Vec<V, N> sum = parts[0].template load_vec<N>(r, c);
+    SINTER_UNROLL
+    for (int g = 1; g < kParts; ++g) {
+      const auto part = parts[g].template load_vec<N>(r, c);
+      SINTER_UNROLL
+      for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
+    }
+    return sum;
+  }
+  // `first` and what the groups behind the first left of a row.
+  SINTER_DEVICE_FN V row_sum(int row, V first) const {
+    for (int g = 1; g < kGroups; ++g) first = first + row_sums(g, row);
+    return first;
+  }
+};
+
 // One thread's chunks of the tiles of a side, from the tile at (outer, first) on.
 template <Layout kLayout, class T, class Tile, int kThreads, class Side, bool = Side::kGathered>
 class TileCopy {

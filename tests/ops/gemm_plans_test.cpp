@@ -512,15 +512,7 @@ TEST(GemmPlans, EveryCallFailsInTurn) {
   }
 }
 
-class GemmEpiloguesGpu : public testing::Test {
-  void SetUp() override {
-    try {
-      Device::parse("cuda");
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+using GemmEpiloguesGpu = test::GpuTest;
 // Each epilogue that this library offers against the own kernel; which are offered is a property of
 // the test's report.
 TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
