@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "core/device/launch_log.h"
 #include "core/parallel.h"
@@ -17,24 +18,27 @@ namespace sinter {
 namespace {
 
 // Fresh operands of a sample in another type; floating f64 operands change, bf16 copies, masks,
-// labels and states stay.
+// labels and states stay. What is strided stays so, and views of one storage, as an op may take
+// neighbours together.
 Tensors convert(const OpDef& op, Operands in, DType dtype) {
   Tensors out;
+  std::map<std::pair<uint64_t, DType>, std::shared_ptr<Storage>> wholes;
   for (size_t i = 0; i < in.size(); ++i) {
+    const Tensor& x = in[i];
     const DType wanted = stays_wide(op, i, in.size()) ? wide(dtype) : dtype;
-    const bool spread = in[i].defined() && !in[i].is_contiguous();
-    if (!in[i].defined()) {
+    if (!x.defined()) {
       out.push_back({});
-    } else if (in[i].dtype() != DType::f64 &&
-               !(dtype == DType::f64 && in[i].dtype() != DType::bf16 && is_float(in[i].dtype()))) {
-      out.push_back(copy(in[i]));
-    } else if (spread && in[i].rank() == 1) {
-      out.push_back(
-          broadcast_to(cast(slice(in[i], 0, 0, in[i].size(0) ? 1 : 0), wanted), in[i].shape()));
-    } else if (spread) {
-      out.push_back(transpose(cast(transpose(in[i]), wanted)));
+    } else if (x.dtype() != DType::f64 &&
+               !(dtype == DType::f64 && x.dtype() != DType::bf16 && is_float(x.dtype()))) {
+      out.push_back(copy(x));
     } else {
-      out.push_back(in[i].dtype() == wanted ? copy(in[i]) : cast(in[i], wanted));
+      auto& whole = wholes[{x.storage()->uid(), wanted}];
+      if (!whole) {
+        const int64_t n = int64_t(x.storage()->bytes() / size_of(x.dtype()));
+        const Tensor all = Tensor::view_of(x.storage(), x.dtype(), {n}, {1}, 0);
+        whole = (x.dtype() == wanted ? copy(all) : cast(all, wanted)).storage();
+      }
+      out.push_back(Tensor::view_of(whole, wanted, x.shape(), x.strides(), x.offset()));
     }
   }
   return out;
