@@ -92,9 +92,8 @@ int main() {
       "accesses", "conflicts", "barriers", "arithmetic", "byte");
   for (const Row& row : rows) print(row);
   std::printf(
-      "\nThe least that a request can do with: 4 sectors for 4 bytes a thread, 16 for 16 bytes a "
-      "thread, 1 if all threads read one "
-      "value.\n");
+      "\nThe least that a request can do with: 4 sectors for 4 bytes a thread, 16 for 16 bytes a\n"
+      "thread, 1 if all threads read one value.\n");
   std::printf("Every result equals a plain loop's: %s\n", equal ? "yes" : "NO");
 
   // ---- 4. How to read it.
@@ -102,15 +101,19 @@ int main() {
             &padded = rows[4], &tensor = rows[5];
   const auto times = [](int64_t before, int64_t after) { return double(before) / double(after); };
   std::printf(R"(
-1 -> 2  The same reads, dealt out differently: a row's neighbours share a sector, a column's do not. Sectors per request fall
-        from %.1f to %.1f, traffic to 1/%.1f, by swapping two indices.
-2 -> 3  What a block needs twice it keeps in shared memory, 16 times: %.1fx fewer requests to device memory. The price: two
-        barriers per tile, and two shared reads for each multiply-add (%ld accesses for %ld fma).
-3 -> 4  What a thread needs twice it keeps in registers, 8 times: %.1fx fewer shared accesses, and the larger tile turns
-        %.1f FLOP per byte into %.1f. But a is stored transposed, and rows of 64 floats all begin in the same one of 32 banks.
-4 pad   Four unused floats per row shift the rows against each other: %.1fx fewer conflicts, for 256 bytes. Nothing else moves.
-4 -> 5  An mma is %d multiply-adds in one instruction of a warp, an fma is 32: %ld of one kind instead of %ld of the other.
-        bf16 halves the bytes: %.1f FLOP per byte. cp_async has the next tile under way meanwhile, which no counter shows.
+1 -> 2  The same reads, dealt out differently: a row's neighbours share a sector, a column's do not.
+        Sectors per request fall from %.1f to %.1f, traffic to 1/%.1f, by swapping two indices.
+2 -> 3  What a block needs twice it keeps in shared memory, 16 times: %.1fx fewer requests to device
+        memory. The price: two barriers per tile, and two shared reads for each multiply-add (%ld
+        accesses for %ld fma).
+3 -> 4  What a thread needs twice it keeps in registers, 8 times: %.1fx fewer shared accesses, and
+        the larger tile turns %.1f FLOP per byte into %.1f. But a is stored transposed, and rows of
+        64 floats all begin in the same one of 32 banks.
+4 pad   Four unused floats per row shift the rows against each other: %.1fx fewer conflicts, for 256
+        bytes. Nothing else moves.
+4 -> 5  An mma is %d multiply-adds in one instruction of a warp, an fma is 32: %ld of one kind
+        instead of %ld of the other. bf16 halves the bytes: %.1f FLOP per byte. cp_async has the
+        next tile under way meanwhile, which no counter shows.
 )",
       naive.sectors_per_request(), coalesced.sectors_per_request(),
       times(naive.counters.request_sectors, coalesced.counters.request_sectors),

@@ -223,21 +223,20 @@ std::string gain_lines(const Ledger& ledger) {
              double(longest->fused_flops) / (longest_us * 1e3));
 }
 
-// Five lines that say it all: how much faster, what made it so, what is left, what was counted, and
-// what to try.
-std::string first_lines(const Contest& contest, const Outcome& o, const ReportText& text) {
+}  // namespace
+
+std::string summary(const Contest& contest, const Outcome& o) {
   const LedgerRow& total = o.ledger.total;
-  std::string out = fmt::format("step     {}\n", o.headline);
-  if (contest.timed() && !o.ratio.is_noisy()) out += gain_lines(o.ledger);
-  out += fmt::format(
-      "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
-      "counted {:.0f}{}\n",
-      total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
-      double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
-      o.fused.launches_per_step(), launches_note(contest.captured(), o));
-  if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
-  return out;
+  const std::string gain = contest.timed() && !o.ratio.is_noisy() ? gain_lines(o.ledger) : "";
+  return gain + fmt::format(
+                    "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
+                    "counted {:.0f}{}\n",
+                    total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
+                    double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
+                    o.fused.launches_per_step(), launches_note(contest.captured(), o));
 }
+
+namespace {
 
 // What was not fused, and how sure that is.
 std::string groups_lines(const capture::Rewriter& fused, const ReportText& text) {
@@ -305,7 +304,9 @@ int64_t kept_unfused(const capture::Rewriter& fused) {
 
 std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {
   const capture::Captured& captured = contest.captured();
-  std::string out = first_lines(contest, o, text) + "\n" + o.ledger.table(text.width) + "\n";
+  std::string out = fmt::format("step     {}\n", o.headline) + summary(contest, o);
+  if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
+  out += "\n" + o.ledger.table(text.width) + "\n";
   if (contest.device == kCpu) {
     out += fmt::format(
         "profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",

@@ -87,7 +87,10 @@ struct ReportText {
 };
 // Groups that measuring has shown to be no faster.
 int64_t kept_unfused(const capture::Rewriter& fused);
-// Five lines that sum it up, the ledger and the lines below it, down to the near misses.
+// Three lines below the headline: what made it faster, what is left, what was counted.
+std::string summary(const Contest& contest, const Outcome& outcome);
+// The headline, the summary, what to try next, the ledger and the lines below it, down to the near
+// misses.
 std::string report(const Contest& contest, const Outcome& outcome, const ReportText& text = {});
 
 // How long steps take, in us: each by itself on the CPU. Elsewhere their mean, by the time from one

@@ -63,7 +63,7 @@ std::string labelled(std::string_view label, std::string text) {
 std::string op_title(const InspectJson& op) {
   const std::string name = op["op"], role = op["role"];
   const bool told = role == "wgrad" || role == "dgrad" || role == "bgrad";
-  return told && op["rule"] == "" ? name + "(" + role + ")" : name;
+  return told ? name + "(" + role + ")" : name;
 }
 
 std::string op_text(const InspectJson& step, size_t n) {

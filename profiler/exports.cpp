@@ -66,7 +66,8 @@ PageJson page_json(const Comparison& c) {
         {"eager_launches", r.eager_launches}, {"fused_launches", r.fused_launches},
         {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
   }
-  return {{"headline", c.headline}, {"rows", std::move(rows)}, {"proof", c.proof}};
+  return {{"headline", c.headline}, {"summary", c.summary}, {"rows", std::move(rows)},
+      {"proof", c.proof}};
 }
 
 PageJson page_json(const Sweep& s) {

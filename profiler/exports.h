@@ -30,6 +30,7 @@ struct Comparison {
   std::string headline{};  // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
   std::vector<ComparedRow> rows{};
   std::vector<std::string> proof{};  // lines
+  std::string summary{};             // lines: where the time went, what was counted
 };
 
 struct Exports {

@@ -3,9 +3,11 @@
 
 usage: run_cases.py PROGRAM PREFIX FILTER SHARD SHARDS REPORT
 
-The group is every SHARDS-th case that FILTER lets through, from the SHARD-th on. Prints what failed, with its output, and what was skipped,
-with its reason; writes a line for each case, `STATE PREFIX.NAME MILLISECONDS`, to the file REPORT. STATE is passed, failed or skipped. A
-case that ends its process has failed; those behind it run in a new one. Exit status 0: none failed; 77: all were skipped.
+The group is every SHARDS-th case that FILTER lets through, from the SHARD-th on. Prints what
+failed, with its output, and what was skipped, with its reason; writes a line for each case, `STATE
+PREFIX.NAME MILLISECONDS`, to the file REPORT. STATE is passed, failed or skipped. A case that ends
+its process has failed; those behind it run in a new one. Exit status 0: none failed; 77: all were
+skipped.
 """
 import re
 import subprocess
@@ -16,8 +18,9 @@ program, prefix, filter, shard, shards, report = sys.argv[1:]
 
 
 def names():
-    listing = subprocess.run([program, f"--gtest_filter={filter}", "--gtest_list_tests"], stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, text=True, check=True).stdout
+    listing = subprocess.run([program, f"--gtest_filter={filter}", "--gtest_list_tests"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                             check=True).stdout
     for line in listing.splitlines():
         word = line.split("#")[0]
         if word.startswith("  "):
@@ -27,9 +30,11 @@ def names():
 
 
 def run(waiting):
-    """Runs one process over these cases; yields (name, state, milliseconds, output) of those that began."""
-    process = subprocess.Popen([program, f"--gtest_filter={':'.join(waiting)}"], stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    """Runs one process over these cases; yields (name, state, milliseconds, output) of those that
+    began."""
+    process = subprocess.Popen([program, f"--gtest_filter={':'.join(waiting)}"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, errors="replace")
     name, output = None, []
     for line in process.stdout:
         begin = re.match(r"\[ RUN      \] (\S+)", line)
@@ -43,10 +48,11 @@ def run(waiting):
         else:
             output.append(line)
     process.wait()
+    ended = f"the process ended with status {process.returncode}"
     if name:
-        yield name, "failed", 0, output + [f"the process ended with status {process.returncode}"]
+        yield name, "failed", 0, output + [ended]
     elif process.returncode not in (0, 1):  # 1: a case failed, and is reported
-        yield "AfterTheLastCase", "failed", 0, output + [f"the process ended with status {process.returncode}"]
+        yield "AfterTheLastCase", "failed", 0, output + [ended]
 
 
 waiting = list(names())[int(shard) - 1::int(shards)]

@@ -112,7 +112,8 @@ Outcome Comparison::run(const std::string& parity) const {
 
 void Comparison::write_files(const Outcome& outcome) const {
   const profiler::Exports files = exports();
-  const profiler::Comparison comparison{outcome.headline, outcome.ledger.rows, outcome.proof};
+  const profiler::Comparison comparison{
+      outcome.headline, outcome.ledger.rows, outcome.proof, measure::summary(contest, outcome)};
   const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n",
       outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
       outcome.ledger.table(), outcome.headline, join(outcome.proof, "\n"));

@@ -20,10 +20,16 @@ struct Opened {
   // A line that the page printed, if any.
   bool said_something() const { return log.find("CONSOLE") != std::string::npos; }
 };
-inline Opened open_page(const std::string& folder, const std::string& page, int width = 1200) {
+// With a script of tests/examples behind the page's own.
+inline Opened open_page(
+    const std::string& folder, const std::string& page, const std::string& script, int width) {
+  std::string text = Program::text(folder + "/" + page);
+  text.insert(text.rfind("</body>"),
+      "<script>" + Program::text(SINTER_SOURCE_DIR "/tests/examples/" + script) + "</script>");
+  std::ofstream(folder + "/driven.html") << text;
   const std::string command = cat("timeout 120 ", browser(),
       " --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir=", folder,
-      "/browser --window-size=", width, ",900 --dump-dom 'file://", folder, "/", page, "' >",
+      "/browser --window-size=", width, ",900 --dump-dom 'file://", folder, "/driven.html' >",
       folder, "/dom 2>", folder, "/log");
   EXPECT_EQ(std::system(command.c_str()), 0);
   return {Program::text(folder + "/dom"), Program::text(folder + "/log")};

@@ -46,12 +46,8 @@ void expect_opened(const InspectCase& c, bool look) {
   for (const char* part : {"eager: ", "fused: ", "formula ", "in      ", "when the loss is known"})
     EXPECT_TRUE(has(walk.out, part)) << part << walk.out;
   if (!look) return;
-  std::string driven = text;
-  driven.insert(driven.rfind("</body>"),
-      "<script>" + Program::text(SINTER_SOURCE_DIR "/tests/examples/step_page.js") + "</script>");
-  std::ofstream(folder + "/driven.html") << driven;
   for (const int width : {600, 1200, 3840}) {
-    const test::Opened opened = open_page(folder, "driven.html", width);
+    const test::Opened opened = open_page(folder, "step.html", "step_page.js", width);
     EXPECT_TRUE(has(opened.dom, "data-selfcheck=\"ok: eager ")) << opened.log;
     EXPECT_TRUE(has(opened.dom, "data-test=\"as the data say\""))
         << opened.dom.substr(opened.dom.find("data-test"), 600);

@@ -93,12 +93,16 @@ TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   EXPECT_EQ(found, expected);
 }
 
-TEST_F(ProfileFiles, ThePageOpensInABrowserWithoutAnError) {
+TEST_F(ProfileFiles, ThePageFitsItsWindowAndTakesKeys) {
   if (browser().empty()) GTEST_SKIP() << "no chromium";
-  const test::Opened opened = open_page(program->folder(), "run/profile.html");
-  EXPECT_NE(opened.dom.find("data-selfcheck=\"ok: rows "), std::string::npos)
-      << opened.dom.substr(opened.dom.find("data-selfcheck"), 300);
-  EXPECT_FALSE(opened.said_something()) << opened.log;
+  for (const int width : {600, 1200, 3840}) {
+    const test::Opened opened =
+        open_page(program->folder(), "run/profile.html", "report_page.js", width);
+    EXPECT_TRUE(has(opened.dom, "data-selfcheck=\"ok: rows ")) << opened.log;
+    EXPECT_TRUE(has(opened.dom, "data-test=\"all is there\""))
+        << opened.dom.substr(opened.dom.find("data-test"), 600);
+    EXPECT_FALSE(opened.said_something()) << opened.log;
+  }
 }
 
 TEST(Bench, MapsASweepAndRefusesTheEmulator) {

@@ -1,4 +1,4 @@
-// Runs the script of an HTML report in a DOM that only remembers what was put into it, and prints
+// Runs the scripts of an HTML report in a DOM that only remembers what was put into it, and prints
 // the page's self-check: node read_page.js REPORT.html
 'use strict';
 const html = require('fs').readFileSync(process.argv[2], 'utf8');
@@ -48,5 +48,5 @@ global.window = {
 global.location = {
   hash: ''
 };
-eval(html.match(/<script>\n([\s\S]*?)<\/script>/)[1]);
+eval([...html.matchAll(/<script>\n([\s\S]*?)<\/script>/g)].map(found => found[1]).join(''));
 console.log(body.dataset.selfcheck);
