@@ -1,6 +1,8 @@
 // libsinter_mpi.so: see mpi_calls.h.
 #include <mpi.h>
 
+#include <cstdlib>
+
 #include "distributed/mpi_calls.h"
 
 namespace sinter::distributed {
@@ -13,7 +15,17 @@ MPI_Request* mpi(MpiRequest* request) {
   return reinterpret_cast<MPI_Request*>(request);
 }
 
+// Note [How Open MPI sums]
+//   Left to itself, Open MPI 4.1 sums in place along a binomial tree: whole tensors go up to rank 0
+//   and down again, and of two ranks one always waits. We ask for Rabenseifner's algorithm: ranks
+//   exchange and add halves, then quarters, until each holds the sum of its share; then they gather
+//   the shares. That is 2 log2(N) messages and 2 (N-1)/N of the bytes for each rank. An element's
+//   sum is made on one rank, so all get the same bits. A user who sets the variable keeps his
+//   choice; other MPIs do not read it.
+void choose_sum() { setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0); }
+
 int start(int* rank, int* size) {
+  choose_sum();
   int thread_level = 0;
   const int status = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &thread_level);
   if (status != MPI_SUCCESS) return status;

@@ -5,7 +5,8 @@ import pathlib
 import re
 import sys
 
-FOLDERS = "autograd bench capture core data examples measure nn ops profiler tests".split()
+FOLDERS = ("autograd bench capture core data distributed examples measure nn ops profiler "
+           "tests").split()
 # What may begin a statement that has commas by right: declarations, returns, loops.
 DECLARES = re.compile(
     r"(alignas|const|static|constexpr|inline|extern|thread_local|auto|void|bool|char|int|unsigned|"

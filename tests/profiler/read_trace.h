@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace sinter::test {
 
@@ -16,15 +17,19 @@ inline std::string python() {
   return named ? named : "python3";
 }
 
-// What read_trace.py prints of the trace, as JSON; empty where the package is not there.
+// What read_trace.py prints of the traces, one of each rank, as JSON; empty where the package is
+// not there.
 inline std::optional<std::string> read_by_hta(
-    const std::string& trace, const std::string& ending = ".json") {
+    const std::vector<std::string>& traces, const std::string& ending = ".json") {
   std::string folder = std::filesystem::temp_directory_path() / "sinter-hta-XXXXXX";
   if (!mkdtemp(folder.data())) std::abort();
-  const std::string file = folder + "/trace" + ending;
-  std::ofstream(file, std::ios::binary) << trace;
-  const std::string command = python() + " " SINTER_SOURCE_DIR "/tests/profiler/read_trace.py " +
-                              file + " 2>" + folder + "/err";
+  std::string command = python() + " " SINTER_SOURCE_DIR "/tests/profiler/read_trace.py";
+  for (size_t rank = 0; rank < traces.size(); ++rank) {
+    const std::string file = folder + "/trace" + std::to_string(rank) + ending;
+    std::ofstream(file, std::ios::binary) << traces[rank];
+    command += " " + file;
+  }
+  command += " 2>" + folder + "/err";
   std::string out;
   FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];

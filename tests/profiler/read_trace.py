@@ -1,7 +1,7 @@
-"""Reads a Chrome trace by HolisticTraceAnalysis and prints what it makes of it as JSON; times are
-us. Exit status 77: it is not installed.
+"""Reads the Chrome traces of all ranks by HolisticTraceAnalysis and prints what it makes of the
+first, and of all in comparison, as JSON; times are us. Exit status 77: it is not installed.
 
-usage: read_trace.py TRACE.json[.gz]
+usage: read_trace.py TRACE.json[.gz]...
 """
 import json
 import logging
@@ -14,7 +14,8 @@ except ImportError as error:
     sys.exit(77)
 logging.disable(logging.CRITICAL)
 
-analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, include_last_profiler_step=True)
+analysis = TraceAnalysis(trace_files=dict(enumerate(sys.argv[1:])),
+                         include_last_profiler_step=True)
 events = analysis.t.get_trace(0)
 symbols = analysis.t.symbol_table.get_sym_table()
 category = events["cat"].map(lambda i: symbols[i])
@@ -31,4 +32,8 @@ if (category == "kernel").any():  # the breakdowns need kernels
     out["idle"] = {row["idle_category"]: int(row["idle_time"]) for _, row in idle.iterrows()}
     out["launches"] = {"count": len(launches), "cpu_duration": int(launches["cpu_duration"].sum()),
                        "gpu_duration": int(launches["gpu_duration"].sum())}
+    if len(sys.argv) > 2:
+        overlap = analysis.get_comm_comp_overlap(visualize=False)
+        out["overlap"] = {str(int(row["rank"])): float(row["comp_comm_overlap_pctg"])
+                          for _, row in overlap.iterrows()}
 print(json.dumps(out))

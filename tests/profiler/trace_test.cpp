@@ -225,7 +225,7 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
 // What HolisticTraceAnalysis makes of the device timeline is what our own table says.
 TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
   const Report report = device_report();
-  const auto read = test::read_by_hta(trace_of(report));
+  const auto read = test::read_by_hta({trace_of(report)});
   if (!read)
     GTEST_SKIP() << "no HolisticTraceAnalysis for " << test::python()
                  << " (SINTER_PYTHON names another)";
@@ -263,6 +263,31 @@ TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
     EXPECT_EQ(hta["ops"].value(row.name.substr(0, row.name.find('(')), 0), row.calls) << row.name;
   }
   EXPECT_EQ(rows, device);
+}
+
+// A rank whose device sums gradients from begin to end, in us after each step's begin, beside the
+// product that runs from 158 to 190.
+std::string trace_of_rank(int rank, int64_t begin, int64_t end) {
+  Report report = device_report();
+  for (const StepSample& step : report.steps)
+    report.traces[0].launches.push_back({.api_t0 = step.t0 + 140'000,
+        .api_t1 = step.t0 + 145'000,
+        .dev_t0 = step.t0 + 1000 * begin,
+        .dev_t1 = step.t0 + 1000 * end,
+        .kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+        .step = uint32_t(step.number),
+        .stream = 1,
+        .source = Source::cupti});
+  return chrome_trace({&report, 1}, {.rank = rank, .ranks = 2}).text;
+}
+
+// The kernel's name is NCCL's own, by which HTA knows it.
+TEST(RealReader, HtaFindsHowMuchOfTheSumsEachRankHides) {
+  const auto read = test::read_by_hta({trace_of_rank(0, 150, 190), trace_of_rank(1, 182, 198)});
+  if (!read)
+    GTEST_SKIP() << "no HolisticTraceAnalysis for " << test::python()
+                 << " (SINTER_PYTHON names another)";
+  EXPECT_EQ(Json::parse(*read)["overlap"], (Json{{"0", 80.0}, {"1", 50.0}}));
 }
 
 TEST(ChromeTrace, AKernelThatEndsBeforeItsCallReturnsLeavesNoNegativeQueue) {
