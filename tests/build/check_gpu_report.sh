@@ -21,7 +21,6 @@ stub bin/step <<END_STUB
 exec $programs/step "\$@"
 END_STUB
 stub bin/ops_test <<<'[[ $* == *=DeviceParity* ]] || { [[ $* == *=\*Gpu* ]] && echo "[  PASSED  ] 2 tests."; }'
-stub bin/gpu_constants <<<'echo "{\"card\": \"Stub\", \"copy_tb_per_s\": {\"kernel\": 2.5}}"'
 stub bin/gpu_epilogues <<'END_STUB'
 echo "a warning" >&2
 if [[ $BROKEN ]]; then echo "no memory"; exit; fi
