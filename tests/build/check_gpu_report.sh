@@ -24,7 +24,7 @@ stub bin/ops_test <<<'[[ $* == *=DeviceParity* ]] || { [[ $* == *=\*Gpu* ]] && e
 stub bin/gpu_epilogues <<'END_STUB'
 echo "a warning" >&2
 if [[ $BROKEN ]]; then echo "no memory"; exit; fi
-echo '{"rows": [{"op": "linear_act", "us": 1.25, "choice": "own"}], "plans": []}'
+echo '{"card": "Stub", "rows": [{"op": "linear_act", "us": 1.25, "choice": "own"}], "plans": []}'
 END_STUB
 stub path/nvidia-smi <<<'echo "Stub, 580.1"'
 # Kernels in units that differ, and those before the measured step too, unless told otherwise.
