@@ -1,7 +1,8 @@
-// What cuBLASLt's epilogues are worth on this card, for scripts/gpu_report: one JSON object on
-// stdout, its rows and all plans. A row per fused op, type and shape: what was measured and chosen
-// (ops/gemm_plans.h), the time of what was chosen, and that of the plain ops it stands for. Times
-// are those of a captured graph of repetitions; data is random.
+// What this card can do at all, and what cuBLASLt's epilogues are worth on it, for
+// scripts/gpu_report: one JSON object on stdout, the roofs (as `mnist calibrate` measures them), us
+// of large products, rows and all plans. A row per fused op, type and shape: what was measured and
+// chosen (ops/gemm_plans.h), the time of what was chosen, and that of the plain ops it stands for.
+// Times are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "core/device/kept_choices.h"
 #include "core/error.h"
 #include "core/rng.h"
+#include "measure/calibrate.h"
 #include "ops/fused/fused.h"
 #include "ops/gemm_library.h"
 #include "ops/ops.h"
@@ -21,9 +23,11 @@ namespace {
 constexpr int kRepetitions = 8, kRounds = 9;
 
 Tensor random(const Shape& shape, DType dtype, Device device) {
+  constexpr int64_t kDrawn = 1 << 16;  // it repeats: drawing takes longer than measuring
   Tensor t = Tensor::empty(shape);
+  float* const p = t.data<float>();
   for (int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = uniform_from_bits(philox_word(5, 0, uint64_t(i))) - 0.5f;
+    p[i] = i < kDrawn ? uniform_from_bits(philox_word(5, 0, uint64_t(i))) - 0.5f : p[i - kDrawn];
   return cast(t, dtype).to(device);
 }
 
@@ -41,10 +45,41 @@ template <class F> double time_of(F&& f, std::string& choice) {
   return graph->milliseconds(kRounds) * 1e3 / kRepetitions;
 }
 
+// c[m, n] = op(a) op(b), k terms each.
+struct Product {
+  const char* name;
+  DType dtype;  // f32: in TF32
+  int64_t m, n, k;
+  bool trans_a, trans_b;
+};
+// The last six are those of the gated block at 8192 rows, dim 768, hidden 3072.
+constexpr Product kProducts[] = {{"8192^3 bf16", DType::bf16, 8192, 8192, 8192, false, true},
+    {"8192^3 tf32", DType::f32, 8192, 8192, 8192, false, true},
+    {"up", DType::bf16, 8192, 3072, 768, false, true},
+    {"down", DType::bf16, 8192, 768, 3072, false, true},
+    {"dx_up", DType::bf16, 8192, 768, 3072, false, false},
+    {"dx_down", DType::bf16, 8192, 3072, 768, false, false},
+    {"dw_up", DType::bf16, 3072, 768, 8192, true, false},
+    {"dw_down", DType::bf16, 768, 3072, 8192, true, false}};
+
+nlohmann::json constants(Device device) {
+  const profiler::Roofs r = measure::calibrate(device);
+  nlohmann::json us;
+  set_allow_tf32(true);
+  for (const auto& [name, dtype, m, n, k, trans_a, trans_b] : kProducts) {
+    const auto matrix = [&](int64_t rows, int64_t cols, bool trans) {
+      return trans ? random({cols, rows}, dtype, device) : random({rows, cols}, dtype, device);
+    };
+    const Tensor a = matrix(m, k, trans_a), b = matrix(k, n, trans_b);
+    us[name] = cuda::microseconds_of([&] { matmul(a, b, trans_a, trans_b); });
+  }
+  return {{"card", r.key}, {"f32_gflops", r.f32_gflops}, {"bf16_gflops", r.bf16_gflops},
+      {"cache_gbs", r.cache_gbs}, {"dram_gbs", r.dram_gbs}, {"op_ns", r.op_ns},
+      {"floor_ns", r.floor_ns}, {"node_gap_ns", r.node_gap_ns}, {"products_us", us}};
+}
+
 nlohmann::json rows(Device device) {
   nlohmann::json all = nlohmann::json::array();
-  set_keep_choices(false);  // the times of this run are wanted
-  set_gemm_choice(GemmChoice::measured);
   for (const auto& [dtype, tf32, name] : {std::tuple(DType::f32, false, "f32"),
            {DType::f32, true, "tf32"}, {DType::bf16, false, "bf16"}}) {
     set_allow_tf32(tf32);
@@ -78,8 +113,13 @@ nlohmann::json rows(Device device) {
 
 int main() {
   try {
-    const nlohmann::json all = sinter::rows(sinter::Device::parse("cuda"));
-    fmt::print("{}\n", nlohmann::json{{"rows", all}, {"plans", sinter::gemm_plan_lines()}}.dump(1));
+    const sinter::Device device = sinter::Device::parse("cuda");
+    sinter::set_keep_choices(false);  // the times of this run are wanted
+    sinter::set_gemm_choice(sinter::GemmChoice::measured);
+    nlohmann::json all = sinter::constants(device);
+    all["rows"] = sinter::rows(device);
+    all["plans"] = sinter::gemm_plan_lines();
+    fmt::print("{}\n", all.dump(1));
   } catch (const sinter::Error& error) {
     fmt::print(stderr, "gpu_epilogues: {}\n", error.what());
     return 1;

@@ -12,7 +12,6 @@
 #include "capture/step.h"
 #include "examples/cli/command_line.h"
 #include "measure/timer.h"
-#include "nn/clip.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
 #include "nn/optim.h"
@@ -23,11 +22,9 @@ namespace sinter::bench {
 
 struct TrainingOptions {
   std::vector<int64_t> sizes{784, 256, 128, 10};
-  nn::MlpOptions mlp{};
-  std::string layers;              // in place of both, if given: of nn::Net for 28 x 28
+  std::string layers;              // in their place, if given: of nn::Net for 28 x 28
   std::string optimizer = "adam";  // or sgd
   double lr = 0.001, momentum = 0.9;
-  bool clip = false;
   DType dtype = DType::f32;  // bf16: with f32 weights beside
   Device device = kCpu;
 };
@@ -36,8 +33,7 @@ struct TrainingOptions {
 // address.
 class Training {
  public:
-  explicit Training(const TrainingOptions& options)
-      : model(model_of(options)), net(*model), clips_(options.clip) {
+  explicit Training(const TrainingOptions& options) : model(model_of(options)), net(*model) {
     if (options.dtype == DType::bf16) {
       net.enable_bf16();
     } else {
@@ -60,7 +56,6 @@ class Training {
     optimizer_->zero_grad();
     const Tensor losses = cross_entropy(net(batch[0]), batch[1]);
     backward(losses);
-    if (clips_) nn::clip_grad_norm(net.parameters(), 1.0);
     optimizer_->step(losses);
     return {losses};
   }
@@ -85,22 +80,18 @@ class Training {
 
  private:
   static std::unique_ptr<nn::Module> model_of(const TrainingOptions& options) {
-    if (options.layers.empty()) return std::make_unique<nn::Mlp>(options.sizes, options.mlp);
+    if (options.layers.empty()) return std::make_unique<nn::Mlp>(options.sizes);
     auto made = std::make_unique<nn::Net>(options.layers, Shape{1, 28, 28});
     made->init_parameters(1);
     return made;
   }
   std::unique_ptr<nn::Optimizer> optimizer_;
-  bool clips_;
 };
 
 // Made-up images and labels.
 inline Tensors random_batch(int64_t rows, int64_t features, DType dtype = DType::f32) {
   return {cast(sample_tensor({rows, features}, 3, 0, 1), dtype), sample_labels(rows, 10, 4)};
 }
-
-// The compiler must make `value`, though nobody reads it.
-template <class T> void keep(const T& value) { asm volatile("" : : "r"(&value) : "memory"); }
 
 // Median ns of one body(), over batches of `calls`.
 template <class F> double ns_per_call(int batches, int calls, F&& body) {

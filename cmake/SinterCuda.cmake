@@ -118,17 +118,3 @@ function(sinter_kernels lib objects)
     add_dependencies(kernels ${lib}_kernels)
   endif()
 endfunction()
-
-# sinter_cuda_program(KERNEL): the program of one .cu file that calls the toolkit itself.
-function(sinter_cuda_program source)
-  cmake_path(GET source STEM name)
-  set(program ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
-  add_custom_command(OUTPUT ${program} DEPENDS ${source} VERBATIM
-                     COMMENT "Building CUDA program bin/${name}"
-                     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
-                     COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/nvcc.sh ${program}.log
-                             ${SINTER_NVCC_COMMAND} ${source} -o ${program}
-                             -L${CUDAToolkit_LIBRARY_DIR}
-                             -Xlinker=-rpath,${CUDAToolkit_LIBRARY_DIR} -lcublasLt)
-  add_custom_target(${name} ALL DEPENDS ${program})
-endfunction()

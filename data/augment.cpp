@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <numbers>
 
@@ -107,9 +106,7 @@ constexpr AugmentWord kAugmentWords[] = {{"shift", &Augment::shift, 1000},
 
 double augment_number(std::string_view item, std::string_view text, double low, double high) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = end == text.data() + text.size() && error == std::errc();
-  SINTER_CHECK(whole && value >= low && value <= high, usage,
+  SINTER_CHECK(parse_all(text, value) && value >= low && value <= high, usage,
       cat("augment: number wanted: ", escaped(text), " in ", escaped(item), "; allowed ", low, "..",
           high),
       "shift=2,rotate=10,scale=10,elastic=34:4");

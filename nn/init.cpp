@@ -1,6 +1,5 @@
 #include "nn/init.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -21,23 +20,6 @@ template <class F> void fill(const Tensor& t, F&& value) {
     copy_to_device(t.raw(), t.device(), drawn.data(), drawn.size() * sizeof(T));
   });
   t.storage()->bump_version("init");
-}
-
-double fan(const Tensor& t, int dim) {
-  SINTER_CHECK(t.rank() == 2, shape,
-      cat("init: a weight [out, in] is wanted: found ", t.describe(), "; it has ", t.rank(),
-          " dims"));
-  return double(std::max<int64_t>(1, t.size(dim)));
-}
-double xavier_deviation(const Tensor& t, double gain) {
-  return gain * std::sqrt(2 / (fan(t, 1) + fan(t, 0)));
-}
-double kaiming_deviation(const Tensor& t, double slope) {
-  return std::sqrt(2 / (1 + slope * slope) / fan(t, 1));
-}
-// A uniform distribution on [-b, b] has the deviation b / sqrt(3).
-void symmetric(const Tensor& t, double deviation, Stream& stream) {
-  uniform(t, -deviation * std::sqrt(3.0), deviation * std::sqrt(3.0), stream);
 }
 
 }  // namespace
@@ -70,19 +52,6 @@ void normal(const Tensor& t, double mean, double deviation, Stream& stream) {
                                   philox_word(seed, index, 2 * i + 1));
   });
   ++stream.index;
-}
-
-void xavier_uniform(const Tensor& t, Stream& stream, double gain) {
-  symmetric(t, xavier_deviation(t, gain), stream);
-}
-void xavier_normal(const Tensor& t, Stream& stream, double gain) {
-  normal(t, 0, xavier_deviation(t, gain), stream);
-}
-void kaiming_uniform(const Tensor& t, Stream& stream, double slope) {
-  symmetric(t, kaiming_deviation(t, slope), stream);
-}
-void kaiming_normal(const Tensor& t, Stream& stream, double slope) {
-  normal(t, 0, kaiming_deviation(t, slope), stream);
 }
 
 void linear_default(const Tensor& t, int64_t fan_in, Stream& stream) {

@@ -1,7 +1,6 @@
 // Initial values of parameters. Every draw is a word of a counter-based generator (core/rng.h), so
 // a parameter is a pure function of (seed, number of the parameter), the same on every machine and
-// for every order of computation. fan_in and fan_out of a weight [out, in] are its sizes 1 and 0.
-// All fill in place, under no tape.
+// for every order of computation. All fill in place, under no tape.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +22,6 @@ void ones(const Tensor& t);
 void uniform(const Tensor& t, double low, double high,
     Stream& stream);  // [low, high), before rounding to f32
 void normal(const Tensor& t, double mean, double deviation, Stream& stream);
-// Glorot and Bengio 2010: variance 2 / (fan_in + fan_out)
-void xavier_uniform(const Tensor& t, Stream& stream, double gain = 1);
-void xavier_normal(const Tensor& t, Stream& stream, double gain = 1);
-// He et al. 2015: variance gain^2 / fan_in, gain^2 = 2 / (1 + slope^2) for a (leaky) ReLU of that
-// slope
-void kaiming_uniform(const Tensor& t, Stream& stream, double slope = 0);
-void kaiming_normal(const Tensor& t, Stream& stream, double slope = 0);
 // PyTorch's default of Linear and Conv2d, kaiming_uniform with slope sqrt(5): U(-1/sqrt(fan_in),
 // 1/sqrt(fan_in)), for weight and bias alike.
 void linear_default(const Tensor& t, int64_t fan_in, Stream& stream);

@@ -1,7 +1,6 @@
 #include "nn/net.h"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 
 #include "core/numbers.h"
@@ -112,8 +111,7 @@ template <class T> T NetBuilder::take(std::string_view what, T low, T high) {
   if (next_ == words_.size()) refuse(cat(what, " is missing in ", form_));
   const std::string_view word = words_[next_++];
   T value{};
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (end != word.data() + word.size() || error != std::errc() || !(value >= low && value <= high))
+  if (!parse_all(word, value) || !(value >= low && value <= high))
     refuse(cat(what, " is ", escaped(word), ", allowed ", low, "..", high, " in ", form_));
   return value;
 }

@@ -1,16 +1,8 @@
 #include "ops/attrs.h"
 
-#include <charconv>
+#include "core/numbers.h"
 
 namespace sinter {
-namespace {
-
-template <class T> bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-}  // namespace
 
 std::string_view detail::next_name(std::string_view& names) {
   const size_t end = names.find(',');
@@ -55,8 +47,8 @@ std::string print_value(const Dims& value) {
   return out + "]";
 }
 
-bool parse_value(std::string_view text, int64_t& value) { return parse_number(text, value); }
-bool parse_value(std::string_view text, double& value) { return parse_number(text, value); }
+bool parse_value(std::string_view text, int64_t& value) { return parse_all(text, value); }
+bool parse_value(std::string_view text, double& value) { return parse_all(text, value); }
 bool parse_value(std::string_view text, bool& value) {
   if (text != "0" && text != "1") return false;
   value = text == "1";
@@ -69,7 +61,7 @@ bool parse_value(std::string_view text, Dims& value) {
   while (!text.empty()) {
     const size_t comma = text.find(',');
     int64_t item = 0;
-    if (value.rank() == kMaxRank || !parse_number(text.substr(0, comma), item)) return false;
+    if (value.rank() == kMaxRank || !parse_all(text.substr(0, comma), item)) return false;
     value.push_back(item);
     if (comma == std::string_view::npos) break;
     text.remove_prefix(comma + 1);

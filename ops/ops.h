@@ -168,7 +168,6 @@ Tensor batch_norm2d_eval(const Tensor& x, const Tensor& weight, const Tensor& bi
 // replay would not draw again.
 Tensor randn(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
 Tensor dropout(const Tensor& x, double p);  // training form: keeps with 1 - p, scales by 1/(1 - p)
-Tensor gather_rows(const Tensor& table, const Tensor& index);  // [N, D], i64 [B] -> [B, D]
 Tensor cast(const Tensor& x, DType dtype);
 Tensor copy(const Tensor& x);                              // a dense copy
 Tensor contiguous(const Tensor& x);                        // x itself if it is dense
@@ -266,10 +265,6 @@ struct GatherBatchAttrs {
   int64_t rows = 0;        // B, where a step state says at which index the batch begins
   SINTER_FIELDS(GatherBatchAttrs, out, mnist, rows)
 };
-struct ScatterAttrs {
-  int64_t rows = 0;  // of the table
-  SINTER_FIELDS(ScatterAttrs, rows)
-};
 struct CastAttrs {
   DType dtype = DType::f32;
   SINTER_FIELDS(CastAttrs, dtype)
@@ -337,9 +332,7 @@ struct AllReduceAttrs {
   OP(kBatchNorm2dBackwardOp, batch_norm2d_backward) /* see ops/batch_norm.cpp       */ \
   OP(kBatchNorm2dWeightGradOp, batch_norm2d_weight_grad) /* dy, x, mean, rstd -> dweight, dbias */ \
   OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
-  OP(kGatherRowsOp, gather_rows)                   /* table, index -> rows          */ \
   OP(kGatherBatchOp, gather_batch)                 /* images, labels, index[, state] -> x, y */ \
-  OP(kScatterAddRowsOp, scatter_add_rows)          /* rows, index -> table          */ \
   OP(kCopyOp, copy)                                /* x -> y                        */ \
   OP(kCastOp, cast)                                /* x -> y                        */ \
   OP(kCatOp, concat)                               /* x.. -> y                      */ \

@@ -1,10 +1,10 @@
 #include "core/device/device.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/device/cuda.h"
 #include "core/error.h"
+#include "core/numbers.h"
 
 namespace sinter {
 
@@ -22,9 +22,8 @@ Device Device::parse(std::string_view text) {
   if (text == "simt") return {Type::simt, 0};
   int index = 0;
   const std::string_view number = text.substr(std::min<size_t>(5, text.size()));
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
-  const bool numbered = text.starts_with("cuda:") && error == std::errc() &&
-                        end == number.data() + number.size() && index >= 0 && index < 128;
+  const bool numbered =
+      text.starts_with("cuda:") && parse_all(number, index) && index >= 0 && index < 128;
   SINTER_CHECK(text == "cuda" || numbered, usage,
       cat("device: unknown: ", escaped(text), "; allowed cpu, cuda, cuda:N, simt"));
   cuda::check_device(index);

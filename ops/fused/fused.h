@@ -188,7 +188,6 @@ double chain_param(const OpDef* op, const Attrs& attrs);
   OP(kNarrowMlpOp, narrow_mlp) \
   OP(kClassifierHeadOp, classifier_head) \
   OP(kWeightBiasGradOp, weight_bias_grad) \
-  OP(kAddLayerNormOp, add_layer_norm) /* a, b, weight, bias -> y, mean, rstd, a + b */ \
   OP(kClipNormOp, clip_norm) \
   OP(kWeightGradUpdateOp, weight_grad_update) \
   OP(kMultiTensorUpdateOp, update) \

@@ -5,9 +5,9 @@
 // only.
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <mutex>
 
+#include "core/numbers.h"
 #include "ops/fused/chain_step.h"
 #include "ops/fused/pointwise_chain_nvrtc.h"
 #include "ops/kernels.h"
@@ -187,10 +187,6 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return out;
 }
 
-template <class T> bool parse_all(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 // The text up to `mark`, which is cut off with it; all of the text if there is none.
 std::string_view cut(std::string_view& text, char mark) {
   const size_t at = std::min(text.find(mark), text.size());

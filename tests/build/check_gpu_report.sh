@@ -21,11 +21,10 @@ stub bin/step <<END_STUB
 exec $programs/step "\$@"
 END_STUB
 stub bin/ops_test <<<'[[ $* == *=DeviceParity* ]] || { [[ $* == *=\*Gpu* ]] && echo "[  PASSED  ] 2 tests."; }'
-stub bin/gpu_constants <<<'echo "{\"card\": \"Stub\", \"copy_tb_per_s\": {\"kernel\": 2.5}}"'
 stub bin/gpu_epilogues <<'END_STUB'
 echo "a warning" >&2
 if [[ $BROKEN ]]; then echo "no memory"; exit; fi
-echo '{"rows": [{"op": "linear_act", "us": 1.25, "choice": "own"}], "plans": []}'
+echo '{"card": "Stub", "rows": [{"op": "linear_act", "us": 1.25, "choice": "own"}], "plans": []}'
 END_STUB
 stub path/nvidia-smi <<<'echo "Stub, 580.1"'
 # Kernels in units that differ, and those before the measured step too, unless told otherwise.

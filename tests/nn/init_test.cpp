@@ -31,7 +31,7 @@ Moments moments(const Tensor& t) {
 }
 
 // [200, 300]: 60,000 draws; the deviation of a sample mean is 1/245 of the distribution's.
-TEST(Init, SchemesHaveTheirBoundsAndMoments) {
+TEST(Init, DistributionsHaveTheirBoundsAndMoments) {
   const Tensor t = Tensor::empty({200, 300});
   init::Stream stream{7};
   const auto expect_uniform = [&](double bound) {
@@ -48,23 +48,13 @@ TEST(Init, SchemesHaveTheirBoundsAndMoments) {
     EXPECT_GT(m.high - mean, 3.5 * deviation);
     EXPECT_LT(m.high - mean, 6 * deviation);
   };
-  init::xavier_uniform(t, stream);
-  expect_uniform(std::sqrt(6.0 / 500));
-  init::kaiming_uniform(t, stream);
-  expect_uniform(std::sqrt(6.0 / 300));
-  init::kaiming_uniform(t, stream, std::sqrt(5.0));
-  expect_uniform(1 / std::sqrt(300.0));
   init::linear_default(t, 300, stream);
   expect_uniform(1 / std::sqrt(300.0));
   init::normal(t, 3, 0.5, stream);
   expect_normal(3, 0.5);
-  init::xavier_normal(t, stream, 2);
-  expect_normal(0, 2 * std::sqrt(2.0 / 500));
-  init::kaiming_normal(t, stream);
-  expect_normal(0, std::sqrt(2.0 / 300));
   init::zeros(t);
   EXPECT_EQ(moments(t).high - moments(t).low, 0);
-  EXPECT_EQ(stream.index, 7u);
+  EXPECT_EQ(stream.index, 2u);
 }
 
 TEST(Init, IsAPureFunctionOfSeedAndParameter) {

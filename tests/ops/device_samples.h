@@ -43,8 +43,6 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
         LayerNormAttrs{}, "long rows", false);
   for (const OpDef* op : {&kSumOp, &kMeanOp, &kMaxOp})
     add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
-  const Tensor index = Tensor::from(std::vector<int64_t>{3, 0, 3}, {3});
-  add(&kGatherRowsOp, {rows(5, 32), index}, {}, "whole vectors");
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
   std::vector<Act> acts{Act::none};

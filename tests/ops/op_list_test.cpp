@@ -197,8 +197,8 @@ TEST(OpList, TooManyInputsAreRefused) {
 TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   // What these do not read as a whole, or what is no data of the step, is written at each cost
   // function.
-  const std::set<std::string_view> special{"nll", "nll_backward", "mse_backward", "gather_rows",
-      "gather_batch", "dropout", "sgd_update", "adam_update", "relu", "relu_backward"};
+  const std::set<std::string_view> special{"nll", "nll_backward", "mse_backward", "gather_batch",
+      "dropout", "sgd_update", "adam_update", "relu", "relu_backward"};
   for_each_sample(false, [&](const OpDef& op, Sample& sample) {
     if (op.view || &op == &kAllReduceWaitOp) return;
     if (!op.cpu) {  // f64 is for the CPU
@@ -349,7 +349,6 @@ std::vector<PublicFunction> public_functions() {
       {"batch_norm2d_eval", {images, columns, columns, columns, columns},
           [](T t) { batch_norm2d_eval(t[0], t[1], t[2], t[3], t[4]); }},
       {"dropout", {x}, [](T t) { dropout(t[0], 0.5); }},
-      {"gather_rows", {x, index}, [](T t) { gather_rows(t[0], t[1]); }},
       {"cast", {x}, [](T t) { cast(t[0], DType::f64); }},
       {"copy", {x}, [](T t) { copy(t[0]); }},
       {"contiguous", {x}, [](T t) { contiguous(t[0]); }},

@@ -92,25 +92,6 @@ TEST(Reductions, TakeOneDimAsANumber) {
   EXPECT_THROW(sum(x, 2), Error);
 }
 
-TEST(GatherRows, AnyTypeAndItsAdjoint) {
-  const Tensor index = Tensor::from<int64_t>({2, 0, 2}, {3});
-  EXPECT_EQ(gather_rows(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2}), index).to_vector<int>(),
-      (std::vector<int>{5, 6, 1, 2, 5, 6}));
-  EXPECT_EQ(gather_rows(Tensor::from<int32_t>({7, 8, 9}, {3}), index).to_vector<int>(),
-      (std::vector<int>{9, 7, 9}));
-  Tensor table = counting({3, 2}).set_requires_grad(true);
-  backward(gather_rows(table, index), {.gradient = counting({3, 2})});
-  EXPECT_EQ(table.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 4, 6}));
-  try {
-    gather_rows(table, Tensor::from<int64_t>({0, 3}, {2}));
-    ADD_FAILURE() << "not refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), Error::Kind::data);
-    EXPECT_EQ(error.message(),
-        "gather_rows: index out of range: 3 at item 1 of i64[2] cpu; 3 rows are 0..2");
-  }
-}
-
 TEST(Reduce, KnownValues) {
   const Tensor x = counting({2, 3, 2});
   EXPECT_EQ(sum(x).item(), 66);

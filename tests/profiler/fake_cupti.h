@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "core/device/cuda_stream.h"
-#include "profiler/clock.h"
 #include "tests/cuda_recorder.h"
+#include "tests/profiler/fake_clock.h"
 
 namespace sinter::test {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "profiler/session.h"
+#include "tests/profiler/fake_clock.h"
 
 namespace sinter::profiler {
 
