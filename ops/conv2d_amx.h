@@ -295,9 +295,15 @@ class GradientProduct {
 #else
 
 namespace sinter::conv::amx {
-template <class T> inline constexpr bool kTakes = false;
+template <class T> inline constexpr bool kTakes = false;  // so nothing below is defined
 bool available();
 bool gradient_pays(const Correlation&);
+struct Product {
+  Product(const Correlation&, ...);
+};
+struct GradientProduct {
+  explicit GradientProduct(const Correlation&);
+};
 }  // namespace sinter::conv::amx
 
 #endif
