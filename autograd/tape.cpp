@@ -252,6 +252,14 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     }
   }
 
+  // From here on the tape is used up, even if an op or a hook throws.
+  const struct UsedUp {
+    Tape* tape;
+    ~UsedUp() {
+      if (tape) tape->clear();
+    }
+  } used_up{options.retain_tape ? nullptr : this};
+
   Tensors grads(slots_.size());
   grads[root_slot] = grad_output;
   grad_output = {};
@@ -269,7 +277,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     deliver(s, leaf ? std::move(grads[slot]) : grads[slot]);
   };
   for (size_t i = nodes_.size(); i-- > 0;) {
-    const Node& node = nodes_[i];
+    Node& node = nodes_[i];
     Tensors out_grads;
     bool wanted = false;
     for (size_t o = 0; o < node.out_slots.size(); ++o) {
@@ -297,6 +305,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
           " a gradient of ", in_grads[n].describe());
       grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : in_grads[n];
     }
+    if (!options.retain_tape) node.in = node.out = {};  // memory for the gradients to come
     // Else at the end: by then nobody shares a leaf's gradient, so it needs no copy.
     if (!on_complete) continue;
     in_grads.clear();
@@ -309,7 +318,6 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     if (grads[slot].defined() && slots_[slot].keep.defined()) finish(int64_t(slot));
   }
-  if (!options.retain_tape) clear();
 }
 
 void backward(const Tensor& root, const BackwardOptions& options) {

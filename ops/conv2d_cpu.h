@@ -1,9 +1,9 @@
 // The CPU kernels of conv2d and of its gradients by input and weight, for ops/conv2d.cpp; and what
-// they share with the fused ops: how tensors in NCHW come to the tiles of ops/conv2d_lanes.h.
+// they share with the fused ops: how tensors in NCHW come to the tiles of ops/conv2d_parts.h.
 #pragma once
 
 #include "ops/conv2d.h"
-#include "ops/conv2d_lanes.h"
+#include "ops/conv2d_parts.h"
 
 namespace sinter {
 

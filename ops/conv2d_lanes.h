@@ -13,11 +13,12 @@
 // The order of every sum depends on shapes alone, never on the number of threads.
 #pragma once
 
-#include "core/parallel.h"
 #include "ops/conv2d.h"
 #include "ops/image_lanes.h"
 
 namespace sinter::conv {
+
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Sizes may be those of a convolution or, turned round, of its input's gradient.
 struct Correlation : Conv2dSizes {
@@ -225,111 +226,50 @@ void multiply_tiles(const Correlation& g, const V* dy, const V* x, int64_t resul
   }
 }
 
-// ---- the work of all images, in parts: rows [first, first + rows) of the result for images
-// [image, image + count). Small enough that a part's tiles stay in the second cache.
-struct Part {
-  int64_t image, count, first, rows;
-};
-template <class V> class Parts {
+// The two products of tiles as ops/conv2d_parts.h takes them: of a tile of x with the weights,
+template <class V> class LanesProduct {
  public:
-  // At least `least` parts, if there are as many rows; of whole multiples of `multiple` rows, but
-  // for the last one of an image.
-  Parts(const Correlation& g, int64_t least, int64_t multiple = 1) : images_(g.n), height_(g.p) {
-    constexpr int64_t kBytes = 768 << 10;
-    const int64_t groups = std::max<int64_t>(1, divide_up(images_, kImages<V>));
-    const int64_t row_bytes =
-        (g.c * g.stride_h * g.tile_columns() + g.o * g.q) * kImages<V> * int64_t{sizeof(V)};
-    const int64_t cuts = std::max(divide_up(row_bytes * g.p, kBytes), divide_up(least, groups));
-    rows_ = std::max<int64_t>(1, divide_up(divide_up(g.p, cuts), multiple)) * multiple;
-    cuts_ = divide_up(g.p, rows_);
+  template <class Weight, class Bias>
+  LanesProduct(const Correlation& g, const Weight& weight, const Bias& bias)
+      : g_(g), number_(choose_block(g.o, g.q)) {
+    const int a = kBlocks[number_].a;
+    const int64_t channels = divide_up(g.o, a) * a;
+    weights_ = aligned_scratch<V, 1>(channels * (g.taps() + 1));
+    start_ = weights_ + channels * g.taps();
+    pack_weights<V>(g, a, weight, weights_);
+    for (int64_t o = 0; o < channels; ++o) start_[o] = o < g.o ? bias(o) : V(0);
   }
-  int64_t size() const { return divide_up(images_, kImages<V>) * cuts_; }
-  Part operator[](int64_t i) const {
-    const int64_t image = i / cuts_ * kImages<V>, first = i % cuts_ * rows_;
-    return {image, std::min<int64_t>(kImages<V>, images_ - image), first,
-        std::min(rows_, height_ - first)};
+  int64_t channels() const { return g_.o; }  // of y
+  void multiply(const V* x, int64_t first, int64_t results, V* y) const {
+    with_block(number_,
+        [&]<int A, int B>() { correlate_tile<A, B>(g_, x, weights_, start_, first, results, y); });
   }
 
  private:
-  static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-  int64_t images_, height_, rows_, cuts_;
+  const Correlation& g_;
+  size_t number_;
+  V *weights_, *start_;  // memory of the thread that made this
 };
-
-// The correlation of all images. load(part, tile) fills the tile of a part's x, finish(part, y)
-// takes its results y[o][row][q][image], which it may overwrite; weight(o, c, r, s), bias(o).
-template <class V, class Load, class Weight, class Bias, class Finish>
-void correlate(const Correlation& g, const Parts<V>& parts, const Load& load, const Weight& weight,
-    const Bias& bias, const Finish& finish) {
-  const size_t number = choose_block(g.o, g.q);
-  const int a = kBlocks[number].a;
-  const int64_t channels = (g.o + a - 1) / a * a, taps = g.taps();
-  V* weights = aligned_scratch<V, 1>(channels * (taps + 1));
-  V* start = weights + channels * taps;
-  pack_weights<V>(g, a, weight, weights);
-  for (int64_t o = 0; o < channels; ++o) start[o] = o < g.o ? bias(o) : V(0);
-  parallel_for(parts.size(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Part part = parts[i];
-      V* x = aligned_scratch<V, 2>(g.c * g.tile_rows(part.rows) * g.tile_columns() * kImages<V>);
-      V* y = aligned_scratch<V, 3>(g.o * part.rows * g.q * kImages<V>);
-      load(part, x);
-      with_block(number, [&]<int A, int B>() {
-        correlate_tile<A, B>(g, x, weights, start, part.first, part.rows, y);
-      });
-      finish(part, y);
-    }
-  });
-}
-
-// dw[o][c][r][s] of all images and, if db is given, db[o], the sums of dy. load_x(part, tile) and
-// load_dy(part, tile) fill the tiles. Parts are summed in a fixed number of shares, and those in
-// order.
-template <class V, class LoadX, class LoadDy>
-void correlate_gradient(
-    const Correlation& g, const LoadX& load_x, const LoadDy& load_dy, V* dw, V* db = nullptr) {
-  const Parts<V> parts(g, 4);
-  const int64_t taps = g.taps(), weights = g.o * taps, size = weights + g.o;
-  const int64_t shares =
-      std::min<int64_t>(parts.size(), std::clamp<int64_t>((1 << 23) / size, 2, 16));
-  const size_t number = choose_block(g.o, taps, 4);  // few rows of dy stay in the first cache
-  V* partial = aligned_scratch<V, 1>(shares * size);
-  std::fill_n(partial, shares * size, V(0));
-  const auto add_part = [&](const Part& part, V* sums) {
-    const int64_t rows = g.tile_rows(part.rows), columns = g.tile_columns();
-    const int64_t plane = part.rows * g.q * kImages<V>;
-    V* x = aligned_scratch<V, 2>(g.c * rows * columns * kImages<V>);
-    V* dy = aligned_scratch<V, 3>(g.o * plane);
-    load_x(part, x);
-    load_dy(part, dy);
-    int64_t* offsets = scratch<int64_t>(taps);
-    for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t c = tap / (g.r * g.s), r = tap / g.s % g.r, s = tap % g.s;
-      offsets[tap] = ((c * rows + r) * columns + s) * kImages<V>;
+// and of a tile of dy with one of x, added to sums of which dw[i] is at place_of(i).
+template <class V> class LanesGradient {
+ public:
+  explicit LanesGradient(const Correlation& g)
+      : g_(g), number_(choose_block(g.o, g.taps(), 4)) {}  // 4 rows of dy stay in the first cache
+  int64_t size() const { return g_.o * g_.taps(); }
+  int64_t place_of(int64_t i) const { return i; }
+  void multiply(const V* dy, const V* x, int64_t results, V* sums) const {
+    int64_t* offsets = scratch<int64_t>(g_.taps());
+    for (int64_t tap = 0; tap < g_.taps(); ++tap) {
+      const int64_t c = tap / (g_.r * g_.s), r = tap / g_.s % g_.r, s = tap % g_.s;
+      offsets[tap] = ((c * g_.tile_rows(results) + r) * g_.tile_columns() + s) * kImages<V>;
     }
     with_block(
-        number, [&]<int A, int B>() { multiply_tiles<A, B>(g, dy, x, part.rows, offsets, sums); });
-    for (int64_t o = 0; db && o < g.o; ++o) {
-      Lanes<V> total{};
-      for (int64_t i = 0; i < plane; i += kImages<V>) total += load_lanes(dy + o * plane + i);
-      sums[weights + o] += sum_of_lanes<V>(total);
-    }
-  };
-  parallel_for(shares, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t share = begin; share < end; ++share) {
-      for (int64_t i = share * parts.size() / shares; i < (share + 1) * parts.size() / shares; ++i)
-        add_part(parts[i], partial + share * size);
-    }
-  });
-  parallel_for(db ? size : weights, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      V sum = 0;
-      for (int64_t share = 0; share < shares; ++share) sum += partial[share * size + i];
-      if (i < weights)
-        dw[i] = sum;
-      else
-        db[i - weights] = sum;
-    }
-  });
-}
+        number_, [&]<int A, int B>() { multiply_tiles<A, B>(g_, dy, x, results, offsets, sums); });
+  }
+
+ private:
+  const Correlation& g_;
+  size_t number_;
+};
 
 }  // namespace sinter::conv

@@ -53,11 +53,7 @@ inline Lanes<double> multiply_add(Lanes<double> a, Lanes<double> b, Lanes<double
 #endif
 }
 
-// Between values and bytes. (g++ 12 converts one lane after the other, and warns of the intrinsics
-// without a mask.)
-#if defined(__AVX512F__)
-inline constexpr __mmask16 kAllLanes = 0xffff;
-#endif
+// Between values and bytes. (g++ 12 converts one lane after the other.)
 template <class V> Lanes<V> lanes_of(Bytes<V> bytes) {
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<V, float>)
@@ -126,8 +122,7 @@ template <class V, class E, class T>
     }
   }
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-  if constexpr (std::is_same_v<T, float>)
-    return Vector<V, E>(_mm512_maskz_loadu_ps(first_lanes(count), x));
+  if constexpr (std::is_same_v<E, float>) return Vector<V, E>(load_floats(x, first_lanes(count)));
   if constexpr (n == 16 && std::is_same_v<T, uint8_t>)
     return Vector<V, E>(_mm_maskz_loadu_epi8(first_lanes(count), x));
 #endif
@@ -144,8 +139,7 @@ template <class V, class E, class T>
     }
   }
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-  if constexpr (std::is_same_v<T, float>)
-    return _mm512_mask_storeu_ps(x, first_lanes(count), __m512(v));
+  if constexpr (std::is_same_v<E, float>) return store_floats(x, first_lanes(count), __m512(v));
   if constexpr (n == 16 && std::is_same_v<T, uint8_t>)
     return _mm_mask_storeu_epi8(x, first_lanes(count), __m128i(v));
 #endif

@@ -3,39 +3,13 @@
 // formulas and the order of their sums are those of the loops in ops/pool.cpp.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-
-#include "ops/relu_mask.h"
+#include "ops/masked_lanes.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-#include <immintrin.h>
 
 namespace sinter::pool_rows {
 
 template <class T> inline constexpr bool kTakes = !std::is_same_v<T, double>;
-
-// g++ 12 warns of what these functions do without a mask (its bug 105593).
-inline constexpr __mmask16 kAll = 0xffff;
-
-inline __m512 load(const float* x, __mmask16 m) { return _mm512_maskz_loadu_ps(m, x); }
-inline __m512 load(const bf16* x, __mmask16 m) {
-  const __m512i bits = _mm512_maskz_cvtepu16_epi32(m, _mm256_maskz_loadu_epi16(m, x));
-  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, bits, 16));
-}
-inline void store(float* x, __mmask16 m, __m512 v) { _mm512_mask_storeu_ps(x, m, v); }
-// Rounds as bf16 does.
-inline void store(bf16* x, __mmask16 m, __m512 v) {
-  const __m512i bits = _mm512_castps_si512(v);
-  const __m512i odd =
-      _mm512_and_si512(_mm512_maskz_srli_epi32(kAll, bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  const __m512i result =
-      _mm512_maskz_srli_epi32(kAll, _mm512_mask_mov_epi32(rounded, nan, quiet), 16);
-  _mm512_mask_cvtepi32_storeu_epi16(x, m, result);
-}
 
 // 0, 0, 1, 1, .. 7, 7: each of 8 values in two lanes.
 inline __m512i twice() { return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7); }
@@ -45,7 +19,8 @@ struct Pairs {
   __m512 even, odd;
 };
 template <class T> inline Pairs load_pairs(const T* x, int64_t pairs) {
-  const __m512 a = load(x, first_lanes(2 * pairs)), b = load(x + 16, first_lanes(2 * pairs - 16));
+  const __m512 a = load_floats(x, first_lanes(2 * pairs)),
+               b = load_floats(x + 16, first_lanes(2 * pairs - 16));
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
   return {_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)};
@@ -68,7 +43,7 @@ inline void max_row(const T* x, const T* below, T* y, uint8_t* index, int64_t n)
     const __mmask16 down = beats(low, best);
     const __m512i high_place = _mm512_maskz_set1_epi32(right, 1);
     const __m512i low_place = _mm512_mask_set1_epi32(_mm512_set1_epi32(2), low_right, 3);
-    store(y + q, m, _mm512_mask_mov_ps(best, down, low));
+    store_floats(y + q, m, _mm512_mask_mov_ps(best, down, low));
     _mm512_mask_cvtepi32_storeu_epi8(
         index + q, m, _mm512_mask_mov_epi32(high_place, down, low_place));
   }
@@ -78,15 +53,15 @@ template <class T> inline void avg_row(const T* x, const T* below, T* y, int64_t
     const Pairs top = load_pairs(x + 2 * q, n - q), bottom = load_pairs(below + 2 * q, n - q);
     const __m512 three = _mm512_add_ps(_mm512_add_ps(top.even, top.odd), bottom.even);
     const __m512 sum = _mm512_add_ps(three, bottom.odd);
-    store(y + q, first_lanes(n - q), _mm512_mul_ps(sum, _mm512_set1_ps(0.25f)));
+    store_floats(y + q, first_lanes(n - q), _mm512_mul_ps(sum, _mm512_set1_ps(0.25f)));
   }
 }
 
 // The 8 values from x on, each in two lanes. Plus zero, as the first term of a sum: -0 becomes 0.
 template <class T> inline __m512 load_twice(const T* x, int64_t n) {
   const __m512 v =
-      _mm512_add_ps(load(x, first_lanes(std::min<int64_t>(8, n))), _mm512_setzero_ps());
-  return _mm512_maskz_permutexvar_ps(kAll, twice(), v);
+      _mm512_add_ps(load_floats(x, first_lanes(std::min<int64_t>(8, n))), _mm512_setzero_ps());
+  return _mm512_maskz_permutexvar_ps(kAllLanes, twice(), v);
 }
 template <class T>
 inline void max_backward_row(const T* dy, const uint8_t* index, T* dx, T* below, int64_t n) {
@@ -97,17 +72,18 @@ inline void max_backward_row(const T* dy, const uint8_t* index, T* dx, T* below,
     const __mmask16 eight = first_lanes(std::min<int64_t>(8, n - q));
     const __m512i places =
         _mm512_maskz_cvtepu8_epi32(eight, _mm_maskz_loadu_epi8(eight, index + q));
-    const __m512i k = _mm512_maskz_permutexvar_epi32(kAll, twice(), places);
+    const __m512i k = _mm512_maskz_permutexvar_epi32(kAllLanes, twice(), places);
     const __m512 g = load_twice(dy + q, n - q);
-    store(dx + 2 * q, lanes, _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(k, place), g));
-    store(below + 2 * q, lanes, _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(k, low_place), g));
+    store_floats(dx + 2 * q, lanes, _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(k, place), g));
+    store_floats(
+        below + 2 * q, lanes, _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(k, low_place), g));
   }
 }
 template <class T> inline void avg_backward_row(const T* dy, T* dx, T* below, int64_t n) {
   for (int64_t q = 0; q < n; q += 8) {
     const __m512 quarter = _mm512_mul_ps(load_twice(dy + q, n - q), _mm512_set1_ps(0.25f));
-    store(dx + 2 * q, first_lanes(2 * (n - q)), quarter);
-    store(below + 2 * q, first_lanes(2 * (n - q)), quarter);
+    store_floats(dx + 2 * q, first_lanes(2 * (n - q)), quarter);
+    store_floats(below + 2 * q, first_lanes(2 * (n - q)), quarter);
   }
 }
 

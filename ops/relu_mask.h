@@ -1,18 +1,13 @@
 // One bit per element of a ReLU's input, set where the gradient passes. Row b, feature o: byte b *
 // (ld / 8) + o / 8, bit o % 8, where ld is the row length rounded up to 128 bits: the layout that
 // cuBLASLt's ReLU epilogues use, so own and library kernels mix. The formula is pointwise::Relu's;
-// 16 floats at a time, AVX-512 makes the bits and the values by one comparison.
+// 16 values at a time, AVX-512 makes the bits and the values by one comparison.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
 #include "core/tensor.h"
+#include "ops/masked_lanes.h"
 #include "ops/pointwise.h"
 
 namespace sinter {
@@ -26,24 +21,17 @@ inline Shape relu_mask_shape(const Shape& x) {
   return mask;
 }
 
-#if defined(__AVX512F__)
-// The first n lanes of a vector of floats: none below 0, all from 16 on.
-inline __mmask16 first_lanes(int64_t n) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(n, 0, 16)) - 1);
-}
-#endif
-
 // y = relu(x) over one row; mask (relu_mask_row(n) bytes) may be null. In place (y == x) is
 // allowed.
 template <class T> inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t n) {
   int64_t i = 0;
-#if defined(__AVX512F__)
-  if constexpr (std::is_same_v<T, float>) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  if constexpr (std::is_same_v<compute_t<T>, float>) {
     for (; i < n; i += 16) {
       const __mmask16 here = first_lanes(n - i);
-      const __m512 v = _mm512_maskz_loadu_ps(here, x + i);
+      const __m512 v = load_floats(x + i, here);
       const __mmask16 keep = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ);
-      _mm512_mask_storeu_ps(y + i, here, _mm512_maskz_mov_ps(keep, v));
+      store_floats(y + i, here, _mm512_maskz_mov_ps(keep, v));
       if (mask) std::memcpy(mask + i / 8, &keep, sizeof keep);  // a row has whole words
     }
   }
@@ -66,13 +54,13 @@ template <class T> inline void relu_row(const T* x, T* y, uint8_t* mask, int64_t
 template <class T>
 inline void relu_backward_row(const T* dy, const uint8_t* mask, T* dx, int64_t n) {
   int64_t i = 0;
-#if defined(__AVX512F__)
-  if constexpr (std::is_same_v<T, float>) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  if constexpr (std::is_same_v<compute_t<T>, float>) {
     for (; i < n; i += 16) {
       const __mmask16 here = first_lanes(n - i);
       __mmask16 keep;
       std::memcpy(&keep, mask + i / 8, sizeof keep);
-      _mm512_mask_storeu_ps(dx + i, here, _mm512_maskz_loadu_ps(keep & here, dy + i));
+      store_floats(dx + i, here, load_floats(dy + i, keep & here));
     }
   }
 #endif

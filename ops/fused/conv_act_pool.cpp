@@ -40,7 +40,7 @@ template <class T> void conv_act_of(const Call& call) {
     conv::ImageSink<T>{g, y.data<T>()}(part, z);
     if (mask) relu_rows(y, part, y.data<T>(), mask);
   };
-  conv::correlate<V>(g, conv::Parts<V>(g, 2 * num_threads()),
+  conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads()),
       conv::image_source<T>(g, call.in[0].data<T>()), conv::weights_of<T>(call.in[1]),
       conv::bias_of<T>(optional_input(call.in, 2)), finish);
 }
@@ -92,7 +92,7 @@ template <class T> void conv_act_pool_of(const Call& call) {
     conv::ImageSink<uint8_t, V>{pooled, index}(half, places);
     relu_rows(y, half, y.data<T>(), call.out[2].data<uint8_t>());
   };
-  conv::correlate<V>(g, conv::Parts<V>(g, 2 * num_threads(), 2),
+  conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads(), 2),
       conv::image_source<T>(g, x.data<T>()), conv::weights_of<T>(weight),
       conv::bias_of<T>(optional_input(call.in, 2)), finish);
 }

@@ -60,11 +60,11 @@ template <class T> class MaskedRows {
       const int64_t at = first + l * stride;
       const T* dy = dy_.data<T>() + at * cols + i;
       const uint8_t* mask = mask_.data<uint8_t>() + at * relu_mask_row(cols) + i / 8;
-#if defined(__AVX512F__)
-      if constexpr (std::is_same_v<T, float>) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+      if constexpr (std::is_same_v<V, float>) {
         __mmask16 keep;
         std::memcpy(&keep, mask, sizeof keep);
-        return conv::Lanes<V>(_mm512_maskz_loadu_ps(keep & first_lanes(width), dy));
+        return conv::Lanes<V>(load_floats(dy, keep & first_lanes(width)));
       }
 #endif
       T masked[kLanes];
@@ -92,7 +92,7 @@ template <class T> void conv_backward_of(const Call& call, const Tensor& index, 
   z.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;  // before pooling
   z.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
   const conv::Correlation g{z};
-  conv::correlate_gradient<V>(
+  conv::correlate_gradient<T>(
       g, conv::image_source<T>(g, x.data<T>()),
       [&](const conv::Part& part, V* tile) {
         MaskedRows<T> dz(part, dy, call.in[1], index);
@@ -105,7 +105,7 @@ template <class T> void conv_backward_of(const Call& call, const Tensor& index, 
       call.out[0].data<V>(), call.out[1].data<V>());
   if (!weight.defined()) return;
   const conv::Correlation d = conv::input_grad_of(z);
-  conv::correlate<V>(
+  conv::correlate<T>(
       d, conv::Parts<V>(d, 2 * num_threads()),
       [&](const conv::Part& part, V* tile) {
         MaskedRows<T> dz(part, dy, call.in[1], index);

@@ -22,11 +22,12 @@ template <class T> void conv_norm_act_of(const Call& call) {
     scale[o] = of(2) / math::sqrt(of(5) + static_cast<V>(attrs.eps));
     shift[o] = (b(o) - of(4)) * scale[o] + of(3);
   }
-  conv::correlate<V>(
-      g, conv::Parts<V>(g, 2 * num_threads()), conv::image_source<T>(g, call.in[0].data<T>()),
-      [&](int64_t o, int64_t c, int64_t r, int64_t s) { return w(o, c, r, s) * scale[o]; },
-      [&](int64_t o) { return shift[o]; },
-      [&](const conv::Part& part, V* z) {
+  // The products are of V, not T: a scaled weight is no bf16.
+  const conv::LanesProduct<V> product(
+      g, [&](int64_t o, int64_t c, int64_t r, int64_t s) { return w(o, c, r, s) * scale[o]; },
+      [&](int64_t o) { return shift[o]; });
+  conv::correlate_by(product, g, conv::Parts<V>(g, 2 * num_threads()),
+      conv::image_source<T>(g, call.in[0].data<T>()), [&](const conv::Part& part, V* z) {
         visit_act(attrs.act, [&]<class Op>(Op) {
           for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i)
             z[i] = Op().forward(z[i]);

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
+#include "core/allocator.h"
 #include "ops/ops.h"
 #include "tests/test_util.h"
 
@@ -91,6 +93,30 @@ TEST(Tape, SecondBackwardNeedsRetain) {
   EXPECT_NE(message.find("tape was already used"), std::string::npos) << message;
   EXPECT_NE(message.find("hint: call backward(loss, {.retain_tape = true})"), std::string::npos)
       << message;
+}
+
+TEST(Tape, BackwardFreesWhatItHasRead) {
+  const Tensor x = Tensor::ones({1 << 16}).set_requires_grad(true);
+  Tensor y = mul(x, x);
+  int64_t then = 0;
+  const auto live = [] { return allocator(kCpu).stats().live_bytes; };
+  register_hook(y, [&](const Tensor&) {
+    then = live();
+    return Tensor();
+  });
+  const Tensor z = sum(mul(y, y));
+  y = {};
+  const int64_t before = live();
+  backward(z);
+  EXPECT_LT(then, before + x.numel() * 2) << "dy has taken the place of y";
+}
+
+TEST(Tape, AnExceptionUsesTheTapeUp) {
+  const Tensor x = Tensor::ones({2}).set_requires_grad(true);
+  const Tensor y = mul(x, x), z = mul(y, y);
+  register_hook(y, [](const Tensor&) -> Tensor { throw std::runtime_error("hook"); });
+  EXPECT_THROW(backward(z), std::runtime_error);
+  EXPECT_NE(message_of([&] { backward(z); }).find("tape was already used"), std::string::npos);
 }
 
 TEST(Tape, AValueOfAUsedTapeMayBeReadButNotDifferentiated) {

@@ -84,15 +84,17 @@ void expect_near(const Tensor& got, const std::vector<double>& wanted, double to
   for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(values[i], wanted[i], tolerance) << i;
 }
 
+struct Conv2dCase {
+  Shape x, weight;
+  Conv2dAttrs attrs;
+};
+const Conv2dCase kConv2dCases[] = {{{2, 1, 28, 28}, {6, 1, 5, 5}, {1, 1, 2, 2}},
+    {{3, 6, 14, 14}, {16, 6, 5, 5}, {}}, {{1, 3, 9, 12}, {4, 3, 3, 7}, {2, 3, 1, 3}},
+    {{33, 2, 4, 3}, {3, 2, 1, 1}, {1, 2, 0, 1}}, {{1, 3, 8, 8}, {5, 3, 7, 7}, {1, 1, 3, 3}},
+    {{17, 20, 7, 6}, {18, 20, 3, 2}, {1, 1, 1, 0}}, {{2, 37, 9, 8}, {33, 37, 1, 3}, {1, 2, 0, 1}}};
+
 TEST(Conv2d, IsItsDefinitionForwardAndBackward) {
-  struct Case {
-    Shape x, weight;
-    Conv2dAttrs attrs;
-  };
-  const Case cases[] = {{{2, 1, 28, 28}, {6, 1, 5, 5}, {1, 1, 2, 2}},
-      {{3, 6, 14, 14}, {16, 6, 5, 5}, {}}, {{1, 3, 9, 12}, {4, 3, 3, 7}, {2, 3, 1, 3}},
-      {{33, 2, 4, 3}, {3, 2, 1, 1}, {1, 2, 0, 1}}, {{1, 3, 8, 8}, {5, 3, 7, 7}, {1, 1, 3, 3}}};
-  for (const Case& c : cases) {
+  for (const Conv2dCase& c : kConv2dCases) {
     SCOPED_TRACE(cat(c.x.str(), " * ", c.weight.str()));
     for (const DType type : {DType::f64, DType::f32}) {
       Tensor x = cast(sample_tensor(c.x, 1), type).set_requires_grad(true),
@@ -130,6 +132,36 @@ TEST(Conv2d, Bf16SumsInF32) {
   EXPECT_EQ(apply1(kConv2dBiasGradOp, {dy}).dtype(), DType::f32);
   EXPECT_EQ(apply1(kConv2dInputGradOp, {dy, weight}, Conv2dGradAttrs{1, 1, 0, 0, 6, 6}).dtype(),
       DType::bf16);
+}
+
+// Sums of small whole numbers are exact in f32 in any order (at most 1600 terms of at most 9), so
+// that products by AMX, tails of tiles and the threads' shares show in every bit: y and dx are
+// rounded once, dweight and dbias are not.
+TEST(Conv2d, Bf16IsItsDefinitionToTheBit) {
+  const auto whole = [](const Shape& shape, uint64_t seed) {
+    const Tensor t = sample_tensor(shape, seed, -3, 3);
+    for (int64_t i = 0; i < t.numel(); ++i) t.data<double>()[i] = std::round(t.data<double>()[i]);
+    return cast(t, DType::bf16);
+  };
+  const auto rounded = [](std::vector<double> values) {
+    for (double& v : values) v = bf16(static_cast<float>(v));
+    return values;
+  };
+  for (const Conv2dCase& c : kConv2dCases) {
+    SCOPED_TRACE(cat(c.x.str(), " * ", c.weight.str()));
+    const Tensor x = whole(c.x, 1), weight = whole(c.weight, 2), bias = whole({c.weight[0]}, 3);
+    const Tensor y = conv2d(x, weight, bias, c.attrs), dy = whole(y.shape(), 4);
+    const Conv2dGradAttrs of_weight{c.attrs.stride_h, c.attrs.stride_w, c.attrs.pad_h,
+        c.attrs.pad_w, weight.size(2), weight.size(3)};
+    Conv2dGradAttrs of_x = of_weight;
+    of_x.height = x.size(2);
+    of_x.width = x.size(3);
+    const Conv2dByDefinition wanted = by_definition(x, weight, bias, dy, c.attrs);
+    expect_near(y, rounded(wanted.y), 0);
+    expect_near(apply1(kConv2dInputGradOp, {dy, weight}, of_x), rounded(wanted.dx), 0);
+    expect_near(apply1(kConv2dWeightGradOp, {dy, x}, of_weight), wanted.dweight, 0);
+    expect_near(apply1(kConv2dBiasGradOp, {dy}), wanted.dbias, 0);
+  }
 }
 
 // A NaN or an infinity of x reaches the windows that hold it, and no others.
