@@ -20,8 +20,8 @@ MPI_Request* mpi(MpiRequest* request) {
 //   and down again, and of two ranks one always waits. We ask for Rabenseifner's algorithm: ranks
 //   exchange and add halves, then quarters, until each holds the sum of its share; then they gather
 //   the shares. That is 2 log2(N) messages and 2 (N-1)/N of the bytes for each rank. An element's
-//   sum is made on one rank, so all get the same bits. A user who sets the variable keeps his
-//   choice; other MPIs do not read it.
+//   sum is made on one rank, so all get the same bits. A variable that the user has set
+//   stays; other MPIs do not read it.
 void choose_sum() { setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0); }
 
 int start(int* rank, int* size) {

@@ -6,7 +6,8 @@
 //               a wide kernel fill a tile as well as many
 //   gradient    C = dw[o][c] for each tap, A = dy[o][q, image], B = x[q][image][c], of two columns
 //               q at a time, or one where the stride is no 1
-// Four tiles of C at a time, for a product takes 52 cycles and the next may begin after 16.
+// Four tiles of C at a time, for a product takes 52 cycles and the next may begin after 16. Where a
+// tile is filled up with zeros an infinity of x gives NaN, never a number.
 #pragma once
 
 #include "ops/conv2d_lanes.h"
