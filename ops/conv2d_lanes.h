@@ -156,22 +156,27 @@ void correlate_block(const Correlation& g, const V* x, int64_t rows, const V* we
 }
 
 // Rows [first, first + results) of the correlation of a tile that begins at the first of them:
-// y[o][row][q][image].
+// y[o][row][q][image]. What B results read of x stays in the first cache for as many channels as
+// have their weights in the second.
 template <int A, int B, class V>
 void correlate_tile(const Correlation& g, const V* x, const V* weights, const V* bias,
     int64_t first, int64_t results, V* y) {
   constexpr int n = kImages<V>;
+  constexpr int64_t kWeights = (256 << 10) / int64_t{sizeof(V)};
   const int64_t rows = g.tile_rows(results), columns = g.tile_columns();
   const int64_t channel_stride = results * g.q * n;
-  for (int64_t o = 0; o < g.o; o += A) {
-    const V* w = weights + o * g.taps();
+  const int64_t group = std::max<int64_t>(1, kWeights / (A * g.taps())) * A;
+  const auto block = [&](int64_t o, int64_t row, int64_t q) {
+    const V* from = x + (row * g.stride_h * columns + q * g.stride_w) * n;
+    correlate_block<A, B>(g, from, rows, weights + o * g.taps(), g.taps_of_row(first + row),
+        g.taps_of_columns(q, B), bias + o, y + o * channel_stride + (row * g.q + q) * n,
+        channel_stride, g.o - o);
+  };
+  for (int64_t o0 = 0; o0 < g.o; o0 += group) {
     for (int64_t row = 0; row < results; ++row) {
-      const V* from = x + row * g.stride_h * columns * n;
-      V* to = y + o * channel_stride + row * g.q * n;
       for (int64_t q = 0; q < g.q; q += B) {
         const int64_t at = std::min(q, g.q - B);  // the last block begins earlier, not ends later
-        correlate_block<A, B>(g, from + at * g.stride_w * n, rows, w, g.taps_of_row(first + row),
-            g.taps_of_columns(at, B), bias + o, to + at * n, channel_stride, g.o - o);
+        for (int64_t o = o0; o < std::min(o0 + group, g.o); o += A) block(o, row, at);
       }
     }
   }

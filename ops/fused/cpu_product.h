@@ -54,18 +54,19 @@ inline constexpr int64_t kTileTerms = 64;
 template <class Done, class Each>
 void for_product_tiles(const Product& product, int64_t bytes, const Done& done, const Each& each) {
   using namespace product_detail;
-  constexpr int64_t kStreamed = 1 << 16;  // a B of that many elements stays in the L2 cache: then
-                                          // C's rows are made one after the other
+  // Panels of that many elements of B stay in the L2 cache while C's rows are made one after the
+  // other.
+  constexpr int64_t kStreamed = 1 << 16;
   const int64_t row_tiles = (product.m + kRows - 1) / kRows,
-                panels = (product.n + kCols - 1) / kCols, k = product.k;
-  const bool by_rows = k * product.n <= kStreamed;
+                panels = (product.n + kCols - 1) / kCols, k = product.k, panel_size = k * kCols,
+                at_once = std::clamp<int64_t>(
+                    kStreamed / std::max<int64_t>(1, panel_size), 1, std::max<int64_t>(1, panels));
   parallel_for(row_tiles, grain_of(panels * (k * 64 + kRows * kCols * bytes)),
       [&](int64_t begin, int64_t end) {
         each(begin * kRows, std::min(end * kRows, product.m));
-        const int64_t panel_size = k * kCols;
-        float* panel = aligned_scratch(
-            (by_rows ? panels : 1) * panel_size + kRows * kCols + (end - begin) * k * kRows);
-        float *c = panel + (by_rows ? panels : 1) * panel_size, *packed = c + kRows * kCols;
+        float* panel =
+            aligned_scratch(at_once * panel_size + kRows * kCols + (end - begin) * k * kRows);
+        float *c = panel + at_once * panel_size, *packed = c + kRows * kCols;
         pack_rows(product, begin, end, packed);
         const auto one = [&](int64_t t, int64_t j, const float* of_b) {
           const int64_t i = t * kRows;
@@ -74,12 +75,13 @@ void for_product_tiles(const Product& product, int64_t bytes, const Done& done, 
           tile(packed + (t - begin) * k * kRows, 1, kRows, rows, of_b, cols, k, c);
           done(i, j, rows, cols, c);
         };
-        for (int64_t p = 0; p < panels; ++p) {
-          pack_panel(product, p * kCols, panel + (by_rows ? p * panel_size : 0));
-          for (int64_t t = begin; t < end && !by_rows; ++t) one(t, p * kCols, panel);
-        }
-        for (int64_t t = begin; t < end && by_rows; ++t) {
-          for (int64_t p = 0; p < panels; ++p) one(t, p * kCols, panel + p * panel_size);
+        for (int64_t first = 0; first < panels; first += at_once) {
+          const int64_t count = std::min(at_once, panels - first);
+          for (int64_t p = 0; p < count; ++p)
+            pack_panel(product, (first + p) * kCols, panel + p * panel_size);
+          for (int64_t t = begin; t < end; ++t) {
+            for (int64_t p = 0; p < count; ++p) one(t, (first + p) * kCols, panel + p * panel_size);
+          }
         }
       });
 }
