@@ -73,17 +73,20 @@ void load_tile(const Correlation& g, int64_t first, int64_t height, Rows& rows, 
 struct Block {
   int a, b;
 };
-inline constexpr Block kBlocks[] = {
-    {8, 3}, {6, 4}, {4, 7}, {4, 6}, {4, 5}, {4, 3}, {3, 4}, {2, 5}, {1, 8}, {8, 1}, {1, 1}};
+template <class V>
+inline constexpr auto kBlocks = std::to_array<Block>(
+    {{8, 3}, {6, 4}, {4, 7}, {4, 6}, {4, 5}, {4, 3}, {3, 4}, {2, 5}, {1, 8}, {8, 1}, {1, 1}});
+// f64 is what others are compared with; a sum is the same in any block.
+template <> inline constexpr auto kBlocks<double> = std::to_array<Block>({{4, 3}, {1, 1}});
 
 // The block that makes an a x b matrix of sums soonest: two multiply-adds or two loads a cycle, no
 // sum more often than each fourth cycle, and a cycle for the loop. REQUIRES: a, b >= 1; largest_a
 // >= 1
-inline size_t choose_block(int64_t a, int64_t b, int largest_a = 8) {
-  size_t best = std::size(kBlocks) - 1;
+template <class V> size_t choose_block(int64_t a, int64_t b, int largest_a = 8) {
+  size_t best = kBlocks<V>.size() - 1;
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (size_t i = 0; i < std::size(kBlocks); ++i) {
-    const Block& block = kBlocks[i];
+  for (size_t i = 0; i < kBlocks<V>.size(); ++i) {
+    const Block& block = kBlocks<V>[i];
     if (block.a * block.b > kAccumulators || block.a > largest_a || block.b > b) continue;
     const int64_t blocks = (a + block.a - 1) / block.a * ((b + block.b - 1) / block.b);
     const int64_t cost = blocks * (std::max({block.a * block.b, block.a + block.b, 8}) + 2);
@@ -94,11 +97,12 @@ inline size_t choose_block(int64_t a, int64_t b, int largest_a = 8) {
   return best;
 }
 // f.operator()<A, B>() for the block of that number.
-template <class F> void with_block(size_t number, F&& f) {
+template <class V, class F> void with_block(size_t number, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
-    (void)((I == number ? (f.template operator()<kBlocks[I].a, kBlocks[I].b>(), true) : false) ||
+    (void)((I == number ? (f.template operator()<kBlocks<V>[I].a, kBlocks<V>[I].b>(), true)
+                        : false) ||
            ...);
-  }(std::make_index_sequence<std::size(kBlocks)>());
+  }(std::make_index_sequence<kBlocks<V>.size()>());
 }
 
 // The weights as the correlation reads them: [o / A][c][r][s][A], zeros beyond O.
@@ -236,8 +240,8 @@ template <class V> class LanesProduct {
  public:
   template <class Weight, class Bias>
   LanesProduct(const Correlation& g, const Weight& weight, const Bias& bias)
-      : g_(g), number_(choose_block(g.o, g.q)) {
-    const int a = kBlocks[number_].a;
+      : g_(g), number_(choose_block<V>(g.o, g.q)) {
+    const int a = kBlocks<V>[number_].a;
     const int64_t channels = divide_up(g.o, a) * a;
     weights_ = aligned_scratch<V, 1>(channels * (g.taps() + 1));
     start_ = weights_ + channels * g.taps();
@@ -246,7 +250,7 @@ template <class V> class LanesProduct {
   }
   int64_t channels() const { return g_.o; }  // of y
   void multiply(const V* x, int64_t first, int64_t results, V* y) const {
-    with_block(number_,
+    with_block<V>(number_,
         [&]<int A, int B>() { correlate_tile<A, B>(g_, x, weights_, start_, first, results, y); });
   }
 
@@ -259,7 +263,8 @@ template <class V> class LanesProduct {
 template <class V> class LanesGradient {
  public:
   explicit LanesGradient(const Correlation& g)
-      : g_(g), number_(choose_block(g.o, g.taps(), 4)) {}  // 4 rows of dy stay in the first cache
+      : g_(g),
+        number_(choose_block<V>(g.o, g.taps(), 4)) {}  // 4 rows of dy stay in the first cache
   int64_t size() const { return g_.o * g_.taps(); }
   int64_t place_of(int64_t i) const { return i; }
   void multiply(const V* dy, const V* x, int64_t results, V* sums) const {
@@ -268,7 +273,7 @@ template <class V> class LanesGradient {
       const int64_t c = tap / (g_.r * g_.s), r = tap / g_.s % g_.r, s = tap % g_.s;
       offsets[tap] = ((c * g_.tile_rows(results) + r) * g_.tile_columns() + s) * kImages<V>;
     }
-    with_block(
+    with_block<V>(
         number_, [&]<int A, int B>() { multiply_tiles<A, B>(g_, dy, x, results, offsets, sums); });
   }
 
