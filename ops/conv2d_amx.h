@@ -13,12 +13,11 @@
 #include "ops/conv2d_lanes.h"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#define SINTER_AMX 1
 #include <sys/syscall.h>
 #include <unistd.h>
 
 namespace sinter::conv::amx {
-
-template <class T> inline constexpr bool kTakes = std::is_same_v<T, bf16>;
 
 // Linux lets a process use these registers once it has asked for them.
 inline bool available() {
@@ -291,20 +290,6 @@ class GradientProduct {
   int64_t taps_, columns_, at_once_;
 };
 
-}  // namespace sinter::conv::amx
-
-#else
-
-namespace sinter::conv::amx {
-template <class T> inline constexpr bool kTakes = false;  // so nothing below is defined
-bool available();
-bool gradient_pays(const Correlation&);
-struct Product {
-  Product(const Correlation&, ...);
-};
-struct GradientProduct {
-  explicit GradientProduct(const Correlation&);
-};
 }  // namespace sinter::conv::amx
 
 #endif

@@ -56,10 +56,12 @@ void correlate_by(const Product& product, const Correlation& g, const Parts<V>& 
 template <class T, class Load, class Weight, class Bias, class Finish>
 void correlate(const Correlation& g, const Parts<compute_t<T>>& parts, const Load& load,
     const Weight& weight, const Bias& bias, const Finish& finish) {
-  if constexpr (amx::kTakes<T>) {
+#ifdef SINTER_AMX
+  if constexpr (std::is_same_v<T, bf16>) {
     if (amx::available())
       return correlate_by(amx::Product(g, weight, bias), g, parts, load, finish);
   }
+#endif
   correlate_by(LanesProduct<compute_t<T>>(g, weight, bias), g, parts, load, finish);
 }
 
@@ -107,10 +109,12 @@ void gradient_by(const Product& product, const Correlation& g, const LoadX& load
 template <class T, class LoadX, class LoadDy, class V = compute_t<T>>
 void correlate_gradient(
     const Correlation& g, const LoadX& load_x, const LoadDy& load_dy, V* dw, V* db = nullptr) {
-  if constexpr (amx::kTakes<T>) {
+#ifdef SINTER_AMX
+  if constexpr (std::is_same_v<T, bf16>) {
     if (amx::available() && amx::gradient_pays(g))
       return gradient_by(amx::GradientProduct(g), g, load_x, load_dy, dw, db);
   }
+#endif
   gradient_by(LanesGradient<V>(g), g, load_x, load_dy, dw, db);
 }
 

@@ -1,5 +1,4 @@
-// A vector of 16 floats from, and to, memory of f32 or bf16, by AVX-512: of
-// the lanes in a mask.
+// The lanes in a mask of a vector of 16 floats, from and to memory of f32 or bf16, by AVX-512.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +37,6 @@ inline void store_floats(bf16* x, __mmask16 m, __m512 v) {
       _mm512_maskz_srli_epi32(kAllLanes, _mm512_mask_mov_epi32(rounded, nan, quiet), 16);
   _mm512_mask_cvtepi32_storeu_epi16(x, m, result);
 }
-
 #endif
 
 }  // namespace sinter
