@@ -1,5 +1,6 @@
 #include "ops/step_state.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/context.h"
@@ -62,13 +63,16 @@ void check_step_state(const char* op, const Tensor& state) {
 void advance_step_state(
     StepState& state, const Tensor& losses, const Tensor& rng, double beta1, double beta2) {
   const int64_t rows = losses.defined() ? losses.numel() : 0;
-  double sums[kLossRuns] = {};
+  // Runs that have no row are zeros, and change no sum: of a small batch most are left out.
+  const int runs = int(std::clamp<int64_t>(rows, kLossLanes, kLossRuns));
+  double sums[kLossRuns];
+  std::fill_n(sums, runs, 0.0);
   const auto add = [&](const auto* p) {
     for (int64_t i = 0; i < rows; ++i) sums[i % kLossRuns] += double(p[i]);
   };
   if (rows > 0 && losses.dtype() == DType::f64) add(losses.data<double>());
   if (rows > 0 && losses.dtype() != DType::f64) add(losses.data<float>());
-  for (int r = kLossLanes; r < kLossRuns; ++r) sums[r % kLossLanes] += sums[r];
+  for (int r = kLossLanes; r < runs; ++r) sums[r % kLossLanes] += sums[r];
   for (int half = kLossLanes / 2; half > 0; half /= 2) {
     for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
   }
