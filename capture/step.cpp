@@ -157,20 +157,22 @@ void Step::find_ties(const Tensors& inputs) {
     ties_.push_back({with, i, other, extent_of(a).begin - extent_of(b).begin, a.is_same(b)});
   };
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& t = inputs[i];
-    const Storage* storage = t.storage().get();
     for (size_t j = 0; j < i; ++j) {
-      const bool shared =
-          storage == inputs[j].storage().get() && extent_of(t).overlaps(extent_of(inputs[j]));
-      if (shared) add(Tie::With::input, i, j, t, inputs[j]);
+      const bool shared = inputs[i].storage() == inputs[j].storage() &&
+                          extent_of(inputs[i]).overlaps(extent_of(inputs[j]));
+      if (shared) add(Tie::With::input, i, j, inputs[i], inputs[j]);
     }
-    for (size_t p = 0; p < guarded_.size(); ++p) {
-      const Tensor& parameter = guarded_[p].tensor;
-      if (storage == parameter.storage().get()) add(Tie::With::parameter, i, p, t, parameter);
-      if (!parameter.has_autograd()) continue;
-      const Tensor& gradient = parameter.autograd().grad;
-      if (gradient.defined() && storage == gradient.storage().get())
-        add(Tie::With::gradient, i, p, t, gradient);
+  }
+  const Tensor none;
+  for (size_t p = 0; p < guarded_.size(); ++p) {
+    const Tensor& parameter = guarded_[p].tensor;
+    const Tensor& gradient = parameter.has_autograd() ? parameter.autograd().grad : none;
+    const Storage* const of_gradient = gradient.defined() ? gradient.storage().get() : nullptr;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Storage* const storage = inputs[i].storage().get();
+      if (storage == parameter.storage().get())
+        add(Tie::With::parameter, i, p, inputs[i], parameter);
+      if (storage == of_gradient) add(Tie::With::gradient, i, p, inputs[i], gradient);
     }
   }
 }
