@@ -80,8 +80,9 @@ void run_tiles(
     Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
-  const UpdatePointers<float> w(weight_of(layer)), bias(bias_of(layer));
-  with_update<float>(weight_of(layer).adam(), attrs, state, [&](const auto& step) {
+  const UpdateGroup of_weight = weight_of(layer);
+  const UpdatePointers<float> w(of_weight), bias(bias_of(layer));
+  with_update<float>(of_weight.adam(), attrs, state, [&](const auto& step) {
     for_product_tiles(
         {.m = outs,
             .n = ins,
@@ -113,8 +114,9 @@ void run_whole(
   V* grad = scratch<V, 1>(outs * ins + outs);
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
-  with_update<V>(weight_of(layer).adam(), attrs, state, [&](const auto& step) {
-    const UpdatePointers<V> w(weight_of(layer));
+  const UpdateGroup of_weight = weight_of(layer);
+  with_update<V>(of_weight.adam(), attrs, state, [&](const auto& step) {
+    const UpdatePointers<V> w(of_weight);
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
         [&](int64_t begin, int64_t end) { w.apply(step, begin, grad + begin, end - begin); });
     if (layer[kBias].defined())
@@ -135,7 +137,7 @@ void cpu(const Call& call) {
       visit_float(dtype, [&]<class T>(T) { run_whole<T>(layer, x, attrs, end.step()); });
     }
   }
-  end.finish(attrs, weight_of(layer_at(call.in, 0)).adam());
+  end.finish(attrs, call.in[kWeight + 2].defined());  // a second state: Adam
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
