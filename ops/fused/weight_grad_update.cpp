@@ -93,8 +93,15 @@ void run_tiles(
             .ldb = x.ld},
         28,
         [&](int64_t i, int64_t j, int rows, int cols, const float* grad) {
-          for (int r = 0; r < rows; ++r)
-            w.apply(step, (i + r) * ins + j, grad + r * product_detail::kCols, cols);
+          constexpr int kCols = product_detail::kCols;
+          for (int r = 0; r < rows; ++r) {
+            const int64_t at = (i + r) * ins + j;
+            if (cols == kCols) {  // a loop of known length
+              w.apply(step, at, grad + r * kCols, kCols);
+            } else {
+              w.apply(step, at, grad + r * kCols, cols);
+            }
+          }
         },
         [&](int64_t begin, int64_t end) {
           if (!bias.p) return;
