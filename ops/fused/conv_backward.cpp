@@ -51,15 +51,20 @@ template <class T> class MaskedRows {
  private:
   static constexpr int64_t kLanes = conv::kImages<V>;
 
-  // Row `row` of dy where the mask has a bit, and of the index.
+  // Row `row` of dy where the mask has a bit, and of the index. Rows of one image are far from
+  // those of the next, so what the next channel needs is asked for ahead: its row of dy, and the
+  // mask's next cache line.
   void load(int64_t o, int64_t row) {
-    const int64_t cols = dy_.size(3), stride = dy_.size(1) * dy_.size(2);
-    const int64_t first = (part_.image * dy_.size(1) + o) * dy_.size(2) + row;
+    const int64_t cols = dy_.size(3), channel = dy_.size(2), stride = dy_.size(1) * channel;
+    const int64_t first = (part_.image * dy_.size(1) + o) * channel + row;
+    const T* const dys = dy_.data<T>() + first * cols;
+    const uint8_t* const masks = mask_.data<uint8_t>() + first * relu_mask_row(cols);
     values_ = conv::aligned_scratch<V, 6>(cols * kLanes);
     conv::load_to_lanes<V>(part_.count, cols, values_, [&](int64_t l, int64_t i, int64_t width) {
-      const int64_t at = first + l * stride;
-      const T* dy = dy_.data<T>() + at * cols + i;
-      const uint8_t* mask = mask_.data<uint8_t>() + at * relu_mask_row(cols) + i / 8;
+      const T* dy = dys + l * stride * cols + i;
+      const uint8_t* mask = masks + l * stride * relu_mask_row(cols) + i / 8;
+      __builtin_prefetch(dy + channel * cols);
+      __builtin_prefetch(mask + 64);
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
       if constexpr (std::is_same_v<V, float>) {
         __mmask16 keep;
