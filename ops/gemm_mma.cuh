@@ -19,6 +19,7 @@ template <int kResults_, int kGroups_, int kStages_, int kBytes_> struct MmaShap
   static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kGroups = kGroups_,
                        kThreads = 128 * kGroups, kStages = kStages_, kBytes = kBytes_;
 };
+// Two stages of twice the depth have as much on its way as three, for half the turns.
 using SmallMma = MmaShape<kTile, 2, 3, 64>;
 using LargeMma = MmaShape<2 * kTile, 1, 2, 128>;
 inline constexpr int kMmaThreads = SmallMma::kThreads;

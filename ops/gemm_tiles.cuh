@@ -47,7 +47,7 @@ template <class V, class Part, int kParts, int kGroups, int kRows> struct GroupS
   }
 };
 
-// One thread's chunks of the tiles of a side, from the tile at (outer, first) on.
+// One thread's chunks of the tiles of a side, of its rows or columns from `outer` on.
 template <Layout kLayout, class T, class Tile, int kThreads, class Side, bool = Side::kGathered>
 class TileCopy {
   static constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>,
@@ -75,8 +75,8 @@ class TileCopy {
   }
   // Such a tile, at k: all that changes from tile to tile is where a chunk comes from.
   SINTER_DEVICE_FN void copy_whole(uint32_t k, Tile& tile) const {
-    // Opaque factors: else the compiler finds two additions per chunk cheaper than this product,
-    // which makes each address one instruction.
+    // Kept, or the compiler would advance each address by two additions: this makes it one
+    // instruction, a product and its sum.
     const uint64_t behind = uint64_t{keep(k)} * (kLayout == Layout::along_k ? kBytes : keep(step_));
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
@@ -179,6 +179,7 @@ SINTER_DEVICE_FN void for_each_tile(
   SINTER_UNROLL
   for (int t = 0; t < kStages - 1; ++t) begin(ring + t * kBytes, first + t * kDepth);
   int use = ring, free = ring + (kStages - 1) * kBytes;
+  // Of all stages' addresses the sum: less those of the others it is the next one.
   const int all = keep(kStages == 2 ? use + free : use + free + ring + kBytes),
             last = keep(end + kAhead);
   SINTER_NO_UNROLL

@@ -192,7 +192,7 @@ template <class T> class Cursor {
   Cursor() = default;
   SINTER_DEVICE_FN Cursor(const In<T>& in, int64_t i)
       : at_(reinterpret_cast<const char*>(in.data() + i)) {
-    asm volatile("" : "+l"(at_));
+    asm volatile("" : "+l"(at_));  // as keep()
   }
   SINTER_DEVICE_FN Cursor behind(uint64_t bytes) const {
     Cursor c;
