@@ -40,15 +40,21 @@ template <class V> SINTER_DEVICE_FN int ffma_outer(bool along_k, int many, int m
   return along_k ? i * many + mine : (i - i % kBy) * many + mine * kBy + i % kBy;
 }
 
-// Its eight values at k .. k + kStep - 1.
+// Where its first is, at k.
+template <class V, class Tile> SINTER_DEVICE_FN Place ffma_place(bool along_k, int mine, int k) {
+  return along_k ? Tile::AlongK::keep_place(mine, k)
+                 : Tile::AlongOuter::keep_place(k, mine * kVec<V>);
+}
+
+// Its eight values at k .. k + kStep - 1, counted from that place.
 template <int kMany, int kStep, class V, class Tile>
 SINTER_DEVICE_FN void load_eight_of(
-    bool along_k, const Tile& tile, int mine, int k, V (&v)[8][kStep]) {
+    bool along_k, const Tile& tile, const Place& at, int k, V (&v)[8][kStep]) {
   if (along_k) {
     SINTER_UNROLL
     for (int i = 0; i < 8; ++i) {
       const auto part =
-          tile.along_k.template load_vec<kStep>(ffma_outer<V>(true, kMany, mine, i), k);
+          tile.along_k.template load_vec<kStep>(at.r + ffma_outer<V>(true, kMany, 0, i), at.c + k);
       SINTER_UNROLL
       for (int p = 0; p < kStep; ++p) v[i][p] = part[p];
     }
@@ -58,7 +64,7 @@ SINTER_DEVICE_FN void load_eight_of(
       SINTER_UNROLL
       for (int i = 0; i < 8; i += kVec<V>) {
         const auto part = tile.along_outer.template load_vec<kVec<V>>(
-            k + p, ffma_outer<V>(false, kMany, mine, i));
+            at.r + k + p, at.c + ffma_outer<V>(false, kMany, 0, i));
         SINTER_UNROLL
         for (int e = 0; e < kVec<V>; ++e) v[i + e][p] = part[e];
       }
@@ -76,46 +82,46 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   auto& s = shared<S>();
   const int64_t row = tile.row * kRows, col = tile.col * kTile;
   const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
-            my_col = mine % kColsOf, begin = split.first(tile);
+            my_col = mine % kColsOf, mine_of_run = group * S::kShare, begin = split.first(tile);
+  const Place at_a = ffma_place<V, typename S::A>(along_a, my_row, mine_of_run),
+              at_b = ffma_place<V, typename S::B>(along_b, my_col, mine_of_run);
   V sums[8][8] = {}, row_sum = 0;
-  TileCopy<kA, V, typename S::A, S::kThreads, A> copy_a(product.a, row, begin);
-  TileCopy<kB, V, typename S::B, S::kThreads, B> copy_b(product.b, col, begin);
+  TileCopy<kA, V, typename S::A, S::kThreads, A> copy_a(product.a, row);
+  TileCopy<kB, V, typename S::B, S::kThreads, B> copy_b(product.b, col);
   const int end = split.end(tile, static_cast<int>(product.a.k)),
             whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
   const auto copy = [&](typename S::Stage& stage, int at) {
     copy_stage<S::kDepth>(copy_a, copy_b, at, whole, end, stage);
   };
-  for_each_tile<S::kStages, S::kDepth>(s.stages, begin,
-      split.end(tile, static_cast<int>(product.a.k)), copy, [&](const auto& stage) {
+  for_each_tile<S::kStages, S::kDepth>(s.stages, begin, end, copy, [&](const auto& stage) {
+    SINTER_UNROLL
+    for (int run = 0; run < S::kDepth; run += S::kRun) {
+      SINTER_UNROLL
+      for (int p = run; p < run + S::kShare; p += S::kStep) {
+        V x[8][S::kStep], y[8][S::kStep];
+        load_eight_of<kRowsOf, S::kStep>(along_a, stage.a, at_a, p, x);
+        load_eight_of<kColsOf, S::kStep>(along_b, stage.b, at_b, p, y);
         SINTER_UNROLL
-        for (int run = 0; run < S::kDepth; run += S::kRun) {
-          const int first = run + group * S::kShare;
+        for (int q = 0; q < S::kStep; ++q) {
           SINTER_UNROLL
-          for (int p = first; p < first + S::kShare; p += S::kStep) {
-            V x[8][S::kStep], y[8][S::kStep];
-            load_eight_of<kRowsOf, S::kStep>(along_a, stage.a, my_row, p, x);
-            load_eight_of<kColsOf, S::kStep>(along_b, stage.b, my_col, p, y);
+          for (int i = 0; i < 8; ++i) {
             SINTER_UNROLL
-            for (int q = 0; q < S::kStep; ++q) {
-              SINTER_UNROLL
-              for (int i = 0; i < 8; ++i) {
-                SINTER_UNROLL
-                for (int j = 0; j < 8; ++j)
-                  sums[i][j] = math::mul_add(x[i][q], y[j][q], sums[i][j]);
-              }
-            }
-          }
-          if constexpr (Epilogue::kSumsRows) {
-            if (tile.col == 0) {
-              V part = 0;
-              SINTER_UNROLL
-              for (int p = first; p < first + S::kShare; ++p)
-                part = part + (along_a ? stage.a.along_k(mine, p) : stage.a.along_outer(p, mine));
-              row_sum = row_sum + part;
-            }
+            for (int j = 0; j < 8; ++j) sums[i][j] = math::mul_add(x[i][q], y[j][q], sums[i][j]);
           }
         }
-      });
+      }
+      if constexpr (Epilogue::kSumsRows) {
+        if (tile.col == 0) {
+          V part = 0;
+          const int first = run + mine_of_run;
+          SINTER_UNROLL
+          for (int p = first; p < first + S::kShare; ++p)
+            part = part + (along_a ? stage.a.along_k(mine, p) : stage.a.along_outer(p, mine));
+          row_sum = row_sum + part;
+        }
+      }
+    }
+  });
   // The upper half of the groups leaves its sums, the lower half adds its own to them.
   constexpr int kHalf = S::kGroups / 2;
   const bool upper = group >= kHalf;

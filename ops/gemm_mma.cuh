@@ -13,18 +13,20 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// Results of a block and of each warp of a group, two by two; groups; stages of the ring.
-template <int kResults_, int kGroups_, int kStages_> struct MmaShape {
+// Results of a block and of each warp of a group, two by two; groups; stages of the ring; bytes of
+// a tile's k for a group.
+template <int kResults_, int kGroups_, int kStages_, int kBytes_> struct MmaShape {
   static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kGroups = kGroups_,
-                       kThreads = 128 * kGroups, kStages = kStages_;
+                       kThreads = 128 * kGroups, kStages = kStages_, kBytes = kBytes_;
 };
-using SmallMma = MmaShape<kTile, 2, 3>;
-using LargeMma = MmaShape<2 * kTile, 1, 3>;
+// Two stages of twice the depth have as much on its way as three, for half the turns.
+using SmallMma = MmaShape<kTile, 2, 3, 64>;
+using LargeMma = MmaShape<2 * kTile, 1, 2, 128>;
 inline constexpr int kMmaThreads = SmallMma::kThreads;
 
 template <class T, class Shape = SmallMma> struct MmaTiles {
-  static constexpr int kShare = 64 / static_cast<int>(sizeof(T)),  // of a tile's k, a group's
-      kDepth = Shape::kGroups * kShare;
+  static constexpr int kShare = Shape::kBytes / static_cast<int>(sizeof(T)),
+                       kDepth = Shape::kGroups * kShare;
   using Tile = OperandTile<T, Shape::kResults, kDepth, 8>;
   struct Stage {
     Tile a, b;
@@ -48,40 +50,38 @@ template <bool kIsA, class T> SINTER_DEVICE_FN int k_of(int quarter) {
 }
 // Where a lane reads those at (outer, k): by ldmatrix a row of a quarter, of TF32 along `outer` an
 // element of each.
-struct LaneAt {
-  int outer, k;
-};
-template <Layout kLayout, bool kIsA, class T, class Side>
-SINTER_DEVICE_FN LaneAt lane_at(const Side& side, int outer, int k) {
+template <Layout kLayout, bool kIsA, class T, class Tile, class Side>
+SINTER_DEVICE_FN Place lane_at(const Side& side, int outer, int k) {
   const int quarter = lane() / 8, row = lane() % 8;
-  LaneAt at{outer + lane() / 4, k + lane() % 4};
-  if (is_along_k<kLayout>(side)) {
-    at = {outer + outer_of<kIsA>(quarter) + row, k + k_of<kIsA, T>(quarter)};
-  } else if (std::is_same_v<T, bf16>) {
-    at = {outer + outer_of<kIsA>(quarter), k + k_of<kIsA, T>(quarter) + row};
-  }
-  return {keep(at.outer), keep(at.k)};
+  if (is_along_k<kLayout>(side))
+    return Tile::AlongK::keep_place(
+        outer + outer_of<kIsA>(quarter) + row, k + k_of<kIsA, T>(quarter));
+  if constexpr (std::is_same_v<T, bf16>)
+    return Tile::AlongOuter::keep_place(
+        k + k_of<kIsA, T>(quarter) + row, outer + outer_of<kIsA>(quarter));
+  return Tile::AlongOuter::keep_place(k + lane() % 4, outer + lane() / 4);
 }
 template <Layout kLayout, bool kIsA, class T, int kOuter, int kDepth, int kPad, class Side>
 SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side,
-    const OperandTile<T, kOuter, kDepth, kPad>& tile, const LaneAt& at, int outer, int k) {
+    const OperandTile<T, kOuter, kDepth, kPad>& tile, const Place& at, int outer, int k) {
   Vec<uint32_t, 4> f;
   if (is_along_k<kLayout>(side)) {
-    f = ldmatrix_x4(tile.along_k, at.outer + outer, at.k + k);
+    f = ldmatrix_x4(tile.along_k, at.r + outer, at.c + k);
   } else if constexpr (std::is_same_v<T, bf16>) {
-    f = ldmatrix_x4_trans(tile.along_outer, at.k + k, at.outer + outer);
+    f = ldmatrix_x4_trans(tile.along_outer, at.r + k, at.c + outer);
   } else {
     SINTER_UNROLL
     for (int q = 0; q < 4; ++q)
       f.v[q] = math::to_bits(
-          tile.along_outer(at.k + k + k_of<kIsA, T>(q), at.outer + outer + outer_of<kIsA>(q)));
+          tile.along_outer(at.r + k + k_of<kIsA, T>(q), at.c + outer + outer_of<kIsA>(q)));
   }
   return f;
 }
-template <class T> SINTER_DEVICE_FN void round_for_mma(Vec<uint32_t, 4>& f) {
+// Two quarters of the same rows, or columns, at a time.
+template <bool kIsA, class T> SINTER_DEVICE_FN void round_for_mma(Vec<uint32_t, 4>& f) {
   if constexpr (std::is_same_v<T, float>) {
-    SINTER_UNROLL
-    for (int q = 0; q < 4; ++q) f.v[q] = to_tf32(math::from_bits(f.v[q]));
+    to_tf32(f.v[0], f.v[kIsA ? 2 : 1]);
+    to_tf32(f.v[kIsA ? 1 : 2], f.v[3]);
   }
 }
 // What a lane has of row `half` * 8 + lane / 4 of a fragment of A, added up.
@@ -114,13 +114,14 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   const int64_t row = tile.row * kResults, col = tile.col * kResults;
   const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp,
             first = split.first(tile);
-  const LaneAt at_a = lane_at<kA, true, T>(product.a, my_row, group * Tiles::kShare),
-               at_b = lane_at<kB, false, T>(product.b, my_col, group * Tiles::kShare);
+  using Tile = typename Tiles::Tile;
+  const Place at_a = lane_at<kA, true, T, Tile>(product.a, my_row, group * Tiles::kShare),
+              at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
   Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
   float row_sums[kOfWarp / 16][2] = {};
   const bool sums_rows = Epilogue::kSumsRows && tile.col == 0 && my_col == 0;
-  TileCopy<kA, T, typename Tiles::Tile, kThreads, A> copy_a(product.a, row, first);
-  TileCopy<kB, T, typename Tiles::Tile, kThreads, B> copy_b(product.b, col, first);
+  TileCopy<kA, T, typename Tiles::Tile, kThreads, A> copy_a(product.a, row);
+  TileCopy<kB, T, typename Tiles::Tile, kThreads, B> copy_b(product.b, col);
   const int end = split.end(tile, static_cast<int>(product.a.k)),
             whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
   const auto copy = [&](typename Tiles::Stage& stage, int at) {
@@ -146,8 +147,8 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
       }
       SINTER_UNROLL
       for (int i = 0; i < kOfWarp / 16; ++i) {
-        round_for_mma<T>(x[i]);
-        round_for_mma<T>(y[i]);
+        round_for_mma<true, T>(x[i]);
+        round_for_mma<false, T>(y[i]);
       }
       SINTER_UNROLL
       for (int i = 0; i < kOfWarp / 16; ++i) {

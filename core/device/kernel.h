@@ -22,11 +22,12 @@
 //       after. Never waits.
 //   cp_async16(tile, r, c, in, i, valid) cp_async_commit() cp_async_wait<N>()
 //       16 bytes to shared memory; zeros if not valid.
-//   Cursor<T>(in, i); cursor.advance(bytes); cp_async16(tile, r, c, cursor)
-//       The 16 bytes from in[i] on, then those `bytes` further.
-//   keep(i) keep_shared(s)
-//       i, and a reference to what is in shared memory, in a register: not worked out again
-//       wherever it is used.
+//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes))
+//       The 16 bytes from in[i] on, or those `bytes` further.
+//   keep(i) tile.keep_place(r, c) keep_shared(s); shared_at(s, at)
+//       An integer, a place (its r and c may be added to) and where s is in shared memory, in a
+//       register: not worked out again wherever it is used. And the S that is at such an address,
+//       or a multiple of sizeof(S) from it.
 //   ldmatrix_x4(tile, r, c) ldmatrix_x4_trans(tile, r, c)
 //       Four matrices of 8 rows of 16 bytes; this lane's begins at (r, c). _trans: 16-bit values.
 //   mma_bf16_m16n8k16(d, a, b) mma_tf32_m16n8k8(d, a, b)
@@ -34,6 +35,9 @@
 //   to_tf32(x)
 //       The bits of the f32 x for such a fragment, rounded to 10 bits behind the point, halves away
 //       from zero: the unit itself would cut them off.
+//   to_tf32(a, b)
+//       The same of two, in place, whose products go to the same sums: what is beside a NaN may
+//       stay as it is.
 //   fault(flag, Fault, i, value, n)
 //       Reports bad data: item i holds `value`, allowed 0..n-1. The host half throws, the device
 //       half sets the flag.

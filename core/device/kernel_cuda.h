@@ -119,6 +119,14 @@ template <class T, int N> class Shared {
   alignas(16) T values_[N];
 };
 
+template <class I> SINTER_DEVICE_FN I keep(I i) {
+  asm volatile("" : "+r"(i));
+  return i;
+}
+// r is 0, c all of it.
+struct Place {
+  int r, c;
+};
 template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
  public:
   static constexpr int kStride = kCols + kPad;
@@ -131,6 +139,7 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
     detail::store<N>(values_ + r * kStride + c, v);
   }
   SINTER_DEVICE_FN const T* at(int r, int c) const { return values_ + r * kStride + c; }
+  SINTER_DEVICE_FN static Place keep_place(int r, int c) { return {0, keep(r * kStride + c)}; }
 
  private:
   alignas(16) T values_[kRows * kStride];
@@ -182,8 +191,14 @@ template <class T> class Cursor {
  public:
   Cursor() = default;
   SINTER_DEVICE_FN Cursor(const In<T>& in, int64_t i)
-      : at_(reinterpret_cast<const char*>(in.data() + i)) {}
-  SINTER_DEVICE_FN void advance(int64_t bytes) { at_ += bytes; }
+      : at_(reinterpret_cast<const char*>(in.data() + i)) {
+    asm volatile("" : "+l"(at_));  // as keep()
+  }
+  SINTER_DEVICE_FN Cursor behind(uint64_t bytes) const {
+    Cursor c;
+    c.at_ = at_ + bytes;
+    return c;
+  }
   SINTER_DEVICE_FN const char* data() const { return at_; }
 
  private:
@@ -197,12 +212,10 @@ SINTER_DEVICE_FN void cp_async16(
       "l"(from.data())
       : "memory");
 }
-SINTER_DEVICE_FN int keep(int i) {
-  asm volatile("" : "+r"(i));
-  return i;
+template <class S> SINTER_DEVICE_FN int keep_shared(S& s) {
+  return keep(static_cast<int>(detail::shared_address(&s)));
 }
-template <class S> SINTER_DEVICE_FN S& keep_shared(S& s) {
-  const int at = keep(static_cast<int>(detail::shared_address(&s)));
+template <class S> SINTER_DEVICE_FN S& shared_at(S&, int at) {
   return *static_cast<S*>(__cvta_shared_to_generic(static_cast<unsigned>(at)));
 }
 SINTER_DEVICE_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -244,6 +257,15 @@ SINTER_DEVICE_FN uint32_t to_tf32(float x) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return bits;
+}
+// cvt.rna, which is a test and an addition, with one test for two: the addition makes zeros of some
+// NaNs. An infinity survives it, as the unit reads 19 bits. (isunordered would be the host's here,
+// of which nvcc makes nothing.)
+SINTER_DEVICE_FN void to_tf32(uint32_t& a, uint32_t& b) {
+  const float x = __uint_as_float(a), y = __uint_as_float(b);
+  if (x != x || y != y) return;
+  a += 0x1000u;
+  b += 0x1000u;
 }
 SINTER_DEVICE_FN void mma_tf32_m16n8k8(
     Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {

@@ -162,6 +162,9 @@ template <class T> using In = Operand<T, true, false>;
 template <class T> using Out = Operand<T, false, true>;
 template <class T> using InOut = Operand<T, true, true>;
 
+struct Place {
+  int r, c;
+};
 template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
  public:
   static constexpr int kStride = kCols + kPad;
@@ -194,6 +197,7 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
     check(r, c, n, where);
     return values_ + r * kStride + c;
   }
+  SINTER_DEVICE_FN static Place keep_place(int r, int c) { return {r, c}; }
 
  private:
   SINTER_DEVICE_FN void check(int r, int c, int n, [[maybe_unused]] const Where& where) const {
@@ -319,7 +323,9 @@ template <class T> class Cursor {
  public:
   Cursor() = default;
   SINTER_DEVICE_FN Cursor(const In<T>& in, int64_t i) : in_(in), i_(i) {}
-  SINTER_DEVICE_FN void advance(int64_t bytes) { i_ += bytes / static_cast<int>(sizeof(T)); }
+  SINTER_DEVICE_FN Cursor behind(uint64_t bytes) const {
+    return {in_, i_ + static_cast<int64_t>(bytes / sizeof(T))};
+  }
   SINTER_DEVICE_FN const In<T>& in() const { return in_; }
   SINTER_DEVICE_FN int64_t i() const { return i_; }
 
@@ -332,8 +338,11 @@ SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, con
     const Where& where = Where::current()) {
   cp_async16(tile, r, c, from.in(), from.i(), true, where);
 }
-SINTER_DEVICE_FN int keep(int i) { return i; }
-template <class S> SINTER_DEVICE_FN S& keep_shared(S& s) { return s; }
+template <class I> SINTER_DEVICE_FN I keep(I i) { return i; }
+template <class S> SINTER_DEVICE_FN int keep_shared(S&) { return 0; }
+template <class S> SINTER_DEVICE_FN S& shared_at(S& s, int at) {
+  return *reinterpret_cast<S*>(reinterpret_cast<char*>(&s) + at);
+}
 SINTER_DEVICE_FN void cp_async_commit() { simt::cp_async_commit(); }
 template <int kLeft> SINTER_DEVICE_FN void cp_async_wait() {
   for (const auto& [to, from] : simt::cp_async_landing(kLeft)) {
@@ -432,6 +441,10 @@ SINTER_DEVICE_FN void mma_bf16_m16n8k16(Vec<float, 4>& d, const Vec<uint32_t, 4>
 SINTER_DEVICE_FN uint32_t to_tf32(float x) {
   const uint32_t bits = math::to_bits(x);
   return x == x ? (bits + 0x1000u) & 0xffffe000u : bits | 0x2000u;
+}
+SINTER_DEVICE_FN void to_tf32(uint32_t& a, uint32_t& b) {
+  a = to_tf32(math::from_bits(a));
+  b = to_tf32(math::from_bits(b));
 }
 SINTER_DEVICE_FN void mma_tf32_m16n8k8(Vec<float, 4>& d, const Vec<uint32_t, 4>& a,
     const Vec<uint32_t, 2>& b, const Where& where = Where::current()) {
