@@ -7,7 +7,9 @@
 //                       columns of a row meet in one thread, so a thread writes whole bytes of a
 //                       bit mask; kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once
 //                       per row, by the blocks of column tile 0, summed tile by tile: of many terms
-//                       that is nearer than one after the other.
+//                       that is nearer than one after the other. kWholeWarps, if it has that: it
+//                       is called by all lanes of a warp, with a count of 0 for rows that are not
+//                       there.
 #pragma once
 
 #include "ops/kernel_args.h"
@@ -196,6 +198,18 @@ template <class T, class Y> struct StoreSums {
   }
 };
 
+// dw = sums, and db = the sums of the first operand's rows
+template <class T> struct StoreGrads {
+  static constexpr bool kSumsRows = true;
+  Columns<compute_t<T>, Out<compute_t<T>>> dw;
+  Out<compute_t<T>> db;
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    dw.store(i, j, count, z);
+  }
+  SINTER_DEVICE_FN void row_sum(int64_t i, compute_t<T> sum) const { db.put(i, sum); }
+};
+
 // Eight sums of a row.
 template <class V, class Sums>
 SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup]) {
@@ -215,10 +229,12 @@ SINTER_DEVICE_FN void finish_tile(
   for (int group = thread_x(); group < kRows * kCols / kGroup; group += threads_per_block()) {
     const int r = group / (kCols / kGroup), c = group % (kCols / kGroup) * kGroup;
     const int64_t i = at.row * kRows + r, j = at.col * kCols + c, left = product.b.outer - j;
-    if (i >= product.a.outer) break;
+    const bool exists = i < product.a.outer;
+    if (!exists && !requires { Epilogue::kWholeWarps; }) break;
     compute_t<T> z[kGroup];
     load_group(sums, r, c, z);
-    epilogue(i, j, left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup, z);
+    const int64_t count = !exists || left < 0 ? 0 : left < kGroup ? left : kGroup;
+    epilogue(i, j, static_cast<int>(count), z);
   }
 }
 

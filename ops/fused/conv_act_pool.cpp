@@ -144,6 +144,7 @@ const OpDef kConvActOp{.name = "conv_act",
     .infer = infer_of<kConvActOp>,
     .cost = cost_of_reference<kConvActOp>,
     .cpu = conv_act_cpu,
+    SINTER_KERNELS(conv_act),
     .reference = conv_act_reference,
     .limit = conv_act_limit,
     .forms = conv_act_forms};
@@ -155,6 +156,7 @@ const OpDef kConvActPoolOp{.name = "conv_act_pool",
     .infer = infer_of<kConvActPoolOp>,
     .cost = cost_of_reference<kConvActPoolOp>,
     .cpu = conv_act_pool_cpu,
+    SINTER_KERNELS(conv_act_pool),
     .reference = conv_act_pool_reference,
     .forms = conv_act_pool_forms};
 

@@ -177,6 +177,7 @@ const OpDef kConvActBackwardOp{.name = "conv_act_backward",
     .infer = infer_of<kConvActBackwardOp>,
     .cost = cost_of_reference<kConvActBackwardOp>,
     .cpu = conv_act_backward_cpu,
+    SINTER_KERNELS(conv_act_backward),
     .reference = conv_act_backward_reference,
     .forms = [] { return conv_backward_forms(false); }};
 const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
@@ -188,6 +189,7 @@ const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
     .infer = infer_of<kConvActPoolBackwardOp>,
     .cost = cost_of_reference<kConvActPoolBackwardOp>,
     .cpu = conv_act_pool_backward_cpu,
+    SINTER_KERNELS(conv_act_pool_backward),
     .reference = conv_act_pool_backward_reference,
     .forms = [] { return conv_backward_forms(true); }};
 

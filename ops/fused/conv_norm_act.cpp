@@ -66,6 +66,7 @@ const OpDef kConvNormActOp{.name = "conv_norm_act",
     .infer = infer_of<kConvNormActOp>,
     .cost = cost_of_reference<kConvNormActOp>,
     .cpu = conv_norm_act_cpu,
+    SINTER_KERNELS(conv_norm_act),
     .reference = conv_norm_act_reference,
     .forms = conv_norm_act_forms};
 

@@ -7,17 +7,6 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-template <class T> struct StoreGrads {
-  static constexpr bool kSumsRows = true;
-  Columns<compute_t<T>, Out<compute_t<T>>> dw;
-  Out<compute_t<T>> db;
-  SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
-    dw.store(i, j, count, z);
-  }
-  SINTER_DEVICE_FN void row_sum(int64_t i, compute_t<T> sum) const { db.put(i, sum); }
-};
-
 SINTER_PRODUCT_KERNELS(weight_bias_grad, Product)
 
 void weight_bias_grad(const Call& call) {

@@ -36,6 +36,8 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
         Conv2dAttrs{}, "several tiles");
   add(&kConv2dOp, {sample_tensor({5, 2, 32, 30}, 1), sample_tensor({3, 2, 4, 4}, 2)},
       Conv2dAttrs{1, 1, 2, 2}, "so many places that blocks share a weight's gradient");
+  add(&kConvActPoolOp, {sample_tensor({1, 60, 5, 6}, 1), sample_tensor({17, 60, 3, 3}, 2)},
+      Conv2dAttrs{1, 1, 1, 1}, "so many taps that blocks share a sum", false);
   const Tensor labels = sample_labels(2, 1030, 2), seed = sample_tensor({2}, 3, 0.5, 1);
   add(&kSoftmaxXentOp, {rows(2, 1030), labels, seed}, SoftmaxXentAttrs{}, "rows of 1030", false);
   for (const int64_t cols : {200, 1030})

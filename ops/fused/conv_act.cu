@@ -1,0 +1,139 @@
+// conv_act, conv_norm_act and conv_act_pool: conv2d's product (ops/conv2d_product.cuh), and what
+// follows it while the sums are in a block. The columns of the product are positions in an order
+// that gives a thread what belongs together: a row is padded to whole groups of eight, so that a
+// byte of its mask is one group's; where it is pooled, the four positions of a window are
+// neighbours, and eight windows are four groups in neighbouring lanes. Reads x and the weight once
+// per tile that needs them; writes y, and what is kept of it: of a pooled one a quarter.
+#include "ops/conv2d_product.cuh"
+#include "ops/fused/act_of_sums.cuh"
+#include "ops/pool.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// batch_norm2d_eval, or nothing.
+template <class T> struct NormOfChannel {
+  In<T> weight, bias, mean, var;
+  compute_t<T> eps = 0;
+};
+
+// Row i of the sums is channel i, columns are positions, `padded` to a row of an image.
+template <class T> struct ActOfImages {
+  static constexpr bool kSumsRows = false;
+  Bias<T> bias;
+  NormOfChannel<T> norm;
+  ActRows<T, T> rows;
+  int64_t channels, height, padded;
+
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    using V = compute_t<T>;
+    if (count == 0) return;
+    const V b = bias.at(i);
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; ++q) z[q] = z[q] + b;
+    if (norm.weight) {
+      const V scale = V(norm.weight[i]) / math::sqrt(V(norm.var[i]) + norm.eps);
+      const V shift = V(norm.bias[i]) - V(norm.mean[i]) * scale;
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; ++q) z[q] = z[q] * scale + shift;
+    }
+    const int64_t row = j / padded, column = j % padded, left = rows.y.cols - column;
+    rows.put((row / height * channels + i) * height + row % height, column,
+        left < kGroup ? static_cast<int>(left) : kGroup, z);
+  }
+};
+
+// y = relu of the maxima of groups' two windows, their places and mask. Columns are positions in
+// squares, of which a row has `padded`.
+template <class T> struct PoolOfImages {
+  static constexpr bool kSumsRows = false, kWholeWarps = true;
+  Bias<T> bias;
+  Out<T> y;
+  Out<uint8_t> index;
+  MaskRows mask;
+  int64_t channels, height, padded;
+
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    using V = compute_t<T>;
+    const V b = count > 0 ? bias.at(i) : V(0);
+    const int64_t line = j / 4 / padded, column = j / 4 % padded,
+                  row = (line / height * channels + i) * height + line % height;
+    uint32_t bits = 0;
+    SINTER_UNROLL
+    for (int w = 0; w < 2; ++w) {
+      V best = V(T(z[4 * w] + b));  // maxima of what plain ops would have stored
+      int place = 0;
+      SINTER_UNROLL
+      for (int k = 1; k < 4; ++k) {
+        const V v = V(T(z[4 * w + k] + b));
+        if (!beats(v, best)) continue;
+        best = v;
+        place = k;
+      }
+      if (count == 0 || column + w >= mask.cols) continue;
+      bits |= pointwise::Relu::passes(best) ? 1u << (column + w) % 8 : 0u;
+      y.put(row * mask.cols + column + w, T(pointwise::Relu().forward(best)));
+      index.put(row * mask.cols + column + w, static_cast<uint8_t>(place));
+    }
+    bits |= shfl_xor(bits, 1);
+    bits |= shfl_xor(bits, 2);
+    if (count > 0 && column % 8 == 0) mask.put(row, column, bits);
+  }
+};
+
+SINTER_CONV2D_KERNELS(conv_act)
+SINTER_CONV2D_KERNELS(conv_act_pool)
+
+// The sizes of a convolution whose positions are p rows of q, padded to whole groups: of an image,
+// or of the squares of one. A stride beyond the image is as good as one that just leaves it, and
+// times a column of the padding it still is an int.
+template <class A> static Conv2dSizes padded_sizes(const Call& call, const A& attrs, int64_t side) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  Conv2dSizes z = conv2d_sizes(x, call.in[1], y, attrs);
+  z.p = side * y.size(2);
+  z.q = side * blocks_for(y.size(3), kGroup) * kGroup;
+  z.stride_w = std::min(z.stride_w, z.w + 2 * z.pad_w);
+  check_conv2d_sizes(call, z);
+  return z;
+}
+
+// norm: the operands of batch_norm2d_eval behind its x, or none.
+template <class A>
+static void act_of_images(
+    const Call& call, const A& attrs, Keep keep, Operands norm = {}, double eps = 0) {
+  if (call.out[0].numel() == 0) return;
+  const Conv2dSizes z = padded_sizes(call, attrs, 1);
+  visit_float(call.out[0].dtype(), [&]<class T>(T) {
+    const auto of = [&](size_t i) { return in<T>(optional_input(norm, i)); };
+    launch_conv_act(weight_side<T>(call.in[1], z),
+        window_side<T, ForwardWindows>(Pixels<T>{in<T>(call.in[0])}, z),
+        ActOfImages<T>{Bias<T>(optional_input(call.in, 2 + norm.size())),
+            {of(0), of(1), of(2), of(3), static_cast<compute_t<T>>(eps)},
+            ActRows<T, T>(attrs.act, keep, call.out), z.o, z.p, z.q});
+  });
+}
+
+void conv_act(const Call& call) {
+  const auto& attrs = call.as<ConvActAttrs>();
+  act_of_images(call, attrs, attrs.keep);
+}
+
+void conv_norm_act(const Call& call) {
+  const auto& attrs = call.as<ConvNormActAttrs>();
+  act_of_images(call, attrs, Keep::nothing, call.in.subspan(2, 4), attrs.eps);
+}
+
+void conv_act_pool(const Call& call) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  if (y.numel() == 0) return;
+  const Conv2dSizes z = padded_sizes(call, call.as<Conv2dAttrs>(), 2);
+  visit_float(y.dtype(), [&]<class T>(T) {
+    launch_conv_act_pool(weight_side<T>(call.in[1], z),
+        window_side<T, PooledWindows>(Pixels<T>{in<T>(x)}, z),
+        PoolOfImages<T>{Bias<T>(optional_input(call.in, 2)), out<T>(y), out<uint8_t>(call.out[1]),
+            {out<uint8_t>(call.out[2]), y.size(3)}, z.o, y.size(2), z.q / 2});
+  });
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

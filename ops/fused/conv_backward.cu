@@ -1,0 +1,121 @@
+// conv_act_backward and conv_act_pool_backward: dW, db and, if the weight is given, dx as the
+// products of conv2d (ops/conv2d_product.cuh) on dz, which is made as it is gathered, from dy, the
+// mask and the maxima's places. One launch: its first blocks own tiles of dW, of which those of
+// column tile 0 own db, the others tiles of dx. Reads dy, x and the weight once per tile that needs
+// them.
+#include "ops/conv2d_product.cuh"
+#include "ops/relu_mask.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// dz: dy where the mask has a bit, [height, width] a plane; with an index put in the place of its
+// 2 x 2 window's maximum.
+template <class T> struct PixelsOfDz {
+  In<T> dy;
+  In<uint8_t> mask, index;
+  int height, width;
+
+  SINTER_DEVICE_FN T at(int64_t plane, int u, int v, int, int) const {
+    const int row = index ? u / 2 : u, column = index ? v / 2 : v;
+    if (row >= height || column >= width) return T(0.0f);
+    const int64_t line = plane * height + row, at = line * width + column;
+    // All are read whatever they are: loads that wait for each other take longer.
+    const T value = dy[at];
+    const int place = index ? index[at] : 0, bits = mask[line * relu_mask_row(width) + column / 8];
+    const bool passes = (bits >> column % 8 & 1) != 0 && (!index || place == u % 2 * 2 + v % 2);
+    return passes ? value : T(0.0f);
+  }
+};
+
+// A product of the launch, in `tiles` tiles and their shares of k.
+template <class P, class Epilogue, class V> struct ProductOfLaunch {
+  P product;
+  Epilogue epilogue;
+  SplitSums<V> split;
+  int64_t tiles = 0, columns = 1;
+
+  template <int kRows> void cut() {
+    tiles = product.grid(kRows).blocks();
+    columns = product.column_tiles();
+  }
+  SINTER_FN int64_t blocks() const { return tiles * split.shares; }
+  SINTER_DEVICE_FN TileAt tile(int64_t block) const {
+    const int64_t place = block % tiles;
+    return {
+        place / columns, place % columns, static_cast<int>(block / tiles), static_cast<int>(place)};
+  }
+};
+// f(product, tile) of this block.
+template <class First, class Second, class F>
+SINTER_DEVICE_FN void with_tile_of_launch(const First& first, const Second& second, const F& f) {
+  const int64_t block = block_x() - first.blocks();
+  if (block < 0) return f(first, first.tile(block_x()));
+  f(second, second.tile(block));
+}
+
+template <class T, class OfWeight, class OfImage>
+SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, kHasMma<T> ? 2 : 1)
+conv_act_backward_ffma_16x64(OfWeight weight, OfImage image) {
+  with_tile_of_launch(weight, image, [](const auto& of, const TileAt& tile) {
+    ffma_product<kOfSide, kOfSide>(of.product, of.epilogue, of.split, tile);
+  });
+}
+template <class T, class OfWeight, class OfImage>
+SINTER_KERNEL_BOUNDS(kMmaThreads)
+conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
+  with_tile_of_launch(weight, image, [](const auto& of, const TileAt& tile) {
+    mma_product<kOfSide, kOfSide>(of.product, of.epilogue, of.split, tile);
+  });
+}
+
+static void conv_backward(const Call& call, const Tensor& index, size_t x_at) {
+  const Tensor &dy = call.in[0], &x = call.in[x_at], &dw = call.out[0], &db = call.out[1];
+  const Tensor weight = optional_input(call.in, x_at + 1);
+  Conv2dSizes z = conv2d_sizes(x, dw, dy, call.as<Conv2dGradAttrs>());
+  z.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;  // before pooling
+  z.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
+  check_conv2d_sizes(call, z);
+  // dz as [O, (N, P, Q)]: its own windows of 1 x 1
+  const Conv2dSizes one{z.n, z.o, z.p, z.q, z.o, 1, 1, z.p, z.q, 1, 1, 0, 0};
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const PixelsOfDz<T> dz{in<T>(dy), in<uint8_t>(call.in[1]), in<uint8_t>(index),
+        static_cast<int>(dy.size(2)), static_cast<int>(dy.size(3))};
+    using OfWeight = Product<T, WindowSide<T, GradientWindows, Pixels<T>>,
+        WindowSide<T, GradientWindows, PixelsOfDz<T>>>;
+    using OfImage = Product<T, WindowSide<T, BackwardWindows, PixelsOfDz<T>>, RunSide<T>>;
+    ProductOfLaunch<OfWeight, StoreGrads<T>, V> of_weight{
+        {window_side<T, GradientWindows>(dz, one),
+            window_side<T, GradientWindows>(Pixels<T>{in<T>(x)}, z)},
+        {columns_of<V>(dw, out<V>(dw), z.taps()), out<V>(db)}};
+    ProductOfLaunch<OfImage, StoreImages<T>, V> of_image{
+        {turned_weight_side<T>(weight, z), window_side<T, BackwardWindows>(dz, z)},
+        {Bias<T>(Tensor()), {}, z.c}};
+    const bool wants_image = weight.defined() && x.numel() > 0;
+    if (wants_image) of_image.epilogue = store_images<T>(Tensor(), call.out[2]);
+    // Only one product may be split: shares of both would meet in the stream's memory.
+    const auto grid_of = [&]<int kRows>() {
+      of_weight.split = split_grid<kRows, V>(of_weight.product).split;
+      of_weight.template cut<kRows>();
+      if (wants_image) of_image.template cut<kRows>();
+      return Grid{of_weight.blocks() + of_image.blocks()};
+    };
+    if constexpr (kHasMma<T>) {
+      if (on_tensor_cores<T>()) {
+        const Grid grid = grid_of.template operator()<kTile>();
+        return launch<conv_act_backward_mma_64x64<T, decltype(of_weight), decltype(of_image)>>(
+            grid, kMmaThreads, sizeof(MmaTiles<T>), of_weight, of_image);
+      }
+    }
+    if constexpr (kHasFfma<T>) {
+      const Grid grid = grid_of.template operator()<kFfmaRows>();
+      launch<conv_act_backward_ffma_16x64<T, decltype(of_weight), decltype(of_image)>>(
+          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), of_weight, of_image);
+    }
+  });
+}
+
+void conv_act_backward(const Call& call) { conv_backward(call, {}, 2); }
+void conv_act_pool_backward(const Call& call) { conv_backward(call, call.in[2], 3); }
+
+}  // namespace sinter::SINTER_KERNEL_NS
