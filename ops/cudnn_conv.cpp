@@ -39,7 +39,7 @@ struct ConvKey {
   ConvProduct product;
   Conv2dSizes sizes;
   DType type, weight_type;  // a gradient's may be another one
-  bool has_bias, tf32;
+  bool has_bias, relu, tf32;
   auto operator<=>(const ConvKey&) const = default;
 };
 // One of x, weight and y is written.
@@ -52,7 +52,7 @@ struct ConvPlan {
   TensorDesc x, y, bias;
   FilterDesc weight;
   ConvolutionDesc convolution;
-  ActivationDesc identity;
+  ActivationDesc activation;
   int algorithm = -1;  // -1: the own kernel
   size_t workspace = 0;
   int launches = 0;
@@ -84,9 +84,9 @@ void ConvPlan::describe(const ConvKey& key) {
       key.type == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
   if (!key.has_bias) return;
   images(bias, 1, z.o, 1, 1);
-  SINTER_CUDA_CALL(cudnnCreateActivationDescriptor(&identity));
-  SINTER_CUDA_CALL(
-      cudnnSetActivationDescriptor(identity, CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
+  SINTER_CUDA_CALL(cudnnCreateActivationDescriptor(&activation));
+  SINTER_CUDA_CALL(cudnnSetActivationDescriptor(activation,
+      key.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
 }
 
 void ConvPlan::run(const ConvKey& key, const ConvPointers& p, void* memory) const {
@@ -104,7 +104,7 @@ void ConvPlan::run(const ConvKey& key, const ConvPointers& p, void* memory) cons
   } else if (key.has_bias) {
     SINTER_CUDA_CALL(cudnnConvolutionBiasActivationForward(handle, one, x, p.x, weight, p.weight,
         convolution, static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), memory, workspace, zero, y,
-        p.y, bias, p.bias, identity, y, p.y));
+        p.y, bias, p.bias, activation, y, p.y));
   } else {
     SINTER_CUDA_CALL(cudnnConvolutionForward(handle, one, x, p.x, weight, p.weight, convolution,
         static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), memory, workspace, zero, y, p.y));
@@ -157,11 +157,11 @@ std::vector<ConvProposal> proposals_for(const ConvKey& key, const ConvPlan& plan
         });
   }
   // With a bias and no activation the library has one algorithm only.
-  constexpr int kBiased = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  constexpr int kOnly = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  const bool one = key.has_bias && !key.relu;
   return allowed_proposals<cudnnConvolutionFwdAlgoPerf_t>(key,
-      key.has_bias ? kBiased : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
-      key.has_bias ? kBiased : CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
-      [&](int wanted, int* found, auto* results) {
+      one ? kOnly : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+      one ? kOnly : CUDNN_CONVOLUTION_FWD_ALGO_GEMM, [&](int wanted, int* found, auto* results) {
         SINTER_CUDA_CALL(cudnnGetConvolutionForwardAlgorithm_v7(
             handle, plan.x, plan.weight, plan.convolution, plan.y, wanted, found, results));
       });
@@ -230,7 +230,7 @@ class ConvPlans {
       plan = make(key, p, memory, measure, own);
     }
     if (plan->algorithm < 0) return false;
-    const char* name = kConvNames[static_cast<int>(key.product)];
+    const char* name = key.relu ? "cudnn_conv2d_relu" : kConvNames[static_cast<int>(key.product)];
     if (!cuda::rehearsing()) {
       for (int i = 0; i < plan->launches; ++i)
         log_launch({.kernel = name, .grid = {}, .block = 1, .shared_bytes = 0});
@@ -267,6 +267,14 @@ bool cudnn_counts(const Conv2dSizes& z) {
   return true;  // strides and paddings are ints by the shape rule
 }
 
+bool by_plan(const ConvKey& key, const Tensor& x, const Tensor& weight, const Tensor& bias,
+    const Tensor& y, const std::function<void()>& own) {
+  const bool takes_bias = !bias.defined() || bias.dtype() == y.dtype();
+  if (gemm_choice() == GemmChoice::own || !takes_bias || !cudnn_counts(key.sizes)) return false;
+  return ConvPlans::get().run(
+      key, {x.raw(), weight.raw(), y.raw(), bias.defined() ? bias.raw() : nullptr}, own);
+}
+
 }  // namespace
 
 bool cudnn_conv2d(const Call& call, const std::function<void()>& own) {
@@ -280,14 +288,20 @@ bool cudnn_conv2d(const Call& call, const std::function<void()>& own) {
   const Conv2dSizes sizes = forward    ? conv2d_sizes(call)
                             : by_input ? conv2d_input_grad_sizes(call)
                                        : conv2d_weight_grad_sizes(call);
-  const bool takes_bias = !bias.defined() || bias.dtype() == y.dtype();
-  if (gemm_choice() == GemmChoice::own || !takes_bias || !cudnn_counts(sizes)) return false;
-  const ConvKey key{forward    ? ConvProduct::forward
-                    : by_input ? ConvProduct::input_grad
-                               : ConvProduct::weight_grad,
-      sizes, x.dtype(), weight.dtype(), bias.defined(), allow_tf32()};
-  return ConvPlans::get().run(
-      key, {x.raw(), weight.raw(), y.raw(), bias.defined() ? bias.raw() : nullptr}, own);
+  return by_plan({forward       ? ConvProduct::forward
+                     : by_input ? ConvProduct::input_grad
+                                : ConvProduct::weight_grad,
+                     sizes, x.dtype(), weight.dtype(), bias.defined(), false, allow_tf32()},
+      x, weight, bias, y, own);
+}
+
+bool cudnn_conv2d_relu(
+    Operands in, const Tensor& y, const Conv2dSizes& sizes, const std::function<void()>& own) {
+  const Tensor bias = optional_input(in, 2);
+  if (!bias.defined()) return false;  // the library's fused call wants one
+  return by_plan(
+      {ConvProduct::forward, sizes, in[0].dtype(), in[1].dtype(), true, true, allow_tf32()}, in[0],
+      in[1], bias, y, own);
 }
 
 }  // namespace sinter
@@ -296,6 +310,9 @@ bool cudnn_conv2d(const Call& call, const std::function<void()>& own) {
 
 namespace sinter {
 bool cudnn_conv2d(const Call&, const std::function<void()>&) { return false; }
+bool cudnn_conv2d_relu(Operands, const Tensor&, const Conv2dSizes&, const std::function<void()>&) {
+  return false;
+}
 }  // namespace sinter
 
 #endif

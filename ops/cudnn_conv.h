@@ -10,7 +10,7 @@
 
 #include <functional>
 
-#include "ops/op.h"
+#include "ops/conv2d.h"
 
 namespace sinter {
 
@@ -19,5 +19,9 @@ namespace sinter {
 // (sizes beyond int; an f32 bias or an f32 result of bf16 operands), or the own kernel is chosen
 // (gemm_library.h says by whom).
 bool cudnn_conv2d(const Call& call, const std::function<void()>& own = {});
+// y = relu(conv2d(in[0], in[1]) + in[2]), by the library's fused kernels. False as above, and
+// without a bias.
+bool cudnn_conv2d_relu(
+    Operands in, const Tensor& y, const Conv2dSizes& sizes, const std::function<void()>& own = {});
 
 }  // namespace sinter

@@ -628,6 +628,10 @@ int on(Call<Id::cudnnSetFilter4dDescriptor>, State& s, cudnnFilterDescriptor_t d
 int on(Call<Id::cudnnCreateActivationDescriptor>, State& s, cudnnActivationDescriptor_t* desc) {
   return s.make(desc, "activation");
 }
+int on(Call<Id::cudnnSetActivationDescriptor>, State& s, cudnnActivationDescriptor_t desc,
+    cudnnActivationMode_t mode, cudnnNanPropagation_t, double) {
+  return s.set_attribute(desc, 0, static_cast<int>(mode));
+}
 int on(Call<Id::cudnnDestroyActivationDescriptor>, State& s, cudnnActivationDescriptor_t desc) {
   return s.give_back(desc);
 }
@@ -724,10 +728,12 @@ int on(Call<Id::cudnnConvolutionBiasActivationForward>, State& s, cudnnHandle_t 
     cudnnTensorDescriptor_t x, const void* px, cudnnFilterDescriptor_t w, const void* pw,
     cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm, void* workspace,
     size_t bytes, const void*, cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t bias,
-    const void* pbias, cudnnActivationDescriptor_t, cudnnTensorDescriptor_t y, void* py) {
-  if (algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
+    const void* pbias, cudnnActivationDescriptor_t act, cudnnTensorDescriptor_t y, void* py) {
+  const bool relu = s.attribute<int>(act, 0) == CUDNN_ACTIVATION_RELU;
+  if (!relu && algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
     return CUDNN_STATUS_NOT_SUPPORTED;
-  return convolve(s, handle, "cudnn_conv2d", {x, w, y, bias, convolution},
+  return convolve(s, handle, relu ? "cudnn_conv2d_relu" : "cudnn_conv2d",
+      {x, w, y, bias, convolution},
       {.algorithm = algorithm,
           .px = px,
           .pweight = pw,

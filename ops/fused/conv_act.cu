@@ -5,6 +5,7 @@
 // neighbours, and eight windows are four groups in neighbouring lanes. Reads x and the weight once
 // per tile that needs them; writes y, and what is kept of it: of a pooled one a quarter.
 #include "ops/conv2d_product.cuh"
+#include "ops/cudnn_conv.h"
 #include "ops/fused/act_of_sums.cuh"
 #include "ops/pool.h"
 
@@ -114,9 +115,17 @@ static void act_of_images(
   });
 }
 
+// What keeps nothing for backward, cuDNN may do.
 void conv_act(const Call& call) {
   const auto& attrs = call.as<ConvActAttrs>();
-  act_of_images(call, attrs, attrs.keep);
+  const auto own = [&] { act_of_images(call, attrs, attrs.keep); };
+#if defined(__CUDACC__)
+  const Tensor& y = call.out[0];
+  if (attrs.act == Act::relu && attrs.keep == Keep::nothing &&
+      cudnn_conv2d_relu(call.in, y, conv2d_sizes(call.in[0], call.in[1], y, attrs), own))
+    return;
+#endif
+  own();
 }
 
 void conv_norm_act(const Call& call) {

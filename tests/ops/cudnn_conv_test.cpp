@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/conv2d.h"
+#include "ops/fused/fused.h"
 #include "ops/gemm_library.h"
 #include "tests/gpu_test.h"
 
@@ -118,6 +119,25 @@ TEST(CudnnConv, QuestionsMeanTheOps) {
     ASSERT_EQ(got.size(), wanted.size());
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-4) << i;
   }
+}
+
+// What keeps something for backward is the own kernel's; the library's call wants a bias. With ReLU
+// any algorithm will do.
+TEST(CudnnConv, ReluIsPartOfTheCallWhereNothingIsKept) {
+  FakeToolkit recorder;
+  recorder.set({.conv_proposals = {{2}, {1}}});
+  ConvCall call = forward_call(true);
+  ConvActAttrs attrs{2, 1, 1, 2};
+  apply1(kConvActOp, call.in, attrs);
+  ASSERT_EQ(recorder.convolutions().size(), 1u);
+  EXPECT_EQ(recorder.convolutions()[0].name, "cudnn_conv2d_relu");
+  EXPECT_EQ(recorder.convolutions()[0].algorithm, 2);
+  attrs.keep = Keep::mask;
+  apply(kConvActOp, call.in, attrs);
+  const Conv2dSizes sizes =
+      conv2d_sizes(call.in[0], call.in[1], call.out[0], call.attrs.as<Conv2dAttrs>());
+  EXPECT_FALSE(cudnn_conv2d_relu(Operands(call.in).first(2), call.out[0], sizes));
+  EXPECT_EQ(recorder.convolutions().size(), 1u);
 }
 
 TEST(CudnnConv, OnePlanPerQuestion) {
