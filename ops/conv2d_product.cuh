@@ -76,17 +76,17 @@ template <class T> struct Pixels {
 // the weight's gradient, else the columns of the result; and the order of the positions: row by
 // row, or the four of a 2 x 2 square, then those of the square to its right, for who pools them.
 // REQUIRES in squares: a multiple of 8 in a row of squares.
-template <bool kBackward_, bool kPositionsAreK_, bool kSquares_ = false> struct WindowKind {
+template <bool kBackward_, bool kPositionsAreK_, bool kSquares_> struct WindowKind {
   static constexpr bool kBackward = kBackward_, kPositionsAreK = kPositionsAreK_,
                         kSquares = kSquares_;
 };
-using ForwardWindows = WindowKind<false, false>;
+using ForwardWindows = WindowKind<false, false, false>;
 using PooledWindows = WindowKind<false, false, true>;
-using BackwardWindows = WindowKind<true, false>;
-using GradientWindows = WindowKind<false, true>;
+using BackwardWindows = WindowKind<true, false, false>;
+using GradientWindows = WindowKind<false, true, false>;
 
 // The windows of an image [N, channels, rows, columns]. Chunks lie along the positions.
-template <class T, class Kind, class Image = Pixels<T>> struct WindowSide {
+template <class T, class Kind, class Image> struct WindowSide {
   static constexpr bool kGathered = true, along_k = Kind::kPositionsAreK;
   Image image;
   int64_t outer = 0, k = 0;
