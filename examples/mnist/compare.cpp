@@ -195,10 +195,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   }
   const Parity parity = check_parity(*eager, *fused, *gradients, batch, comparison.allowed());
   if (!parity.not_judged.empty())
-    out.note("parity",
-        "not judged: {}; below the error allowed in their layers, their gradients "
-        "are rounding, as of a bias before batch norm",
-        join(parity.not_judged));
+    out.note("parity", "not judged, as their gradients are rounding: {}", join(parity.not_judged));
   contest.eager = [&] { eager->step(batch); };
   contest.fused = [&] { fused->step(batch); };
   contest.make = [&](const std::string& rules, bool cuda_graph) -> measure::Contestant {
