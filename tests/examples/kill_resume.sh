@@ -28,14 +28,12 @@ mkdir straight killed
 (cd straight && "${mnist[@]}" train "${flags[@]}" >/dev/null)
 
 # A life lasts up to three times what it takes to come to the first step: some end before it, some
-# at it, most behind it. The quickest of three tries, since the machine may be busier now than then.
-start_ms=$((1 << 30))
-for try in 1 2 3; do
-  begin=$(date +%s%N)
-  "${mnist[@]}" train "${flags[@]}" --steps 1 --out "first$try" >/dev/null
-  took_ms=$((($(date +%s%N) - begin) / 1000000))
-  if ((took_ms < start_ms)); then start_ms=$took_ms; fi
-done
+# at it, most behind it. Not beyond its share of the steps, so that no run ends before its kill,
+# however much faster the machine has become.
+begin=$(date +%s%N)
+"${mnist[@]}" train "${flags[@]}" --steps 1 --out first >/dev/null
+start_ms=$((($(date +%s%N) - begin) / 1000000))
+saved_step() { grep -ao '\\"step\\":[0-9]*' run/last.safetensors 2>/dev/null | sed -n '1s/.*://p'; }
 
 cd killed
 done_kills=0 saved=()
@@ -44,8 +42,9 @@ while [[ $done_kills -lt $kills ]]; do
   if [[ -e run/last.safetensors ]]; then command=(train -q --resume run); fi
   "${mnist[@]}" "${command[@]}" >out 2>err &
   pid=$!
-  life_ms=$((RANDOM % (3 * start_ms)))
-  sleep "$((life_ms / 1000)).$(printf %03d $((life_ms % 1000)))"
+  end=$(($(date +%s%N) + RANDOM % (3 * start_ms) * 1000000))
+  share=$((steps * (done_kills + 1) / (kills + 1)))
+  while (($(date +%s%N) < end && 10#0$(saved_step) < share)); do sleep 0.01; done
   victim=$pid
   if [[ ${#mnist[@]} != 1 ]]; then
     mapfile -t ranks < <(pgrep -P $pid)
@@ -60,7 +59,7 @@ while [[ $done_kills -lt $kills ]]; do
   [[ -e run/last.safetensors ]] || continue
   "${mnist[-1]}" doctor run/last.safetensors >out 2>err ||
     fail "kill $done_kills: the checkpoint is not whole: $(cat out err)"
-  saved+=("$(grep -ao '\\"step\\":[0-9]*' run/last.safetensors | sed -n '1s/.*://p')")
+  saved+=("$(saved_step)")
 done
 "${mnist[@]}" train -q --resume run >/dev/null
 cd ..
