@@ -3,6 +3,7 @@
 // contest of measure/contest.h.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -90,7 +91,7 @@ std::set<std::string> gradients_of_rounding(
     for (const auto& [name, gradient] : *side) {
       for (const double g : gradient.to_vector<double>()) {
         for (const std::string& of : {name, layer_of(name)})
-          largest[of] = std::max(largest[of], std::abs(g));
+          largest[of] = std::max(largest[of], std::isnan(g) ? INFINITY : std::abs(g));
       }
     }
   }
