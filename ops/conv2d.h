@@ -34,5 +34,13 @@ inline Conv2dSizes conv2d_input_grad_sizes(const Call& call) {
 inline Conv2dSizes conv2d_weight_grad_sizes(const Call& call) {
   return conv2d_sizes(call.in[1], call.out[0], call.in[0], call.as<Conv2dGradAttrs>());
 }
+// Of a gradient dy that may be of what was pooled: P and Q are those of the convolution itself.
+inline Conv2dSizes conv2d_sizes_before_pooling(
+    const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dGradAttrs& attrs) {
+  Conv2dSizes z = conv2d_sizes(x, weight, dy, attrs);
+  z.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;
+  z.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
+  return z;
+}
 
 }  // namespace sinter

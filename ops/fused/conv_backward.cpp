@@ -92,10 +92,7 @@ template <class T> class MaskedRows {
 template <class T> void conv_backward_of(const Call& call, const Tensor& index, size_t x_at) {
   using V = compute_t<T>;
   const Tensor &dy = call.in[0], &x = call.in[x_at], weight = optional_input(call.in, x_at + 1);
-  const auto& attrs = call.as<Conv2dGradAttrs>();
-  Conv2dSizes z = conv2d_sizes(x, call.out[0], dy, attrs);
-  z.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;  // before pooling
-  z.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
+  const Conv2dSizes z = conv2d_sizes_before_pooling(x, call.out[0], dy, call.as<Conv2dGradAttrs>());
   const conv::Correlation g{z};
   conv::correlate_gradient<T>(
       g, conv::image_source<T>(g, x.data<T>()),

@@ -71,9 +71,7 @@ conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
 static void conv_backward(const Call& call, const Tensor& index, size_t x_at) {
   const Tensor &dy = call.in[0], &x = call.in[x_at], &dw = call.out[0], &db = call.out[1];
   const Tensor weight = optional_input(call.in, x_at + 1);
-  Conv2dSizes z = conv2d_sizes(x, dw, dy, call.as<Conv2dGradAttrs>());
-  z.p = (z.h + 2 * z.pad_h - z.r) / z.stride_h + 1;  // before pooling
-  z.q = (z.w + 2 * z.pad_w - z.s) / z.stride_w + 1;
+  const Conv2dSizes z = conv2d_sizes_before_pooling(x, dw, dy, call.as<Conv2dGradAttrs>());
   check_conv2d_sizes(call, z);
   // dz as [O, (N, P, Q)]: its own windows of 1 x 1
   const Conv2dSizes one{z.n, z.o, z.p, z.q, z.o, 1, 1, z.p, z.q, 1, 1, 0, 0};
