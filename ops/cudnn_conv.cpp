@@ -2,6 +2,8 @@
 
 #if SINTER_HAS_CUDA && SINTER_HAS_CUDNN
 
+#include <algorithm>
+#include <bit>
 #include <climits>
 #include <limits>
 #include <map>
@@ -40,6 +42,8 @@ struct ConvKey {
   Conv2dSizes sizes;
   DType type, weight_type;  // a gradient's may be another one
   bool has_bias, relu, tf32;
+  // f32 without TF32 stays on multiply-adds, whatever the library would rather do.
+  bool exact() const { return type == DType::f32 && !tf32; }
   auto operator<=>(const ConvKey&) const = default;
 };
 // One of x, weight and y is written.
@@ -59,9 +63,12 @@ struct ConvPlan {
   bool measured = false;
 
   void describe(const ConvKey& key);
-  void choose(
-      const ConvKey& key, const ConvPointers& p, void* memory, const std::function<void()>& own);
-  void run(const ConvKey& key, const ConvPointers& p, void* memory) const;
+  void choose(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own);
+  void run(const ConvKey& key, const ConvPointers& p) const;
+  // The stream's. Of few sizes, as each one stays: powers of two.
+  void* memory() const {
+    return scratch(cuda::device(), std::bit_ceil(std::max(workspace, kLibraryWorkspace))).memory;
+  }
 };
 
 void ConvPlan::describe(const ConvKey& key) {
@@ -82,6 +89,12 @@ void ConvPlan::describe(const ConvKey& key) {
   SINTER_CUDA_CALL(cudnnSetConvolution2dDescriptor(convolution, n(z.pad_h), n(z.pad_w),
       n(z.stride_h), n(z.stride_w), 1, 1, CUDNN_CROSS_CORRELATION,
       key.type == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
+  // Said before it proposes anything: TF32 wants memory that multiply-adds do without, and by
+  // default bf16 gets nothing that is fast.
+  SINTER_CUDA_CALL(
+      cudnnSetConvolutionMathType(convolution, key.exact()               ? CUDNN_FMA_MATH
+                                               : key.type == DType::bf16 ? CUDNN_TENSOR_OP_MATH
+                                                                         : CUDNN_DEFAULT_MATH));
   if (!key.has_bias) return;
   images(bias, 1, z.o, 1, 1);
   SINTER_CUDA_CALL(cudnnCreateActivationDescriptor(&activation));
@@ -89,7 +102,8 @@ void ConvPlan::describe(const ConvKey& key) {
       key.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
 }
 
-void ConvPlan::run(const ConvKey& key, const ConvPointers& p, void* memory) const {
+void ConvPlan::run(const ConvKey& key, const ConvPointers& p) const {
+  void* memory = this->memory();
   cudnnHandle_t handle = cuda::CudnnHandle::get().on_stream();
   const cuda::CudnnScalars scalars(key.type);
   const void *one = scalars.one(), *zero = scalars.zero();
@@ -124,16 +138,14 @@ std::vector<ConvProposal> allowed_proposals(const ConvKey& key, int from, int to
   Perf results[kConvProposals] = {};
   int found = 0;
   get(kConvProposals, &found, results);
-  // f32 without TF32 stays on multiply-adds, whatever the library says that it would rather do.
-  const bool exact = key.type == DType::f32 && !key.tf32;
   std::vector<ConvProposal> proposals;
   for (int i = 0; i < found; ++i) {
     const Perf& r = results[i];
     const bool right_math = r.mathType != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION &&
-                            !(exact && r.mathType == CUDNN_TENSOR_OP_MATH);
+                            !(key.exact() && r.mathType == CUDNN_TENSOR_OP_MATH);
     if (r.status == CUDNN_STATUS_SUCCESS && r.algo >= from && r.algo <= to && right_math &&
-        r.memory <= kLibraryWorkspace)
-      proposals.push_back({r.algo, r.memory, exact ? CUDNN_FMA_MATH : r.mathType});
+        r.memory <= kConvWorkspace)
+      proposals.push_back({r.algo, r.memory, key.exact() ? CUDNN_FMA_MATH : r.mathType});
   }
   return proposals;
 }
@@ -182,10 +194,9 @@ std::optional<int> launches_of_call(const std::function<void()>& call) {
 
 // The first proposal that runs; where it is measured, the fastest of them and of the own kernel.
 // REQUIRES: what p names may be written; whoever asked makes the result afterwards.
-void ConvPlan::choose(
-    const ConvKey& key, const ConvPointers& p, void* memory, const std::function<void()>& own) {
+void ConvPlan::choose(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
   const cuda::Aside aside;
-  const auto call = [&] { run(key, p, memory); };
+  const auto call = [&] { run(key, p); };
   const auto take = [&](const ConvProposal& proposal) {
     algorithm = proposal.algorithm;
     workspace = proposal.workspace;
@@ -221,15 +232,15 @@ class ConvPlans {
 
   bool run(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
     const std::lock_guard lock(cuda::CudnnHandle::get().mutex);
-    void* memory = scratch(cuda::device(), kLibraryWorkspace).memory;
     const bool measure = gemm_choice() == GemmChoice::measured && !cuda::capturing();
     std::unique_ptr<ConvPlan>& plan = plans_[key];
     if (!plan || (measure && !plan->measured)) {
       SINTER_CHECK(
           !cuda::capturing(), state, "cuda: a convolution without a plan inside a captured step");
-      plan = make(key, p, memory, measure, own);
+      plan = make(key, p, measure, own);
     }
     if (plan->algorithm < 0) return false;
+    plan->memory();  // now, as a capture makes none
     const char* name = key.relu ? "cudnn_conv2d_relu" : kConvNames[static_cast<int>(key.product)];
     if (!cuda::rehearsing()) {
       for (int i = 0; i < plan->launches; ++i)
@@ -237,19 +248,19 @@ class ConvPlans {
     }
     const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0,
         cuda::thread_state().mode == cuda::Mode::run, plan->launches);
-    if (!cuda::rehearsing()) plan->run(key, p, memory);
+    if (!cuda::rehearsing()) plan->run(key, p);
     return true;
   }
 
  private:
   // What the library refuses, or a library that is not there, is a plan for the own kernel.
-  static std::unique_ptr<ConvPlan> make(const ConvKey& key, const ConvPointers& p, void* memory,
-      bool measure, const std::function<void()>& own) {
+  static std::unique_ptr<ConvPlan> make(
+      const ConvKey& key, const ConvPointers& p, bool measure, const std::function<void()>& own) {
     auto plan = std::make_unique<ConvPlan>();
     plan->measured = measure;
     try {
       plan->describe(key);
-      plan->choose(key, p, memory, own);
+      plan->choose(key, p, own);
     } catch (const Error&) {
       plan->algorithm = -1;
     }

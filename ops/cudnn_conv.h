@@ -14,6 +14,10 @@
 
 namespace sinter {
 
+// What an algorithm may have. Copies of images of 32 and 64 channels, 26 x 26, in the order that
+// tensor cores want are 240 MB in f32 at batch 1024.
+inline constexpr size_t kConvWorkspace = size_t{512} << 20;
+
 // A call of kConv2dOp, kConv2dInputGradOp or kConv2dWeightGradOp; `own` launches the own kernel for
 // the same work. False: nothing was done, because the library is not there or has nothing for it
 // (sizes beyond int; an f32 bias or an f32 result of bf16 operands), or the own kernel is chosen

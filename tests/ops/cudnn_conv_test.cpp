@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ops/conv2d.h"
 #include "ops/fused/fused.h"
 #include "ops/gemm_library.h"
@@ -162,7 +164,7 @@ TEST(CudnnConv, OnePlanPerQuestion) {
 TEST(CudnnConv, OnlyPlainSumsInAFixedOrderAreTaken) {
   FakeToolkit recorder;
   recorder.set({.conv_proposals = {{4}, {6}, {0, CUDNN_STATUS_NOT_SUPPORTED},
-                    {2, 0, kLibraryWorkspace + 1}, {2}, {1}}});
+                    {2, 0, kConvWorkspace + 1}, {2}, {1}}});
   ConvCall forward = forward_call(), biased = forward_call(true), input = input_grad_call(),
            weight = weight_grad_call();
   EXPECT_TRUE(forward.ask());
@@ -179,6 +181,18 @@ TEST(CudnnConv, OnlyPlainSumsInAFixedOrderAreTaken) {
   EXPECT_TRUE(recorder.convolutions().empty());
 }
 
+// In powers of two, so that who wants about as much shares it.
+TEST(CudnnConv, AnAlgorithmGetsTheMemoryItWants) {
+  FakeToolkit recorder;
+  recorder.set({.conv_proposals = {{1, 0, size_t{40} << 20}}});
+  ConvCall call = forward_call(), other = weight_grad_call();
+  EXPECT_TRUE(call.ask());
+  EXPECT_EQ(recorder.convolutions().back().workspace_bytes, size_t{40} << 20);
+  recorder.set({.conv_proposals = {{1, 0, size_t{60} << 20}}});
+  EXPECT_TRUE(other.ask());
+  EXPECT_EQ(recorder.convolutions().back().workspace, recorder.convolutions().front().workspace);
+}
+
 // f32 is cut to TF32 only where that is allowed, and never to half.
 TEST(CudnnConv, PrecisionIsAsAsked) {
   FakeToolkit recorder;
@@ -188,6 +202,10 @@ TEST(CudnnConv, PrecisionIsAsAsked) {
   EXPECT_TRUE(call.ask());
   EXPECT_EQ(recorder.convolutions().back().algorithm, 2);
   EXPECT_EQ(recorder.convolutions().back().math, CUDNN_FMA_MATH);
+  const std::vector<std::string> calls = recorder.calls();
+  EXPECT_LT(std::ranges::find(calls, "cudnnSetConvolutionMathType"),
+      std::ranges::find(calls, "cudnnGetConvolutionForwardAlgorithm_v7"))
+      << "what it proposes depends on it";
   set_allow_tf32(true);
   EXPECT_TRUE(call.ask());
   set_allow_tf32(false);
