@@ -1,5 +1,6 @@
 // max_pool2d, avg_pool2d and their backwards (formulas: ops/pool.cpp). A thread owns an element of
-// what is written and gathers its terms in the order of their places, so that no sum is shared.
+// what is written and gathers its terms in the order of their places, so that no sum is shared; or,
+// where windows lie side by side, all of a window.
 #include "ops/pointwise_kernels.cuh"
 #include "ops/pool.h"
 
@@ -67,6 +68,20 @@ max_pool2d_gather(int64_t n, const PoolPlane plane, In<T> dy, In<uint8_t> index,
   }
 }
 
+// The same where windows lie side by side: reads dy and index once, writes dx.
+template <class T>
+SINTER_KERNEL_BOUNDS(kItemBlock)
+max_pool2d_spread(int64_t n, const PoolPlane plane, In<T> dy, In<uint8_t> index, Out<T> dx) {
+  SINTER_NO_UNROLL
+  for (int64_t i = first_item(); i < n; i += item_step()) {
+    const PlanePlace o(i, plane.out_height, plane.out_width);
+    const int64_t to = o.plane * plane.height * plane.width, place = index[i];
+    const T v = T(compute_t<T>(0) + compute_t<T>(dy[i]));  // a sum of one: -0 is 0
+    plane.for_cell(
+        o.row, o.column, [&](int64_t k, int64_t at) { dx.put(to + at, k == place ? v : T(0.0f)); });
+  }
+}
+
 // Reads dy of the windows that hold an element, writes dx.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
@@ -104,9 +119,15 @@ void max_pool2d_backward(const Call& call) {
   const Tensor &dy = call.in[0], &dx = call.out[0];
   if (dx.numel() == 0) return;
   visit_float(dy.dtype(), [&]<class T>(T) {
-    launch<max_pool2d_gather<T>>(item_grid(dx.numel()), kItemBlock, 0, dx.numel(),
-        PoolPlane(call.as<Pool2dBackwardAttrs>(), dx, dy), in<T>(dy), in<uint8_t>(call.in[1]),
-        out<T>(dx));
+    const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
+    const auto index = in<uint8_t>(call.in[1]);
+    if (plane.side_by_side()) {
+      launch<max_pool2d_spread<T>>(
+          item_grid(dy.numel()), kItemBlock, 0, dy.numel(), plane, in<T>(dy), index, out<T>(dx));
+    } else {
+      launch<max_pool2d_gather<T>>(
+          item_grid(dx.numel()), kItemBlock, 0, dx.numel(), plane, in<T>(dy), index, out<T>(dx));
+    }
   });
 }
 void avg_pool2d_backward(const Call& call) {

@@ -28,6 +28,24 @@ struct PoolPlane {
         f(r * window.kernel_w + s, (top + r) * width + left + s);
     }
   }
+  // Windows that lie side by side: each element of the input belongs to one at most.
+  bool side_by_side() const {
+    return window.stride_h == window.kernel_h && window.stride_w == window.kernel_w &&
+           window.pad_h == 0 && window.pad_w == 0;
+  }
+  // Then: f(k, at) for the elements of the window of output (p, q), and those beyond the last ones,
+  // which are in no window, with k < 0.
+  template <class F> SINTER_FN void for_cell(int64_t p, int64_t q, const F& f) const {
+    const int64_t top = p * window.kernel_h, left = q * window.kernel_w;
+    const int64_t rows = p + 1 < out_height ? window.kernel_h : height - top,
+                  columns = q + 1 < out_width ? window.kernel_w : width - left;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t s = 0; s < columns; ++s) {
+        const bool inside = r < window.kernel_h && s < window.kernel_w;
+        f(inside ? r * window.kernel_w + s : -1, (top + r) * width + left + s);
+      }
+    }
+  }
   // The other way round: f(k, at) for the windows that hold element (h, w) of the input, by the
   // places of their outputs in order; k is the element's place in the window.
   template <class F> SINTER_FN void for_windows_of(int64_t h, int64_t w, const F& f) const {
