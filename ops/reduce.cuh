@@ -32,13 +32,23 @@ struct Reduction {
 };
 
 // Joined in runs of 16 terms, and runs with one another, so that rounding errors grow with terms
-// / 16.
+// / 16. Four loads are on their way at once.
 template <class R, class V, class Load>
 SINTER_DEVICE_FN V join_terms(int64_t begin, int64_t end, int64_t step, const Load& load) {
   V all = R::template start<V>();
   for (int64_t k = begin; k < end;) {
     V run = R::template start<V>();
-    for (int j = 0; j < 16 && k < end; ++j, k += step) run = R::join(run, load(k));
+    int j = 0;
+    SINTER_NO_UNROLL
+    for (; j < 16 && k + 3 * step < end; j += 4, k += 4 * step) {
+      V terms[4];
+      SINTER_UNROLL
+      for (int i = 0; i < 4; ++i) terms[i] = load(k + i * step);
+      SINTER_UNROLL
+      for (int i = 0; i < 4; ++i) run = R::join(run, terms[i]);
+    }
+    SINTER_NO_UNROLL
+    for (; j < 16 && k < end; ++j, k += step) run = R::join(run, load(k));
     all = R::join(all, run);
   }
   return all;
@@ -136,10 +146,11 @@ inline Reduction reduction_of(const Shape& x, uint32_t mask) {
   return r;
 }
 
-// Terms per split: so many that each has `least`, that 128 blocks are busy, and that the partials
-// have room.
+// Terms per split: so many that each has `least`, that 128 blocks are busy, or 512 where that makes
+// few splits for the last block to join, and that the partials have room.
 inline int64_t per_split_of(const Reduction& r, int64_t blocks, int64_t least) {
-  const int64_t splits = std::min({128 / blocks, r.terms / least, kPartials / r.outputs});
+  const int64_t wanted = std::max(128 / blocks, std::min<int64_t>(512 / blocks, 16));
+  const int64_t splits = std::min({wanted, r.terms / least, kPartials / r.outputs});
   return splits <= 1 ? std::max<int64_t>(r.terms, 1)
                      : blocks_for(blocks_for(r.terms, splits), 64) * 64;
 }
