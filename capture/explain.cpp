@@ -171,7 +171,7 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   if (measured || !fallbacks.empty()) {
     out += fmt::format(
         "choice   measured: a group goes where what runs without it is faster by {:.0f} %\n",
-        100 * (kMargin - 1));
+        100 * (margin_on(device) - 1));
     const std::string note = kept_choices_note();
     if (!note.empty()) out += cat("note     ", note, "\n");
   } else if (!groups.empty()) {

@@ -12,11 +12,15 @@ namespace sinter::capture {
 // What to do with a group, by paired times of it and of what would run without it.
 enum class GroupChoice : uint8_t {
   fuse,
-  unfuse,      // slower by kMargin, and the interval of the ratio leaves no doubt that it is slower
+  unfuse,      // slower by the margin, and the interval of the ratio leaves no doubt that it is
   not_judged,  // the interval is too wide (profiler::kNoisy), or there is none
 };
-inline constexpr double kMargin = 1.15;
-GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us);
+// On a host's clock other work moves times that much; a card's runs repeat within a percent or two.
+constexpr double margin_on(Device::Type device) {
+  return device == Device::Type::cuda ? 1.03 : 1.15;
+}
+GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us,
+    double margin = margin_on(Device::Type::cpu));
 
 // rewrite(), then measure every group and rewrite again without the losers. On CUDA choices are
 // kept (core/device/kept_choices.h), and a group that was judged before is not measured again.

@@ -19,8 +19,11 @@ const Times kQuiet{10.0, 10.2, 9.9, 10.1, 10.0, 10.3, 9.8, 10.1};
 TEST(Measure, AGroupGoesOnlyIfItIsShownToBeSlower) {
   EXPECT_EQ(choose(kQuiet, times(kQuiet, 2)), GroupChoice::fuse);
   EXPECT_EQ(choose(kQuiet, kQuiet), GroupChoice::fuse);
+  constexpr double kMargin = margin_on(Device::Type::cpu), kOfCard = margin_on(Device::Type::cuda);
   EXPECT_EQ(choose(times(kQuiet, 0.99 * kMargin), kQuiet), GroupChoice::fuse);
   EXPECT_EQ(choose(times(kQuiet, 1.01 * kMargin), kQuiet), GroupChoice::unfuse);
+  EXPECT_EQ(choose(times(kQuiet, 1.01 * kOfCard), kQuiet), GroupChoice::fuse);
+  EXPECT_EQ(choose(times(kQuiet, 1.01 * kOfCard), kQuiet, kOfCard), GroupChoice::unfuse);
   // Most pairs say slower, but not so many that it cannot be chance.
   EXPECT_EQ(choose(Times{12, 12, 10, 12, 10, 12, 10, 12}, Times(8, 10)), GroupChoice::fuse);
 }
