@@ -106,6 +106,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   }
   if (cuda_graph_ && !instructions_.empty()) {
     replay_ = std::make_unique<CudaReplay>(branches_, [this](size_t n) {
+      take_gemm_choice();  // what measuring has left behind is none of this op's
       run(instructions_[n]);
       if (std::string made_by = take_gemm_choice(); !made_by.empty())
         instructions_[n].made_by = std::move(made_by);

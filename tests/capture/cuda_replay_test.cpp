@@ -11,6 +11,7 @@
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda.h"
+#include "core/device/cuda_graph.h"
 #include "core/device/kept_choices.h"
 #include "core/device/memory.h"
 #include "ops/gemm_library.h"
@@ -389,6 +390,25 @@ TEST(CudaReplay, ChoicesOfAnEarlierProcessAreTakenAndToldAsSuch) {
   EXPECT_EQ(second, first);
   EXPECT_GE(times, 5) << second;
   EXPECT_NE(process({.name = "Other card", .gemm_ns = 5000}, true), first);
+}
+
+// A rehearsal that nobody asked about, as measuring makes, leaves its words behind.
+TEST(CudaReplay, WhoMakesAProductIsToldOfNoOtherOp) {
+  const cuda::FakeToolkit recorder;
+  const Tensor a = Tensor::ones({8, 8}).to(kCuda);
+  StepOptions options;
+  options.measure = false;
+  Step step([](const Tensors& in) { return Tensors{matmul(exp(in[0]), in[0])}; }, options);
+  for (int call = 0; call < 2; ++call) step({a});
+  set_gemm_choice(GemmChoice::measured);
+  cuda::GraphBuilder builder(0, false);
+  builder.begin(cuda::Pass::rehearsal);
+  matmul(a, a);
+  builder.end();
+  set_gemm_choice(GemmChoice::model);
+  step({a});
+  const std::string text = explain(*step.captured(), options.rules);
+  EXPECT_EQ(text.find("exp: "), text.npos) << text;
 }
 
 TEST(CudaReplay, InputsThatStayWhereTheyAreAreNotCopied) {
