@@ -131,10 +131,11 @@ double Comparison::allowed() const {
                                                           : 2e-2);
 }
 
-void Comparison::check_close(const Worst& worst, const std::string& what) const {
-  SINTER_CHECK(worst.relative <= allowed(), check,
+void Comparison::check_close(const Worst& worst, const std::string& what, double floor) const {
+  const double most = std::max(allowed(), floor);
+  SINTER_CHECK(worst.relative <= most, check,
       cat(program, ": results differ: ", what, worst.where, ", max rel ",
-          fmt::format("{:.1e}", worst.relative), "; allowed ", allowed()));
+          fmt::format("{:.1e}; allowed {:.1g}", worst.relative, most)));
 }
 
 void Comparison::judge(const Outcome& outcome) const {

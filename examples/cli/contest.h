@@ -54,7 +54,8 @@ struct Comparison {
   Outcome run(const std::string& parity) const;
   // Throws check where the difference is larger than --max-rel, or what is usual for the type.
   double allowed() const;
-  void check_close(const Worst& worst, const std::string& what = "") const;
+  // floor: what may differ at least.
+  void check_close(const Worst& worst, const std::string& what = "", double floor = 0) const;
   // Throws where --expect or --fail-on ask for it.
   void judge(const Outcome& outcome) const;
 

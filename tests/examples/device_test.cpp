@@ -57,6 +57,13 @@ void check_training(const std::string& device) {
 TEST(MnistSimt, TrainsAsTheCpuDoes) { check_training("simt"); }
 using MnistGpu = test::GpuTest;
 TEST_F(MnistGpu, TrainsAsTheCpuDoes) { check_training("cuda"); }
+// The library's kernels on one side, own ones on the other, which cut operands otherwise.
+TEST_F(MnistGpu, ComparesNetsInTf32) {
+  const Result r = Program().run({"compare", "--data", "synthetic", "--model", "lenet", "--dtype",
+      "tf32", "--device", "cuda", "--rounds", "1", "--steps", "1"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, ", by TF32 ")) << r.out;
+}
 
 TEST(MnistSimt, ComparesAndCountsLaunches) {
   const Program program;
