@@ -73,6 +73,12 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
                m = n - fewer;
   const double de = profiler::median(o.ledger.total.eager_us),
                df = profiler::median(o.ledger.total.fused_us);
+  // Kernels that share the device take longer, each of them, than in a list: no sum of them tells.
+  if (df > 1.1 * f)
+    return {
+        fmt::format("proof: none, as branches of the graph run side by side: kernels of {:.1f}us "
+                    "in a step of {:.1f}us",
+            df, f)};
   const double he = e > 1.1 * de ? e : n * host, hf = m * host;
   const double gaps = o.fused.source == profiler::Source::cupti
                           ? m * o.fused.roofs->node_gap_ns / 1e3
