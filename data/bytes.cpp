@@ -116,19 +116,19 @@ Tensor FileArray::images() const {
           ", wanted u8 or f32 [N, H, W], [N, H, W, C] with at most 4 channels, or [N, 784]"),
       dims.size() == 1 ? "labels? the images come first"
                        : "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
-  std::vector<uint8_t> levels = bytes;
+  std::vector<uint8_t> scaled;
   if (dtype == DType::f32) {
     const int64_t pixels = (*shape)[1] * (*shape)[2] * (*shape)[3];
-    levels.clear();
     for (const float value : items<float>()) {
       SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
-          cat("data: pixel out of range: ", value, " in image ", int64_t(levels.size()) / pixels,
+          cat("data: pixel out of range: ", value, " in image ", int64_t(scaled.size()) / pixels,
               " of ", name, "; f32 pixels are 0..1"),
           "x / 255, before any normalization");
-      levels.push_back(uint8_t(std::lround(value * 255)));
+      scaled.push_back(uint8_t(std::lround(value * 255)));
     }
   }
-  if ((*shape)[1] > 1) levels = channels_first(levels, *shape);
+  const std::vector<uint8_t>& levels = dtype == DType::f32 ? scaled : bytes;
+  if ((*shape)[1] > 1) return Tensor::from(channels_first(levels, *shape), *shape);
   return Tensor::from(levels, *shape);
 }
 
