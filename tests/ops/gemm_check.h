@@ -86,4 +86,21 @@ inline void expect_product(
   EXPECT_EQ(wrong, 0) << "elements of " << c.describe();
 }
 
+// An Inf and a NaN among ones reach their own rows of the product.
+inline void expect_infinite_rows(Device device) {
+  for (const int64_t n : {64, 256}) {
+    const Tensor a = Tensor::ones({n, 48}), b = Tensor::ones({48, n});
+    a.data<float>()[3 * 48 + 5] = INFINITY;
+    a.data<float>()[9 * 48 + 7] = NAN;
+    const std::vector<float> c = matmul(a.to(device), b.to(device)).to_vector<float>();
+    for (int64_t i = 0; i < n * n; ++i) {
+      if (i / n == 9) {
+        ASSERT_TRUE(std::isnan(c[size_t(i)])) << i;
+      } else {
+        ASSERT_EQ(c[size_t(i)], i / n == 3 ? INFINITY : 48) << i;
+      }
+    }
+  }
+}
+
 }  // namespace sinter::gemm_check

@@ -49,6 +49,11 @@ TEST_F(OwnGemmGpu, SizesAndStridesInTf32) {  // of numbers that TF32 holds exact
   set_allow_tf32(true);
   check_products<float>();
 }
+// TF32 rounds operands by an addition to their bits, which must leave these what they are.
+TEST_F(OwnGemmGpu, InfAndNanInTf32) {
+  set_allow_tf32(true);
+  gemm_check::expect_infinite_rows(kCuda);
+}
 
 }  // namespace
 }  // namespace sinter

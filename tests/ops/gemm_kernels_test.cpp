@@ -293,6 +293,8 @@ TEST_F(SimtGemmTf32, SizesStridesAndOrders) {  // of numbers that TF32 holds exa
   }
 }
 
+TEST_F(SimtGemmTf32, InfAndNan) { gemm_check::expect_infinite_rows(kSimt); }
+
 TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
   const auto random = [](Shape shape, uint64_t seed) {
     return cast(sample_tensor(shape, seed, -1, 1), DType::f32).to(kSimt);
