@@ -240,7 +240,6 @@ class ConvPlans {
       plan = make(key, p, measure, own);
     }
     if (plan->algorithm < 0) return false;
-    plan->memory();  // now, as a capture makes none
     const char* name = key.relu ? "cudnn_conv2d_relu" : kConvNames[static_cast<int>(key.product)];
     if (!cuda::rehearsing()) {
       for (int i = 0; i < plan->launches; ++i)
@@ -248,7 +247,11 @@ class ConvPlans {
     }
     const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0,
         cuda::thread_state().mode == cuda::Mode::run, plan->launches);
-    if (!cuda::rehearsing()) plan->run(key, p);
+    if (cuda::rehearsing()) {
+      plan->memory();  // made now, as a capture makes none
+    } else {
+      plan->run(key, p);
+    }
     return true;
   }
 

@@ -98,9 +98,7 @@ Cost avg_backward_cost(Operands in, Operands out, const Attrs& attrs) {
 
 // Windows of 2 x 2 side by side, without padding: no element is in two.
 bool is_halving(const PoolPlane& plane) {
-  const Pool2dAttrs& a = plane.window;
-  return a.kernel_h == 2 && a.kernel_w == 2 && a.stride_h == 2 && a.stride_w == 2 && a.pad_h == 0 &&
-         a.pad_w == 0;
+  return plane.window.kernel_h == 2 && plane.window.kernel_w == 2 && plane.side_by_side();
 }
 // And every element is in one.
 bool is_halving_of_even(const PoolPlane& plane) {
