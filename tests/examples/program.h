@@ -44,7 +44,8 @@ class Program {
   // `while_running` gets the child's process id.
   Result run(const std::vector<std::string>& args,
       const std::function<void(pid_t)>& while_running = {}) const {
-    const std::string out = dir_.file(".out"), err = dir_.file(".err");
+    const std::string number = std::to_string(runs_++);  // a run may begin while another goes on
+    const std::string out = dir_.file(".out" + number), err = dir_.file(".err" + number);
     int closed[2] = {-1, -1};
     if (close_stdout && (pipe(closed) != 0 || close(closed[0]) != 0)) std::abort();
     const int master = terminal ? posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
@@ -109,6 +110,7 @@ class Program {
 
  private:
   TempDir dir_;
+  mutable int runs_ = 0;
 };
 
 }  // namespace sinter::test
