@@ -148,7 +148,7 @@ GroupChoice time_both(Group& group, Timed& fused, Timed& parts, Device device) {
   }
   group.fused_us = profiler::median(fused_us);
   group.parts_us = profiler::median(parts_us);
-  return choose(fused_us, parts_us, margin_on(device.type));
+  return choose(fused_us, parts_us, device.type);
 }
 
 // What a group's choice depends on: the recorded graph, and what may be fused in it. Between runs
@@ -184,10 +184,11 @@ class GroupQuestion {
 }  // namespace
 
 GroupChoice choose(
-    std::span<const double> fused_us, std::span<const double> parts_us, double margin) {
+    std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device) {
   const profiler::Estimate slower = profiler::paired_ratio(fused_us, parts_us);
   if (!slower.has_interval || slower.is_noisy()) return GroupChoice::not_judged;
-  return slower.value > margin && slower.low > 1 ? GroupChoice::unfuse : GroupChoice::fuse;
+  return slower.value > margin_on(device) && slower.low > 1 ? GroupChoice::unfuse
+                                                            : GroupChoice::fuse;
 }
 
 int64_t not_judged(const Rewriter& rewritten) {

@@ -19,8 +19,8 @@ enum class GroupChoice : uint8_t {
 constexpr double margin_on(Device::Type device) {
   return device == Device::Type::cuda ? 1.03 : 1.15;
 }
-GroupChoice choose(std::span<const double> fused_us, std::span<const double> parts_us,
-    double margin = margin_on(Device::Type::cpu));
+GroupChoice choose(
+    std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device);
 
 // rewrite(), then measure every group and rewrite again without the losers. On CUDA choices are
 // kept (core/device/kept_choices.h), and a group that was judged before is not measured again.

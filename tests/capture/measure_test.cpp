@@ -16,30 +16,32 @@ Times times(const Times& of, double factor) {
 
 const Times kQuiet{10.0, 10.2, 9.9, 10.1, 10.0, 10.3, 9.8, 10.1};
 
+constexpr Device::Type kHost = Device::Type::cpu, kCard = Device::Type::cuda;
+
 TEST(Measure, AGroupGoesOnlyIfItIsShownToBeSlower) {
-  EXPECT_EQ(choose(kQuiet, times(kQuiet, 2)), GroupChoice::fuse);
-  EXPECT_EQ(choose(kQuiet, kQuiet), GroupChoice::fuse);
-  constexpr double kMargin = margin_on(Device::Type::cpu), kOfCard = margin_on(Device::Type::cuda);
-  EXPECT_EQ(choose(times(kQuiet, 0.99 * kMargin), kQuiet), GroupChoice::fuse);
-  EXPECT_EQ(choose(times(kQuiet, 1.01 * kMargin), kQuiet), GroupChoice::unfuse);
-  EXPECT_EQ(choose(times(kQuiet, 1.01 * kOfCard), kQuiet), GroupChoice::fuse);
-  EXPECT_EQ(choose(times(kQuiet, 1.01 * kOfCard), kQuiet, kOfCard), GroupChoice::unfuse);
+  EXPECT_EQ(choose(kQuiet, times(kQuiet, 2), kHost), GroupChoice::fuse);
+  EXPECT_EQ(choose(kQuiet, kQuiet, kHost), GroupChoice::fuse);
+  constexpr double kMargin = margin_on(kHost), kOfCard = margin_on(kCard);
+  EXPECT_EQ(choose(times(kQuiet, 0.99 * kMargin), kQuiet, kHost), GroupChoice::fuse);
+  EXPECT_EQ(choose(times(kQuiet, 1.01 * kMargin), kQuiet, kHost), GroupChoice::unfuse);
+  EXPECT_EQ(choose(times(kQuiet, 1.01 * kOfCard), kQuiet, kHost), GroupChoice::fuse);
+  EXPECT_EQ(choose(times(kQuiet, 1.01 * kOfCard), kQuiet, kCard), GroupChoice::unfuse);
   // Most pairs say slower, but not so many that it cannot be chance.
-  EXPECT_EQ(choose(Times{12, 12, 10, 12, 10, 12, 10, 12}, Times(8, 10)), GroupChoice::fuse);
+  EXPECT_EQ(choose(Times{12, 12, 10, 12, 10, 12, 10, 12}, Times(8, 10), kHost), GroupChoice::fuse);
 }
 
 // One lucky run of the parts among slow ones: the best of a few runs would have decided by it.
 TEST(Measure, OneLuckyRunDecidesNothing) {
   Times parts = times(kQuiet, 1.1);
   parts[3] = 4;
-  EXPECT_EQ(choose(kQuiet, parts), GroupChoice::fuse);
+  EXPECT_EQ(choose(kQuiet, parts, kHost), GroupChoice::fuse);
 }
 
 TEST(Measure, ABusyMachineIsNotJudgedOn) {
   const Times stalls{10, 400, 10, 350, 10, 500, 10, 380};  // each other run waits for somebody else
-  EXPECT_EQ(choose(stalls, kQuiet), GroupChoice::not_judged);
-  EXPECT_EQ(choose(kQuiet, stalls), GroupChoice::not_judged);
-  EXPECT_EQ(choose(Times(5, 20), Times(5, 10)), GroupChoice::not_judged) << "five pairs";
+  EXPECT_EQ(choose(stalls, kQuiet, kHost), GroupChoice::not_judged);
+  EXPECT_EQ(choose(kQuiet, stalls, kHost), GroupChoice::not_judged);
+  EXPECT_EQ(choose(Times(5, 20), Times(5, 10), kHost), GroupChoice::not_judged) << "five pairs";
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "nn/safetensors.h"
 #include "nn/sequential.h"
 #include "tests/data/data_test_util.h"
+#include "tests/python.h"
 
 namespace sinter::nn {
 namespace {
@@ -164,12 +165,8 @@ TEST(Layers, Conv2dAgreesWithTorch) {
   const test::TempDir folder;
   write_safetensors(folder.file("conv.safetensors"), conv.state_dict());
   write_safetensors(folder.file("x.safetensors"), {{"x", detach(x)}});
-  const char* python = std::getenv("SINTER_PYTHON");
-  const std::string command = cat(python ? python : "python3",
-      " " SINTER_SOURCE_DIR "/tests/nn/torch_conv2d.py ", folder.path());
-  const int status = std::system(command.c_str());
-  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)
-    GTEST_SKIP() << "python has no torch with safetensors (SINTER_PYTHON names another)";
+  const int status = test::run_python("nn/torch_conv2d.py", folder.path());
+  if (status == 77) GTEST_SKIP() << test::kNoTorch;
   ASSERT_EQ(status, 0);
   const Tensor y = conv(x);
   backward(y, {.gradient = Tensor::ones(y.shape())});

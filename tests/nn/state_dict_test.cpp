@@ -2,8 +2,6 @@
 // place or not at all.
 #include "nn/state_dict.h"
 
-#include <cstdlib>
-
 #include "nn/batch_norm.h"
 #include "nn/glu.h"
 #include "nn/linear.h"
@@ -12,6 +10,7 @@
 #include "nn/safetensors.h"
 #include "ops/ops.h"
 #include "tests/data/data_test_util.h"
+#include "tests/python.h"
 
 namespace sinter::nn {
 namespace {
@@ -186,17 +185,6 @@ TEST(StateDict, OfTiedWeightsOneNameIsEnough) {
       [&] { load_state_dict(net, {values[0]}); });
 }
 
-// The exit status of a script of this folder; 77: there is no Python with torch.
-int run_python(const char* script, const test::TempDir& folder) {
-  const char* python = std::getenv("SINTER_PYTHON");
-  const std::string command = cat(
-      python ? python : "python3", " " SINTER_SOURCE_DIR "/tests/nn/", script, " ", folder.path());
-  const int status = WEXITSTATUS(std::system(command.c_str()));
-  return status == 127 ? 77 : status;
-}
-constexpr const char* kNoTorch =
-    "python has no torch with safetensors (SINTER_PYTHON names another)";
-
 // With load_state_dict(strict=True) there; here with every name, and with one of each tensor.
 TEST(StateDict, TiedWeightsGoToTorchAndBackStrictly) {
   const auto layer = std::make_shared<Linear>(4, 4);
@@ -205,8 +193,8 @@ TEST(StateDict, TiedWeightsGoToTorchAndBackStrictly) {
   net.append(layer);
   const test::TempDir folder;
   write_safetensors(folder.file("tied.safetensors"), net.state_dict());
-  const int status = run_python("torch_tied.py", folder);
-  if (status == 77) GTEST_SKIP() << kNoTorch;
+  const int status = test::run_python("nn/torch_tied.py", folder.path());
+  if (status == 77) GTEST_SKIP() << test::kNoTorch;
   ASSERT_EQ(status, 0);
   std::vector<float> doubled = layer->weight().to_vector<float>();
   for (float& w : doubled) w *= 2;
@@ -247,8 +235,8 @@ TEST(StateDict, BatchNormAndPoolingAgreeWithTorchStrictly) {
   given.push_back({"x", x});
   given.push_back({"dy", dy});
   write_safetensors(folder.file("net.safetensors"), given);
-  const int status = run_python("torch_batch_norm.py", folder);
-  if (status == 77) GTEST_SKIP() << kNoTorch;
+  const int status = test::run_python("nn/torch_batch_norm.py", folder.path());
+  if (status == 77) GTEST_SKIP() << test::kNoTorch;
   ASSERT_EQ(status, 0);
 
   x.set_requires_grad(true);

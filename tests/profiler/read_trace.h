@@ -1,5 +1,4 @@
-// Runs a real reader of traces, HolisticTraceAnalysis, beside the tests: python of SINTER_PYTHON,
-// else python3.
+// Runs a real reader of traces, HolisticTraceAnalysis, beside the tests.
 #pragma once
 
 #include <cstdio>
@@ -10,12 +9,9 @@
 #include <string>
 #include <vector>
 
-namespace sinter::test {
+#include "tests/python.h"
 
-inline std::string python() {
-  const char* named = std::getenv("SINTER_PYTHON");
-  return named ? named : "python3";
-}
+namespace sinter::test {
 
 // What read_trace.py prints of the traces, one of each rank, as JSON; empty where the package is
 // not there.
