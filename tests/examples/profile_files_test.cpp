@@ -80,8 +80,7 @@ TEST_F(ProfileFiles, MisuseIsRefusedBeforeTheRun) {
 // What a real reader finds in the trace is what the profile says: every op, as often as it ran.
 TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   const auto read = read_by_hta({text("run/profile.trace.json.gz")}, ".json.gz");
-  if (!read)
-    GTEST_SKIP() << "no HolisticTraceAnalysis for " << python() << " (SINTER_PYTHON names another)";
+  if (!read) GTEST_SKIP() << no_hta();
   std::map<std::string, int64_t> expected,
       found = Json::parse(*read).at("ops").get<std::map<std::string, int64_t>>();
   const Json profile = Json::parse(text("run/profile.json"));

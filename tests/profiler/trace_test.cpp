@@ -226,9 +226,7 @@ TEST(Validate, EachRuleCatchesWhatNoOtherDoes) {
 TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
   const Report report = device_report();
   const auto read = test::read_by_hta({trace_of(report)});
-  if (!read)
-    GTEST_SKIP() << "no HolisticTraceAnalysis for " << test::python()
-                 << " (SINTER_PYTHON names another)";
+  if (!read) GTEST_SKIP() << test::no_hta();
   const Json hta = Json::parse(*read);
   // Its times are us; it looks from the first kernel's begin to the last one's end: 30 us after the
   // window's, 10 us before it.
@@ -284,9 +282,7 @@ std::string trace_of_rank(int rank, int64_t begin, int64_t end) {
 // The kernel's name is NCCL's own, by which HTA knows it.
 TEST(RealReader, HtaFindsHowMuchOfTheSumsEachRankHides) {
   const auto read = test::read_by_hta({trace_of_rank(0, 150, 190), trace_of_rank(1, 182, 198)});
-  if (!read)
-    GTEST_SKIP() << "no HolisticTraceAnalysis for " << test::python()
-                 << " (SINTER_PYTHON names another)";
+  if (!read) GTEST_SKIP() << test::no_hta();
   EXPECT_EQ(Json::parse(*read)["overlap"], (Json{{"0", 80.0}, {"1", 50.0}}));
 }
 
