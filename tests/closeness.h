@@ -1,0 +1,101 @@
+// The one comparison of numbers in the tests. close() holds each number to a bound and says which
+// one is the farthest from it, by how much, and what share of its bound it used:
+//
+//     EXPECT_TRUE(close(fused, eager, {.of_largest = 1e-5}));
+//     EXPECT_FALSE(close(...))  where a difference must show
+//
+// What it refuses, whatever the bound: another number of values or another shape, a NaN on one side
+// (on both sides, unless same_nan), an infinity that is no equal infinity, and a bound that is NaN,
+// negative or infinite. A comparison of nothing with nothing is refused as well, unless .empty says
+// that it is meant. closeness_test.cpp shows it fail on each.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/tensor.h"
+
+namespace sinter::test {
+
+// What is allowed of |got - wanted|: the sum of all terms that are given.
+struct Within {
+  double of_largest = 0;  // times the largest finite |wanted|
+  double of_each = 0;     // times |wanted| of the element
+  double absolute = 0;
+  std::vector<double> each = {};  // for each element, in row-major order
+  bool same_nan = false;          // a NaN is equal to a NaN
+  bool empty = false;             // no values at all are meant
+};
+
+// Numbers of any origin, with the shape where there is one.
+struct Numbers {
+  std::vector<double> values;
+  std::string shape;
+
+  Numbers(const Tensor& t) : values(t.to_vector<double>()), shape(t.shape().str()) {}
+  template <class T> Numbers(const std::vector<T>& list) : values(list.begin(), list.end()) {}
+  Numbers(std::initializer_list<double> list) : values(list) {}
+};
+
+struct Closeness {
+  double share = 0;       // the largest error / bound; infinite: refused, whatever the bound
+  double error = 0;       // |got - wanted| there
+  double of_largest = 0;  // the largest error / the largest finite |wanted|
+  std::string text = "";  // which element, with both numbers; or what was refused
+};
+
+inline Closeness closeness(const Numbers& got, const Numbers& wanted, const Within& within) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const auto refused = [](const std::string& why) {
+    return Closeness{kInfinite, kInfinite, kInfinite, why};
+  };
+  const size_t n = wanted.values.size();
+  if (got.values.size() != n ||
+      (!got.shape.empty() && !wanted.shape.empty() && got.shape != wanted.shape))
+    return refused(cat("sizes differ: ", got.values.size(), " values ", got.shape, ", wanted ", n,
+        " ", wanted.shape));
+  if (n == 0 && !within.empty) return refused("no values to compare");
+  if (!within.each.empty() && within.each.size() != n)
+    return refused(cat(within.each.size(), " bounds for ", n, " values"));
+  double largest = 0;
+  for (const double w : wanted.values)
+    if (std::isfinite(w)) largest = std::max(largest, std::abs(w));
+  Closeness worst;
+  for (size_t i = 0; i < n; ++i) {
+    const double g = got.values[i], w = wanted.values[i];
+    const auto numbers = [&] { return cat("[", i, "] of ", n, ": got ", g, ", wanted ", w); };
+    if (g == w || (within.same_nan && std::isnan(g) && std::isnan(w))) continue;
+    if (!std::isfinite(g) || !std::isfinite(w)) return refused(numbers());
+    const double bound = within.of_largest * largest + within.of_each * std::abs(w) +
+                         within.absolute + (within.each.empty() ? 0 : within.each[i]);
+    if (!std::isfinite(bound) || bound < 0) return refused(cat(numbers(), ", bound ", bound));
+    const double error = std::abs(g - w), share = bound > 0 ? error / bound : kInfinite;
+    worst.of_largest = std::max(worst.of_largest, largest > 0 ? error / largest : kInfinite);
+    if (share > worst.share || worst.text.empty()) {
+      worst.share = share;
+      worst.error = error;
+      worst.text = cat(numbers(), ", difference ", error, ", allowed ", bound, ", share ", share);
+    }
+  }
+  return worst;
+}
+
+// max |got - wanted| over max |wanted|, for tests that ask how far; infinite where close() refuses.
+inline double relative_difference(const Numbers& got, const Numbers& wanted) {
+  return closeness(got, wanted, {.of_largest = 1}).of_largest;
+}
+
+inline testing::AssertionResult close(
+    const Numbers& got, const Numbers& wanted, const Within& within) {
+  const Closeness found = closeness(got, wanted, within);
+  const bool good = found.share <= 1;
+  return (good ? testing::AssertionSuccess() : testing::AssertionFailure()) << found.text;
+}
+
+}  // namespace sinter::test
