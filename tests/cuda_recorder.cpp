@@ -75,9 +75,12 @@ struct State {
   uintptr_t next_handle = kTag;
   int64_t device_ns = 0;
   std::map<cudaEvent_t, int64_t> stamps;
+  std::map<cudaEvent_t, unsigned> event_flags;  // as they were made with
+  std::set<cudaEvent_t> captured_events;        // recorded last inside a capture
   std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
   std::map<uintptr_t, std::string> handles;     // alive
   std::map<uintptr_t, size_t> blocks;           // alive: address -> bytes
+  std::map<uintptr_t, int64_t> made;            // when each block was: it tells two of one address
   std::map<cudaStream_t, CapturePtr> capturing;
   // What a stream has still to do, in order: a copy from the host, or (to is null) what another
   // stream had to do up to some work.
@@ -90,7 +93,7 @@ struct State {
     int64_t up_to;
   };
   std::map<cudaStream_t, std::deque<LateWork>> late;
-  int64_t late_number = 0;
+  int64_t late_number = 0, allocations = 0;
   std::map<cudaEvent_t, std::pair<cudaStream_t, int64_t>> records;  // outside captures
   std::map<cudaEvent_t, std::pair<CapturePtr, std::set<int>>> events;
   std::map<uintptr_t, FakeToolkit::Graph> graphs;  // captured
@@ -120,6 +123,7 @@ struct State {
     std::memset(memory, 0xA5, std::min(bytes, kPoisoned));
     const uintptr_t address = reinterpret_cast<uintptr_t>(memory) | kTag;
     blocks[address] = bytes;
+    made[address] = ++allocations;
     handles[address] = cat(what, " ", bytes);
     *to = reinterpret_cast<void*>(address);
     return 0;
@@ -150,6 +154,19 @@ struct State {
     const auto [begin, size] = block_of(word);
     return size && word % 256 > 1 && has(handles.at(begin), "cudaMalloc");
   }
+  // All that a node names is in the blocks that it was captured with.
+  bool memory_lives(const FakeToolkit::Node& node) const {
+    for (size_t i = 0; i < node.memory.size(); ++i) {
+      const auto [begin, bytes] = block_of(node.memory[i]);
+      if (!bytes || made.at(begin) != node.made[i]) return false;
+    }
+    return true;
+  }
+  // The card's memory, or pinned memory by either of its addresses; ordinary memory of the host.
+  bool on_card(const void* p) const {
+    return block_of(reinterpret_cast<uintptr_t>(p) | kTag).second;
+  }
+  static bool on_host(const void* p) { return !(reinterpret_cast<uintptr_t>(p) & kTag); }
   // Runs what the stream has to do, up to that number.
   void finish(cudaStream_t stream, int64_t up_to) {
     std::deque<LateWork>& works = late[stream];
@@ -190,15 +207,18 @@ struct State {
     std::set<int>& last = c.last[stream];
     const auto branch = std::find(c.streams.begin(), c.streams.end(), stream) - c.streams.begin();
     std::erase_if(words, [&](uintptr_t word) { return !is_memory(word); });
+    std::vector<int64_t> blocks_made;
+    for (const uintptr_t word : words) blocks_made.push_back(made.at(block_of(word).first));
     c.graph.nodes.push_back({.name = std::move(name),
         .after = {last.begin(), last.end()},
         .branch = static_cast<int>(branch),
-        .memory = std::move(words)});
+        .memory = std::move(words),
+        .made = std::move(blocks_made)});
     last = {static_cast<int>(c.graph.nodes.size()) - 1};
     return false;
   }
   // The capture that the calling thread has begun.
-  Capture* capture_of_thread() {
+  Capture* capture_of_thread() const {
     for (const auto& [stream, capture] : capturing) {
       if (capture->thread == std::this_thread::get_id()) return capture.get();
     }
@@ -222,9 +242,20 @@ struct State {
 };
 State* state = nullptr;
 
-// ---- what calls do; the others only succeed
+// ---- what calls do
 
-template <Id id, class... A> int on(Call<id>, State&, A&&...) { return 0; }
+int on(Call<Id::cudaSetDevice>, State& s, int device) {
+  return device >= 0 && device < s.machine.cards ? 0 : static_cast<int>(cudaErrorInvalidDevice);
+}
+int on(Call<Id::cudaGetLastError>, State&) { return 0; }
+int on(Call<Id::cudaFuncGetAttributes>, State&, cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->maxThreadsPerBlock = 1024;
+  return 0;
+}
+int on(Call<Id::cudaGraphUpload>, State&, cudaGraphExec_t, cudaStream_t) { return 0; }
+int on(Call<Id::cudaProfilerStart>, State&) { return 0; }
+int on(Call<Id::cudaProfilerStop>, State&) { return 0; }
 int on(Call<Id::cudaGetDeviceCount>, State& s, int* count) {
   if (s.machine.driver < CUDART_VERSION) return cudaErrorInsufficientDriver;
   *count = s.machine.cards;
@@ -283,6 +314,10 @@ int copy(State& s, void* to, const void* from, size_t bytes, cudaStream_t stream
 }
 int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t bytes,
     cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool to_card = kind != cudaMemcpyDeviceToHost, from_card = kind != cudaMemcpyHostToDevice;
+  if (!(to_card ? s.on_card(to) : State::on_host(to)) ||
+      !(from_card ? s.on_card(from) : State::on_host(from)))
+    return cudaErrorInvalidValue;
   if (kind != cudaMemcpyHostToDevice || s.capturing.contains(stream))
     return copy(s, to, from, bytes, stream);
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
@@ -313,10 +348,13 @@ int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
   s.finish(stream);
   return 0;
 }
-int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned) {
-  return s.make(event, "event");
+int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned flags) {
+  s.make(event, "event");
+  s.event_flags[*event] = flags;
+  return 0;
 }
 int on(Call<Id::cudaEventSynchronize>, State& s, cudaEvent_t event) {
+  if (s.captured_events.contains(event)) return cudaErrorCapturedEvent;
   if (const auto it = s.records.find(event); it != s.records.end())
     s.finish(it->second.first, it->second.second);
   return 0;
@@ -328,12 +366,15 @@ int on(Call<Id::cudaEventDestroy>, State& s, cudaEvent_t event) {
 }
 int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stream) {
   s.events.erase(event);
-  s.stamps[event] = s.device_ns;
   s.records.erase(event);
-  if (const auto it = s.capturing.find(stream); it != s.capturing.end())
+  s.captured_events.erase(event);
+  if (const auto it = s.capturing.find(stream); it != s.capturing.end()) {
     s.events[event] = {it->second, it->second->last[stream]};
-  else
+    s.captured_events.insert(event);
+  } else {
+    s.stamps[event] = s.device_ns;
     s.records[event] = {stream, s.late_number};
+  }
   return 0;
 }
 int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStream_t stream,
@@ -345,7 +386,11 @@ int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStre
   return 0;
 }
 int on(Call<Id::cudaEventElapsedTime>, State& s, float* ms, cudaEvent_t begin, cudaEvent_t end) {
-  if (!s.stamps.contains(begin) || !s.stamps.contains(end)) return cudaErrorInvalidResourceHandle;
+  for (const cudaEvent_t event : {begin, end}) {
+    if (s.captured_events.contains(event)) return cudaErrorCapturedEvent;
+    if (s.event_flags[event] & cudaEventDisableTiming || !s.stamps.contains(event))
+      return cudaErrorInvalidResourceHandle;
+  }
   *ms = static_cast<float>(static_cast<double>(s.stamps[end] - s.stamps[begin]) * 1e-6);
   return 0;
 }
@@ -440,6 +485,8 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
   const auto it = s.executable_of.find(reinterpret_cast<uintptr_t>(executable));
   if (it == s.executable_of.end()) return cudaErrorInvalidValue;
   FakeToolkit::Graph& graph = s.executables[it->second];
+  for (const FakeToolkit::Node& node : graph.nodes)
+    if (!s.memory_lives(node)) return cudaErrorIllegalAddress;
   ++graph.launches;
   for (const FakeToolkit::Node& node : graph.nodes) {
     if (node.event)
@@ -464,10 +511,19 @@ int on(Call<Id::cudaFuncSetAttribute>, State& s, const void* kernel, cudaFuncAtt
 }
 int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config,
     const void* kernel, void** parameters) {
+  // The programming guide's table of technical specifications.
+  const auto &grid = config->gridDim, &block = config->blockDim;
+  const auto outside = [](unsigned n, unsigned most) { return n == 0 || n > most; };
+  if (outside(grid.x, 0x7fffffff) || outside(grid.y, 65535) || outside(grid.z, 65535) ||
+      outside(block.x, 1024) || outside(block.y, 1024) || outside(block.z, 64) ||
+      uint64_t{block.x} * block.y * block.z > 1024)
+    return cudaErrorInvalidConfiguration;
+  if (!s.handles.contains(word(config->stream))) return cudaErrorInvalidResourceHandle;
   if (config->dynamicSmemBytes > std::max(kSharedAlways, s.shared_limits[kernel]))
     return cudaErrorInvalidValue;
   std::vector<uintptr_t> words;
-  for (const size_t bytes : last_launch().parameter_bytes) {
+  for (const size_t bytes :
+      parameters ? last_launch().parameter_bytes : std::span<const size_t>()) {
     const char* const parameter = static_cast<const char*>(*parameters++);
     for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t))
       std::memcpy(&words.emplace_back(), parameter + at, sizeof(uintptr_t));
@@ -495,9 +551,12 @@ int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) {
   return s.make(handle, "cublasLt");
 }
 int on(Call<Id::cublasLtDestroy>, State& s, cublasLtHandle_t handle) { return s.give_back(handle); }
+constexpr int kCompute = -1, kScale = -2;  // attributes that a descriptor is made with
 int on(Call<Id::cublasLtMatmulDescCreate>, State& s, cublasLtMatmulDesc_t* desc,
-    cublasComputeType_t, cudaDataType_t) {
-  return s.make(desc, "matmul");
+    cublasComputeType_t compute, cudaDataType_t scale) {
+  s.make(desc, "matmul");
+  s.set_attribute(*desc, kCompute, compute);
+  return s.set_attribute(*desc, kScale, scale);
 }
 int on(Call<Id::cublasLtMatmulDescDestroy>, State& s, cublasLtMatmulDesc_t desc) {
   return s.give_back(desc);
@@ -521,6 +580,13 @@ int on(Call<Id::cublasLtMatrixLayoutDestroy>, State& s, cublasLtMatrixLayout_t l
 int on(Call<Id::cublasLtMatmulPreferenceCreate>, State& s, cublasLtMatmulPreference_t* preference) {
   return s.make(preference, "preference");
 }
+int on(Call<Id::cublasLtMatmulPreferenceSetAttribute>, State& s,
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t name,
+    const void* value, size_t bytes) {
+  s.attributes[reinterpret_cast<uintptr_t>(preference)][name].assign(
+      static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
+  return 0;
+}
 int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPreference_t preference) {
   return s.give_back(preference);
 }
@@ -538,43 +604,101 @@ bool takes_epilogue(State& s, cublasLtMatmulDesc_t desc, const FakeToolkit::Matr
   const auto* aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
   return ld >= d.rows && ld % (mask ? 128 : 8) == 0 && word(aux) % 16 == 0;
 }
+// A product as the library was asked for it.
+struct Question {
+  FakeToolkit::Matrix a, b, c, d;
+  bool transpose_a, transpose_b;
+  int epilogue, compute, scale;
+
+  Question(State& s, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a_layout,
+      cublasLtMatrixLayout_t b_layout, cublasLtMatrixLayout_t c_layout,
+      cublasLtMatrixLayout_t d_layout)
+      : a(s.layouts[word(a_layout)]),
+        b(s.layouts[word(b_layout)]),
+        c(s.layouts[word(c_layout)]),
+        d(s.layouts[word(d_layout)]),
+        transpose_a(
+            s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T),
+        transpose_b(
+            s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T),
+        epilogue(s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE)),
+        compute(s.attribute<cublasComputeType_t>(desc, kCompute)),
+        scale(s.attribute<cudaDataType_t>(desc, kScale)) {}
+
+  // op(A) [m, k] times op(B) [k, n] gives D [m, n], and so is C; a column begins behind the last.
+  bool sizes_agree() const {
+    const auto [m, k] = transpose_a ? std::pair(a.columns, a.rows) : std::pair(a.rows, a.columns);
+    const auto [inner, n] =
+        transpose_b ? std::pair(b.columns, b.rows) : std::pair(b.rows, b.columns);
+    const auto fits = [](const FakeToolkit::Matrix& x) { return x.ld >= x.rows; };
+    return k == inner && d.rows == m && d.columns == n && c.rows == m && c.columns == n &&
+           fits(a) && fits(b) && fits(c) && fits(d);
+  }
+  // Of the table of types in cuBLASLt's reference (cublasLtMatmul), the rows of our types.
+  bool types_go_together() const {
+    if (a.type != b.type || c.type != d.type) return false;
+    if (a.type == CUDA_R_64F)
+      return d.type == CUDA_R_64F && scale == CUDA_R_64F && compute == CUBLAS_COMPUTE_64F;
+    const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type == CUDA_R_32F;
+    if (scale != CUDA_R_32F || !(compute == CUBLAS_COMPUTE_32F || tf32)) return false;
+    return a.type == CUDA_R_32F ? d.type == CUDA_R_32F
+                                : d.type == CUDA_R_16BF || d.type == CUDA_R_32F;
+  }
+  int answer() const {
+    if (!sizes_agree()) return CUBLAS_STATUS_INVALID_VALUE;
+    return types_go_together() ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
+  }
+  // An algorithm holds for the question that it was proposed for.
+  uint64_t hash() const {
+    std::string text = cat(transpose_a, transpose_b, " ", epilogue, " ", compute);
+    for (const FakeToolkit::Matrix& x : {a, b, c, d})
+      text += cat(" ", static_cast<int>(x.type), " ", x.rows, " ", x.columns, " ", x.ld);
+    return std::hash<std::string>()(text);
+  }
+};
 int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t,
-    cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int wanted,
-    cublasLtMatmulHeuristicResult_t* results, int* count) {
-  const bool takes = takes_epilogue(s, desc, s.layouts[reinterpret_cast<uintptr_t>(d)]);
-  *count = takes ? std::min(wanted, s.machine.proposals) : 0;
+    cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
+    int wanted, cublasLtMatmulHeuristicResult_t* results, int* count) {
+  *count = 0;
+  const Question question(s, desc, a, b, c, d);
+  if (const int answer = question.answer()) return answer;
+  const auto most = s.attribute<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  if (takes_epilogue(s, desc, question.d) && s.machine.gemm_workspace <= most)
+    *count = std::min(wanted, s.machine.proposals);
   for (int i = 0; i < *count; ++i) {
     results[i].state = CUBLAS_STATUS_SUCCESS;
+    results[i].workspaceSize = s.machine.gemm_workspace;
     results[i].algo.data[0] = static_cast<uint64_t>(i);
+    results[i].algo.data[1] = question.hash();
   }
   return *count ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
 }
 int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*,
     const void* a, cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
-    const void* beta, const void*, cublasLtMatrixLayout_t, void* c, cublasLtMatrixLayout_t c_layout,
-    const cublasLtMatmulAlgo_t* algo, void* workspace, size_t, cudaStream_t stream) {
+    const void* beta, const void*, cublasLtMatrixLayout_t c_layout, void* d,
+    cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
+    size_t workspace_bytes, cudaStream_t stream) {
+  const Question question(s, desc, a_layout, b_layout, c_layout, d_layout);
+  if (const int answer = question.answer()) return answer;
+  if (workspace_bytes < s.machine.gemm_workspace) return CUBLAS_STATUS_INVALID_VALUE;
+  if (algo->data[1] != question.hash()) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (algo->data[0] < static_cast<uint64_t>(s.machine.broken))
     return CUBLAS_STATUS_EXECUTION_FAILED;
-  const auto layout = [&](cublasLtMatrixLayout_t l) {
-    return s.layouts[reinterpret_cast<uintptr_t>(l)];
-  };
-  const FakeToolkit::Matrix result = layout(c_layout);
-  s.matmuls.push_back({.a = layout(a_layout),
-      .b = layout(b_layout),
+  const FakeToolkit::Matrix result = question.d;
+  s.matmuls.push_back({.a = question.a,
+      .b = question.b,
       .c = result,
-      .transpose_a =
-          s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T,
-      .transpose_b =
-          s.attribute<cublasOperation_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T,
-      .epilogue = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE),
+      .transpose_a = question.transpose_a,
+      .transpose_b = question.transpose_b,
+      .epilogue = question.epilogue,
       .bias_type = s.attribute<cudaDataType>(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE),
       .pa = a,
       .pb = b,
       .bias = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER),
       .aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER),
       .aux_ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
-      .pc = c,
+      .pc = d,
       .beta = result.type == CUDA_R_64F ? static_cast<float>(*static_cast<const double*>(beta))
                                         : *static_cast<const float*>(beta),
       .workspace = workspace,
@@ -611,8 +735,10 @@ int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoft
     const void*, const void*, cudnnTensorDescriptor_t, void*) {
   return cudnn_work(s, handle, "cudnn_softmax_backward");
 }
+constexpr int kFormat = 1, kMath = 1, kComputeType = 2;  // attributes beside the sizes
 int on(Call<Id::cudnnSetTensor4dDescriptor>, State& s, cudnnTensorDescriptor_t desc,
-    cudnnTensorFormat_t, cudnnDataType_t type, int n, int c, int h, int w) {
+    cudnnTensorFormat_t format, cudnnDataType_t type, int n, int c, int h, int w) {
+  s.set_attribute(desc, kFormat, format);
   return s.set_attribute(desc, 0, FakeToolkit::Images{type, n, c, h, w});
 }
 int on(Call<Id::cudnnCreateFilterDescriptor>, State& s, cudnnFilterDescriptor_t* desc) {
@@ -622,7 +748,8 @@ int on(Call<Id::cudnnDestroyFilterDescriptor>, State& s, cudnnFilterDescriptor_t
   return s.give_back(desc);
 }
 int on(Call<Id::cudnnSetFilter4dDescriptor>, State& s, cudnnFilterDescriptor_t desc,
-    cudnnDataType_t type, cudnnTensorFormat_t, int o, int c, int h, int w) {
+    cudnnDataType_t type, cudnnTensorFormat_t format, int o, int c, int h, int w) {
+  s.set_attribute(desc, kFormat, format);
   return s.set_attribute(desc, 0, FakeToolkit::Images{type, o, c, h, w});
 }
 int on(Call<Id::cudnnCreateActivationDescriptor>, State& s, cudnnActivationDescriptor_t* desc) {
@@ -643,12 +770,13 @@ int on(Call<Id::cudnnDestroyConvolutionDescriptor>, State& s, cudnnConvolutionDe
 }
 int on(Call<Id::cudnnSetConvolution2dDescriptor>, State& s, cudnnConvolutionDescriptor_t desc,
     int pad_h, int pad_w, int stride_h, int stride_w, int, int, cudnnConvolutionMode_t,
-    cudnnDataType_t) {
+    cudnnDataType_t compute) {
+  s.set_attribute(desc, kComputeType, compute);
   return s.set_attribute(desc, 0, std::array{pad_h, pad_w, stride_h, stride_w});
 }
 int on(Call<Id::cudnnSetConvolutionMathType>, State& s, cudnnConvolutionDescriptor_t desc,
     cudnnMathType_t math) {
-  return s.set_attribute(desc, 1, static_cast<int>(math));
+  return s.set_attribute(desc, kMath, static_cast<int>(math));
 }
 // The library's rule: all of one type.
 template <class Perf>
@@ -688,6 +816,23 @@ int on(Call<Id::cudnnGetConvolutionBackwardFilterAlgorithm_v7>, State& s, cudnnH
 struct ConvDescriptors {
   const void *x, *weight, *y, *bias, *convolution;
 };
+// x [n, c, h, w] * weight [o, c, r, s] gives y [n, o, p, q]; a bias is [1, o, 1, 1].
+bool sizes_agree(const FakeToolkit::Convolution& q) {
+  const auto size = [](int in, int window, int pad, int stride) {
+    return (in + 2 * pad - window) / stride + 1;
+  };
+  const bool bias =
+      !q.bias.n || (q.bias.n == 1 && q.bias.c == q.weight.n && q.bias.h == 1 && q.bias.w == 1);
+  return q.x.c == q.weight.c && q.y.n == q.x.n && q.y.c == q.weight.n &&
+         q.y.h == size(q.x.h, q.weight.h, q.pad_h, q.stride_h) &&
+         q.y.w == size(q.x.w, q.weight.w, q.pad_w, q.stride_w) && bias;
+}
+bool formats_agree(State& s, const ConvDescriptors& d) {
+  const auto format = [&](const void* desc) {
+    return s.attribute<cudnnTensorFormat_t>(desc, kFormat);
+  };
+  return format(d.x) == format(d.weight) && format(d.x) == format(d.y);
+}
 int convolve(State& s, cudnnHandle_t handle, const char* name, const ConvDescriptors& d,
     FakeToolkit::Convolution q) {
   const auto images = [&](const void* desc) {
@@ -703,7 +848,19 @@ int convolve(State& s, cudnnHandle_t handle, const char* name, const ConvDescrip
   q.pad_w = window[1];
   q.stride_h = window[2];
   q.stride_w = window[3];
-  q.math = s.attribute<int>(d.convolution, 1);
+  q.math = s.attribute<int>(d.convolution, kMath);
+  if (!sizes_agree(q) || !formats_agree(s, d)) return CUDNN_STATUS_BAD_PARAM;
+  const auto compute = s.attribute<cudnnDataType_t>(d.convolution, kComputeType);
+  if (compute != (q.x.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT) ||
+      q.x.type != q.weight.type || q.x.type != q.y.type)
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  // The least that any proposal of the algorithm wants.
+  size_t wanted = q.workspace_bytes + 1;
+  for (const FakeToolkit::ConvProposal& p : s.machine.conv_proposals)
+    if (p.algorithm == q.algorithm) wanted = std::min(wanted, p.memory);
+  const bool known = std::ranges::any_of(s.machine.conv_proposals,
+      [&](const FakeToolkit::ConvProposal& p) { return p.algorithm == q.algorithm; });
+  if (known && wanted > q.workspace_bytes) return CUDNN_STATUS_BAD_PARAM;
   q.stream = s.attribute<cudaStream_t>(handle, 0);
   s.convolutions.push_back(q);
   for (int i = 0; i < s.machine.conv_kernels; ++i)
@@ -775,6 +932,45 @@ constexpr int kUnknown =
     std::is_same_v<R, cudaError_t> ? static_cast<int>(cudaErrorUnknown)
                                    : static_cast<int>(CUBLAS_STATUS_INTERNAL_ERROR);
 
+template <class R> constexpr int dead_handle() {
+  if constexpr (std::is_same_v<R, cudaError_t>) return cudaErrorInvalidResourceHandle;
+#if SINTER_HAS_CUDNN
+  if constexpr (std::is_same_v<R, cudnnStatus_t>) return CUDNN_STATUS_BAD_PARAM;
+#endif
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// What State::make() calls the handles of a type; "" for what is no handle.
+template <class T> constexpr std::string_view kKind = "";
+template <> constexpr std::string_view kKind<cudaStream_t> = "stream";
+template <> constexpr std::string_view kKind<cudaEvent_t> = "event";
+template <> constexpr std::string_view kKind<cudaGraph_t> = "graph";
+template <> constexpr std::string_view kKind<cudaGraphExec_t> = "executable graph";
+template <> constexpr std::string_view kKind<cudaLibrary_t> = "library";
+template <> constexpr std::string_view kKind<cublasLtHandle_t> = "cublasLt";
+template <> constexpr std::string_view kKind<cublasLtMatmulDesc_t> = "matmul";
+template <> constexpr std::string_view kKind<cublasLtMatrixLayout_t> = "layout";
+template <> constexpr std::string_view kKind<cublasLtMatmulPreference_t> = "preference";
+#if SINTER_HAS_CUDNN
+template <> constexpr std::string_view kKind<cudnnHandle_t> = "cudnn";
+template <> constexpr std::string_view kKind<cudnnTensorDescriptor_t> = "tensor";
+template <> constexpr std::string_view kKind<cudnnFilterDescriptor_t> = "filter";
+template <> constexpr std::string_view kKind<cudnnActivationDescriptor_t> = "activation";
+template <> constexpr std::string_view kKind<cudnnConvolutionDescriptor_t> = "convolution";
+#endif
+// An argument that is a handle must be one that was made and not given back.
+template <class T> bool is_alive(const State& s, const T& argument) {
+  if constexpr (kKind<T>.empty()) {
+    return true;
+  } else {
+    const auto it = s.handles.find(reinterpret_cast<uintptr_t>(argument));
+    if (it != s.handles.end()) return it->second == kKind<T>;
+    if constexpr (std::is_same_v<T, cudaGraph_t>)  // of a capture that is going on
+      return s.capture_of_thread() == static_cast<void*>(argument);
+    return false;
+  }
+}
+
 template <class F> struct Stub;
 template <class R, class... A> struct Stub<R (*)(A...)> {
   template <Id id> static R call(A... args) {
@@ -796,6 +992,7 @@ template <class R, class... A> struct Stub<R (*)(A...)> {
       answer = kUnknown<R>;
     }
     // One that frees does so even if it reports an error (of earlier work, say).
+    if (answer == 0 && !(is_alive(s, args) && ...)) return static_cast<R>(dead_handle<R>());
     if (answer == 0) return static_cast<R>(on(Call<id>(), s, args...));
     if (releases(kName) || id == Id::cudaStreamEndCapture) on(Call<id>(), s, args...);
     if constexpr (id == Id::cudaStreamEndCapture) drop(s, args...);

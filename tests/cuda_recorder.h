@@ -4,8 +4,10 @@
 // nothing. Time on the card passes by 2 us per kernel or copy, by the machine's figure per product,
 // and events tell it. It is stricter than the toolkit: inside a capture nothing may be made, freed,
 // loaded or waited for, and a copy from the host reads as late as it may, be its memory pageable or
-// pinned: when the host waits for it, or when something else on the stream wants its result. One at
-// a time; thread-safe. Choices are not kept (core/device/kept_choices.h) but where a test says so.
+// pinned: when the host waits for it, or when something else on the stream wants its result. What a
+// card refuses, it refuses: core/cuda_refusals_test.cpp has the list, which runs on a card, too.
+// One at a time; thread-safe. Choices are not kept (core/device/kept_choices.h) but where a test
+// says so.
 #pragma once
 
 #include "core/device/cuda_api.h"
@@ -42,6 +44,7 @@ class FakeToolkit {
     int proposals = 3;     // of the matmul heuristic
     int broken = 0;        // of them, the first ones: they fail when they are run
     int gemm_kernels = 1;  // of each product
+    size_t gemm_workspace = 1 << 20;
     int64_t gemm_ns = 2000;
     std::vector<ConvProposal> conv_proposals = {{1}};  // the best first
     int conv_kernels = 1;                              // of each convolution
@@ -72,6 +75,7 @@ class FakeToolkit {
     // What a kernel, copy or product names of the card's memory: every word of its parameters that
     // is an address in a live block.
     std::vector<uintptr_t> memory;
+    std::vector<int64_t> made;  // of each, the number of its block's allocation
   };
   struct Graph {
     std::vector<Node> nodes;
