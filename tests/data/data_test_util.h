@@ -54,20 +54,31 @@ inline Bytes gzip(const Bytes& data) {
          little32(static_cast<uint32_t>(data.size()));
 }
 
-// A PNG of 8 bits a channel; `channels` 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA. Rows are taken
-// from `pixels`.
-inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pixels) {
+// A PNG of 8 or 16 bits a channel; `channels` 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA. Rows are
+// taken from `pixels`, all at once or in the seven passes of an interlaced file.
+inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pixels,
+    uint8_t bits = 8, bool interlaced = false) {
   const auto chunk = [](const char* type, const Bytes& body) {
     const Bytes named = bytes_of(type) + body;
     return big32(static_cast<uint32_t>(body.size())) + named + big32(crc32(named));
   };
   constexpr uint8_t kColour[] = {0, 0, 4, 2, 6};
+  struct Pass {
+    size_t x, y, step_x, step_y;
+  };
+  const std::vector<Pass> whole{{0, 0, 1, 1}},
+      adam7{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2},
+          {0, 1, 1, 2}};
   Bytes raw;
-  const size_t row = size_t{width} * static_cast<size_t>(channels);
-  for (size_t at = 0; at < pixels.size(); at += row) {
-    raw.push_back(0);
-    raw.insert(raw.end(), pixels.begin() + static_cast<ptrdiff_t>(at),
-        pixels.begin() + static_cast<ptrdiff_t>(at + row));
+  const size_t size = static_cast<size_t>(channels) * bits / 8, row = width * size;
+  for (const Pass& pass : interlaced ? adam7 : whole) {
+    for (size_t y = pass.y; y * row < pixels.size() && pass.x < width; y += pass.step_y) {
+      raw.push_back(0);
+      for (size_t x = pass.x; x < width; x += pass.step_x) {
+        const auto at = pixels.begin() + static_cast<ptrdiff_t>(y * row + x * size);
+        raw.insert(raw.end(), at, at + static_cast<ptrdiff_t>(size));
+      }
+    }
   }
   uint32_t a = 1, b = 0;  // Adler-32
   for (const uint8_t byte : raw) {
@@ -75,7 +86,8 @@ inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pix
     b = (b + a) % 65521;
   }
   return Bytes{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'} +
-         chunk("IHDR", big32(width) + big32(height) + Bytes{8, kColour[channels], 0, 0, 0}) +
+         chunk("IHDR", big32(width) + big32(height) +
+                           Bytes{bits, kColour[channels], 0, 0, uint8_t(interlaced)}) +
          chunk("IDAT", Bytes{0x78, 1} + deflate_stored(raw) + big32(b << 16 | a)) +
          chunk("IEND", {});
 }

@@ -43,6 +43,29 @@ TEST_F(PngTest, ColourAndAlpha) {
   EXPECT_EQ(read(test::png(2, 1, 4, {255, 255, 255, 255, 0, 0, 0, 0})).pixels, (Bytes{255, 0}));
 }
 
+// 16 bits of v * 257 are the 8 bits of v.
+TEST_F(PngTest, InterlacedAndOfSixteenBitsAreTheSamePixels) {
+  for (const auto& [width, height] : {std::pair{28u, 28u}, {1u, 1u}, {5u, 3u}, {3u, 9u}}) {
+    for (const int channels : {1, 2, 3, 4}) {
+      const Bytes pixels = test::pattern(size_t{width} * height * size_t(channels));
+      Bytes wide;
+      for (const uint8_t v : pixels) wide.insert(wide.end(), 2, v);
+      for (const int wanted : {1, 3}) {
+        const auto read = [&](const Bytes& file) {
+          return read_png(dir_.write("x.png", file), wanted).pixels;
+        };
+        const Bytes plain = read(test::png(width, height, channels, pixels));
+        SCOPED_TRACE(cat(width, " x ", height, ", ", channels, " channels read as ", wanted));
+        EXPECT_EQ(read(test::png(width, height, channels, pixels, 8, true)), plain);
+        const Bytes sixteen = read(test::png(width, height, channels, wide, 16, false));
+        EXPECT_EQ(read(test::png(width, height, channels, wide, 16, true)), sixteen);
+        // Colours become grey before they become 8 bits: that rounds elsewhere.
+        if (wanted == 3 || channels < 3) EXPECT_EQ(sixteen, plain);
+      }
+    }
+  }
+}
+
 TEST_F(PngTest, InColourForAModelThatReadsColour) {
   const ImageShape size{3, 1, 2};
   // Red and half-transparent blue: dark ink, so on white.
