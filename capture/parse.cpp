@@ -1,6 +1,7 @@
 // Reads the text of text.h. Whatever the bytes are, the answer is a Graph that holds together or an
 // Error of kind data with file and line: sizes are bounded before they are multiplied, every op's
 // own shape rule is asked, and nothing recurses.
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <optional>
@@ -339,11 +340,11 @@ void Parser::attribute(Line& line, Node& node) const {
   line.expect('=');
   const std::string_view text = line.text();
   if (key == "role") {
-    for (const Role role :
-        {Role::fwd, Role::wgrad, Role::dgrad, Role::bgrad, Role::update, Role::data}) {
-      if (name_of(role) == text) return void(node.role = role);
-    }
-    line.fault("not a value of role", shown(text));
+    constexpr auto names = names_of(Role::none);
+    const auto name = std::ranges::find(names, text);
+    if (name == names.end() || text == name_of(Role::none))
+      line.fault("not a value of role", shown(text));
+    return void(node.role = Role(name - names.begin()));
   }
   int64_t whole = 0;
   Dims dims;

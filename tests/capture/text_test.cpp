@@ -151,6 +151,16 @@ TEST(GraphText, TrainingStepIsTheGoldenTextEagerAndFused) {
       eager.substr(0, eager.find("%16 =")) + kFused);
 }
 
+TEST(GraphText, OfSeveralRanksParsesBack) {
+  const Tensor x = Tensor::ones({4, 6});
+  Recording recording({x});
+  all_reduce({x}, 3);
+  all_reduce_wait({x}, 3);
+  const std::string text = dump(recording.finish({}, {}));
+  EXPECT_NE(text.find("role=comm"), std::string::npos) << text;
+  EXPECT_EQ(dump(parse(text, "F")), without_comments(text));
+}
+
 TEST(GraphText, ParsesBackToTheSameText) {
   const Graph forward = SmallMlp().forward_graph(), training = SmallMlp().training_graph();
   const Graph fused =
