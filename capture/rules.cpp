@@ -102,7 +102,6 @@ Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device,
     r.eliminate_dead();
     r.finish(rule.name());
   }
-  lay_out_buckets(r);
   return r;
 }
 

@@ -54,9 +54,6 @@ class RuleSet {
 Rewriter rewrite(
     const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
 
-// Note [A bucket in one stretch of memory], buckets.cpp. After the rules.
-void lay_out_buckets(Rewriter& r);
-
 // The code of rules: rules_loss.cpp, rules_side_by_side.cpp, rules_conv.cpp, rules_narrow.cpp,
 // rules_update.cpp, rules_pointwise.cpp.
 namespace rule {

@@ -32,7 +32,8 @@ void Communicator::start_sum(
     int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) {
   SINTER_CHECK(dtype == DType::f32 || dtype == DType::f64, dtype,
       cat("sum over ranks: wrong element type: ", name_of(dtype), "; it must be f32 or f64"));
-  const bool fresh = started_.try_emplace(bucket, std::chrono::steady_clock::now()).second;
+  Started sum{std::chrono::steady_clock::now(), {pieces.begin(), pieces.end()}};
+  const bool fresh = started_.try_emplace(bucket, std::move(sum)).second;
   SINTER_CHECK(fresh, state,
       cat("sum over ranks: bucket ", bucket, " was started twice; finish it in between"));
   ++stats_.sums;
@@ -46,7 +47,7 @@ void Communicator::finish_sum(int64_t bucket) {
       cat("sum over ranks: bucket ", bucket, " was not started; start it first"));
   const Time asked = std::chrono::steady_clock::now();
   const Time there = finish(bucket);
-  stats_.under_way_s += seconds_between(std::max(started->second, counted_until_), there);
+  stats_.under_way_s += seconds_between(std::max(started->second.at, counted_until_), there);
   counted_until_ = std::max(counted_until_, there);
   stats_.exposed_s += seconds_between(asked, std::chrono::steady_clock::now());
   started_.erase(started);

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,7 +33,8 @@ RowRange rows_of_rank(int64_t rows, int64_t rank, int64_t size);
 // A dense stretch of memory whose elements are summed with those of the other ranks.
 struct SumPiece {
   void* data;
-  int64_t count;  // elements
+  int64_t count;                           // elements
+  std::shared_ptr<const void> owner = {};  // of the memory; none: the caller sees to it
 };
 
 class Communicator {
@@ -52,8 +54,9 @@ class Communicator {
   double timeout() const { return timeout_; }
 
   // Starts the sum of f32 or f64 pieces over all ranks, in place, and returns. `bucket` names it
-  // until it is finished; the pieces belong to it meanwhile. On a card it follows what the stream
-  // of the thread holds.
+  // until it is finished; the pieces belong to it meanwhile, and their owners stay alive, also
+  // where an error ends the caller in between. On a card it follows what the stream of the thread
+  // holds.
   void start_sum(int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device);
   // Waits for it; on a card the stream waits, not the host.
   void finish_sum(int64_t bucket);
@@ -89,8 +92,12 @@ class Communicator {
   int rank_, size_;
   double timeout_ = 60;
   Stats stats_;
-  std::map<int64_t, Time> started_;  // of buckets under way
-  Time counted_until_{};             // in under_way_s
+  struct Started {
+    Time at;
+    std::vector<SumPiece> pieces;  // with their owners
+  };
+  std::map<int64_t, Started> started_;  // by bucket
+  Time counted_until_{};                // in under_way_s
 };
 
 // Makes it current() on this thread for a scope; nullptr: none.

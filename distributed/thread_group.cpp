@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 
@@ -24,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 // In the order of the ranks, into the memory of all of them.
 template <class T> void sum_piece(const std::vector<void*>& parts, size_t piece) {
   const auto piece_of = [&](void* part) { return static_cast<PartOfSum*>(part)->pieces[piece]; };
-  const auto [data, count] = piece_of(parts[0]);
+  const auto [data, count, _] = piece_of(parts[0]);
   T* const total = static_cast<T*>(data);
   for (size_t r = 1; r < parts.size(); ++r) {
     const T* const other = static_cast<const T*>(piece_of(parts[r]).data);
@@ -95,12 +96,29 @@ struct ThreadGroup::Shared {
       if (meeting.came < size) fail(late(meeting, rank, timeout));
       changed.wait(lock, may_go);
     }
-    SINTER_CHECK(failure.empty(), state, failure);
+    if (!failure.empty()) {
+      take_out(meeting, rank);
+      throw Error(Error::Kind::state, failure);
+    }
     const Clock::time_point there = meeting.there;
     if (++meeting.gone == size) meetings.erase(number);
     lock.unlock();
     std::this_thread::sleep_until(there);
     return there;
+  }
+
+  // For a rank that leaves and never calls wait(): its memory is nobody's any more.
+  void leave(int64_t number, int rank) {
+    std::unique_lock lock(mutex);
+    Meeting& meeting = meetings[number];
+    changed.wait(lock, [&] { return meeting.done || meeting.came < size; });
+    take_out(meeting, rank);
+  }
+
+  // With the lock. A meeting that has not begun its work never will.
+  void take_out(Meeting& meeting, int rank) {
+    void*& left = meeting.left_by[static_cast<size_t>(rank)];
+    if (!meeting.done && std::exchange(left, nullptr)) --meeting.came;
   }
 
   std::string late(const Meeting& meeting, int rank, double timeout) const {
@@ -132,6 +150,9 @@ class ThreadGroup::Rank final : public Communicator {
  public:
   Rank(Shared& shared, int rank) : Communicator(rank, shared.size), shared_(shared) {
     set_timeout(shared.options.timeout);
+  }
+  ~Rank() override {
+    for (const auto& [_, part] : sums_) shared_.leave(part.meeting, rank());
   }
   std::string describe() const override { return "threads of one process"; }
 

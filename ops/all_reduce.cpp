@@ -28,26 +28,12 @@ Cost sum_cost(Operands in, Operands out, const Attrs&) {
 // The bytes are the sum's, which it counts.
 Cost wait_cost(Operands, Operands, const Attrs&) { return {}; }
 
-// Tensors that lie side by side, but for the rest of a block of the allocator, go as one piece.
+// A piece for each tensor, even for those that lie side by side: where they lie differs from rank
+// to rank, and all ranks must sum the same pieces.
 std::vector<SumPiece> pieces_of(Operands in) {
   std::vector<SumPiece> pieces;
-  const char* reach = nullptr;  // the end of the last one's storage
   for (const Tensor& t : in) {
-    if (t.numel() == 0) continue;
-    char* const at = static_cast<char*>(t.raw());
-    const auto size = int64_t(size_of(t.dtype()));
-    const char* end = pieces.empty()
-                          ? nullptr
-                          : static_cast<char*>(pieces.back().data) + pieces.back().count * size;
-    const bool joins =
-        end && end <= at && at <= reach && at - end < int64_t(kAlignment) && (at - end) % size == 0;
-    if (joins) {
-      pieces.back().count = (at - static_cast<char*>(pieces.back().data)) / size + t.numel();
-    } else {
-      pieces.push_back({at, t.numel()});
-    }
-    const Storage& storage = *t.storage();
-    reach = static_cast<const char*>(storage.data()) + storage.bytes();
+    if (t.numel() > 0) pieces.push_back({t.raw(), t.numel(), t.storage()});
   }
   return pieces;
 }

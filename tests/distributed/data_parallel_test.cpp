@@ -146,7 +146,7 @@ TEST(DataParallel, FusedStepKeepsTheOrderAndSaysWhatDoesNotFuse) {
   EXPECT_EQ(events, "gsgsgsgsgswwwwwu");
   ranks.pieces = 0;
   training.train(5);
-  EXPECT_EQ(ranks.pieces, 25U) << "Note [A bucket in one stretch of memory]";
+  EXPECT_EQ(ranks.pieces, 50U) << "a piece for each gradient, as in the eager step";
   const std::string text = capture::explain(captured, capture::RuleSet());
   EXPECT_NE(text.find("the gradient of 1.weight is first summed over all ranks (all_reduce)"),
       std::string::npos)

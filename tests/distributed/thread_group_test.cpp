@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "distributed/mpi.h"
@@ -51,8 +54,8 @@ TEST(ThreadGroup, SumsOfSeveralBucketsAreUnderWayAtOnce) {
   });
 }
 
-// The part of a storage behind a tensor belongs to the piece; tensors of other memory do not.
-TEST(ThreadGroup, NeighboursInMemoryAreOnePiece) {
+// Where a rank's tensors lie is its own affair: all ranks must give the same pieces, or NCCL hangs.
+TEST(ThreadGroup, PiecesAreTheSameWhereverTheTensorsLie) {
   struct Counting : Communicator {
     Counting() : Communicator(0, 1) {}
     std::string describe() const override { return "counting"; }
@@ -68,8 +71,23 @@ TEST(ThreadGroup, NeighboursInMemoryAreOnePiece) {
   const CommunicatorScope scope(&ranks);
   const Tensor whole = Tensor::zeros({64}), other = Tensor::zeros({3}), empty = Tensor::zeros({0});
   const auto part = [&](int64_t begin, int64_t end) { return slice(whole, 0, begin, end); };
-  all_reduce({part(0, 10), empty, part(16, 20), part(20, 24), other, part(40, 64)});
-  EXPECT_EQ(ranks.counts, std::vector<int64_t>({24, 3, 24}));
+  const std::vector<int64_t> wanted{10, 4, 4, 3, 24};
+  all_reduce({part(0, 10), empty, part(16, 20), part(20, 24), other, part(40, 64)}, 0);
+  EXPECT_EQ(std::exchange(ranks.counts, {}), wanted) << "side by side";
+  all_reduce({part(0, 10), empty, part(60, 64), part(30, 34), other, part(34, 58)}, 1);
+  EXPECT_EQ(ranks.counts, wanted) << "apart";
+}
+
+TEST(ThreadGroup, RanksOfOtherLayoutsSumTheSameTensors) {
+  ThreadGroup(2).run([](Communicator& ranks) {
+    const Tensor whole = Tensor::ones({32});
+    const int64_t gap = 16 * ranks.rank();
+    const Tensor a = slice(whole, 0, 0, 8), b = slice(whole, 0, 8 + gap, 16 + gap);
+    all_reduce({a, b});
+    all_reduce_wait({a, b});
+    EXPECT_EQ(a.to_vector<float>(), std::vector<float>(8, 2));
+    EXPECT_EQ(b.to_vector<float>(), std::vector<float>(8, 2));
+  });
 }
 
 TEST(ThreadGroup, TextsAndBytesReachAllRanks) {
@@ -108,6 +126,61 @@ TEST(ThreadGroup, ARankThatFailsEndsAllWithItsError) {
     });
   });
   EXPECT_EQ(message, "a file is missing");
+}
+
+// Rank 0 throws while its sum is under way. Rank 1 completes the count once rank 0's tensor is
+// gone, and another tensor of rank 0 is in its place.
+TEST(ThreadGroup, ARankThatThrowsKeepsItsMemoryOutOfReach) {
+  struct OnExit {
+    std::function<void()> f;
+    ~OnExit() { f(); }
+  };
+  std::promise<void> gone, summed;
+  std::vector<float> left;
+  const std::string message = error_of([&] {
+    ThreadGroup(2, {.timeout = 10}).run([&](Communicator& ranks) {
+      if (ranks.rank() == 0) {
+        const OnExit later{[&] {
+          const Tensor other = Tensor::full({1000}, 5);
+          gone.set_value();
+          summed.get_future().wait();
+          left = other.to_vector<float>();
+        }};
+        const Tensor x = Tensor::ones({1000});
+        all_reduce({x});
+        SINTER_CHECK(false, data, "a file is missing");
+      }
+      const Tensor x = Tensor::ones({1000});
+      gone.get_future().wait();
+      all_reduce({x});
+      summed.set_value();
+      all_reduce_wait({x});
+      ranks.sum(1);
+    });
+  });
+  EXPECT_EQ(message, "a file is missing");
+  EXPECT_EQ(left, std::vector<float>(1000, 5));
+}
+
+// Rank 1 times out, and rank 0 comes later: nobody may write where rank 1 waited.
+TEST(ThreadGroup, ARankThatTimesOutIsNotWrittenToByALateOne) {
+  std::promise<void> timed_out, came;
+  int number = 41;
+  const std::string message = error_of([&] {
+    ThreadGroup(2, {.timeout = 0.05}).run([&](Communicator& ranks) {
+      int own = 40;
+      if (ranks.rank() == 0) timed_out.get_future().wait();
+      EXPECT_THROW(ranks.broadcast(ranks.rank() == 0 ? &own : &number, sizeof own), Error);
+      if (ranks.rank() == 0) came.set_value();
+      if (ranks.rank() == 1) {
+        timed_out.set_value();
+        came.get_future().wait();
+      }
+      throw Error(Error::Kind::state, "both are told");
+    });
+  });
+  EXPECT_EQ(message, "both are told");
+  EXPECT_EQ(number, 41);
 }
 
 TEST(ThreadGroup, RanksThatSumOtherTensorsAreRefused) {
