@@ -7,6 +7,7 @@
 #include "core/context.h"
 #include "core/training_flag.h"
 #include "ops/gemm_library.h"
+#include "ops/step_state.h"
 
 namespace sinter::capture {
 namespace {
@@ -41,6 +42,12 @@ class OneCaller {
   bool outermost_;
 };
 
+// What the function sets holds inside: a replay would not set it for the caller either.
+struct KeepsFirstRow {
+  const int64_t row = first_row();
+  ~KeepsFirstRow() { set_first_row(row); }
+};
+
 // An outer recording, anomaly mode: a replay would tell them nothing.
 bool somebody_listens() {
   const std::vector<Recorder*>& recorders = Context::current().recorders;
@@ -51,6 +58,7 @@ bool somebody_listens() {
 
 struct Step::Key {
   int64_t mode;
+  int64_t first_row;  // part of dropout's attributes
   uint64_t training_flags, thread;
   bool grad_enabled, tf32;
   bool operator==(const Key&) const = default;
@@ -248,6 +256,7 @@ Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded fir
 
 const Tensors& Step::operator()(const Tensors& inputs) {
   const OneCaller one(caller_);
+  const KeepsFirstRow keeps_first_row;
   ++stats_.calls;
   if (somebody_listens()) {
     ++stats_.eager;
@@ -262,6 +271,7 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   }
   find_ties(inputs);
   const Key key{.mode = options_.mode ? options_.mode() : 0,
+      .first_row = first_row(),
       .training_flags = TrainingFlag::all_off(),
       .thread = this_thread(),
       .grad_enabled = Context::current().grad_enabled,

@@ -25,7 +25,7 @@
 //   replays, else the difference is the error.
 //
 //   The key: shapes, strides, types and devices of the inputs, which of them require grad, which
-//   overlap; the training flags of all modules, grad mode, `mode`, the thread.
+//   overlap; the training flags of all modules, grad mode, `mode`, set_first_row(), the thread.
 //
 //   Inputs may lie elsewhere at each call, change in place between calls, overlap each other,
 //   view a parameter, be results of the last call. On CUDA, inputs that are the same tensors at
@@ -46,7 +46,8 @@
 //   Parameters: another storage, layout, number or requires_grad is a guard miss, which is named,
 //   and the step is captured again.
 //
-//   Random ops draw at each call what they would draw eagerly from the same state.
+//   Random ops draw at each call what they would draw eagerly from the same state. A
+//   set_first_row() inside holds until the call ends.
 //
 //   backward() inside goes through ops of the step only; through ops that ran before, it is
 //   refused.

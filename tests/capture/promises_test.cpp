@@ -678,6 +678,40 @@ TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
   }
 }
 
+TEST(Promises, TheFirstRowOfTheBatchBelongsToTheKey) {
+  for (const Device device : kBoth) {
+    const auto f = [](const Tensors& in) { return Tensors{dropout(in[0], 0.5)}; };
+    const Tensor x = Tensor::ones({5, 40}, DType::f64, device);
+    const auto run = [&](const std::function<Tensors(const Tensors&)>& call) {
+      manual_seed(5);
+      std::vector<Numbers> all;
+      for (int i = 0; i < 12; ++i) {
+        set_first_row(i < 4 || i > 8 ? 0 : 5);
+        all.push_back(numbers(call({x})[0]));
+      }
+      set_first_row(0);
+      return all;
+    };
+    Step step(f);
+    EXPECT_EQ(run([&](const Tensors& in) { return step(in); }), run(f)) << device.str();
+    EXPECT_EQ(step.stats().captures, 2);
+  }
+}
+
+// As a replay, which does not run it.
+TEST(Promises, AFirstRowThatTheFunctionSetsHoldsInsideIt) {
+  const Tensor x = Tensor::ones({5, 40}, DType::f64);
+  Step step([](const Tensors& in) {
+    set_first_row(5);
+    return Tensors{dropout(in[0], 0.5)};
+  });
+  for (int i = 0; i < 4; ++i) {
+    step({x});
+    EXPECT_EQ(first_row(), 0) << "call " << i;
+  }
+  EXPECT_EQ(step.stats().replays, 2);
+}
+
 TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
   for (const Device device : kBoth) {
     const TrainOptions options{.sizes = {12, 10, 3},
