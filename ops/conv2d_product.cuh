@@ -205,18 +205,13 @@ template <class T> StoreImages<T> store_images(const Tensor& bias, const Tensor&
 }
 
 // Columns of the result are many more than rows, and a grid's x takes more blocks than its y.
-SINTER_DEVICE_FN TileAt conv2d_tile() {
-  const TileAt at = tile_of_block();
-  return {at.col, at.row, at.share, at.place};
+template <int kRows, class V, class P> SplitGrid<V> conv2d_grid(const P& product) {
+  auto s = split_grid<kRows, V>(product);
+  if (!product.is_turned()) std::swap(s.grid.x, s.grid.y);
+  return s;
 }
 
 inline constexpr Layout kOfSide = Layout::either;  // which is a constant of each side
-
-template <int kRows, class V, class P> SplitGrid<V> conv2d_grid(const P& product) {
-  auto s = split_grid<kRows, V>(product);
-  std::swap(s.grid.x, s.grid.y);  // as conv2d_tile() has it
-  return s;
-}
 
 // The kernels of an op, a core each, and launch_OP(product, epilogue), by the core that T runs on.
 #define SINTER_CONV2D_KERNELS(op)                                                              \
@@ -224,13 +219,13 @@ template <int kRows, class V, class P> SplitGrid<V> conv2d_grid(const P& product
   SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                     \
   op##_ffma_16x64(                                                                             \
       Product<T, Windows, RunSide<T>> product, Epilogue epilogue, SplitSums<T> split) {        \
-    ffma_product<kOfSide, kOfSide>(product, epilogue, split, conv2d_tile());                   \
+    ffma_product<kOfSide, kOfSide>(product, epilogue, split, tile_of_block(true));             \
   }                                                                                            \
   template <class T, class Windows, class Epilogue>                                            \
   SINTER_KERNEL_BOUNDS(kMmaThreads)                                                            \
   op##_mma_64x64(                                                                              \
       Product<T, Windows, RunSide<T>> product, Epilogue epilogue, SplitSums<float> split) {    \
-    mma_product<kOfSide, kOfSide>(product, epilogue, split, conv2d_tile());                    \
+    mma_product<kOfSide, kOfSide>(product, epilogue, split, tile_of_block(true));              \
   }                                                                                            \
   template <class T, class Windows, class Epilogue>                                            \
   void launch_##op(const RunSide<T>& rows, const Windows& windows, const Epilogue& epilogue) { \

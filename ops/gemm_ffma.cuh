@@ -74,7 +74,7 @@ SINTER_DEVICE_FN void load_eight_of(
 
 template <Layout kA, Layout kB, class V, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilogue& epilogue,
-    const SplitSums<V>& split = {}, const TileAt& tile = tile_of_block()) {
+    const SplitSums<V>& split, const TileAt& tile) {
   using S = FfmaShared<V>;
   const bool along_a = is_along_k<kA>(product.a), along_b = is_along_k<kB>(product.b);
   constexpr int kRows = kFfmaRows;

@@ -106,7 +106,7 @@ SINTER_DEVICE_FN void mma_of(
 
 template <Layout kA, Layout kB, class Shape = SmallMma, class T, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
-    const SplitSums<float>& split = {}, const TileAt& tile = tile_of_block()) {
+    const SplitSums<float>& split, const TileAt& tile) {
   using Tiles = MmaTiles<T, Shape>;
   constexpr int kDepth = Tiles::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T)),
                 kResults = Shape::kResults, kOfWarp = Shape::kOfWarp, kThreads = Shape::kThreads;

@@ -26,9 +26,11 @@ struct TileAt {
   int64_t row, col;
   int share = 0, place = 0;
 };
-SINTER_DEVICE_FN TileAt tile_of_block() {
-  return {block_x(), block_y(), static_cast<int>(block_z()),
-      static_cast<int>(block_y() * grid_x() + block_x())};
+
+// `turned`: columns go along the grid's x.
+SINTER_DEVICE_FN TileAt tile_of_block(bool turned) {
+  return {turned ? block_y() : block_x(), turned ? block_x() : block_y(),
+      static_cast<int>(block_z()), static_cast<int>(block_y() * grid_x() + block_x())};
 }
 
 // An operand seen as [outer, k]: A's rows or B's columns.
@@ -80,8 +82,12 @@ template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Pr
   SINTER_FN int64_t column_tiles(int cols = kTile) const {
     return b.outer > cols ? (b.outer + cols - 1) / cols : 1;
   }
+  // Rows go along a grid's x, which takes 2^31 - 1 blocks. Its y takes 65535: of more columns of
+  // tiles than that the grid is turned. Then rows are few, or the result would fill no memory.
+  SINTER_FN bool is_turned(int cols = kTile) const { return b.outer > kMaxGridYZ * cols; }
   Grid grid(int rows, int cols = kTile) const {
-    return {std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles(cols)};
+    const Grid grid{std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles(cols)};
+    return is_turned(cols) ? Grid{grid.y, grid.x} : grid;
   }
 };
 

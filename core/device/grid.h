@@ -9,6 +9,7 @@
 namespace sinter {
 
 inline constexpr int kMaxBlockThreads = 1024;
+inline constexpr int64_t kMaxGridX = 0x7fffffff, kMaxGridYZ = 65535;
 inline constexpr size_t kMaxSharedBytes =
     227 << 10;  // of a block on sm_90; less elsewhere, which the driver checks
 

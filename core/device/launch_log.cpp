@@ -8,8 +8,6 @@
 namespace sinter {
 namespace {
 
-constexpr int64_t kMaxGridX = 0x7fffffff, kMaxGridYZ = 65535;
-
 std::atomic<int64_t> count{0};
 std::mutex mutex;
 std::vector<LaunchShape>* log_of_all = nullptr;

@@ -73,7 +73,8 @@ SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
 template <class T, class Epilogue>
 SINTER_KERNEL_BOUNDS(LargeMma::kThreads, 2)
 gated_linear_mma_128x128(LargeGatedProduct<T> product, Epilogue epilogue) {
-  mma_product<Layout::along_k, Layout::along_k, LargeMma>(product, epilogue);
+  mma_product<Layout::along_k, Layout::along_k, LargeMma>(
+      product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned(LargeMma::kResults)));
 }
 
 // Eight columns of a matrix of any strides.

@@ -8,6 +8,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
+#include "core/device/simt_count_only.h"
 #include "ops/fused/fused.h"
 #include "ops/gemm_library.h"
 #include "ops/ops.h"
@@ -113,6 +114,21 @@ TEST_P(SimtGemmKernels, OneLaunchEachAndNoneForNothing) {
     synchronize(kSimt);
     for (int64_t j = 0; j < 9; ++j) EXPECT_EQ(at(y, 2, j), at(reshape(bias, {1, 9}), 0, j));
     EXPECT_TRUE(std::isfinite(at(reshape(grads[1], {1, 9}), 0, 8)));
+  });
+}
+
+// A grid's y takes 65535 blocks.
+TEST_P(SimtGemmKernels, MoreColumnsThanAGridHasInY) {
+  typed([&]<class T>(T) {
+    constexpr int64_t kColumns = 64 * 65535 + 1;
+    const Tensor a = Tensor::zeros({1, 1}, dtype_of<T>, kSimt),
+                 b = Tensor::zeros({kColumns, 1}, dtype_of<T>, kSimt);
+    const simt::CountOnly count_only;
+    const LaunchLog log;
+    matmul(a, b, false, true);
+    EXPECT_EQ(log.launches().at(0).grid, (Grid{65536, 1, 1}));
+    matmul(a, slice(b, 0, 1, kColumns), false, true);
+    EXPECT_EQ(log.launches().at(1).grid, (Grid{1, 65535, 1}));
   });
 }
 
