@@ -2,7 +2,7 @@
 // M indices, B of the batch, D pixels of an image, c the cursor of a step state, or 0 without one.
 // Thread: 4 neighbouring pixels of one row, or 1 where D is odd;
 // the thread of a row's first pixel owns its label. Reads BD + 12B bytes and writes BDe + 4B, e
-// bytes to an element.
+// bytes to an element. An image without pixels counts as one that nobody reads: it has a label.
 #include "ops/gather_batch.h"
 #include "ops/kernel_args.h"
 
@@ -24,11 +24,13 @@ SINTER_KERNEL gather_batch_rows(In<uint8_t> x, In<int32_t> label, In<int64_t> in
     fault(flag, Fault::index_out_of_range, b, row, N);
     return;
   }
-  const Vec<uint8_t, kPixels> in = x.template load_vec<kPixels>(row * D + i);
-  Vec<T, kPixels> out;
-  SINTER_UNROLL
-  for (int k = 0; k < kPixels; ++k) out[k] = T(pixel<kMnist>(in[k]));
-  y.store_vec(at, out);
+  if (x) {
+    const Vec<uint8_t, kPixels> in = x.template load_vec<kPixels>(row * D + i);
+    Vec<T, kPixels> out;
+    SINTER_UNROLL
+    for (int k = 0; k < kPixels; ++k) out[k] = T(pixel<kMnist>(in[k]));
+    y.store_vec(at, out);
+  }
   if (i == 0) label_out.put(b, label[row]);
 }
 
@@ -40,11 +42,13 @@ template <bool kMnist, class T> void run(const Call& call) {
                state = optional_input(call.in, 3);
   In<int64_t> cursor;
   if (state.defined()) cursor = In<int64_t>(&static_cast<StepState*>(state.raw())->cursor, 1);
-  const bool fours = y.size(1) % 4 == 0 && reinterpret_cast<uintptr_t>(images.raw()) % 4 == 0;
+  const bool empty = y.numel() == 0;
+  const int64_t pixels = empty ? 1 : y.size(1), count = y.size(0) * pixels;
+  const bool fours = pixels % 4 == 0 && reinterpret_cast<uintptr_t>(images.raw()) % 4 == 0;
   with_width<4>(fours, [&]<int kPixels>() {
-    launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(y.numel(), kBlock * kPixels)},
-        kBlock, 0, in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(index), out<T>(y),
-        cursor, out<int32_t>(call.out[1]), images.size(0), index.numel(), y.size(1), y.numel(),
+    launch<gather_batch_rows<kMnist, T, kPixels>>(Grid{blocks_for(count, kBlock * kPixels)}, kBlock,
+        0, empty ? In<uint8_t>() : in<uint8_t>(images), in<int32_t>(call.in[1]), in<int64_t>(index),
+        out<T>(y), cursor, out<int32_t>(call.out[1]), images.size(0), index.numel(), pixels, count,
         fault_flag());
   });
 }
@@ -53,7 +57,7 @@ template <bool kMnist, class T> void run(const Call& call) {
 
 void gather_batch(const Call& call) {
   const auto& attrs = call.as<GatherBatchAttrs>();
-  if (call.out[0].numel() == 0) return;
+  if (call.out[1].numel() == 0) return;
   if (attrs.out == DType::bf16) return attrs.mnist ? run<true, bf16>(call) : run<false, bf16>(call);
   return attrs.mnist ? run<true, float>(call) : run<false, float>(call);
 }

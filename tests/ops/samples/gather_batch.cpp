@@ -38,7 +38,7 @@ std::vector<Sample> gather_batch_samples() {
   return {drawn(0, 4, "from the start of an epoch"), drawn(2, 4, "its last rows"), long_batch,
       stray, make({9, 28, 28}, {3, 0, 3, 8}, false, "images, one twice"),
       make({9, 28, 28}, {3, 0, 7}, true, "normalised"), make({7, 5, 3}, {6, 2}, false, "odd size"),
-      make({4, 6}, {}, true, "empty batch"), few, type};
+      make({4, 6}, {}, true, "empty batch"), make({4, 0}, {2, 0, 3}, true, "no pixels"), few, type};
 }
 
 const Samples gather_batch_samples_of(kGatherBatchOp, gather_batch_samples);
