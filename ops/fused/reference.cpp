@@ -73,7 +73,8 @@ struct Derived {
 
 // All that the answer depends on but for the attributes.
 std::vector<int64_t> signature_of(Operands in) {
-  std::vector<int64_t> key;
+  const Device device = device_of(in);
+  std::vector<int64_t> key{int64_t(device.type), device.index};
   for (const Tensor& t : in) {
     if (!t.defined()) {
       key.push_back(-1);

@@ -13,6 +13,7 @@
 #include "ops/pointwise.h"
 #include "ops/relu_mask.h"
 #include "tests/ops/device_samples.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -197,6 +198,19 @@ TEST(FusedOps, RefuseBadOperandsByName) {
 }
 
 // The default MLP's step at batch 128 with Adam: what `mnist compare` prints.
+TEST(FusedOps, ALimitIsThatOfTheDevice) {
+  static const OpDef op{.name = "cpu_alone",
+      .reference = [](Operands in, const Attrs&) { return Tensors{relu(in[0])}; },
+      .limit = [](Operands in, const Attrs&) -> std::string {
+        return in[0].device() == kCpu ? "" : "not on this device";
+      }};
+  const auto infer = [](Device device) {
+    return infer_by_reference(op, Tensors{Tensor::meta({3, 4}, DType::f32, device)}, Attrs{});
+  };
+  EXPECT_EQ(infer(kCpu)[0].shape(), (Shape{3, 4}));
+  test::expect_error(Error::Kind::shape, {"not on this device"}, [&] { infer(kSimt); });
+}
+
 TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
   const auto f32 = [](Shape shape) { return Tensor::zeros(shape); };
   const int64_t B = 128, sizes[] = {784, 256, 128, 10};
