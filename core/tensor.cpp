@@ -20,16 +20,16 @@ bool dense(const Shape& shape, const Strides& strides) {
 // Calls f(offset in elements) for every element in row-major order.
 template <class F> void for_each_offset(const Shape& shape, const Strides& strides, F&& f) {
   if (shape.numel() == 0) return;
-  Dims index;
-  for (int i = 0; i < shape.rank(); ++i) index.push_back(0);
+  const int64_t *size = shape.begin(), *stride = strides.begin();
+  std::array<int64_t, kMaxRank> index{};
   int64_t offset = 0;
   while (true) {
     f(offset);
     int d = shape.rank() - 1;
     for (; d >= 0; --d) {
-      offset += strides[d];
-      if (++index[d] < shape[d]) break;
-      offset -= strides[d] * shape[d];
+      offset += stride[d];
+      if (++index[d] < size[d]) break;
+      offset -= stride[d] * size[d];
       index[d] = 0;
     }
     if (d < 0) return;
@@ -104,7 +104,7 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Device dev
       cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ",
           shape.numel()));
   Tensor t = empty(shape, dtype_of<T>, device);
-  copy_to_device(t.raw(), device, values.data(), values.size() * sizeof(T));
+  copy_to_device(t.raw(), device, values.data(), t.dtype(), t.numel());
   return t;
 }
 
@@ -137,9 +137,12 @@ Tensor Tensor::readable() const {
 Tensor Tensor::to(Device device) const {
   SINTER_CHECK(defined(), state, "to: the tensor is undefined");
   Tensor out = empty(shape(), dtype(), device);
-  const size_t bytes = out.storage()->bytes();
+  if (is_contiguous() && this->device() == kCpu) {
+    copy_to_device(out.raw(), device, raw(), dtype(), numel());
+    return out;
+  }
   if (is_contiguous()) {
-    copy_between(out.raw(), device, raw(), this->device(), bytes);
+    copy_between(out.raw(), device, raw(), this->device(), out.storage()->bytes());
     return out;
   }
   const Tensor host = readable(), dense = empty(shape(), dtype());
@@ -148,7 +151,7 @@ Tensor Tensor::to(Device device) const {
     const auto* from = host.data<decltype(zero)>();
     for_each_offset(shape(), strides(), [&](int64_t at) { *to++ = from[at]; });
   });
-  copy_to_device(out.raw(), device, dense.raw(), bytes);
+  copy_to_device(out.raw(), device, dense.raw(), dtype(), numel());
   return out;
 }
 

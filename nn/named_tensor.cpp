@@ -14,7 +14,7 @@ void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
   const NoGrad no_grad;
   const Tensor here = from.device() == kCpu ? from : from.to(kCpu),
                values = here.dtype() == to.dtype() ? contiguous(here) : cast(here, to.dtype());
-  copy_to_device(to.raw(), to.device(), values.raw(), size_t(bytes_of(to)));
+  copy_to_device(to.raw(), to.device(), values.raw(), to.dtype(), to.numel());
   to.storage()->bump_version(writer);
   if (to.has_autograd() && to.autograd().bf16_copy.defined())
     copy_values(to.autograd().bf16_copy, to, writer);

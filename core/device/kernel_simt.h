@@ -14,6 +14,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
+using simt::kOtherNan;
 using simt::Where;
 
 SINTER_DEVICE_FN int thread_x() { return simt::current->index; }
@@ -44,7 +45,8 @@ using At = int64_t;
 
 namespace detail {
 
-// All bits set: what memory holds before it is written. Integers may hold that by right.
+// All bits set: what memory holds before it is written. Integers may hold that by right; of the
+// floating-point NaN of these bits stored() makes another.
 template <class T> SINTER_DEVICE_FN bool is_poison(const T& v) {
   if constexpr (std::is_same_v<T, float>) return __builtin_bit_cast(uint32_t, v) == 0xffffffffu;
   if constexpr (std::is_same_v<T, double>) return __builtin_bit_cast(uint64_t, v) == ~uint64_t{0};
@@ -64,6 +66,18 @@ template <class T, int N> SINTER_DEVICE_FN bool any_poison(const T* v) {
   bool poison = false;
   for (int k = 0; k < N; ++k) poison |= is_poison(v[k]);
   return poison;
+}
+
+// v as memory may hold it: a NaN still, but none that stands for "never written".
+template <class T> SINTER_DEVICE_FN T stored(T v) {
+  if (is_poison(v)) *reinterpret_cast<unsigned char*>(&v) = kOtherNan;
+  return v;
+}
+template <class T, int N> SINTER_DEVICE_FN Vec<T, N> stored(Vec<T, N> v) {
+  if (any_poison<T, N>(v.v)) {
+    for (int k = 0; k < N; ++k) v.v[k] = stored(v.v[k]);
+  }
+  return v;
 }
 
 SINTER_DEVICE_FN int64_t index_of(const At& at) {
@@ -119,7 +133,7 @@ template <class T, bool kReads, bool kWrites> class Operand {
     const int64_t i = detail::index_of(at);
     if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n_)) simt::fail_bounds("write", i, n_);
     detail::count(simt::Access::write, data_ + i, sizeof(T), at);
-    data_[i] = v;
+    data_[i] = detail::stored(v);
   }
   template <int N>
   SINTER_DEVICE_FN Vec<T, N> load_vec(const At& at) const
@@ -140,7 +154,8 @@ template <class T, bool kReads, bool kWrites> class Operand {
     const int64_t i = detail::index_of(at);
     check_vec<N>("write", i);
     detail::count(simt::Access::write, data_ + i, sizeof(T) * N, at);
-    for (int k = 0; k < N; ++k) data_[i + k] = v.v[k];
+    const Vec<T, N> kept = detail::stored(v);
+    for (int k = 0; k < N; ++k) data_[i + k] = kept.v[k];
   }
   // The checked address of the 16 bytes from element i.
   SINTER_DEVICE_FN const T* vec_address(const At& at) const {
@@ -176,7 +191,7 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
   }
   SINTER_DEVICE_FN void put(int r, int c, T v, const Where& where = Where::current()) {
     check(r, c, 1, where);
-    values_[r * kStride + c] = v;
+    values_[r * kStride + c] = detail::stored(v);
   }
   template <int N>
   SINTER_DEVICE_FN Vec<T, N> load_vec(int r, int c, const Where& where = Where::current()) const {
@@ -190,7 +205,8 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
   SINTER_DEVICE_FN void store_vec(
       int r, int c, const Vec<T, N>& v, const Where& where = Where::current()) {
     check(r, c, N, where);
-    for (int k = 0; k < N; ++k) values_[r * kStride + c + k] = v.v[k];
+    const Vec<T, N> kept = detail::stored(v);
+    for (int k = 0; k < N; ++k) values_[r * kStride + c + k] = kept.v[k];
   }
   // The checked address of the n values from (r, c).
   SINTER_DEVICE_FN const T* at(int r, int c, int n, const Where& where = Where::current()) const {
@@ -227,7 +243,7 @@ template <class T, int N> class Shared {
     const int64_t i = detail::index_of(at);
     if (static_cast<uint64_t>(i) >= N) simt::fail_bounds("shared memory write", i, N);
     touch(at);
-    values_[i] = v;
+    values_[i] = detail::stored(v);
   }
 
  private:

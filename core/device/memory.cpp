@@ -1,5 +1,6 @@
 #include "core/device/memory.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -39,6 +40,17 @@ void* scratch_of_thread(Device device, size_t bytes) {
 void copy_to_device(void* to, Device device, const void* from_host, size_t bytes) {
   if (device.type == Device::Type::cuda) return cuda::copy_to_device(to, from_host, bytes);
   host_copy(to, from_host, device, bytes);
+}
+
+void copy_to_device(void* to, Device device, const void* from_host, DType dtype, int64_t n) {
+  const size_t size = size_of(dtype);
+  copy_to_device(to, device, from_host, size_t(n) * size);
+  if (device.type != Device::Type::simt || !is_float(dtype)) return;
+  auto* at = static_cast<unsigned char*>(to);
+  for (const unsigned char* const end = at + size_t(n) * size; at < end; at += size) {
+    if (std::all_of(at, at + size, [](unsigned char byte) { return byte == 0xff; }))
+      *at = simt::kOtherNan;
+  }
 }
 
 void copy_to_host(void* to_host, const void* from, Device device, size_t bytes) {

@@ -6,12 +6,15 @@
 #include <cstdint>
 
 #include "core/device/device.h"
+#include "core/dtype.h"
 
 namespace sinter {
 
 // In order with the kernels launched before. The host's buffer may be used again on return; only
 // copy_to_host waits for the device.
 void copy_to_device(void* to, Device device, const void* from_host, size_t bytes);
+// n elements. The emulator, to which set bits are memory never written, gets another NaN for that.
+void copy_to_device(void* to, Device device, const void* from_host, DType dtype, int64_t n);
 void copy_to_host(void* to_host, const void* from, Device device, size_t bytes);
 void copy_on_device(void* to, const void* from, Device device, size_t bytes);
 // From any device to any other, or the same.

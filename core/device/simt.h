@@ -42,6 +42,8 @@ void synchronize();
 // untouched until the queue is empty.
 Allocator& allocator();
 void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t));
+// A NaN whose bits are all set, which would read as never written, is stored with this first byte.
+inline constexpr unsigned char kOtherNan = 0xfe;
 
 // What the kernels did, for tests. Those of on_simt_counted fill the memory part too.
 struct Counters {

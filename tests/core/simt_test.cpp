@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/tensor.h"
 #include "tests/core/simt_buffer.h"
 #include "tests/core/simt_kernels.h"
 
@@ -307,6 +308,47 @@ TEST_F(SimtTest, DeviceMemoryIsPoisoned) {
       {"block (2, 0, 0), thread 6: read of device memory that was never written: element 70"});
   launch<copy_shifted>(Grid{1}, 32, 0, x.in(), y.out(), int64_t{0}, int64_t{0}, true);
   expect_parts(failure(), {"thread 17: read of device memory that was never written: element 70"});
+}
+
+template <class T> SINTER_KERNEL copy_by_shared(In<T> x, Out<T> y, In<T> more) {
+  auto& s = shared<SharedTile<T, 1, 64>>();
+  const int i = thread_x();
+  if (i < 16) s.put(0, i, x[i]);
+  if (i == 16) s.template store_vec<kVec<T>>(0, 16, x.template load_vec<kVec<T>>(16));
+  if (i == 0) cp_async16(s, 0, 32, x, 32, true);
+  cp_async_commit();
+  cp_async_wait<0>();
+  block_sync();
+  if (i < 17) y.put(i, s(0, i));
+  if (i == 17) y.put(i, s(0, 32));
+  if (i == 18) y.put(i, more[0]);
+}
+
+// PyTorch's vectorised cast to bf16 makes every NaN 0xffff.
+TEST_F(SimtTest, ANanOfAllBitsIsAValueWhereItWasWritten) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    visit_float(dtype, [&]<class T>(T) {
+      SCOPED_TRACE(name_of(dtype));
+      T nan;
+      std::memset(static_cast<void*>(&nan), 0xff, sizeof nan);
+      const Device device{Device::Type::simt, 0};
+      const std::vector<T> all(64, nan);
+      const Tensor host = Tensor::from(all, {64}),
+                   turned = Tensor::view_of(host.storage(), dtype, {8, 8}, {1, 8}, 0);
+      for (const Tensor& t :
+          {host.to(device), turned.to(device), Tensor::from(all, {64}, device)}) {
+        Buffer<T> y(19);
+        launch<copy_by_shared<T>>(
+            Grid{1}, 32, 1024, In<T>(t.data<T>(), 64), y.out(), In<T>(t.data<T>(), 64));
+        EXPECT_EQ(failure(), "");
+        for (int i = 0; i < 19; ++i) EXPECT_TRUE(y[i] != y[i]) << i;
+        Buffer<T> unwritten(1);
+        launch<copy_by_shared<T>>(
+            Grid{1}, 32, 1024, In<T>(t.data<T>(), 64), y.out(), unwritten.in());
+        expect_parts(failure(), {"read of device memory that was never written: element 0"});
+      }
+    });
+  }
 }
 
 SINTER_KERNEL bad_data(In<int> labels, uint32_t* flag, Fault kind) {
