@@ -12,6 +12,12 @@ Dims::Dims(std::span<const int64_t> dims) {
   for (const int64_t dim : dims) dims_[rank_++] = dim;
 }
 
+void Dims::throw_no_dim(int i) const {
+  throw Error(Error::Kind::shape,
+      cat("shape: no such dim: ", i, " of ", str(),
+          rank_ > 0 ? cat("; allowed ", -rank_, "..", rank_ - 1) : "; it has none"));
+}
+
 void Dims::push_back(int64_t dim) {
   SINTER_CHECK(
       rank_ < kMaxRank, shape, cat("shape: too many dims: ", rank_ + 1, "; at most ", kMaxRank));

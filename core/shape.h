@@ -25,9 +25,9 @@ class Dims {
   explicit Dims(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
-  // i may be negative: -1 is the last. REQUIRES: -rank <= i < rank.
-  int64_t operator[](int i) const { return dims_[i < 0 ? i + rank_ : i]; }
-  int64_t& operator[](int i) { return dims_[i < 0 ? i + rank_ : i]; }
+  // i may be negative: -1 is the last. Throws shape unless -rank <= i < rank.
+  int64_t operator[](int i) const { return dims_[place(i)]; }
+  int64_t& operator[](int i) { return dims_[place(i)]; }
   const int64_t* begin() const { return dims_.data(); }
   const int64_t* end() const { return dims_.data() + rank_; }
   void push_back(int64_t dim);
@@ -38,6 +38,14 @@ class Dims {
   std::string str() const;
 
  private:
+  size_t place(int i) const {
+    const int at = i < 0 ? i + rank_ : i;
+    if (at < 0 || at >= rank_) [[unlikely]]
+      throw_no_dim(i);
+    return size_t(at);
+  }
+  [[noreturn]] void throw_no_dim(int i) const;
+
   std::array<int64_t, kMaxRank> dims_{};
   int32_t rank_ = 0;
 };

@@ -69,6 +69,7 @@ class Tensor {
   bool defined() const { return impl_ != nullptr; }
   const Shape& shape() const { return impl_->shape; }
   const Strides& strides() const { return impl_->strides; }
+  // Of dim i, which may count from the end: -1 is the last. Throws shape for any other.
   int64_t size(int i) const { return impl_->shape[i]; }
   int rank() const { return impl_->shape.rank(); }
   int64_t numel() const { return impl_->numel; }

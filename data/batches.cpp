@@ -255,8 +255,9 @@ size_t Batches::labels_at() const {
 }
 
 void Batches::seek(BatchPosition position) {
-  SINTER_ASSERT(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(),
-      "epoch ", position.epoch, " batch ", position.batch);
+  SINTER_CHECK(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(), usage,
+      cat("seek: no such position: epoch ", position.epoch, ", batch ", position.batch,
+          "; epoch must be at least 0, batch within 0..", per_epoch() - 1));
   ahead_.reset();  // what it made is of another position, and nobody wants its thread until then
   position_ = position;
   placed_ = nullptr;

@@ -76,8 +76,8 @@ class Batches {
   BatchPosition position() const { return position_; }
   // Of `rows` rows of a batch, how many are this rank's.
   int64_t own_rows(int64_t rows) const;
-  // Goes to a position, as next() would have left it there. REQUIRES: epoch >= 0, 0 <= batch <
-  // per_epoch().
+  // Goes to a position, as next() would have left it there. Throws usage unless epoch >= 0 and 0 <=
+  // batch < per_epoch().
   void seek(BatchPosition position);
 
  private:

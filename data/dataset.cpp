@@ -260,8 +260,9 @@ std::string mnist_cache_folder() {
 }
 
 Split slice(const Split& split, int64_t begin, int64_t end) {
-  SINTER_ASSERT(
-      0 <= begin && begin <= end && end <= split.size(), begin, "..", end, " of ", split.size());
+  SINTER_CHECK(0 <= begin && begin <= end && end <= split.size(), usage,
+      cat("slice: out of range: rows [", begin, ", ", end, ") of a split of ", split.size(),
+          "; 0 <= begin <= end <= ", split.size(), " is wanted"));
   const auto rows = [&](const Tensor& t, Shape shape) {
     shape[0] = end - begin;
     return Tensor::view_of(

@@ -76,7 +76,7 @@ Split read_split(const std::string& images_path, const std::string& labels_path,
 // a home.
 std::string mnist_cache_folder();
 
-// The rows [begin, end) of a split, without a copy.
+// The rows [begin, end) of a split, without a copy. Throws usage unless they are there.
 Split slice(const Split& split, int64_t begin, int64_t end);
 
 }  // namespace sinter

@@ -32,6 +32,7 @@
 #include <memory>
 #include <string>
 
+#include "core/error.h"
 #include "core/training_flag.h"
 #include "nn/init.h"
 #include "nn/named_tensor.h"
@@ -102,9 +103,16 @@ class Module {
     add_child(name, child, own_keys);
     return child;
   }
-  // Parameter or buffer i, counted in the order of registration.
-  const Tensor& tensor(size_t i) const { return tensors_[i].tensor; }
-  Module& child(size_t i) const { return *children_[i].module; }
+  // Parameter or buffer i, counted in the order of registration; child i. Throws usage if there is
+  // none.
+  const Tensor& tensor(size_t i) const {
+    check_index("tensor", i, tensors_.size());
+    return tensors_[i].tensor;
+  }
+  Module& child(size_t i) const {
+    check_index("child", i, children_.size());
+    return *children_[i].module;
+  }
   size_t num_children() const { return children_.size(); }
 
   // Fills the module's own parameters.
@@ -129,6 +137,10 @@ class Module {
     bool own_keys;
   };
   void check_registered() const;
+  static void check_index(const char* what, size_t i, size_t count) {
+    SINTER_CHECK(i < count, usage,
+        cat("module: no such ", what, ": ", i, "; it has ", count, ", counted from 0"));
+  }
   bool is_stateless() const;
   void add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys);
   void set_path(const std::string& path, const std::string& key);

@@ -8,6 +8,7 @@
 
 #include <concepts>
 
+#include "core/error.h"
 #include "nn/module.h"
 
 namespace sinter::nn {
@@ -24,7 +25,14 @@ class Sequential : public Module {
     return add(std::to_string(num_children()), std::move(module));
   }
   size_t size() const { return num_children(); }
-  Module& operator[](size_t i) const { return child(i); }
+  // Negative: from the end. Throws usage for a layer that is not there.
+  Module& operator[](int64_t i) const {
+    const auto n = int64_t(size());
+    SINTER_CHECK(i >= -n && i < n, usage,
+        cat("Sequential: no such layer: ", i, " of ", n,
+            n > 0 ? cat("; allowed ", -n, "..", n - 1) : "; it has none"));
+    return child(size_t(i < 0 ? i + n : i));
+  }
 
   Tensor forward(const Tensor& x) override {
     Tensor y = x;

@@ -168,6 +168,7 @@ void max_backward_cpu(const Call& call) {
     char* given = scratch<char>(y.numel());
     std::fill_n(given, y.numel(), char{0});
     std::array<int64_t, kMaxRank> step{}, index{};  // of y, per dim of x
+    const int64_t* const size = x.shape().begin();
     int64_t dense = 1, at = 0;
     for (int d = x.rank() - 1; d >= 0; --d) {
       if (mask >> d & 1) continue;
@@ -181,8 +182,8 @@ void max_backward_cpu(const Call& call) {
       given[at] |= take;
       for (int d = x.rank() - 1; d >= 0; --d) {
         at += step[d];
-        if (++index[d] < x.size(d)) break;
-        at -= step[d] * x.size(d);
+        if (++index[d] < size[d]) break;
+        at -= step[d] * size[d];
         index[d] = 0;
       }
     }

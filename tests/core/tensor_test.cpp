@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cmath>
 #include <limits>
 
@@ -42,6 +43,24 @@ TEST(Shapes, RefuseWhatCannotBe) {
       std::string::npos);
   EXPECT_NE(
       message_of([] { normalize_dim("sum", 2, 2); }).find("allowed -2..1"), std::string::npos);
+}
+
+TEST(Shapes, AnIndexThatIsNotThereIsAnError) {
+  const Tensor t = Tensor::zeros({2, 3, 4});
+  Shape shape = t.shape();
+  EXPECT_EQ(t.size(-1), 4);
+  EXPECT_EQ(t.size(-3), 2);
+  for (const int i : {-1000, -4, 3, 1000, INT_MIN, INT_MAX}) {
+    const std::vector<std::string> facts{cat("no such dim: ", i, " of [2, 3, 4]"), "allowed -3..2"};
+    test::expect_error(Error::Kind::shape, facts, [&] { (void)t.size(i); });
+    test::expect_error(Error::Kind::shape, facts, [&] { (void)t.shape()[i]; });
+    test::expect_error(Error::Kind::shape, facts, [&] { shape[i] = 1; });
+    test::expect_error(Error::Kind::shape, {cat("no such dim: ", i, " of [12, 4, 1]")},
+        [&] { (void)t.strides()[i]; });
+    test::expect_error(Error::Kind::shape, {cat("no such dim: ", i, " of []; it has none")},
+        [&] { (void)Tensor::zeros({}).size(i); });
+  }
+  EXPECT_EQ(shape, t.shape());
 }
 
 TEST(Tensors, CopiesAreHandles) {

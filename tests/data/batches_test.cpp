@@ -124,6 +124,25 @@ TEST(Batches, ReadsSlices) {
   EXPECT_EQ(batches.next().labels.to_vector<int>(), (std::vector<int>{5, 6, 7, 8}));
 }
 
+TEST(Batches, RowsAndPositionsThatAreNotThere) {
+  const Split split = load_dataset({.what = "synthetic", .limit = 10}).train;
+  Batches batches(split, {.size = 4});  // 3 an epoch
+  for (const int64_t n : {int64_t{-1000}, int64_t{-1}, int64_t{11}, int64_t{1000}}) {
+    test::expect_error(
+        Error::Kind::usage, {"slice: out of range", "a split of 10"}, [&] { slice(split, n, n); });
+    test::expect_error(Error::Kind::data, {"index out of range"}, [&] {
+      gather_batch(split, std::vector<int32_t>{0, int32_t(n)});
+    });
+    test::expect_error(Error::Kind::usage, {cat("batch ", n, "; "), "within 0..2"}, [&] {
+      batches.seek({0, n});
+    });
+  }
+  test::expect_error(Error::Kind::usage, {"slice: out of range"}, [&] { slice(split, 5, 4); });
+  test::expect_error(Error::Kind::usage, {"epoch -1"}, [&] { batches.seek({-1, 0}); });
+  test::expect_error(Error::Kind::data, {"index out of range"},
+      [&] { gather_batch(split, std::vector<int32_t>{10}); });
+}
+
 TEST(Batches, BadOptions) {
   test::expect_error(
       Error::Kind::usage, {"batches: size", "0"}, [] { Batches(numbered(3), {.size = 0}); });

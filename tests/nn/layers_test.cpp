@@ -181,6 +181,12 @@ TEST(Layers, Conv2dAgreesWithTorch) {
 TEST(Layers, PoolsAndFlattenAreTheirOps) {
   const Tensor x = sample_tensor({2, 3, 6, 8}, 1);
   Sequential net{MaxPool2d(2), AvgPool2d(3, 1, 1), Flatten()};
+  EXPECT_EQ(&net[-1], &net[2]);
+  for (const int64_t i : {int64_t{-1000}, int64_t{-4}, int64_t{3}, int64_t{1000}, INT64_MIN})
+    test::expect_error(Error::Kind::usage,
+        {cat("Sequential: no such layer: ", i, " of 3; allowed -3..2")}, [&] { net[i]; });
+  test::expect_error(
+      Error::Kind::usage, {"no such layer: 0 of 0; it has none"}, [] { Sequential()[0]; });
   const Tensor pooled = avg_pool2d(max_pool2d(x), {3, 3, 1, 1, 1, 1});
   EXPECT_EQ(net(x).shape(), (Shape{2, 3 * 3 * 4}));
   EXPECT_EQ(net(x).to_vector<double>(), pooled.to_vector<double>());

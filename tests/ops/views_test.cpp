@@ -1,8 +1,11 @@
 // Views, copies, casts, rows and reductions with values worked out by hand.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "autograd/autograd.h"
 #include "ops/ops.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -26,6 +29,39 @@ TEST(Views, ShareStorageAndLaunchNothing) {
   EXPECT_EQ(broadcast_to(slice(x, 0, 1, 2), {2, 3}).to_vector<float>(), (Floats{3, 4, 5, 3, 4, 5}));
   EXPECT_EQ(flatten(counting({2, 3, 4})).shape(), (Shape{2, 12}));
   EXPECT_TRUE(contiguous(x).is_same(x));
+}
+
+TEST(Views, ADimThatIsNotThereIsAnErrorOfEachOp) {
+  const Tensor x = Tensor::ones({2, 3});
+  const std::vector<std::pair<std::string, std::function<void(int64_t)>>> ops{
+      {"sum", [&](int64_t d) { sum(x, d); }}, {"mean", [&](int64_t d) { mean(x, d); }},
+      {"max", [&](int64_t d) { max(x, d); }}, {"argmax", [&](int64_t d) { argmax(x, d); }},
+      {"softmax", [&](int64_t d) { softmax(x, d); }},
+      {"log_softmax", [&](int64_t d) { log_softmax(x, d); }},
+      {"transpose", [&](int64_t d) { transpose(x, d, 0); }},
+      {"transpose", [&](int64_t d) { transpose(x, 0, d); }},
+      {"slice", [&](int64_t d) { slice(x, d, 0, 1); }},
+      {"cat",
+          [&](int64_t d) {
+            cat({x, x}, d);
+          }},
+      {"flatten", [&](int64_t d) { flatten(x, d); }}};
+  for (const int64_t d : {int64_t{-1000}, int64_t{-3}, int64_t{2}, int64_t{1000}, INT64_MIN,
+           INT64_MAX, int64_t{1} << 32}) {
+    for (const auto& [op, f] : ops) {
+      test::expect_error(Error::Kind::shape,
+          {cat(op, ": no such dim: ", d, " of a tensor of rank 2; allowed -2..1")}, [&] { f(d); });
+    }
+    if (d < -3 || d > 2) {
+      test::expect_error(Error::Kind::shape, {"stack: no such dim", "allowed -3..2"}, [&] {
+        stack({x, x}, d);
+      });
+    }
+    if (d < -3 || d > 3) {
+      test::expect_error(
+          Error::Kind::shape, {"slice: out of range", "which has 3"}, [&] { slice(x, 1, d, d); });
+    }
+  }
 }
 
 TEST(Views, ReshapeOfAStridedTensorCopiesFirst) {
