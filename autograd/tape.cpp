@@ -24,7 +24,7 @@ Tensor filled_with(double value, const Shape& shape, DType dtype, Device device)
   for (int i = 0; i < shape.rank(); ++i) strides[i] = 0;
   const Tensor scalar = constant(value, dtype, device);
   Tensor whole = Tensor::view_of(scalar.storage(), dtype, shape, strides, 0);
-  whole.autograd().name = kConstantName;
+  whole.autograd().constant = scalar.autograd().constant;
   return whole;
 }
 

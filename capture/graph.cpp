@@ -1,7 +1,9 @@
 #include "capture/graph.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "capture/text.h"
 #include "ops/fused/fused.h"
 #include "ops/update.h"
 #include "profiler/phase.h"
@@ -145,34 +147,83 @@ void Graph::verify(const char* after, const std::vector<char>& unchanged) const 
     SINTER_ASSERT(written[values[out].buffer], after, ": output %", out, " is never made");
 }
 
-std::string difference(const Graph& a, const Graph& b) {
+namespace {
+
+// "op 3, scale f32[64, 10] in MLP / layers.2 / Linear(512 -> 256), backward"
+std::string place_of(const Graph& graph, size_t n) {
+  const Node& node = graph.nodes[n];
+  const std::string phases = text_of_phases(node);
+  const int value = node.out.empty() ? node.in[0] : node.out[0];
+  return cat("op ", n, ", ", node.op->text(), value < 0 ? "" : " ",
+      value < 0 ? "" : print_type(graph.values[value]), node.module.empty() ? "" : " in ",
+      node.module, phases.empty() ? "" : ", ", phases);
+}
+
+std::string place_in_memory(const Value& v) {
+  return cat(
+      print_type(v), " with strides ", v.strides.str(), " at ", v.offset, " of buffer ", v.buffer);
+}
+
+std::string difference_of_attrs(const Attrs& a, const Attrs& b, const Sides& sides) {
+  const std::vector<AttrField> x = a.fields(), y = b.fields();
+  std::string text;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].value != y[i].value)
+      text += cat(text.empty() ? "" : "; ", x[i].name, " is ", x[i].value, " ", sides.a, ", ",
+          y[i].value, " ", sides.b);
+  }
+  return text;
+}
+
+// Of a value that both know by one number.
+std::string difference_of_memory(const Graph& a, const Graph& b, int value, const Sides& sides) {
+  const Buffer &x = a.buffers[a.values[value].buffer], &y = b.buffers[b.values[value].buffer];
+  if (x.kind != y.kind) return "";  // told by the value
+  const auto bits = [](double number) { return std::bit_cast<uint64_t>(number); };
+  if (x.kind == Buffer::Kind::constant && bits(x.value) != bits(y.value)) {
+    return cat("a constant, is ", print_value(x.value), " ", sides.a, ", ", print_value(y.value),
+        " ", sides.b);
+  }
+  if (x.kind != Buffer::Kind::external || x.storage == y.storage) return "";
+  const std::string& name = a.values[value].name;
+  return cat(name, name.empty() ? "" : " ", a.meta(value).describe(),
+      ", which no op produced, is another tensor ", sides.b);
+}
+
+}  // namespace
+
+std::string difference(const Graph& a, const Graph& b, const Sides& sides) {
   const size_t n = std::min(a.nodes.size(), b.nodes.size());
   for (size_t i = 0; i < n; ++i) {
     const Node &x = a.nodes[i], &y = b.nodes[i];
-    const bool same =
-        x.op == y.op && x.attrs == y.attrs && x.in == y.in && x.out == y.out && x.role == y.role;
-    if (!same)
-      return cat("op ", i, " is ", print_node(a, x), " in the first recording, ", print_node(b, y),
-          " in the second");
+    if (x.op != y.op || x.in != y.in || x.out != y.out || x.role != y.role) {
+      return cat(place_of(a, i), ": it is ", print_node(a, x), " ", sides.a, ", ", print_node(b, y),
+          " ", sides.b);
+    }
+    std::string differs;
+    if (!(x.attrs == y.attrs)) differs = difference_of_attrs(x.attrs, y.attrs, sides);
+    for (size_t o = 0; differs.empty() && o < x.in.size(); ++o) {
+      if (x.in[o] < 0) continue;
+      differs = difference_of_memory(a, b, x.in[o], sides);
+      if (!differs.empty()) differs = cat("operand ", o, ", ", differs);
+    }
+    if (!differs.empty()) return cat(place_of(a, i), ": ", differs);
   }
   if (a.nodes.size() != b.nodes.size()) {
     const Graph& longer = a.nodes.size() > n ? a : b;
-    return cat("the first recording has ", a.nodes.size(), " ops, the second ", b.nodes.size(),
-        "; the extra one is ", print_node(longer, longer.nodes[n]));
+    return cat("there are ", a.nodes.size(), " ops ", sides.a, ", ", b.nodes.size(), " ", sides.b,
+        "; the first one more is ", place_of(longer, n), ": ", print_node(longer, longer.nodes[n]));
   }
   for (size_t v = 0; v < std::min(a.values.size(), b.values.size()); ++v) {
-    const Buffer &x = a.buffers[a.values[v].buffer], &y = b.buffers[b.values[v].buffer];
-    if (!(a.values[v] == b.values[v]) || x.kind != y.kind) {
-      return cat("value %", v, " is ", a.meta(int(v)).describe(), " in the first recording, ",
-          b.meta(int(v)).describe(), " in the second");
+    const Value& x = a.values[v];
+    Value y = b.values[v];
+    y.name = x.name;  // which may be given at any time
+    if (!(x == y) || a.buffers[x.buffer].kind != b.buffers[y.buffer].kind) {
+      return cat("value %", v, " is ", place_in_memory(x), " ", sides.a, ", ", place_in_memory(y),
+          " ", sides.b);
     }
-    if (x.kind == Buffer::Kind::constant && x.value != y.value)
-      return cat("a constant is ", print_value(x.value), " in the first recording, ",
-          print_value(y.value), " in the second");
-    if (x.kind == Buffer::Kind::external && x.storage != y.storage) {
-      return cat("the step makes a tensor that no op produced, anew each time: ", a.values[v].name,
-          " ", a.meta(int(v)).describe());
-    }
+    if (const std::string differs = difference_of_memory(a, b, int(v), sides); !differs.empty())
+      return cat("value %", v, ", ", differs);
   }
   if (a.values.size() != b.values.size() || a.outputs != b.outputs) return "the results differ";
   return "";

@@ -125,8 +125,13 @@ class Graph {
   void verify(const char* after, const std::vector<char>& unchanged = {}) const;
 };
 
-// "" if the two recordings agree, else the first difference in words.
-std::string difference(const Graph& a, const Graph& b);
+// How a message calls two recordings: "factor is 2 in the first recording, 3 in the second".
+struct Sides {
+  const char *a = "in the first recording", *b = "in the second";
+};
+// "" if the two recordings agree, else the first difference in words: which op it is of, where that
+// stands, and what differs.
+std::string difference(const Graph& a, const Graph& b, const Sides& sides = {});
 
 // Text (text.cpp): one line per node; it parses back and is the format of a saved graph. After '#'
 // for the reader only.

@@ -40,16 +40,16 @@ bool began_alike(const Recorded& a, const Recorded& b) {
 
 // Where one recording began without a gradient, nobody can tell whether it would have cleared one,
 // so the other decides.
-std::string gradient_difference(const Recorded& a, const Recorded& b) {
+std::string gradient_difference(const std::vector<Leaf>& a, const Recorded& b, const Sides& sides) {
   static constexpr const char* kWords[] = {"kept", "cleared", "set"};
-  for (const Leaf& x : a.leaves) {
+  for (const Leaf& x : a) {
     const Leaf* y = find_leaf(b, x);
     if (!y) continue;
     const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
-    if (x.before.defined() != y->before.defined() && !either_set) continue;
+    if (!(x.before.defined() && y->before.defined()) && !either_set) continue;
     if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
-    return cat("the gradient of ", name_of(x), " is ", kWords[int(x.after)],
-        " in the first recording, ", kWords[int(y->after)], " in the second");
+    return cat("the gradient of ", name_of(*y), " is ", kWords[int(x.after)], " ", sides.a, ", ",
+        kWords[int(y->after)], " ", sides.b);
   }
   return "";
 }

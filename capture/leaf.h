@@ -44,7 +44,8 @@ const Leaf* find_leaf(const Recorded& recorded, const Leaf& wanted);
 bool same_before(const Leaf& leaf, const Tensor& now);
 bool began_alike(const Recorded& a, const Recorded& b);
 // "" if both recordings do the same to the gradients, else the first difference.
-std::string gradient_difference(const Recorded& a, const Recorded& b);
+std::string gradient_difference(
+    const std::vector<Leaf>& a, const Recorded& b, const Sides& sides = {});
 
 // The memory of the closure that a graph writes; if it writes an input, all memory of the closure.
 // No input may share it.

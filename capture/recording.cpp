@@ -20,13 +20,18 @@ std::vector<int64_t> key_of(const Tensor& t) {
 
 }  // namespace
 
-Recording::Recording(const Tensors& inputs) : node_of_taped_(Tape::current().size(), -1) {
+Recording::Recording(const Tensors& inputs, bool launches) {
   SINTER_CHECK(!recording_now, state,
       "capture: a recording inside a recording; ops go to one graph only",
       "end the outer one first");
   recording_now = true;
-  random_ops_.emplace();
   Context& context = Context::current();
+  if (!launches) {
+    context.launches = false;
+    tape_before_ = std::exchange(Tape::current(), Tape());
+  }
+  node_of_taped_.assign(Tape::current().size(), -1);
+  random_ops_.emplace();
   reads_forbidden_before_ = context.host_reads_forbidden;
   context.host_reads_forbidden = "a captured step";
   context.recorders.push_back(this);
@@ -78,6 +83,20 @@ Recording::~Recording() {
   Tape::current().keep_out_of(0);
   context.host_reads_forbidden = reads_forbidden_before_;
   recording_now = false;
+  if (!tape_before_) return;
+  context.launches = true;
+  Tape::current() = std::move(*tape_before_);
+  for (const Reached& r : reached_) r.leaf.autograd().grad = r.before;
+  // From the last to the first: what is written twice gets what was before the first.
+  for (auto it = written_before_.rbegin(); it != written_before_.rend(); ++it)
+    it->first->restore_written(it->second);
+}
+
+void Recording::check_in_place(const OpDef& op, Operands in) const {
+  for (size_t i = 0; tape_before_ && i < in.size(); ++i) {
+    if (op.writes_input(i, in.size()) && in[i].defined())
+      written_before_.emplace_back(in[i].storage(), in[i].storage()->written());
+  }
 }
 
 bool Recording::made_here(const Tensor& t) const {
@@ -102,9 +121,9 @@ std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
       .device = t.device(),
       .bytes = t.storage()->bytes(),
       .storage = t.storage()};
-  if (t.has_autograd() && t.autograd().name == kConstantName) {
+  if (t.has_autograd() && t.autograd().constant) {
     buffer.kind = Buffer::Kind::constant;
-    buffer.value = Tensor::view_of(t.storage(), t.dtype(), {}, {}, 0).to_double();
+    buffer.value = *t.autograd().constant;
   }
   return {graph_.add_buffer(std::move(buffer)), 0};
 }

@@ -1,10 +1,19 @@
-// Records the ops of one eager run of a step as a Graph: a Recorder that hangs in the thread's
-// Context while it lives.
+// Records the ops of one run of a step as a Graph: a Recorder that hangs in the thread's Context
+// while it lives.
+//
+// Note [Recording without doing]
+//   A step may be recorded to see what it would do, and not be done. Context::launches is off then:
+//   each op infers its results, which are meta tensors, and tells the recorders; it allocates,
+//   launches, copies and sends nothing, so no element of any tensor changes, and nobody waits for a
+//   device. What an op or backward() changes on the host as well is put back at the end: versions
+//   of what is written in place, the tape, the counts of random ops, the gradients of leaves. A
+//   program reads no element in a step (host reads are refused), so it cannot tell the difference.
 #pragma once
 
 #include <map>
 #include <optional>
 
+#include "autograd/tape.h"
 #include "capture/graph.h"
 #include "ops/step_state.h"
 
@@ -13,13 +22,15 @@ namespace sinter::capture {
 class Recording final : public Recorder {
  public:
   // `inputs` become the graph's inputs "x0", "x1", .. or get their own names; those that overlap
-  // share a buffer. Throws state inside another recording.
-  explicit Recording(const Tensors& inputs);
+  // share a buffer. `launches`: else see Note [Recording without doing]. Throws state inside
+  // another recording.
+  explicit Recording(const Tensors& inputs, bool launches = true);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
   void record(const Call& call) override;
+  void check_in_place(const OpDef& op, Operands in) const override;
   // The leaves that backward() gave a gradient to, in that order, and what their .grad() was
   // before; undefined if the step made that.
   struct Reached {
@@ -56,6 +67,9 @@ class Recording final : public Recorder {
   std::vector<Reached> reached_;
   std::vector<int> node_of_taped_;  // the graph's number of each op of the tape; -1: a view
   const char* reads_forbidden_before_;
+  // To be put back, without launches.
+  std::optional<Tape> tape_before_;
+  mutable std::vector<std::pair<std::shared_ptr<Storage>, Storage::Written>> written_before_;
 };
 
 }  // namespace sinter::capture

@@ -8,6 +8,7 @@
 #include "core/training_flag.h"
 #include "ops/gemm_library.h"
 #include "ops/step_state.h"
+#include "profiler/scope.h"
 
 namespace sinter::capture {
 namespace {
@@ -78,16 +79,18 @@ struct Step::Entry {
   std::vector<Input> inputs;
   std::vector<Tie> ties;
   uint64_t used = 0;
-  int64_t calls = 0;
-  std::optional<Recorded> first;  // until it is captured
-  bool strict = false;            // another entry is for other gradients at entry
-  bool adopted = false;           // the graph reads the inputs where they were
+  int64_t calls = 0, recheck_at = 0;  // the call that is recorded once more next
+  std::optional<Recorded> first;      // until it is captured
+  bool strict = false;                // another entry is for other gradients at entry
+  bool adopted = false;               // the graph reads the inputs where they were
   std::unique_ptr<Captured> captured;
 };
 
 Step::Step(Function function, StepOptions options)
     : function_(std::move(function)), options_(std::move(options)) {
   SINTER_CHECK(options_.cache_size >= 1, usage, "capture: the cache needs room for one key");
+  SINTER_CHECK(options_.recheck_every.value_or(0) >= 0, usage,
+      cat("capture: recheck_every out of range: ", *options_.recheck_every, "; at least 0"));
 }
 Step::~Step() = default;
 
@@ -141,10 +144,13 @@ std::string Step::failed_guard() {
   return failed.empty() && seen < guarded_.size() ? "parameter list: fewer" : failed;
 }
 
-void Step::note_miss(const std::string& guard) {
+void Step::note_miss(std::string text) {
   if (stats_.misses.size() == 16) stats_.misses.erase(stats_.misses.begin());
-  stats_.misses.push_back(
-      cat("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
+  stats_.misses.push_back(std::move(text));
+}
+
+void Step::note_guard_miss(const std::string& guard) {
+  note_miss(cat("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
 }
 
 void Step::check_inputs(const Tensors& inputs) const {
@@ -239,12 +245,49 @@ void Step::forget(const Entry& entry) {
   std::erase_if(entries_, [&](const auto& e) { return e.get() == &entry; });
 }
 
-Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
-  if (entries_.size() >= options_.cache_size) {
-    forget(**std::ranges::min_element(
-        entries_, [](const auto& a, const auto& b) { return a->used < b->used; }));
-    ++stats_.evictions;
+std::string Step::key_difference(const Entry& entry, const Tensors& inputs, const Key& key) const {
+  if (entry.inputs.size() != inputs.size())
+    return cat("there are ", inputs.size(), " inputs, before ", entry.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Entry::Input& in = entry.inputs[i];
+    const std::string now = inputs[i].describe(),
+                      before = Tensor::shape_only(in.shape, in.dtype, in.device).describe();
+    if (now != before) return cat("input ", i, " is ", now, ", before ", before);
+    if (!(in.strides == inputs[i].strides()))
+      return cat(
+          "input ", i, " has strides ", inputs[i].strides().str(), ", before ", in.strides.str());
+    if (in.requires_grad != inputs[i].requires_grad())
+      return cat("input ", i, in.requires_grad ? " no longer requires grad" : " requires grad");
   }
+  if (entry.key.mode != key.mode) return cat("mode is ", key.mode, ", before ", entry.key.mode);
+  if (entry.key.training_flags != key.training_flags) return "another module trains";
+  if (entry.key.thread != key.thread) return "it is another thread";
+  if (entry.key.first_row != key.first_row) return "set_first_row() is another";
+  if (!(entry.key == key)) return "grad mode or TF32 is another";
+  if (entry.ties != ties_) return "other inputs share memory";
+  return "another gradient is there at entry";
+}
+
+// The entry that was not used for longest goes. By the time that as many went as there is room for,
+// and calls were replayed less often, the step is slower than without capture.
+void Step::evict(const Tensors& inputs, const Key& key) {
+  const auto used = [](const auto& entry) { return entry->used; };
+  ++stats_.evictions;
+  const auto evictions = uint64_t(stats_.evictions);
+  if (!told_of_keys_ && evictions >= options_.cache_size && stats_.replays < stats_.evictions) {
+    told_of_keys_ = true;
+    const Entry& last = **std::ranges::max_element(entries_, {}, used);
+    note_miss(cat("the keys of the step keep changing: of ", stats_.calls, " calls ",
+        stats_.replays, " were replayed; ", evictions + entries_.size(),
+        " times a key was captured or begun, ", evictions, " were evicted, with room for ",
+        options_.cache_size, "; at call ", stats_.calls, " ", key_difference(last, inputs, key),
+        "; use fewer shapes and modes (pad the inputs), or raise StepOptions::cache_size"));
+  }
+  forget(**std::ranges::min_element(entries_, {}, used));
+}
+
+Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
+  if (entries_.size() >= options_.cache_size) evict(inputs, key);
   auto entry = std::make_unique<Entry>(Entry{.key = key, .ties = ties_, .first = std::move(first)});
   for (const Tensor& t : inputs) {
     entry->inputs.push_back({t.shape(), t.strides(), t.dtype(), t.device(), t.requires_grad(),
@@ -265,7 +308,7 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   }
   check_inputs(inputs);
   if (const std::string failed = failed_guard(); !failed.empty()) {
-    note_miss(failed);
+    note_guard_miss(failed);
     forget_all();
     failed_guard();
   }
@@ -279,15 +322,14 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   Entry* entry = find(inputs, key);
   const auto moved = [&](const auto& e) { return e->adopted && matches(*e, inputs, key, true); };
   if (!entry && std::erase_if(entries_, moved) > 0) {
-    note_miss("address of an input");
+    note_guard_miss("address of an input");
     last_ = nullptr;
     adopts_ = false;
   }
   if (!entry || !entry->captured) {
     entry = &run_recorded(entry, inputs, key);
-  } else if (options_.recheck_every > 0 && entry->calls % options_.recheck_every == 0) {
-    recheck(*entry, inputs);
   } else {
+    if (entry->calls + 1 == entry->recheck_at) recheck(*entry, inputs);
     replay(*entry->captured, inputs);
   }
   last_ = entry;
@@ -332,7 +374,7 @@ Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& 
   Recorded recorded = record(inputs, entry ? entry->first->leaves : std::vector<Leaf>());
   if (!entry) return add_entry(inputs, key, std::move(recorded));
   std::string differs = difference(entry->first->graph, recorded.graph);
-  if (differs.empty()) differs = gradient_difference(*entry->first, recorded);
+  if (differs.empty()) differs = gradient_difference(entry->first->leaves, recorded);
   if (!differs.empty() && !began_alike(*entry->first, recorded)) {
     // One graph for a gradient that is there, another for none: each waits for its second
     // recording.
@@ -353,15 +395,27 @@ Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& 
 }
 
 void Step::recheck(Entry& entry, const Tensors& inputs) {
-  const Recorded now = record(inputs, {});
-  const std::string differs = difference(entry.captured->recorded, now.graph);
+  const profiler::Scope scope("recheck");
+  const Captured& c = *entry.captured;
+  std::vector<Leaf> leaves;
+  for (const Captured::Gradient& g : c.gradients) {
+    leaves.push_back(g.leaf);
+    leaves.back().before = gradient_of(tensor_of(g.leaf, inputs));
+  }
+  const Recorded now = record(inputs, leaves, false);
+  ++stats_.rechecks;
+  entry.recheck_at =
+      options_.recheck_every ? entry.recheck_at + *options_.recheck_every : 10 * entry.recheck_at;
+  constexpr Sides kSides{"as it was captured", "at this call"};
+  std::string differs = difference(c.recorded, now.graph, kSides);
+  if (differs.empty()) differs = gradient_difference(leaves, now, kSides);
   if (differs.empty()) return;
   forget(entry);
   throw Error(Error::Kind::state,
       cat("capture: at call ", stats_.calls,
-          " the step is another than the captured one: ", differs),
-      "results since the change are those of the old step; what changes from call to call "
-      "must be a tensor or an input");
+          " the step is another than the captured one, which earlier calls replayed: ", differs),
+      "make what changes from call to call a tensor, an input or part of `mode`; or a new Step "
+      "where it changes: the next call captures the step as it is now");
 }
 
 // Those that are the caller's own from call to call: what a copy would cost, and never change.
@@ -390,6 +444,8 @@ void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
         guarded_, [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
   });
   entry.captured = std::move(captured);
+  const int64_t every = options_.recheck_every.value_or(10);
+  for (entry.recheck_at = every; every > 0 && entry.recheck_at < 3;) entry.recheck_at += every;
   entry.adopted = !adopted.empty();
   entry.first.reset();
   ++stats_.captures;

@@ -10,12 +10,27 @@
 //   }, {.parameters = nn::parameter_visitor(net)});
 //   step({x, labels});
 //
-// A replay runs the ops that were recorded and nothing else of the function. Not guarded, because
-// nobody sees it: a number of the closure (a factor, a flag, a loop count), a tensor of the closure
-// that is not in `parameters` and is assigned anew, memory written through a raw pointer, variables
-// that the function assigns, hooks and prints. What changes from call to call must be an input, a
-// tensor changed by ops, or part of `mode`. `recheck_every` finds the rest, at the price of an
-// eager call now and then.
+// A replay runs the ops that were recorded and nothing else of the function. What changes from call
+// to call must be an input, a tensor changed by ops, or part of `mode`. Nobody guards a number of
+// the closure (a factor, a flag, a loop count) or a tensor of the closure that is not in
+// `parameters` and is assigned anew: Note [Recorded once more] says when a change is found. Not
+// seen at all: memory written through a raw pointer, variables that the function assigns, hooks and
+// prints.
+//
+// Note [Recorded once more]
+//   At calls 10, 100, 1000 and so on of a key the function runs once more before the replay, and
+//   what it records is compared with the captured graph and with what that does to gradients. A
+//   difference is an Error that names the op, where it stands, and what differs, with both values;
+//   the call is not done, and the key is forgotten, so the next call captures the step as it is
+//   then. The calls since the change had the old number: a wrong result, but not for ever.
+//
+//   Nothing is launched, copied, sent or waited for (Note [Recording without doing] of
+//   recording.h), and what the library keeps is as before: gradients and all else that autograd
+//   knows of parameters, inputs and leaves, versions, random numbers, the step's state, running
+//   statistics, the position of Batches, the tape. So the results of all calls are those of a step
+//   that does not look. What the function itself does on the host it does once more: it counts,
+//   prints, and assigns variables, to which a tensor that it made is then a meta tensor, whose
+//   elements cannot be read. A profile has a row "recheck" of it, and no other.
 //
 // Note [What a replay promises]
 //   A step gives what its function would give at this call, or refuses with an Error that says
@@ -62,6 +77,9 @@
 //   capture.
 //
 //   Failures: if the function throws or the capture fails, the step is as before the call.
+//
+//   Numbers of the closure: a change is found at the next call that records the step once more, and
+//   refused there, by the name of the op.
 #pragma once
 
 #include <atomic>
@@ -90,16 +108,19 @@ struct StepOptions {
   std::vector<Refused> choices = {};
   bool cuda_graph =
       true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into
-  // N > 0: every Nth call of a captured key runs the function again and compares the recording with
-  // the captured one; throws state if they differ, and forgets that key.
-  int64_t recheck_every = 0;
+  // The calls of Note [Recorded once more]: every Nth of a key, in place of 10, 100, 1000, ..; 0:
+  // none.
+  std::optional<int64_t> recheck_every = {};
 };
 
 struct StepStats {
   int64_t calls = 0, recordings = 0, captures = 0, replays = 0, evictions = 0;
-  int64_t eager = 0;                // calls inside another recording or under AnomalyMode
-  std::vector<std::string> misses;  // guard misses, in words; the last 16
-  double capture_ms = 0;            // rewriting, planning, measuring
+  int64_t eager = 0;     // calls inside another recording or under AnomalyMode
+  int64_t rechecks = 0;  // Note [Recorded once more]
+  // Why calls were not replayed, in words, the last 16: guard misses and, once, that the keys keep
+  // changing.
+  std::vector<std::string> misses;
+  double capture_ms = 0;  // rewriting, planning, measuring
 };
 
 class Step {
@@ -139,7 +160,11 @@ class Step {
     bool operator==(const Tie&) const = default;
   };
   std::string failed_guard();
-  void note_miss(const std::string& guard);
+  void note_miss(std::string text);
+  void note_guard_miss(const std::string& guard);
+  // "" or how the key of a call differs from that of an entry.
+  std::string key_difference(const Entry& entry, const Tensors& inputs, const Key& key) const;
+  void evict(const Tensors& inputs, const Key& key);
   void check_inputs(const Tensors& inputs) const;
   void find_ties(const Tensors& inputs);
   bool is_parameter(size_t input) const;
@@ -155,8 +180,10 @@ class Step {
   void forget_all();
   void replay(Captured& captured, const Tensors& inputs);
   void recheck(Entry& entry, const Tensors& inputs);
-  // `known_leaves`: of an earlier recording, so that their gradients at entry are seen.
-  Recorded record(const Tensors& inputs, const std::vector<Leaf>& known_leaves);
+  // `known_leaves`: of an earlier recording, so that their gradients at entry are seen. `launches`:
+  // else the call is not done, and there are no results.
+  Recorded record(
+      const Tensors& inputs, const std::vector<Leaf>& known_leaves, bool launches = true);
   Entry& run_recorded(Entry* entry, const Tensors& inputs, const Key& key);
   void capture(Entry& entry, Recorded second, const Tensors& inputs);
 
@@ -169,6 +196,7 @@ class Step {
   std::vector<Tie> ties_;  // of this call
   Entry* last_ = nullptr;
   bool adopts_ = true;  // until adopted inputs lie elsewhere
+  bool told_of_keys_ = false;
   Tensors results_,
       bound_;  // of this call; bound_: what the graph reads, where that is not just the inputs
   std::atomic<uint64_t> caller_{0};  // the thread that is in a call

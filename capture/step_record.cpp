@@ -22,9 +22,30 @@ void check_result(const Tensor& t, size_t i) {
       "return its grad() as a result");
 }
 
+// What autograd knows of tensors is as it was when this ends. Until then a gradient that a rule
+// took is a meta tensor like all others.
+class KeptAutograd {
+ public:
+  KeptAutograd() = default;
+  ~KeptAutograd() {
+    for (auto& [t, meta] : kept_) {
+      if (t.has_autograd()) t.autograd() = std::move(meta);
+    }
+  }
+  KeptAutograd(const KeptAutograd&) = delete;
+  KeptAutograd& operator=(const KeptAutograd&) = delete;
+  void keep(const Tensor& t) {
+    kept_.emplace_back(t, t.has_autograd() ? t.autograd() : AutogradMeta());
+    if (t.has_autograd()) t.autograd().grad_taken_by = nullptr;
+  }
+
+ private:
+  std::vector<std::pair<Tensor, AutogradMeta>> kept_;
+};
+
 }  // namespace
 
-Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves) {
+Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves, bool launches) {
   Recorded r;
   const auto follow = [&](const Tensor& t, int parameter, int input) {
     const bool known =
@@ -43,9 +64,14 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
   for (const Leaf& leaf : known_leaves) {
     if (leaf.parameter < 0 && leaf.input < 0) follow(leaf.tensor, -1, -1);
   }
+  KeptAutograd kept;
+  for (size_t i = 0; !launches && i < inputs.size(); ++i) kept.keep(inputs[i]);
+  for (size_t l = 0; !launches && l < r.leaves.size(); ++l) {
+    if (r.leaves[l].input < 0) kept.keep(r.leaves[l].tensor);
+  }
   Tensors results;
   {
-    Recording recording(free);
+    Recording recording(free, launches);
     results = function_(inputs);
     for (size_t i = 0; i < results.size(); ++i) check_result(results[i], i);
     for (const auto& [leaf, before] : recording.reached()) {
@@ -76,11 +102,12 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
       leaf.grad = r.graph.gradients[set++].grad;
     }
   }
-  ++stats_.recordings;
   const std::vector<const Storage*> written = written_memory(r.graph);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!is_parameter(i)) check_shares_nothing(written, inputs, i);
   }
+  if (!launches) return r;
+  ++stats_.recordings;
   for (Tensor& t : results) {  // as those of a replay
     if (t.requires_grad()) t = off_tape(t);
   }

@@ -26,6 +26,9 @@ struct Context {
 
   bool grad_enabled = true;                    // off inside no_grad
   const char* host_reads_forbidden = nullptr;  // set to the reason inside a captured step
+  // Off: ops give meta tensors, whatever they are called with, and the profiler looks away. So a
+  // step is recorded without being done (capture/recording.h).
+  bool launches = true;
   std::vector<Recorder*> recorders;  // told about every op, in this order (tape, capture, anomaly)
   // Of the module whose forward runs, or whose gradients are made: "MLP / layers.2 / Linear(512 ->
   // 256)", or "". Such a path lives as long as the process.

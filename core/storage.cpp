@@ -1,6 +1,5 @@
 #include "core/storage.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "core/device/memory.h"
@@ -9,8 +8,10 @@
 namespace sinter {
 
 void Storage::refuse_data() {
-  SINTER_ASSERT(false, "the elements of a meta tensor, which has none, are asked for");
-  std::abort();
+  throw Error(Error::Kind::state,
+      "tensor: the elements of a meta tensor, which has none, are asked for",
+      "a captured step runs its function on meta tensors at calls 10, 100, ..: return from the "
+      "step what is to be read of it");
 }
 
 void Storage::move_to(Device device) {

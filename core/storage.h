@@ -43,13 +43,17 @@ class Storage {
   Device device() const { return device_; }
   // Unique in the process, never used again.
   uint64_t uid() const { return uid_; }
-  uint64_t version() const { return version_; }
+  struct Written {
+    uint64_t version = 0;
+    const char* last_writer = nullptr;
+  };
+  uint64_t version() const { return written_.version; }
   // The op that wrote in place last, or nullptr.
-  const char* last_writer() const { return last_writer_; }
-  void bump_version(const char* writer) {
-    ++version_;
-    last_writer_ = writer;
-  }
+  const char* last_writer() const { return written_.last_writer; }
+  void bump_version(const char* writer) { written_ = {written_.version + 1, writer}; }
+  // To take back what was said of writes that did not happen.
+  const Written& written() const { return written_; }
+  void restore_written(const Written& before) { written_ = before; }
 
  private:
   [[noreturn]] static void refuse_data();
@@ -62,8 +66,7 @@ class Storage {
   void* data_;
   bool owned_, has_bytes_ = true;
   uint64_t uid_ = next_uid();
-  uint64_t version_ = 0;
-  const char* last_writer_ = nullptr;
+  Written written_;
 };
 
 }  // namespace sinter

@@ -10,6 +10,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -145,9 +146,6 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// AutogradMeta::name of a resident number that never changes (the grad_output of backward).
-inline constexpr char kConstantName[] = "const";
-
 struct AutogradMeta {
   bool requires_grad = false;
   bool leaf = true;  // not made by an op on a tape
@@ -164,6 +162,9 @@ struct AutogradMeta {
   int64_t tape_slot = -1;
   Tensor bf16_copy;  // bf16 copy of a master weight, kept equal by the optimizer's ops
   std::string name;  // "layers.0.weight", for messages and graphs
+  // Of a resident number that never changes, such as the grad_output of backward, and of views of
+  // it: so that nobody waits for the device to learn it.
+  std::optional<double> constant;
 };
 
 // values(), then describe(); of a meta or an undefined tensor describe() alone.

@@ -264,6 +264,7 @@ void Batches::seek(BatchPosition position) {
 }
 
 int64_t Batches::begin_step(const Tensor& state) {
+  check_outside_step("begin_step");
   SINTER_ASSERT(resident(), split_.images.describe());
   load_order(position_.epoch);
   if (std::exchange(placed_, state.raw()) != state.raw()) {

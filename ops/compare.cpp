@@ -60,11 +60,13 @@ KeptConstants& kept_constants() {
 
 Tensor constant(double value, DType dtype, Device device) {
   KeptConstants& kept = kept_constants();
-  if (kept.size() > kKeptConstants) kept.clear();
+  // Not within a captured step, whose graph would then have one number twice.
+  if (kept.size() > kKeptConstants && !Context::current().host_reads_forbidden) kept.clear();
   Tensor& scalar = kept[{std::bit_cast<uint64_t>(value), dtype, device}];
   if (!scalar.defined()) {
     scalar = Tensor::full({}, value, dtype, device);
-    scalar.autograd().name = kConstantName;
+    scalar.autograd().constant =
+        visit_all(dtype, [&](auto zero) { return double(decltype(zero)(value)); });
   }
   return scalar;
 }

@@ -156,13 +156,24 @@ void restart_random_ops() {
 void set_first_row(int64_t row) { first_row_of_thread = row; }
 int64_t first_row() { return first_row_of_thread; }
 
-RandomOpsOfStep::RandomOpsOfStep() : before_(random_ops), restarts_before_(random_restarts) {
+RandomOpsOfStep::RandomOpsOfStep()
+    : before_(random_ops),
+      restarts_before_(random_restarts),
+      first_row_(first_row_of_thread),
+      launches_(Context::current().launches) {
   random_ops_before = before_;
   random_ops = 0;
-  if (before_ > 0) RngStates::of_thread().write_first_op(before_);
+  if (before_ > 0 && launches_) RngStates::of_thread().write_first_op(before_);
 }
 
 RandomOpsOfStep::~RandomOpsOfStep() {
+  if (!launches_) {
+    random_ops_before = 0;
+    random_ops = before_;
+    random_restarts = restarts_before_;
+    first_row_of_thread = first_row_;
+    return;
+  }
   random_ops += random_ops_before;
   random_ops_before = 0;
   try {

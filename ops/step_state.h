@@ -122,7 +122,8 @@ class RandomOpsOfStep {
   static void count(const Draws& draws);
 
  private:
-  const int64_t before_, restarts_before_;
+  const int64_t before_, restarts_before_, first_row_;
+  const bool launches_;  // of the Context; if not, the step is not done, and all is as before it
 };
 
 // Throws state inside a captured step, of which a replay would know nothing. `what` is called by

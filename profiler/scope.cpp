@@ -1,5 +1,6 @@
 #include "profiler/scope.h"
 
+#include "core/context.h"
 #include "profiler/buffers.h"
 
 namespace sinter::profiler {
@@ -18,6 +19,7 @@ void set_ranges(const RangeCalls* calls) noexcept {
 }
 
 void Scope::begin(StaticName name, ScopeKind kind) noexcept {
+  if (!Context::current().launches) return;
   ranges_ = g_ranges.load(std::memory_order_acquire);
   if (ranges_) ranges_->push(name.c_str());
   if (!recording()) return;

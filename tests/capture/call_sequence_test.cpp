@@ -217,6 +217,7 @@ class World {
     if (!captured_) return;
     if (steps_[i]) replays_ += counted(static_cast<size_t>(i)).replays;
     capture::StepOptions options{.rules = capture::RuleSet(s_.rules), .cache_size = s_.cache_size};
+    options.recheck_every = int64_t(s_.seed % 2);  // of half of them at each call
     options.parameters = [this](const capture::ParameterVisitor& visit) {
       for (const Tensor& p : parameters_) visit(p);
     };

@@ -133,7 +133,8 @@ TEST(GraphFile, ConstantsThatDifferAreToldApart) {
         "F");
   };
   EXPECT_EQ(difference(with("0.3333333"), with("0.3333334")),
-      "a constant is 0.3333333 in the first recording, 0.3333334 in the second");
+      "op 0, exp f64[2]: operand 0, a constant, is 0.3333333 in the first recording, 0.3333334 in "
+      "the second");
 }
 
 }  // namespace

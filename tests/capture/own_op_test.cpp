@@ -103,7 +103,7 @@ TEST(Numbers, AreConstantsOfACapturedStep) {
   Step step([&](const Tensors& in) { return Tensors{in[0] + (changing *= 2)}; });
   step({Tensor::ones({2})});
   test::expect_error(
-      Error::Kind::state, {"a constant is 2", "4"}, [&] { step({Tensor::ones({2})}); });
+      Error::Kind::state, {"a constant, is 2 in", "4 in"}, [&] { step({Tensor::ones({2})}); });
 }
 
 TEST(OwnRule, NamesAreUnique) {

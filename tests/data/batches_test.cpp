@@ -211,6 +211,7 @@ void check_draws(std::initializer_list<Device> devices) {
     int64_t rows = 0;
     capture::StepOptions step_options = draws.step_options("all,-narrow_mlp");
     step_options.mode = [&] { return rows; };
+    step_options.recheck_every = 1;  // which must not move the cursor
     capture::Step step_given(given.function(), given.step_options("all,-narrow_mlp")),
         step_draws(
             [&](const Tensors&) {
@@ -238,6 +239,7 @@ void check_draws(std::initializer_list<Device> devices) {
       EXPECT_EQ(given.net.parameters()[p].to_vector<float>(),
           draws.net.parameters()[p].to_vector<float>());
     EXPECT_EQ(step_draws.stats().replays, 17 - 2 - 2);
+    EXPECT_EQ(step_draws.stats().rechecks, 17 - 2 - 2);
     const capture::Captured &with = *step_draws.captured(), &without = *step_given.captured();
     EXPECT_EQ(with.recorded.nodes.size(), without.recorded.nodes.size() + 1);
     EXPECT_EQ(with.recorded.launches(), without.recorded.launches());
@@ -249,6 +251,19 @@ void check_draws(std::initializer_list<Device> devices) {
 
 TEST(BatchesSimt, AStepThatDrawsTrainsAsOneThatIsGivenThem) { check_draws({kCpu, kSimt}); }
 TEST_F(BatchesGpu, AStepThatDrawsTrainsAsOneThatIsGivenThem) { check_draws({test::kCuda}); }
+
+TEST(Batches, ACapturedStepThatBeginsItsBatchItselfIsRefused) {
+  Batches batches(numbered(23), {.size = 10});
+  const Tensor state = make_step_state();
+  batches.begin_step(state);
+  const BatchPosition at = batches.position();
+  capture::Step step([&](const Tensors&) {
+    return Tensors{batches.draw(state, batches.begin_step(state)).images};
+  });
+  test::expect_error(Error::Kind::state,
+      {"begin_step", "inside a captured step", "before the step"}, [&] { step({}); });
+  EXPECT_EQ(batches.position(), at);
+}
 
 // Each rank's share of each part of a batch: together they are the batch of one process, in its
 // order, whether next() makes it or a step draws it; of few rows the last ranks get none.

@@ -133,6 +133,20 @@ TEST(DataParallel, ASumStartsAsSoonAsItsGradientsExist) {
   EXPECT_EQ(log.events, "gsgsgsgsgswwwwwuuuuuuuuuu");
 }
 
+// Calls 10 of its five keys record it once more.
+TEST(DataParallel, ACapturedStepThatIsRecordedOnceMoreSendsNothingMore) {
+  for (const bool fused : {false, true}) {
+    OneOfTwo ranks;
+    const CommunicatorScope scope(&ranks);
+    TrainingRun training(deep_run(fused), &ranks);
+    training.train(50);
+    EXPECT_EQ(ranks.stats().sums, 5 * 50) << fused;
+    if (!fused) continue;
+    EXPECT_EQ(training.captured_step()->stats().rechecks, 5);
+    EXPECT_EQ(training.captured_step()->stats().replays, 40);
+  }
+}
+
 TEST(DataParallel, FusedStepKeepsTheOrderAndSaysWhatDoesNotFuse) {
   OneOfTwo ranks;
   const CommunicatorScope scope(&ranks);
