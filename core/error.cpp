@@ -93,6 +93,49 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+
+// What PyTorch, Keras and others call it, and what we do.
+struct OtherName {
+  std::string_view theirs, ours;
+};
+constexpr OtherName kOtherNames[] = {{"bfloat16", "bf16"}, {"bn", "batchnorm"}, {"dense", "linear"},
+    {"double", "f64"}, {"early-stopping", "patience"}, {"fc", "linear"}, {"float", "f32"},
+    {"float16", "bf16"}, {"float32", "f32"}, {"float64", "f64"}, {"gpu", "cuda"}, {"gpu", "device"},
+    {"gradient-accumulation-steps", "accum"}, {"half", "bf16"}, {"learning-rate", "lr"},
+    {"lr-scheduler", "schedule"}, {"maxpool", "pool"}, {"opt", "optimizer"}, {"swish", "silu"},
+    {"wd", "weight-decay"}};
+
+}  // namespace
+
+std::string nearest_word(std::string_view given, const std::vector<std::string_view>& candidates) {
+  const auto letters = [](std::string_view text) {
+    std::string out(text.substr(std::min(text.find_first_not_of('-'), text.size())));
+    std::ranges::replace(out, '_', '-');
+    return out;
+  };
+  const std::string word = letters(given);
+  std::string nearest, related;
+  int best = 3;
+  for (const std::string_view candidate : candidates) {
+    const std::string known = letters(candidate);
+    const auto says_so = [&](const OtherName& name) {
+      return name.theirs == word && name.ours == known;
+    };
+    if (std::ranges::any_of(kOtherNames, says_so)) return std::string(candidate);
+    const int distance = edit_distance(word, known);
+    if (distance < std::min(best, int(std::min(word.size(), known.size())))) {
+      nearest = candidate;
+      best = distance;
+    }
+    const bool related_here =
+        std::min(word.size(), known.size()) >= 3 &&
+        (known.starts_with(word) || word.starts_with(known) || word.ends_with('-' + known));
+    if (related.empty() && related_here) related = candidate;
+  }
+  return nearest.empty() ? related : nearest;
+}
+
 namespace detail {
 std::string cat_parts(std::initializer_list<Part> parts) {
   std::ostringstream out;

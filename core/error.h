@@ -15,6 +15,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace sinter {
 
@@ -89,22 +90,16 @@ template <Printable... Ts> std::string cat(const Ts&... parts) {
 // Text from files or users, with control bytes as \xNN, so that it can be printed.
 std::string escaped(std::string_view text);
 
-// The candidate nearest to `word` by edit distance <= 2, or "" (for "nearest is .." hints).
-template <class Range> std::string nearest_word(std::string_view word, const Range& candidates);
-int edit_distance(std::string_view a, std::string_view b);
-
+// For "nearest is .." hints; both without the dashes of a flag. What others call by this word
+// ("swish" is silu, "learning-rate" lr); else the nearest by edit distance, at most 2 and less than
+// all letters; else one that begins with the word, or the word with it ("dump" is dump-graph,
+// "num-epochs" epochs); or "".
+std::string nearest_word(std::string_view word, const std::vector<std::string_view>& candidates);
 template <class Range> std::string nearest_word(std::string_view word, const Range& candidates) {
-  std::string best;
-  int best_distance = 3;
-  for (const auto& candidate : candidates) {
-    const int distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
-      best = std::string(candidate);
-      best_distance = distance;
-    }
-  }
-  return best;
+  return nearest_word(
+      word, std::vector<std::string_view>(std::begin(candidates), std::end(candidates)));
 }
+int edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace sinter
 

@@ -151,6 +151,21 @@ TEST(Errors, HaveOneForm) {
   EXPECT_EQ(nearest_word("xyz", std::vector<std::string>{"batch", "hidden"}), "");
 }
 
+TEST(Errors, NearestWordKnowsBeginningsAndWhatOthersSay) {
+  const std::vector<std::string> activations{"relu", "silu", "mish"},
+      flags{"--lr", "--hidden", "--dump-graph", "--weight-decay", "-q"}, types{"f32", "bf16"};
+  EXPECT_EQ(nearest_word("swish", activations), "silu") << "not mish, which is 2 letters away";
+  EXPECT_EQ(nearest_word("--learning-rate", flags), "--lr");
+  EXPECT_EQ(nearest_word("--learning_rate", flags), "--lr");
+  EXPECT_EQ(nearest_word("--wd", flags), "--weight-decay") << "no letter of --lr is in it";
+  EXPECT_EQ(nearest_word("bfloat16", types), "bf16");
+  EXPECT_EQ(nearest_word("--dump", flags), "--dump-graph");
+  EXPECT_EQ(nearest_word("--max-hidden", flags), "--hidden");
+  EXPECT_EQ(nearest_word("--hidden_sizes", flags), "--hidden");
+  EXPECT_EQ(nearest_word("--sw", flags), "");
+  EXPECT_EQ(nearest_word("swish", flags), "") << "the word that others say is not among these";
+}
+
 TEST(TensorSimt, ValuesGoThereAndBack) {
   constexpr Device kSimt{Device::Type::simt, 0};
   const Tensor t = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}, kSimt);
