@@ -50,7 +50,7 @@ void check_images(
   check_floating(op, a_name, a);
   check_rank(op, a_name, a, 4);
   check_rank(op, b_name, b, 4);
-  check_same_dtype(op, a_name, a, b_name, b);
+  check_same_dtype(op, b_name, b, a_name, a);
 }
 
 Tensors infer_forward(Operands in, const Attrs& attrs) {

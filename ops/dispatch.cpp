@@ -27,8 +27,9 @@ bool check_inputs(const OpDef& op, Operands in) {
   for (size_t i = 0; i < in.size(); ++i) {
     if (!in[i].defined()) {
       SINTER_CHECK(int(i) >= op.min_inputs || op.in_place(), shape,
-          cat(name, ": input ", i, " is undefined; its inputs 0..", op.min_inputs - 1,
-              " must be tensors"));
+          cat(name, ": input ", i, " is undefined; ",
+              op.min_inputs == 1 ? "it" : cat("each of its inputs 0..", op.min_inputs - 1),
+              " must be a tensor"));
       continue;  // whether others may be absent is the shape rule's to say
     }
     const Storage& storage = *in[i].storage();

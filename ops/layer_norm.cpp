@@ -15,7 +15,7 @@ namespace {
 int64_t rows_of(const Tensor& x) { return x.size(-1) ? x.numel() / x.size(-1) : 0; }
 
 void check_column_operand(const char* op, const char* name, const Tensor& t, const Tensor& x) {
-  check_same_dtype(op, "x", x, name, t);
+  check_same_dtype(op, name, t, "x", x);
   SINTER_CHECK(t.rank() == 1 && t.size(0) == x.size(-1), shape,
       cat(op, ": columns differ: ", describe({{"x", &x}, {name, &t}}), "; ", name, " must be [",
           x.size(-1), "]"));

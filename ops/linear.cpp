@@ -18,7 +18,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const DType out = attrs.as<LinearAttrs>().out;
   check_floating("linear", "x", x);
   check_rank("linear", "weight", weight, 2);
-  check_same_dtype("linear", "x", x, "weight", weight);
+  check_same_dtype("linear", "weight", weight, "x", x);
   const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
   SINTER_CHECK(x.rank() >= 1 && x.size(-1) == weight.size(1), shape,
       x.rank() == 0 ? cat("linear: x has no features: ", facts(),

@@ -20,7 +20,9 @@ Tensors infer(Operands in, const Attrs& attrs) {
       cat("matmul: inner sizes differ: ", describe({{"a", &a}, {"b", &b}}),
           trans_a ? ", a transposed" : "", trans_b ? ", b transposed" : "", "; a.shape[", inner_a,
           "] is ", a.size(inner_a), ", b.shape[", inner_b, "] is ", b.size(inner_b)),
-      a.size(inner_a) == b.size(1 - inner_b) ? cat("trans_b = ", trans_b ? "false" : "true") : "");
+      a.size(inner_a) == b.size(1 - inner_b)
+          ? cat("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
+          : "");
   SINTER_CHECK(out == a.dtype() || out == wide(a.dtype()), dtype,
       cat("matmul: output type does not fit: ", describe({{"a", &a}, {"b", &b}}), "; out is ",
           name_of(out), ", allowed ", name_of(a.dtype()), " or ", name_of(wide(a.dtype()))));

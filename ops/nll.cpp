@@ -109,6 +109,20 @@ void backward_cpu(const Call& call) {
   });
 }
 
+// The labels as the op takes them. What does not fit is refused in the words of the function that
+// was called: `op` and its first operand.
+Tensor labels_of(const char* op, const char* name, const Tensor& scores, const Tensor& labels) {
+  check_floating(op, name, scores);
+  check_rank(op, name, scores, 2);
+  check_rank(op, "labels", labels, 1);
+  const bool wide_labels = labels.dtype() == DType::i64;  // PyTorch's
+  SINTER_CHECK(wide_labels || labels.dtype() == DType::i32, dtype,
+      cat(op, ": wrong element type: labels is ", labels.describe(), "; it must be i32 or i64"),
+      "cast(labels, DType::i32)");
+  check_same_rows(op, name, scores, "labels", labels);
+  return wide_labels ? cast(labels, DType::i32) : labels;
+}
+
 }  // namespace
 
 const OpDef kNllOp{.name = "nll",
@@ -132,12 +146,13 @@ const OpDef kNllBackwardOp{.name = "nll_backward",
     .strided = 0b01};
 
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
-  const bool wide_labels = labels.defined() && labels.dtype() == DType::i64;  // PyTorch's
-  return apply1(kNllOp, {log_probabilities, wide_labels ? cast(labels, DType::i32) : labels},
+  return apply1(kNllOp,
+      {log_probabilities, labels_of("nll", "log_probabilities", log_probabilities, labels)},
       NllAttrs{label_smoothing});
 }
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
-  return nll(log_softmax(logits), labels, label_smoothing);
+  const Tensor classes = labels_of("cross_entropy", "logits", logits, labels);
+  return apply1(kNllOp, {log_softmax(logits), classes}, NllAttrs{label_smoothing});
 }
 
 }  // namespace sinter

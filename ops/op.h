@@ -141,6 +141,7 @@ int64_t numel_of_dims(const Tensor& t, int from, int to = kMaxRank);
 // Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but
 // for ops that work in place, whose groups of operands have gaps.
 void check_defined(const char* op, const char* name, const Tensor& t);
+// The hint is to cast b: an input, not the weight that it meets.
 void check_same_dtype(
     const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
 void check_rank(const char* op, const char* name, const Tensor& t, int rank);

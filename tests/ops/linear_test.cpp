@@ -109,7 +109,25 @@ TEST(Matmul, TransposedViewsOfAnyLeadingDimension) {
   EXPECT_EQ(message_of([&] { matmul(a, other, false, true); }),
       "matmul: inner sizes differ: a is f64[3, 4] cpu, b is f64[4, 6] cpu, b transposed; "
       "a.shape[1] is 4, b.shape[1] is 6\n    hint: "
-      "trans_b = false");
+      "matmul(a, b, false, false)");
+}
+
+TEST(Linear, OfTwoTypesTheInputIsToBeCast) {
+  const Tensor x = sample_tensor({3, 4}, 1), w = Tensor::ones({2, 4}),
+               image = Tensor::ones({1, 3, 5, 5}, DType::f64);
+  test::expect_error(Error::Kind::dtype,
+      {"x is f64[3, 4] cpu", "weight is f32", "hint: cast(x, DType::f32)"},
+      [&] { linear(x, w, {}); });
+  test::expect_error(Error::Kind::dtype, {"conv2d: ", "hint: cast(x, DType::f32)"}, [&] {
+    conv2d(image, Tensor::ones({2, 3, 3, 3}), {}, {});
+  });
+  test::expect_error(Error::Kind::dtype, {"layer_norm: ", "hint: cast(x, DType::f32)"},
+      [&] { layer_norm(x, Tensor::ones({4}), Tensor::ones({4})); });
+}
+
+TEST(Apply, OneInputThatIsUndefinedIsNotARangeOfInputs) {
+  test::expect_error(Error::Kind::shape, {"relu: input 0 is undefined; it must be a tensor"},
+      [] { relu(Tensor()); });
 }
 
 TEST(SumRows, ErrorStaysWithinTheSquareRootOfTheRows) {

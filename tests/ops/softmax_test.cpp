@@ -112,6 +112,21 @@ TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {
   }
 }
 
+TEST(CrossEntropy, RefusesByItsOwnNameAndNamesEveryTypeThatWorks) {
+  const Tensor logits = sample_tensor({3, 5}, 1);
+  test::expect_error(Error::Kind::dtype,
+      {"cross_entropy: wrong element type: labels is f32[3] cpu; it must be i32 or i64",
+          "hint: cast(labels, DType::i32)"},
+      [&] { cross_entropy(logits, Tensor::zeros({3})); });
+  test::expect_error(Error::Kind::shape, {"cross_entropy: wrong rank: labels is f64[3, 5]"},
+      [&] { cross_entropy(logits, logits); });
+  test::expect_error(Error::Kind::dtype, {"nll: wrong element type", "i32 or i64"},
+      [&] { nll(logits, Tensor::zeros({3})); });
+  const Tensor labels = Tensor::from<int32_t>({0, 4, 1}, {3});
+  EXPECT_EQ(cross_entropy(logits, cast(labels, DType::i64)).to_vector<double>(),
+      cross_entropy(logits, labels).to_vector<double>());
+}
+
 TEST(Mse, KnownValuesAndGradient) {
   Tensor x = Tensor::from({1, 2, 3, 5}, {2, 2}).set_requires_grad(true),
          t = Tensor::from({1, 4, 0, 5}, {2, 2}).set_requires_grad(true);
