@@ -126,7 +126,7 @@ void check_card(int device) {
     SINTER_CHECK(driver != 0, device,
         cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
             ")"),
-        "device cpu or device simt");
+        devices_without_cuda());
     throw Error(Error::Kind::device,
         cat("cuda: the driver is too old: it is for CUDA ", version_text(driver),
             ", this build needs ", version_text(CUDART_VERSION), " (cudaGetDeviceCount says ",

@@ -73,7 +73,7 @@ void synchronize() {
       cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
           " out of range: met by a kernel since the last wait; launched last: ",
           s.last_launch.kernel),
-      "device cpu or device simt names the row");
+      cat(devices_without_cuda(), " names the row"));
 }
 
 }  // namespace sinter::cuda

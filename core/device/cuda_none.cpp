@@ -10,7 +10,7 @@ namespace sinter::cuda {
 namespace {
 [[noreturn]] void not_built() {
   throw Error(Error::Kind::not_built, "cuda: not in this build (configure with -DSINTER_CUDA=ON)",
-      "device cpu or device simt");
+      devices_without_cuda());
 }
 }  // namespace
 

@@ -22,4 +22,7 @@ struct Device {
 };
 inline constexpr Device kCpu{};
 
+// For the hint of an error of cuda: what else this build can run on, "device cpu or device simt".
+const char* devices_without_cuda();
+
 }  // namespace sinter

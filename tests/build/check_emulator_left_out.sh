@@ -20,3 +20,8 @@ count=$(wc -l <"$work/want")
 [[ $count -gt 20 ]] || { echo "only $count kernels are named in $library"; exit 1; }
 missing=$(comm -13 "$work/have" "$work/want")
 [[ -z $missing ]] || { printf 'not in ops/emulator_left_out.cpp:\n%s\n' "$missing"; exit 1; }
+# Nor do its hints name the device.
+"$compiler" -std=c++20 -O0 -DSINTER_EMULATOR=0 -I"$source" \
+  -c "$source/core/device/device.cpp" -o "$work/device.o"
+strings "$work/device.o" >"$work/words"
+grep -q "device cpu" "$work/words" && ! grep "device simt" "$work/words"
