@@ -315,6 +315,29 @@ const std::vector<Pattern>& patterns_of(const OpDef& op) {
   return traced.emplace(&op, std::move(patterns)).first->second;
 }
 
+std::string stands_for(const OpDef& op) {
+  if (!op.forms) return "";
+  std::map<size_t, std::vector<std::vector<std::string>>, std::greater<>> by_length;
+  for (const Pattern& pattern : patterns_of(op)) {
+    std::vector<std::vector<std::string>>& places = by_length[pattern.ops.size()];
+    places.resize(pattern.ops.size());
+    for (size_t k = 0; k < places.size(); ++k) {
+      const std::string name(pattern.ops[k].op->text());
+      if (std::find(places[k].begin(), places[k].end(), name) == places[k].end())
+        places[k].push_back(name);
+    }
+  }
+  std::string out;
+  for (const auto& [length, places] : by_length) {
+    if (!out.empty()) out += "; or ";
+    for (size_t k = 0; k < places.size(); ++k) {
+      for (size_t i = 0; i < places[k].size(); ++i)
+        out += cat(i > 0 ? " / " : k > 0 ? ", " : "", places[k][i]);
+    }
+  }
+  return out;
+}
+
 void fuse_patterns(Rewriter& r, const OpDef& op) {
   std::vector<Matcher> matchers;
   for (const Pattern& pattern : patterns_of(op)) matchers.emplace_back(r, op, pattern);

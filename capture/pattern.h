@@ -47,6 +47,9 @@ struct Pattern {
 
 // One for each form of the op, traced when a thread first asks for them.
 const std::vector<Pattern>& patterns_of(const OpDef& op);
+// The ops that its patterns find, by name: "linear, relu / gelu", one list for all patterns of as
+// many ops; "" of an op that only code looks for.
+std::string stands_for(const OpDef& op);
 // Fuses every group that the op's patterns find.
 void fuse_patterns(Rewriter& r, const OpDef& op);
 

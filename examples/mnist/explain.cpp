@@ -1,7 +1,10 @@
 // mnist explain WORD: what a word of the output means. The words are docs/GLOSSARY.md, which the
-// build puts into the program.
+// build puts into the program, and the names of all ops.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "capture/pattern.h"
+#include "capture/rules.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 
@@ -40,6 +43,22 @@ std::string lower_case(std::string_view word) {
   return out;
 }
 
+// Of an op or a rule, which is named after the op that it makes.
+std::string text_of(const OpDef& op) {
+  std::string text = cat(op.formula.text, ". ", op.formula.place(), " says how.");
+  if (const auto rule = std::ranges::find(capture::rules(), &op, &capture::Rule::op);
+      rule != capture::rules().end()) {
+    const std::string ops = capture::stands_for(op);
+    text = cat("A fused op: ", text, ops.empty() ? "" : " It stands for " + ops + ".", " --rules=-",
+        op.text(), " leaves the ops as they are; docs/RULES.md lists the rules.");
+  } else {
+    text = "An op: " + text;
+  }
+  text = cli::wrapped("", text, 0);
+  text.pop_back();
+  return text;
+}
+
 int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   const std::vector<GlossaryEntry> entries = read_glossary(kGlossary);
   std::vector<std::string> known;
@@ -54,12 +73,20 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   }
   if (wanted.empty()) {
     for (const GlossaryEntry& entry : entries) out.result_text(join(entry.words) + "\n");
+    out.result_text("and every op and rule by its name: softmax_xent\n");
     out.json({{"schema", "sinter.explain/1"}, {"words", known}});
     return 0;
   }
+  // A row of a table may bear the op's role: "matmul(wgrad)".
+  if (const OpDef* op = find_op(wanted.substr(0, wanted.find('('))); op && !found) {
+    out.result_text(cat(op->text(), "\n", text_of(*op), "\n"));
+    out.json({{"schema", "sinter.explain/1"}, {"words", Json::array({op->text()})},
+        {"text", text_of(*op)}});
+    return 0;
+  }
   if (!found) {
-    const std::vector<std::string_view> views(known.begin(), known.end());
-    const std::string nearest = nearest_word(wanted, views);
+    for (const OpDef* op : all_ops()) known.emplace_back(op->text());
+    const std::string nearest = nearest_word(wanted, known);
     throw Error(Error::Kind::usage, cat("usage: explain: no such word: ", escaped(wanted)),
         nearest.empty() ? "mnist explain lists all words" : "nearest is " + nearest);
   }

@@ -16,30 +16,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kBegin = "<!-- rules: this table is generated -->\n",
                            kEnd = "<!-- rules: end -->\n";
 
-// "linear, relu / gelu": patterns of as many ops are one line.
-std::string stands_for(const OpDef& op) {
-  if (!op.forms) return "";
-  std::map<size_t, std::vector<std::vector<std::string>>, std::greater<>> by_length;
-  for (const Pattern& pattern : patterns_of(op)) {
-    std::vector<std::vector<std::string>>& places = by_length[pattern.ops.size()];
-    places.resize(pattern.ops.size());
-    for (size_t k = 0; k < places.size(); ++k) {
-      const std::string name(pattern.ops[k].op->text());
-      if (std::find(places[k].begin(), places[k].end(), name) == places[k].end())
-        places[k].push_back(name);
-    }
-  }
-  std::string out;
-  for (const auto& [length, places] : by_length) {
-    if (!out.empty()) out += "; or ";
-    for (size_t k = 0; k < places.size(); ++k) {
-      for (size_t i = 0; i < places[k].size(); ++i)
-        out += cat(i > 0 ? " / " : k > 0 ? ", " : "", places[k][i]);
-    }
-  }
-  return out;
-}
-
 // Kernels for cuda are those of simt, compiled or not.
 std::string devices_of(const Rule& rule) {
   const bool cpu = rule.on(Device::Type::cpu), device = rule.on(Device::Type::simt);
