@@ -4,9 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
+#include "examples/cli/output.h"
 #include "examples/cli/text.h"
 
 namespace sinter::cli {
@@ -83,6 +86,12 @@ void take_words(const std::vector<std::string>& given, Flags& flags, const std::
   Splitter splitter(flags, inputs);
   try {
     splitter.parse(given);
+  } catch (const CLI::ArgumentMismatch& error) {  // "--epochs: 1 required  missing"
+    const std::string said = error.what();
+    throw Error(Error::Kind::usage,
+        cat("usage: ", escaped(said.substr(0, said.find(": "))),
+            " needs a value: nothing follows it"),
+        hint);
   } catch (const CLI::ParseError& error) {
     throw Error(Error::Kind::usage, cat("usage: ", escaped(error.what())), hint);
   }
@@ -97,43 +106,120 @@ void take_words(const std::vector<std::string>& given, Flags& flags, const std::
   refuse_flag(first, flags, name, hint);
 }
 
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(" \t\r"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
+// A line of a config, see apply_config(). CLI11 2.1 reads one, too, but passes over what it does
+// not understand and ends a text in quotes at a #.
+class ConfigLine {
+ public:
+  std::string section;  // of "[section]"
+  std::string key, value;
+
+  ConfigLine(std::string_view line, std::string where)
+      : line_(trimmed(line)), where_(std::move(where)) {
+    if (ends(line_)) return;
+    if (line_.starts_with('[')) {
+      take_section();
+      return;
+    }
+    const size_t equals = line_.find('=');
+    check(equals != line_.npos, "it is no [section], no key = value and no # comment");
+    key = trimmed(line_.substr(0, equals));
+    if (key.size() > 2 && key.front() == key.back() && (key[0] == '"' || key[0] == '\''))
+      key = key.substr(1, key.size() - 2);
+    const std::string_view rest = trimmed(line_.substr(equals + 1));
+    value = rest.starts_with('"') || rest.starts_with('\'') ? quoted(rest)
+                                                            : bare(rest.substr(0, rest.find('#')));
+  }
+
+ private:
+  static bool ends(std::string_view text) {
+    return trimmed(text).empty() || trimmed(text).starts_with('#');
+  }
+  void check(bool good, const char* why) const {
+    SINTER_CHECK(good, usage,
+        cat("usage: cannot read the config: ", where_, ": ", escaped(line_), "; ", why),
+        "lr = 0.001, act = \"relu\" and hidden = \"256,128\" are values");
+  }
+  void take_section() {
+    const size_t end = line_.find(']');
+    section = trimmed(line_.substr(1, std::min(end, line_.size()) - 1));
+    check(end != line_.npos && !section.empty() && section[0] != '[' && ends(line_.substr(end + 1)),
+        "a section is one name, [train]");
+  }
+  // A text ends at its quote. In double quotes \ begins an escape; TOML's are JSON's.
+  std::string quoted(std::string_view rest) const {
+    const bool escapes = rest[0] == '"';
+    size_t end = 1;
+    while (end < rest.size() && rest[end] != rest[0]) end += escapes && rest[end] == '\\' ? 2 : 1;
+    check(end < rest.size(), "its quotes are not closed");
+    check(ends(rest.substr(end + 1)), "one value is wanted, and more stands behind it");
+    const std::string_view inside = rest.substr(1, end - 1);
+    if (!escapes || inside.find('\\') == inside.npos) return std::string(inside);
+    const Json text = Json::parse(rest.substr(0, end + 1), nullptr, false);
+    check(text.is_string(), "allowed escapes are \\\" \\\\ \\b \\f \\n \\r \\t \\uXXXX");
+    return text;
+  }
+  // A number as the flags read it: TOML has 1_000, +0.5 and 0x10, too. Other words stay as they
+  // are.
+  std::string bare(std::string_view rest) const {
+    std::string text(trimmed(rest));
+    check(!text.empty(), "its value is missing");
+    check(text.find_first_of(" \t\"'[]{}=") == text.npos, "one value is wanted, a text in quotes");
+    const bool sign = text[0] == '+' || text[0] == '-';
+    const auto digit = [&](size_t i) { return i < text.size() && std::isxdigit(uint8_t(text[i])); };
+    if (!std::isdigit(uint8_t(text[sign]))) return text;
+    check(text[sign] != '0' || !std::isdigit(uint8_t(text[sign + 1])), "a number begins with no 0");
+    for (size_t at = 0; (at = text.find('_', at)) != text.npos; text.erase(at, 1))
+      check(digit(at - 1) && digit(at + 1), "_ stands between two digits");
+    if (text[0] == '+') text.erase(0, 1);
+    const std::string prefix = text.substr(0, 2);
+    const int base = prefix == "0x" ? 16 : prefix == "0o" ? 8 : prefix == "0b" ? 2 : 0;
+    uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    return base && std::from_chars(text.data() + 2, end, number, base).ptr == end
+               ? std::to_string(number)
+               : text;
+  }
+
+  std::string_view line_;
+  std::string where_;
+};
+
+}  // namespace
+
 void apply_config(const std::string& text, const std::string& file, Flags& flags,
     const std::string& section, const std::vector<std::string>& sections, Source source) {
   const std::string in_file = " in " + file;
-  std::istringstream in(text);
-  std::vector<CLI::ConfigItem> items;
-  try {
-    items = CLI::ConfigTOML().from_config(in);
-  } catch (const CLI::Error& error) {
-    throw Error(Error::Kind::usage,
-        cat("usage: cannot read the config: ", file, "; ", escaped(error.what())));
-  }
   std::set<std::string> seen;
-  for (const CLI::ConfigItem& item : items) {
-    const std::string under = item.parents.empty() ? "" : CLI::detail::join(item.parents, ".");
-    const bool known_section =
-        under.empty() || std::ranges::find(sections, under) != sections.end();
-    SINTER_CHECK(known_section, usage,
-        cat("usage: unknown section: [", escaped(under), "]", in_file, "; ",
-            nearest_or_all(under, sections)));
-    if (item.name == "++" || item.name == "--" || (!under.empty() && under != section))
-      continue;  // a section's begin, end, or not ours
-    Flag* flag = flags.find(item.name);
-    const std::string shown = escaped(item.name) + (under.empty() ? "" : " under [" + under + "]");
+  std::string under;
+  int number = 0;
+  for (const std::string_view text_of_line : parts_of(text, "\n")) {
+    const ConfigLine line(text_of_line, cat(file, ", line ", ++number));
+    if (!line.section.empty()) {
+      under = line.section;
+      SINTER_CHECK(std::ranges::find(sections, under) != sections.end(), usage,
+          cat("usage: unknown section: [", escaped(under), "]", in_file, "; ",
+              nearest_or_all(under, sections)));
+    }
+    if (line.key.empty() || (!under.empty() && under != section)) continue;
+    Flag* flag = flags.find(line.key);
+    const std::string shown = escaped(line.key) + (under.empty() ? "" : " under [" + under + "]");
     // A checkpoint may come from anywhere: it has no say in what is never saved, such as files to
     // write.
     SINTER_CHECK(flag && (flag->saved || source != Source::checkpoint), usage,
-        cat("usage: unknown key: ", shown, in_file, "; ",
-            nearest_or_all(item.name, flags.names())));
+        cat("usage: unknown key: ", shown, in_file, "; ", nearest_or_all(line.key, flags.names())));
     SINTER_CHECK(flag->global == under.empty(), usage,
         cat("usage: key in the wrong place: ", shown, in_file, "; it belongs ",
             flag->global ? "on top" : "under [" + section + "]"));
-    const bool single = item.inputs.size() == 1 && seen.insert(item.name).second;
-    SINTER_CHECK(single, usage,
-        cat("usage: one value is wanted: ", shown, in_file,
-            "; it has several, or stands there twice"),
-        cat(item.name, " = \"", flag->once ? "256,128" : "..", "\""));
-    Flags::set(*flag, item.inputs[0], source, in_file);
+    SINTER_CHECK(
+        seen.insert(line.key).second, usage, cat("usage: a key stands twice: ", shown, in_file));
+    Flags::set(*flag, line.value, source, in_file);
   }
 }
 

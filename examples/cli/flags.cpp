@@ -4,17 +4,26 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
+#include "examples/cli/output.h"
 #include "examples/cli/text.h"
 
 namespace sinter::cli {
 namespace {
 
+// As a config has it; "" is not written. Between ' and ' every byte but these and control bytes
+// means itself, so a name of a file that is no UTF-8 comes back, too.
 std::string in_quotes(const std::string& text) {
-  return text.empty()                          ? ""
-         : text.find('"') == std::string::npos ? '"' + text + '"'
-                                               : '\'' + text + '\'';
+  const bool control = escaped(text) != text;
+  if (text.empty() || (!control && text.find_first_of("\"\\") == text.npos))
+    return text.empty() ? "" : '"' + text + '"';
+  if (!control && text.find('\'') == text.npos) return '\'' + text + '\'';
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+// A value in a message, where "" would be read over.
+std::string in_message(const std::string& value) { return value.empty() ? "\"\"" : escaped(value); }
 
 // The whole text as a T; what is wrong with it otherwise.
 template <class T>
@@ -26,7 +35,7 @@ T parse(const std::string& what, const std::string& text, T low, T high, const s
       !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
   SINTER_CHECK(whole, usage,
       cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
-          escaped(text), allowed));
+          in_message(text), allowed));
   bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
   SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
   return value;
@@ -41,7 +50,7 @@ std::vector<std::string> split(
     item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
     items.emplace_back(item);
     SINTER_CHECK(!items.back().empty(), usage,
-        cat(what, " has an empty item: ", escaped(text), "; item ", items.size(), where));
+        cat(what, " has an empty item: ", in_message(text), "; item ", items.size(), where));
   }
   return items;
 }
@@ -80,7 +89,7 @@ Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
   Flag& flag = add(names, "", "", std::move(help));
   flag.set = [&target, name = flag.shown()](const std::string& text, const std::string& where) {
     SINTER_CHECK(text == "true" || text == "false", usage,
-        cat("usage: ", name, " is on or off: ", escaped(text), "; allowed true, false", where));
+        cat("usage: ", name, " is on or off: ", in_message(text), "; allowed true, false", where));
     target = text == "true";
   };
   flag.get = [&target] { return target ? "true" : "false"; };
@@ -105,7 +114,7 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
                  const std::string& text, const std::string& where) {
     const bool known = std::ranges::find(allowed, text) != allowed.end();
     SINTER_CHECK(known, usage,
-        cat("usage: unknown ", name, ": ", escaped(text), "; ", nearest_or_all(text, allowed),
+        cat("usage: unknown ", name, ": ", in_message(text), "; ", nearest_or_all(text, allowed),
             where));
     target = text;
   };
@@ -175,6 +184,7 @@ std::vector<std::string> Flags::names() const {
 void Flags::set(Flag& flag, const std::string& text, Source source, const std::string& where) {
   if (source < flag.source) return;
   flag.set(text, where);
+  flag.given = text;
   flag.source = source;
 }
 
@@ -182,7 +192,7 @@ bool Flags::first_wins(std::string_view a, std::string_view b) const {
   const Flag &first = (*this)[a], &second = (*this)[b];
   SINTER_CHECK(first.source != second.source || first.source == Source::standard, usage,
       cat("usage: ", first.shown(), " and ", second.shown(), " exclude each other: ", a, " is ",
-          first.get(), ", ", b, " is ", second.get()));
+          escaped(first.given), ", ", b, " is ", escaped(second.given)));
   return first.source >= second.source;
 }
 

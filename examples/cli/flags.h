@@ -35,6 +35,7 @@ struct Flag {
   std::string bare_value;            // a flag that may stand without a value means this one
   const char* variable = nullptr;    // of the environment
   Source source = Source::standard;
+  std::string given{};  // the text that was taken last
 
   std::string shown() const { return "--" + name; }
 };
