@@ -53,9 +53,16 @@ void AtomicFile::fail(int error) {
   std::error_code ignored;
   const char* state = replaced ? "the new file is in place, but may not survive a power cut"
                       : fs::exists(path_, ignored) ? "the file that was there is intact"
-                                                   : "nothing was left behind";
+                                                   : "no part of this file is left";
+  const bool full = error == ENOSPC || error == EDQUOT;
+  const std::string room =
+      full ? cat(" after ", written_, " bytes of it, now ",
+                 int64_t(fs::space(folder_, ignored).available), " bytes are free")
+           : "";
   throw Error(Error::Kind::checkpoint,
-      cat(subject_, ": cannot write: ", escaped(path_), "; ", std::strerror(error), "; ", state));
+      cat(subject_, ": cannot write: ", escaped(path_), "; ", std::strerror(error), room, "; ",
+          state),
+      full ? "make room there, or write to another folder" : "");
 }
 
 void AtomicFile::write(const void* bytes, size_t n) {
@@ -65,6 +72,7 @@ void AtomicFile::write(const void* bytes, size_t n) {
     if (done <= 0) fail(done < 0 ? errno : EIO);
     at += done;
     n -= size_t(done);
+    written_ += done;
   }
 }
 

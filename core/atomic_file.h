@@ -44,6 +44,7 @@ class AtomicFile {
   const FileCalls& calls_;
   const char* subject_;
   std::string path_, folder_, temporary_;
+  int64_t written_ = 0;  // bytes
   int fd_ = -1;
   bool settled_ = false;  // the temporary is gone: renamed or removed
 };

@@ -154,8 +154,28 @@ void Run::take_folder() {
   const std::string name = ranks.of_first(folder ? folder->name() : "");
   if (!folder) folder = std::make_unique<RunFolder>(name, Take::shared);
   if (resumed) go_on();
+  if (ranks.first()) check_room();
   if (ranks.first()) write_file(folder->file("config.toml"), config);
   log.emplace(ranks.first() ? name : "", at.epoch + (at.ended && at.batch > 0), at.events);
+}
+
+// A disk that is full is found out now, not after the first epoch. The largest file is written
+// beside the one that it replaces.
+void Run::check_room() const {
+  const auto bytes_of_all = [](const nn::NamedTensors& tensors) {
+    int64_t sum = 0;
+    for (const auto& [name, t] : tensors) sum += t.numel() * int64_t(size_of(t.dtype()));
+    return sum;
+  };
+  const int64_t weights = bytes_of_all(trainer->model().state_dict()),
+                last = weights + bytes_of_all(trainer->optimizer().state_tensors()),
+                need = resumed ? last : 2 * weights + 2 * last;
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder->name(), error);
+  SINTER_CHECK(error || int64_t(space.available) >= need, checkpoint,
+      cat("checkpoint: no room for the run: ", shown(folder->name()), "; its weights take up to ",
+          cli::bytes(need), ", ", cli::bytes(int64_t(space.available)), " are free"),
+      "make room there, or --out DIR takes another place");
 }
 
 void Run::go_on() {
@@ -198,9 +218,8 @@ void Run::go_on() {
   ranks.set_saved(folder->name());
   if (at.ended && at.batch > 0 && at.step < steps) {
     out.note("note",
-        "the run had ended within epoch {}: what it looked at and saved "
-        "there stays in its log, and "
-        "counts for best and --patience",
+        "the run had ended within epoch {}: its evaluation there stays in the log, and counts for "
+        "best and --patience (mnist explain patience)",
         at.epoch + 1);
   }
   if (at.step < steps && !lost_patience())
@@ -230,6 +249,8 @@ std::string Run::position(int64_t step) const {
   return fmt::format(
       "step {} (epoch {}, batch {})", step, (step - 1) / per_epoch + 1, (step - 1) % per_epoch + 1);
 }
+
+bool Run::diverges(double loss) const { return loss > 10 * std::log(double(flags.model.classes)); }
 
 void Run::check_finite(const StepState& state) const {
   if (state.first_bad_step < 0) return;

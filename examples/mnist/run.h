@@ -52,6 +52,9 @@ struct Run {
   void warn(const std::string& text);
   // "step 7 (epoch 1, batch 7)"
   std::string position(int64_t step) const;
+  // Is the loss far above that of guessing? Such weights are not the best of a run, and a run that
+  // ends with them has failed.
+  bool diverges(double loss) const;
   // A rate to try where the loss has run away.
   std::string smaller_lr() const;
   bool lost_patience() const {
@@ -84,6 +87,7 @@ struct Run {
   void check_ranks() const;
   void go_on();
   void note_differences(const nn::TrainingState& now);
+  void check_room() const;
   void link_once();
   bool linked = false;
 };

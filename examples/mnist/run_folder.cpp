@@ -47,9 +47,9 @@ std::string contents(const fs::path& folder) {
 }
 
 void make_folder(const fs::path& folder) {
-  std::error_code error;
+  std::error_code error, ignored;
   fs::create_directories(folder, error);
-  SINTER_CHECK(fs::is_directory(folder), checkpoint,
+  SINTER_CHECK(fs::is_directory(folder, ignored), checkpoint,
       cat("checkpoint: cannot make the run folder: ", shown(folder), "; ",
           error ? error.message() : "a file is there"),
       "--out DIR takes another place");
@@ -129,6 +129,16 @@ RunFolder::~RunFolder() {
   if (lock_ < 0) return;
   unlink(file(kHolder).c_str());
   close(lock_);
+}
+
+std::string RunFolder::holds() const {
+  std::vector<std::string> files;
+  for (const char* name : kFiles) {
+    std::error_code missing;
+    const uintmax_t size = fs::file_size(file(name), missing);
+    if (!missing) files.push_back(cat(name, " ", cli::bytes(int64_t(size))));
+  }
+  return files.empty() ? "nothing" : join(files);
 }
 
 std::string RunFolder::link_last() const {

@@ -22,6 +22,8 @@ class RunFolder {
 
   const std::string& name() const { return name_; }
   std::string file(const char* name) const { return name_ + "/" + name; }
+  // "best.safetensors 0.90 MiB, config.toml 0.7 KiB"; or "nothing".
+  std::string holds() const;
   // Lets runs/last name this folder. Returns what went wrong, or "".
   std::string link_last() const;
 

@@ -57,7 +57,17 @@ int train(Run& run) {
   run.take_folder();
   StepProfile profile(run);
   profile.start();
-  train_steps(run, profile);
+  try {
+    train_steps(run, profile);
+  } catch (const Error& error) {
+    // What is there of the run, and what to do with it, the writer of one file cannot know.
+    if (error.kind() != Error::Kind::checkpoint || !run.ranks.first()) throw;
+    const std::string name = escaped(run.folder->name());
+    throw Error(error.kind(), cat(error.message(), "; ", name, " holds ", run.folder->holds()),
+        run.saved_step < 0 ? error.hint()
+                           : cat("make room there, then mnist train --resume ", name,
+                                 " goes on after step ", run.saved_step));
+  }
   return run.ranks.interrupted() ? report_interrupted(run, profile) : report(run, profile);
 }
 
