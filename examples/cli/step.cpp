@@ -14,7 +14,8 @@ void add_rules_flag(Flags& flags, std::string& rules) {
             try {
               rules = capture::RuleSet(text).text();
             } catch (const Error& error) {
-              throw Error(error.kind(), cat("usage: --rules: ", error.message()), error.hint());
+              const std::string& said = error.message();  // "rules: unknown rule: .."
+              throw Error(error.kind(), cat("usage: --", said), error.hint());
             }
           })
       .once = true;

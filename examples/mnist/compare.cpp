@@ -190,9 +190,10 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
       flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
       flags.model.dtype, flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
       flags.mode.rules);
-  comparison.next = flags.optimizer.batch > 16
-                        ? "a step of little arithmetic, where fusing pays: --batch 1 --hidden 64,64"
-                        : "what was fused and why: --explain; the kernels' times: --profile";
+  comparison.next =
+      flags.model.model == "mlp" && flags.optimizer.batch > 16
+          ? "where fusing pays more: a small step, --batch 1 --hidden 64,64; or --model lenet"
+          : "what was fused and why: --explain; the kernels' times: --profile";
   out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
 
   const Maker make{compare, device};

@@ -101,6 +101,17 @@ void check_flags_of_model(const Flags& flags, const ModelFlags& model) {
   }
 }
 
+// The same of --momentum; a command may be without it.
+void check_momentum(const Flags& flags, const OptimizerFlags& optimizer) {
+  const auto given = [](const Flag& flag) {
+    return flag.name == "momentum" && flag.source >= Source::file;
+  };
+  SINTER_CHECK(optimizer.optimizer == "sgd" || std::ranges::none_of(flags.all(), given), usage,
+      cat("usage: --optimizer ", optimizer.optimizer,
+          " has no use for --momentum, which is for sgd"),
+      "leave it out, or --optimizer sgd");
+}
+
 }  // namespace
 
 std::vector<int64_t> ModelFlags::sizes() const {
@@ -201,7 +212,10 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
   flags.number("lr", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule").standard =
       "adam 0.001, sgd 0.1";
-  flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
+  Flag& momentum = flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
+  momentum.get = [&optimizer, get = momentum.get] {  // what adam has no use for is not written
+    return optimizer.optimizer == "sgd" ? get() : "";
+  };
   flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "").standard = "0, adamw 0.01";
   flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"},
       "of the learning rate");
@@ -296,6 +310,7 @@ void resolve(const Flags& flags, TrainFlags& train) {
 void resolve_step(const Flags& flags, TrainFlags& train) {
   OptimizerFlags& optimizer = train.optimizer;
   check_flags_of_model(flags, train.model);
+  check_momentum(flags, optimizer);
   if (train.model.model == "geglu") {
     std::vector<int64_t>& hidden = train.model.hidden;
     if (hidden == ModelFlags{}.hidden) hidden.resize(1);

@@ -145,7 +145,7 @@ void Loop::end_epoch() {
     row.val_loss = e.loss();
     val = "  val " + proportion(e.correct, e.images);
     ++at_.patience;
-    if (e.accuracy() > at_.best) {
+    if (e.accuracy() > at_.best && !run_.diverges(e.loss())) {
       at_.best = e.accuracy();
       at_.patience = 0;
       best = every > 0;
@@ -156,11 +156,12 @@ void Loop::end_epoch() {
   run_.log->add(row);
   run_.log->add({{"step", at_.step}, {"epoch", row.number}, {"loss", row.loss},
       {"val_accuracy", row.val_accuracy}});
-  if (const double chance = std::log(double(run_.flags.model.classes)); row.loss > 10 * chance) {
+  if (run_.diverges(row.loss)) {
     run_.warn(
         fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
                     "diverges; try --lr {}",
-            row.number, row.loss, run_.flags.model.classes, chance, run_.smaller_lr()));
+            row.number, row.loss, run_.flags.model.classes,
+            std::log(double(run_.flags.model.classes)), run_.smaller_lr()));
   }
   if (ends) run_.save_weights(kModelFile);
   at_.ended = ends;

@@ -133,7 +133,7 @@ std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
   require_model(saved);
   auto model = make_model(saved.flags.model, 1, device);
   const std::string how = nn::load_state_dict(*model, saved.tensors, {.source = saved.path});
-  if (how != "same keys") saved.notes.push_back("weights by " + how);
+  if (how != "same keys") saved.notes.push_back("weights: " + how);
   model->eval();
   return model;
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "capture/explain.h"
@@ -112,7 +113,8 @@ int report(Run& run, StepProfile& profile) {
   const Evaluation test = run.evaluate_on(run.data.test);
   if (!test.complete) return report_interrupted(run, profile);
   const std::optional<double> target = run.flags.run.target_acc;
-  const bool reached = !target || 100 * test.accuracy() >= *target;
+  const bool fused = run.flags.mode.mode == "fused",
+             reached = !target || 100 * test.accuracy() >= *target;
   run.out.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target,
                                                         reached ? "reached" : "missed")
                                                   : ""));
@@ -131,8 +133,14 @@ int report(Run& run, StepProfile& profile) {
   SINTER_CHECK(reached, check,
       fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}",
           100 * test.accuracy(), *target));
-  run.out.note("next",
-      "mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train --mode fused");
+  SINTER_CHECK(!run.diverges(test.loss()), numeric,
+      fmt::format("train: diverged: loss {:.3g} on the test set, and guessing has ln({}) = {:.3f}; "
+                  "the weights in {} are worth nothing",
+          test.loss(), run.flags.model.classes, std::log(double(run.flags.model.classes)),
+          escaped(run.folder->name())),
+      fmt::format("--lr {} or --clip 1", run.smaller_lr()));
+  run.out.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, {}",
+      fused ? "mnist inspect" : "mnist train --mode fused");
   return 0;
 }
 

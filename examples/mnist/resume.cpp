@@ -18,6 +18,11 @@ constexpr const char* kSaid[] = {"lr", "momentum", "weight-decay", "schedule", "
     "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
 constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};
 
+std::string said_of(const Flag& flag) {
+  const std::string value = flag.get();
+  return value.empty() ? "not given" : escaped(value);
+}
+
 }  // namespace
 
 std::string build_id() {
@@ -51,18 +56,16 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
   resolve(flags, train);
   for (const char* name : kFixed) {
-    const std::string was = saved[name].get(), now = flags[name].get();
+    const std::string was = said_of(saved[name]), now = said_of(flags[name]);
     SINTER_CHECK(was == now, checkpoint,
-        cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ",
-            escaped(was), ", asked ", escaped(now)));
+        cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", was,
+            ", asked ", now));
   }
   std::vector<std::string> said(std::begin(kSaid), std::end(kSaid));
   if (train.optimizer.schedule != "constant") said.insert(said.end(), {"epochs", "steps"});
   for (const std::string& name : said) {
-    const std::string was = saved[name].get(), now = flags[name].get();
-    if (was != now)
-      out.differences.push_back(cat("--", name, " was ", was.empty() ? "not given" : was, ", now ",
-          now.empty() ? "not given" : now));
+    const std::string was = said_of(saved[name]), now = said_of(flags[name]);
+    if (was != now) out.differences.push_back(cat("--", name, " was ", was, ", now ", now));
   }
   return out;
 }

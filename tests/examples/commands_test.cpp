@@ -13,6 +13,7 @@
 #include "data/idx.h"
 #include "data/npy.h"
 #include "nn/safetensors.h"
+#include "ops/fused/fused.h"
 #include "tests/data/data_test_util.h"
 #include "tests/examples/program.h"
 
@@ -40,6 +41,22 @@ TEST(MnistExplain, SaysWordsOfTheGlossaryAndTheNearestOfOthers) {
   const Result slip = program.run({"explain", "xpre"});
   EXPECT_EQ(slip.status, 2);
   expect_facts(slip.err, {"no such word: xpre", "nearest is xpred"});
+  for (const char* word : {"data-wait", "+-", "best", "train_step"})
+    EXPECT_EQ(program.run({"explain", word}).status, 0) << word;
+}
+
+TEST(MnistExplain, KnowsOpsAndEveryRuleByName) {
+  const Program program;
+  expect_facts(program.run({"explain", "softmax_xent"}).out,
+      {"softmax_xent\nA fused op: p = softmax(z), loss = -ln p[label]",
+          "ops/fused/softmax_xent.cpp:", "stands for log_softmax, nll,", "--rules=-softmax_xent"});
+  expect_facts(program.run({"explain", "matmul(wgrad)"}).out, {"matmul\nAn op: C = op(A) op(B)"});
+  for (const OpDef* op : fused_ops()) {
+    const Result r = program.run({"explain", std::string(op->text())});
+    EXPECT_EQ(r.status, 0) << op->text();
+    EXPECT_NE(r.out, "") << op->text();
+  }
+  expect_facts(program.run({"explain", "softmax_xnet"}).err, {"nearest is softmax_xent"});
 }
 
 TEST(MnistData, WhatIsMadeVerifiesAndTrains) {
@@ -180,6 +197,21 @@ TEST(MnistTrain, PatienceEndsTheRun) {
   const Result none = program.run(kSmall + Words{"--patience", "2", "--val", "0"});
   EXPECT_EQ(none.status, 2);
   expect_facts(none.err, {"--patience needs a val set: --val is 0"});
+}
+
+// An evaluation within an epoch, where a run ended, counts: best.safetensors is of it.
+TEST(MnistTrain, PatienceOfAResumedRunCountsWhereItHadEnded) {
+  const Program program;
+  const Words still = kSmall + Words{"--lr", "0", "--patience", "2", "--out", "r"};
+  ASSERT_EQ(program.run(still + Words{"--steps", "1"}).status, 0);
+  const Result r = program.run({"train", "--resume", "r", "--epochs", "50"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  expect_facts(
+      r.err, {"the run had ended within epoch 1: its evaluation there stays in the log, and "
+              "counts for best and --patience (mnist explain patience)",
+                 "epoch 2/50", "stop    no better val accuracy for 2 epochs"});
+  EXPECT_EQ(r.err.find("epoch 3/50"), std::string::npos) << "a run that was not ended stops there";
+  expect_facts(program.run({"explain", "patience"}).out, {"resumed"});
 }
 
 TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {

@@ -27,7 +27,10 @@ TEST(Mnist, TrainsAndSaysSo) {
   EXPECT_TRUE(has(r.out, "63 steps     run runs/")) << r.out;
   for (const char* line :
       {"data    synthetic digits", "model   mlp 784-32-10 relu, 25,450 parameters",
-          "device  cpu (auto", "epoch 1/1  loss ", "saved, best", "next    mnist predict"})
+          "device  cpu (auto", "epoch 1/1  loss ", "saved, best",
+          "next    mnist predict --index 0, mnist predict FILE.png, mnist compare, mnist train "
+          "--mode "
+          "fused\n"})
     EXPECT_TRUE(has(r.err, line)) << line << " in\n" << r.err;
   EXPECT_GT(std::stod(r.out.substr(8)), 60) << r.out;  // it learns: guessing gives 10 %
   // Neither stream has escapes or carriage returns off a terminal, and all of it is ASCII.
@@ -123,6 +126,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
   std::filesystem::create_directory(program.folder() / "empty");
   std::filesystem::create_directory(program.folder() / "used");
   program.write("used/notes.txt", "mine");
+  std::filesystem::create_symlink("loop", program.folder() / "loop");
   const Refusal all[] = {
       {"unknown flag", {"train", "--hiden", "3"}, 2,
           {"usage: unknown flag: --hiden for train; nearest is --hidden",
@@ -142,9 +146,26 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
       {"not finite", {"train", "--lr", "inf"}, 2, {"--lr out of range: inf"}},
       {"value missing", {"train", "--data", "--limit", "5"}, 2,
           {"--data needs a value: the next word is --limit"}},
-      {"value missing at the end", {"train", "--data"}, 2, {"--data"}},
+      {"value missing at the end", {"train", "--data"}, 2,
+          {"usage: --data needs a value: nothing follows it\n"}},
+      {"value empty", {"train", "--epochs", ""}, 2,
+          {"--epochs is not a whole number: \"\"; allowed"}},
       {"exclusive", {"train", "--epochs", "2", "--steps", "9"}, 2,
-          {"--epochs and --steps exclude each other"}},
+          {"--epochs and --steps exclude each other: epochs is 2, steps is 9\n"}},
+      {"of another optimizer", {"train", "--momentum", "0.1"}, 2,
+          {"usage: --optimizer adam has no use for --momentum, which is for sgd",
+              "hint: leave it out, or --optimizer sgd"}},
+      {"PyTorch's word for a flag", {"train", "--learning_rate", "3"}, 2,
+          {"unknown flag: --learning_rate for train; nearest is --lr\n"}},
+      {"an unknown rule", {"train", "--mode", "fused", "--rules", "foo"}, 2,
+          {"error: usage: --rules: unknown rule: foo; rules are all, none, softmax_xent"}},
+      {"the beginning of a rule", {"train", "--mode", "fused", "--rules", "softmax"}, 2,
+          {"error: usage: --rules: unknown rule: softmax; nearest is softmax_xent\n"}},
+      {"a loop of links", {"train", "--limit", "100", "--out", "loop"}, 4,
+          {"cannot make the run folder: ", "loop; Too many levels of symbolic links",
+              "hint: --out DIR takes another place"}},
+      {"a name that is too long", {"train", "--limit", "100", "--out", std::string(300, 'a')}, 4,
+          {"cannot make the run folder: ", "; File name too long"}},
       {"choice", {"train", "--optimizer", "adan"}, 2,
           {"unknown --optimizer: adan; nearest is adam"}},
       {"dtype and device", {"train", "--dtype", "tf32"}, 2,
@@ -167,7 +188,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
           {"a zip archive, as torch.save() writes", "safetensors.torch.save_file"}},
       {"device", {"train", "--device", "cuda:99"}, 5, {"cuda", "--device"}},
       {"no such device", {"train", "--device", "gpu"}, 2,
-          {"device: unknown: gpu; allowed cpu, cuda, cuda:N, simt"}},
+          {"device: unknown: gpu; nearest is cuda; allowed cpu, cuda, cuda:N, simt"}},
   };
   for (const Refusal& refusal : all) {
     const Result r = program.run(refusal.words);

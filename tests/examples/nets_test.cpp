@@ -58,7 +58,8 @@ TEST(MnistNets, FusedTrainsTheSame) {
   const Result compare = program.run({"compare", "--model", "lenet", "--batch", "8", "--rounds",
       "1", "--steps", "1", "--warmup", "0", "--threads", "1"});
   EXPECT_EQ(compare.status, 0) << compare.err;
-  expect_facts(compare.out, {"compare lenet 28x28-10   batch 8"});
+  expect_facts(compare.out, {"compare lenet 28x28-10   batch 8",
+                                "next     what was fused and why: --explain; the kernels' times"});
 }
 
 // The mean is taken away behind it, so its gradient is rounding, of which Adam makes whole steps.

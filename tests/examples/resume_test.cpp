@@ -147,6 +147,7 @@ TEST(MnistResume, SaysWhatIsFinishedWhatMustMatchAndWhatIsNotIdentical) {
   for (const Refusal& c : std::vector<Refusal>{{{"--batch-size", "64"}, 4,
                                                    {"cannot resume with another --batch-size: ",
                                                        "r/last.safetensors has 32, asked 64"}},
+           {{"--model", "linear"}, 4, {"another --model"}},
            {{"--hidden", "8"}, 4, {"another --hidden", "has \"16\", asked \"8\""}},
            {{"--dtype", "bf16"}, 4, {"another --dtype"}}, {{"--seed", "2"}, 4, {"another --seed"}},
            {{"--limit", "200"}, 4, {"another --limit"}},

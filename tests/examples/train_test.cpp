@@ -115,9 +115,45 @@ TEST(MnistRun, ADivergingLossIsSaid) {
   const Program program;
   const Words train = with(kTiny, {"--batch", "16", "--lr", "100000"});
   const Result r = program.run(train);
-  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.status, 6) << r.err;
   EXPECT_TRUE(has(r.err, "training diverges; try --lr 0.001 (the default of adam)")) << r.err;
   EXPECT_TRUE(has(Program::text(program.folder() / "runs/last/events.jsonl"), "training diverges"));
+  EXPECT_TRUE(has(r.out, "test    ")) << r.out;
+  expect_facts(r.err, {"error: train: diverged: loss ", "are worth nothing",
+                          "hint: --lr 0.001 (the default of adam) or --clip 1"});
+  EXPECT_TRUE(has(r.err, "  saved\n") && !has(r.err, "best")) << r.err;
+  EXPECT_FALSE(std::filesystem::exists(program.folder() / "runs/last/best.safetensors"));
+}
+
+TEST(MnistRun, NextIsNotWhatWasDone) {
+  const Result r = Program().run(with(kTiny, {"--mode", "fused"}));
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "mnist compare, mnist inspect\n")) << r.err;
+  EXPECT_FALSE(has(r.err, "--mode fused")) << r.err;
+}
+
+TEST(MnistRun, AFullDiskIsFoundBeforeTraining) {
+  Program program;
+  program.launcher = {"unshare", "-rm", "sh", "-c",
+      "mount -t tmpfs -o size=200k none . 2>/dev/null || exit 77; cd \"$PWD\"; exec \"$0\" \"$@\""};
+  const Result r = program.run(kTiny);
+  if (r.status == 77 || r.status == 99) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(r.status, 4) << r.err;
+  expect_facts(r.err, {"checkpoint: no room for the run: ", "its weights take up to ", " are free",
+                          "--out DIR takes another place"});
+  EXPECT_FALSE(has(r.err, "epoch 1")) << r.err;
+}
+
+// best.safetensors has 51 KiB, last.safetensors with Adam's averages three times as many.
+TEST(MnistRun, ASaveThatFailsSaysWhatIsThere) {
+  Program program;
+  program.launcher = {
+      "bash", "-c", "trap '' XFSZ; ulimit -f 80; exec \"$0\" \"$@\""};  // KiB of one file
+  const Result r = program.run(with(kTiny, {"--out", "r"}));
+  EXPECT_EQ(r.status, 4) << r.err;
+  expect_facts(r.err, {"r/last.safetensors; File too large; no part of this file is left; r holds "
+                       "config.toml ",
+                          "best.safetensors 5"});
 }
 
 // A profile that cannot be written, as on a full disk, does not cost the result.
