@@ -11,8 +11,7 @@ docs/TOUR.md and docs/POSTS.md runs, those of a document in one empty folder. Wh
 must print what follows it, but for times and all other numbers with a point, a unit or a percent
 sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of `mnist ..` in the text,
 and in a block without $, only the exit status is looked at. Each title of a column that is printed is a word of
-docs/GLOSSARY.md. --write puts the present output into the documents, but where a block is
-"compared by hand".
+docs/GLOSSARY.md. --write puts the present output into the documents, but not in BY_HAND.
 """
 import os
 import pathlib
@@ -23,6 +22,9 @@ import tempfile
 
 MOST_FILES = 20
 RUN = ["README.md", "docs/FIRST_TEN_MINUTES.md", "docs/TOUR.md", "docs/POSTS.md"]
+# Outputs that a person cut or chose, such as on README's first screen, and what of them is compared.
+BY_HAND = {("README.md", "mnist compare --model lenet"):
+           r"^[a-z_]+(?: x\d)?(?= <-)|^TOTAL \d+ -> \d+|^counted \d+ -> \d+ launches"}
 LINES = {"README.md": 110, "docs/DESIGN.md": 200}
 # The first line of a table, and of a block of scopes.
 TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|batch  +hidden|class  ).*", re.M)
@@ -177,15 +179,14 @@ def run_document(name, bin_folder, write):
     without_emulator = not subprocess.run(
         [f"{bin_folder}/mnist", "train", "--device", "simt", "--dry-run", "-q"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode().find("not in this") < 0
-    new, regex, by_hand, lines, i = [], "", "", text.split("\n"), 0
+    new, regex, lines, i = [], "", text.split("\n"), 0
     while i < len(lines):
         line = lines[i]
         new.append(line)
         i += 1
-        by_hand, regex = (re.findall(r"^<!-- compared( by hand)?: (.*) -->$", line) or
-                          [(by_hand, regex)])[0]
+        regex = (re.findall(r"^<!-- compared: (.*) -->$", line) or [regex])[0]
         if line and not line.startswith(("    ", "<!--")):
-            by_hand = regex = ""
+            regex = ""
         if not line.startswith("    $ "):
             continue
         command, end = re.sub(r" {2,}#.*", "", line[6:]), i
@@ -201,10 +202,11 @@ def run_document(name, bin_folder, write):
         titles += check_titles(got)
         if status:
             got += f"\n(exit status {status})"
+        by_hand = BY_HAND.get((name, command))
         if write and not by_hand:
             new.extend(("    " + shown).rstrip() for shown in got.split("\n"))
         else:
-            check_output(name, command, regex, "\n".join(lines[i:end]), got)
+            check_output(name, command, by_hand or regex, "\n".join(lines[i:end]), got)
             new.extend(lines[i:end])
         i = end
     without_output = re.findall(r"`((?:mnist|geglu) [^`]+)`", text) + \

@@ -2,15 +2,17 @@
 # check_installed.sh BUILD CMAKE GENERATOR COMPILER: installs BUILD below itself, then builds and
 # runs the program in consumer/ with nothing but find_package(sinter) and that copy. The program has
 # a core/error.h of its own. No toolkit may be asked for, CUDA or not: who links with the package
-# finds all that it names here.
+# finds all that it names here. The program that stands in README.md is built and run, too.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 cmake=$2 generator=$3 compiler=$4
 work=$build/installed_test
 rm -rf "$work"
 "$cmake" --install "$build" --prefix "$work/prefix" >/dev/null
+sed -n '/^```cpp$/,/^```$/{/^```/!p}' "$here/../../README.md" >"$work/readme.cpp"
 env -u CXXFLAGS -u LDFLAGS "$cmake" -S "$here/consumer" -B "$work/build" -G "$generator" \
-  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix"
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DREADME="$work/readme.cpp"
 "$cmake" --build "$work/build"
 if grep -rIl "$build\|$(dirname "$(dirname "$here")")" "$work/prefix/lib/cmake"; then
   echo "the files above name folders of the build machine"
@@ -25,3 +27,4 @@ if grep -rE '#include "' "$work/prefix/include"; then
   exit 1
 fi
 "$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)
+"$work/build/readme"
