@@ -89,6 +89,7 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, 
     const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted) {
   auto captured = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
       .fused = Rewriter({}, {}, {}),
+      .bf16_copies = std::move(second.bf16_copies),
       .draws = second.draws,
       .clears_tape = second.clears_tape});
   Captured& c = *captured;

@@ -25,6 +25,7 @@ struct Captured {
     const char* taken_by;
   };
   std::vector<Gradient> gradients;
+  std::vector<Bf16Copy> bf16_copies;  // that it reads: up to date before each replay
   RandomOpsOfStep::Draws draws;
   bool clears_tape = false;
   std::vector<const Storage*> written;  // memory of the closure: inputs may not share it

@@ -26,6 +26,7 @@ struct Leaf {
 struct Recorded {
   Graph graph;
   std::vector<Leaf> leaves;
+  std::vector<Bf16Copy> bf16_copies;
   RandomOpsOfStep::Draws draws;
   bool clears_tape = false;
 };

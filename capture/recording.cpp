@@ -4,6 +4,7 @@
 
 #include "autograd/tape.h"
 #include "core/context.h"
+#include "ops/ops.h"
 
 namespace sinter::capture {
 namespace {
@@ -105,6 +106,21 @@ bool Recording::made_here(const Tensor& t) const {
   return known != buffers_.end() && graph_.buffers[known->second].kind == Buffer::Kind::local;
 }
 
+bool Recording::changed_here(const Tensor& t) const {
+  const auto known = buffers_.find(t.storage()->uid());
+  return known != buffers_.end() && graph_.changes_in_place(known->second);
+}
+
+void Recording::note_bf16_copy(const Tensor& weight, const Tensor& copy) {
+  SINTER_CHECK(!region_of(weight), state,
+      cat("capture: the bf16 copy of an input of the step is asked for: ", weight.describe(),
+          "; a replay would read the copy of this call's input"),
+      "let the step's parameters list it, or cast(..) it in the step");
+  const auto known = [&](const Bf16Copy& c) { return c.copy.is_same(copy); };
+  if (!made_here(copy) && std::ranges::none_of(bf16_copies_, known))
+    bf16_copies_.push_back({weight, copy});
+}
+
 Recording::Region* Recording::region_of(const Tensor& t) {
   const auto holds = [&](const Region& region) {
     return region.storage == t.storage()->uid() && region.extent.holds(extent_of(t));
@@ -148,7 +164,9 @@ void Recording::record(const Call& call) {
   const Tape& tape = Tape::current();
   const bool taped = tape.size() > 0 && tape.size() != node_of_taped_.size();
   node_of_taped_.resize(tape.size(), -1);
-  if (call.op.view) return;  // views are values
+  if (&call.op == &kLowPrecisionOp) note_bf16_copy(call.in[0], call.in[0].autograd().bf16_copy);
+  if (call.op.view) return;                                            // views are values
+  if (&call.op == &kRenewCopyOp && !changed_here(call.in[0])) return;  // before the step, then
   const Context& context = Context::current();
   const bool loss = context.phase == Phase::none && context.grad_enabled;  // outside of modules
   const Phase phase = loss ? Phase::forward : context.phase;

@@ -19,6 +19,10 @@
 
 namespace sinter::capture {
 
+struct Bf16Copy {
+  Tensor weight, copy;
+};
+
 class Recording final : public Recorder {
  public:
   // `inputs` become the graph's inputs "x0", "x1", .. or get their own names; those that overlap
@@ -37,6 +41,9 @@ class Recording final : public Recorder {
     Tensor leaf, before;
   };
   const std::vector<Reached>& reached() const { return reached_; }
+  // The weights whose bf16 copies were asked for, with the copies as far as the step did not make
+  // them itself. A copy that is old when the step begins is renewed before it, not in it.
+  const std::vector<Bf16Copy>& bf16_copies() const { return bf16_copies_; }
   RandomOpsOfStep::Draws draws() const { return random_ops_->draws(); }
   // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are
   // defined. `movable`: tensors that lived before the step and may lie elsewhere at the next call:
@@ -56,6 +63,8 @@ class Recording final : public Recorder {
   // The region that t lies in, or nullptr.
   Region* region_of(const Tensor& t);
   bool made_here(const Tensor& t) const;
+  bool changed_here(const Tensor& t) const;
+  void note_bf16_copy(const Tensor& weight, const Tensor& copy);
   // The buffer of t, and where it begins in t's storage, in bytes.
   std::pair<int, int64_t> buffer_of(const Tensor& t);
 
@@ -65,6 +74,7 @@ class Recording final : public Recorder {
   std::map<uint64_t, int> buffers_;
   std::map<std::vector<int64_t>, int> values_;  // by storage, type and layout
   std::vector<Reached> reached_;
+  std::vector<Bf16Copy> bf16_copies_;
   std::vector<int> node_of_taped_;  // the graph's number of each op of the tape; -1: a view
   const char* reads_forbidden_before_;
   // To be put back, without launches.

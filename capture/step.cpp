@@ -7,6 +7,7 @@
 #include "core/context.h"
 #include "core/training_flag.h"
 #include "ops/gemm_library.h"
+#include "ops/ops.h"
 #include "ops/step_state.h"
 #include "profiler/scope.h"
 
@@ -121,15 +122,19 @@ std::string Step::failed_guard() {
   std::string failed;
   const auto see = [&](const Tensor& t) {
     const size_t n = seen++;
+    const bool has_copy = t.has_autograd() && t.autograd().bf16_copy.defined();
+    const uint64_t bf16_copy = has_copy ? t.autograd().bf16_copy.storage()->uid() : 0;
     const char* what = nullptr;
     if (fresh) {
-      guarded_.push_back({t, t.storage()->uid(), t.requires_grad()});
+      guarded_.push_back({t, t.storage()->uid(), bf16_copy, t.requires_grad()});
     } else if (n >= guarded_.size()) {
       what = "parameter list: one more";
     } else if (guarded_[n].storage != t.storage()->uid()) {
       what = "storage address";
     } else if (guarded_[n].requires_grad != t.requires_grad()) {
       what = "requires_grad";
+    } else if (guarded_[n].bf16_copy != bf16_copy) {
+      what = "bf16 copy";
     } else if (Tensor& known = guarded_[n].tensor; !known.is_same(t)) {
       // Another tensor on the same memory: its gradient is what counts from now on.
       const bool same = known.offset() == t.offset() && same_layout(known, t);
@@ -339,6 +344,7 @@ const Tensors& Step::operator()(const Tensors& inputs) {
 }
 
 void Step::replay(Captured& c, const Tensors& inputs) {
+  for (const auto& [weight, copy] : c.bf16_copies) renew_bf16_copy(weight, copy);
   for (size_t i = 0; i < inputs.size(); ++i) check_shares_nothing(c.written, inputs, i);
   // The graph's inputs: those that are no parameter, then gradients that it reads.
   bound_.clear();

@@ -58,8 +58,9 @@
 //   presence belongs to the key. They own their memory as results do. One that a rule took (see
 //   rules.h) cannot be added to or read: that is refused.
 //
-//   Parameters: another storage, layout, number or requires_grad is a guard miss, which is named,
-//   and the step is captured again.
+//   Parameters: another storage, layout, number, requires_grad or bf16 copy is a guard miss, which
+//   is named, and the step is captured again. A parameter that was written between calls is seen,
+//   and so is its bf16 copy, which is renewed before the replay.
 //
 //   Random ops draw at each call what they would draw eagerly from the same state. A
 //   set_first_row() inside holds until the call ends.
@@ -95,8 +96,8 @@ using ParameterVisitor = std::function<void(const Tensor&)>;
 
 struct StepOptions {
   RuleSet rules;
-  // Calls the visitor for every parameter, always in one order. Guarded: their number, storage and
-  // requires_grad.
+  // Calls the visitor for every parameter, always in one order. Guarded: their number, storage,
+  // requires_grad and bf16 copy.
   std::function<void(const ParameterVisitor&)> parameters;
   // Another key for another answer: a flag or a number of the closure.
   std::function<int64_t()> mode;
@@ -147,7 +148,7 @@ class Step {
   struct Entry;
   struct Guarded {
     Tensor tensor;
-    uint64_t storage;
+    uint64_t storage, bf16_copy;  // the uids; 0: no copy
     bool requires_grad;
   };
   // Input `input` shares memory with input, parameter or gradient of parameter `other`, whose first

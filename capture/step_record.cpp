@@ -90,6 +90,7 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
       if (leaf.after == Leaf::After::set) with_gradient.push_back(leaf.tensor);
       before.push_back(has_memory(leaf.before) ? leaf.before : Tensor());
     }
+    r.bf16_copies = recording.bf16_copies();
     r.draws = recording.draws();
     r.clears_tape = !recording.reached().empty() && Tape::current().size() == 0;
     r.graph = recording.finish(results, with_gradient, &before);

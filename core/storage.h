@@ -47,13 +47,29 @@ class Storage {
     uint64_t version = 0;
     const char* last_writer = nullptr;
   };
-  uint64_t version() const { return written_.version; }
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
   // The op that wrote in place last, or nullptr.
-  const char* last_writer() const { return written_.last_writer; }
-  void bump_version(const char* writer) { written_ = {written_.version + 1, writer}; }
+  const char* last_writer() const { return last_writer_; }
+  void bump_version(const char* writer) {
+    last_writer_ = writer;
+    version_.store(version() + 1, std::memory_order_release);  // writers are alone
+  }
   // To take back what was said of writes that did not happen.
-  const Written& written() const { return written_; }
-  void restore_written(const Written& before) { written_ = before; }
+  Written written() const { return {version(), last_writer_}; }
+  void restore_written(const Written& before) {
+    last_writer_ = before.last_writer;
+    version_.store(before.version, std::memory_order_release);
+  }
+  // For a storage that repeats the elements of another, as the bf16 copy of weights does: an op
+  // that writes both keeps them equal and bumps both, so they are equal as long as both were
+  // written equally often since follow(). A new storage follows nothing. Threads: many may ask; one
+  // at a time may renew the elements, bump_version(), then follow().
+  bool follows(const Storage& source) const {
+    return source.version() - version() == lag_.load(std::memory_order_acquire);
+  }
+  void follow(const Storage& source) {
+    lag_.store(source.version() - version(), std::memory_order_release);
+  }
 
  private:
   [[noreturn]] static void refuse_data();
@@ -66,7 +82,8 @@ class Storage {
   void* data_;
   bool owned_, has_bytes_ = true;
   uint64_t uid_ = next_uid();
-  Written written_;
+  std::atomic<uint64_t> version_{0}, lag_{uint64_t{1} << 63};
+  const char* last_writer_ = nullptr;
 };
 
 }  // namespace sinter

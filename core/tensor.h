@@ -160,7 +160,7 @@ struct AutogradMeta {
   // thread, before anyone else can see the tensor. No two tapes of the process share a generation.
   uint64_t tape_generation = 0;
   int64_t tape_slot = -1;
-  Tensor bf16_copy;  // bf16 copy of a master weight, kept equal by the optimizer's ops
+  Tensor bf16_copy;  // of a weight; old after another write, so ask bf16_copy_of() of ops/ops.h
   std::string name;  // "layers.0.weight", for messages and graphs
   // Of a resident number that never changes, such as the grad_output of backward, and of views of
   // it: so that nobody waits for the device to learn it.

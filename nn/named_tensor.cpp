@@ -16,8 +16,6 @@ void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
                values = here.dtype() == to.dtype() ? contiguous(here) : cast(here, to.dtype());
   copy_to_device(to.raw(), to.device(), values.raw(), to.dtype(), to.numel());
   to.storage()->bump_version(writer);
-  if (to.has_autograd() && to.autograd().bf16_copy.defined())
-    copy_values(to.autograd().bf16_copy, to, writer);
 }
 
 Tensor Converter::operator()(const Tensor& t, DType dtype) {
@@ -30,6 +28,7 @@ Tensor Converter::operator()(const Tensor& t, DType dtype) {
     const Tensor whole = Tensor::empty({n}, dtype, t.device());
     copy_values(whole, Tensor::view_of(t.storage(), t.dtype(), {n}, {1}, 0), "convert");
     converted = whole.storage();
+    converted->follow(*t.storage());
     done_.emplace_back(t.storage()->uid(), converted);
   }
   return Tensor::view_of(converted, dtype, t.shape(), t.strides(), t.offset());

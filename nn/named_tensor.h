@@ -25,9 +25,8 @@ inline const Tensor* find(const NamedTensors& list, std::string_view name) {
 }
 
 // Writes the values of `from` over those of `to`, in place, converting between element types; `to`
-// keeps its storage, and a bf16 copy that it has (autograd().bf16_copy) follows. Any devices; `to`
-// is dense, `from` may have any strides. Throws shape if the shapes differ. `writer` is named by
-// "changed in place" errors.
+// keeps its storage. Any devices; `to` is dense, `from` may have any strides. Throws shape if the
+// shapes differ. `writer` is named by "changed in place" errors.
 void copy_values(const Tensor& to, const Tensor& from, const char* writer);
 
 // Tensors of another element type that share storage as the originals do: two halves of one block

@@ -147,8 +147,8 @@ void Sgd::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& 
       .weight_decay = options_.weight_decay,
       .nesterov = options_.nesterov,
       .tail = tail.is_tail};
-  sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(),
-      param.autograd().bf16_copy, state(), attrs, tail.losses, tail.rng);
+  sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(), bf16_copy_of(param),
+      state(), attrs, tail.losses, tail.rng);
 }
 
 Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
@@ -171,8 +171,8 @@ void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail&
       .eps = options_.eps,
       .decoupled = decoupled_,
       .tail = tail.is_tail};
-  adam_update(param, grad, slot(0, i), slot(1, i), param.autograd().bf16_copy, state(), attrs,
-      tail.losses, tail.rng);
+  adam_update(param, grad, slot(0, i), slot(1, i), bf16_copy_of(param), state(), attrs, tail.losses,
+      tail.rng);
 }
 
 }  // namespace sinter::nn

@@ -172,8 +172,12 @@ Tensor cast(const Tensor& x, DType dtype);
 Tensor copy(const Tensor& x);                              // a dense copy
 Tensor contiguous(const Tensor& x);                        // x itself if it is dense
 void accumulate(const Tensor& into, const Tensor& value);  // into += value, in place; no gradient
-// A weight for a product in another type: its bf16 copy that the optimizer keeps
-// (autograd().bf16_copy); a view, gradient passes through.
+// The bf16 copy of a weight (autograd().bf16_copy), or undefined. The optimizers' ops write it
+// along with the weight; after any other write to the weight it is renewed here, in place.
+Tensor bf16_copy_of(const Tensor& weight);
+// The same for a copy that is known.
+void renew_bf16_copy(const Tensor& weight, const Tensor& copy);
+// A weight for a product in another type: its bf16 copy, as a view; the gradient passes through.
 Tensor low_precision(const Tensor& weight);
 
 // ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
@@ -335,6 +339,7 @@ struct AllReduceAttrs {
   OP(kGatherBatchOp, gather_batch)                 /* images, labels, index[, state] -> x, y */ \
   OP(kCopyOp, copy)                                /* x -> y                        */ \
   OP(kCastOp, cast)                                /* x -> y                        */ \
+  OP(kRenewCopyOp, renew_copy)                     /* weight, copy (in place)       */ \
   OP(kCatOp, concat)                               /* x.. -> y                      */ \
   OP(kAccumulateOp, accumulate)                    /* into (in place), value        */ \
   OTHER(kReshapeOp)                                 /* x -> view                     */ \

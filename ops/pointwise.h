@@ -188,8 +188,7 @@ struct Sqrt : Unary {
   template <class T> SINTER_FN T grad(T dy, T y) const { return dy * T(0.5) / y; }
 };
 
-template <class Number>
-struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0 (else NaN)
+template <class Number> struct PowOf : Unary {  // x^exponent, as C's pow
   Number exponent = Number(2);
   SINTER_POINTWISE(PowOf, "pow", exponent)
   SINTER_FORMULA("y = x^n", "dx = dy n x^(n - 1)")
@@ -197,24 +196,20 @@ struct PowOf : Unary {  // x^exponent; whole exponents take any x, others x >= 0
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 3, backward_flops = 5;
   static constexpr double low = 0.3;
-  // Beyond 2^52 (4.5e15) a double is always whole.
-  template <class T> static SINTER_FN bool is_whole(T e) {
-    return !(e > T(-4e15) && e < T(4e15)) || e == T(static_cast<int64_t>(e));
+  // First the exponents that need no logarithm. sqrt(x) is not pow(x, 0.5) at -inf and at -0.
+  template <class T> static SINTER_FN T power(T x, double e) {
+    if (e == 1) return x;
+    if (e == 2) return x * x;
+    if (e == 3) return x * x * x;
+    if (e == 0.5) return x < T(-3.4e38) ? math::pow(x, e) : math::sqrt(x) + T(0);
+    if (e == -1) return T(1) / x;
+    if (e == 0) return T(1);
+    return math::pow(x, e);
   }
-  template <class T> static SINTER_FN T power(T x, T e) {
-    if (e == T(0)) return T(1);
-    if (e == T(1)) return x;
-    if (e == T(2)) return x * x;
-    if (e == T(3)) return x * x * x;
-    const T magnitude = math::exp(e * math::log(x < T(0) ? -x : x));
-    return x < T(0) ? (!is_whole(e)              ? T(NAN)
-                          : is_whole(e * T(0.5)) ? magnitude
-                                                 : -magnitude)
-                    : magnitude;
-  }
-  template <class T> SINTER_FN T forward(T x) const { return power(x, T(exponent)); }
+  template <class T> SINTER_FN T forward(T x) const { return power(x, double(T(exponent))); }
   template <class T> SINTER_FN T grad(T dy, T x) const {
-    return T(exponent) == T(0) ? T(0) : dy * T(exponent) * power(x, T(exponent) - T(1));
+    const double e = double(T(exponent));
+    return e == 0 ? T(0) : dy * T(e) * power(x, e - 1);
   }
 };
 using Pow = PowOf<double>;
@@ -253,7 +248,7 @@ template <class Number> struct EluOf : Unary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
   template <class T> SINTER_FN T forward(T x) const {
-    return x > T(0) ? x : T(alpha) * (math::exp(x) - T(1));
+    return x > T(0) ? x : T(alpha) * math::expm1(x);
   }
   template <class T> SINTER_FN T grad(T dy, T x) const {
     return x > T(0) ? dy : dy * T(alpha) * math::exp(x);

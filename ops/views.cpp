@@ -172,6 +172,10 @@ Tensor flatten(const Tensor& x, int64_t from_dim) {
   return reshape(x, shape);
 }
 Tensor detach(const Tensor& x) { return apply1(kDetachOp, {x}); }
-Tensor low_precision(const Tensor& weight) { return apply1(kLowPrecisionOp, {weight}); }
+Tensor low_precision(const Tensor& weight) {
+  check_defined("low_precision", "weight", weight);
+  bf16_copy_of(weight);
+  return apply1(kLowPrecisionOp, {weight});
+}
 
 }  // namespace sinter

@@ -30,8 +30,10 @@ namespace std {
 
 using ::erf;
 using ::exp;
+using ::expm1;
 using ::fabs;
 using ::log;
+using ::pow;
 using ::sqrt;
 using ::tanh;
 

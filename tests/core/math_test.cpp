@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 namespace sinter {
@@ -20,6 +21,7 @@ struct Function {
 };
 const Function kFunctions[] = {
     {"exp", [](float x) { return math::exp(x); }, [](double x) { return std::exp(x); }},
+    {"expm1", [](float x) { return math::expm1(x); }, [](double x) { return std::expm1(x); }},
     {"log", [](float x) { return math::log(x); }, [](double x) { return std::log(x); }},
     {"tanh", [](float x) { return math::tanh(x); }, [](double x) { return std::tanh(x); }},
     {"erf", [](float x) { return math::erf(x); }, [](double x) { return std::erf(x); }},
@@ -67,6 +69,30 @@ TEST(Math, SpecialValues) {
   EXPECT_EQ(math::exp(-104.0f), 0.0f);
 }
 
+TEST(Math, PowIsCs) {
+  for (const float x : {0.0f, 1e-45f, 1e-40f, 1.17549435e-38f, 0.1f, 0.5f, 0.99999994f, 1.0f,
+           1.0000001f, 2.0f, 3.0f, 7.5f, 3.4e38f, kInf, kNan}) {
+    for (const double e :
+        {0.0, 1e-8, 1.0 / 3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 20.0, 127.0, 128.0, 149.0, 150.0,
+            1e8, 1e8 + 1, 0x1p53 - 1, 0x1p53, 1e16, 1e300, double(kInf), double(kNan)}) {
+      for (const auto& [base, exponent] : {std::pair{x, e}, {x, -e}, {-x, e}, {-x, -e}}) {
+        const float ours = math::pow(base, exponent);
+        EXPECT_LE(ulps(ours, std::pow(double(base), exponent)), 1.0)
+            << "pow(" << base << ", " << exponent << ") is " << ours;
+      }
+    }
+  }
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> log_of_result(-104, 89), exponent(-40, 40);
+  for (int i = 0; i < 1'000'000; ++i) {
+    const float x = math::from_bits(uint32_t(random()) & 0x7fffffffu);
+    double e = exponent(random);
+    if (i % 3 == 0) e = std::round(e);
+    if (i % 3 == 1) e = log_of_result(random) / std::log(double(x));
+    ASSERT_LE(ulps(math::pow(x, e), std::pow(double(x), e)), 0.51) << x << " ^ " << e;
+  }
+}
+
 // A vectorised loop, its scalar tail and a single call give the same bits.
 TEST(Math, SameBitsInEveryLoop) {
   std::vector<float> x(1003), y(x.size());
@@ -81,7 +107,9 @@ TEST(Math, SameBitsInEveryLoop) {
     }
   };
   check("exp", [](float v) { return math::exp(v); });
+  check("expm1", [](float v) { return math::expm1(v); });
   check("log", [](float v) { return math::log(v); });
+  check("pow", [](float v) { return math::pow(v, 2.7); });
   check("tanh", [](float v) { return math::tanh(v); });
   check("erf", [](float v) { return math::erf(v); });
 }
@@ -89,7 +117,9 @@ TEST(Math, SameBitsInEveryLoop) {
 TEST(Math, DoubleIsTheLibrarys) {
   for (const double x : {0.1, 0.7, 2.5}) {
     EXPECT_EQ(math::exp(x), std::exp(x));
+    EXPECT_EQ(math::expm1(x), std::expm1(x));
     EXPECT_EQ(math::log(x), std::log(x));
+    EXPECT_EQ(math::pow(x, 2.7), std::pow(x, 2.7));
     EXPECT_EQ(math::tanh(x), std::tanh(x));
     EXPECT_EQ(math::erf(x), std::erf(x));
   }

@@ -160,7 +160,7 @@ TEST(ModuleSimt, GoesToADeviceInPlace) {
   EXPECT_EQ(tensors[2].to_vector<float>(), here.parameters()[2].to_vector<float>());
   copy_values(tensors[1], here.parameters()[0], "test");
   EXPECT_EQ(tensors[1].to_vector<float>(), here.parameters()[0].to_vector<float>());
-  EXPECT_EQ(tensors[1].autograd().bf16_copy.to_vector<float>()[5],
+  EXPECT_EQ(bf16_copy_of(tensors[1]).to_vector<float>()[5],
       float(bf16(here.parameters()[0].to_vector<float>()[5])));
   there.to(kCpu);
   EXPECT_EQ(tensors[1].data<float>()[7], here.parameters()[0].data<float>()[7]);

@@ -101,7 +101,7 @@ TEST(StateDict, ConvertsFloatingTypesAndRefreshesBf16Copies) {
   const NamedTensors from = changed_copy(mlp, same, DType::f64);
   EXPECT_EQ(load_state_dict(mlp, from), "same keys; converted f64 to f32");
   EXPECT_EQ(mlp.parameters()[0].to_vector<float>(), from[0].tensor.to_vector<float>());
-  EXPECT_EQ(mlp.parameters()[0].autograd().bf16_copy.to_vector<float>()[2],
+  EXPECT_EQ(bf16_copy_of(mlp.parameters()[0]).to_vector<float>()[2],
       float(bf16(from[0].tensor.to_vector<float>()[2])));
   EXPECT_EQ(load_state_dict(mlp, changed_copy(mlp, same, DType::bf16)),
       "same keys; converted bf16 to f32");

@@ -1,4 +1,4 @@
-// Samples of copy and cast.
+// Samples of copy, cast and renew_copy.
 #include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
@@ -24,8 +24,22 @@ std::vector<Sample> copy_samples(const Attrs& attrs) {
           .differentiable = false}};
 }
 
+std::vector<Sample> renew_copy_samples() {
+  return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
+      {.in = {transpose(sample_tensor({6, 4}, 3)), sample_tensor({4, 6}, 4)},
+          .attrs = {},
+          .what = "transposed weight"},
+      {.in = {sample_tensor({0, 6}, 5), sample_tensor({0, 6}, 6)},
+          .attrs = {},
+          .what = "empty batch"},
+      bad_sample({sample_tensor({4, 6}, 7), sample_tensor({6}, 8)}, {}, "shapes differ"),
+      bad_sample(
+          {sample_tensor({6, 4}, 7), transpose(sample_tensor({4, 6}, 8))}, {}, "strided copy")};
+}
+
 const Samples copy_samples_of(kCopyOp, [] { return copy_samples({}); });
 const Samples cast_samples_of(kCastOp, [] { return copy_samples(CastAttrs{DType::f64}); });
+const Samples renew_copy_samples_of(kRenewCopyOp, renew_copy_samples);
 
 }  // namespace
 }  // namespace sinter
