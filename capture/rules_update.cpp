@@ -130,7 +130,7 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
   Node fused{.op = &kWeightGradUpdateOp, .in = {made.in[0], made.in[1]}, .role = Role::update};
   for (const int update : updates) {
     const std::vector<int>& in = r.node(update).in;
-    fused.in.insert(fused.in.end(), {in[kParam], in[kState1], in[kState2], in[kLow]});
+    fused.in.insert(fused.in.end(), {in[kParam], in[kState1], in[kState2], in[kLow], in[kSkipped]});
   }
   fused.in.resize(kLayerOperands, -1);
   join_steps(r, updates, fused);

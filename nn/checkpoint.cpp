@@ -71,6 +71,30 @@ NamedTensors all_tensors(const Module& model, const Optimizer& optimizer) {
   return all;
 }
 
+// The tensors of a checkpoint, with the skipped steps that one of before they were counted lacks.
+NamedTensors saved_tensors(const Checkpoint& checkpoint, const Optimizer& optimizer) {
+  NamedTensors all = checkpoint.tensors;
+  const std::string prefix = cat(kOptim, kSkippedSteps, "/");
+  bool any = false;
+  for (const auto& [name, tensor] : all) {
+    if (!name.starts_with(prefix)) continue;
+    any = true;
+    for (const double skipped : tensor.to_vector<double>()) {
+      SINTER_CHECK(skipped >= 0 && skipped <= double(checkpoint.state.optimizer_step) &&
+                       skipped == std::floor(skipped),
+          checkpoint,
+          cat("checkpoint: damaged: ", checkpoint.path, "; its ", escaped(name), " is ", skipped,
+              ", a whole number is wanted, up to the ", checkpoint.state.optimizer_step,
+              " steps done"));
+    }
+  }
+  for (const auto& [name, tensor] : optimizer.state_tensors()) {
+    const std::string saved = kOptim + name;
+    if (!any && saved.starts_with(prefix)) all.push_back({saved, Tensor::zeros({1}, DType::f64)});
+  }
+  return all;
+}
+
 Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].tensor.device(); }
 
 }  // namespace
@@ -152,7 +176,7 @@ Checkpoint read_checkpoint(const std::string& path) {
 }
 
 void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optimizer) {
-  load_state_dict(all_tensors(model, optimizer), checkpoint.tensors,
+  load_state_dict(all_tensors(model, optimizer), saved_tensors(checkpoint, optimizer),
       {.same_keys_only = true, .source = checkpoint.path});
   const TrainingState& state = checkpoint.state;
   optimizer.set_steps(state.optimizer_step);

@@ -48,6 +48,33 @@ void Optimizer::add_slot(const std::string& name) {
   slots_.push_back(std::move(slot));
 }
 
+void Optimizer::add_skipped_steps() {
+  const int64_t n = int64_t(params_.size());
+  skipped_ = Tensor::zeros({n}, DType::f64, state_.device());
+  skipped_.autograd().name = kSkippedSteps;
+  Slot slot{kSkippedSteps, {}};
+  for (int64_t i = 0; i < n; ++i) {
+    slot.tensors.push_back(Tensor::view_of(skipped_.storage(), DType::f64, {1}, {1}, i));
+    slot.tensors.back().autograd().name = cat(kSkippedSteps, "/", params_[i].name);
+  }
+  slots_.push_back(std::move(slot));
+}
+
+// After the step, whose updates read the counts: one launch, and none where all have a gradient.
+void Optimizer::count_skipped() {
+  if (!skipped_.defined()) return;
+  const auto has_gradient = [](const NamedTensor& p) { return p.tensor.grad().defined(); };
+  if (std::ranges::all_of(params_, has_gradient)) return;
+  std::vector<double> counts;
+  for (const NamedTensor& p : params_) counts.push_back(has_gradient(p) ? 0 : 1);
+  Tensor& skips = skips_[counts];
+  if (!skips.defined()) {
+    skips = Tensor::from(counts, skipped_.shape(), skipped_.device());
+    skips.autograd().name = cat("skips", skips_.size());
+  }
+  accumulate(skipped_, skips);
+}
+
 void Optimizer::step(const Tensor& losses) {
   const NoGrad no_grad;
   const profiler::PhaseScope phase(Phase::optimizer);
@@ -64,6 +91,7 @@ void Optimizer::step(const Tensor& losses) {
     if (grad.defined())
       update(i, param, grad, i == last ? Tail{true, losses, rng_state(param.device())} : Tail{});
   }
+  count_skipped();
 }
 
 void Optimizer::zero_grad() {
@@ -162,6 +190,7 @@ Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
   check_option(name, "weight_decay", options.weight_decay);
   add_slot("exp_avg");
   add_slot("exp_avg_sq");
+  add_skipped_steps();
 }
 
 void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
@@ -172,7 +201,7 @@ void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail&
       .decoupled = decoupled_,
       .tail = tail.is_tail};
   adam_update(param, grad, slot(0, i), slot(1, i), bf16_copy_of(param), state(), attrs, tail.losses,
-      tail.rng);
+      tail.rng, slot(2, i));
 }
 
 }  // namespace sinter::nn

@@ -8,13 +8,22 @@
 //   backward(losses);
 //   adam.step(losses);
 //
-// Not thread-safe. The formulas are PyTorch's (ops/optim.cpp).
+// The formulas are PyTorch's (ops/update_formulas.h). So is what a step does to a parameter without
+// a gradient: nothing, and Adam does not count the step for it (Note [Steps of a parameter]).
+//
+// Not thread-safe.
 #pragma once
+
+#include <map>
+#include <vector>
 
 #include "nn/named_tensor.h"
 #include "ops/ops.h"
 
 namespace sinter::nn {
+
+// The slot of Adam that a checkpoint of before it may lack; then nothing was skipped.
+inline constexpr const char* kSkippedSteps = "skipped_steps";
 
 class Optimizer {
  public:
@@ -40,8 +49,9 @@ class Optimizer {
   int64_t steps() const { return read_step_state(state_).step; }
   const NamedTensors& parameters() const { return params_; }
 
-  // For checkpoints: "exp_avg/0.weight", ..; the tensors themselves. Copy values into them, then
-  // tell how many steps were done; what set_rates() was told of later steps is forgotten.
+  // For checkpoints: "exp_avg/0.weight", .., "skipped_steps/0.weight"; the tensors themselves. Copy
+  // values into them, then tell how many steps were done; what set_rates() was told of later steps
+  // is forgotten.
   NamedTensors state_tensors() const;
   void set_steps(int64_t steps);
 
@@ -57,6 +67,8 @@ class Optimizer {
   virtual void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) = 0;
   // One zeroed tensor per parameter, under that name in state_tensors().
   void add_slot(const std::string& name);
+  // kSkippedSteps: f64[1] per parameter, at how many of the steps done it had no gradient.
+  void add_skipped_steps();
   const Tensor& slot(size_t which, size_t i) const { return slots_[which].tensors[i]; }
 
  private:
@@ -65,10 +77,13 @@ class Optimizer {
     Tensors tensors;
   };
   void write_rates(double lr, const Tensor& next);
+  void count_skipped();
   NamedTensors params_;
   std::vector<Slot> slots_;
-  Tensor state_, next_rates_;       // next_rates_: what the state points to, or undefined
-  double beta1_, beta2_, lr_ = -1;  // lr_: as in the state, without next_rates_
+  Tensor state_, next_rates_;  // next_rates_: what the state points to, or undefined
+  Tensor skipped_;             // of all parameters, in one storage; or undefined
+  std::map<std::vector<double>, Tensor> skips_;  // what a step adds to it, kept for captured steps
+  double beta1_, beta2_, lr_ = -1;               // lr_: as in the state, without next_rates_
 };
 
 struct SgdOptions {

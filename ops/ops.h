@@ -191,13 +191,14 @@ struct UpdateAttrs {
   SINTER_FIELDS(UpdateAttrs, momentum, weight_decay, nesterov, beta1, beta2, eps, decoupled, tail)
 };
 // losses and rng (the dropout counter) are given with tail only; bf16_copy: of param, or
-// undefined.
+// undefined; skipped: f64[1], at how many of the steps done param had no update, or undefined.
 void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum,
     const Tensor& bf16_copy, const Tensor& state, const UpdateAttrs& attrs,
     const Tensor& losses = {}, const Tensor& rng = {});
 void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
     const Tensor& exp_avg_sq, const Tensor& bf16_copy, const Tensor& state,
-    const UpdateAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {});
+    const UpdateAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {},
+    const Tensor& skipped = {});
 // sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm /
 // sqrt(total)) with total[1] on the device
 Tensor squared_norm(const Tensor& x);

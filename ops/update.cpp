@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kUnit = 64;  // elements; threads share the work out in whole units of each tensor
 
 bool update_writes(size_t i, size_t n) {
-  return i + kStepOperands < n ? i % kGroupOperands != kGrad : i != n - 2;
+  const size_t operand = i % kGroupOperands;
+  return i + kStepOperands < n ? operand != kGrad && operand != kSkipped : i != n - 2;
 }
 
 void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& attrs) {
@@ -36,6 +37,12 @@ void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& at
   check_state_like("state1", group.state1, param.dtype());
   check_state_like("state2", group.state2, param.dtype());
   check_state_like("bf16_copy", group.bf16_copy, DType::bf16);
+  if (group.skipped.defined()) {
+    check_dtype(op, "skipped", group.skipped, DType::f64);
+    SINTER_CHECK(group.adam() && group.skipped.shape() == Shape{1}, shape,
+        cat(op, ": no count of skipped steps: skipped is ", group.skipped.describe(),
+            "; it must be f64[1], of Adam"));
+  }
   const bool wants_state1 = group.adam() || attrs.momentum != 0;
   SINTER_CHECK(wants_state1 == group.state1.defined(), shape,
       cat(op, ": momentum and its buffer go together: param is ", param.describe(), ", buffer is ",
@@ -99,18 +106,19 @@ template <class V> void update_typed(const Call& call, bool adam) {
   const int64_t bytes = kUnit * (adam ? 7 : 5) * int64_t(sizeof(V));
   // A thread takes its share of every tensor, as it does of a weight gradient's rows and of the
   // next step's product: what it needs is in its own core's cache.
-  const auto update_units = [&](const auto& step, int64_t begin, int64_t end) {
+  const auto update_units = [&](const auto& step_of, int64_t begin, int64_t end) {
     for (size_t i = 0; i < groups; ++i) {
       const UpdateGroup group = update_group(call.in, i);
       const int64_t from = units(i) * begin / total * kUnit,
                     to = std::min(units(i) * end / total * kUnit, group.param.numel());
       if (from >= to) continue;
-      UpdatePointers<V>(group).apply(step, from, group.grad.template data<V>() + from, to - from);
+      UpdatePointers<V>(group).apply(
+          step_of(group), from, group.grad.template data<V>() + from, to - from);
     }
   };
-  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& step) {
+  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& step_of) {
     parallel_for(total, grain_of(bytes),
-        [&](int64_t begin, int64_t end) { update_units(step, begin, end); });
+        [&](int64_t begin, int64_t end) { update_units(step_of, begin, end); });
   });
 }
 
@@ -203,22 +211,24 @@ void reference_update(
   UpdateAttrs own = attrs;
   own.tail = tail;
   apply(group.adam() ? kAdamUpdateOp : kSgdUpdateOp,
-      {group.param, group.grad, group.state1, group.state2, group.bf16_copy, end.state,
-          tail ? end.losses : Tensor(), tail ? end.rng : Tensor()},
+      {group.param, group.grad, group.state1, group.state2, group.bf16_copy, group.skipped,
+          end.state, tail ? end.losses : Tensor(), tail ? end.rng : Tensor()},
       own);
 }
 
 void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum,
     const Tensor& bf16_copy, const Tensor& state, const UpdateAttrs& attrs, const Tensor& losses,
     const Tensor& rng) {
-  apply(kSgdUpdateOp, {param, grad, momentum, Tensor(), bf16_copy, state, losses, rng}, attrs);
+  apply(kSgdUpdateOp, {param, grad, momentum, Tensor(), bf16_copy, Tensor(), state, losses, rng},
+      attrs);
   if (attrs.tail && rng.defined()) restart_random_ops();
 }
 
 void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
     const Tensor& exp_avg_sq, const Tensor& bf16_copy, const Tensor& state,
-    const UpdateAttrs& attrs, const Tensor& losses, const Tensor& rng) {
-  apply(kAdamUpdateOp, {param, grad, exp_avg, exp_avg_sq, bf16_copy, state, losses, rng}, attrs);
+    const UpdateAttrs& attrs, const Tensor& losses, const Tensor& rng, const Tensor& skipped) {
+  apply(kAdamUpdateOp, {param, grad, exp_avg, exp_avg_sq, bf16_copy, skipped, state, losses, rng},
+      attrs);
   if (attrs.tail && rng.defined()) restart_random_ops();
 }
 

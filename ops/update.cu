@@ -16,8 +16,9 @@ template <class V, int N> struct UpdateTable {
 };
 
 // A block owns a chunk of one parameter, a thread 16 bytes of each operand in turn.
-template <class V, int N, class Step>
-SINTER_DEVICE_FN void update_chunk_of_block(const UpdateTable<V, N>& table, const Step& step) {
+template <class Step, class V, int N>
+SINTER_DEVICE_FN void update_chunk_of_block(
+    const UpdateTable<V, N>& table, const UpdateStep& step, const UpdateAttrs& attrs) {
   if (table.count == 0) return;
   int i = 0;
   if constexpr (N > 1) {
@@ -25,17 +26,18 @@ SINTER_DEVICE_FN void update_chunk_of_block(const UpdateTable<V, N>& table, cons
     while (i + 1 < table.count && block_x() >= table.first_block[i + 1]) ++i;
   }
   const int64_t n = table.of[i].n, begin = (block_x() - table.first_block[i]) * table.chunk;
-  update_elements(step, table.of[i], begin, begin + table.chunk < n ? begin + table.chunk : n);
+  update_elements(step_of<Step>(table.of[i].skipped, step, attrs), table.of[i], begin,
+      begin + table.chunk < n ? begin + table.chunk : n);
 }
 template <class V, int N>
 SINTER_KERNEL multi_tensor_update_sgd(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
-  update_chunk_of_block(table, SgdStep<V>(step_scalars(step), attrs));
+  update_chunk_of_block<SgdStep<V>>(table, step, attrs);
   finish_step<SgdStep<V>>(step, attrs);
 }
 template <class V, int N>
 SINTER_KERNEL multi_tensor_update_adam(
     UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
-  update_chunk_of_block(table, AdamStep<V>(step_scalars(step), attrs));
+  update_chunk_of_block<AdamStep<V>>(table, step, attrs);
   finish_step<AdamStep<V>>(step, attrs);
 }
 

@@ -3,9 +3,10 @@
 // multi_tensor_update (a list of them) and weight_grad_update (parameters whose gradients it
 // makes).
 //
-// Operands: groups of (param, grad, state1, state2, bf16_copy), then of the step (StepState,
-// losses, rng). SGD has at most a momentum buffer, state1; Adam has both states, the averages of
-// gradients and of their squares. So the second state says which formula is meant.
+// Operands: groups of (param, grad, state1, state2, bf16_copy, skipped), then of the step
+// (StepState, losses, rng). SGD has at most a momentum buffer, state1; Adam has both states, the
+// averages of gradients and of their squares. So the second state says which formula is meant.
+// skipped, f64[1], is read only: Note [Steps of a parameter].
 #pragma once
 
 #include "core/parallel.h"
@@ -14,12 +15,12 @@
 
 namespace sinter {
 
-enum UpdateOperand : size_t { kParam, kGrad, kState1, kState2, kLow, kGroupOperands };
+enum UpdateOperand : size_t { kParam, kGrad, kState1, kState2, kLow, kSkipped, kGroupOperands };
 inline constexpr size_t kStepOperands = 3;
 
 // One parameter's operands; grad is undefined where the op makes it.
 struct UpdateGroup {
-  Tensor param, grad, state1, state2, bf16_copy;
+  Tensor param, grad, state1, state2, bf16_copy, skipped;
   bool adam() const { return state2.defined(); }
 };
 
@@ -28,7 +29,7 @@ constexpr size_t update_groups(size_t operands) {
 }
 inline UpdateGroup update_group(Operands in, size_t i) {
   const Operands at = in.subspan(i * kGroupOperands, kGroupOperands);
-  return {at[kParam], at[kGrad], at[kState1], at[kState2], at[kLow]};
+  return {at[kParam], at[kGrad], at[kState1], at[kState2], at[kLow], at[kSkipped]};
 }
 
 // The operands that end every update op.
@@ -48,11 +49,14 @@ Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs);
 void reference_update(
     const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs, bool tail);
 
-// f(step): the optimizer's formula with the numbers of this step.
+// f(step_of): step_of(group) is the optimizer's formula with the numbers of this step for a group.
 template <class V, class F>
 void with_update(bool adam, const UpdateAttrs& attrs, const StepState& state, F&& f) {
-  if (adam) return f(AdamStep<V>(state, attrs));
-  f(SgdStep<V>(state, attrs));
+  if (!adam) return f([&](const UpdateGroup&) { return SgdStep<V>(state, attrs); });
+  f([&](const UpdateGroup& group) {
+    const double skipped = group.skipped.defined() ? *group.skipped.data<double>() : 0;
+    return AdamStep<V>(without_skipped(state, skipped, attrs), attrs);
+  });
 }
 
 // The elements of a group from one on; null where the tensor is absent.

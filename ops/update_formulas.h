@@ -30,6 +30,35 @@ template <class V> struct SgdStep {
   }
 };
 
+// Note [Steps of a parameter]
+//   Adam divides its averages, which begin at 0, by 1 - beta^t, and t counts the updates of *this*
+//   parameter, as in PyTorch: one that was frozen or unused for ten steps begins at 1 afterwards.
+//   A counter that each update advances would be one more write of every kernel, and one that other
+//   blocks of the launch read. So the optimizer counts what is rare, the steps at which a parameter
+//   was *skipped*, in device memory, by a launch of its own in those steps (Optimizer::step). Then
+//
+//       t = steps done + 1 - skipped
+//
+//   and where nothing was skipped the corrections are those that StepState holds for all.
+
+SINTER_FN double power(double beta, int64_t n) {
+  double result = 1;
+  for (; n > 0; n /= 2, beta *= beta) {
+    if (n % 2 == 1) result *= beta;
+  }
+  return result;
+}
+// The state for a parameter for which that many steps do not count. Whatever memory holds, t is at
+// least 1.
+SINTER_FN StepState without_skipped(StepState state, double skipped, const UpdateAttrs& attrs) {
+  if (skipped == 0) return state;
+  const double left = static_cast<double>(state.step) + 1 - skipped;
+  const int64_t t = left >= 1 && left < 0x1p62 ? static_cast<int64_t>(left) : 1;
+  state.bias_correction1 = 1 - power(attrs.beta1, t);
+  state.bias_correction2 = 1 - power(attrs.beta2, t);
+  return state;
+}
+
 // g += l2 p (Adam) or p *= 1 - lr decay (AdamW);  m += (1 - beta1) (g - m);  v = beta2 v + (1 -
 // beta2) g g; p -= lr / bc1 * m / (sqrt(v) / sqrt(bc2) + eps), bc = 1 - beta^t
 template <class V> struct AdamStep {

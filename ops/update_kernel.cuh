@@ -19,6 +19,7 @@ template <class V> struct UpdateOperands {
   In<V> grad;
   InOut<V> state1, state2;
   Out<bf16> bf16_copy;
+  In<double> skipped;
   int64_t n = 0;
   bool vec = false;  // 16 bytes at a time
 };
@@ -26,6 +27,7 @@ template <class V> struct UpdateOperands {
 // The step's scalars; with the tail also what it reads and writes.
 struct UpdateStep {
   InOut<double> scalars;  // of the StepState
+  InOut<int64_t> steps;   // of it: steps done
   InOut<StepState> state;
   InOut<uint32_t> ticket;
   In<float> losses;
@@ -38,13 +40,24 @@ struct TailShared {
   Shared<double, kLossRuns> losses;
 };
 
-// Not a copy of the whole state: its ticket is in motion.
-SINTER_DEVICE_FN StepState step_scalars(const UpdateStep& step) {
+SINTER_DEVICE_FN double value_of(const In<double>& skipped) { return skipped ? skipped[0] : 0; }
+
+// The formula for a parameter. Not of a copy of the whole state: its ticket is in motion.
+template <class Step>
+SINTER_DEVICE_FN Step step_of(
+    const In<double>& skipped, const UpdateStep& step, const UpdateAttrs& attrs) {
   StepState state;
   state.lr = step.scalars[offsetof(StepState, lr) / sizeof(double)];
   state.bias_correction1 = step.scalars[offsetof(StepState, bias_correction1) / sizeof(double)];
   state.bias_correction2 = step.scalars[offsetof(StepState, bias_correction2) / sizeof(double)];
-  return state;
+  if constexpr (Step::kAdam) {
+    const double n = value_of(skipped);
+    if (n != 0) {
+      state.step = step.steps[0];
+      state = without_skipped(state, n, attrs);
+    }
+  }
+  return Step(state, attrs);
 }
 
 template <class V>
@@ -132,7 +145,7 @@ inline int64_t update_chunk(int64_t total) {
 
 template <class V> UpdateOperands<V> update_operands(const UpdateGroup& g) {
   return {in_out<V>(g.param), in<V>(g.grad), in_out<V>(g.state1), in_out<V>(g.state2),
-      out<bf16>(g.bf16_copy), g.param.numel(),
+      out<bf16>(g.bf16_copy), in<double>(g.skipped), g.param.numel(),
       is_aligned(g.param) && is_aligned(g.grad) && is_aligned(g.state1) && is_aligned(g.state2) &&
           is_aligned(g.bf16_copy)};
 }
@@ -140,6 +153,7 @@ inline UpdateStep update_step(const UpdateEnd& end) {
   const auto& [state, losses, rng] = end;
   auto* s = static_cast<StepState*>(state.raw());
   UpdateStep step{.scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)},
+      .steps = {&s->step, 1},
       .state = {s, 1},
       .ticket = {&s->ticket, 1}};
   if (losses.defined()) {

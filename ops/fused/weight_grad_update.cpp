@@ -16,20 +16,23 @@ enum LayerOperand : size_t {
   kDy,
   kX,
   kWeight,
-  kBias = 6
+  kBias = 7
 };  // of a layer's operands; see ops/fused/fused.h
 
 size_t layers_in(Operands in) { return in.size() / kLayerOperands; }
 Operands layer_at(Operands in, size_t l) { return in.subspan(l * kLayerOperands, kLayerOperands); }
 UpdateGroup weight_of(Operands layer) {
-  return {layer[kWeight], {}, layer[kWeight + 1], layer[kWeight + 2], layer[kWeight + 3]};
+  return {layer[kWeight], {}, layer[kWeight + 1], layer[kWeight + 2], layer[kWeight + 3],
+      layer[kWeight + 4]};
 }
 UpdateGroup bias_of(Operands layer) {
-  return {layer[kBias], {}, layer[kBias + 1], layer[kBias + 2], layer[kBias + 3]};
+  return {layer[kBias], {}, layer[kBias + 1], layer[kBias + 2], layer[kBias + 3], layer[kBias + 4]};
 }
 
 bool writes_of(size_t i, size_t n) {
-  return i < n - kStepOperands ? i % kLayerOperands >= kWeight : i != n - 2;
+  if (i + kStepOperands >= n) return i != n - 2;
+  const size_t operand = i % kLayerOperands;  // a group ends with its skipped steps
+  return operand >= kWeight && operand != kBias - 1 && operand != kLayerOperands - 1;
 }
 
 // What the plain ops do not say of the list as a whole.
@@ -80,9 +83,10 @@ void run_tiles(
     Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
-  const UpdateGroup of_weight = weight_of(layer);
-  const UpdatePointers<float> w(of_weight), bias(bias_of(layer));
-  with_update<float>(of_weight.adam(), attrs, state, [&](const auto& step) {
+  const UpdateGroup of_weight = weight_of(layer), of_bias = bias_of(layer);
+  const UpdatePointers<float> w(of_weight), bias(of_bias);
+  with_update<float>(of_weight.adam(), attrs, state, [&](const auto& step_of) {
+    const auto step = step_of(of_weight), bias_step = step_of(of_bias);
     for_product_tiles(
         {.m = outs,
             .n = ins,
@@ -107,7 +111,7 @@ void run_tiles(
           if (!bias.p) return;
           float* sums = scratch<float, 1>(end - begin);
           column_sums(dy.data<float>() + begin, batch, outs, end - begin, sums);
-          bias.apply(step, begin, sums, end - begin);
+          bias.apply(bias_step, begin, sums, end - begin);
         });
   });
 }
@@ -122,12 +126,14 @@ void run_whole(
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
   const UpdateGroup of_weight = weight_of(layer);
-  with_update<V>(of_weight.adam(), attrs, state, [&](const auto& step) {
+  with_update<V>(of_weight.adam(), attrs, state, [&](const auto& step_of) {
     const UpdatePointers<V> w(of_weight);
+    const auto step = step_of(of_weight);
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
         [&](int64_t begin, int64_t end) { w.apply(step, begin, grad + begin, end - begin); });
-    if (layer[kBias].defined())
-      UpdatePointers<V>(bias_of(layer)).apply(step, 0, grad + outs * ins, outs);
+    const UpdateGroup of_bias = bias_of(layer);
+    if (of_bias.param.defined())
+      UpdatePointers<V>(of_bias).apply(step_of(of_bias), 0, grad + outs * ins, outs);
   });
 }
 

@@ -14,13 +14,20 @@ namespace sinter::SINTER_KERNEL_NS {
 template <class V> struct UpdatedParameters {
   Columns<V, InOut<V>> weight, state1, state2;
   Columns<bf16, Out<bf16>> bf16_copy;
+  In<double> skipped;  // by the weight
   UpdateOperands<V> bias;
 };
 
 template <class V, class Step> struct UpdateFromSums {
   static constexpr bool kSumsRows = true;
   const UpdatedParameters<V>& to;
-  Step step;
+  const UpdateStep& end;
+  const UpdateAttrs& attrs;
+  Step step;  // of the weight
+
+  SINTER_DEVICE_FN UpdateFromSums(
+      const UpdatedParameters<V>& to, const UpdateStep& end, const UpdateAttrs& attrs)
+      : to(to), end(end), attrs(attrs), step(step_of<Step>(to.skipped, end, attrs)) {}
 
   SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&grad)[kGroup]) const {
     if (count == 0) return;
@@ -37,7 +44,10 @@ template <class V, class Step> struct UpdateFromSums {
     if (to.bf16_copy) to.bf16_copy.store(i, j, count, p);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, V grad) const {
-    if (to.bias.param) update_element(step, to.bias, i, grad);
+    if (!to.bias.param) return;
+    // Seldom another step than the weight's, and costly: made where it is one.
+    const bool same = value_of(to.bias.skipped) == value_of(to.skipped);
+    update_element(same ? step : step_of<Step>(to.bias.skipped, end, attrs), to.bias, i, grad);
   }
 };
 
@@ -74,10 +84,9 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
 template <class V, template <class> class Step, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
 weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
-  const Step<V> apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
     ffma_product<kDy, kX>(
-        layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, split, tile);
+        layers.product[i], UpdateFromSums<V, Step<V>>(layers.to[i], step, attrs), split, tile);
   });
   finish_step<Step<V>>(step, attrs);
 }
@@ -86,10 +95,9 @@ template <class T, template <class> class Step, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
-  const Step<V> apply(step_scalars(step), attrs);
   with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
     mma_product<kDy, kX>(
-        layers.product[i], UpdateFromSums<V, Step<V>>{layers.to[i], apply}, split, tile);
+        layers.product[i], UpdateFromSums<V, Step<V>>(layers.to[i], step, attrs), split, tile);
   });
   finish_step<Step<V>>(step, attrs);
 }
@@ -99,10 +107,10 @@ namespace {
 template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands layer) {
   using V = compute_t<T>;
   return {columns_in_out<V>(layer[2]), columns_in_out<V>(layer[3]), columns_in_out<V>(layer[4]),
-      columns_out<bf16>(layer[5]),
-      layer[6].defined()
-          ? update_operands<V>(UpdateGroup{layer[6], Tensor(), layer[7], layer[8], layer[9]})
-          : UpdateOperands<V>{}};
+      columns_out<bf16>(layer[5]), in<double>(layer[6]),
+      layer[7].defined() ? update_operands<V>(UpdateGroup{
+                               layer[7], Tensor(), layer[8], layer[9], layer[10], layer[11]})
+                         : UpdateOperands<V>{}};
 }
 
 // The list of blocks where a tile has that many rows: where each layer's begin, and how many there

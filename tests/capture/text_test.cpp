@@ -42,10 +42,10 @@ constexpr char kEager[] = R"(sinter-graph 1
 %27 = relu_backward(%26, %18) f32[4, 5] mask=1
 %28 = matmul(%27, %0) f32[5, 6] trans_a=1 role=wgrad
 %29 = sum_rows(%27) f32[5] role=bgrad
-adam_update(%2, %28, %6, %7, -, %8, -, -)
-adam_update(%3, %29, %9, %10, -, %8, -, -)
-adam_update(%4, %24, %11, %12, -, %8, -, -)
-adam_update(%5, %25, %13, %14, -, %8, %21, -) tail=1
+adam_update(%2, %28, %6, %7, -, -, %8, -, -)
+adam_update(%3, %29, %9, %10, -, -, %8, -, -)
+adam_update(%4, %24, %11, %12, -, -, %8, -, -)
+adam_update(%5, %25, %13, %14, -, -, %8, %21, -) tail=1
 gradient %2 %28
 gradient %3 %29
 gradient %4 %24
@@ -59,8 +59,8 @@ constexpr char kFused[] =
 %18 = linear(%16, %4, %5) f32[4, 3]
 %19, %20 = softmax_xent(%18, %1, %15) f32[4], f32[4, 3]                   # rule softmax_xent
 %21 = input_grad_act(%20, %4, %17) f32[4, 5] role=dgrad                   # rule input_grad_act
-weight_grad_update(%21, %0, %2, %6, %7, -, %3, %9, %10, -, %8, -, -) role=update  # rule weight_grad_update
-weight_grad_update(%20, %16, %4, %11, %12, -, %5, %13, %14, -, %8, %19, -) tail=1 role=update  # rule weight_grad_update
+weight_grad_update(%21, %0, %2, %6, %7, -, -, %3, %9, %10, -, -, %8, -, -) role=update  # rule weight_grad_update
+weight_grad_update(%20, %16, %4, %11, %12, -, -, %5, %13, %14, -, -, %8, %19, -) tail=1 role=update  # rule weight_grad_update
 output "y0" %19
 )";
 

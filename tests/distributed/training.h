@@ -1,5 +1,5 @@
-// A training run in f64 of which each rank does its part: for the tests of data parallelism, which
-// compare it with one process.
+// A training run, in f64 if nothing else is said, of which each rank does its part: for the tests
+// of data parallelism, which compare it with one process.
 #pragma once
 
 #include "capture/step.h"
@@ -20,6 +20,7 @@ struct Run {
   double clip = 0;
   int64_t bucket_bytes = 1024;  // several buckets, of several tensors
   Device device = kCpu;
+  DType dtype = DType::f64;
 };
 
 inline void PrintTo(const Run& run, std::ostream* out) { *out << run.what; }
@@ -54,7 +55,11 @@ class TrainingRun {
  public:
   TrainingRun(const Run& run, Communicator* ranks) : run_(run), net_(run.net, run.image) {
     net_.init_parameters(5);
-    net_.to(DType::f64);
+    if (run.dtype == DType::bf16) {
+      net_.enable_bf16();
+    } else {
+      net_.to(run.dtype);
+    }
     net_.to(run.device);
     manual_seed(7);
     parallel_.emplace(net_, ranks, DataParallelOptions{.bucket_bytes = run.bucket_bytes});
@@ -108,7 +113,8 @@ class TrainingRun {
 
   // This rank's rows of each part, one behind the other; nothing, if it has none.
   Tensors own_rows(uint64_t seed) {
-    const Tensor x = sample_tensor({rows_, run_.image.numel()}, seed, 0, 1).to(run_.device);
+    const Tensor x =
+        cast(sample_tensor({rows_, run_.image.numel()}, seed, 0, 1), run_.dtype).to(run_.device);
     const Tensor labels = sample_labels(rows_, net_.output()[0], seed + 1).to(run_.device);
     Tensors images, own_labels;
     for (int64_t part = 0, at = 0; part < run_.parts; at += part_rows(part++)) {

@@ -13,6 +13,7 @@
 
 #include "distributed/mpi.h"
 #include "nn/safetensors.h"
+#include "tests/closeness.h"
 #include "tests/examples/program.h"
 
 namespace sinter::test {
@@ -108,6 +109,21 @@ double difference(const Program& a, const Program& b) {
   }
   return worst;
 }
+double mean_difference(const Program& a, const Program& b) {
+  const auto weights = [](const Program& program) {
+    std::vector<double> all;
+    for (const auto& [_, t] :
+        nn::read_safetensors(program.folder() / "r" / "model.safetensors").tensors) {
+      for (const double v : t.to_vector<double>()) all.push_back(v);
+    }
+    return all;
+  };
+  const std::vector<double> x = weights(a), y = weights(b);
+  EXPECT_EQ(x.size(), y.size());
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += std::abs(x[i] - y[i]);
+  return sum / double(x.size());
+}
 // 18 steps of SGD with rate 0.1 and momentum 0.9, of gradients below 1 that are sums of at most 32
 // products: each step may part by 0.1 * 32 * 2^-24 = 2e-7, and momentum adds up ten of them. A mask
 // or a row that is another one moves weights by 1e-3.
@@ -150,6 +166,23 @@ TEST_F(MnistRanks, TrainAsOneProcessDoes) {
       EXPECT_EQ(b["ranks"], ranks);
       EXPECT_GT(b["all_reduce"]["bytes"], 0);
     }
+  }
+}
+
+// In the mean: Adam's step is about lr however small the gradient, so where that is rounding two
+// runs may part by 2 lr. A gradient is off by up to 32 * 2^-24 of its terms' sum, d = 2e-6; the
+// share of gradients that are smaller than e of that sum is about e, so a step is off by lr d / e
+// on the average over e, which is lr d (1 + ln(1 / d)) = 15 lr d. 18 steps of rate 1e-3: 5e-7, and
+// tenfold for what each makes of the next. A row less in 32 moves the mean by 3 % of 18 lr.
+TEST_F(MnistRanks, TrainByAdamAsOneProcessDoes) {
+  constexpr double kMeanRounding = 10 * 18 * 1e-3 * 15 * 2e-6;
+  for (const char* mode : {"eager", "fused"}) {
+    const Words words = with(kTrainSmall, {"--optimizer", "adam", "--mode", mode});
+    const RankProgram alone(1), program(3);
+    ASSERT_EQ(alone.run(words).status, 0);
+    const Result r = program.run(words);
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(close({mean_difference(alone, program)}, {0}, {.absolute = kMeanRounding})) << mode;
   }
 }
 

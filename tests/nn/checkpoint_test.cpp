@@ -90,10 +90,13 @@ TEST(Checkpoint, GoesOnToTheBit) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : checkpoint.tensors) {
     names.push_back(name);
-    EXPECT_EQ(tensor.dtype(), DType::f32);
+    const bool counts = name.find(kSkippedSteps) != name.npos;
+    EXPECT_EQ(tensor.dtype(), counts ? DType::f64 : DType::f32);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"0.bias", "0.weight", "3.bias", "3.weight",
-                       "sinter.optim/exp_avg/0.bias", "sinter.optim/exp_avg/0.weight",
+  EXPECT_EQ(names, (std::vector<std::string>{"sinter.optim/skipped_steps/0.bias",
+                       "sinter.optim/skipped_steps/0.weight", "sinter.optim/skipped_steps/3.bias",
+                       "sinter.optim/skipped_steps/3.weight", "0.bias", "0.weight", "3.bias",
+                       "3.weight", "sinter.optim/exp_avg/0.bias", "sinter.optim/exp_avg/0.weight",
                        "sinter.optim/exp_avg/3.bias", "sinter.optim/exp_avg/3.weight",
                        "sinter.optim/exp_avg_sq/0.bias", "sinter.optim/exp_avg_sq/0.weight",
                        "sinter.optim/exp_avg_sq/3.bias", "sinter.optim/exp_avg_sq/3.weight"}));
@@ -127,6 +130,55 @@ TEST(Checkpoint, GoesOnWithBuffers) {
   EXPECT_EQ(got[4].tensor.item(), 5);
 }
 
+// A weight that was frozen for some steps: Adam counts its own.
+TEST(Checkpoint, KeepsTheStepsOfEachParameter) {
+  const TempDir dir;
+  const auto skipped = [](const Checkpoint& checkpoint, const char* name) {
+    return find(checkpoint.tensors, cat("sinter.optim/skipped_steps/", name))->item();
+  };
+  const auto weights = [](const Trained& t) { return t.model.parameters()[0].to_vector<float>(); };
+  manual_seed(3);
+  Trained straight;
+  Tensor weight = straight.model.parameters()[0];
+  weight.set_requires_grad(false);
+  straight.steps(4);
+  weight.set_requires_grad(true);
+  straight.steps(1);
+  save_checkpoint(dir.file("a"), straight.model, straight.optimizer, "", some_state());
+  straight.steps(3);
+  Checkpoint saved = read_checkpoint(dir.file("a"));
+  EXPECT_EQ(skipped(saved, "0.weight"), 4);
+  EXPECT_EQ(skipped(saved, "0.bias"), 0);
+  Trained other;
+  restore(saved, other.model, other.optimizer);
+  other.steps(3);
+  EXPECT_EQ(weights(other), weights(straight));
+
+  // Of before these were counted: all parameters took part in all steps that were done.
+  Checkpoint old = saved;
+  std::erase_if(
+      old.tensors, [](const NamedTensor& t) { return t.name.find(kSkippedSteps) != t.name.npos; });
+  restore(old, other.model, other.optimizer);
+  for (const auto& [name, tensor] : other.optimizer.state_tensors()) {
+    if (name.starts_with(kSkippedSteps)) EXPECT_EQ(tensor.item(), 0) << name;
+  }
+  other.steps(3);
+  EXPECT_NE(weights(other), weights(straight));
+
+  const auto before = weights(other);
+  for (const double wrong : {-1.0, 0.5, 6.0, double{NAN}}) {
+    *find(saved.tensors, "sinter.optim/skipped_steps/3.bias")->data<double>() = wrong;
+    expect_error(checkpoint,
+        {"damaged", dir.file("a"), "skipped_steps/3.bias is " + cat(wrong), "up to the 5 steps"},
+        [&] { restore(saved, other.model, other.optimizer); });
+  }
+  saved.tensors.erase(saved.tensors.begin());
+  *find(saved.tensors, "sinter.optim/skipped_steps/3.bias")->data<double>() = 0;
+  expect_error(checkpoint, {"keys do not match", "1 missing", "skipped_steps"},
+      [&] { restore(saved, other.model, other.optimizer); });
+  EXPECT_EQ(weights(other), before);
+}
+
 TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {
   const TempDir dir;
   Trained adam;
@@ -135,7 +187,7 @@ TEST(Checkpoint, SameKeysOnlyAndAllOrNothing) {
   Sgd sgd(model.named_parameters());
   const auto before = model.parameters()[0].to_vector<float>();
   expect_error(checkpoint,
-      {"keys do not match", dir.file("a"), "4 missing, 8 unexpected",
+      {"keys do not match", dir.file("a"), "4 missing, 12 unexpected",
           "missing sinter.optim/momentum_buffer/0.weight"},
       [&] { restore(read_checkpoint(dir.file("a")), model, sgd); });
   EXPECT_EQ(model.parameters()[0].to_vector<float>(), before);

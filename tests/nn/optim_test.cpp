@@ -7,6 +7,7 @@
 #include "autograd/autograd.h"
 #include "nn/clip.h"
 #include "nn/mlp.h"
+#include "tests/closeness.h"
 #include "tests/data/data_test_util.h"
 
 namespace sinter::nn {
@@ -125,6 +126,31 @@ TEST(Optim, TheLastParameterWithAGradientClosesTheStep) {
   EXPECT_EQ(state.last_loss, 3);
   adam.zero_grad();
   EXPECT_FALSE(params[0].tensor.grad().defined());
+}
+
+// As torch.optim.Adam does: a step without a gradient is none for that parameter.
+TEST(Optim, AParameterWhoseFirstGradientComesLateBeginsAtItsFirstStep) {
+  const NamedTensors params = two_parameters();
+  const Tensor late = params[1].tensor;
+  const double start = late.to_vector<double>()[0];
+  Adam adam(params, {.lr = 0.1});
+  const auto steps = [&](int n, bool both) {
+    for (int i = 0; i < n; ++i) {
+      params[0].tensor.autograd().grad = gradient(0, i, {3, 4});
+      late.autograd().grad = both ? Tensor::ones({5}, DType::f64) : Tensor();
+      adam.step();
+    }
+    return late.to_vector<double>()[0] - start;
+  };
+  EXPECT_EQ(steps(10, false), 0);
+  for (const double wanted : {-0.1, -0.2, -0.3})
+    EXPECT_TRUE(test::close({steps(1, true)}, {wanted}, {.of_each = 1e-7}));  // eps / |g| is 1e-8
+  steps(1000, false);
+  for (int i = 0; i < 2; ++i) steps(1, true);
+  EXPECT_EQ(adam.steps(), 1015);
+  EXPECT_EQ(adam.state_tensors()[5].name, "skipped_steps/b");
+  EXPECT_EQ(adam.state_tensors()[5].tensor.item(), 1010);
+  EXPECT_TRUE(test::close({late.to_vector<double>()[0] - start}, {-0.5}, {.of_each = 1e-7}));
 }
 
 TEST(Optim, ResumesFromItsStateTensors) {

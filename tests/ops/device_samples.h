@@ -124,10 +124,9 @@ inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool convert = in[i].defined() && in[i].dtype() == DType::f64;
-    out.push_back(
-        convert ? with_storage(in[i],
-                      cast(elements_of(in[i]), stays_wide(op, i, in.size()) ? wide(dtype) : dtype))
-                : there(in[i], kCpu));
+    out.push_back(convert ? with_storage(in[i],
+                                cast(elements_of(in[i]), operand_type(op, i, in.size(), dtype)))
+                          : there(in[i], kCpu));
   }
   return out;
 }

@@ -114,7 +114,7 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
       const auto with_state = [&, adam = adam, attrs = attrs](Tensors all, const Shape& shape) {
         all.insert(
             all.end(), {adam || attrs.momentum ? values(shape) : none, adam ? values(shape) : none,
-                           low ? values(shape, DType::bf16) : none});
+                           low ? values(shape, DType::bf16) : none, none});
         return all;
       };
       Tensors parameters;

@@ -26,7 +26,7 @@ Tensors convert(const OpDef& op, Operands in, DType dtype) {
   std::map<std::pair<uint64_t, DType>, std::shared_ptr<Storage>> wholes;
   for (size_t i = 0; i < in.size(); ++i) {
     const Tensor& x = in[i];
-    const DType wanted = stays_wide(op, i, in.size()) ? wide(dtype) : dtype;
+    const DType wanted = operand_type(op, i, in.size(), dtype);
     if (!x.defined()) {
       out.push_back({});
     } else if (x.dtype() != DType::f64 &&
@@ -233,8 +233,9 @@ TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
               InputGradActAttrs{Act::relu});
     weight_grad += bytes(kWeightBiasGradOp, {dy, x}, {});
     weight_update += bytes(kWeightGradUpdateOp,
-        {dy, x, w, copy(w), copy(w), {}, b, copy(b), copy(b), {}, state, {}, {}}, adam);
-    all.insert(all.end(), {w, copy(w), copy(w), copy(w), {}, b, copy(b), copy(b), copy(b), {}});
+        {dy, x, w, copy(w), copy(w), {}, {}, b, copy(b), copy(b), {}, {}, state, {}, {}}, adam);
+    all.insert(
+        all.end(), {w, copy(w), copy(w), copy(w), {}, {}, b, copy(b), copy(b), copy(b), {}, {}});
   }
   all.insert(all.end(), {state, {}, {}});
   const Tensor seed = broadcast_to(f32({1}), {B});

@@ -221,8 +221,8 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
         const std::vector<V> w0 = w.to_vector<V>(), m0 = m.to_vector<V>();
         const Tensor none, vw = adam ? v : none, vbias = adam ? vb : none;
         const LaunchLog log;
-        apply(kWeightGradUpdateOp, {dy, x, w, m, vw, low, b, mb, vbias, none, step, losses, rng},
-            attrs);
+        apply(kWeightGradUpdateOp,
+            {dy, x, w, m, vw, low, none, b, mb, vbias, none, none, step, losses, rng}, attrs);
         EXPECT_EQ(log.launches().size(), 1u);
 
         const AdamStep<V> by_adam(state, UpdateAttrs{.weight_decay = 0.01});
@@ -327,7 +327,7 @@ TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
     write_step_state(step, {.lr = 1});
     const std::vector<float> before = updated.to_vector<float>();
     apply(kWeightGradUpdateOp,
-        {dy, x, updated, none, none, none, none, none, none, none, step, none, none},
+        {dy, x, updated, none, none, none, none, none, none, none, none, none, step, none, none},
         UpdateAttrs{});
     EXPECT_EQ(log.launches().size(), 5u);
     for (const LaunchShape& launch : log.launches())

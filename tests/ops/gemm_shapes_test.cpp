@@ -191,7 +191,7 @@ TEST_P(SimtGemmShapes, SharesOfTheLayersOfOneLaunch) {
     write_step_state(step, {.lr = 1});
     Tensors in;
     for (const Layer& l : layers) {
-      for (const Tensor& t : {l.dy, l.x, l.w, none, none, none, l.b, none, none, none})
+      for (const Tensor& t : {l.dy, l.x, l.w, none, none, none, none, l.b, none, none, none, none})
         in.push_back(t);
     }
     for (const Tensor& t : {step, losses, none}) in.push_back(t);

@@ -31,7 +31,7 @@ Tensors converted(const OpDef& op, const Tensors& in, DType dtype) {
   Tensors out;
   for (size_t i = 0; i < in.size(); ++i) {
     const Tensor& t = in[i];
-    const DType type = stays_wide(op, i, in.size()) ? wide(dtype) : dtype;
+    const DType type = operand_type(op, i, in.size(), dtype);
     out.push_back(t.defined() && t.dtype() == DType::f64 ? cast(t, type) : t);
     if (t.defined() && t.has_autograd() && t.autograd().bf16_copy.defined())
       out.back().autograd().bf16_copy = t.autograd().bf16_copy;

@@ -123,16 +123,17 @@ TEST(StepCost, UpdateBytes) {
   const auto cost = [&](const OpDef& op, const Tensors& in, const Attrs& attrs) {
     return op.cost(in, Tensors{}, attrs);
   };
-  EXPECT_EQ(
-      cost(kSgdUpdateOp, {p, p, {}, {}, {}, state, {}, {}}, UpdateAttrs{}), (Cost{200, 800, 400}));
-  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, p, {}, {}, state, {}, {}}, UpdateAttrs{.momentum = 0.9}),
+  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, {}, {}, {}, {}, state, {}, {}}, UpdateAttrs{}),
+      (Cost{200, 800, 400}));
+  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, p, {}, {}, {}, state, {}, {}}, UpdateAttrs{.momentum = 0.9}),
       (Cost{400, 1200, 800}));
-  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, p, {}, low, state, {}, {}},
+  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, p, {}, low, {}, state, {}, {}},
                 UpdateAttrs{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}),
       (Cost{800, 1200, 1000}));
-  EXPECT_EQ(cost(kAdamUpdateOp, {p, p, p, p, {}, state, {}, {}}, UpdateAttrs{}),
+  EXPECT_EQ(cost(kAdamUpdateOp, {p, p, p, p, {}, {}, state, {}, {}}, UpdateAttrs{}),
       (Cost{1300, 1600, 1200}));
-  EXPECT_EQ(cost(kAdamUpdateOp, {p, p, p, p, low, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
+  EXPECT_EQ(
+      cost(kAdamUpdateOp, {p, p, p, p, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
       (Cost{1500, 1600, 1400}));
 }
 

@@ -26,12 +26,20 @@ std::vector<Sample> samples_of(const OpDef& op) {
   return row == sample_table().end() ? std::vector<Sample>() : row->second();
 }
 
-bool stays_wide(const OpDef& op, size_t i, size_t n) {
+static bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
   if (&op == &kLayerNormBackwardOp || &op == &kBatchNorm2dBackwardOp) return i >= 3;
   if (&op == &kLayerNormWeightGradOp || &op == &kBatchNorm2dWeightGradOp) return i >= 2;
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
          (&op == &kClassifierHeadOp && i == 3);
+}
+
+DType operand_type(const OpDef& op, size_t i, size_t n, DType dtype) {
+  if (op.attrs == attr_type<UpdateAttrs>() && i + kStepOperands < n) {
+    const size_t at = i % (&op == &kWeightGradUpdateOp ? kLayerOperands : kGroupOperands);
+    if (&op == &kWeightGradUpdateOp ? at == 6 || at == 11 : at == kSkipped) return DType::f64;
+  }
+  return stays_wide(op, i, n) ? wide(dtype) : dtype;
 }
 
 Sample bad_sample(Tensors in, const Attrs& attrs, std::string what) {

@@ -22,9 +22,10 @@ struct Sample {
 };
 Sample bad_sample(Tensors in, const Attrs& attrs, std::string what);
 
-// Operands that are of the type wide(dtype) where the others are of `dtype`: the parameters of an
-// update are f32 in bf16 training, and so are the seed of a loss and the moments of a row.
-bool stays_wide(const OpDef& op, size_t i, size_t n);
+// The type of operand i of n where a sample is made in `dtype`: wide(dtype) for the parameters of
+// an update, which are f32 in bf16 training, for the seed of a loss and the moments of a row; f64
+// for the skipped steps of an update.
+DType operand_type(const OpDef& op, size_t i, size_t n, DType dtype);
 
 // Made anew at each call, so an op may change them; none for an op that is not listed.
 std::vector<Sample> samples_of(const OpDef& op);

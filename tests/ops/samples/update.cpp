@@ -22,6 +22,8 @@ UpdateGroup sample_group(
   if (adam || attrs.momentum != 0) g.state1 = sample_tensor(shape, seed + 2, -1, 1);
   if (adam) g.state2 = sample_tensor(shape, seed + 3, 0.1, 1);
   if (low) g.bf16_copy = cast(g.param, DType::bf16);
+  // 0, 1 or 2 of the three steps that add_step() has done; a weight and its bias differ.
+  if (adam) g.skipped = Tensor::full({1}, double(seed / 10 % 3), DType::f64);
   return g;
 }
 
@@ -29,6 +31,8 @@ UpdateGroup sample_group(
 void add_step(Sample& s, const UpdateAttrs& attrs, int64_t rows) {
   const Tensor state = make_step_state();
   reset_step_state(host_step_state(state), attrs.beta1, attrs.beta2);
+  for (int step = 0; step < 3; ++step)
+    advance(host_step_state(state), 0, 0, attrs.beta1, attrs.beta2);
   host_step_state(state).lr = 0.1;
   s.in.insert(s.in.end(), {state, attrs.tail ? sample_tensor({rows}, 5) : Tensor(),
                               attrs.tail ? Tensor::zeros({3}, DType::i64) : Tensor()});
@@ -40,7 +44,7 @@ Sample update_sample(const std::vector<Shape>& shapes, bool adam, const UpdateAt
   uint64_t seed = 1;
   for (const Shape& shape : shapes) {
     const UpdateGroup g = sample_group(shape, adam, attrs, low, seed += 10);
-    s.in.insert(s.in.end(), {g.param, g.grad, g.state1, g.state2, g.bf16_copy});
+    s.in.insert(s.in.end(), {g.param, g.grad, g.state1, g.state2, g.bf16_copy, g.skipped});
   }
   add_step(s, attrs, 17);
   return s;
@@ -75,7 +79,8 @@ std::vector<Sample> multi_update_samples() {
          mixed = update_sample({{5, 7}, {7}}, true, kPlain, false, "two optimizers");
   bad_grad.in[kGrad] = sample_tensor({7, 5}, 2);
   missing.in.pop_back();
-  mixed.in[kGroupOperands + kState1] = mixed.in[kGroupOperands + kState2] = Tensor();
+  for (const size_t state : {kState1, kState2, kSkipped})
+    mixed.in[kGroupOperands + state] = Tensor();
   bad_grad.bad = missing.bad = mixed.bad = true;
   return {update_sample(odd, true, with_tail(kPlain), false, "adam"),
       update_sample(odd, true, kAdamW, true, "adamw with copies"),
@@ -99,9 +104,9 @@ Sample layers_sample(int64_t batch, const LayersOf& layers, const char* what) {
   for (const auto& [o, i] : shapes) {
     const UpdateGroup w = sample_group({o, i}, adam, attrs, low, seed + 10),
                       c = bias ? sample_group({o}, adam, attrs, low, seed + 20) : UpdateGroup{};
-    s.in.insert(
-        s.in.end(), {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1), w.param,
-                        w.state1, w.state2, w.bf16_copy, c.param, c.state1, c.state2, c.bf16_copy});
+    s.in.insert(s.in.end(),
+        {sample_tensor({batch, o}, seed), sample_tensor({batch, i}, seed + 1), w.param, w.state1,
+            w.state2, w.bf16_copy, w.skipped, c.param, c.state1, c.state2, c.bf16_copy, c.skipped});
     seed += 100;
   }
   add_step(s, attrs, batch);
@@ -117,7 +122,7 @@ std::vector<Sample> layers_samples() {
   rows.in[1] = sample_tensor({3, 7}, 2);
   weight.in[2] = sample_tensor({7, 5}, 2);
   missing.in.pop_back();
-  for (const size_t state : {3, 4, 7, 8}) mixed.in[kLayerOperands + state] = Tensor();
+  for (const size_t state : {3, 4, 6, 8, 9, 11}) mixed.in[kLayerOperands + state] = Tensor();
   rows.bad = weight.bad = missing.bad = mixed.bad = true;
   return {layers_sample(17, {{{77, 333}}, true, adam}, "odd, adam"),
       layers_sample(97, {{{333, 77}}, true, kAdamW, true, true}, "ragged, adamw with copies"),
