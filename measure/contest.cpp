@@ -13,6 +13,7 @@
 #include "core/numbers.h"
 #include "core/parallel.h"
 #include "measure/proof.h"
+#include "measure/threads.h"
 #include "measure/timer.h"
 #include "profiler/session.h"
 
@@ -156,12 +157,12 @@ std::string headline(const Contest& contest, const Outcome& o) {
   if (!contest.timed()) return "- -> -, not timed on simt";
   const Unit unit = unit_of_us(profiler::median(o.eager_us));
   const auto time = [&unit](const std::vector<double>& us) {
-    return fmt::format("{:.1f}", profiler::median(us) / unit.size);
+    return profiler::time_text(profiler::median(us) / unit.size);
   };
   std::string listed;
   if (!o.listed_us.empty()) listed = time(o.listed_us) + " (fused, launched one by one) -> ";
   return fmt::format("{} -> {}{} {}{}{}", time(o.eager_us), listed, time(o.fused_us), unit.name,
-      o.ratio.is_shown() ? " = " : ", ", profiler::factor_text(o.ratio, o.eager_us.size()));
+      o.ratio.is_shown() ? " = " : ", ", o.factor_text());
 }
 
 std::string flops_line(const Ledger& ledger, const std::string& parity) {
@@ -176,20 +177,21 @@ std::string flops_line(const Ledger& ledger, const std::string& parity) {
 
 std::string capture_line(const Contest& contest, const Outcome& o) {
   const double capture_ms = contest.step->stats().capture_ms;
-  const double saved_us = profiler::median(o.eager_us) - profiler::median(o.fused_us);
   std::string pays_back;
-  if (o.ratio.is_shown() && saved_us > 0)
+  if (o.ratio.is_shown() && o.ratio.value > 1) {
+    const double saved_us = profiler::paired_saving(o.eager_us, o.fused_us).value;
     pays_back = ", pays back after " +
                 count_of(std::llround(std::ceil(capture_ms * 1e3 / saved_us)), "replay");
+  }
   const auto arena = double(contest.captured().executor->plan().bytes);
   const Unit size = unit_of_bytes(arena);
   return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} {}\n", capture_ms,
       pays_back, arena / size.size, size.name);
 }
 
-std::string time_text(double us) {
+std::string with_unit(double us) {
   const Unit unit = unit_of_us(us);
-  return fmt::format("{:.1f} {}", us / unit.size, unit.name);
+  return profiler::time_text(us / unit.size) + " " + unit.name;
 }
 
 // Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
@@ -198,42 +200,56 @@ std::string gain_lines(const Ledger& ledger) {
   double longest_us = 0, gain_us = 0;
   for (const LedgerRow& row : ledger.rows) {
     if (row.eager_us.empty() || row.fused_launches == 0) continue;
-    const double fused = profiler::median(row.fused_us),
-                 saved = profiler::median(row.eager_us) - fused;
+    const double fused = row.fused_time(), saved = row.eager_time() - fused;
     if (fused > longest_us) longest = &row;
     longest_us = std::max(longest_us, fused);
-    const bool is_shown = profiler::paired_ratio(row.eager_us, row.fused_us).is_shown();
-    if (row.verdict.empty() && is_shown && saved > gain_us) gain = &row;
+    if (saved > gain_us && row.ratio().is_shown()) gain = &row;
     if (gain == &row) gain_us = saved;
   }
   if (!longest) return "";
-  const double all_us = profiler::median(ledger.total.fused_us);
   std::string out = "gain     no row by itself is shown to be faster\n";
   if (gain) {
     const auto before = double(gain->eager_bytes);
     const Unit size = unit_of_bytes(before);
     out = fmt::format("gain     most by {}: {}, {} -> {} launches, {:.1f} -> {:.1f} {}\n",
-        gain->fused, time_text(gain_us), gain->eager_launches, gain->fused_launches,
+        gain->fused, with_unit(gain_us), gain->eager_launches, gain->fused_launches,
         before / size.size, double(gain->fused_bytes) / size.size, size.name);
   }
   return out +
          fmt::format(
              "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; arithmetic stays\n",
-             longest->fused, time_text(longest_us), 100 * longest_us / all_us,
+             longest->fused, with_unit(longest_us), 100 * longest_us / ledger.total.fused_time(),
              double(longest->fused_flops) / (longest_us * 1e3));
+}
+
+// Rows that fusing makes slower, each with the rules that leave it out.
+std::string loss_lines(const Contest& contest, const Ledger& ledger) {
+  std::string out;
+  for (const LedgerRow& row : ledger.rows) {
+    const profiler::Estimate ratio = row.ratio();
+    if (!ratio.is_shown() || ratio.value >= 1) continue;
+    const std::string rules = cat(contest.rules, ",-", row.rule);
+    out += fmt::format("note     {} is slower fused, {}; without it: {}\n", row.fused,
+        row.ratio_text(),
+        contest.rules_option.empty() ? cat("RuleSet(\"", rules, "\")")
+                                     : contest.rules_option + rules);
+  }
+  return out;
 }
 
 }  // namespace
 
 std::string summary(const Contest& contest, const Outcome& o) {
   const LedgerRow& total = o.ledger.total;
-  const std::string gain = contest.timed() && !o.ratio.is_noisy() ? gain_lines(o.ledger) : "";
-  return gain + fmt::format(
-                    "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
-                    "counted {:.0f}{}\n",
-                    total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
-                    double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
-                    o.fused.launches_per_step(), launches_note(contest.captured(), o));
+  const bool judged = contest.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
+  return (judged ? gain_lines(o.ledger) : "") +
+         fmt::format(
+             "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
+             "counted {:.0f}{}\n",
+             total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
+             double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
+             o.fused.launches_per_step(), launches_note(contest.captured(), o)) +
+         (judged ? loss_lines(contest, o.ledger) : "");
 }
 
 namespace {
@@ -255,14 +271,39 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
 
 }  // namespace
 
+profiler::Estimate RoundTimes::factor() const {
+  profiler::Estimate ratio = profiler::paired_ratio(eager_us, fused_us);
+  ratio.has_interval = ratio.has_interval && distrusted.empty();
+  return ratio;
+}
+
+std::string RoundTimes::factor_text() const {
+  if (!distrusted.empty()) return "machine busy: no factor, " + distrusted;
+  return profiler::factor_text(factor(), eager_us.size());
+}
+
 std::string ContestOptions::describe(const Contest& contest) const {
   if (!contest.timed()) return "one step of each";
   return fmt::format(
       "{} of rounds x {}, {} warm-up", count_of(rounds, "pair"), count_of(steps, "step"), warmup);
 }
 
+namespace {
+
+// A look at the step after its rounds, whose time other programs may have multiplied.
+std::string why_rounds_distrusted(const Contest& contest, const RoundTimes& times) {
+  const bool by_eager = !times.eager_us.empty();
+  const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
+  if (contest.device != kCpu || us.empty()) return "";
+  return why_distrusted(by_eager ? contest.eager : contest.fused, profiler::median(us));
+}
+
+}  // namespace
+
 RoundTimes time_rounds(const Contest& contest, const ContestOptions& options) {
-  return run_clean_rounds(contest, {{contest.eager}, {contest.fused}}, options);
+  RoundTimes times = run_clean_rounds(contest, {{contest.eager}, {contest.fused}}, options);
+  times.distrusted = why_rounds_distrusted(contest, times);
+  return times;
 }
 
 Outcome compare(const Contest& contest, const ContestOptions& options) {
@@ -272,13 +313,16 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   Outcome o;
   if (contest.timed())
     static_cast<RoundTimes&>(o) = run_clean_rounds(contest, contestants, options);
+  o.distrusted = why_rounds_distrusted(contest, o);
   const std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();
+  o.eager.disturbed = o.fused.disturbed = o.distrusted;
   o.eager.clean_us = o.eager_us;
   o.fused.clean_us = o.fused_us;
   o.eager.candidates = candidates(captured);
+  o.fused.candidates.emplace();
   const bool modelled = is_modelled(contest, options) && !times.empty();
   o.ledger = make_ledger(captured, times);
   if (contest.device != kCpu) {
@@ -286,13 +330,12 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
     o.ledger.total.eager = fmt::format(
         "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
   }
-  if (contest.timed()) o.ratio = profiler::paired_ratio(o.eager_us, o.fused_us);
+  if (contest.timed()) o.ratio = o.factor();
   o.headline = headline(contest, o);
   o.proof = proof_lines(contest, o);
   if (modelled) {
-    o.proof.push_back(
-        fmt::format("model of an {}, each step one graph: {:.1f} -> {:.1f} us", options.card->text,
-            profiler::median(o.ledger.total.eager_us), profiler::median(o.ledger.total.fused_us)));
+    o.proof.push_back(fmt::format("model of an {}, each step one graph: {:.1f} -> {:.1f} us",
+        options.card->text, o.ledger.total.eager_time(), o.ledger.total.fused_time()));
   }
   return o;
 }
@@ -309,8 +352,9 @@ std::string report(const Contest& contest, const Outcome& o, const ReportText& t
   out += "\n" + o.ledger.table(text.width) + "\n";
   if (contest.device == kCpu) {
     out += fmt::format(
-        "profiled rounds: distortion {:+.1f} % and {:+.1f} %; the ledger only apportions\n",
-        o.eager.distortion(), o.fused.distortion());
+        "profiled rounds: the profiler takes {:.1f} and {:.1f} us of a step, distortion beyond it "
+        "{:+.1f} % and {:+.1f} %; the ledger only apportions\n",
+        o.eager.profiler_us(), o.fused.profiler_us(), o.eager.distortion(), o.fused.distortion());
   }
   const std::string eager_busy = o.eager.busy(), fused_busy = o.fused.busy();
   if (!eager_busy.empty()) out += fmt::format("eager: {}\n", eager_busy);

@@ -34,6 +34,8 @@ struct Contest {
   std::function<void()> eager, fused;   // one step each
   const capture::Step* step = nullptr;  // what `fused` calls
   std::string rules = "all", dtype = "f32";
+  // How a user of the program gives other rules: "--rules "; "": by a capture::RuleSet.
+  std::string rules_option{};
   // On cuda, where wanted: makes another captured step of these rules, replayed as a graph or
   // launched one by one. The fused one launched one by one separates fusion from replay; the
   // unfused one replayed has kernels that can be timed.
@@ -61,6 +63,12 @@ struct ContestOptions {
 // The median step of each round.
 struct RoundTimes {
   std::vector<double> eager_us, listed_us, fused_us;
+  // Why there is no factor although the rounds may agree, or "": "one thread takes 51.8 us".
+  std::string distrusted{};
+
+  // Of eager against fused. Error (usage): one of them is none.
+  profiler::Estimate factor() const;  // without an interval where it is distrusted
+  std::string factor_text() const;    // "1.21x [1.19,1.23]", or why there is none
 };
 // The clean rounds by themselves; of one step alone where the other is none.
 RoundTimes time_rounds(const Contest& contest, const ContestOptions& options);
@@ -70,7 +78,7 @@ struct Outcome : RoundTimes {     // of the clean rounds
   bool complete = true;           // every step had the launches of its graph
   Ledger ledger;
   profiler::Estimate ratio{};  // of the clean rounds
-  std::string headline;        // "1402.1 -> 1156.9 us = 1.21x [1.19,1.23]"
+  std::string headline;        // "1402 -> 1157 us = 1.21x [1.19,1.23]"
   // What fusion, replay and traffic should have saved, beside what was saved.
   std::vector<std::string> proof;
 };
@@ -87,7 +95,8 @@ struct ReportText {
 };
 // Groups that measuring has shown to be no faster.
 int64_t kept_unfused(const capture::Rewriter& fused);
-// Three lines below the headline: what made it faster, what is left, what was counted.
+// Lines below the headline: what made it faster, what is left, what was counted, and a note of each
+// row that fusing makes slower.
 std::string summary(const Contest& contest, const Outcome& outcome);
 // The headline, the summary, what to try next, the ledger and the lines below it, down to the near
 // misses.

@@ -73,6 +73,7 @@ double sum(const std::vector<double>& times, const std::vector<int>& which) {
 struct Members {
   std::string name;
   bool rewritten = false;
+  std::string rule{};
   std::vector<int> fused{}, eager{};
 };
 
@@ -87,7 +88,7 @@ std::vector<Members> members_of(const Captured& captured) {
       name = cat(nodes[n].rule, ": ", name);
     auto it = std::ranges::find_if(
         all, [&](const Members& m) { return m.name == name && m.rewritten == rewritten; });
-    if (it == all.end()) it = all.insert(it, {name, rewritten});
+    if (it == all.end()) it = all.insert(it, {name, rewritten, rewritten ? nodes[n].rule : ""});
     it->fused.push_back(int(n));
     for (const int e : nodes[n].origin) {
       it->eager.push_back(e);
@@ -148,6 +149,7 @@ Ledger make_ledger(const Captured& captured, const std::vector<PairOfTimes>& rou
   ledger.total.fused = "TOTAL";
   for (const Members& members : members_of(captured)) {
     LedgerRow row{.fused = with_count(members.name, members.fused.size()), .row = members.name};
+    row.rule = members.rule;
     row.from = names_of(captured.recorded, members.eager);
     row.eager = counted(row.from);
     if (!members.rewritten && !members.fused.empty())
@@ -162,9 +164,12 @@ Ledger make_ledger(const Captured& captured, const std::vector<PairOfTimes>& rou
     }
     ledger.rows.push_back(std::move(row));
   }
-  for (const auto& [eager, fused] : rounds) {
-    ledger.total.eager_us.push_back(std::reduce(eager.begin(), eager.end()));
-    ledger.total.fused_us.push_back(std::reduce(fused.begin(), fused.end()));
+  for (auto times : {&LedgerRow::eager_us, &LedgerRow::fused_us}) {
+    if (rounds.empty()) break;
+    double all = 0;  // as a reader would add up the rows
+    for (const LedgerRow& row : ledger.rows)
+      all += profiler::four_digits(profiler::median(row.*times));
+    ledger.total.*times = {all};
   }
   return ledger;
 }
@@ -204,20 +209,10 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
 
 namespace {
 
-// "900 -> 899", both to three digits at least.
+// "900 -> 899" bytes, both to three digits at least.
 std::string pair_of(double eager, double fused) {
   const int digits = std::max(eager, fused) < 100 ? 1 : 0;
   return fmt::format("{0:.{2}f} -> {1:.{2}f}", eager, fused, digits);
-}
-
-// A factor that is shown, or why there is none.
-std::string ratio_text(const LedgerRow& row) {
-  if (!row.verdict.empty()) return row.verdict;
-  if (row.eager_us.empty() || row.fused_launches == 0) return "-";
-  const profiler::Estimate ratio = profiler::paired_ratio(row.eager_us, row.fused_us);
-  if (ratio.is_shown()) return profiler::factor_text(ratio, row.eager_us.size());
-  if (!ratio.has_interval) return "-";
-  return ratio.is_noisy() ? "machine busy" : "no difference";
 }
 
 }  // namespace
@@ -226,21 +221,19 @@ Unit unit_of_us(double us) { return us < 2e4 ? Unit{1, "us"} : Unit{1e3, "ms"}; 
 Unit unit_of_bytes(double bytes) { return bytes < 2e7 ? Unit{1e3, "kB"} : Unit{1e6, "MB"}; }
 
 std::string Ledger::table(size_t width) const {
-  const Unit time = unit_of_us(total.eager_us.empty() ? 0 : profiler::median(total.eager_us)),
+  const Unit time = unit_of_us(total.eager_us.empty() ? 0 : total.eager_time()),
              size = unit_of_bytes(double(total.eager_bytes));
   profiler::Grid grid({"<Fused row <- eager ops", "Launches", time.name + times.substr(2),
       cat(size.name, " moved"), "<Eager / fused"});
   const auto add = [&](const LedgerRow& row, const std::string& name, const std::string& ratio) {
-    const bool timed = !row.eager_us.empty() && row.fused_launches > 0;
+    const auto us = [&time](double t) { return profiler::time_text(t / time.size); };
     grid.add({name, fmt::format("{} -> {:2}", row.eager_launches, row.fused_launches),
-        timed ? pair_of(profiler::median(row.eager_us) / time.size,
-                    profiler::median(row.fused_us) / time.size)
-              : "- -> -",
+        row.eager_us.empty() ? "- -> -" : us(row.eager_time()) + " -> " + us(row.fused_time()),
         pair_of(double(row.eager_bytes) / size.size, double(row.fused_bytes) / size.size), ratio});
   };
   for (const LedgerRow& row : rows) {
     const bool same = row.eager == row.fused;
-    add(row, same ? row.fused : row.fused + " <- " + row.eager, ratio_text(row));
+    add(row, same ? row.fused : row.fused + " <- " + row.eager, row.ratio_text());
   }
   // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only
   // apportion.

@@ -1,9 +1,9 @@
 // The comparison ledger: eager and fused side by side, row mapped to row by what each fused op
 // stands for, never by name.
 //
-// Times come from profiled rounds of both runs, in pairs; a row's ratio is the median over pairs of
-// the ratio of its rounds (profiler/stats.h). Counts, FLOPs and bytes come from the two graphs.
-// Plain data in, text out; used by measure::compare().
+// Times come from profiled rounds of both runs, in pairs: a row's are the medians over the rounds,
+// its ratio is their quotient (profiler/stats.h), and TOTAL is the sum of the rows' times. Counts,
+// FLOPs and bytes come from the two graphs. Plain data in, text out; used by measure::compare().
 #pragma once
 
 #include "capture/step.h"

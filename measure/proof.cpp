@@ -60,19 +60,16 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
   const double traffic =
       double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) / c.bytes_per_ns / 1e3;
   if (contest.device == kCpu) {
-    std::vector<double> saved;
-    for (size_t i = 0; i < o.eager_us.size(); ++i) saved.push_back(o.eager_us[i] - o.fused_us[i]);
     const double kilobytes = 1e-3 * double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
-    return {estimate_text(
-        {fewer, host, kilobytes, c.bytes_per_ns, c.in_cache}, profiler::median_interval(saved))};
+    return {estimate_text({fewer, host, kilobytes, c.bytes_per_ns, c.in_cache},
+        profiler::paired_saving(o.eager_us, o.fused_us))};
   }
   if (o.listed_us.empty() || o.ledger.total.eager_us.empty()) return {};
   // A step takes the longer of what the host needs to issue it (H) and what the device needs to run
   // it (D). What the host does beside its ops, the tape above all, a list of launches has not.
   const double listed = profiler::median(o.listed_us), n = double(captured.recorded.nodes.size()),
                m = n - fewer;
-  const double de = profiler::median(o.ledger.total.eager_us),
-               df = profiler::median(o.ledger.total.fused_us);
+  const double de = o.ledger.total.eager_time(), df = o.ledger.total.fused_time();
   // Kernels that share the device take longer, each of them, than in a list: no sum of them tells.
   if (df > 1.1 * f)
     return {

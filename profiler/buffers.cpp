@@ -94,6 +94,7 @@ Record* ThreadBuffer::push(StaticName name, ScopeKind kind) noexcept {
   Record* record = &records_[i];
   record->name = name;
   record->info = OpInfo{};
+  record->describe_ns = 0;
   record->parent = current_;
   record->step = g_step.load(std::memory_order_relaxed);
   ++depth_;

@@ -46,11 +46,11 @@ bool has_rounds(const Profile& p) {
   return !p.steps.empty() && p.steps.back().round != p.steps.front().round;
 }
 
-// One value per round (its median step), or one per step.
+// One value per round (its median step), or one per step; in us.
 std::vector<double> grouped(const Profile& p, const auto& samples, bool rounds) {
   std::map<int64_t, std::vector<double>> groups;
   for (size_t i = 0; i < samples.size(); ++i)
-    groups[rounds ? p.steps[i].round : int64_t(i)].push_back(double(samples[i]));
+    groups[rounds ? p.steps[i].round : int64_t(i)].push_back(double(samples[i]) / 1e3);
   std::vector<double> out;
   for (const auto& [round, times] : groups) out.push_back(median(times));
   return out;
@@ -58,9 +58,11 @@ std::vector<double> grouped(const Profile& p, const auto& samples, bool rounds) 
 
 std::vector<double> step_us(const Profile& p, bool clean, bool rounds) {
   if (clean) return p.clean_us;
-  std::vector<double> out = grouped(p, p.step_ns(), rounds);
-  for (double& t : out) t *= 1e-3;
-  return out;
+  return grouped(p, p.step_ns(), rounds);
+}
+
+bool all_positive(const std::vector<double>& times) {
+  return !times.empty() && std::ranges::all_of(times, [](double t) { return t > 0; });
 }
 
 // The factor, or why there is none; of a row "-" where no difference is shown.
@@ -68,12 +70,9 @@ std::string factor(
     const std::vector<double>& before, const std::vector<double>& after, bool of_row = false) {
   if (before.size() != after.size())
     return fmt::format("no factor: {} against {} samples", before.size(), after.size());
-  const auto positive = [](double t) { return t > 0; };
-  if (before.empty() || !std::ranges::all_of(before, positive) ||
-      !std::ranges::all_of(after, positive))
-    return "-";
+  if (!all_positive(before) || !all_positive(after)) return "-";
   const Estimate ratio = paired_ratio(before, after);
-  if (of_row && (!ratio.has_interval || ratio.contains(1))) return "-";
+  if (of_row && (!ratio.has_interval || ratio.holds_one())) return "-";
   return factor_text(ratio, before.size());
 }
 
@@ -110,12 +109,20 @@ std::string diff(const Profile& a, const Profile& b, size_t width) {
   const bool clean = !a.clean_us.empty() && !b.clean_us.empty();
   const std::vector<double> before = step_us(a, clean, rounds), after = step_us(b, clean, rounds);
   std::string out = run_line("A", a) + run_line("B", b);
-  out +=
-      fmt::format("{} step {:.1f} -> {:.1f} us, {}\n", clean ? "clean" : "profiled", median(before),
-          median(after), reason.empty() ? factor(before, after) : "no factor: " + escaped(reason));
+  out += fmt::format("{} step {} us, {}\n", clean ? "clean" : "profiled",
+      cat(time_text(median(before)), " -> ", time_text(median(after))),
+      reason.empty() ? factor(before, after) : "no factor: " + escaped(reason));
 
   const auto in_a = int64_t(a.steps.size());
   const auto in_b = int64_t(b.steps.size());
+  const auto samples_of = [rounds](const Profile& p, const Row* row) {
+    return row ? grouped(p, row->samples, rounds) : std::vector<double>{};
+  };
+  // A row that not every step has is shared out over all of them.
+  const auto time_of = [](const std::vector<double>& us, const Profile& p, const Row* row) {
+    if (all_positive(us)) return time_text(median(us));
+    return row ? time_text(row->typical_ns / double(p.steps.size()) / 1e3) : "-";
+  };
   Grid grid({"Self us", "Launches", "kB", "<Ratio", "<Name"});
   for (const RowPair& pair : paired_rows(a, b)) {
     const auto both = [&](auto&& value, int digits) {
@@ -127,12 +134,11 @@ std::string diff(const Profile& a, const Profile& b, size_t width) {
     // A row of fewer calls is faster by what it no longer does.
     const bool same_work = pair.a && pair.b && pair.a->calls * in_b == pair.b->calls * in_a &&
                            pair.a->cost.flops * in_b == pair.b->cost.flops * in_a;
-    grid.add({both([](const Row& r) { return r.typical_ns / 1e3; }, 1),
+    const std::vector<double> a_us = samples_of(a, pair.a), b_us = samples_of(b, pair.b);
+    grid.add({time_of(a_us, a, pair.a) + " -> " + time_of(b_us, b, pair.b),
         both([](const Row& r) { return double(r.launches); }, 0),
         both([](const Row& r) { return double(r.cost.bytes()) / 1e3; }, 1),
-        same_work && reason.empty()
-            ? factor(grouped(a, pair.a->samples, rounds), grouped(b, pair.b->samples, rounds), true)
-            : "-",
+        same_work && reason.empty() ? factor(a_us, b_us, true) : "-",
         escaped((pair.a ? pair.a : pair.b)->name)});
   }
   grid.fit(width);

@@ -56,15 +56,12 @@ using PageJson = nlohmann::ordered_json;
 PageJson page_json(const Comparison& c) {
   PageJson rows = PageJson::array();
   for (const ComparedRow& r : c.rows) {
-    const bool timed = !r.eager_us.empty(), both = timed && r.fused_launches > 0;
-    std::string ratio = r.verdict;
-    if (both && ratio.empty())
-      ratio = factor_text(paired_ratio(r.eager_us, r.fused_us), r.eager_us.size());
-    rows.push_back({{"fused", r.fused}, {"row", r.row}, {"eager", r.eager}, {"ratio", ratio},
-        {"from", r.from}, {"eager_us", timed ? PageJson(median(r.eager_us)) : PageJson()},
-        {"fused_us", both ? PageJson(median(r.fused_us)) : PageJson()},
-        {"eager_launches", r.eager_launches}, {"fused_launches", r.fused_launches},
-        {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
+    // NaN, as the median of nothing is, is written as null.
+    rows.push_back(
+        {{"fused", r.fused}, {"row", r.row}, {"eager", r.eager}, {"ratio", r.ratio_text()},
+            {"from", r.from}, {"eager_us", r.eager_time()}, {"fused_us", r.fused_time()},
+            {"eager_launches", r.eager_launches}, {"fused_launches", r.fused_launches},
+            {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
   }
   return {{"headline", c.headline}, {"summary", c.summary}, {"rows", std::move(rows)},
       {"proof", c.proof}};
@@ -76,13 +73,27 @@ PageJson page_json(const Sweep& s) {
     cells.push_back({{"batch", c.batch}, {"hidden", c.hidden}, {"eager_us", c.eager_us},
         {"fused_us", c.fused_us},
         {"ratio", c.ratio.has_interval ? PageJson(c.ratio.value) : PageJson()},
-        {"low", c.ratio.low}, {"high", c.ratio.high}});
+        {"shown", c.ratio.is_shown() ? times_text(c.ratio) : ""}, {"low", c.ratio.low},
+        {"high", c.ratio.high}});
   }
   return {{"title", s.title}, {"crossover", s.crossover}, {"batch", s.batch}, {"hidden", s.hidden},
       {"cells", std::move(cells)}};
 }
 
 }  // namespace
+
+Estimate ComparedRow::ratio() const {
+  const bool compared = verdict.empty() && !eager_us.empty() && fused_launches > 0;
+  return compared ? paired_ratio(eager_us, fused_us) : Estimate{1, 1, 1};
+}
+
+std::string ComparedRow::ratio_text() const {
+  if (!verdict.empty()) return verdict;
+  const Estimate found = ratio();
+  if (found.is_shown()) return factor_text(found, eager_us.size());
+  if (!found.has_interval) return "-";
+  return found.is_noisy() ? "machine busy" : "no difference";
+}
 
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what) {
   std::vector<std::string> out;

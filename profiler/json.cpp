@@ -2,6 +2,7 @@
 // read: fields(visit, value) calls visit with the list.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <variant>
@@ -30,13 +31,16 @@ using VisitFields = std::function<void(std::initializer_list<JsonField>)>;
 void fields(const VisitFields& visit, Row& r) {
   std::optional<int64_t> device_ns;
   if (r.on_device) device_ns = r.device_ns;
+  bool in_table = r.in_table();
   visit({{"name", &r.name}, {"shapes", &r.shapes}, {"kind", &r.kind}, {"role", &r.role},
       {"made_of", &r.made_of}, {"verdict", &r.verdict.code}, {"evidence", &r.verdict.evidence},
       {"calls", &r.calls}, {"launches", &r.launches}, {"unproved", &r.unproved},
       {"flops", &r.cost.flops}, {"bytes_read", &r.cost.bytes_read},
       {"bytes_written", &r.cost.bytes_written}, {"self_ns", &r.self_ns}, {"total_ns", &r.total_ns},
       {"kernel_ns", &r.kernel_ns}, {"device_ns", &device_ns}, {"pred_ns", &r.pred_ns},
-      {"roof", &r.roof}, {"samples", &r.samples}});
+      {"roof", &r.roof}, {"in_table", &in_table}, {"share", &r.share},
+      {"typical_ns", &r.typical_ns}, {"typical_total_ns", &r.typical_total_ns},
+      {"typical_kernel_ns", &r.typical_kernel_ns}, {"flags", &r.flags}, {"samples", &r.samples}});
   r.on_device = device_ns.has_value();
   r.device_ns = device_ns.value_or(r.device_ns);
 }
@@ -71,12 +75,13 @@ void fields(const VisitFields& visit, Profile& p) {
       {"source_why", &p.source_why}, {"batch", &p.batch}, {"threads", &p.threads},
       {"wait", &p.schedule.wait}, {"warmup", &p.schedule.warmup}, {"active", &p.schedule.active},
       {"repeat", &p.schedule.repeat}, {"roofs", &p.roofline}, {"scope_ns", &p.overheads.scope_ns},
-      {"event_ns", &p.overheads.event_ns}, {"axis_ns", &p.overheads.axis_ns},
-      {"dropped", &p.dropped}, {"invalid", &p.invalid}, {"unproved", &p.unproved},
-      {"sm_mhz", &p.sm_mhz}, {"sm_standard_mhz", &p.sm_standard_mhz}, {"verdict", &p.verdict},
-      {"idle", &p.idle}, {"memory_peak", &p.memory_peak}, {"memory_peak_op", &p.memory_peak_op},
-      {"clean_us", &p.clean_us}, {"incomplete", &p.incomplete}, {"notes", &p.notes},
-      {"steps", &p.steps}, {"rows", &p.rows}, {"kernels", &p.kernels}});
+      {"event_ns", &p.overheads.event_ns}, {"profiler_ns", &p.profiler_ns},
+      {"axis_ns", &p.overheads.axis_ns}, {"dropped", &p.dropped}, {"invalid", &p.invalid},
+      {"unproved", &p.unproved}, {"sm_mhz", &p.sm_mhz}, {"sm_standard_mhz", &p.sm_standard_mhz},
+      {"verdict", &p.verdict}, {"idle", &p.idle}, {"memory_peak", &p.memory_peak},
+      {"memory_peak_op", &p.memory_peak_op}, {"clean_us", &p.clean_us},
+      {"incomplete", &p.incomplete}, {"notes", &p.notes}, {"steps", &p.steps}, {"rows", &p.rows},
+      {"kernels", &p.kernels}});
 }
 
 template <class T>
@@ -191,13 +196,30 @@ void read_json(const ProfileJson& from, std::vector<T>& values, const std::strin
 std::string csv_cell(std::string_view key, const ProfileJson& value) {
   if (value.is_null()) return "";
   if (key == "pred_ns") return fmt::format("{:.1f}", value.get<double>());
-  if (key == "roof") return fmt::format("{:.4f}", value.get<double>());
+  if (key == "roof" || key == "share") return fmt::format("{:.4f}", value.get<double>());
   if (!value.is_string()) return value.dump();
   std::string text = value;
-  if (key != "name" && key != "shapes") return text;
+  if (key != "name" && key != "shapes" && key != "flags") return text;
   for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2)
     text.insert(at, 1, '"');
   return '"' + text + '"';
+}
+
+// Files of an earlier build lack the spread of the roofs, and what rows say beside the others.
+void add_what_is_new(ProfileJson& json) {
+  if (json.contains("roofs") && json["roofs"].is_object() && !json["roofs"].contains("spread"))
+    json["roofs"]["spread"] = 0.0;
+  json.emplace("profiler_ns", 0);
+  if (!json.contains("rows") || !json["rows"].is_array()) return;
+  for (ProfileJson& row : json["rows"]) {
+    if (!row.is_object() || row.contains("typical_ns")) continue;
+    const ProfileJson samples = row.value("samples", ProfileJson::array());
+    const bool numbers =
+        std::ranges::all_of(samples, [](const ProfileJson& ns) { return ns.is_number_integer(); });
+    row.update({{"in_table", row.value("kind", "") == "op"}, {"share", nullptr},
+        {"typical_ns", numbers ? typical(samples.get<std::vector<int64_t>>()) : 0.0},
+        {"typical_total_ns", 0.0}, {"typical_kernel_ns", 0.0}, {"flags", ""}});
+  }
 }
 
 }  // namespace
@@ -219,9 +241,7 @@ Profile read_profile(const std::string& text, const std::string& file) {
   if (!json.is_object() || !json.contains("schema")) refuse("no JSON object with a schema");
   if (json["schema"] != kSchema)
     refuse(cat("its schema is ", json["schema"].dump(), ", wanted ", kSchema));
-  // Files of an earlier build lack the spread.
-  if (json.contains("roofs") && json["roofs"].is_object() && !json["roofs"].contains("spread"))
-    json["roofs"]["spread"] = 0.0;
+  add_what_is_new(json);
   Profile profile;
   try {
     read_json(json, profile, "profile");
@@ -232,7 +252,6 @@ Profile read_profile(const std::string& text, const std::string& file) {
     if (!row.samples.empty() && row.samples.size() != profile.steps.size())
       refuse(cat("row ", row.name, " has ", row.samples.size(), " samples of ",
           profile.steps.size(), " steps"));
-    row.typical_ns = typical(row.samples);
   }
   return profile;
 }
@@ -240,7 +259,8 @@ Profile read_profile(const std::string& text, const std::string& file) {
 std::string to_csv(const Profile& profile) {
   constexpr const char* kColumns[] = {"name", "shapes", "kind", "role", "calls", "launches",
       "flops", "bytes_read", "bytes_written", "self_ns", "total_ns", "kernel_ns", "device_ns",
-      "pred_ns", "roof", "verdict"};
+      "pred_ns", "roof", "verdict", "in_table", "share", "typical_ns", "typical_total_ns",
+      "typical_kernel_ns", "flags"};
   std::string out = join(kColumns, ",");
   for (const StepSample& step : profile.steps) out += fmt::format(",step{}", step.number);
   out += "\n";

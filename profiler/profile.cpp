@@ -8,6 +8,8 @@
 #include <map>
 #include <tuple>
 
+#include "core/error.h"
+#include "core/numbers.h"
 #include "profiler/report.h"
 #include "profiler/thresholds.h"
 
@@ -39,10 +41,43 @@ void forget_times(Profile& profile) {
   for (StepSample& step : profile.steps) step.t1 = step.t0;
   for (Row& row : profile.rows) {
     row.self_ns = row.total_ns = row.kernel_ns = 0;
-    row.typical_ns = 0;
+    row.typical_ns = row.typical_total_ns = row.typical_kernel_ns = 0;
     row.samples.clear();
   }
-  profile.ops_ns = 0;
+  profile.ops_ns = profile.profiler_ns = 0;
+  profile.clean_us.clear();
+}
+
+// The fusion rule that would take the row.
+std::string rule_for(const Row& row, const Profile& p) {
+  if (!p.candidates) return "unknown";
+  for (const Candidate& c : *p.candidates) {
+    if (std::ranges::find(c.rows, row.name) != c.rows.end()) return c.rule;
+  }
+  return "-";
+}
+
+std::string flags_of(const Row& row, const Profile& p) {
+  std::vector<std::string> out;
+  if (row.share >= kHotShare) out.push_back("HOT");
+  if (double(row.calls) >= kManyCalls * double(p.steps.size()))
+    out.push_back("MANY " + rule_for(row, p));
+  const bool drill = double(row.total_ns) >= kDrillFactor * double(row.self_ns);
+  if (!row.heaviest_child.empty() && drill) out.push_back("DRILL " + escaped(row.heaviest_child));
+  if (row.xpred() > kSurprise && p.busy().empty()) out.push_back("SURPRISE");
+  return join(out);
+}
+
+// What a row says beside the others.
+void mark_rows(Profile& p) {
+  const bool timed = p.device == kCpu || p.source == Source::cupti || p.source == Source::graph;
+  double all_ns = 0;
+  for (const Row& row : p.rows) all_ns += row.in_table() ? row.typical_ns : 0;
+  for (Row& row : p.rows) {
+    if (!row.in_table()) continue;
+    if (timed && all_ns > 0) row.share = row.typical_ns / all_ns;
+    row.flags = flags_of(row, p);
+  }
 }
 
 }  // namespace
@@ -71,6 +106,7 @@ int64_t Measurement::drain_ns() const {
 }
 
 double Measurement::distortion() const {
+  if (device.type == Device::Type::simt) return NAN;
   struct Window {
     double drain = 0, steps = 0;
   };
@@ -83,7 +119,7 @@ double Measurement::distortion() const {
   std::vector<double> us;
   for (const StepSample& step : steps) {
     const Window& window = windows[step.window];
-    us.push_back((double(step.ns()) + window.drain / window.steps) * 1e-3);
+    us.push_back((double(step.ns()) + window.drain / window.steps) * 1e-3 - profiler_us());
   }
   return profiler::distortion(us, clean_us);
 }
@@ -95,7 +131,9 @@ double Measurement::spread() const {
 
 std::string Measurement::busy() const {
   std::string why;
-  if (roofs && roofs->loaded) {
+  if (!disturbed.empty()) {
+    why = disturbed + ".";
+  } else if (roofs && roofs->loaded) {
     why = fmt::format("other programs kept {:.1f} cores busy while the roofs were measured.",
         roofs->others_cores);
   } else if (device != kCpu || steps.empty()) {
@@ -104,7 +142,9 @@ std::string Measurement::busy() const {
     why = fmt::format("half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",
         100 * spread(), 100 * kBusySpread);
   } else if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
-    why = fmt::format("profiled steps take {:+.0f} % of the clean ones, {:.0f} % allowed.",
+    why = fmt::format(
+        "profiled steps differ by {:+.0f} % from clean ones beyond the profiler's own cost, {:.0f} "
+        "% allowed.",
         distortion(), kBusyDistortion);
   }
   return why.empty() ? "" : "machine busy: no verdict; " + why;
@@ -167,7 +207,13 @@ Profile Report::profile(bool by_shape, int by_module) const {
   out.memory_peak = peak.bytes;
   out.memory_peak_op = std::move(peak.op);
   add_launches(*this, out);
+  if (candidates && !candidates->empty() && busy().empty()) {
+    std::string& advice = out.verdict.advice;
+    advice +=
+        (advice.empty() ? "" : "; ") + candidates->front().text(out.roofline.value_or(Ceiling{}));
+  }
   if (device.type == Device::Type::simt) forget_times(out);
+  mark_rows(out);
   return out;
 }
 

@@ -52,7 +52,7 @@ struct Row {
   int64_t untimed = 0;   // launches without a device time
   int64_t unproved = 0;  // library calls that may have launched several kernels
   Cost cost{};
-  // On the host. A row inside itself counts once in total.
+  // Sums, on the host. A row inside itself counts once in total.
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;
   // Of its launches, and with those of its children; on cpu as kernel_ns and total_ns.
   int64_t device_ns = 0, device_total_ns = 0;
@@ -60,8 +60,11 @@ struct Row {
   // Self ns of each active step: the device's, on cpu the host's.
   std::vector<int64_t> samples{};
   // Sums as they would be if every step had taken the median: a stall is in the sums above and not
-  // in these. Shares, verdicts and comparisons go by them. The first is of samples.
+  // in these. What is shown, shares, verdicts and comparisons go by them. The first is of samples,
+  // the second with its children's, the third of its kernels on cpu.
   double typical_ns = 0, typical_total_ns = 0, typical_kernel_ns = 0;
+  std::optional<double> share{};  // of typical_ns over all rows of the table, where it was measured
+  std::string flags{};            // "HOT, MANY adam_update"
   std::string heaviest_child{};
   int64_t heaviest_child_ns = 0;
   RowVerdict verdict{};  // ops only
@@ -69,7 +72,15 @@ struct Row {
   // (1 is all of it); nothing without roofs or times.
   std::optional<double> pred_ns{}, roof{};
 
-  int64_t dispatch_ns() const { return self_ns - kernel_ns; }
+  double dispatch_ns() const { return typical_ns - typical_kernel_ns; }
+  // How many times pred_ns it took; 0: not known.
+  double xpred() const { return roof && pred_ns > 0 ? typical_ns / *pred_ns : 0; }
+  // Is it one of the table's rows? Ops, and what takes the device's time beside them: copies, and
+  // the fetching of data. The others are scopes.
+  bool in_table() const {
+    return kind == ScopeKind::op || kind == ScopeKind::runtime ||
+           (kind == ScopeKind::data && launches > 0);
+  }
 };
 
 // Sum of the samples if every step that has any had taken their median.
@@ -126,26 +137,34 @@ struct Measurement : RunFacts {
   int64_t dropped = 0;   // records lost to a full buffer, the device's own too
   int64_t invalid = 0;   // device times that cannot be
   int64_t unproved = 0;  // launches of which only "at least one kernel" is known
+  // What the profiler itself took of the steps: the describing of ops as it was measured, scopes,
+  // spans and memory samples by scope_ns and event_ns.
+  int64_t profiler_ns = 0;
   // Lowest clock at the windows' edges, and what the card should run at; 0: not read
   double sm_mhz = 0, sm_standard_mhz = 0;
   // Median steps of clean rounds, or clean steps: what a step takes without the profiler
   std::vector<double> clean_us;
-  std::vector<Candidate> candidates;    // of an eager step, the one that saves most first
+  // What fusing would save in an eager step, the one that saves most first; of a fused step
+  // nothing more. Nothing: no graph was recorded, so no rule is known.
+  std::optional<std::vector<Candidate>> candidates;
   std::vector<StepSample> steps;        // active and complete
   std::vector<std::string> incomplete;  // why not to trust this; empty: it is complete
   std::vector<std::string> notes;       // what left the statistics
+  std::string disturbed{};              // how other programs were seen to disturb it, or ""
 
   // Index in steps, or -1 if the step is not an active one.
   int64_t step_index(uint32_t number) const;
   std::vector<double> step_ns() const;
   double launches_per_step() const;
   int64_t drain_ns() const;  // of all steps
-  // By how many percent a profiled step takes longer than a clean one: medians of both, a step's
-  // with its share of its window's drain. NaN where no clean step was measured.
+  double profiler_us() const { return double(profiler_ns) / double(steps.size()) / 1e3; }
+  // By how many percent a profiled step takes longer than a clean one, the profiler's own cost
+  // taken off: medians of both, a step's with its share of its window's drain. NaN where no clean
+  // step was measured, and on the emulator, whose times mean nothing.
   double distortion() const;
   // Of the steps: the width of their middle half, in parts of the median.
   double spread() const;
-  // Why times of this report are too unsteady to judge by (cpu only): something else ran, too. "":
+  // Why times of this report are too unsteady to judge by (cpu only): other programs ran, too. "":
   // they are not.
   std::string busy() const;
   bool throttled() const;
@@ -182,7 +201,7 @@ struct TableOptions {
   std::string filter{};  // a regular expression that rows' names must hold
   bool group_by_input_shape = false;
   int group_by_module = 0;  // rows per path of that many modules
-  bool scopes = false;      // a second block: module, data and other scopes
+  bool scopes = true;       // a second block: modules, a user's own and other scopes
   size_t width = 0;         // columns at most: some go, names are cut; 0: as wide as it is
 };
 

@@ -1,6 +1,7 @@
 #include "profiler/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/error.h"
@@ -30,6 +31,7 @@ class Judge {
     for (Trace& trace : report_.traces) {
       look_at_launches(trace);
       look_at_records(trace);
+      count_own_cost(trace);
     }
     for (size_t i = 0; i < report_.steps.size(); ++i) {
       const StepSample& step = report_.steps[i];
@@ -89,6 +91,22 @@ class Judge {
       launch.dev_t0 = launch.api_t0;
     }
     report_.source = launch.source;
+  }
+
+  // What recording took of the steps beside describing: two readings of the clock for a scope or a
+  // kernel's span, one for a memory sample, and two events for a launch on a card.
+  void count_own_cost(const Trace& trace) {
+    const Overheads& cost = report_.overheads;
+    double ns = 0;
+    for (const Record& r : trace.records)
+      ns += report_.counts(trace, r) ? cost.scope_ns + double(r.describe_ns) : 0;
+    for (const LaunchRecord& l : trace.launches) {
+      if (report_.counts(trace, l) && l.graph_node == 0)
+        ns += l.source == Source::host ? cost.scope_ns : cost.event_ns;
+    }
+    for (const MemorySample& sample : trace.memory)
+      ns += report_.step_index(sample.step) >= 0 ? cost.scope_ns / 2 : 0;
+    if (trace.steps_here) report_.profiler_ns += std::llround(ns);
   }
 
   void look_at_records(const Trace& trace) {
@@ -220,6 +238,7 @@ void Report::append(Report other) {
   dropped += other.dropped;
   invalid += other.invalid;
   unproved += other.unproved;
+  profiler_ns += other.profiler_ns;
   if (sm_mhz == 0 || (other.sm_mhz > 0 && other.sm_mhz < sm_mhz)) {
     sm_mhz = other.sm_mhz;
     sm_standard_mhz = other.sm_standard_mhz;

@@ -40,7 +40,7 @@ class Gatherer {
       if (!report_.counts(trace, launch) || in_op) continue;
       if (launch.graph_node > 0) {
         add_node(launch);
-        add_device_total(trace, launch.record, launch.device_ns());
+        add_device_total(trace, launch.record, launch.device_ns(), report_.step_index(launch.step));
       } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
         add_copy(launch);
       }
@@ -60,7 +60,8 @@ class Gatherer {
       // What ranks send each other takes the network's time, of which no roof says anything.
       if (ceiling.known() && row.launches > 0 && row.role != Role::comm) {
         row.pred_ns = ceiling.predicted_ns(row.launches, row.cost);
-        if (row.typical_ns > 0) row.roof = ceiling.share(row.cost, row.typical_ns);
+        if (row.typical_ns > 0 && row.untimed == 0 && row.cost != Cost{})
+          row.roof = ceiling.share(row.cost, row.typical_ns);
       }
       if (row.kind == ScopeKind::op) row.verdict = verdict(row, ceiling, busy);
     }
@@ -79,7 +80,7 @@ class Gatherer {
     int64_t self_ns = 0, kernel_ns = 0, device_ns = 0, launches = 0, untimed = 0, unproved = 0;
   };
   struct Steps {
-    std::vector<int64_t> total, kernel;  // ns
+    std::vector<int64_t> total, kernel;  // ns; total: of the device, on cpu of the host
   };
 
   static std::vector<Own> own_of(const Trace& trace) {
@@ -119,9 +120,9 @@ class Gatherer {
     steps_of_[row_index].kernel[step] += own.kernel_ns;
     if (!inside_own_row(trace, i)) {
       row.total_ns += total;
-      steps_of_[row_index].total[step] += total;
+      if (report_.device == kCpu) steps_of_[row_index].total[step] += total;
     }
-    add_device_total(trace, i, own.device_ns);
+    add_device_total(trace, i, own.device_ns, step);
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
     if (row.kind == ScopeKind::op) {
@@ -131,11 +132,14 @@ class Gatherer {
   }
 
   // A record adds to the total of its own row, and not again to one above of the same row.
-  void add_device_total(const Trace& trace, int32_t at, int64_t ns) {
+  void add_device_total(const Trace& trace, int32_t at, int64_t ns, int64_t step) {
     for (; at >= 0 && ns != 0; at = trace.records[at].parent) {
-      if (row_of_[at] >= 0 && !inside_own_row(trace, at))
-        out_.rows[row_of_[at]].device_total_ns += ns;
+      if (row_of_[at] >= 0 && !inside_own_row(trace, at)) add_device_total(row_of_[at], ns, step);
     }
+  }
+  void add_device_total(int row, int64_t ns, int64_t step) {
+    out_.rows[row].device_total_ns += ns;
+    if (report_.device != kCpu) steps_of_[row].total[step] += ns;
   }
 
   // Does a record of the same row hold this one?
@@ -177,7 +181,7 @@ class Gatherer {
     row.made_of = node.made_of;
     row.untimed += launch.source == Source::none;
     row.device_ns += launch.device_ns();
-    row.device_total_ns += launch.device_ns();
+    add_device_total(index, launch.device_ns(), step);
     row.samples[step] += launch.device_ns();
     out_.calls.push_back({launch.graph_node, index, step, 0, launch.device_ns()});
     add_phase(node.phase, launch);
@@ -188,15 +192,17 @@ class Gatherer {
     const bool goes_on = phase == phase_ && launch.graph_node > 1;
     phase_ = phase;
     if (phase.empty()) return;
-    Row& row = out_.rows[index_of(ScopeKind::annotation, phase, "", Role::none)];
-    row.calls += !goes_on;
-    row.device_total_ns += launch.device_ns();
+    const int index = index_of(ScopeKind::annotation, phase, "", Role::none);
+    out_.rows[index].calls += !goes_on;
+    add_device_total(index, launch.device_ns(), report_.step_index(launch.step));
   }
 
   // Copies and fills outside ops, whose time they would be, are rows too.
   void add_copy(const LaunchRecord& launch) {
-    Row& row =
-        out_.rows[index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), "", Role::none)];
+    const int index =
+        index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), "", Role::none);
+    const int64_t step = report_.step_index(launch.step);
+    Row& row = out_.rows[index];
     const int64_t host_ns = launch.api_t1 - launch.api_t0;
     ++row.calls;
     row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
@@ -204,9 +210,9 @@ class Gatherer {
     row.self_ns += host_ns;
     row.total_ns += host_ns;
     row.device_ns += launch.device_ns();
-    row.device_total_ns += launch.device_ns();
-    row.samples[report_.step_index(launch.step)] +=
-        report_.device == kCpu ? host_ns : launch.device_ns();
+    add_device_total(index, launch.device_ns(), step);
+    row.samples[step] += report_.device == kCpu ? host_ns : launch.device_ns();
+    if (report_.device == kCpu) steps_of_[index].total[step] += host_ns;
   }
 
   RowVerdict verdict(const Row& row, const Ceiling& ceiling, bool busy) const {

@@ -31,6 +31,8 @@ void Scope::end() noexcept {
   if (ranges_) ranges_->pop();
 }
 
+int64_t Scope::now() noexcept { return detail::now(); }
+
 void KernelSpan::begin() noexcept {
   detail::ThreadBuffer* buffer = detail::ready_buffer();
   if (!buffer || !buffer->counts_launches()) return;

@@ -45,6 +45,7 @@ struct Record {
   int32_t parent = -1;
   uint32_t step = 0;
   ScopeKind kind = ScopeKind::annotation;
+  uint32_t describe_ns = 0;  // that Scope::describe() took, the profiler's own
 
   static constexpr int64_t kOpen = INT64_MIN;
 };
@@ -75,8 +76,11 @@ class Scope {
   }
   // make() -> OpInfo, called only while recording. What it throws reaches the caller.
   template <class F> void describe(F&& make) {
-    if (slot_) [[unlikely]]
+    if (slot_) [[unlikely]] {
+      const int64_t t0 = now();
       slot_->info = make();
+      slot_->describe_ns = uint32_t(now() - t0);
+    }
   }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
@@ -85,6 +89,7 @@ class Scope {
  private:
   void begin(StaticName name, ScopeKind kind) noexcept;
   void end() noexcept;
+  static int64_t now() noexcept;
   Record* slot_ = nullptr;
   const RangeCalls* ranges_ = nullptr;
 };

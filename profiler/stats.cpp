@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -36,59 +38,132 @@ double quantile(std::span<const double> samples, double q) {
   return quantile_of_sorted(sorted, q);
 }
 
-bool Estimate::is_noisy() const { return has_interval && noise() > kNoisy; }
+namespace {
 
-Estimate median_interval(std::span<const double> samples) {
-  Estimate estimate{.value = median(samples)};
+// The value of all samples, and 95 % of its values where `n` of them are drawn anew.
+template <class Statistic> Estimate bootstrap(size_t n, Statistic&& statistic) {
+  std::vector<size_t> draw(n);
+  std::iota(draw.begin(), draw.end(), size_t{0});
+  Estimate estimate{.value = statistic(draw)};
   estimate.low = estimate.high = estimate.value;
-  if (samples.size() < size_t(kMinPairs)) return estimate;
+  if (n < size_t(kMinPairs)) return estimate;
   // Its bits are the standard's, and so is the modulo: the same on every machine.
   std::mt19937_64 engine(20240607);
-  std::vector<double> medians(kResamples), draw(samples.size());
-  for (double& m : medians) {
-    for (double& x : draw) x = samples[engine() % samples.size()];
-    m = median_in_place(draw);
+  std::vector<double> values(kResamples);
+  for (double& value : values) {
+    for (size_t& i : draw) i = engine() % n;
+    value = statistic(draw);
   }
-  std::sort(medians.begin(), medians.end());
+  std::sort(values.begin(), values.end());
   // 2.5 %; the same count at both ends keeps the interval of B against A the inverse of A's
   // against B.
   constexpr size_t kTail = kResamples / 40;
-  estimate.low = medians[kTail];
-  estimate.high = medians[kResamples - 1 - kTail];
+  estimate.low = values[kTail];
+  estimate.high = values[kResamples - 1 - kTail];
   estimate.has_interval = true;
   return estimate;
 }
 
-Estimate paired_ratio(std::span<const double> before, std::span<const double> after) {
+// The median of those samples that were drawn; `room` is the memory for it.
+double median_of(
+    std::span<const double> samples, const std::vector<size_t>& draw, std::vector<double>& room) {
+  room.clear();
+  for (const size_t i : draw) room.push_back(samples[i]);
+  return median_in_place(room);
+}
+
+void check_pairs(std::span<const double> before, std::span<const double> after) {
   SINTER_CHECK(before.size() == after.size() && !before.empty(), usage,
       cat("paired_ratio: rounds must come in pairs: ", before.size(), " before, ", after.size(),
           " after"));
-  std::vector<double> logs(before.size());
-  for (size_t i = 0; i < logs.size(); ++i) {
+  for (size_t i = 0; i < before.size(); ++i) {
     SINTER_CHECK(before[i] > 0 && after[i] > 0, usage,
         cat("paired_ratio: times must be positive: round ", i, " took ", before[i], " and ",
             after[i]));
-    logs[i] = std::log(before[i]) - std::log(after[i]);
   }
-  Estimate ratio = median_interval(logs);
-  ratio.value = std::exp(ratio.value);
-  ratio.low = std::exp(ratio.low);
-  ratio.high = std::exp(ratio.high);
-  return ratio;
+}
+
+// combine(median of before, median of after); the value itself of the printed two. What rounding
+// moves it is in the interval, too.
+template <class Combine>
+Estimate of_medians(
+    std::span<const double> before, std::span<const double> after, Combine&& combine) {
+  check_pairs(before, after);
+  std::vector<double> room;
+  Estimate out = bootstrap(before.size(), [&](const std::vector<size_t>& draw) {
+    return combine(median_of(before, draw, room), median_of(after, draw, room));
+  });
+  out.value = combine(four_digits(median(before)), four_digits(median(after)));
+  out.low = std::min(out.low, out.value);
+  out.high = std::max(out.high, out.value);
+  return out;
+}
+
+// Digits behind the point of a time of four digits.
+int decimals_of(double time) {
+  return time > 0 ? std::max(0, 3 - int(std::floor(std::log10(time)))) : 0;
+}
+
+// Decimals of a ratio: near 1 the third decides whether there is a difference.
+int decimals_of(const Estimate& ratio) {
+  const auto is_near_one = [](double x) { return 0.9 <= x && x <= 1.1; };
+  return is_near_one(ratio.low) || is_near_one(ratio.high) ? 3 : 2;
+}
+
+}  // namespace
+
+bool Estimate::is_noisy() const { return has_interval && noise() > kNoisy; }
+
+bool Estimate::holds_one() const {
+  constexpr double kHalf = 0.0005;  // of the last digit that is printed near 1
+  return has_interval && low < 1 + kHalf && high >= 1 - kHalf;
+}
+
+double four_digits(double time) {
+  if (!(time > 0)) return time;  // NaN, too
+  // Powers of ten that are whole numbers, so that the result is what its text reads as.
+  const int digits = 3 - int(std::floor(std::log10(time)));
+  const double scale = std::pow(10.0, std::abs(digits));
+  return digits >= 0 ? std::round(time * scale) / scale : std::round(time / scale) * scale;
+}
+
+std::string time_text(double time) {
+  const double rounded = four_digits(time);  // 9.9996 has three decimals less than 9.999
+  return fmt::format("{:.{}f}", rounded, decimals_of(rounded));
+}
+
+Estimate median_interval(std::span<const double> samples) {
+  std::vector<double> room;
+  Estimate out;
+  if (samples.empty()) return {.value = median(samples), .low = NAN, .high = NAN};
+  return bootstrap(samples.size(),
+      [&](const std::vector<size_t>& draw) { return median_of(samples, draw, room); });
+}
+
+Estimate paired_ratio(std::span<const double> before, std::span<const double> after) {
+  return of_medians(before, after, std::divides());
+}
+
+Estimate paired_saving(std::span<const double> before, std::span<const double> after) {
+  return of_medians(before, after, std::minus());
 }
 
 double distortion(std::span<const double> profiled, std::span<const double> clean) {
   return 100 * (median(profiled) / median(clean) - 1);
 }
 
+std::string times_text(const Estimate& ratio) {
+  return fmt::format("{:.{}f}x", ratio.value, decimals_of(ratio));
+}
+
 std::string factor_text(const Estimate& ratio, size_t pairs) {
   if (!ratio.has_interval)
     return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
-  if (ratio.is_noisy())
-    return fmt::format("machine busy: no factor [{:.2f},{:.2f}]", ratio.low, ratio.high);
-  if (ratio.contains(1.0))
-    return fmt::format("no difference shown [{:.2f},{:.2f}]", ratio.low, ratio.high);
-  return fmt::format("{:.2f}x [{:.2f},{:.2f}]", ratio.value, ratio.low, ratio.high);
+  const std::string interval =
+      fmt::format("[{0:.{2}f},{1:.{2}f}]", ratio.low, ratio.high, decimals_of(ratio));
+  if (ratio.is_noisy()) return "machine busy: no factor " + interval;
+  if (ratio.holds_one()) return "no difference shown " + interval;
+  return times_text(ratio) + " " + interval;
 }
 
 }  // namespace sinter::profiler

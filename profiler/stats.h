@@ -1,9 +1,11 @@
 // The statistics of tables and comparisons: quantiles, medians with a bootstrap 95 % interval,
 // ratios of paired rounds.
 //
-// The one statistic for "how much faster" is the median over pairs of the ratio of a pair's rounds;
-// it is taken of logarithms, so that B against A is the inverse of A against B. Fixed seed: equal
-// samples give equal intervals. Pure functions.
+// The one statistic for "how much faster" is the quotient of the two medians over the rounds, each
+// rounded as it is printed: whoever divides the two times finds the factor beside them. Its
+// interval draws pairs of rounds anew, so that what slows both rounds of a pair slows both medians.
+// Fixed seed: equal samples give equal intervals, and B against A is the inverse of A against B.
+// Pure functions.
 #pragma once
 
 #include <cmath>
@@ -22,29 +24,38 @@ struct Estimate {
   double value = 0, low = 0, high = 0;
   bool has_interval = false;
 
-  bool contains(double x) const { return has_interval && low <= x && x <= high; }
   // Half the width of the interval, in parts of the value; equal for a ratio and its inverse.
   double noise() const { return low > 0 ? std::sqrt(high / low) - 1 : 0; }
   // Is the interval too wide to say anything (kNoisy)? Then the machine was busy with something
   // else.
   bool is_noisy() const;
+  // As a ratio: does the interval hold 1, as it is printed? 1.0004 is 1.000.
+  bool holds_one() const;
   // As a ratio: is there a difference?
-  bool is_shown() const { return has_interval && !is_noisy() && !contains(1); }
+  bool is_shown() const { return has_interval && !is_noisy() && !holds_one(); }
 };
+
+// A time as it is printed, to four digits: 37.4137 -> 37.41. And its text: "37.41", "5.000".
+double four_digits(double time);
+std::string time_text(double time);
 
 Estimate median_interval(std::span<const double> samples);
 
-// How many times faster `after` is than `before`: median of before[i] / after[i]. One value per
-// round: its median step; round i of both ran beside each other. Error (usage): unequal or no
-// rounds, or a time that is not positive.
+// How many times faster `after` is than `before`: the quotient of their medians, each in four
+// digits. One value per round: its median step; round i of both ran beside each other. Error
+// (usage): unequal or no rounds, or a time that is not positive.
 Estimate paired_ratio(std::span<const double> before, std::span<const double> after);
+// And how much less it takes: the difference of the same two numbers.
+Estimate paired_saving(std::span<const double> before, std::span<const double> after);
 
 // How many percent longer the profiled steps took than the clean ones, by their medians: negative
 // if they took less; NaN if there are none of either.
 double distortion(std::span<const double> profiled, std::span<const double> clean);
 
-// "2.56x [2.49,2.62]"; "no difference shown [0.97,1.05]"; "machine busy: no factor [0.61,2.70]";
-// "no factor: 4 pairs, 6 are needed" - never a factor without its interval.
+// "2.56x"; with a third decimal where the interval begins or ends near 1, from 0.9 to 1.1.
+std::string times_text(const Estimate& ratio);
+// "2.56x [2.49,2.62]", "1.034x [1.003,1.052]"; "no difference shown [0.985,1.031]"; "machine busy:
+// no factor [0.61,2.70]"; "no factor: 4 pairs, 6 are needed" - never a factor without its interval.
 std::string factor_text(const Estimate& ratio, size_t pairs);
 
 }  // namespace sinter::profiler

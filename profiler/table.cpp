@@ -35,31 +35,36 @@ void add_to(Row& sum, const Row& row) {
   sum.device_ns += row.device_ns;
   sum.device_total_ns += row.device_total_ns;
   sum.typical_ns += row.typical_ns;
+  sum.typical_total_ns += row.typical_total_ns;
+  sum.typical_kernel_ns += row.typical_kernel_ns;
+  if (row.share) sum.share = sum.share.value_or(0) + *row.share;
 }
 
-// Emulated times are measured against no roof.
-bool has_roof(const Row& row) { return row.roof && row.untimed == 0 && row.cost != Cost{}; }
-double xpred(const Row& row) {
-  return has_roof(row) && row.pred_ns > 0 ? row.typical_ns / *row.pred_ns : 0;
+double host_total_ns(const Row& r, bool cpu) {
+  return cpu ? r.typical_total_ns : double(r.total_ns);
 }
 
 struct SortKey {
   const char* name;
-  double (*value)(const Row&);
+  double (*value)(const Row&, bool cpu);
 };
-// torch's keys; `device` says the same as `cuda`.
+// torch's keys; `device` says the same as `cuda`. On the CPU times are those of a typical step, as
+// they are shown; beside a device's the host's are sums.
 constexpr SortKey kSortKeys[] = {
-    {"self_cuda_time_total", [](const Row& r) { return double(r.device_ns); }},
-    {"cuda_time_total", [](const Row& r) { return double(r.device_total_ns); }},
-    {"self_cpu_time_total", [](const Row& r) { return double(r.self_ns); }},
-    {"cpu_time_total", [](const Row& r) { return double(r.total_ns); }},
+    {"self_cuda_time_total", [](const Row& r, bool) { return r.typical_ns; }},
+    {"cuda_time_total", [](const Row& r, bool) { return r.typical_total_ns; }},
+    {"self_cpu_time_total",
+        [](const Row& r, bool cpu) { return cpu ? r.typical_ns : double(r.self_ns); }},
+    {"cpu_time_total", [](const Row& r, bool cpu) { return host_total_ns(r, cpu); }},
     {"cpu_time",
-        [](const Row& r) { return double(r.total_ns) / double(std::max<int64_t>(r.calls, 1)); }},
-    {"dispatch_time_total", [](const Row& r) { return double(r.dispatch_ns()); }},
-    {"count", [](const Row& r) { return double(r.calls); }},
-    {"flops", [](const Row& r) { return double(r.cost.flops); }},
-    {"bytes", [](const Row& r) { return double(r.cost.bytes()); }},
-    {"xpred", xpred},
+        [](const Row& r, bool cpu) {
+          return host_total_ns(r, cpu) / double(std::max<int64_t>(r.calls, 1));
+        }},
+    {"dispatch_time_total", [](const Row& r, bool) { return r.dispatch_ns(); }},
+    {"count", [](const Row& r, bool) { return double(r.calls); }},
+    {"flops", [](const Row& r, bool) { return double(r.cost.flops); }},
+    {"bytes", [](const Row& r, bool) { return double(r.cost.bytes()); }},
+    {"xpred", [](const Row& r, bool) { return r.xpred(); }},
 };
 
 SortKey sort_key(const std::string& wanted) {
@@ -86,12 +91,6 @@ std::regex filter_of(const std::string& text) {
   }
 }
 
-// Ops, and what takes the device's time beside them: copies, and the fetching of data.
-bool stands_in_table(const Row& row) {
-  return row.kind == ScopeKind::op || row.kind == ScopeKind::runtime ||
-         (row.kind == ScopeKind::data && row.launches > 0);
-}
-
 class Table {
  public:
   Table(const Profile& profile, const TableOptions& options)
@@ -100,11 +99,9 @@ class Table {
         cpu_(profile.device == kCpu),
         emulated_(profile.device.type == Device::Type::simt),
         timed_(cpu_ || profile.source == Source::cupti || profile.source == Source::graph),
-        steps_(double(profile.steps.size())),
-        busy_(!profile.busy().empty()) {
+        steps_(double(profile.steps.size())) {
     for (const Row& row : profile.rows) {
       if (row.kind == ScopeKind::op) add_to(ops_, row);
-      if (stands_in_table(row)) all_ns_ += row.typical_ns;
     }
   }
 
@@ -140,28 +137,28 @@ class Table {
 
   // What a narrow table can do without, the most wanted first.
   static std::vector<std::string> droppable() {
-    return {"Flags", "med", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total", "CUDA total",
-        "p95", "Disp", "Pred", "Made of", "FLOP/B"};
+    return {"Flags", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total", "CUDA total", "p95",
+        "Disp", "Pred", "Made of", "FLOP/B"};
   }
 
   bool is_small(const Row& row) const {
-    return timed_ && row.kind != ScopeKind::data && row.typical_ns < kSmallRow * all_ns_;
+    return timed_ && row.kind != ScopeKind::data && row.share.value_or(0) < kSmallRow;
   }
 
   // In order; `folded` gets the small ones and what the limit cuts off, but never a single small
   // one.
   std::vector<Row> shown_rows(std::vector<Row>& folded) const {
-    SortKey key{"", [](const Row& row) { return row.typical_ns; }};
+    SortKey key{"", [](const Row& row, bool) { return row.typical_ns; }};
     if (emulated_) key = sort_key("count");
     if (!options_.sort_by.empty()) key = sort_key(options_.sort_by);
     const std::regex filter = filter_of(options_.filter);
     std::vector<Row> rows;
     for (const Row& row : profile_.rows) {
       const bool left_out = options_.no_meta && row.kind == ScopeKind::op && row.launches == 0;
-      if (stands_in_table(row) && !left_out && std::regex_search(row.name, filter))
-        rows.push_back(row);
+      if (row.in_table() && !left_out && std::regex_search(row.name, filter)) rows.push_back(row);
     }
-    std::ranges::stable_sort(rows, std::greater(), key.value);
+    std::ranges::stable_sort(
+        rows, std::greater(), [&](const Row& row) { return key.value(row, cpu_); });
 
     const bool no_limit = options_.row_limit < 0;
     const size_t limit = no_limit ? rows.size() : size_t(options_.row_limit);
@@ -182,7 +179,7 @@ class Table {
     for (const Row& row : rows) add_to(rest, row);
     if (profile_.roofline && rest.launches > 0) {
       rest.pred_ns = profile_.roofline->predicted_ns(rest.launches, rest.cost);
-      rest.roof = profile_.roofline->share(rest.cost, rest.typical_ns);
+      if (rest.cost != Cost{}) rest.roof = profile_.roofline->share(rest.cost, rest.typical_ns);
     }
     const bool all_small =
         std::all_of(rows.begin(), rows.end(), [this](const Row& row) { return is_small(row); });
@@ -200,9 +197,9 @@ class Table {
     const bool launches_nothing = row.launches == 0 && row.kind == ScopeKind::op && ns == 0;
     return or_dash(timed_ && !launches_nothing && row.untimed == 0, us(ns));
   }
-  std::string sample_us(const Row& row, double (*statistic)(std::span<const double>)) const {
-    const std::vector<double> samples(row.samples.begin(), row.samples.end());
-    return cpu_ ? us(statistic(samples)) : device_us(row, statistic(samples));
+  std::string p95_us(const Row& row) const {
+    const double ns = p95(std::vector<double>(row.samples.begin(), row.samples.end()));
+    return cpu_ ? us(ns) : device_us(row, ns);
   }
   std::string rate(const Row& row) const {
     if (row.typical_ns <= 0 || row.cost == Cost{}) return "-";
@@ -211,36 +208,21 @@ class Table {
                                           : fixed(bytes / row.typical_ns, 1) + " GB/s";
   }
 
-  std::string flags(const Row& row) const {
-    std::vector<std::string> out;
-    if (timed_ && row.typical_ns >= kHotShare * all_ns_) out.push_back("HOT");
-    if (double(row.calls) >= kManyCalls * steps_) out.push_back("MANY " + rule_for(row));
-    const bool drill = double(row.total_ns) >= kDrillFactor * double(row.self_ns);
-    if (!row.heaviest_child.empty() && drill) out.push_back("DRILL " + escaped(row.heaviest_child));
-    if (xpred(row) > kSurprise && !busy_) out.push_back("SURPRISE");
-    return join(out);
-  }
-  // The fusion rule that would take the row, or "-".
-  std::string rule_for(const Row& row) const {
-    for (const Candidate& c : profile_.candidates) {
-      if (std::find(c.rows.begin(), c.rows.end(), row.name) != c.rows.end()) return c.rule;
-    }
-    return "-";
-  }
-
   std::vector<Column> all_columns() const {
     const bool cuda = !cpu_, host_per_row = !profile_.replayed;
     const auto host_us = [this](int64_t Row::*sum) {
       return [this, sum](const Row& r) { return or_dash(!emulated_, us(double(r.*sum) / steps_)); };
     };
-    const auto on_device_us = [this](int64_t Row::*sum) {
-      return [this, sum](const Row& r) { return device_us(r, double(r.*sum) / steps_); };
+    const auto typical_us = [this](double Row::*sum) {
+      return [this, sum](const Row& r) {
+        return cpu_ ? us(r.*sum / steps_) : device_us(r, r.*sum / steps_);
+      };
     };
-    const auto share = [this](const Row& r) {
-      return or_dash(timed_ && all_ns_ > 0, fixed(100 * r.typical_ns / all_ns_, 1));
+    const auto share = [](const Row& r) {
+      return or_dash(r.share.has_value(), fixed(100 * r.share.value_or(0), 1));
     };
     const auto dispatch = [this](const Row& r) {
-      return or_dash(r.launches > 0, fixed(double(r.dispatch_ns()) / steps_ / 1e3, 1));
+      return or_dash(r.launches > 0, fixed(r.dispatch_ns() / steps_ / 1e3, 1));
     };
     const auto launches = [this](const Row& r) {
       return or_dash(r.launches > 0, (r.unproved > 0 ? ">=" : "") + per_step(r.launches));
@@ -255,25 +237,24 @@ class Table {
       return or_dash(r.cost.bytes() > 0, fixed(double(r.cost.flops) / double(r.cost.bytes()), 2));
     };
     const auto roof = [this](const Row& r) {
-      return or_dash(has_roof(r), fixed(100 * r.roof.value_or(0), cpu_ ? 0 : 1));
+      return or_dash(r.roof.has_value(), fixed(100 * r.roof.value_or(0), cpu_ ? 0 : 1));
     };
     const auto predicted = [this](const Row& r) {
       return or_dash(r.pred_ns > 0, us(r.pred_ns.value_or(0) / steps_));
     };
     const auto factor = [](const Row& r) {
-      return or_dash(xpred(r) > 0, fixed(xpred(r), 1) + "x");
+      return or_dash(r.xpred() > 0, fixed(r.xpred(), 1) + "x");
     };
     const auto verdict = [](const Row& r) { return std::string(name_of(r.verdict.code)); };
     const auto made_of = [](const Row& r) { return or_dash(!r.made_of.empty(), r.made_of); };
     return {
         {"Self%", cpu_, share},
         {"CUDA%", cuda, share},
-        {"Self CPU", cpu_, host_us(&Row::self_ns)},
-        {"CPU total", cpu_, host_us(&Row::total_ns)},
-        {"Self CUDA", cuda, on_device_us(&Row::device_ns)},
-        {"CUDA total", cuda && host_per_row, on_device_us(&Row::device_total_ns)},
-        {"med", true, [this](const Row& r) { return sample_us(r, median); }, "-"},
-        {"p95", true, [this](const Row& r) { return sample_us(r, p95); }, "-"},
+        {"Self CPU", cpu_, typical_us(&Row::typical_ns)},
+        {"CPU total", cpu_, typical_us(&Row::typical_total_ns)},
+        {"Self CUDA", cuda, typical_us(&Row::typical_ns)},
+        {"CUDA total", cuda && host_per_row, typical_us(&Row::typical_total_ns)},
+        {"p95", true, [this](const Row& r) { return p95_us(r); }, "-"},
         {"Disp", cpu_, dispatch},
         {"Self CPU", cuda && host_per_row, host_us(&Row::self_ns)},
         {"Calls", true, [this](const Row& r) { return per_step(r.calls); }},
@@ -287,7 +268,7 @@ class Table {
         {"xpred", true, factor},
         {"<Verdict", true, verdict, "-"},
         {"<Name", true, [](const Row& r) { return escaped(r.name); }},
-        {"<Flags", true, [this](const Row& r) { return flags(r); }, ""},
+        {"<Flags", true, [](const Row& r) { return r.flags; }, ""},
         {"<Made of", cuda && profile_.replayed, made_of},
         {"<Shapes", options_.group_by_input_shape, [](const Row& r) { return r.shapes; }},
     };
@@ -295,16 +276,17 @@ class Table {
 
   std::string scope_block() const {
     std::vector<Row> rows = profile_.rows;
-    std::erase_if(rows, stands_in_table);
+    std::erase_if(rows, [](const Row& row) { return row.in_table(); });
     if (rows.empty() || emulated_) return "";
-    std::ranges::stable_sort(rows, std::greater(), &Row::device_total_ns);
-    std::ranges::stable_sort(rows, std::greater(), &Row::total_ns);
+    std::ranges::stable_sort(rows, std::greater(), &Row::typical_total_ns);
+    const auto total_ns = [this](const Row& row) { return host_total_ns(row, cpu_); };
+    std::ranges::stable_sort(rows, std::greater(), total_ns);
     Grid grid({"CPU total", "Self CPU", "CUDA total", "Calls", "Launch", "<Kind", "<Scope"});
     for (const Row& row : rows) {
       const bool on_host = row.total_ns > 0, on_device = row.device_total_ns > 0 && timed_;
-      grid.add({or_dash(on_host, us(double(row.total_ns) / steps_)),
-          or_dash(on_host, us(double(row.self_ns) / steps_)),
-          or_dash(on_device, us(double(row.device_total_ns) / steps_)), per_step(row.calls),
+      grid.add({or_dash(on_host, us(total_ns(row) / steps_)),
+          or_dash(on_host, us((cpu_ ? row.typical_ns : double(row.self_ns)) / steps_)),
+          or_dash(on_device, us(row.typical_total_ns / steps_)), per_step(row.calls),
           or_dash(row.launches > 0, per_step(row.launches)), std::string(name_of(row.kind)),
           escaped(row.name)});
     }
@@ -317,9 +299,7 @@ class Table {
   const TableOptions& options_;
   const bool cpu_, emulated_, timed_;
   const double steps_;
-  const bool busy_;
-  Row ops_;            // the sum of all op rows
-  double all_ns_ = 0;  // of a typical step, over all rows that may be shown
+  Row ops_;  // the sum of all op rows
 };
 
 }  // namespace

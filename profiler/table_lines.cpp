@@ -66,12 +66,13 @@ std::string roofs_part(const Profile& p) {
       fits, spread, cost);
 }
 
-// "clean median 73.0us [71.0,75.0], distortion +3.6 %", or "".
+// "clean median 73.0us [71.0,75.0], profiler 12.1us, distortion +3.6 %", or "".
 std::string clean_part(const Profile& p) {
   if (p.clean_us.empty()) return "";
   const Estimate e = median_interval(p.clean_us);
-  return fmt::format("clean median {:.1f}us{}, distortion {:+.1f} %", e.value,
-      e.has_interval ? fmt::format(" [{:.1f},{:.1f}]", e.low, e.high) : "", p.distortion());
+  return fmt::format("clean median {:.1f}us{}, profiler {:.1f}us, distortion {:+.1f} %", e.value,
+      e.has_interval ? fmt::format(" [{:.1f},{:.1f}]", e.low, e.high) : "", p.profiler_us(),
+      p.distortion());
 }
 
 // "busy 38.0us 50.3 %   idle 37.6us = host 37.6 + gap 0 + sync 0 + data 0 (OK)"
@@ -96,9 +97,12 @@ std::string line_of(std::vector<std::string> parts) {
 }
 
 std::string cpu_lines(const Profile& p, const Row& ops) {
-  const int64_t step = step_sum(p), others = ops.self_ns - p.ops_ns;
-  return line_of({fmt::format("ops {} + rest of step {} = profiled step {}us ({})",
-                      us1(p, p.ops_ns), us1(p, step - p.ops_ns), us1(p, step), ok_word(p)),
+  // Of a typical step, as the rows above.
+  const int64_t others = ops.self_ns - p.ops_ns;
+  const double step = median(p.step_ns()) / 1e3,
+               in_ops = step_us(p, int64_t(ops.typical_ns) - others);
+  return line_of({fmt::format("ops {:.1f} + rest of step {:.1f} = profiled step {:.1f}us ({})",
+                      in_ops, step - in_ops, step, ok_word(p)),
       others != 0 ? "other threads " + us1(p, others) + "us" : "", clean_part(p),
       fmt::format("{}  launches {}  allocs {}", work(p, ops), range_of(p, &StepSample::launches),
           range_of(p, &StepSample::allocs))});
@@ -142,15 +146,9 @@ std::string device_lines(const Profile& p, const Row& ops) {
 }
 
 std::string verdict_line(const Profile& p) {
-  const bool busy = !p.busy().empty();
   const StepVerdict& v = p.verdict;
-  if (v.code == StepCode::undecided && !p.roofs && p.device == kCpu && !busy) return "";
-  std::vector<std::string> advice;
-  if (!v.advice.empty()) advice.push_back(v.advice);
-  if (!p.candidates.empty() && !busy)
-    advice.push_back(p.candidates.front().text(p.roofline.value_or(Ceiling{})));
   return fmt::format("STEP: {} - {}{}\n", name_of(v.code), v.evidence,
-      advice.empty() ? "" : fmt::format(" Do: {}.", join(advice, "; ")));
+      v.advice.empty() ? "" : fmt::format(" Do: {}.", v.advice));
 }
 
 std::string stalls_line(const Profile& p) {
@@ -165,7 +163,7 @@ std::string stalls_line(const Profile& p) {
   if (slow == 0) return "";
   if (slow > kShown) out += fmt::format(" and {} more", slow - kShown);
   return fmt::format(
-      "stalls (steps over {:.0f}x the median of {}; in sums, not in shares and verdicts):{}\n",
+      "stalls (steps over {:.0f}x the median of {}; in no time above, and in no verdict):{}\n",
       kSlowStep, us(usual), out);
 }
 

@@ -13,6 +13,8 @@ inline constexpr double kSlowStep = 2;     // a step over so many times the medi
 // The machine is busy: the steps' middle half is wider than this part of the median, or profiled
 // steps differ from clean ones by more percent.
 inline constexpr double kBusySpread = 0.25, kBusyDistortion = 25;
+// Or one thread makes the step more than so many times faster than all that it has.
+inline constexpr double kSlowThreads = 3;
 // FLOP per byte from which a row's rate is shown in FLOP/s, below in B/s
 inline constexpr double kFlopRateFrom = 4;
 // Half-width of an interval in parts of its value: more, and nothing is judged

@@ -154,14 +154,20 @@ void Comparison::judge(const Outcome& outcome) const {
 
 void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
   // NaN, as the median of nothing is, is written as null.
-  const auto known = [&](double x) { return outcome.ratio.has_interval ? x : NAN; };
-  const auto median = [](const std::vector<double>& us) { return profiler::median(us); };
+  const auto median = [](const std::vector<double>& us) {
+    return profiler::four_digits(profiler::median(us));
+  };
+  const auto json_of = [](const profiler::Estimate& ratio) {
+    const auto known = [&](double x) { return ratio.has_interval ? x : NAN; };
+    return Json{
+        {"value", known(ratio.value)}, {"low", known(ratio.low)}, {"high", known(ratio.high)}};
+  };
   const measure::LedgerRow& total = outcome.ledger.total;
   const capture::Rewriter& fused = contest.captured().fused;
   object["eager_us"] = median(outcome.eager_us);
   object["fused_us"] = median(outcome.fused_us);
-  object["ratio"] = {{"value", known(outcome.ratio.value)}, {"low", known(outcome.ratio.low)},
-      {"high", known(outcome.ratio.high)}};
+  object["ratio"] = json_of(outcome.ratio);
+  object["distrusted"] = outcome.distrusted;
   object["launches"] = {{"eager", std::llround(outcome.eager.launches_per_step())},
       {"fused", std::llround(outcome.fused.launches_per_step())}, {"complete", outcome.complete}};
   object["bytes"] = {{"eager", total.eager_bytes}, {"fused", total.fused_bytes}};
@@ -173,7 +179,7 @@ void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
   for (const measure::LedgerRow& row : outcome.ledger.rows) {
     object["ledger"].push_back({{"fused", row.fused}, {"eager", row.eager},
         {"verdict", row.verdict}, {"launches", {row.eager_launches, row.fused_launches}},
-        {"self_us", {median(row.eager_us), median(row.fused_us)}},
+        {"self_us", {row.eager_time(), row.fused_time()}}, {"ratio", json_of(row.ratio())},
         {"bytes", {row.eager_bytes, row.fused_bytes}}});
   }
 }

@@ -28,7 +28,7 @@ struct Distrust {
 std::vector<Distrust> parse_distrust(const std::string& text);
 
 struct ViewFlags {
-  profiler::TableOptions table{.scopes = true};
+  profiler::TableOptions table{};
   bool guess = false;
   std::string expect, fail_on;
 };

@@ -1,9 +1,14 @@
 #include "examples/cli/step.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "core/atomic_file.h"
+#include "core/parallel.h"
 #include "examples/cli/profile.h"
+#include "examples/cli/text.h"
+#include "measure/threads.h"
 
 namespace sinter::cli {
 
@@ -40,6 +45,22 @@ std::pair<Device, std::string> choose_device(const std::string& name) {
     return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA"
                                                                        : error.message())};
   }
+}
+
+std::string choose_threads(
+    int64_t asked, Device device, const std::function<std::function<void()>()>& make_step) {
+  std::string tried;
+  if (asked > 0) {
+    set_num_threads(int(asked));
+  } else if (device != kCpu) {
+    set_num_threads(available_cores());
+  } else {
+    for (const auto& [n, us] : measure::try_threads(make_step()))
+      tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(1e-6 * us),
+          tried.empty() ? "/step" : "");
+  }
+  const std::string threads = count_of(num_threads(), "thread");
+  return tried.empty() ? threads : fmt::format("{} (tried {})", threads, tried);
 }
 
 void note_emulator(Device device, Output& out) {

@@ -2,6 +2,8 @@
 // the files of --dump-graph.
 #pragma once
 
+#include <functional>
+
 #include "capture/step.h"
 #include "core/device/device.h"
 #include "examples/cli/flags.h"
@@ -25,6 +27,11 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion);
 // The device of --device; the second value says why auto chose it. Throws device or not_built where
 // it cannot be used.
 std::pair<Device, std::string> choose_device(const std::string& name);
+// Sets the number of threads: `asked`, or where that is 0 the one with which the step of
+// make_step() is fastest by a short trial (measure/threads.h); on a device all cores. Says what it
+// did: "2 threads (tried 1: 2.1 ms/step, 2: 1.4 ms)".
+std::string choose_threads(
+    int64_t asked, Device device, const std::function<std::function<void()>()>& make_step);
 // Of the emulator it is said once that its times are not those of any device.
 void note_emulator(Device device, Output& out);
 

@@ -154,6 +154,7 @@ class Geglu {
 
   void check_flags();
   void tell_cost();
+  void choose_threads();
   void check_parity();
   void make_contest();
   void compare();
@@ -180,6 +181,7 @@ int Geglu::run() {
   if (modelled()) counted_.emplace();
   tell_cost();
   eager_ = std::make_unique<Block>(flags_, comparison_.common.seed, dtype_, device_);
+  choose_threads();
   fused_ = capture(eager_only() ? "none" : flags_.fusion.rules);
   comparison_.contest.step = &fused_->step;
   if (flags_.contest.blame) {
@@ -205,13 +207,11 @@ int Geglu::run() {
 
 void Geglu::make_contest() {
   comparison_.contest = {.device = device_,
-      .title = fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}",
-          flags_.rows(), flags_.dim, flags_.hidden, flags_.dim, flags_.gelu, name_of(dtype_),
-          flags_.pass, device_.str(), cli::count_of(num_threads(), "thread"), flags_.fusion.rules),
       .eager = [this] { (*eager_)(eager_->inputs); },
       .fused = [this] { (*fused_)(); },
       .rules = flags_.fusion.rules,
       .dtype = std::string(name_of(dtype_)),
+      .rules_option = "--rules ",
       .make = [this](const std::string& rules, bool graph) -> measure::Contestant {
         const std::shared_ptr<Captured> made = capture(rules, graph);
         return {[made] { (*made)(); }, &made->step};
@@ -259,6 +259,16 @@ void Geglu::tell_cost() {
   }
 }
 
+void Geglu::choose_threads() {
+  const std::string threads = cli::choose_threads(comparison_.common.threads, device_,
+      [this] { return [this] { (*eager_)(eager_->inputs); }; });
+  if (device_ == kCpu) comparison_.out.note("threads", threads);
+  comparison_.contest.title =
+      fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}", flags_.rows(),
+          flags_.dim, flags_.hidden, flags_.dim, flags_.gelu, name_of(dtype_), flags_.pass,
+          device_.str(), cli::count_of(num_threads(), "thread"), flags_.fusion.rules);
+}
+
 void Geglu::check_parity() {
   const nn::NamedTensors want = eager_->results((*eager_)(eager_->inputs)),
                          got = fused_->block.results((*fused_)());
@@ -270,7 +280,7 @@ cli::Json Geglu::row(
   return {{"peer", "sinter"}, {"block", "geglu"}, {"mode", mode},
       {"dtype", std::string(name_of(dtype_))}, {"dim", flags_.dim}, {"hidden", flags_.hidden},
       {"batch", flags_.rows()}, {"device", device_.str()}, {"threads", num_threads()},
-      {"median_us", profiler::median(us)}, {"launches", graph.nodes.size()}};
+      {"median_us", profiler::four_digits(profiler::median(us))}, {"launches", graph.nodes.size()}};
 }
 
 void Geglu::compare() {

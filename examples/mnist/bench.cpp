@@ -58,15 +58,17 @@ constexpr double kRoundSeconds =
 
 struct Cell {
   profiler::SweepCell map;
-  std::string csv;  // a row per mode, for other programs
+  std::string csv;      // a row per mode, for other programs
+  std::string threads;  // that it had, and how they were found
+  std::string factor;   // of both modes
 };
 
 std::string csv_row(const profiler::SweepCell& cell, const char* mode,
     const std::vector<double>& us, const capture::Graph& graph, int64_t peak_bytes) {
   const profiler::Estimate median = profiler::median_interval(us);
-  return fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{},{},{},{}\n", cell.batch, cell.hidden, mode,
-      median.value, median.low, median.high, us.size(), graph.nodes.size(), cost_of(graph).bytes(),
-      peak_bytes);
+  return fmt::format("{},{},{},{},{:.2f},{:.2f},{},{},{},{}\n", cell.batch, cell.hidden, mode,
+      profiler::time_text(median.value), median.low, median.high, us.size(), graph.nodes.size(),
+      cost_of(graph).bytes(), peak_bytes);
 }
 
 // A trainer that has been captured, where its mode asks for it; `peak`: the bytes that a step
@@ -94,6 +96,8 @@ std::optional<Cell> measure_cell(
   const auto eager = warm_trainer(flags, "eager", device, batch, eager_peak),
              fused = warm_trainer(flags, "fused", device, batch, fused_peak);
   const auto eager_step = [&] { eager->step(batch); };
+  const std::string threads =
+      cli::choose_threads(flags.common->threads, device, [&] { return eager_step; });
   const double one_us = measure::round_us(eager_step, device, 1, 1);
   measure::Contest contest{.device = device, .eager = {}, .fused = {}};
   if (bench.times("eager")) contest.eager = eager_step;
@@ -104,17 +108,23 @@ std::optional<Cell> measure_cell(
                    .rounds = kPairs,
                    .stopped = interrupted});
   if (interrupted()) return {};
-  Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden}, .csv = ""};
+  Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden},
+      .csv = "",
+      .threads = threads,
+      .factor = ""};
   const capture::Captured& captured = *fused->captured_step()->captured();
   if (contest.eager) {
-    cell.map.eager_us = profiler::median(us.eager_us);
+    cell.map.eager_us = profiler::four_digits(profiler::median(us.eager_us));
     cell.csv += csv_row(cell.map, "eager", us.eager_us, captured.recorded, eager_peak);
   }
   if (contest.fused) {
-    cell.map.fused_us = profiler::median(us.fused_us);
+    cell.map.fused_us = profiler::four_digits(profiler::median(us.fused_us));
     cell.csv += csv_row(cell.map, "fused", us.fused_us, captured.fused.graph, fused_peak);
   }
-  if (bench.is_map()) cell.map.ratio = profiler::paired_ratio(us.eager_us, us.fused_us);
+  if (bench.is_map()) {
+    cell.map.ratio = us.factor();
+    cell.factor = us.factor_text();
+  }
   return cell;
 }
 
@@ -161,7 +171,7 @@ std::string crossover(const profiler::Sweep& sweep) {
 // With both modes the factor, with one its time.
 std::string cell_text(const profiler::SweepCell& c) {
   if (c.eager_us > 0 && c.fused_us > 0)
-    return c.ratio.is_shown() ? fmt::format("{:.2f}x", c.ratio.value) : ".";
+    return c.ratio.is_shown() ? profiler::times_text(c.ratio) : ".";
   return cli::seconds(1e-6 * std::max(c.eager_us, c.fused_us));
 }
 
@@ -201,7 +211,9 @@ class SweepRun {
     data_.to(device);
     sweep.title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} pairs of rounds",
         bench.train.model.dtype, bench.train.optimizer.optimizer, device.str(),
-        count_of(num_threads(), "thread"), bench.train.mode.rules, kPairs);
+        bench.train.common->threads > 0 || device != kCpu ? count_of(num_threads(), "thread")
+                                                          : "threads by trial in each cell",
+        bench.train.mode.rules, kPairs);
     sweep.batch = bench.batch;
     sweep.hidden = bench.hidden;
   }
@@ -210,7 +222,7 @@ class SweepRun {
     const std::vector<Size> sizes = by_cost();
     for (const Size& size : sizes) {
       if (interrupted()) break;
-      if (timer_.seconds() + (4 * kPairs + 16) * seconds_per_flop_ * size.flops() > bench_.budget) {
+      if (timer_.seconds() + (4 * kPairs + 32) * seconds_per_flop_ * size.flops() > bench_.budget) {
         ++left_out;
       } else {
         measure_one(size);
@@ -272,9 +284,9 @@ class SweepRun {
     const profiler::SweepCell& map = cell->map;
     std::string found = cell_text(map);
     if (bench_.is_map())
-      found = fmt::format("{:.1f} -> {:.1f} us, {}", map.eager_us, map.fused_us,
-          profiler::factor_text(map.ratio, kPairs));
-    out_.note("cell", "{}: {}", where, found);
+      found = fmt::format("{} -> {} us, {}", profiler::time_text(map.eager_us),
+          profiler::time_text(map.fused_us), cell->factor);
+    out_.note("cell", "{}: {}, {}", where, found, cell->threads);
     seconds_per_flop_ = std::max(map.eager_us, map.fused_us) * 1e-6 / size.flops();
     sweep.cells.push_back(map);
     csv += cell->csv;

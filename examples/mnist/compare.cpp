@@ -182,19 +182,23 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   contest.rules = flags.mode.rules;
   contest.dtype = flags.model.dtype;
   comparison.check_flags();
-  manual_seed(common.seed);
   data.to(device);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
+  const std::string threads = choose_threads(flags, batch);
+  manual_seed(common.seed);
   contest.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
       flags.model.describe(), batch.labels.numel(),
       flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
       flags.model.dtype, flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
       flags.mode.rules);
+  contest.rules_option = "--rules ";
   comparison.next =
       flags.model.model == "mlp" && flags.optimizer.batch > 16
           ? "where fusing pays more: a small step, --batch 1 --hidden 64,64; or --model lenet"
           : "what was fused and why: --explain; the kernels' times: --profile";
   out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
+
+  if (device == kCpu) out.note("threads", threads);
 
   const Maker make{compare, device};
   const auto eager = make("eager", "none"), fused = make("fused", contest.rules),

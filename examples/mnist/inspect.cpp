@@ -24,11 +24,13 @@ int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
   TrainFlags& flags = inspect.train;
   const Device device = choose_device(common.device).first;
   Dataset data = load_one_step(flags, inspect.saved);
-  manual_seed(common.seed);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
   out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
   note_emulator(device, out);
   flags.mode.mode = "fused";
+  const std::string threads = choose_threads(flags, batch);
+  if (device == kCpu) out.note("threads", threads);
+  manual_seed(common.seed);
   auto model = make_model(flags.model, common.seed, device);
   if (inspect.saved) out.note("model", take_weights(*model, *inspect.saved));
   Trainer trainer(flags, model, 1000);

@@ -61,6 +61,7 @@ void StepProfile::report() {
   if (!report_) return;
   const capture::Captured* captured =
       run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
+  if (captured) report_->candidates.emplace();  // what can be fused, is
   if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
   if (!run_.ranks.first()) return report_ranks();
   check_roofs(*report_, run_.out);
@@ -73,6 +74,7 @@ void StepProfile::report() {
       table);
   report_ranks();
   for (const std::string& text : said) run_.out.note("profile", text);
+  run_.out.note("files", join(files.files()));
   std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
   if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_, run_.out) + shown;
   if (!shown.empty()) run_.out.result_text(shown);
@@ -97,7 +99,7 @@ void StepProfile::judge() const {
   if (!report_ || !run_.ranks.first()) return;
   Measured measured{.only = &*report_};
   const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
-  if (clean.has_interval) {
+  if (clean.has_interval && run_.device.type != Device::Type::simt) {
     measured.distortion = report_->distortion();
     measured.noise = 100 * clean.noise();
   }

@@ -7,16 +7,13 @@
 
 #include "autograd/autograd.h"
 #include "core/allocator.h"
-#include "core/parallel.h"
 #include "examples/cli/text.h"
-#include "measure/timer.h"
 #include "nn/clip.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
 #include "ops/gemm_library.h"
 #include "profiler/phase.h"
-#include "profiler/stats.h"
 
 namespace sinter::mnist {
 namespace {
@@ -238,41 +235,12 @@ Tensor Trainer::eager_step(const Tensor& images, const Tensor& labels) {
 }
 
 std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
-  const auto say = [] { return count_of(num_threads(), "thread"); };
   const Device device = batch.images.device();
-  if (flags.common->threads > 0 || available_cores() == 1 || device != kCpu) {
-    set_num_threads(flags.common->threads > 0 ? int(flags.common->threads)
-                    : device == kCpu          ? 1
-                                              : available_cores());
-    return say();
-  }
-  Trainer scratch(flags, make_model(flags.model, flags.common->seed, device), 1000);
-  std::vector<int> candidates;
-  for (int n = 1; n < available_cores(); n *= 2) candidates.push_back(n);
-  candidates.push_back(available_cores());
-  std::string tried;
-  double best = 0;
-  int chosen = 1;
-  for (const int n : candidates) {
-    set_num_threads(n);
-    for (int i = 0; i < 2; ++i) scratch.step(batch);
-    std::vector<double> times;
-    const measure::Timer all;
-    while (times.size() < 3 || (times.size() < 15 && all.seconds() < 0.06)) {
-      const measure::Timer one;
-      scratch.step(batch);
-      times.push_back(one.seconds());
-    }
-    const double median = profiler::median(times);
-    tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(median),
-        tried.empty() ? "/step" : "");
-    if (n == 1 || median < best) {
-      best = median;
-      chosen = n;
-    }
-  }
-  set_num_threads(chosen);
-  return fmt::format("{} (tried {})", say(), tried);
+  return cli::choose_threads(flags.common->threads, device, [&] {
+    const auto scratch =
+        std::make_shared<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
+    return [scratch, &batch] { scratch->step(batch); };
+  });
 }
 
 }  // namespace sinter::mnist

@@ -82,8 +82,7 @@ class Trainer {
   int64_t rates_until_ = 0;  // the step behind the last one whose rate is on the device
 };
 
-// Sets the number of threads: --threads, or by a short trial of the step on a scratch model. Says
-// what it did: "2 threads (tried 1: 2.1 ms/step, 2: 1.4)".
+// cli::choose_threads() by the step of a scratch model. Draws random numbers, if the step does.
 std::string choose_threads(const TrainFlags& flags, const Batch& batch);
 
 }  // namespace sinter::mnist
