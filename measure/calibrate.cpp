@@ -146,13 +146,13 @@ double event_ns() {
 }
 
 double scope_ns() {
-  constexpr int kScopes = 4096;
-  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}});
-  double best = 0;
+  constexpr int kScopes = 512;
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 16}});
+  double best = INFINITY;
   for (; !session.done(); session.step()) {
     const Timer scopes;
     for (int i = 0; i < kScopes; ++i) const profiler::Scope scope("calibrate");
-    best = scopes.ns() / kScopes;
+    best = std::min(best, scopes.ns() / kScopes);
   }
   return best;
 }

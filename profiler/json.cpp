@@ -2,7 +2,6 @@
 // read: fields(visit, value) calls visit with the list.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <variant>
@@ -47,7 +46,8 @@ void fields(const VisitFields& visit, Row& r) {
 void fields(const VisitFields& visit, StepSample& s) {
   int64_t ns = s.ns();  // the file has no time axis
   visit({{"number", &s.number}, {"round", &s.round}, {"ns", &ns}, {"launches", &s.launches},
-      {"api_calls", &s.api_calls}, {"copies", &s.copies}, {"allocs", &s.allocs}});
+      {"api_calls", &s.api_calls}, {"copies", &s.copies}, {"allocs", &s.allocs},
+      {"profiler_ns", &s.profiler_ns}});
   s.t1 = s.t0 + ns;
 }
 void fields(const VisitFields& visit, KernelSum& k) {
@@ -75,13 +75,12 @@ void fields(const VisitFields& visit, Profile& p) {
       {"source_why", &p.source_why}, {"batch", &p.batch}, {"threads", &p.threads},
       {"wait", &p.schedule.wait}, {"warmup", &p.schedule.warmup}, {"active", &p.schedule.active},
       {"repeat", &p.schedule.repeat}, {"roofs", &p.roofline}, {"scope_ns", &p.overheads.scope_ns},
-      {"event_ns", &p.overheads.event_ns}, {"profiler_ns", &p.profiler_ns},
-      {"axis_ns", &p.overheads.axis_ns}, {"dropped", &p.dropped}, {"invalid", &p.invalid},
-      {"unproved", &p.unproved}, {"sm_mhz", &p.sm_mhz}, {"sm_standard_mhz", &p.sm_standard_mhz},
-      {"verdict", &p.verdict}, {"idle", &p.idle}, {"memory_peak", &p.memory_peak},
-      {"memory_peak_op", &p.memory_peak_op}, {"clean_us", &p.clean_us},
-      {"incomplete", &p.incomplete}, {"notes", &p.notes}, {"steps", &p.steps}, {"rows", &p.rows},
-      {"kernels", &p.kernels}});
+      {"event_ns", &p.overheads.event_ns}, {"axis_ns", &p.overheads.axis_ns},
+      {"dropped", &p.dropped}, {"invalid", &p.invalid}, {"unproved", &p.unproved},
+      {"sm_mhz", &p.sm_mhz}, {"sm_standard_mhz", &p.sm_standard_mhz}, {"verdict", &p.verdict},
+      {"idle", &p.idle}, {"memory_peak", &p.memory_peak}, {"memory_peak_op", &p.memory_peak_op},
+      {"clean_us", &p.clean_us}, {"incomplete", &p.incomplete}, {"notes", &p.notes},
+      {"steps", &p.steps}, {"rows", &p.rows}, {"kernels", &p.kernels}});
 }
 
 template <class T>
@@ -205,21 +204,22 @@ std::string csv_cell(std::string_view key, const ProfileJson& value) {
   return '"' + text + '"';
 }
 
-// Files of an earlier build lack the spread of the roofs, and what rows say beside the others.
+// Files of an earlier build lack the spread of the roofs, what the profiler took of a step, and
+// what rows say beside the others.
 void add_what_is_new(ProfileJson& json) {
-  if (json.contains("roofs") && json["roofs"].is_object() && !json["roofs"].contains("spread"))
-    json["roofs"]["spread"] = 0.0;
-  json.emplace("profiler_ns", 0);
-  if (!json.contains("rows") || !json["rows"].is_array()) return;
-  for (ProfileJson& row : json["rows"]) {
-    if (!row.is_object() || row.contains("typical_ns")) continue;
-    const ProfileJson samples = row.value("samples", ProfileJson::array());
-    const bool numbers =
-        std::ranges::all_of(samples, [](const ProfileJson& ns) { return ns.is_number_integer(); });
-    row.update({{"in_table", row.value("kind", "") == "op"}, {"share", nullptr},
-        {"typical_ns", numbers ? typical(samples.get<std::vector<int64_t>>()) : 0.0},
-        {"typical_total_ns", 0.0}, {"typical_kernel_ns", 0.0}, {"flags", ""}});
-  }
+  const auto add = [](ProfileJson& to, const char* key, const ProfileJson& value) {
+    if (to.is_object() && !to.contains(key)) to[key] = value;
+  };
+  const auto add_to_all = [&](const char* list, const ProfileJson& fields) {
+    if (!json.contains(list) || !json[list].is_array()) return;
+    for (ProfileJson& item : json[list]) {
+      for (const auto& [key, value] : fields.items()) add(item, key.c_str(), value);
+    }
+  };
+  if (json.contains("roofs")) add(json["roofs"], "spread", 0.0);
+  add_to_all("steps", {{"profiler_ns", 0}});
+  add_to_all("rows", {{"in_table", true}, {"share", nullptr}, {"typical_ns", 0.0},
+                         {"typical_total_ns", 0.0}, {"typical_kernel_ns", 0.0}, {"flags", ""}});
 }
 
 }  // namespace
@@ -252,6 +252,7 @@ Profile read_profile(const std::string& text, const std::string& file) {
     if (!row.samples.empty() && row.samples.size() != profile.steps.size())
       refuse(cat("row ", row.name, " has ", row.samples.size(), " samples of ",
           profile.steps.size(), " steps"));
+    row.typical_ns = typical(row.samples);
   }
   return profile;
 }

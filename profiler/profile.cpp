@@ -38,13 +38,16 @@ void add_launches(const Report& report, Profile& out) {
 
 // The emulator's times mean nothing: none leaves the report.
 void forget_times(Profile& profile) {
-  for (StepSample& step : profile.steps) step.t1 = step.t0;
+  for (StepSample& step : profile.steps) {
+    step.t1 = step.t0;
+    step.profiler_ns = 0;
+  }
   for (Row& row : profile.rows) {
     row.self_ns = row.total_ns = row.kernel_ns = 0;
     row.typical_ns = row.typical_total_ns = row.typical_kernel_ns = 0;
     row.samples.clear();
   }
-  profile.ops_ns = profile.profiler_ns = 0;
+  profile.ops_ns = 0;
   profile.clean_us.clear();
 }
 
@@ -93,6 +96,12 @@ std::vector<double> Measurement::step_ns() const {
   return ns;
 }
 
+double Measurement::profiler_us() const {
+  std::vector<double> us;
+  for (const StepSample& step : steps) us.push_back(double(step.profiler_ns) / 1e3);
+  return median(us);
+}
+
 double Measurement::launches_per_step() const {
   int64_t sum = 0;
   for (const StepSample& step : steps) sum += step.launches;
@@ -119,7 +128,8 @@ double Measurement::distortion() const {
   std::vector<double> us;
   for (const StepSample& step : steps) {
     const Window& window = windows[step.window];
-    us.push_back((double(step.ns()) + window.drain / window.steps) * 1e-3 - profiler_us());
+    us.push_back(
+        (double(step.ns()) + window.drain / window.steps) * 1e-3 - double(step.profiler_ns) / 1e3);
   }
   return profiler::distortion(us, clean_us);
 }

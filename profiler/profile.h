@@ -37,6 +37,9 @@ struct StepSample {
   int64_t copies = 0;     // memcpy and memset
   int64_t window = 0;     // steps of one window follow each other without a pause
   int64_t drain_ns = 0;   // waiting for the device behind it, at its window's end
+  // What the profiler itself took of it: describing ops as it was measured, scopes, spans and
+  // memory samples by scope_ns and event_ns.
+  int64_t profiler_ns = 0;
 
   int64_t ns() const { return t1 - t0; }
 };
@@ -137,9 +140,6 @@ struct Measurement : RunFacts {
   int64_t dropped = 0;   // records lost to a full buffer, the device's own too
   int64_t invalid = 0;   // device times that cannot be
   int64_t unproved = 0;  // launches of which only "at least one kernel" is known
-  // What the profiler itself took of the steps: the describing of ops as it was measured, scopes,
-  // spans and memory samples by scope_ns and event_ns.
-  int64_t profiler_ns = 0;
   // Lowest clock at the windows' edges, and what the card should run at; 0: not read
   double sm_mhz = 0, sm_standard_mhz = 0;
   // Median steps of clean rounds, or clean steps: what a step takes without the profiler
@@ -156,8 +156,8 @@ struct Measurement : RunFacts {
   int64_t step_index(uint32_t number) const;
   std::vector<double> step_ns() const;
   double launches_per_step() const;
-  int64_t drain_ns() const;  // of all steps
-  double profiler_us() const { return double(profiler_ns) / double(steps.size()) / 1e3; }
+  int64_t drain_ns() const;    // of all steps
+  double profiler_us() const;  // of the median step
   // By how many percent a profiled step takes longer than a clean one, the profiler's own cost
   // taken off: medians of both, a step's with its share of its window's drain. NaN where no clean
   // step was measured, and on the emulator, whose times mean nothing.

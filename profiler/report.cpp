@@ -96,17 +96,17 @@ class Judge {
   // What recording took of the steps beside describing: two readings of the clock for a scope or a
   // kernel's span, one for a memory sample, and two events for a launch on a card.
   void count_own_cost(const Trace& trace) {
+    if (!trace.steps_here) return;
     const Overheads& cost = report_.overheads;
-    double ns = 0;
-    for (const Record& r : trace.records)
-      ns += report_.counts(trace, r) ? cost.scope_ns + double(r.describe_ns) : 0;
+    const auto add = [this](uint32_t step, double ns) {
+      const int64_t index = report_.step_index(step);
+      if (index >= 0) report_.steps[index].profiler_ns += std::llround(ns);
+    };
+    for (const Record& r : trace.records) add(r.step, cost.scope_ns + double(r.describe_ns));
     for (const LaunchRecord& l : trace.launches) {
-      if (report_.counts(trace, l) && l.graph_node == 0)
-        ns += l.source == Source::host ? cost.scope_ns : cost.event_ns;
+      if (l.graph_node == 0) add(l.step, l.source == Source::host ? cost.scope_ns : cost.event_ns);
     }
-    for (const MemorySample& sample : trace.memory)
-      ns += report_.step_index(sample.step) >= 0 ? cost.scope_ns / 2 : 0;
-    if (trace.steps_here) report_.profiler_ns += std::llround(ns);
+    for (const MemorySample& sample : trace.memory) add(sample.step, cost.scope_ns / 2);
   }
 
   void look_at_records(const Trace& trace) {
@@ -238,7 +238,6 @@ void Report::append(Report other) {
   dropped += other.dropped;
   invalid += other.invalid;
   unproved += other.unproved;
-  profiler_ns += other.profiler_ns;
   if (sm_mhz == 0 || (other.sm_mhz > 0 && other.sm_mhz < sm_mhz)) {
     sm_mhz = other.sm_mhz;
     sm_standard_mhz = other.sm_standard_mhz;

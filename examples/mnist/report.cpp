@@ -24,6 +24,7 @@ void report_json(const Run& run, const Evaluation* test) {
   object["train_seconds"] = run.time.seconds();
   object["data_wait_seconds"] = run.data_wait.seconds();
   object["steps"] = run.at.step;
+  object["steps_now"] = run.at.step - run.first_step;
   object["data"] = {{"name", run.data.name}, {"train", run.data.train.size()},
       {"val", run.data.val.size()}, {"test", run.data.test.size()}};
   object["model"] = {{"name", run.flags.model.describe()},
@@ -100,9 +101,8 @@ int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
   run.out.note("stop", "interrupted after {}: {} saved; mnist train --resume {} goes on",
       run.position(std::max<int64_t>(run.at.step, 1)), kLastFile, escaped(run.folder->name()));
-  run.out.result("time", "{} of training, {} of {} steps     run {}",
-      cli::seconds(run.time.seconds()), grouped(run.at.step), grouped(run.steps),
-      escaped(run.folder->name()));
+  run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
+      run.steps_text(run.steps), escaped(run.folder->name()));
   report_json(run, nullptr);
   profile.report();
   return exit_code(Error::Kind::interrupted);
@@ -119,7 +119,7 @@ int report(Run& run, StepProfile& profile) {
                                                         reached ? "reached" : "missed")
                                                   : ""));
   run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
-      count_of(run.at.step, "step"), escaped(run.folder->name()));
+      run.steps_text(), escaped(run.folder->name()));
   if (const Communicator* ranks = run.ranks.communicator()) {
     const Communicator::Stats& sums = ranks->stats();
     run.out.note("ranks", "{} by {}: {} of {} in {}, of which {:.0f} % ran beside the step",

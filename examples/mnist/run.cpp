@@ -266,6 +266,16 @@ void Run::check_finite(const StepState& state) const {
           saved_step >= 0 ? "replays and " : ""));
 }
 
+std::string Run::steps_text(std::optional<int64_t> planned) const {
+  const std::string of = planned ? " of " + grouped(*planned) : "";
+  if (first_step == 0)
+    return planned ? cat(grouped(at.step), of, " steps") : count_of(at.step, "step");
+  double seconds = 0;  // of whole epochs; what a stop cut off is in no row
+  for (const EpochRow& row : log->rows()) seconds += row.seconds;
+  return fmt::format("{} now; in all {}{} steps, whose epochs took {}",
+      count_of(at.step - first_step, "step"), grouped(at.step), of, cli::seconds(seconds));
+}
+
 // To be tried where the loss has run away: the optimizer's usual one, or less where it was no
 // larger.
 std::string Run::smaller_lr() const {

@@ -123,6 +123,8 @@ TEST(MnistResume, MoreEpochsUnderAConstantRateAreAsIfPlanned) {
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_FALSE(has(r.err, "not bit-identical")) << r.err;
   EXPECT_TRUE(has(r.err, "resume  r after step 20 of 30 (epoch 3, batch 0)")) << r.err;
+  EXPECT_TRUE(has(r.out, " of training, 10 steps now; in all 30 steps, whose epochs took "))
+      << r.out;
   EXPECT_EQ(content(straight, "model.safetensors"), content(longer, "model.safetensors"));
 
   // Of a run that ended within an epoch the rest of it comes first.

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "core/device/memory.h"
+#include "core/parallel.h"
 #include "measure/proof.h"
+#include "measure/threads.h"
+#include "measure/timer.h"
 #include "tests/capture/step_util.h"
 #include "tests/cuda_recorder.h"
 
@@ -81,6 +84,72 @@ TEST(Contest, CapturesTheStepRunsInPairsAndReports) {
   const std::string explained = report(contest, outcome, {.explain = true});
   EXPECT_NE(explained.find("group 1"), std::string::npos) << explained;
   EXPECT_EQ(text.find("group 1"), std::string::npos) << text;
+}
+
+// A row that loses is said, with the rules that leave it out; one that may not lose is not.
+TEST(Contest, NamesTheRowsThatFusingMakesSlower) {
+  Small small(kCpu);
+  Contest contest = small.contest();
+  Outcome outcome = compare(contest, {.steps = 1, .warmup = 0, .rounds = 1});
+  const std::vector<double> slow{20, 21, 20, 20, 21, 20}, fast{10, 10.5, 10, 10, 10.5, 10};
+  outcome.ratio = {.value = 1, .low = 1, .high = 1, .has_interval = true};
+  for (LedgerRow& row : outcome.ledger.rows) row.eager_us = row.fused_us = slow;
+  EXPECT_EQ(summary(contest, outcome).find("note "), std::string::npos);
+  LedgerRow& row = outcome.ledger.rows.at(0);
+  row.eager_us = fast;
+  EXPECT_NE(summary(contest, outcome)
+                .find("note     linear_act is slower fused, 0.50x [0.50,0.50]; without it: "
+                      "RuleSet(\"all,-linear_act\")\n"),
+      std::string::npos)
+      << summary(contest, outcome);
+  contest.rules_option = "--rules ";
+  EXPECT_NE(
+      summary(contest, outcome).find("without it: --rules all,-linear_act\n"), std::string::npos)
+      << summary(contest, outcome);
+  row.eager_us = {10, 30, 10, 30, 10, 30};
+  EXPECT_EQ(summary(contest, outcome).find("note "), std::string::npos) << "too unsteady";
+}
+
+// TOTAL is what a reader finds who adds up the rows.
+TEST(Contest, TheTotalIsTheSumOfTheRows) {
+  Small small(kCpu);
+  const Outcome outcome = compare(small.contest(), {.steps = 3, .warmup = 0, .rounds = 3});
+  double eager = 0, fused = 0;
+  for (const LedgerRow& row : outcome.ledger.rows) {
+    eager += row.eager_time();
+    fused += row.fused_time();
+  }
+  EXPECT_EQ(outcome.ledger.total.eager_time(), profiler::four_digits(eager));
+  EXPECT_EQ(outcome.ledger.total.fused_time(), profiler::four_digits(fused));
+}
+
+// A step that takes long with several threads and no time with one, as beside a busy core.
+TEST(Threads, AreThoseWithWhichTheStepIsFastest) {
+  const int before = num_threads();
+  const auto step = [] {
+    for (const Timer timer; num_threads() > 1 && timer.us() < 300;) {}
+  };
+  for (const auto& [n, us] : try_threads(step)) EXPECT_GE(us, n > 1 ? 300 : 0) << n;
+  EXPECT_EQ(num_threads(), 1);
+  set_num_threads(2);
+  EXPECT_TRUE(why_distrusted(step, 300).starts_with("one thread takes "));
+  EXPECT_EQ(num_threads(), 2);
+  EXPECT_EQ(why_distrusted(step, 0), "");
+  EXPECT_EQ(why_distrusted([] {}, 1e-6), "");
+  set_num_threads(1);
+  EXPECT_EQ(why_distrusted(step, 300), "") << "fewer than one there are not";
+  set_num_threads(before);
+}
+
+TEST(Contest, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {
+  const RoundTimes times{.eager_us = std::vector<double>(9, 20),
+      .listed_us = {},
+      .fused_us = std::vector<double>(9, 10)};
+  EXPECT_EQ(times.factor_text(), "2.00x [2.00,2.00]");
+  RoundTimes distrusted = times;
+  distrusted.distrusted = "one thread takes 5.000 us";
+  EXPECT_EQ(distrusted.factor_text(), "machine busy: no factor, one thread takes 5.000 us");
+  EXPECT_FALSE(distrusted.factor().is_shown());
 }
 
 TEST(Contest, StopsBetweenPairsOrSaysThatThereIsNone) {

@@ -87,14 +87,38 @@ TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
   }
 }
 
-TEST(Json, OfAnEarlierBuildHasNoSpreadOfTheRoofs) {
+TEST(Json, OfAnEarlierBuildLacksWhatIsNew) {
   Report report = cpu_report();
   report.roofs = Roofs{.f32_gflops = 95, .dram_gbs = 10, .spread = 0.05};
   Json json = Json::parse(to_json(profile_of(report, kRun)));
   EXPECT_EQ(json["roofs"]["spread"], 0.05);
   EXPECT_EQ(read_profile(json.dump(), "F").roofline->spread, 0.05);
   json["roofs"].erase("spread");
-  EXPECT_EQ(read_profile(json.dump(), "F").roofline->spread, 0);
+  for (Json& step : json["steps"]) step.erase("profiler_ns");
+  for (Json& row : json["rows"]) {
+    for (const char* key :
+        {"in_table", "share", "typical_ns", "typical_total_ns", "typical_kernel_ns", "flags"})
+      row.erase(key);
+  }
+  const Profile old = read_profile(json.dump(), "F");
+  EXPECT_EQ(old.roofline->spread, 0);
+  EXPECT_EQ(old.rows[1].typical_ns, 28'000);
+}
+
+// What fusing would save is part of the verdict's advice, wherever that is shown.
+TEST(Json, TheAdviceIsThatOfTheTable) {
+  Report report = cpu_report();
+  report.candidates.emplace();
+  report.candidates->push_back({.rule = "linear_act",
+      .ops = "linear + relu",
+      .rows = {"linear"},
+      .times = 2,
+      .launches_saved = 2});
+  const std::string advice = Json::parse(to_json(profile_of(report, kRun)))["verdict"]["advice"];
+  EXPECT_NE(advice.find("linear_act x2 (linear + relu): -2 launches"), std::string::npos) << advice;
+  EXPECT_NE(report.table().find(" Do: " + advice + ".\n"), std::string::npos) << report.table();
+  const std::string page = html_report({.title = "t", .reports = {&report, 1}, .run = kRun});
+  EXPECT_NE(page.find("\"advice\":\"" + advice + "\""), std::string::npos) << page;
 }
 
 TEST(Json, DamageIsNamed) {
@@ -129,21 +153,23 @@ TEST(Csv, HasARowForEachRowAndASampleForEachStep) {
   Report report = cpu_report();
   EXPECT_EQ(to_csv(profile_of(report, kRun)),
       "name,shapes,kind,role,calls,launches,flops,bytes_read,bytes_written,self_ns,total_ns,kernel_"
-      "ns,device_ns,pred_ns,roof,verdict,"
-      "step1,step2,step4,step5\n"
-      "\"Linear\",\"\",module,none,4,0,0,0,0,0,28000,0,,,,,0,0,0,0\n"
-      "\"linear\",\"\",op,fwd,4,4,1600000,8000,4000,28000,28000,24000,,,,,7000,7000,7000,7000\n"
-      "\"matmul(wgrad)\",\"\",op,wgrad,4,4,800000,6000,2000,20000,20000,18000,,,,,5000,5000,5000,"
-      "5000\n"
+      "ns,device_ns,pred_ns,roof,verdict,in_table,share,typical_ns,typical_total_ns,"
+      "typical_kernel_ns,flags,step1,step2,step4,step5\n"
+      "\"Linear\",\"\",module,none,4,0,0,0,0,0,28000,0,,,,,false,,0.0,28000.0,0.0,\"\",0,0,0,0\n"
+      "\"linear\",\"\",op,fwd,4,4,1600000,8000,4000,28000,28000,24000,,,,,true,0.5833,28000.0,"
+      "28000.0,24000.0,\"HOT\",7000,7000,7000,7000\n"
+      "\"matmul(wgrad)\",\"\",op,wgrad,4,4,800000,6000,2000,20000,20000,18000,,,,,true,0.4167,"
+      "20000.0,20000.0,18000.0,\"HOT\",5000,5000,5000,5000\n"
       "\"q\"\"uo\\te;\n\xff</"
-      "script><!--\x1b\",\"\",annotation,none,4,0,0,0,0,12000,12000,0,,,,,3000,3000,3000,3000\n");
+      "script><!--\x1b\",\"\",annotation,none,4,0,0,0,0,12000,12000,0,,,,,false,,12000.0,12000.0,"
+      "0.0,\"\",3000,3000,3000,3000\n");
 }
 
 TEST(Diff, OfAProfileWithItselfShowsNoFactor) {
   Profile a = profile_of(device_report(), kRun);
   a.clean_us = {190, 191, 189, 192, 188, 190};
   const std::string text = diff(a, a);
-  EXPECT_NE(text.find("clean step 190.0 -> 190.0 us, no difference shown [1.00,1.00]\n"),
+  EXPECT_NE(text.find("clean step 190.0 -> 190.0 us, no difference shown [1.000,1.000]\n"),
       std::string::npos)
       << text;
   EXPECT_EQ(text.find("x ["), std::string::npos) << text;
@@ -176,9 +202,9 @@ std::pair<Profile, Profile> slow_and_fast() {
 TEST(Diff, PairsStepsAndInverts) {
   const auto [a, b] = slow_and_fast();
   const std::string forth = diff(a, b), back = diff(b, a);
-  EXPECT_NE(forth.find("profiled step 1.0 -> 0.5 us, 2.00x [2.00,2.00]\n"), std::string::npos)
+  EXPECT_NE(forth.find("profiled step 1.000 -> 0.5000 us, 2.00x [2.00,2.00]\n"), std::string::npos)
       << forth;
-  EXPECT_NE(back.find("profiled step 0.5 -> 1.0 us, 0.50x [0.50,0.50]\n"), std::string::npos)
+  EXPECT_NE(back.find("profiled step 0.5000 -> 1.000 us, 0.50x [0.50,0.50]\n"), std::string::npos)
       << back;
   EXPECT_NE(forth.find("2.00x [2.00,2.00]  linear\n"), std::string::npos) << forth;
   EXPECT_NE(forth.find("- -> 1"), std::string::npos) << forth;
@@ -195,7 +221,7 @@ TEST(Diff, ShowsTheTypicalStepAndNoStall) {
   b.rows[0].samples[3] += 1'000'000;
   b.rows[0].self_ns += 1'000'000;
   b.rows[0].typical_ns = typical(b.rows[0].samples);
-  EXPECT_NE(diff(a, b).find("0.9 -> 0.5"), std::string::npos) << diff(a, b);
+  EXPECT_NE(diff(a, b).find("0.9000 -> 0.4500"), std::string::npos) << diff(a, b);
 }
 
 TEST(Diff, GivesNoFactorWhereNoneIsHonest) {

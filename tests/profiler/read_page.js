@@ -1,5 +1,6 @@
 // Runs the scripts of an HTML report in a DOM that only remembers what was put into it, and prints
-// the page's self-check: node read_page.js REPORT.html
+// the page's self-check: node read_page.js REPORT.html; or with `rows` behind it the rows of its
+// tables, a line of titles first, as a JSON array of arrays of text.
 'use strict';
 const html = require('fs').readFileSync(process.argv[2], 'utf8');
 
@@ -49,4 +50,6 @@ global.location = {
   hash: ''
 };
 eval([...html.matchAll(/<script>\n([\s\S]*?)<\/script>/g)].map(found => found[1]).join(''));
-console.log(body.dataset.selfcheck);
+const text = e => e instanceof Element ? e.children.map(text).join('') : String(e);
+const rows = body.all().filter(e => e.tag === 'tr').map(e => e.children.map(text));
+console.log(process.argv[3] === 'rows' ? JSON.stringify(rows) : body.dataset.selfcheck);

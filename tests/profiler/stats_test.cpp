@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <random>
 #include <vector>
 
 #include "core/error.h"
@@ -47,8 +48,49 @@ TEST(Stats, RatioInvertsAndEqualRunsShowNothing) {
     EXPECT_NEAR(forth.high * back.low, 1, 1e-12);
     EXPECT_GT(forth.low, 1.8);
     EXPECT_TRUE(factor_text(forth, n).find("x [") != std::string::npos) << factor_text(forth, n);
-    EXPECT_EQ(factor_text(paired_ratio(a, a), n), "no difference shown [1.00,1.00]");
+    EXPECT_EQ(factor_text(paired_ratio(a, a), n), "no difference shown [1.000,1.000]");
   }
+}
+
+// Medians of pairs' ratios gave 1.07x beside 136.3 -> 115.4: whoever divides found 1.18.
+TEST(Stats, TheFactorIsTheQuotientOfThePrintedTimes) {
+  std::mt19937 random(3);
+  std::lognormal_distribution<double> noise(0, 0.1);
+  for (const double scale : {0.0371, 0.9996, 7.3, 136.3, 9999.6, 2.5e6}) {
+    std::vector<double> a, b;
+    for (int i = 0; i < 9; ++i) {
+      a.push_back(scale * noise(random));
+      b.push_back(scale / 1.2 * noise(random));
+    }
+    const double before = std::stod(time_text(median(a))), after = std::stod(time_text(median(b)));
+    EXPECT_EQ(four_digits(median(a)), before);
+    const Estimate ratio = paired_ratio(a, b), saving = paired_saving(a, b);
+    EXPECT_EQ(ratio.value, before / after) << scale;
+    EXPECT_EQ(saving.value, before - after) << scale;
+    for (const Estimate& e : {ratio, saving}) {
+      EXPECT_LE(e.low, e.value);
+      EXPECT_GE(e.high, e.value);
+    }
+  }
+  EXPECT_EQ(time_text(37.4137), "37.41");
+  EXPECT_EQ(time_text(9.9996), "10.00");
+  EXPECT_EQ(time_text(5), "5.000");
+  EXPECT_EQ(time_text(123456), "123500");
+  EXPECT_EQ(time_text(0), "0");
+}
+
+// Two decimals gave 1.03x for [1.00,1.05] and no difference for [1.00,1.03].
+TEST(Stats, WhatIsShownFollowsFromTheIntervalAsItIsPrinted) {
+  const auto text = [](double value, double low, double high) {
+    return factor_text({value, low, high, true}, 9);
+  };
+  EXPECT_EQ(text(1.03, 1.003, 1.052), "1.030x [1.003,1.052]");
+  EXPECT_EQ(text(1.03, 1.0006, 1.052), "1.030x [1.001,1.052]");
+  EXPECT_EQ(text(1.03, 1.0004, 1.052), "no difference shown [1.000,1.052]");
+  EXPECT_EQ(text(0.97, 0.95, 0.9996), "no difference shown [0.950,1.000]");
+  EXPECT_EQ(text(0.97, 0.95, 0.9994), "0.970x [0.950,0.999]");
+  EXPECT_EQ(text(1.45, 1.42, 1.52), "1.45x [1.42,1.52]");
+  EXPECT_EQ(text(1.2, 1.05, 1.3), "1.200x [1.050,1.300]");
 }
 
 TEST(Stats, NoFactorWithoutAnInterval) {

@@ -1,0 +1,282 @@
+// The figures that the programs print, as a reader with a calculator finds them: factors are the
+// quotients of the times beside them, in text, JSON, CSV and on the page; and a profile is the same
+// in all its forms.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "core/parallel.h"
+#include "profiler/stats.h"
+#include "tests/examples/program.h"
+
+namespace sinter::test {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string printed(const Json& us) { return profiler::time_text(us.get<double>()); }
+
+// Every "A -> B us = Fx [L,H]" and every row "A -> B .. Fx [L,H]": F is A / B, and within [L,H].
+// Returns how many factors there are.
+int check_factors(const std::string& text) {
+  static const std::regex line(
+      R"(([\d.]+) -> +([\d.]+)(?: us| ms)?(?: = |, |  +[\d.]+ -> +[\d.]+  )([\d.]+)x \[([\d.]+),([\d.]+)\])");
+  int found = 0;
+  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at, ++found) {
+    const std::smatch& m = *at;
+    const size_t digits = m.length(3) - m.str(3).find('.') - 1;
+    EXPECT_EQ(fmt::format("{:.{}f}", std::stod(m[1]) / std::stod(m[2]), digits), m[3]) << m[0];
+    EXPECT_LE(std::stod(m[4]), std::stod(m[3])) << m[0];
+    EXPECT_GE(std::stod(m[5]), std::stod(m[3])) << m[0];
+    EXPECT_TRUE(std::stod(m[4]) > 1 || std::stod(m[5]) < 1) << m[0];
+  }
+  return found;
+}
+
+// All "Nx [" of the text.
+int count_factors(const std::string& text) {
+  static const std::regex factor(R"([\d.]+x \[)");
+  return static_cast<int>(
+      std::distance(std::sregex_iterator(text.begin(), text.end(), factor), {}));
+}
+
+Json data_of_page(const std::string& page) {
+  const std::string begin = "id=\"data\">";
+  const size_t from = page.find(begin) + begin.size();
+  return Json::parse(page.substr(from, page.find("</script>", from) - from));
+}
+
+// The JSON of a comparison, the text file and the page that the same run wrote.
+void check_comparison(const Json& json, const std::string& text, const Json& page) {
+  EXPECT_EQ(check_factors(text), count_factors(text)) << text;
+  const std::string times = printed(json["eager_us"]) + " -> " + printed(json["fused_us"]) + " us";
+  EXPECT_TRUE(has(text, "\nstep " + times)) << times << text;
+  EXPECT_EQ(page["headline"].get<std::string>().find(times), 0u) << page["headline"];
+  EXPECT_TRUE(has(text, "\nstep " + page["headline"].get<std::string>() + "\n")) << text;
+  if (!json["ratio"]["value"].is_null())
+    EXPECT_EQ(json["ratio"]["value"].get<double>(),
+        json["eager_us"].get<double>() / json["fused_us"].get<double>());
+
+  double eager = 0, fused = 0;
+  ASSERT_EQ(json["ledger"].size(), page["rows"].size());
+  for (size_t i = 0; i < json["ledger"].size(); ++i) {
+    const Json &row = json["ledger"][i], &drawn = page["rows"][i];
+    const Json &a = row["self_us"][0], &b = row["self_us"][1];
+    EXPECT_EQ(a, drawn["eager_us"]);
+    EXPECT_EQ(b, drawn["fused_us"]);
+    EXPECT_TRUE(has(text, printed(a) + " -> " + printed(b) + "  ")) << row << text;
+    EXPECT_TRUE(has(text, "  " + drawn["ratio"].get<std::string>() + "\n")) << drawn << text;
+    if (!row["ratio"]["value"].is_null())
+      EXPECT_EQ(row["ratio"]["value"].get<double>(), a.get<double>() / b.get<double>());
+    eager += a.get<double>();
+    fused += b.get<double>();
+  }
+  EXPECT_TRUE(has(text, profiler::time_text(eager) + " -> " + profiler::time_text(fused) + "  "))
+      << eager << " " << fused << text;
+}
+
+TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
+  const Words few{"--threads", "1", "--rounds", "9", "--steps", "4", "--warmup", "1", "--json",
+      "--profile=table,html", "-o", "c"};
+  const std::pair<const char*, Words> programs[] = {
+      {"mnist", {"compare", "--data", "synthetic", "--batch", "1", "--hidden", "16,16"}},
+      {"geglu", {"--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24"}}};
+  for (const auto& [name, words] : programs) {
+    Program program;
+    program.name = name;
+    const Result r = program.run(words + few);
+    ASSERT_EQ(r.status, 0) << r.err;
+    const Json page = data_of_page(Program::text(program.folder() / "c.html"));
+    check_comparison(
+        Json::parse(r.out), Program::text(program.folder() / "c.txt"), page["comparison"]);
+  }
+}
+
+TEST(Figures, ACellOfTheMapIsTheQuotientOfItsTimes) {
+  const Program program;
+  const Result r = program.run({"bench", "--device", "cpu", "--threads", "1", "--batch", "1,8",
+      "--hidden", "8", "--csv", "map.csv", "--profile=html", "-o", "map", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(check_factors(r.err), count_factors(r.err)) << r.err;
+  const Json cells = Json::parse(r.out)["cells"],
+             page = data_of_page(Program::text(program.folder() / "map.html"))["sweep"]["cells"];
+  const std::string csv = Program::text(program.folder() / "map.csv");
+  ASSERT_EQ(cells.size(), page.size());
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Json& cell = cells[i];
+    const std::string eager = printed(cell["eager_us"]), fused = printed(cell["fused_us"]);
+    EXPECT_TRUE(has(r.err, eager + " -> " + fused + " us, ")) << r.err;
+    EXPECT_TRUE(has(csv, ",eager," + eager + ",") && has(csv, ",fused," + fused + ",")) << csv;
+    EXPECT_EQ(page[i]["eager_us"], cell["eager_us"]);
+    EXPECT_EQ(page[i]["fused_us"], cell["fused_us"]);
+    if (cell["ratio"].is_null()) continue;
+    EXPECT_EQ(cell["ratio"].get<double>(),
+        cell["eager_us"].get<double>() / cell["fused_us"].get<double>());
+    const std::string shown = page[i]["shown"];
+    EXPECT_TRUE(shown.empty() || has(r.err, " us, " + shown + " [")) << shown << r.err;
+  }
+}
+
+// The cells of a line of the table, by the titles above it: columns are apart by two spaces, and
+// what is empty stands last.
+std::map<std::string, std::string> cells_of(
+    const std::vector<std::string>& titles, const std::string& line) {
+  static const std::regex gap("  +");
+  const std::string text = line.substr(line.find_first_not_of(' '));
+  std::map<std::string, std::string> out;
+  size_t i = 0;
+  for (std::sregex_token_iterator at(text.begin(), text.end(), gap, -1), end;
+       at != end && i < titles.size(); ++at, ++i)
+    out[titles[i]] = *at;
+  return out;
+}
+
+// The rows of the table, the first block.
+std::vector<std::map<std::string, std::string>> rows_of(const std::string& table) {
+  std::istringstream lines(table);
+  std::vector<std::map<std::string, std::string>> rows;
+  std::vector<std::string> titles;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ops ")) break;
+    if (!titles.empty()) rows.push_back(cells_of(titles, line));
+    if (!has(line, "Self%")) continue;
+    static const std::regex title(R"(\S+( \S+)?)");
+    for (std::sregex_iterator at(line.begin(), line.end(), title), end; at != end; ++at)
+      titles.push_back(at->str());
+  }
+  return rows;
+}
+
+std::string no_dash(const std::string& text) { return text == "-" ? "" : text; }
+
+TEST(Figures, AProfileIsTheSameInAllItsForms) {
+  const Program program;
+  const Result r = program.run({"train", "--data", "synthetic", "--limit", "512", "--hidden",
+      "32,16", "--steps", "40", "--batch-size", "16", "--threads", "1", "--device", "cpu", "--out",
+      "run", "--val", "0", "--profile=table,json,csv,html", "--rows", "-1"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto text = [&](const char* name) {
+    return Program::text(program.folder() / "run" / name);
+  };
+  EXPECT_TRUE(has(r.err,
+      "files   run/profile.txt, run/profile.html, run/profile.json, "
+      "run/profile.csv\n"))
+      << r.err;
+  const Json json = Json::parse(text("profile.json"));
+  EXPECT_EQ(data_of_page(text("profile.html"))["profiles"][0], json);
+  const std::string table = text("profile.txt"), advice = json["verdict"]["advice"],
+                    evidence = json["verdict"]["evidence"];
+  EXPECT_TRUE(has(table, evidence + (advice.empty() ? "" : " Do: " + advice + ".") + "\n"))
+      << table;
+
+  std::map<std::string, Json> in_json;
+  for (const Json& row : json["rows"]) {
+    if (row["in_table"]) in_json[row["name"]] = row;
+  }
+  EXPECT_TRUE(in_json.contains("gather_batch"));
+  const double steps = double(json["steps"].size());
+  const auto us = [steps](const Json& ns) {
+    return fmt::format("{:.1f}", ns.get<double>() / steps / 1e3);
+  };
+  const auto rows = rows_of(table);
+  EXPECT_EQ(rows.size(), in_json.size());
+  double shares = 0;
+  for (auto row : rows) {
+    const std::string name = row["Name"];
+    ASSERT_TRUE(in_json.contains(name)) << name << "\n" << table;
+    const Json& wanted = in_json[name];
+    EXPECT_EQ(row["Self%"], fmt::format("{:.1f}", 100 * wanted["share"].get<double>())) << name;
+    EXPECT_EQ(row["Self CPU"], us(wanted["typical_ns"]) + "us") << name;
+    EXPECT_EQ(row["CPU total"], us(wanted["typical_total_ns"]) + "us") << name;
+    EXPECT_EQ(no_dash(row["Verdict"]), wanted["verdict"]) << name;
+    EXPECT_EQ(row["Flags"], wanted["flags"]) << name;
+    EXPECT_GE(wanted["typical_total_ns"], wanted["typical_ns"]) << name;
+    shares += wanted["share"].get<double>();
+  }
+  EXPECT_NEAR(shares, 1, 1e-9);
+
+  // The CSV has its rows in the order of the JSON, scopes too.
+  std::istringstream csv(text("profile.csv"));
+  std::string line;
+  std::getline(csv, line);
+  for (const Json& row : json["rows"]) {
+    std::getline(csv, line);
+    const std::string share =
+        row["share"].is_null() ? "" : fmt::format("{:.4f}", row["share"].get<double>());
+    EXPECT_EQ(line.find("\"" + row["name"].get<std::string>() + "\","), 0u) << line;
+    EXPECT_TRUE(
+        has(line, cat(",", row["verdict"].get<std::string>(), ",", row["in_table"].dump(), ",",
+                      share, ",", row["typical_ns"].dump(), ",", row["typical_total_ns"].dump(),
+                      ",", row["typical_kernel_ns"].dump(), ",", row["flags"].dump(), ",")))
+        << line << row;
+  }
+  EXPECT_FALSE(std::getline(csv, line)) << line;
+
+  // The page as it is drawn.
+  if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
+  const std::string said = (program.folder() / "said").string();
+  const std::string command = "node " SINTER_SOURCE_DIR "/tests/profiler/read_page.js " +
+                              (program.folder() / "run/profile.html").string() + " rows >" + said;
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const Json drawn = Json::parse(Program::text(said));
+  ASSERT_EQ(drawn.size(), rows.size() + 1);
+  for (size_t i = 1; i < drawn.size(); ++i) {
+    std::map<std::string, std::string> page;
+    for (size_t c = 0; c < drawn[i].size(); ++c) {
+      std::string title = drawn[0][c];
+      title = title.substr(0, title.find(" \u25be"));
+      page[title] = drawn[i][c];
+    }
+    auto row =
+        *std::ranges::find_if(rows, [&](const auto& r) { return r.at("Name") == page["Name"]; });
+    const std::pair<const char*, const char*> same[] = {{"Self%", "Self%"}, {"Self us", "Self CPU"},
+        {"Total us", "CPU total"}, {"p95", "p95"}, {"Disp", "Disp"}, {"Calls", "Calls"},
+        {"MFLOP", "MFLOP"}, {"kB", "kB"}, {"FLOP/B", "FLOP/B"}, {"%roof", "%roof"},
+        {"Pred us", "Pred"}, {"xpred", "xpred"}, {"Verdict", "Verdict"}};
+    for (const auto& [on_page, in_table] : same) {
+      std::string wanted = row[in_table];
+      if (wanted.ends_with("us")) wanted.resize(wanted.size() - 2);
+      EXPECT_EQ(page[on_page], wanted) << page["Name"] << " " << on_page;
+    }
+    EXPECT_EQ(no_dash(page["Flags"]), row["Flags"]) << page["Name"];
+  }
+}
+
+// The emulator's times mean nothing, so nothing is said of how profiling changes them.
+TEST(Figures, OnTheEmulatorSimtThereIsNoDistortion) {
+  const Program program;
+  const Result r = program.run({"train", "--data", "synthetic", "--device", "simt", "--limit", "64",
+      "--batch-size", "8", "--hidden", "8", "--val", "0", "--steps", "7", "--profile=table,json",
+      "--profile-steps", "0:1:2", "--out", "run"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "times are the emulator's and mean nothing")) << r.out;
+  for (const char* word : {"distortion", "clean median"}) EXPECT_FALSE(has(r.out, word)) << r.out;
+  EXPECT_EQ(
+      Json::parse(Program::text(program.folder() / "run/profile.json"))["clean_us"], Json::array());
+}
+
+// Without --threads each of them tries: it is what train does.
+TEST(Figures, EveryCommandThatTimesTriesTheThreads) {
+  if (available_cores() == 1) GTEST_SKIP() << "one core";
+  const Program program;
+  const Words small{"--data", "synthetic", "--batch", "1", "--hidden", "8"};
+  for (const Words& words : {Words{"compare", "--rounds", "1", "--steps", "1"} + small,
+           Words{"inspect", "--text"} + small, Words{"train", "--dry-run", "--limit", "64"} + small,
+           Words{"bench", "--batch", "1", "--hidden", "8", "--device", "cpu"}}) {
+    const Result r = program.run(words);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(std::regex_search(r.err, std::regex(R"(\d threads? \(tried 1: .*/step, 2: )")))
+        << words[0] << r.err;
+  }
+  Program geglu;
+  geglu.name = "geglu";
+  const Result r = geglu.run({"--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24",
+      "--rounds", "1", "--steps", "1"});
+  EXPECT_TRUE(has(r.err, " (tried 1: ")) << r.err;
+}
+
+}  // namespace
+}  // namespace sinter::test
