@@ -34,7 +34,8 @@ struct Contest {
   std::function<void()> eager, fused;   // one step each
   const capture::Step* step = nullptr;  // what `fused` calls
   std::string rules = "all", dtype = "f32";
-  // How a user of the program gives other rules: "--rules "; "": by a capture::RuleSet.
+  // What stands before other rules where a user gives them to the program; "": they are a
+  // capture::RuleSet.
   std::string rules_option{};
   // On cuda, where wanted: makes another captured step of these rules, replayed as a graph or
   // launched one by one. The fused one launched one by one separates fusion from replay; the
