@@ -17,7 +17,7 @@ namespace sinter {
 namespace {
 
 // f(op, sample) for every sample; samples are made anew, so an op may change them.
-template <class F> void for_each_sample(bool bad, F&& f) {
+template <class F> void over_samples(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
     for (Sample& sample : samples_of(*op)) {
       if (sample.bad != bad) continue;
@@ -107,7 +107,7 @@ TEST(OpList, EveryOpOfAFileIsListed) {
 }
 
 TEST(OpList, Gradients) {
-  for_each_sample(false, [](const OpDef& op, Sample& sample) {
+  over_samples(false, [](const OpDef& op, Sample& sample) {
     if (!op.backward || !sample.differentiable) return;
     for (size_t i = 0; i < sample.in.size(); ++i) {
       Tensor& t = sample.in[i];
@@ -130,7 +130,7 @@ TEST(OpList, Gradients) {
 // 2^-24 of the sum of magnitudes, here at most 4 times the largest result.
 TEST(OpList, OtherElementTypesAgreeWithF64) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for_each_sample(false, [&](const OpDef& op, Sample& sample) {
+    over_samples(false, [&](const OpDef& op, Sample& sample) {
       if (op.reference) return;
       if (dtype == DType::bf16 && (op.name == kSgdUpdateOp.name || op.name == kAdamUpdateOp.name))
         return;  // refused, see their samples
@@ -162,7 +162,7 @@ TEST(OpList, OtherElementTypesAgreeWithF64) {
 }
 
 TEST(OpList, BadInputsAreRefusedWithNameAndNumbers) {
-  for_each_sample(true, [](const OpDef& op, Sample& sample) {
+  over_samples(true, [](const OpDef& op, Sample& sample) {
     try {
       apply(op, sample.in, sample.attrs);
       ADD_FAILURE() << "not refused";
@@ -199,7 +199,7 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   // function.
   const std::set<std::string_view> special{"nll", "nll_backward", "mse_backward", "gather_batch",
       "dropout", "sgd_update", "adam_update", "relu", "relu_backward"};
-  for_each_sample(false, [&](const OpDef& op, Sample& sample) {
+  over_samples(false, [&](const OpDef& op, Sample& sample) {
     if (op.view || &op == &kAllReduceWaitOp) return;
     if (!op.cpu) {  // f64 is for the CPU
       sample.in = converted(op, sample.in, DType::f32);
@@ -219,7 +219,7 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
 }
 
 TEST(OpList, StridesDoNotMatter) {
-  for_each_sample(false, [](const OpDef& op, Sample& sample) {
+  over_samples(false, [](const OpDef& op, Sample& sample) {
     if (op.reference) return;
     if (op.name == kReshapeOp.name || op.name == kLowPrecisionOp.name || op.in_place())
       return;  // see views_test; in place wants dense
