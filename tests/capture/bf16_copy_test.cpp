@@ -1,6 +1,8 @@
 // A weight's bf16 copy follows it, whoever writes the weight: eager, captured and fused.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "nn/glu.h"
 #include "nn/linear.h"
 #include "nn/sequential.h"
@@ -53,20 +55,21 @@ const Writer kWriters[] = {
 
 struct CopyNet {
   nn::Sequential net{nn::Linear(6, 8), nn::Glu(8, 6, 5), nn::Linear(5, 4)};
-  nn::Sgd sgd{net.named_parameters(), {.lr = 0.1}};
+  std::optional<nn::Sgd> sgd;
   bool by_hand;  // the update
 
   explicit CopyNet(Device device, bool by_hand_ = false) : by_hand(by_hand_) {
     net.init_parameters(3);
     net.enable_bf16();
     net.to(device);
+    sgd.emplace(net.named_parameters(), nn::SgdOptions{.lr = 0.1});
   }
   Tensors operator()(const Tensors& in) {
     net.zero_grad();
     const Tensor losses = cross_entropy(net(in[0]), in[1]);
     backward(losses);
     if (!by_hand) {
-      sgd.step(losses);
+      sgd->step(losses);
       return {losses};
     }
     const NoGrad no_grad;
