@@ -202,22 +202,22 @@ void expect_as_torch(const Options& o) {
   }
 }
 
-void expect_as_torch_on(Device device) {
+constexpr const char *kUncaptured = nullptr, *kListed = "all,-weight_grad_update";
+
+TEST(SkippedSteps, AreNoneForTheParameterAsInTorch) {
   for (const DType dtype : {DType::f64, DType::f32}) {
-    for (const char* rules : {(const char*)nullptr, "none", "all,-weight_grad_update", "all"}) {
-      expect_as_torch({.dtype = dtype, .device = device, .rules = rules});
-      expect_as_torch({.decoupled = true,
-          .weight_decay = 0.1,
-          .dtype = dtype,
-          .device = device,
-          .rules = rules});
+    for (const char* rules : {kUncaptured, "none", kListed, "all"}) {
+      expect_as_torch({.dtype = dtype, .rules = rules});
+      expect_as_torch({.decoupled = true, .weight_decay = 0.1, .dtype = dtype, .rules = rules});
     }
   }
-  expect_as_torch({.weight_decay = 0.1, .device = device});
+  expect_as_torch({.weight_decay = 0.1});
 }
-
-TEST(SkippedSteps, AreNoneForTheParameterAsInTorch) { expect_as_torch_on(kCpu); }
-TEST(SkippedStepsSimt, AreNoneForTheParameterAsInTorch) { expect_as_torch_on(kSimt); }
+TEST(SkippedStepsSimt, AreNoneForTheParameterAsInTorch) {
+  for (const char* rules : {kUncaptured, "none", kListed, "all"})
+    expect_as_torch({.dtype = DType::f32, .device = kSimt, .rules = rules});
+  expect_as_torch({.decoupled = true, .weight_decay = 0.1, .device = kSimt, .rules = "all"});
+}
 
 // Where all have a gradient nothing is launched for it, and one launch where some have none.
 TEST(SkippedSteps, CostALaunchOnlyWhereThereAreSome) {
