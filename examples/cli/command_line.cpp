@@ -130,6 +130,7 @@ class ConfigLine {
     const size_t equals = line_.find('=');
     check(equals != line_.npos, "it is no [section], no key = value and no # comment");
     key = trimmed(line_.substr(0, equals));
+    check(!key.empty(), "its key is missing");
     if (key.size() > 2 && key.front() == key.back() && (key[0] == '"' || key[0] == '\''))
       key = key.substr(1, key.size() - 2);
     const std::string_view rest = trimmed(line_.substr(equals + 1));
@@ -171,15 +172,16 @@ class ConfigLine {
     std::string text(trimmed(rest));
     check(!text.empty(), "its value is missing");
     check(text.find_first_of(" \t\"'[]{}=") == text.npos, "one value is wanted, a text in quotes");
-    const bool sign = text[0] == '+' || text[0] == '-';
+    const std::string_view prefix = std::string_view(text).substr(0, 2);
+    const int base = prefix == "0x" ? 16 : prefix == "0o" ? 8 : prefix == "0b" ? 2 : 0;
+    const char* const of_a_number = base ? "0123456789abcdefABCDEF_" : "0123456789_.eE+-";
     const auto digit = [&](size_t i) { return i < text.size() && std::isxdigit(uint8_t(text[i])); };
-    if (!std::isdigit(uint8_t(text[sign]))) return text;
-    check(text[sign] != '0' || !std::isdigit(uint8_t(text[sign + 1])), "a number begins with no 0");
+    const bool sign = text[0] == '+' || text[0] == '-';
+    if (!digit(sign) || text.find_first_not_of(of_a_number, base ? 2 : 0) != text.npos) return text;
+    check(base || text[sign] != '0' || !digit(sign + 1), "a number begins with no 0");
     for (size_t at = 0; (at = text.find('_', at)) != text.npos; text.erase(at, 1))
       check(digit(at - 1) && digit(at + 1), "_ stands between two digits");
     if (text[0] == '+') text.erase(0, 1);
-    const std::string prefix = text.substr(0, 2);
-    const int base = prefix == "0x" ? 16 : prefix == "0o" ? 8 : prefix == "0b" ? 2 : 0;
     uint64_t number = 0;
     const char* const end = text.data() + text.size();
     return base && std::from_chars(text.data() + 2, end, number, base).ptr == end

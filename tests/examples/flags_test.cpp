@@ -149,15 +149,16 @@ TEST_F(FlagsTest, ConfigMistakesAreNamed) {
 
 // What is no line of a config is refused with its number, not passed over.
 TEST_F(FlagsTest, ConfigLinesOfAnotherFormAreNamed) {
-  for (const auto& [line, why] : {std::pair{"lr", "it is no [section], no key = value"},
-           {"lr =", "its value is missing"}, {"lr = # 1", "its value is missing"},
-           {"hidden = [1, 2]", "one value is wanted"}, {"lr = 0.1 = 3", "one value is wanted"},
-           {"lr = 0.1 0.2", "one value is wanted"}, {"word = \"a\" b", "one value is wanted"},
-           {"word = \"\"\"a\"\"\"", "one value is wanted"}, {"word = 'a", "quotes are not closed"},
-           {"word = \"a\\q\"", "allowed escapes are"}, {"batch-size = 010", "begins with no 0"},
-           {"lr = 1__0", "_ stands between two digits"}, {"lr = 1_", "_ stands between two digits"},
-           {"[]", "a section is one name"}, {"[[train]]", "a section is one name"},
-           {"[train", "a section is one name"}, {"; lr = 1", "unknown key"}}) {
+  for (const auto& [line, why] :
+      {std::pair{"lr", "it is no [section], no key = value"}, {"lr =", "its value is missing"},
+          {"lr = # 1", "its value is missing"}, {"= 3", "its key is missing"},
+          {"hidden = [1, 2]", "one value is wanted"}, {"lr = 0.1 = 3", "one value is wanted"},
+          {"lr = 0.1 0.2", "one value is wanted"}, {"word = \"a\" b", "one value is wanted"},
+          {"word = \"\"\"a\"\"\"", "one value is wanted"}, {"word = 'a", "quotes are not closed"},
+          {"word = \"a\\q\"", "allowed escapes are"}, {"batch-size = 010", "begins with no 0"},
+          {"lr = 1__0", "_ stands between two digits"}, {"lr = 1_", "_ stands between two digits"},
+          {"[]", "a section is one name"}, {"[[train]]", "a section is one name"},
+          {"[train", "a section is one name"}, {"; lr = 1", "unknown key"}}) {
     const std::string refusal = config_refusal(std::string("# head\n[train]\n") + line + "\n");
     if (std::string(why) != "unknown key") {
       EXPECT_EQ(refusal.find(cat("usage: cannot read the config: F, line 3: ", line, "; ")), 0u)
@@ -180,6 +181,7 @@ TEST_F(FlagsTest, ConfigTakesTheNumbersAndTextsOfToml) {
   EXPECT_EQ(after("word = 'C:\\u' # no escape here"), "3 0.5 C:\\u");
   EXPECT_EQ(after("word = \"a # b\""), "3 0.5 a # b");
   EXPECT_EQ(after("word = bare"), "3 0.5 bare");
+  EXPECT_EQ(after("word = 10_abc"), "3 0.5 10_abc") << "no number";
 }
 
 TEST_F(FlagsTest, AnyTextComesBackFromAConfig) {
