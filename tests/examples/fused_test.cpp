@@ -256,7 +256,7 @@ TEST(MnistFused, RefusalsComeBeforeAnyWork) {
           {"unknown rule: linear_atc; nearest is linear_act"}},
       {{"compare", "--rules", "zzzzzz"},
           {"unknown rule: zzzzzz; rules are all, none, softmax_xent, "}},
-      {{"compare", "--rules", ","}, {"usage: --rules: rules: empty item: ,", "--rules=-NAME,NAME"}},
+      {{"compare", "--rules", ","}, {"usage: --rules: empty item: ,", "--rules=-NAME,NAME"}},
       {{"compare", "--rules", "all", "--rules", "none"},
           {"--rules is a list, given 2 times: all and none"}},
       {{"compare", "--measure", "maybe"}, {"unknown --measure: maybe; allowed auto, on, off"}},
