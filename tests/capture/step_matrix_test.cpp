@@ -57,6 +57,19 @@ struct ImageTraining {
   }
 };
 
+// The largest number of the momenta of one kind; else 0. The bias before a batch norm has the
+// gradient 0, so only that of others says how large the terms are that cancel in it.
+double largest_alike(const nn::NamedTensors& state, const std::string& name) {
+  const size_t kind = name.find('/');
+  double largest = 0;
+  for (const nn::NamedTensor& item : state) {
+    if (kind == std::string::npos || item.name.compare(0, kind + 1, name, 0, kind + 1) != 0)
+      continue;
+    for (const double v : item.tensor.to_vector<double>()) largest = std::max(largest, std::abs(v));
+  }
+  return largest;
+}
+
 void check_steps(const StepCase& c, const char* rules, uint64_t steps, double tolerance) {
   SCOPED_TRACE(cat(c.layers, "\n", c.optimizer, " ", name_of(c.dtype), " on ", c.device.str(),
       ", rules ", rules));
@@ -74,9 +87,12 @@ void check_steps(const StepCase& c, const char* rules, uint64_t steps, double to
         sample_labels(5, 4, 20 + i).to(c.device)};
     const Tensor got = step(in)[0], wanted = eager(in)[0];
     EXPECT_TRUE(test::close(got, wanted, {.of_largest = tolerance})) << "losses, step " << i;
-    for (size_t t = 0; t < to.size(); ++t)
-      EXPECT_TRUE(test::close(to[t].tensor, from[t].tensor, {.of_largest = tolerance}))
+    for (size_t t = 0; t < to.size(); ++t) {
+      const Tensor& exact = from[t].tensor;
+      EXPECT_TRUE(test::close(to[t].tensor, exact,
+          {.of_largest = tolerance, .absolute = tolerance * largest_alike(from, to[t].name)}))
           << to[t].name << ", step " << i;
+    }
   }
   EXPECT_EQ(step.stats().replays, int64_t(steps) - 2);
 }
@@ -85,6 +101,10 @@ constexpr const char* kConv = "conv 3 3 pad 1; relu; pool 2; conv 4 3; gelu; fla
 constexpr const char* kBatchNorm =
     "conv 3 3; batchnorm; relu; pool 2; conv 4 2; batchnorm; silu; flatten; linear 4";
 
+// f32 and f64: other orders of sums of some hundred terms, from equal states (docs/DESIGN.md).
+// bf16: fused and eager differ in up to 16 roundings of u = 2^-8, which is 2 sqrt(16) u by the
+// reckoning of bf16_gradients_test.cpp. Adam's eps is near the gradients, so that its update is no
+// sign of them.
 void check_matrix(Device device, const std::vector<const char*>& rule_sets, uint64_t steps) {
   for (const char* layers : {kConv, kBatchNorm}) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
