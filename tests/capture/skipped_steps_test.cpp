@@ -49,7 +49,7 @@ struct Options {
   Device device = kCpu;
   const char* rules = nullptr;  // of a captured step
 };
-constexpr double kLr = 0.1, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
+constexpr double kAdamLr = 0.1, kBeta1 = 0.9, kBeta2 = 0.999, kAdamEps = 1e-8;
 
 Tensor values(const Shape& shape, uint64_t seed) { return sample_tensor(shape, seed, 0.5, 1.5); }
 // x, and of each branch what its results are multiplied by: the gradient of the weight is then
@@ -69,10 +69,10 @@ class Trained {
     }
     if (o.decoupled) {
       optimizer_ = std::make_unique<nn::AdamW>(
-          params_, nn::AdamWOptions{.lr = kLr, .weight_decay = o.weight_decay});
+          params_, nn::AdamWOptions{.lr = kAdamLr, .weight_decay = o.weight_decay});
     } else {
       optimizer_ = std::make_unique<nn::Adam>(
-          params_, nn::AdamOptions{.lr = kLr, .weight_decay = o.weight_decay});
+          params_, nn::AdamOptions{.lr = kAdamLr, .weight_decay = o.weight_decay});
     }
     if (o.rules)
       step_.emplace([this](const Tensors& in) { return run(in); },
@@ -158,14 +158,14 @@ std::vector<double> by_formula(const Pattern& pattern, const Options& o) {
           g += z.data<double>()[r * z.size(1) + out] * of_x / double(kRows);
         }
         if (o.decoupled) {
-          p[k] *= 1 - kLr * o.weight_decay;
+          p[k] *= 1 - kAdamLr * o.weight_decay;
         } else {
           g += o.weight_decay * p[k];
         }
         m[k] = kBeta1 * m[k] + (1 - kBeta1) * g;
         v[k] = kBeta2 * v[k] + (1 - kBeta2) * g * g;
-        p[k] -= kLr / (1 - std::pow(kBeta1, t)) * m[k] /
-                (std::sqrt(v[k] / (1 - std::pow(kBeta2, t))) + kEps);
+        p[k] -= kAdamLr / (1 - std::pow(kBeta1, t)) * m[k] /
+                (std::sqrt(v[k] / (1 - std::pow(kBeta2, t))) + kAdamEps);
       }
     }
     all.insert(all.end(), p.begin(), p.end());
@@ -177,7 +177,7 @@ std::vector<double> by_formula(const Pattern& pattern, const Options& o) {
 // roundings of its type and, as 1 - beta2 is 1/1000, by 1000 of f64; a weight, below 2, by 2.
 double bound(const Pattern& pattern, DType dtype) {
   const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
-  return double(pattern.steps()) * (kLr * (16 * unit + 1000 * 0x1p-53) + 2 * 2 * unit);
+  return double(pattern.steps()) * (kAdamLr * (16 * unit + 1000 * 0x1p-53) + 2 * 2 * unit);
 }
 
 void expect_as_torch(const Options& o) {
