@@ -2,7 +2,7 @@
 // one is the farthest from it, by how much, and what share of its bound it used:
 //
 //     EXPECT_TRUE(close(fused, eager, {.of_largest = 1e-5}));
-//     EXPECT_FALSE(close(...))  where a difference must show
+//     EXPECT_TRUE(apart(...))  where a difference of finite numbers must show
 //
 // What it refuses, whatever the bound: another number of values or another shape, a NaN on one side
 // (on both sides, unless same_nan), an infinity that is no equal infinity, and a bound that is NaN,
@@ -44,16 +44,18 @@ struct Numbers {
 };
 
 struct Closeness {
-  double share = 0;       // the largest error / bound; infinite: refused, whatever the bound
+  double share = 0;       // the largest error / bound
   double error = 0;       // |got - wanted| there
   double of_largest = 0;  // the largest error / the largest finite |wanted|
+  double distance = 0;    // the Euclidean one of got from wanted
   std::string text = "";  // which element, with both numbers; or what was refused
+  bool refused = false;   // whatever the bound: all numbers above are infinite
 };
 
 inline Closeness closeness(const Numbers& got, const Numbers& wanted, const Within& within) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const auto refused = [](const std::string& why) {
-    return Closeness{kInfinite, kInfinite, kInfinite, why};
+    return Closeness{kInfinite, kInfinite, kInfinite, kInfinite, why, true};
   };
   const size_t n = wanted.values.size();
   if (got.values.size() != n ||
@@ -76,6 +78,7 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
                          within.absolute + (within.each.empty() ? 0 : within.each[i]);
     if (!std::isfinite(bound) || bound < 0) return refused(cat(numbers(), ", bound ", bound));
     const double error = std::abs(g - w), share = bound > 0 ? error / bound : kInfinite;
+    worst.distance = std::hypot(worst.distance, error);
     worst.of_largest = std::max(worst.of_largest, largest > 0 ? error / largest : kInfinite);
     if (share > worst.share || worst.text.empty()) {
       worst.share = share;
@@ -90,12 +93,25 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
 inline double relative_difference(const Numbers& got, const Numbers& wanted) {
   return closeness(got, wanted, {.of_largest = 1}).of_largest;
 }
+// The Euclidean distance of got from wanted; infinite where close() refuses.
+inline double distance(const Numbers& got, const Numbers& wanted) {
+  return closeness(got, wanted, {.absolute = 1}).distance;
+}
 
 inline testing::AssertionResult close(
     const Numbers& got, const Numbers& wanted, const Within& within) {
   const Closeness found = closeness(got, wanted, within);
   const bool good = found.share <= 1;
   return (good ? testing::AssertionSuccess() : testing::AssertionFailure()) << found.text;
+}
+
+// Some number is beyond its bound, and nothing is refused: a NaN is no difference that was meant.
+inline testing::AssertionResult apart(
+    const Numbers& got, const Numbers& wanted, const Within& within) {
+  const Closeness found = closeness(got, wanted, within);
+  const bool good = found.share > 1 && !found.refused;
+  return (good ? testing::AssertionSuccess() : testing::AssertionFailure())
+         << "no difference: " << found.text;
 }
 
 }  // namespace sinter::test

@@ -71,7 +71,7 @@ void compare_steps(Device device, const Case& c, int steps) {
     restart_random_ops();
     const Tensor losses = other_step ? (*other_step)(there)[0] : other(there)[0];
     EXPECT_EQ(losses.device(), device);
-    EXPECT_LE(relative_difference(losses, wanted), allowed) << "losses";
+    EXPECT_TRUE(test::close(losses, wanted, {.of_largest = allowed})) << "losses";
     const auto mine = cpu.net.named_parameters(), theirs = other.net.named_parameters();
     for (size_t i = 0; i < mine.size(); ++i) {
       const std::string_view rules = c.rules ? c.rules : "";
@@ -79,16 +79,16 @@ void compare_steps(Device device, const Case& c, int steps) {
                          rules.find("-weight_grad_update") == rules.npos &&
                          s >= 2;  // no gradient is left to look at
       if (!taken) {
-        EXPECT_LE(relative_difference(theirs[i].tensor.grad(), mine[i].tensor.grad()), allowed)
+        EXPECT_TRUE(
+            test::close(theirs[i].tensor.grad(), mine[i].tensor.grad(), {.of_largest = allowed}))
             << "gradient of " << mine[i].name;
       }
       const double adam = c.optimizer[0] == 'a'
                               ? 0.002 / 20
                               : 0;  // Adam's first steps magnify the rounding of tiny gradients
-      const auto a = theirs[i].tensor.to_vector<double>(), b = mine[i].tensor.to_vector<double>();
-      for (size_t k = 0; k < a.size(); ++k)
-        ASSERT_NEAR(a[k], b[k], allowed * std::max(1.0, std::abs(b[k])) + adam)
-            << mine[i].name << " at " << k;
+      EXPECT_TRUE(test::close(theirs[i].tensor, mine[i].tensor,
+          {.of_each = allowed / 2, .absolute = allowed / 2 + adam}))
+          << mine[i].name;
     }
     const StepState x = read_step_state(other.optimizer->state()),
                     y = read_step_state(cpu.optimizer->state());

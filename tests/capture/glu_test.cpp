@@ -54,13 +54,6 @@ struct Block {
   }
 };
 
-double distance(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  double sum = 0;
-  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
-  return std::sqrt(sum);
-}
-
 struct Rules {
   const char* name;
   size_t launches;
@@ -206,12 +199,12 @@ TEST_P(GluParity, ValuesAndGradientsEqualEager) {
           if (rules.same_order) {
             EXPECT_EQ(got[r].to_vector<double>(), want[r].to_vector<double>());
           } else {
-            EXPECT_LE(relative_difference(got[r], want[r]), bound(dtype));
+            EXPECT_TRUE(test::close(got[r], want[r], {.of_largest = bound(dtype)}));
           }
           if (dtype == DType::f32) {  // no less accurate than eager
-            EXPECT_LE(distance(got[r], truth[r]),
-                1.25 * distance(want[r], truth[r]) +
-                    u * distance(truth[r], Tensor::zeros(truth[r].shape())));
+            EXPECT_LE(test::distance(got[r], truth[r]),
+                1.25 * test::distance(want[r], truth[r]) +
+                    u * test::distance(truth[r], Tensor::zeros(truth[r].shape())));
           }
         }
       }
@@ -243,7 +236,7 @@ TEST(GluBlock, RaggedRowsHaveTheirOwnCaptureAndReplaysAllocateNothing) {
   EXPECT_EQ(block.glu.gate_weight().grad().raw(), at) << "each key's gradients stay where they are";
   const Tensors ragged = block.results(step(batches[1])), want = eager.results(eager(batches[1]));
   for (size_t r = 0; r < want.size(); ++r)
-    EXPECT_LE(relative_difference(ragged[r], want[r]), bound(DType::f32)) << r;
+    EXPECT_TRUE(test::close(ragged[r], want[r], {.of_largest = bound(DType::f32)})) << r;
 }
 
 // The halves of the merged weight gradient reach the optimizer as the gradients of two parameters.
@@ -261,11 +254,12 @@ TEST(GluBlock, TrainsAsEager) {
     for (uint64_t i = 0; i < 5; ++i) {
       const Tensors in = eager.inputs(50 + 2 * i);
       const Tensor want = train(eager, eager_sgd, in)[0];
-      EXPECT_LE(relative_difference(step(in)[0], want), 1e-12) << rules << " step " << i;
+      EXPECT_TRUE(test::close(step(in)[0], want, {.of_largest = 1e-12})) << rules << " step " << i;
     }
     EXPECT_EQ(step.stats().replays, 3);
     for (size_t p = 0; p < 3; ++p)
-      EXPECT_LE(relative_difference(fused.glu.parameters()[p], eager.glu.parameters()[p]), 1e-12)
+      EXPECT_TRUE(
+          test::close(fused.glu.parameters()[p], eager.glu.parameters()[p], {.of_largest = 1e-12}))
           << rules << " " << p;
   }
 }

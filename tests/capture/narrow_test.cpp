@@ -56,13 +56,14 @@ TEST(NarrowMlpSimt, StepsAreThoseOfTheCpu) {
         copy_all(other.optimizer->state_tensors(), cpu.optimizer->state_tensors());
         const Tensor wanted = cpu(batch_of(cpu.options, rows, s))[0],
                      losses = step(batch_of(options, rows, s))[0];
-        EXPECT_LE(relative_difference(losses, wanted), 1e-5);
+        EXPECT_TRUE(test::close(losses, wanted, {.of_largest = 1e-5}));
         const auto mine = cpu.net.named_parameters(), theirs = other.net.named_parameters();
         for (size_t i = 0; i < mine.size(); ++i) {
-          EXPECT_LE(relative_difference(theirs[i].tensor.grad(), mine[i].tensor.grad()), 1e-5)
+          EXPECT_TRUE(
+              test::close(theirs[i].tensor.grad(), mine[i].tensor.grad(), {.of_largest = 1e-5}))
               << mine[i].name;
           const double adam = optimizer[0] == 'a' ? 0.002 / 20 : 0;
-          EXPECT_LE(relative_difference(theirs[i].tensor, mine[i].tensor), 1e-5 + adam)
+          EXPECT_TRUE(test::close(theirs[i].tensor, mine[i].tensor, {.of_largest = 1e-5 + adam}))
               << mine[i].name;
         }
       }

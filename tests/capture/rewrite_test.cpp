@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "tests/capture/step_util.h"
 #include "tests/test_util.h"
@@ -35,13 +34,8 @@ Replayed replay(const Function& function, const Tensors& in, capture::StepOption
   return r;
 }
 
-void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what = "") {
-  ASSERT_EQ(a.shape(), b.shape()) << what;
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  for (size_t i = 0; i < x.size(); ++i) {
-    ASSERT_TRUE(x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i])))
-        << what << " " << i << ": " << x[i] << ", " << y[i];
-  }
+void expect_same_bits(const Tensor& got, const Tensor& wanted, const std::string& what = "") {
+  EXPECT_TRUE(test::close(got, wanted, {.same_nan = true, .empty = true})) << what;
 }
 
 // The third call of a captured step gives what the function gives; returns what the rules told.

@@ -101,29 +101,26 @@ TEST(Step, GradientsAndWeightsEqualEager) {
         same_draws();
         const Tensor loss = eager(in)[0];
         same_draws();
-        EXPECT_LE(relative_difference(step(in)[0], loss), 1e-5);
+        EXPECT_TRUE(test::close(step(in)[0], loss, {.of_largest = 1e-5}));
         same_draws();
         grad_step(in);
         for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
           const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p],
                        g = grads.net.parameters()[p];
-          EXPECT_LE(relative_difference(g.grad(), e.grad()), 1e-5)
+          EXPECT_TRUE(test::close(g.grad(), e.grad(), {.of_largest = 1e-5}))
               << optimizer << " rows " << rows << " parameter " << p << " step " << i;
           const double slack = std::string(optimizer) == "adam"
                                    ? 0.002 / 20
                                    : 0;  // Adam magnifies the rounding of tiny gradients
-          for (int64_t k = 0; k < e.numel(); ++k) {
-            const double a = e.data<float>()[k], b = f.data<float>()[k];
-            ASSERT_LE(std::abs(a - b), 1e-5 * std::max(1.0, std::abs(a)) + slack)
-                << optimizer << " parameter " << p << " element " << k << " step " << i;
-          }
+          EXPECT_TRUE(test::close(f, e, {.of_each = 5e-6, .absolute = 5e-6 + slack}))
+              << optimizer << " parameter " << p << " step " << i;
           copy_into(f, e);
           copy_into(g, e);  // equal weights for the next step
         }
         const auto es = eager.optimizer->state_tensors(), fs = fused.optimizer->state_tensors(),
                    gs = grads.optimizer->state_tensors();
         for (size_t s = 0; s < es.size(); ++s) {
-          EXPECT_LE(relative_difference(fs[s].tensor, es[s].tensor), 1e-5) << es[s].name;
+          EXPECT_TRUE(test::close(fs[s].tensor, es[s].tensor, {.of_largest = 1e-5})) << es[s].name;
           copy_into(fs[s].tensor, es[s].tensor);
           copy_into(gs[s].tensor, es[s].tensor);
         }
@@ -154,8 +151,7 @@ TEST(Step, FreeRunningInDoubleStaysTogether) {
         curves[fused].push_back(mean(loss).item());
       }
     }
-    for (int i = 0; i < 100; ++i)
-      EXPECT_NEAR(curves[0][i], curves[1][i], 1e-8) << optimizer << " step " << i;
+    EXPECT_TRUE(test::close(curves[1], curves[0], {.absolute = 1e-8})) << optimizer;
   }
 }
 
@@ -294,7 +290,7 @@ TEST(Step, EvaluationIsCapturedToo) {
   EXPECT_EQ(step.stats().replays, 1);
   EXPECT_EQ(step.captured()->fused.graph.nodes.size(), 2u);
   const NoGrad no_grad;
-  EXPECT_LE(relative_difference(logits, training.net(x)), 1e-5);
+  EXPECT_TRUE(test::close(logits, training.net(x), {.of_largest = 1e-5}));
 }
 
 TEST(RuleSet, ReadsListsFromLeftToRight) {

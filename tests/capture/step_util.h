@@ -7,6 +7,7 @@
 #include "nn/mlp.h"
 #include "nn/optim.h"
 #include "ops/ops.h"
+#include "tests/closeness.h"
 
 namespace sinter {
 
@@ -77,17 +78,6 @@ inline Tensors batch_of(const TrainOptions& o, int64_t rows, uint64_t seed) {
   const Tensor x = sample_tensor({rows, o.sizes.front()}, seed, 0, 1);
   return {
       cast(x, o.dtype).to(o.device), sample_labels(rows, o.sizes.back(), seed + 1).to(o.device)};
-}
-
-// max |a - b| over max |b|
-inline double relative_difference(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  double worst = 0, scale = 1e-30;
-  for (size_t i = 0; i < x.size(); ++i) {
-    worst = std::max(worst, std::abs(x[i] - y[i]));
-    scale = std::max(scale, std::abs(y[i]));
-  }
-  return worst / scale;
 }
 
 }  // namespace sinter

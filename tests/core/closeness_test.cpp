@@ -6,6 +6,7 @@
 namespace sinter {
 namespace {
 
+using test::apart;
 using test::close;
 using test::closeness;
 using test::Within;
@@ -73,6 +74,26 @@ TEST(Closeness, TellsTheUsedShareAndWhere) {
   EXPECT_NEAR(found.of_largest, 0.025, 1e-9);
   EXPECT_NE(found.text.find("[1] of 3: got -2.1, wanted -2"), std::string::npos) << found.text;
   EXPECT_EQ(closeness(kWanted, kWanted, {}).share, 0);
+}
+
+TEST(Closeness, ADifferenceMustBeOneOfNumbers) {
+  EXPECT_TRUE(apart({1, -2, 4.1}, kWanted, {}));
+  EXPECT_TRUE(apart({1, -2, 4.2}, kWanted, {.absolute = 0.1}));
+  EXPECT_FALSE(apart({1, -2, 4.2}, kWanted, {.absolute = 0.3}));
+  EXPECT_FALSE(apart(kWanted, kWanted, {}));
+  EXPECT_FALSE(apart({1, -2, kNaN}, kWanted, {}));
+  EXPECT_FALSE(apart({1, -2, kInf}, kWanted, {}));
+  EXPECT_FALSE(apart({1, -2}, kWanted, {}));
+  EXPECT_FALSE(apart({1, -2, 9}, kWanted, {.absolute = -1}));
+}
+
+TEST(Closeness, TellsDistances) {
+  EXPECT_NEAR(test::distance({4, -2, 8}, kWanted), 5, 1e-12);
+  EXPECT_NEAR(test::relative_difference({4, -2, 8}, kWanted), 1, 1e-12);
+  for (const std::vector<double>& bad : {std::vector<double>{1, kNaN, 4}, {1, -2}, {}}) {
+    EXPECT_EQ(test::distance(bad, kWanted), kInf);
+    EXPECT_EQ(test::relative_difference(bad, kWanted), kInf);
+  }
 }
 
 TEST(Closeness, AddsItsTerms) {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "core/tensor.h"
+#include "tests/closeness.h"
 #include "tests/core/simt_buffer.h"
 #include "tests/core/simt_kernels.h"
 
@@ -607,21 +608,21 @@ template <class T> Buffer<T> random_values(int64_t n, uint64_t seed) {
 float plain(bf16 v) { return static_cast<float>(v); }
 float plain(float v) { return math::from_bits(math::to_bits(v) & 0xffffe000u); }  // as tf32
 
-// The largest |c - (start + a b)| over m x n results.
+// start + a b, m x n
 template <class T>
-double distance(const Buffer<T>& a, const Buffer<T>& b, const Buffer<float>& c, int m, int n, int k,
-    double start) {
-  double worst = 0;
+std::vector<double> product(
+    const Buffer<T>& a, const Buffer<T>& b, int m, int n, int k, double start) {
+  std::vector<double> c;
   for (int r = 0; r < m; ++r) {
     for (int j = 0; j < n; ++j) {
-      double want = start;
+      c.push_back(start);
       for (int i = 0; i < k; ++i)
-        want += static_cast<double>(plain(a[r * k + i])) * static_cast<double>(plain(b[i * n + j]));
-      worst = std::max(worst, std::abs(want - static_cast<double>(c[r * n + j])));
+        c.back() += static_cast<double>(plain(a[r * k + i])) * plain(b[i * n + j]);
     }
   }
-  return worst;
+  return c;
 }
+const test::Within kMma{.absolute = 4e-6};
 
 TEST_F(SimtTest, MmaIsThePlainProduct) {
   const auto a = random_values<bf16>(256, 1), b = random_values<bf16>(128, 2);
@@ -630,12 +631,13 @@ TEST_F(SimtTest, MmaIsThePlainProduct) {
   for (const Schedule& schedule : kSchedules) {
     simt::set_schedule(schedule);
     for (const int swap : {0, 1}) {  // swapped registers of the fragment must show
+      const auto judge = swap ? test::apart : test::close;
       launch<one_mma_bf16>(Grid{1}, 32, 0, a.in(), b.in(), c.out(), swap);
       simt::synchronize();
-      EXPECT_EQ(distance(a, b, c, 16, 8, 16, 1.0) < 4e-6, swap == 0);
+      EXPECT_TRUE(judge(c.values(), product(a, b, 16, 8, 16, 1), kMma));
       launch<one_mma_tf32>(Grid{1}, 32, 0, a32.in(), b32.in(), c.out(), swap);
       simt::synchronize();
-      EXPECT_EQ(distance(a32, b32, c, 16, 8, 8, 1.0) < 4e-6, swap == 0);
+      EXPECT_TRUE(judge(c.values(), product(a32, b32, 16, 8, 8, 1), kMma));
     }
   }
 }
@@ -647,7 +649,7 @@ TEST_F(SimtTest, LdmatrixFeedsMma) {
     simt::set_schedule(schedule);
     launch<mma_product>(Grid{1}, 32, sizeof(MmaTiles), a.in(), b.in(), c.out());
     simt::synchronize();
-    EXPECT_LT(distance(a, b, c, 16, 16, 16, 0.0), 4e-6);
+    EXPECT_TRUE(test::close(c.values(), product(a, b, 16, 16, 16, 0), kMma));
   }
   launch<mma_product>(Grid{1}, 24, sizeof(MmaTiles), a.in(), b.in(), c.out());
   expect_parts(failure(), {"lane 24, which has left the kernel or never was, is needed at"});

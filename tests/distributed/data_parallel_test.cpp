@@ -45,13 +45,13 @@ TEST_P(DataParallelRuns, WeightsAreThoseOfOneProcessAndEqualOnAllRanks) {
       weights[static_cast<size_t>(ranks.rank())] = train(GetParam(), &ranks, 100);
     });
     for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
-    EXPECT_LE(largest_difference(weights[0], alone), kBound) << size << " ranks";
+    EXPECT_TRUE(test::close(weights[0], alone, {.absolute = kBound})) << size << " ranks";
     if (size == 1) {
       EXPECT_EQ(weights[0], alone);
     }
   }
   const std::vector<double> shorter = train(GetParam(), nullptr, 99);
-  EXPECT_GT(largest_difference(shorter, alone), 1e-6) << "the bound could not fail";
+  EXPECT_TRUE(test::apart(shorter, alone, {.absolute = 1e-6})) << "the bound could not fail";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DataParallelRuns, testing::ValuesIn(all_runs()),
@@ -97,7 +97,7 @@ TEST(DataParallelSimt, WeightsAreThoseOfOneProcess) {
       const std::vector<double> own = train(run, &ranks, 20);
       if (ranks.rank() == 0) weights = own;
     });
-    EXPECT_LE(largest_difference(weights, alone), kBound);
+    EXPECT_TRUE(test::close(weights, alone, {.absolute = kBound}));
   }
 }
 

@@ -164,10 +164,4 @@ inline std::vector<double> train(const Run& run, Communicator* ranks, int steps)
   return training.weights();
 }
 
-inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-  return largest;
-}
-
 }  // namespace sinter::distributed
