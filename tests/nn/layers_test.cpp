@@ -14,17 +14,12 @@
 #include "nn/pool.h"
 #include "nn/safetensors.h"
 #include "nn/sequential.h"
+#include "tests/closeness.h"
 #include "tests/data/data_test_util.h"
 #include "tests/python.h"
 
 namespace sinter::nn {
 namespace {
-
-void expect_near(const Tensor& a, const Tensor& b, double tolerance) {
-  ASSERT_EQ(a.shape(), b.shape());
-  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
-  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], tolerance) << i;
-}
 
 TEST(Layers, ActivationsAreTheirOps) {
   const Tensor x = sample_tensor({3, 5}, 1);
@@ -34,7 +29,8 @@ TEST(Layers, ActivationsAreTheirOps) {
       {"elu", elu(x, 1.0)}, {"mish", mul(x, sinter::tanh(softplus(x)))}};
   EXPECT_EQ(wanted.size(), activation_names().size());
   for (const auto& [name, y] : wanted)
-    expect_near((*make_activation(name))(x), y, name == "mish" ? 4e-15 : 0);  // a composition
+    EXPECT_TRUE(test::close((*make_activation(name))(x), y,
+        {.absolute = name == "mish" ? 4e-15 : 0}));  // a composition
   EXPECT_EQ(LeakyRelu(0.2)(x).to_vector<double>(), leaky_relu(x, 0.2).to_vector<double>());
 }
 
@@ -66,9 +62,10 @@ TEST(Layers, GluForwardAndBackwardAreTheirComposition) {
                                              : gelu_tanh(g);
     const Tensor y2 = matmul(open * matmul(x2, w[1], false, true), w[2], false, true);
     backward(y2, {.gradient = seed});
-    expect_near(y, y2, 1e-12);
-    expect_near(x.grad(), x2.grad(), 1e-12);
-    for (size_t i = 0; i < 3; ++i) expect_near(glu.parameters()[i].grad(), w[i].grad(), 1e-12);
+    EXPECT_TRUE(test::close(y, y2, {.absolute = 1e-12}));
+    EXPECT_TRUE(test::close(x.grad(), x2.grad(), {.absolute = 1e-12}));
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(test::close(glu.parameters()[i].grad(), w[i].grad(), {.absolute = 1e-12}));
   }
 }
 
@@ -121,10 +118,10 @@ TEST(Layers, Conv2dIsItsOpAndSpeaksAsPyTorch) {
 TEST(Layers, Conv2dStartsAsInPyTorch) {
   Conv2d conv(4, 64, 5);  // fan_in 100
   for (const Tensor& p : conv.parameters()) {
-    double largest = 0;
-    for (const double v : p.to_vector<double>()) largest = std::max(largest, std::abs(v));
-    EXPECT_LE(largest, 0.1);
-    EXPECT_GT(largest, 0.09);  // of 64 draws none is that large with 0.9^64 = 0.001
+    const Tensor zeros = Tensor::zeros(p.shape());
+    EXPECT_TRUE(test::close(p, zeros, {.absolute = 0.1}));
+    EXPECT_TRUE(test::apart(p, zeros, {.absolute = 0.09}))
+        << "of 64 draws none is that large with 0.9^64 = 0.001";
   }
   using test::expect_error;
   expect_error(Error::Kind::usage, {"in 0, out 4"}, [] { Conv2d(0, 4, 3); });
@@ -148,7 +145,7 @@ TEST(Layers, Conv2dInBf16KeepsMastersInF32) {
   EXPECT_EQ(y.dtype(), DType::f32);
   // Relative rounding 2^-9 of inputs, weights, activations and the result, in sums of 18 and 36
   // terms of about 0.1.
-  expect_near(y, exact, 0.02);
+  EXPECT_TRUE(test::close(y, exact, {.absolute = 0.02}));
   EXPECT_NE(y.to_vector<float>(), exact.to_vector<float>());
   backward(y, {.gradient = Tensor::ones(y.shape())});
   for (const auto& [name, p] : net.named_parameters()) {
@@ -172,10 +169,10 @@ TEST(Layers, Conv2dAgreesWithTorch) {
   backward(y, {.gradient = Tensor::ones(y.shape())});
   const NamedTensors torch = read_safetensors(folder.file("torch.safetensors")).tensors;
   // Sums of up to 84 terms of about 1.
-  expect_near(y, *find(torch, "y"), 1e-5);
-  expect_near(x.grad(), *find(torch, "x"), 1e-5);
-  expect_near(conv.weight().grad(), *find(torch, "weight"), 1e-4);
-  expect_near(conv.bias().grad(), *find(torch, "bias"), 1e-4);
+  EXPECT_TRUE(test::close(y, *find(torch, "y"), {.absolute = 1e-5}));
+  EXPECT_TRUE(test::close(x.grad(), *find(torch, "x"), {.absolute = 1e-5}));
+  EXPECT_TRUE(test::close(conv.weight().grad(), *find(torch, "weight"), {.absolute = 1e-4}));
+  EXPECT_TRUE(test::close(conv.bias().grad(), *find(torch, "bias"), {.absolute = 1e-4}));
 }
 
 TEST(Layers, PoolsAndFlattenAreTheirOps) {
@@ -251,15 +248,15 @@ TEST(LayersSimt, BatchNormGoesToADeviceWithItsStatistics) {
   BatchNorm2d here(3), there(3);
   there.to(kSimt);
   const Tensor x = cast(sample_tensor({4, 3, 5, 2}, 1), DType::f32);
-  expect_near(there(x.to(kSimt)), here(x), 4e-6);
+  EXPECT_TRUE(test::close(there(x.to(kSimt)), here(x), {.absolute = 4e-6}));
   for (size_t i = 2; i < 5; ++i) {
     const Tensor t = there.state_dict()[i].tensor;
     EXPECT_EQ(t.device(), kSimt);
-    expect_near(t, here.state_dict()[i].tensor, 1e-6);
+    EXPECT_TRUE(test::close(t, here.state_dict()[i].tensor, {.absolute = 1e-6}));
   }
   here.eval();
   there.eval();
-  expect_near(there(x.to(kSimt)), here(x), 4e-6);
+  EXPECT_TRUE(test::close(there(x.to(kSimt)), here(x), {.absolute = 4e-6}));
   there.init_parameters(1);
   EXPECT_EQ(there.state_dict()[4].tensor.item(), 0);
 }
@@ -275,7 +272,7 @@ TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {
   EXPECT_EQ(logits.dtype(), DType::f32);
   // Relative rounding 2^-9 of inputs, weights and activations, summed over 32 and 64 terms of about
   // 0.1.
-  expect_near(logits, exact, 0.02);
+  EXPECT_TRUE(test::close(logits, exact, {.absolute = 0.02}));
   EXPECT_NE(logits.to_vector<float>(), exact.to_vector<float>());
   mlp.zero_grad();
   backward(CrossEntropyLoss{}(logits, labels));
@@ -290,7 +287,7 @@ TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {
   EXPECT_EQ(glu.gate_weight().autograd().bf16_copy.storage(),
       glu.up_weight().autograd().bf16_copy.storage());
   EXPECT_EQ(glu(x).dtype(), DType::f32);
-  expect_near(glu(x), before, 0.02);
+  EXPECT_TRUE(test::close(glu(x), before, {.absolute = 0.02}));
 }
 
 TEST(Layers, LossesAreRowsOfTheirOps) {
