@@ -12,6 +12,7 @@
 
 #include "core/device/cpu_gemm_backends.h"
 #include "core/parallel.h"
+#include "tests/closeness.h"
 
 namespace sinter {
 namespace {
@@ -85,7 +86,9 @@ template <class In, class Out> void check(Gemm d, bool with_bias) {
              b = random_values<In>((d.trans_b ? d.n : d.k) * d.ldb, 2);
   const auto bias = random_values<In>(d.n, 3);
   const auto start = random_values<Out>(d.m * d.ldc, 4);
-  std::vector<double> exact(d.m * d.n), scale(d.m * d.n);
+  const double u = std::is_same_v<In, double> ? 0x1p-53 : 0x1p-24;
+  const double u_out = std::is_same_v<Out, bf16> ? 0x1p-8 : u;
+  std::vector<double> exact(start.begin(), start.end()), bounds(start.size());
   for (int64_t i = 0; i < d.m; ++i) {
     for (int64_t j = 0; j < d.n; ++j) {
       double sum = 0, magnitude = 0;
@@ -97,30 +100,15 @@ template <class In, class Out> void check(Gemm d, bool with_bias) {
       for (int64_t p = 0; p < d.k; ++p)
         add(double(a[d.trans_a ? p * d.lda + i : i * d.lda + p]) *
             double(b[d.trans_b ? j * d.ldb + p : p * d.ldb + j]));
-      exact[i * d.n + j] = sum;
-      scale[i * d.n + j] = magnitude;
+      exact[i * d.ldc + j] = sum;
+      bounds[i * d.ldc + j] = 4 * std::sqrt(d.k + 2.0) * u * magnitude + 2 * u_out * std::fabs(sum);
     }
   }
-  const double u = std::is_same_v<In, double> ? 0x1p-53 : 0x1p-24;
-  const double u_out = std::is_same_v<Out, bf16> ? 0x1p-8 : u;
   for (const Way& way : kWays) {
     auto c = start;
     if (!way.run(d, a.data(), b.data(), with_bias ? bias.data() : nullptr, c.data())) continue;
-    for (int64_t i = 0; i < d.m; ++i) {
-      for (int64_t j = 0; j < d.ldc; ++j) {
-        const double got = c[i * d.ldc + j];
-        if (j >= d.n) {
-          ASSERT_EQ(got, double(start[i * d.ldc + j]))
-              << way.name << " " << describe(d) << " wrote beside C at " << i << ", " << j;
-          continue;
-        }
-        const double want = exact[i * d.n + j];
-        const double bound =
-            4 * std::sqrt(d.k + 2.0) * u * scale[i * d.n + j] + 2 * u_out * std::fabs(want);
-        ASSERT_NEAR(got, want, bound) << way.name << " " << describe(d)
-                                      << (with_bias ? " bias" : "") << " at " << i << ", " << j;
-      }
-    }
+    ASSERT_TRUE(test::close(c, exact, {.each = bounds}))
+        << way.name << " " << describe(d) << (with_bias ? " bias" : "");
   }
 }
 
@@ -150,8 +138,9 @@ TEST(CpuGemm, LargeProducts) {
     const Gemm d = make(kSide, kSide, kInner, trans_a, false, 1);
     const auto a = random_values<float>((trans_a ? kInner : kSide) * d.lda, 1),
                b = random_values<float>(kInner * d.ldb, 2);
-    std::vector<float> c(kSide * d.ldc, 0.5f);
+    std::vector<float> c(kSide * d.ldc, 0.5f), got;
     gemm(d, a.data(), b.data(), nullptr, c.data());
+    std::vector<double> wanted, bounds;
     for (int64_t i = 0; i < kSide; i += 61) {
       const int64_t j = (i * 37 + 5) % kSide;
       double y = 0, scale = 0;
@@ -160,11 +149,12 @@ TEST(CpuGemm, LargeProducts) {
         y += term;
         scale += std::abs(term);
       }
-      ASSERT_NEAR(
-          c[i * d.ldc + j], y, (4 * std::sqrt(kInner + 2) * scale + 2 * std::abs(y)) * 0x1p-24)
-          << describe(d) << " at " << i << ", " << j;
+      got.push_back(c[i * d.ldc + j]);
+      wanted.push_back(y);
+      bounds.push_back((4 * std::sqrt(kInner + 2) * scale + 2 * std::abs(y)) * 0x1p-24);
       ASSERT_EQ(c[i * d.ldc + kSide], 0.5f) << "written beside C";
     }
+    ASSERT_TRUE(test::close(got, wanted, {.each = bounds})) << describe(d);
   }
 }
 
@@ -204,7 +194,9 @@ TEST(CpuGemm, BiasInF32OnBf16Operands) {
   for (const Way& way : kWays) {
     std::vector<float> c(15, -1.0f);
     if (!way.run(d, ones.data(), ones.data(), bias.data(), c.data())) continue;
-    for (int i = 0; i < 15; ++i) EXPECT_FLOAT_EQ(c[i], 8.0f + bias[i % 5]) << way.name;
+    std::vector<double> wanted;
+    for (int i = 0; i < 15; ++i) wanted.push_back(8.0 + bias[i % 5]);
+    EXPECT_TRUE(test::close(c, wanted, {.of_each = 4 * 0x1p-24})) << way.name;
   }
 }
 

@@ -31,7 +31,8 @@ const Function kFunctions[] = {
 // round to the same inf, NaN or signed zero.
 double ulps(float value, double exact) {
   const float rounded = static_cast<float>(exact);
-  if (std::isnan(exact)) return std::isnan(value) ? 0.0 : 1e9;
+  if (std::isnan(exact) || std::isnan(value))
+    return std::isnan(exact) == std::isnan(value) ? 0.0 : 1e9;
   if (std::isinf(rounded) || rounded == 0.0f)
     return value == rounded && std::signbit(value) == std::signbit(rounded) ? 0.0 : 1e9;
   int exponent;
