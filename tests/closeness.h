@@ -93,16 +93,25 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
 inline double relative_difference(const Numbers& got, const Numbers& wanted) {
   return closeness(got, wanted, {.of_largest = 1}).of_largest;
 }
-// The Euclidean distance of got from wanted; infinite where close() refuses.
+// The Euclidean distance of got from wanted, and from zero; infinite where close() refuses.
 inline double distance(const Numbers& got, const Numbers& wanted) {
   return closeness(got, wanted, {.absolute = 1}).distance;
 }
+inline double norm(const Numbers& x) { return distance(x, std::vector<double>(x.values.size())); }
 
 inline testing::AssertionResult close(
     const Numbers& got, const Numbers& wanted, const Within& within) {
   const Closeness found = closeness(got, wanted, within);
   const bool good = found.share <= 1;
   return (good ? testing::AssertionSuccess() : testing::AssertionFailure()) << found.text;
+}
+
+// As a whole: by the Euclidean distance. An infinite bound, as of a NaN's norm, is none.
+inline testing::AssertionResult near(const Numbers& got, const Numbers& wanted, double bound) {
+  const Closeness found = closeness(got, wanted, {.absolute = 1});
+  const bool good = found.distance <= bound && std::isfinite(bound);
+  return (good ? testing::AssertionSuccess() : testing::AssertionFailure())
+         << "distance " << found.distance << ", allowed " << bound << "; " << found.text;
 }
 
 // Some number is beyond its bound, and nothing is refused: a NaN is no difference that was meant.

@@ -93,7 +93,13 @@ TEST(Closeness, TellsDistances) {
   for (const std::vector<double>& bad : {std::vector<double>{1, kNaN, 4}, {1, -2}, {}}) {
     EXPECT_EQ(test::distance(bad, kWanted), kInf);
     EXPECT_EQ(test::relative_difference(bad, kWanted), kInf);
+    EXPECT_FALSE(test::near(bad, kWanted, 1e300));
   }
+  EXPECT_NEAR(test::norm({3, 0, 4}), 5, 1e-12);
+  EXPECT_EQ(test::norm({3, kNaN}), kInf);
+  EXPECT_TRUE(test::near({4, -2, 8}, kWanted, 5.1));
+  for (const double bad : {4.9, kInf, kNaN, -1.0})
+    EXPECT_FALSE(test::near({4, -2, 8}, kWanted, bad)) << bad;
 }
 
 TEST(Closeness, AddsItsTerms) {
