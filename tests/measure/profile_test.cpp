@@ -235,9 +235,8 @@ TEST(Profile, EmulatedCountsAreThoseOfTheCardSimt) {
 
 class Calibrate : public testing::Test {
  protected:
-  Calibrate() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
-  ~Calibrate() override { unsetenv("XDG_CACHE_HOME"); }
   const test::TempDir folder_;
+  const test::ScopedEnv cache_{"XDG_CACHE_HOME", folder_.path().c_str()};
 };
 
 TEST_F(Calibrate, KeepsWhatItMeasuredOnAQuietMachineAndTakesWhatIsKept) {
@@ -250,7 +249,7 @@ TEST_F(Calibrate, KeepsWhatItMeasuredOnAQuietMachineAndTakesWhatIsKept) {
            first.op_ns, first.scope_ns})
     EXPECT_GT(n, 0);
   EXPECT_GT(first.cache_bytes, 0);
-  EXPECT_GE(first.spread, 0);
+  EXPECT_GT(first.spread, 0) << "no two of all batches take the same nanoseconds";
   first.loaded = false;
   first.f32_gflops = 95;
   profiler::save_roofs(first, profiler::roofs_file(kCpu));
@@ -298,12 +297,15 @@ TEST_F(Calibrate, RoofsThatALaterRunBeatsAreMeasuredAgain) {
 
   const std::string file = profiler::roofs_file(kCpu);
   profiler::save_roofs(stored, file);
-  const bool done = calibrate_beaten(report(0));  // not on a machine that is busy now
-  EXPECT_EQ(profiler::stored_roofs(kCpu)->beaten, done ? 1 : 0);
-  EXPECT_EQ(profiler::stored_roofs(kCpu)->cache_gbs, 1e6);
   stored.beaten = 3;
   profiler::save_roofs(stored, file);
   EXPECT_FALSE(calibrate_beaten(report(0))) << "then the counted work is wrong, or the machine";
+  stored.beaten = 0;
+  profiler::save_roofs(stored, file);
+  const bool done = calibrate_beaten(report(0));
+  EXPECT_EQ(profiler::stored_roofs(kCpu)->cache_gbs, 1e6);
+  EXPECT_EQ(profiler::stored_roofs(kCpu)->beaten, done ? 1 : 0);
+  if (!done) GTEST_SKIP() << "others use this machine: no roofs are kept";
 }
 
 // ---- On a card

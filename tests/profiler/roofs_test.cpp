@@ -14,8 +14,6 @@ namespace {
 
 class StoredRoofs : public testing::Test {
  protected:
-  StoredRoofs() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
-  ~StoredRoofs() override { unsetenv("XDG_CACHE_HOME"); }
   static Roofs roofs() {
     return {.key = roofs_key(kCpu),
         .f32_gflops = 95,
@@ -28,6 +26,7 @@ class StoredRoofs : public testing::Test {
         .beaten = 1};
   }
   const test::TempDir folder_;
+  const test::ScopedEnv cache_{"XDG_CACHE_HOME", folder_.path().c_str()};
 };
 
 TEST_F(StoredRoofs, CarryTheirSpreadAndConditions) {
