@@ -234,13 +234,6 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
     const json one = json_of(program, {"predict", "--from", "a", "--index", std::to_string(i)});
     EXPECT_EQ(one["predictions"][0]["probabilities"], read["predictions"][i]["probabilities"]) << i;
   }
-  // The same image as PNG, taken as it is.
-  save("x.png", png(28, 28, 1, Bytes(images.bytes.begin(), images.bytes.begin() + 784)));
-  if (const Result r = program.run({"predict", "--from", "a", "--raw", "--json", "x.png"});
-      r.status != 5) {
-    EXPECT_EQ(json::parse(r.out)["predictions"][0]["probabilities"],
-        read["predictions"][0]["probabilities"]);
-  }
   const json e = json_of(program, {"eval", "--from", "a", "--data", "x.npy,y.npy"});
   EXPECT_EQ(e["images"], 4);
 
@@ -248,6 +241,13 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
   EXPECT_EQ(bad.status, 3);
   EXPECT_EQ(bad.out, "");
   expect_facts(bad.err, {"cannot read", "none.npy"});
+
+  // The same image as PNG, taken as it is.
+  save("x.png", png(28, 28, 1, Bytes(images.bytes.begin(), images.bytes.begin() + 784)));
+  const Result r = program.run({"predict", "--from", "a", "--raw", "--json", "x.png"});
+  if (r.status == 5) GTEST_SKIP() << "no libpng";
+  EXPECT_EQ(json::parse(r.out)["predictions"][0]["probabilities"],
+      read["predictions"][0]["probabilities"]);
 }
 
 TEST(MnistConfig, EveryCommandPrintsAConfigThatComesBack) {

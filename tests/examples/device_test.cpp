@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/closeness.h"
 #include "tests/examples/program.h"
 #include "tests/gpu_test.h"
 
@@ -50,8 +51,8 @@ void check_training(const std::string& device) {
       ASSERT_EQ(r.status, 0) << r.err;
       probabilities[other] = json::parse(r.out)["predictions"][0]["probabilities"];
     }
-    for (int c = 0; c < 10; ++c)
-      EXPECT_NEAR(probabilities[1][c].get<double>(), probabilities[0][c].get<double>(), 1e-5);
+    EXPECT_TRUE(close(probabilities[1].get<std::vector<double>>(),
+        probabilities[0].get<std::vector<double>>(), {.absolute = 1e-5}));
   }
 }
 TEST(MnistSimt, TrainsAsTheCpuDoes) { check_training("simt"); }
