@@ -7,6 +7,7 @@
 #include "autograd/autograd.h"
 #include "core/context.h"
 #include "ops/ops.h"
+#include "tests/closeness.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -27,14 +28,13 @@ const Tensor kFourPixels = Tensor::from({1, 3, 2, 2, 5, 7, 2, 6}, {2, 2, 1, 2});
 
 TEST(BatchNorm, KnownValues) {
   const RunningStatistics s;
-  const auto y = batch_normalised(kFourPixels, s, {.momentum = 0.25, .eps = 0}).to_vector<double>();
+  const Tensor y = batch_normalised(kFourPixels, s, {.momentum = 0.25, .eps = 0});
   const double r = 1 / std::sqrt(5.0), q = 1 / std::sqrt(3.0);
-  const double wanted[] = {-6 * r, -2 * r, 10 - q, 10 - q, 2 * r, 6 * r, 10 - q, 10 + 3 * q};
-  for (int i = 0; i < 8; ++i) EXPECT_NEAR(y[i], wanted[i], 1e-6) << i;
+  EXPECT_TRUE(test::close(
+      y, {-6 * r, -2 * r, 10 - q, 10 - q, 2 * r, 6 * r, 10 - q, 10 + 3 * q}, {.absolute = 1e-6}));
   // The running variance is over n - 1 = 3: 20 / 3 and 12 / 3.
   EXPECT_EQ(s.mean.to_vector<float>(), (std::vector<float>{1, 0.75}));
-  EXPECT_NEAR(s.var.to_vector<double>()[0], 0.75 + 0.25 * 20 / 3, 3e-7);
-  EXPECT_EQ(s.var.to_vector<float>()[1], 1.75);
+  EXPECT_TRUE(test::close(s.var, {0.75 + 0.25 * 20 / 3, 1.75}, {.each = {3e-7, 0}}));
   EXPECT_EQ(s.batches.item(), 1);
 }
 
@@ -60,12 +60,10 @@ TEST(BatchNorm, EvaluationHasGradientsButForTheStatistics) {
 TEST(BatchNorm, NothingCancels) {
   const Tensor x = cast(sample_tensor({3, 2, 10, 10}, 1, 1e4 - 2, 1e4 + 2), DType::f32);
   const RunningStatistics s, exact;
-  const auto y = batch_normalised(x, s).to_vector<double>();
   const auto in_f64 = [](const Tensor& t) { return cast(t, DType::f64); };
-  const auto wanted = batch_norm2d(in_f64(x), in_f64(Tensor::from({2, 1}, {2})),
-      in_f64(Tensor::from({0, 10}, {2})), in_f64(exact.mean), in_f64(exact.var), exact.batches)
-                          .to_vector<double>();
-  for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], wanted[i], 0.08) << i;
+  const Tensor wanted = batch_norm2d(in_f64(x), in_f64(Tensor::from({2, 1}, {2})),
+      in_f64(Tensor::from({0, 10}, {2})), in_f64(exact.mean), in_f64(exact.var), exact.batches);
+  EXPECT_TRUE(test::close(batch_normalised(x, s), wanted, {.absolute = 0.08}));
 }
 
 TEST(BatchNorm, OneValuePerChannelIsRefusedAndNothingCounts) {

@@ -7,6 +7,7 @@
 #include "core/parallel.h"
 #include "ops/conv2d.h"
 #include "ops/gemm_library.h"
+#include "tests/closeness.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 
@@ -78,12 +79,6 @@ Conv2dByDefinition by_definition(
   return out;
 }
 
-void expect_near(const Tensor& got, const std::vector<double>& wanted, double tolerance) {
-  const auto values = got.to_vector<double>();
-  ASSERT_EQ(values.size(), wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(values[i], wanted[i], tolerance) << i;
-}
-
 struct Conv2dCase {
   Shape x, weight;
   Conv2dAttrs attrs;
@@ -107,10 +102,10 @@ TEST(Conv2d, IsItsDefinitionForwardAndBackward) {
       // Sums of at most n = 1600 terms of at most 4: n u times the sum of their magnitudes, of
       // which random terms come near its root only.
       const double unit = type == DType::f64 ? 0x1p-53 : 0x1p-24, tolerance = 1600 * 4 * unit * 40;
-      expect_near(y, wanted.y, tolerance);
-      expect_near(x.grad(), wanted.dx, tolerance);
-      expect_near(weight.grad(), wanted.dweight, tolerance);
-      expect_near(bias.grad(), wanted.dbias, tolerance);
+      EXPECT_TRUE(test::close(y, wanted.y, {.absolute = tolerance}));
+      EXPECT_TRUE(test::close(x.grad(), wanted.dx, {.absolute = tolerance}));
+      EXPECT_TRUE(test::close(weight.grad(), wanted.dweight, {.absolute = tolerance}));
+      EXPECT_TRUE(test::close(bias.grad(), wanted.dbias, {.absolute = tolerance}));
     }
   }
 }
@@ -123,9 +118,7 @@ TEST(Conv2d, Bf16SumsInF32) {
   const Tensor y = conv2d(x, weight, bias);
   const Tensor exact =
       conv2d(cast(x, DType::f64), cast(weight, DType::f64), cast(bias, DType::f64));
-  const auto got = y.to_vector<double>(), wanted = exact.to_vector<double>();
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], wanted[i], 0x1p-8 * std::abs(wanted[i]) + 27 * 4 * 27 * 0x1p-24);
+  EXPECT_TRUE(test::close(y, exact, {.of_each = 0x1p-8, .absolute = 27 * 4 * 27 * 0x1p-24}));
   const Tensor dy = cast(sample_tensor(y.shape(), 4), DType::bf16);
   EXPECT_EQ(
       apply1(kConv2dWeightGradOp, {dy, x}, Conv2dGradAttrs{1, 1, 0, 0, 3, 3}).dtype(), DType::f32);
@@ -157,10 +150,11 @@ TEST(Conv2d, Bf16IsItsDefinitionToTheBit) {
     of_x.height = x.size(2);
     of_x.width = x.size(3);
     const Conv2dByDefinition wanted = by_definition(x, weight, bias, dy, c.attrs);
-    expect_near(y, rounded(wanted.y), 0);
-    expect_near(apply1(kConv2dInputGradOp, {dy, weight}, of_x), rounded(wanted.dx), 0);
-    expect_near(apply1(kConv2dWeightGradOp, {dy, x}, of_weight), wanted.dweight, 0);
-    expect_near(apply1(kConv2dBiasGradOp, {dy}), wanted.dbias, 0);
+    EXPECT_TRUE(test::close(y, rounded(wanted.y), {}));
+    EXPECT_TRUE(
+        test::close(apply1(kConv2dInputGradOp, {dy, weight}, of_x), rounded(wanted.dx), {}));
+    EXPECT_TRUE(test::close(apply1(kConv2dWeightGradOp, {dy, x}, of_weight), wanted.dweight, {}));
+    EXPECT_TRUE(test::close(apply1(kConv2dBiasGradOp, {dy}), wanted.dbias, {}));
   }
 }
 

@@ -3,6 +3,7 @@
 // kernels (kernel_list_test.cpp).
 #pragma once
 
+#include <cmath>
 #include <cstring>
 
 #include "autograd/autograd.h"
@@ -147,8 +148,10 @@ inline Tensors gradients(
   Tensor total;
   for (size_t i = 0; i < (first_only ? 1 : out.size()); ++i) {
     if (!is_float(out[i].dtype())) continue;
-    const Tensor weights =
-        cast(sample_tensor(out[i].shape(), 40 + i, 0.5, 1.5), out[i].dtype()).to(out[i].device());
+    const Tensor numbers = sample_tensor(out[i].shape(), 40 + i, 0.5, 1.5);
+    for (int64_t k = 0; k < numbers.numel(); ++k)  // alike in any type
+      numbers.data<double>()[k] = std::round(64 * numbers.data<double>()[k]) / 64;
+    const Tensor weights = cast(numbers, out[i].dtype()).to(out[i].device());
     const Tensor part = cast(sum(mul(out[i], weights)), DType::f64);
     total = total.defined() ? add(total, part) : part;
   }

@@ -4,7 +4,6 @@
 // accurate than the plain ops.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 
 #include "core/device/launch_log.h"
@@ -12,6 +11,7 @@
 #include "ops/gemm_library.h"
 #include "ops/pointwise.h"
 #include "ops/relu_mask.h"
+#include "tests/closeness.h"
 #include "tests/ops/device_samples.h"
 #include "tests/test_util.h"
 
@@ -63,15 +63,6 @@ std::vector<std::vector<double>> results(
   return values;
 }
 
-double norm(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double d = a[i] - b[i];
-    if (std::isfinite(d)) sum += d * d;
-  }
-  return std::sqrt(sum);
-}
-
 void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) {
   const Tensors in = convert(op, sample.in, dtype);
   const Attrs attrs = with_type(sample.attrs, dtype);
@@ -99,25 +90,12 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
   const double one_sum = device.type == Device::Type::simt && dtype == DType::f32 ? 4 : 1;
   for (size_t r = 0; r < fused.size(); ++r) {
     SCOPED_TRACE(cat("result ", r));
-    ASSERT_EQ(fused[r].size(), eager[r].size());
-    double scale = 0;
-    for (const double v : exact[r])
-      scale = std::isfinite(v) ? std::max(scale, std::fabs(v)) : scale;
-    size_t different = 0;
-    for (size_t i = 0; i < fused[r].size(); ++i) {
-      const double f = fused[r][i], e = eager[r][i];
-      const bool same =
-          f == e || (std::isnan(f) && std::isnan(e)) || std::fabs(f - e) <= 64 * u * scale;
-      different += !same;
-      if (!same && different < 4)
-        ADD_FAILURE() << "element " << i << ": fused " << f << ", eager " << e << ", exact "
-                      << exact[r][i];
-    }
-    EXPECT_EQ(different, 0u);
-    if (dtype != DType::f64) {
-      EXPECT_LE(
-          norm(fused[r], exact[r]), 1.25 * one_sum * norm(eager[r], exact[r]) +
-                                        u * norm(exact[r], std::vector<double>(exact[r].size())));
+    EXPECT_TRUE(
+        test::close(fused[r], eager[r], {.of_largest = 64 * u, .same_nan = true, .empty = true}));
+    const double size = test::norm(exact[r]);
+    if (dtype != DType::f64 && std::isfinite(size)) {  // there are numbers, and all are finite
+      EXPECT_TRUE(test::near(
+          fused[r], exact[r], 1.25 * one_sum * test::distance(eager[r], exact[r]) + u * size));
     }
   }
 }
@@ -314,8 +292,8 @@ TEST(FusedOps, StridedOperandsOfALongListAreSeen) {
       SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", strided behind the 32nd: ", strided));
       const auto got = results(*op, in, attrs, true);
       for (size_t r = 0; r < wanted.size(); ++r) {
-        for (size_t k = 0; k < wanted[r].size(); ++k)
-          ASSERT_NEAR(got[r][k], wanted[r][k], 1e-9) << "result " << r << " at " << k;
+        EXPECT_TRUE(test::close(got[r], wanted[r], {.absolute = 1e-9, .empty = true}))
+            << "result " << r;
       }
     }
   }

@@ -11,6 +11,7 @@
 #include "ops/gemm_library.h"
 #include "ops/ops.h"
 #include "ops/relu_mask.h"
+#include "tests/closeness.h"
 #include "tests/gpu_test.h"
 #include "tests/test_util.h"
 
@@ -130,9 +131,8 @@ TEST(GemmPlans, RowMajorQuestions) {
     ASSERT_TRUE(cublaslt_gemm(g, a.at, b.at, with_bias ? bias.at : nullptr, c.at));
     ASSERT_EQ(recorder.matmuls().size(), 3u);  // to load it, to count it, and what was asked for
     compute(recorder.matmuls().back());
-    for (int64_t i = 0; i < g.m * g.ldc; ++i)
-      ASSERT_NEAR(c.host()[i], want[static_cast<size_t>(i)], 1e-5)
-          << "form " << form << ", element " << i;
+    ASSERT_TRUE(test::close(std::vector<float>(c.host(), c.host() + 64), want, {.absolute = 1e-5}))
+        << "form " << form;
   }
 }
 
@@ -297,11 +297,8 @@ Tensors on_cuda(const Tensors& in) {
 // y, then mask or pre-activation; bits behind the row's end are nobody's.
 void expect_same(const Case& c, const Tensor& got, const Tensor& want, double tolerance) {
   if (want.dtype() != DType::u8) {
-    const Tensor a = cast(got.to(kCpu), DType::f64), b = cast(want.to(kCpu), DType::f64);
-    for (int64_t i = 0; i < a.numel(); ++i)
-      ASSERT_NEAR(
-          a.data<double>()[i], b.data<double>()[i], tolerance * (1 + std::abs(b.data<double>()[i])))
-          << "element " << i;
+    EXPECT_TRUE(test::close(
+        got.to(kCpu), want.to(kCpu), {.of_each = tolerance, .absolute = tolerance, .empty = true}));
     return;
   }
   const Tensor a = got.to(kCpu), b = want.to(kCpu);

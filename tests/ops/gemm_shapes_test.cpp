@@ -11,8 +11,9 @@
 namespace sinter {
 namespace {
 
-using gemm_check::at, gemm_check::kSimt, gemm_check::layouts, gemm_check::matrix,
-    gemm_check::matrix_of, gemm_check::Sum, gemm_check::sum_of, gemm_check::tolerance;
+using gemm_check::at, gemm_check::expect_product, gemm_check::expect_sums, gemm_check::kSimt,
+    gemm_check::layouts, gemm_check::matrix, gemm_check::matrix_of, gemm_check::Sum,
+    gemm_check::sum_of;
 using simt::Schedule;
 
 constexpr Schedule::Order kAllOrders[] = {Schedule::Order::forward, Schedule::Order::reversed,
@@ -94,15 +95,8 @@ TEST(SimtGemmChoice, LargeTilesFromTheWavesOfTheGrid) {
   simt::set_schedule({});
 }
 
-// The bound is that of the same terms in another order.
 void expect_weight_grad(const Tensor& dw, const Tensor& dy, const Tensor& x) {
-  for (int64_t o = 0; o < dw.size(0); ++o) {
-    for (int64_t i = 0; i < dw.size(1); ++i) {
-      const Sum s = sum_of(dy, x, true, false, o, i);
-      ASSERT_NEAR(at(dw, o, i), s.value, tolerance(s, dy.size(0), dy.dtype(), dw.dtype()))
-          << o << ' ' << i;
-    }
-  }
+  expect_product(dw, dy, x, true, false);
 }
 void expect_bias_grad(const Tensor& db, const Tensor& dy) {
   const Tensor ones = Tensor::full({dy.size(0), 1}, 1, dy.dtype(), kSimt);
@@ -142,15 +136,13 @@ TEST_P(SimtGemmShapes, SharesReachTheEpilogueOnce) {
       return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::pre, dtype_of<T>});
     });
     EXPECT_EQ(act.launch.grid.z, 8);
-    for (int64_t i = 0; i < 5; ++i) {
-      for (int64_t j = 0; j < 70; ++j) {
-        Sum s = sum_of(x, w, false, true, i, j);
-        s.value += at(reshape(bias, {1, 70}), 0, j);
-        const double z = at(act.out[1], i, j);
-        ASSERT_NEAR(z, s.value, tolerance(s, 3000, dtype_of<T>, dtype_of<T>)) << i << ' ' << j;
-        ASSERT_EQ(at(act.out[0], i, j), z > 0 ? z : 0);
-      }
-    }
+    const auto pre = [&](int64_t i, int64_t j) {
+      Sum s = sum_of(x, w, false, true, i, j);
+      s.value += at(reshape(bias, {1, 70}), 0, j);
+      return s;
+    };
+    expect_sums(act.out[1], pre, 3000, dtype_of<T>);
+    EXPECT_EQ(act.out[0].to_vector<double>(), relu(act.out[1]).to_vector<double>());
   });
 }
 
@@ -163,13 +155,10 @@ TEST_P(SimtGemmShapes, SharesOfGatedLinear) {
       return apply(kGatedLinearOp, {x, gate, up}, GatedLinearAttrs{Act::relu, true});
     });
     EXPECT_EQ(ran.launch.grid.z, 3);
-    for (int64_t i = 0; i < 5; ++i) {
-      for (int64_t j = 0; j < 66; ++j) {
-        const Sum s = sum_of(x, j < 33 ? gate : up, false, true, i, j % 33);
-        ASSERT_NEAR(at(ran.out[1], i, j), s.value, tolerance(s, 1100, dtype_of<T>, dtype_of<T>))
-            << i << ' ' << j;
-      }
-    }
+    const auto both = [&](int64_t i, int64_t j) {
+      return sum_of(x, j < 33 ? gate : up, false, true, i, j % 33);
+    };
+    expect_sums(ran.out[1], both, 1100, dtype_of<T>);
   });
 }
 

@@ -4,6 +4,7 @@
 #include "core/context.h"
 #include "core/parallel.h"
 #include "ops/ops.h"
+#include "tests/closeness.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -90,13 +91,9 @@ TEST(Linear, LowPrecisionOperandsWithF32Logits) {
   Tensor exact = cast(weight.autograd().bf16_copy, DType::f64).set_requires_grad(true),
          exact_bias = cast(detach(bias), DType::f64).set_requires_grad(true);
   backward(cross_entropy(linear(cast(x, DType::f64), exact, exact_bias), labels));
-  const auto got = weight.grad().to_vector<double>(), wanted = exact.grad().to_vector<double>();
-  for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_NEAR(got[i], wanted[i], 0x1p-8)
-        << i;  // dz, at most 1/9 a row, is rounded to bf16: 9 * 2 * 2^-9 / 9
-  const auto got_bias = bias.grad().to_vector<double>(),
-             wanted_bias = exact_bias.grad().to_vector<double>();
-  for (size_t i = 0; i < got_bias.size(); ++i) EXPECT_NEAR(got_bias[i], wanted_bias[i], 1e-5) << i;
+  // dz, at most 1/9 a row, is rounded to bf16: 9 * 2 * 2^-9 / 9
+  EXPECT_TRUE(test::close(weight.grad(), exact.grad(), {.absolute = 0x1p-8}));
+  EXPECT_TRUE(test::close(bias.grad(), exact_bias.grad(), {.absolute = 1e-5}));
 }
 
 TEST(Matmul, TransposedViewsOfAnyLeadingDimension) {
@@ -133,11 +130,9 @@ TEST(Apply, OneInputThatIsUndefinedIsNotARangeOfInputs) {
 TEST(SumRows, ErrorStaysWithinTheSquareRootOfTheRows) {
   for (const int64_t rows : {5, 128, 1000, 4099}) {
     const Tensor x = cast(sample_tensor({rows, 37}, 1), DType::f32);
-    const auto got = sum_rows(x).to_vector<double>(),
-               wanted = sum_rows(cast(x, DType::f64)).to_vector<double>();
-    const auto magnitude = sum_rows(abs(cast(x, DType::f64))).to_vector<double>();
-    for (size_t c = 0; c < got.size(); ++c)
-      EXPECT_NEAR(got[c], wanted[c], 4 * std::sqrt(rows) * 0x1p-24 * magnitude[c]);
+    const Tensor magnitude = sum_rows(abs(cast(x, DType::f64)));
+    const auto bounds = scale(magnitude, 4 * std::sqrt(rows) * 0x1p-24).to_vector<double>();
+    EXPECT_TRUE(test::close(sum_rows(x), sum_rows(cast(x, DType::f64)), {.each = bounds}));
   }
 }
 

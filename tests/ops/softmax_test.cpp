@@ -2,6 +2,7 @@
 
 #include "autograd/autograd.h"
 #include "ops/ops.h"
+#include "tests/closeness.h"
 
 namespace sinter {
 namespace {
@@ -10,12 +11,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(Softmax, KnownValues) {
   const Tensor x = Tensor::from({0, std::log(2.0f), std::log(5.0f), 7, 7, 7}, {2, 3});
-  const auto p = softmax(x).to_vector<double>(), logp = log_softmax(x).to_vector<double>();
-  const double wanted[] = {0.125, 0.25, 0.625, 1 / 3., 1 / 3., 1 / 3.};
-  for (int i = 0; i < 6; ++i) {
-    EXPECT_NEAR(p[i], wanted[i], 1e-7);
-    EXPECT_NEAR(logp[i], std::log(wanted[i]), 5e-7);
-  }
+  const Tensor wanted = Tensor::from<double>({0.125, 0.25, 0.625, 1 / 3., 1 / 3., 1 / 3.}, {2, 3});
+  EXPECT_TRUE(test::close(softmax(x), wanted, {.absolute = 1e-7}));
+  EXPECT_TRUE(test::close(log_softmax(x), log(wanted), {.absolute = 5e-7}));
 }
 
 TEST(Softmax, ExtremeValues) {
@@ -27,18 +25,13 @@ TEST(Softmax, ExtremeValues) {
   EXPECT_NEAR(logp[1], -1 - std::log1p(std::exp(-1.0)), 1e-6);
   EXPECT_EQ(logp[2], -kInf);
   // A NaN or +inf spoils its own row only.
-  const auto spoiled =
-      log_softmax(Tensor::from({NAN, 1, 2, 3, kInf, 1}, {3, 2})).to_vector<float>();
-  EXPECT_TRUE(std::isnan(spoiled[0]) && std::isnan(spoiled[1]));
-  EXPECT_NEAR(spoiled[2], -1.3132617f, 1e-6);
-  EXPECT_TRUE(std::isnan(spoiled[4]));
+  EXPECT_TRUE(test::close(log_softmax(Tensor::from({NAN, 1, 2, 3, kInf, 1}, {3, 2})),
+      {NAN, NAN, -1.3132617, -0.3132617, NAN, NAN}, {.absolute = 1e-6, .same_nan = true}));
 }
 
 TEST(Softmax, WideRows) {
   const Tensor x = cast(sample_tensor({3, 5003}, 1, -9, 9), DType::f32);
-  const auto p = softmax(x).to_vector<double>(),
-             wanted = softmax(cast(x, DType::f64)).to_vector<double>();
-  for (size_t i = 0; i < p.size(); ++i) ASSERT_NEAR(p[i], wanted[i], wanted[i] * 64 * 0x1p-23);
+  EXPECT_TRUE(test::close(softmax(x), softmax(cast(x, DType::f64)), {.of_each = 64 * 0x1p-23}));
 }
 
 TEST(Softmax, OverAnyDimIsThatOfTheTransposed) {
@@ -51,8 +44,8 @@ TEST(Softmax, OverAnyDimIsThatOfTheTransposed) {
           gradcheck([&](const Tensors& in) { return Tensors{f(in[0], dim)}; }, {x});
       EXPECT_TRUE(result.ok) << result.message;
     }
-    for (const double total : sum(softmax(x, dim), dim).to_vector<double>())
-      EXPECT_NEAR(total, 1, 1e-15);
+    const Tensor totals = sum(softmax(x, dim), dim);
+    EXPECT_TRUE(test::close(totals, Tensor::ones(totals.shape()), {.absolute = 1e-15}));
   }
   EXPECT_EQ(softmax(Tensor::ones({0, 3}), 0).numel(), 0);
   EXPECT_THROW(softmax(x, 3), Error);
@@ -62,20 +55,18 @@ TEST(Nll, KnownValuesAndSmoothing) {
   const Tensor logp = Tensor::from({-1, -2, -3, -4, -5, -6}, {2, 3}),
                labels = Tensor::from<int32_t>({2, 0}, {2});
   EXPECT_EQ(nll(logp, labels).to_vector<float>(), (std::vector<float>{3, 4}));
-  const auto smooth = nll(logp, labels, 0.3).to_vector<double>();
-  EXPECT_NEAR(smooth[0], 0.7 * 3 + 0.1 * 6, 1e-6);
-  EXPECT_NEAR(smooth[1], 0.7 * 4 + 0.1 * 15, 1e-6);
+  EXPECT_TRUE(test::close(
+      nll(logp, labels, 0.3), {0.7 * 3 + 0.1 * 6, 0.7 * 4 + 0.1 * 15}, {.absolute = 1e-6}));
 }
 
 TEST(Nll, GradientOfTheMeanLossIsSoftmaxMinusOneHot) {
   Tensor z = sample_tensor({4, 5}, 1).set_requires_grad(true);
   const Tensor labels = Tensor::from<int32_t>({1, 4, 0, 1}, {4});
   backward(cross_entropy(z, labels));
-  const auto p = softmax(detach(z)).to_vector<double>(), grad = z.grad().to_vector<double>();
-  for (int b = 0; b < 4; ++b) {
-    for (int c = 0; c < 5; ++c)
-      EXPECT_NEAR(grad[b * 5 + c], (p[b * 5 + c] - (labels.data<int32_t>()[b] == c)) / 4, 1e-15);
-  }
+  auto wanted = softmax(detach(z)).to_vector<double>();
+  for (int b = 0; b < 4; ++b) wanted[b * 5 + labels.data<int32_t>()[b]] -= 1;
+  for (double& v : wanted) v /= 4;
+  EXPECT_TRUE(test::close(z.grad(), wanted, {.absolute = 1e-15}));
 }
 
 TEST(Nll, TakesPyTorchsI64Labels) {
