@@ -48,6 +48,7 @@ struct Closeness {
   double error = 0;       // |got - wanted| there
   double of_largest = 0;  // the largest error / the largest finite |wanted|
   double distance = 0;    // the Euclidean one of got from wanted
+  double mean = 0;        // |got - wanted|, in the mean of all
   std::string text = "";  // which element, with both numbers; or what was refused
   bool refused = false;   // whatever the bound: all numbers above are infinite
 };
@@ -55,7 +56,7 @@ struct Closeness {
 inline Closeness closeness(const Numbers& got, const Numbers& wanted, const Within& within) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const auto refused = [](const std::string& why) {
-    return Closeness{kInfinite, kInfinite, kInfinite, kInfinite, why, true};
+    return Closeness{kInfinite, kInfinite, kInfinite, kInfinite, kInfinite, why, true};
   };
   const size_t n = wanted.values.size();
   if (got.values.size() != n ||
@@ -79,6 +80,7 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
     if (!std::isfinite(bound) || bound < 0) return refused(cat(numbers(), ", bound ", bound));
     const double error = std::abs(g - w), share = bound > 0 ? error / bound : kInfinite;
     worst.distance = std::hypot(worst.distance, error);
+    worst.mean += error / static_cast<double>(n);
     worst.of_largest = std::max(worst.of_largest, largest > 0 ? error / largest : kInfinite);
     if (share > worst.share || worst.text.empty()) {
       worst.share = share;

@@ -90,8 +90,10 @@ TEST(Closeness, ADifferenceMustBeOneOfNumbers) {
 TEST(Closeness, TellsDistances) {
   EXPECT_NEAR(test::distance({4, -2, 8}, kWanted), 5, 1e-12);
   EXPECT_NEAR(test::relative_difference({4, -2, 8}, kWanted), 1, 1e-12);
+  EXPECT_NEAR(closeness({4, -2, 8}, kWanted, {.absolute = 1}).mean, 7. / 3, 1e-12);
   for (const std::vector<double>& bad : {std::vector<double>{1, kNaN, 4}, {1, -2}, {}}) {
     EXPECT_EQ(test::distance(bad, kWanted), kInf);
+    EXPECT_EQ(closeness(bad, kWanted, {.absolute = 1}).mean, kInf);
     EXPECT_EQ(test::relative_difference(bad, kWanted), kInf);
     EXPECT_FALSE(test::near(bad, kWanted, 1e300));
   }
