@@ -51,7 +51,7 @@ void check_training(const std::string& device) {
       ASSERT_EQ(r.status, 0) << r.err;
       probabilities[other] = json::parse(r.out)["predictions"][0]["probabilities"];
     }
-    EXPECT_TRUE(close(probabilities[1].get<std::vector<double>>(),
+    EXPECT_TRUE(test::close(probabilities[1].get<std::vector<double>>(),
         probabilities[0].get<std::vector<double>>(), {.absolute = 1e-5}));
   }
 }

@@ -47,7 +47,7 @@ class Program {
     const std::string number = std::to_string(runs_++);  // a run may begin while another goes on
     const std::string out = dir_.file(".out" + number), err = dir_.file(".err" + number);
     int closed[2] = {-1, -1};
-    if (close_stdout && (pipe(closed) != 0 || close(closed[0]) != 0)) std::abort();
+    if (close_stdout && (pipe(closed) != 0 || ::close(closed[0]) != 0)) std::abort();
     const int master = terminal ? posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
     if (terminal && (grantpt(master) != 0 || unlockpt(master) != 0)) std::abort();
     const winsize size{24, columns, 0, 0};
@@ -72,11 +72,11 @@ class Program {
           STDOUT_FILENO);
       dup2(open(slave.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOCTTY, 0600), STDERR_FILENO);
       if (all_on_terminal) dup2(STDERR_FILENO, STDOUT_FILENO);
-      if (without_stdout) close(STDOUT_FILENO);
+      if (without_stdout) ::close(STDOUT_FILENO);
       execvp(argv[0], argv.data());
       _exit(99);
     }
-    if (close_stdout) close(closed[1]);
+    if (close_stdout) ::close(closed[1]);
     if (while_running && !terminal) while_running(child);
     std::string screen;
     char buffer[4096];
@@ -87,7 +87,7 @@ class Program {
       while_running(child);
       called = true;
     }
-    if (terminal) close(master);
+    if (terminal) ::close(master);
     int status = 0;
     waitpid(child, &status, 0);
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
@@ -101,7 +101,7 @@ class Program {
     if (master < 0) return false;
     const bool has =
         grantpt(master) == 0 && unlockpt(master) == 0 && access(ptsname(master), R_OK | W_OK) == 0;
-    close(master);
+    ::close(master);
     return has;
   }
   void write(const std::string& name, const std::string& content) const {
