@@ -3,6 +3,7 @@
 #include "autograd/autograd.h"
 #include "ops/ops.h"
 #include "tests/closeness.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
