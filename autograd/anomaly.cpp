@@ -1,6 +1,4 @@
 // Anomaly mode: a recorder that looks for the first NaN.
-#include <cmath>
-
 #include "autograd/autograd.h"
 #include "core/context.h"
 #include "ops/op.h"
@@ -18,30 +16,14 @@ class AnomalyRecorder final : public Recorder {
 
  private:
   static void check(const Call& call, const Tensor& t) {
-    if (!t.defined() || !is_float(t.dtype())) return;
-    const int64_t at = first_nan(t);
-    if (at < 0) return;
-    Dims index;
-    int64_t rest = at;
-    const Strides steps = contiguous_strides(t.shape());
-    for (int d = 0; d < t.rank(); ++d) {
-      index.push_back(rest / steps[d]);
-      rest %= steps[d];
-    }
+    const std::string found = t.defined() ? not_finite(t) : "";
+    if (!found.starts_with("nan")) return;
     std::string operands;
     for (const Tensor& in : call.in) operands += (operands.empty() ? "" : ", ") + in.describe();
     throw Error(Error::Kind::numeric,
-        cat(call.op.text(), ": the result is nan: first at ", index.str(), " of ", t.describe(),
-            "; operands ", operands),
+        cat(call.op.text(), ": the result is nan: first at ", found.substr(found.find('[')), " of ",
+            t.describe(), "; operands ", operands, "; ", finiteness(call.op, call.in)),
         "look at the operands of this op: a log of 0, a division by 0, an overflow before it");
-  }
-
-  static int64_t first_nan(const Tensor& t) {
-    const std::vector<double> values = t.to_vector<double>();
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (std::isnan(values[i])) return int64_t(i);
-    }
-    return -1;
   }
 };
 

@@ -50,6 +50,12 @@ Strides contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+Dims index_of(int64_t at, const Shape& shape) {
+  Dims index = shape;
+  for (int d = shape.rank() - 1; d >= 0; at /= shape[d], --d) index[d] = at % shape[d];
+  return index;
+}
+
 int64_t extent_of(const Shape& shape, const Strides& strides) {
   if (shape.numel() == 0) return 0;
   int64_t extent = 1;

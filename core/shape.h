@@ -54,6 +54,8 @@ using Strides = Dims;
 
 // Row-major strides of a dense tensor.
 Strides contiguous_strides(const Shape& shape);
+// Of the element that is number `at` in row-major order.
+Dims index_of(int64_t at, const Shape& shape);
 // Elements from the first to the last that the strides reach, both counted; 0 if there is none.
 int64_t extent_of(const Shape& shape, const Strides& strides);
 // Checks sizes >= 0 and that the element count fits int64; throws shape, naming `op`.

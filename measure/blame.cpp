@@ -182,15 +182,6 @@ std::string described(const Tensors& operands) {
   return all;
 }
 
-// "result 0 [3, 17]"
-std::string element_of(const Deviation& worst, const Tensor& result) {
-  std::string place;
-  int64_t at = worst.at;
-  for (int d = result.rank() - 1; d >= 0; at /= result.size(d), --d)
-    place = cat(at % result.size(d), place.empty() ? "" : ", ", place);
-  return cat("result ", worst.result, " [", place, "]");
-}
-
 std::string mode_of(const JudgedOp& op) {
   return cat(op.device.str(), op.fused ? " fused" : " eager");
 }
@@ -209,8 +200,19 @@ void judge_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device
     const Deviation& worst = blame.ops.back().worst;
     if (worst.exceeds() && !blame.first) {
       blame.first = blame.ops.size() - 1;
-      blame.element = element_of(worst, exact[worst.result].value);
+      blame.element = cat("result ", worst.result, " ",
+          index_of(worst.at, exact[worst.result].value.shape()).str());
       blame.smallest = described(smallest_operands(call, device, options));
+    }
+    for (size_t r = 0; r < exact.size() && !blame.first_nan; ++r) {
+      const std::string found = not_finite(exact[r].value);
+      if (!found.starts_with("nan")) continue;
+      for (size_t i = 0; i < call.in.size(); ++i) {
+        if (node.in[i] >= 0) call.in[i].autograd().name = graph.values[node.in[i]].name;
+      }
+      blame.first_nan = blame.ops.size() - 1;
+      blame.nan = cat(found, " of result ", r, "; operands ", described(call.in), "; ",
+          finiteness(call.op, call.in));
     }
     memory.take(node, exact);
   }
@@ -248,13 +250,20 @@ std::string Blame::table(size_t width) const {
 }
 
 std::string Blame::verdict() const {
-  if (!first) return fmt::format("none of {} exceeds its bound", count_of(std::ssize(ops), "op"));
-  const JudgedOp& op = ops[*first];
-  return fmt::format(
-      "{}: {} is wrong: {}, error {:.1e}, bound {:.1e}; {}; smallest operands that "
-      "show it: {}",
-      mode_of(op), op.op, element, op.worst.error, op.worst.bound,
-      op.rule ? cat("rule ", op.rule) : "no rule, a plain op", smallest);
+  const auto name = [](const JudgedOp& op) { return cat(mode_of(op), ": ", op.op); };
+  std::string text = fmt::format("none of {} exceeds its bound", count_of(std::ssize(ops), "op"));
+  if (first) {
+    const JudgedOp& op = ops[*first];
+    text = fmt::format(
+        "{} is wrong: {}, error {:.1e}, bound {:.1e}; {}; smallest operands that "
+        "show it: {}",
+        name(op), element, op.worst.error, op.worst.bound,
+        op.rule ? cat("rule ", op.rule) : "no rule, a plain op", smallest);
+  }
+  if (!first_nan) return text;
+  const JudgedOp& op = ops[*first_nan];
+  return cat(text, "; the first nan, in f64 as well, is that of ", name(op),
+      op.module.empty() ? "" : cat(" in ", op.module), ": ", nan);
 }
 
 }  // namespace sinter::measure

@@ -46,11 +46,15 @@ struct Blame {
   // the operands of the smallest sizes that show it still.
   std::optional<size_t> first;
   std::string element, smallest;
+  // Of the first op whose exact result has a NaN: where, and what it had to go by. Kernels that
+  // have it, too, are right.
+  std::optional<size_t> first_nan;
+  std::string nan;  // "nan at [0, 3] of result 0; operands ..; operand 1, 0.weight, has nan at .."
 
   // Of at most `width` columns; 0: as wide as it is.
   std::string table(size_t width = 0) const;
   // "none of 34 ops exceeds its bound", or which one does, by how much, its rule, its smallest
-  // shape.
+  // shape; and which op makes the first NaN.
   std::string verdict() const;
 };
 

@@ -396,24 +396,44 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
   double scale = 0, difference = 0;
   size_t at = 0;
   for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isfinite(b[i])) scale = std::max(scale, std::abs(b[i]));
+    const bool both_nan = std::isnan(a[i]) && std::isnan(b[i]);
+    if (both_nan && nan.empty()) nan = cat(seen, " at ", index_of(int64_t(i), eager.shape()).str());
+    if (both_nan || a[i] == b[i]) continue;
     const double d = std::abs(a[i] - b[i]);
-    if (!(d <= difference)) {  // a NaN is the largest of all
-      difference = std::isnan(d) ? INFINITY : d;
-      at = i;
-    }
-    scale = std::max(scale, std::abs(b[i]));
+    if (d <= difference) continue;
+    difference = std::isnan(d) ? INFINITY : d;  // a NaN on one side is the largest of all
+    at = i;
   }
   const double r = difference == 0 ? 0 : difference / std::max(scale, 1e-30);
   absolute = std::max(absolute, difference);
   if (r <= relative) return;
   relative = r;
   name = seen;
-  where.clear();
-  for (int d = eager.rank() - 1; d >= 0; --d) {
-    where = cat(int64_t(at) % eager.size(d), where.empty() ? "" : ", ", where);
-    at /= size_t(eager.size(d));
+  where = cat(name, " at ", index_of(int64_t(at), eager.shape()).str());
+  if (!std::isfinite(a[at]) || !std::isfinite(b[at]))
+    where += fmt::format(", {:.3g} where eager has {:.3g}", a[at], b[at]);
+}
+
+void WorstUpdate::see(const std::string& seen, const Tensor& fused, const Tensor& eager, double d,
+    double lr, const Tensor& first, double eps) {
+  const std::vector<double> a = fused.to_vector<double>(), b = eager.to_vector<double>(),
+                            g = first.defined() ? first.to_vector<double>() : std::vector<double>{};
+  const auto step = [&](double gradient) { return gradient / (std::abs(gradient) + eps); };
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    double range = d;
+    if (!g.empty())
+      range = std::max(step(g[i] + d) - step(g[i]), step(g[i]) - step(g[i] - d)) + 1e-5;
+    const double apart_here = std::abs(a[i] - b[i]),
+                 allowed_here = lr * range + 0x1p-22 * std::abs(b[i]);
+    const double here = apart_here / allowed_here;
+    if (here <= share) continue;
+    share = std::isnan(here) ? INFINITY : here;
+    apart = apart_here;
+    allowed = allowed_here;
+    where = cat(seen, " at ", index_of(int64_t(i), eager.shape()).str());
   }
-  where = cat(name, " at [", where, "]");
 }
 
 }  // namespace sinter::measure

@@ -111,11 +111,28 @@ std::vector<double> step_times_us(const std::function<void()>& step, Device devi
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps);
 
 // The largest difference of one kind of tensor, relative to the tensor's largest value, and where.
+// A NaN on both sides is no difference, on one side an infinite one.
 struct Worst {
   double relative = 0, absolute = 0;
   std::string name{}, where{};
+  std::string nan{};  // the first place where both sides have one, or ""
 
   void see(const std::string& seen, const Tensor& fused, const Tensor& eager);
+};
+
+// How far one step's updates part, for what they may, where gradients may differ by d. SGD moves a
+// weight by lr g: updates may part by lr d. Adam's first step, from averages of 0, is lr s(g), s(g)
+// = g / (|g| + eps), nearly all of lr however small g is: a gradient anywhere from g - d to g + d
+// gives steps from lr s(g - d) to lr s(g + d), 2 lr apart where |g| < d, as d may turn its sign,
+// and next to nothing where |g| is some d. To this comes the rounding of the formula, a dozen
+// operations, 1e-5 lr, and of the weight.
+struct WorstUpdate {
+  double share = 0, apart = 0, allowed = 0;  // apart / allowed; infinite for a NaN on one side
+  std::string where{};
+
+  // Weights behind the step. `first`: the gradients of Adam's first step; undefined for SGD.
+  void see(const std::string& seen, const Tensor& fused, const Tensor& eager, double d, double lr,
+      const Tensor& first = {}, double eps = 1e-8);
 };
 
 }  // namespace sinter::measure

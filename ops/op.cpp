@@ -1,5 +1,8 @@
 #include "ops/op.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/rng.h"
 
 namespace sinter {
@@ -83,6 +86,27 @@ int64_t numel_of_dims(const Tensor& t, int from, int to) {
   int64_t n = 1;
   for (int d = from; d < std::min(to, t.rank()); ++d) n *= t.size(d);
   return n;
+}
+
+std::string not_finite(const Tensor& t) {
+  if (!t.defined() || !is_float(t.dtype())) return "";
+  const std::vector<double> values = t.to_vector<double>();
+  auto at = std::ranges::find_if(values, [](double v) { return std::isnan(v); });
+  const char* const what = at == values.end() ? "inf" : "nan";
+  if (at == values.end()) at = std::ranges::find_if(values, [](double v) { return std::isinf(v); });
+  if (at == values.end()) return "";
+  return cat(what, " at ", index_of(at - values.begin(), t.shape()).str());
+}
+
+std::string finiteness(const OpDef& op, Operands in) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (op.writes_input(i, in.size())) continue;
+    const std::string found = not_finite(in[i]);
+    if (found.empty()) continue;
+    const std::string name = in[i].has_autograd() ? in[i].autograd().name : "";
+    return cat("operand ", i, name.empty() ? "" : cat(", ", name, ","), " has ", found);
+  }
+  return "all are finite";
 }
 
 int64_t bytes_of(const Tensor& t) {

@@ -165,6 +165,12 @@ constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : d
 inline Tensor meta_like(const Tensor& x) {
   return Tensor::shape_only(x.shape(), x.dtype(), x.device());
 }
+// "nan at [3, 5]" or "inf at [3, 5]": the first NaN, or without one the first infinity; "" where
+// all numbers are finite, or the tensor is undefined or not of a floating type.
+std::string not_finite(const Tensor& t);
+// "operand 1, 0.weight, has nan at [3, 5]", of the first that has one; "all are finite". Not looked
+// at: what the op has changed in place.
+std::string finiteness(const OpDef& op, Operands in);
 // Distinct elements times their size: a broadcast (stride 0) dim counts once. 0 for an absent
 // tensor.
 int64_t bytes_of(const Tensor& t);

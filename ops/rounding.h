@@ -14,7 +14,8 @@
 //
 //   n = FLOPs of an element (OpDef::cost); u = 2^-24 for f32 and for bf16, whose sums are kept in
 //   f32; 2^-53 for f64; u_out = 2^-8 for bf16. Nothing is rounded in what has no FLOPs, and what is
-//   no floating number (a mask, an index) must be equal.
+//   no floating number (a mask, an index) must be equal. Beyond the largest number of its type a
+//   result is infinite, and where S is beyond it, partial results may be: any such result is right.
 //
 //   A fused op. It stands for the ops of its reference and may round wherever they do. So the
 //   reference runs again and again, and what each of its ops gives is moved by the bound of that
@@ -26,8 +27,21 @@
 //       linear --- z ---> relu ---> y, mask      y follows, and a bit of the mask where z is near 0
 //
 //   Twice the largest change that 16 runs show is the bound; each second one moves all the other
-//   way. A kernel that keeps in f32 what the plain ops round to bf16 is better than that.
+//   way. A kernel that keeps in f32 what the plain ops round to bf16 is better than that. Of two
+//   ops with moves as large, as conv and relu in bf16, the lots are opposite in all 8 pairs for one
+//   element in 256, and next to nothing is left. But the kernel rounds to the type of its result,
+//   too: so a bound is never below 2 u_out |exact| + the smallest normal number.
+//
+//   A mask and an index of a fused op say which of some values was taken: z or 0; z[3], the largest
+//   of its window. Values that are equal but for rounding may change places, and a tie that no run
+//   turns is still one. So not the index is compared but the value it points to, in exact z: it may
+//   differ from that of the right one by the bounds of both.
+//
+//   A NaN where the exact result has one is right, and one on one side only is wrong, whatever the
+//   bound.
 #pragma once
+
+#include <optional>
 
 #include "ops/op.h"
 
@@ -41,11 +55,24 @@ double rounding_of_sum(double n, DType type, bool alike = false);
 // `in` are those before, and the changed ones follow the results.
 Tensors magnitudes(const OpDef& op, Operands in, Operands out, const Attrs& attrs);
 
+// How large rounding alone may make each floating result of a plain op in which all else cancels:
+// its terms, rounded to the operands' type before, in any direction, then the sum's own roundings.
+// Undefined for a result of another type. Operands are on the CPU.
+Tensors rounding_of_terms(const OpDef& op, Operands in, const Attrs& attrs);
+
+// What the places of a mask or of an index were taken from, by relu, max_pool2d or argmax.
+struct Choice {
+  const OpDef* op;
+  Attrs attrs;
+  Tensor from, taken;         // its operand in f64, its mask or index
+  std::vector<double> bound;  // of each element of `from`
+};
 // A result in f64, dense and on the CPU (a mask or an index as it is), and the bound of each
-// element.
+// element; a choice has those of its values.
 struct ExactResult {
   Tensor value;
   std::vector<double> bound;
+  std::optional<Choice> choice{};
 };
 // The results, then the floating operands that the op changes in place. Operands are on the CPU and
 // of the kernel's types; they stay as they are. Throws what the op throws.
@@ -53,11 +80,11 @@ std::vector<ExactResult> exact_results(const OpDef& op, Operands in, const Attrs
 
 // The element that is the farthest from the exact one for its bound.
 struct Deviation {
-  double error = 0, bound = 0;
-  size_t result = 0;  // number in the list
-  int64_t at = 0;     // of the element, in row-major order
-  bool exceeds() const { return !(error <= bound); }
-  // error / bound; infinite where there is an error and no bound.
+  double error = 0, bound = 0;  // error: infinite for a NaN or an infinity on one side only
+  size_t result = 0;            // number in the list
+  int64_t at = 0;               // of the element, in row-major order
+  bool exceeds() const { return share() > 1; }
+  // error / bound; infinite where there is an error and no bound, and for an infinite error.
   double share() const;
 };
 // `found`: as the list of exact_results(), on any device.

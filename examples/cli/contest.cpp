@@ -79,6 +79,7 @@ void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) con
   const char* const rule = blame.first ? blame.ops[*blame.first].rule : nullptr;
   SINTER_CHECK(!blame.first, check, cat(program, ": ", blame.verdict()),
       rule ? cat("--rules=-", rule, " goes without it") : "");
+  SINTER_CHECK(!blame.first_nan, numeric, cat(program, ": ", blame.verdict()));
 }
 
 Outcome Comparison::run(const std::string& parity) const {

@@ -28,7 +28,10 @@ std::string bytes(int64_t n) {
   return fmt::format("{:.1f} KiB", b / 1024);
 }
 
-std::string loss(double x) { return fmt::format(fmt::runtime(x < 1e4 ? "{:.4f}" : "{:.3g}"), x); }
+std::string loss(double x) {
+  if (std::isnan(x)) return "nan";  // its sign says nothing
+  return fmt::format(fmt::runtime(x < 1e4 ? "{:.4f}" : "{:.3g}"), x);
+}
 
 double wilson_half_width(int64_t k, int64_t n) {
   if (n == 0) return 0;

@@ -6,18 +6,21 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "core/context.h"
 #include "core/parallel.h"
 #include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
+#include "examples/mnist/evaluate.h"
 #include "examples/mnist/model_file.h"
 #include "examples/mnist/trainer.h"
 #include "nn/named_tensor.h"
 #include "ops/gemm_library.h"
+#include "ops/ops.h"
+#include "ops/rounding.h"
 
 namespace sinter::mnist {
 namespace {
@@ -31,15 +34,38 @@ struct CompareFlags {
   ContestFlags contest;
 };
 
+// Note [How far eager and fused may part]
+//   Both take one step from the same weights and draws, and round differently.
+//   Gradients may differ by `limit` times the largest of their tensor: 1e-5 in f32, more where
+//   operands are cut (Comparison::allowed()). The averages of Adam and of momentum are gradients,
+//   the average of squares has twice their relative difference.
+//   A gradient whose terms cancel has rounding to show, and little else: that of a bias, or of a
+//   weight of one element, before batch norm, which takes mean and scale away. If all its elements
+//   part by no more than rounding_of_terms() allows, neither it nor its averages are judged, and
+//   its update by the largest of these bounds. Only a parameter that differs is asked.
+//   Weights: see measure::WorstUpdate, with d = `limit` times the largest gradient, or
+//   that bound.
 struct Parity {
-  Worst loss, gradients, state, weights;
-  std::set<std::string> not_judged{};  // see gradients_of_rounding()
+  Worst loss, gradients, state, squares, weights;
+  // Parameters whose gradients part by rounding, and how far that may be.
+  std::map<std::string, double> not_judged{};
   // In TF32 on a card: what differs from the eager step in f32. A unit whose sum is about 0 passes
   // there and not here, as it may where cuBLASLt, cuDNN and own kernels cut operands each its way,
   // and takes a row's whole term along.
   Worst f32_gradients{}, f32_state{};
+  measure::WorstUpdate updates{};
+
+  double state_relative() const { return std::max(state.relative, squares.relative); }
+  double limit(double allowed) const { return std::max(allowed, 2 * f32_gradients.relative); }
   // The weights' difference.
   double in_lr(double lr) const { return weights.absolute == 0 ? 0 : weights.absolute / lr; }
+  // Where both sides have a NaN, or "".
+  std::string nan() const {
+    for (const Worst* worst : {&loss, &gradients, &state, &squares, &weights}) {
+      if (!worst->nan.empty()) return worst->nan;
+    }
+    return "";
+  }
   std::string text(double lr) const;
 };
 
@@ -48,7 +74,7 @@ std::string Parity::text(double lr) const {
       loss.relative, gradients.relative,
       gradients.name.empty() ? "" : fmt::format(" ({})", gradients.name),
       f32_gradients.name.empty() ? "" : fmt::format(", by TF32 {:.0e}", f32_gradients.relative),
-      state.relative, in_lr(lr));
+      state_relative(), in_lr(lr));
 }
 
 // Makes the trainers of a comparison, all from the same weights.
@@ -57,8 +83,9 @@ struct Maker {
   Device device;
 
   std::unique_ptr<Trainer> operator()(
-      const char* mode, const std::string& rules, bool cuda_graph = true) const {
+      const char* mode, const std::string& rules, bool cuda_graph = true, bool clip = true) const {
     TrainFlags flags = compare.train;
+    if (!clip) flags.optimizer.clip = 0;
     flags.mode.mode = mode;
     flags.mode.rules = rules;
     flags.mode.cuda_graph = cuda_graph;
@@ -86,88 +113,193 @@ nn::NamedTensors gradients_of(Trainer& trainer) {
   return out;
 }
 
-// Parameters whose gradients are, on both sides, below what may differ in the largest of their
-// layer's. A bias before batch norm has none but rounding, as the mean is taken away; Adam makes
-// whole steps of it.
-std::set<std::string> gradients_of_rounding(
-    const nn::NamedTensors& a, const nn::NamedTensors& b, double allowed) {
-  const auto layer_of = [](const std::string& name) { return name.substr(0, name.rfind('.') + 1); };
-  std::map<std::string, double> largest;  // of a parameter, and of a layer: "4." of "4.bias"
-  for (const nn::NamedTensors* side : {&a, &b}) {
-    for (const auto& [name, gradient] : *side) {
-      for (const double g : gradient.to_vector<double>()) {
-        for (const std::string& of : {name, layer_of(name)})
-          largest[of] = std::max(largest[of], std::isnan(g) ? INFINITY : std::abs(g));
-      }
-    }
-  }
-  std::set<std::string> names;
-  for (const auto& [name, gradient] : a) {
-    if (largest[name] < allowed * largest[layer_of(name)]) names.insert(name);
-  }
-  return names;
+double largest(const Tensor& t) {
+  double most = 0;
+  for (const double v : t.to_vector<double>()) most = std::max(most, std::abs(v));
+  return most;
 }
 
-// `gradients` runs fused without weight_grad_update, which leaves no gradient to look at; `exact`,
-// if there is one, eager without TF32.
-Parity check_parity(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact,
-    const Batch& batch, double allowed) {
-  // Two recorded steps, then all three start the judged step from the state of the eager one and
-  // from the same draws.
+// Which calls made the gradients of a step: by the memory of their results.
+class GradientCalls : public Recorder {
+ public:
+  GradientCalls() { Context::current().recorders.push_back(this); }
+  ~GradientCalls() override { std::erase(Context::current().recorders, this); }
+  GradientCalls(const GradientCalls&) = delete;
+  GradientCalls& operator=(const GradientCalls&) = delete;
+
+  void record(const Call& call) override {
+    if (&call.op == &kAccumulateOp) {  // the parts of a batch
+      const std::vector<Made> part = made_[call.in[1].storage().get()];
+      std::vector<Made>& all = made_[call.in[0].storage().get()];
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    for (size_t r = 0; r < call.out.size(); ++r) {
+      made_[call.out[r].storage().get()] = {};
+      if (call.role != Role::wgrad && call.role != Role::bgrad) continue;
+      made_[call.out[r].storage().get()] = {
+          {&call.op, Tensors(call.in.begin(), call.in.end()), call.attrs, r}};
+    }
+  }
+  // rounding_of_terms() of each element; empty for one that no such call made.
+  std::vector<double> rounding_of(const Tensor& gradient) const {
+    std::vector<double> sum;
+    const auto at = made_.find(gradient.storage().get());
+    for (const Made& made : at == made_.end() ? std::vector<Made>{} : at->second) {
+      Tensors in = made.in;
+      for (Tensor& t : in) t = t.defined() ? t.to(kCpu) : t;
+      const Tensor part = rounding_of_terms(*made.op, in, made.attrs)[made.result];
+      const std::vector<double> values = part.to_vector<double>();
+      const int64_t offset = gradient.offset();  // a row of what a call made
+      sum.resize(size_t(gradient.numel()));
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[size_t(offset) + i];
+    }
+    return sum;
+  }
+
+ private:
+  struct Made {
+    const OpDef* op;
+    Tensors in;
+    Attrs attrs;
+    size_t result;
+  };
+  std::map<const Storage*, std::vector<Made>> made_;
+};
+
+// One step each, from equal weights and draws.
+class ParityCheck {
+ public:
+  ParityCheck(const Maker& make, const Batch& batch, const Comparison& comparison)
+      : make_(make), batch_(batch), allowed_(comparison.allowed()) {}
+  // `gradients` runs fused without weight_grad_update, which leaves no gradient to look at;
+  // `exact`, if there is one, eager without TF32.
+  Parity run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact);
+
+ private:
+  Tensor step(Trainer& trainer) const {
+    nn::copy_values(rng_, draws_, "compare");
+    restart_random_ops();
+    return copy(detach(trainer.step(batch_)));
+  }
+  std::map<std::string, double> parted_by_rounding(
+      const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) const;
+
+  const Maker& make_;
+  const Batch& batch_;
+  const double allowed_;
+  const Tensor rng_ = rng_state(batch_.images.device()), draws_ = rng_.to(kCpu);
+};
+
+// Of the parameters whose gradients differ.
+std::map<std::string, double> ParityCheck::parted_by_rounding(
+    const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) const {
+  std::vector<size_t> differ;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    Worst worst;
+    worst.see("", ours[i].tensor, wanted[i].tensor);
+    if (worst.relative > limit) differ.push_back(i);
+  }
+  if (differ.empty()) return {};
+  const auto again = make_("eager", "none", true, false);  // its gradients are not clipped
+  const GradientCalls calls;
+  step(*again);
+  const nn::NamedTensors whole = gradients_of(*again);
+  double clipped = 0, unclipped = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    clipped = std::max(clipped, largest(wanted[i].tensor));
+    unclipped = std::max(unclipped, largest(whole[i].tensor));
+  }
+  std::map<std::string, double> parted;
+  for (const size_t i : differ) {
+    const std::vector<double> a = ours[i].tensor.to_vector<double>(),
+                              b = wanted[i].tensor.to_vector<double>(),
+                              rounding = calls.rounding_of(whole[i].tensor);
+    bool within = !rounding.empty() && unclipped > 0;
+    double most = 0;
+    for (size_t k = 0; within && k < a.size(); ++k) {
+      const double allowed = rounding[k] * clipped / unclipped;
+      within = std::abs(a[k] - b[k]) <= allowed;
+      most = std::max(most, allowed);
+    }
+    if (within) parted[ours[i].name] = most;
+  }
+  return parted;
+}
+
+Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact) {
+  // Two recorded steps, then all three start the judged step from the state of the eager one.
   for (int i = 0; i < 2; ++i) {
-    fused.step(batch);
-    gradients.step(batch);
+    fused.step(batch_);
+    gradients.step(batch_);
   }
   copy_state(fused, eager);
   copy_state(gradients, eager);
   if (exact) copy_state(*exact, eager);
-  const Tensor rng = rng_state(batch.images.device()), draws = rng.to(kCpu);
-  const auto step = [&](Trainer& trainer) {
-    nn::copy_values(rng, draws, "compare");
-    restart_random_ops();
-    return copy(detach(trainer.step(batch)));
-  };
   Parity parity;
   const Tensor loss = step(eager);
   parity.loss.see("loss", step(fused), loss);
   step(gradients);
   const nn::NamedTensors ours = gradients_of(gradients), wanted = gradients_of(eager);
-  parity.not_judged = gradients_of_rounding(ours, wanted, allowed);
-  const auto see = [&](Worst& worst, const nn::NamedTensors& a, const nn::NamedTensors& b) {
-    for (size_t i = 0; i < b.size(); ++i) {
-      const std::string parameter = b[i].name.substr(b[i].name.find('/') + 1);  // of a state, too
-      if (!parity.not_judged.contains(parameter)) worst.see(b[i].name, a[i].tensor, b[i].tensor);
-    }
-  };
-  see(parity.gradients, ours, wanted);
-  see(parity.state, fused.optimizer().state_tensors(), eager.optimizer().state_tensors());
-  see(parity.weights, fused.model().named_parameters(), eager.model().named_parameters());
   if (exact) {
     set_allow_tf32(false);
     step(*exact);
     set_allow_tf32(true);
-    see(parity.f32_gradients, gradients_of(*exact), wanted);
-    see(parity.f32_state, exact->optimizer().state_tensors(), eager.optimizer().state_tensors());
+  }
+  const auto see = [&](Worst& worst, const nn::NamedTensors& a, const nn::NamedTensors& b,
+                       Worst* squares = nullptr) {
+    for (size_t i = 0; i < b.size(); ++i) {
+      const std::string& name = b[i].name;
+      if (parity.not_judged.contains(name.substr(name.find('/') + 1))) continue;  // of a state, too
+      const bool square = squares && name.starts_with("exp_avg_sq/");
+      (square ? *squares : worst).see(name, a[i].tensor, b[i].tensor);
+    }
+  };
+  const nn::NamedTensors state = eager.optimizer().state_tensors(),
+                         weights = eager.model().named_parameters(),
+                         fused_weights = fused.model().named_parameters();
+  if (exact) see(parity.f32_gradients, gradients_of(*exact), wanted);
+  const double limit = parity.limit(allowed_);
+  parity.not_judged = parted_by_rounding(ours, wanted, limit);
+  if (exact) see(parity.f32_state, exact->optimizer().state_tensors(), state);
+  see(parity.gradients, ours, wanted);
+  see(parity.state, fused.optimizer().state_tensors(), state, &parity.squares);
+  see(parity.weights, fused_weights, weights);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const std::string& name = weights[i].name;
+    const Tensor* const average = nn::find(state, "exp_avg/" + name);
+    const auto rounding = parity.not_judged.find(name);
+    parity.updates.see(name, fused_weights[i].tensor, weights[i].tensor,
+        rounding == parity.not_judged.end() ? limit * largest(wanted[i].tensor) : rounding->second,
+        eager.lr_of(0), average ? scale(*average, 1 / (1 - nn::AdamOptions().beta1)) : Tensor());
   }
   return parity;
 }
 
-void judge(const Parity& parity, const Comparison& comparison, bool adam, double lr) {
+// Takes steps op by op from the weights of the start; which op makes the first NaN, or "".
+std::string first_nan(const Maker& make, const Batch& batch, int64_t steps) {
+  const auto trainer = make("eager", "none");
+  int64_t i = 0;
+  // An update's NaN is one of the next step's loss; before these two searching is time lost.
+  while (++i < steps - 1) trainer->step(batch);
+  for (; i <= steps; ++i) {
+    const std::string found = mnist::first_nan([&] { trainer->step(batch); });
+    if (!found.empty()) return cat("step ", i, ", ", found);
+  }
+  return "";
+}
+
+void judge(const Parity& parity, const Comparison& comparison, double lr) {
+  const double limit = parity.limit(comparison.allowed());
+  const double f32_state = 2 * parity.f32_state.relative;
   comparison.check_close(parity.loss);
-  comparison.check_close(parity.gradients, "grad of ", 2 * parity.f32_gradients.relative);
-  comparison.check_close(parity.state, "", 2 * parity.f32_state.relative);
-  // Adam's first step, lr g / (|g| + eps), magnifies the rounding of tiny gradients: there weights
-  // may differ by lr/20 more. In TF32 by both signs of a step: a last bit decides to which side an
-  // operand is cut to 10 bits, so a gradient below what may differ of the largest has any sign.
-  const bool tf32 = comparison.contest.dtype == "tf32";
-  const double magnified = tf32 ? 2.01 : 0.05, allowed = comparison.allowed();
-  const bool close =
-      parity.weights.relative <= allowed || (adam && parity.weights.absolute <= magnified * lr);
-  SINTER_CHECK(close, check,
-      cat("compare: results differ: ", parity.weights.where, ", max rel ",
-          fmt::format("{:.1e}", parity.weights.relative), ", ",
-          fmt::format("{:.1e}", parity.in_lr(lr)), " lr; allowed ", allowed,
-          adam ? cat(" or ", magnified, " lr") : ""));
+  comparison.check_close(parity.gradients, "grad of ", limit);
+  comparison.check_close(parity.state, "", std::max(limit, f32_state));
+  comparison.check_close(parity.squares, "", std::max(2 * limit, f32_state));
+  const measure::WorstUpdate& updates = parity.updates;
+  SINTER_CHECK(updates.share <= 1, check,
+      fmt::format("compare: results differ: {}, {:.1e} lr; allowed {:.1e} lr, by what gradients "
+                  "may differ",
+          updates.where, updates.apart / lr, updates.allowed / lr));
 }
 
 int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
@@ -210,15 +342,19 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   contest.step = fused->captured_step();
   if (compare.contest.blame) {
     for (int i = 0; i < 2; ++i) fused->step(batch);
+    const std::string nan = first_nan(make, batch, 2);
+    if (!nan.empty()) out.warning(nan);
     comparison.blame({batch.images, batch.labels});
     return 0;
   }
   const bool cuts_differ = flags.model.dtype == "tf32" && device.type == Device::Type::cuda;
   const auto exact = cuts_differ ? make("eager", "none") : nullptr;
   const Parity parity =
-      check_parity(*eager, *fused, *gradients, exact.get(), batch, comparison.allowed());
-  if (!parity.not_judged.empty())
-    out.note("parity", "not judged, as their gradients are rounding: {}", join(parity.not_judged));
+      ParityCheck(make, batch, comparison).run(*eager, *fused, *gradients, exact.get());
+  std::vector<std::string> not_judged;
+  for (const auto& [name, rounding] : parity.not_judged) not_judged.push_back(name);
+  if (!not_judged.empty())
+    out.note("parity", "not judged, as rounding may part their gradients: {}", join(not_judged));
   contest.eager = [&] { eager->step(batch); };
   contest.fused = [&] { fused->step(batch); };
   contest.make = [&](const std::string& rules, bool cuda_graph) -> measure::Contestant {
@@ -236,12 +372,22 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
       {"optimizer", flags.optimizer.optimizer}, {"device", device.str()},
       {"threads", num_threads()}, {"rules", flags.mode.rules},
       {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
-                     {"state", parity.state.relative}, {"weights_lr", parity.in_lr(lr)},
-                     {"not_judged", parity.not_judged}}}};
+                     {"state", parity.state_relative()}, {"weights_lr", parity.in_lr(lr)},
+                     {"not_judged", not_judged}}}};
   cli::add_json(object, contest, outcome);
   out.json(object);
   if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
-  judge(parity, comparison, flags.optimizer.optimizer != "sgd", lr);
+  judge(parity, comparison, lr);
+  // That both sides have a NaN says nothing of the rest: as train, it is no success.
+  SINTER_CHECK(parity.nan().empty(), numeric,
+      cat("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1)),
+      "results that are nan cannot be compared: a smaller learning rate, or other weights");
+  if (const int64_t bad = eager->state().first_bad_step; bad >= 0) {
+    const std::string nan = first_nan(make, batch, bad + 1);
+    out.warning(
+        fmt::format("only the first steps are compared: the loss of step {} is not finite{}",
+            bad + 1, nan.empty() ? "" : "; " + nan));
+  }
   comparison.judge(outcome);
   return 0;
 }

@@ -1,5 +1,6 @@
 // mnist eval: how well a saved model reads a set of digits.
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
@@ -62,6 +63,9 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
     object["worst"].push_back({{"item", item.index}, {"label", item.label},
         {"read_as", item.read_as}, {"loss", item.loss}});
   out.json(object);
+  SINTER_CHECK(std::isfinite(e.loss()), numeric,
+      cat("eval: loss is ", cli::loss(e.loss()), ": ", escaped(saved.path),
+          e.not_finite.empty() ? "" : cat("; ", e.not_finite)));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
@@ -27,6 +28,8 @@ std::vector<Confusion> confusions_by_count(const Evaluation& e) {
   std::ranges::stable_sort(out, std::greater(), &Confusion::count);
   return out;
 }
+
+std::string two_places(double x) { return std::isnan(x) ? "nan" : fmt::format("{:.2f}", x); }
 
 double ratio(int64_t a, int64_t b) { return b ? double(a) / double(b) : 0; }
 
@@ -65,6 +68,30 @@ void add_up(Communicator& ranks, Evaluation& e) {
 
 }  // namespace
 
+std::string first_nan(const std::function<void()>& run) {
+  const AnomalyMode anomaly;
+  try {
+    run();
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::numeric) throw;
+    clear_tape();
+    std::string text = error.what();  // the message, the module's path, the hint: a line each
+    text.resize(std::min(text.size(), text.find("\n    hint: ")));
+    if (const size_t path = text.find("\n    in "); path != text.npos) text.replace(path, 5, ", ");
+    return text;
+  }
+  return "";
+}
+
+std::string why_not_finite(nn::Module& model, const Tensor& images) {
+  for (const auto& [name, tensor] : model.state_dict()) {
+    if (const std::string found = not_finite(tensor); !found.empty())
+      return cat(name, " has ", found);
+  }
+  const NoGrad no_grad;
+  return first_nan([&] { model(images); });
+}
+
 Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options) {
   if (options.ranks) {
     EvaluateOptions alone = options;
@@ -99,11 +126,14 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
       const Evaluation::Item item{e.images++, labels[i], read[i], losses[i]};
       e.correct += item.label == item.read_as;
       e.loss_sum += item.loss;
+      if (!std::isfinite(item.loss) && e.not_finite.empty())
+        e.not_finite = why_not_finite(model, batch.images);
       ++e.confusion[size_t(item.label * e.classes + item.read_as)];
       if (options.worst > 0) e.worst.push_back(item);
     }
   }
-  std::ranges::stable_sort(e.worst, std::greater(), &Evaluation::Item::loss);
+  const auto worse = [](double a, double b) { return a > b || (std::isnan(a) && !std::isnan(b)); };
+  std::ranges::stable_sort(e.worst, worse, &Evaluation::Item::loss);
   e.worst.resize(std::min(e.worst.size(), size_t(options.worst)));
   return e;
 }
@@ -158,8 +188,8 @@ std::string confusion_table(const Evaluation& e) {
 std::string worst_lines(const Evaluation& e) {
   std::string out;
   for (const auto& item : e.worst)
-    out += fmt::format("{:<7} item {:>5}  label {}  read as {}  loss {:.2f}\n", "worst", item.index,
-        item.label, item.read_as, item.loss);
+    out += fmt::format("{:<7} item {:>5}  label {}  read as {}  loss {}\n", "worst", item.index,
+        item.label, item.read_as, two_places(item.loss));
   return out;
 }
 
@@ -213,9 +243,9 @@ std::string worst_page(const Evaluation& e, const Split& split, const std::strin
     for (const uint8_t byte : one.images.to_vector<uint8_t>())
       figures += fmt::format("{:02x}", byte);
     figures += fmt::format(
-        "\"></canvas><figcaption>item {}<br>label {}, read as {}<br>loss {:.2f}"
+        "\"></canvas><figcaption>item {}<br>label {}, read as {}<br>loss {}"
         "</figcaption></figure>\n",
-        item.index, item.label, item.read_as, item.loss);
+        item.index, item.label, item.read_as, two_places(item.loss));
   }
   return fmt::format(kWorstPage, html_text(escaped(title)), figures);
 }

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <functional>
+
 #include "core/communicator.h"
 #include "data/batches.h"
 #include "nn/module.h"
@@ -30,6 +32,7 @@ struct Evaluation {
   std::vector<int64_t> confusion;  // [label][read as]
   std::vector<Item> worst;         // by falling loss
   bool complete = true;            // false: a signal came
+  std::string not_finite{};        // why_not_finite() of the first batch whose loss is not
 
   double accuracy() const { return images ? double(correct) / double(images) : 0; }
   double loss() const { return images ? loss_sum / double(images) : 0; }
@@ -44,6 +47,12 @@ struct Evaluation {
 
 // Without gradients and dropout. Ends early, incomplete, when a signal comes.
 Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options);
+// Runs it with a search for NaN behind every op: "linear: the result is nan: .., in MLP /
+// layers.0", of the first op that makes one; "" if there is none.
+std::string first_nan(const std::function<void()>& run);
+// What makes the model's results for these images nan or infinite: "running_var has nan at [3]", or
+// the first op that makes a NaN, and where; "" if there is none.
+std::string why_not_finite(nn::Module& model, const Tensor& images);
 // The keys of --json that train and eval share.
 void add_json(nlohmann::ordered_json& object, const Evaluation& evaluation);
 // Precision, recall and F1 of each class; the table of confusions; the worst items.

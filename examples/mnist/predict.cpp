@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -14,6 +15,7 @@
 #include "data/png.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
+#include "examples/mnist/evaluate.h"
 #include "examples/mnist/model_file.h"
 #include "measure/timer.h"
 #include "ops/ops.h"
@@ -89,6 +91,7 @@ class Predictor {
     for (const std::string& input : flags_.inputs) read_input(saved, input, inputs);
     for (const Input& input : inputs) predict(input);
     out_.json({{"schema", "sinter.predict/1"}, {"model", path_}, {"predictions", predictions_}});
+    SINTER_CHECK(not_finite_.empty(), numeric, cat("predict: ", not_finite_));
   }
 
  private:
@@ -189,9 +192,15 @@ class Predictor {
     order.resize(std::min(order.size(), size_t(flags_.top)));
 
     if (!flags_.no_art) out_.result_text(picture(input.split.images));
-    std::string text = fmt::format("{:.1f} %", 100 * p[order[0]]);
+    const auto percent = [](double x) {
+      return std::isnan(x) ? "nan %" : fmt::format("{:.1f} %", 100 * x);
+    };
+    std::string text = percent(p[order[0]]);
     for (size_t i = 1; i < order.size(); ++i)
-      text += fmt::format("{}{} {:.1f} %", i == 1 ? "   then " : ", ", order[i], 100 * p[order[i]]);
+      text += fmt::format("{}{} {}", i == 1 ? "   then " : ", ", order[i], percent(p[order[i]]));
+    if (std::isnan(p[0]) && not_finite_.empty())
+      not_finite_ = cat("probabilities are nan: ", input.name, ", model ", escaped(path_), "; ",
+          why_not_finite(*model_, batch.images));
     text += fmt::format("     ({}{}, model {}, {})", input.name,
         input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
         cli::seconds(seconds));
@@ -211,6 +220,7 @@ class Predictor {
   ImageShape size_;  // of the model's images
   DType dtype_ = DType::f32;
   Json predictions_ = Json::array();
+  std::string not_finite_;  // why the first probabilities that are nan are
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
 // mnist compare as a user runs it.
 #include <gtest/gtest.h>
 
+#include "core/numbers.h"
+#include "nn/mlp.h"
+#include "nn/safetensors.h"
 #include "tests/examples/program.h"
 
 namespace sinter::test {
 namespace {
-
-using Words = std::vector<std::string>;
 
 // The judged step has one learning rate on both sides, however many steps a side took before it.
 TEST(MnistCompare, ParityHoldsUnderEveryScheduleAndWarmUp) {
@@ -20,6 +21,97 @@ TEST(MnistCompare, ParityHoldsUnderEveryScheduleAndWarmUp) {
     const Result r = program.run(all);
     EXPECT_EQ(r.status, 0) << words[1] << r.err;
   }
+}
+
+const Words kOneRound{"compare", "--data", "synthetic", "--threads", "1", "--measure", "off",
+    "--rounds", "1", "--steps", "1", "--warmup", "0"};
+
+void expect_agreement(const Program& program, const Words& words, const char* device) {
+  const Result r = program.run(kOneRound + words + Words{"--device", device});
+  EXPECT_EQ(r.status, 0) << join(words, " ") << ", " << device << "\n" << r.err;
+}
+
+constexpr const char* kDtypes[] = {"f32", "bf16"};
+constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
+
+// Right kernels part by rounding: no model, type, optimizer or activation is accused of it.
+void check_models(const char* device, const Words& models, const char* batch) {
+  const Program program;
+  for (const std::string& model : models) {
+    for (const char* dtype : kDtypes) {
+      for (const char* optimizer : kOptimizers) {
+        Words words{"--model", model, "--dtype", dtype, "--optimizer", optimizer, "--batch", batch};
+        if (model == "mlp" || model == "geglu") words = words + Words{"--hidden", "16"};
+        expect_agreement(program, words, device);
+        if (optimizer == std::string("sgd"))
+          expect_agreement(program, words + Words{"--momentum", "0"}, device);
+      }
+    }
+  }
+}
+const Words kLayers{"conv 1 1; flatten; linear 10; softplus",
+    "conv 3 1; batchnorm; relu; flatten; linear 10",
+    "conv 4 5; batchnorm; relu; pool 2; flatten; linear 10",
+    "flatten; linear 16; layernorm; mish; linear 10"};
+
+TEST(MnistCompare, EveryModelAgrees) {
+  check_models("cpu", Words{"mlp", "linear", "geglu", "lenet"} + kLayers, "8");
+  check_models("cpu", {"cnn", "cnn3"}, "4");
+}
+TEST(MnistCompareSimt, SmallModelsAgree) {
+  check_models("simt", {"mlp", "geglu", kLayers[3]}, "4");
+}
+
+TEST(MnistCompare, EveryActivationAgrees) {
+  const Program program;
+  for (const char* act : {"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "softplus",
+           "mish", "leaky_relu", "elu"}) {
+    for (const char* dtype : kDtypes) {
+      for (const char* optimizer : {"sgd", "adam"}) {
+        expect_agreement(program,
+            {"--model", cat("flatten; linear 16; ", act, "; linear 10"), "--dtype", dtype,
+                "--optimizer", optimizer, "--batch", "8"},
+            "cpu");
+      }
+    }
+  }
+}
+
+// A NaN on both sides is no difference and no success; each command says where it comes from.
+TEST(MnistCompare, ANanOfAWeightIsNamedByEachCommand) {
+  const Program program;
+  const nn::Mlp model({784, 16, 10});
+  model.parameters()[0].data<float>()[2 * 784 + 5] = NAN;
+  nn::write_safetensors((program.folder() / "nan.safetensors").string(), model.state_dict());
+  const Words from{"--from", "nan.safetensors", "--data", "synthetic", "--threads", "1"};
+  const Result compared = program.run(kOneRound + from + Words{"--rules", "none", "--batch", "4"});
+  EXPECT_EQ(compared.status, 6) << compared.err;
+  expect_facts(compared.err,
+      {"compare: nan on both sides: loss at [0]", "linear: the result is nan: first at [0, 2]",
+          "operand 1, ", "0.weight, has nan at [2, 5]", "Linear(784 -> 16)"});
+  const Result blamed = program.run(Words{"compare", "--blame", "--batch", "4"} + from);
+  EXPECT_EQ(blamed.status, 6) << blamed.err;
+  expect_facts(blamed.out, {"verdict none of ", "the first nan, in f64 as well, is that of "});
+  const Result read = program.run(Words{"eval", "--limit", "50"} + from);
+  EXPECT_EQ(read.status, 6) << read.err;
+  expect_facts(read.out, {"loss nan"});
+  EXPECT_FALSE(has(read.out, "-nan")) << read.out;
+  expect_facts(read.err, {"eval: loss is nan: ", "0.weight has nan at [2, 5]"});
+  const Result predicted = program.run(Words{"predict", "--index", "0"} + from);
+  EXPECT_EQ(predicted.status, 6) << predicted.err;
+  expect_facts(predicted.out, {"nan %"});
+  EXPECT_FALSE(has(predicted.out, "-nan")) << predicted.out;
+  expect_facts(predicted.err, {"predict: probabilities are nan", "0.weight has nan at [2, 5]"});
+}
+
+// The steps that are timed may run away from weights that are compared.
+TEST(MnistCompare, ANanOfTrainingIsNamed) {
+  const Program program;
+  const Result r = program.run({"compare", "--data", "synthetic", "--threads", "1", "--measure",
+      "off", "--rules", "none", "--optimizer", "sgd", "--lr", "1e6", "--hidden", "64,32", "--batch",
+      "16", "--rounds", "2", "--steps", "10"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  expect_facts(r.err, {"only the first steps are compared", ": the result is nan: first at "});
 }
 
 }  // namespace

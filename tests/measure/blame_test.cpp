@@ -223,6 +223,21 @@ TEST(Blame, TellsTheSmallestShapeThatShowsIt) {
   EXPECT_EQ(blame.smallest, "f32[1, 1], f32[6, 1], f32[6]");
 }
 
+// A NaN of the weights goes through all kernels alike: none is wrong, and the first op that has it
+// is named, with the operand that brought it.
+TEST(Blame, NamesWhereANanAroseAndAccusesNobody) {
+  TrainOptions options{.sizes = {20, 16, 10}};
+  Training training(options);
+  training.net.parameters()[0].data<float>()[27] = NAN;
+  const Blame blame =
+      blame_of(record("mlp", training.function(), batch_of(options, 9, 1), &training.net), kCpu);
+  EXPECT_FALSE(blame.first) << blame.table() << blame.verdict();
+  ASSERT_TRUE(blame.first_nan);
+  EXPECT_EQ(*blame.first_nan, 0u);
+  test::expect_facts(blame.verdict(), {"none of ", "the first nan, in f64 as well, is that of ",
+                                          " linear", "nan at [0, ", "operand 1, ", "has nan at ["});
+}
+
 TEST(Blame, LeavesTheStepAsItIs) {
   TrainOptions options{.sizes = {20, 16, 10}};
   Training training(options);

@@ -208,7 +208,46 @@ TEST(Worst, NamesTheElementThatDiffersMost) {
   EXPECT_EQ(worst.where, "b at [1, 0]");
   worst.see("c", Tensor::from(std::vector<float>{NAN, 0}, {2}),
       Tensor::from(std::vector<float>{1, 0}, {2}));
-  EXPECT_EQ(worst.where, "c at [0]");
+  EXPECT_EQ(worst.where, "c at [0], nan where eager has 1");
+}
+
+TEST(Worst, ANanOnBothSidesIsNoDifferenceAndIsNamed) {
+  Worst worst;
+  const Tensor a = Tensor::from(std::vector<float>{1, NAN, INFINITY, 2}, {2, 2}),
+               b = Tensor::from(std::vector<float>{1, NAN, INFINITY, 4}, {2, 2});
+  worst.see("a", a, a);
+  EXPECT_EQ(worst.relative, 0);
+  EXPECT_EQ(worst.nan, "a at [0, 1]");
+  worst.see("b", a, b);
+  EXPECT_EQ(worst.relative, 0.5) << "of the largest that is finite";
+}
+
+// One step of Adam by gradients g, and what a wrong one makes of them.
+TEST(WorstUpdate, AllowsBothSignsOnlyOfAGradientThatMayHaveBoth) {
+  constexpr double kLr = 0.001, kD = 1e-3;
+  const std::vector<double> gradients{0.1, -0.05, 1e-4, -1e-5};
+  const Tensor g = Tensor::from(gradients, {4});
+  const auto after = [&](const std::vector<double>& steps) {
+    std::vector<double> w{0.5, 0.25, -0.5, 0.125};
+    for (size_t i = 0; i < w.size(); ++i) w[i] -= kLr * steps[i];
+    return Tensor::from(w, {4});
+  };
+  const Tensor eager = after({1, -1, 1, -1});
+  const auto share = [&](const std::vector<double>& steps, const Tensor& first) {
+    WorstUpdate worst;
+    worst.see("w", after(steps), eager, kD, kLr, first);
+    return worst.share;
+  };
+  EXPECT_EQ(share({1, -1, 1, -1}, g), 0);
+  EXPECT_LE(share({1, -1, -1, 1}, g), 1) << "below d either sign is right";
+  EXPECT_GT(share({1, 1, 1, -1}, g), 1) << "a sign that no rounding turns";
+  EXPECT_GT(share({2, -2, 2, -2}, g), 1) << "twice lr";
+  EXPECT_GT(share({0, 0, 0, 0}, g), 1) << "lr ignored";
+  EXPECT_GT(share({1, -1, 3.1, -1}, g), 1) << "farther than both signs";
+  EXPECT_GT(share({1, NAN, 1, -1}, g), 1);
+  // SGD moves by the gradient itself.
+  EXPECT_LE(share({1 + 0.9 * kD, -1, 1, -1}, {}), 1);
+  EXPECT_GT(share({1 + 1.1 * kD, -1, 1, -1}, {}), 1);
 }
 
 }  // namespace

@@ -88,6 +88,59 @@ TEST(Rounding, AWrongElementIsFound) {
   EXPECT_EQ(worst_deviation({y}, exact).at, 3);
 }
 
+// Where the moves of two ops cancel in all runs, the kernel rounds its result all the same.
+TEST(Rounding, NoBoundIsBelowTheLastRounding) {
+  const Tensor x = cast(sample_tensor({16, 8}, 1), DType::bf16),
+               w = cast(sample_tensor({128, 8}, 2), DType::bf16);
+  const LinearActAttrs attrs{Act::relu, Keep::nothing, DType::bf16};
+  const std::vector<ExactResult> exact = exact_results(kLinearActOp, Tensors{x, w}, attrs);
+  const std::vector<double> y = exact[0].value.to_vector<double>();
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_GE(exact[0].bound[i], 2 * 0x1p-8 * y[i]) << i;
+}
+
+// An index is as good as the value it points to, a bit as the one it keeps.
+TEST(Rounding, AChoiceIsJudgedByItsValue) {
+  const Tensor x = cast(Tensor::from({1, 1.0078125f, 0.5f, 0.25f}, {1, 1, 2, 2}), DType::bf16),
+               w = cast(Tensor::from({1}, {1, 1, 1, 1}), DType::bf16);
+  const std::vector<ExactResult> pooled =
+      exact_results(kConvActPoolOp, Tensors{x, w}, Conv2dAttrs{});
+  Tensors found;
+  for (const ExactResult& result : pooled) found.push_back(copy(result.value));
+  uint8_t& index = *found[1].data<uint8_t>();
+  EXPECT_EQ(index, 1);
+  const auto exceeds = [&](uint8_t at) {
+    index = at;
+    return worst_deviation(found, pooled).exceeds();
+  };
+  EXPECT_FALSE(exceeds(1));
+  EXPECT_FALSE(exceeds(0)) << "the next number of bf16";
+  EXPECT_TRUE(exceeds(2));
+  EXPECT_TRUE(exceeds(4)) << "outside of the window";
+
+  // z is 6 and 0: only the second may be on either side of 0.
+  const Tensors in{Tensor::from({3, 1}, {1, 2}), Tensor::from({2, 0, 1, -3}, {2, 2})};
+  const LinearActAttrs attrs{Act::relu, Keep::mask, DType::f32};
+  const std::vector<ExactResult> exact = exact_results(kLinearActOp, in, attrs);
+  for (const auto& [bits, wrong] :
+      {std::pair{0b01, false}, {0b11, false}, {0b10, true}, {0, true}, {0b101, true}}) {
+    const Tensor mask = copy(exact[1].value);
+    *mask.data<uint8_t>() = static_cast<uint8_t>(bits);
+    EXPECT_EQ(worst_deviation({exact[0].value, mask}, exact).exceeds(), wrong) << bits;
+  }
+}
+
+TEST(Rounding, ANanOnBothSidesIsRight) {
+  const Tensors in{Tensor::from({1, NAN, 3, 4}, {2, 2}), Tensor::from({1, 0, 0, 1}, {2, 2})};
+  const std::vector<ExactResult> exact = exact_results(kLinearOp, in, LinearAttrs{});
+  const Tensor y = linear(in[0], in[1]);
+  EXPECT_FALSE(worst_deviation({y}, exact).exceeds());
+  y.data<float>()[0] = 1;
+  EXPECT_TRUE(worst_deviation({y}, exact).exceeds()) << "a number where there is none";
+  y.data<float>()[0] = NAN;
+  y.data<float>()[2] = NAN;
+  EXPECT_TRUE(worst_deviation({y}, exact).exceeds());
+}
+
 // The operands are the caller's, also those that the op would change.
 TEST(Rounding, OperandsStayAsTheyAre) {
   const Tensors in{Tensor::from({1, 2}, {2}), Tensor::from({3, 4}, {2})};
