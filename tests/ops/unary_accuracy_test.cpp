@@ -110,7 +110,7 @@ TEST(UnaryAccuracySimt, AnExponentThatIsNoFloat) {
           [e](double x) { return float(e) * std::pow(x, double(float(e)) - 1); }};
     };
     check_at(of(0.1), {1e-30, 1e-3, 0.5, 2.0, 1e10, 1e30}, DType::f32, device);
-    check_at(of(-0.3), {1e-30, 1e-3, 0.5, 2.0, 1e10, 1e20}, DType::f32, device);
+    check_at(of(-0.3), {1e-28, 1e-3, 0.5, 2.0, 1e10, 1e20}, DType::f32, device);
   }
 }
 
