@@ -94,6 +94,8 @@ Tensor contiguous(const Tensor& x) {
 // Weights that share a storage share that of their copies, too (Glu's): then the versions are those
 // of both, and all is renewed at once.
 void renew_bf16_copy(const Tensor& weight, const Tensor& copy) {
+  check_defined("renew_bf16_copy", "weight", weight);
+  check_defined("renew_bf16_copy", "copy", copy);
   const Storage& source = *weight.storage();
   if (copy.storage()->follows(source)) return;
   static std::mutex renewing;  // threads may share a model, which was loaded a moment ago
@@ -116,6 +118,7 @@ void renew_bf16_copy(const Tensor& weight, const Tensor& copy) {
 }
 
 Tensor bf16_copy_of(const Tensor& weight) {
+  check_defined("bf16_copy_of", "weight", weight);
   const Tensor copy = weight.has_autograd() ? weight.autograd().bf16_copy : Tensor();
   if (copy.defined()) renew_bf16_copy(weight, copy);
   return copy;

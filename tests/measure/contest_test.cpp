@@ -239,7 +239,8 @@ TEST(WorstUpdate, AllowsBothSignsOnlyOfAGradientThatMayHaveBoth) {
     return worst.share;
   };
   EXPECT_EQ(share({1, -1, 1, -1}, g), 0);
-  EXPECT_LE(share({1, -1, -1, 1}, g), 1) << "below d either sign is right";
+  // A first step is g / (|g| + eps), a little less than its sign.
+  EXPECT_LE(share({1, -1, -0.99, 0.99}, g), 1) << "below d either sign is right";
   EXPECT_GT(share({1, 1, 1, -1}, g), 1) << "a sign that no rounding turns";
   EXPECT_GT(share({2, -2, 2, -2}, g), 1) << "twice lr";
   EXPECT_GT(share({0, 0, 0, 0}, g), 1) << "lr ignored";
@@ -247,7 +248,7 @@ TEST(WorstUpdate, AllowsBothSignsOnlyOfAGradientThatMayHaveBoth) {
   EXPECT_GT(share({1, NAN, 1, -1}, g), 1);
   // SGD moves by the gradient itself.
   EXPECT_LE(share({1 + 0.9 * kD, -1, 1, -1}, {}), 1);
-  EXPECT_GT(share({1 + 1.1 * kD, -1, 1, -1}, {}), 1);
+  EXPECT_GT(share({1 + 1.5 * kD, -1, 1, -1}, {}), 1);
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   // What these do not read as a whole, or what is no data of the step, is written at each cost
   // function.
   const std::set<std::string_view> special{"nll", "nll_backward", "mse_backward", "gather_batch",
-      "dropout", "sgd_update", "adam_update", "relu", "relu_backward"};
+      "dropout", "sgd_update", "adam_update", "relu", "relu_backward", "renew_copy"};
   over_samples(false, [&](const OpDef& op, Sample& sample) {
     if (op.view || &op == &kAllReduceWaitOp) return;
     if (!op.cpu) {  // f64 is for the CPU
@@ -359,6 +359,8 @@ std::vector<PublicFunction> public_functions() {
          return w;
        }()},
           [](T t) { low_precision(t[0]); }},
+      {"bf16_copy_of", {x}, [](T t) { bf16_copy_of(t[0]); }},
+      {"renew_bf16_copy", {x, low}, [](T t) { renew_bf16_copy(t[0], t[1]); }},
       {"sgd_update", {x, y, {}, low, state, losses, rng},
           [](T t) { sgd_update(t[0], t[1], t[2], t[3], t[4], {.tail = true}, t[5], t[6]); },
           0b1101100},
