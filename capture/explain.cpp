@@ -11,7 +11,6 @@
 #include "capture/measure.h"
 #include "capture/text.h"
 #include "core/device/kept_choices.h"
-#include "ops/fused/pointwise_chain_nvrtc.h"
 
 namespace sinter::capture {
 namespace {
@@ -160,13 +159,6 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   for (const Rule& rule : table) {
     if (!rule.on(device) && set.has(rule.name()))
       out += cat("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
-  }
-  for (const Node& node : captured.fused.graph.nodes) {
-    if (node.op != &kPointwiseChainOp || device != Device::Type::cuda) continue;
-    const Graph& graph = captured.fused.graph;
-    out += fmt::format("chain    {} pointwise_chain: {}\n",
-        explainer.renumbered(cat("%", node.out[0])),
-        chain_way(graph.metas(node.in), graph.meta(node.out[0]), node.attrs));
   }
   if (measured || !fallbacks.empty()) {
     out += fmt::format(

@@ -49,7 +49,7 @@ bool releases(std::string_view name) {
 }
 bool makes(std::string_view name) {
   return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") ||
-         has(name, "FuncGet") || has(name, "FuncSet") || has(name, "Library");
+         has(name, "FuncGet") || has(name, "FuncSet");
 }
 
 struct Capture {
@@ -530,18 +530,6 @@ int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config
   }
   s.put(config->stream, std::string(last_launch().kernel), std::move(words));
   return 0;
-}
-int on(Call<Id::cudaLibraryLoadData>, State& s, cudaLibrary_t* library, const void*, cudaJitOption*,
-    void**, unsigned, cudaLibraryOption*, void**, unsigned) {
-  return s.make(library, "library");
-}
-int on(Call<Id::cudaLibraryGetKernel>, State& s, cudaKernel_t* kernel, cudaLibrary_t library,
-    const char*) {
-  *kernel = reinterpret_cast<cudaKernel_t>(library);
-  return s.handles.contains(reinterpret_cast<uintptr_t>(library)) ? 0 : 1;
-}
-int on(Call<Id::cudaLibraryUnload>, State& s, cudaLibrary_t library) {
-  return s.give_back(library);
 }
 int on(Call<Id::cublasLtGetProperty>, State& s, libraryPropertyType part, int* value) {
   *value = part == MAJOR_VERSION ? s.machine.cublaslt : 0;

@@ -26,7 +26,7 @@
   X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                         \
   X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags)                       \
   X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)      \
-  X(cudaFuncSetAttribute) X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)      \
+  X(cudaFuncSetAttribute)                                                                        \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)               \
   X(cudaGraphDestroy) X(cudaGraphExecDestroy) X(cudaProfilerStart) X(cudaProfilerStop)             \
   X(cudaGetDeviceProperties) X(cudaEventSynchronize)                                               \

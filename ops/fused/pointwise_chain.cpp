@@ -9,7 +9,7 @@
 
 #include "core/numbers.h"
 #include "ops/fused/chain_step.h"
-#include "ops/fused/pointwise_chain_nvrtc.h"
+#include "ops/fused/pointwise_chain.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/pointwise_op.h"
@@ -272,7 +272,7 @@ const OpDef kPointwiseChainOp{.name = "pointwise_chain",
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    .cuda = SINTER_IF_CUDA(on_cuda::generated_pointwise_chain),
+    .cuda = SINTER_IF_CUDA(on_cuda::pointwise_chain),
     .simt = on_simt::pointwise_chain,
     .reference = reference};
 

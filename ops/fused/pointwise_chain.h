@@ -1,6 +1,5 @@
-// The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters and
-// for the kernels that are generated of chains, which include this text: one formula for all
-// (ops/pointwise.h), and one way to it (step_value).
+// The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters: one
+// formula for all (ops/pointwise.h), and one way to it (step_value).
 #pragma once
 
 #include "ops/pointwise.h"
@@ -24,13 +23,9 @@ template <class Op, bool Backward, class V, class... X> SINTER_FN V step_value(V
     return op.forward(x...);
   }
 }
-// Of step number kStep as chain_op_number() gives it: the place in pointwise::List times two, + 1
-// for the backward.
-template <int kStep, class V, class... X> SINTER_FN V step_value(V number, X... x) {
-  return step_value<std::tuple_element_t<kStep / 2, pointwise::List>, kStep % 2 == 1>(number, x...);
-}
 
-// f<Op, Backward>() for such a number.
+// f<Op, Backward>() for a number of chain_op_number(): the place in pointwise::List times two, + 1
+// for the backward.
 template <class F> SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     static_cast<void>(

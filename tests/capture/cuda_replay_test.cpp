@@ -5,7 +5,6 @@
 
 #include "capture/explain.h"
 #include "tests/capture/step_util.h"
-#include "tests/fake_nvrtc.h"
 #include "tests/gpu_test.h"
 #include "tests/test_util.h"
 
@@ -439,21 +438,6 @@ TEST(CudaReplay, InputsThatStayWhereTheyAreAreNotCopied) {
   recorder.clear_log();
   moving(mine);
   EXPECT_EQ(recorder.calls(), copied);
-}
-
-// A chain's kernel is made in the rehearsal: the recorder's captures allow no such thing.
-TEST(CudaReplay, AGeneratedChainIsANodeLikeAnyOther) {
-  cuda::FakeToolkit recorder;
-  const test::FakeNvrtc nvrtc;
-  const RuleSet rules("all");
-  Step step([](const Tensors& in) { return Tensors{silu(mul(in[0], in[1]))}; }, {.rules = rules});
-  const Tensor x = Tensor::empty({4, 64}, DType::f32, kCuda);
-  for (int call = 0; call < 2; ++call) step({x, x});
-  EXPECT_EQ(recorder.graphs().back().names(), std::vector<std::string>{"pointwise_chain_nvrtc"});
-  EXPECT_EQ(nvrtc.sources.size(), 1u);
-  const std::string text = explain(*step.captured(), rules);
-  EXPECT_NE(text.find("\nchain    %2 pointwise_chain: compiled by NVRTC\n"), std::string::npos)
-      << text;
 }
 
 #endif
