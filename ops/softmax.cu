@@ -1,7 +1,6 @@
 // softmax, log_softmax over the last dim and their backwards: one kernel for rows that a warp holds
 // in registers, one for longer rows.
 #include "ops/block_reduce.cuh"
-#include "ops/cudnn_softmax.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -104,27 +103,11 @@ template <class Op> void on_rows(const Call& call) {
   });
 }
 
-#if defined(__CUDACC__)
-bool by_library(const Call& call, bool log, bool backward) {
-  return backward ? cudnn_softmax_backward(call, log) : cudnn_softmax(call, log);
-}
-#else
-bool by_library(const Call&, bool, bool) { return false; }
-#endif
-
 }  // namespace
 
-void softmax(const Call& call) {
-  if (!by_library(call, false, false)) on_rows<Softmax>(call);
-}
-void log_softmax(const Call& call) {
-  if (!by_library(call, true, false)) on_rows<LogSoftmax>(call);
-}
-void softmax_backward(const Call& call) {
-  if (!by_library(call, false, true)) on_rows<SoftmaxBackward>(call);
-}
-void log_softmax_backward(const Call& call) {
-  if (!by_library(call, true, true)) on_rows<LogSoftmaxBackward>(call);
-}
+void softmax(const Call& call) { on_rows<Softmax>(call); }
+void log_softmax(const Call& call) { on_rows<LogSoftmax>(call); }
+void softmax_backward(const Call& call) { on_rows<SoftmaxBackward>(call); }
+void log_softmax_backward(const Call& call) { on_rows<LogSoftmaxBackward>(call); }
 
 }  // namespace sinter::SINTER_KERNEL_NS

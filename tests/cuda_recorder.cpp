@@ -709,20 +709,6 @@ int on(Call<Id::cudnnDestroyTensorDescriptor>, State& s, cudnnTensorDescriptor_t
 int on(Call<Id::cudnnSetStream>, State& s, cudnnHandle_t handle, cudaStream_t stream) {
   return s.set_attribute(handle, 0, stream);
 }
-int cudnn_work(State& s, cudnnHandle_t handle, const char* name) {
-  s.put(s.attribute<cudaStream_t>(handle, 0), name);
-  return 0;
-}
-int on(Call<Id::cudnnSoftmaxForward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t,
-    cudnnSoftmaxMode_t, const void*, cudnnTensorDescriptor_t, const void*, const void*,
-    cudnnTensorDescriptor_t, void*) {
-  return cudnn_work(s, handle, "cudnn_softmax");
-}
-int on(Call<Id::cudnnSoftmaxBackward>, State& s, cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t,
-    cudnnSoftmaxMode_t, const void*, cudnnTensorDescriptor_t, const void*, cudnnTensorDescriptor_t,
-    const void*, const void*, cudnnTensorDescriptor_t, void*) {
-  return cudnn_work(s, handle, "cudnn_softmax_backward");
-}
 constexpr int kFormat = 1, kMath = 1, kComputeType = 2;  // attributes beside the sizes
 int on(Call<Id::cudnnSetTensor4dDescriptor>, State& s, cudnnTensorDescriptor_t desc,
     cudnnTensorFormat_t format, cudnnDataType_t type, int n, int c, int h, int w) {

@@ -6,7 +6,6 @@
 
 #include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
-#include "ops/cudnn_softmax.h"
 #include "ops/fused/activation.h"
 #include "ops/gemm_library.h"
 #include "ops/ops.h"
@@ -32,7 +31,6 @@ TEST(GemmPlans, DeclinesWithoutTheToolkit) {
   float x = 0;
   EXPECT_FALSE(
       cublaslt_gemm({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1}, &x, &x, nullptr, &x));
-  EXPECT_THROW(use_cudnn_softmax(true), Error);
   GTEST_SKIP() << "cuBLASLt's headers are not there";
 }
 
@@ -534,30 +532,6 @@ TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
     }
   }
 }
-
-#if SINTER_HAS_CUDNN
-TEST(CudnnSoftmax, AsksTheLibrary) {
-  cuda::FakeToolkit recorder;
-  {
-    const Device device{Device::Type::cuda, 0};
-    const Tensor x = Tensor::empty({6, 10}, DType::f32, device),
-                 dy = Tensor::empty({6, 10}, DType::f32, device);
-    Tensors out{Tensor::empty({6, 10}, DType::f32, device)};
-    const Tensors forward{x}, backward{dy, x};
-    const Attrs none{};
-    const Call call{kLogSoftmaxOp, forward, out, none},
-        back{kLogSoftmaxBackwardOp, backward, out, none};
-    EXPECT_FALSE(cudnn_softmax(call, true)) << "off by default";
-    use_cudnn_softmax(true);
-    EXPECT_TRUE(cudnn_softmax(call, true));
-    EXPECT_TRUE(cudnn_softmax_backward(back, true));
-    use_cudnn_softmax(false);
-    EXPECT_EQ(
-        recorder.executed(), (std::vector<std::string>{"cudnn_softmax", "cudnn_softmax_backward"}));
-  }
-  EXPECT_TRUE(recorder.leaks().empty());
-}
-#endif
 
 #endif
 
