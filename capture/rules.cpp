@@ -20,7 +20,6 @@ std::vector<Rule> rules_with_code() {
           "Linears side by side"},
       {&kConvActPoolOp, {pool_before_relu}, "Pooling before ReLU"},
       {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
-      {&kNarrowMlpOp, {narrow_mlp}, "Joining the layers of a narrow chain"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},
       {&kMultiTensorUpdateOp, {multi_tensor_update}, "Lists of updates"},

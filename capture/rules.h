@@ -54,8 +54,8 @@ class RuleSet {
 Rewriter rewrite(
     const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
 
-// The code of rules: rules_loss.cpp, rules_side_by_side.cpp, rules_conv.cpp, rules_narrow.cpp,
-// rules_update.cpp, rules_pointwise.cpp.
+// The code of rules: rules_loss.cpp, rules_side_by_side.cpp, rules_conv.cpp, rules_update.cpp,
+// rules_pointwise.cpp.
 namespace rule {
 bool round_loss_gradient(Rewriter& r, int i);
 bool gated_linear(Rewriter& r, int i);
@@ -64,7 +64,6 @@ bool merge_glu_gradients(Rewriter& r, int i);
 bool merge_input_gradients(Rewriter& r, int i);
 bool pool_before_relu(Rewriter& r, int i);
 bool norm_of_batch(Rewriter& r, int i);
-bool narrow_mlp(Rewriter& r, int i);
 bool clip_norm(Rewriter& r, int i);
 bool weight_grad_update(Rewriter& r, int i);
 bool join_layers(Rewriter& r, int i);

@@ -117,21 +117,6 @@ struct GatedLinearAttrs {
   SINTER_FIELDS(GatedLinearAttrs, act, keep)
 };
 
-// narrow_mlp: the training step of a small chain of layers but for its update: x[B, w0], labels
-// i32[B], grad_output[B], then W[w1, w0], b[w1] or absent, .. of 2 to 4 layers with `act` between
-// them -> losses[B], with input_grad dx[B, w0] = (dz1 W1) * act'(x), x being what act gave; then dW
-// and, where there is a bias, db of each layer. act: one whose backward reads its result (relu,
-// sigmoid, tanh), or none.
-struct NarrowMlpAttrs {
-  Act act = Act::relu;
-  double label_smoothing = 0;
-  bool input_grad = false;
-  SINTER_FIELDS(NarrowMlpAttrs, act, label_smoothing, input_grad)
-};
-inline constexpr size_t kNarrowLayers = 4;
-// Why the kernel cannot take a chain of these widths (w0, w1, ..) and this type, or "".
-std::string narrow_mlp_limit(std::span<const int64_t> widths, DType dtype, Device device);
-
 // merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B,
 // I], W[n O, I], b[n O] or absent -> [B, n O].
 
@@ -185,7 +170,6 @@ double chain_param(const OpDef* op, const Attrs& attrs);
   OP(kConvNormActOp, conv_norm_act) \
   OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
   OP(kConvActBackwardOp, conv_act_backward) \
-  OP(kNarrowMlpOp, narrow_mlp) \
   OP(kClassifierHeadOp, classifier_head) \
   OP(kWeightBiasGradOp, weight_bias_grad) \
   OP(kClipNormOp, clip_norm) \

@@ -1,5 +1,5 @@
 // Cross entropy and its gradient of one row, by kLanes neighbouring lanes of a warp: lane l owns
-// columns l, l + kLanes, .. in registers. For softmax_xent, classifier_head and narrow_mlp.
+// columns l, l + kLanes, .. in registers. For softmax_xent and classifier_head.
 #pragma once
 
 #include "core/device/kernel.h"

@@ -120,21 +120,20 @@ void captured_steps(Device device) {
   compare_steps(device,
       {.what = "gradients kept",
           .optimizer = "adam",
-          .rules = "all,-weight_grad_update,-narrow_mlp"},
+          .rules = "all,-weight_grad_update"},
       20);
-  compare_steps(device, {.what = "all rules", .optimizer = "adam", .rules = "all,-narrow_mlp"}, 20);
-  compare_steps(device, {.what = "narrow_mlp too", .optimizer = "adam", .rules = "all"}, 6);
+  compare_steps(device, {.what = "all rules", .optimizer = "adam", .rules = "all"}, 20);
   compare_steps(device,
       {.what = "sgd, dropout, clipping",
           .optimizer = "sgd",
-          .rules = "all,-narrow_mlp",
+          .rules = "all",
           .dropout = 0.3,
           .clip = 0.1},
       6);
   compare_steps(device,
-      {.what = "f64", .optimizer = "sgd", .rules = "all,-narrow_mlp", .dtype = DType::f64}, 6);
+      {.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
   compare_steps(device,
-      {.what = "bf16", .optimizer = "adam", .rules = "all,-narrow_mlp", .dtype = DType::bf16}, 6);
+      {.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
 }
 
 TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) { eager_steps(kSimt); }
@@ -144,7 +143,7 @@ TEST(DeviceStepSimt, ReplaysAndFusedStepsAreThoseOfTheCpu) { captured_steps(kSim
 // of 16. The sanitizers see all there is to see in the first forty.
 void two_hundred_steps(Device device) {
   for (const char* optimizer : {"sgd", "adam"}) {
-    for (const char* rules : {static_cast<const char*>(nullptr), "all,-narrow_mlp"})
+    for (const char* rules : {static_cast<const char*>(nullptr), "all"})
       compare_steps(device,
           {.what = optimizer,
               .optimizer = optimizer,
@@ -164,8 +163,8 @@ TEST_F(DeviceStepGpu, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_ste
 // The lists of the design: one kernel per op, nothing beside them.
 TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
   for (const auto& [rules, launches] : {std::pair<const char*, int64_t>{nullptr, 25}, {"none", 25},
-           {"all,-weight_grad_update,-classifier_head,-narrow_mlp", 10},
-           {"all,-weight_grad_update,-narrow_mlp", 8}, {"all,-narrow_mlp", 5}, {"all", 2}}) {
+           {"all,-weight_grad_update,-classifier_head", 10},
+           {"all,-weight_grad_update", 8}, {"all", 5}}) {
     const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
     Training training(options);
     std::unique_ptr<Step> step;
@@ -194,7 +193,7 @@ TEST(DeviceStepSimt, TheFiveKernelsInTf32RunOnTensorCores) {
   set_allow_tf32(true);
   const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
   Training training(options);
-  Step step(training.function(), training.step_options("all,-narrow_mlp"));
+  Step step(training.function(), training.step_options("all"));
   const Tensors batch = batch_of(options, 8, 1);
   for (int i = 0; i < 2; ++i) step(batch);
   const LaunchLog log;

@@ -44,7 +44,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
             .optimizer = optimizer,
             .momentum = momentum,
             .dtype = dtype});
-        const Rewriter all = recorded.with("all,-narrow_mlp");
+        const Rewriter all = recorded.with("all");
         EXPECT_EQ(ops_of(all.graph),
             "linear_act linear_act classifier_head input_grad_act weight_grad_update");
         const Node& update = all.graph.nodes.back();
@@ -56,7 +56,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
         for (const Group& group : all.groups) launches += group.launches_saved;
         EXPECT_EQ(launches + 5, static_cast<int>(recorded.step.captured()->recorded.nodes.size()));
         EXPECT_EQ(
-            ops_of(recorded.with("all,-weight_grad_update,-classifier_head,-narrow_mlp").graph),
+            ops_of(recorded.with("all,-weight_grad_update,-classifier_head").graph),
             "linear_act linear_act linear softmax_xent weight_bias_grad input_grad_act "
             "weight_bias_grad input_grad_act weight_bias_grad "
             "multi_tensor_update");
@@ -69,7 +69,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
 
 TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
   const Recorded recorded({.sizes = {20, 16, 10}, .dropout = 0.5});
-  const Graph graph = recorded.with("all,-narrow_mlp").graph;
+  const Graph graph = recorded.with("all").graph;
   const auto head = std::find_if(graph.nodes.begin(), graph.nodes.end(),
       [](const Node& n) { return n.op == &kClassifierHeadOp; });
   ASSERT_NE(head, graph.nodes.end()) << ops_of(graph);
@@ -79,7 +79,7 @@ TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
 
 TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   const Recorded many({.sizes = {20, 16, 65}});
-  EXPECT_NE(misses_of(many.with("all,-narrow_mlp"), "classifier_head")
+  EXPECT_NE(misses_of(many.with("all"), "classifier_head")
                 .find("there are 65 classes; at most 64 classes; to fuse: keep to what the kernel "
                       "takes: at most 64 classes\n"),
       std::string::npos);
@@ -92,7 +92,7 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
     training.optimizer->step(losses);
     return Tensors{losses, logits};
   });
-  EXPECT_NE(misses_of(kept.with("all,-narrow_mlp"), "classifier_head")
+  EXPECT_NE(misses_of(kept.with("all"), "classifier_head")
                 .find("what linear gives is also read by a result of the step"),
       std::string::npos);
 
@@ -107,7 +107,7 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
 // more.
 TEST(Ladder, UpdatesStayWhereTheirWeightIsReadLater) {
   const Recorded clipped({.sizes = {20, 16, 12, 10}, .clip = 1});
-  const Rewriter r = clipped.with("all,-narrow_mlp");
+  const Rewriter r = clipped.with("all");
   EXPECT_EQ(ops_of(r.graph).find("weight_grad_update"), std::string::npos);
   EXPECT_NE(misses_of(r, "weight_grad_update").find("is also read by"), std::string::npos);
 }
@@ -125,7 +125,7 @@ TEST(Ladder, ABatchThatIsDrawnInTheStep) {
   for (int i = 0; i < 2; ++i) step({Tensor::from(std::vector<int64_t>{3, 1, 30, 7}, {4})});
   const Graph& recorded = step.captured()->recorded;
   EXPECT_EQ(recorded.nodes.size(), 26u);
-  EXPECT_EQ(ops_of(rewrite(recorded, RuleSet("all,-narrow_mlp"), Device::Type::simt).graph),
+  EXPECT_EQ(ops_of(rewrite(recorded, RuleSet("all"), Device::Type::simt).graph),
       "gather_batch linear_act linear_act classifier_head input_grad_act weight_grad_update");
 }
 

@@ -209,10 +209,10 @@ void check_draws(std::initializer_list<Device> devices) {
     Batches a(data.train, {.size = 10}), b(data.train, {.size = 10});
     const Tensor& state = draws.optimizer->state();
     int64_t rows = 0;
-    capture::StepOptions step_options = draws.step_options("all,-narrow_mlp");
+    capture::StepOptions step_options = draws.step_options("all");
     step_options.mode = [&] { return rows; };
     step_options.recheck_every = 1;  // which must not move the cursor
-    capture::Step step_given(given.function(), given.step_options("all,-narrow_mlp")),
+    capture::Step step_given(given.function(), given.step_options("all")),
         step_draws(
             [&](const Tensors&) {
               const Batch batch = b.draw(state, rows);
@@ -361,7 +361,7 @@ TEST(Batches, AStepThatDrawsIsOneCallOfTheRuntime) {
   training.optimizer->set_rates(std::vector<double>(20, 0.1));
   Batches batches(data.train, {.size = 10});
   int64_t rows = 0;
-  capture::StepOptions options = training.step_options("all,-narrow_mlp");
+  capture::StepOptions options = training.step_options("all");
   options.mode = [&] { return rows; };
   capture::Step step(
       [&](const Tensors&) {

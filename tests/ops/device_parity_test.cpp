@@ -97,15 +97,6 @@ std::vector<std::vector<double>> magnitudes_of(
   return values;
 }
 
-// Rounding errors of a result's own size: one by each side. narrow_mlp is a chain of products, as
-// many as it has matrices forward and backward, and each passes on the errors of those before it.
-int roundings_of(const OpDef& op, const Tensors& in) {
-  if (&op != &kNarrowMlpOp) return 2;
-  const auto is_matrix = [](const Tensor& t) { return t.defined() && t.rank() == 2; };
-  const auto matrices = std::count_if(in.begin() + 1, in.end(), is_matrix);
-  return 2 * 2 * static_cast<int>(matrices);
-}
-
 // To the bit; any NaN is a NaN.
 void expect_same(const Tensors& found, const Tensors& cpu) {
   const auto bits = [](const Tensors& all) {
@@ -122,7 +113,7 @@ void expect_same(const Tensors& found, const Tensors& cpu) {
 
 // `scale`: factors of the tolerance for each element of each result; none: 1.
 void expect_close(const Tensors& found, const Tensors& cpu, DType dtype, double tolerance,
-    const std::vector<std::vector<double>>& scale = {}, int roundings = 2) {
+    const std::vector<std::vector<double>>& scale = {}) {
   ASSERT_EQ(found.size(), cpu.size());
   const auto got = values_of(found), wanted = values_of(cpu);
   const auto unit = [](DType t) {
@@ -134,7 +125,7 @@ void expect_close(const Tensors& found, const Tensors& cpu, DType dtype, double 
     std::vector<double> allowed(got[r].size(), tolerance);
     for (size_t i = 0; !scale.empty() && i < allowed.size(); ++i) allowed[i] *= scale[r].at(i);
     EXPECT_TRUE(test::close(got[r], wanted[r],
-        {.of_each = roundings * unit(copy ? DType::bf16 : dtype),
+        {.of_each = 2 * unit(copy ? DType::bf16 : dtype),  // one rounding by each side
             .each = allowed,
             .same_nan = true,
             .empty = true}))
@@ -239,7 +230,7 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
   } else if (const auto scale = magnitudes_of(op, sample, in); !scale.empty()) {
     expect_close(got, cpu, dtype, sum_factor(in, dtype, data != Data::plain), scale);
   } else {
-    expect_close(got, cpu, dtype, sum_tolerance(in, dtype), {}, roundings_of(op, in));
+    expect_close(got, cpu, dtype, sum_tolerance(in, dtype));
   }
   if (device == kSimt) expect_written(got);  // elsewhere memory does not begin as NaN
 }

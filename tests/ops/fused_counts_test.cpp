@@ -9,7 +9,6 @@
 #include "ops/fused/glu.cu"
 #include "ops/fused/input_grad_act.cu"
 #include "ops/fused/linear_act.cu"
-#include "ops/fused/narrow_mlp.cu"
 #include "ops/fused/pointwise_chain.cu"
 #include "ops/fused/softmax_xent.cu"
 #include "ops/fused/weight_bias_grad.cu"
@@ -144,17 +143,6 @@ TEST(FusedCountsSimt, ClipNorm) {
   for (const DType type : {DType::f32, DType::bf16})
     expect_cost(kClipNormOp, clip_norm, {values({80, 64}, type), values({80}, type)},
         ClipAttrs{0.1}, {.read = 1, .written = 1});
-}
-
-// One block: beside the cost its partial sums, once, and the seed.
-TEST(FusedCountsSimt, NarrowMlp) {
-  const Tensor labels = Tensor::zeros({64}, DType::i32).to(kSimt),
-               seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {64});
-  const Tensors in{
-      values({64, 32}), labels, seed, values({16, 32}), values({16}), values({8, 16}), values({8})};
-  const int64_t sectors = (16 * 33 + 8 * 17) / 8;
-  expect_cost(kNarrowMlpOp, narrow_mlp, in, NarrowMlpAttrs{.input_grad = true},
-      {.read = sectors + 1, .written = sectors});
 }
 
 }  // namespace
