@@ -60,7 +60,9 @@ TEST_F(PngTest, InterlacedAndOfSixteenBitsAreTheSamePixels) {
         const Bytes sixteen = read(test::png(width, height, channels, wide, 16, false));
         EXPECT_EQ(read(test::png(width, height, channels, wide, 16, true)), sixteen);
         // Colours become grey before they become 8 bits: that rounds elsewhere.
-        if (wanted == 3 || channels < 3) EXPECT_EQ(sixteen, plain);
+        if (wanted == 3 || channels < 3) {
+          EXPECT_EQ(sixteen, plain);
+        }
       }
     }
   }

@@ -56,9 +56,10 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
   EXPECT_TRUE(has(text, "\nstep " + times)) << times << text;
   EXPECT_EQ(page["headline"].get<std::string>().find(times), 0u) << page["headline"];
   EXPECT_TRUE(has(text, "\nstep " + page["headline"].get<std::string>() + "\n")) << text;
-  if (!json["ratio"]["value"].is_null())
+  if (!json["ratio"]["value"].is_null()) {
     EXPECT_EQ(json["ratio"]["value"].get<double>(),
         json["eager_us"].get<double>() / json["fused_us"].get<double>());
+  }
 
   double eager = 0, fused = 0;
   ASSERT_EQ(json["ledger"].size(), page["rows"].size());
@@ -69,8 +70,9 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
     EXPECT_EQ(b, drawn["fused_us"]);
     EXPECT_TRUE(has(text, printed(a) + " -> " + printed(b) + "  ")) << row << text;
     EXPECT_TRUE(has(text, "  " + drawn["ratio"].get<std::string>() + "\n")) << drawn << text;
-    if (!row["ratio"]["value"].is_null())
+    if (!row["ratio"]["value"].is_null()) {
       EXPECT_EQ(row["ratio"]["value"].get<double>(), a.get<double>() / b.get<double>());
+    }
     eager += a.get<double>();
     fused += b.get<double>();
   }

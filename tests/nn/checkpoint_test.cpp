@@ -161,7 +161,9 @@ TEST(Checkpoint, KeepsTheStepsOfEachParameter) {
       old.tensors, [](const NamedTensor& t) { return t.name.find(kSkippedSteps) != t.name.npos; });
   restore(old, other.model, other.optimizer);
   for (const auto& [name, tensor] : other.optimizer.state_tensors()) {
-    if (name.starts_with(kSkippedSteps)) EXPECT_EQ(tensor.item(), 0) << name;
+    if (name.starts_with(kSkippedSteps)) {
+      EXPECT_EQ(tensor.item(), 0) << name;
+    }
   }
   other.steps(3);
   EXPECT_NE(weights(other), weights(straight));

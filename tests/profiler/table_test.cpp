@@ -254,7 +254,9 @@ TEST(Table, SharesAndTimesAreOfOneStatistic) {
     if (!row.in_table()) continue;
     EXPECT_EQ(*row.share, row.typical_ns / all) << row.name;
     shares += *row.share;
-    if (row.name == "linear") EXPECT_EQ(row.typical_ns, 20 * 419'400);
+    if (row.name == "linear") {
+      EXPECT_EQ(row.typical_ns, 20 * 419'400);
+    }
   }
   EXPECT_NEAR(shares, 1, 1e-12);
   const std::string text = table(p);
