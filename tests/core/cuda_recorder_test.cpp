@@ -40,20 +40,23 @@ TEST(CudaRecorder, NotInThisBuild) {
 
 #else
 
+bool is_loaded(const std::string& name) {
+  void* library = dlopen(name.c_str(), RTLD_NOLOAD | RTLD_LAZY);
+  if (library) dlclose(library);
+  return library != nullptr;
+}
+const std::string kBlas = cat("libcublasLt.so.", CUDART_VERSION / 1000);
+// Before main(): other tests load it.
+const bool kBlasAtStart = is_loaded(kBlas);
+
 TEST(CudaLibraries, AreLoadedAtFirstUse) {
-  const auto loaded = [](const std::string& name) {
-    void* library = dlopen(name.c_str(), RTLD_NOLOAD | RTLD_LAZY);
-    if (library) dlclose(library);
-    return library != nullptr;
-  };
+  EXPECT_FALSE(kBlasAtStart) << "the program links with cuBLASLt";
   EXPECT_NE(real_api().cublasLtCreate, nullptr);
-  const std::string blas = cat("libcublasLt.so.", CUDART_VERSION / 1000);
-  const bool before = loaded(blas);
   EXPECT_NE(message_of([] {
     check(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmul(x)");
   }).find("not supported (cublasLtMatmul says 15)"),
       std::string::npos);
-  EXPECT_FALSE(before) << "the program links with cuBLASLt";
+  EXPECT_TRUE(is_loaded(kBlas));
 }
 
 TEST(CudaLibraries, AMissingOneIsNamed) {
