@@ -118,10 +118,7 @@ void eager_steps(Device device) {
 void captured_steps(Device device) {
   compare_steps(device, {.what = "replay", .optimizer = "adam", .rules = "none"}, 6);
   compare_steps(device,
-      {.what = "gradients kept",
-          .optimizer = "adam",
-          .rules = "all,-weight_grad_update"},
-      20);
+      {.what = "gradients kept", .optimizer = "adam", .rules = "all,-weight_grad_update"}, 20);
   compare_steps(device, {.what = "all rules", .optimizer = "adam", .rules = "all"}, 20);
   compare_steps(device,
       {.what = "sgd, dropout, clipping",
@@ -130,10 +127,10 @@ void captured_steps(Device device) {
           .dropout = 0.3,
           .clip = 0.1},
       6);
-  compare_steps(device,
-      {.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
-  compare_steps(device,
-      {.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
+  compare_steps(
+      device, {.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
+  compare_steps(
+      device, {.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
 }
 
 TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) { eager_steps(kSimt); }
@@ -163,8 +160,8 @@ TEST_F(DeviceStepGpu, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_ste
 // The lists of the design: one kernel per op, nothing beside them.
 TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
   for (const auto& [rules, launches] : {std::pair<const char*, int64_t>{nullptr, 25}, {"none", 25},
-           {"all,-weight_grad_update,-classifier_head", 10},
-           {"all,-weight_grad_update", 8}, {"all", 5}}) {
+           {"all,-weight_grad_update,-classifier_head", 10}, {"all,-weight_grad_update", 8},
+           {"all", 5}}) {
     const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
     Training training(options);
     std::unique_ptr<Step> step;

@@ -55,8 +55,7 @@ TEST(Ladder, FiveOpsForEveryOptimizer) {
         int launches = 0;
         for (const Group& group : all.groups) launches += group.launches_saved;
         EXPECT_EQ(launches + 5, static_cast<int>(recorded.step.captured()->recorded.nodes.size()));
-        EXPECT_EQ(
-            ops_of(recorded.with("all,-weight_grad_update,-classifier_head").graph),
+        EXPECT_EQ(ops_of(recorded.with("all,-weight_grad_update,-classifier_head").graph),
             "linear_act linear_act linear softmax_xent weight_bias_grad input_grad_act "
             "weight_bias_grad input_grad_act weight_bias_grad "
             "multi_tensor_update");
