@@ -10,16 +10,18 @@
 namespace sinter::capture {
 namespace {
 
-// When each node ended, if marks took no time. Between the first two marks there is no node: what
-// they are apart, as long as a small kernel runs, is what every other mark took, too.
-std::vector<int64_t> without_marks(const std::vector<int64_t>& marks) {
+// When each node ended, counted from the second mark, if marks took no time. Between the first two
+// marks there is no node: what they are apart, as long as a small kernel runs, is what every other
+// mark took, too. The card may pause between them, so of all replays of this graph the shortest
+// such time counts (mark_ns); a pause that counted would leave no time to the nodes.
+std::vector<int64_t> without_marks(const std::vector<int64_t>& marks, int64_t& mark_ns) {
+  const auto lost = [&](size_t m) { return marks[m] == DeviceTimer::kLost; };
+  if (!lost(0) && !lost(1)) mark_ns = std::min(mark_ns, marks[1] - marks[0]);
+  const int64_t each = mark_ns == CudaReplay::kNoMark ? 0 : mark_ns;
   std::vector<int64_t> ends{0};
-  const bool known = marks[0] != DeviceTimer::kLost && marks[1] != DeviceTimer::kLost;
-  const int64_t mark_ns = known ? marks[1] - marks[0] : 0;
   for (size_t m = 2; m < marks.size(); ++m) {
-    const bool lost = marks[m] == DeviceTimer::kLost;
-    const int64_t passed = int64_t(m) * mark_ns;
-    ends.push_back(lost ? DeviceTimer::kLost : std::max(ends.back(), marks[m] - passed));
+    const int64_t end = marks[m] - marks[1] - int64_t(m - 1) * each;
+    ends.push_back(lost(1) || lost(m) ? DeviceTimer::kLost : std::max(ends.back(), end));
   }
   return ends;
 }
@@ -79,7 +81,7 @@ void CudaReplay::run_profiled() {
     }
   }
   const int64_t begin = profiler::session_now();
-  std::vector<int64_t> ends = without_marks(instrumented_->launch_timed());
+  std::vector<int64_t> ends = without_marks(instrumented_->launch_timed(), mark_ns_);
   // The host had the answer right after the last node's end; before that nothing ties the two
   // clocks together.
   const int64_t end = profiler::session_now(), last = ends.back();

@@ -22,6 +22,7 @@ class CudaReplay {
   // told to the profiler node by node. Built at the first use, that is in warm-up.
   void run_profiled();
   size_t nodes() const { return graph_->nodes(); }
+  static constexpr int64_t kNoMark = INT64_MAX;  // no replay has shown yet what a mark takes
 
  private:
   std::unique_ptr<cuda::DeviceGraph> capture() const;
@@ -29,6 +30,7 @@ class CudaReplay {
   const std::function<void(size_t n)> run_;
   std::unique_ptr<cuda::DeviceGraph> graph_, instrumented_, recorded_;
   std::vector<int32_t> kernels_;  // of each node of the instrumented graph
+  int64_t mark_ns_ = kNoMark;     // what a mark of that graph takes by itself, at least
   int recorded_turn_ = 0;
 };
 

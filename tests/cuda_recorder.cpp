@@ -74,6 +74,7 @@ struct State {
   std::string failed;
   uintptr_t next_handle = kTag;
   int64_t device_ns = 0;
+  int64_t pause_ns = 0;  // how long the device stands still behind the next event of a graph
   std::map<cudaEvent_t, int64_t> stamps;
   std::map<cudaEvent_t, unsigned> event_flags;  // as they were made with
   std::set<cudaEvent_t> captured_events;        // recorded last inside a capture
@@ -489,10 +490,12 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
     if (!s.memory_lives(node)) return cudaErrorIllegalAddress;
   ++graph.launches;
   for (const FakeToolkit::Node& node : graph.nodes) {
-    if (node.event)
+    if (node.event) {
       s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
-    else
+      s.device_ns += std::exchange(s.pause_ns, 0);
+    } else {
       s.device_ns += s.ns_of(node.name);
+    }
   }
   return 0;
 }
@@ -1023,6 +1026,11 @@ std::vector<std::string> FakeToolkit::executed() const {
   const std::lock_guard lock(state->mutex);
   return state->executed;
 }
+void FakeToolkit::pause(int64_t ns) {
+  const std::lock_guard lock(state->mutex);
+  state->pause_ns = ns;
+}
+
 void FakeToolkit::clear_log() {
   const std::lock_guard lock(state->mutex);
   state->calls.clear();

@@ -61,6 +61,8 @@ class FakeToolkit {
 
   // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the
   // answer "unknown" of its library.
+  // The device stands still for as long behind the next event that a graph records.
+  void pause(int64_t ns);
   void fail(const std::string& name, int n, int answer);
   void fail_any(int64_t n);
   // The name of the call that fail_any() made fail, or "".

@@ -86,6 +86,28 @@ TEST(CudaReplay, NodesAndEdges) {
   }
 }
 
+// Seen on an H100 beside a step that was recorded once more: the time between the marks that tell
+// what a mark takes was 100 us, and all nodes of that step had none.
+TEST(CudaReplay, APauseOfTheCardIsNotTakenForWhatAMarkTakes) {
+  Training training;
+  Step step(training.function(), training.step_options("none"));
+  for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
+  const Graph& graph = step.captured()->fused.graph;
+  cuda::FakeToolkit recorder;
+  CudaReplay replay(
+      split_branches(graph), [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
+  profiler::Session session(
+      {.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true});
+  for (int i = 0; !session.done(); session.step(), ++i) {
+    if (i == 2) recorder.pause(100'000);
+    replay.run_profiled();
+  }
+  const profiler::Report report = session.finish();
+  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
+  EXPECT_EQ(report.rows().calls.size(), 3u * 25u);
+  for (const profiler::OpCall& call : report.rows().calls) EXPECT_EQ(call.device_ns, 2000);
+}
+
 TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
   Training training;
   Step step(training.function(), training.step_options("none"));

@@ -1,6 +1,6 @@
 // Calls that a card refuses, and the recorder as well: a row a refusal, each beside the same call
 // done rightly. What the toolkit leaves undefined (a handle that was given back, memory that a
-// graph has lost) is refused by the recorder alone.
+// graph has lost), or a driver forgives, is refused by the recorder alone.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -205,7 +205,8 @@ const Row kRows[] = {
         [](const Calls& c) {
           return c.launch({1, c.choose(65535u, 65536u), 1}, {32, 1, 1});
         }},
-    {"a copy to the card from its own memory", false,
+    // A card reads the addresses, not the direction: driver 580 copies as it should have been asked.
+    {"a copy to the card from its own memory", true,
         [](const Calls& c) {
           return static_cast<int>(api().cudaMemcpyAsync(c.a,
               c.choose<const void*>(c.host.data(), c.b), 64, cudaMemcpyHostToDevice, c.stream));
