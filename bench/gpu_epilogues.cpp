@@ -1,8 +1,8 @@
 // What this card can do at all, and what cuBLASLt's epilogues are worth on it, for
 // scripts/gpu_report: one JSON object on stdout, the roofs (as `mnist calibrate` measures them), us
 // of large products, rows and all plans. A row per fused op, type and shape: what was measured and
-// chosen (ops/gemm_plans.h), the time of what was chosen, and that of the plain ops it stands for.
-// Times are those of a captured graph of repetitions; data is random.
+// chosen (ops/product/gemm_plans.h), the time of what was chosen, and that of the plain ops it
+// stands for. Times are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -13,9 +13,9 @@
 #include "core/rng.h"
 #include "measure/calibrate.h"
 #include "ops/fused/fused.h"
-#include "ops/gemm_library.h"
 #include "ops/ops.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/relu_mask.h"
+#include "ops/product/gemm_library.h"
 
 namespace sinter {
 namespace {

@@ -20,7 +20,7 @@
 #include "core/parallel.h"
 #include "examples/cli/step.h"
 #include "measure/contest.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 
 namespace sinter {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "capture/measure.h"
 #include "capture/step.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 
 namespace sinter::capture {
 namespace {

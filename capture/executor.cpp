@@ -6,8 +6,8 @@
 #include "core/allocator.h"
 #include "core/context.h"
 #include "core/device/memory.h"
-#include "ops/gemm_plans.h"
 #include "ops/ops.h"
+#include "ops/product/gemm_plans.h"
 
 namespace sinter::capture {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "capture/text.h"
 #include "ops/fused/fused.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
 #include "profiler/phase.h"
 
 namespace sinter::capture {

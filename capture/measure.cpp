@@ -9,7 +9,7 @@
 #include "core/device/kept_choices.h"
 #include "core/device/memory.h"
 #include "core/rng.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 #include "profiler/stats.h"
 #include "profiler/thresholds.h"
 

@@ -15,7 +15,7 @@
 
 #include "autograd/tape.h"
 #include "capture/graph.h"
-#include "ops/step_state.h"
+#include "ops/optim/step_state.h"
 
 namespace sinter::capture {
 

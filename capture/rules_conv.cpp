@@ -1,7 +1,7 @@
 #include "capture/pattern.h"
 #include "capture/rules.h"
 #include "ops/fused/fused.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/relu_mask.h"
 
 namespace sinter::capture {
 

@@ -2,7 +2,7 @@
 
 #include "capture/rules.h"
 #include "ops/fused/fused.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
 
 namespace sinter::capture {
 namespace {

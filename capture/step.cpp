@@ -6,9 +6,9 @@
 #include "autograd/tape.h"
 #include "core/context.h"
 #include "core/training_flag.h"
-#include "ops/gemm_library.h"
 #include "ops/ops.h"
-#include "ops/step_state.h"
+#include "ops/optim/step_state.h"
+#include "ops/product/gemm_library.h"
 #include "profiler/scope.h"
 
 namespace sinter::capture {

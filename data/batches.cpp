@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "core/rng.h"
-#include "ops/gather_batch.h"
+#include "ops/shape/gather_batch.h"
 #include "profiler/scope.h"
 
 namespace sinter {

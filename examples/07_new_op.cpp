@@ -4,13 +4,13 @@
 // framework makes the kernel for tensors of any shape and type, the backward op, the shape rule,
 // the cost, and the entry in the profile. This program defines softsign, x / (1 +
 // |x|), which Sinter does not have, and trains with it. In the library, the struct would stand in
-// ops/pointwise.h.
+// ops/pointwise/pointwise.h.
 #include <cstdio>
 
 #include "autograd/autograd.h"
 #include "nn/linear.h"
 #include "nn/optim.h"
-#include "ops/pointwise_op.h"
+#include "ops/pointwise/pointwise_op.h"
 
 using namespace sinter;
 

@@ -10,8 +10,8 @@
 #include "core/device/memory.h"
 #include "core/numbers.h"
 #include "ops/ops.h"
-#include "ops/relu_mask.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
+#include "ops/pointwise/relu_mask.h"
 #include "profiler/grid.h"
 
 namespace sinter::measure {

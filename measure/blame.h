@@ -9,7 +9,7 @@
 //   The values between ops are those of the step in f64, each rounded to the type in which the step
 //   keeps it: an op that errs spoils nothing for those behind it. So the first op that exceeds its
 //   bound is the one to look at, and the only one if one kernel is wrong. Bounds: Note [How far a
-//   kernel may be from f64], ops/rounding.h.
+//   kernel may be from f64], measure/rounding.h.
 //
 // The step's own memory stays as it is. Not looked at: the step's scalars (loss sums, counters).
 // Used by `mnist compare` and `geglu`; one thread.
@@ -19,7 +19,7 @@
 #include <optional>
 
 #include "capture/step.h"
-#include "ops/rounding.h"
+#include "measure/rounding.h"
 
 namespace sinter::measure {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 
 namespace sinter::measure {
 namespace {

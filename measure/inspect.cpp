@@ -13,7 +13,7 @@
 #include "core/parallel.h"
 #include "measure/inspect_picture.h"
 #include "measure/timer.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
 #include "profiler/exports.h"
 #include "profiler/stats.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/relu_mask.h"
+#include "ops/pointwise/relu_mask.h"
 
 namespace sinter::measure {
 namespace {

@@ -25,7 +25,7 @@ inline constexpr int64_t kFewTiles = 8, kManyTiles = 32;
 Picture picture(const std::vector<double>& values, const Shape& shape, const Shape& image,
     int64_t most_tiles = kFewTiles);
 Picture picture(const Tensor& t, const Shape& image);
-// Of the bits of a mask (ops/relu_mask.h) that belong to a tensor of that shape.
+// Of the bits of a mask (ops/pointwise/relu_mask.h) that belong to a tensor of that shape.
 Picture mask_picture(const Tensor& mask, const Shape& of);
 // Is this, beside y in an op's results, y's mask?
 bool is_mask(DType dtype, const Shape& shape, const Shape& y);

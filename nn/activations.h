@@ -1,4 +1,5 @@
-// Modules without parameters: the activations (formulas and list: ops/pointwise.h), and Dropout.
+// Modules without parameters: the activations (formulas and list: ops/pointwise/pointwise.h), and
+// Dropout.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 
 #include "nn/module.h"
 #include "ops/ops.h"
-#include "ops/pointwise.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace sinter::nn {
 
@@ -23,8 +24,8 @@ class Activation : public Module {
   std::function<Tensor(const Tensor&)> function_;
 };
 
-// The layers that the list in ops/pointwise.h makes: nn::Relu, nn::Gelu, nn::GeluTanh, ..; with a
-// number nn::LeakyRelu(slope), nn::Elu(alpha).
+// The layers that the list in ops/pointwise/pointwise.h makes: nn::Relu, nn::Gelu, nn::GeluTanh,
+// ..; with a number nn::LeakyRelu(slope), nn::Elu(alpha).
 #define SINTER_LAYER(function, Struct, text)         \
   struct Struct : Activation {                       \
     Struct() : Activation(text, sinter::function) {} \

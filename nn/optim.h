@@ -1,6 +1,6 @@
 // Optimizers: SGD with momentum, Adam, AdamW. The update of each parameter is one op; learning
-// rate, step count and loss sums live in a StepState on the device (ops/step_state.h), which the
-// step's last update advances: nothing of them is baked into a captured step.
+// rate, step count and loss sums live in a StepState on the device (ops/optim/step_state.h), which
+// the step's last update advances: nothing of them is baked into a captured step.
 //
 //   nn::Adam adam(net.named_parameters(), {.lr = 0.001});
 //   adam.zero_grad();
@@ -8,8 +8,9 @@
 //   backward(losses);
 //   adam.step(losses);
 //
-// The formulas are PyTorch's (ops/update_formulas.h). So is what a step does to a parameter without
-// a gradient: nothing, and Adam does not count the step for it (Note [Steps of a parameter]).
+// The formulas are PyTorch's (ops/optim/update_formulas.h). So is what a step does to a parameter
+// without a gradient: nothing, and Adam does not count the step for it (Note [Steps of a
+// parameter]).
 //
 // Not thread-safe.
 #pragma once

@@ -1,5 +1,5 @@
-// All ops, from their lists: structured ops in ops/ops.h, pointwise ops in ops/pointwise.h,
-// fused ops in ops/fused/fused.h.
+// All ops, from their lists: structured ops in ops/ops.h, pointwise ops in
+// ops/pointwise/pointwise.h, fused ops in ops/fused/fused.h.
 #include "ops/fused/fused.h"
 
 namespace sinter {

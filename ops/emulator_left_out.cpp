@@ -2,7 +2,7 @@
 // most of a build's time is theirs, and who trains on the CPU needs none.
 #if !SINTER_EMULATOR
 
-#include "ops/pointwise_device.h"
+#include "ops/pointwise/pointwise_device.h"
 
 namespace sinter::on_simt {
 namespace {

@@ -13,7 +13,8 @@ struct Formula {
   constexpr Formula(  // NOLINT: implicit, see above
       const char* words, const char* in = __builtin_FILE(), int at = __builtin_LINE())
       : text(words), file(in), line(at) {}
-  // "ops/linear.cpp:72"; of a file outside of our source its name as the compiler was given it.
+  // "ops/product/linear.cpp:72"; of a file outside of our source its name as the compiler was given
+  // it.
   std::string place() const;
 };
 

@@ -123,7 +123,7 @@ inline Tensor apply1(const OpDef& op, Tensors in, const Attrs& attrs = {}, Role 
 // allocation.
 void launch_op(const Call& call);
 
-// All ops, in the order of the documents (the lists: ops/ops.h, ops/pointwise.h,
+// All ops, in the order of the documents (the lists: ops/ops.h, ops/pointwise/pointwise.h,
 // ops/fused/fused.h).
 std::span<const OpDef* const> all_ops();
 // The ops of pointwise::List, each followed by its backward.

@@ -6,12 +6,12 @@
 #pragma once
 
 #include "ops/op.h"
-#include "ops/step_state.h"
+#include "ops/optim/step_state.h"
 
 namespace sinter {
 
-// ---- pointwise (formulas: ops/pointwise.h). Two-operand forms broadcast; operands share one
-// floating dtype.
+// ---- pointwise (formulas: ops/pointwise/pointwise.h). Two-operand forms broadcast; operands share
+// one floating dtype.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -163,9 +163,9 @@ Tensor batch_norm2d_eval(const Tensor& x, const Tensor& weight, const Tensor& bi
     const Tensor& running_mean, const Tensor& running_var, double eps = 1e-5);
 
 // ---- the rest
-// Draws from N(0, 1), computed on the host: tensor k since manual_seed(seed) (ops/step_state.h) is
-// a pure function of seed and k, the same on every device. Refused inside a captured step, where a
-// replay would not draw again.
+// Draws from N(0, 1), computed on the host: tensor k since manual_seed(seed)
+// (ops/optim/step_state.h) is a pure function of seed and k, the same on every device. Refused
+// inside a captured step, where a replay would not draw again.
 Tensor randn(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
 Tensor dropout(const Tensor& x, double p);  // training form: keeps with 1 - p, scales by 1/(1 - p)
 Tensor cast(const Tensor& x, DType dtype);
@@ -181,7 +181,7 @@ void renew_bf16_copy(const Tensor& weight, const Tensor& copy);
 Tensor low_precision(const Tensor& weight);
 
 // ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
-// (ops/step_state.h). The formulas, as in PyTorch: ops/update_formulas.h.
+// (ops/optim/step_state.h). The formulas, as in PyTorch: ops/optim/update_formulas.h.
 struct UpdateAttrs {
   double momentum = 0, weight_decay = 0;  // momentum: of SGD
   bool nesterov = false;
@@ -332,9 +332,9 @@ struct AllReduceAttrs {
   OP(kMaxPool2dBackwardOp, max_pool2d_backward)    /* dy, index -> dx               */ \
   OP(kAvgPool2dOp, avg_pool2d)                     /* x -> y                        */ \
   OP(kAvgPool2dBackwardOp, avg_pool2d_backward)    /* dy -> dx                      */ \
-  OP(kBatchNorm2dOp, batch_norm2d)                 /* see ops/batch_norm.cpp        */ \
+  OP(kBatchNorm2dOp, batch_norm2d)                 /* see ops/rows/batch_norm.cpp        */ \
   OP(kBatchNorm2dEvalOp, batch_norm2d_eval)        /* x, weight, bias, mean, variance -> y */ \
-  OP(kBatchNorm2dBackwardOp, batch_norm2d_backward) /* see ops/batch_norm.cpp       */ \
+  OP(kBatchNorm2dBackwardOp, batch_norm2d_backward) /* see ops/rows/batch_norm.cpp       */ \
   OP(kBatchNorm2dWeightGradOp, batch_norm2d_weight_grad) /* dy, x, mean, rstd -> dweight, dbias */ \
   OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
   OP(kGatherBatchOp, gather_batch)                 /* images, labels, index[, state] -> x, y */ \
@@ -350,8 +350,8 @@ struct AllReduceAttrs {
   OTHER(kBroadcastToOp)                             /* x -> view                     */ \
   OTHER(kLowPrecisionOp)                            /* weight -> its copy            */ \
   OTHER(kDetachOp)                                  /* x -> view                     */ \
-  OP(kSgdUpdateOp, update)                         /* see ops/update.cpp            */ \
-  OTHER(kAdamUpdateOp)                             /* see ops/update.cpp            */ \
+  OP(kSgdUpdateOp, update)                         /* see ops/optim/update.cpp            */ \
+  OTHER(kAdamUpdateOp)                             /* see ops/optim/update.cpp            */ \
   OP(kSquaredNormOp, squared_norm)                 /* x -> total                    */ \
   OP(kClipInPlaceOp, clip_in_place)                /* x (in place), total           */ \
   OTHER(kAllReduceOp)                               /* x.. (in place)                */ \

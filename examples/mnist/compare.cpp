@@ -17,10 +17,10 @@
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/model_file.h"
 #include "examples/mnist/trainer.h"
+#include "measure/rounding.h"
 #include "nn/named_tensor.h"
-#include "ops/gemm_library.h"
 #include "ops/ops.h"
-#include "ops/rounding.h"
+#include "ops/product/gemm_library.h"
 
 namespace sinter::mnist {
 namespace {

@@ -12,7 +12,7 @@
 #include "nn/glu.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 #include "profiler/phase.h"
 
 namespace sinter::mnist {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "ops/fused/activation.h"
-#include "ops/gemm_product.cuh"
+#include "ops/product/gemm_product.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// ReLU's bit mask of rows of `cols` elements (ops/relu_mask.h), or none.
+// ReLU's bit mask of rows of `cols` elements (ops/pointwise/relu_mask.h), or none.
 struct MaskRows {
   Out<uint8_t> bytes;
   int64_t cols = 0;

@@ -1,15 +1,15 @@
-// The activations that fused ops apply: from an Act to its struct in ops/pointwise.h, and the same
-// meaning in plain ops for references.
+// The activations that fused ops apply: from an Act to its struct in ops/pointwise/pointwise.h, and
+// the same meaning in plain ops for references.
 #pragma once
 
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
-#include "ops/pointwise.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/relu_mask.h"
 
 namespace sinter {
 
-// Act::none beside the structs of ops/pointwise.h.
+// Act::none beside the structs of ops/pointwise/pointwise.h.
 struct Identity : pointwise::Unary {
   static constexpr pointwise::Saves saves = pointwise::Saves::inputs;
   static constexpr int flops = 0, backward_flops = 0;

@@ -5,8 +5,8 @@
 // block; writes a loss a row, dz and dh.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/fused/xent_row.cuh"
-#include "ops/gemm_launch.cuh"
 #include "ops/ops.h"
+#include "ops/product/gemm_launch.cuh"
 
 // B batch, C classes, H hidden
 namespace sinter::SINTER_KERNEL_NS {

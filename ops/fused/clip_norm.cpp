@@ -6,7 +6,7 @@
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
-#include "ops/row_loops.h"
+#include "ops/rows/row_loops.h"
 
 namespace sinter {
 namespace {

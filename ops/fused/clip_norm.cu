@@ -4,9 +4,9 @@
 // table for the norm, one per table for the scaling.
 #include <numeric>
 
-#include "ops/clip_kernel.cuh"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
+#include "ops/rows/clip_kernel.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

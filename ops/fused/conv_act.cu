@@ -1,13 +1,13 @@
-// conv_act, conv_norm_act and conv_act_pool: conv2d's product (ops/conv2d_product.cuh), and what
-// follows it while the sums are in a block. The columns of the product are positions in an order
-// that gives a thread what belongs together: a row is padded to whole groups of eight, so that a
-// byte of its mask is one group's; where it is pooled, the four positions of a window are
+// conv_act, conv_norm_act and conv_act_pool: conv2d's product (ops/image/conv2d_product.cuh), and
+// what follows it while the sums are in a block. The columns of the product are positions in an
+// order that gives a thread what belongs together: a row is padded to whole groups of eight, so
+// that a byte of its mask is one group's; where it is pooled, the four positions of a window are
 // neighbours, and eight windows are four groups in neighbouring lanes. Reads x and the weight once
 // per tile that needs them; writes y, and what is kept of it: of a pooled one a quarter.
-#include "ops/conv2d_product.cuh"
-#include "ops/cudnn_conv.h"
 #include "ops/fused/act_of_sums.cuh"
-#include "ops/pool.h"
+#include "ops/image/conv2d_product.cuh"
+#include "ops/image/cudnn_conv.h"
+#include "ops/image/pool.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

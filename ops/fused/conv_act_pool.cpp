@@ -2,10 +2,10 @@
 // relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the mask and the maxima's places. The
 // convolution's result lives in a tile that stays in cache: with pooling a quarter of it is
 // written.
-#include "ops/conv2d_cpu.h"
 #include "ops/fused/activation.h"
+#include "ops/image/conv2d_cpu.h"
+#include "ops/image/pool.h"
 #include "ops/kernels.h"
-#include "ops/pool.h"
 
 // N batch, C in, O out, P x Q of the convolution's result
 namespace sinter {

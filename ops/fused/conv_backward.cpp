@@ -2,10 +2,10 @@
 // operands from that of their result: dz = dy where the mask has a bit (put in the place of its
 // window's maximum), dW, db, and dx if the weight is given. dz is made row by row on its way to the
 // tiles that are multiplied, so it is in no memory.
-#include "ops/conv2d_cpu.h"
 #include "ops/fused/activation.h"
+#include "ops/image/conv2d_cpu.h"
 #include "ops/kernels.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/relu_mask.h"
 
 // N batch, C in, O out, P x Q of the convolution's result
 namespace sinter {

@@ -1,10 +1,10 @@
 // conv_act_backward and conv_act_pool_backward: dW, db and, if the weight is given, dx as the
-// products of conv2d (ops/conv2d_product.cuh) on dz, which is made as it is gathered, from dy, the
-// mask and the maxima's places. One launch: its first blocks own tiles of dW, of which those of
-// column tile 0 own db, the others tiles of dx. Reads dy, x and the weight once per tile that needs
-// them.
-#include "ops/conv2d_product.cuh"
-#include "ops/relu_mask.h"
+// products of conv2d (ops/image/conv2d_product.cuh) on dz, which is made as it is gathered, from
+// dy, the mask and the maxima's places. One launch: its first blocks own tiles of dW, of which
+// those of column tile 0 own db, the others tiles of dx. Reads dy, x and the weight once per tile
+// that needs them.
+#include "ops/image/conv2d_product.cuh"
+#include "ops/pointwise/relu_mask.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

@@ -2,8 +2,8 @@
 // do not depend on x, so they are folded into its weights and bias, and one convolution is left:
 //   scale = gamma / sqrt(running_var + eps)
 //   y = act(conv2d(x, W scale) + (b - running_mean) scale + beta)
-#include "ops/conv2d_cpu.h"
 #include "ops/fused/activation.h"
+#include "ops/image/conv2d_cpu.h"
 #include "ops/kernels.h"
 
 namespace sinter {

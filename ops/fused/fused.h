@@ -8,12 +8,12 @@
 #include <string_view>
 
 #include "ops/ops.h"
-#include "ops/pointwise.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace sinter {
 
-// What fused ops apply behind a product: nothing, or an activation of ops/pointwise.h that has no
-// number.
+// What fused ops apply behind a product: nothing, or an activation of ops/pointwise/pointwise.h
+// that has no number.
 #define SINTER_NOTHING(...)
 #define SINTER_ENUMERATOR(function, ...) function,
 enum class Act : uint8_t { none, SINTER_ACTIVATIONS(SINTER_ENUMERATOR, SINTER_NOTHING) };
@@ -75,10 +75,10 @@ struct ConvNormActAttrs {
 // place; no outputs. Of each layer 12 inputs:
 //   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)
 //   5 its bf16 copy  6 its skipped steps  7 b[O]  8, 9 its state  10 its bf16 copy  11 its skipped
-// then those of the step (ops/update.h). Absent ones are undefined. UpdateAttrs.
+// then those of the step (ops/optim/update.h). Absent ones are undefined. UpdateAttrs.
 inline constexpr size_t kLayerOperands = 12, kLayerState2 = 4;
 
-// multi_tensor_update: the plain updates of a list of parameters (ops/update.h).
+// multi_tensor_update: the plain updates of a list of parameters (ops/optim/update.h).
 
 // softmax_xent: logits[B, C], labels i32[B], grad_output[B] (gradient of each row's loss, any
 // strides; absent without grad)

@@ -4,7 +4,7 @@
 // too) is made for some rows at a time and never leaves the cache for memory.
 #include "ops/fused/glu.h"
 #include "ops/kernels.h"
-#include "ops/matrix_view.h"
+#include "ops/product/matrix_view.h"
 
 // B batch, I in, H hidden, O out
 namespace sinter {

@@ -6,7 +6,7 @@
 // of dh, which is never in memory.
 #include "ops/fused/activation.h"
 #include "ops/fused/glu.h"
-#include "ops/gemm_launch.cuh"
+#include "ops/product/gemm_launch.cuh"
 
 // B batch, I in, H hidden, O out
 namespace sinter::SINTER_KERNEL_NS {

@@ -1,6 +1,6 @@
 // glu and glu_backward: the arithmetic of the plain ops, element by element (ops/fused/glu.cpp).
-#include "ops/block_reduce.cuh"
 #include "ops/fused/glu.h"
+#include "ops/rows/block_reduce.cuh"
 
 // B batch, H hidden
 namespace sinter::SINTER_KERNEL_NS {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "ops/fused/activation.h"
-#include "ops/matrix_view.h"
 #include "ops/ops.h"
-#include "ops/row_loops.h"
+#include "ops/product/matrix_view.h"
+#include "ops/rows/row_loops.h"
 
 namespace sinter {
 

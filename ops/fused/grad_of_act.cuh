@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/fused/activation.h"
-#include "ops/gemm_product.cuh"
+#include "ops/product/gemm_product.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

@@ -3,9 +3,9 @@
 // sigmoid's and tanh's result, else the pre-activation.
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
-#include "ops/matrix_view.h"
 #include "ops/ops.h"
-#include "ops/row_loops.h"
+#include "ops/product/matrix_view.h"
+#include "ops/rows/row_loops.h"
 
 // B batch, I in, O out
 namespace sinter {

@@ -2,7 +2,7 @@
 // dx. Reads dy and W once per tile that needs them and what was saved (a bit or an element per
 // element of dx); writes dx.
 #include "ops/fused/grad_of_act.cuh"
-#include "ops/gemm_launch.cuh"
+#include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

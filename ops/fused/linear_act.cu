@@ -2,8 +2,8 @@
 // reads: relu's bit mask or z. A block owns a tile of y and the mask bytes over it. Reads x and W
 // once per tile that needs them; writes y, and B O / 8 or B O e more.
 #include "ops/fused/act_of_sums.cuh"
-#include "ops/gemm_launch.cuh"
 #include "ops/ops.h"
+#include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

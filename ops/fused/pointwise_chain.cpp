@@ -1,8 +1,8 @@
 // pointwise_chain: a program of pointwise ops run over tiles of kTile elements, so that the values
 // between steps stay in the L1 cache: every input is read once and every output written once. A
-// step is a loop over the op's own formula (ops/pointwise.h), chosen from a table by the op's
-// index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its outputs
-// only.
+// step is a loop over the op's own formula (ops/pointwise/pointwise.h), chosen from a table by the
+// op's index: the same bits as the plain ops in f32 and f64; bf16 computes in f32 and rounds its
+// outputs only.
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -12,8 +12,8 @@
 #include "ops/fused/pointwise_chain.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
-#include "ops/pointwise_op.h"
-#include "ops/row_loops.h"
+#include "ops/pointwise/pointwise_op.h"
+#include "ops/rows/row_loops.h"
 
 namespace sinter {
 namespace {

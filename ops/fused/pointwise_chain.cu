@@ -1,9 +1,9 @@
 // pointwise_chain: the program is interpreted, its values in shared memory, where a thread keeps
 // those of its own 16 bytes of elements; so any program runs, and registers hold the operands of
 // one step only. The steps' formulas are those of the plain ops: the same bits in f32.
-#include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
 #include "ops/fused/pointwise_chain.h"
+#include "ops/rows/block_reduce.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

@@ -1,8 +1,8 @@
 // The ops that can be a step of a pointwise_chain, for the CPU's and the devices' interpreters: one
-// formula for all (ops/pointwise.h), and one way to it (step_value).
+// formula for all (ops/pointwise/pointwise.h), and one way to it (step_value).
 #pragma once
 
-#include "ops/pointwise.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace sinter {
 

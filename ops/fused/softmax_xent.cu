@@ -1,9 +1,9 @@
 // softmax_xent: formula in ops/fused/softmax_xent.cpp. One kernel for rows that a warp holds in
 // registers, one for longer rows.
-#include "ops/block_reduce.cuh"
 #include "ops/fused/fused.h"
 #include "ops/fused/xent_row.cuh"
 #include "ops/ops.h"
+#include "ops/rows/block_reduce.cuh"
 
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {

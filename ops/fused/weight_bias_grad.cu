@@ -3,7 +3,7 @@
 // the tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O I + 4 O
 // bytes.
 #include "ops/fused/fused.h"
-#include "ops/gemm_launch.cuh"
+#include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

@@ -1,12 +1,12 @@
 // weight_grad_update: of one or more layers, dW = dy^T x and db = sum_b dy applied by the
 // optimizer's formula as they are made; no gradient in memory. In place. Reads dy[B, O], x[B, I]
 // and the parameters with their state once, writes parameters, state and bf16 copies.
-#include "ops/fused/cpu_product.h"
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
-#include "ops/matrix_view.h"
-#include "ops/row_loops.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
+#include "ops/product/cpu_product.h"
+#include "ops/product/matrix_view.h"
+#include "ops/rows/row_loops.h"
 
 // B batch, I in, O out
 namespace sinter {

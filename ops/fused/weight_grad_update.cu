@@ -1,13 +1,13 @@
 // weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in a fixed
-// order, applied by the optimizer's formula (ops/update_formulas.h) as they are made: no gradient
-// in memory. One launch for all layers, whose operands travel as an argument: the blocks are a list
-// of tiles, layer after layer. A block owns a tile of W and its state, those of column tile 0 the
-// bias and its state, so every parameter has one owner. Reads dy and x once per tile that needs
-// them, parameters and state once; writes parameters, state and bf16 copies once. The last block to
-// arrive does the tail of a step.
+// order, applied by the optimizer's formula (ops/optim/update_formulas.h) as they are made: no
+// gradient in memory. One launch for all layers, whose operands travel as an argument: the blocks
+// are a list of tiles, layer after layer. A block owns a tile of W and its state, those of column
+// tile 0 the bias and its state, so every parameter has one owner. Reads dy and x once per tile
+// that needs them, parameters and state once; writes parameters, state and bf16 copies once. The
+// last block to arrive does the tail of a step.
 #include "ops/fused/fused.h"
-#include "ops/gemm_launch.cuh"
-#include "ops/update_kernel.cuh"
+#include "ops/optim/update_kernel.cuh"
+#include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 

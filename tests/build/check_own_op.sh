@@ -7,7 +7,7 @@ root=$1 compiler=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat >"$work/whole.cpp" <<'END'
-#include "ops/pointwise_op.h"
+#include "ops/pointwise/pointwise_op.h"
 struct Half : sinter::pointwise::Unary {
   SINTER_POINTWISE(Half, "half")
   static constexpr sinter::pointwise::Saves saves = sinter::pointwise::Saves::nothing;

@@ -12,7 +12,7 @@
 #include "core/device/cuda.h"
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 #include "profiler/session.h"
 #include "tests/cuda_recorder.h"
 

@@ -4,9 +4,9 @@
 
 #include "capture/explain.h"
 #include "ops/fused/fused.h"
-#include "ops/gather_batch.h"
 #include "ops/ops.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
+#include "ops/shape/gather_batch.h"
 #include "tests/capture/step_util.h"
 
 namespace sinter::capture {

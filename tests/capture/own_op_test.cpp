@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "capture/rules.h"
-#include "ops/pointwise_op.h"
+#include "ops/pointwise/pointwise_op.h"
 #include "tests/capture/step_util.h"
 #include "tests/test_util.h"
 

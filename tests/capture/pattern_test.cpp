@@ -7,7 +7,7 @@
 #include "capture/rules.h"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
-#include "ops/pointwise.h"
+#include "ops/pointwise/pointwise.h"
 #include "tests/capture/step_util.h"
 #include "tests/test_util.h"
 

@@ -205,7 +205,8 @@ const Row kRows[] = {
         [](const Calls& c) {
           return c.launch({1, c.choose(65535u, 65536u), 1}, {32, 1, 1});
         }},
-    // A card reads the addresses, not the direction: driver 580 copies as it should have been asked.
+    // A card reads the addresses, not the direction: driver 580 copies as it should have been
+    // asked.
     {"a copy to the card from its own memory", true,
         [](const Calls& c) {
           return static_cast<int>(api().cudaMemcpyAsync(c.a,

@@ -99,8 +99,8 @@ TEST(Batches, BatchesStayTheCallers) {
   EXPECT_EQ(first.labels.to_vector<int>(), (std::vector<int>{0, 1, 2, 3}));
 }
 
-// Note [x/255 without a division] in ops/gather_batch.h, for all 256 bytes; and the form of many
-// torch scripts.
+// Note [x/255 without a division] in ops/shape/gather_batch.h, for all 256 bytes; and the form of
+// many torch scripts.
 TEST(Batches, ScalesEveryByteExactly) {
   const Split split = numbered(256);
   std::vector<int32_t> all(256);

@@ -15,7 +15,7 @@
 #include "capture/executor.h"
 #include "core/parallel.h"
 #include "core/rng.h"
-#include "ops/step_state.h"
+#include "ops/optim/step_state.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sinter::fuzz {

@@ -1,14 +1,14 @@
 // cuDNN's convolutions as we ask for them: on a recorder that keeps the questions, the answers
 // computed here by the definition of a convolution.
-#include "ops/cudnn_conv.h"
+#include "ops/image/cudnn_conv.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "ops/conv2d.h"
 #include "ops/fused/fused.h"
-#include "ops/gemm_library.h"
+#include "ops/image/conv2d.h"
+#include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
 

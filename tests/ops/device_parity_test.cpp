@@ -13,8 +13,8 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
-#include "ops/gemm_library.h"
-#include "ops/rounding.h"
+#include "measure/rounding.h"
+#include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
@@ -52,7 +52,7 @@ bool is_bitwise(const OpDef& op) {
 }
 
 // Of sums in another order, K the longest (Note [How far a kernel may be from f64],
-// ops/rounding.h).
+// measure/rounding.h).
 double sum_factor(const Tensors& in, DType dtype, bool alike) {
   int64_t terms = 1;
   for (const Tensor& t : in)
@@ -260,7 +260,7 @@ void check_adversarial_values(Device device) {
 }
 
 // The gradients of a sample as results of a fused op, which stands for the ops of forward and
-// backward: ops/rounding.h bounds it by theirs. A reference is a function, so what it is to
+// backward: measure/rounding.h bounds it by theirs. A reference is a function, so what it is to
 // differentiate, and the tape, which exact_results() takes off, stand beside it.
 struct {
   const OpDef* op = nullptr;

@@ -8,10 +8,10 @@
 
 #include "autograd/autograd.h"
 #include "ops/fused/activation.h"
-#include "ops/gather_batch.h"
 #include "ops/ops.h"
-#include "ops/pointwise_op.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
+#include "ops/pointwise/pointwise_op.h"
+#include "ops/shape/gather_batch.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "autograd/autograd.h"
-#include "ops/dropout_mask.h"
 #include "ops/ops.h"
+#include "ops/shape/dropout_mask.h"
 
 namespace sinter {
 namespace {

@@ -13,8 +13,8 @@
 #include "ops/fused/softmax_xent.cu"
 #include "ops/fused/weight_bias_grad.cu"
 #include "ops/fused/weight_grad_update.cu"
-#include "ops/linear.cu"
-#include "ops/update.cu"
+#include "ops/optim/update.cu"
+#include "ops/product/linear.cu"
 
 // After linear, whose kernels it runs.
 #include "ops/fused/merge_linear.cu"

@@ -8,9 +8,9 @@
 
 #include "core/device/launch_log.h"
 #include "core/parallel.h"
-#include "ops/gemm_library.h"
-#include "ops/pointwise.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/relu_mask.h"
+#include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
 #include "tests/ops/device_samples.h"
 #include "tests/test_util.h"
@@ -84,9 +84,9 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
                    : dtype == DType::bf16 ? 0x1p-8
                    : allow_tf32()         ? 0x1p-10
                                           : 0x1p-24;
-  // Eager f32 products on the emulator add k in up to 16 shares (ops/gemm_ffma.cuh). Rounding
-  // errors of a sum add up as a random walk, so each share's are smaller by the root of 16 than
-  // those of one long sum, as kernels with a product of their own may have.
+  // Eager f32 products on the emulator add k in up to 16 shares (ops/product/fast/gemm_ffma.cuh).
+  // Rounding errors of a sum add up as a random walk, so each share's are smaller by the root of 16
+  // than those of one long sum, as kernels with a product of their own may have.
   const double one_sum = device.type == Device::Type::simt && dtype == DType::f32 ? 4 : 1;
   for (size_t r = 0; r < fused.size(); ++r) {
     SCOPED_TRACE(cat("result ", r));

@@ -1,7 +1,7 @@
 // The own kernels of the products on a card, where cuBLASLt would be chosen by default: all ops'
 // samples, sizes around the tiles, operands of all strides.
 #include "core/device/launch_log.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 #include "tests/ops/gemm_check.h"

@@ -1,6 +1,6 @@
-// The cores of the matrix products (ops/gemm_ffma.cuh, ops/gemm_mma.cuh) on the emulator against
-// sums in f64: sizes around the tile, operands of all strides between memory that nobody wrote, the
-// order of threads, launches, and what each epilogue writes.
+// The cores of the matrix products (ops/product/fast/gemm_ffma.cuh, ops/product/fast/gemm_mma.cuh)
+// on the emulator against sums in f64: sizes around the tile, operands of all strides between
+// memory that nobody wrote, the order of threads, launches, and what each epilogue writes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,10 +10,10 @@
 #include "core/device/simt.h"
 #include "core/device/simt_count_only.h"
 #include "ops/fused/fused.h"
-#include "ops/gemm_library.h"
 #include "ops/ops.h"
-#include "ops/relu_mask.h"
-#include "ops/update_formulas.h"
+#include "ops/optim/update_formulas.h"
+#include "ops/pointwise/relu_mask.h"
+#include "ops/product/gemm_library.h"
 #include "tests/ops/gemm_check.h"
 
 namespace sinter {

@@ -5,7 +5,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/simt.h"
 #include "ops/fused/fused.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 #include "tests/ops/gemm_check.h"
 
 namespace sinter {

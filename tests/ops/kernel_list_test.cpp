@@ -14,7 +14,7 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
-#include "ops/gemm_library.h"
+#include "ops/product/gemm_library.h"
 #include "tests/ops/device_samples.h"
 
 namespace sinter {

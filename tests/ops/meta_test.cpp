@@ -7,7 +7,7 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/ops.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/relu_mask.h"
 #include "tests/test_util.h"
 
 namespace sinter {

@@ -1,6 +1,6 @@
-// The bounds of ops/rounding.h: every kernel keeps them on every sample, and they are what the Note
-// says.
-#include "ops/rounding.h"
+// The bounds of measure/rounding.h: every kernel keeps them on every sample, and they are what the
+// Note says.
+#include "measure/rounding.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include "autograd/autograd.h"
 #include "ops/ops.h"
-#include "ops/pointwise.h"
+#include "ops/pointwise/pointwise.h"
 #include "tests/closeness.h"
 
 namespace sinter {

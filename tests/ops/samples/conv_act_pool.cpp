@@ -1,6 +1,6 @@
 // Samples of conv_act, conv_act_pool, their backwards, and conv_norm_act.
 #include "ops/fused/activation.h"
-#include "ops/relu_mask.h"
+#include "ops/pointwise/relu_mask.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {

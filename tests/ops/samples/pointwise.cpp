@@ -1,5 +1,5 @@
-// Samples of the pointwise ops, from what their structs say (ops/pointwise.h).
-#include "ops/pointwise.h"
+// Samples of the pointwise ops, from what their structs say (ops/pointwise/pointwise.h).
+#include "ops/pointwise/pointwise.h"
 
 #include "ops/ops.h"
 #include "tests/ops/samples/samples.h"

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "ops/fused/fused.h"
-#include "ops/update.h"
+#include "ops/optim/update.h"
 
 namespace sinter {
 namespace {

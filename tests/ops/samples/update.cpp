@@ -1,5 +1,5 @@
 // Samples of the updates, and of weight_grad_update, which is made of the same groups.
-#include "ops/update.h"
+#include "ops/optim/update.h"
 
 #include "ops/fused/fused.h"
 #include "tests/ops/samples/samples.h"

@@ -1,0 +1,204 @@
+// conv2d and its three gradients; dense NCHW throughout.
+//   y[n, o, p, q] = bias[o] + sum_crs x[n, c, h, w] weight[o, c, r, s]
+//     where h = p stride_h - pad_h + r and w = q stride_w - pad_w + s; x is 0 beyond its borders
+//   dx, dweight: the same products, summed over what else an element of them takes part in
+//   dbias[o] = sum_npq dy[n, o, p, q]
+#include "ops/image/conv2d.h"
+
+#include <climits>
+
+#include "ops/image/conv2d_cpu.h"
+#include "ops/kernels.h"
+#include "ops/rows/row_loops.h"
+
+namespace sinter {
+namespace {
+
+// The shape of y for an x and a weight of these shapes. `facts` describes the operands of `op`,
+// which may be gradients of the same shapes.
+template <class Facts>
+Shape output_shape(
+    const char* op, const Shape& x, const Shape& weight, const Conv2dAttrs& a, const Facts& facts) {
+  const auto in = [](int64_t v, int64_t low) { return v >= low && v <= INT_MAX; };
+  SINTER_CHECK(in(a.stride_h, 1) && in(a.stride_w, 1) && in(a.pad_h, 0) && in(a.pad_w, 0), shape,
+      cat(op, ": no such stride or padding: ", facts(), "; stride is [", a.stride_h, ", ",
+          a.stride_w, "], allowed 1..", INT_MAX, "; padding is [", a.pad_h, ", ", a.pad_w,
+          "], allowed 0..", INT_MAX));
+  SINTER_CHECK(std::min({weight[0], weight[1], weight[2], weight[3], x[2], x[3]}) > 0, shape,
+      cat(op, ": nothing to multiply: ", facts(), "; x is ", x.str(), ", weight ", weight.str(),
+          "; sizes must be at least 1, but for the batch"));
+  Shape y{x[0], weight[0]};
+  for (const int d : {2, 3}) {
+    const int64_t pad = d == 2 ? a.pad_h : a.pad_w, stride = d == 2 ? a.stride_h : a.stride_w;
+    const int64_t padded = x[d] + 2 * pad;
+    SINTER_CHECK(weight[d] <= padded, shape,
+        cat(op, ": the kernel is larger than the padded input: ", facts(), "; ", weight[d], " ",
+            d == 2 ? "rows" : "columns", " of the kernel, ", x[d], " + 2 * ", pad, " of x"),
+        cat("a padding of at least ", (weight[d] - x[d] + 1) / 2));
+    y.push_back((padded - weight[d]) / stride + 1);
+  }
+  return y;
+}
+
+Conv2dAttrs window_of(const Attrs& attrs) {
+  const auto& a = attrs.as<Conv2dGradAttrs>();
+  return {a.stride_h, a.stride_w, a.pad_h, a.pad_w};
+}
+
+void check_images(
+    const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b) {
+  check_floating(op, a_name, a);
+  check_rank(op, a_name, a, 4);
+  check_rank(op, b_name, b, 4);
+  check_same_dtype(op, b_name, b, a_name, a);
+}
+
+Tensors infer_forward(Operands in, const Attrs& attrs) {
+  const Tensor &x = in[0], &weight = in[1];
+  check_images("conv2d", "x", x, "weight", weight);
+  const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
+  SINTER_CHECK(x.size(1) == weight.size(1), shape,
+      cat("conv2d: channels differ: ", facts(), "; x.shape[1] is ", x.size(1),
+          ", weight.shape[1] is ", weight.size(1)));
+  if (const Tensor bias = optional_input(in, 2); bias.defined()) {
+    SINTER_CHECK(bias.rank() == 1 && bias.size(0) == weight.size(0), shape,
+        cat("conv2d: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
+            "; bias must be [", weight.size(0), "]"));
+    if (bias.dtype() != wide(weight.dtype()))
+      check_same_dtype("conv2d", "weight", weight, "bias", bias);
+  }
+  const Shape y = output_shape("conv2d", x.shape(), weight.shape(), attrs.as<Conv2dAttrs>(), facts);
+  return {Tensor::shape_only(y, x.dtype(), x.device())};
+}
+
+Tensors infer_input_grad(Operands in, const Attrs& attrs) {
+  const char* op = "conv2d_input_grad";
+  const auto& a = attrs.as<Conv2dGradAttrs>();
+  const Tensor &dy = in[0], &weight = in[1];
+  check_images(op, "dy", dy, "weight", weight);
+  const auto facts = [&] { return describe({{"dy", &dy}, {"weight", &weight}}); };
+  const Shape x{dy.size(0), weight.size(1), a.height, a.width};
+  const Shape y = output_shape(op, x, weight.shape(), window_of(attrs), facts);
+  SINTER_CHECK(dy.shape() == y, shape,
+      cat(op, ": dy does not fit: ", facts(), "; x is ", x.str(), ", so dy must be ", y.str()));
+  return {Tensor::shape_only(x, dy.dtype(), dy.device())};
+}
+
+Tensors infer_weight_grad(Operands in, const Attrs& attrs) {
+  const char* op = "conv2d_weight_grad";
+  const auto& a = attrs.as<Conv2dGradAttrs>();
+  const Tensor &dy = in[0], &x = in[1];
+  check_images(op, "dy", dy, "x", x);
+  const auto facts = [&] { return describe({{"dy", &dy}, {"x", &x}}); };
+  const Shape weight{dy.size(1), x.size(1), a.height, a.width};
+  const Shape y = output_shape(op, x.shape(), weight, window_of(attrs), facts);
+  SINTER_CHECK(dy.shape() == y, shape,
+      cat(op, ": dy does not fit: ", facts(), "; weight is ", weight.str(), ", so dy must be ",
+          y.str()));
+  return {Tensor::shape_only(weight, wide(dy.dtype()), dy.device())};
+}
+
+Tensors infer_bias_grad(Operands in, const Attrs&) {
+  check_floating("conv2d_bias_grad", "dy", in[0]);
+  check_rank("conv2d_bias_grad", "dy", in[0], 4);
+  return {Tensor::shape_only({in[0].size(1)}, wide(in[0].dtype()), in[0].device())};
+}
+
+Cost forward_cost(Operands in, Operands out, const Attrs&) {
+  const int64_t bias = optional_input(in, 2).defined() ? out[0].numel() : 0;
+  return cost_of(2 * out[0].numel() * numel_of_dims(in[1], 1) + bias, in, out);
+}
+Cost input_grad_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].numel() * numel_of_dims(in[1], 1), in, out);
+}
+Cost weight_grad_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].numel() * numel_of_dims(out[0], 1), in, out);
+}
+Cost bias_grad_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(in[0].numel(), in, out);
+}
+
+// A channel is one thread's, image by image, so the number of threads does not show.
+void bias_grad_cpu(const Call& call) {
+  const Tensor& dy = call.in[0];
+  const int64_t batch = dy.size(0), channels = dy.size(1), plane = dy.size(2) * dy.size(3);
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const int64_t bytes = batch * plane * static_cast<int64_t>(sizeof(T));
+    parallel_for(channels, grain_of(bytes), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        V sum = 0;
+        for (int64_t n = 0; n < batch; ++n)
+          sum +=
+              row_sum<V>(dy.data<T>() + (n * channels + o) * plane, plane, [](V v) { return v; });
+        call.out[0].data<V>()[o] = sum;
+      }
+    });
+  });
+}
+
+Tensors backward(const Saved& saved, Operands grads) {
+  const auto& a = saved.as<Conv2dAttrs>();
+  const Tensor &dy = grads[0], &x = saved.in[0], &weight = saved.in[1];
+  const auto with_sizes_of = [&](const Tensor& t) {
+    return Conv2dGradAttrs{a.stride_h, a.stride_w, a.pad_h, a.pad_w, t.size(2), t.size(3)};
+  };
+  Tensors out(saved.in.size());
+  if (saved.wants(1))
+    out[1] = apply1(kConv2dWeightGradOp, {dy, x}, with_sizes_of(weight), Role::wgrad);
+  if (saved.wants(2)) out[2] = apply1(kConv2dBiasGradOp, {dy}, {}, Role::bgrad);
+  if (saved.wants(0))
+    out[0] = apply1(kConv2dInputGradOp, {dy, weight}, with_sizes_of(x), Role::dgrad);
+  return out;
+}
+
+}  // namespace
+
+const OpDef kConv2dOp{.name = "conv2d",
+    .formula = "y[n, o, p, q] = b[o] + sum over c, r, s of x[n, c, p + r, q + s] W[o, c, r, s]",
+    .min_inputs = 2,
+    .max_inputs = 3,
+    .attrs = attr_type<Conv2dAttrs>(),
+    .infer = infer_forward,
+    .cost = forward_cost,
+    .cpu = conv2d_forward_cpu,
+    SINTER_KERNELS(conv2d),
+    .backward = backward,
+    .saves_in = 0b11};
+const OpDef kConv2dInputGradOp{.name = "conv2d_input_grad",
+    .formula = "dx[n, c, h, w] = sum over o, r, s of dy[n, o, h - r, w - s] W[o, c, r, s]",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<Conv2dGradAttrs>(),
+    .infer = infer_input_grad,
+    .cost = input_grad_cost,
+    .cpu = conv2d_input_grad_cpu,
+    SINTER_KERNELS(conv2d_input_grad)};
+const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
+    .formula = "dW[o, c, r, s] = sum over n, p, q of dy[n, o, p, q] x[n, c, p + r, q + s]",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<Conv2dGradAttrs>(),
+    .infer = infer_weight_grad,
+    .cost = weight_grad_cost,
+    .cpu = conv2d_weight_grad_cpu,
+    SINTER_KERNELS(conv2d_weight_grad)};
+const OpDef kConv2dBiasGradOp{.name = "conv2d_bias_grad",
+    .formula = "db[o] = sum over n, p, q of dy[n, o, p, q]",
+    .infer = infer_bias_grad,
+    .cost = bias_grad_cost,
+    .cpu = bias_grad_cpu,
+    SINTER_KERNELS(conv2d_bias_grad)};
+
+Shape conv2d_shape(const char* op, const Tensor& x, const Shape& weight, const Conv2dAttrs& attrs) {
+  check_rank(op, "x", x, 4);
+  return output_shape(op, x.shape(), weight, attrs, [&] { return describe({{"x", &x}}); });
+}
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dAttrs& attrs) {
+  Tensors in{x, weight};
+  if (bias.defined()) in.push_back(bias);
+  return apply1(kConv2dOp, std::move(in), attrs);
+}
+
+}  // namespace sinter

@@ -1,0 +1,71 @@
+// conv2d and its gradients, as products of weights or gradients and the windows of images
+// (conv2d_product.cuh), or by cuDNN.
+#include "ops/image/conv2d_product.cuh"
+#include "ops/image/cudnn_conv.h"
+#include "ops/rows/reduce.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+SINTER_CONV2D_KERNELS(conv2d)
+
+// cuDNN, or own(); on the emulator always own(), which must not take an empty result.
+template <class Own> static void by_cudnn_or(const Call& call, const Own& own) {
+#if defined(__CUDACC__)
+  if (cudnn_conv2d(call, own)) return;
+#endif
+  if (call.out[0].numel() > 0) own();
+}
+
+void conv2d(const Call& call) {
+  const Tensor &x = call.in[0], &weight = call.in[1], &y = call.out[0];
+  const Conv2dSizes z = conv2d_sizes(call);
+  by_cudnn_or(call, [&] {
+    check_conv2d_sizes(call, z);
+    visit_float(y.dtype(), [&]<class T>(T) {
+      launch_conv2d(weight_side<T>(weight, z),
+          window_side<T, ForwardWindows>(Pixels<T>{in<T>(x)}, z),
+          store_images<T>(optional_input(call.in, 2), y));
+    });
+  });
+}
+
+void conv2d_input_grad(const Call& call) {
+  const Tensor &dy = call.in[0], &weight = call.in[1], &dx = call.out[0];
+  const Conv2dSizes z = conv2d_input_grad_sizes(call);
+  by_cudnn_or(call, [&] {
+    check_conv2d_sizes(call, z);
+    visit_float(dx.dtype(), [&]<class T>(T) {
+      launch_conv2d(turned_weight_side<T>(weight, z),
+          window_side<T, BackwardWindows>(Pixels<T>{in<T>(dy)}, z), store_images<T>(Tensor(), dx));
+    });
+  });
+}
+
+void conv2d_weight_grad(const Call& call) {
+  const Tensor &dy = call.in[0], &x = call.in[1], &dweight = call.out[0];
+  const Conv2dSizes z = conv2d_weight_grad_sizes(call);
+  by_cudnn_or(call, [&] {
+    check_conv2d_sizes(call, z);
+    visit_float(dy.dtype(), [&]<class T>(T) {
+      using V = compute_t<T>;
+      const RunSide<T> rows{.data = in<T>(dy),
+          .outer = z.o,
+          .k = z.n * z.p * z.q,
+          .outer_stride = z.p * z.q,
+          .run_stride = z.o * z.p * z.q,
+          .run = static_cast<int>(z.p * z.q)};
+      launch_conv2d(rows, window_side<T, GradientWindows>(Pixels<T>{in<T>(x)}, z),
+          StoreSums<T, V>{Bias<T>(Tensor()), columns_of<V>(dweight, out<V>(dweight), z.taps())});
+    });
+  });
+}
+
+void conv2d_bias_grad(const Call& call) {
+  const Tensor &dy = call.in[0], &dbias = call.out[0];
+  if (dbias.numel() == 0) return;
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    reduce<SumOf, T, compute_t<T>>(dy, dbias, reduction_of(dy.shape(), 0b1101));
+  });
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

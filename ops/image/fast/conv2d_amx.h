@@ -1,0 +1,296 @@
+// The products of ops/image/fast/conv2d_lanes.h for bf16 by AMX, which multiplies matrices:
+// C[m][16] += A[m][k pairs] B[k pairs][16], products exact, sums in f32; a pair is two neighbours
+// in memory, of which both products are summed. Tiles come as floats that are bf16 values and are
+// packed first:
+//   results     C = y[o][image], A = w[o][c, s], B = x[column s][c][image] for each row r of the
+//               kernel: its columns and channels lie one after the other, so that few channels of
+//               a wide kernel fill a tile as well as many
+//   gradient    C = dw[o][c] for each tap, A = dy[o][q, image], B = x[q][image][c], of two columns
+//               q at a time, or one where the stride is no 1
+// Four tiles of C at a time, for a product takes 52 cycles and the next may begin after 16. Where a
+// tile is filled up with zeros an infinity of x gives NaN, never a number.
+#pragma once
+
+#include "ops/image/fast/conv2d_lanes.h"
+
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#define SINTER_AMX 1
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace sinter::conv::amx {
+
+// Linux lets a process use these registers once it has asked for them.
+inline bool available() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+}
+// Of less than four channels most of a tile of 16 would be empty.
+inline bool gradient_pays(const Correlation& g) { return g.c >= 4; }
+
+// A row of a tile, 64 bytes: 16 floats, or 16 pairs of bf16.
+inline constexpr int64_t kRow = 16;
+
+// While it lives, this thread has tiles 0..3 for C, of m rows, 4 for A, of m rows and k pairs, and
+// 5..7 for B, of k rows. What was packed before is in memory by then.
+class Tiles {
+ public:
+  Tiles(int64_t m, int64_t k) {
+    struct Config {
+      uint8_t palette = 1, unused[15] = {};
+      uint16_t bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    for (int t = 0; t < 8; ++t) {
+      config.bytes[t] = static_cast<uint16_t>(t == 4 ? 4 * k : 64);
+      config.rows[t] = static_cast<uint8_t>(t <= 4 ? m : k);
+    }
+    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
+  }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+// Four tiles of C from, and to, memory; `stride` counts floats between rows.
+inline void load_sums(const float* const (&from)[4], int64_t stride) {
+  _tile_loadd(0, from[0], stride * 4);
+  _tile_loadd(1, from[1], stride * 4);
+  _tile_loadd(2, from[2], stride * 4);
+  _tile_loadd(3, from[3], stride * 4);
+}
+inline void store_sums(float* const (&to)[4], int64_t stride) {
+  _tile_stored(0, to[0], stride * 4);
+  _tile_stored(1, to[1], stride * 4);
+  _tile_stored(2, to[2], stride * 4);
+  _tile_stored(3, to[3], stride * 4);
+}
+// C of each of the four += A B, where B is at b + offset[i].
+inline void multiply(const bf16* a, int64_t stride, const bf16* b, const int64_t (&offset)[4]) {
+  _tile_loadd(4, a, stride * 2);
+  _tile_loadd(5, b + offset[0], 64);
+  _tile_dpbf16ps(0, 4, 5);
+  _tile_loadd(6, b + offset[1], 64);
+  _tile_dpbf16ps(1, 4, 6);
+  _tile_loadd(7, b + offset[2], 64);
+  _tile_dpbf16ps(2, 4, 7);
+  _tile_loadd(5, b + offset[3], 64);
+  _tile_dpbf16ps(3, 4, 5);
+}
+
+// Vectors of floats that are bf16 values, as bf16: a's, then b's.
+inline Lanes<float> pack(Lanes<float> a, Lanes<float> b) {
+  return Lanes<float>(_mm512_cvtne2ps_pbh(__m512(b), __m512(a)));
+}
+// And as pairs of each lane's two.
+inline Lanes<float> pack_pairs(Lanes<float> a, Lanes<float> b) {
+  const __m512i low = _mm512_maskz_srli_epi32(kAllLanes, _mm512_castps_si512(__m512(a)), 16);
+  const __m512i high = _mm512_and_si512(
+      _mm512_castps_si512(__m512(b)), _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+  return Lanes<float>(_mm512_castsi512_ps(_mm512_or_si512(low, high)));
+}
+
+// Output channels in tiles of as many rows each.
+struct ChannelTiles {
+  int64_t count, m;
+  explicit ChannelTiles(int64_t channels)
+      : count(divide_up(channels, kRow)), m(divide_up(channels, count)) {}
+};
+
+// Results; as LanesProduct.
+class Product {
+ public:
+  template <class Weight, class Bias>
+  Product(const Correlation& g, const Weight& weight, const Bias& bias)
+      : g_(g),
+        outputs_(g.o),
+        pairs_(divide_up(g.c, 2)),
+        run_(g.s * pairs_),
+        chunks_(divide_up(run_, kRow)),
+        k_(divide_up(run_, chunks_)) {
+    weights_ = aligned_scratch<bf16, 1>(outputs_.count * g.r * chunks_ * outputs_.m * 2 * kRow);
+    start_ = aligned_scratch<float, 1>(channels() * kRow);
+    for (int64_t o = 0; o < channels(); ++o)
+      std::fill_n(start_ + o * kRow, kRow, o < g.o ? bias(o) : 0.0f);
+    bf16* to = weights_;
+    for (int64_t o = 0; o < channels(); o += outputs_.m) {
+      for (int64_t r = 0; r < g.r; ++r) {
+        for (int64_t i = 0; i < chunks_; ++i) {
+          for (int64_t row = o; row < o + outputs_.m; ++row, to += 2 * kRow)
+            pack_row(weight, row, r, i, to);
+        }
+      }
+    }
+  }
+  int64_t channels() const { return outputs_.count * outputs_.m; }
+
+  void multiply(const float* x, int64_t, int64_t results, float* y) const {
+    const int64_t rows = g_.tile_rows(results), columns = g_.tile_columns();
+    bf16* packed = aligned_scratch<bf16, 2>(rows * columns * pairs_ * 2 * kRow);
+    pack_x(x, rows, columns, packed);
+    const Tiles tiles(outputs_.m, k_);
+    for (int64_t row = 0; row < results; ++row) {
+      const bf16* from = packed + row * g_.stride_h * columns * pairs_ * 2 * kRow;
+      for (int64_t q = 0; q < g_.q; q += 4) multiply_four(from, q, y + row * g_.q * kRow, results);
+    }
+  }
+
+ private:
+  // Chunk i of a run of pairs begins here: the last one earlier, and what the one before it has
+  // counts 0 there.
+  int64_t first_of(int64_t i) const { return std::min(i * k_, run_ - k_); }
+
+  template <class Weight>
+  void pack_row(const Weight& weight, int64_t o, int64_t r, int64_t i, bf16* to) const {
+    for (int64_t j = 0; j < 2 * k_; ++j) {
+      const int64_t pair = first_of(i) + j / 2, c = 2 * (pair % pairs_) + j % 2;
+      const bool counts = o < g_.o && c < g_.c && pair >= i * k_;
+      to[j] = bf16(counts ? weight(o, c, r, pair / pairs_) : 0.0f);
+    }
+  }
+
+  // [row][column][pair of channels][image][2]
+  void pack_x(const float* x, int64_t rows, int64_t columns, bf16* to) const {
+    const int64_t plane = rows * columns * kRow;
+    for (int64_t i = 0; i < plane; i += kRow) {
+      for (int64_t c = 0; c < g_.c; c += 2, to += 2 * kRow) {
+        const float* from = x + c * plane + i;
+        const Lanes<float> a = load_lanes(from);
+        Lanes<float> b{};
+        if (c + 1 < g_.c) b = load_lanes(from + plane);
+        const Lanes<float> both = pack_pairs(a, b);
+        std::memcpy(static_cast<void*>(to), &both, sizeof both);
+      }
+    }
+  }
+
+  // Results q to q + 3 of a row, of all channels. Beyond the last result it is made again.
+  void multiply_four(const bf16* x, int64_t q, float* y, int64_t results) const {
+    const int64_t columns = g_.tile_columns(), channel_stride = results * g_.q * kRow;
+    int64_t column[4], offset[4];
+    for (int i = 0; i < 4; ++i) {
+      column[i] = std::min(q + i, g_.q - 1);
+      offset[i] = column[i] * g_.stride_w * pairs_ * 2 * kRow;
+    }
+    const bf16* weights = weights_;
+    for (int64_t o = 0; o < channels(); o += outputs_.m) {
+      const float* start = start_ + o * kRow;
+      load_sums({start, start, start, start}, kRow);
+      for (int64_t r = 0; r < g_.r; ++r) {
+        for (int64_t i = 0; i < chunks_; ++i, weights += outputs_.m * 2 * kRow)
+          amx::multiply(
+              weights, 2 * kRow, x + (r * columns * pairs_ + first_of(i)) * 2 * kRow, offset);
+      }
+      float* to = y + o * channel_stride;
+      store_sums({to + column[0] * kRow, to + column[1] * kRow, to + column[2] * kRow,
+                     to + column[3] * kRow},
+          channel_stride);
+    }
+  }
+
+  const Correlation& g_;
+  ChannelTiles outputs_;
+  int64_t pairs_, run_, chunks_, k_;
+  bf16* weights_;  // [o / m][r][chunk][m][16 pairs], memory of the thread that made this
+  float* start_;   // [o][image], the same
+};
+
+// The gradient by the weights; as LanesGradient. Sums lie as tiles: [o / m][column][m][16], where a
+// column is 16 channels of a tap.
+class GradientProduct {
+ public:
+  explicit GradientProduct(const Correlation& g)
+      : g_(g),
+        outputs_(g.o),
+        taps_(g.r * g.s),
+        columns_(divide_up(g.c, kRow) * taps_),
+        at_once_(g.stride_w == 1 ? 2 : 1) {}
+  int64_t size() const { return outputs_.count * columns_ * outputs_.m * kRow; }
+  int64_t place_of(int64_t i) const {
+    const int64_t o = i / g_.taps(), c = i % g_.taps() / taps_, tap = i % taps_;
+    const int64_t column = c / kRow * taps_ + tap;
+    return ((o / outputs_.m * columns_ + column) * outputs_.m + o % outputs_.m) * kRow + c % kRow;
+  }
+
+  void multiply(const float* dy, const float* x, int64_t results, float* sums) const {
+    const int64_t rows = g_.tile_rows(results), width = even_above(g_.tile_columns());
+    const int64_t q_even = even_above(g_.q - 1), channels = outputs_.count * outputs_.m;
+    bf16* packed_x = aligned_scratch<bf16, 2>(divide_up(g_.c, kRow) * rows * width * 16 * kRow);
+    bf16* packed_dy = aligned_scratch<bf16, 3>(channels * results * q_even * kRow);
+    pack_x(x, rows, packed_x);
+    pack_dy(dy, g_.o * results, packed_dy);
+    const Tiles tiles(outputs_.m, 8 * at_once_);
+    for (int64_t o = 0; o < channels; o += outputs_.m) {
+      const bf16* a = packed_dy + o * results * q_even * kRow;
+      for (int64_t column = 0; column < columns_; column += 4)
+        multiply_four(a, packed_x, results, column, sums + o * columns_ * kRow);
+    }
+  }
+
+ private:
+  static int64_t even_above(int64_t n) { return n / 2 * 2 + 2; }
+
+  // [c / 16][row][column][pair of images][c % 16][2]; zeros behind the last column and channel.
+  void pack_x(const float* x, int64_t rows, bf16* to) const {
+    const int64_t columns = g_.tile_columns();
+    for (int64_t c0 = 0; c0 < g_.c; c0 += kRow) {
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t q = 0; q < even_above(columns); q += 2, to += 32 * kRow) {
+          Lanes<float> v[kRow] = {};
+          for (int64_t c = c0; c < std::min(c0 + kRow, g_.c); ++c)
+            v[c - c0] = pack_two(x + (c * rows + row) * columns * kRow, q, columns);
+          turn(v);
+          std::memcpy(static_cast<void*>(to), v, sizeof v);
+        }
+      }
+    }
+  }
+  // [o][row][column][image], an even number of columns.
+  void pack_dy(const float* dy, int64_t rows, bf16* to) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t q = 0; q < g_.q; q += 2, to += 2 * kRow) {
+        const Lanes<float> two = pack_two(dy + row * g_.q * kRow, q, g_.q);
+        std::memcpy(static_cast<void*>(to), &two, sizeof two);
+      }
+    }
+  }
+  // Columns q and q + 1 of a row, zeros beyond it.
+  static Lanes<float> pack_two(const float* row, int64_t q, int64_t columns) {
+    Lanes<float> a{}, b{};
+    if (q < columns) a = load_lanes(row + q * kRow);
+    if (q + 1 < columns) b = load_lanes(row + (q + 1) * kRow);
+    return pack(a, b);
+  }
+
+  // Sums of four columns of m channels. Beyond the last column it is made again.
+  void multiply_four(
+      const bf16* dy, const bf16* x, int64_t results, int64_t column, float* sums) const {
+    const int64_t rows = g_.tile_rows(results), width = even_above(g_.tile_columns());
+    const int64_t q_even = even_above(g_.q - 1);
+    float* to[4];
+    int64_t offset[4];
+    for (int i = 0; i < 4; ++i) {
+      const int64_t at = std::min(column + i, columns_ - 1), tap = at % taps_;
+      const int64_t row = at / taps_ * rows + tap / g_.s;
+      offset[i] = (row * width + tap % g_.s) * 16 * kRow;
+      to[i] = sums + at * outputs_.m * kRow;
+    }
+    load_sums({to[0], to[1], to[2], to[3]}, kRow);
+    for (int64_t row = 0; row < results; ++row) {
+      const bf16* from = x + row * g_.stride_h * width * 16 * kRow;
+      for (int64_t q = 0; q < g_.q; q += at_once_)
+        amx::multiply(dy + (row * q_even + q) * kRow, results * q_even * kRow,
+            from + q * g_.stride_w * 16 * kRow, offset);
+    }
+    store_sums(to, kRow);
+  }
+
+  const Correlation& g_;
+  ChannelTiles outputs_;
+  int64_t taps_, columns_, at_once_;
+};
+
+}  // namespace sinter::conv::amx
+
+#endif

@@ -1,0 +1,332 @@
+#include "ops/image/cudnn_conv.h"
+
+#if SINTER_HAS_CUDA && SINTER_HAS_CUDNN
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "core/device/cuda_dnn.h"
+#include "core/device/cuda_graph.h"
+#include "core/device/cuda_stream.h"
+#include "core/device/launch_hook.h"
+#include "core/device/launch_log.h"
+#include "core/device/memory.h"
+#include "ops/image/conv2d.h"
+#include "ops/product/gemm_library.h"
+
+namespace sinter {
+namespace {
+
+using cuda::Api;
+using cuda::api;
+using TensorDesc = cuda::Descriptor<cudnnTensorDescriptor_t, &Api::cudnnDestroyTensorDescriptor>;
+using FilterDesc = cuda::Descriptor<cudnnFilterDescriptor_t, &Api::cudnnDestroyFilterDescriptor>;
+using ActivationDesc =
+    cuda::Descriptor<cudnnActivationDescriptor_t, &Api::cudnnDestroyActivationDescriptor>;
+using ConvolutionDesc =
+    cuda::Descriptor<cudnnConvolutionDescriptor_t, &Api::cudnnDestroyConvolutionDescriptor>;
+
+constexpr int kConvProposals = 8;
+
+enum class ConvProduct : uint8_t { forward, input_grad, weight_grad };
+constexpr const char* kConvNames[] = {
+    "cudnn_conv2d", "cudnn_conv2d_input_grad", "cudnn_conv2d_weight_grad"};
+
+struct ConvKey {
+  ConvProduct product;
+  Conv2dSizes sizes;
+  DType type, weight_type;  // a gradient's may be another one
+  bool has_bias, relu, tf32;
+  // f32 without TF32 stays on multiply-adds, whatever the library would rather do.
+  bool exact() const { return type == DType::f32 && !tf32; }
+  auto operator<=>(const ConvKey&) const = default;
+};
+// One of x, weight and y is written.
+struct ConvPointers {
+  void *x, *weight, *y;
+  const void* bias;
+};
+
+struct ConvPlan {
+  TensorDesc x, y, bias;
+  FilterDesc weight;
+  ConvolutionDesc convolution;
+  ActivationDesc activation;
+  int algorithm = -1;  // -1: the own kernel
+  size_t workspace = 0;
+  int launches = 0;
+  bool measured = false;
+
+  void describe(const ConvKey& key);
+  void choose(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own);
+  void run(const ConvKey& key, const ConvPointers& p) const;
+  // The stream's. Of few sizes, as each one stays: powers of two.
+  void* memory() const {
+    return scratch(cuda::device(), std::bit_ceil(std::max(workspace, kLibraryWorkspace))).memory;
+  }
+};
+
+void ConvPlan::describe(const ConvKey& key) {
+  const Conv2dSizes& z = key.sizes;
+  const auto n = [](int64_t v) { return static_cast<int>(v); };
+  const auto type = cuda::cudnn_type_of(key.type);
+  const auto images = [&](TensorDesc& desc, int64_t batch, int64_t c, int64_t h, int64_t w) {
+    SINTER_CUDA_CALL(cudnnCreateTensorDescriptor(&desc));
+    SINTER_CUDA_CALL(
+        cudnnSetTensor4dDescriptor(desc, CUDNN_TENSOR_NCHW, type, n(batch), n(c), n(h), n(w)));
+  };
+  images(x, z.n, z.c, z.h, z.w);
+  images(y, z.n, z.o, z.p, z.q);
+  SINTER_CUDA_CALL(cudnnCreateFilterDescriptor(&weight));
+  SINTER_CUDA_CALL(cudnnSetFilter4dDescriptor(weight, cuda::cudnn_type_of(key.weight_type),
+      CUDNN_TENSOR_NCHW, n(z.o), n(z.c), n(z.r), n(z.s)));
+  SINTER_CUDA_CALL(cudnnCreateConvolutionDescriptor(&convolution));
+  SINTER_CUDA_CALL(cudnnSetConvolution2dDescriptor(convolution, n(z.pad_h), n(z.pad_w),
+      n(z.stride_h), n(z.stride_w), 1, 1, CUDNN_CROSS_CORRELATION,
+      key.type == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
+  // Said before it proposes anything: TF32 wants memory that multiply-adds do without, and by
+  // default bf16 gets nothing that is fast.
+  SINTER_CUDA_CALL(
+      cudnnSetConvolutionMathType(convolution, key.exact()               ? CUDNN_FMA_MATH
+                                               : key.type == DType::bf16 ? CUDNN_TENSOR_OP_MATH
+                                                                         : CUDNN_DEFAULT_MATH));
+  if (!key.has_bias) return;
+  images(bias, 1, z.o, 1, 1);
+  SINTER_CUDA_CALL(cudnnCreateActivationDescriptor(&activation));
+  SINTER_CUDA_CALL(cudnnSetActivationDescriptor(activation,
+      key.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
+}
+
+void ConvPlan::run(const ConvKey& key, const ConvPointers& p) const {
+  void* memory = this->memory();
+  cudnnHandle_t handle = cuda::CudnnHandle::get().on_stream();
+  const cuda::CudnnScalars scalars(key.type);
+  const void *one = scalars.one(), *zero = scalars.zero();
+  if (key.product == ConvProduct::input_grad) {
+    SINTER_CUDA_CALL(cudnnConvolutionBackwardData(handle, one, weight, p.weight, y, p.y,
+        convolution, static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm), memory, workspace, zero,
+        x, p.x));
+  } else if (key.product == ConvProduct::weight_grad) {
+    SINTER_CUDA_CALL(cudnnConvolutionBackwardFilter(handle, one, x, p.x, y, p.y, convolution,
+        static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm), memory, workspace, zero, weight,
+        p.weight));
+  } else if (key.has_bias) {
+    SINTER_CUDA_CALL(cudnnConvolutionBiasActivationForward(handle, one, x, p.x, weight, p.weight,
+        convolution, static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), memory, workspace, zero, y,
+        p.y, bias, p.bias, activation, y, p.y));
+  } else {
+    SINTER_CUDA_CALL(cudnnConvolutionForward(handle, one, x, p.x, weight, p.weight, convolution,
+        static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), memory, workspace, zero, y, p.y));
+  }
+}
+
+struct ConvProposal {
+  int algorithm;
+  size_t workspace;
+  cudnnMathType_t math;
+};
+
+// What of the library's proposals is allowed (top of cudnn_conv.h), the best first by its own
+// reckoning. get(count, &found, results) asks it.
+template <class Perf, class Get>
+std::vector<ConvProposal> allowed_proposals(const ConvKey& key, int from, int to, const Get& get) {
+  Perf results[kConvProposals] = {};
+  int found = 0;
+  get(kConvProposals, &found, results);
+  std::vector<ConvProposal> proposals;
+  for (int i = 0; i < found; ++i) {
+    const Perf& r = results[i];
+    const bool right_math = r.mathType != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION &&
+                            !(key.exact() && r.mathType == CUDNN_TENSOR_OP_MATH);
+    if (r.status == CUDNN_STATUS_SUCCESS && r.algo >= from && r.algo <= to && right_math &&
+        r.memory <= kConvWorkspace)
+      proposals.push_back({r.algo, r.memory, key.exact() ? CUDNN_FMA_MATH : r.mathType});
+  }
+  return proposals;
+}
+
+std::vector<ConvProposal> proposals_for(const ConvKey& key, const ConvPlan& plan) {
+  cudnnHandle_t handle = cuda::CudnnHandle::get().on_stream();
+  if (key.product == ConvProduct::input_grad) {
+    constexpr int kOnly = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+    return allowed_proposals<cudnnConvolutionBwdDataAlgoPerf_t>(
+        key, kOnly, kOnly, [&](int wanted, int* found, auto* results) {
+          SINTER_CUDA_CALL(cudnnGetConvolutionBackwardDataAlgorithm_v7(
+              handle, plan.weight, plan.y, plan.convolution, plan.x, wanted, found, results));
+        });
+  }
+  if (key.product == ConvProduct::weight_grad) {
+    constexpr int kOnly = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+    return allowed_proposals<cudnnConvolutionBwdFilterAlgoPerf_t>(
+        key, kOnly, kOnly, [&](int wanted, int* found, auto* results) {
+          SINTER_CUDA_CALL(cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+              handle, plan.x, plan.y, plan.convolution, plan.weight, wanted, found, results));
+        });
+  }
+  // With a bias and no activation the library has one algorithm only.
+  constexpr int kOnly = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  const bool one = key.has_bias && !key.relu;
+  return allowed_proposals<cudnnConvolutionFwdAlgoPerf_t>(key,
+      one ? kOnly : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+      one ? kOnly : CUDNN_CONVOLUTION_FWD_ALGO_GEMM, [&](int wanted, int* found, auto* results) {
+        SINTER_CUDA_CALL(cudnnGetConvolutionForwardAlgorithm_v7(
+            handle, plan.x, plan.weight, plan.convolution, plan.y, wanted, found, results));
+      });
+}
+
+// The kernels of a call, or nothing if it fails. It runs once before, so that they are loaded.
+std::optional<int> launches_of_call(const std::function<void()>& call) {
+  try {
+    call();
+    cuda::GraphBuilder builder(0, false);
+    builder.begin(cuda::Pass::capture);
+    call();
+    return static_cast<int>(builder.count());
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// The first proposal that runs; where it is measured, the fastest of them and of the own kernel.
+// REQUIRES: what p names may be written; whoever asked makes the result afterwards.
+void ConvPlan::choose(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
+  const cuda::Aside aside;
+  const auto call = [&] { run(key, p); };
+  const auto take = [&](const ConvProposal& proposal) {
+    algorithm = proposal.algorithm;
+    workspace = proposal.workspace;
+    SINTER_CUDA_CALL(cudnnSetConvolutionMathType(convolution, proposal.math));
+  };
+  const ConvProposal* best = nullptr;
+  double best_us = std::numeric_limits<double>::infinity();
+  const std::vector<ConvProposal> proposals = proposals_for(key, *this);
+  for (const ConvProposal& proposal : proposals) {
+    take(proposal);
+    if (!launches_of_call(call)) continue;
+    const double us = measured ? cuda::microseconds_of(call) : 0;
+    if (us < best_us) {
+      best = &proposal;
+      best_us = us;
+    }
+    if (!measured) break;
+  }
+  algorithm = -1;
+  if (!best || (measured && own && cuda::microseconds_of(own) <= best_us)) return;
+  take(*best);
+  launches = launches_of_call(call).value_or(1);
+}
+
+class ConvPlans {
+ public:
+  static ConvPlans& get() {
+    static ConvPlans& plans = *new ConvPlans;
+    static const bool hooked = (cuda::at_reset([] { plans.plans_.clear(); }), true);
+    static_cast<void>(hooked);
+    return plans;
+  }
+
+  bool run(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
+    const std::lock_guard lock(cuda::CudnnHandle::get().mutex);
+    const bool measure = gemm_choice() == GemmChoice::measured && !cuda::capturing();
+    std::unique_ptr<ConvPlan>& plan = plans_[key];
+    if (!plan || (measure && !plan->measured)) {
+      SINTER_CHECK(
+          !cuda::capturing(), state, "cuda: a convolution without a plan inside a captured step");
+      plan = make(key, p, measure, own);
+    }
+    if (plan->algorithm < 0) return false;
+    const char* name = key.relu ? "cudnn_conv2d_relu" : kConvNames[static_cast<int>(key.product)];
+    if (!cuda::rehearsing()) {
+      for (int i = 0; i < plan->launches; ++i)
+        log_launch({.kernel = name, .grid = {}, .block = 1, .shared_bytes = 0});
+    }
+    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0,
+        cuda::thread_state().mode == cuda::Mode::run, plan->launches);
+    if (cuda::rehearsing()) {
+      plan->memory();  // made now, as a capture makes none
+    } else {
+      plan->run(key, p);
+    }
+    return true;
+  }
+
+ private:
+  // What the library refuses, or a library that is not there, is a plan for the own kernel.
+  static std::unique_ptr<ConvPlan> make(
+      const ConvKey& key, const ConvPointers& p, bool measure, const std::function<void()>& own) {
+    auto plan = std::make_unique<ConvPlan>();
+    plan->measured = measure;
+    try {
+      plan->describe(key);
+      plan->choose(key, p, own);
+    } catch (const Error&) {
+      plan->algorithm = -1;
+    }
+    return plan;
+  }
+
+  std::map<ConvKey, std::unique_ptr<ConvPlan>> plans_;
+};
+
+// The library counts sizes and elements in int, and takes no empty tensor.
+bool cudnn_counts(const Conv2dSizes& z) {
+  for (const int64_t elements : {z.n * z.c * z.h * z.w, z.o * z.taps(), z.n * z.o * z.p * z.q}) {
+    if (elements < 1 || elements > INT_MAX) return false;
+  }
+  return true;  // strides and paddings are ints by the shape rule
+}
+
+bool by_plan(const ConvKey& key, const Tensor& x, const Tensor& weight, const Tensor& bias,
+    const Tensor& y, const std::function<void()>& own) {
+  const bool takes_bias = !bias.defined() || bias.dtype() == y.dtype();
+  if (gemm_choice() == GemmChoice::own || !takes_bias || !cudnn_counts(key.sizes)) return false;
+  return ConvPlans::get().run(
+      key, {x.raw(), weight.raw(), y.raw(), bias.defined() ? bias.raw() : nullptr}, own);
+}
+
+}  // namespace
+
+bool cudnn_conv2d(const Call& call, const std::function<void()>& own) {
+  const Tensor bias = optional_input(call.in, 2), &result = call.out[0];
+  const bool forward = &call.op == &kConv2dOp, by_input = &call.op == &kConv2dInputGradOp;
+  const Tensor &x = forward    ? call.in[0]
+                    : by_input ? result
+                               : call.in[1],
+               &weight = forward || by_input ? call.in[1] : result,
+               &y = forward ? result : call.in[0];
+  const Conv2dSizes sizes = forward    ? conv2d_sizes(call)
+                            : by_input ? conv2d_input_grad_sizes(call)
+                                       : conv2d_weight_grad_sizes(call);
+  return by_plan({forward       ? ConvProduct::forward
+                     : by_input ? ConvProduct::input_grad
+                                : ConvProduct::weight_grad,
+                     sizes, x.dtype(), weight.dtype(), bias.defined(), false, allow_tf32()},
+      x, weight, bias, y, own);
+}
+
+bool cudnn_conv2d_relu(
+    Operands in, const Tensor& y, const Conv2dSizes& sizes, const std::function<void()>& own) {
+  const Tensor bias = optional_input(in, 2);
+  if (!bias.defined()) return false;  // the library's fused call wants one
+  return by_plan(
+      {ConvProduct::forward, sizes, in[0].dtype(), in[1].dtype(), true, true, allow_tf32()}, in[0],
+      in[1], bias, y, own);
+}
+
+}  // namespace sinter
+
+#else
+
+namespace sinter {
+bool cudnn_conv2d(const Call&, const std::function<void()>&) { return false; }
+bool cudnn_conv2d_relu(Operands, const Tensor&, const Conv2dSizes&, const std::function<void()>&) {
+  return false;
+}
+}  // namespace sinter
+
+#endif

@@ -1,0 +1,352 @@
+// max_pool2d and avg_pool2d over [N, C, H, W] and their backwards. Output (p, q) is of the window
+// of kernel_h x kernel_w elements from (p stride_h - pad_h, q stride_w - pad_w) on; a window begins
+// before the end of x and ends behind its beginning, so that it holds an element.
+//   max_pool2d   y = the maximum; index = its place in the window, row by row. Padding never wins.
+//                dx = the sum of dy over the windows whose maximum it was
+//   avg_pool2d   y = the sum / (kernel_h kernel_w), padding counts as zeros
+//                dx = the sum of dy over the windows that hold it / (kernel_h kernel_w)
+#include "ops/image/pool.h"
+
+#include <array>
+
+#include "ops/image/fast/pool_rows.h"
+#include "ops/kernels.h"
+#include "ops/rows/row_loops.h"
+
+// P, Q: rows and columns of y
+namespace sinter {
+namespace {
+
+// A dim of the output. `axis` and its `size` are of x.
+int64_t pooled_size(
+    const char* op, const Tensor& x, int dim, int64_t kernel, int64_t stride, int64_t pad) {
+  const char* axis = dim == 2 ? "height" : "width";
+  SINTER_CHECK(kernel >= 1 && stride >= 1 && pad >= 0 && pad <= kernel / 2, shape,
+      cat(op, ": no such window over ", x.describe(), ": along the ", axis, " the kernel is ",
+          kernel, ", the stride ", stride, ", the padding ", pad,
+          "; kernel and stride must be at least 1, the padding 0..", kernel / 2,
+          ", half of the kernel"));
+  SINTER_CHECK(x.size(dim) >= 1 && kernel - pad - pad <= x.size(dim), shape,
+      cat(op, ": the window does not fit: x is ", x.describe(), "; its ", axis, " ", x.size(dim),
+          " with ", pad, " of padding on both sides must be at least the kernel's ", kernel),
+      "a smaller kernel, or more padding");
+  return (x.size(dim) - (kernel - pad - pad)) / stride + 1;
+}
+Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
+  check_rank(op, "x", x, 4);
+  return {x.size(0), x.size(1), pooled_size(op, x, 2, a.kernel_h, a.stride_h, a.pad_h),
+      pooled_size(op, x, 3, a.kernel_w, a.stride_w, a.pad_w)};
+}
+
+void check_place_fits(const char* op, const Tensor& x, const Pool2dAttrs& a) {
+  SINTER_CHECK(a.kernel_h <= 255 && a.kernel_w <= 255 / a.kernel_h, shape,
+      cat(op, ": the window is too large over ", x.describe(), ": ", a.kernel_h, " x ", a.kernel_w,
+          "; at most 255 elements, for the place of the maximum is a byte"));
+}
+
+Tensors max_infer(Operands in, const Attrs& attrs) {
+  const Tensor& x = in[0];
+  const auto& a = attrs.as<Pool2dAttrs>();
+  check_floating("max_pool2d", "x", x);
+  const Shape shape = pooled_shape("max_pool2d", x, a);
+  check_place_fits("max_pool2d", x, a);
+  return {Tensor::shape_only(shape, x.dtype(), x.device()),
+      Tensor::shape_only(shape, DType::u8, x.device())};
+}
+Tensors avg_infer(Operands in, const Attrs& attrs) {
+  const Tensor& x = in[0];
+  check_floating("avg_pool2d", "x", x);
+  const Shape shape = pooled_shape("avg_pool2d", x, attrs.as<Pool2dAttrs>());
+  return {Tensor::shape_only(shape, x.dtype(), x.device())};
+}
+Tensor infer_dx(const char* op, const Tensor& dy, const Attrs& attrs) {
+  const auto& a = attrs.as<Pool2dBackwardAttrs>();
+  check_floating(op, "dy", dy);
+  check_rank(op, "dy", dy, 4);
+  const Tensor dx =
+      Tensor::shape_only({dy.size(0), dy.size(1), a.height, a.width}, dy.dtype(), dy.device());
+  const Shape pooled = pooled_shape(op, dx, a);
+  SINTER_CHECK(dy.shape() == pooled, shape,
+      cat(op, ": the gradient does not fit: dy is ", dy.describe(), "; pooling ", dx.shape().str(),
+          " gives ", pooled.str()));
+  return dx;
+}
+Tensors max_infer_backward(Operands in, const Attrs& attrs) {
+  const char* op = "max_pool2d_backward";
+  const Tensor dx = infer_dx(op, in[0], attrs);
+  check_place_fits(op, dx, attrs.as<Pool2dBackwardAttrs>());
+  check_dtype(op, "index", in[1], DType::u8);
+  check_same_shape(op, "dy", in[0], "index", in[1]);
+  return {dx};
+}
+Tensors avg_infer_backward(Operands in, const Attrs& attrs) {
+  return {infer_dx("avg_pool2d_backward", in[0], attrs)};
+}
+
+int64_t area(const Pool2dAttrs& a) { return a.kernel_h * a.kernel_w; }
+
+// A comparison, or an addition, for each element of a window; padding counted, too.
+Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  return cost_of(area(attrs.as<Pool2dAttrs>()) * out[0].numel(), in, out);
+}
+Cost max_backward_cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(in[0].numel(), in, out);
+}
+Cost avg_backward_cost(Operands in, Operands out, const Attrs& attrs) {
+  return cost_of(area(attrs.as<Pool2dBackwardAttrs>()) * in[0].numel(), in, out);
+}
+
+// Windows of 2 x 2 side by side, without padding: no element is in two.
+bool is_halving(const PoolPlane& plane) {
+  return plane.window.kernel_h == 2 && plane.window.kernel_w == 2 && plane.side_by_side();
+}
+// And every element is in one.
+bool is_halving_of_even(const PoolPlane& plane) {
+  return is_halving(plane) && plane.height % 2 == 0 && plane.width % 2 == 0;
+}
+
+// For all planes, by elements of x and y: rows(row of x, the row below it, row of y) for each row
+// of y if `halving`, else whole(plane of x, plane of y). A generic `rows` is compiled only for
+// types that pool_rows takes.
+template <class T, class Rows, class Whole>
+void for_planes(
+    const PoolPlane& plane, const Tensor& y, bool halving, const Rows& rows, const Whole& whole) {
+  const int64_t in = plane.height * plane.width, out = plane.out_height * plane.out_width;
+  const auto run = [&](int64_t from, int64_t to) {
+    if constexpr (pool_rows::kTakes<T>) {
+      for (int64_t p = 0; halving && p < plane.out_height; ++p) {
+        const int64_t row = from + 2 * p * plane.width;
+        rows(row, row + plane.width, to + p * plane.out_width);
+      }
+      if (halving) return;
+    }
+    whole(from, to);
+  };
+  const int64_t bytes = (in + out) * static_cast<int64_t>(sizeof(T));
+  parallel_for(y.size(0) * y.size(1), grain_of(bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) run(i * in, i * out);
+  });
+}
+
+// f(k, at, q, n) for row p of the outputs: in the n windows from column q on, element k of the
+// window lies inside x, in the first of them at `at`, in the next stride_w further on. Row by row
+// of the window, its columns in order, or from the last one on: then an element of x meets its
+// windows in order.
+template <class F> void for_taps(const PoolPlane& plane, int64_t p, bool from_last, const F& f) {
+  const Pool2dAttrs& a = plane.window;
+  const int64_t top = p * a.stride_h - a.pad_h;
+  for (int64_t r = std::max<int64_t>(0, -top); r < std::min(a.kernel_h, plane.height - top); ++r) {
+    for (int64_t i = 0; i < a.kernel_w; ++i) {
+      const int64_t s = from_last ? a.kernel_w - 1 - i : i, left = a.pad_w - s;
+      const int64_t q = left > 0 ? (left - 1) / a.stride_w + 1 : 0;
+      const int64_t end = plane.width + left > 0 ? (plane.width + left - 1) / a.stride_w + 1 : 0;
+      const int64_t n = std::min(end, plane.out_width) - q;
+      if (n > 0) f(r * a.kernel_w + s, (top + r) * plane.width + q * a.stride_w - left, q, n);
+    }
+  }
+}
+// f(step) with the common steps as constants, so that their loops become vectors.
+template <class F> void with_step(int64_t step, const F& f) {
+  if (step == 1) return f(std::integral_constant<int64_t, 1>());
+  if (step == 2) return f(std::integral_constant<int64_t, 2>());
+  f(step);
+}
+
+template <class T, class V, class Place, class Step>
+void max_tap(const T* __restrict x, Step step, int64_t n, Place k, V* __restrict best,
+    Place* __restrict place) {
+  for (int64_t i = 0; i < n; ++i) {
+    const V v = V(x[i * step]);
+    const bool takes = beats(v, best[i]) | (place[i] < 0);
+    best[i] = takes ? v : best[i];
+    place[i] = takes ? k : place[i];
+  }
+}
+template <class T> void max_plane(const PoolPlane& plane, const T* x, T* y, uint8_t* index) {
+  using V = compute_t<T>;
+  using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
+  const int64_t cols = plane.out_width;
+  V* best = scratch<V>(cols);
+  Place* place = scratch<Place>(cols);
+  for (int64_t p = 0; p < plane.out_height; ++p, y += cols, index += cols) {
+    std::fill_n(best, cols, V(0));
+    std::fill_n(place, cols, Place(-1));
+    for_taps(plane, p, false, [&](int64_t k, int64_t at, int64_t q, int64_t n) {
+      with_step(plane.window.stride_w,
+          [&](auto step) { max_tap(x + at, step, n, static_cast<Place>(k), best + q, place + q); });
+    });
+    for (int64_t q = 0; q < cols; ++q) y[q] = T(best[q]);
+    for (int64_t q = 0; q < cols; ++q) index[q] = static_cast<uint8_t>(place[q]);
+  }
+}
+void max_cpu(const Call& call) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const PoolPlane plane(call.as<Pool2dAttrs>(), x, y);
+  uint8_t* index = call.out[1].data<uint8_t>();
+  visit_float(x.dtype(), [&]<class T>(T) {
+    const T* in = x.data<T>();
+    T* out = y.data<T>();
+    for_planes<T>(
+        plane, y, is_halving(plane),
+        [&](auto top, auto below, auto to) {
+          pool_rows::max_row(in + top, in + below, out + to, index + to, plane.out_width);
+        },
+        [&](int64_t from, int64_t to) { max_plane(plane, in + from, out + to, index + to); });
+  });
+}
+
+template <class T, class V, class Step>
+void avg_tap(const T* __restrict x, Step step, int64_t n, V* __restrict sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += V(x[i * step]);
+}
+template <class T> void avg_plane(const PoolPlane& plane, const T* x, T* y) {
+  using V = compute_t<T>;
+  const int64_t cols = plane.out_width;
+  V* sums = scratch<V>(cols);
+  for (int64_t p = 0; p < plane.out_height; ++p, y += cols) {
+    std::fill_n(sums, cols, V(0));
+    for_taps(plane, p, false, [&](int64_t, int64_t at, int64_t q, int64_t n) {
+      with_step(plane.window.stride_w, [&](auto step) { avg_tap(x + at, step, n, sums + q); });
+    });
+    for (int64_t q = 0; q < cols; ++q) y[q] = T(sums[q] / static_cast<V>(area(plane.window)));
+  }
+}
+void avg_cpu(const Call& call) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const PoolPlane plane(call.as<Pool2dAttrs>(), x, y);
+  visit_float(x.dtype(), [&]<class T>(T) {
+    const T* in = x.data<T>();
+    T* out = y.data<T>();
+    for_planes<T>(
+        plane, y, is_halving(plane),
+        [&](auto top, auto below, auto to) {
+          pool_rows::avg_row(in + top, in + below, out + to, plane.out_width);
+        },
+        [&](int64_t from, int64_t to) { avg_plane(plane, in + from, out + to); });
+  });
+}
+
+// An element's terms come by the places of the outputs in order: for_windows_of() gives the same
+// sum. A place outside of the window or plane, which max_pool2d never gives, is passed over.
+template <class T>
+void max_backward_plane(const PoolPlane& plane, const T* dy, const uint8_t* index, T* dx) {
+  using V = compute_t<T>;
+  const Pool2dAttrs& a = plane.window;
+  const int64_t n = plane.height * plane.width;
+  V* sums = scratch<V>(n);
+  std::fill_n(sums, n, V(0));
+  std::array<int64_t, 256> step;  // from the window's first element to that at a place
+  step.fill(INT64_MIN / 2);
+  for (int64_t k = 0; k < area(a); ++k) step[k] = k / a.kernel_w * plane.width + k % a.kernel_w;
+  for (int64_t p = 0; p < plane.out_height; ++p) {
+    const int64_t first = (p * a.stride_h - a.pad_h) * plane.width - a.pad_w;
+    for (int64_t q = 0; q < plane.out_width; ++q) {
+      const int64_t output = p * plane.out_width + q;
+      const int64_t at = first + q * a.stride_w + step[index[output]];
+      if (at >= 0 && at < n) sums[at] += V(dy[output]);
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i]);
+}
+void max_backward_cpu(const Call& call) {
+  const Tensor &dy = call.in[0], &dx = call.out[0];
+  const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
+  const uint8_t* index = call.in[1].data<uint8_t>();
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    const T* g = dy.data<T>();
+    T* out = dx.data<T>();
+    for_planes<T>(
+        plane, dy, is_halving_of_even(plane),
+        [&](auto top, auto below, auto to) {
+          pool_rows::max_backward_row(g + to, index + to, out + top, out + below, plane.out_width);
+        },
+        [&](int64_t from, int64_t to) {
+          max_backward_plane(plane, g + to, index + to, out + from);
+        });
+  });
+}
+
+// The same sums, over the area.
+template <class T> void avg_backward_plane(const PoolPlane& plane, const T* dy, T* dx) {
+  using V = compute_t<T>;
+  const int64_t n = plane.height * plane.width;
+  V* sums = scratch<V>(n);
+  std::fill_n(sums, n, V(0));
+  for (int64_t p = 0; p < plane.out_height; ++p) {
+    for_taps(plane, p, true, [&](int64_t, int64_t at, int64_t q, int64_t count) {
+      const T* g = dy + p * plane.out_width + q;
+      for (int64_t i = 0; i < count; ++i) sums[at + i * plane.window.stride_w] += V(g[i]);
+    });
+  }
+  const V share = V(1) / static_cast<V>(area(plane.window));
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i] * share);
+}
+void avg_backward_cpu(const Call& call) {
+  const Tensor &dy = call.in[0], &dx = call.out[0];
+  const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    const T* g = dy.data<T>();
+    T* out = dx.data<T>();
+    for_planes<T>(
+        plane, dy, is_halving_of_even(plane),
+        [&](auto top, auto below, auto to) {
+          pool_rows::avg_backward_row(g + to, out + top, out + below, plane.out_width);
+        },
+        [&](int64_t from, int64_t to) { avg_backward_plane(plane, g + to, out + from); });
+  });
+}
+
+Pool2dBackwardAttrs backward_attrs(const Saved& saved) {
+  return {saved.as<Pool2dAttrs>(), saved.in[0].size(2), saved.in[0].size(3)};
+}
+Tensors max_backward(const Saved& saved, Operands grads) {
+  return {apply1(kMaxPool2dBackwardOp, {grads[0], saved.out[1]}, backward_attrs(saved))};
+}
+Tensors avg_backward(const Saved& saved, Operands grads) {
+  return {apply1(kAvgPool2dBackwardOp, {grads[0]}, backward_attrs(saved))};
+}
+
+}  // namespace
+
+const OpDef kMaxPool2dOp{.name = "max_pool2d",
+    .formula = "y = the maximum of each window, index = its place there",
+    .attrs = attr_type<Pool2dAttrs>(),
+    .infer = max_infer,
+    .cost = cost,
+    .cpu = max_cpu,
+    SINTER_KERNELS(max_pool2d),
+    .backward = max_backward,
+    .saves_out = 0b10};
+const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
+    .formula = "dx = the sum of dy over the windows whose maximum it was",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = attr_type<Pool2dBackwardAttrs>(),
+    .infer = max_infer_backward,
+    .cost = max_backward_cost,
+    .cpu = max_backward_cpu,
+    SINTER_KERNELS(max_pool2d_backward)};
+const OpDef kAvgPool2dOp{.name = "avg_pool2d",
+    .formula = "y = the mean of each window",
+    .attrs = attr_type<Pool2dAttrs>(),
+    .infer = avg_infer,
+    .cost = cost,
+    .cpu = avg_cpu,
+    SINTER_KERNELS(avg_pool2d),
+    .backward = avg_backward};
+const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
+    .formula = "dx = the sum of dy over the windows that hold it / their size",
+    .attrs = attr_type<Pool2dBackwardAttrs>(),
+    .infer = avg_infer_backward,
+    .cost = avg_backward_cost,
+    .cpu = avg_backward_cpu,
+    SINTER_KERNELS(avg_pool2d_backward)};
+
+Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
+  return apply(kMaxPool2dOp, {x}, attrs)[0];
+}
+Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
+  return apply1(kAvgPool2dOp, {x}, attrs);
+}
+
+}  // namespace sinter

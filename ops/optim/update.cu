@@ -1,0 +1,98 @@
+// The optimizers' updates: one launch for up to kTensors parameters, whose operands travel as an
+// argument (ops/optim/update_kernel.cuh). One parameter has a table of its own size: 4 KB of
+// arguments take longer to send than a small kernel to run.
+#include "ops/optim/update.h"
+#include "ops/optim/update_kernel.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+constexpr int kTensors = 48;
+
+template <class V, int N> struct UpdateTable {
+  int count = 0;
+  int64_t chunk = 0;  // elements of a block
+  int32_t first_block[N] = {};
+  UpdateOperands<V> of[N];
+};
+
+// A block owns a chunk of one parameter, a thread 16 bytes of each operand in turn.
+template <class Step, class V, int N>
+SINTER_DEVICE_FN void update_chunk_of_block(
+    const UpdateTable<V, N>& table, const UpdateStep& step, const UpdateAttrs& attrs) {
+  if (table.count == 0) return;
+  int i = 0;
+  if constexpr (N > 1) {
+    SINTER_NO_UNROLL
+    while (i + 1 < table.count && block_x() >= table.first_block[i + 1]) ++i;
+  }
+  const int64_t n = table.of[i].n, begin = (block_x() - table.first_block[i]) * table.chunk;
+  update_elements(step_of<Step>(table.of[i].skipped, step, attrs), table.of[i], begin,
+      begin + table.chunk < n ? begin + table.chunk : n);
+}
+template <class V, int N>
+SINTER_KERNEL multi_tensor_update_sgd(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
+  update_chunk_of_block<SgdStep<V>>(table, step, attrs);
+  finish_step<SgdStep<V>>(step, attrs);
+}
+template <class V, int N>
+SINTER_KERNEL multi_tensor_update_adam(
+    UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
+  update_chunk_of_block<AdamStep<V>>(table, step, attrs);
+  finish_step<AdamStep<V>>(step, attrs);
+}
+
+namespace {
+
+template <class V, int N> void launch_updates(const Call& call) {
+  std::vector<UpdateOperands<V>> parameters;
+  int64_t elements = 0;
+  for (size_t i = 0; i < update_groups(call.in.size()); ++i) {
+    const UpdateGroup group = update_group(call.in, i);
+    if (group.param.numel() == 0) continue;
+    parameters.push_back(update_operands<V>(group));
+    elements += parameters.back().n;
+  }
+  UpdateAttrs attrs = call.as<UpdateAttrs>();
+  const bool tail = attrs.tail, adam = call.in[kState2].defined();
+  const UpdateStep step = update_step(UpdateEnd(call.in));
+  size_t at = 0;
+  do {
+    UpdateTable<V, N> table;
+    table.chunk = update_chunk(elements);
+    int64_t blocks = 0;
+    for (; table.count < N && at < parameters.size(); ++at, ++table.count) {
+      table.first_block[table.count] = static_cast<int32_t>(blocks);
+      table.of[table.count] = parameters[at];
+      blocks += blocks_for(parameters[at].n, table.chunk);
+    }
+    attrs.tail = tail && at == parameters.size();
+    if (blocks == 0 && !attrs.tail) return;
+    const Grid grid{std::max<int64_t>(blocks, 1)};
+    const size_t bytes = attrs.tail ? sizeof(TailShared) : 0;
+    if (adam) {
+      launch<multi_tensor_update_adam<V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);
+    } else {
+      launch<multi_tensor_update_sgd<V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);
+    }
+  } while (at < parameters.size());
+}
+
+template <class V> void launch_typed(const Call& call) {
+  if (update_groups(call.in.size()) == 1) {
+    launch_updates<V, 1>(call);
+  } else {
+    launch_updates<V, kTensors>(call);
+  }
+}
+
+}  // namespace
+
+void update(const Call& call) {
+  if (call.in[kParam].dtype() == DType::f64) {
+    launch_typed<double>(call);
+  } else {
+    launch_typed<float>(call);
+  }
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

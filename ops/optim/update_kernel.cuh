@@ -1,0 +1,171 @@
+// What the kernels of optimizer updates share, plain and fused: operands, the walk over a block's
+// elements with the formulas of ops/optim/update_formulas.h, and the tail of a step: the last block
+// to arrive (ticket()) sums the row losses and advances the StepState. Every element has one owner,
+// so the weights have the same bits as the CPU's.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/optim/update.h"
+#include "ops/rows/block_reduce.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+inline constexpr int kUpdateThreads = 256;
+
+// One parameter's operands; what is absent is not there.
+template <class V> struct UpdateOperands {
+  InOut<V> param;
+  In<V> grad;
+  InOut<V> state1, state2;
+  Out<bf16> bf16_copy;
+  In<double> skipped;
+  int64_t n = 0;
+  bool vec = false;  // 16 bytes at a time
+};
+
+// The step's scalars; with the tail also what it reads and writes.
+struct UpdateStep {
+  InOut<double> scalars;  // of the StepState
+  InOut<int64_t> steps;   // of it: steps done
+  InOut<StepState> state;
+  InOut<uint32_t> ticket;
+  In<float> losses;
+  In<double> losses64;
+  int64_t rows = 0;
+  InOut<int64_t> rng;
+};
+
+struct TailShared {
+  Shared<double, kLossRuns> losses;
+};
+
+SINTER_DEVICE_FN double value_of(const In<double>& skipped) { return skipped ? skipped[0] : 0; }
+
+// The formula for a parameter. Not of a copy of the whole state: its ticket is in motion.
+template <class Step>
+SINTER_DEVICE_FN Step step_of(
+    const In<double>& skipped, const UpdateStep& step, const UpdateAttrs& attrs) {
+  StepState state;
+  state.lr = step.scalars[offsetof(StepState, lr) / sizeof(double)];
+  state.bias_correction1 = step.scalars[offsetof(StepState, bias_correction1) / sizeof(double)];
+  state.bias_correction2 = step.scalars[offsetof(StepState, bias_correction2) / sizeof(double)];
+  if constexpr (Step::kAdam) {
+    const double n = value_of(skipped);
+    if (n != 0) {
+      state.step = step.steps[0];
+      state = without_skipped(state, n, attrs);
+    }
+  }
+  return Step(state, attrs);
+}
+
+template <class V>
+SINTER_DEVICE_FN V update_one(const SgdStep<V>& step, V p, V g, V& buffer, V&, bool has_buffer) {
+  return has_buffer ? step(p, g, buffer) : step(p, g);
+}
+template <class V>
+SINTER_DEVICE_FN V update_one(const AdamStep<V>& step, V p, V g, V& m, V& v, bool) {
+  return step(p, g, m, v);
+}
+
+template <class V, class Step>
+SINTER_DEVICE_FN void update_element(
+    const Step& step, const UpdateOperands<V>& t, int64_t i, V grad) {
+  V s1 = t.state1 ? t.state1[i] : V(0), s2 = Step::kAdam ? t.state2[i] : V(0);
+  const V p = update_one(step, t.param[i], grad, s1, s2, bool(t.state1));
+  t.param.put(i, p);
+  if (t.state1) t.state1.put(i, s1);
+  if (Step::kAdam) t.state2.put(i, s2);
+  if (t.bf16_copy) t.bf16_copy.put(i, bf16(static_cast<float>(p)));
+}
+
+// Elements begin <= i < end, by all threads of the block; begin is a multiple of 4. Per element SGD
+// reads 8 (momentum 12) and writes 4 (8) bytes in f32, Adam 16 and 12; the bf16 copy is 2 more.
+template <class V, class Step>
+SINTER_DEVICE_FN void update_elements(
+    const Step& step, const UpdateOperands<V>& t, int64_t begin, int64_t end) {
+  constexpr int N = kVec<V>;
+  const bool has_state = bool(t.state1);
+  const int64_t dense = t.vec ? end - (end - begin) % N : begin;
+  for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
+    Vec<V, N> p = t.param.template load_vec<N>(i), s1{}, s2{};
+    const Vec<V, N> g = t.grad.template load_vec<N>(i);
+    if (has_state) s1 = t.state1.template load_vec<N>(i);
+    if (Step::kAdam) s2 = t.state2.template load_vec<N>(i);
+    SINTER_UNROLL
+    for (int k = 0; k < N; ++k) p[k] = update_one(step, p[k], g[k], s1[k], s2[k], has_state);
+    t.param.store_vec(i, p);
+    if (has_state) t.state1.store_vec(i, s1);
+    if (Step::kAdam) t.state2.store_vec(i, s2);
+    if (t.bf16_copy) {
+      Vec<bf16, N> bf16_copy;
+      SINTER_UNROLL
+      for (int k = 0; k < N; ++k) bf16_copy[k] = bf16(static_cast<float>(p[k]));
+      t.bf16_copy.store_vec(i, bf16_copy);
+    }
+  }
+  SINTER_NO_UNROLL
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
+    update_element(step, t, i, t.grad[i]);
+}
+
+// The tail, if attrs say so: all threads sum runs of the losses, the first warp joins them
+// (kLossRuns). Needs shared memory for a TailShared.
+template <class Step>
+SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {
+  if (!attrs.tail) return;
+  if (!ticket(step.ticket, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
+  auto& sums = shared<TailShared>().losses;
+  for (int r = thread_x(); r < kLossRuns; r += threads_per_block()) {
+    double run = 0;
+    for (int64_t i = r; i < step.rows; i += kLossRuns)
+      run += step.losses ? static_cast<double>(step.losses[i]) : step.losses64[i];
+    sums.put(r, run);
+  }
+  block_sync();
+  if (warp() != 0) return;
+  double sum = sums[lane()];
+  for (int r = lane() + kLossLanes; r < kLossRuns; r += kLossLanes) sum += sums[r];
+  SINTER_UNROLL
+  for (int half = kLossLanes / 2; half > 0; half /= 2) sum += shfl_xor(sum, half);
+  if (lane() != 0) return;
+  advance(*step.state.data(), sum, step.rows, Step::kAdam ? attrs.beta1 : 0,
+      Step::kAdam ? attrs.beta2 : 0);
+  if (step.rng) {
+    step.rng.put(1, step.rng[1] + 1);
+    step.rng.put(2, 0);
+  }
+}
+
+// Elements per block for `total` of them: small enough that the machine is full, at most 64 Ki.
+inline int64_t update_chunk(int64_t total) {
+  return std::clamp<int64_t>(blocks_for(total, 264 * 1024) * 1024, 1024, 65536);
+}
+
+template <class V> UpdateOperands<V> update_operands(const UpdateGroup& g) {
+  return {in_out<V>(g.param), in<V>(g.grad), in_out<V>(g.state1), in_out<V>(g.state2),
+      out<bf16>(g.bf16_copy), in<double>(g.skipped), g.param.numel(),
+      is_aligned(g.param) && is_aligned(g.grad) && is_aligned(g.state1) && is_aligned(g.state2) &&
+          is_aligned(g.bf16_copy)};
+}
+inline UpdateStep update_step(const UpdateEnd& end) {
+  const auto& [state, losses, rng] = end;
+  auto* s = static_cast<StepState*>(state.raw());
+  UpdateStep step{.scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)},
+      .steps = {&s->step, 1},
+      .state = {s, 1},
+      .ticket = {&s->ticket, 1}};
+  if (losses.defined()) {
+    step.rows = losses.numel();
+    if (losses.dtype() == DType::f64) {
+      step.losses64 = in<double>(losses);
+    } else {
+      step.losses = in<float>(losses);
+    }
+  }
+  if (rng.defined()) step.rng = in_out<int64_t>(rng);
+  return step;
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

@@ -1,0 +1,127 @@
+// copy: the same values, dense. cast: another element type. Both take any strides. renew_copy: a
+// weight, rounded into the bf16 copy that it has.
+#include "ops/pointwise/copy.h"
+
+#include <mutex>
+
+#include "ops/kernels.h"
+#include "ops/ops.h"
+#include "ops/pointwise/pointwise_loops.h"
+
+namespace sinter {
+namespace {
+
+template <class To, class From> void convert_rows(const Tensor& x, const Tensor& y) {
+  pointwise_rows<1, From, To>(
+      x.shape(), {&x, &y}, sizeof(From) + sizeof(To), [](const From* from, To* to, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
+      });
+}
+
+Tensors infer_copy(Operands in, const Attrs&) { return {meta_like(in[0])}; }
+Tensors infer_cast(Operands in, const Attrs& attrs) {
+  return {Tensor::shape_only(in[0].shape(), attrs.as<CastAttrs>().dtype, in[0].device())};
+}
+
+void copy_cpu(const Call& call) {
+  visit_all(call.in[0].dtype(), [&]<class T>(T) { convert_rows<T, T>(call.in[0], call.out[0]); });
+}
+
+void cast_to(const Tensor& y, const Tensor& x) {
+  visit_all(x.dtype(), [&]<class From>(From) {
+    visit_all(y.dtype(), [&]<class To>(To) { convert_rows<To, From>(x, y); });
+  });
+}
+void cast_cpu(const Call& call) { cast_to(call.out[0], call.in[0]); }
+
+Tensors infer_renew(Operands in, const Attrs&) {
+  check_floating("renew_copy", "weight", in[0]);
+  check_floating("renew_copy", "copy", in[1]);
+  check_writable("renew_copy", "copy", in[1]);
+  check_same_shape("renew_copy", "weight", in[0], "copy", in[1]);
+  return {};
+}
+Cost cost_renew(Operands in, Operands, const Attrs&) { return cost_of(0, in.first(1), in.last(1)); }
+void renew_cpu(const Call& call) { cast_to(call.in[1], call.in[0]); }
+
+// All elements of a storage, in a row.
+Tensor whole(const Tensor& t) {
+  const int64_t n = int64_t(t.storage()->bytes() / size_of(t.dtype()));
+  return Tensor::view_of(t.storage(), t.dtype(), {n}, {1}, 0);
+}
+
+Tensors copy_grad(const Saved&, Operands grads) { return {grads[0]}; }
+Tensors cast_grad(const Saved& saved, Operands grads) {
+  return {cast(grads[0], saved.in[0].dtype())};
+}
+
+}  // namespace
+
+const OpDef kCopyOp{.name = "copy",
+    .formula = "y = x, dense",
+    .infer = infer_copy,
+    .cost = cost_per_element<0>,
+    .cpu = copy_cpu,
+    SINTER_KERNELS(copy),
+    .backward = copy_grad,
+    .strided = 1};
+const OpDef kCastOp{.name = "cast",
+    .formula = "y = x, in another element type",
+    .attrs = attr_type<CastAttrs>(),
+    .infer = infer_cast,
+    .cost = cost_per_element<0>,
+    .cpu = cast_cpu,
+    SINTER_KERNELS(cast),
+    .backward = cast_grad,
+    .strided = 1};
+const OpDef kRenewCopyOp{.name = "renew_copy",
+    .formula = "copy = weight, in the copy's element type",
+    .min_inputs = 2,
+    .infer = infer_renew,
+    .cost = cost_renew,
+    .cpu = renew_cpu,
+    SINTER_KERNELS(renew_copy),
+    .writes = 0b10,
+    .strided = 0b01};
+
+Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
+Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }
+Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", "x", x);
+  return x.is_contiguous() ? x : copy(x);
+}
+
+// Weights that share a storage share that of their copies, too (Glu's): then the versions are those
+// of both, and all is renewed at once.
+void renew_bf16_copy(const Tensor& weight, const Tensor& copy) {
+  check_defined("renew_bf16_copy", "weight", weight);
+  check_defined("renew_bf16_copy", "copy", copy);
+  const Storage& source = *weight.storage();
+  if (copy.storage()->follows(source)) return;
+  static std::mutex renewing;  // threads may share a model, which was loaded a moment ago
+  const std::lock_guard lock(renewing);
+  if (copy.storage()->follows(source)) return;
+  Tensor from = whole(weight), to = whole(copy);
+  const bool same_place = from.numel() == to.numel() && weight.offset() == copy.offset() &&
+                          weight.strides() == copy.strides();
+  SINTER_CHECK(same_place || copy.numel() == to.numel(), state,
+      cat("renew_copy: the copy shares its storage, and lies otherwise in it than the weight: ",
+          describe({{"weight", &weight}, {"copy", &copy}}), "; strides ", weight.strides().str(),
+          " and ", copy.strides().str(), ", offsets ", weight.offset(), " and ", copy.offset()),
+      "give the copy a storage of its own");
+  if (!same_place) {
+    from = detach(weight);
+    to = copy;
+  }
+  apply(kRenewCopyOp, {from, to});
+  copy.storage()->follow(source);
+}
+
+Tensor bf16_copy_of(const Tensor& weight) {
+  check_defined("bf16_copy_of", "weight", weight);
+  const Tensor copy = weight.has_autograd() ? weight.autograd().bf16_copy : Tensor();
+  if (copy.defined()) renew_bf16_copy(weight, copy);
+  return copy;
+}
+
+}  // namespace sinter

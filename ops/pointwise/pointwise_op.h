@@ -1,0 +1,190 @@
+// From a pointwise struct (ops/pointwise/pointwise.h) to its OpDefs: pointwise_op<Gelu>() and
+// pointwise_backward_op<Gelu>(), with CPU kernels, shape rule, cost and gradient.
+// Instantiated for the lists in pointwise_arithmetic.cpp and pointwise_activations.cpp; a program
+// may instantiate it for a struct of its own.
+#pragma once
+
+#include "core/context.h"
+#include "core/parallel.h"
+#include "ops/fused/chain_step.h"
+#include "ops/op.h"
+#include "ops/ops.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/pointwise_device.h"
+#include "ops/pointwise/pointwise_loops.h"
+#include "ops/pointwise/pointwise_struct.h"
+#include "ops/pointwise/relu_mask.h"
+
+namespace sinter {
+
+template <class Op> const OpDef& pointwise_op();
+template <class Op> const OpDef& pointwise_backward_op();
+
+namespace pointwise_detail {
+
+using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
+
+// What shape rules, costs and the gradient need to know of a struct: they are compiled once, in
+// pointwise_op.cpp.
+struct Facts {
+  const char *name, *backward_name;
+  int arity, saved_values, grads;
+  int64_t flops, backward_flops;
+  Saves saves;
+  bool has_condition;
+};
+template <class Op>
+inline constexpr Facts kFacts{Op::name, Op::backward_name, Op::arity, kSavedValues<Op>, kGrads<Op>,
+    Op::flops, Op::backward_flops, Op::saves, Op::has_condition};
+
+Tensors infer_forward(const Facts& op, Operands in, bool mask);
+Tensors infer_backward(const Facts& op, Operands in);
+Cost cost_forward(const Facts& op, Operands in, Operands out);
+Cost cost_backward(const Facts& op, Operands in, Operands out);
+Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, Operands grads);
+
+template <class Op> Tensors infer(Operands in, const Attrs& attrs) {
+  if constexpr (Op::saves == Saves::mask) return infer_forward(kFacts<Op>, in, attrs.as<Op>().mask);
+  return infer_forward(kFacts<Op>, in, false);
+}
+
+// out[0] = f(in..) for a call's operands of types In.
+template <class T, class... In, class F>
+void map_call(const Call& call, int64_t flops, const F& f) {
+  constexpr int N = sizeof...(In);
+  std::array<const Tensor*, N + 1> operands;
+  for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
+  operands[N] = &call.out[0];
+  pointwise_rows<1, In..., T>(call.out[0].shape(), operands, (N + 1) * sizeof(T) + 2 * flops,
+      [&](const In*... in, T* out, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) out[i] = f(compute_t<T>(in[i])...);
+      });
+}
+
+// f(first element, first byte of the mask, columns) for each row of a tensor with a bit mask.
+template <class T, class F> void for_masked_rows(const Tensor& x, const F& f) {
+  const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
+  parallel_for(rows, grain_of(cols * 2 * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) f(r * cols, r * relu_mask_row(cols), cols);
+  });
+}
+
+template <class Op, class T> void forward_typed(const Call& call) {
+  const Op& op = call.as<Op>();
+  if constexpr (Op::saves == Saves::mask) {
+    const T* x = call.in[0].data<T>();
+    T* y = call.out[0].template data<T>();
+    if (call.out.size() == 1)
+      return parallel_for(call.in[0].numel(), grain_of(2 * sizeof(T)),
+          [&](int64_t b, int64_t e) { relu_row(x + b, y + b, nullptr, e - b); });
+    uint8_t* mask = call.out[1].template data<uint8_t>();
+    for_masked_rows<T>(call.in[0], [&](int64_t at, int64_t mask_at, int64_t cols) {
+      relu_row(x + at, y + at, mask + mask_at, cols);
+    });
+  } else {
+    const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      map_call<T, Element<Op, T, I>...>(call, Op::flops, f);
+    }(std::make_index_sequence<Op::arity>());
+  }
+}
+
+template <class Op> void forward(const Call& call) {
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { forward_typed<Op, T>(call); });
+}
+
+template <class Op, class T> void backward_typed(const Call& call) {
+  using C = compute_t<T>;
+  constexpr int S = kSavedValues<Op>;
+  const Op& op = call.as<Op>();
+  const Tensor& dy = call.in[0];
+  if constexpr (Op::saves == Saves::mask) {
+    for_masked_rows<T>(dy, [&](int64_t at, int64_t mask_at, int64_t cols) {
+      relu_backward_row(dy.data<T>() + at, call.in[1].data<uint8_t>() + mask_at,
+          call.out[0].template data<T>() + at, cols);
+    });
+  } else if constexpr (kGrads<Op> == 1) {
+    const auto f = [op](auto... v) __attribute__((always_inline)) { return op.grad(v...); };
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      map_call<T, std::enable_if_t<(I >= 0), T>...>(call, Op::backward_flops, f);
+    }(std::make_index_sequence<1 + S>());
+  } else {
+    std::array<const Tensor*, 1 + S + 2> operands;
+    for (int i = 0; i < 1 + S; ++i) operands[i] = &call.in[i];
+    for (int i = 0; i < 2; ++i) operands[1 + S + i] = &call.out[i];
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      pointwise_rows<2, T, Element<Op, T, I>..., T, T>(dy.shape(), operands,
+          (S + 3) * sizeof(T) + 2 * Op::backward_flops,
+          [&](const T* g, const Element<Op, T, I>*... saved, T* da, T* db, int64_t n) {
+            for (int64_t i = 0; i < n; ++i) {
+              const auto grads = op.grad(C(g[i]), C(saved[i])...);
+              da[i] = grads[grads.size() - 2];
+              db[i] = grads[grads.size() - 1];
+            }
+          });
+    }(std::make_index_sequence<S>());
+  }
+}
+
+template <class Op> void backward_kernel(const Call& call) {
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { backward_typed<Op, T>(call); });
+}
+
+}  // namespace pointwise_detail
+
+template <class Op> const OpDef& pointwise_op() {
+  namespace p = pointwise_detail;
+  using p::Saves;
+  pointwise::check_struct<Op>();
+  static const OpDef def = {.name = profiler::StaticName(Op::name),
+      .formula = Op::formula,
+      .min_inputs = Op::arity,
+      .attrs = attr_type<Op>(),
+      .infer = p::infer<Op>,
+      .cost = [](Operands in, Operands out,
+                  const Attrs&) { return p::cost_forward(p::kFacts<Op>, in, out); },
+      .cpu = p::forward<Op>,
+      .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().forward),
+      .simt = on_simt::pointwise_kernels<Op>().forward,
+      .backward =
+          [](const Saved& saved, Operands grads) {
+            return p::backward(p::kFacts<Op>, pointwise_backward_op<Op>(), saved, grads);
+          },
+      .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
+      .saves_out = Op::saves == Saves::output ? 1u
+                   : Op::saves == Saves::mask ? 2u
+                                              : 0,
+      .strided = Op::saves == Saves::mask ? 0 : ~0u};
+  if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
+    static const bool is_step = add_own_chain_step<Op, false>(def);
+  return def;
+}
+
+template <class Op> const OpDef& pointwise_backward_op() {
+  namespace p = pointwise_detail;
+  static const OpDef def = {.name = profiler::StaticName(Op::backward_name),
+      .formula = Op::backward_formula,
+      .min_inputs = 1 + p::kSavedValues<Op>,
+      .attrs = attr_type<Op>(),
+      .infer = [](Operands in, const Attrs&) { return p::infer_backward(p::kFacts<Op>, in); },
+      .cost = [](Operands in, Operands out,
+                  const Attrs&) { return p::cost_backward(p::kFacts<Op>, in, out); },
+      .cpu = p::backward_kernel<Op>,
+      .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
+      .simt = on_simt::pointwise_kernels<Op>().backward,
+      .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
+  if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
+    static const bool is_step = add_own_chain_step<Op, true>(def);
+  return def;
+}
+
+namespace pointwise_detail {
+// Forward and backward op of every struct of a list.
+template <class... Op> std::vector<const OpDef*> ops_of(std::tuple<Op...>) {
+  std::vector<const OpDef*> list;
+  ((list.push_back(&pointwise_op<Op>()), list.push_back(&pointwise_backward_op<Op>())), ...);
+  return list;
+}
+}  // namespace pointwise_detail
+
+}  // namespace sinter

@@ -1,0 +1,194 @@
+// The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones, rounded to the 19
+// bits that it reads (TF32). Four warps make 64 x 64 results, a warp 32 x 32 of them as 2 x 4
+// fragments of mma m16n8k16 (TF32: m16n8k8), or of a large grid 128 x 128, a warp 64 x 64; k
+// ascending. Tiles come by cp_async into a ring, all but one on their way; whatever is not 16 whole
+// aligned bytes goes element by element. Grids of 64 x 64 are thin, so a block has two such groups
+// of warps, each with a half of every tile's k: half as many turns of the loop, whose barrier and
+// latencies are most of its time. The groups' sums are added at the end, in a fixed order.
+#pragma once
+
+#include "ops/product/fast/gemm_split.cuh"
+#include "ops/product/fast/gemm_tiles.cuh"
+#include "ops/product/gemm_library.h"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// Results of a block and of each warp of a group, two by two; groups; stages of the ring; bytes of
+// a tile's k for a group.
+template <int kResults_, int kGroups_, int kStages_, int kBytes_> struct MmaShape {
+  static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kGroups = kGroups_,
+                       kThreads = 128 * kGroups, kStages = kStages_, kBytes = kBytes_;
+};
+// Two stages of twice the depth have as much on its way as three, for half the turns.
+using SmallMma = MmaShape<kTile, 2, 3, 64>;
+using LargeMma = MmaShape<2 * kTile, 1, 2, 128>;
+inline constexpr int kMmaThreads = SmallMma::kThreads;
+
+template <class T, class Shape = SmallMma> struct MmaTiles {
+  static constexpr int kShare = Shape::kBytes / static_cast<int>(sizeof(T)),
+                       kDepth = Shape::kGroups * kShare;
+  using Tile = OperandTile<T, Shape::kResults, kDepth, 8>;
+  struct Stage {
+    Tile a, b;
+  };
+  using Sums = GroupSums<float, SharedTile<float, Shape::kResults, Shape::kResults, 4>,
+      Shape::kGroups, Shape::kGroups, Shape::kResults>;
+  union {
+    Stage stages[Shape::kStages];
+    Sums sums;
+  };
+};
+
+// Four matrices of 8 rows of 16 bytes (outer x k; TF32: of 4 numbers) as fragments. A's quarters in
+// the order (0, 0), (1, 0), (0, 1), (1, 1) of (outer, k), B's in the order (0, 0), (0, 1), (1, 0),
+// (1, 1): two columns of fragments.
+template <bool kIsA> SINTER_DEVICE_FN int outer_of(int quarter) {
+  return (kIsA ? quarter % 2 : quarter / 2) * 8;
+}
+template <bool kIsA, class T> SINTER_DEVICE_FN int k_of(int quarter) {
+  return (kIsA ? quarter / 2 : quarter % 2) * kVec<T>;
+}
+// Where a lane reads those at (outer, k): by ldmatrix a row of a quarter, of TF32 along `outer` an
+// element of each.
+template <Layout kLayout, bool kIsA, class T, class Tile, class Side>
+SINTER_DEVICE_FN Place lane_at(const Side& side, int outer, int k) {
+  const int quarter = lane() / 8, row = lane() % 8;
+  if (is_along_k<kLayout>(side))
+    return Tile::AlongK::keep_place(
+        outer + outer_of<kIsA>(quarter) + row, k + k_of<kIsA, T>(quarter));
+  if constexpr (std::is_same_v<T, bf16>)
+    return Tile::AlongOuter::keep_place(
+        k + k_of<kIsA, T>(quarter) + row, outer + outer_of<kIsA>(quarter));
+  return Tile::AlongOuter::keep_place(k + lane() % 4, outer + lane() / 4);
+}
+template <Layout kLayout, bool kIsA, class T, int kOuter, int kDepth, int kPad, class Side>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side,
+    const OperandTile<T, kOuter, kDepth, kPad>& tile, const Place& at, int outer, int k) {
+  Vec<uint32_t, 4> f;
+  if (is_along_k<kLayout>(side)) {
+    f = ldmatrix_x4(tile.along_k, at.r + outer, at.c + k);
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    f = ldmatrix_x4_trans(tile.along_outer, at.r + k, at.c + outer);
+  } else {
+    SINTER_UNROLL
+    for (int q = 0; q < 4; ++q)
+      f.v[q] = math::to_bits(
+          tile.along_outer(at.r + k + k_of<kIsA, T>(q), at.c + outer + outer_of<kIsA>(q)));
+  }
+  return f;
+}
+// Two quarters of the same rows, or columns, at a time.
+template <bool kIsA, class T> SINTER_DEVICE_FN void round_for_mma(Vec<uint32_t, 4>& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    to_tf32(f.v[0], f.v[kIsA ? 2 : 1]);
+    to_tf32(f.v[kIsA ? 1 : 2], f.v[3]);
+  }
+}
+// What a lane has of row `half` * 8 + lane / 4 of a fragment of A, added up.
+template <class T> SINTER_DEVICE_FN float sum_of_row(const Vec<uint32_t, 4>& f, int half) {
+  const uint32_t first = f.v[half], second = f.v[half + 2];
+  if constexpr (std::is_same_v<T, bf16>) {
+    return (math::from_bits(first << 16) + math::from_bits(first & 0xffff0000u)) +
+           (math::from_bits(second << 16) + math::from_bits(second & 0xffff0000u));
+  } else {
+    return math::from_bits(first) + math::from_bits(second);
+  }
+}
+template <class T>
+SINTER_DEVICE_FN void mma_of(
+    Vec<float, 4>& sums, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    mma_bf16_m16n8k16(sums, a, b);
+  } else {
+    mma_tf32_m16n8k8(sums, a, b);
+  }
+}
+
+template <Layout kA, Layout kB, class Shape = SmallMma, class T, class B, class A, class Epilogue>
+SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
+    const SplitSums<float>& split, const TileAt& tile) {
+  using Tiles = MmaTiles<T, Shape>;
+  constexpr int kDepth = Tiles::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T)),
+                kResults = Shape::kResults, kOfWarp = Shape::kOfWarp, kThreads = Shape::kThreads;
+  auto& s = shared<Tiles>();
+  const int64_t row = tile.row * kResults, col = tile.col * kResults;
+  const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp,
+            first = split.first(tile);
+  using Tile = typename Tiles::Tile;
+  const Place at_a = lane_at<kA, true, T, Tile>(product.a, my_row, group * Tiles::kShare),
+              at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
+  Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
+  float row_sums[kOfWarp / 16][2] = {};
+  const bool sums_rows = Epilogue::kSumsRows && tile.col == 0 && my_col == 0;
+  TileCopy<kA, T, typename Tiles::Tile, kThreads, A> copy_a(product.a, row);
+  TileCopy<kB, T, typename Tiles::Tile, kThreads, B> copy_b(product.b, col);
+  const int end = split.end(tile, static_cast<int>(product.a.k)),
+            whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
+  const auto copy = [&](typename Tiles::Stage& stage, int at) {
+    copy_stage<kDepth>(copy_a, copy_b, at, whole, end, stage);
+  };
+  for_each_tile<Shape::kStages, kDepth>(s.stages, first, end, copy, [&](const auto& stage) {
+    SINTER_UNROLL
+    for (int p = 0; p < Tiles::kShare; p += kMmaK) {
+      Vec<uint32_t, 4> x[kOfWarp / 16], y[kOfWarp / 16];
+      SINTER_UNROLL
+      for (int i = 0; i < kOfWarp / 16; ++i)
+        x[i] = fragments<kA, true>(product.a, stage.a, at_a, i * 16, p);
+      SINTER_UNROLL
+      for (int j = 0; j < kOfWarp / 16; ++j)
+        y[j] = fragments<kB, false>(product.b, stage.b, at_b, j * 16, p);
+      if (sums_rows) {
+        SINTER_UNROLL
+        for (int i = 0; i < kOfWarp / 16; ++i) {
+          SINTER_UNROLL
+          for (int half = 0; half < 2; ++half)
+            row_sums[i][half] = row_sums[i][half] + sum_of_row<T>(x[i], half);
+        }
+      }
+      SINTER_UNROLL
+      for (int i = 0; i < kOfWarp / 16; ++i) {
+        round_for_mma<true, T>(x[i]);
+        round_for_mma<false, T>(y[i]);
+      }
+      SINTER_UNROLL
+      for (int i = 0; i < kOfWarp / 16; ++i) {
+        SINTER_UNROLL
+        for (int j = 0; j < kOfWarp / 8; ++j)
+          mma_of<T>(sums[i][j], x[i],
+              Vec<uint32_t, 2>{{y[j / 2].v[j % 2 * 2], y[j / 2].v[j % 2 * 2 + 1]}});
+      }
+    }
+  });
+  // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
+  auto& part = s.sums.parts[group];
+  SINTER_UNROLL
+  for (int i = 0; i < kOfWarp / 16; ++i) {
+    SINTER_UNROLL
+    for (int j = 0; j < kOfWarp / 8; ++j) {
+      const int r = my_row + i * 16 + lane() / 4, c = my_col + j * 8 + lane() % 4 * 2;
+      part.store_vec(r, c, Vec<float, 2>{{sums[i][j].v[0], sums[i][j].v[1]}});
+      part.store_vec(r + 8, c, Vec<float, 2>{{sums[i][j].v[2], sums[i][j].v[3]}});
+    }
+  }
+  if (sums_rows) {
+    SINTER_UNROLL
+    for (int i = 0; i < kOfWarp / 16; ++i) {
+      SINTER_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float sum = row_sums[i][half];
+        sum += shfl_xor(sum, 1);
+        sum += shfl_xor(sum, 2);
+        if (lane() % 4 == 0)
+          s.sums.row_sums.put(group, my_row + i * 16 + half * 8 + lane() / 4, sum);
+      }
+    }
+  }
+  block_sync();
+  const int mine = thread_x() < kResults ? thread_x() : -1;
+  float row_sum = 0;
+  if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0)
+    row_sum = s.sums.row_sum(mine, s.sums.row_sums(0, mine));
+  finish_product<kResults, kResults>(product, tile, split, s.sums, epilogue, mine, row_sum);
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

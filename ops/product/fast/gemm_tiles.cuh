@@ -1,0 +1,199 @@
+// How both product cores bring tiles of their operands to shared memory: chunks of 16 bytes by
+// cp_async, into a ring of stages, some tiles ahead of their use. Which chunks of a tile a thread
+// brings is worked out once, as from tile to tile only k advances.
+#pragma once
+
+#include "ops/product/gemm_product.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// How an operand lies in memory: known when compiled, or asked at run time.
+enum class Layout : uint8_t { along_k, along_outer, either };
+template <Layout kLayout, class Side> SINTER_DEVICE_FN bool is_along_k(const Side& side) {
+  return kLayout == Layout::either ? side.along_k : kLayout == Layout::along_k;
+}
+
+// kOuter rows of A, or columns of B, at kDepth places of k. Rows are padded so that what the lanes
+// of a warp read at once lies in different banks.
+template <class T, int kOuter_, int kDepth_, int kOuterPad> struct OperandTile {
+  static constexpr int kOuter = kOuter_, kDepth = kDepth_;
+  using AlongK = SharedTile<T, kOuter, kDepth, kVec<T>>;
+  using AlongOuter = SharedTile<T, kDepth, kOuter, kOuterPad>;
+  union {
+    AlongK along_k;          // [outer, k]
+    AlongOuter along_outer;  // [k, outer]
+  };
+};
+
+// The sums of a block whose groups of threads share k, and of its rows: those of a tile of `Part`
+// are the parts', added in their order.
+template <class V, class Part, int kParts, int kGroups, int kRows> struct GroupSums {
+  Part parts[kParts];
+  SharedTile<V, kGroups, kRows> row_sums;
+  template <int N> SINTER_DEVICE_FN Vec<V, N> load_vec(int r, int c) const {
+    Vec<V, N> sum = parts[0].template load_vec<N>(r, c);
+    SINTER_UNROLL
+    for (int g = 1; g < kParts; ++g) {
+      const auto part = parts[g].template load_vec<N>(r, c);
+      SINTER_UNROLL
+      for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
+    }
+    return sum;
+  }
+  // `first` and what the groups behind the first left of a row.
+  SINTER_DEVICE_FN V row_sum(int row, V first) const {
+    for (int g = 1; g < kGroups; ++g) first = first + row_sums(g, row);
+    return first;
+  }
+};
+
+// One thread's chunks of the tiles of a side, of its rows or columns from `outer` on.
+template <Layout kLayout, class T, class Tile, int kThreads, class Side, bool = Side::kGathered>
+class TileCopy {
+  static constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>,
+                       kChunks = (kAll + kThreads - 1) / kThreads;
+  static constexpr uint32_t kBytes = sizeof(T);
+
+ public:
+  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer)
+      : side_(side), outer_(outer), step_(static_cast<uint32_t>(kBytes * side.k_stride)) {
+    to_ = along_k() ? Tile::AlongK::keep_place(row(0), column())
+                    : Tile::AlongOuter::keep_place(row(0), column());
+    SINTER_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      auto from = chunk(row(c), column(), 0);
+      // What is past the side's end goes to results that nobody keeps: the tile's first will do.
+      if (from.left <= 0) from = chunk(along_k() ? 0 : row(c), along_k() ? column() : 0, 0);
+      from_[c] = Cursor<T>(side.source(from), from.at);
+    }
+  }
+  // Tiles that end here or before are all whole chunks, each one aligned access.
+  SINTER_DEVICE_FN int whole_until() const {
+    const bool whole = side_.vec && side_.outer > 0 && (along_k() || side_.outer % kVec<T> == 0) &&
+                       side_.k_stride <= 0xffffffff / kBytes;
+    return whole ? static_cast<int>(side_.k) : 0;
+  }
+  // Such a tile, at k: all that changes from tile to tile is where a chunk comes from.
+  SINTER_DEVICE_FN void copy_whole(uint32_t k, Tile& tile) const {
+    // Kept, or the compiler would advance each address by two additions: this makes it one
+    // instruction, a product and its sum.
+    const uint64_t behind = uint64_t{keep(k)} * (kLayout == Layout::along_k ? kBytes : keep(step_));
+    SINTER_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
+      if (along_k()) {
+        cp_async16(tile.along_k, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind));
+      } else {
+        cp_async16(tile.along_outer, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind));
+      }
+    }
+  }
+  // The tile at k, whatever its chunks are.
+  SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
+    SINTER_NO_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      if (c * kThreads + thread_x() >= kAll) break;
+      if (along_k()) {
+        copy_chunk<T>(side_, chunk(row(c), column(), k), tile.along_k, row(c), column());
+      } else {
+        copy_chunk<T>(side_, chunk(row(c), column(), k), tile.along_outer, row(c), column());
+      }
+    }
+  }
+
+ private:
+  SINTER_DEVICE_FN bool along_k() const { return is_along_k<kLayout>(side_); }
+  // Where in the tile a chunk goes. Its row advances by a constant from chunk to chunk.
+  static constexpr int kAlongK = Tile::kDepth / kVec<T>, kAlongOuter = Tile::kOuter / kVec<T>;
+  static_assert(kThreads % kAlongK == 0 && kThreads % kAlongOuter == 0);
+  SINTER_DEVICE_FN int of_row() const { return along_k() ? kAlongK : kAlongOuter; }
+  SINTER_DEVICE_FN int rows_apart() const {
+    return along_k() ? kThreads / kAlongK : kThreads / kAlongOuter;
+  }
+  SINTER_DEVICE_FN int row(int c) const { return thread_x() / of_row() + c * rows_apart(); }
+  SINTER_DEVICE_FN int column() const { return thread_x() % of_row() * kVec<T>; }
+  // And where what is at (row, column) comes from, in the tile at k.
+  SINTER_DEVICE_FN auto chunk(int row, int column, int k) const {
+    return along_k() ? side_.chunk(true, outer_ + row, k + column)
+                     : side_.chunk(false, outer_ + column, k + row);
+  }
+
+  const Side& side_;
+  int64_t outer_;
+  uint32_t step_;  // bytes
+  Place to_;
+  Cursor<T> from_[kChunks];
+};
+
+// Of a gathered side no chunk is one access.
+template <Layout kLayout, class T, class Tile, int kThreads, class Side>
+class TileCopy<kLayout, T, Tile, kThreads, Side, true> {
+ public:
+  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer) : side_(side), outer_(outer) {}
+  SINTER_DEVICE_FN int whole_until() const { return 0; }
+  SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
+    constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>,
+                  kOfRow = (Side::along_k ? Tile::kDepth : Tile::kOuter) / kVec<T>;
+    SINTER_NO_UNROLL
+    for (int c = thread_x(); c < kAll; c += kThreads) {
+      const int row = c / kOfRow, column = c % kOfRow * kVec<T>;
+      if constexpr (Side::along_k) {
+        tile.along_k.store_vec(row, column, side_.gather(outer_ + row, k + column));
+      } else {
+        tile.along_outer.store_vec(row, column, side_.gather(outer_ + column, k + row));
+      }
+    }
+  }
+
+ private:
+  const Side& side_;
+  int64_t outer_;
+};
+
+// Both operands' tiles at k, if it is before `end`. whole: the sides' whole_until() and `end`,
+// the least of them.
+template <int kDepth, class A, class B, class Stage>
+SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& stage) {
+  if (k > whole - kDepth) {
+    if (k >= end) return;
+    a.copy_any(k, stage.a);
+    b.copy_any(k, stage.b);
+  } else if constexpr (requires { a.copy_whole(k, stage.a); }) {
+    a.copy_whole(k, stage.a);
+    b.copy_whole(k, stage.b);
+  }
+}
+
+// The stages of a ring: f(stage) for each tile of k from `first` to `end`, in order, while those of
+// the next kStages - 1 are on their way: copy(stage, k), of k past the end too.
+template <int kStages, int kDepth, class Stage, class Copy, class Use>
+SINTER_DEVICE_FN void for_each_tile(
+    Stage (&stages)[kStages], int first, int end, const Copy& copy, const Use& f) {
+  static_assert(kStages == 2 || kStages == 3);
+  constexpr int kBytes = static_cast<int>(sizeof(Stage)), kAhead = (kStages - 1) * kDepth;
+  const int ring = keep_shared(stages[0]);
+  const auto begin = [&](int stage, int at) {
+    copy(shared_at(stages[0], stage), at);
+    cp_async_commit();
+  };
+  SINTER_UNROLL
+  for (int t = 0; t < kStages - 1; ++t) begin(ring + t * kBytes, first + t * kDepth);
+  int use = ring, free = ring + (kStages - 1) * kBytes;
+  // Of all stages' addresses the sum: less those of the others it is the next one.
+  const int all = keep(kStages == 2 ? use + free : use + free + ring + kBytes),
+            last = keep(end + kAhead);
+  SINTER_NO_UNROLL
+  for (int ahead = first + kAhead; ahead < last; ahead += kDepth) {
+    cp_async_wait<kStages - 2>();
+    block_sync();  // everybody's part of this tile is here, and nobody still reads the one that is
+                   // overwritten next
+    begin(free, ahead);
+    f(std::as_const(shared_at(stages[0], use)));
+    const int next = kStages == 2 ? all - use : all - use - free;
+    free = use;
+    use = next;
+  }
+  block_sync();
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

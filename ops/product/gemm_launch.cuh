@@ -1,0 +1,105 @@
+// How an op launches its product: by cuBLASLt, on tensor cores, or by ordinary multiply-adds. An op
+// gives its epilogue and the names of its kernels:
+//
+//   SINTER_PRODUCT_KERNELS(linear, Product)   // linear_ffma_16x64, linear_mma_64x64
+//   by_library_or([&] {                       // inside its host function
+//     launch_linear<Layout::along_k, Layout::along_k>(product, epilogue);
+//   }, x, false, weight, true, bias, y);
+#pragma once
+
+#include <optional>
+
+#include "ops/product/fast/gemm_ffma.cuh"
+#include "ops/product/fast/gemm_mma.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// Which cores the products of a type are compiled for; and do they run on this one? f32 does if
+// cutting it to TF32 is allowed.
+template <class T> inline constexpr bool kHasMma = !std::is_same_v<T, double>;
+template <class T> inline constexpr bool kHasFfma = !std::is_same_v<T, bf16>;
+// f64 is for tests: of it there is one kernel, for any layout.
+template <class T, Layout kLayout>
+inline constexpr Layout kKnown = std::is_same_v<T, double> ? Layout::either : kLayout;
+template <class T> bool on_tensor_cores() { return std::is_same_v<T, bf16> || allow_tf32(); }
+// f(Y{}): the type of a result of products of T, which for bf16 may be f32.
+template <class T, class F> void with_result(DType result, F&& f) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (result == DType::bf16) return f(bf16{});
+    f(float{});
+  } else {
+    f(T{});
+  }
+}
+
+template <Layout kA, Layout kB, class T, class B> bool has_layout(const Product<T, B>& product) {
+  return product.a.along_k == (kA == Layout::along_k) &&
+         product.b.along_k == (kB == Layout::along_k);
+}
+
+// The blocks of a product in tiles of kRows x 64, and of each tile's shares.
+template <class V> struct SplitGrid {
+  Grid grid;
+  SplitSums<V> split;
+};
+template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Product& product) {
+  SplitGrid<V> s{.grid = product.grid(kRows), .split = {}};
+  s.split = split_sums<kRows, kTile, V>(s.grid.blocks(), product.a.k);
+  s.grid.z = s.split.shares;
+  return s;
+}
+
+// The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
+// runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any.
+// Operands is Product, or another template of that kind.
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                            \
+  template <class T, Layout kA, Layout kB, class Epilogue>                              \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                              \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {         \
+    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned())); \
+  }                                                                                     \
+  template <class T, Layout kA, Layout kB, class Epilogue>                              \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                  \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {      \
+    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));  \
+  }                                                                                     \
+  template <Layout kA, Layout kB, class T, class Epilogue>                              \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {              \
+    constexpr Layout kAny = Layout::either;                                             \
+    const bool usual = has_layout<kA, kB>(product);                                     \
+    if constexpr (kHasMma<T>) {                                                         \
+      constexpr size_t kBytes = sizeof(MmaTiles<T>);                                    \
+      if (on_tensor_cores<T>()) {                                                       \
+        const auto [grid, split] = split_grid<kTile, float>(product);                   \
+        if (usual)                                                                      \
+          return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                           \
+              grid, kMmaThreads, kBytes, product, epilogue, split);                     \
+        return launch<op##_mma_64x64<T, kAny, kAny, Epilogue>>(                         \
+            grid, kMmaThreads, kBytes, product, epilogue, split);                       \
+      }                                                                                 \
+    }                                                                                   \
+    if constexpr (kHasFfma<T>) {                                                        \
+      constexpr size_t kBytes = sizeof(FfmaShared<T>);                                  \
+      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                     \
+      if (usual)                                                                        \
+        return launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(      \
+            grid, kFfmaThreads<T>, kBytes, product, epilogue, split);                   \
+      launch<op##_ffma_16x64<T, kAny, kAny, Epilogue>>(                                 \
+          grid, kFfmaThreads<T>, kBytes, product, epilogue, split);                     \
+    }                                                                                   \
+  }
+
+// c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where
+// the library has none, or is not chosen; on the emulator always.
+template <class Own>
+void by_library_or(const Own& own, [[maybe_unused]] const Tensor& a, [[maybe_unused]] bool trans_a,
+    [[maybe_unused]] const Tensor& b, [[maybe_unused]] bool trans_b,
+    [[maybe_unused]] const Tensor& bias, const Tensor& c,
+    [[maybe_unused]] const std::optional<GemmEpilogue>& epilogue = GemmEpilogue{}) {
+#if defined(__CUDACC__)
+  if (epilogue && library_gemm(a, trans_a, b, trans_b, bias, c, own, *epilogue)) return;
+#endif
+  if (c.numel() > 0) own();
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

@@ -1,0 +1,105 @@
+// mse: x and target [B, ..] to one loss per row: the mean of (x - target)^2 over the row. dx = 2
+// dloss (x - target) / D; d target = -dx.
+#include "ops/kernels.h"
+#include "ops/ops.h"
+#include "ops/rows/row_loops.h"
+
+// B rows, D values per row
+namespace sinter {
+namespace {
+
+void check_pair(const char* op, const Tensor& x, const Tensor& target) {
+  check_floating(op, "x", x);
+  check_same_dtype(op, "x", x, "target", target);
+  check_has_rows(op, "x", x);
+  check_same_shape(op, "x", x, "target", target);
+}
+
+Tensors infer(Operands in, const Attrs&) {
+  check_pair("mse", in[0], in[1]);
+  return {Tensor::shape_only({in[0].size(0)}, wide(in[0].dtype()), in[0].device())};
+}
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(3 * in[0].numel() + out[0].numel(), in, out);
+}
+
+void cpu(const Call& call) {
+  const Tensor& x = call.in[0];
+  const int64_t n = numel_of_dims(x, 1);
+  visit_float(x.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    parallel_for(x.size(0), grain_of(2 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+      V* squares = scratch<V>(n);
+      for (int64_t b = begin; b < end; ++b) {
+        const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
+        for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));
+        call.out[0].data<V>()[b] = row_sum<V>(squares, n, [](V v) { return v; }) / V(n);
+      }
+    });
+  });
+}
+
+Tensors backward(const Saved& saved, Operands grads) {
+  const Tensor &x = saved.in[0], &target = saved.in[1];
+  Tensors out(2);
+  if (saved.wants(0)) out[0] = apply1(kMseBackwardOp, {grads[0], x, target});
+  if (saved.wants(1)) out[1] = apply1(kMseBackwardOp, {grads[0], target, x});
+  return out;
+}
+
+Tensors infer_backward(Operands in, const Attrs&) {
+  check_floating("mse_backward", "dloss", in[0]);
+  check_rank("mse_backward", "dloss", in[0], 1);
+  check_pair("mse_backward", in[1], in[2]);
+  check_same_rows("mse_backward", "dloss", in[0], "x", in[1]);
+  return {meta_like(in[1])};
+}
+Cost backward_cost(Operands in, Operands out, const Attrs&) {
+  Cost c = cost_of(2 * in[1].numel() + in[0].numel(), in.subspan(1), out);
+  c.bytes_read += bytes_unless_broadcast(in[0]);
+  return c;
+}
+
+void backward_cpu(const Call& call) {
+  const Tensor &dloss = call.in[0], &x = call.in[1];
+  const int64_t n = numel_of_dims(x, 1), step = dloss.strides()[0];
+  visit_float(x.dtype(), [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
+      using V = compute_t<T>;
+      const auto* d = dloss.data<D>();
+      parallel_for(
+          x.size(0), grain_of(3 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+            for (int64_t b = begin; b < end; ++b) {
+              const V g = V(d[b * step]) * (V(2) / V(n));
+              const T *p = x.data<T>() + b * n, *q = call.in[2].data<T>() + b * n;
+              T* out = call.out[0].data<T>() + b * n;
+              for (int64_t i = 0; i < n; ++i) out[i] = T(g * (V(p[i]) - V(q[i])));
+            }
+          });
+    });
+  });
+}
+
+}  // namespace
+
+const OpDef kMseOp{.name = "mse",
+    .formula = "loss = mean((x - target)^2), by rows",
+    .min_inputs = 2,
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    SINTER_KERNELS(mse),
+    .backward = backward,
+    .saves_in = 0b11};
+const OpDef kMseBackwardOp{.name = "mse_backward",
+    .formula = "dx = 2 dloss (x - target) / D, dtarget = -dx",
+    .min_inputs = 3,
+    .infer = infer_backward,
+    .cost = backward_cost,
+    .cpu = backward_cpu,
+    SINTER_KERNELS(mse_backward),
+    .strided = 0b001};
+
+Tensor mse(const Tensor& x, const Tensor& target) { return apply1(kMseOp, {x, target}); }
+
+}  // namespace sinter

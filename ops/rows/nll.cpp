@@ -1,0 +1,158 @@
+// nll: log-probabilities [B, C] and labels i32 [B] to one loss per row: -(1 - s) logp[y] - s/C
+// sum_c logp[c], s the label smoothing. Its backward needs only the labels: dlogp[b, c] = -dloss[b]
+// ((1 - s) [c = y] + s/C).
+#include "ops/kernels.h"
+#include "ops/ops.h"
+#include "ops/rows/row_loops.h"
+
+// B batch, C classes
+namespace sinter {
+namespace {
+
+void check_smoothing(const char* op, double s) {
+  SINTER_CHECK(
+      s >= 0 && s < 1, usage, cat(op, ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
+}
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const Tensor &logp = in[0], &labels = in[1];
+  check_floating("nll", "logp", logp);
+  check_rank("nll", "logp", logp, 2);
+  check_rank("nll", "labels", labels, 1);
+  check_dtype("nll", "labels", labels, DType::i32);
+  check_smoothing("nll", attrs.as<NllAttrs>().label_smoothing);
+  check_same_rows("nll", "logp", logp, "labels", labels);
+  return {Tensor::shape_only({logp.size(0)}, wide(logp.dtype()), logp.device())};
+}
+
+Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  const int64_t rows = in[0].size(0), cells = in[0].numel();
+  const bool smooth = attrs.as<NllAttrs>().label_smoothing > 0;
+  Cost c{.flops = 2 * rows + (smooth ? cells + 2 * rows : 0),
+      .bytes_read = bytes_of(in[1]),
+      .bytes_written = bytes_of(out[0])};
+  c.bytes_read += (smooth ? cells : rows) *
+                  int64_t(size_of(in[0].dtype()));  // one picked value a row, or whole rows
+  return c;
+}
+
+void cpu(const Call& call) {
+  const Tensor &logp = call.in[0], &labels = call.in[1];
+  const int64_t rows = logp.size(0), cols = logp.size(1);
+  const double s = call.as<NllAttrs>().label_smoothing;
+  check_range("nll", "label", "in row", labels, "classes", cols);
+  visit_float(logp.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const T* p = logp.data<T>();
+    const int32_t* y = labels.data<int32_t>();
+    V* loss = call.out[0].data<V>();
+    const V share = cols ? V(s / double(cols)) : V(0);
+    parallel_for(rows, grain_of(s > 0 ? cols * 4 : 64), [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const V picked = V(p[b * cols + y[b]]);
+        loss[b] = s > 0 ? -V(1 - s) * picked -
+                              share * row_sum<V>(p + b * cols, cols, [](V v) { return v; })
+                        : -picked;
+      }
+    });
+  });
+}
+
+Tensors backward(const Saved& saved, Operands grads) {
+  const Tensor& logp = saved.in[0];
+  return {apply1(kNllBackwardOp, {grads[0], saved.in[1]},
+              NllBackwardAttrs{logp.size(1), saved.as<NllAttrs>().label_smoothing, logp.dtype()}),
+      {}};
+}
+
+Tensors infer_backward(Operands in, const Attrs& attrs) {
+  const Tensor &dloss = in[0], &labels = in[1];
+  const auto& a = attrs.as<NllBackwardAttrs>();
+  check_floating("nll_backward", "dloss", dloss);
+  check_rank("nll_backward", "dloss", dloss, 1);
+  check_dtype("nll_backward", "labels", labels, DType::i32);
+  check_smoothing("nll_backward", a.label_smoothing);
+  SINTER_CHECK(is_float(a.out), dtype,
+      cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ",
+          name_of(a.out), ", allowed f32, f64, bf16"));
+  check_same_shape("nll_backward", "dloss", dloss, "labels", labels);
+  return {Tensor::shape_only({dloss.size(0), a.classes}, a.out, dloss.device())};
+}
+
+Cost backward_cost(Operands in, Operands out, const Attrs&) {
+  return {.flops = 0,
+      .bytes_read = bytes_unless_broadcast(in[0]) + bytes_of(in[1]),
+      .bytes_written = bytes_of(out[0])};
+}
+
+void backward_cpu(const Call& call) {
+  const Tensor &dloss = call.in[0], &labels = call.in[1];
+  const auto& attrs = call.as<NllBackwardAttrs>();
+  const int64_t rows = dloss.size(0), cols = attrs.classes, step = dloss.strides()[0];
+  check_range("nll_backward", "label", "in row", labels, "classes", cols);
+  visit_float(attrs.out, [&]<class T>(T) {
+    visit_float(dloss.dtype(), [&]<class D>(D) {
+      using V = compute_t<T>;
+      const auto* d = dloss.data<D>();
+      const int32_t* y = labels.data<int32_t>();
+      T* out = call.out[0].data<T>();
+      const V others = V(attrs.label_smoothing / double(std::max<int64_t>(cols, 1)));
+      const V own = V(1 - attrs.label_smoothing) + others;
+      parallel_for(rows, grain_of(cols * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+        for (int64_t b = begin; b < end; ++b) {
+          const V g = V(d[b * step]);
+          std::fill_n(out + b * cols, cols, T(V(0) - g * others));
+          out[b * cols + y[b]] = T(-g * own);
+        }
+      });
+    });
+  });
+}
+
+// The labels as the op takes them. What does not fit is refused in the words of the function that
+// was called: `op` and its first operand.
+Tensor labels_of(const char* op, const char* name, const Tensor& scores, const Tensor& labels) {
+  check_floating(op, name, scores);
+  check_rank(op, name, scores, 2);
+  check_rank(op, "labels", labels, 1);
+  const bool wide_labels = labels.dtype() == DType::i64;  // PyTorch's
+  SINTER_CHECK(wide_labels || labels.dtype() == DType::i32, dtype,
+      cat(op, ": wrong element type: labels is ", labels.describe(), "; it must be i32 or i64"),
+      "cast(labels, DType::i32)");
+  check_same_rows(op, name, scores, "labels", labels);
+  return wide_labels ? cast(labels, DType::i32) : labels;
+}
+
+}  // namespace
+
+const OpDef kNllOp{.name = "nll",
+    .formula = "loss = -(1 - s) logp[label] - s/C sum(logp), by rows",
+    .min_inputs = 2,
+    .attrs = attr_type<NllAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    SINTER_KERNELS(nll),
+    .backward = backward,
+    .saves_in = 0b10};
+const OpDef kNllBackwardOp{.name = "nll_backward",
+    .formula = "dlogp[c] = -dloss ((1 - s) [c = label] + s/C)",
+    .min_inputs = 2,
+    .attrs = attr_type<NllBackwardAttrs>(),
+    .infer = infer_backward,
+    .cost = backward_cost,
+    .cpu = backward_cpu,
+    SINTER_KERNELS(nll_backward),
+    .strided = 0b01};
+
+Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
+  return apply1(kNllOp,
+      {log_probabilities, labels_of("nll", "log_probabilities", log_probabilities, labels)},
+      NllAttrs{label_smoothing});
+}
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
+  const Tensor classes = labels_of("cross_entropy", "logits", logits, labels);
+  return apply1(kNllOp, {log_softmax(logits), classes}, NllAttrs{label_smoothing});
+}
+
+}  // namespace sinter

@@ -1,0 +1,85 @@
+// dropout: y = x / (1 - p) where the mask keeps, else 0. Its own adjoint: backward applies it to dY
+// with the same counter.
+#include "ops/shape/dropout_mask.h"
+
+#include "core/parallel.h"
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+namespace sinter {
+namespace {
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const double p = attrs.as<DropoutAttrs>().p;
+  check_floating("dropout", "x", in[0]);
+  check_dtype("dropout", "rng", in[1], DType::i64);
+  SINTER_CHECK(in[1].shape() == Shape{3}, shape,
+      cat("dropout: no rng state: ", describe({{"x", &in[0]}, {"rng", &in[1]}}),
+          "; rng must be i64[3]"));
+  SINTER_CHECK(p >= 0 && p <= 1, usage, cat("dropout: p out of range: ", p, "; allowed [0, 1]"));
+  const int64_t first_row = attrs.as<DropoutAttrs>().first_row;
+  SINTER_CHECK(first_row >= 0, usage,
+      cat("dropout: no place in the batch: first_row is ", first_row, "; it must be at least 0"));
+  return {meta_like(in[0])};
+}
+
+// One comparison and one product an element; drawing the mask is no arithmetic on data.
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return cost_of(2 * in[0].numel(), in.first(1), out);
+}
+
+void cpu(const Call& call) {
+  const auto& attrs = call.as<DropoutAttrs>();
+  const DropoutMask mask(call.in[1].data<int64_t>(), attrs.op_id, attrs.p);
+  const int64_t n = call.in[0].numel();
+  constexpr int64_t kGroup = 4 * DropoutMask::kBlocks;
+  // Groups begin where a block of words does, which may be up to 3 elements before x.
+  const int64_t first = first_element(call.in[0], attrs), before = first % 4;
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const T* x = call.in[0].data<T>();
+    T* y = call.out[0].data<T>();
+    const V scale = V(mask.scale);
+    const int64_t groups = (n + before + kGroup - 1) / kGroup;
+    parallel_for(groups, grain_of(kGroup * 16), [&](int64_t begin, int64_t end) {
+      for (int64_t g = begin; g < end; ++g) {
+        uint32_t words[kGroup];
+        mask.draw(uint64_t(first / 4 + g * DropoutMask::kBlocks), words);
+        const int64_t at = g * kGroup - before, count = std::min(kGroup, n - at);
+        for (int64_t i = std::max(-at, int64_t{0}); i < count; ++i) {
+          const V kept = V(x[at + i]) * scale;  // computed always, so that the loop has no branch
+          y[at + i] = T(mask.kept(words[i]) ? kept : V(0));
+        }
+      }
+    });
+  });
+}
+
+Tensors backward(const Saved& saved, Operands grads) {
+  return {apply1(kDropoutOp, {grads[0], saved.in[1]}, saved.attrs), {}};
+}
+
+}  // namespace
+
+int64_t first_element(const Tensor& x, const DropoutAttrs& attrs) {
+  const int64_t rows = x.rank() > 0 ? x.size(0) : 1;
+  return rows > 0 ? attrs.first_row * (x.numel() / rows) : 0;
+}
+
+const OpDef kDropoutOp{.name = "dropout",
+    .formula = "y = x / (1 - p) where it is kept, else 0",
+    .min_inputs = 2,
+    .attrs = attr_type<DropoutAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    SINTER_KERNELS(dropout),
+    .backward = backward,
+    .saves_in = 0b10};
+
+Tensor dropout(const Tensor& x, double p) {
+  return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)},
+      DropoutAttrs{p, next_random_op(), first_row()});
+}
+
+}  // namespace sinter

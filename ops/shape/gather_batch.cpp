@@ -1,0 +1,101 @@
+#include "ops/shape/gather_batch.h"
+
+#include "core/parallel.h"
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+// N items of the set, B of the batch, D pixels of an image
+namespace sinter {
+namespace {
+
+Tensors infer(Operands in, const Attrs& attrs) {
+  const Tensor &images = in[0], &labels = in[1], &index = in[2], state = optional_input(in, 3);
+  const auto& [out, mnist, rows] = attrs.as<GatherBatchAttrs>();
+  check_dtype("gather_batch", "images", images, DType::u8);
+  check_dtype("gather_batch", "labels", labels, DType::i32);
+  check_dtype("gather_batch", "index", index, DType::i64);
+  check_rank("gather_batch", "labels", labels, 1);
+  check_rank("gather_batch", "index", index, 1);
+  check_has_rows("gather_batch", "images", images);
+  check_same_rows("gather_batch", "images", images, "labels", labels);
+  SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
+      cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(),
+          "; allowed f32, bf16"));
+  if (state.defined()) check_step_state("gather_batch", state);
+  SINTER_CHECK(rows >= 0 && rows <= (state.defined() ? index.numel() : 0), shape,
+      cat("gather_batch: rows out of range: ", rows, " with index ", index.describe(),
+          " and state ", state.describe(), "; with a state at most the index, else 0"));
+  const int64_t batch = state.defined() ? rows : index.numel();
+  return {Tensor::shape_only({batch, numel_of_dims(images, 1)}, out, images.device()),
+      Tensor::shape_only({batch}, DType::i32, images.device())};
+}
+
+// The rows of the batch, not the whole set.
+Cost cost(Operands, Operands out, const Attrs& attrs) {
+  const int64_t n = out[0].numel();
+  return {.flops = n * (attrs.as<GatherBatchAttrs>().mnist ? 5 : 3),
+      .bytes_read = n + bytes_of(out[1]) + out[1].numel() * int64_t{sizeof(int64_t)},
+      .bytes_written = bytes_of(out[0]) + bytes_of(out[1])};
+}
+
+// Rows of a shuffled epoch come from anywhere in memory: asking early hides most of the wait.
+void prefetch_row(const uint8_t* row, int64_t d) {
+  for (int64_t at = 0; at < d; at += 64) __builtin_prefetch(row + at);
+}
+
+// The batch's part of the index, whose items are there.
+const int64_t* index_of_batch(const Call& call) {
+  const Tensor &index = call.in[2], state = optional_input(call.in, 3);
+  const int64_t rows = call.out[1].numel(), items = call.in[1].numel(),
+                cursor = state.defined() ? host_step_state(state).cursor : 0;
+  SINTER_CHECK(cursor >= 0 && cursor <= index.numel() - rows, data,
+      cat("gather_batch: cursor out of range: ", rows, " rows from ", cursor, " on of ",
+          index.describe()));
+  const int64_t* at = index.data<int64_t>() + cursor;
+  for (int64_t b = 0; b < rows; ++b) {
+    SINTER_CHECK(at[b] >= 0 && at[b] < items, data,
+        cat("gather_batch: index out of range: ", at[b], " at item ", cursor + b, " of ",
+            index.describe(), "; ", items, " items are 0..", items - 1));
+  }
+  return at;
+}
+
+template <bool kMnist, class T> void gather(const Call& call, const int64_t* index) {
+  const int64_t d = numel_of_dims(call.in[0], 1);
+  const uint8_t* images = call.in[0].data<uint8_t>();
+  const int32_t* from = call.in[1].data<int32_t>();
+  T* to = call.out[0].data<T>();
+  int32_t* labels = call.out[1].data<int32_t>();
+  parallel_for(
+      call.out[1].numel(), grain_of((1 + int64_t(sizeof(T))) * d), [&](int64_t begin, int64_t end) {
+        for (int64_t b = begin; b < end; ++b) {
+          if (b + 4 < end) prefetch_row(images + index[b + 4] * d, d);
+          const uint8_t* row = images + index[b] * d;
+          T* out = to + b * d;
+          for (int64_t i = 0; i < d; ++i) out[i] = T(pixel<kMnist>(row[i]));
+          labels[b] = from[index[b]];
+        }
+      });
+}
+
+void cpu(const Call& call) {
+  const auto& [out, mnist, rows] = call.as<GatherBatchAttrs>();
+  const int64_t* index = index_of_batch(call);
+  if (out == DType::bf16)
+    return mnist ? gather<true, bf16>(call, index) : gather<false, bf16>(call, index);
+  return mnist ? gather<true, float>(call, index) : gather<false, float>(call, index);
+}
+
+}  // namespace
+
+const OpDef kGatherBatchOp{.name = "gather_batch",
+    .formula = "the images and labels of the next batch, scaled and normalized",
+    .min_inputs = 3,
+    .max_inputs = 4,
+    .attrs = attr_type<GatherBatchAttrs>(),
+    .infer = infer,
+    .cost = cost,
+    .cpu = cpu,
+    SINTER_KERNELS(gather_batch)};
+
+}  // namespace sinter
