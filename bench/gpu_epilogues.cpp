@@ -14,7 +14,6 @@
 #include "measure/calibrate.h"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
-#include "ops/pointwise/relu_mask.h"
 #include "ops/product/gemm_library.h"
 
 namespace sinter {
@@ -87,8 +86,7 @@ nlohmann::json rows(Device device) {
     for (const auto& [b, i, o] : {std::tuple<int64_t, int64_t, int64_t>(128, 784, 256),
              {1024, 784, 512}, {8192, 784, 512}, {8192, 768, 3072}}) {
       const Tensor x = random({b, i}, dtype, device), w = random({o, i}, dtype, device),
-                   bias = random({o}, DType::f32, device), dy = random({b, o}, dtype, device),
-                   mask = Tensor::zeros({b, relu_mask_row(i)}, DType::u8).to(device);
+                   bias = random({o}, DType::f32, device), dy = random({b, o}, dtype, device);
       const auto row = [&](const OpDef& op, const Tensors& in, const Attrs& attrs,
                            const char* form) {
         std::string choice, none;
@@ -97,11 +95,9 @@ nlohmann::json rows(Device device) {
         all.push_back({{"op", op.text()}, {"form", form}, {"dtype", name}, {"rows", b}, {"in", i},
             {"out", o}, {"us", us}, {"unfused_us", unfused}, {"choice", choice}});
       };
-      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype},
-          "relu and mask");
-      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::gelu_tanh, Keep::pre, dtype},
-          "gelu_tanh");
-      row(kInputGradActOp, {dy, w, mask}, InputGradActAttrs{Act::relu}, "relu backward");
+      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, dtype}, "relu");
+      row(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::gelu_tanh, true, dtype}, "gelu_tanh");
+      row(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::relu}, "relu backward");
       row(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::gelu_tanh}, "gelu_tanh backward");
       row(kWeightBiasGradOp, {dy, x}, {}, "bias gradient");
     }

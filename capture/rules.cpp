@@ -18,7 +18,7 @@ std::vector<Rule> rules_with_code() {
       {&kMergeLinearOp,
           {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
           "Linears side by side"},
-      {&kConvActPoolOp, {pool_before_relu}, "Pooling before ReLU"},
+      {&kConvActPoolOp, {pool_before_relu, relu_behind_dropout}, "Pooling before ReLU"},
       {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},

@@ -11,7 +11,6 @@
 #include "core/numbers.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
-#include "ops/pointwise/relu_mask.h"
 #include "profiler/grid.h"
 
 namespace sinter::measure {
@@ -112,19 +111,12 @@ Tensors found_results(const SingleCall& call, Device device, const BlameOptions&
   return out;
 }
 
-// Is dim d the bytes of a mask's rows?
-bool holds_bits(const Tensor& t, int d) {
-  return t.dtype() == DType::u8 && t.rank() > 1 && d + 1 == t.rank();
-}
-
-// Sizes that are equal shrink together, and the bits of a mask with its elements.
+// Sizes that are equal shrink together.
 Tensor shrunk(const Tensor& t, int64_t from, int64_t to) {
   if (!t.defined()) return t;
   Tensor part = t;
   for (int d = 0; d < t.rank(); ++d) {
-    const bool bits = holds_bits(t, d);
-    if (t.size(d) == (bits ? relu_mask_row(from) : from))
-      part = slice(part, d, 0, bits ? relu_mask_row(to) : to);
+    if (t.size(d) == from) part = slice(part, d, 0, to);
   }
   return t.is_contiguous() ? contiguous(part) : part;
 }
@@ -157,7 +149,7 @@ Tensors smallest_operands(SingleCall call, Device device, const BlameOptions& op
     std::set<int64_t, std::greater<>> sizes;
     for (const Tensor& t : call.in) {
       for (int d = 0; t.defined() && d < t.rank(); ++d) {
-        if (!holds_bits(t, d)) sizes.insert(t.size(d));
+        sizes.insert(t.size(d));
       }
     }
     for (const int64_t size : sizes) {

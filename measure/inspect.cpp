@@ -32,7 +32,6 @@ InspectJson page_json(const Picture& p) {
       {"pixels", p.pixels}, {"low", p.low}, {"high", p.high}, {"mean", p.mean},
       {"deviation", p.deviation}, {"zeros", p.zeros}, {"counts", p.counts}};
   if (!p.values.empty()) out["values"] = p.values;
-  if (p.mask) out["mask"] = true;
   return out;
 }
 
@@ -90,12 +89,6 @@ class Walk {
         executor_(copied_.graph(), false),
         inputs_(inputs),
         options_(options) {
-    for (const Node& node : this->graph().nodes) {
-      for (size_t o = 1; o < node.out.size(); ++o) {
-        const Value &mask = value(node.out[o]), &y = value(node.out[0]);
-        if (is_mask(mask.dtype, mask.shape, y.shape)) masked_[node.out[o]] = y.shape;
-      }
-    }
     executor_.run(inputs_);  // places the inputs; libraries choose their kernels
   }
 
@@ -190,10 +183,7 @@ class Walk {
     const auto [known, fresh] =
         picture_of_.try_emplace({v, writes[of.buffer]}, static_cast<int>(pictures_.size()));
     if (fresh) {
-      const auto mask = masked_.find(v);
-      pictures_.push_back(
-          page_json(mask != masked_.end() ? mask_picture(executor_.tensor(v), mask->second)
-                                          : picture(executor_.tensor(v), options_.image)));
+      pictures_.push_back(page_json(picture(executor_.tensor(v), options_.image)));
     }
     return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
         {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
@@ -269,7 +259,6 @@ class Walk {
   capture::Executor executor_;
   const Tensors inputs_;
   const InspectOptions& options_;
-  std::map<int, Shape> masked_;  // a bit mask -> the shape that it is of
   std::map<std::pair<int, int>, int> picture_of_;
   InspectJson ops_ = InspectJson::array(), pictures_ = InspectJson::array();
 };

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/pointwise/relu_mask.h"
-
 namespace sinter::measure {
 namespace {
 
@@ -79,25 +77,6 @@ Picture picture(
 
 Picture picture(const Tensor& t, const Shape& image) {
   return picture(t.to_vector<double>(), t.shape(), image);
-}
-
-Picture mask_picture(const Tensor& mask, const Shape& of) {
-  const std::vector<double> bytes = mask.to_vector<double>();
-  const int64_t columns = of[-1], row_bytes = mask.size(-1);
-  std::vector<double> bits;
-  for (int64_t i = 0; i < of.numel(); ++i) {
-    const int64_t row = i / columns, column = i % columns;
-    const auto byte = static_cast<unsigned>(bytes[row * row_bytes + column / 8]);
-    bits.push_back((byte >> column % 8 & 1) != 0 ? 1 : -1);
-  }
-  Picture out = picture(bits, of, {});
-  out.mean = (1 + out.mean) / 2;
-  out.mask = true;
-  return out;
-}
-
-bool is_mask(DType dtype, const Shape& shape, const Shape& y) {
-  return dtype == DType::u8 && y.rank() > 0 && shape == relu_mask_shape(y);
 }
 
 }  // namespace sinter::measure

@@ -15,7 +15,6 @@ struct Picture {
   double zeros = 0;               // the share of zeros
   std::vector<int64_t> counts{};  // 16, from low to high
   std::vector<double> values{};   // if they are few
-  bool mask = false;              // of bits: the levels are '#' and '[', mean the share of ones
 };
 
 inline constexpr int64_t kFewTiles = 8, kManyTiles = 32;
@@ -25,9 +24,5 @@ inline constexpr int64_t kFewTiles = 8, kManyTiles = 32;
 Picture picture(const std::vector<double>& values, const Shape& shape, const Shape& image,
     int64_t most_tiles = kFewTiles);
 Picture picture(const Tensor& t, const Shape& image);
-// Of the bits of a mask (ops/pointwise/relu_mask.h) that belong to a tensor of that shape.
-Picture mask_picture(const Tensor& mask, const Shape& of);
-// Is this, beside y in an op's results, y's mask?
-bool is_mask(DType dtype, const Shape& shape, const Shape& y);
 
 }  // namespace sinter::measure

@@ -37,8 +37,6 @@ std::string bars(const std::vector<int64_t>& counts) {
 }
 
 std::string values_text(const InspectJson& picture) {
-  if (picture.contains("mask"))
-    return fmt::format("bits, {:.0f} % ones", 100 * picture["mean"].get<double>());
   return fmt::format("{:<19}|{}|",
       number_text(picture["low"]) + " .. " + number_text(picture["high"]), bars(picture["counts"]));
 }

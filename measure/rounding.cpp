@@ -10,7 +10,6 @@
 #include "ops/image/pool.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
-#include "ops/pointwise/relu_mask.h"
 #include "ops/product/gemm_library.h"
 
 namespace sinter {
@@ -203,13 +202,13 @@ class Roundings : public Recorder {
     for (const Tensor& t : out) types.push_back(t.dtype() == DType::f64 ? type_ : t.dtype());
     const Tensors bounds =
         run_ ? bounds_of_plain(call.op, in, out, call.attrs, types) : Tensors(out.size());
+    // relu rounds nothing, and its backward reads on which side of 0 its result is.
+    static const OpDef* const relu_op = find_op("relu");
     for (size_t i = 0; i < out.size(); ++i) {
       if (is_float(out[i].dtype())) overflow(out[i], type_);
-      if (bounds[i].defined()) move(out[i], bounds[i].to_vector<double>());
+      if (bounds[i].defined() && &call.op != relu_op) move(out[i], bounds[i].to_vector<double>());
     }
-    static const OpDef* const relu_op = find_op("relu");
-    const bool chooses = &call.op == relu_op || &call.op == &kMaxPool2dOp || &call.op == &kArgmaxOp;
-    if (chooses && !is_float(out.back().dtype()))
+    if (&call.op == &kMaxPool2dOp || &call.op == &kArgmaxOp)
       choices.push_back({&call.op, call.attrs, contiguous(in[0]), out.back(), {}});
   }
   std::vector<Choice> choices;  // without bounds
@@ -222,7 +221,7 @@ class Roundings : public Recorder {
       for (size_t i = 0; i < bound.size(); ++i) {
         if (!(bound[i] <= largest_of(type_))) continue;
         // At least half of it: of two equal moves in opposite directions something is left.
-        // Each second run moves all the other way: so one of two turns a mask or a maximum that is
+        // Each second run moves all the other way: so one of two turns a ReLU or a maximum that is
         // near its edge.
         const uint32_t word = philox_word(*run_ / 2, moved_, i);
         const double share = 0.5 + 0.5 * double(uniform_from_bits(word));
@@ -306,9 +305,8 @@ std::vector<ExactResult> results_of_reference(
   return exact;
 }
 
-// The element of choice.from to which each place of a mask (a bit) or of an index points; kNone: a
-// bit that is 0; kNowhere: there is no such element.
-constexpr int64_t kNone = -1, kNowhere = -2;
+// The element of choice.from to which each place of an index points; kNowhere: there is none.
+constexpr int64_t kNowhere = -1;
 std::vector<int64_t> places(const Choice& choice, const Tensor& taken) {
   const std::vector<int64_t> all = taken.to_vector<int64_t>();
   const Tensor& from = choice.from;
@@ -324,19 +322,13 @@ std::vector<int64_t> places(const Choice& choice, const Tensor& taken) {
             out[size_t(i)] = k == all[size_t(i)] ? first + at : out[size_t(i)];
           });
     }
-  } else if (choice.op == &kArgmaxOp) {
+  } else {
     const int dim = normalize_dim("argmax", choice.attrs.as<DimAttrs>().dim, from.rank());
     const int64_t n = from.size(dim), inner = numel_of_dims(from, dim + 1);
     for (int64_t i = 0; i < std::ssize(all); ++i) {
       const int64_t at = all[size_t(i)];
       const bool inside = at >= 0 && at < n;
       out.push_back(inside ? (i / inner * n + at) * inner + i % inner : kNowhere);
-    }
-  } else {
-    const int64_t cols = from.size(-1), row_bits = 8 * relu_mask_row(cols);
-    for (int64_t i = 0; i < 8 * std::ssize(all); ++i) {
-      const bool bit = all[size_t(i / 8)] >> (i % 8) & 1, inside = i % row_bits < cols;
-      out.push_back(!bit ? kNone : inside ? i / row_bits * cols + i % row_bits : kNowhere);
     }
   }
   return out;
@@ -445,16 +437,13 @@ Deviation worst_deviation(const Tensors& found, const std::vector<ExactResult>& 
       const std::vector<int64_t> got = places(*choice, found[r]),
                                  wanted = places(*choice, exact[r].value);
       const std::vector<double> values = choice->from.to_vector<double>();
-      const auto value = [&](int64_t at) {
-        return at == kNone ? 0 : at == kNowhere ? NAN : values[size_t(at)];
-      };
+      const auto value = [&](int64_t at) { return at < 0 ? NAN : values[size_t(at)]; };
       const auto bound = [&](int64_t at) { return at < 0 ? 0 : choice->bound[size_t(at)]; };
-      const auto places_of_one = int64_t(got.size()) / std::max<int64_t>(found[r].numel(), 1);
       for (size_t i = 0; i < got.size(); ++i) {
         if (got[i] == wanted[i]) continue;
         const double error = std::abs(value(got[i]) - value(wanted[i]));
         see({std::isnan(error) ? INFINITY : error, bound(got[i]) + bound(wanted[i]), r,
-            int64_t(i) / places_of_one});
+            int64_t(i)});
       }
       continue;
     }

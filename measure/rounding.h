@@ -14,28 +14,29 @@
 //
 //   n = FLOPs of an element (OpDef::cost); u = 2^-24 for f32 and for bf16, whose sums are kept in
 //   f32; 2^-53 for f64; u_out = 2^-8 for bf16. Nothing is rounded in what has no FLOPs, and what is
-//   no floating number (a mask, an index) must be equal. Beyond the largest number of its type a
-//   result is infinite, and where S is beyond it, partial results may be: any such result is right.
+//   no floating number (an index) must be equal. Beyond the largest number of its type a result is
+//   infinite, and where S is beyond it, partial results may be: any such result is right.
 //
 //   A fused op. It stands for the ops of its reference and may round wherever they do. So the
-//   reference runs again and again, and what each of its ops gives is moved by the bound of that
-//   op, or up to half less, up or down by lot, for each element. The ops behind pass it on as they
-//   would pass on an error: it cancels, grows, or turns a mask where a sum is near 0.
+//   reference runs again and again, and what each of its ops but relu, which chooses and rounds
+//   nothing, gives is moved by the bound of that op, or up to half less, up or down by lot, for
+//   each element. The ops behind pass it on as they would pass on an error: it cancels, grows, or
+//   changes the side of a ReLU where a sum is near 0.
 //
 //       x W b                                z moves by 4 sqrt(n) u S + 2 u_out |z|
 //        \|/
-//       linear --- z ---> relu ---> y, mask      y follows, and a bit of the mask where z is near 0
+//       linear --- z ---> relu ---> y            y follows, where z is not below 0
 //
 //   Twice the largest change that 16 runs show is the bound; each second one moves all the other
 //   way. A kernel that keeps in f32 what the plain ops round to bf16 is better than that. Of two
-//   ops with moves as large, as conv and relu in bf16, the lots are opposite in all 8 pairs for one
+//   ops with moves as large, as conv and tanh in bf16, the lots are opposite in all 8 pairs for one
 //   element in 256, and next to nothing is left. But the kernel rounds to the type of its result,
 //   too: so a bound is never below 2 u_out |exact| + the smallest normal number.
 //
-//   A mask and an index of a fused op say which of some values was taken: z or 0; z[3], the largest
-//   of its window. Values that are equal but for rounding may change places, and a tie that no run
-//   turns is still one. So not the index is compared but the value it points to, in exact z: it may
-//   differ from that of the right one by the bounds of both.
+//   An index of a fused op says which of some values was taken: z[3], the largest of its window.
+//   Values that are equal but for rounding may change places, and a tie that no run turns is still
+//   one. So not the index is compared but the value it points to, in exact z: it may differ from
+//   that of the right one by the bounds of both.
 //
 //   A NaN where the exact result has one is right, and one on one side only is wrong, whatever the
 //   bound.
@@ -60,14 +61,14 @@ Tensors magnitudes(const OpDef& op, Operands in, Operands out, const Attrs& attr
 // Undefined for a result of another type. Operands are on the CPU.
 Tensors rounding_of_terms(const OpDef& op, Operands in, const Attrs& attrs);
 
-// What the places of a mask or of an index were taken from, by relu, max_pool2d or argmax.
+// What the places of an index were taken from, by max_pool2d or argmax.
 struct Choice {
   const OpDef* op;
   Attrs attrs;
-  Tensor from, taken;         // its operand in f64, its mask or index
+  Tensor from, taken;         // its operand in f64, its index
   std::vector<double> bound;  // of each element of `from`
 };
-// A result in f64, dense and on the CPU (a mask or an index as it is), and the bound of each
+// A result in f64, dense and on the CPU (an index as it is), and the bound of each
 // element; a choice has those of its values.
 struct ExactResult {
   Tensor value;

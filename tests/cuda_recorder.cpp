@@ -582,18 +582,17 @@ int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPrefer
   return s.give_back(preference);
 }
 // The library's rules for epilogues (cublasLt.h): a bias, and its gradient, is of D's type; rows of
-// a mask are multiples of 128 bits, those of a pre-activation of 8 elements, both on 16 bytes.
+// a pre-activation are multiples of 8 elements, on 16 bytes.
 bool takes_epilogue(State& s, cublasLtMatmulDesc_t desc, const FakeToolkit::Matrix& d) {
   const auto form = s.attribute<cublasLtEpilogue_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE);
   const auto bias = s.attribute<cudaDataType>(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
   const bool has_bias = (form & CUBLASLT_EPILOGUE_BIAS) || form == CUBLASLT_EPILOGUE_BGRADB;
   if (has_bias && bias != d.type) return false;
-  constexpr int kAux = CUBLASLT_EPILOGUE_RELU_AUX & ~CUBLASLT_EPILOGUE_RELU;
+  constexpr int kAux = CUBLASLT_EPILOGUE_GELU_AUX & ~CUBLASLT_EPILOGUE_GELU;
   if (!(form & kAux)) return true;
-  const bool mask = form & CUBLASLT_EPILOGUE_RELU || form == CUBLASLT_EPILOGUE_DRELU;
   const auto ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
   const auto* aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
-  return ld >= d.rows && ld % (mask ? 128 : 8) == 0 && word(aux) % 16 == 0;
+  return ld >= d.rows && ld % 8 == 0 && word(aux) % 16 == 0;
 }
 // A product as the library was asked for it.
 struct Question {

@@ -3,32 +3,25 @@
 namespace sinter {
 namespace {
 
-using pointwise::Saves;
-
-// With a bit mask only relu has any to save.
-Attrs act_attrs(Act act, bool mask) {
-  return visit_act(act, [&]<class Op>(Op op) {
-    if constexpr (Op::saves == Saves::mask) op.mask = mask;
-    return Attrs(op);
-  });
+Attrs act_attrs(Act act) {
+  return visit_act(act, [](auto op) { return Attrs(op); });
 }
 
 }  // namespace
 
-Tensors act_reference(Act act, const Tensor& z, bool mask) {
-  if (act == Act::none) return {z};
-  return apply(*find_op(print_value(act)), {z}, act_attrs(act, mask));
+Tensor act_reference(Act act, const Tensor& z) {
+  if (act == Act::none) return z;
+  return apply1(*find_op(print_value(act)), {z}, act_attrs(act));
 }
 
 Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved) {
   if (act == Act::none) return dy;
-  return apply1(*find_op(print_value(act) + "_backward"), {dy, saved}, act_attrs(act, true));
+  return apply1(*find_op(print_value(act) + "_backward"), {dy, saved}, act_attrs(act));
 }
 
 Tensor act_backward_of_input(Act act, const Tensor& dy, const Tensor& z) {
-  const Saves saves = act_saves(act);
-  if (saves == Saves::inputs) return act_backward_reference(act, dy, z);
-  return act_backward_reference(act, dy, act_reference(act, z, saves == Saves::mask).back());
+  const bool of_output = act_saves(act) == pointwise::Saves::output;
+  return act_backward_reference(act, dy, of_output ? act_reference(act, z) : z);
 }
 
 }  // namespace sinter

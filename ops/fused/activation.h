@@ -5,7 +5,6 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/pointwise/relu_mask.h"
 
 namespace sinter {
 
@@ -37,7 +36,7 @@ template <class F> SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
 #undef SINTER_CASE
   return f(Identity{});
 }
-// What its backward reads: its mask, its result, or its input.
+// What its backward reads: its result or its input.
 inline pointwise::Saves act_saves(Act act) {
   return visit_act(act, [](auto op) { return op.saves; });
 }
@@ -48,8 +47,8 @@ inline int act_backward_flops(Act act) {
   return visit_act(act, [](auto op) { return op.backward_flops; });
 }
 
-// In plain ops: act(z) with, for relu, its mask if asked for; dy * act'(saved); dy * act'(z).
-Tensors act_reference(Act act, const Tensor& z, bool mask = false);
+// In plain ops: act(z); dy * act'(saved); dy * act'(z).
+Tensor act_reference(Act act, const Tensor& z);
 Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved);
 Tensor act_backward_of_input(Act act, const Tensor& dy, const Tensor& z);
 

@@ -1,9 +1,8 @@
 // conv_act, conv_norm_act and conv_act_pool: conv2d's product (ops/image/conv2d_product.cuh), and
 // what follows it while the sums are in a block. The columns of the product are positions in an
-// order that gives a thread what belongs together: a row is padded to whole groups of eight, so
-// that a byte of its mask is one group's; where it is pooled, the four positions of a window are
-// neighbours, and eight windows are four groups in neighbouring lanes. Reads x and the weight once
-// per tile that needs them; writes y, and what is kept of it: of a pooled one a quarter.
+// order that gives a thread what belongs together: a row is padded to whole groups of eight; where
+// it is pooled, the four positions of a window are neighbours. Reads x and the weight once per tile
+// that needs them; writes y, and the pre-activation if it is kept: of a pooled one a quarter.
 #include "ops/fused/act_of_sums.cuh"
 #include "ops/image/conv2d_product.cuh"
 #include "ops/image/cudnn_conv.h"
@@ -44,25 +43,25 @@ template <class T> struct ActOfImages {
   }
 };
 
-// y = relu of the maxima of groups' two windows, their places and mask. Columns are positions in
+// y = relu of the maxima of groups' two windows, and their places. Columns are positions in
 // squares, of which a row has `padded`.
 template <class T> struct PoolOfImages {
-  static constexpr bool kSumsRows = false, kWholeWarps = true;
+  static constexpr bool kSumsRows = false;
   Bias<T> bias;
   Out<T> y;
   Out<uint8_t> index;
-  MaskRows mask;
-  int64_t channels, height, padded;
+  int64_t channels, height, width, padded;
 
   SINTER_DEVICE_FN void operator()(
       int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     using V = compute_t<T>;
-    const V b = count > 0 ? bias.at(i) : V(0);
+    if (count == 0) return;
+    const V b = bias.at(i);
     const int64_t line = j / 4 / padded, column = j / 4 % padded,
                   row = (line / height * channels + i) * height + line % height;
-    uint32_t bits = 0;
     SINTER_UNROLL
     for (int w = 0; w < 2; ++w) {
+      if (column + w >= width) continue;
       V best = V(T(z[4 * w] + b));  // maxima of what plain ops would have stored
       int place = 0;
       SINTER_UNROLL
@@ -72,14 +71,9 @@ template <class T> struct PoolOfImages {
         best = v;
         place = k;
       }
-      if (count == 0 || column + w >= mask.cols) continue;
-      bits |= pointwise::Relu::passes(best) ? 1u << (column + w) % 8 : 0u;
-      y.put(row * mask.cols + column + w, T(pointwise::Relu().forward(best)));
-      index.put(row * mask.cols + column + w, static_cast<uint8_t>(place));
+      y.put(row * width + column + w, T(pointwise::Relu().forward(best)));
+      index.put(row * width + column + w, static_cast<uint8_t>(place));
     }
-    bits |= shfl_xor(bits, 1);
-    bits |= shfl_xor(bits, 2);
-    if (count > 0 && column % 8 == 0) mask.put(row, column, bits);
   }
 };
 
@@ -102,7 +96,7 @@ template <class A> static Conv2dSizes padded_sizes(const Call& call, const A& at
 // norm: the operands of batch_norm2d_eval behind its x, or none.
 template <class A>
 static void act_of_images(
-    const Call& call, const A& attrs, Keep keep, Operands norm = {}, double eps = 0) {
+    const Call& call, const A& attrs, bool keep, Operands norm = {}, double eps = 0) {
   if (call.out[0].numel() == 0) return;
   const Conv2dSizes z = padded_sizes(call, attrs, 1);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
@@ -121,7 +115,7 @@ void conv_act(const Call& call) {
   const auto own = [&] { act_of_images(call, attrs, attrs.keep); };
 #if defined(__CUDACC__)
   const Tensor& y = call.out[0];
-  if (attrs.act == Act::relu && attrs.keep == Keep::nothing &&
+  if (attrs.act == Act::relu && !attrs.keep &&
       cudnn_conv2d_relu(call.in, y, conv2d_sizes(call.in[0], call.in[1], y, attrs), own))
     return;
 #endif
@@ -130,7 +124,7 @@ void conv_act(const Call& call) {
 
 void conv_norm_act(const Call& call) {
   const auto& attrs = call.as<ConvNormActAttrs>();
-  act_of_images(call, attrs, Keep::nothing, call.in.subspan(2, 4), attrs.eps);
+  act_of_images(call, attrs, false, call.in.subspan(2, 4), attrs.eps);
 }
 
 void conv_act_pool(const Call& call) {
@@ -141,7 +135,7 @@ void conv_act_pool(const Call& call) {
     launch_conv_act_pool(weight_side<T>(call.in[1], z),
         window_side<T, PooledWindows>(Pixels<T>{in<T>(x)}, z),
         PoolOfImages<T>{Bias<T>(optional_input(call.in, 2)), out<T>(y), out<uint8_t>(call.out[1]),
-            {out<uint8_t>(call.out[2]), y.size(3)}, z.o, y.size(2), z.q / 2});
+            z.o, y.size(2), y.size(3), z.q / 2});
   });
 }
 

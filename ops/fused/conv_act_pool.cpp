@@ -1,7 +1,7 @@
-// conv_act and conv_act_pool: y = act(conv2d(x, W) + b), with what act's backward reads; and y =
-// relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the mask and the maxima's places. The
-// convolution's result lives in a tile that stays in cache: with pooling a quarter of it is
-// written.
+// conv_act and conv_act_pool: y = act(conv2d(x, W) + b), with the pre-activation where act's
+// backward reads it; and y = relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the
+// maxima's places. The convolution's result lives in a tile that stays in cache: with pooling a
+// quarter of it is written.
 #include "ops/fused/activation.h"
 #include "ops/image/conv2d_cpu.h"
 #include "ops/image/pool.h"
@@ -11,34 +11,19 @@
 namespace sinter {
 namespace {
 
-// ReLU, in place, and its mask, of rows of y of the images of a part.
-template <class T> void relu_rows(const Tensor& y, const conv::Part& part, T* at, uint8_t* mask) {
-  const int64_t cols = y.size(3), row_bytes = relu_mask_row(cols);
-  for (int64_t n = part.image; n < part.image + part.count; ++n) {
-    for (int64_t o = 0; o < y.size(1); ++o) {
-      for (int64_t p = part.first; p < part.first + part.rows; ++p) {
-        const int64_t row = (n * y.size(1) + o) * y.size(2) + p;
-        relu_row(at + row * cols, at + row * cols, mask + row * row_bytes, cols);
-      }
-    }
-  }
-}
-
 template <class T> void conv_act_of(const Call& call) {
   using V = compute_t<T>;
   const auto& attrs = call.as<ConvActAttrs>();
   const Tensor& y = call.out[0];
   const conv::Correlation g{conv2d_sizes(call.in[0], call.in[1], y, attrs)};
-  T* pre = attrs.keep == Keep::pre ? call.out[1].data<T>() : nullptr;
-  uint8_t* mask = attrs.keep == Keep::mask ? call.out[1].data<uint8_t>() : nullptr;
+  T* pre = attrs.keep ? call.out[1].data<T>() : nullptr;
   const auto finish = [&](const conv::Part& part, V* z) {
     if (pre) conv::ImageSink<T>{g, pre}(part, z);
-    const int64_t n = mask ? 0 : g.o * part.rows * g.q * conv::kImages<V>;
     visit_act(attrs.act, [&]<class Op>(Op) {
-      for (int64_t i = 0; i < n; ++i) z[i] = Op().forward(z[i]);
+      for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i)
+        z[i] = Op().forward(z[i]);
     });
     conv::ImageSink<T>{g, y.data<T>()}(part, z);
-    if (mask) relu_rows(y, part, y.data<T>(), mask);
   };
   conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads()),
       conv::image_source<T>(g, call.in[0].data<T>()), conv::weights_of<T>(call.in[1]),
@@ -48,7 +33,7 @@ void conv_act_cpu(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { conv_act_of<T>(call); });
 }
 
-// The maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows.
+// relu of the maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows.
 template <class V>
 void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, uint8_t* places) {
   constexpr int64_t n = conv::kImages<V>;
@@ -65,7 +50,8 @@ void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, uint8_t* p
         ++k;
         place = better ? conv::broadcast(V(k)) : place;
       }
-      conv::store_lanes(to, best);
+      conv::store_lanes(
+          to, best <= conv::Lanes<V>{} ? conv::Lanes<V>{} : best);  // as pointwise::Relu
       const auto bytes = conv::bytes_of<V>(place);
       std::memcpy(places, &bytes, sizeof bytes);
     }
@@ -90,7 +76,6 @@ template <class T> void conv_act_pool_of(const Call& call) {
     pool_tile(z, g.o, part.rows, g.q, places);
     conv::ImageSink<T>{pooled, y.data<T>()}(half, z);
     conv::ImageSink<uint8_t, V>{pooled, index}(half, places);
-    relu_rows(y, half, y.data<T>(), call.out[2].data<uint8_t>());
   };
   conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads(), 2),
       conv::image_source<T>(g, x.data<T>()), conv::weights_of<T>(weight),
@@ -104,30 +89,23 @@ Tensors conv_act_reference(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<ConvActAttrs>();
   const Tensor z =
       conv2d(in[0], in[1], optional_input(in, 2), {a.stride_h, a.stride_w, a.pad_h, a.pad_w});
-  Tensors result = act_reference(a.act, z, a.keep == Keep::mask);
-  if (a.keep == Keep::pre) result.push_back(z);
+  Tensors result{act_reference(a.act, z)};
+  if (a.keep) result.push_back(z);
   return result;
 }
 Tensors conv_act_pool_reference(Operands in, const Attrs& attrs) {
   const Tensor z = conv2d(in[0], in[1], optional_input(in, 2), attrs.as<Conv2dAttrs>());
   const Tensors pooled = apply(kMaxPool2dOp, {z}, Pool2dAttrs{});
-  const Tensors y = act_reference(Act::relu, pooled[0], true);
-  return {y[0], pooled[1], y[1]};
-}
-
-std::string conv_act_limit(Operands, const Attrs& attrs) {
-  const auto& a = attrs.as<ConvActAttrs>();
-  if (a.keep != Keep::mask || a.act == Act::relu) return "";
-  return cat("act is ", print_value(a.act), "; only relu has a mask to keep");
+  return {act_reference(Act::relu, pooled[0]), pooled[1]};
 }
 
 Tensors meta_operands() {
   return {Tensor::meta({2, 3, 7, 6}), Tensor::meta({4, 3, 3, 3}), Tensor::meta({4})};
 }
 std::vector<Form> conv_act_forms() {
-  std::vector<Form> all{{meta_operands(), ConvActAttrs{.act = Act::relu, .keep = Keep::mask}}};
+  std::vector<Form> all;
   for (const Act act : kActivations) {
-    for (const Keep keep : {Keep::nothing, Keep::pre})
+    for (const bool keep : {false, true})
       all.push_back({meta_operands(), ConvActAttrs{.act = act, .keep = keep}});
   }
   return all;
@@ -146,10 +124,9 @@ const OpDef kConvActOp{.name = "conv_act",
     .cpu = conv_act_cpu,
     SINTER_KERNELS(conv_act),
     .reference = conv_act_reference,
-    .limit = conv_act_limit,
     .forms = conv_act_forms};
 const OpDef kConvActPoolOp{.name = "conv_act_pool",
-    .formula = "y = relu(max of 2 x 2 of (conv2d(x, W) + b)), the maxima's places and a bit mask",
+    .formula = "y = relu(max of 2 x 2 of (conv2d(x, W) + b)), and the maxima's places",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<Conv2dAttrs>(),

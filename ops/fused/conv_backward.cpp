@@ -1,11 +1,10 @@
 // conv_act_backward and conv_act_pool_backward: the gradients of conv_act's and conv_act_pool's
-// operands from that of their result: dz = dy where the mask has a bit (put in the place of its
+// operands from that of their result: dz = relu's gradient from dy and y (put in the place of its
 // window's maximum), dW, db, and dx if the weight is given. dz is made row by row on its way to the
 // tiles that are multiplied, so it is in no memory.
 #include "ops/fused/activation.h"
 #include "ops/image/conv2d_cpu.h"
 #include "ops/kernels.h"
-#include "ops/pointwise/relu_mask.h"
 
 // N batch, C in, O out, P x Q of the convolution's result
 namespace sinter {
@@ -13,12 +12,12 @@ namespace {
 
 // Rows of dz as lanes, for the images of a part. Two rows of dz come from one pooled row, one after
 // the other: its lanes stay for the second.
-template <class T> class MaskedRows {
+template <class T> class RowsOfDz {
  public:
   using V = compute_t<T>;
   // index: of 2 x 2 windows, or undefined.
-  MaskedRows(const conv::Part& part, const Tensor& dy, const Tensor& mask, const Tensor& index)
-      : part_(part), dy_(dy), mask_(mask), index_(index) {}
+  RowsOfDz(const conv::Part& part, const Tensor& dy, const Tensor& y, const Tensor& index)
+      : part_(part), dy_(dy), y_(y), index_(index) {}
 
   // Elements from `skip` on of row `row` of channel o.
   void operator()(int64_t o, int64_t row, int64_t skip, int64_t count, V* lanes) {
@@ -51,30 +50,20 @@ template <class T> class MaskedRows {
  private:
   static constexpr int64_t kLanes = conv::kImages<V>;
 
-  // Row `row` of dy where the mask has a bit, and of the index. Rows of one image are far from
-  // those of the next, so what the next channel needs is asked for ahead: its row of dy, and the
-  // mask's next cache line.
+  // Row `row` of relu's gradient, and of the index. Rows of one image are far from those of the
+  // next, so what the next channel needs is asked for ahead.
   void load(int64_t o, int64_t row) {
     const int64_t cols = dy_.size(3), channel = dy_.size(2), stride = dy_.size(1) * channel;
     const int64_t first = (part_.image * dy_.size(1) + o) * channel + row;
     const T* const dys = dy_.data<T>() + first * cols;
-    const uint8_t* const masks = mask_.data<uint8_t>() + first * relu_mask_row(cols);
+    const T* const ys = y_.data<T>() + first * cols;
     values_ = conv::aligned_scratch<V, 6>(cols * kLanes);
     conv::load_to_lanes<V>(part_.count, cols, values_, [&](int64_t l, int64_t i, int64_t width) {
-      const T* dy = dys + l * stride * cols + i;
-      const uint8_t* mask = masks + l * stride * relu_mask_row(cols) + i / 8;
+      const T *dy = dys + l * stride * cols + i, *y = ys + l * stride * cols + i;
       __builtin_prefetch(dy + channel * cols);
-      __builtin_prefetch(mask + 64);
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-      if constexpr (std::is_same_v<V, float>) {
-        __mmask16 keep;
-        std::memcpy(&keep, mask, sizeof keep);
-        return conv::Lanes<V>(load_floats(dy, keep & first_lanes(width)));
-      }
-#endif
-      T masked[kLanes];
-      relu_backward_row(dy, mask, masked, width);
-      return conv::load_part<V, V>(masked, width);
+      __builtin_prefetch(y + channel * cols);
+      constexpr conv::Lanes<V> kZero{};  // the formula is pointwise::Relu's
+      return conv::load_part<V, V>(y, width) <= kZero ? kZero : conv::load_part<V, V>(dy, width);
     });
     if (!index_.defined()) return;
     places_ = scratch<uint8_t, 7>(cols * kLanes);
@@ -83,7 +72,7 @@ template <class T> class MaskedRows {
   }
 
   const conv::Part& part_;
-  const Tensor &dy_, &mask_, &index_;
+  const Tensor &dy_, &y_, &index_;
   int64_t channel_ = -1, row_ = -1;  // of what is loaded
   V* values_ = nullptr;              // memory of the thread
   uint8_t* places_ = nullptr;        // the same
@@ -97,7 +86,7 @@ template <class T> void conv_backward_of(const Call& call, const Tensor& index, 
   conv::correlate_gradient<T>(
       g, conv::image_source<T>(g, x.data<T>()),
       [&](const conv::Part& part, V* tile) {
-        MaskedRows<T> dz(part, dy, call.in[1], index);
+        RowsOfDz<T> dz(part, dy, call.in[1], index);
         for (int64_t o = 0; o < g.o; ++o) {
           for (int64_t p = part.first; p < part.first + part.rows;
                ++p, tile += g.q * conv::kImages<V>)
@@ -110,7 +99,7 @@ template <class T> void conv_backward_of(const Call& call, const Tensor& index, 
   conv::correlate<T>(
       d, conv::Parts<V>(d, 2 * num_threads()),
       [&](const conv::Part& part, V* tile) {
-        MaskedRows<T> dz(part, dy, call.in[1], index);
+        RowsOfDz<T> dz(part, dy, call.in[1], index);
         conv::load_tile(d, part.first, d.tile_rows(part.rows), dz, tile);
       },
       conv::turned_weights_of<T>(weight), conv::bias_of<T>({}),
@@ -152,10 +141,15 @@ Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
   return gradients(dz, x, optional_input(in, 4), attrs);
 }
 
+// Another y that broadcasts to dy is for the plain op alone.
+std::string limit(Operands in, const Attrs&) {
+  if (in[1].shape() == in[0].shape()) return "";
+  return cat("y is ", in[1].describe(), "; it must be of dy's shape ", in[0].shape().str());
+}
+
 std::vector<Form> conv_backward_forms(bool pooled) {
-  const Shape z{2, 4, 5, 4}, y{2, 4, 2, 2};
-  Tensors in{
-      Tensor::meta(pooled ? y : z), Tensor::meta(relu_mask_shape(pooled ? y : z), DType::u8)};
+  const Shape y = pooled ? Shape{2, 4, 2, 2} : Shape{2, 4, 5, 4};
+  Tensors in{Tensor::meta(y), Tensor::meta(y)};
   if (pooled) in.push_back(Tensor::meta(y, DType::u8));
   in.push_back(Tensor::meta({2, 3, 7, 6}));
   Tensors with_weight = in;
@@ -167,7 +161,7 @@ std::vector<Form> conv_backward_forms(bool pooled) {
 }  // namespace
 
 const OpDef kConvActBackwardOp{.name = "conv_act_backward",
-    .formula = "dz = dy where the mask has a bit; dW, db, dx as of conv2d from dz",
+    .formula = "dz = 0 where y <= 0, else dy; dW, db, dx as of conv2d from dz",
     .min_inputs = 3,
     .max_inputs = 4,
     .attrs = attr_type<Conv2dGradAttrs>(),
@@ -176,10 +170,10 @@ const OpDef kConvActBackwardOp{.name = "conv_act_backward",
     .cpu = conv_act_backward_cpu,
     SINTER_KERNELS(conv_act_backward),
     .reference = conv_act_backward_reference,
+    .limit = limit,
     .forms = [] { return conv_backward_forms(false); }};
 const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
-    .formula =
-        "dz = dy at its window's maximum where the mask has a bit; dW, db, dx as of conv2d from dz",
+    .formula = "dz = dy at its window's maximum, 0 where y <= 0; dW, db, dx as of conv2d from dz",
     .min_inputs = 4,
     .max_inputs = 5,
     .attrs = attr_type<Conv2dGradAttrs>(),
@@ -188,6 +182,7 @@ const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
     .cpu = conv_act_pool_backward_cpu,
     SINTER_KERNELS(conv_act_pool_backward),
     .reference = conv_act_pool_backward_reference,
+    .limit = limit,
     .forms = [] { return conv_backward_forms(true); }};
 
 }  // namespace sinter

@@ -1,29 +1,29 @@
 // conv_act_backward and conv_act_pool_backward: dW, db and, if the weight is given, dx as the
 // products of conv2d (ops/image/conv2d_product.cuh) on dz, which is made as it is gathered, from
-// dy, the mask and the maxima's places. One launch: its first blocks own tiles of dW, of which
-// those of column tile 0 own db, the others tiles of dx. Reads dy, x and the weight once per tile
-// that needs them.
+// dy, y and the maxima's places. One launch: its first blocks own tiles of dW, of which those of
+// column tile 0 own db, the others tiles of dx. Reads dy, y, x and the weight once per tile that
+// needs them.
 #include "ops/image/conv2d_product.cuh"
-#include "ops/pointwise/relu_mask.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// dz: dy where the mask has a bit, [height, width] a plane; with an index put in the place of its
+// dz: relu's gradient from dy and y, [height, width] a plane; with an index put in the place of its
 // 2 x 2 window's maximum.
 template <class T> struct PixelsOfDz {
-  In<T> dy;
-  In<uint8_t> mask, index;
+  In<T> dy, y;
+  In<uint8_t> index;
   int height, width;
 
   SINTER_DEVICE_FN T at(int64_t plane, int u, int v, int, int) const {
     const int row = index ? u / 2 : u, column = index ? v / 2 : v;
     if (row >= height || column >= width) return T(0.0f);
-    const int64_t line = plane * height + row, at = line * width + column;
+    const int64_t at = (plane * height + row) * width + column;
     // All are read whatever they are: loads that wait for each other take longer.
-    const T value = dy[at];
-    const int place = index ? index[at] : 0, bits = mask[line * relu_mask_row(width) + column / 8];
-    const bool passes = (bits >> column % 8 & 1) != 0 && (!index || place == u % 2 * 2 + v % 2);
-    return passes ? value : T(0.0f);
+    const compute_t<T> of_dy = dy[at], of_y = y[at];
+    const int place = index ? index[at] : 0;
+    const bool here = !index || place == u % 2 * 2 + v % 2;
+    return here ? T(pointwise::Relu().grad(of_dy, of_y)) : T(0.0f);
   }
 };
 
@@ -77,7 +77,7 @@ static void conv_backward(const Call& call, const Tensor& index, size_t x_at) {
   const Conv2dSizes one{z.n, z.o, z.p, z.q, z.o, 1, 1, z.p, z.q, 1, 1, 0, 0};
   visit_float(dy.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    const PixelsOfDz<T> dz{in<T>(dy), in<uint8_t>(call.in[1]), in<uint8_t>(index),
+    const PixelsOfDz<T> dz{in<T>(dy), in<T>(call.in[1]), in<uint8_t>(index),
         static_cast<int>(dy.size(2)), static_cast<int>(dy.size(3))};
     using OfWeight = Product<T, WindowSide<T, GradientWindows, Pixels<T>>,
         WindowSide<T, GradientWindows, PixelsOfDz<T>>>;

@@ -43,7 +43,7 @@ Tensors conv_norm_act_reference(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<ConvNormActAttrs>();
   const Tensor z =
       conv2d(in[0], in[1], optional_input(in, 6), {a.stride_h, a.stride_w, a.pad_h, a.pad_w});
-  return act_reference(a.act, batch_norm2d_eval(z, in[2], in[3], in[4], in[5], a.eps));
+  return {act_reference(a.act, batch_norm2d_eval(z, in[2], in[3], in[4], in[5], a.eps))};
 }
 
 std::vector<Form> conv_norm_act_forms() {

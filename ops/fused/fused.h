@@ -24,36 +24,29 @@ inline constexpr std::string_view kActNames[] = {
 #undef SINTER_TEXT
 constexpr const auto& enum_names(Act) { return kActNames; }
 
-// What linear_act keeps for backward: the ReLU bit mask, the pre-activation, or nothing (sigmoid's
-// and tanh's backward reads y).
-enum class Keep : uint8_t { nothing, mask, pre };
-inline constexpr std::array<std::string_view, 3> kKeepNames{"nothing", "mask", "pre"};
-constexpr const auto& enum_names(Keep) { return kKeepNames; }
-
-// linear_act: x[B, I], W[O, I], b[O] or absent -> y[B, O] = act(x W^T + b), then mask u8[B,
-// relu_mask_row(O)] or pre[B, O] by `keep`.
+// linear_act: x[B, I], W[O, I], b[O] or absent -> y[B, O] = act(x W^T + b), then with `keep` the
+// pre-activation x W^T + b, for the backward of an act that does not read y.
 struct LinearActAttrs {
   Act act = Act::relu;
-  Keep keep = Keep::nothing;
+  bool keep = false;
   DType out = DType::f32;  // of y; bf16 operands may give f32
   SINTER_FIELDS(LinearActAttrs, act, keep, out)
 };
 
-// input_grad_act: dy[B, O], W[O, I], saved (mask of [B, I], or pre[B, I], or y[B, I]) -> dx[B, I] =
-// (dy W) * act'(saved)
+// input_grad_act: dy[B, O], W[O, I], saved[B, I] (y or the pre-activation) -> dx[B, I] = (dy W) *
+// act'(saved)
 struct InputGradActAttrs {
   Act act = Act::relu;
   SINTER_FIELDS(InputGradActAttrs, act)
 };
 
 // conv_act: x[N, C, H, W], weight[O, C, R, S], bias[O] or absent -> y[N, O, P, Q] = act(conv2d),
-// then mask u8 (relu_mask_shape(y)) or pre by `keep`. conv_act_pool: the same operands -> y[N, O, P
-// / 2, Q / 2] = relu(max_pool2d(conv2d)) by 2 x 2 windows, index u8 of y's shape, mask of y;
-// Conv2dAttrs.
+// then with `keep` the pre-activation. conv_act_pool: the same operands -> y[N, O, P / 2, Q / 2] =
+// relu(max_pool2d(conv2d)) by 2 x 2 windows, index u8 of y's shape; Conv2dAttrs.
 struct ConvActAttrs {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
   Act act = Act::relu;
-  Keep keep = Keep::nothing;
+  bool keep = false;
   SINTER_FIELDS(ConvActAttrs, stride_h, stride_w, pad_h, pad_w, act, keep)
 };
 // conv_norm_act: x, weight, then of batch_norm2d_eval weight, bias, running_mean and running_var,
@@ -64,8 +57,8 @@ struct ConvNormActAttrs {
   double eps = 1e-5;
   SINTER_FIELDS(ConvNormActAttrs, stride_h, stride_w, pad_h, pad_w, act, eps)
 };
-// conv_act_backward: dy, mask, x, weight or absent -> dW, db, and with weight dx; of relu.
-// conv_act_pool_backward: dy, mask, index, x, weight or absent -> the same. Conv2dGradAttrs of the
+// conv_act_backward: dy, y, x, weight or absent -> dW, db, and with weight dx; of relu.
+// conv_act_pool_backward: dy, y, index, x, weight or absent -> the same. Conv2dGradAttrs of the
 // weight's gradient; f32 gradients of parameters from bf16.
 
 // weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32
@@ -145,7 +138,7 @@ struct ChainAttrs {
 };
 
 // What the chain rule asks: the number of a pointwise op as a step, or -1 (a step has floating
-// operands, one result, no mask); does an operand fit a chain of `shape`; the step's parameter.
+// operands and one result); does an operand fit a chain of `shape`; the step's parameter.
 int chain_op_number(const OpDef* op);
 bool chain_takes(const Shape& shape, const Tensor& operand);
 double chain_param(const OpDef* op, const Attrs& attrs);

@@ -66,13 +66,13 @@ void cpu_backward(const Call& call) {
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
-  return {mul(act_reference(attrs.as<GluAttrs>().act, in[0])[0], in[1])};
+  return {mul(act_reference(attrs.as<GluAttrs>().act, in[0]), in[1])};
 }
 Tensors reference_backward(Operands in, const Attrs& attrs) {
   const auto& [act, merged] = attrs.as<GluAttrs>();
   const Tensor &dh = in[0], &g = in[1];
   const Tensor dg = act_backward_of_input(act, mul(dh, in[2]), g),
-               du = mul(dh, act_reference(act, g)[0]);
+               du = mul(dh, act_reference(act, g));
   if (!merged) return {dg, du};
   return {side_by_side(dg, du)};
 }

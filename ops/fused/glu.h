@@ -15,11 +15,7 @@ template <class V> struct GluGrads {
 };
 template <class Op, class V> SINTER_FN GluGrads<V> glu_grads(const Op& op, V dh, V g, V u) {
   const V y = op.forward(g);
-  if constexpr (Op::saves == pointwise::Saves::mask) {
-    return {op.grad(dh * u, Op::passes(g)), dh * y};
-  } else {
-    return {op.grad(dh * u, Op::saves == pointwise::Saves::output ? y : g), dh * y};
-  }
+  return {op.grad(dh * u, Op::saves == pointwise::Saves::output ? y : g), dh * y};
 }
 
 // A row of them on the CPU, of glu.cpp. T is the type of results; In that of sums, which g and u of

@@ -7,39 +7,29 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// saved: what the activation kept; its mask for relu, nothing without an activation.
+// saved: what act's backward reads, nothing without an activation.
 template <class T> struct GradOfAct {
   static constexpr bool kSumsRows = false;
   Columns<T, In<T>> saved;
-  In<uint8_t> mask;
-  int64_t mask_row;
   Columns<T, Out<T>> dx;
   Act act;
 
   SINTER_DEVICE_FN void operator()(
       int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     if (count == 0) return;
-    if (mask) {
-      const uint32_t bits = mask[i * mask_row + j / 8];
-      SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) z[q] = pointwise::Relu{}.grad(z[q], (bits >> q & 1) != 0);
-    } else if (saved) {
+    if (saved) {
       compute_t<T> s[kGroup];
       saved.load(i, j, count, s);
-      visit_act(act, [&]<class Op>(const Op& op) {
+      visit_act(act, [&](const auto& op) {
         SINTER_UNROLL
-        for (int q = 0; q < kGroup; ++q) {
-          if constexpr (Op::saves != pointwise::Saves::mask) z[q] = op.grad(z[q], s[q]);
-        }
+        for (int q = 0; q < kGroup; ++q) z[q] = op.grad(z[q], s[q]);
       });
     }
     dx.store(i, j, count, z);
   }
 };
 template <class T> GradOfAct<T> grad_of_act(Act act, const Tensor& saved, const Tensor& dx) {
-  const bool relu = act == Act::relu;
-  return {columns_in<T>(relu ? Tensor() : saved), in<uint8_t>(relu ? saved : Tensor()),
-      relu_mask_row(dx.size(1)), columns_out<T>(dx), act};
+  return {columns_in<T>(saved), columns_out<T>(dx), act};
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

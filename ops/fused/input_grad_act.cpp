@@ -1,6 +1,5 @@
 // input_grad_act: dx[B, I] = (dy[B, O] W[O, I]) * act'(saved): the gradient through a linear and
-// the activation before it. saved is what linear_act or the activation kept: relu's mask of [B, I],
-// sigmoid's and tanh's result, else the pre-activation.
+// the activation before it. saved is the result of relu, sigmoid and tanh, else the pre-activation.
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -13,19 +12,11 @@ namespace {
 
 // dx[i] = z[i] * act'(saved[i]) over a row; z is f32 where dx is bf16.
 template <class T, class Z>
-using ActBackwardRow = void (*)(const Z* z, const void* saved, T* dx, int64_t n);
+using ActBackwardRow = void (*)(const Z* z, const T* saved, T* dx, int64_t n);
 template <class T, class Z> ActBackwardRow<T, Z> act_backward_row(Act act) {
   return visit_act(act, []<class Op>(Op) -> ActBackwardRow<T, Z> {
-    return [](const Z* z, const void* saved, T* dx, int64_t n) {
-      constexpr bool mask = Op::saves == pointwise::Saves::mask;
-      const auto* from = static_cast<const std::conditional_t<mask, uint8_t, T>*>(saved);
-      if constexpr (mask && std::is_same_v<T, Z>) {
-        relu_backward_row(z, from, dx, n);
-      } else if constexpr (mask) {
-        for (int64_t i = 0; i < n; ++i) dx[i] = Op().grad(z[i], (from[i / 8] >> (i % 8) & 1) != 0);
-      } else {
-        for (int64_t i = 0; i < n; ++i) dx[i] = Op().grad(z[i], Z(from[i]));
-      }
+    return [](const Z* z, const T* saved, T* dx, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) dx[i] = Op().grad(z[i], Z(saved[i]));
     };
   });
 }
@@ -33,10 +24,8 @@ template <class T, class Z> ActBackwardRow<T, Z> act_backward_row(Act act) {
 template <class T, class Z = compute_t<T>> void run(const Call& call) {
   const Act act = call.as<InputGradActAttrs>().act;
   const ActBackwardRow<T, Z> row = act_backward_row<T, Z>(act);
-  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1),
-                saved_row = act_saves(act) == pointwise::Saves::mask ? relu_mask_row(cols)
-                                                                     : cols * int64_t(sizeof(T));
-  const char* saved = static_cast<const char*>(call.in[2].raw());
+  const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
+  const T* saved = call.in[2].template data<T>();
   T* dx = call.out[0].template data<T>();
   Z* z = nullptr;
   if constexpr (std::is_same_v<T, Z>) {
@@ -47,8 +36,7 @@ template <class T, class Z = compute_t<T>> void run(const Call& call) {
   multiply(MatrixView(call.in[0]), false, MatrixView(call.in[1]), false, Tensor(), dtype_of<Z>, z);
   const int64_t bytes = cols * int64_t(sizeof(Z) + sizeof(T) + act_backward_flops(act));
   parallel_for(rows, grain_of(bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b)
-      row(z + b * cols, saved + b * saved_row, dx + b * cols, cols);
+    for (int64_t b = begin; b < end; ++b) row(z + b * cols, saved + b * cols, dx + b * cols, cols);
   });
 }
 
@@ -62,22 +50,17 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 
 // A saved tensor that is not dx's, but broadcasts to it, is for the plain op alone.
-std::string limit(Operands in, const Attrs& attrs) {
+std::string limit(Operands in, const Attrs&) {
   const Shape shape{in[0].size(0), in[1].size(1)};
-  if (attrs.as<InputGradActAttrs>().act == Act::relu) return "";
   if (in[2].shape() == shape && in[2].dtype() == in[0].dtype()) return "";
   return cat("what was saved does not fit: it is ", in[2].describe(), "; it must be ",
       name_of(in[0].dtype()), shape.str());
 }
 
 std::vector<Form> forms() {
-  const Tensor dy = Tensor::meta({2, 4}), weight = Tensor::meta({4, 3});
+  const Tensors in{Tensor::meta({2, 4}), Tensor::meta({4, 3}), Tensor::meta({2, 3})};
   std::vector<Form> all;
-  for (const Act act : kActivations) {
-    const Tensor saved =
-        act == Act::relu ? Tensor::meta(relu_mask_shape({2, 3}), DType::u8) : Tensor::meta({2, 3});
-    all.push_back({{dy, weight, saved}, InputGradActAttrs{act}});
-  }
+  for (const Act act : kActivations) all.push_back({in, InputGradActAttrs{act}});
   return all;
 }
 

@@ -1,6 +1,5 @@
 // input_grad_act: dx[b, i] = (sum_o dy[b, o] W[o, i]) * act'(saved[b, i]). A block owns a tile of
-// dx. Reads dy and W once per tile that needs them and what was saved (a bit or an element per
-// element of dx); writes dx.
+// dx. Reads dy and W once per tile that needs them and what was saved; writes dx.
 #include "ops/fused/grad_of_act.cuh"
 #include "ops/product/gemm_launch.cuh"
 
@@ -11,7 +10,6 @@ SINTER_PRODUCT_KERNELS(input_grad_act, Product)
 // What the library offers of it, or nothing.
 static std::optional<GemmEpilogue> input_grad_epilogue(Act act, const Tensor& saved, int64_t cols) {
   void* aux = const_cast<void*>(saved.raw());
-  if (act == Act::relu) return GemmEpilogue{GemmEpilogue::relu_grad, aux, 8 * relu_mask_row(cols)};
   if (act != Act::gelu_tanh || cols % 8 != 0) return {};
   return GemmEpilogue{GemmEpilogue::gelu_grad, aux, cols};
 }

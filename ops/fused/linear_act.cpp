@@ -1,6 +1,6 @@
-// linear_act: y[B, O] = act(x[B, I] W[O, I]^T + b[O]), and what act's backward reads: relu's bit
-// mask, or the pre-activation. Reads x, W, b once, writes y and what is kept; the sums z = x W^T +
-// b live in cache only (in f32 for bf16 operands: one rounding less).
+// linear_act: y[B, O] = act(x[B, I] W[O, I]^T + b[O]), and the pre-activation where act's backward
+// reads it. Reads x, W, b once, writes y and what is kept; the sums z = x W^T + b live in cache
+// only (in f32 for bf16 operands: one rounding less).
 #include "ops/fused/activation.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -27,8 +27,7 @@ template <class Y, class Z = compute_t<Y>> void run(const Call& call) {
   const auto& [act, keep, out] = call.as<LinearActAttrs>();
   const int64_t rows = call.out[0].size(0), cols = call.out[0].size(1);
   Y* y = call.out[0].template data<Y>();
-  Y* pre = keep == Keep::pre ? call.out[1].template data<Y>() : nullptr;
-  uint8_t* mask = keep == Keep::mask ? call.out[1].template data<uint8_t>() : nullptr;
+  Y* pre = keep ? call.out[1].template data<Y>() : nullptr;
   const ActRow<Z, Y> row = act_row<Z, Y>(act);
   Z* z = nullptr;
   if constexpr (std::is_same_v<Y, Z>) {
@@ -45,9 +44,7 @@ template <class Y, class Z = compute_t<Y>> void run(const Call& call) {
           if constexpr (!std::is_same_v<Y, Z>) {
             if (pre) std::copy_n(sums, cols, pre + b * cols);
           }
-          if (mask) relu_row(sums, sums, mask + b * relu_mask_row(cols), cols);
-          if (!mask || !std::is_same_v<Y, Z>)
-            row(sums, y + b * cols, cols);  // else y is there already
+          row(sums, y + b * cols, cols);
         }
       });
 }
@@ -59,22 +56,16 @@ void cpu(const Call& call) {
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& [act, keep, out] = attrs.as<LinearActAttrs>();
   const Tensor z = linear_to(in[0], in[1], optional_input(in, 2), out);
-  Tensors result = act_reference(act, z, keep == Keep::mask);
-  if (keep == Keep::pre) result.push_back(z);
+  Tensors result{act_reference(act, z)};
+  if (keep) result.push_back(z);
   return result;
-}
-
-std::string limit(Operands, const Attrs& attrs) {
-  const auto& [act, keep, out] = attrs.as<LinearActAttrs>();
-  if (keep != Keep::mask || act == Act::relu) return "";
-  return cat("act is ", print_value(act), "; only relu has a mask to keep");
 }
 
 std::vector<Form> forms() {
   const Tensors in{Tensor::meta({2, 3}), Tensor::meta({4, 3}), Tensor::meta({4})};
-  std::vector<Form> all{{in, LinearActAttrs{Act::relu, Keep::mask, DType::f32}}};
+  std::vector<Form> all;
   for (const Act act : kActivations) {
-    for (const Keep keep : {Keep::nothing, Keep::pre})
+    for (const bool keep : {false, true})
       all.push_back({in, LinearActAttrs{act, keep, DType::f32}});
   }
   return all;
@@ -83,7 +74,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 const OpDef kLinearActOp{.name = "linear_act",
-    .formula = "y = act(x W^T + b), and what act's backward reads: a bit mask or x W^T + b",
+    .formula = "y = act(x W^T + b), and what act's backward reads: y or x W^T + b",
     .min_inputs = 2,
     .max_inputs = 3,
     .attrs = attr_type<LinearActAttrs>(),
@@ -93,7 +84,6 @@ const OpDef kLinearActOp{.name = "linear_act",
     SINTER_KERNELS(linear_act),
     .strided = 0b11,
     .reference = reference,
-    .limit = limit,
     .forms = forms};
 
 }  // namespace sinter

@@ -9,10 +9,9 @@ namespace sinter {
 // Operands of Op, or of its backward, as a step; 0: it cannot be one. A step has floating operands
 // and one result.
 template <class Op, bool Backward>
-constexpr int kStepArity =
-    Op::has_condition || (Backward && (Op::arity != 1 || Op::saves == pointwise::Saves::mask)) ? 0
-    : Backward ? 1 + pointwise::kSavedValues<Op>
-               : Op::arity;
+constexpr int kStepArity = Op::has_condition || (Backward && Op::arity != 1) ? 0
+                           : Backward ? 1 + pointwise::kSavedValues<Op>
+                                      : Op::arity;
 
 // The value of a step.
 template <class Op, bool Backward, class V, class... X> SINTER_FN V step_value(V number, X... x) {

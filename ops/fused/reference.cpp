@@ -35,24 +35,10 @@ class Tracer : public Recorder {
   std::vector<Recorder*> others_;
 };
 
-// The bytes of one operand or result. A bit mask has padded rows, of which a kernel moves the bits
-// alone: the op that makes or reads it knows how many. A number for all rows stays in a register.
-int64_t moved_bytes(const Trace& trace, const Tensor& t) {
+// The bytes of one operand or result. A number for all rows stays in a register.
+int64_t moved_bytes(const Tensor& t) {
   if (!t.defined()) return 0;
-  if (t.dtype() != DType::u8) return t.rank() == 1 ? bytes_unless_broadcast(t) : bytes_of(t);
-  for (const TracedOp& op : trace.ops) {
-    const auto here = [&](const Tensor& other) { return other.is_same(t); };
-    const bool in = std::any_of(op.in.begin(), op.in.end(), here);
-    if (!in && std::none_of(op.out.begin(), op.out.end(), here)) continue;
-    int64_t bytes = op.op->cost(op.in, op.out, op.attrs).bytes();
-    for (const Tensors* list : {&op.in, &op.out}) {
-      for (const Tensor& other : *list) {
-        if (!other.is_same(t)) bytes -= bytes_of(other);
-      }
-    }
-    return bytes;
-  }
-  return 0;
+  return t.rank() == 1 ? bytes_unless_broadcast(t) : bytes_of(t);
 }
 
 Cost cost_of_trace(const Trace& trace) {
@@ -60,8 +46,8 @@ Cost cost_of_trace(const Trace& trace) {
   for (const TracedOp& op : trace.ops) {
     if (!op.op->view) cost.flops += op.op->cost(op.in, op.out, op.attrs).flops;
   }
-  for (const Tensor& t : trace.operands) cost.bytes_read += moved_bytes(trace, t);
-  for (const Tensor& t : trace.results) cost.bytes_written += moved_bytes(trace, t);
+  for (const Tensor& t : trace.operands) cost.bytes_read += moved_bytes(t);
+  for (const Tensor& t : trace.results) cost.bytes_written += moved_bytes(t);
   return cost;
 }
 

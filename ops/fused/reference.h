@@ -7,15 +7,15 @@
 //   in it checks its operands, gives results of the right shape and tells the recorder. So one run
 //   says all that used to be written by hand beside it:
 //
-//       linear_act(x[B, I], W[O, I], b[O]; act = relu, keep = mask)
+//       linear_act(x[B, I], W[O, I], b[O]; act = relu)
 //
 //         x W b
 //          \|/
-//         linear ---- z[B, O] ----> relu ----> y[B, O], mask
+//         linear ---- z[B, O] ----> relu ----> y[B, O]
 //
-//     shapes and types   those of y and mask; what linear or relu refuses, linear_act refuses
+//     shapes and types   that of y; what linear or relu refuses, linear_act refuses
 //     FLOPs              linear's and relu's
-//     bytes              x, W, b, y, mask: z is in no memory
+//     bytes              x, W, b, y: z is in no memory
 //     pattern            linear, whose result relu alone reads
 //
 //   What the kernels cannot do beyond that stands in OpDef::limit, in words.

@@ -6,8 +6,7 @@
 // A struct is also the op's attribute type: its data members are the attributes. It gives
 //   forward(x..)              the formula, once, for float and double (bf16 computes in float)
 //   saves, grad(dy, ..)       what backward reads, and one partial derivative per input times dy:
-//                               inputs: grad(dy, x..)   output: grad(dy, y)   mask: grad(dy,
-//                               positive)   nothing: grad(dy)
+//                               inputs: grad(dy, x..)   output: grad(dy, y)   nothing: grad(dy)
 //   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
 //   SINTER_FORMULA            y and the gradients, in a line each, for readers; may be left out
@@ -26,7 +25,7 @@
 
 namespace sinter::pointwise {
 
-enum class Saves { nothing, inputs, output, mask };
+enum class Saves { nothing, inputs, output };
 
 // What y is, and its gradients, for readers.
 #define SINTER_FORMULA(y, gradients)    \
@@ -214,18 +213,15 @@ template <class Number> struct PowOf : Unary {  // x^exponent, as C's pow
 };
 using Pow = PowOf<double>;
 
-// Saves one bit per element, passes(x), where a gradient is wanted: the loops that write and read
-// whole bytes of such bits are in ops/pointwise/relu_mask.h. NaN stays NaN, as it does not compare
-// <= 0.
+// NaN stays NaN, as it does not compare <= 0. So y <= 0 exactly where x <= 0, and backward can read
+// y, which the next layer mostly keeps for its own backward.
 struct Relu : Unary {
-  bool mask = false;
-  SINTER_POINTWISE(Relu, "relu", mask)
-  SINTER_FORMULA("y = max(x, 0), mask = a bit of x > 0", "dx = dy where the mask has a bit, else 0")
-  static constexpr Saves saves = Saves::mask;
+  SINTER_POINTWISE(Relu, "relu")
+  SINTER_FORMULA("y = max(x, 0)", "dx = 0 where y <= 0, else dy")
+  static constexpr Saves saves = Saves::output;
   static constexpr int flops = 1, backward_flops = 1;
-  template <class T> static SINTER_FN bool passes(T x) { return !(x <= T(0)); }
-  template <class T> SINTER_FN T forward(T x) const { return passes(x) ? x : T(0); }
-  template <class T> SINTER_FN T grad(T dy, bool passed) const { return passed ? dy : T(0); }
+  template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? T(0) : x; }
+  template <class T> SINTER_FN T grad(T dy, T y) const { return y <= T(0) ? T(0) : dy; }
 };
 
 template <class Number> struct LeakyReluOf : Unary {

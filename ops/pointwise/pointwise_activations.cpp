@@ -10,11 +10,7 @@ std::vector<const OpDef*> activation_ops() { return ops_of(pointwise::Activation
 
 namespace {
 
-template <class Op> Tensor run(Op op, const Tensor& x) {
-  if constexpr (Op::saves == pointwise::Saves::mask) {
-    op.mask = Context::current().grad_enabled && x.requires_grad();
-    if (op.mask && x.rank() == 0) return reshape(run(op, reshape(x, {1})), {});  // it has rows
-  }
+template <class Op> Tensor run(const Op& op, const Tensor& x) {
   return apply1(pointwise_op<Op>(), {x}, op);
 }
 

@@ -13,7 +13,6 @@
 #include "ops/pointwise/pointwise_device.h"
 #include "ops/pointwise/pointwise_loops.h"
 #include "ops/pointwise/pointwise_struct.h"
-#include "ops/pointwise/relu_mask.h"
 
 namespace sinter {
 
@@ -37,16 +36,11 @@ template <class Op>
 inline constexpr Facts kFacts{Op::name, Op::backward_name, Op::arity, kSavedValues<Op>, kGrads<Op>,
     Op::flops, Op::backward_flops, Op::saves, Op::has_condition};
 
-Tensors infer_forward(const Facts& op, Operands in, bool mask);
+Tensors infer_forward(const Facts& op, Operands in);
 Tensors infer_backward(const Facts& op, Operands in);
 Cost cost_forward(const Facts& op, Operands in, Operands out);
 Cost cost_backward(const Facts& op, Operands in, Operands out);
 Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, Operands grads);
-
-template <class Op> Tensors infer(Operands in, const Attrs& attrs) {
-  if constexpr (Op::saves == Saves::mask) return infer_forward(kFacts<Op>, in, attrs.as<Op>().mask);
-  return infer_forward(kFacts<Op>, in, false);
-}
 
 // out[0] = f(in..) for a call's operands of types In.
 template <class T, class... In, class F>
@@ -61,32 +55,12 @@ void map_call(const Call& call, int64_t flops, const F& f) {
       });
 }
 
-// f(first element, first byte of the mask, columns) for each row of a tensor with a bit mask.
-template <class T, class F> void for_masked_rows(const Tensor& x, const F& f) {
-  const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
-  parallel_for(rows, grain_of(cols * 2 * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) f(r * cols, r * relu_mask_row(cols), cols);
-  });
-}
-
 template <class Op, class T> void forward_typed(const Call& call) {
   const Op& op = call.as<Op>();
-  if constexpr (Op::saves == Saves::mask) {
-    const T* x = call.in[0].data<T>();
-    T* y = call.out[0].template data<T>();
-    if (call.out.size() == 1)
-      return parallel_for(call.in[0].numel(), grain_of(2 * sizeof(T)),
-          [&](int64_t b, int64_t e) { relu_row(x + b, y + b, nullptr, e - b); });
-    uint8_t* mask = call.out[1].template data<uint8_t>();
-    for_masked_rows<T>(call.in[0], [&](int64_t at, int64_t mask_at, int64_t cols) {
-      relu_row(x + at, y + at, mask + mask_at, cols);
-    });
-  } else {
-    const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      map_call<T, Element<Op, T, I>...>(call, Op::flops, f);
-    }(std::make_index_sequence<Op::arity>());
-  }
+  const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    map_call<T, Element<Op, T, I>...>(call, Op::flops, f);
+  }(std::make_index_sequence<Op::arity>());
 }
 
 template <class Op> void forward(const Call& call) {
@@ -98,12 +72,7 @@ template <class Op, class T> void backward_typed(const Call& call) {
   constexpr int S = kSavedValues<Op>;
   const Op& op = call.as<Op>();
   const Tensor& dy = call.in[0];
-  if constexpr (Op::saves == Saves::mask) {
-    for_masked_rows<T>(dy, [&](int64_t at, int64_t mask_at, int64_t cols) {
-      relu_backward_row(dy.data<T>() + at, call.in[1].data<uint8_t>() + mask_at,
-          call.out[0].template data<T>() + at, cols);
-    });
-  } else if constexpr (kGrads<Op> == 1) {
+  if constexpr (kGrads<Op> == 1) {
     const auto f = [op](auto... v) __attribute__((always_inline)) { return op.grad(v...); };
     [&]<size_t... I>(std::index_sequence<I...>) {
       map_call<T, std::enable_if_t<(I >= 0), T>...>(call, Op::backward_flops, f);
@@ -140,7 +109,7 @@ template <class Op> const OpDef& pointwise_op() {
       .formula = Op::formula,
       .min_inputs = Op::arity,
       .attrs = attr_type<Op>(),
-      .infer = p::infer<Op>,
+      .infer = [](Operands in, const Attrs&) { return p::infer_forward(p::kFacts<Op>, in); },
       .cost = [](Operands in, Operands out,
                   const Attrs&) { return p::cost_forward(p::kFacts<Op>, in, out); },
       .cpu = p::forward<Op>,
@@ -151,10 +120,8 @@ template <class Op> const OpDef& pointwise_op() {
             return p::backward(p::kFacts<Op>, pointwise_backward_op<Op>(), saved, grads);
           },
       .saves_in = Op::saves == Saves::inputs ? (1u << Op::arity) - 1 : 0,
-      .saves_out = Op::saves == Saves::output ? 1u
-                   : Op::saves == Saves::mask ? 2u
-                                              : 0,
-      .strided = Op::saves == Saves::mask ? 0 : ~0u};
+      .saves_out = Op::saves == Saves::output ? 1u : 0,
+      .strided = ~0u};
   if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
     static const bool is_step = add_own_chain_step<Op, false>(def);
   return def;
@@ -172,7 +139,7 @@ template <class Op> const OpDef& pointwise_backward_op() {
       .cpu = p::backward_kernel<Op>,
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
       .simt = on_simt::pointwise_kernels<Op>().backward,
-      .strided = Op::saves == p::Saves::mask ? 0 : ~0u};
+      .strided = ~0u};
   if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
     static const bool is_step = add_own_chain_step<Op, true>(def);
   return def;

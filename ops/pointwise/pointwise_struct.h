@@ -64,7 +64,7 @@ template <class Op> consteval void check_struct() {
       "pointwise::Binary");
   static_assert(HasSaves<Op>,
       "a pointwise struct lacks `saves`, what its backward reads: static constexpr Saves saves = "
-      "Saves::inputs (or output, nothing, mask)");
+      "Saves::inputs (or output, nothing)");
   static_assert(HasFlops<Op>,
       "a pointwise struct lacks its cost: static constexpr int flops = .., backward_flops = ..");
   if constexpr (HasArity<Op>) {

@@ -27,17 +27,16 @@ namespace sinter {
 // Hopper.
 inline constexpr size_t kLibraryWorkspace = 32 << 20;
 
-// What the kernel of a product does with the sums besides adding a bias. ReLU's bit mask is that of
-// ops/pointwise/relu_mask.h: row b of ours is column b of cuBLASLt's, bits from the lowest up; its
-// padding is not written. GELU is the tanh form. A NaN may leave the library's ReLU as 0.
+// What the kernel of a product does with the sums besides adding a bias. GELU is the tanh form. A
+// NaN may leave the library's ReLU as 0. The library's gradient of ReLU reads a bit mask that its
+// forward wrote; ours reads y, so that product is the own kernel's.
 struct GemmEpilogue {
-  enum Kind : uint8_t { none, relu, relu_mask, gelu, gelu_pre, relu_grad, gelu_grad, bias_grad };
+  enum Kind : uint8_t { none, relu, gelu, gelu_pre, gelu_grad, bias_grad };
   Kind kind = none;
-  // relu_mask, gelu_pre: the mask or the pre-activation (of C's type), written; relu_grad,
-  // gelu_grad: the same, read. bias_grad: of C's type, written: the sums of A over k.
+  // gelu_pre: the pre-activation (of C's type), written; gelu_grad: the same, read. bias_grad: of
+  // C's type, written: the sums of A over k.
   void* aux = nullptr;
-  int64_t ld =
-      0;  // of the mask: bits, a multiple of 128; of the pre-activation: elements, a multiple of 8
+  int64_t ld = 0;  // of the pre-activation: elements, a multiple of 8
 };
 
 // C[m, n] = A B (+ bias over columns), row-major, as core/device/cpu_gemm.h has it: f32, f64,

@@ -4,12 +4,10 @@
 //
 // An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of
 // which `count` (0..8) exist; all eight
-//                       columns of a row meet in one thread, so a thread writes whole bytes of a
-//                       bit mask; kSumsRows, row_sum(i, s): is sum_k A[i, k] wanted too? Given once
-//                       per row, by the blocks of column tile 0, summed tile by tile: of many terms
-//                       that is nearer than one after the other. kWholeWarps, if it has that: it
-//                       is called by all lanes of a warp, with a count of 0 for rows that are not
-//                       there.
+//                       columns of a row meet in one thread, so a thread moves whole vectors, and
+//                       has two whole windows of a pooling; kSumsRows, row_sum(i, s): is sum_k
+//                       A[i, k] wanted too? Given once per row, by the blocks of column tile 0,
+//                       summed tile by tile: of many terms that is nearer than one after the other.
 #pragma once
 
 #include "ops/kernel_args.h"
@@ -235,11 +233,10 @@ SINTER_DEVICE_FN void finish_tile(
   for (int group = thread_x(); group < kRows * kCols / kGroup; group += threads_per_block()) {
     const int r = group / (kCols / kGroup), c = group % (kCols / kGroup) * kGroup;
     const int64_t i = at.row * kRows + r, j = at.col * kCols + c, left = product.b.outer - j;
-    const bool exists = i < product.a.outer;
-    if (!exists && !requires { Epilogue::kWholeWarps; }) break;
+    if (i >= product.a.outer) break;
     compute_t<T> z[kGroup];
     load_group(sums, r, c, z);
-    const int64_t count = !exists || left < 0 ? 0 : left < kGroup ? left : kGroup;
+    const int64_t count = left < 0 ? 0 : left < kGroup ? left : kGroup;
     epilogue(i, j, static_cast<int>(count), z);
   }
 }

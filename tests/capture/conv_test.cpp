@@ -17,11 +17,13 @@ namespace {
 
 using capture::Step;
 
-// LeNet-5 with ReLU and max pooling, or two convolutions before one pooling. 28 x 28 grey.
-std::shared_ptr<nn::Sequential> conv_net(bool lenet) {
+// LeNet-5 with ReLU and max pooling, two convolutions before one pooling, or one with a norm behind
+// it. 28 x 28 grey.
+enum class Net { lenet, deep, normed };
+std::shared_ptr<nn::Sequential> conv_net(Net kind) {
   const auto net = std::make_shared<nn::Sequential>();
   const auto relu = [&] { net->append(nn::make_activation("relu")); };
-  if (lenet) {
+  if (kind == Net::lenet) {
     net->append(std::make_shared<nn::Conv2d>(1, 6, 5, 1, 2));
     relu();
     net->append(std::make_shared<nn::MaxPool2d>(2));
@@ -30,20 +32,21 @@ std::shared_ptr<nn::Sequential> conv_net(bool lenet) {
     net->append(std::make_shared<nn::MaxPool2d>(2));
   } else {
     net->append(std::make_shared<nn::Conv2d>(1, 5, 3));
-    relu();
+    if (kind == Net::deep) relu();
     net->append(std::make_shared<nn::Conv2d>(5, 4, 3));
+    if (kind == Net::normed) net->append(std::make_shared<nn::BatchNorm2d>(4));
     relu();
     net->append(std::make_shared<nn::MaxPool2d>(2));
   }
   net->append(std::make_shared<nn::Flatten>());
-  net->append(std::make_shared<nn::Linear>(lenet ? 400 : 576, 10));
+  net->append(std::make_shared<nn::Linear>(kind == Net::lenet ? 400 : 576, 10));
   return net;
 }
 
 struct ConvTraining {
   std::shared_ptr<nn::Sequential> net;
   std::unique_ptr<nn::Optimizer> optimizer;
-  ConvTraining(bool lenet, DType dtype, Device device) : net(conv_net(lenet)) {
+  ConvTraining(Net kind, DType dtype, Device device) : net(conv_net(kind)) {
     net->init_parameters(5);
     net->to(dtype);
     net->to(device);
@@ -66,8 +69,8 @@ struct ConvTraining {
 };
 
 // Free-running in f64: sums in another order part by rounding alone.
-std::string train_both(bool lenet, Device device) {
-  ConvTraining plain(lenet, DType::f64, device), fused(lenet, DType::f64, device);
+capture::Graph train_both(Net kind, Device device) {
+  ConvTraining plain(kind, DType::f64, device), fused(kind, DType::f64, device);
   Step with = fused.step("all"), without = plain.step("none");
   for (uint64_t call = 0; call < 8; ++call) {
     const int64_t rows = call == 6 ? 5 : 19;  // a ragged batch
@@ -78,15 +81,15 @@ std::string train_both(bool lenet, Device device) {
   for (size_t i = 0; i < plain.net->parameters().size(); ++i)
     EXPECT_TRUE(
         test::close(fused.net->parameters()[i], plain.net->parameters()[i], {.of_largest = 1e-10}));
-  return ops_of(with.captured()->fused.graph);
+  return with.captured()->fused.graph;
 }
 
-// Lenet pools before ReLU, and never stores a convolution; one without pooling keeps its mask.
+// Lenet pools before ReLU, and never stores a convolution.
 void expect_fused_steps(Device device) {
-  EXPECT_EQ(train_both(true, device),
+  EXPECT_EQ(ops_of(train_both(Net::lenet, device)),
       "conv_act_pool conv_act_pool linear softmax_xent matmul conv_act_pool_backward "
       "conv_act_pool_backward multi_tensor_update weight_grad_update");
-  EXPECT_EQ(train_both(false, device),
+  EXPECT_EQ(ops_of(train_both(Net::deep, device)),
       "conv_act conv_act_pool linear softmax_xent matmul conv_act_pool_backward "
       "conv_act_backward multi_tensor_update weight_grad_update");
 }
@@ -96,8 +99,40 @@ TEST(ConvStepSimt, StepsAreThoseOfEager) { expect_fused_steps(kSimt); }
 using ConvStepGpu = test::GpuTest;
 TEST_F(ConvStepGpu, StepsAreThoseOfEager) { expect_fused_steps(test::kCuda); }
 
+// What backward keeps for ReLU is what pooling leaves, whatever is in front of them.
+void expect_small_relu(Device device) {
+  const capture::Graph graph = train_both(Net::normed, device);
+  EXPECT_TRUE(ops_of(graph).starts_with(
+      "conv2d conv2d batch_norm2d max_pool2d relu linear softmax_xent matmul relu_backward "
+      "max_pool2d_backward "))
+      << ops_of(graph);
+  int relus = 0;
+  for (const capture::Node& node : graph.nodes) {
+    if (node.op->text() != "relu" && node.op->text() != "relu_backward") continue;
+    ++relus;
+    for (const int v : {node.in[0], node.out[0]})
+      EXPECT_EQ(graph.values[v].shape[-1], 12) << node.op->text();
+    EXPECT_EQ(graph.values[node.in.back()].shape[-1], 12);
+  }
+  EXPECT_EQ(relus, 2);
+}
+TEST(ConvStep, ReluBehindANormIsPooledFirst) { expect_small_relu(kCpu); }
+TEST(ConvStepSimt, ReluBehindANormIsPooledFirst) { expect_small_relu(kSimt); }
+
+// Without backward nothing is kept, and a convolution takes norm and ReLU.
+TEST(ConvStep, InEvaluationPoolingStaysBehindAFoldedRelu) {
+  const std::shared_ptr<nn::Sequential> net = conv_net(Net::normed);
+  net->init_parameters(5);
+  net->eval();
+  const NoGrad no_grad;
+  Step step([&](const Tensors& in) { return Tensors{(*net)(in[0])}; },
+      {.parameters = nn::parameter_visitor(*net), .measure = false});
+  for (int call = 0; call < 3; ++call) step({Tensor::ones({2, 1, 28, 28})});
+  EXPECT_EQ(ops_of(step.captured()->fused.graph), "conv2d conv_norm_act max_pool2d linear");
+}
+
 TEST(ConvStep, PoolingSaysWhyItStaysBehindRelu) {
-  ConvTraining training(true, DType::f32, kCpu);
+  ConvTraining training(Net::lenet, DType::f32, kCpu);
   nn::Sequential& net = *training.net;
   Step step(
       [&](const Tensors& in) {

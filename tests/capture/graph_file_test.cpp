@@ -35,18 +35,6 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
       {"numbers in place of a condition",
           "%0 = input \"x\" f32[4]\n%1, %2 = where_backward(%0, %0, %0, %0) f32[4], f32[4]\n",
           {"line 3", "where_backward: ", "u8"}},
-      {"a mask of another shape",
-          "%0 = input \"x\" f32[4, 300]\n%1 = input \"m\" u8[4, 16]\n%2 = relu_backward(%0, %1) "
-          "f32[4, 300] mask=1\n",
-          {"line 4", "relu_backward: ", "u8[4, 16]", "[4, 48]"}},
-      {"a mask of another type",
-          "%0 = input \"x\" f32[4, 3]\n%1 = input \"m\" f32[4, 16]\n%2 = relu_backward(%0, %1) "
-          "f32[4, 3] mask=1\n",
-          {"line 4", "relu_backward: ", "f32[4, 16]", "u8"}},
-      {"a scalar without rows",
-          "%0 = input \"x\" f32[]\n%1 = input \"m\" u8[16]\n%2 = relu_backward(%0, %1) f32[] "
-          "mask=1\n",
-          {"line 4", "relu_backward: ", "f32[]"}},
       {"a gradient of whole numbers",
           "%0 = input \"g\" f32[4]\n%1 = input \"y\" i32[4]\n%2 = nll_backward(%0, %1) i32[4, 3] "
           "classes=3 out=i32\n",

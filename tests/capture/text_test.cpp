@@ -30,38 +30,38 @@ constexpr char kEager[] = R"(sinter-graph 1
 %14 = param "exp_avg_sq/2.bias" f32[3]
 %15 = const 0.25 f32[4]
 %16 = linear(%0, %2, %3) f32[4, 5]
-%17, %18 = relu(%16) f32[4, 5], u8[4, 16] mask=1
-%19 = linear(%17, %4, %5) f32[4, 3]
-%20 = log_softmax(%19) f32[4, 3]
-%21 = nll(%20, %1) f32[4]
-%22 = nll_backward(%15, %1) f32[4, 3] classes=3
-%23 = log_softmax_backward(%22, %20) f32[4, 3]
-%24 = matmul(%23, %17) f32[3, 5] trans_a=1 role=wgrad
-%25 = sum_rows(%23) f32[3] role=bgrad
-%26 = matmul(%23, %4) f32[4, 5] role=dgrad
-%27 = relu_backward(%26, %18) f32[4, 5] mask=1
-%28 = matmul(%27, %0) f32[5, 6] trans_a=1 role=wgrad
-%29 = sum_rows(%27) f32[5] role=bgrad
-adam_update(%2, %28, %6, %7, -, -, %8, -, -)
-adam_update(%3, %29, %9, %10, -, -, %8, -, -)
-adam_update(%4, %24, %11, %12, -, -, %8, -, -)
-adam_update(%5, %25, %13, %14, -, -, %8, %21, -) tail=1
-gradient %2 %28
-gradient %3 %29
-gradient %4 %24
-gradient %5 %25
-output "y0" %21
+%17 = relu(%16) f32[4, 5]
+%18 = linear(%17, %4, %5) f32[4, 3]
+%19 = log_softmax(%18) f32[4, 3]
+%20 = nll(%19, %1) f32[4]
+%21 = nll_backward(%15, %1) f32[4, 3] classes=3
+%22 = log_softmax_backward(%21, %19) f32[4, 3]
+%23 = matmul(%22, %17) f32[3, 5] trans_a=1 role=wgrad
+%24 = sum_rows(%22) f32[3] role=bgrad
+%25 = matmul(%22, %4) f32[4, 5] role=dgrad
+%26 = relu_backward(%25, %17) f32[4, 5]
+%27 = matmul(%26, %0) f32[5, 6] trans_a=1 role=wgrad
+%28 = sum_rows(%26) f32[5] role=bgrad
+adam_update(%2, %27, %6, %7, -, -, %8, -, -)
+adam_update(%3, %28, %9, %10, -, -, %8, -, -)
+adam_update(%4, %23, %11, %12, -, -, %8, -, -)
+adam_update(%5, %24, %13, %14, -, -, %8, %20, -) tail=1
+gradient %2 %27
+gradient %3 %28
+gradient %4 %23
+gradient %5 %24
+output "y0" %20
 )";
 
 // What the rules make of it, from %16 on.
 constexpr char kFused[] =
-    R"(%16, %17 = linear_act(%0, %2, %3) f32[4, 5], u8[4, 16] keep=mask          # rule linear_act
-%18 = linear(%16, %4, %5) f32[4, 3]
-%19, %20 = softmax_xent(%18, %1, %15) f32[4], f32[4, 3]                   # rule softmax_xent
-%21 = input_grad_act(%20, %4, %17) f32[4, 5] role=dgrad                   # rule input_grad_act
-weight_grad_update(%21, %0, %2, %6, %7, -, -, %3, %9, %10, -, -, %8, -, -) role=update  # rule weight_grad_update
-weight_grad_update(%20, %16, %4, %11, %12, -, -, %5, %13, %14, -, -, %8, %19, -) tail=1 role=update  # rule weight_grad_update
-output "y0" %19
+    R"(%16 = linear_act(%0, %2, %3) f32[4, 5]                                    # rule linear_act
+%17 = linear(%16, %4, %5) f32[4, 3]
+%18, %19 = softmax_xent(%17, %1, %15) f32[4], f32[4, 3]                   # rule softmax_xent
+%20 = input_grad_act(%19, %4, %16) f32[4, 5] role=dgrad                   # rule input_grad_act
+weight_grad_update(%20, %0, %2, %6, %7, -, -, %3, %9, %10, -, -, %8, -, -) role=update  # rule weight_grad_update
+weight_grad_update(%19, %16, %4, %11, %12, -, -, %5, %13, %14, -, -, %8, %18, -) tail=1 role=update  # rule weight_grad_update
+output "y0" %18
 )";
 
 // All forms of memory: parameters in one storage with a view over both, a strided input, views of a
@@ -312,9 +312,10 @@ TEST(GraphText, MessagesNameLineTokenAndCure) {
       {"sinter-graph 2\noutput\n", {"another version", "line 1", "sinter-graph 2", "reads 1"}},
       {head + "%2 = linear_atc(%0, %1, -) f32[4, 5]\n",
           {"unknown op", "line 4", "linear_atc, nearest is linear_act"}},
-      {head + "%2 = relu(%0) f32[4, 6] maks=1\n",
-          {"unknown attribute", "line 4", "maks of relu", "it has mask"}},
-      {head + "%2 = relu(%0) f32[4, 6] mask=2\n", {"not a value of mask", "line 4", "2"}},
+      {head + "%2, %3 = linear_act(%0, %1, -) f32[4, 5], f32[4, 5] keap=1\n",
+          {"unknown attribute", "line 4", "keap of linear_act", "it has act, keep, out"}},
+      {head + "%2 = linear_act(%0, %1, -) f32[4, 5] keep=2\n",
+          {"not a value of keep", "line 4", "2"}},
       {head + "%2 = relu(%0) f32[4, 6] role=wgard\n", {"not a value of role", "wgard"}},
       {head + "%2 = nll_backward(%0, %1) f32[4] classes=281474976710657\n",
           {"classes out of range"}},
@@ -324,14 +325,14 @@ TEST(GraphText, MessagesNameLineTokenAndCure) {
       {head + "%2 = linear(%0, %1, -) f32[4, 6]\n",
           {"results do not fit", "linear gives f32[4, 5], found f32[4, 6]"}},
       {head + "%2 = linear(%1, %0) f64[5, 4]\n", {"results do not fit", "found f64[5, 4]"}},
-      {head + "%2, %3 = relu(%0) f32[4, 6], u8[4, 16]\n",
+      {head + "%2, %3 = relu(%0) f32[4, 6], f32[4, 6]\n",
           {"results do not fit", "relu gives 1, found 2"}},
       {head + "%2 = matmul(%0, %1) f32[4, 5]\n", {"operands do not fit", "inner sizes differ"}},
       {head + "%2 = relu() f32[4, 6]\n", {"operands do not fit", "relu takes 1..1, found 0"}},
       {head + "%2 = relu(-) f32[4, 6]\n", {"operands do not fit", "must not be absent"}},
       {head + "%2 = reshape(%0) f32[24]\n", {"a view op", "reshape", "view(%n)"}},
       {head + "%2 = view(%0) f32[5, 6]\n", {"view out of range", "120 of 96"}},
-      {head + "%2 = view(%0) f32[6, 4] strides=[1,6]\n%3 = relu(%2) f32[6, 4]\n",
+      {head + "%2 = view(%0) f32[6, 4] strides=[1,6]\n%3 = log_softmax(%2) f32[6, 4]\n",
           {"line 5", "must be dense"}},
       {head + "%2 = const 1 f32[4, 6]\naccumulate(%2, %0)\n",
           {"line 5", "changes operand 0, which is a constant"}},

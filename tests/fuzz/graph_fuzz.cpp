@@ -79,8 +79,8 @@ std::string view_line(Recipe& r, const Graph& graph) {
 
 Attrs attributes(Recipe& r, const OpDef& op) {
   static constexpr const char* kTexts[] = {"1", "0", "2", "-1", "3", "0.5", "1e300", "nan", "f32",
-      "f64", "bf16", "i32", "relu", "gelu", "tanh", "none", "mask", "pre", "[1]", "[0]", "[]",
-      "[0,1]", "2;mul(0,1);tanh(2);3", "1;exp(0);1"};
+      "f64", "bf16", "i32", "relu", "gelu", "tanh", "none", "[1]", "[0]", "[]", "[0,1]",
+      "2;mul(0,1);tanh(2);3", "1;exp(0);1"};
   if (!op.attrs) return {};
   Attrs attrs = op.attrs->defaults();
   std::istringstream names{std::string(op.attrs->field_names)};

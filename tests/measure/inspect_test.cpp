@@ -100,8 +100,8 @@ std::multiset<std::string> arcs_of(const Json& step) {
 TEST(Inspect, SaysWhatTheGraphsSay) {
   const Opened opened({.sizes = {20, 16, 10}});
   expect_sound(opened);
-  // What the plain ops save: inputs of the products, relu's mask, the log-probabilities (for the
-  // loss alone the labels).
+  // What the plain ops save: inputs of the products, what relu gives, the log-probabilities (for
+  // the loss alone the labels).
   EXPECT_EQ(arcs_of(opened.json["steps"][0]),
       (std::multiset<std::string>{"linear > matmul", "linear > matmul",
           "log_softmax > log_softmax_backward", "nll > nll_backward", "relu > relu_backward"}));
@@ -152,24 +152,6 @@ TEST(Inspect, ChangesNothingAndKnowsWhatTheStepDoes) {
     }
     EXPECT_TRUE(found) << step["mode"];
   }
-}
-
-// A mask is shown as the bits it is: one for each positive value.
-TEST(Inspect, ShowsAMaskAsBits) {
-  const Opened opened({.sizes = {20, 16, 10}});
-  const Json& step = opened.json["steps"][0];
-  int masks = 0;
-  for (const Json& op : step["ops"]) {
-    if (op["op"] != "relu") continue;
-    const Json &y = step["pictures"][op["out"][0]["picture"].get<size_t>()],
-               &mask = step["pictures"][op["out"][1]["picture"].get<size_t>()];
-    ++masks;
-    EXPECT_TRUE(mask.contains("mask"));
-    EXPECT_EQ(mask["rows"], 6);
-    EXPECT_EQ(mask["columns"], 16);
-    EXPECT_NEAR(mask["mean"].get<double>(), 1 - y["zeros"].get<double>(), 1e-12);
-  }
-  EXPECT_EQ(masks, 1);
 }
 
 TEST(Inspect, TheTextWalksThroughEveryOp) {

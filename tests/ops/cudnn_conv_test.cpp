@@ -136,7 +136,7 @@ TEST(CudnnConv, ReluIsPartOfTheCallWhereNothingIsKept) {
   ASSERT_GT(asked, 0u);
   EXPECT_EQ(recorder.convolutions().back().name, "cudnn_conv2d_relu");
   EXPECT_EQ(recorder.convolutions().back().algorithm, 2);
-  attrs.keep = Keep::mask;
+  attrs.keep = true;
   apply(kConvActOp, call.in, attrs);
   const Conv2dSizes sizes =
       conv2d_sizes(call.in[0], call.in[1], call.out[0], call.attrs.as<Conv2dAttrs>());

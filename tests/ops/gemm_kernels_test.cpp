@@ -12,7 +12,6 @@
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "ops/optim/update_formulas.h"
-#include "ops/pointwise/relu_mask.h"
 #include "ops/product/gemm_library.h"
 #include "tests/ops/gemm_check.h"
 
@@ -85,7 +84,7 @@ TEST_P(SimtGemmKernels, OneLaunchEachAndNoneForNothing) {
     EXPECT_EQ(launches([&] { matmul(x, w, false, true); }), 1u);
     EXPECT_EQ(launches([&] { linear(x, w, bias); }), 1u);
     EXPECT_EQ(launches([&] {
-      apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+      apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
     }),
         1u);
     EXPECT_EQ(launches([&] {
@@ -96,8 +95,7 @@ TEST_P(SimtGemmKernels, OneLaunchEachAndNoneForNothing) {
     EXPECT_EQ(launches([&] { apply(kMergeLinearOp, {x, w}, LinearAttrs{dtype_of<T>}); }), 1u);
     EXPECT_EQ(launches([&] { matmul(matrix<T>(0, 20, 1), w, false, true); }), 0u);
     EXPECT_EQ(launches([&] {
-      apply(kLinearActOp, {matrix<T>(0, 20, 1), w},
-          LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+      apply(kLinearActOp, {matrix<T>(0, 20, 1), w}, LinearActAttrs{Act::relu, true, dtype_of<T>});
     }),
         0u);
 
@@ -151,27 +149,22 @@ TEST_P(SimtGemmKernels, InfinityAndNanStayInTheirRowAndColumn) {
   });
 }
 
-TEST_P(SimtGemmKernels, LinearActWritesWholeMaskRowsAndThePreActivation) {
+TEST_P(SimtGemmKernels, LinearActGivesYAndThePreActivation) {
   typed([&]<class T>(T) {
     for (const int64_t o : {1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200}) {
       SCOPED_TRACE(o);
       const Tensor x = matrix<T>(66, 19, 1), w = matrix<T>(o, 19, 2),
                    bias = reshape(matrix<T>(1, o, 3), {o});
-      const Tensors masked =
-          apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
+      const Tensor y =
+          apply1(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, dtype_of<T>});
       const Tensors kept =
-          apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::pre, dtype_of<T>});
+          apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
       const Tensor z = linear(x, w, bias);
       synchronize(kSimt);
-      const int64_t row = relu_mask_row(o);
-      const uint8_t* mask = masked[1].data<uint8_t>();
       for (int64_t i = 0; i < 66; ++i) {
-        for (int64_t j = 0; j < row * 8; ++j) {
-          const bool bit = mask[i * row + j / 8] >> (j % 8) & 1;
-          ASSERT_EQ(bit, j < o && at(z, i, j) > 0) << "row " << i << ", bit " << j;
-          if (j >= o) continue;
-          ASSERT_EQ(at(masked[0], i, j), bit ? at(z, i, j) : 0);
-          ASSERT_EQ(at(kept[0], i, j), at(masked[0], i, j));
+        for (int64_t j = 0; j < o; ++j) {
+          ASSERT_EQ(at(y, i, j), at(z, i, j) > 0 ? at(z, i, j) : 0) << i << ' ' << j;
+          ASSERT_EQ(at(kept[0], i, j), at(y, i, j));
           ASSERT_EQ(at(kept[1], i, j), at(z, i, j));
         }
       }
@@ -179,18 +172,17 @@ TEST_P(SimtGemmKernels, LinearActWritesWholeMaskRowsAndThePreActivation) {
   });
 }
 
-TEST_P(SimtGemmKernels, InputGradReadsTheMaskThatLinearActWrote) {
+TEST_P(SimtGemmKernels, InputGradReadsTheYThatLinearActWrote) {
   typed([&]<class T>(T) {
     const Tensor x = matrix<T>(67, 19, 1), w1 = matrix<T>(77, 19, 2), dy = matrix<T>(67, 21, 3),
                  w2 = matrix<T>(21, 77, 4);
-    const Tensors h =
-        apply(kLinearActOp, {x, w1}, LinearActAttrs{Act::relu, Keep::mask, dtype_of<T>});
-    const Tensor dx = apply1(kInputGradActOp, {dy, w2, h[1]}, InputGradActAttrs{Act::relu}),
+    const Tensor h = apply1(kLinearActOp, {x, w1}, LinearActAttrs{Act::relu, false, dtype_of<T>});
+    const Tensor dx = apply1(kInputGradActOp, {dy, w2, h}, InputGradActAttrs{Act::relu}),
                  dz = matmul(dy, w2);
     synchronize(kSimt);
     for (int64_t i = 0; i < 67; ++i) {
       for (int64_t j = 0; j < 77; ++j)
-        ASSERT_EQ(at(dx, i, j), at(h[0], i, j) > 0 ? at(dz, i, j) : 0) << i << ' ' << j;
+        ASSERT_EQ(at(dx, i, j), at(h, i, j) > 0 ? at(dz, i, j) : 0) << i << ' ' << j;
     }
   });
 }
@@ -319,8 +311,7 @@ TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
     const Tensor x = random({rows, 333}, 1), w = random({77, 333}, 2), dy = random({rows, 77}, 3);
     const LaunchLog log;
     const Tensor y = linear(x, w, Tensor()),
-                 act = apply1(
-                     kLinearActOp, {x, w}, LinearActAttrs{Act::none, Keep::nothing, DType::f32});
+                 act = apply1(kLinearActOp, {x, w}, LinearActAttrs{Act::none, false, DType::f32});
     const Tensor dx = apply1(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::none});
     const Tensors grads = apply(kWeightBiasGradOp, {dy, x});
     const Tensor step = make_step_state(kSimt), updated = random({77, 333}, 4), none;

@@ -8,7 +8,6 @@
 #include "core/device/launch_log.h"
 #include "ops/fused/activation.h"
 #include "ops/ops.h"
-#include "ops/pointwise/relu_mask.h"
 #include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
@@ -71,20 +70,13 @@ void compute(const cuda::FakeToolkit::Matmul& q) {
       if (q.epilogue & CUBLASLT_EPILOGUE_BIAS)
         sum += static_cast<float*>(cuda::FakeToolkit::host(q.bias))[i];
       const int form = q.epilogue & ~CUBLASLT_EPILOGUE_BIAS;
-      const auto byte = [&]() -> uint8_t& {
-        return static_cast<uint8_t*>(cuda::FakeToolkit::host(q.aux))[(i + j * q.aux_ld) / 8];
-      };
       const auto pre = [&]() -> float& {
         return static_cast<float*>(cuda::FakeToolkit::host(q.aux))[i + j * q.aux_ld];
       };
-      if (form == CUBLASLT_EPILOGUE_RELU_AUX)
-        byte() = static_cast<uint8_t>((byte() & ~(1 << i % 8)) | (sum > 0) << i % 8);
       if (form == CUBLASLT_EPILOGUE_GELU_AUX) pre() = sum;
-      if (form == CUBLASLT_EPILOGUE_RELU || form == CUBLASLT_EPILOGUE_RELU_AUX)
-        sum = std::max(sum, 0.f);
+      if (form == CUBLASLT_EPILOGUE_RELU) sum = std::max(sum, 0.f);
       if (form == CUBLASLT_EPILOGUE_GELU || form == CUBLASLT_EPILOGUE_GELU_AUX)
         sum = pointwise::GeluTanh{}.forward(sum);
-      if (form == CUBLASLT_EPILOGUE_DRELU && !(byte() >> i % 8 & 1)) sum = 0;
       if (form == CUBLASLT_EPILOGUE_DGELU) sum = pointwise::GeluTanh{}.grad(sum, pre());
       at(q.pc, q.c, i, j) = sum;
     }
@@ -260,27 +252,21 @@ std::vector<Case> cases(DType dtype) {
   const Tensor x = whole({kB, kI}, 1, dtype), weight = whole({kO, kI}, 2, dtype),
                bias = whole({kO}, 3, DType::f32), dy = whole({kB, kO}, 4, dtype),
                pre = whole({kB, kI}, 5, dtype), odd = whole({kO - 3, kI}, 2, dtype);
-  Tensor mask = Tensor::zeros({kB, relu_mask_row(kI)}, DType::u8);
-  for (int64_t i = 0; i < mask.numel(); ++i)
-    mask.data<uint8_t>()[i] = i % 16 < kI / 8 ? static_cast<uint8_t>(37 * i + 11) : 0;
-  const auto forward = [&](Act act, Keep keep) { return LinearActAttrs{act, keep, dtype}; };
+  const auto forward = [&](Act act, bool keep) { return LinearActAttrs{act, keep, dtype}; };
   return {{&kLinearOp, LinearAttrs{dtype}, {x, weight, bias}, CUBLASLT_EPILOGUE_BIAS, "bias"},
-      {&kLinearActOp, forward(Act::relu, Keep::nothing), {x, weight, bias},
-          CUBLASLT_EPILOGUE_RELU_BIAS, "relu"},
-      {&kLinearActOp, forward(Act::relu, Keep::mask), {x, weight, bias},
-          CUBLASLT_EPILOGUE_RELU_AUX_BIAS, "relu and mask"},
-      {&kLinearActOp, forward(Act::relu, Keep::mask), {x, odd}, CUBLASLT_EPILOGUE_RELU_AUX,
-          "relu and mask, no bias, odd"},
-      {&kLinearActOp, forward(Act::gelu_tanh, Keep::nothing), {x, weight, bias},
+      {&kLinearActOp, forward(Act::relu, false), {x, weight, bias}, CUBLASLT_EPILOGUE_RELU_BIAS,
+          "relu"},
+      {&kLinearActOp, forward(Act::relu, false), {x, odd}, CUBLASLT_EPILOGUE_RELU,
+          "relu, no bias, odd"},
+      {&kLinearActOp, forward(Act::relu, true), {x, weight, bias}, 0, "relu and pre"},
+      {&kLinearActOp, forward(Act::gelu_tanh, false), {x, weight, bias},
           CUBLASLT_EPILOGUE_GELU_BIAS, "gelu_tanh"},
-      {&kLinearActOp, forward(Act::gelu_tanh, Keep::pre), {x, weight, bias},
+      {&kLinearActOp, forward(Act::gelu_tanh, true), {x, weight, bias},
           CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "gelu_tanh and pre"},
-      {&kLinearActOp, forward(Act::gelu_tanh, Keep::pre), {x, odd}, 0,
-          "gelu_tanh, rows of no eight"},
-      {&kLinearActOp, forward(Act::gelu, Keep::pre), {x, weight, bias}, 0, "gelu by erf"},
-      {&kLinearActOp, forward(Act::silu, Keep::pre), {x, weight, bias}, 0, "silu"},
-      {&kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, mask}, CUBLASLT_EPILOGUE_DRELU,
-          "relu backward"},
+      {&kLinearActOp, forward(Act::gelu_tanh, true), {x, odd}, 0, "gelu_tanh, rows of no eight"},
+      {&kLinearActOp, forward(Act::gelu, true), {x, weight, bias}, 0, "gelu by erf"},
+      {&kLinearActOp, forward(Act::silu, true), {x, weight, bias}, 0, "silu"},
+      {&kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, pre}, 0, "relu backward"},
       {&kInputGradActOp, InputGradActAttrs{Act::gelu_tanh}, {dy, weight, pre},
           CUBLASLT_EPILOGUE_DGELU, "gelu_tanh backward"},
       {&kInputGradActOp, InputGradActAttrs{Act::gelu}, {dy, weight, pre}, 0,
@@ -291,23 +277,6 @@ Tensors on_cuda(const Tensors& in) {
   Tensors out;
   for (const Tensor& t : in) out.push_back(t.to(kCuda));
   return out;
-}
-// y, then mask or pre-activation; bits behind the row's end are nobody's.
-void expect_same(const Case& c, const Tensor& got, const Tensor& want, double tolerance) {
-  if (want.dtype() != DType::u8) {
-    EXPECT_TRUE(test::close(
-        got.to(kCpu), want.to(kCpu), {.of_each = tolerance, .absolute = tolerance, .empty = true}));
-    return;
-  }
-  const Tensor a = got.to(kCpu), b = want.to(kCpu);
-  const int64_t cols = c.in[1].size(0);
-  for (int64_t row = 0; row < a.size(0); ++row) {
-    for (int64_t i = 0; i < cols; ++i) {
-      const int64_t byte = row * relu_mask_row(cols) + i / 8;
-      ASSERT_EQ(a.data<uint8_t>()[byte] >> i % 8 & 1, b.data<uint8_t>()[byte] >> i % 8 & 1)
-          << "row " << row << ", feature " << i;
-    }
-  }
 }
 
 // What is asked, computed by the library's own definition, is what the CPU gives: pointers, leading
@@ -329,7 +298,9 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
     }
     EXPECT_EQ(recorder.executed().back(), "cublaslt_gemm");
     compute(q);
-    for (size_t i = 0; i < got.size(); ++i) expect_same(c, got[i], want[i], 1e-5);
+    for (size_t i = 0; i < got.size(); ++i)  // y, then the pre-activation
+      EXPECT_TRUE(test::close(
+          got[i].to(kCpu), want[i].to(kCpu), {.of_each = 1e-5, .absolute = 1e-5, .empty = true}));
   }
   for (const Case& c :
       cases(DType::bf16)) {  // bf16 from bf16, but f32 gradients of parameters; biases are f32
@@ -347,7 +318,7 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
       EXPECT_EQ(q.bias_type, q.c.type);
     }
     if (q.aux) {
-      EXPECT_EQ(q.aux_ld % (got[0].size(1) % 8 ? 128 : 8), 0);
+      EXPECT_EQ(q.aux_ld % 8, 0);
       EXPECT_GE(q.aux_ld, q.c.rows);
     }
   }
@@ -405,7 +376,7 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
       "launch 2.5 us, "
       "1 launch 2.5 us, own kernel 2 us");
   EXPECT_TRUE(
-      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 136 k 40 A B^T + bias, relu and mask: "
+      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 136 k 40 A B^T + bias, relu: "
                            "3 proposals, number 1 (the fastest), "))
       << lines[1];
   const Chosen own(GemmChoice::own);

@@ -133,7 +133,7 @@ TEST_P(SimtGemmShapes, SharesReachTheEpilogueOnce) {
     const Tensor x = matrix<T>(5, 3000, 1), w = matrix<T>(70, 3000, 2),
                  bias = reshape(matrix<T>(1, 70, 3), {70});
     const Ran act = only_launch_of([&] {
-      return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, Keep::pre, dtype_of<T>});
+      return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
     });
     EXPECT_EQ(act.launch.grid.z, 8);
     const auto pre = [&](int64_t i, int64_t j) {

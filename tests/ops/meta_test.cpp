@@ -7,7 +7,6 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/ops.h"
-#include "ops/pointwise/relu_mask.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -47,7 +46,7 @@ TEST(Meta, BackwardGivesMetaGradients) {
 
 TEST(Reference, GivesShapesAndCost) {
   const Tensor x = Tensor::meta({4, 6}), w = Tensor::meta({3, 6}), b = Tensor::meta({3});
-  const LinearActAttrs attrs{Act::relu, Keep::mask, DType::f32};
+  const LinearActAttrs attrs{Act::relu, true, DType::f32};
   const Trace trace = trace_reference(kLinearActOp, Tensors{x, w, b}, attrs);
   ASSERT_EQ(trace.ops.size(), 2u);
   EXPECT_EQ(trace.ops[0].op, &kLinearOp);
@@ -57,11 +56,11 @@ TEST(Reference, GivesShapesAndCost) {
   const Tensors out = kLinearActOp.infer(Tensors{x, w, b}, attrs);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].describe(), "f32[4, 3] cpu");
-  EXPECT_EQ(out[1].describe(), cat("u8", relu_mask_shape({4, 3}).str(), " cpu"));
+  EXPECT_EQ(out[1].describe(), "f32[4, 3] cpu");
   const Cost cost = kLinearActOp.cost(Tensors{x, w, b}, out, attrs);
   EXPECT_EQ(cost.flops, 12 * (2 * 6 + 1 + 1));
   EXPECT_EQ(cost.bytes_read, 4 * (24 + 18 + 3));
-  EXPECT_EQ(cost.bytes_written, 4 * 12 + 2) << "12 bits of the mask, not its padding";
+  EXPECT_EQ(cost.bytes_written, 4 * 2 * 12);
 }
 
 // B 4, C 5, H 6: log_softmax 5 a cell and 1 a row, nll 2 a row, their backward 4 a cell; smoothing
@@ -69,13 +68,13 @@ TEST(Reference, GivesShapesAndCost) {
 TEST(Reference, CountsTheFlopsOfAllItsOps) {
   const Tensor h = Tensor::meta({4, 6}), w = Tensor::meta({5, 6}), b = Tensor::meta({5}),
                z = Tensor::meta({4, 5}), labels = Tensor::meta({4}, DType::i32),
-               seed = Tensor::meta({4}), mask = Tensor::meta(relu_mask_shape({4, 6}), DType::u8);
+               seed = Tensor::meta({4});
   const auto flops = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
     return op.cost(in, op.infer(in, attrs), attrs).flops;
   };
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{}), 9 * 20 + 3 * 4);
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{0.1}), 10 * 20 + 5 * 4);
-  EXPECT_EQ(flops(kClassifierHeadOp, {h, w, labels, seed, b, mask}, HeadAttrs{Act::relu}),
+  EXPECT_EQ(flops(kClassifierHeadOp, {h, w, labels, seed, b, h}, HeadAttrs{Act::relu}),
       2 * (2 * 20 * 6) + 20 + 9 * 20 + 3 * 4 + 24);
   EXPECT_EQ(flops(kWeightBiasGradOp, {z, h}, {}), 2 * 4 * 5 * 6 + 20);
 }

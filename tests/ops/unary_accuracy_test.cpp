@@ -1,4 +1,5 @@
-// pow and elu against the C library in f64: special points, random points, gradients, all types.
+// pow, elu and relu against the C library in f64: special points, random points, gradients, all
+// types.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -124,6 +125,17 @@ TEST(UnaryAccuracySimt, EluIsExpm1) {
       {0.0, -0.0, 1.0, -1.0, kInfinite, -kInfinite, kNotANumber, 1e-7, -1e-7, -1e-3, -88.0, -104.0},
       points_between(-6, 6));
   for (const Device device : {kCpu, kAccuracySimt}) check_at(f, small, DType::f32, device);
+}
+
+// Backward reads y: it must let pass what it would by x, down to the least number of each type.
+TEST(UnaryAccuracySimt, ReluByYIsReluByX) {
+  std::vector<double> special{kNotANumber, 0.0, -0.0, kInfinite, -kInfinite};
+  for (const int k : {-1074, -1022, -149, -133, -126, 0, 100})
+    special.insert(special.end(), {std::ldexp(1.0, k), -std::ldexp(1.0, k)});
+  check_accuracy(
+      {"relu", [](const Tensor& x) { return relu(x); }, [](double x) { return x <= 0 ? 0 : x; },
+          [](double x) { return x <= 0 ? 0 : 1; }},
+      special, points_between(-6, 6));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/pointwise/relu_mask.h"
+#include "ops/image/masked_lanes.h"
 #include "ops/rows/row_loops.h"
 
 #if defined(__AVX__)

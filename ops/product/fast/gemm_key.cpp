@@ -3,8 +3,8 @@
 namespace sinter {
 namespace {
 // By GemmEpilogue::Kind.
-constexpr const char* kEpilogueTexts[] = {"", ", relu", ", relu and mask", ", gelu_tanh",
-    ", gelu_tanh and pre-activation", ", relu backward", ", gelu_tanh backward", ", bias gradient"};
+constexpr const char* kEpilogueTexts[] = {"", ", relu", ", gelu_tanh",
+    ", gelu_tanh and pre-activation", ", gelu_tanh backward", ", bias gradient"};
 }  // namespace
 
 std::string GemmKey::product() const {

@@ -1,6 +1,5 @@
 // Samples of conv_act, conv_act_pool, their backwards, and conv_norm_act.
 #include "ops/fused/activation.h"
-#include "ops/pointwise/relu_mask.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -30,15 +29,14 @@ Sample fixed_sample(Tensors in, const Attrs& attrs, const char* what) {
 
 std::vector<Sample> conv_act_samples() {
   std::vector<Sample> all;
-  const auto with = [&](const ConvActCase& c, Act act, Keep keep) {
+  const auto with = [&](const ConvActCase& c, Act act, bool keep) {
     const Conv2dAttrs& w = c.window;
     const ConvActAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, act, keep};
     all.push_back(fixed_sample(conv_act_operands(c), attrs, c.what));
   };
-  for (const ConvActCase& c : conv_act_cases()) with(c, Act::relu, Keep::mask);
+  for (const ConvActCase& c : conv_act_cases()) with(c, Act::relu, false);
   for (const Act act : kActivations) {
-    const bool pre = act_saves(act) == pointwise::Saves::inputs;
-    with(conv_act_cases()[0], act, pre ? Keep::pre : Keep::nothing);
+    for (const bool keep : {false, true}) with(conv_act_cases()[0], act, keep);
   }
   all.push_back(bad_sample({sample_tensor({2, 3, 5, 5}, 1), sample_tensor({4, 1, 3, 3}, 2)},
       ConvActAttrs{}, "channels differ"));
@@ -76,15 +74,15 @@ std::vector<Sample> conv_norm_act_samples() {
   return all;
 }
 
-// dy, the mask and, where pooled, the index; x; the weight.
+// dy, y and, where pooled, the index; x; the weight.
 std::vector<Sample> conv_backward_samples(bool pooled) {
   std::vector<Sample> all;
   for (const ConvActCase& c : conv_act_cases()) {
     const Tensors in = conv_act_operands(c);
     const Conv2dAttrs& w = c.window;
-    const ConvActAttrs with_mask{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu, Keep::mask};
-    const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, with_mask);
-    Tensors operands{sample_tensor(made[0].shape(), 4), made.back()};
+    const ConvActAttrs of_relu{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu};
+    const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, of_relu);
+    Tensors operands{sample_tensor(made[0].shape(), 4), made[0]};
     if (pooled) operands.push_back(made[1]);
     operands.push_back(in[0]);
     const Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
@@ -92,10 +90,13 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
     operands.push_back(in[1]);
     all.push_back(fixed_sample(operands, attrs, c.what));
   }
-  Sample bad = all.back();
-  bad.in[0] = sample_tensor({0, 5, 1, 1}, 4);
+  Sample bad = all[0];
   bad.bad = true;
-  bad.what = "a mask of another shape";
+  bad.what = "y of another shape";
+  bad.in[1] = sample_tensor({3, 5, 1, 2}, 4);
+  all.push_back(bad);
+  bad.what = "y that broadcasts";
+  bad.in[1] = sample_tensor({5, 1, 1}, 4);
   all.push_back(bad);
   return all;
 }

@@ -6,7 +6,7 @@ namespace sinter {
 namespace {
 
 std::vector<Sample> linear_act_samples() {
-  const auto make = [](int64_t b, int64_t i, int64_t o, Act act, Keep keep, bool bias,
+  const auto make = [](int64_t b, int64_t i, int64_t o, Act act, bool keep, bool bias,
                         const char* what) {
     Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
         .attrs = LinearActAttrs{act, keep, DType::f64},
@@ -15,22 +15,22 @@ std::vector<Sample> linear_act_samples() {
     s.differentiable = false;
     return s;
   };
-  const LinearActAttrs f64{Act::relu, Keep::nothing, DType::f64};
-  std::vector<Sample> all{make(17, 333, 77, Act::relu, Keep::mask, true, "odd, relu and mask"),
-      make(97, 77, 333, Act::relu, Keep::mask, false, "ragged, no bias"),
-      make(1, 77, 130, Act::relu, Keep::mask, true, "one row"),
-      make(1, 9, 1, Act::relu, Keep::nothing, true, "one element"),
-      make(0, 7, 5, Act::relu, Keep::mask, true, "empty batch"),
-      make(97, 40, 33, Act::none, Keep::nothing, true, "no activation"),
-      make(64, 256, 128, Act::relu, Keep::mask, true, "whole tiles"),
+  const LinearActAttrs f64{Act::relu, false, DType::f64};
+  std::vector<Sample> all{make(17, 333, 77, Act::relu, false, true, "odd"),
+      make(97, 77, 333, Act::relu, true, false, "ragged, no bias"),
+      make(1, 77, 130, Act::relu, false, true, "one row"),
+      make(1, 9, 1, Act::relu, false, true, "one element"),
+      make(0, 7, 5, Act::relu, true, true, "empty batch"),
+      make(97, 40, 33, Act::none, false, true, "no activation"),
+      make(64, 256, 128, Act::relu, true, true, "whole tiles"),
       bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
       bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,
           "bias of another length"),
       bad_sample({sample_tensor({4, 6}, 1), Tensor::zeros({5, 6})}, f64, "types differ")};
   for (const Act act : kActivations) {
-    const bool pre = act_saves(act) == pointwise::Saves::inputs;
-    all.push_back(make(97, 33, 49, act, pre ? Keep::pre : Keep::nothing, true, "each activation"));
-    all.push_back(make(17, 40, 33, act, Keep::nothing, false, "each activation, no bias"));
+    const bool keep = act_saves(act) == pointwise::Saves::inputs;
+    all.push_back(make(97, 33, 49, act, keep, true, "each activation"));
+    all.push_back(make(17, 40, 33, act, false, false, "each activation, no bias"));
   }
   return all;
 }

@@ -25,8 +25,7 @@ template <class Op> std::vector<Sample> pointwise_samples() {
     return sample;
   };
   std::vector<Sample> all{make({{5, 7}}, "odd"), make({{1, 33}}, "one row"),
-      make({{0, 4}}, "empty batch"), make({{6, 4}}, "transposed", true)};
-  if (Op::saves != Saves::mask) all.push_back(make({{}}, "scalar"));
+      make({{0, 4}}, "empty batch"), make({{6, 4}}, "transposed", true), make({{}}, "scalar")};
   if constexpr (Op::arity > 1) {
     all.push_back(make({{3, 1}, {1, 4}}, "broadcast"));
     all.push_back(make({{2, 3, 5}, {5}}, "row broadcast"));
@@ -37,13 +36,6 @@ template <class Op> std::vector<Sample> pointwise_samples() {
     Sample bad{.in = {Tensor::zeros({3}, DType::i32)}, .attrs = Op{}, .what = "integers"};
     bad.bad = true;
     all.push_back(bad);
-  }
-  if constexpr (Op::saves == Saves::mask) {
-    for (Sample& s : all) {
-      Op op;
-      op.mask = !s.bad;
-      s.attrs = op;
-    }
   }
   return all;
 }
@@ -56,7 +48,7 @@ template <class Op> std::vector<Sample> pointwise_backward_samples(const OpDef& 
     const Tensors out = apply(forward, s.in, s.attrs);
     Tensors in{sample_tensor(out[0].shape(), 200)};
     if (Op::saves == Saves::inputs) in.insert(in.end(), s.in.begin(), s.in.end());
-    if (Op::saves == Saves::output || Op::saves == Saves::mask) in.push_back(out.back());
+    if (Op::saves == Saves::output) in.push_back(out[0]);
     all.push_back({.in = std::move(in), .attrs = s.attrs, .what = s.what, .differentiable = false});
   }
   const Sample odd = all[0];
@@ -71,7 +63,6 @@ template <class Op> std::vector<Sample> pointwise_backward_samples(const OpDef& 
         kSavedValues<Op>, Tensor::zeros({5, 6}, odd.in.back().dtype()), "saved of another shape");
     refuse(kSavedValues<Op>, Tensor::zeros({2, 5, 7}, odd.in.back().dtype()), "saved of more dims");
     refuse(kSavedValues<Op>, Tensor::zeros({5, 7}, DType::i32), "saved of another type");
-    if (Op::saves == Saves::mask) refuse(0, sample_tensor({}, 1), "a scalar, which has no rows");
   }
   return all;
 }
