@@ -171,8 +171,7 @@ void Tape::check_usable(const Node& node) const {
     throw Error(Error::Kind::state,
         cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ",
             input ? i : i - node.in.size(), ", ", t.describe(), ", but ",
-            writer ? writer : "something", " changed it in place since: version ",
-            t.storage()->version(), ", saved at ", node.versions[i]),
+            writer ? writer : "something", " changed it in place since"),
         "call backward before the change, or change a copy");
   }
 }
@@ -204,6 +203,19 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
   if (on_complete && meta.leaf) on_complete(slot.keep);
 }
 
+void Tape::finish(Slot& slot, Tensor& gradient) const {
+  const auto run = [&](const auto& hooks) {
+    for (const auto& hook : hooks) {
+      if (Tensor replaced = hook(gradient); replaced.defined()) gradient = replaced;
+    }
+  };
+  run(slot.hooks);
+  if (!slot.keep.defined()) return;
+  run(slot.keep.autograd().hooks);
+  const bool leaf = slot.keep.autograd().leaf;
+  deliver(slot, leaf ? std::move(gradient) : gradient);
+}
+
 void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   SINTER_CHECK(root.defined() && root.requires_grad(), state,
       cat("backward: nothing to differentiate: the root, ", root.describe(),
@@ -227,7 +239,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   if (root_slot < 0) {  // a leaf that no op has used
     Slot slot;
     slot.keep = root;
-    return deliver(slot, grad_output);
+    return finish(slot, grad_output);
   }
 
   // First find which slots are reached and check all they need, so that nothing is half done when a
@@ -263,19 +275,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   Tensors grads(slots_.size());
   grads[root_slot] = grad_output;
   grad_output = {};
-  const auto finish = [&](int64_t slot) {  // the gradient of a slot is complete: hooks, then .grad
-    Slot& s = slots_[slot];
-    const auto run = [&](const auto& hooks) {
-      for (const auto& hook : hooks) {
-        if (Tensor replaced = hook(grads[slot]); replaced.defined()) grads[slot] = replaced;
-      }
-    };
-    run(s.hooks);
-    if (!s.keep.defined()) return;
-    run(s.keep.autograd().hooks);
-    const bool leaf = s.keep.autograd().leaf;
-    deliver(s, leaf ? std::move(grads[slot]) : grads[slot]);
-  };
+  const auto finish = [&](int64_t slot) { this->finish(slots_[slot], grads[slot]); };
   for (size_t i = nodes_.size(); i-- > 0;) {
     Node& node = nodes_[i];
     Tensors out_grads;

@@ -65,6 +65,8 @@ class Tape final : public Recorder {
   static void check_known(const Tensor& leaf, const char* op);
   void check_usable(const Node& node) const;
   Tensors run_backward(const Node& node, const Tensors& grads);
+  // The gradient of a slot is complete: hooks, then .grad.
+  void finish(Slot& slot, Tensor& gradient) const;
   void deliver(Slot& slot, Tensor gradient) const;
 
   std::vector<Node> nodes_;

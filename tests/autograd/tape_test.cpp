@@ -267,6 +267,22 @@ TEST(Hooks, SeeAndReplaceGradients) {
       std::string::npos);
 }
 
+// The root may be the leaf itself, which no op took: the copy of a tensor without gradient.
+TEST(Hooks, OfALeafThatIsTheRootRunToo) {
+  Tensor x = copy(Tensor::from({2}, {1}));
+  x.set_requires_grad(true);
+  int calls = 0;
+  register_hook(x, [&](const Tensor& g) {
+    ++calls;
+    return scale(g, 10);
+  });
+  backward(x);
+  EXPECT_EQ(x.grad().item(), 10);
+  backward(mul(x, x));
+  EXPECT_EQ(x.grad().item(), 50);
+  EXPECT_EQ(calls, 2);
+}
+
 // A leaf is complete behind the op that used it first; what comes before in the tape goes on.
 TEST(Tape, TellsOfACompleteGradientWhileOthersAreToCome) {
   Tensor a = leaf({2}), b = leaf({3}), c = leaf({4}), late = leaf({5});
