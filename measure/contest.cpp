@@ -93,15 +93,25 @@ bool is_stopped(const ContestOptions& options) { return options.stopped && optio
 // The pairs that give the factor, A B B A, with nothing recorded.
 RoundTimes run_clean_rounds(
     const Contest& contest, const Contestants& contestants, const ContestOptions& options) {
-  RoundTimes out;
-  std::vector<std::pair<std::vector<double>*, const Contestant*>> order = {
-      {&out.eager_us, &contestants.eager}, {&out.listed_us, &contestants.listed},
-      {&out.fused_us, &contestants.fused}};
-  std::erase_if(order, [](const auto& entry) { return !entry.second->run; });
+  be_multithreaded();
+  std::vector<Twin> twins{{contestants.eager.run, contestants.fused.run}};
+  RoundTimes out{.layouts = options.layouts(contest)};
+  while (int64_t(twins.size()) < out.layouts) {
+    twins.push_back(contest.again());
+    for (int call = 0; call < 3; ++call) {  // the third is the first replay
+      twins.back().eager();
+      twins.back().fused();
+    }
+  }
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
-    for (const auto& [times, who] : order)
-      times->push_back(round_us(who->run, contest.device, options.warmup, options.steps));
-    std::ranges::reverse(order);
+    const Twin& twin = twins[size_t(round % out.layouts)];
+    std::vector<std::pair<std::vector<double>*, std::function<void()>>> order = {
+        {&out.eager_us, twin.eager}, {&out.listed_us, contestants.listed.run},
+        {&out.fused_us, twin.fused}};
+    if (round % 2 == 1) std::ranges::reverse(order);
+    for (const auto& [times, run] : order) {
+      if (run) times->push_back(round_us(run, contest.device, options.warmup, options.steps));
+    }
   }
   return out;
 }
@@ -179,7 +189,7 @@ std::string capture_line(const Contest& contest, const Outcome& o) {
   const double capture_ms = contest.step->stats().capture_ms;
   std::string pays_back;
   if (o.ratio.is_shown() && o.ratio.value > 1) {
-    const double saved_us = profiler::paired_saving(o.eager_us, o.fused_us).value;
+    const double saved_us = o.saving().value;
     pays_back = ", pays back after " +
                 count_of(std::llround(std::ceil(capture_ms * 1e3 / saved_us)), "replay");
   }
@@ -272,9 +282,13 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
 }  // namespace
 
 profiler::Estimate RoundTimes::factor() const {
-  profiler::Estimate ratio = profiler::paired_ratio(eager_us, fused_us);
+  profiler::Estimate ratio = profiler::paired_ratio(eager_us, fused_us, layouts);
   ratio.has_interval = ratio.has_interval && distrusted.empty();
   return ratio;
+}
+
+profiler::Estimate RoundTimes::saving() const {
+  return profiler::paired_saving(eager_us, fused_us, layouts);
 }
 
 std::string RoundTimes::factor_text() const {
@@ -282,10 +296,16 @@ std::string RoundTimes::factor_text() const {
   return profiler::factor_text(factor(), eager_us.size());
 }
 
+int64_t ContestOptions::layouts(const Contest& contest) const {
+  return contest.again && contest.device == kCpu && rounds >= profiler::kMinPairs ? kLayouts : 1;
+}
+
 std::string ContestOptions::describe(const Contest& contest) const {
   if (!contest.timed()) return "one step of each";
-  return fmt::format(
-      "{} of rounds x {}, {} warm-up", count_of(rounds, "pair"), count_of(steps, "step"), warmup);
+  const int64_t places = layouts(contest);
+  return fmt::format("{} of rounds x {}, {} warm-up{}", count_of(rounds, "pair"),
+      count_of(steps, "step"), warmup,
+      places > 1 ? fmt::format(", in {} layouts of memory", places) : "");
 }
 
 namespace {

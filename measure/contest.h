@@ -28,6 +28,11 @@ struct Contestant {
   const capture::Step* step = nullptr;
 };
 
+// Both steps, one each, of models of their own.
+struct Twin {
+  std::function<void()> eager, fused;
+};
+
 struct Contest {
   Device device = kCpu;
   std::string title = "step";
@@ -41,6 +46,8 @@ struct Contest {
   // launched one by one. The fused one launched one by one separates fusion from replay; the
   // unfused one replayed has kernels that can be timed.
   std::function<Contestant(const std::string& rules, bool cuda_graph)> make{};
+  // Where wanted: makes both steps anew while the others live, see Note [Layouts of memory].
+  std::function<Twin()> again{};
 
   // REQUIRES: the fused step has run twice, as it has after compare().
   const capture::Captured& captured() const { return *step->captured(); }
@@ -57,19 +64,38 @@ struct ContestOptions {
   // Asked before each pair of rounds: true ends the contest with the pairs that are there.
   std::function<bool()> stopped{};
 
-  // "9 pairs of rounds x 20 steps, 3 warm-up"
+  // 1, or kLayouts on the CPU, where the contest can make its steps again and there will be an
+  // interval.
+  int64_t layouts(const Contest& contest) const;
+  // "9 pairs of rounds x 20 steps, 3 warm-up, in 3 layouts of memory"
   std::string describe(const Contest& contest) const;
 };
+
+// Note [Layouts of memory]
+//   Where the weights lie decides which of them share a set of a cache. It moves the time of a
+//   small step by about 1 %, and is another in each process. Rounds of one layout agree with each
+//   other to less than that, so an interval of them alone does not hold what the next run finds. A
+//   contest that can make its steps again runs its rounds in three layouts, in turn; the interval
+//   draws layouts anew, and then rounds of each.
+//
+//   A process of one thread is another case: until the first second one begins, glibc and libstdc++
+//   count references and lock without atomic instructions, which makes the eager step 6 % shorter
+//   (1.53x where it is 1.62x with threads). The trial of threads ends that for good, --threads 1
+//   does not. So that all processes measure the same, and as a training with threads runs, every
+//   contest first starts a thread.
+inline constexpr int64_t kLayouts = 3;
 
 // The median step of each round.
 struct RoundTimes {
   std::vector<double> eager_us, listed_us, fused_us;
+  int64_t layouts = 1;  // round i ran in layout i % layouts
   // Why there is no factor although the rounds may agree, or "": "one thread takes 51.8 us".
   std::string distrusted{};
 
   // Of eager against fused. Error (usage): one of them is none.
   profiler::Estimate factor() const;  // without an interval where it is distrusted
-  std::string factor_text() const;    // "1.21x [1.19,1.23]", or why there is none
+  profiler::Estimate saving() const;
+  std::string factor_text() const;  // "1.21x [1.19,1.23]", or why there is none
 };
 // The clean rounds by themselves; of one step alone where the other is none.
 RoundTimes time_rounds(const Contest& contest, const ContestOptions& options);

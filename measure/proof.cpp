@@ -61,8 +61,7 @@ std::vector<std::string> proof_lines(const Contest& contest, const Outcome& o) {
       double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes) / c.bytes_per_ns / 1e3;
   if (contest.device == kCpu) {
     const double kilobytes = 1e-3 * double(o.ledger.total.eager_bytes - o.ledger.total.fused_bytes);
-    return {estimate_text({fewer, host, kilobytes, c.bytes_per_ns, c.in_cache},
-        profiler::paired_saving(o.eager_us, o.fused_us))};
+    return {estimate_text({fewer, host, kilobytes, c.bytes_per_ns, c.in_cache}, o.saving())};
   }
   if (o.listed_us.empty() || o.ledger.total.eager_us.empty()) return {};
   // A step takes the longer of what the host needs to issue it (H) and what the device needs to run

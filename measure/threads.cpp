@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "core/parallel.h"
 #include "measure/timer.h"
@@ -75,6 +76,10 @@ std::string why_distrusted(const std::function<void()>& step, double us) {
   set_num_threads(threads);
   if (one * profiler::kSlowThreads >= us) return "";
   return fmt::format("one thread takes {} us", profiler::time_text(one));
+}
+
+void be_multithreaded() {
+  [[maybe_unused]] static const bool once = (std::thread([] {}).join(), true);
 }
 
 }  // namespace sinter::measure

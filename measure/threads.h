@@ -20,4 +20,7 @@ std::vector<std::pair<int, double>> try_threads(const std::function<void()>& ste
 // Else "".
 std::string why_distrusted(const std::function<void()>& step, double us);
 
+// From here on this is a process that has had a second thread: Note [Layouts of memory].
+void be_multithreaded();
+
 }  // namespace sinter::measure

@@ -40,8 +40,9 @@ double quantile(std::span<const double> samples, double q) {
 
 namespace {
 
-// The value of all samples, and 95 % of its values where `n` of them are drawn anew.
-template <class Statistic> Estimate bootstrap(size_t n, Statistic&& statistic) {
+// The value of all samples, and 95 % of its values where `n` of them are drawn anew: of each layout
+// that is drawn as many as the one in its place has.
+template <class Statistic> Estimate bootstrap(size_t n, Statistic&& statistic, size_t layouts = 1) {
   std::vector<size_t> draw(n);
   std::iota(draw.begin(), draw.end(), size_t{0});
   Estimate estimate{.value = statistic(draw)};
@@ -50,8 +51,13 @@ template <class Statistic> Estimate bootstrap(size_t n, Statistic&& statistic) {
   // Its bits are the standard's, and so is the modulo: the same on every machine.
   std::mt19937_64 engine(20240607);
   std::vector<double> values(kResamples);
+  std::vector<size_t> drawn(std::min(layouts, n));
   for (double& value : values) {
-    for (size_t& i : draw) i = engine() % n;
+    if (drawn.size() > 1) std::ranges::generate(drawn, [&] { return engine() % drawn.size(); });
+    for (size_t i = 0; i < n; ++i) {
+      const size_t layout = drawn[i % drawn.size()], rounds = (n - 1 - layout) / drawn.size() + 1;
+      draw[i] = layout + drawn.size() * (engine() % rounds);
+    }
     value = statistic(draw);
   }
   std::sort(values.begin(), values.end());
@@ -86,13 +92,16 @@ void check_pairs(std::span<const double> before, std::span<const double> after) 
 // combine(median of before, median of after); the value itself of the printed two. What rounding
 // moves it is in the interval, too.
 template <class Combine>
-Estimate of_medians(
-    std::span<const double> before, std::span<const double> after, Combine&& combine) {
+Estimate of_medians(std::span<const double> before, std::span<const double> after, int64_t layouts,
+    Combine&& combine) {
   check_pairs(before, after);
   std::vector<double> room;
-  Estimate out = bootstrap(before.size(), [&](const std::vector<size_t>& draw) {
-    return combine(median_of(before, draw, room), median_of(after, draw, room));
-  });
+  Estimate out = bootstrap(
+      before.size(),
+      [&](const std::vector<size_t>& draw) {
+        return combine(median_of(before, draw, room), median_of(after, draw, room));
+      },
+      size_t(layouts));
   out.value = combine(four_digits(median(before)), four_digits(median(after)));
   out.low = std::min(out.low, out.value);
   out.high = std::max(out.high, out.value);
@@ -140,12 +149,14 @@ Estimate median_interval(std::span<const double> samples) {
       [&](const std::vector<size_t>& draw) { return median_of(samples, draw, room); });
 }
 
-Estimate paired_ratio(std::span<const double> before, std::span<const double> after) {
-  return of_medians(before, after, std::divides());
+Estimate paired_ratio(
+    std::span<const double> before, std::span<const double> after, int64_t layouts) {
+  return of_medians(before, after, layouts, std::divides());
 }
 
-Estimate paired_saving(std::span<const double> before, std::span<const double> after) {
-  return of_medians(before, after, std::minus());
+Estimate paired_saving(
+    std::span<const double> before, std::span<const double> after, int64_t layouts) {
+  return of_medians(before, after, layouts, std::minus());
 }
 
 double distortion(std::span<const double> profiled, std::span<const double> clean) {

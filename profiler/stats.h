@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -43,10 +44,13 @@ Estimate median_interval(std::span<const double> samples);
 
 // How many times faster `after` is than `before`: the quotient of their medians, each in four
 // digits. One value per round: its median step; round i of both ran beside each other. Error
-// (usage): unequal or no rounds, or a time that is not positive.
-Estimate paired_ratio(std::span<const double> before, std::span<const double> after);
+// (usage): unequal or no rounds, or a time that is not positive. Rounds i, i + layouts, .. ran in
+// one layout of memory: those are drawn first, and then rounds of each.
+Estimate paired_ratio(
+    std::span<const double> before, std::span<const double> after, int64_t layouts = 1);
 // And how much less it takes: the difference of the same two numbers.
-Estimate paired_saving(std::span<const double> before, std::span<const double> after);
+Estimate paired_saving(
+    std::span<const double> before, std::span<const double> after, int64_t layouts = 1);
 
 // How many percent longer the profiled steps took than the clean ones, by their medians: negative
 // if they took less; NaN if there are none of either.

@@ -169,6 +169,7 @@ void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
   object["fused_us"] = median(outcome.fused_us);
   object["ratio"] = json_of(outcome.ratio);
   object["distrusted"] = outcome.distrusted;
+  object["layouts"] = outcome.layouts;
   object["launches"] = {{"eager", std::llround(outcome.eager.launches_per_step())},
       {"fused", std::llround(outcome.fused.launches_per_step())}, {"complete", outcome.complete}};
   object["bytes"] = {{"eager", total.eager_bytes}, {"fused", total.fused_bytes}};

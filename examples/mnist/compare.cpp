@@ -82,8 +82,8 @@ struct Maker {
   const CompareFlags& compare;
   Device device;
 
-  std::unique_ptr<Trainer> operator()(
-      const char* mode, const std::string& rules, bool cuda_graph = true, bool clip = true) const {
+  std::unique_ptr<Trainer> operator()(const char* mode, const std::string& rules,
+      bool cuda_graph = true, bool clip = true, std::vector<capture::Refused> choices = {}) const {
     TrainFlags flags = compare.train;
     if (!clip) flags.optimizer.clip = 0;
     flags.mode.mode = mode;
@@ -93,7 +93,7 @@ struct Maker {
     auto model = make_model(flags.model, flags.common->seed, device);
     if (compare.saved) take_weights(*model, *compare.saved);
     return std::make_unique<Trainer>(
-        flags, model, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup));
+        flags, model, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup), std::move(choices));
   }
 };
 
@@ -360,6 +360,12 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   contest.make = [&](const std::string& rules, bool cuda_graph) -> measure::Contestant {
     const std::shared_ptr<Trainer> made = make("fused", rules, cuda_graph);
     return {[made, &batch] { made->step(batch); }, made->captured_step()};
+  };
+  contest.again = [&]() -> measure::Twin {
+    const std::shared_ptr<Trainer> a = make("eager", "none"),
+                                   b = make("fused", contest.rules, true, true,
+                                       fused->captured_step()->choices());
+    return {[a, &batch] { a->step(batch); }, [b, &batch] { b->step(batch); }};
   };
   if (contest.timed())
     out.note("rounds", "{}; as many again under the profiler", compare.contest.describe(contest));

@@ -3,6 +3,7 @@
 #include "measure/contest.h"
 
 #include <gtest/gtest.h>
+#include <sys/single_threaded.h>
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
@@ -84,6 +85,57 @@ TEST(Contest, CapturesTheStepRunsInPairsAndReports) {
   const std::string explained = report(contest, outcome, {.explain = true});
   EXPECT_NE(explained.find("group 1"), std::string::npos) << explained;
   EXPECT_EQ(text.find("group 1"), std::string::npos) << text;
+}
+
+// Where blocks lie is another in each process: the interval is of several layouts.
+TEST(Contest, RunsItsRoundsInSeveralLayoutsOfMemory) {
+  Small small(kCpu);
+  Contest contest = small.contest();
+  std::vector<std::unique_ptr<Small>> made;
+  std::vector<int> eager, fused;
+  contest.again = [&]() -> Twin {
+    const size_t i = made.size();
+    made.push_back(std::make_unique<Small>(kCpu));
+    eager.push_back(0);
+    fused.push_back(0);
+    return {[&, i] {
+              ++eager[i];
+              made[i]->eager(made[i]->batch);
+            },
+        [&, i] {
+          ++fused[i];
+          made[i]->step(made[i]->batch);
+        }};
+  };
+  const ContestOptions options{.steps = 2, .warmup = 1, .rounds = 8};
+  EXPECT_EQ(
+      options.describe(contest), "8 pairs of rounds x 2 steps, 1 warm-up, in 3 layouts of memory");
+  const Outcome outcome = compare(contest, options);
+  EXPECT_EQ(outcome.layouts, 3);
+  EXPECT_EQ(outcome.eager_us.size(), 8u);
+  // Three to warm up; of eight rounds the second layout has 1, 4 and 7, the third 2 and 5.
+  EXPECT_EQ(eager, (std::vector<int>{3 + 3 * 3, 3 + 2 * 3}));
+  EXPECT_EQ(fused, eager);
+  EXPECT_EQ(time_rounds(contest, options).layouts, 3);
+  EXPECT_EQ(compare(contest, {.steps = 1, .warmup = 0, .rounds = 5}).layouts, 1)
+      << "there is no interval";
+  EXPECT_EQ(made.size(), 4u);
+}
+
+TEST(Contest, TheIntervalIsOverAllLayouts) {
+  RoundTimes times{.eager_us = {}, .listed_us = {}, .fused_us = std::vector<double>(60, 100)};
+  for (int i = 0; i < 60; ++i) times.eager_us.push_back(i % 3 == 2 ? 160 : 150);
+  EXPECT_EQ(times.factor_text(), "1.50x [1.50,1.50]");
+  times.layouts = 3;
+  EXPECT_EQ(times.factor_text(), "1.50x [1.50,1.60]");
+  EXPECT_EQ(times.saving().high, 60);
+}
+
+// What glibc and libstdc++ go by. Alone in its process this fails without be_multithreaded().
+TEST(Contest, IsTimedAsInAProcessOfSeveralThreads) {
+  Small small(kCpu);
+  time_rounds(small.contest(), {.steps = 1, .warmup = 0, .rounds = 1});
+  EXPECT_FALSE(__libc_single_threaded);
 }
 
 // A row that loses is said, with the rules that leave it out; one that may not lose is not.

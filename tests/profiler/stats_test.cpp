@@ -118,6 +118,26 @@ TEST(Stats, ABusyMachineHasNoFactor) {
   EXPECT_FALSE(paired_ratio(b, b).is_shown());
 }
 
+// Rounds of one layout agree better than layouts do: what another layout gives is in the interval.
+TEST(Stats, LayoutsAreDrawnBeforeTheirRounds) {
+  for (const size_t n : {60u, 61u}) {
+    std::vector<double> a, b;
+    for (size_t i = 0; i < n; ++i) {
+      a.push_back(i % 3 == 2 ? 160 : 150);
+      b.push_back(100 + double(i % 2));
+    }
+    const Estimate flat = paired_ratio(a, b), forth = paired_ratio(a, b, 3),
+                   back = paired_ratio(b, a, 3);
+    EXPECT_LT(flat.high, 1.51);
+    EXPECT_GT(forth.high, 1.58);
+    EXPECT_EQ(forth.value, flat.value);
+    EXPECT_NEAR(forth.low * back.high, 1, 1e-12);
+    EXPECT_NEAR(forth.high * back.low, 1, 1e-12);
+  }
+  const std::vector<double> one(7, 2.0), other(7, 1.0);
+  EXPECT_EQ(paired_ratio(one, other, 100).high, 2);
+}
+
 TEST(Stats, BadRoundsAreErrors) {
   const std::vector<double> two(2, 1.0), three(3, 1.0), zero(2, 0.0);
   EXPECT_THROW(paired_ratio(two, three), Error);
