@@ -91,14 +91,20 @@ SINTER_FN float expm1(float x) {
   return copy_sign(x > 20.0f ? large : (power - 1.0f) + power * e.p, x);  // so that -0 stays -0
 }
 
-// x = 2^k m with sqrt(1/2) <= m < sqrt(2), f = m - 1, s = f / (2 + f): log m = f - (f^2/2 - s
-// (f^2/2 + R(s^2))), |error| <= 2^-29 s.
-SINTER_FN float log(float x) {
+// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), where x is positive and finite.
+struct LogParts {
+  float k, f;
+};
+SINTER_FN LogParts log_parts(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
   const bool denormal = x < 1.17549435e-38f;
   const uint32_t bits = to_bits(denormal ? x * 8388608.0f : x) - kSqrtHalf;
-  const float k = static_cast<float>(static_cast<int32_t>(bits) >> 23) - (denormal ? 23.0f : 0.0f);
-  const float f = from_bits((bits & 0x007fffffu) + kSqrtHalf) - 1.0f;
+  return {static_cast<float>(static_cast<int32_t>(bits) >> 23) - (denormal ? 23.0f : 0.0f),
+      from_bits((bits & 0x007fffffu) + kSqrtHalf) - 1.0f};
+}
+// With s = f / (2 + f): log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), |error| <= 2^-29 s.
+SINTER_FN float log(float x) {
+  const auto [k, f] = log_parts(x);
   const float s = f / (2.0f + f);
   const float z = s * s;
   const float half_square = 0.5f * f * f;
@@ -116,11 +122,8 @@ SINTER_FN float log(float x) {
 SINTER_FN float pow_of_magnitude(float x, double e) {
   constexpr double kLn2 = 0.69314718055994530942;
   const float a = abs(x);
-  const bool denormal = a < 1.17549435e-38f;
-  constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
-  const uint32_t bits = to_bits(denormal ? a * 8388608.0f : a) - kSqrtHalf;
-  const float k = static_cast<float>(static_cast<int32_t>(bits) >> 23) - (denormal ? 23.0f : 0.0f);
-  const double f = from_bits((bits & 0x007fffffu) + kSqrtHalf) - 1.0f;
+  const LogParts parts = log_parts(a);
+  const double f = parts.f;
   const double s = f / (2.0 + f), z = s * s;  // log(1 + f) = 2 atanh(s)
   double series = 1.0 / 13;
   series = series * z + 1.0 / 11;
@@ -128,7 +131,7 @@ SINTER_FN float pow_of_magnitude(float x, double e) {
   series = series * z + 1.0 / 7;
   series = series * z + 1.0 / 5;
   series = series * z + 1.0 / 3;
-  double y = e * (k * kLn2 + 2 * (s + s * z * series));
+  double y = e * (parts.k * kLn2 + 2 * (s + s * z * series));
   const float kInf = from_bits(0x7f800000u);
   y = a == 0.0f ? -e * kInf : y;
   y = a < kInf ? y : e * a;           // inf, NaN
