@@ -60,15 +60,14 @@ class Storage {
     last_writer_ = before.last_writer;
     version_.store(before.version, std::memory_order_release);
   }
-  // For a storage that repeats the elements of another, as the bf16 copy of weights does: an op
-  // that writes both keeps them equal and bumps both, so they are equal as long as both were
-  // written equally often since follow(). A new storage follows nothing. Threads: many may ask; one
-  // at a time may renew the elements, bump_version(), then follow().
-  bool follows(const Storage& source) const {
-    return source.version() - version() == lag_.load(std::memory_order_acquire);
-  }
+  // For a storage that repeats the elements of another, as the bf16 copy of weights does. Its
+  // version is that of the other, with a mark that no version has by counting, so a storage that
+  // never followed does not follow by chance. An op that writes both keeps them equal and bumps
+  // both. Threads: many may ask; one at a time may renew the elements, bump_version(), then
+  // follow().
+  bool follows(const Storage& source) const { return version() == (source.version() | kFollower); }
   void follow(const Storage& source) {
-    lag_.store(source.version() - version(), std::memory_order_release);
+    version_.store(source.version() | kFollower, std::memory_order_release);
   }
 
  private:
@@ -82,7 +81,8 @@ class Storage {
   void* data_;
   bool owned_, has_bytes_ = true;
   uint64_t uid_ = next_uid();
-  std::atomic<uint64_t> version_{0}, lag_{uint64_t{1} << 63};
+  static constexpr uint64_t kFollower = uint64_t{1} << 63;
+  std::atomic<uint64_t> version_{0};
   const char* last_writer_ = nullptr;
 };
 
