@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/harness.h"
-#include "core/denormal.h"
 #include "core/device/cpu_gemm.h"
+#include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
 #include "measure/contest.h"

@@ -336,6 +336,17 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
   return {};
 }
 
+Obstacle Rewriter::obstacle_to(const std::vector<int>& members, const Node& fused) const {
+  Obstacle obstacle = unfit(members, fused);
+  if (!obstacle) place(members, &obstacle);
+  return obstacle;
+}
+
+bool Rewriter::has_place(const std::vector<int>& members) const {
+  Obstacle obstacle;
+  return place(members, &obstacle).has_value();
+}
+
 bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   std::ranges::sort(members);
   std::vector<int> origin;

@@ -93,6 +93,9 @@ class Rewriter {
   // rule, origin, group. False, with a near miss, if there is no place, or if the fused op would
   // not give what its members give.
   bool fuse(const char* rule, std::vector<int> members, Node fused);
+  // What would be in its way; for rules that let a group grow. REQUIRES: members are sorted.
+  Obstacle obstacle_to(const std::vector<int>& members, const Node& fused) const;
+  bool has_place(const std::vector<int>& members) const;
   // Can a node in place of `members` not read `value`, since one of them makes it or what it is a
   // view of?
   Obstacle made_inside(const std::vector<int>& members, int value) const;

@@ -18,6 +18,11 @@ std::vector<Rule> rules_with_code() {
       {&kMergeLinearOp,
           {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
           "Linears side by side"},
+      {&kGatedLinearBackwardOp, {product_and_gate}, "From a product to its end", true},
+      {&kLinearActOp, {product_and_end<kLinearActOp>}, "From a product to its end", true},
+      {&kInputGradActOp, {product_and_end<kInputGradActOp>}, "From a product to its end", true},
+      {&kConvActOp, {product_and_end<kConvActOp>}, "From a product to its end", true},
+      {&kProductChainOp, {product_and_end<kProductChainOp>}, "From a product to its end", true},
       {&kConvActPoolOp, {pool_before_relu, relu_behind_dropout}, "Pooling before ReLU"},
       {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
@@ -54,7 +59,7 @@ void add_rule(const OpDef& op) {
 }
 
 void Rule::apply(Rewriter& r) const {
-  if (op->forms) fuse_patterns(r, *op);
+  if (op->forms && !grows) fuse_patterns(r, *op);
   for (const Code f : code) r.each_node([&](int i) { return f(r, i); });
 }
 

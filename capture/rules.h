@@ -22,6 +22,7 @@ struct Rule {
   const OpDef* op;
   std::vector<Code> code = {};  // after the op's patterns, if it has any, one after the other
   const char* note = "";        // Note [..] that says why this is code
+  bool grows = false;           // the op's forms are examples of what the code finds
 
   const char* name() const { return op->name.c_str(); }
   bool on(Device::Type device) const { return op->kernel(device) != nullptr; }
@@ -70,6 +71,11 @@ bool weight_grad_update(Rewriter& r, int i);
 bool join_layers(Rewriter& r, int i);
 bool multi_tensor_update(Rewriter& r, int i);
 bool pointwise_chain(Rewriter& r, int i);
+bool product_and_end(Rewriter& r, int i, const OpDef& op);
+template <const OpDef& op> bool product_and_end(Rewriter& r, int i) {
+  return product_and_end(r, i, op);
+}
+bool product_and_gate(Rewriter& r, int i);
 // matmul(dy^T, x)
 bool is_weight_grad(const Node& node);
 }  // namespace rule

@@ -1,5 +1,5 @@
 #include "capture/rules.h"
-#include "ops/fused/fused.h"
+#include "ops/fused/product_chain.h"
 
 namespace sinter::capture {
 namespace {
@@ -21,49 +21,78 @@ bool chainable(const Rewriter& r, const Node& n) {
          r.graph.values[n.out[0]].shape.numel() > 0;
 }
 
-// The chain of `members`, in order; nothing if it does not fit.
-std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& members) {
-  ChainProgram c;
-  std::vector<int> known;  // graph value of each input, then of each step
-  const Value& first = r.graph.values[r.node(members[0]).out[0]];
-  const auto number_of = [&](int value) {
+// A program as it grows from nodes of a step: which value of the graph each of its values is.
+struct Growing {
+  ChainProgram program;
+  std::vector<int> known;   // of each operand, then of each step
+  bool has_results = true;  // so few that they have room, and at least one
+
+  int8_t number_of(int value) const {
     return int8_t(std::ranges::find(known, value) - known.begin());
-  };
+  }
+};
+
+// The program of `members`, pointwise nodes in order, of which all that none of them makes is an
+// operand: `first`, if it is a value, then the others as they are read. `fits` says whether a value
+// may be an operand. Results are what others read; that of `first` comes last. Nothing if it is too
+// long, or of several shapes or types.
+template <class Fits>
+std::optional<Growing> program_of(const Rewriter& r, const std::vector<int>& all,
+    const std::vector<int>& members, int first, const Fits& fits) {
+  Growing g;
+  ChainProgram& p = g.program;
+  if (first >= 0) g.known.push_back(first);
   for (const int m : members) {
     for (const int in : r.node(m).in) {
       const bool inside =
           std::ranges::any_of(members, [&](int k) { return r.node(k).out[0] == in; });
-      if (inside || number_of(in) < c.n_inputs) continue;
-      if (c.n_inputs == kChainInputs || r.graph.values[in].dtype != first.dtype ||
-          !chain_takes(first.shape, r.graph.meta(in)))
-        return std::nullopt;
-      known.push_back(in);
-      ++c.n_inputs;
+      if (inside || std::ranges::find(g.known, in) != g.known.end()) continue;
+      if (g.known.size() == size_t(kChainInputs) || !fits(in)) return std::nullopt;
+      g.known.push_back(in);
     }
   }
+  p.n_inputs = int(g.known.size());
+  const Value& one = r.graph.values[r.node(members[0]).out[0]];
+  const auto add_result = [&](int value) {
+    if (!r.is_gradient(value) && !r.read_elsewhere(value, all)) return;
+    if (p.n_outputs == kChainOutputs) g.has_results = false;
+    if (g.has_results) p.outputs[p.n_outputs++] = g.number_of(value);
+  };
   for (const int m : members) {
     const Node& n = r.node(m);
     const Value& result = r.graph.values[n.out[0]];
-    if (c.n_steps == kChainSteps || result.shape != first.shape || result.dtype != first.dtype)
+    if (p.n_steps == kChainSteps || result.shape != one.shape || result.dtype != one.dtype)
       return std::nullopt;
-    ChainProgram::Step& step = c.steps[c.n_steps++];
+    ChainProgram::Step& step = p.steps[p.n_steps++];
     step.op = int16_t(chain_op_number(n.op));
     step.param = chain_param(n.op, n.attrs);
-    for (size_t i = 0; i < n.in.size(); ++i) step.in[i] = number_of(n.in[i]);
-    known.push_back(n.out[0]);
+    for (size_t i = 0; i < n.in.size(); ++i) step.in[i] = g.number_of(n.in[i]);
+    g.known.push_back(n.out[0]);
   }
-  Node fused{
-      .op = &kPointwiseChainOp, .in = std::vector<int>(known.begin(), known.begin() + c.n_inputs)};
-  for (const int m : members) {
-    const int value = r.node(m).out[0];
-    if (!r.is_gradient(value) && !r.read_elsewhere(value, members)) continue;
-    if (c.n_outputs == kChainOutputs) return std::nullopt;
-    c.outputs[c.n_outputs++] = number_of(value);
-    fused.out.push_back(value);
-  }
-  if (c.n_outputs == 0) return std::nullopt;
-  fused.attrs = ChainAttrs{c};
-  return fused;
+  for (const int m : members) add_result(r.node(m).out[0]);
+  if (first >= 0) add_result(first);
+  g.has_results = g.has_results && p.n_outputs > 0;
+  return g;
+}
+
+std::vector<int> results_of(const Growing& g) {
+  std::vector<int> values;
+  for (int o = 0; o < g.program.n_outputs; ++o) values.push_back(g.known[g.program.outputs[o]]);
+  return values;
+}
+
+// The chain of `members`, in order; nothing if it does not fit.
+std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& members) {
+  const Value& first = r.graph.values[r.node(members[0]).out[0]];
+  const auto growing = program_of(r, members, members, -1, [&](int in) {
+    return r.graph.values[in].dtype == first.dtype && chain_takes(first.shape, r.graph.meta(in));
+  });
+  if (!growing || !growing->has_results || code_of(growing->program).registers > kChainRegisters)
+    return std::nullopt;
+  return Node{.op = &kPointwiseChainOp,
+      .attrs = ChainAttrs{growing->program},
+      .in = {growing->known.begin(), growing->known.begin() + growing->program.n_inputs},
+      .out = results_of(*growing)};
 }
 
 // What node n reads besides whole results of `members`, and may not as one of the chain: a view of
@@ -101,6 +130,139 @@ bool rule::pointwise_chain(Rewriter& r, int i) {
     }
   }
   return best && r.fuse("pointwise_chain", members, std::move(*best));
+}
+
+namespace {
+
+// Note [From a product to its end]
+//   What is found is what Note [A product and its end] tells of (ops/fused/product_chain.h). The
+//   rule begins at a product and grows over the readers of what it makes, as a chain does, while
+//   they are pointwise, their operands are of the product's shape and type, and a place is left for
+//   all of them together. What others read of it, the product's result too, is a result of the
+//   fused op. The program that comes out is looked up: it may have a name, linear_act say, and is
+//   that rule's then; any other is product_chain's.
+
+// A product as product_chain has it; nothing if node n is none.
+std::optional<ProductChainAttrs> product_of(const Rewriter& r, const Node& n) {
+  ProductChainAttrs a;
+  if (n.op == &kConv2dOp) {
+    const Conv2dAttrs& conv = n.attrs.as<Conv2dAttrs>();
+    a = {ProductKind::conv2d, conv.stride_h, conv.stride_w, conv.pad_h, conv.pad_w};
+  } else if (n.op == &kMatmulOp) {
+    const MatmulAttrs& matmul = n.attrs.as<MatmulAttrs>();
+    if (matmul.trans_a || matmul.trans_b) return std::nullopt;
+    a.product = ProductKind::matmul;
+  } else if (n.op != &kLinearOp) {
+    return std::nullopt;
+  }
+  const Value& result = r.graph.values[n.out[0]];
+  a.out = result.dtype;
+  if (result.shape.numel() == 0) return std::nullopt;
+  return a;
+}
+
+// Product and end as the op that has a name for them, else product_chain.
+Node named(const Node& product, const ProductChainAttrs& a, std::vector<int> operands,
+    std::vector<int> results) {
+  Node node{.op = &kProductChainOp,
+      .attrs = a,
+      .in = product.in,
+      .out = std::move(results),
+      .role = product.role};
+  for (const Act act : kActivations) {
+    if (a.product == ProductKind::matmul && a.program == act_grad_program(act)) {
+      node.op = &kInputGradActOp;
+      node.attrs = InputGradActAttrs{act};
+    }
+    for (const bool keep : {false, true}) {
+      if (a.product == ProductKind::matmul || a.program != act_program(act, keep)) continue;
+      const bool conv = a.product == ProductKind::conv2d;
+      node.op = conv ? &kConvActOp : &kLinearActOp;
+      node.attrs = conv ? Attrs(ConvActAttrs{a.stride_h, a.stride_w, a.pad_h, a.pad_w, act, keep})
+                        : Attrs(LinearActAttrs{act, keep, a.out});
+    }
+  }
+  if (node.op == &kProductChainOp) node.in.resize(3, -1);  // the bias, or none
+  node.in.insert(node.in.end(), operands.begin(), operands.end());
+  return node;
+}
+
+}  // namespace
+
+bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
+  const std::optional<ProductChainAttrs> product = product_of(r, r.node(i));
+  if (!product) return false;
+  const int sums = r.node(i).out[0];
+  const Value result = r.graph.values[sums];
+  const auto fits = [&](int in) {
+    const Value& v = r.graph.values[in];
+    return v.dtype == result.dtype && v.shape == result.shape && v.contiguous();
+  };
+  std::vector<int> members{i}, steps, of_best;
+  std::optional<Node> best;
+  std::vector<int> nearly;  // what had to stay apart, if nothing joined, and why
+  Obstacle why;
+  for (size_t k = 0; k < members.size(); ++k) {
+    const int made = r.node(members[k]).out[0];
+    for (const int n : r.readers(made)) {
+      if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(made)) continue;
+      std::vector<int> longer = members, more = steps;
+      longer.push_back(n);
+      more.push_back(n);
+      const auto growing = program_of(r, longer, more, sums, fits);
+      if (!growing) continue;
+      if (!growing->has_results) {  // too many now; they may join, too
+        if (!r.has_place(longer)) continue;
+        members = std::move(longer);
+        steps = std::move(more);
+        continue;
+      }
+      ProductChainAttrs attrs = *product;
+      attrs.program = growing->program;
+      Node fused = named(r.node(i), attrs,
+          {growing->known.begin() + 1, growing->known.begin() + growing->program.n_inputs},
+          results_of(*growing));
+      if (Obstacle obstacle = r.obstacle_to(longer, fused)) {
+        if (fused.op == &op && nearly.empty()) {
+          nearly = std::move(longer);
+          why = std::move(obstacle);
+        }
+        continue;
+      }
+      members = of_best = std::move(longer);
+      steps = std::move(more);
+      best = std::move(fused);
+    }
+  }
+  if (best && best->op == &op) return r.fuse(op.name.c_str(), of_best, std::move(*best));
+  if (best) {  // without what others read of the product, this may be what the rule is for
+    ProductChainAttrs less = best->attrs.type() == attr_type<ProductChainAttrs>()
+                                 ? best->attrs.as<ProductChainAttrs>()
+                                 : *product;
+    const bool kept = less.program.n_outputs > 1 && best->out.back() == sums;
+    less.program.outputs[less.program.n_outputs - 1] = 0;
+    less.program.n_outputs -= kept;
+    if (kept && named(r.node(i), less, {}, {}).op == &op)
+      return r.miss(op.name.c_str(), of_best,
+          r.other_reader(cat("what ", r.node(i).op->text(), " gives"), sums, of_best));
+    return false;
+  }
+  return !nearly.empty() && r.miss(op.name.c_str(), nearly, std::move(why));
+}
+
+// dh = dy Wd, and glu_backward as its only reader.
+bool rule::product_and_gate(Rewriter& r, int i) {
+  const std::optional<ProductChainAttrs> product = product_of(r, r.node(i));
+  if (!product || product->product != ProductKind::matmul) return false;
+  const int dh = r.node(i).out[0], n = r.only_reader(dh);
+  if (n < 0 || r.node(n).op != &kGluBackwardOp || r.node(n).in[0] != dh) return false;
+  const Node &product_node = r.node(i), &gate = r.node(n);
+  Node fused{.op = &kGatedLinearBackwardOp,
+      .attrs = gate.attrs,
+      .in = {product_node.in[0], product_node.in[1], gate.in[1], gate.in[2]},
+      .out = gate.out,
+      .role = product_node.role};
+  return r.fuse(fused.op->name.c_str(), {i, n}, std::move(fused));
 }
 
 }  // namespace sinter::capture

@@ -5,7 +5,7 @@
 #include <sinter/autograd/autograd.h>
 #include <sinter/capture/explain.h>
 #include <sinter/capture/step.h>
-#include <sinter/core/denormal.h>
+#include <sinter/core/device/denormal.h>
 #include <sinter/core/error.h>
 #include <sinter/core/parallel.h>
 #include <sinter/core/tensor.h>

@@ -12,11 +12,7 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define SINTER_FN __host__ __device__ __forceinline__
-#else
-#define SINTER_FN inline __attribute__((always_inline))
-#endif
+#include "core/device/side.h"
 
 namespace sinter::math {
 
@@ -26,14 +22,14 @@ SINTER_FN float from_bits(uint32_t u) { return __builtin_bit_cast(float, u); }
 // a * b + c with one rounding where the hardware has that, else with two: for sums whose bits need
 // not agree between devices.
 SINTER_FN float mul_add(float a, float b, float c) {
-#if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if SINTER_FUSES_MULTIPLY_ADD
   return ::fmaf(a, b, c);
 #else
   return a * b + c;
 #endif
 }
 SINTER_FN double mul_add(double a, double b, double c) {
-#if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if SINTER_FUSES_MULTIPLY_ADD
   return ::fma(a, b, c);
 #else
   return a * b + c;

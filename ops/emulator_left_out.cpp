@@ -2,6 +2,7 @@
 // most of a build's time is theirs, and who trains on the CPU needs none.
 #if !SINTER_EMULATOR
 
+#include "ops/fused/product_chain.h"
 #include "ops/pointwise/pointwise_device.h"
 
 namespace sinter::on_simt {
@@ -24,6 +25,7 @@ SINTER_STRUCTURED_OPS(SINTER_LEFT_OUT, SINTER_NO_KERNEL)
 #define update multi_tensor_update  // the one function that stands in both lists
 SINTER_FUSED_OPS(SINTER_LEFT_OUT)
 #undef update
+void convolution_with_end(const Call& call, const ProductEnd&) { left_out(call); }
 #undef SINTER_LEFT_OUT
 #undef SINTER_NO_KERNEL
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include <functional>
+
 #include "core/allocator.h"
 #include "core/device/grid.h"
 
@@ -45,5 +47,8 @@ void launch(const void* kernel, const LaunchShape& shape, void** arguments);
 bool rehearsing();
 // Memory that kernels and the host both reach: the first Fault since the last synchronize().
 uint32_t* fault_flag();
+// Called by set_api() before streams and memory go; for handles, plans and tensors that are kept.
+// In a build without CUDA nothing goes, and nothing is called.
+void at_reset(std::function<void()> function);
 
 }  // namespace sinter::cuda

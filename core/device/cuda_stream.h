@@ -67,8 +67,6 @@ struct Aside {
 // Of the card in use.
 Allocator& memory();
 Device device();
-// Called by set_api() before streams and memory go; for handles and plans.
-void at_reset(std::function<void()> function);
 // What this thread launched last; for the recorder.
 const LaunchShape& last_launch();
 

@@ -25,7 +25,7 @@
 //   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes))
 //       The 16 bytes from in[i] on, or those `bytes` further.
 //   keep(i) tile.keep_place(r, c) keep_shared(s); shared_at(s, at)
-//       An integer, a place (its r and c may be added to) and where s is in shared memory, in a
+//       A number, a place (its r and c may be added to) and where s is in shared memory, in a
 //       register: not worked out again wherever it is used. And the S that is at such an address,
 //       or a multiple of sizeof(S) from it.
 //   ldmatrix_x4(tile, r, c) ldmatrix_x4_trans(tile, r, c)

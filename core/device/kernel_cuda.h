@@ -123,6 +123,14 @@ template <class I> SINTER_DEVICE_FN I keep(I i) {
   asm volatile("" : "+r"(i));
   return i;
 }
+SINTER_DEVICE_FN float keep(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+SINTER_DEVICE_FN double keep(double x) {
+  asm volatile("" : "+d"(x));
+  return x;
+}
 // r is 0, c all of it.
 struct Place {
   int r, c;

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "core/atomic_file.h"
-#include "core/denormal.h"
+#include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
 #include "examples/cli/messages.h"

@@ -1,5 +1,5 @@
-// The activations that fused ops apply: from an Act to its struct in ops/pointwise/pointwise.h, and
-// the same meaning in plain ops for references.
+// The activations that fused ops apply: from an Act to its struct in ops/pointwise/pointwise.h and
+// to the programs that it stands in (ops/pointwise/chain.h).
 #pragma once
 
 #include "ops/fused/fused.h"
@@ -23,9 +23,7 @@ inline constexpr Act kActivations[] = {SINTER_ACTIVATIONS(SINTER_ACT, SINTER_NOT
 #undef SINTER_ACT
 
 // f(struct of act), in kernels too: f is of the caller's side.
-#if defined(__CUDACC__)
-#pragma nv_exec_check_disable
-#endif
+SINTER_ANY_SIDE
 template <class F> SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
 #define SINTER_CASE(function, Struct, ...) \
   case Act::function: return f(pointwise::Struct{});
@@ -40,16 +38,22 @@ template <class F> SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
 inline pointwise::Saves act_saves(Act act) {
   return visit_act(act, [](auto op) { return op.saves; });
 }
-inline int act_flops(Act act) {
-  return visit_act(act, [](auto op) { return op.flops; });
-}
 inline int act_backward_flops(Act act) {
   return visit_act(act, [](auto op) { return op.backward_flops; });
 }
 
-// In plain ops: act(z); dy * act'(saved); dy * act'(z).
-Tensor act_reference(Act act, const Tensor& z);
-Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved);
-Tensor act_backward_of_input(Act act, const Tensor& dy, const Tensor& z);
+// z -> act(z), and z with `keep`.   dy, what act saved -> dy act'.
+ChainProgram act_program(Act act, bool keep = false);
+ChainProgram act_grad_program(Act act);
+// g, u -> act(g) u.   dh, g, u -> dg = (dh u) act'(g), du = dh act(g).
+ChainProgram gate_program(Act act);
+ChainProgram gate_grad_program(Act act);
+// In plain ops: act(z); dy act' of what act saved.
+inline Tensor act_reference(Act act, const Tensor& z) {
+  return chain_results(act_program(act), {z})[0];
+}
+inline Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved) {
+  return chain_results(act_grad_program(act), {dy, saved})[0];
+}
 
 }  // namespace sinter

@@ -29,9 +29,12 @@ Tensors reference(Operands in, const Attrs& attrs) {
   return out;
 }
 
-std::string limit(Operands in, const Attrs&) {
+std::string limit(Operands in, const Attrs& attrs) {
+  const Act act = attrs.as<HeadAttrs>().act;
   const int64_t classes = in[kWeight].size(0);
   if (in[kH].dtype() == DType::f64) return "the operands are f64; f32 or bf16";
+  if (act != Act::relu && act != Act::none)
+    return cat("h is of ", print_value(act), "; relu or none");
   if (classes <= kHeadClasses) return "";
   return cat("there are ", classes, " classes; at most ", kHeadClasses, " classes");
 }

@@ -3,7 +3,7 @@
 // of 256 bytes of each row by cp_async, the next while one is used; two chunks stay for dh, of
 // longer rows W is read again. Reads h, labels, grad_output and saved once, W once or twice per
 // block; writes a loss a row, dz and dh.
-#include "ops/fused/grad_of_act.cuh"
+#include "ops/fused/chain_end.cuh"
 #include "ops/fused/xent_row.cuh"
 #include "ops/ops.h"
 #include "ops/product/gemm_launch.cuh"
@@ -13,6 +13,8 @@ namespace sinter::SINTER_KERNEL_NS {
 
 constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32, kHeadRows = 16;
 template <class T> constexpr int kHeadDepth = 256 / static_cast<int>(sizeof(T));
+
+inline constexpr int kReluGrad = find_end(chain_detail::act_grad<pointwise::Relu>());
 
 template <class T> struct HeadOperands {
   using V = compute_t<T>;
@@ -24,7 +26,8 @@ template <class T> struct HeadOperands {
   V own, others;  // what a loss takes of its label's logit, and of every logit
   Out<V> loss;
   Out<T> dz;
-  GradOfAct<T> dh;
+  EndSteps<T, kReluGrad> dh;  // or the sums as they are
+  bool has_act;
   uint32_t* faults;
 };
 
@@ -118,9 +121,12 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
       block_sync();
     }
     core.back(s.stages[chunk % 2], [&](int of_row, int group, V(&sums)[kGroup]) {
-      const int64_t column = int64_t{chunk} * kDepth + group * kGroup, left = hidden - column;
-      if (first + of_row < rows && left > 0)
-        x.dh(first + of_row, column, left < kGroup ? static_cast<int>(left) : kGroup, sums);
+      const int64_t i = first + of_row, j = int64_t{chunk} * kDepth + group * kGroup,
+                    left = hidden - j;
+      if (i >= rows || left <= 0) return;
+      const int count = left < kGroup ? static_cast<int>(left) : kGroup;
+      if (x.has_act) return x.dh(i, j, count, sums);
+      x.dh.out[0].store(i, j, count, sums);
     });
     block_sync();
   }
@@ -292,7 +298,9 @@ void classifier_head(const Call& call) {
         Bias<T>(optional_input(call.in, 4)), in<int32_t>(call.in[2]), in<V>(grad_output),
         grad_output.strides()[0], static_cast<V>(1 - smoothing),
         static_cast<V>(smoothing / classes), out<V>(call.out[0]), out<T>(call.out[1]),
-        grad_of_act<T>(act, optional_input(call.in, 5), call.out[2]), fault_flag()};
+        {act_grad_program(Act::relu), call.in.subspan(std::min<size_t>(call.in.size(), 5)),
+            call.out.subspan(2)},
+        act != Act::none, fault_flag()};
     const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};
       if (on_tensor_cores<T>())

@@ -39,7 +39,7 @@ void cpu(const Call& call) {
   for (const Tensor& t : call.in) pieces += (t.numel() + kPiece - 1) / kPiece;
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    V* sums = scratch<V>(pieces);
+    V* sums = thread_buffer<V, BufferFor::kernel>(pieces);
     for_pieces<T>(call.in, pieces, [&](const T* p, int64_t n, int64_t piece) {
       sums[piece] = row_sum<V>(p, n, [](V v) { return v * v; });
     });

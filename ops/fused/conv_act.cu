@@ -1,9 +1,10 @@
-// conv_act, conv_norm_act and conv_act_pool: conv2d's product (ops/image/conv2d_product.cuh), and
-// what follows it while the sums are in a block. The columns of the product are positions in an
-// order that gives a thread what belongs together: a row is padded to whole groups of eight; where
-// it is pooled, the four positions of a window are neighbours. Reads x and the weight once per tile
-// that needs them; writes y, and the pre-activation if it is kept: of a pooled one a quarter.
-#include "ops/fused/act_of_sums.cuh"
+// conv2d with an end (product_chain.h), conv_norm_act and conv_act_pool: conv2d's product
+// (ops/image/conv2d_product.cuh), and what follows it while the sums are in a block. The columns of
+// the product are positions in an order that gives a thread what belongs together: a row is padded
+// to whole groups of eight; where it is pooled, the four positions of a window are neighbours.
+// Reads x and the weight once per tile that needs them; writes y, and what is kept of it: of a
+// pooled one a quarter.
+#include "ops/fused/chain_end.cuh"
 #include "ops/image/conv2d_product.cuh"
 #include "ops/image/cudnn_conv.h"
 #include "ops/image/pool.h"
@@ -17,12 +18,13 @@ template <class T> struct NormOfChannel {
 };
 
 // Row i of the sums is channel i, columns are positions, `padded` to a row of an image.
-template <class T> struct ActOfImages {
+template <class T, int kEnd> struct EndOfImages {
   static constexpr bool kSumsRows = false;
   Bias<T> bias;
   NormOfChannel<T> norm;
-  ActRows<T, T> rows;
-  int64_t channels, height, padded;
+  EndSteps<T, kEnd> steps;
+  int64_t channels;
+  int height, width, padded;  // positions are counted in 32 bits
 
   SINTER_DEVICE_FN void operator()(
       int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
@@ -37,9 +39,10 @@ template <class T> struct ActOfImages {
       SINTER_UNROLL
       for (int q = 0; q < kGroup; ++q) z[q] = z[q] * scale + shift;
     }
-    const int64_t row = j / padded, column = j % padded, left = rows.y.cols - column;
-    rows.put((row / height * channels + i) * height + row % height, column,
-        left < kGroup ? static_cast<int>(left) : kGroup, z);
+    const int at = static_cast<int>(j), line = at / padded, column = at % padded,
+              left = width - column;
+    steps((int64_t{line / height} * channels + i) * height + line % height, column,
+        left < kGroup ? left : kGroup, z);
   }
 };
 
@@ -81,8 +84,8 @@ SINTER_CONV2D_KERNELS(conv_act)
 SINTER_CONV2D_KERNELS(conv_act_pool)
 
 // The sizes of a convolution whose positions are p rows of q, padded to whole groups: of an image,
-// or of the squares of one. A stride beyond the image is as good as one that just leaves it, and
-// times a column of the padding it still is an int.
+// or of the squares of one. A stride that is larger than the image is cut to one that just leaves
+// it: the same pixels, and its product with a column of the padding still fits an int.
 template <class A> static Conv2dSizes padded_sizes(const Call& call, const A& attrs, int64_t side) {
   const Tensor &x = call.in[0], &y = call.out[0];
   Conv2dSizes z = conv2d_sizes(x, call.in[1], y, attrs);
@@ -93,38 +96,46 @@ template <class A> static Conv2dSizes padded_sizes(const Call& call, const A& at
   return z;
 }
 
-// norm: the operands of batch_norm2d_eval behind its x, or none.
+// norm: the operands of batch_norm2d_eval behind its x, or none. ReLU is compiled.
 template <class A>
-static void act_of_images(
-    const Call& call, const A& attrs, bool keep, Operands norm = {}, double eps = 0) {
+static void end_of_images(const Call& call, const A& attrs, const Tensor& bias,
+    const ChainProgram& program, Operands operands, Operands norm = {}, double eps = 0) {
   if (call.out[0].numel() == 0) return;
   const Conv2dSizes z = padded_sizes(call, attrs, 1);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
     const auto of = [&](size_t i) { return in<T>(optional_input(norm, i)); };
-    launch_conv_act(weight_side<T>(call.in[1], z),
-        window_side<T, ForwardWindows>(Pixels<T>{in<T>(call.in[0])}, z),
-        ActOfImages<T>{Bias<T>(optional_input(call.in, 2 + norm.size())),
-            {of(0), of(1), of(2), of(3), static_cast<compute_t<T>>(eps)},
-            ActRows<T, T>(attrs.act, keep, call.out), z.o, z.p, z.q});
+    const auto run = [&]<int kEnd>(std::integral_constant<int, kEnd>) {
+      launch_conv_act(weight_side<T>(call.in[1], z),
+          window_side<T, ForwardWindows>(Pixels<T>{in<T>(call.in[0])}, z),
+          EndOfImages<T, kEnd>{Bias<T>(bias),
+              {of(0), of(1), of(2), of(3), static_cast<compute_t<T>>(eps)},
+              {program, operands, call.out}, z.o, static_cast<int>(z.p),
+              static_cast<int>(call.out[0].size(3)), static_cast<int>(z.q)});
+    };
+    constexpr int kCompiled = std::is_same_v<T, double> ? kInterpreted : kRelu;
+    if (find_end(program) == kRelu) return run(std::integral_constant<int, kCompiled>());
+    run(std::integral_constant<int, kInterpreted>());
   });
 }
 
 // What keeps nothing for backward, cuDNN may do.
-void conv_act(const Call& call) {
-  const auto& attrs = call.as<ConvActAttrs>();
-  const auto own = [&] { act_of_images(call, attrs, attrs.keep); };
-#if defined(__CUDACC__)
-  const Tensor& y = call.out[0];
-  if (attrs.act == Act::relu && !attrs.keep &&
-      cudnn_conv2d_relu(call.in, y, conv2d_sizes(call.in[0], call.in[1], y, attrs), own))
-    return;
-#endif
+void convolution_with_end(const Call& call, const ProductEnd& end) {
+  const auto own = [&] {
+    end_of_images(call, end, optional_input(call.in, 2), end.program, end.operands(call.in));
+  };
+  if constexpr (kDevice.type == Device::Type::cuda) {
+    const Tensor& y = call.out[0];
+    if (find_end(end.program) == kRelu &&
+        cudnn_conv2d_relu(call.in, y, conv2d_sizes(call.in[0], call.in[1], y, end), own))
+      return;
+  }
   own();
 }
 
 void conv_norm_act(const Call& call) {
   const auto& attrs = call.as<ConvNormActAttrs>();
-  act_of_images(call, attrs, false, call.in.subspan(2, 4), attrs.eps);
+  end_of_images(call, attrs, optional_input(call.in, 6), act_program(attrs.act), {},
+      call.in.subspan(2, 4), attrs.eps);
 }
 
 void conv_act_pool(const Call& call) {

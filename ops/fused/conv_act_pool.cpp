@@ -1,7 +1,5 @@
-// conv_act and conv_act_pool: y = act(conv2d(x, W) + b), with the pre-activation where act's
-// backward reads it; and y = relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the
-// maxima's places. The convolution's result lives in a tile that stays in cache: with pooling a
-// quarter of it is written.
+// conv_act_pool: y = relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the maxima's
+// places. The convolution's result lives in a tile that stays in cache: a quarter of it is written.
 #include "ops/fused/activation.h"
 #include "ops/image/conv2d_cpu.h"
 #include "ops/image/pool.h"
@@ -10,28 +8,6 @@
 // N batch, C in, O out, P x Q of the convolution's result
 namespace sinter {
 namespace {
-
-template <class T> void conv_act_of(const Call& call) {
-  using V = compute_t<T>;
-  const auto& attrs = call.as<ConvActAttrs>();
-  const Tensor& y = call.out[0];
-  const conv::Correlation g{conv2d_sizes(call.in[0], call.in[1], y, attrs)};
-  T* pre = attrs.keep ? call.out[1].data<T>() : nullptr;
-  const auto finish = [&](const conv::Part& part, V* z) {
-    if (pre) conv::ImageSink<T>{g, pre}(part, z);
-    visit_act(attrs.act, [&]<class Op>(Op) {
-      for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i)
-        z[i] = Op().forward(z[i]);
-    });
-    conv::ImageSink<T>{g, y.data<T>()}(part, z);
-  };
-  conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads()),
-      conv::image_source<T>(g, call.in[0].data<T>()), conv::weights_of<T>(call.in[1]),
-      conv::bias_of<T>(optional_input(call.in, 2)), finish);
-}
-void conv_act_cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { conv_act_of<T>(call); });
-}
 
 // relu of the maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows.
 template <class V>
@@ -72,7 +48,8 @@ template <class T> void conv_act_pool_of(const Call& call) {
     if constexpr (!std::is_same_v<T, V>) {  // maxima of what plain ops would have stored
       for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i) z[i] = V(T(z[i]));
     }
-    uint8_t* places = scratch<uint8_t, 5>(g.o * half.rows * pooled.q * conv::kImages<V>);
+    uint8_t* places =
+        thread_buffer<uint8_t, BufferFor::places>(g.o * half.rows * pooled.q * conv::kImages<V>);
     pool_tile(z, g.o, part.rows, g.q, places);
     conv::ImageSink<T>{pooled, y.data<T>()}(half, z);
     conv::ImageSink<uint8_t, V>{pooled, index}(half, places);
@@ -85,14 +62,6 @@ void conv_act_pool_cpu(const Call& call) {
   visit_float(call.out[0].dtype(), [&]<class T>(T) { conv_act_pool_of<T>(call); });
 }
 
-Tensors conv_act_reference(Operands in, const Attrs& attrs) {
-  const auto& a = attrs.as<ConvActAttrs>();
-  const Tensor z =
-      conv2d(in[0], in[1], optional_input(in, 2), {a.stride_h, a.stride_w, a.pad_h, a.pad_w});
-  Tensors result{act_reference(a.act, z)};
-  if (a.keep) result.push_back(z);
-  return result;
-}
 Tensors conv_act_pool_reference(Operands in, const Attrs& attrs) {
   const Tensor z = conv2d(in[0], in[1], optional_input(in, 2), attrs.as<Conv2dAttrs>());
   const Tensors pooled = apply(kMaxPool2dOp, {z}, Pool2dAttrs{});
@@ -102,29 +71,10 @@ Tensors conv_act_pool_reference(Operands in, const Attrs& attrs) {
 Tensors meta_operands() {
   return {Tensor::meta({2, 3, 7, 6}), Tensor::meta({4, 3, 3, 3}), Tensor::meta({4})};
 }
-std::vector<Form> conv_act_forms() {
-  std::vector<Form> all;
-  for (const Act act : kActivations) {
-    for (const bool keep : {false, true})
-      all.push_back({meta_operands(), ConvActAttrs{.act = act, .keep = keep}});
-  }
-  return all;
-}
 std::vector<Form> conv_act_pool_forms() { return {{meta_operands(), Conv2dAttrs{}}}; }
 
 }  // namespace
 
-const OpDef kConvActOp{.name = "conv_act",
-    .formula = "y = act(conv2d(x, W) + b), and what act's backward reads",
-    .min_inputs = 2,
-    .max_inputs = 3,
-    .attrs = attr_type<ConvActAttrs>(),
-    .infer = infer_of<kConvActOp>,
-    .cost = cost_of_reference<kConvActOp>,
-    .cpu = conv_act_cpu,
-    SINTER_KERNELS(conv_act),
-    .reference = conv_act_reference,
-    .forms = conv_act_forms};
 const OpDef kConvActPoolOp{.name = "conv_act_pool",
     .formula = "y = relu(max of 2 x 2 of (conv2d(x, W) + b)), and the maxima's places",
     .min_inputs = 2,

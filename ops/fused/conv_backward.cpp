@@ -57,7 +57,7 @@ template <class T> class RowsOfDz {
     const int64_t first = (part_.image * dy_.size(1) + o) * channel + row;
     const T* const dys = dy_.data<T>() + first * cols;
     const T* const ys = y_.data<T>() + first * cols;
-    values_ = conv::aligned_scratch<V, 6>(cols * kLanes);
+    values_ = conv::aligned_buffer<V, BufferFor::values>(cols * kLanes);
     conv::load_to_lanes<V>(part_.count, cols, values_, [&](int64_t l, int64_t i, int64_t width) {
       const T *dy = dys + l * stride * cols + i, *y = ys + l * stride * cols + i;
       __builtin_prefetch(dy + channel * cols);
@@ -66,7 +66,7 @@ template <class T> class RowsOfDz {
       return conv::load_part<V, V>(y, width) <= kZero ? kZero : conv::load_part<V, V>(dy, width);
     });
     if (!index_.defined()) return;
-    places_ = scratch<uint8_t, 7>(cols * kLanes);
+    places_ = thread_buffer<uint8_t, BufferFor::places>(cols * kLanes);
     const uint8_t* index = index_.data<uint8_t>() + first * cols;
     conv::to_lanes<V>(index, stride * cols, part_.count, cols, places_);
   }

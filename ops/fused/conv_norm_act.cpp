@@ -14,7 +14,7 @@ template <class T> void conv_norm_act_of(const Call& call) {
   const auto& attrs = call.as<ConvNormActAttrs>();
   const Tensor &weight = call.in[1], &y = call.out[0];
   const conv::Correlation g{conv2d_sizes(call.in[0], weight, y, attrs)};
-  V *scale = scratch<V, 8>(2 * g.o), *shift = scale + g.o;
+  V *scale = thread_buffer<V, BufferFor::scale>(2 * g.o), *shift = scale + g.o;
   const auto w = conv::weights_of<T>(weight);
   const auto b = conv::bias_of<T>(optional_input(call.in, 6));
   for (int64_t o = 0; o < g.o; ++o) {
@@ -22,16 +22,15 @@ template <class T> void conv_norm_act_of(const Call& call) {
     scale[o] = of(2) / math::sqrt(of(5) + static_cast<V>(attrs.eps));
     shift[o] = (b(o) - of(4)) * scale[o] + of(3);
   }
+  const ChainProgram program = act_program(attrs.act);
+  const ChainLoop<V, V> loop(program);
   // The products are of V, not T: a scaled weight is no bf16.
   const conv::LanesProduct<V> product(
       g, [&](int64_t o, int64_t c, int64_t r, int64_t s) { return w(o, c, r, s) * scale[o]; },
       [&](int64_t o) { return shift[o]; });
   conv::correlate_by(product, g, conv::Parts<V>(g, 2 * num_threads()),
       conv::image_source<T>(g, call.in[0].data<T>()), [&](const conv::Part& part, V* z) {
-        visit_act(attrs.act, [&]<class Op>(Op) {
-          for (int64_t i = 0; i < g.o * part.rows * g.q * conv::kImages<V>; ++i)
-            z[i] = Op().forward(z[i]);
-        });
+        loop(z, nullptr, &z, g.o * part.rows * g.q * conv::kImages<V>);
         conv::ImageSink<T>{g, y.data<T>()}(part, z);
       });
 }

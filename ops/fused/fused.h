@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "ops/ops.h"
-#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/chain.h"
 
 namespace sinter {
 
@@ -113,35 +113,27 @@ struct GatedLinearAttrs {
 // merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B,
 // I], W[n O, I], b[n O] or absent -> [B, n O].
 
-// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that
-// stay in cache. Value v < n_inputs is input v, value n_inputs + s the result of step s. Operands
-// are dense and of one shape, or broadcast over rows. (pointwise_chain.cpp)
-inline constexpr int kChainSteps = 10, kChainOutputs = 3, kChainInputs = 8;
-struct ChainProgram {
-  struct Step {
-    int16_t op = 0;              // chain_op_number()
-    std::array<int8_t, 3> in{};  // value numbers
-    double param = 0;            // the op's one number, if it has one
-    bool operator==(const Step&) const = default;
-  };
-  int n_inputs = 0, n_steps = 0, n_outputs = 0;
-  std::array<Step, kChainSteps> steps{};
-  std::array<int8_t, kChainOutputs> outputs{};  // value numbers
-  bool operator==(const ChainProgram&) const = default;
+// product_chain: linear, matmul or conv2d, and the program of pointwise steps behind it: a, b, bias
+// or absent, then operands 1.. of the program, whose operand 0 is the product's result -> its
+// results, of type `out`. What linear_act and its like are, for any other program.
+enum class ProductKind : uint8_t { linear, matmul, conv2d };
+inline constexpr std::array<std::string_view, 3> kProductKindNames{"linear", "matmul", "conv2d"};
+constexpr const auto& enum_names(ProductKind) { return kProductKindNames; }
+struct ProductChainAttrs {
+  ProductKind product = ProductKind::linear;
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;  // of conv2d
+  DType out = DType::f32;
+  ChainProgram program;
+  SINTER_FIELDS(ProductChainAttrs, product, stride_h, stride_w, pad_h, pad_w, out, program)
 };
-// "2;mul(0,1);scale:0.5(2);3": the number of inputs, the steps, the values that are results.
-std::string print_value(const ChainProgram& program);
-bool parse_value(std::string_view text, ChainProgram& program);
+
+// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that
+// stay in cache. Operands are dense and of one shape, or equal to its last dims.
+// (pointwise_chain.cpp)
 struct ChainAttrs {
   ChainProgram program;
   SINTER_FIELDS(ChainAttrs, program)
 };
-
-// What the chain rule asks: the number of a pointwise op as a step, or -1 (a step has floating
-// operands and one result); does an operand fit a chain of `shape`; the step's parameter.
-int chain_op_number(const OpDef* op);
-bool chain_takes(const Shape& shape, const Tensor& operand);
-double chain_param(const OpDef* op, const Attrs& attrs);
 
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
@@ -161,6 +153,7 @@ double chain_param(const OpDef* op, const Attrs& attrs);
   OP(kConvActPoolOp, conv_act_pool) \
   OP(kConvActOp, conv_act) \
   OP(kConvNormActOp, conv_norm_act) \
+  OP(kProductChainOp, product_chain) \
   OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
   OP(kConvActBackwardOp, conv_act_backward) \
   OP(kClassifierHeadOp, classifier_head) \

@@ -2,13 +2,10 @@
 // owns some rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32
 // of Wu (of large grids twice as many), so both sums of an element end in one shared tile. Reads x
 // and the weights once per tile that needs them; writes h and, for backward, g and u.
-// gated_linear_backward: dh = sum_o dy[b, o] Wd[o, j]; dg and du from dh, g, u. A block owns a tile
-// of dh, which is never in memory.
 #include "ops/fused/activation.h"
-#include "ops/fused/glu.h"
 #include "ops/product/gemm_launch.cuh"
 
-// B batch, I in, H hidden, O out
+// B batch, I in, H hidden
 namespace sinter::SINTER_KERNEL_NS {
 
 // The base is Wg[H, I]; column c of a tile of kCols is a row of it for c < kHalf, else of Wu. Both
@@ -77,56 +74,7 @@ gated_linear_mma_128x128(LargeGatedProduct<T> product, Epilogue epilogue) {
       product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned(LargeMma::kResults)));
 }
 
-// Eight columns of a matrix of any strides.
-template <class T> struct StridedColumns {
-  Columns<T, In<T>> rows;
-  int64_t step = 1;
-  explicit StridedColumns(const Tensor& t)
-      : rows{in<T>(t), t.strides()[0],
-            t.strides()[1] == 1 && t.strides()[0] % kGroup == 0 && is_aligned16(t)},
-        step(t.strides()[1]) {}
-  SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, compute_t<T> (&v)[kGroup]) const {
-    if (step == 1) return rows.load(i, j, count, v);
-    SINTER_UNROLL
-    for (int q = 0; q < kGroup; ++q)
-      v[q] = q < count ? compute_t<T>(rows.data[i * rows.cols + (j + q) * step]) : compute_t<T>(0);
-  }
-};
-
-template <class T> struct GluGradsOfSums {
-  static constexpr bool kSumsRows = false;
-  StridedColumns<T> g, u;
-  Columns<T, Out<T>> dg, du;
-  Act act;
-  SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int count, compute_t<T> (&dh)[kGroup]) const {
-    if (count == 0) return;
-    compute_t<T> gate[kGroup], up[kGroup];
-    g.load(i, j, count, gate);
-    u.load(i, j, count, up);
-    visit_act(act, [&](const auto& op) {
-      SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) {
-        const auto d = glu_grads(op, dh[q], gate[q], up[q]);
-        gate[q] = d.dg;
-        up[q] = d.du;
-      }
-    });
-    dg.store(i, j, count, gate);
-    du.store(i, j, count, up);
-  }
-};
-
-SINTER_PRODUCT_KERNELS(gated_linear_backward, Product)
-
 namespace {
-
-// Columns from `first` on of a dense matrix.
-template <class T> Columns<T, Out<T>> columns_from(const Tensor& t, int64_t first) {
-  const int64_t cols = t.size(1);
-  return {Out<T>(t.data<T>() + first, t.numel() - first), cols,
-      cols % kGroup == 0 && first % kGroup == 0 && is_aligned16(t)};
-}
 
 template <int kCols, class T>
 Product<T, GatedSide<T, kCols>> gated_product(
@@ -170,19 +118,6 @@ void gated_linear(const Call& call) {
             grid, LargeMma::kThreads, kBytes, large, epilogue);
     }
     launch_gated_linear<kAlong, kAlong>(small, epilogue);
-  });
-}
-
-void gated_linear_backward(const Call& call) {
-  const auto& [act, merged] = call.as<GluAttrs>();
-  const Tensor &dy = call.in[0], &weight = call.in[1], &first = call.out[0];
-  if (first.numel() == 0) return;
-  visit_float(first.dtype(), [&]<class T>(T) {
-    const Product<T> product{product_side<T>(dy, false), product_side<T>(weight, true)};
-    const GluGradsOfSums<T> grads{StridedColumns<T>(call.in[2]), StridedColumns<T>(call.in[3]),
-        columns_out<T>(first),
-        merged ? columns_from<T>(first, weight.size(1)) : columns_out<T>(call.out[1]), act};
-    launch_gated_linear_backward<Layout::along_k, Layout::along_outer>(product, grads);
   });
 }
 

@@ -26,7 +26,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
   const V others = V(smoothing / double(std::max<int64_t>(cols, 1))), own = V(1 - smoothing);
   for_row_tiles(rows, cols * 8 * int64_t(sizeof(V)), [&](int64_t row, int64_t n) {
     alignas(64) V m[kLanes], sum[kLanes], shifted[kLanes] = {}, factor[kLanes] = {};
-    V* z = scratch<V>(2 * cols * kLanes);
+    V* z = thread_buffer<V, BufferFor::kernel>(2 * cols * kLanes);
     V* e = z + cols * kLanes;
     load_tile(logits.data<T>() + row * cols, n, cols, z);
     tile_max(z, cols, m);

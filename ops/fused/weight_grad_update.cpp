@@ -109,7 +109,7 @@ void run_tiles(
         },
         [&](int64_t begin, int64_t end) {
           if (!bias.p) return;
-          float* sums = scratch<float, 1>(end - begin);
+          float* sums = thread_buffer<float, BufferFor::sums>(end - begin);
           column_sums(dy.data<float>() + begin, batch, outs, end - begin, sums);
           bias.apply(bias_step, begin, sums, end - begin);
         });
@@ -122,7 +122,7 @@ void run_whole(
     Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
   const Tensor &dy = layer[kDy], &weight = layer[kWeight];
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
-  V* grad = scratch<V, 1>(outs * ins + outs);
+  V* grad = thread_buffer<V, BufferFor::sums>(outs * ins + outs);
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
   const UpdateGroup of_weight = weight_of(layer);

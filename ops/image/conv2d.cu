@@ -10,9 +10,9 @@ SINTER_CONV2D_KERNELS(conv2d)
 
 // cuDNN, or own(); on the emulator always own(), which must not take an empty result.
 template <class Own> static void by_cudnn_or(const Call& call, const Own& own) {
-#if defined(__CUDACC__)
-  if (cudnn_conv2d(call, own)) return;
-#endif
+  if constexpr (kDevice.type == Device::Type::cuda) {
+    if (cudnn_conv2d(call, own)) return;
+  }
   if (call.out[0].numel() > 0) own();
 }
 

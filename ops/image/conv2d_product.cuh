@@ -74,7 +74,8 @@ template <class T> struct Pixels {
 
 // What its windows are: those of x forward or of dy backward; whether the positions are k, as for
 // the weight's gradient, else the columns of the result; and the order of the positions: row by
-// row, or the four of a 2 x 2 square, then those of the square to its right, for who pools them.
+// row, or, where the result is pooled, the four of a 2 x 2 square, then those of the square to its
+// right.
 // REQUIRES in squares: a multiple of 8 in a row of squares.
 template <bool kBackward_, bool kPositionsAreK_, bool kSquares_> struct WindowKind {
   static constexpr bool kBackward = kBackward_, kPositionsAreK = kPositionsAreK_,

@@ -166,8 +166,8 @@ template <class T> void max_plane(const PoolPlane& plane, const T* x, T* y, uint
   using V = compute_t<T>;
   using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
   const int64_t cols = plane.out_width;
-  V* best = scratch<V>(cols);
-  Place* place = scratch<Place>(cols);
+  V* best = thread_buffer<V, BufferFor::kernel>(cols);
+  Place* place = thread_buffer<Place, BufferFor::kernel>(cols);
   for (int64_t p = 0; p < plane.out_height; ++p, y += cols, index += cols) {
     std::fill_n(best, cols, V(0));
     std::fill_n(place, cols, Place(-1));
@@ -202,7 +202,7 @@ void avg_tap(const T* __restrict x, Step step, int64_t n, V* __restrict sums) {
 template <class T> void avg_plane(const PoolPlane& plane, const T* x, T* y) {
   using V = compute_t<T>;
   const int64_t cols = plane.out_width;
-  V* sums = scratch<V>(cols);
+  V* sums = thread_buffer<V, BufferFor::kernel>(cols);
   for (int64_t p = 0; p < plane.out_height; ++p, y += cols) {
     std::fill_n(sums, cols, V(0));
     for_taps(plane, p, false, [&](int64_t, int64_t at, int64_t q, int64_t n) {
@@ -233,7 +233,7 @@ void max_backward_plane(const PoolPlane& plane, const T* dy, const uint8_t* inde
   using V = compute_t<T>;
   const Pool2dAttrs& a = plane.window;
   const int64_t n = plane.height * plane.width;
-  V* sums = scratch<V>(n);
+  V* sums = thread_buffer<V, BufferFor::kernel>(n);
   std::fill_n(sums, n, V(0));
   std::array<int64_t, 256> step;  // from the window's first element to that at a place
   step.fill(INT64_MIN / 2);
@@ -270,7 +270,7 @@ void max_backward_cpu(const Call& call) {
 template <class T> void avg_backward_plane(const PoolPlane& plane, const T* dy, T* dx) {
   using V = compute_t<T>;
   const int64_t n = plane.height * plane.width;
-  V* sums = scratch<V>(n);
+  V* sums = thread_buffer<V, BufferFor::kernel>(n);
   std::fill_n(sums, n, V(0));
   for (int64_t p = 0; p < plane.out_height; ++p) {
     for_taps(plane, p, true, [&](int64_t, int64_t at, int64_t q, int64_t count) {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/context.h"
-#include "core/device/cuda_stream.h"
+#include "core/device/cuda.h"
 #include "core/device/memory.h"
 #include "core/error.h"
 #include "ops/op.h"
@@ -112,7 +112,6 @@ struct RngStates {
 }  // namespace
 
 Tensor rng_state(Device device) {
-#if SINTER_HAS_CUDA
   // The card takes its memory back; what lies there must not be written again.
   static const bool hooked = [] {
     cuda::at_reset([] {
@@ -122,7 +121,6 @@ Tensor rng_state(Device device) {
     return true;
   }();
   (void)hooked;
-#endif
   RngStates& rng = RngStates::of_thread();
   Tensor& state = rng.states[device];
   if (!state.defined()) {

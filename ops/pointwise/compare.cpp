@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "core/context.h"
-#include "core/device/cuda_stream.h"
+#include "core/device/cuda.h"
 #include "ops/ops.h"
 #include "ops/pointwise/pointwise_op.h"
 
@@ -47,13 +47,11 @@ namespace {
 using KeptConstants = std::map<std::tuple<uint64_t, DType, Device>, Tensor>;
 KeptConstants& kept_constants() {
   static thread_local KeptConstants kept;
-#if SINTER_HAS_CUDA
   static const bool hooked = [] {  // the card takes its memory back
     cuda::at_reset([] { kept_constants().clear(); });
     return true;
   }();
   (void)hooked;
-#endif
   return kept;
 }
 }  // namespace

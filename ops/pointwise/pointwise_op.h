@@ -6,9 +6,9 @@
 
 #include "core/context.h"
 #include "core/parallel.h"
-#include "ops/fused/chain_step.h"
 #include "ops/op.h"
 #include "ops/ops.h"
+#include "ops/pointwise/chain.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/pointwise_device.h"
 #include "ops/pointwise/pointwise_loops.h"

@@ -35,9 +35,9 @@ void pack_panel(const Product& product, int64_t column, float* panel);
 // packed[t][p][i] = A[t * kRows + i, p] for the row tiles begin <= t < end of a transposed A.
 void pack_rows(const Product& product, int64_t begin, int64_t end, float* packed);
 
-// scratch() on a cache line.
-inline float* aligned_scratch(int64_t n) {
-  float* memory = scratch<float, 2>(n + 16);
+// Of the thread, on a cache line.
+inline float* panel_memory(int64_t n) {
+  float* memory = thread_buffer<float, BufferFor::panel>(n + 16);
   return memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64 / sizeof(float);
 }
 
@@ -65,7 +65,7 @@ void for_product_tiles(const Product& product, int64_t bytes, const Done& done, 
       [&](int64_t begin, int64_t end) {
         each(begin * kRows, std::min(end * kRows, product.m));
         float* panel =
-            aligned_scratch(at_once * panel_size + kRows * kCols + (end - begin) * k * kRows);
+            panel_memory(at_once * panel_size + kRows * kCols + (end - begin) * k * kRows);
         float *c = panel + at_once * panel_size, *packed = c + kRows * kCols;
         pack_rows(product, begin, end, packed);
         const auto one = [&](int64_t t, int64_t j, const float* of_b) {

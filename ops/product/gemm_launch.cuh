@@ -50,55 +50,50 @@ template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Produ
 }
 
 // The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
-// runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any.
-// Operands is Product, or another template of that kind.
-#define SINTER_PRODUCT_KERNELS(op, Operands)                                            \
-  template <class T, Layout kA, Layout kB, class Epilogue>                              \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                              \
-  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {         \
-    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned())); \
-  }                                                                                     \
-  template <class T, Layout kA, Layout kB, class Epilogue>                              \
-  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                  \
-  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {      \
-    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));  \
-  }                                                                                     \
-  template <Layout kA, Layout kB, class T, class Epilogue>                              \
-  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {              \
-    constexpr Layout kAny = Layout::either;                                             \
-    const bool usual = has_layout<kA, kB>(product);                                     \
-    if constexpr (kHasMma<T>) {                                                         \
-      constexpr size_t kBytes = sizeof(MmaTiles<T>);                                    \
-      if (on_tensor_cores<T>()) {                                                       \
-        const auto [grid, split] = split_grid<kTile, float>(product);                   \
-        if (usual)                                                                      \
-          return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                           \
-              grid, kMmaThreads, kBytes, product, epilogue, split);                     \
-        return launch<op##_mma_64x64<T, kAny, kAny, Epilogue>>(                         \
-            grid, kMmaThreads, kBytes, product, epilogue, split);                       \
-      }                                                                                 \
-    }                                                                                   \
-    if constexpr (kHasFfma<T>) {                                                        \
-      constexpr size_t kBytes = sizeof(FfmaShared<T>);                                  \
-      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                     \
-      if (usual)                                                                        \
-        return launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(      \
-            grid, kFfmaThreads<T>, kBytes, product, epilogue, split);                   \
-      launch<op##_ffma_16x64<T, kAny, kAny, Epilogue>>(                                 \
-          grid, kFfmaThreads<T>, kBytes, product, epilogue, split);                     \
-    }                                                                                   \
+// runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any;
+// of launch_OP_as the one for <kA, kB>. Operands is Product, or another template of that kind.
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                             \
+  template <class T, Layout kA, Layout kB, class Epilogue>                               \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                               \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {          \
+    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));  \
+  }                                                                                      \
+  template <class T, Layout kA, Layout kB, class Epilogue>                               \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                   \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {       \
+    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));   \
+  }                                                                                      \
+  template <Layout kA, Layout kB, class T, class Epilogue>                               \
+  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {          \
+    if constexpr (kHasMma<T>) {                                                          \
+      if (on_tensor_cores<T>()) {                                                        \
+        const auto [grid, split] = split_grid<kTile, float>(product);                    \
+        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                              \
+            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);           \
+      }                                                                                  \
+    }                                                                                    \
+    if constexpr (kHasFfma<T>) {                                                         \
+      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                      \
+      launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                \
+          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);       \
+    }                                                                                    \
+  }                                                                                      \
+  template <Layout kA, Layout kB, class T, class Epilogue>                               \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {               \
+    constexpr Layout kAny = Layout::either;                                              \
+    if (has_layout<kA, kB>(product)) return launch_##op##_as<kA, kB>(product, epilogue); \
+    launch_##op##_as<kAny, kAny>(product, epilogue);                                     \
   }
 
 // c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where
 // the library has none, or is not chosen; on the emulator always.
 template <class Own>
-void by_library_or(const Own& own, [[maybe_unused]] const Tensor& a, [[maybe_unused]] bool trans_a,
-    [[maybe_unused]] const Tensor& b, [[maybe_unused]] bool trans_b,
-    [[maybe_unused]] const Tensor& bias, const Tensor& c,
-    [[maybe_unused]] const std::optional<GemmEpilogue>& epilogue = GemmEpilogue{}) {
-#if defined(__CUDACC__)
-  if (epilogue && library_gemm(a, trans_a, b, trans_b, bias, c, own, *epilogue)) return;
-#endif
+void by_library_or(const Own& own, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b,
+    const Tensor& bias, const Tensor& c,
+    const std::optional<GemmEpilogue>& epilogue = GemmEpilogue{}) {
+  if constexpr (kDevice.type == Device::Type::cuda) {
+    if (epilogue && library_gemm(a, trans_a, b, trans_b, bias, c, own, *epilogue)) return;
+  }
   if (c.numel() > 0) own();
 }
 

@@ -108,32 +108,32 @@ template <class T> ProductSide<T> product_side(const Tensor& t, bool k_first) {
   return s;
 }
 
-// Eight columns of a dense row-major matrix as 16-byte accesses, or one by one at ragged ends.
-// Data: In, Out or InOut<T>.
+// Columns of a dense row-major matrix, eight or a vector of them as 16-byte accesses, or one by one
+// at ragged ends. Data: In, Out or InOut<T>.
 template <class T, class Data> struct Columns {
   Data data;
   int64_t cols = 0;
   bool vec = false;
 
-  template <class V>
-  SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[kGroup]) const {
-    if (vec && count == kGroup) {
+  template <class V, int N>
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[N]) const {
+    if (vec && count == N) {
       SINTER_UNROLL
-      for (int q = 0; q < kGroup; q += kVec<T>) {
+      for (int q = 0; q < N; q += kVec<T>) {
         const auto part = data.template load_vec<kVec<T>>(i * cols + j + q);
         SINTER_UNROLL
         for (int e = 0; e < kVec<T>; ++e) v[q + e] = part[e];
       }
     } else {
       SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) v[q] = q < count ? V(data[i * cols + j + q]) : V(0);
+      for (int q = 0; q < N; ++q) v[q] = q < count ? V(data[i * cols + j + q]) : V(0);
     }
   }
-  template <class V>
-  SINTER_DEVICE_FN void store(int64_t i, int64_t j, int count, const V (&v)[kGroup]) const {
-    if (vec && count == kGroup) {
+  template <class V, int N>
+  SINTER_DEVICE_FN void store(int64_t i, int64_t j, int count, const V (&v)[N]) const {
+    if (vec && count == N) {
       SINTER_UNROLL
-      for (int q = 0; q < kGroup; q += kVec<T>) {
+      for (int q = 0; q < N; q += kVec<T>) {
         Vec<T, kVec<T>> part;
         SINTER_UNROLL
         for (int e = 0; e < kVec<T>; ++e) part[e] = T(v[q + e]);
@@ -141,7 +141,7 @@ template <class T, class Data> struct Columns {
       }
     } else {
       SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) {
+      for (int q = 0; q < N; ++q) {
         if (q < count) data.put(i * cols + j + q, T(v[q]));
       }
     }
@@ -161,6 +161,13 @@ template <class T> Columns<T, In<T>> columns_in(const Tensor& t) {
 }
 template <class T> Columns<T, Out<T>> columns_out(const Tensor& t) {
   return columns_of<T>(t, out<T>(t));
+}
+// Columns from `first` on of a dense matrix.
+template <class T> Columns<T, Out<T>> columns_from(const Tensor& t, int64_t first) {
+  Columns<T, Out<T>> columns =
+      columns_of<T>(t, Out<T>(t.data<T>() + first, t.numel() - first), t.size(1));
+  columns.vec = columns.vec && first % kGroup == 0;
+  return columns;
 }
 template <class T> Columns<T, InOut<T>> columns_in_out(const Tensor& t) {
   return columns_of<T>(t, in_out<T>(t));

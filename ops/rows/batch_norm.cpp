@@ -202,7 +202,7 @@ void weight_grad_cpu(const Call& call) {
     const T *dy = call.in[0].data<T>(), *value = x.data<T>();
     for_channels(s, x, 3, [&](int64_t c) {
       const V mean = call.in[2].data<V>()[c], rstd = call.in[3].data<V>()[c];
-      V* products = scratch<V>(s.pixels);
+      V* products = thread_buffer<V, BufferFor::kernel>(s.pixels);
       const auto sums = sum_images<V, 2>(s.images, [&](int64_t n) {
         const T *g = dy + s.at(n, c), *v = value + s.at(n, c);
         for (int64_t i = 0; i < s.pixels; ++i) products[i] = V(g[i]) * ((V(v[i]) - mean) * rstd);

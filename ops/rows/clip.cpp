@@ -20,7 +20,7 @@ void norm_cpu(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const T* x = call.in[0].data<T>();
-    V* sums = scratch<V>(pieces);
+    V* sums = thread_buffer<V, BufferFor::kernel>(pieces);
     parallel_for(pieces, grain_of(kPiece * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         sums[i] =

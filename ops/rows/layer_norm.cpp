@@ -77,7 +77,7 @@ void cpu(const Call& call) {
     const V eps = V(call.as<LayerNormAttrs>().eps);
     const int64_t bytes = 4 * cols * int64_t(sizeof(V));
     for_row_tiles(rows_of(y), bytes, [&](int64_t row, int64_t rows) {
-      V* x = scratch<V>(cols * kLanes);
+      V* x = thread_buffer<V, BufferFor::kernel>(cols * kLanes);
       load_tile(call.in[0].data<T>() + row * cols, rows, cols, x);
       alignas(64) V mean[kLanes], rstd[kLanes];
       normalise_tile(x, cols, eps, weight, bias, mean, rstd);
@@ -96,8 +96,8 @@ void backward_cpu(const Call& call) {
     const T* weight = call.in[2].data<T>();
     const int64_t bytes = 6 * cols * int64_t(sizeof(V));
     for_row_tiles(rows_of(dx), bytes, [&](int64_t row, int64_t rows) {
-      V* g = scratch<V>(2 * cols * kLanes);  // dy, then g, then dx
-      V* n = g + cols * kLanes;              // x, then n
+      V* g = thread_buffer<V, BufferFor::kernel>(2 * cols * kLanes);  // dy, then g, then dx
+      V* n = g + cols * kLanes;                                       // x, then n
       load_tile(call.in[0].data<T>() + row * cols, rows, cols, g);
       load_tile(call.in[1].data<T>() + row * cols, rows, cols, n);
       alignas(64) V mean[kLanes] = {}, rstd[kLanes] = {}, sum[kLanes], product[kLanes];

@@ -29,7 +29,7 @@ void cpu(const Call& call) {
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(x.size(0), grain_of(2 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
-      V* squares = scratch<V>(n);
+      V* squares = thread_buffer<V, BufferFor::kernel>(n);
       for (int64_t b = begin; b < end; ++b) {
         const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
         for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));

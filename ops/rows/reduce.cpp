@@ -109,8 +109,9 @@ template <class R> void reduce(const Call& call, bool mean) {
       int64_t n = x.size(d);
       for (; d > 0 && mask >> (d - 1) & 1; --d) n *= x.size(d - 1);
       const int64_t outer = numel_of_dims(x, 0, d);
-      V* next = now && now == scratch<V, 4>(0) ? scratch<V, 5>(outer * inner)
-                                               : scratch<V, 4>(outer * inner);
+      V* next = now && now == thread_buffer<V, BufferFor::kernel>(0)
+                    ? thread_buffer<V, BufferFor::second>(outer * inner)
+                    : thread_buffer<V, BufferFor::kernel>(outer * inner);
       if (now) {
         reduce_middle<R>(now, outer, n, inner, next);
       } else {
@@ -165,7 +166,7 @@ void max_backward_cpu(const Call& call) {
   const uint32_t mask = reduced_dims("max_backward", call.as<ReduceAttrs>(), x.rank());
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    char* given = scratch<char>(y.numel());
+    char* given = thread_buffer<char, BufferFor::kernel>(y.numel());
     std::fill_n(given, y.numel(), char{0});
     std::array<int64_t, kMaxRank> step{}, index{};  // of y, per dim of x
     const int64_t* const size = x.shape().begin();

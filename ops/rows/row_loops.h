@@ -5,25 +5,17 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "core/dtype.h"
 #include "core/math.h"
 #include "core/parallel.h"
+#include "core/thread_buffer.h"
 
 namespace sinter {
 
 // tile[c * kLanes + l] is column c of row l: a loop over l is one vector, however short the rows
 // are.
 inline constexpr int64_t kLanes = 16;
-
-// Memory of the calling thread that lives until its next call of the same kind: nothing is
-// allocated once it has grown.
-template <class V, int Slot = 0> V* scratch(int64_t n) {
-  static thread_local std::vector<V> memory;
-  if (int64_t(memory.size()) < n) memory.resize(size_t(n));
-  return memory.data();
-}
 
 // Lanes beyond `rows` get zeros. Column by column: the rows are then kLanes streams, and the tile
 // is written in order.

@@ -38,7 +38,7 @@ template <class RowOp> void on_row_tiles(const Call& call, RowOp&& row_op) {
   visit_float(y.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     for_row_tiles(rows, cols * 4 * int64_t(sizeof(V)), [&](int64_t row, int64_t n) {
-      V* a = scratch<V>(2 * cols * kLanes);
+      V* a = thread_buffer<V, BufferFor::kernel>(2 * cols * kLanes);
       V* b = a + cols * kLanes;
       load_tile(call.in[0].data<T>() + row * cols, n, cols, a);
       if (call.in.size() > 1) load_tile(call.in[1].data<T>() + row * cols, n, cols, b);

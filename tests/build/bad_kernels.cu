@@ -124,6 +124,7 @@ template <bool kWaste> __device__ void multiply_add_loop(const float* x, float* 
   for (int i = 0; i < 64; ++i) y[INDEX + i * 64] = sums[i / 8][i % 8];
 }
 KERNEL hot_lean(const float* x, float* y, int n) { multiply_add_loop<false>(x, y, n); }
+KERNEL hot_long(const float* x, float* y, int n) { multiply_add_loop<false>(x, y, n); }
 KERNEL hot_wasteful(const float* x, float* y, int n) { multiply_add_loop<true>(x, y, n); }
 KERNEL hot_local(const int* x, float* y, int n) {
   float v[64] = {};

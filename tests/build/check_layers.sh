@@ -8,7 +8,9 @@
 # - OpenMP is named in core/parallel.* only.
 # - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the
 #   package needs none of their flags. Those that drive a CUDA card (core/device/cuda_*.h,
-#   kernel_cuda.h) may name its toolkit, and ops/kernels.h may ask for it.
+#   kernel_cuda.h) may name its toolkit.
+# - What the processor or the build has (intrinsics, __CUDACC__, SINTER_HAS_CUDA) is asked in
+#   core/device/ and in ops/FAMILY/fast/ only, as far as core, ops, autograd and capture go.
 set -euo pipefail
 cd "$1"
 folders="core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests"
@@ -49,8 +51,14 @@ FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
     report("an installed header includes no library of others")
 }
 /SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ &&
-  !(FILENAME ~ toolkit "|^ops/kernels[.]h$" && /SINTER_HAS_CU(DA|DNN|PTI)/) {
+  !(FILENAME ~ toolkit && /SINTER_HAS_CU(DA|DNN|PTI)/) {
   report("an installed header asks for no library of others")
+}
+(/immintrin|_mm[0-9]*_[a-z]|__AVX|__CUDACC__|__CUDA_ARCH__/ ||
+   /SINTER_HAS_CU/ && FILENAME !~ /\.h$/) &&
+  FILENAME ~ /^(core|ops|autograd|capture)\// && FILENAME !~ /^core\/device\// &&
+  FILENAME !~ /^ops\/[a-z]+\/fast\// {
+  report("what the processor or the build has is asked in core/device and ops/FAMILY/fast")
 }
 /<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ &&
   FILENAME !~ /^core\/parallel\./ { report("OpenMP belongs to core/parallel.*") }

@@ -20,9 +20,9 @@ const sinter::OpDef& def = sinter::pointwise_op<Half>();
 const sinter::AttrType* type = sinter::attr_type<Own>();
 END
 # Precompiled, the header is read once and not for each case.
-mkdir "$work/ops"
-"$compiler" -std=c++20 -I "$root" -x c++-header "$root/ops/pointwise_op.h" \
-  -o "$work/ops/pointwise_op.h.gch"
+mkdir -p "$work/ops/pointwise"
+"$compiler" -std=c++20 -I "$root" -x c++-header "$root/ops/pointwise/pointwise_op.h" \
+  -o "$work/ops/pointwise/pointwise_op.h.gch"
 compiles() { "$compiler" -std=c++20 -fsyntax-only -I "$work" -I "$root" "$1" 2>&1; }
 compiles "$work/whole.cpp" || { echo "the whole struct does not compile"; exit 1; }
 refused() {

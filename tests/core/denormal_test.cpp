@@ -1,4 +1,4 @@
-#include "core/denormal.h"
+#include "core/device/denormal.h"
 
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include "core/device/memory.h"
 #include "nn/glu.h"
 #include "nn/layer_norm.h"
+#include "nn/linear.h"
 #include "nn/net.h"
 #include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
@@ -102,6 +103,15 @@ Program chain() {
       {cast(sample_tensor({9, 12}, 1), DType::f32), cast(sample_tensor({9, 12}, 2), DType::f32)});
 }
 
+Program residual() {
+  nn::Linear linear(12, 12);
+  linear.init_parameters(3);
+  const NoGrad off;
+  return record(
+      "residual", [&](const Tensors& in) { return Tensors{tanh(linear(in[0]) + in[0])}; },
+      {cast(sample_tensor({9, 12}, 1), DType::f32)}, &linear);
+}
+
 Blame blame_of(const Program& program, Device device, const char* rules = "all",
     const std::function<void(const Call&)>& launch = launch_op) {
   return blame(program.graph, program.inputs,
@@ -155,7 +165,7 @@ std::vector<RuleCase> rule_cases() {
       {net(kLenet, DType::f32), "all"},
       {net("conv 5 3; relu; conv 4 3; relu; pool 2; flatten; linear 10", DType::f32), "all"},
       {gated, "all"}, {gated, "merge_linear,glu,glu_backward"}, {norm_of_a_sum(), "all"},
-      {norm_of_a_convolution(), "all"}, {chain(), "all"}};
+      {norm_of_a_convolution(), "all"}, {chain(), "all"}, {residual(), "all"}};
   return cases;
 }
 

@@ -183,7 +183,7 @@ void spoil(const Tensors& in, Data data) {
 // Those that may be infinite or NaN. What meets the zeros around an image may not: a kernel makes
 // NaN of 0 * Inf, or leaves that product out.
 Tensors may_be_infinite(const OpDef& op, const Tensors& in) {
-  if (&op == &kConv2dOp || &op == &kConvActOp || &op == &kConvActPoolOp)
+  if (&op == &kConv2dOp || &op == &kConvActOp || &op == &kConvActPoolOp || &op == &kProductChainOp)
     return {in[0], in.size() > 2 ? in[2] : Tensor()};
   if (&op == &kConv2dInputGradOp || &op == &kConvNormActOp) return {in[0]};
   if (&op == &kConvActBackwardOp || &op == &kConvActPoolBackwardOp) return {in[0]};

@@ -61,7 +61,7 @@ void load_tile(const Correlation& g, int64_t first, int64_t height, Rows& rows, 
         rows(c, at / g.spread_h, skip, count, tile + begin * n);
         continue;
       }
-      V* dense = aligned_scratch<V, 4>(count * n);
+      V* dense = aligned_buffer<V, BufferFor::dense>(count * n);
       rows(c, at / g.spread_h, skip, count, dense);
       for (int64_t i = 0; i < count; ++i)
         std::copy_n(dense + i * n, n, tile + (begin + i * g.spread_w) * n);
@@ -244,7 +244,7 @@ template <class V> class LanesProduct {
       : g_(g), number_(choose_block<V>(g.o, g.q)) {
     const int a = kBlocks<V>[number_].a;
     const int64_t channels = divide_up(g.o, a) * a;
-    weights_ = aligned_scratch<V, 1>(channels * (g.taps() + 1));
+    weights_ = aligned_buffer<V, BufferFor::weights>(channels * (g.taps() + 1));
     start_ = weights_ + channels * g.taps();
     pack_weights<V>(g, a, weight, weights_);
     for (int64_t o = 0; o < channels; ++o) start_[o] = o < g.o ? bias(o) : V(0);
@@ -269,7 +269,7 @@ template <class V> class LanesGradient {
   int64_t size() const { return g_.o * g_.taps(); }
   int64_t place_of(int64_t i) const { return i; }
   void multiply(const V* dy, const V* x, int64_t results, V* sums) const {
-    int64_t* offsets = scratch<int64_t>(g_.taps());
+    int64_t* offsets = thread_buffer<int64_t, BufferFor::kernel>(g_.taps());
     for (int64_t tap = 0; tap < g_.taps(); ++tap) {
       const int64_t c = tap / (g_.r * g_.s), r = tap / g_.s % g_.r, s = tap % g_.s;
       offsets[tap] = ((c * g_.tile_rows(results) + r) * g_.tile_columns() + s) * kImages<V>;

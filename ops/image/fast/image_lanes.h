@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/image/masked_lanes.h"
+#include "ops/image/fast/masked_lanes.h"
 #include "ops/rows/row_loops.h"
 
 #if defined(__AVX__)
@@ -191,9 +191,9 @@ void from_lanes(const E* lanes, int64_t count, T* x, int64_t image_stride, int64
   }
 }
 
-// Memory of the thread as in scratch(), at a whole vector's address.
-template <class V, int Slot> V* aligned_scratch(int64_t n) {
-  const auto at = reinterpret_cast<uintptr_t>(scratch<V, Slot>(n + kImages<V>));
+// A thread_buffer() at a whole vector's address.
+template <class V, BufferFor Use> V* aligned_buffer(int64_t n) {
+  const auto at = reinterpret_cast<uintptr_t>(thread_buffer<V, Use>(n + kImages<V>));
   return reinterpret_cast<V*>((at + kVectorBytes - 1) / kVectorBytes * kVectorBytes);
 }
 

@@ -3,7 +3,7 @@
 // formulas and the order of their sums are those of the loops in ops/image/pool.cpp.
 #pragma once
 
-#include "ops/image/masked_lanes.h"
+#include "ops/image/fast/masked_lanes.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 

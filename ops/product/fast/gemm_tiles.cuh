@@ -179,7 +179,8 @@ SINTER_DEVICE_FN void for_each_tile(
   SINTER_UNROLL
   for (int t = 0; t < kStages - 1; ++t) begin(ring + t * kBytes, first + t * kDepth);
   int use = ring, free = ring + (kStages - 1) * kBytes;
-  // Of all stages' addresses the sum: less those of the others it is the next one.
+  // `all` is the sum of the stages' addresses, so subtracting those of the stages that are in use
+  // leaves the next one's, without a remainder.
   const int all = keep(kStages == 2 ? use + free : use + free + ring + kBytes),
             last = keep(end + kAhead);
   SINTER_NO_UNROLL

@@ -1,0 +1,91 @@
+// A product and its end (Note [A product and its end], product_chain.h): linear_act,
+// input_grad_act, gated_linear_backward and product_chain; conv_act.cu has what follows conv2d. A
+// block owns a tile of the results. Reads both operands of the product once per tile that needs
+// them, those of the steps once; writes the results. The sums are in no memory.
+#include "ops/fused/chain_end.cuh"
+#include "ops/product/gemm_launch.cuh"
+
+namespace sinter::SINTER_KERNEL_NS {
+
+SINTER_PRODUCT_KERNELS(product_chain, Product)
+
+namespace {
+
+using pointwise::GeluTanh;
+constexpr int kGelu = find_end(chain_detail::act<GeluTanh>()),
+              kGeluKept = find_end(chain_detail::act_kept<GeluTanh>()),
+              kGeluGrad = find_end(chain_detail::act_grad<GeluTanh>()),
+              kGate = find_end(chain_detail::gate<GeluTanh>());
+
+// What the library has of an end, or nothing.
+std::optional<GemmEpilogue> library_epilogue(const Call& call, const ProductEnd& end) {
+  const int place = find_end(end.program);
+  if (place == kRelu) return GemmEpilogue{GemmEpilogue::relu};
+  if (place == kGelu) return GemmEpilogue{GemmEpilogue::gelu};
+  const int64_t cols = call.out[0].size(1);
+  if (cols % 8 != 0) return {};
+  if (place == kGeluKept) return GemmEpilogue{GemmEpilogue::gelu_pre, call.out[1].raw(), cols};
+  if (place != kGeluGrad || end.product != ProductKind::matmul) return {};
+  void* saved = const_cast<void*>(call.in[end.first_operand()].raw());
+  return GemmEpilogue{GemmEpilogue::gelu_grad, saved, cols};
+}
+
+template <int kEnd, Layout kA, Layout kB, class Y, class T>
+void launch_as(const Call& call, const ProductEnd& end, const Product<T>& product) {
+  launch_product_chain_as<kA, kB>(
+      product, ChainEnd<T, Y, kEnd>{Bias<T>(end.biased ? optional_input(call.in, 2) : Tensor()),
+                   {end.program, end.operands(call.in), call.out, end.halves}});
+}
+
+// The kernel that is compiled for an end takes operands that lie as they mostly do: an end that
+// reads nothing else follows a linear layer, one that does a product with weights as they are.
+// False: it is another end, or they lie otherwise.
+template <int kEnd, class T>
+bool launch_compiled(const Call& call, const ProductEnd& end, const Product<T>& product) {
+  if constexpr (kEnd != kGate) {  // which stands behind two products (gated_linear.cu)
+    constexpr Layout kAlong = Layout::along_k,
+                     kB = kChainEnds[kEnd].n_inputs == 1 ? kAlong : Layout::along_outer;
+    if (find_end(end.program) != kEnd || !has_layout<kAlong, kB>(product)) return false;
+    launch_as<kEnd, kAlong, kB, T>(call, end, product);
+    return true;
+  }
+  return false;
+}
+// Any other is interpreted, by a kernel for operands of any layout. f64 is for tests.
+template <class Y, class T>
+void launch_end(const Call& call, const ProductEnd& end, const Product<T>& product) {
+  bool done = false;
+  if constexpr (std::is_same_v<T, Y> && !std::is_same_v<T, double>)
+    done = [&]<size_t... E>(std::index_sequence<E...>) {
+      return (launch_compiled<int(E)>(call, end, product) || ...);
+    }(std::make_index_sequence<kChainEnds.size()>());
+  if (!done) launch_as<kInterpreted, Layout::either, Layout::either, Y>(call, end, product);
+}
+
+template <class A> void run(const Call& call) {
+  const ProductEnd end = end_of(call.as<A>());
+  if (end.product == ProductKind::conv2d) return convolution_with_end(call, end);
+  const bool along_k = end.product == ProductKind::linear;
+  const Tensor &a = call.in[0], &b = call.in[1], &first = call.out[0];
+  const auto own = [&] {
+    visit_float(a.dtype(), [&]<class T>(T) {
+      with_result<T>(first.dtype(), [&]<class Y>(Y) {
+        launch_end<Y>(
+            call, end, Product<T>{product_side<T>(a, false), product_side<T>(b, !along_k)});
+      });
+    });
+  };
+  const Tensor bias = end.biased ? optional_input(call.in, 2) : Tensor();
+  by_library_or(own, a, false, b, along_k, bias, first, library_epilogue(call, end));
+}
+
+}  // namespace
+
+void linear_act(const Call& call) { run<LinearActAttrs>(call); }
+void input_grad_act(const Call& call) { run<InputGradActAttrs>(call); }
+void gated_linear_backward(const Call& call) { run<GluAttrs>(call); }
+void conv_act(const Call& call) { run<ConvActAttrs>(call); }
+void product_chain(const Call& call) { run<ProductChainAttrs>(call); }
+void merge_linear(const Call& call) { linear(call); }
+
+}  // namespace sinter::SINTER_KERNEL_NS

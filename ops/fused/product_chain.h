@@ -1,0 +1,97 @@
+// A product with an end: what linear_act, input_grad_act, gated_linear_backward, conv_act and
+// product_chain are. For their kernels and for the rule that finds them
+// (capture/rules_pointwise.cpp).
+//
+// Note [A product and its end]
+//   What follows a product one element at a time is done while the product's sums are near: on the
+//   CPU panel by panel of its rows, in a kernel tile by tile. So the sums need be in no memory, and
+//   a launch is saved for each step.
+//
+//       x  W  b                         dy  W
+//        \ | /                           | /
+//       linear -> relu -> y           matmul -> relu_backward(., saved) -> dx
+//
+//   All of it is one mechanism: two operands and a kind of product, and a program of pointwise
+//   steps (ops/pointwise/chain.h) whose operand 0 is the sums. Fused ops with a name of their own
+//   are rows: the attributes say which program they mean.
+#pragma once
+
+#include "ops/fused/activation.h"
+#include "ops/ops.h"
+#include "ops/product/matrix_view.h"
+#include "ops/rows/row_loops.h"
+
+namespace sinter {
+
+struct ProductEnd {
+  ProductKind product;
+  ChainProgram program;
+  // Inputs of the op: a, b, then the bias if `biased`, then operands 1.. of the program.
+  bool biased = false;
+  bool halves = false;  // both results are the halves of one's columns
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+
+  size_t first_operand() const { return biased ? 3 : 2; }
+  // Of the inputs those behind the product, operands 1.. of the program.
+  Operands operands(Operands in) const { return in.subspan(std::min(first_operand(), in.size())); }
+};
+ProductEnd end_of(const LinearActAttrs& attrs);
+ProductEnd end_of(const InputGradActAttrs& attrs);
+ProductEnd end_of(const GluAttrs& attrs);  // gated_linear_backward's
+ProductEnd end_of(const ConvActAttrs& attrs);
+ProductEnd end_of(const ProductChainAttrs& attrs);
+
+// The results of a program on the CPU, as rows: of tensors of their own, or the halves of one's.
+template <class T> struct ResultRows {
+  ResultRows(std::span<Tensor> out, bool halves)
+      : step(out[0].size(-1)), cols(halves ? step / 2 : step) {
+    for (size_t r = 0; r < kChainOutputs; ++r) {
+      const size_t place = halves ? 0 : std::min(r, out.size() - 1);
+      data[r] = out[place].template data<T>() + (halves && r > 0 ? cols : 0);
+    }
+  }
+  int64_t step, cols;
+  T* data[kChainOutputs];
+};
+
+// Rows of a [B, H] tensor on the CPU: taken where they lie if the elements of a row are neighbours,
+// else copied.
+template <class T> struct RowsOf {
+  explicit RowsOf(const Tensor& t) : data(t.data<T>()), step(t.strides()[0]) {
+    if (t.size(1) <= 1 || t.strides()[1] == 1) return;
+    data = static_cast<const T*>(copy.emplace(t).data());
+    step = t.size(1);
+  }
+  const T* operator[](int64_t b) const { return data + b * step; }
+  const T* data;
+  int64_t step;
+  std::optional<DenseCopy> copy;
+};
+
+// f(row, first column, columns) on blocks of rows, on all threads; bytes: what an element costs, as
+// in grain_of.
+template <class F> void for_row_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
+  constexpr int64_t kBlock = 1024;
+  const int64_t blocks = (cols + kBlock - 1) / kBlock;
+  parallel_for(
+      rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
+      });
+}
+// f(first row, rows) for panels of rows whose sums, `bytes` a row, stay in the second cache until f
+// has done with them; of so many rows that each product is worth its setup.
+template <class F> void for_panels(int64_t rows, int64_t bytes, const F& f) {
+  constexpr int64_t kLeast = 256, kBytes = 2 << 20;
+  const int64_t panel = std::max(kLeast, kBytes / std::max<int64_t>(bytes, 1));
+  for (int64_t b = 0; b < rows; b += panel) f(b, std::min(panel, rows - b));
+}
+
+// (a | b), in plain ops.
+inline Tensor side_by_side(const Tensor& a, const Tensor& b) {
+  const int64_t cols = a.size(1), all = cols + b.size(1);
+  return add(apply1(kPadSliceOp, {a}, PadSliceAttrs{1, 0, all}),
+      apply1(kPadSliceOp, {b}, PadSliceAttrs{1, cols, all}));
+}
+
+}  // namespace sinter

@@ -1,0 +1,140 @@
+// Products with an end (ops/fused/product_chain.h) on every device, for ends that are compiled, for
+// others and for random programs. Operands are multiples of 1/4, so that the sums are exact in f32,
+// in whatever order: what the steps make of them then is the plain ops' results in f32, to the bit,
+// and in bf16 those rounded once.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "ops/fused/product_chain.h"
+#include "ops/pointwise/pointwise_op.h"
+#include "tests/closeness.h"
+#include "tests/gpu_test.h"
+#include "tests/test_util.h"
+
+namespace sinter {
+namespace {
+
+constexpr Device kSimt{Device::Type::simt, 0};
+
+Tensor quarters(const Shape& shape, uint64_t seed) {
+  const Tensor t = Tensor::empty(shape, DType::f32, kCpu);
+  std::mt19937_64 random(seed);
+  for (int64_t i = 0; i < t.numel(); ++i)
+    t.data<float>()[i] = static_cast<float>(static_cast<int>(random() % 17) - 8) / 4;
+  return t;
+}
+
+// a, b, the bias or none, and the shape of the product.
+struct Case {
+  ProductKind kind;
+  Shape a, b, bias, result;
+  int64_t pad = 0;
+};
+const Case kCases[] = {
+    {ProductKind::linear, {17, 33}, {29, 33}, {29}, {17, 29}},
+    {ProductKind::linear, {65, 72}, {72, 72}, {}, {65, 72}},
+    {ProductKind::linear, {0, 5}, {8, 5}, {8}, {0, 8}},
+    {ProductKind::matmul, {33, 40}, {40, 72}, {}, {33, 72}},
+    {ProductKind::matmul, {5, 7}, {7, 3}, {}, {5, 3}},
+    {ProductKind::conv2d, {2, 3, 6, 7}, {5, 3, 3, 3}, {5}, {2, 5, 4, 5}},
+    {ProductKind::conv2d, {2, 3, 5, 8}, {4, 3, 3, 3}, {}, {2, 4, 5, 8}, 1},
+};
+
+void check(const Case& c, const ChainProgram& program, Device device, bool special = false) {
+  SCOPED_TRACE(cat(print_value(program), " behind ", print_value(c.kind), " ", c.result.str(),
+      " on ", device.str()));
+  Tensors in{quarters(c.a, 1), quarters(c.b, 2), c.bias.rank() ? quarters(c.bias, 3) : Tensor()};
+  for (int i = 1; i < program.n_inputs; ++i)
+    in.push_back(quarters(c.result, 3 + static_cast<uint64_t>(i)));
+  if (special && c.result.numel() > 1) {  // a row of the sums, and an element of each operand
+    in[0].data<float>()[0] = INFINITY;
+    for (size_t i = 3; i < in.size(); ++i) {
+      in[i].data<float>()[0] = -INFINITY;
+      in[i].data<float>()[1] = NAN;
+    }
+  }
+  ProductChainAttrs attrs{.product = c.kind, .pad_h = c.pad, .pad_w = c.pad, .program = program};
+  const NoGrad no_grad;
+  const Tensors f32 = kProductChainOp.reference(in, attrs);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    SCOPED_TRACE(name_of(dtype));
+    Tensors operands;
+    for (const Tensor& t : in)
+      operands.push_back(t.defined() ? cast(t, dtype).to(device) : Tensor());
+    attrs.out = dtype;
+    const Tensors wanted = dtype == DType::f64 ? kProductChainOp.reference(operands, attrs) : f32;
+    const Tensors got = apply(kProductChainOp, operands, attrs);
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t r = 0; r < got.size(); ++r)
+      EXPECT_TRUE(test::close(got[r], cast(wanted[r], dtype), {.same_nan = true, .empty = true}))
+          << "result " << r;
+  }
+}
+
+ChainProgram program_of(std::string_view text) {
+  ChainProgram program;
+  EXPECT_TRUE(parse_value(text, program)) << text;
+  return program;
+}
+
+void check_programs(Device device) {
+  std::vector<ChainProgram> programs(kChainEnds.begin(), kChainEnds.end());
+  for (const char* text : {"1;0", "3;mul(0,1);add(3,2);tanh(4);5", "1;leaky_relu:0.25(0);0,1",
+           "2;add(0,1);relu(2);3", "2;sub(1,0);sigmoid(2);mul(3,3);4,2,3"})
+    programs.push_back(program_of(text));
+  const ChainProgram six = program_of(
+      "6;add(0,1);sub(0,2);mul(0,3);maximum(0,4);div(0,5);tanh(0);"
+      "add(6,7);add(12,8);add(13,9);add(14,10);15,11,6");
+  EXPECT_EQ(code_of(six).registers, kChainRegisters);
+  programs.push_back(six);
+  for (const Case& c : kCases) {
+    for (const ChainProgram& program : programs) {
+      check(c, program, device);
+      check(c, program, device, true);
+    }
+  }
+}
+
+// Any steps that can be, on any values that are there.
+ChainProgram random_program(std::mt19937_64& random) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  for (;;) {
+    ChainProgram p{.n_inputs = 1 + below(kChainInputs)};
+    const int steps = 1 + below(kChainSteps);
+    while (p.n_steps < steps) {
+      ChainProgram::Step& step = p.steps[static_cast<size_t>(p.n_steps)];
+      const int values = p.n_inputs + p.n_steps;
+      step = {.op = static_cast<int16_t>(below(2 * static_cast<int>(pointwise_ops().size()))),
+          .in = {static_cast<int8_t>(below(values)), static_cast<int8_t>(below(values))},
+          .param = 0.5 * (1 + below(4))};
+      ChainProgram until = p;
+      until.n_steps = p.n_steps + 1;
+      until.n_outputs = 1;
+      until.outputs[0] = static_cast<int8_t>(values);
+      if (is_valid(until, true)) ++p.n_steps;
+    }
+    p.n_outputs = 1 + below(kChainOutputs);
+    for (int r = 0; r < p.n_outputs; ++r)
+      p.outputs[static_cast<size_t>(r)] = static_cast<int8_t>(below(p.n_inputs + p.n_steps));
+    if (is_valid(p, true) && code_of(p).registers <= kChainRegisters) return p;
+  }
+}
+void check_random(Device device) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 60; ++i) {
+    const ChainProgram program = random_program(random);
+    check(kCases[static_cast<size_t>(i) % std::size(kCases)], program, device, i % 4 == 0);
+  }
+}
+
+TEST(ProductChain, IsItsMeaning) { check_programs(kCpu); }
+TEST(ProductChain, OfAnyProgram) { check_random(kCpu); }
+TEST(ProductChainSimt, IsItsMeaning) { check_programs(kSimt); }
+TEST(ProductChainSimt, OfAnyProgram) { check_random(kSimt); }
+using ProductChainGpu = test::GpuTest;
+TEST_F(ProductChainGpu, IsItsMeaning) { check_programs({Device::Type::cuda, 0}); }
+TEST_F(ProductChainGpu, OfAnyProgram) { check_random({Device::Type::cuda, 0}); }
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,51 @@
+// Samples of product_chain: the three products, programs with and without operands and a bias, of
+// one to three results.
+#include "ops/fused/fused.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+ProductChainAttrs chain(ProductKind kind, std::string_view text, int64_t pad = 0) {
+  ProductChainAttrs attrs{.product = kind, .pad_h = pad, .pad_w = pad, .out = DType::f64};
+  SINTER_ASSERT(parse_value(text, attrs.program), text);
+  return attrs;
+}
+
+std::vector<Sample> product_chain_samples() {
+  const auto linear = [](int64_t b, int64_t o, int64_t i, std::string_view text, bool bias,
+                          const char* what) {
+    const ProductChainAttrs attrs = chain(ProductKind::linear, text);
+    Tensors in{sample_tensor({b, i}, 1, 0, 1), sample_tensor({o, i}, 2, -1, 1),
+        bias ? sample_tensor({o}, 3) : Tensor()};
+    for (int k = 1; k < attrs.program.n_inputs; ++k)
+      in.push_back(sample_tensor({b, o}, 3 + uint64_t(k), -1, 1));
+    return Sample{.in = in, .attrs = attrs, .what = what, .differentiable = false};
+  };
+  const auto other = [](Tensors in, const ProductChainAttrs& attrs, const char* what) {
+    return Sample{.in = std::move(in), .attrs = attrs, .what = what, .differentiable = false};
+  };
+  const Tensor x = sample_tensor({3, 2, 7, 5}, 1), w = sample_tensor({4, 2, 3, 3}, 2),
+               r = sample_tensor({3, 4, 7, 5}, 4);
+  Sample misfit = linear(4, 5, 6, "2;add(0,1);2", false, "a row as operand");
+  misfit.in[3] = sample_tensor({5}, 4);
+  misfit.bad = true;
+  return {linear(17, 77, 33, "2;add(0,1);gelu(2);3", true, "a residual"),
+      linear(97, 33, 77, "2;mul(0,1);tanh(2);2,3,0", false, "three results"),
+      linear(1, 10, 130, "1;scale:0.5(0);1,0", true, "one row, sums kept"),
+      linear(0, 7, 5, "2;sub(1,0);2", false, "empty batch"),
+      linear(64, 64, 128, "4;mul(0,1);add(4,2);sub(5,3);mul(6,0);7", true, "whole tiles"),
+      linear(33, 20, 9, "1;softplus(0);tanh(0);sigmoid(0);silu(0);add(1,2);add(3,4);add(5,6);7",
+          true, "five values at once"),
+      other({sample_tensor({9, 14}, 1, -1, 1), sample_tensor({14, 21}, 2, -1, 1), Tensor(),
+                sample_tensor({9, 21}, 3)},
+          chain(ProductKind::matmul, "2;maximum(0,1);2"), "a matmul"),
+      other({x, w, sample_tensor({4}, 3), r},
+          chain(ProductKind::conv2d, "2;add(0,1);leaky_relu:0.1(2);3,2", 1), "a convolution"),
+      misfit};
+}
+
+const Samples product_chain_samples_of(kProductChainOp, product_chain_samples);
+
+}  // namespace
+}  // namespace sinter
