@@ -54,7 +54,7 @@ SINTER_DEVICE_FN void with_tile_of_launch(const First& first, const Second& seco
 }
 
 template <class T, class OfWeight, class OfImage>
-SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, kHasMma<T> ? 2 : 1)
+SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)
 conv_act_backward_ffma_16x64(OfWeight weight, OfImage image) {
   with_tile_of_launch(weight, image, [](const auto& of, const TileAt& tile) {
     ffma_product<kOfSide, kOfSide>(of.product, of.epilogue, of.split, tile);
