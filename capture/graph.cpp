@@ -131,8 +131,7 @@ void Graph::verify(const char* after, const std::vector<char>& unchanged) const 
     }
     for (const int out : node.out) written[values[out].buffer] = 1;
     if (n < unchanged.size() && unchanged[n]) continue;
-    const Tensors inferred =
-        node.op->infer ? node.op->infer(metas(node.in), node.attrs) : Tensors{};
+    const Tensors inferred = node.op->results(metas(node.in), node.attrs);
     SINTER_ASSERT(inferred.size() == node.out.size(), after, ": ", print_node(*this, node),
         " should have ", inferred.size(), " results");
     for (size_t o = 0; o < node.out.size(); ++o) {
@@ -168,9 +167,10 @@ std::string difference_of_attrs(const Attrs& a, const Attrs& b, const Sides& sid
   const std::vector<AttrField> x = a.fields(), y = b.fields();
   std::string text;
   for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i].value != y[i].value)
-      text += cat(text.empty() ? "" : "; ", x[i].name, " is ", x[i].value, " ", sides.a, ", ",
-          y[i].value, " ", sides.b);
+    const std::string here = x[i].text(), there = y[i].text();
+    if (here != there)
+      text += cat(text.empty() ? "" : "; ", x[i].name, " is ", here, " ", sides.a, ", ", there, " ",
+          sides.b);
   }
   return text;
 }

@@ -16,7 +16,8 @@ constexpr int kUnbound = -2;
 bool differ_in_kind(const Attrs& a, const Attrs& b) {
   const std::vector<AttrField> x = a.fields(), y = b.fields();
   for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i].is_switch && x[i].value != y[i].value) return true;
+    const bool* on = x[i].as<bool>();
+    if (on && *on != *y[i].as<bool>()) return true;
   }
   return false;
 }
@@ -25,7 +26,7 @@ bool differ_in_kind(const Attrs& a, const Attrs& b) {
 std::string different_field(const Attrs& wanted, const Attrs& found) {
   const std::vector<AttrField> x = wanted.fields(), y = found.fields();
   for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i].value != y[i].value) return cat(x[i].name, "=", x[i].value);
+    if (x[i].text() != y[i].text()) return cat(x[i].name, "=", x[i].text());
   }
   return "";
 }
@@ -162,8 +163,7 @@ class Matcher {
     }
     Attrs attrs = pattern_.attrs;
     for (size_t k = nodes_.size(); k-- > 0;) {
-      for (const AttrField& field : r_.node(nodes_[k]).attrs.fields())
-        attrs.parse(field.name, field.value);
+      for (const AttrField& field : r_.node(nodes_[k]).attrs.fields()) attrs.set(field);
     }
     return attrs;
   }

@@ -320,9 +320,8 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
           cat("give contiguous(%", fused.in[i], ")")};
     if (Obstacle obstacle = made_inside(members, fused.in[i])) return obstacle;
   }
-  if (!fused.op->infer) return {};
   try {
-    const Tensors given = fused.op->infer(graph.metas(fused.in), fused.attrs);
+    const Tensors given = fused.op->results(graph.metas(fused.in), fused.attrs);
     for (size_t o = 0; o < given.size() && o < fused.out.size(); ++o) {
       const Tensor wanted = graph.meta(fused.out[o]);
       if (given[o].shape() != wanted.shape() || given[o].dtype() != wanted.dtype())

@@ -96,8 +96,8 @@ class Rewriter {
   // What would be in its way; for rules that let a group grow. REQUIRES: members are sorted.
   Obstacle obstacle_to(const std::vector<int>& members, const Node& fused) const;
   bool has_place(const std::vector<int>& members) const;
-  // Can a node in place of `members` not read `value`, since one of them makes it or what it is a
-  // view of?
+  // What is in the way if one node that stands for `members` is to read `value`: a member makes it,
+  // or makes what it is a view of, so it would have to be there before the node has run.
   Obstacle made_inside(const std::vector<int>& members, int value) const;
   // Always false, for rules to return.
   bool miss(const char* rule, const std::vector<int>& members, Obstacle obstacle);

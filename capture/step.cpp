@@ -82,8 +82,11 @@ struct Step::Entry {
   uint64_t used = 0;
   int64_t calls = 0, recheck_at = 0;  // the call that is recorded once more next
   std::optional<Recorded> first;      // until it is captured
-  bool strict = false;                // another entry is for other gradients at entry
-  bool adopted = false;               // the graph reads the inputs where they were
+  // Set once two recordings of this key began with different gradients (one there, one cleared) and
+  // gave different graphs. Then there is an entry for each, and this one waits for a call that
+  // begins as its own did; until then any call of the key may be its second recording.
+  bool strict = false;
+  bool adopted = false;  // the graph reads the inputs where they were
   std::unique_ptr<Captured> captured;
 };
 
@@ -382,8 +385,8 @@ Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& 
   std::string differs = difference(entry->first->graph, recorded.graph);
   if (differs.empty()) differs = gradient_difference(entry->first->leaves, recorded);
   if (!differs.empty() && !began_alike(*entry->first, recorded)) {
-    // One graph for a gradient that is there, another for none: each waits for its second
-    // recording.
+    // The step adds to a gradient that is there and makes one that is not: two graphs of one key,
+    // and no mistake of the caller's. Each gets an entry and waits for its own second recording.
     entry->strict = true;
     Entry& other = add_entry(inputs, key, std::move(recorded));
     other.strict = true;

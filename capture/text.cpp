@@ -4,30 +4,21 @@
 #include <map>
 #include <set>
 
+#include "capture/statement.h"
+
 namespace sinter::capture {
 namespace {
 
-// Quotes, backslashes and control bytes as \xNN.
-std::string quoted(std::string_view name) {
-  std::string out = "\"";
-  for (const char c : name) out += c == '"' ? "\\x22" : c == '\\' ? "\\x5c" : escaped({&c, 1});
-  return out + "\"";
-}
-
 template <class Numbers>
-std::string statement(const Graph& graph, const Node& node, Numbers&& number) {
-  std::string out, types;
-  for (const int o : node.out) {
-    out += cat(out.empty() ? "%" : ", %", number(o));
-    types += (types.empty() ? " " : ", ") + print_type(graph.values[o]);
+Statement statement_of(const Graph& graph, const Node& node, Numbers&& number) {
+  Statement s{.word = node.op->text(), .op = node.op};
+  for (const int out : node.out) {
+    s.results.push_back(number(out));
+    s.types.push_back(graph.values[out]);
   }
-  out += cat(out.empty() ? "" : " = ", node.op->text(), "(");
-  for (size_t i = 0; i < node.in.size(); ++i)
-    out += cat(i ? ", " : "", node.in[i] < 0 ? "-" : cat("%", number(node.in[i])));
-  out += ")" + types;
-  if (const std::string attrs = node.attrs.str(); !attrs.empty()) out += " " + attrs;
-  if (node.role != Role::none) out += cat(" role=", name_of(node.role));
-  return out;
+  for (const int in : node.in) s.operands.push_back(in < 0 ? -1 : number(in));
+  s.fields = {node.attrs, NodeFields{node.role}};
+  return s;
 }
 
 // Numbers the values and writes the lines.
@@ -38,18 +29,25 @@ class Writer {
   const std::vector<int>& numbers() const { return numbers_; }
 
  private:
-  struct Line {
+  struct Written {
     std::string body, comment;
   };
   void find_roots();
-  void write(std::string body, std::string comment = "") {
-    lines_.push_back({std::move(body), std::move(comment)});
+  void write_root(int value);
+  void write_node(const Node& node);
+  void write_outputs();
+  void write(Statement s, std::string comment = "") {
+    lines_.push_back({print(std::move(s)), std::move(comment)});
   }
-  int define(int value) { return numbers_[value] = next_++; }
-  // The number of a value; at its first use the line of a view.
+  // Writes the line of a value by itself.
+  void define(int value, Statement s) {
+    s.results = {numbers_[value] = next_++};
+    s.types = {graph_.values[value]};
+    write(std::move(s));
+  }
+  // The number of a value; at its first use its line: that of a constant or a view.
   int use(int value);
-  std::string layout(int value) const;
-  std::string unique_name(const std::string& name, int number);
+  Placement placement(int value) const;
 
   const Graph& graph_;
   std::vector<int> numbers_;   // per value
@@ -60,7 +58,8 @@ class Writer {
   std::vector<char> used_;     // per value
   std::map<int, std::string> root_names_;
   std::set<std::string> names_;  // given out
-  std::vector<Line> lines_;
+  std::map<int, int> shared_;    // buffers of several roots, and their tags
+  std::vector<Written> lines_;
   int next_ = 0;
 };
 
@@ -133,33 +132,66 @@ void Writer::find_roots() {
   for (size_t b = 0; b < base_.size(); ++b) base_[b] -= unit[b] ? base_[b] % unit[b] : 0;
 }
 
-std::string Writer::layout(int value) const {
+Placement Writer::placement(int value) const {
   const Value& v = graph_.values[value];
-  const int64_t offset = v.offset - base_[v.buffer] / int64_t(size_of(v.dtype));
-  return cat(v.contiguous() ? "" : " strides=" + print_value(v.strides),
-      offset ? cat(" offset=", offset) : "");
-}
-
-std::string Writer::unique_name(const std::string& name, int number) {
-  std::string unique = name.empty() ? cat("external.", number) : name;
-  while (!names_.insert(unique).second) unique += cat(".", number);
-  return unique;
+  return {.strides = v.contiguous() ? Strides() : v.strides,
+      .offset = v.offset - base_[v.buffer] / int64_t(size_of(v.dtype))};
 }
 
 int Writer::use(int value) {
   if (numbers_[value] >= 0) return numbers_[value];
-  const Value& v = graph_.values[value];
-  const Buffer& buffer = graph_.buffers[v.buffer];
-  if (buffer.kind == Buffer::Kind::constant) {
-    const int number = define(value);
-    write(cat("%", number, " = const ", print_value(buffer.value), " ", print_type(v)));
-    return number;
+  const int buffer = graph_.values[value].buffer, root = root_of_[buffer];
+  if (graph_.buffers[buffer].kind == Buffer::Kind::constant) {
+    define(value, {.word = "const", .number = graph_.buffers[buffer].value});
+  } else {
+    SINTER_ASSERT(root >= 0, "%", value, " has no memory yet");
+    define(value, {.word = "view", .operands = {numbers_[root]}, .fields = {placement(value)}});
   }
-  const int root = root_of_[v.buffer];
-  SINTER_ASSERT(root >= 0, "%", value, " has no memory yet");
-  const int number = define(value);
-  write(cat("%", number, " = view(%", numbers_[root], ") ", print_type(v), layout(value)));
-  return number;
+  return numbers_[value];
+}
+
+void Writer::write_root(int value) {
+  const Value& v = graph_.values[value];
+  std::string& name = root_names_[value] = v.name.empty() ? cat("external.", next_) : v.name;
+  while (!names_.insert(name).second) name += cat(".", next_);
+  Placement placement = this->placement(value);
+  if (roots_in_[v.buffer] > 1)
+    placement.in.number = shared_.try_emplace(v.buffer, int(shared_.size())).first->second;
+  const bool input = graph_.buffers[v.buffer].kind == Buffer::Kind::input;
+  define(value, {.word = input ? "input" : "param", .name = name, .fields = {placement}});
+}
+
+void Writer::write_node(const Node& node) {
+  for (const int in : node.in) {
+    if (in >= 0) use(in);
+  }
+  for (const int out : node.out) {
+    const Value& v = graph_.values[out];
+    SINTER_ASSERT(numbers_[out] < 0 && root_of_[v.buffer] < 0 && v.offset == 0, node.op->text(),
+        " writes its result %", out, " into other memory");
+    numbers_[out] = next_++;
+    root_of_[v.buffer] = out;
+  }
+  std::string comment = node.module.empty() ? "" : "module " + escaped(node.module);
+  if (node.rule) comment += cat(comment.empty() ? "" : ", ", "rule ", node.rule);
+  write(statement_of(graph_, node, [&](int v) { return numbers_[v]; }), std::move(comment));
+}
+
+void Writer::write_outputs() {
+  Statement s{.word = "output"};
+  for (const int value : graph_.outputs) {
+    const Value& v = graph_.values[value];
+    const auto root = root_names_.find(value);
+    std::string name;
+    if (root != root_names_.end()) {
+      name = root->second;
+    } else if (graph_.buffers[v.buffer].kind == Buffer::Kind::local) {
+      name = v.name;
+    }
+    if (name.empty()) name = cat("y", s.outputs.size());
+    s.outputs.push_back({std::move(name), use(value)});
+  }
+  write(std::move(s));
 }
 
 Writer::Writer(const Graph& graph)
@@ -170,63 +202,27 @@ Writer::Writer(const Graph& graph)
       base_(graph.buffers.size(), 0),
       used_(graph.values.size(), 0) {
   find_roots();
-  std::map<int, int> shared;  // buffers of several roots
-  for (const int root : roots_) {
-    const Value& v = graph_.values[root];
-    const bool input = graph_.buffers[v.buffer].kind == Buffer::Kind::input;
-    const int number = define(root);
-    std::string tag;
-    if (roots_in_[v.buffer] > 1)
-      tag = cat(" in=s", shared.try_emplace(v.buffer, int(shared.size())).first->second);
-    const std::string& name = root_names_[root] = unique_name(v.name, number);
-    write(cat("%", number, " = ", input ? "input " : "param ", quoted(name), " ", print_type(v),
-        tag, layout(root)));
-  }
+  for (const int root : roots_) write_root(root);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     if (used_[v] && graph_.buffers[graph_.values[v].buffer].kind == Buffer::Kind::constant)
       use(int(v));
   }
-  for (const Node& node : graph_.nodes) {
-    for (const int in : node.in) {
-      if (in >= 0) use(in);
-    }
-    for (const int out : node.out) {
-      const Value& v = graph_.values[out];
-      SINTER_ASSERT(numbers_[out] < 0 && root_of_[v.buffer] < 0 && v.offset == 0, node.op->text(),
-          " writes its result %", out, " into other memory");
-      define(out);
-      root_of_[v.buffer] = out;
-    }
-    std::string comment = node.module.empty() ? "" : "module " + escaped(node.module);
-    if (node.rule) comment += cat(comment.empty() ? "" : ", ", "rule ", node.rule);
-    write(statement(graph_, node, [&](int v) { return numbers_[v]; }), std::move(comment));
-  }
+  for (const Node& node : graph_.nodes) write_node(node);
   for (const Graph::Gradient& g : graph_.gradients) {
     const int param = use(g.param), grad = use(g.grad);
-    write(cat("gradient %", param, " %", grad));
+    write({.word = "gradient", .operands = {param, grad}});
   }
-  std::string results = "output";
-  for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-    const int value = graph_.outputs[i], number = use(value);
-    const Value& v = graph_.values[value];
-    const auto root = root_names_.find(value);
-    std::string name = root != root_names_.end()                              ? root->second
-                       : graph_.buffers[v.buffer].kind == Buffer::Kind::local ? v.name
-                                                                              : "";
-    if (name.empty()) name = cat("y", i);
-    results += cat(i ? ", " : " ", quoted(name), " %", number);
-  }
-  write(std::move(results));
+  write_outputs();
 }
 
 std::string Writer::text() const {
   constexpr size_t kMaxColumn = 72;  // of comments
   size_t column = 0;
-  for (const Line& line : lines_) {
+  for (const Written& line : lines_) {
     if (!line.comment.empty()) column = std::max(column, std::min(line.body.size(), kMaxColumn));
   }
   std::string out = cat("sinter-graph ", kGraphVersion, "\n");
-  for (const Line& line : lines_) {
+  for (const Written& line : lines_) {
     out += line.body;
     if (!line.comment.empty())
       out += std::string(std::max(column, line.body.size()) - line.body.size(), ' ') + "  # " +
@@ -245,9 +241,8 @@ std::string label(std::string_view text) {
 
 }  // namespace
 
-std::string print_type(const Value& value) { return cat(name_of(value.dtype), value.shape.str()); }
 std::string print_node(const Graph& graph, const Node& node) {
-  return statement(graph, node, [](int value) { return value; });
+  return print(statement_of(graph, node, [](int value) { return value; }));
 }
 std::string dump(const Graph& graph) { return Writer(graph).text(); }
 std::vector<int> file_numbers(const Graph& graph) { return Writer(graph).numbers(); }

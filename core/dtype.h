@@ -34,10 +34,9 @@ constexpr size_t size_of(DType dtype) {
   constexpr size_t kSize[kDTypes] = {4, 8, 2, 4, 8, 1};
   return kSize[int(dtype)];
 }
-constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view kName[kDTypes] = {"f32", "f64", "bf16", "i32", "i64", "u8"};
-  return kName[int(dtype)];
-}
+inline constexpr std::string_view kDTypeNames[kDTypes] = {"f32", "f64", "bf16", "i32", "i64", "u8"};
+constexpr const auto& names_of(DType) { return kDTypeNames; }
+constexpr std::string_view name_of(DType dtype) { return kDTypeNames[int(dtype)]; }
 constexpr bool is_float(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16;
 }

@@ -39,7 +39,7 @@ Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize nor
     std::byte* images = nullptr, std::byte* labels = nullptr) {
   const Tensors in{split.images, split.labels, index};
   const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
-  Tensors out = kGatherBatchOp.infer(in, attrs);
+  Tensors out = kGatherBatchOp.results(in, attrs);
   out[0] = images ? tensor_at(images, out[0]) : empty_like(out[0]);
   out[1] = labels ? tensor_at(labels, out[1]) : empty_like(out[1]);
   const profiler::KernelSpan span(split.images.device() == kCpu);

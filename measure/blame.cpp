@@ -99,7 +99,7 @@ struct SingleCall {
 Tensors found_results(const SingleCall& call, Device device, const BlameOptions& options) {
   Tensors in, out;
   for (const Tensor& t : call.in) in.push_back(copied_to(t, device));
-  for (const Tensor& t : call.op.infer ? call.op.infer(in, call.attrs) : Tensors{}) {
+  for (const Tensor& t : call.op.results(in, call.attrs)) {
     out.push_back(Tensor::empty(t.shape(), t.dtype(), device));
     fill_bytes(out.back().raw(), device, 0xff, out.back().storage()->bytes());  // NaN
   }
@@ -123,7 +123,7 @@ Tensor shrunk(const Tensor& t, int64_t from, int64_t to) {
 
 bool still_wrong(const SingleCall& call, Device device, const BlameOptions& options) {
   try {
-    if (call.op.infer) call.op.infer(call.in, call.attrs);  // refuses most of them, and soon
+    call.op.results(call.in, call.attrs);  // refuses most of them, and soon
     if (call.op.limit && !call.op.limit(call.in, call.attrs).empty()) return false;
     const Tensors found = found_results(call, device, options);
     return worst_deviation(found, exact_results(call.op, call.in, call.attrs)).exceeds();

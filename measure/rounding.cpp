@@ -76,7 +76,8 @@ Tensors in_f64(const OpDef& op, Operands in) {
 
 Attrs in_f64(Attrs attrs) {
   for (const AttrField& field : attrs.fields()) {
-    if (field.value == "f32" || field.value == "bf16") attrs.parse(field.name, "f64");
+    const DType* type = field.as<DType>();
+    if (type && is_float(*type)) attrs.set(field.name, DType::f64);
   }
   return attrs;
 }
@@ -391,7 +392,7 @@ std::vector<ExactResult> exact_results(const OpDef& op, Operands in, const Attrs
   const Unrecorded quiet;
   const Attrs wide_attrs = in_f64(attrs);
   std::vector<DType> types;
-  for (const Tensor& t : op.infer ? op.infer(in, attrs) : Tensors{}) types.push_back(t.dtype());
+  for (const Tensor& t : op.results(in, attrs)) types.push_back(t.dtype());
   for (const Tensor& t : changed_operands(op, in)) types.push_back(t.dtype());
   if (op.reference) return results_of_reference(op, in, wide_attrs, types);
   const Tensors operands = in_f64(op, in), before = in_f64(op, in);

@@ -20,14 +20,6 @@ constexpr int kFormat = 1;
 constexpr size_t kMaxState = 1 << 16;
 constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
 
-// f("step", state.step), ..: to_json() writes them, parse_state() reads and checks them.
-template <class State, class F> void for_each_field(State& state, F&& f) {
-  std::string_view names = TrainingState::field_names;
-  std::apply(
-      [&](auto&... value) { (f(std::string(sinter::detail::next_name(names)), value), ...); },
-      state.fields());
-}
-
 // A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
 template <class T> nlohmann::ordered_json as_json(const T& value) {
   if constexpr (std::is_same_v<T, uint64_t>) {
@@ -101,8 +93,8 @@ Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].
 
 std::string to_json(const TrainingState& state) {
   nlohmann::ordered_json json = {{"format", kFormat}};
-  for_each_field(
-      state, [&](const std::string& key, const auto& value) { json[key] = as_json(value); });
+  visit_fields(state,
+      [&](std::string_view key, const auto& value) { json[std::string(key)] = as_json(value); });
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -129,8 +121,8 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
       throw Error(Error::Kind::checkpoint,
           cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
               format, ", this build reads up to ", kFormat));
-    for_each_field(state, [&](const std::string& key, auto& value) {
-      const std::string problem = read_field(key, json.at(key), value);
+    visit_fields(state, [&](std::string_view name, auto& value) {
+      const std::string key(name), problem = read_field(key, json.at(key), value);
       if (!problem.empty()) wrong = problem;
     });
   } catch (const nlohmann::ordered_json::exception& error) {

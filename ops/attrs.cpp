@@ -13,22 +13,28 @@ std::string_view detail::next_name(std::string_view& names) {
 
 std::string Attrs::str() const {
   if (!type_) return "";
-  const std::vector<AttrField> fields = this->fields(), defaults = type_->defaults().fields();
+  const Attrs defaults = type_->defaults();
+  const std::vector<AttrField> own = fields(), usual = defaults.fields();
   std::string out;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (fields[i].value == defaults[i].value) continue;
-    if (!out.empty()) out += ' ';
-    out += std::string(fields[i].name) + '=' + fields[i].value;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const std::string text = own[i].text();
+    if (text != usual[i].text()) out += cat(out.empty() ? "" : " ", own[i].name, "=", text);
   }
   return out;
 }
 
 int Attrs::parse(std::string_view name, std::string_view text) {
-  std::string_view names = type_ ? type_->field_names : "";
-  for (size_t field = 0; !names.empty(); ++field) {
-    if (detail::next_name(names) == name) return type_->parse(bytes_, field, text) ? 0 : 2;
+  for (const AttrField& field : fields()) {
+    if (field.name == name) return field.type->parse(text, place_of(field)) ? 0 : 2;
   }
   return 1;
+}
+
+void Attrs::set(const AttrField& from) {
+  for (const AttrField& field : fields()) {
+    if (field.name == from.name && field.type == from.type)
+      std::memcpy(place_of(field), from.value, field.type->size);
+  }
 }
 
 std::string print_value(int64_t value) { return std::to_string(value); }
@@ -37,15 +43,7 @@ std::string print_value(double value) {
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
 }
 std::string print_value(bool value) { return value ? "1" : "0"; }
-std::string print_value(DType value) { return std::string(name_of(value)); }
-std::string print_value(const Dims& value) {
-  std::string out = "[";
-  for (int i = 0; i < value.rank(); ++i) {
-    if (i > 0) out += ',';
-    out += std::to_string(value[i]);
-  }
-  return out + "]";
-}
+std::string print_value(const Dims& value) { return cat("[", join(value, ","), "]"); }
 
 bool parse_value(std::string_view text, int64_t& value) { return parse_all(text, value); }
 bool parse_value(std::string_view text, double& value) { return parse_all(text, value); }
@@ -58,25 +56,13 @@ bool parse_value(std::string_view text, Dims& value) {
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return false;
   text = text.substr(1, text.size() - 2);
   value = Dims{};
-  while (!text.empty()) {
-    const size_t comma = text.find(',');
+  if (text.empty()) return true;
+  for (const std::string_view part : parts_of(text, ",")) {
     int64_t item = 0;
-    if (value.rank() == kMaxRank || !parse_all(text.substr(0, comma), item)) return false;
+    if (value.rank() == kMaxRank || !parse_all(part, item)) return false;
     value.push_back(item);
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
-    if (text.empty()) return false;
   }
   return true;
-}
-bool parse_value(std::string_view text, DType& value) {
-  for (int i = 0; i < kDTypes; ++i) {
-    if (name_of(static_cast<DType>(i)) == text) {
-      value = static_cast<DType>(i);
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace sinter

@@ -1,7 +1,7 @@
 // Attributes of an op: a small struct that lists its fields once, held by value behind one
-// type-erased `Attrs`. The list makes attributes comparable, printable and parseable (graph files)
-// without code per op; a struct without one does not compile, so a captured op can never be
-// confused with one of other attributes.
+// type-erased `Attrs`. The list makes attributes comparable, printable, parseable (graph files) and
+// copied field by field (patterns), without code per op; a struct without one does not compile, so
+// a captured op can never be confused with one of other attributes.
 //
 //   struct SliceAttrs {
 //     int64_t dim = 0, begin = 0, end = 0;
@@ -9,9 +9,11 @@
 //   };
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -42,46 +44,78 @@ concept AttrStruct =
     HasFields<A> && std::convertible_to<decltype(&A::operator==), bool (A::*)(const A&) const> &&
     std::is_trivially_copyable_v<A> && std::default_initializable<A>;
 
-// Value <-> text for the field types: int64_t, double, bool, Dims, DType, and enums with an
-// `enum_names(E)` array found by ADL. parse_value returns false if the text is no such value.
+namespace detail {
+// The first name of "dim, begin, end", which it takes off.
+std::string_view next_name(std::string_view& names);
+}  // namespace detail
+
+// f("dim", a.dim), f("begin", a.begin), .. All that is done with fields goes through it.
+template <class A, class F> void visit_fields(A& a, F&& f) {
+  std::string_view names = std::remove_const_t<A>::field_names;
+  std::apply([&](auto&... value) { (f(detail::next_name(names), value), ...); }, a.fields());
+}
+
+// Value <-> text for the field types: int64_t, double, bool, Dims, and enums whose array of names,
+// names_of(E) or enum_names(E), ADL finds. parse_value returns false if the text is no such value,
+// and then `value` is any.
 std::string print_value(int64_t value);
 std::string print_value(double value);  // shortest text that reads back the same
 std::string print_value(bool value);
 std::string print_value(const Dims& value);
-std::string print_value(DType value);
 bool parse_value(std::string_view text, int64_t& value);
 bool parse_value(std::string_view text, double& value);
 bool parse_value(std::string_view text, bool& value);
 bool parse_value(std::string_view text, Dims& value);
-bool parse_value(std::string_view text, DType& value);
 
+namespace detail {
+template <class E> constexpr decltype(auto) names_in(E value) {
+  if constexpr (requires { names_of(value); }) {
+    return names_of(value);
+  } else {
+    return enum_names(value);
+  }
+}
+}  // namespace detail
 template <class E>
   requires std::is_enum_v<E>
 std::string print_value(E value) {
-  return std::string(enum_names(value)[size_t(value)]);
+  return std::string(detail::names_in(value)[size_t(value)]);
 }
 template <class E>
   requires std::is_enum_v<E>
 bool parse_value(std::string_view text, E& value) {
-  size_t i = 0;
-  for (const std::string_view name : enum_names(value)) {
-    if (name == text) {
-      value = static_cast<E>(i);
-      return true;
-    }
-    ++i;
-  }
-  return false;
+  const auto& names = detail::names_in(value);
+  const auto name = std::ranges::find(names, text);
+  if (name == std::end(names)) return false;
+  value = static_cast<E>(name - std::begin(names));
+  return true;
 }
 
-class Attrs;
+// What the framework knows of a type of fields.
+struct FieldType {
+  std::string (*print)(const void* value);
+  bool (*parse)(std::string_view text, void* value);
+  size_t size;
+};
+template <class T>
+inline constexpr FieldType kFieldType{
+    [](const void* value) { return print_value(*static_cast<const T*>(value)); },
+    [](std::string_view text, void* value) { return parse_value(text, *static_cast<T*>(value)); },
+    sizeof(T)};
 
-// One field, as text.
+// One field of attributes that live as long.
 struct AttrField {
   std::string_view name;
-  std::string value;
-  bool is_switch;  // of type bool: the op does another thing, not the same thing with other numbers
+  const FieldType* type;
+  const void* value;
+  // nullptr: it is of another type.
+  template <class T> const T* as() const {
+    return type == &kFieldType<T> ? static_cast<const T*>(value) : nullptr;
+  }
+  std::string text() const { return type->print(value); }
 };
+
+class Attrs;
 
 // What the framework knows of one attribute struct.
 struct AttrType {
@@ -89,35 +123,29 @@ struct AttrType {
   Attrs (*defaults)();
   bool (*equal)(const void*, const void*);
   std::vector<AttrField> (*fields)(const void*);
-  // Sets a field, given by its place; false if the text is no value of its type.
-  bool (*parse)(void*, size_t field, std::string_view text);
+  int64_t (*number)(const void*, std::string_view name);  // see Attrs::number
 };
 
 namespace detail {
 template <class A> Attrs default_attrs();  // below, behind Attrs
-// The first name of "dim, begin, end", which it takes off.
-std::string_view next_name(std::string_view& names);
-template <class A> std::vector<AttrField> fields_of(const void* p) {
+template <class A> std::vector<AttrField> fields_of(const void* attrs) {
   std::vector<AttrField> fields;
-  std::string_view names = A::field_names;
-  const auto add = [&]<class T>(const T& value) {
-    fields.push_back({next_name(names), print_value(value), std::is_same_v<T, bool>});
+  const auto add = [&]<class T>(std::string_view name, const T& value) {
+    fields.push_back({name, &kFieldType<T>, &value});
   };
-  std::apply([&](const auto&... value) { (add(value), ...); }, static_cast<const A*>(p)->fields());
+  visit_fields(*static_cast<const A*>(attrs), add);
   return fields;
 }
-template <class A> bool parse_attr(void* p, size_t field, std::string_view text) {
-  bool parsed = false;
-  const auto parse_if = [&](bool here, auto& value) {
-    if (here) parsed = parse_value(text, value);
+template <class A> int64_t number_of(const void* attrs, std::string_view wanted) {
+  std::optional<int64_t> found;
+  const auto look = [&]<class T>(std::string_view name, const T& value) {
+    if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
+      if (name == wanted) found = int64_t(value);
+    }
   };
-  std::apply(
-      [&](auto&... value) {
-        size_t i = 0;
-        (parse_if(i++ == field, value), ...);
-      },
-      static_cast<A*>(p)->fields());
-  return parsed;
+  visit_fields(*static_cast<const A*>(attrs), look);
+  SINTER_ASSERT(found, "no such number: ", wanted, " of ", A::field_names);
+  return *found;
 }
 }  // namespace detail
 
@@ -126,7 +154,7 @@ inline constexpr AttrType kAttrType{A::field_names, detail::default_attrs<A>,
     [](const void* a, const void* b) {
       return *static_cast<const A*>(a) == *static_cast<const A*>(b);
     },
-    detail::fields_of<A>, detail::parse_attr<A>};
+    detail::fields_of<A>, detail::number_of<A>};
 template <AttrStruct A> constexpr const AttrType* attr_type() { return &kAttrType<A>; }
 
 class Attrs {
@@ -160,10 +188,23 @@ class Attrs {
   }
   // "act=relu saves=1": the fields that differ from the default.
   std::string str() const;
+  // A field that is a whole number, a switch or an enum, as a number.
+  int64_t number(std::string_view name) const {
+    SINTER_ASSERT(type_, "no attributes");
+    return type_->number(bytes_, name);
+  }
   // Sets one field; 0 done, 1 no such field, 2 not a value of its type.
   int parse(std::string_view name, std::string_view text);
+  // Gives the field of this name and type the value; does nothing if there is none.
+  void set(const AttrField& from);
+  template <class T> void set(std::string_view name, const T& value) {
+    set({name, &kFieldType<T>, &value});
+  }
 
  private:
+  void* place_of(const AttrField& own) {
+    return bytes_ + (static_cast<const unsigned char*>(own.value) - bytes_);
+  }
   const AttrType* type_ = nullptr;
   size_t size_ = 0;
   alignas(8) unsigned char bytes_[kCapacity];

@@ -85,8 +85,8 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     Tensors out;
     if (op.view) {
       out.push_back(op.view(in, attrs));
-    } else if (op.infer) {
-      out = op.infer(in, attrs);
+    } else {
+      out = op.results(in, attrs);
       for (Tensor& t : out) {
         t = meta ? Tensor::meta(t.shape(), t.dtype(), t.device())
                  : Tensor::empty(t.shape(), t.dtype(), t.device());

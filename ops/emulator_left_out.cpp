@@ -18,9 +18,9 @@ void left_out(const Call& call) {
 
 PointwiseKernels arithmetic_kernels(size_t) { return {left_out, left_out}; }
 PointwiseKernels activation_kernels(size_t) { return {left_out, left_out}; }
-#define SINTER_LEFT_OUT(definition, op) \
+#define SINTER_LEFT_OUT(definition, op, ...) \
   void op(const Call& call) { left_out(call); }
-#define SINTER_NO_KERNEL(definition)
+#define SINTER_NO_KERNEL(...)
 SINTER_STRUCTURED_OPS(SINTER_LEFT_OUT, SINTER_NO_KERNEL)
 #define update multi_tensor_update  // the one function that stands in both lists
 SINTER_FUSED_OPS(SINTER_LEFT_OUT)

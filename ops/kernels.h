@@ -10,8 +10,8 @@
 // Two fields of an OpDef.
 #define SINTER_KERNELS(op) .cuda = SINTER_IF_CUDA(on_cuda::op), .simt = on_simt::op
 
-#define SINTER_DECLARE_KERNEL(definition, op) void op(const Call& call);
-#define SINTER_NO_KERNEL(definition)
+#define SINTER_DECLARE_KERNEL(definition, op, ...) void op(const Call& call);
+#define SINTER_NO_KERNEL(...)
 namespace sinter::on_cuda {
 SINTER_STRUCTURED_OPS(SINTER_DECLARE_KERNEL, SINTER_NO_KERNEL)
 SINTER_FUSED_OPS(SINTER_DECLARE_KERNEL)

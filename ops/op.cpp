@@ -13,50 +13,42 @@ std::string Formula::place() const {
   return cat(path, ":", line);
 }
 
-void check_defined(const char* op, const char* name, const Tensor& t) {
+static std::string both(
+    std::string_view name_a, const Tensor& a, std::string_view name_b, const Tensor& b) {
+  return cat(name_a, " is ", a.describe(), ", ", name_b, " is ", b.describe());
+}
+
+void check_defined(const char* op, std::string_view name, const Tensor& t) {
   SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; a tensor is wanted"));
 }
 
-void check_same_dtype(
-    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+void check_same_dtype(const char* op, std::string_view name_a, const Tensor& a,
+    std::string_view name_b, const Tensor& b) {
   SINTER_CHECK(a.dtype() == b.dtype(), dtype,
-      cat(op, ": element types differ: ", describe({{name_a, &a}, {name_b, &b}}), "; ", name_a,
-          " is ", name_of(a.dtype()), ", ", name_b, " is ", name_of(b.dtype())),
+      cat(op, ": element types differ: ", both(name_a, a, name_b, b), "; ", name_a, " is ",
+          name_of(a.dtype()), ", ", name_b, " is ", name_of(b.dtype())),
       cat("cast(", name_b, ", DType::", name_of(a.dtype()), ")"));
 }
 
-void check_has_rows(const char* op, const char* name, const Tensor& t) {
-  SINTER_CHECK(t.rank() >= 1, shape,
-      cat(op, ": no rows: ", name, " is ", t.describe(),
-          "; it must have at least 1 dim, it has 0"));
-}
-
-void check_same_shape(
-    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+void check_same_shape(const char* op, std::string_view name_a, const Tensor& a,
+    std::string_view name_b, const Tensor& b) {
   SINTER_CHECK(a.shape() == b.shape(), shape,
-      cat(op, ": shapes differ: ", describe({{name_a, &a}, {name_b, &b}}), "; they must be equal"));
+      cat(op, ": shapes differ: ", both(name_a, a, name_b, b), "; they must be equal"));
 }
 
-void check_same_rows(
-    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
-  SINTER_CHECK(a.size(0) == b.size(0), shape,
-      cat(op, ": row counts differ: ", describe({{name_a, &a}, {name_b, &b}}), "; ", name_a,
-          ".shape[0] is ", a.size(0), ", ", name_b, ".shape[0] is ", b.size(0)));
-}
-
-void check_rank(const char* op, const char* name, const Tensor& t, int rank) {
+void check_rank(const char* op, std::string_view name, const Tensor& t, int rank) {
   SINTER_CHECK(t.defined() && t.rank() == rank, shape,
       cat(op, ": wrong rank: ", name, " is ", t.describe(), "; ", name, " must have ", rank,
           " dims, it has ", t.defined() ? t.rank() : 0));
 }
 
-void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted) {
+void check_dtype(const char* op, std::string_view name, const Tensor& t, DType wanted) {
   SINTER_CHECK(t.defined() && t.dtype() == wanted, dtype,
       cat(op, ": wrong element type: ", name, " is ", t.describe(), "; it must be ",
           name_of(wanted)));
 }
 
-void check_floating(const char* op, const char* name, const Tensor& t) {
+void check_floating(const char* op, std::string_view name, const Tensor& t) {
   SINTER_CHECK(t.defined() && is_float(t.dtype()), dtype,
       cat(op, ": a floating type is wanted: ", name, " is ", t.describe(),
           "; allowed f32, f64, bf16"));
@@ -133,7 +125,7 @@ int64_t bytes_unless_broadcast(const Tensor& t) {
   return t.rank() == 0 ? bytes_of(t) : 0;
 }
 
-void check_writable(const char* op, const char* name, const Tensor& t) {
+void check_writable(const char* op, std::string_view name, const Tensor& t) {
   SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; it is changed in place"));
   SINTER_CHECK(t.is_contiguous(), shape,
       cat(op, ": a dense tensor is wanted: ", name, " is ", t.describe(), " with strides ",

@@ -17,6 +17,7 @@
 #include "core/tensor.h"
 #include "ops/attrs.h"
 #include "ops/formula.h"
+#include "ops/signature.h"
 #include "profiler/cost.h"
 #include "profiler/scope.h"
 
@@ -58,10 +59,13 @@ using Kernel = void (*)(const Call&);
 struct OpDef {
   profiler::StaticName name;
   Formula formula{};
-  int min_inputs = 1, max_inputs = 0;  // 0: as many as min_inputs
+  Signature signature{};  // what it takes and gives
+  int min_inputs = signature.empty() ? 1 : signature.required(),
+      max_inputs = signature.operands();  // 0: as many as min_inputs
   const AttrType* attrs = nullptr;
-  // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give
-  // none.
+  // What the signature cannot say of operands and attributes that fit it: throws. And the results,
+  // tensors without storage, where it does not say them. Those that call an op ask results().
+  void (*check)(Operands in, const Attrs& attrs) = nullptr;
   Tensors (*infer)(Operands in, const Attrs& attrs) = nullptr;
   // FLOPs (FMA 2; add, multiply, compare, exp, log 1; copies 0) and minimum bytes, each operand
   // once. Asked only while a profile is made; what it throws reaches the caller of apply().
@@ -73,7 +77,7 @@ struct OpDef {
   // captured too. nullptr: no gradient.
   Tensors (*backward)(const Saved& saved, Operands grads) = nullptr;
   uint32_t saves_in = 0, saves_out = 0;  // bit i: backward reads input / output i
-  uint32_t writes = 0;                   // bit i: input i is changed in place
+  uint32_t writes = signature.writes();  // bit i: input i is changed in place
   // For ops with a list of tensors, in place of `writes`: is input i of n changed?
   bool (*writes_of)(size_t i, size_t n) = nullptr;
   uint32_t strided =
@@ -88,6 +92,9 @@ struct OpDef {
   std::vector<Form> (*forms)() = nullptr;
 
   std::string_view text() const { return name.view(); }
+  // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give
+  // none.
+  Tensors results(Operands in, const Attrs& attrs) const;
   int most_inputs() const { return max_inputs ? max_inputs : min_inputs; }
   bool writes_input(size_t i, size_t n) const {
     return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1);
@@ -138,23 +145,18 @@ Device device_of(Operands in);
 // The elements of dims from..to-1 together.
 int64_t numel_of_dims(const Tensor& t, int from, int to = kMaxRank);
 
-// Helpers of shape rules and costs. apply() itself refuses an undefined input below min_inputs, but
-// for ops that work in place, whose groups of operands have gaps.
-void check_defined(const char* op, const char* name, const Tensor& t);
+// Helpers of shape rules and costs.
+void check_defined(const char* op, std::string_view name, const Tensor& t);
 // The hint is to cast b: an input, not the weight that it meets.
-void check_same_dtype(
-    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
-void check_rank(const char* op, const char* name, const Tensor& t, int rank);
-void check_dtype(const char* op, const char* name, const Tensor& t, DType wanted);
-void check_floating(const char* op, const char* name, const Tensor& t);
-void check_has_rows(const char* op, const char* name, const Tensor& t);  // at least 1 dim
-void check_same_shape(
-    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
-// Of one size in dim 0; REQUIRES: they have one.
-void check_same_rows(
-    const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
+void check_same_dtype(const char* op, std::string_view name_a, const Tensor& a,
+    std::string_view name_b, const Tensor& b);
+void check_rank(const char* op, std::string_view name, const Tensor& t, int rank);
+void check_dtype(const char* op, std::string_view name, const Tensor& t, DType wanted);
+void check_floating(const char* op, std::string_view name, const Tensor& t);
+void check_same_shape(const char* op, std::string_view name_a, const Tensor& a,
+    std::string_view name_b, const Tensor& b);
 // Of an operand that is changed in place: an undefined or strided tensor is refused.
-void check_writable(const char* op, const char* name, const Tensor& t);
+void check_writable(const char* op, std::string_view name, const Tensor& t);
 // Throws data unless every element of an i32 or i64 tensor is one of 0..n-1: "nll: label out of
 // range: 7 in row 2 of i32[3] cpu; 5 classes are 0..4".
 void check_range(const char* op, const char* what, const char* place, const Tensor& t,

@@ -303,61 +303,84 @@ struct AllReduceAttrs {
 // clang-format off
 // The list of the structured ops, in the order of the documents: OP with the function that starts
 // its kernel (ops/kernels.h); OTHER for a view, which has none, and for an op whose function stands
-// in another row. Declarations and all_ops() follow.
-#define SINTER_STRUCTURED_OPS(OP, OTHER)                                              \
-  OP(kLinearOp, linear)                            /* x, weight, [bias] -> y        */ \
-  OP(kMatmulOp, matmul)                            /* a, b -> c                     */ \
-  OP(kSumRowsOp, sum_rows)                         /* x -> sums                     */ \
-  OP(kConv2dOp, conv2d)                            /* x, weight, [bias] -> y        */ \
-  OP(kConv2dInputGradOp, conv2d_input_grad)        /* dy, weight -> dx              */ \
-  OP(kConv2dWeightGradOp, conv2d_weight_grad)      /* dy, x -> dweight              */ \
-  OP(kConv2dBiasGradOp, conv2d_bias_grad)          /* dy -> dbias                   */ \
-  OP(kSumOp, sum)                                  /* x -> y                        */ \
-  OP(kMeanOp, mean)                                /* x -> y                        */ \
-  OP(kMaxOp, max)                                  /* x -> y                        */ \
-  OP(kMaxBackwardOp, max_backward)                 /* dy, x, y -> dx                */ \
-  OP(kArgmaxOp, argmax)                            /* x -> index                    */ \
-  OP(kSoftmaxOp, softmax)                          /* x -> y                        */ \
-  OP(kSoftmaxBackwardOp, softmax_backward)         /* dy, y -> dx                   */ \
-  OP(kLogSoftmaxOp, log_softmax)                   /* x -> y                        */ \
-  OP(kLogSoftmaxBackwardOp, log_softmax_backward)  /* dy, y -> dx                   */ \
-  OP(kNllOp, nll)                                  /* logp, labels -> losses        */ \
-  OP(kNllBackwardOp, nll_backward)                 /* dlosses, labels -> dlogp      */ \
-  OP(kMseOp, mse)                                  /* x, target -> losses           */ \
-  OP(kMseBackwardOp, mse_backward)                 /* dlosses, x, target -> dx      */ \
-  OP(kLayerNormOp, layer_norm)                     /* x, weight, bias -> y, mean, rstd */ \
-  OP(kLayerNormBackwardOp, layer_norm_backward)    /* dy, x, weight, mean, rstd -> dx */ \
-  OP(kLayerNormWeightGradOp, layer_norm_weight_grad) /* dy, x, mean, rstd -> dweight */ \
-  OP(kMaxPool2dOp, max_pool2d)                     /* x -> y, index                 */ \
-  OP(kMaxPool2dBackwardOp, max_pool2d_backward)    /* dy, index -> dx               */ \
-  OP(kAvgPool2dOp, avg_pool2d)                     /* x -> y                        */ \
-  OP(kAvgPool2dBackwardOp, avg_pool2d_backward)    /* dy -> dx                      */ \
-  OP(kBatchNorm2dOp, batch_norm2d)                 /* see ops/rows/batch_norm.cpp        */ \
-  OP(kBatchNorm2dEvalOp, batch_norm2d_eval)        /* x, weight, bias, mean, variance -> y */ \
-  OP(kBatchNorm2dBackwardOp, batch_norm2d_backward) /* see ops/rows/batch_norm.cpp       */ \
-  OP(kBatchNorm2dWeightGradOp, batch_norm2d_weight_grad) /* dy, x, mean, rstd -> dweight, dbias */ \
-  OP(kDropoutOp, dropout)                          /* x, rng -> y                   */ \
-  OP(kGatherBatchOp, gather_batch)                 /* images, labels, index[, state] -> x, y */ \
-  OP(kCopyOp, copy)                                /* x -> y                        */ \
-  OP(kCastOp, cast)                                /* x -> y                        */ \
-  OP(kRenewCopyOp, renew_copy)                     /* weight, copy (in place)       */ \
-  OP(kCatOp, concat)                               /* x.. -> y                      */ \
-  OP(kAccumulateOp, accumulate)                    /* into (in place), value        */ \
-  OTHER(kReshapeOp)                                 /* x -> view                     */ \
-  OTHER(kTransposeOp)                               /* x -> view                     */ \
-  OTHER(kSliceOp)                                   /* x -> view                     */ \
-  OP(kPadSliceOp, pad_slice)                       /* dy -> dx, zeros around dy     */ \
-  OTHER(kBroadcastToOp)                             /* x -> view                     */ \
-  OTHER(kLowPrecisionOp)                            /* weight -> its copy            */ \
-  OTHER(kDetachOp)                                  /* x -> view                     */ \
-  OP(kSgdUpdateOp, update)                         /* see ops/optim/update.cpp            */ \
-  OTHER(kAdamUpdateOp)                             /* see ops/optim/update.cpp            */ \
-  OP(kSquaredNormOp, squared_norm)                 /* x -> total                    */ \
-  OP(kClipInPlaceOp, clip_in_place)                /* x (in place), total           */ \
-  OTHER(kAllReduceOp)                               /* x.. (in place)                */ \
-  OTHER(kAllReduceWaitOp)                           /* x.. (in place)                */
+// in another row; and what the op takes and gives (ops/signature.h). Declarations and all_ops()
+// follow.
+#define SINTER_UPDATE_SIGNATURE \
+  "param![..] grad[..] state1![..]? state2![..]? bf16_copy!:bf16[..]? skipped:f64[1]? state!:u8 " \
+  "losses:f32|f64? rng!:i64[3]?"
+#define SINTER_STRUCTURED_OPS(OP, OTHER) \
+  OP(kLinearOp, linear, "x[.., I] weight[O, I] bias:same|wide[O]? -> y:out=same|wide[.., O]") \
+  OP(kMatmulOp, matmul, "a[_, _] b[_, _] -> c:out=same|wide") \
+  OP(kSumRowsOp, sum_rows, "x[.., O] -> sums:wide[O]") \
+  OP(kConv2dOp, conv2d, "x[N, C, H, W] weight[O, C, R, S] bias:same|wide[O]? -> y") \
+  OP(kConv2dInputGradOp, conv2d_input_grad, \
+    "dy[N, O, P, Q] weight[O, C, R, S] -> dx[N, C, height, width]") \
+  OP(kConv2dWeightGradOp, conv2d_weight_grad, \
+    "dy[N, O, P, Q] x[N, C, H, W] -> dweight:wide[O, C, height, width]") \
+  OP(kConv2dBiasGradOp, conv2d_bias_grad, "dy[N, O, P, Q] -> dbias:wide[O]") \
+  OP(kSumOp, sum, "x -> y") \
+  OP(kMeanOp, mean, "x -> y") \
+  OP(kMaxOp, max, "x -> y") \
+  OP(kMaxBackwardOp, max_backward, "dy x[..] y -> dx[..]") \
+  OP(kArgmaxOp, argmax, "x -> index:i64") \
+  OP(kSoftmaxOp, softmax, "x[.., C] -> y[.., C]") \
+  OP(kSoftmaxBackwardOp, softmax_backward, "dy[.., C] y[.., C] -> dx[.., C]") \
+  OP(kLogSoftmaxOp, log_softmax, "x[.., C] -> y[.., C]") \
+  OP(kLogSoftmaxBackwardOp, log_softmax_backward, "dy[.., C] y[.., C] -> dx[.., C]") \
+  OP(kNllOp, nll, "logp[B, C] labels:i32[B] -> loss:wide[B]") \
+  OP(kNllBackwardOp, nll_backward, "dloss[B] labels:i32[B] -> dlogp:out=float[B, classes]") \
+  OP(kMseOp, mse, "x[B, ..] target[B, ..] -> loss:wide[B]") \
+  OP(kMseBackwardOp, mse_backward, "dloss:float[B] x[B, ..] target[B, ..] -> dx[B, ..]") \
+  OP(kLayerNormOp, layer_norm, \
+    "x[.., D+] weight[D] bias[D] -> y[.., D] mean:wide[*..] rstd:wide[*..]") \
+  OP(kLayerNormBackwardOp, layer_norm_backward, \
+    "dy[.., D+] x[.., D+] weight[D] mean:wide[*..] rstd:wide[*..] -> dx[.., D]") \
+  OP(kLayerNormWeightGradOp, layer_norm_weight_grad, \
+    "dy[.., D+] x[.., D+] mean:wide[*..] rstd:wide[*..] -> dweight:wide[D]") \
+  OP(kMaxPool2dOp, max_pool2d, "x[N, C, H, W] -> y index:u8") \
+  OP(kMaxPool2dBackwardOp, max_pool2d_backward, \
+    "dy[N, C, P, Q] index:u8[N, C, P, Q] -> dx[N, C, height, width]") \
+  OP(kAvgPool2dOp, avg_pool2d, "x[N, C, H, W] -> y") \
+  OP(kAvgPool2dBackwardOp, avg_pool2d_backward, "dy[N, C, P, Q] -> dx[N, C, height, width]") \
+  OP(kBatchNorm2dOp, batch_norm2d, \
+    "x[N, C+, ..] weight[C] bias[C] running_mean![C] running_var![C] " \
+    "num_batches_tracked!:i64[] -> y[N, C, ..] mean:wide[C] rstd:wide[C]") \
+  OP(kBatchNorm2dEvalOp, batch_norm2d_eval, \
+    "x[N, C+, ..] weight[C] bias[C] running_mean[C] running_var[C] -> y[N, C, ..]") \
+  OP(kBatchNorm2dBackwardOp, batch_norm2d_backward, \
+    "dy[N, C+, ..] x[N, C+, ..] weight[C] mean:wide[C] rstd:wide[C] dweight:wide[C] " \
+    "dbias:wide[C] -> dx[N, C, ..]") \
+  OP(kBatchNorm2dWeightGradOp, batch_norm2d_weight_grad, \
+    "dy[N, C+, ..] x[N, C+, ..] mean:wide[C] rstd:wide[C] -> dweight:wide[C] " \
+    "dbias:wide[C]") \
+  OP(kDropoutOp, dropout, "x[..] rng:i64[3] -> y[..]") \
+  OP(kGatherBatchOp, gather_batch, \
+    "images:u8[N, ..] labels:i32[N] index:i64[M] state:u8? -> x:out=f32|bf16 y:i32") \
+  OP(kCopyOp, copy, "x:any[..] -> y[..]") \
+  OP(kCastOp, cast, "x:any[..] -> y:dtype=any[..]") \
+  OP(kRenewCopyOp, renew_copy, "weight:float[..] copy!:float[..]") \
+  OP(kCatOp, concat, "tensors:any.. -> y") \
+  OP(kAccumulateOp, accumulate, "into!:same|wide[..] value[..]") \
+  OTHER(kReshapeOp, "x:any -> view") \
+  OTHER(kTransposeOp, "x:any -> view") \
+  OTHER(kSliceOp, "x:any -> view") \
+  OP(kPadSliceOp, pad_slice, "dy:any -> dx") \
+  OTHER(kBroadcastToOp, "x:any -> view") \
+  OTHER(kLowPrecisionOp, "weight:any -> copy") \
+  OTHER(kDetachOp, "x:any -> view") \
+  OP(kSgdUpdateOp, update, SINTER_UPDATE_SIGNATURE) \
+  OTHER(kAdamUpdateOp, SINTER_UPDATE_SIGNATURE) \
+  OP(kSquaredNormOp, squared_norm, "x -> total:wide[1]") \
+  OP(kClipInPlaceOp, clip_in_place, "x! total:float") \
+  OTHER(kAllReduceOp, "tensors!..") \
+  OTHER(kAllReduceWaitOp, "tensors!..")
 // clang-format on
+template <const OpDef& op> inline constexpr const char* kSignature = nullptr;  // of the list
 #define SINTER_DECLARE_OP(op, ...) extern const OpDef op;
-SINTER_STRUCTURED_OPS(SINTER_DECLARE_OP, SINTER_DECLARE_OP)
+#define SINTER_DECLARE_OTHER(op, signature) \
+  SINTER_DECLARE_OP(op)                     \
+  template <> inline constexpr const char* kSignature<op> = signature;
+#define SINTER_DECLARE_STRUCTURED(op, kernel, signature) SINTER_DECLARE_OTHER(op, signature)
+SINTER_STRUCTURED_OPS(SINTER_DECLARE_STRUCTURED, SINTER_DECLARE_OTHER)
 
 }  // namespace sinter

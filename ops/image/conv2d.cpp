@@ -40,68 +40,25 @@ Shape output_shape(
   return y;
 }
 
-Conv2dAttrs window_of(const Attrs& attrs) {
-  const auto& a = attrs.as<Conv2dGradAttrs>();
-  return {a.stride_h, a.stride_w, a.pad_h, a.pad_w};
-}
-
-void check_images(
-    const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b) {
-  check_floating(op, a_name, a);
-  check_rank(op, a_name, a, 4);
-  check_rank(op, b_name, b, 4);
-  check_same_dtype(op, b_name, b, a_name, a);
-}
-
-Tensors infer_forward(Operands in, const Attrs& attrs) {
+Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor &x = in[0], &weight = in[1];
-  check_images("conv2d", "x", x, "weight", weight);
   const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
-  SINTER_CHECK(x.size(1) == weight.size(1), shape,
-      cat("conv2d: channels differ: ", facts(), "; x.shape[1] is ", x.size(1),
-          ", weight.shape[1] is ", weight.size(1)));
-  if (const Tensor bias = optional_input(in, 2); bias.defined()) {
-    SINTER_CHECK(bias.rank() == 1 && bias.size(0) == weight.size(0), shape,
-        cat("conv2d: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
-            "; bias must be [", weight.size(0), "]"));
-    if (bias.dtype() != wide(weight.dtype()))
-      check_same_dtype("conv2d", "weight", weight, "bias", bias);
-  }
   const Shape y = output_shape("conv2d", x.shape(), weight.shape(), attrs.as<Conv2dAttrs>(), facts);
   return {Tensor::shape_only(y, x.dtype(), x.device())};
 }
 
-Tensors infer_input_grad(Operands in, const Attrs& attrs) {
-  const char* op = "conv2d_input_grad";
+// Of the gradient of x or of weight, which has the shape `made`: does dy have that of y?
+template <const OpDef& op> void check_gradient(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<Conv2dGradAttrs>();
-  const Tensor &dy = in[0], &weight = in[1];
-  check_images(op, "dy", dy, "weight", weight);
-  const auto facts = [&] { return describe({{"dy", &dy}, {"weight", &weight}}); };
-  const Shape x{dy.size(0), weight.size(1), a.height, a.width};
-  const Shape y = output_shape(op, x, weight.shape(), window_of(attrs), facts);
+  const Tensor &dy = in[0], &other = in[1];
+  const bool of_x = &op == &kConv2dInputGradOp;
+  const auto facts = [&] { return describe({{"dy", &dy}, {of_x ? "weight" : "x", &other}}); };
+  const Shape made{dy.size(of_x ? 0 : 1), other.size(1), a.height, a.width};
+  const Shape y = output_shape(op.name.c_str(), of_x ? made : other.shape(),
+      of_x ? other.shape() : made, {a.stride_h, a.stride_w, a.pad_h, a.pad_w}, facts);
   SINTER_CHECK(dy.shape() == y, shape,
-      cat(op, ": dy does not fit: ", facts(), "; x is ", x.str(), ", so dy must be ", y.str()));
-  return {Tensor::shape_only(x, dy.dtype(), dy.device())};
-}
-
-Tensors infer_weight_grad(Operands in, const Attrs& attrs) {
-  const char* op = "conv2d_weight_grad";
-  const auto& a = attrs.as<Conv2dGradAttrs>();
-  const Tensor &dy = in[0], &x = in[1];
-  check_images(op, "dy", dy, "x", x);
-  const auto facts = [&] { return describe({{"dy", &dy}, {"x", &x}}); };
-  const Shape weight{dy.size(1), x.size(1), a.height, a.width};
-  const Shape y = output_shape(op, x.shape(), weight, window_of(attrs), facts);
-  SINTER_CHECK(dy.shape() == y, shape,
-      cat(op, ": dy does not fit: ", facts(), "; weight is ", weight.str(), ", so dy must be ",
-          y.str()));
-  return {Tensor::shape_only(weight, wide(dy.dtype()), dy.device())};
-}
-
-Tensors infer_bias_grad(Operands in, const Attrs&) {
-  check_floating("conv2d_bias_grad", "dy", in[0]);
-  check_rank("conv2d_bias_grad", "dy", in[0], 4);
-  return {Tensor::shape_only({in[0].size(1)}, wide(in[0].dtype()), in[0].device())};
+      cat(op.text(), ": dy does not fit: ", facts(), "; ", of_x ? "x" : "weight", " is ",
+          made.str(), ", so dy must be ", y.str()));
 }
 
 Cost forward_cost(Operands in, Operands out, const Attrs&) {
@@ -156,10 +113,9 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 const OpDef kConv2dOp{.name = "conv2d",
     .formula = "y[n, o, p, q] = b[o] + sum over c, r, s of x[n, c, p + r, q + s] W[o, c, r, s]",
-    .min_inputs = 2,
-    .max_inputs = 3,
+    .signature = kSignature<kConv2dOp>,
     .attrs = attr_type<Conv2dAttrs>(),
-    .infer = infer_forward,
+    .infer = infer,
     .cost = forward_cost,
     .cpu = conv2d_forward_cpu,
     SINTER_KERNELS(conv2d),
@@ -167,25 +123,23 @@ const OpDef kConv2dOp{.name = "conv2d",
     .saves_in = 0b11};
 const OpDef kConv2dInputGradOp{.name = "conv2d_input_grad",
     .formula = "dx[n, c, h, w] = sum over o, r, s of dy[n, o, h - r, w - s] W[o, c, r, s]",
-    .min_inputs = 2,
-    .max_inputs = 2,
+    .signature = kSignature<kConv2dInputGradOp>,
     .attrs = attr_type<Conv2dGradAttrs>(),
-    .infer = infer_input_grad,
+    .check = check_gradient<kConv2dInputGradOp>,
     .cost = input_grad_cost,
     .cpu = conv2d_input_grad_cpu,
     SINTER_KERNELS(conv2d_input_grad)};
 const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
     .formula = "dW[o, c, r, s] = sum over n, p, q of dy[n, o, p, q] x[n, c, p + r, q + s]",
-    .min_inputs = 2,
-    .max_inputs = 2,
+    .signature = kSignature<kConv2dWeightGradOp>,
     .attrs = attr_type<Conv2dGradAttrs>(),
-    .infer = infer_weight_grad,
+    .check = check_gradient<kConv2dWeightGradOp>,
     .cost = weight_grad_cost,
     .cpu = conv2d_weight_grad_cpu,
     SINTER_KERNELS(conv2d_weight_grad)};
 const OpDef kConv2dBiasGradOp{.name = "conv2d_bias_grad",
     .formula = "db[o] = sum over n, p, q of dy[n, o, p, q]",
-    .infer = infer_bias_grad,
+    .signature = kSignature<kConv2dBiasGradOp>,
     .cost = bias_grad_cost,
     .cpu = bias_grad_cpu,
     SINTER_KERNELS(conv2d_bias_grad)};

@@ -33,7 +33,6 @@ int64_t pooled_size(
   return (x.size(dim) - (kernel - pad - pad)) / stride + 1;
 }
 Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
-  check_rank(op, "x", x, 4);
   return {x.size(0), x.size(1), pooled_size(op, x, 2, a.kernel_h, a.stride_h, a.pad_h),
       pooled_size(op, x, 3, a.kernel_w, a.stride_w, a.pad_w)};
 }
@@ -44,43 +43,27 @@ void check_place_fits(const char* op, const Tensor& x, const Pool2dAttrs& a) {
           "; at most 255 elements, for the place of the maximum is a byte"));
 }
 
-Tensors max_infer(Operands in, const Attrs& attrs) {
+template <const OpDef& op> Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   const auto& a = attrs.as<Pool2dAttrs>();
-  check_floating("max_pool2d", "x", x);
-  const Shape shape = pooled_shape("max_pool2d", x, a);
-  check_place_fits("max_pool2d", x, a);
-  return {Tensor::shape_only(shape, x.dtype(), x.device()),
-      Tensor::shape_only(shape, DType::u8, x.device())};
+  const Shape shape = pooled_shape(op.name.c_str(), x, a);
+  Tensors out{Tensor::shape_only(shape, x.dtype(), x.device())};
+  if (&op == &kMaxPool2dOp) {
+    check_place_fits(op.name.c_str(), x, a);
+    out.push_back(Tensor::shape_only(shape, DType::u8, x.device()));
+  }
+  return out;
 }
-Tensors avg_infer(Operands in, const Attrs& attrs) {
-  const Tensor& x = in[0];
-  check_floating("avg_pool2d", "x", x);
-  const Shape shape = pooled_shape("avg_pool2d", x, attrs.as<Pool2dAttrs>());
-  return {Tensor::shape_only(shape, x.dtype(), x.device())};
-}
-Tensor infer_dx(const char* op, const Tensor& dy, const Attrs& attrs) {
+template <const OpDef& op> void check_backward(Operands in, const Attrs& attrs) {
+  const Tensor& dy = in[0];
   const auto& a = attrs.as<Pool2dBackwardAttrs>();
-  check_floating(op, "dy", dy);
-  check_rank(op, "dy", dy, 4);
   const Tensor dx =
       Tensor::shape_only({dy.size(0), dy.size(1), a.height, a.width}, dy.dtype(), dy.device());
-  const Shape pooled = pooled_shape(op, dx, a);
+  const Shape pooled = pooled_shape(op.name.c_str(), dx, a);
   SINTER_CHECK(dy.shape() == pooled, shape,
-      cat(op, ": the gradient does not fit: dy is ", dy.describe(), "; pooling ", dx.shape().str(),
-          " gives ", pooled.str()));
-  return dx;
-}
-Tensors max_infer_backward(Operands in, const Attrs& attrs) {
-  const char* op = "max_pool2d_backward";
-  const Tensor dx = infer_dx(op, in[0], attrs);
-  check_place_fits(op, dx, attrs.as<Pool2dBackwardAttrs>());
-  check_dtype(op, "index", in[1], DType::u8);
-  check_same_shape(op, "dy", in[0], "index", in[1]);
-  return {dx};
-}
-Tensors avg_infer_backward(Operands in, const Attrs& attrs) {
-  return {infer_dx("avg_pool2d_backward", in[0], attrs)};
+      cat(op.text(), ": the gradient does not fit: dy is ", dy.describe(), "; pooling ",
+          dx.shape().str(), " gives ", pooled.str()));
+  if (&op == &kMaxPool2dBackwardOp) check_place_fits(op.name.c_str(), dx, a);
 }
 
 int64_t area(const Pool2dAttrs& a) { return a.kernel_h * a.kernel_w; }
@@ -310,8 +293,9 @@ Tensors avg_backward(const Saved& saved, Operands grads) {
 
 const OpDef kMaxPool2dOp{.name = "max_pool2d",
     .formula = "y = the maximum of each window, index = its place there",
+    .signature = kSignature<kMaxPool2dOp>,
     .attrs = attr_type<Pool2dAttrs>(),
-    .infer = max_infer,
+    .infer = infer<kMaxPool2dOp>,
     .cost = cost,
     .cpu = max_cpu,
     SINTER_KERNELS(max_pool2d),
@@ -319,25 +303,26 @@ const OpDef kMaxPool2dOp{.name = "max_pool2d",
     .saves_out = 0b10};
 const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
     .formula = "dx = the sum of dy over the windows whose maximum it was",
-    .min_inputs = 2,
-    .max_inputs = 2,
+    .signature = kSignature<kMaxPool2dBackwardOp>,
     .attrs = attr_type<Pool2dBackwardAttrs>(),
-    .infer = max_infer_backward,
+    .check = check_backward<kMaxPool2dBackwardOp>,
     .cost = max_backward_cost,
     .cpu = max_backward_cpu,
     SINTER_KERNELS(max_pool2d_backward)};
 const OpDef kAvgPool2dOp{.name = "avg_pool2d",
     .formula = "y = the mean of each window",
+    .signature = kSignature<kAvgPool2dOp>,
     .attrs = attr_type<Pool2dAttrs>(),
-    .infer = avg_infer,
+    .infer = infer<kAvgPool2dOp>,
     .cost = cost,
     .cpu = avg_cpu,
     SINTER_KERNELS(avg_pool2d),
     .backward = avg_backward};
 const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
     .formula = "dx = the sum of dy over the windows that hold it / their size",
+    .signature = kSignature<kAvgPool2dBackwardOp>,
     .attrs = attr_type<Pool2dBackwardAttrs>(),
-    .infer = avg_infer_backward,
+    .check = check_backward<kAvgPool2dBackwardOp>,
     .cost = avg_backward_cost,
     .cpu = avg_backward_cpu,
     SINTER_KERNELS(avg_pool2d_backward)};

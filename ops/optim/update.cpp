@@ -18,31 +18,15 @@ bool update_writes(size_t i, size_t n) {
   return i + kStepOperands < n ? operand != kGrad && operand != kSkipped : i != n - 2;
 }
 
+// What the signature of one parameter's update cannot say.
 void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& attrs) {
   const Tensor& param = group.param;
-  const auto check_like = [&](const char* name, const Tensor& t, DType wanted) {
-    if (!t.defined()) return;
-    check_same_shape(op, "param", param, name, t);
-    check_dtype(op, name, t, wanted);
-  };
-  const auto check_state_like = [&](const char* name, const Tensor& t, DType wanted) {
-    if (t.defined()) check_writable(op, name, t);
-    check_like(name, t, wanted);
-  };
-  check_writable(op, "param", param);
   SINTER_CHECK(param.dtype() == DType::f32 || param.dtype() == DType::f64, dtype,
       cat(op, ": wrong element type: param is ", param.describe(), "; it must be f32 or f64"),
       "bf16 training updates an f32 master weight");
-  check_like("grad", group.grad, param.dtype());
-  check_state_like("state1", group.state1, param.dtype());
-  check_state_like("state2", group.state2, param.dtype());
-  check_state_like("bf16_copy", group.bf16_copy, DType::bf16);
-  if (group.skipped.defined()) {
-    check_dtype(op, "skipped", group.skipped, DType::f64);
-    SINTER_CHECK(group.adam() && group.skipped.shape() == Shape{1}, shape,
-        cat(op, ": no count of skipped steps: skipped is ", group.skipped.describe(),
-            "; it must be f64[1], of Adam"));
-  }
+  SINTER_CHECK(group.adam() || !group.skipped.defined(), shape,
+      cat(op, ": only Adam counts skipped steps: param is ", param.describe(), ", skipped is ",
+          group.skipped.describe(), "; it must be undefined"));
   const bool wants_state1 = group.adam() || attrs.momentum != 0;
   SINTER_CHECK(wants_state1 == group.state1.defined(), shape,
       cat(op, ": momentum and its buffer go together: param is ", param.describe(), ", buffer is ",
@@ -50,15 +34,9 @@ void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& at
 }
 
 void check_groups(const char* op, Operands in, const Attrs& attrs) {
-  SINTER_CHECK(in.size() % kGroupOperands == kStepOperands, shape,
-      cat(op, ": ", in.size(), " inputs given; it takes ", +kGroupOperands, " per parameter and ",
-          kStepOperands, " more"));
   check_step(op, UpdateEnd(in), attrs.as<UpdateAttrs>());
   for (size_t i = 0; i < update_groups(in.size()); ++i) {
     const UpdateGroup group = update_group(in, i);
-    SINTER_CHECK(group.grad.defined(), shape,
-        cat(op, ": an operand is undefined: ",
-            describe({{"param", &group.param}, {"grad", &group.grad}})));
     check_group(op, group, attrs.as<UpdateAttrs>());
     check_same_dtype(op, "the first parameter", in[kParam], "a later one", group.param);
     SINTER_CHECK(group.adam() == in[kState2].defined(), shape,
@@ -68,24 +46,32 @@ void check_groups(const char* op, Operands in, const Attrs& attrs) {
   }
 }
 
-Tensors sgd_infer(Operands in, const Attrs& attrs) {
+void check_sgd(Operands in, const Attrs& attrs) {
   SINTER_CHECK(!in[kState2].defined(), shape,
       cat("sgd_update: only Adam has a second state: it is ", in[kState2].describe(),
           "; it must be undefined"));
   check_groups("sgd_update", in, attrs);
-  return {};
 }
-Tensors adam_infer(Operands in, const Attrs& attrs) {
+void check_adam(Operands in, const Attrs& attrs) {
   SINTER_CHECK(in[kState1].defined() && in[kState2].defined(), shape,
       cat("adam_update: a state is undefined: ",
           describe(
               {{"param", &in[kParam]}, {"exp_avg", &in[kState1]}, {"exp_avg_sq", &in[kState2]}}),
           "; Adam has both"));
   check_groups("adam_update", in, attrs);
-  return {};
 }
-Tensors multi_infer(Operands in, const Attrs& attrs) {
-  check_groups("multi_tensor_update", in, attrs);
+Tensors infer_multi(Operands in, const Attrs& attrs) {
+  const char* op = "multi_tensor_update";
+  SINTER_CHECK(in.size() % kGroupOperands == kStepOperands, shape,
+      cat(op, ": ", in.size(), " inputs given; it takes ", +kGroupOperands, " per parameter and ",
+          kStepOperands, " more"));
+  for (size_t i = 0; i < update_groups(in.size()); ++i) {
+    const Operands group = in.subspan(i * kGroupOperands, kGroupOperands);
+    Tensors one(group.begin(), group.end());
+    one.insert(one.end(), in.end() - kStepOperands, in.end());
+    kAdamUpdateOp.signature.check(op, one, attrs);
+  }
+  check_groups(op, in, attrs);
   return {};
 }
 
@@ -140,14 +126,14 @@ Tensors multi_reference(Operands in, const Attrs& attrs) {
   return {};
 }
 
-constexpr OpDef update_op(profiler::StaticName name, Formula formula,
-    Tensors (*infer)(Operands, const Attrs&), int max_groups) {
+constexpr OpDef update_op(profiler::StaticName name, Formula formula, Signature signature,
+    void (*check)(Operands, const Attrs&)) {
   return {.name = name,
       .formula = formula,
+      .signature = signature,
       .min_inputs = kGroupOperands + kStepOperands,
-      .max_inputs = max_groups * int(kGroupOperands) + int(kStepOperands),
       .attrs = attr_type<UpdateAttrs>(),
-      .infer = infer,
+      .check = check,
       .cost = update_cost,
       .cpu = update_cpu,
       SINTER_KERNELS(update),
@@ -158,14 +144,17 @@ constexpr OpDef update_op(profiler::StaticName name, Formula formula,
 }  // namespace
 
 const OpDef kSgdUpdateOp = update_op("sgd_update",
-    "buffer = momentum buffer + g, p -= lr buffer; without momentum p -= lr g", sgd_infer, 1);
+    "buffer = momentum buffer + g, p -= lr buffer; without momentum p -= lr g",
+    kSignature<kSgdUpdateOp>, check_sgd);
 const OpDef kAdamUpdateOp = update_op("adam_update",
     "m += (1 - b1)(g - m), v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps), m' = m / (1 - "
     "b1^t), v' = v / (1 - b2^t)",
-    adam_infer, 1);
+    kSignature<kAdamUpdateOp>, check_adam);
 const OpDef kMultiTensorUpdateOp = [] {
-  OpDef op = update_op("multi_tensor_update", "the update of one parameter, for a list of them",
-      multi_infer, 1 << 17);
+  OpDef op = update_op(
+      "multi_tensor_update", "the update of one parameter, for a list of them", {}, nullptr);
+  op.max_inputs = (1 << 17) * int(kGroupOperands) + int(kStepOperands);
+  op.infer = infer_multi;
   op.reference = multi_reference;
   return op;
 }();
@@ -176,23 +165,10 @@ void UpdateEnd::finish(const UpdateAttrs& attrs, bool adam) const {
 }
 
 void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs) {
-  check_writable(op, "state", end.state);
   check_step_state(op, end.state);
   SINTER_CHECK(attrs.tail || (!end.losses.defined() && !end.rng.defined()), usage,
       cat(op, ": losses and rng belong to the last update of a step: ",
           describe({{"losses", &end.losses}, {"rng", &end.rng}}), "; tail is 0"));
-  if (end.losses.defined()) {
-    const DType dtype = end.losses.dtype();
-    SINTER_CHECK(dtype == DType::f32 || dtype == DType::f64, dtype,
-        cat(op, ": wrong element type: losses is ", end.losses.describe(),
-            "; it must be f32 or f64"));
-  }
-  if (end.rng.defined()) {
-    check_writable(op, "rng", end.rng);
-    check_dtype(op, "rng", end.rng, DType::i64);
-    SINTER_CHECK(end.rng.shape() == Shape{3}, shape,
-        cat(op, ": no rng state: rng is ", end.rng.describe(), "; it must be i64[3]"));
-  }
 }
 
 Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs) {

@@ -7,16 +7,6 @@
 namespace sinter {
 namespace {
 
-Tensors infer(Operands in, const Attrs&) {
-  check_floating("accumulate", "into", in[0]);
-  check_floating("accumulate", "value", in[1]);
-  check_writable("accumulate", "into", in[0]);
-  if (wide(in[1].dtype()) != in[0].dtype())
-    check_same_dtype("accumulate", "into", in[0], "value", in[1]);
-  check_same_shape("accumulate", "into", in[0], "value", in[1]);
-  return {};
-}
-
 Cost cost(Operands in, Operands out, const Attrs&) {
   return cost_of(in[0].numel(), in, out, &kAccumulateOp);
 }
@@ -38,12 +28,10 @@ void cpu(const Call& call) {
 
 const OpDef kAccumulateOp{.name = "accumulate",
     .formula = "into += value",
-    .min_inputs = 2,
-    .infer = infer,
+    .signature = kSignature<kAccumulateOp>,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(accumulate),
-    .writes = 0b01,
     .strided = 0b11};
 
 void accumulate(const Tensor& into, const Tensor& value) { apply(kAccumulateOp, {into, value}); }

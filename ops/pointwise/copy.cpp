@@ -18,11 +18,6 @@ template <class To, class From> void convert_rows(const Tensor& x, const Tensor&
       });
 }
 
-Tensors infer_copy(Operands in, const Attrs&) { return {meta_like(in[0])}; }
-Tensors infer_cast(Operands in, const Attrs& attrs) {
-  return {Tensor::shape_only(in[0].shape(), attrs.as<CastAttrs>().dtype, in[0].device())};
-}
-
 void copy_cpu(const Call& call) {
   visit_all(call.in[0].dtype(), [&]<class T>(T) { convert_rows<T, T>(call.in[0], call.out[0]); });
 }
@@ -34,13 +29,6 @@ void cast_to(const Tensor& y, const Tensor& x) {
 }
 void cast_cpu(const Call& call) { cast_to(call.out[0], call.in[0]); }
 
-Tensors infer_renew(Operands in, const Attrs&) {
-  check_floating("renew_copy", "weight", in[0]);
-  check_floating("renew_copy", "copy", in[1]);
-  check_writable("renew_copy", "copy", in[1]);
-  check_same_shape("renew_copy", "weight", in[0], "copy", in[1]);
-  return {};
-}
 Cost cost_renew(Operands in, Operands, const Attrs&) { return cost_of(0, in.first(1), in.last(1)); }
 void renew_cpu(const Call& call) { cast_to(call.in[1], call.in[0]); }
 
@@ -59,7 +47,7 @@ Tensors cast_grad(const Saved& saved, Operands grads) {
 
 const OpDef kCopyOp{.name = "copy",
     .formula = "y = x, dense",
-    .infer = infer_copy,
+    .signature = kSignature<kCopyOp>,
     .cost = cost_per_element<0>,
     .cpu = copy_cpu,
     SINTER_KERNELS(copy),
@@ -67,8 +55,8 @@ const OpDef kCopyOp{.name = "copy",
     .strided = 1};
 const OpDef kCastOp{.name = "cast",
     .formula = "y = x, in another element type",
+    .signature = kSignature<kCastOp>,
     .attrs = attr_type<CastAttrs>(),
-    .infer = infer_cast,
     .cost = cost_per_element<0>,
     .cpu = cast_cpu,
     SINTER_KERNELS(cast),
@@ -76,12 +64,10 @@ const OpDef kCastOp{.name = "cast",
     .strided = 1};
 const OpDef kRenewCopyOp{.name = "renew_copy",
     .formula = "copy = weight, in the copy's element type",
-    .min_inputs = 2,
-    .infer = infer_renew,
+    .signature = kSignature<kRenewCopyOp>,
     .cost = cost_renew,
     .cpu = renew_cpu,
     SINTER_KERNELS(renew_copy),
-    .writes = 0b10,
     .strided = 0b01};
 
 Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }

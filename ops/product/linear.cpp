@@ -8,38 +8,8 @@
 namespace sinter {
 namespace {
 
-std::string feature_hint(const Tensor& x, int64_t in_features) {
-  if (x.rank() < 2 || x.numel() != x.size(0) * in_features) return "";
-  return cat("flatten(x) gives ", name_of(x.dtype()), "[", x.size(0), ", ", in_features, "]");
-}
-
-Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor &x = in[0], &weight = in[1];
-  const DType out = attrs.as<LinearAttrs>().out;
-  check_floating("linear", "x", x);
-  check_rank("linear", "weight", weight, 2);
-  check_same_dtype("linear", "weight", weight, "x", x);
-  const auto facts = [&] { return describe({{"x", &x}, {"weight", &weight}}); };
-  SINTER_CHECK(x.rank() >= 1 && x.size(-1) == weight.size(1), shape,
-      x.rank() == 0 ? cat("linear: x has no features: ", facts(),
-                          "; x is a scalar, weight.shape[1] is ", weight.size(1))
-                    : cat("linear: input features differ: ", facts(), "; x.shape[", x.rank() - 1,
-                          "] is ", x.size(-1), ", weight.shape[1] is ", weight.size(1)),
-      feature_hint(x, weight.size(1)));
-  check_rank("linear", "x", x, 2);
-  if (const Tensor bias = optional_input(in, 2); bias.defined()) {
-    check_rank("linear", "bias", bias, 1);
-    SINTER_CHECK(bias.size(0) == weight.size(0), shape,
-        cat("linear: bias does not fit: ", describe({{"weight", &weight}, {"bias", &bias}}),
-            "; bias.shape[0] is ", bias.size(0), ", weight.shape[0] is ", weight.size(0)));
-    if (bias.dtype() != wide(weight.dtype()))
-      check_same_dtype("linear", "weight", weight, "bias", bias);
-  }
-  SINTER_CHECK(out == x.dtype() || out == wide(x.dtype()), dtype,
-      cat("linear: output type does not fit: ", facts(), "; out is ", name_of(out), ", allowed ",
-          name_of(x.dtype()), " or ", name_of(wide(x.dtype()))));
-  return {Tensor::shape_only({x.size(0), weight.size(0)}, out, x.device())};
-}
+// Any rank is linear_to()'s to flatten.
+void check(Operands in, const Attrs&) { check_rank("linear", "x", in[0], 2); }
 
 Cost cost(Operands in, Operands out, const Attrs&) {
   const int64_t bias = optional_input(in, 2).defined() ? out[0].numel() : 0;
@@ -70,10 +40,9 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 const OpDef kLinearOp{.name = "linear",
     .formula = "y = x W^T + b",
-    .min_inputs = 2,
-    .max_inputs = 3,
+    .signature = kSignature<kLinearOp>,
     .attrs = attr_type<LinearAttrs>(),
-    .infer = infer,
+    .check = check,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(linear),

@@ -11,10 +11,6 @@ namespace {
 Tensors infer(Operands in, const Attrs& attrs) {
   const auto& [trans_a, trans_b, out] = attrs.as<MatmulAttrs>();
   const Tensor &a = in[0], &b = in[1];
-  check_floating("matmul", "a", a);
-  check_rank("matmul", "a", a, 2);
-  check_rank("matmul", "b", b, 2);
-  check_same_dtype("matmul", "a", a, "b", b);
   const int inner_a = trans_a ? 0 : 1, inner_b = trans_b ? 1 : 0;
   SINTER_CHECK(a.size(inner_a) == b.size(inner_b), shape,
       cat("matmul: inner sizes differ: ", describe({{"a", &a}, {"b", &b}}),
@@ -23,9 +19,6 @@ Tensors infer(Operands in, const Attrs& attrs) {
       a.size(inner_a) == b.size(1 - inner_b)
           ? cat("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
           : "");
-  SINTER_CHECK(out == a.dtype() || out == wide(a.dtype()), dtype,
-      cat("matmul: output type does not fit: ", describe({{"a", &a}, {"b", &b}}), "; out is ",
-          name_of(out), ", allowed ", name_of(a.dtype()), " or ", name_of(wide(a.dtype()))));
   return {Tensor::shape_only({a.size(1 - inner_a), b.size(1 - inner_b)}, out, a.device())};
 }
 
@@ -59,7 +52,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 const OpDef kMatmulOp{.name = "matmul",
     .formula = "C = op(A) op(B), op(X) = X or X^T",
-    .min_inputs = 2,
+    .signature = kSignature<kMatmulOp>,
     .attrs = attr_type<MatmulAttrs>(),
     .infer = infer,
     .cost = cost,

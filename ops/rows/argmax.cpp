@@ -9,7 +9,6 @@ namespace {
 
 Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
-  check_floating("argmax", "x", x);
   const int dim = normalize_dim("argmax", attrs.as<DimAttrs>().dim, x.rank());
   SINTER_CHECK(x.size(dim) > 0, shape,
       cat("argmax: nothing to compare: x is ", x.describe(), "; dim ", dim,
@@ -50,6 +49,7 @@ void cpu(const Call& call) {
 
 const OpDef kArgmaxOp{.name = "argmax",
     .formula = "y = the index of the first maximum along a dim",
+    .signature = kSignature<kArgmaxOp>,
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,
     .cost = cost_per_element<1>,

@@ -33,72 +33,14 @@ struct Channels {
   int64_t at(int64_t n, int64_t c) const { return (n * channels + c) * pixels; }
 };
 
-void check_channels(const char* op, const Tensor& x) {
-  check_floating(op, "x", x);
-  SINTER_CHECK(x.rank() >= 2 && x.size(1) >= 1, shape,
-      cat(op, ": no channels: x is ", x.describe(),
-          "; it must be [N, C, ..] with at least 1 channel"));
-}
-void check_per_channel(
-    const char* op, const char* name, const Tensor& t, const Tensor& x, DType dtype) {
-  check_dtype(op, name, t, dtype);
-  SINTER_CHECK(t.rank() == 1 && t.size(0) == x.size(1), shape,
-      cat(op, ": channels differ: ", describe({{"x", &x}, {name, &t}}), "; ", name, " must be [",
-          x.size(1), "]"));
-}
-void check_gradient(const char* op, const Tensor& dy, const Tensor& x) {
-  check_channels(op, x);
-  check_same_dtype(op, "dy", dy, "x", x);
-  check_same_shape(op, "dy", dy, "x", x);
-}
-
-// x, weight, bias, running_mean and running_var.
-void check_operands(const char* op, Operands in, const BatchNormAttrs& attrs) {
-  const Tensor& x = in[0];
-  check_channels(op, x);
-  const char* names[] = {"x", "weight", "bias", "running_mean", "running_var"};
-  for (size_t i = 1; i < 5; ++i) check_per_channel(op, names[i], in[i], x, x.dtype());
-  SINTER_CHECK(attrs.eps >= 0 && attrs.momentum >= 0 && attrs.momentum <= 1, usage,
-      cat(op, ": eps is ", attrs.eps, ", at least 0; momentum is ", attrs.momentum, ", 0 to 1"));
-}
-Tensors infer(Operands in, const Attrs& attrs) {
-  const char* op = "batch_norm2d";
-  const Tensor &x = in[0], &batches = in[5];
-  check_operands(op, in, attrs.as<BatchNormAttrs>());
-  check_writable(op, "running_mean", in[3]);
-  check_writable(op, "running_var", in[4]);
-  check_dtype(op, "num_batches_tracked", batches, DType::i64);
-  SINTER_CHECK(batches.rank() == 0, shape,
-      cat(op, ": num_batches_tracked is one number: found ", batches.describe(),
-          "; it must be i64[]"));
-  SINTER_CHECK(Channels(x).count() != 1, shape,
-      cat(op, ": one value per channel: x is ", x.describe(),
+template <const OpDef& op> void check(Operands in, const Attrs& attrs) {
+  const auto& [momentum, eps] = attrs.as<BatchNormAttrs>();
+  SINTER_CHECK(eps >= 0 && momentum >= 0 && momentum <= 1, usage,
+      cat(op.text(), ": eps is ", eps, ", at least 0; momentum is ", momentum, ", 0 to 1"));
+  SINTER_CHECK(&op != &kBatchNorm2dOp || Channels(in[0]).count() != 1, shape,
+      cat("batch_norm2d: one value per channel: x is ", in[0].describe(),
           "; a variance takes at least 2 values"),
       "train on batches of at least 2 images, or call eval() first");
-  const Tensor row = Tensor::shape_only({x.size(1)}, wide(x.dtype()), x.device());
-  return {meta_like(x), row, row};
-}
-Tensors infer_eval(Operands in, const Attrs& attrs) {
-  check_operands("batch_norm2d_eval", in, attrs.as<BatchNormAttrs>());
-  return {meta_like(in[0])};
-}
-Tensors infer_backward(Operands in, const Attrs&) {
-  const char* op = "batch_norm2d_backward";
-  const Tensor& x = in[1];
-  check_gradient(op, in[0], x);
-  check_per_channel(op, "weight", in[2], x, x.dtype());
-  const char* names[] = {"mean", "rstd", "dweight", "dbias"};
-  for (size_t i = 0; i < 4; ++i) check_per_channel(op, names[i], in[3 + i], x, wide(x.dtype()));
-  return {meta_like(x)};
-}
-Tensors infer_weight_grad(Operands in, const Attrs&) {
-  const char* op = "batch_norm2d_weight_grad";
-  const Tensor& x = in[1];
-  check_gradient(op, in[0], x);
-  check_per_channel(op, "mean", in[2], x, wide(x.dtype()));
-  check_per_channel(op, "rstd", in[3], x, wide(x.dtype()));
-  const Tensor row = Tensor::shape_only({x.size(1)}, wide(x.dtype()), x.device());
-  return {row, row};
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) {
@@ -275,45 +217,36 @@ Tensors eval_backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-// x, weight, bias, running_mean, running_var, num_batches_tracked (in place) -> y, mean, rstd
 const OpDef kBatchNorm2dOp{.name = "batch_norm2d",
     .formula = "y = (x - mean) / sqrt(var + eps) weight + bias, by channels of this batch",
-    .min_inputs = 6,
-    .max_inputs = 6,
+    .signature = kSignature<kBatchNorm2dOp>,
     .attrs = attr_type<BatchNormAttrs>(),
-    .infer = infer,
+    .check = check<kBatchNorm2dOp>,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(batch_norm2d),
     .backward = backward,
     .saves_in = 0b11,
-    .saves_out = 0b110,
-    .writes = 0b111000};
+    .saves_out = 0b110};
 const OpDef kBatchNorm2dEvalOp{.name = "batch_norm2d_eval",
     .formula = "y = x scale + shift, by the running mean and variance of a channel",
-    .min_inputs = 5,
-    .max_inputs = 5,
+    .signature = kSignature<kBatchNorm2dEvalOp>,
     .attrs = attr_type<BatchNormAttrs>(),
-    .infer = infer_eval,
+    .check = check<kBatchNorm2dEvalOp>,
     .cost = eval_cost,
     .cpu = eval_cpu,
     SINTER_KERNELS(batch_norm2d_eval),
     .backward = eval_backward,
     .saves_in = 0b11011};
-// dy, x, weight, mean, rstd, dweight, dbias -> dx
 const OpDef kBatchNorm2dBackwardOp{.name = "batch_norm2d_backward",
     .formula = "dx = rstd weight (dy - mean(dy) - n mean(dy n)), n = (x - mean) rstd, by channels",
-    .min_inputs = 7,
-    .max_inputs = 7,
-    .infer = infer_backward,
+    .signature = kSignature<kBatchNorm2dBackwardOp>,
     .cost = backward_cost,
     .cpu = backward_cpu,
     SINTER_KERNELS(batch_norm2d_backward)};
 const OpDef kBatchNorm2dWeightGradOp{.name = "batch_norm2d_weight_grad",
     .formula = "dweight = sum(dy (x - mean) rstd), dbias = sum(dy), by channels",
-    .min_inputs = 4,
-    .max_inputs = 4,
-    .infer = infer_weight_grad,
+    .signature = kSignature<kBatchNorm2dWeightGradOp>,
     .cost = weight_grad_cost,
     .cpu = weight_grad_cpu,
     SINTER_KERNELS(batch_norm2d_weight_grad)};

@@ -10,11 +10,6 @@ namespace {
 constexpr int64_t kPiece =
     8192;  // squares are summed in pieces of this size, whatever the number of threads
 
-Tensors norm_infer(Operands in, const Attrs&) {
-  check_floating("squared_norm", "x", in[0]);
-  return {Tensor::shape_only({1}, wide(in[0].dtype()), in[0].device())};
-}
-
 void norm_cpu(const Call& call) {
   const int64_t n = call.in[0].numel(), pieces = (n + kPiece - 1) / kPiece;
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
@@ -30,17 +25,13 @@ void norm_cpu(const Call& call) {
   });
 }
 
-Tensors clip_infer(Operands in, const Attrs& attrs) {
+void check_clip(Operands in, const Attrs& attrs) {
   const double max_norm = attrs.as<ClipAttrs>().max_norm;
-  check_floating("clip_in_place", "x", in[0]);
-  check_writable("clip_in_place", "x", in[0]);
-  SINTER_CHECK(in[1].defined() && in[1].numel() == 1, shape,
+  SINTER_CHECK(in[1].numel() == 1, shape,
       cat("clip_in_place: one total is wanted: ", describe({{"x", &in[0]}, {"total", &in[1]}}),
           "; total must have 1 element"));
-  check_floating("clip_in_place", "total", in[1]);
   SINTER_CHECK(max_norm > 0, usage,
       cat("clip_in_place: max_norm out of range: ", max_norm, "; it must be > 0"));
-  return {};
 }
 Cost clip_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(in[0].numel(), in, out, &kClipInPlaceOp);
@@ -66,19 +57,18 @@ void clip_cpu(const Call& call) {
 
 const OpDef kSquaredNormOp{.name = "squared_norm",
     .formula = "y = sum of x^2",
-    .infer = norm_infer,
+    .signature = kSignature<kSquaredNormOp>,
     .cost = cost_per_element<2>,
     .cpu = norm_cpu,
     SINTER_KERNELS(squared_norm)};
 const OpDef kClipInPlaceOp{.name = "clip_in_place",
     .formula = "x *= min(1, max_norm / sqrt(total))",
-    .min_inputs = 2,
+    .signature = kSignature<kClipInPlaceOp>,
     .attrs = attr_type<ClipAttrs>(),
-    .infer = clip_infer,
+    .check = check_clip,
     .cost = clip_cost,
     .cpu = clip_cpu,
     SINTER_KERNELS(clip_in_place),
-    .writes = 0b01,
     .strided = 0b01};
 
 Tensor squared_norm(const Tensor& x) { return apply1(kSquaredNormOp, {x}); }

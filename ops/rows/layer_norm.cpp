@@ -14,51 +14,9 @@ namespace {
 
 int64_t rows_of(const Tensor& x) { return x.size(-1) ? x.numel() / x.size(-1) : 0; }
 
-void check_column_operand(const char* op, const char* name, const Tensor& t, const Tensor& x) {
-  check_same_dtype(op, name, t, "x", x);
-  SINTER_CHECK(t.rank() == 1 && t.size(0) == x.size(-1), shape,
-      cat(op, ": columns differ: ", describe({{"x", &x}, {name, &t}}), "; ", name, " must be [",
-          x.size(-1), "]"));
-}
-void check_row_operand(const char* op, const char* name, const Tensor& t, const Tensor& x) {
-  check_dtype(op, name, t, wide(x.dtype()));
-  SINTER_CHECK(t.rank() == 1 && t.size(0) == rows_of(x), shape,
-      cat(op, ": rows differ: ", describe({{"x", &x}, {name, &t}}), "; ", name, " must be [",
-          rows_of(x), "]"));
-}
-void check_gradient(const char* op, const Tensor& dy, const Tensor& x) {
-  check_floating(op, "dy", dy);
-  check_has_rows(op, "dy", dy);
-  check_same_dtype(op, "dy", dy, "x", x);
-  check_same_shape(op, "dy", dy, "x", x);
-}
-
-Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor& x = in[0];
-  check_floating("layer_norm", "x", x);
-  SINTER_CHECK(x.rank() >= 1 && x.size(-1) > 0, shape,
-      cat("layer_norm: no columns: x is ", x.describe(), "; its last dim must be at least 1"));
-  check_column_operand("layer_norm", "weight", in[1], x);
-  check_column_operand("layer_norm", "bias", in[2], x);
+void check(Operands, const Attrs& attrs) {
   const double eps = attrs.as<LayerNormAttrs>().eps;
   SINTER_CHECK(eps >= 0, usage, cat("layer_norm: eps is ", eps, "; it must be at least 0"));
-  const Tensor row = Tensor::shape_only({rows_of(x)}, wide(x.dtype()), x.device());
-  return {meta_like(x), row, row};
-}
-Tensors infer_backward(Operands in, const Attrs&) {
-  const char* op = "layer_norm_backward";
-  check_gradient(op, in[0], in[1]);
-  check_column_operand(op, "weight", in[2], in[1]);
-  check_row_operand(op, "mean", in[3], in[1]);
-  check_row_operand(op, "rstd", in[4], in[1]);
-  return {meta_like(in[1])};
-}
-Tensors infer_weight_grad(Operands in, const Attrs&) {
-  const char* op = "layer_norm_weight_grad";
-  check_gradient(op, in[0], in[1]);
-  check_row_operand(op, "mean", in[2], in[1]);
-  check_row_operand(op, "rstd", in[3], in[1]);
-  return {Tensor::shape_only({in[1].size(-1)}, wide(in[1].dtype()), in[1].device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) {
@@ -174,9 +132,9 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 const OpDef kLayerNormOp{.name = "layer_norm",
     .formula = "y = (x - mean) / sqrt(var + eps) weight + bias, by rows",
-    .min_inputs = 3,
+    .signature = kSignature<kLayerNormOp>,
     .attrs = attr_type<LayerNormAttrs>(),
-    .infer = infer,
+    .check = check,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(layer_norm),
@@ -185,15 +143,13 @@ const OpDef kLayerNormOp{.name = "layer_norm",
     .saves_out = 0b110};
 const OpDef kLayerNormBackwardOp{.name = "layer_norm_backward",
     .formula = "dx = rstd (g - mean(g) - n mean(g n)), g = dy weight, n = (x - mean) rstd",
-    .min_inputs = 5,
-    .infer = infer_backward,
+    .signature = kSignature<kLayerNormBackwardOp>,
     .cost = backward_cost,
     .cpu = backward_cpu,
     SINTER_KERNELS(layer_norm_backward)};
 const OpDef kLayerNormWeightGradOp{.name = "layer_norm_weight_grad",
     .formula = "dweight = sum over rows of dy (x - mean) rstd",
-    .min_inputs = 4,
-    .infer = infer_weight_grad,
+    .signature = kSignature<kLayerNormWeightGradOp>,
     .cost = cost_per_element<4>,
     .cpu = weight_grad_cpu,
     SINTER_KERNELS(layer_norm_weight_grad)};

@@ -8,17 +8,6 @@
 namespace sinter {
 namespace {
 
-void check_pair(const char* op, const Tensor& x, const Tensor& target) {
-  check_floating(op, "x", x);
-  check_same_dtype(op, "x", x, "target", target);
-  check_has_rows(op, "x", x);
-  check_same_shape(op, "x", x, "target", target);
-}
-
-Tensors infer(Operands in, const Attrs&) {
-  check_pair("mse", in[0], in[1]);
-  return {Tensor::shape_only({in[0].size(0)}, wide(in[0].dtype()), in[0].device())};
-}
 Cost cost(Operands in, Operands out, const Attrs&) {
   return cost_of(3 * in[0].numel() + out[0].numel(), in, out);
 }
@@ -47,13 +36,6 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
-Tensors infer_backward(Operands in, const Attrs&) {
-  check_floating("mse_backward", "dloss", in[0]);
-  check_rank("mse_backward", "dloss", in[0], 1);
-  check_pair("mse_backward", in[1], in[2]);
-  check_same_rows("mse_backward", "dloss", in[0], "x", in[1]);
-  return {meta_like(in[1])};
-}
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
   Cost c = cost_of(2 * in[1].numel() + in[0].numel(), in.subspan(1), out);
   c.bytes_read += bytes_unless_broadcast(in[0]);
@@ -84,8 +66,7 @@ void backward_cpu(const Call& call) {
 
 const OpDef kMseOp{.name = "mse",
     .formula = "loss = mean((x - target)^2), by rows",
-    .min_inputs = 2,
-    .infer = infer,
+    .signature = kSignature<kMseOp>,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(mse),
@@ -93,8 +74,7 @@ const OpDef kMseOp{.name = "mse",
     .saves_in = 0b11};
 const OpDef kMseBackwardOp{.name = "mse_backward",
     .formula = "dx = 2 dloss (x - target) / D, dtarget = -dx",
-    .min_inputs = 3,
-    .infer = infer_backward,
+    .signature = kSignature<kMseBackwardOp>,
     .cost = backward_cost,
     .cpu = backward_cpu,
     SINTER_KERNELS(mse_backward),

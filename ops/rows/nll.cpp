@@ -9,20 +9,10 @@
 namespace sinter {
 namespace {
 
-void check_smoothing(const char* op, double s) {
-  SINTER_CHECK(
-      s >= 0 && s < 1, usage, cat(op, ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
-}
-
-Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor &logp = in[0], &labels = in[1];
-  check_floating("nll", "logp", logp);
-  check_rank("nll", "logp", logp, 2);
-  check_rank("nll", "labels", labels, 1);
-  check_dtype("nll", "labels", labels, DType::i32);
-  check_smoothing("nll", attrs.as<NllAttrs>().label_smoothing);
-  check_same_rows("nll", "logp", logp, "labels", labels);
-  return {Tensor::shape_only({logp.size(0)}, wide(logp.dtype()), logp.device())};
+template <const OpDef& op, class A> void check_smoothing(Operands, const Attrs& attrs) {
+  const double s = attrs.as<A>().label_smoothing;
+  SINTER_CHECK(s >= 0 && s < 1, usage,
+      cat(op.text(), ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
@@ -65,20 +55,6 @@ Tensors backward(const Saved& saved, Operands grads) {
       {}};
 }
 
-Tensors infer_backward(Operands in, const Attrs& attrs) {
-  const Tensor &dloss = in[0], &labels = in[1];
-  const auto& a = attrs.as<NllBackwardAttrs>();
-  check_floating("nll_backward", "dloss", dloss);
-  check_rank("nll_backward", "dloss", dloss, 1);
-  check_dtype("nll_backward", "labels", labels, DType::i32);
-  check_smoothing("nll_backward", a.label_smoothing);
-  SINTER_CHECK(is_float(a.out), dtype,
-      cat("nll_backward: a floating type is wanted: dloss is ", dloss.describe(), "; out is ",
-          name_of(a.out), ", allowed f32, f64, bf16"));
-  check_same_shape("nll_backward", "dloss", dloss, "labels", labels);
-  return {Tensor::shape_only({dloss.size(0), a.classes}, a.out, dloss.device())};
-}
-
 Cost backward_cost(Operands in, Operands out, const Attrs&) {
   return {.flops = 0,
       .bytes_read = bytes_unless_broadcast(in[0]) + bytes_of(in[1]),
@@ -111,25 +87,20 @@ void backward_cpu(const Call& call) {
 
 // The labels as the op takes them. What does not fit is refused in the words of the function that
 // was called: `op` and its first operand.
-Tensor labels_of(const char* op, const char* name, const Tensor& scores, const Tensor& labels) {
-  check_floating(op, name, scores);
-  check_rank(op, name, scores, 2);
-  check_rank(op, "labels", labels, 1);
-  const bool wide_labels = labels.dtype() == DType::i64;  // PyTorch's
-  SINTER_CHECK(wide_labels || labels.dtype() == DType::i32, dtype,
-      cat(op, ": wrong element type: labels is ", labels.describe(), "; it must be i32 or i64"),
-      "cast(labels, DType::i32)");
-  check_same_rows(op, name, scores, "labels", labels);
-  return wide_labels ? cast(labels, DType::i32) : labels;
+Tensor labels_of(
+    const char* op, const Signature& rule, const Tensor& scores, const Tensor& labels) {
+  check_rank(op, "labels", labels, 1);  // a row of probabilities for each is no label
+  rule.check(op, Tensors{scores, labels}, {});
+  return labels.dtype() == DType::i64 ? cast(labels, DType::i32) : labels;  // PyTorch's
 }
 
 }  // namespace
 
 const OpDef kNllOp{.name = "nll",
     .formula = "loss = -(1 - s) logp[label] - s/C sum(logp), by rows",
-    .min_inputs = 2,
+    .signature = kSignature<kNllOp>,
     .attrs = attr_type<NllAttrs>(),
-    .infer = infer,
+    .check = check_smoothing<kNllOp, NllAttrs>,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(nll),
@@ -137,9 +108,9 @@ const OpDef kNllOp{.name = "nll",
     .saves_in = 0b10};
 const OpDef kNllBackwardOp{.name = "nll_backward",
     .formula = "dlogp[c] = -dloss ((1 - s) [c = label] + s/C)",
-    .min_inputs = 2,
+    .signature = kSignature<kNllBackwardOp>,
     .attrs = attr_type<NllBackwardAttrs>(),
-    .infer = infer_backward,
+    .check = check_smoothing<kNllBackwardOp, NllBackwardAttrs>,
     .cost = backward_cost,
     .cpu = backward_cpu,
     SINTER_KERNELS(nll_backward),
@@ -147,11 +118,13 @@ const OpDef kNllBackwardOp{.name = "nll_backward",
 
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
   return apply1(kNllOp,
-      {log_probabilities, labels_of("nll", "log_probabilities", log_probabilities, labels)},
+      {log_probabilities,
+          labels_of("nll", "log_probabilities[B, C] labels:i32|i64[B]", log_probabilities, labels)},
       NllAttrs{label_smoothing});
 }
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
-  const Tensor classes = labels_of("cross_entropy", "logits", logits, labels);
+  const Tensor classes =
+      labels_of("cross_entropy", "logits[B, C] labels:i32|i64[B]", logits, labels);
   return apply1(kNllOp, {log_softmax(logits), classes}, NllAttrs{label_smoothing});
 }
 

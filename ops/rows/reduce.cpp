@@ -27,21 +27,15 @@ Shape reduced_shape(const Shape& x, uint32_t mask, bool keepdim) {
   return out;
 }
 
-Tensors infer(const char* op, Operands in, const Attrs& attrs) {
-  check_floating(op, "x", in[0]);
+template <const OpDef& op> Tensors infer(Operands in, const Attrs& attrs) {
+  const Tensor& x = in[0];
   const auto& a = attrs.as<ReduceAttrs>();
-  return {
-      Tensor::shape_only(reduced_shape(in[0].shape(), reduced_dims(op, a, in[0].rank()), a.keepdim),
-          in[0].dtype(), in[0].device())};
-}
-Tensors infer_sum(Operands in, const Attrs& attrs) { return infer("sum", in, attrs); }
-Tensors infer_mean(Operands in, const Attrs& attrs) { return infer("mean", in, attrs); }
-Tensors infer_max(Operands in, const Attrs& attrs) {
-  Tensors out = infer("max", in, attrs);
-  SINTER_CHECK(in[0].numel() > 0 || out[0].numel() == 0, shape,
-      cat("max: nothing to compare: x is ", in[0].describe(),
+  const uint32_t mask = reduced_dims(op.name.c_str(), a, x.rank());
+  const Shape shape = reduced_shape(x.shape(), mask, a.keepdim);
+  SINTER_CHECK(&op != &kMaxOp || x.numel() > 0 || shape.numel() == 0, shape,
+      cat("max: nothing to compare: x is ", x.describe(),
           "; every reduced dim must have at least 1 element"));
-  return out;
+  return {Tensor::shape_only(shape, x.dtype(), x.device())};
 }
 
 Cost mean_cost(Operands in, Operands out, const Attrs&) {
@@ -147,10 +141,7 @@ Tensors max_grad(const Saved& saved, Operands grads) {
   return {apply1(kMaxBackwardOp, {grads[0], saved.in[0], saved.out[0]}, saved.attrs)};
 }
 
-Tensors infer_max_backward(Operands in, const Attrs& attrs) {
-  check_floating("max_backward", "dy", in[0]);
-  check_same_dtype("max_backward", "dy", in[0], "x", in[1]);
-  check_same_dtype("max_backward", "dy", in[0], "y", in[2]);
+void check_max_backward(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<ReduceAttrs>();
   const Shape wanted =
       reduced_shape(in[1].shape(), reduced_dims("max_backward", a, in[1].rank()), a.keepdim);
@@ -158,7 +149,6 @@ Tensors infer_max_backward(Operands in, const Attrs& attrs) {
       cat("max_backward: shapes do not fit: ",
           describe({{"dy", &in[0]}, {"x", &in[1]}, {"y", &in[2]}}), "; dy and y must be ",
           wanted.str()));
-  return {meta_like(in[1])};
 }
 
 void max_backward_cpu(const Call& call) {
@@ -195,24 +185,27 @@ void max_backward_cpu(const Call& call) {
 
 const OpDef kSumOp{.name = "sum",
     .formula = "y = sum of x over dims",
+    .signature = kSignature<kSumOp>,
     .attrs = attr_type<ReduceAttrs>(),
-    .infer = infer_sum,
+    .infer = infer<kSumOp>,
     .cost = cost_per_element<1>,
     .cpu = sum_cpu,
     SINTER_KERNELS(sum),
     .backward = sum_grad};
 const OpDef kMeanOp{.name = "mean",
     .formula = "y = mean of x over dims",
+    .signature = kSignature<kMeanOp>,
     .attrs = attr_type<ReduceAttrs>(),
-    .infer = infer_mean,
+    .infer = infer<kMeanOp>,
     .cost = mean_cost,
     .cpu = mean_cpu,
     SINTER_KERNELS(mean),
     .backward = mean_grad};
 const OpDef kMaxOp{.name = "max",
     .formula = "y = maximum of x over dims, and where it is",
+    .signature = kSignature<kMaxOp>,
     .attrs = attr_type<ReduceAttrs>(),
-    .infer = infer_max,
+    .infer = infer<kMaxOp>,
     .cost = cost_per_element<1>,
     .cpu = max_cpu,
     SINTER_KERNELS(max),
@@ -221,9 +214,9 @@ const OpDef kMaxOp{.name = "max",
     .saves_out = 1};
 const OpDef kMaxBackwardOp{.name = "max_backward",
     .formula = "dx = dy at the first maximum, else 0",
-    .min_inputs = 3,
+    .signature = kSignature<kMaxBackwardOp>,
     .attrs = attr_type<ReduceAttrs>(),
-    .infer = infer_max_backward,
+    .check = check_max_backward,
     .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
     .cpu = max_backward_cpu,
     SINTER_KERNELS(max_backward)};

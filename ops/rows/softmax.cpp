@@ -11,21 +11,6 @@
 namespace sinter {
 namespace {
 
-template <const OpDef& def> Tensors infer(Operands in, const Attrs&) {
-  check_floating(def.name.c_str(), "x", in[0]);
-  check_has_rows(def.name.c_str(), "x", in[0]);
-  return {meta_like(in[0])};
-}
-
-template <const OpDef& def> Tensors infer_backward(Operands in, const Attrs&) {
-  const char* op = def.name.c_str();
-  check_floating(op, "dy", in[0]);
-  check_same_dtype(op, "dy", in[0], "y", in[1]);
-  check_has_rows(op, "dy", in[0]);
-  check_same_shape(op, "dy", in[0], "y", in[1]);
-  return {meta_like(in[0])};
-}
-
 Cost forward_cost(Operands in, Operands out, const Attrs&) {
   const int64_t n = in[0].numel();
   return cost_of(5 * n + (n ? n / in[0].size(-1) : 0), in, out);
@@ -104,7 +89,7 @@ template <const OpDef& def> Tensors backward(const Saved& saved, Operands grads)
 
 const OpDef kSoftmaxOp{.name = "softmax",
     .formula = "y = e^(x - max) / sum of e^(x - max), by rows",
-    .infer = infer<kSoftmaxOp>,
+    .signature = kSignature<kSoftmaxOp>,
     .cost = forward_cost,
     .cpu = softmax_cpu,
     SINTER_KERNELS(softmax),
@@ -112,14 +97,13 @@ const OpDef kSoftmaxOp{.name = "softmax",
     .saves_out = 1};
 const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
     .formula = "dx = y (dy - sum(dy y)), by rows",
-    .min_inputs = 2,
-    .infer = infer_backward<kSoftmaxBackwardOp>,
+    .signature = kSignature<kSoftmaxBackwardOp>,
     .cost = cost_per_element<4>,
     .cpu = softmax_backward_cpu,
     SINTER_KERNELS(softmax_backward)};
 const OpDef kLogSoftmaxOp{.name = "log_softmax",
     .formula = "y = (x - max) - ln(sum of e^(x - max)), by rows",
-    .infer = infer<kLogSoftmaxOp>,
+    .signature = kSignature<kLogSoftmaxOp>,
     .cost = forward_cost,
     .cpu = log_softmax_cpu,
     SINTER_KERNELS(log_softmax),
@@ -127,8 +111,7 @@ const OpDef kLogSoftmaxOp{.name = "log_softmax",
     .saves_out = 1};
 const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
     .formula = "dx = dy - e^y sum(dy), by rows",
-    .min_inputs = 2,
-    .infer = infer_backward<kLogSoftmaxBackwardOp>,
+    .signature = kSignature<kLogSoftmaxBackwardOp>,
     .cost = cost_per_element<4>,
     .cpu = log_softmax_backward_cpu,
     SINTER_KERNELS(log_softmax_backward)};

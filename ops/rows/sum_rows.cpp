@@ -6,12 +6,6 @@
 namespace sinter {
 namespace {
 
-Tensors infer(Operands in, const Attrs&) {
-  check_floating("sum_rows", "x", in[0]);
-  check_has_rows("sum_rows", "x", in[0]);
-  return {Tensor::shape_only({in[0].size(-1)}, wide(in[0].dtype()), in[0].device())};
-}
-
 void cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
@@ -41,7 +35,7 @@ SINTER_COLUMN_SUMS(, float, bf16);
 
 const OpDef kSumRowsOp{.name = "sum_rows",
     .formula = "y = sum of all rows of x",
-    .infer = infer,
+    .signature = kSignature<kSumRowsOp>,
     .cost = cost_per_element<1>,
     .cpu = cpu,
     SINTER_KERNELS(sum_rows),

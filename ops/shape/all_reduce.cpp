@@ -9,16 +9,6 @@
 namespace sinter {
 namespace {
 
-template <const OpDef& op> Tensors infer(Operands in, const Attrs&) {
-  const char* name = op.name.c_str();
-  for (const Tensor& t : in) {
-    check_writable(name, "x", t);
-    check_same_dtype(name, "the first tensor", in[0], "a later one", t);
-  }
-  check_floating(name, "x", in[0]);
-  return {};
-}
-
 // Of this rank's own part: one addition an element.
 Cost sum_cost(Operands in, Operands out, const Attrs&) {
   int64_t elements = 0;
@@ -56,14 +46,13 @@ void wait(const Call& call) {
 bool writes_all(size_t, size_t) { return true; }
 
 // One function for all devices: what differs is the communicator.
-constexpr OpDef sum_op(profiler::StaticName name, Formula formula,
-    Tensors (*infer)(Operands, const Attrs&), Cost (*cost)(Operands, Operands, const Attrs&),
-    Kernel kernel) {
+constexpr OpDef sum_op(profiler::StaticName name, Formula formula, Signature signature,
+    Cost (*cost)(Operands, Operands, const Attrs&), Kernel kernel) {
   return {.name = name,
       .formula = formula,
+      .signature = signature,
       .max_inputs = 1 << 17,
       .attrs = attr_type<AllReduceAttrs>(),
-      .infer = infer,
       .cost = cost,
       .cpu = kernel,
       .cuda = kernel,
@@ -75,9 +64,9 @@ constexpr OpDef sum_op(profiler::StaticName name, Formula formula,
 }  // namespace
 
 const OpDef kAllReduceOp = sum_op(
-    "all_reduce", "x = sum of x over all ranks, begun", infer<kAllReduceOp>, sum_cost, start);
+    "all_reduce", "x = sum of x over all ranks, begun", kSignature<kAllReduceOp>, sum_cost, start);
 const OpDef kAllReduceWaitOp = sum_op("all_reduce_wait", "x, once its sum over all ranks is there",
-    infer<kAllReduceWaitOp>, wait_cost, wait);
+    kSignature<kAllReduceWaitOp>, wait_cost, wait);
 
 void all_reduce(const Tensors& tensors, int64_t bucket) {
   apply(kAllReduceOp, tensors, AllReduceAttrs{bucket}, Role::comm);

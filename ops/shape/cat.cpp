@@ -67,6 +67,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 const OpDef kCatOp{.name = "cat",
     .formula = "y = the tensors side by side along a dim",
+    .signature = kSignature<kCatOp>,
     .max_inputs = kMostCatInputs,
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,

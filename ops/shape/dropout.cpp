@@ -9,18 +9,12 @@
 namespace sinter {
 namespace {
 
-Tensors infer(Operands in, const Attrs& attrs) {
-  const double p = attrs.as<DropoutAttrs>().p;
-  check_floating("dropout", "x", in[0]);
-  check_dtype("dropout", "rng", in[1], DType::i64);
-  SINTER_CHECK(in[1].shape() == Shape{3}, shape,
-      cat("dropout: no rng state: ", describe({{"x", &in[0]}, {"rng", &in[1]}}),
-          "; rng must be i64[3]"));
-  SINTER_CHECK(p >= 0 && p <= 1, usage, cat("dropout: p out of range: ", p, "; allowed [0, 1]"));
-  const int64_t first_row = attrs.as<DropoutAttrs>().first_row;
-  SINTER_CHECK(first_row >= 0, usage,
-      cat("dropout: no place in the batch: first_row is ", first_row, "; it must be at least 0"));
-  return {meta_like(in[0])};
+void check(Operands, const Attrs& attrs) {
+  const auto& a = attrs.as<DropoutAttrs>();
+  SINTER_CHECK(
+      a.p >= 0 && a.p <= 1, usage, cat("dropout: p out of range: ", a.p, "; allowed [0, 1]"));
+  SINTER_CHECK(a.first_row >= 0, usage,
+      cat("dropout: no place in the batch: first_row is ", a.first_row, "; it must be at least 0"));
 }
 
 // One comparison and one product an element; drawing the mask is no arithmetic on data.
@@ -68,9 +62,9 @@ int64_t first_element(const Tensor& x, const DropoutAttrs& attrs) {
 
 const OpDef kDropoutOp{.name = "dropout",
     .formula = "y = x / (1 - p) where it is kept, else 0",
-    .min_inputs = 2,
+    .signature = kSignature<kDropoutOp>,
     .attrs = attr_type<DropoutAttrs>(),
-    .infer = infer,
+    .check = check,
     .cost = cost,
     .cpu = cpu,
     SINTER_KERNELS(dropout),

@@ -9,18 +9,8 @@ namespace sinter {
 namespace {
 
 Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor &images = in[0], &labels = in[1], &index = in[2], state = optional_input(in, 3);
+  const Tensor &images = in[0], &index = in[2], state = optional_input(in, 3);
   const auto& [out, mnist, rows] = attrs.as<GatherBatchAttrs>();
-  check_dtype("gather_batch", "images", images, DType::u8);
-  check_dtype("gather_batch", "labels", labels, DType::i32);
-  check_dtype("gather_batch", "index", index, DType::i64);
-  check_rank("gather_batch", "labels", labels, 1);
-  check_rank("gather_batch", "index", index, 1);
-  check_has_rows("gather_batch", "images", images);
-  check_same_rows("gather_batch", "images", images, "labels", labels);
-  SINTER_CHECK(out == DType::f32 || out == DType::bf16, dtype,
-      cat("gather_batch: unsupported dtype: ", name_of(out), " of ", images.describe(),
-          "; allowed f32, bf16"));
   if (state.defined()) check_step_state("gather_batch", state);
   SINTER_CHECK(rows >= 0 && rows <= (state.defined() ? index.numel() : 0), shape,
       cat("gather_batch: rows out of range: ", rows, " with index ", index.describe(),
@@ -90,8 +80,7 @@ void cpu(const Call& call) {
 
 const OpDef kGatherBatchOp{.name = "gather_batch",
     .formula = "the images and labels of the next batch, scaled and normalized",
-    .min_inputs = 3,
-    .max_inputs = 4,
+    .signature = kSignature<kGatherBatchOp>,
     .attrs = attr_type<GatherBatchAttrs>(),
     .infer = infer,
     .cost = cost,

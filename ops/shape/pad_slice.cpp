@@ -45,6 +45,7 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 const OpDef kPadSliceOp{.name = "pad_slice",
     .formula = "dx = dy inside zeros",
+    .signature = kSignature<kPadSliceOp>,
     .attrs = attr_type<PadSliceAttrs>(),
     .infer = infer,
     .cost = cost_per_element<0>,

@@ -109,7 +109,7 @@ std::string op_line(Recipe& r, const Graph& graph) {
   const Attrs attrs = attributes(r, op);
   Tensors results;
   try {
-    results = op.infer(graph.metas(in), attrs);
+    results = op.results(graph.metas(in), attrs);
   } catch (const Error& error) {
     if (error.kind() == Error::Kind::internal) fail(error.what(), capture::dump(graph));
     return "";

@@ -37,7 +37,7 @@ TEST(OpAllocations, ShapeRulesMakeNoText) {
     size_t results = 1;
     const int64_t news = news_of([&] {
       if (op.view) op.view(sample.in, sample.attrs);
-      if (op.infer) results = op.infer(sample.in, sample.attrs).size();
+      results = op.results(sample.in, sample.attrs).size();
     });
     EXPECT_LE(news, static_cast<int64_t>(op.view ? 1 : 3 * results));
   });
@@ -49,7 +49,7 @@ TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
   set_num_threads(1);
   for_each_good_sample([](const OpDef& op, const Sample& sample) {
     if (op.view || !op.cpu) return;
-    Tensors out = op.infer ? op.infer(sample.in, sample.attrs) : Tensors();
+    Tensors out = op.results(sample.in, sample.attrs);
     for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype());
     Tensors in;  // as apply() hands them over
     for (size_t i = 0; i < sample.in.size(); ++i) {

@@ -264,7 +264,7 @@ std::string conv2d_refusal(
 TEST(Conv2d, ErrorsSayWhatWasGivenAndTheRule) {
   EXPECT_EQ(conv2d_refusal({2, 3, 8, 8}, {4, 1, 3, 3}, {}),
       "conv2d: channels differ: x is f32[2, 3, 8, 8] cpu, weight is f32[4, 1, 3, 3] cpu; "
-      "x.shape[1] is 3, weight.shape[1] is 1");
+      "C of x[N, C, H, W] is 3, of weight[O, C, R, S] it is 1");
   EXPECT_EQ(conv2d_refusal({2, 3, 8, 4}, {4, 3, 3, 7}, {1, 1, 1, 1}),
       "conv2d: the kernel is larger than the padded input: x is f32[2, 3, 8, 4] cpu, weight is "
       "f32[4, 3, 3, 7] cpu; 7 columns of the kernel, 4 + 2 * 1 of x\n"
@@ -273,15 +273,15 @@ TEST(Conv2d, ErrorsSayWhatWasGivenAndTheRule) {
       "conv2d: no such stride or padding: x is f32[2, 3, 8, 8] cpu, weight is f32[4, 3, 3, 3] cpu; "
       "stride is [1, 0], allowed 1..2147483647; padding is [0, -1], allowed 0..2147483647");
   EXPECT_EQ(conv2d_refusal({2, 3, 8, 8}, {4, 3, 3, 3}, {}, Tensor::zeros({3})),
-      "conv2d: bias does not fit: weight is f32[4, 3, 3, 3] cpu, bias is f32[3] cpu; bias must be "
-      "[4]");
+      "conv2d: output features differ: weight is f32[4, 3, 3, 3] cpu, bias is f32[3] cpu; O of "
+      "weight[O, C, R, S] is 4, of bias[O] it is 3");
 }
 
 TEST(Conv2d, CostCountsTheProducts) {
   const Tensor x = Tensor::ones({2, 3, 5, 5}), weight = Tensor::ones({4, 3, 3, 3}),
                bias = Tensor::ones({4}), dy = Tensor::ones({2, 4, 3, 3});
   const auto flops = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
-    return op.cost(in, op.infer(in, attrs), attrs).flops;
+    return op.cost(in, op.results(in, attrs), attrs).flops;
   };
   const int64_t products = 2 * 72 * 27;  // 72 elements of y, of 27 products each
   EXPECT_EQ(flops(kConv2dOp, {x, weight}, Conv2dAttrs{}), products);

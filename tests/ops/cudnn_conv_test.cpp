@@ -39,7 +39,7 @@ using cuda::FakeToolkit;
 // A call of one of the three ops, its operands on the recorder's card.
 struct ConvCall {
   ConvCall(const OpDef& which, const Tensors& on_cpu, const Attrs& with)
-      : op(which), attrs(with), cpu(on_cpu), out(op.infer(cpu, attrs)) {
+      : op(which), attrs(with), cpu(on_cpu), out(op.results(cpu, attrs)) {
     for (const Tensor& t : cpu) in.push_back(t.to(test::kCuda));
     out[0] = Tensor::empty(out[0].shape(), out[0].dtype(), test::kCuda);
   }
@@ -259,7 +259,7 @@ TEST(CudnnConv, TheOwnKernelServesWhereTheLibraryDoesNot) {
       ConvCall(kConv2dOp, {Tensor::ones({0, 1, 3, 3}), Tensor::ones({2, 1, 2, 2})}, attrs).ask());
   const Tensors huge{Tensor::shape_only({1 << 11, 1, 1 << 10, 1 << 10}, DType::f32, test::kCuda),
       Tensor::shape_only({1, 1, 1, 1}, DType::f32, test::kCuda)};
-  Tensors out = kConv2dOp.infer(huge, attrs);
+  Tensors out = kConv2dOp.results(huge, attrs);
   EXPECT_FALSE(cudnn_conv2d({kConv2dOp, huge, out, attrs})) << "2^31 elements";
 }
 

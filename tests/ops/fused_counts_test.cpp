@@ -32,7 +32,7 @@ struct Extra {
 };
 void expect_cost(const OpDef& op, Kernel kernel, Tensors in, const Attrs& attrs, Extra extra = {}) {
   Tensors out;
-  for (const Tensor& meta : op.infer(in, attrs))
+  for (const Tensor& meta : op.results(in, attrs))
     out.push_back(Tensor::empty(meta.shape(), meta.dtype(), kSimt));
   const Cost cost = op.cost(in, out, attrs);
   simt::take_counters();

@@ -36,18 +36,18 @@ TEST(Linear, MessageNamesOperandsRuleAndHint) {
     linear(Tensor::zeros({64, 784}), Tensor::zeros({256, 512}));
   }),
       "linear: input features differ: x is f32[64, 784] cpu, weight is f32[256, 512] cpu; "
-      "x.shape[1] is 784, weight.shape[1] is 512");
+      "I of x[.., I] is 784, of weight[O, I] it is 512");
   EXPECT_EQ(message_of([] {
     linear(Tensor::zeros({64, 28, 28}), Tensor::zeros({256, 784}));
   }),
       "linear: input features differ: x is f32[64, 28, 28] cpu, weight is f32[256, 784] cpu; "
-      "x.shape[2] is 28, weight.shape[1] is 784\n"
+      "I of x[.., I] is 28, of weight[O, I] it is 784\n"
       "    hint: flatten(x) gives f32[64, 784]");
   EXPECT_EQ(message_of([] {
     linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({3}));
   }),
-      "linear: bias does not fit: weight is f32[4, 3] cpu, bias is f32[3] cpu; bias.shape[0] is 3, "
-      "weight.shape[0] is 4");
+      "linear: output features differ: weight is f32[4, 3] cpu, bias is f32[3] cpu; O of weight[O, "
+      "I] is 4, of bias[O] it is 3");
 }
 
 TEST(Linear, OnlyWantedGradientsAreMade) {

@@ -53,7 +53,7 @@ TEST(Reference, GivesShapesAndCost) {
   EXPECT_EQ(trace.ops[1].op->text(), "relu");
   EXPECT_TRUE(trace.ops[1].in[0].is_same(trace.ops[0].out[0]));
   EXPECT_TRUE(trace.ops[1].out[0].is_same(trace.results[0]));
-  const Tensors out = kLinearActOp.infer(Tensors{x, w, b}, attrs);
+  const Tensors out = kLinearActOp.results(Tensors{x, w, b}, attrs);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].describe(), "f32[4, 3] cpu");
   EXPECT_EQ(out[1].describe(), "f32[4, 3] cpu");
@@ -70,7 +70,7 @@ TEST(Reference, CountsTheFlopsOfAllItsOps) {
                z = Tensor::meta({4, 5}), labels = Tensor::meta({4}, DType::i32),
                seed = Tensor::meta({4});
   const auto flops = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
-    return op.cost(in, op.infer(in, attrs), attrs).flops;
+    return op.cost(in, op.results(in, attrs), attrs).flops;
   };
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{}), 9 * 20 + 3 * 4);
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{0.1}), 10 * 20 + 5 * 4);
@@ -84,7 +84,7 @@ TEST(Reference, NoRecorderHearsOfIt) {
     void record(const Call& call) override { ADD_FAILURE() << call.op.text(); }
   } silent;
   Context::current().recorders.push_back(&silent);
-  kGluOp.infer(Tensors{Tensor::zeros({7, 3}), Tensor::zeros({7, 3})}, GluAttrs{});
+  kGluOp.results(Tensors{Tensor::zeros({7, 3}), Tensor::zeros({7, 3})}, GluAttrs{});
   Context::current().recorders.pop_back();
 }
 
@@ -94,12 +94,12 @@ TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
   test::expect_error(Error::Kind::shape,
       {"classifier_head: operands do not fit: f32[4, 6] cpu, ", "; linear: input features differ"},
       [&] {
-        kClassifierHeadOp.infer(
+        kClassifierHeadOp.results(
             Tensors{h, Tensor::zeros({65, 7}), labels, seed}, HeadAttrs{.act = Act::none});
       });
   test::expect_error(
       Error::Kind::shape, {"classifier_head: ", "; there are 65 classes; at most 64 classes"}, [&] {
-        kClassifierHeadOp.infer(Tensors{h, w, labels, seed}, HeadAttrs{.act = Act::none});
+        kClassifierHeadOp.results(Tensors{h, w, labels, seed}, HeadAttrs{.act = Act::none});
       });
 }
 
