@@ -235,8 +235,8 @@ SINTER_PRODUCT_CHAIN(kInputGradActOp, input_grad_act, "dx = (dy W) act'(saved)",
     InputGradActAttrs, 3, 3, 0b11);
 SINTER_PRODUCT_CHAIN(kGatedLinearBackwardOp, gated_linear_backward,
     "dh = dy Wd, du = dh act(g), dg = dh u act'(g)", GluAttrs, 4, 4, 0b1111);
-SINTER_PRODUCT_CHAIN(kConvActOp, conv_act, "y = act(conv2d(x, W) + b), and its operand if it is kept",
-    ConvActAttrs, 2, 3, 0);
+SINTER_PRODUCT_CHAIN(kConvActOp, conv_act,
+    "y = act(conv2d(x, W) + b), and its operand if it is kept", ConvActAttrs, 2, 3, 0);
 SINTER_PRODUCT_CHAIN(kProductChainOp, product_chain,
     "linear, matmul or conv2d, then a program of pointwise ops", ProductChainAttrs, 2,
     2 + kChainInputs, 0);
