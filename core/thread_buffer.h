@@ -1,6 +1,7 @@
 // Memory that a thread keeps for its kernels, so that nothing is allocated once it has grown.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
