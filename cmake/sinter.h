@@ -32,5 +32,5 @@
 #include <sinter/nn/state_dict.h>
 #include <sinter/ops/fused/reference.h>
 #include <sinter/ops/ops.h>
-#include <sinter/ops/pointwise_op.h>
+#include <sinter/ops/pointwise/pointwise_op.h>
 #include <sinter/profiler/session.h>
