@@ -351,7 +351,7 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
   const std::vector<Case> all = cases(DType::f32);
   const Case &bias = all[0], &relu = all[2], &gradient = all[12];
   EXPECT_EQ(maker(recorder, bias), Made("cublaslt_gemm", 1));
-  EXPECT_EQ(maker(recorder, relu), Made("linear_act", 1))
+  EXPECT_EQ(maker(recorder, relu), Made("product_chain", 1))
       << "one launch each: nobody asked the library";
   EXPECT_EQ(gemm_plan_lines().size(), 1u);
   {
@@ -376,8 +376,8 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
       "launch 2.5 us, "
       "1 launch 2.5 us, own kernel 2 us");
   EXPECT_TRUE(
-      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 136 k 40 A B^T + bias, relu: "
-                           "3 proposals, number 1 (the fastest), "))
+      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 133 k 40 A B^T, relu: 3 proposals, "
+                           "number 1 (the fastest), "))
       << lines[1];
   const Chosen own(GemmChoice::own);
   EXPECT_EQ(maker(recorder, bias), Made("linear", 1));
@@ -396,11 +396,11 @@ TEST(GemmEpilogues, WhatAnEarlierProcessMeasuredIsTaken) {
     return std::pair(made_by, recorder.count("cudaEventElapsedTime") > 0 ? "measured" : "kept");
   };
   using Process = std::pair<std::string, const char*>;
-  const Process library{"cublaslt_gemm", "measured"}, own{"linear_act", "measured"},
+  const Process library{"cublaslt_gemm", "measured"}, own{"product_chain", "measured"},
       kept{"cublaslt_gemm", "kept"};
   EXPECT_EQ(process({.gemm_ns = 1500}), library) << "the own kernel takes 2 us here";
   EXPECT_EQ(process({.gemm_ns = 2500}), kept);
-  EXPECT_EQ(process({.proposals = 0}), Process("linear_act", "kept"))
+  EXPECT_EQ(process({.proposals = 0}), Process("product_chain", "kept"))
       << "what was kept is proposed no more, and there is nothing to measure";
   EXPECT_EQ(process({.broken = 1, .gemm_ns = 1500}), library) << "it runs no more: the next one";
   EXPECT_EQ(process({.gemm_ns = 2500}), kept);
@@ -420,7 +420,7 @@ TEST(GemmEpilogues, AsManyKernelsAsAreCounted) {
   EXPECT_EQ(launch_count() - before, 2);
   for (const auto choice : {GemmChoice::library, GemmChoice::measured}) {
     const Chosen chosen(choice);
-    EXPECT_EQ(maker(recorder, relu), Made("linear_act", 1));
+    EXPECT_EQ(maker(recorder, relu), Made("product_chain", 1));
   }
   recorder.set({.proposals = 0});
   const Chosen chosen(GemmChoice::library);
