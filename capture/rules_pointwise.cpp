@@ -236,16 +236,14 @@ bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
   }
   if (best && best->op == &op) return r.fuse(op.name.c_str(), of_best, std::move(*best));
   if (best) {  // without what others read of the product, this may be what the rule is for
-    ProductChainAttrs less = best->attrs.type() == attr_type<ProductChainAttrs>()
-                                 ? best->attrs.as<ProductChainAttrs>()
-                                 : *product;
-    const bool kept = less.program.n_outputs > 1 && best->out.back() == sums;
-    less.program.outputs[less.program.n_outputs - 1] = 0;
-    less.program.n_outputs -= kept;
-    if (kept && named(r.node(i), less, {}, {}).op == &op)
-      return r.miss(op.name.c_str(), of_best,
-          r.other_reader(cat("what ", r.node(i).op->text(), " gives"), sums, of_best));
-    return false;
+    if (best->attrs.type() != attr_type<ProductChainAttrs>()) return false;
+    ProductChainAttrs less = best->attrs.as<ProductChainAttrs>();
+    ChainProgram& p = less.program;
+    if (p.n_outputs < 2 || best->out.back() != sums) return false;
+    p.outputs[--p.n_outputs] = 0;
+    return named(r.node(i), less, {}, {}).op == &op &&
+           r.miss(op.name.c_str(), of_best,
+               r.other_reader(cat("what ", r.node(i).op->text(), " gives"), sums, of_best));
   }
   return !nearly.empty() && r.miss(op.name.c_str(), nearly, std::move(why));
 }
