@@ -77,7 +77,7 @@ stub python <<<"PYTHONPATH=$work/modules exec $python -S \"\$@\""
 cat >"$work/peers/torch_mlp.py" <<'END_STUB'
 import argparse, json, sys
 p = argparse.ArgumentParser()
-for flag in "block device layers batch modes dtype rows dim hidden pass steps json".split():
+for flag in "block device layers net batch modes dtype rows dim hidden pass steps rounds json".split():
     p.add_argument("--" + flag)
 a = p.parse_args()
 if getattr(a, "pass") == "forward":
@@ -86,6 +86,7 @@ rows = [{"mode": m, "batch": int(b), "median_us": 1000.0} for m in a.modes.split
         for b in (a.rows or a.batch).split(",")]
 json.dump(rows, open(a.json, "w"))
 END_STUB
+cp "$work"/peers/torch_{mlp,cnn}.py
 
 # run_report BROKEN STATUS: no other program is in the path, no git.
 run_report() {
@@ -109,7 +110,7 @@ assert "mnist" in phases["build"]["result"]["version"]
 assert why["constants"].startswith("gpu_epilogues: no JSON from"), why
 assert "mlp 256,128 tf32 #0: status 2" in why["compare"] and "geglu" not in why["compare"], why
 rounds = phases["compare"]["result"]
-assert len(rounds) == 15, rounds
+assert len(rounds) == 18, rounds
 assert "no such mode" in rounds["geglu forward bf16 #1"]["torch failed"], rounds
 assert "torch failed: status 1" in text, text
 assert "racecheck geglu f32: status killed" in why["sanitizer"], why
@@ -133,7 +134,7 @@ import json, sys
 phases = json.load(open(sys.argv[1] + "/gpu_report.json"))["phases"]
 text = open(sys.argv[1] + "/gpu_report.txt").read()
 assert all(phase["status"] == "done" for phase in phases.values()), phases
-assert len(phases["compare"]["result"]) == 18 and len(phases["sanitizer"]["result"]) == 15
+assert len(phases["compare"]["result"]) == 24 and len(phases["sanitizer"]["result"]) == 15
 kernels = phases["why"]["result"]["mlp"]
 assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels
 for words in ("card Stub", "op linear_act, us 1.2, choice own", "  long 45.0",
