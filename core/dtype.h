@@ -19,15 +19,8 @@ struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
   SINTER_FN bf16(float value)
-      : bits(from(value)) {}  // NOLINT: an implicit rounding is what a store to bf16 means
+      : bits(round_to_bf16(value)) {}  // NOLINT: an implicit rounding is what a store to bf16 means
   SINTER_FN operator float() const { return math::from_bits(uint32_t{bits} << 16); }
-
- private:
-  static SINTER_FN uint16_t from(float value) {
-    const uint32_t u = math::to_bits(value);
-    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    return uint16_t(value == value ? rounded : (u >> 16) | 0x40u);
-  }
 };
 
 constexpr size_t size_of(DType dtype) {

@@ -321,16 +321,22 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
       "dx = dy ((1 + tanh t) / 2 + x/2 (1 - tanh(t)^2) dt/dx)")
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 12, backward_flops = 20;
-  template <class T> static SINTER_FN T inner(T x) {
-    return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
-  }
-  template <class T> SINTER_FN T forward(T x) const {
-    return T(0.5) * x * (T(1) + math::tanh(inner(x)));
-  }
+  // (1 + tanh t) / 2 = 1 / (1 + e^-2t), by a power of -|2t|: it cannot overflow, and where the
+  // result is small nothing cancels. A tanh and its sum with 1 would take twice as long.
+  template <class T> struct Gate {
+    T power, inverse, value;
+    explicit SINTER_FN Gate(T x) {
+      const T twice_t = T(1.59576912160573071176) * (x + T(0.044715) * x * x * x);
+      power = math::exp(-math::abs(twice_t));
+      inverse = T(1) / (T(1) + power);
+      value = twice_t < T(0) ? power * inverse : inverse;
+    }
+  };
+  template <class T> SINTER_FN T forward(T x) const { return x * Gate<T>(x).value; }
   template <class T> SINTER_FN T grad(T dy, T x) const {
-    const T t = math::tanh(inner(x));
-    const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
-    return dy * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
+    const Gate<T> gate(x);
+    const T slope = T(1.59576912160573071176) * (T(1) + T(3 * 0.044715) * x * x);
+    return dy * (gate.value + x * (gate.power * gate.inverse * gate.inverse) * slope);
   }
 };
 
