@@ -18,7 +18,8 @@ std::string_view words_of(std::string_view dim) {
   return "sizes";
 }
 
-bool is_letter(std::string_view dim) { return !dim.empty() && dim[0] >= 'A' && dim[0] <= 'Z'; }
+bool is_letter(char kind) { return kind >= 'A' && kind <= 'Z'; }
+bool is_letter(std::string_view dim) { return !dim.empty() && is_letter(dim[0]); }
 
 }  // namespace
 
@@ -34,7 +35,7 @@ class Signature::Match {
       : signature_(signature), op_(op), in_(in), attrs_(attrs) {
     check_presence();
     for (size_t i = in.size(); i-- > 0;) {
-      if (part(i).types == kSame && part(like_).name != "weight") like_ = i;
+      if (part(i).types == kSame && !part(like_).is_weight) like_ = i;
     }
     same_ = in[like_].dtype();
     check_types();
@@ -95,6 +96,7 @@ class Signature::Match {
               : cat("cast(", name(i), ", DType::", wanted.substr(0, wanted.find(' ')), ")"));
     }
     for (int r = 0; r < signature_.results_; ++r) {
+      if (result(r).type_attr.empty()) continue;
       SINTER_CHECK(result(r).takes(type_of(result(r)), same_), dtype,
           cat(op_, ": output type does not fit: ", name(like_), " is ", like.describe(), "; ",
               result(r).type_attr, " is ", name_of(type_of(result(r))), ", allowed ",
@@ -130,6 +132,7 @@ class Signature::Match {
     if (p.rest < 0 ? in_rest != 1 : in_rest < 0) refuse(i);
     for (int d = 0, at = 0; d < p.rank; ++d) {
       const std::string_view dim = p.dims[size_t(d)];
+      const char kind = p.kinds[size_t(d)];
       if (d == p.rest) {
         const Shape dims(std::span(shape.begin() + at, size_t(in_rest)));
         if (rest_by_ >= 0 && dims != rest_) refuse(i, dim);
@@ -142,11 +145,13 @@ class Signature::Match {
       SINTER_CHECK(size > 0 || !dim.ends_with('+'), shape,
           cat(op_, ": no ", words_of(dim), ": ", p.name, " is ", in_[i].describe(), "; ",
               dim.substr(0, 1), " of ", p.text(), " must be at least 1"));
-      if (is_letter(dim)) {
-        Letter& letter = letters_[size_t(dim[0] - 'A')];
+      if (is_letter(kind)) {
+        Letter& letter = letters_[size_t(kind - 'A')];
         if (letter.by < 0) letter = {size, int(i)};
+        if (size != letter.size) refuse(i, dim, size);
+      } else if (kind != '_' && size != known(dim)) {
+        refuse(i, dim, size);
       }
-      if (dim != "_" && size != known(dim)) refuse(i, dim, size);
     }
   }
 
