@@ -16,6 +16,7 @@
 #include "measure/threads.h"
 #include "measure/timer.h"
 #include "profiler/session.h"
+#include "profiler/thresholds.h"
 
 namespace sinter::measure {
 namespace {
@@ -85,9 +86,6 @@ void append_round(profiler::Report& all, profiler::Report round) {
   }
 }
 
-bool is_modelled(const Contest& contest, const ContestOptions& options) {
-  return options.card && contest.device.type == Device::Type::simt;
-}
 bool is_stopped(const ContestOptions& options) { return options.stopped && options.stopped(); }
 
 // The pairs that give the factor, A B B A, with nothing recorded.
@@ -127,8 +125,7 @@ std::string launches_note(const capture::Captured& captured, const Outcome& o) {
 }
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
-// ledger, by the model of a card where one is asked for; nothing where they are bounds only, or a
-// step had other launches than its graph.
+// ledger; nothing where they are bounds only, or a step had other launches than its graph.
 std::vector<PairOfTimes> run_profiled_rounds(
     const Contest& contest, const Contestants& all, const ContestOptions& options, Outcome& o) {
   const capture::Captured& captured = contest.captured();
@@ -138,27 +135,21 @@ std::vector<PairOfTimes> run_profiled_rounds(
   const Contestant& eager = replay ? all.replayed : all.eager;
   std::vector<PairOfTimes> pairs;
   bool timed = contest.timed();
-  const bool modelled = is_modelled(contest, options);
-  const auto touched = double(touched_bytes(captured.recorded, &captured));
   const int64_t rounds = timed ? int64_t(o.eager_us.size()) : 1;
   for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
     PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
-      std::optional<LaunchLog> log;
-      if (modelled) log.emplace();  // of one step: on simt a round has no more
       profiler::Report report = profiled_round(
           contest, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
-      (is_fused ? times.second : times.first) =
-          modelled ? modelled_us(*options.card, graph, log->launches(), touched)
-                   : launch_times_us(report, graph.nodes.size());
+      (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
     }
     const double more = more_launches(captured, o.fused);
     o.complete = o.complete && !times.first.empty() && !times.second.empty() &&
                  (more == 0 || (cuda && more > 0));
-    if (o.complete && (timed || modelled)) pairs.push_back(std::move(times));
+    if (o.complete && timed) pairs.push_back(std::move(times));
   }
   return pairs;
 }
@@ -343,20 +334,15 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   o.fused.clean_us = o.fused_us;
   o.eager.candidates = candidates(captured);
   o.fused.candidates.emplace();
-  const bool modelled = is_modelled(contest, options) && !times.empty();
   o.ledger = make_ledger(captured, times);
   if (contest.device != kCpu) {
-    o.ledger.times = modelled ? "us, model" : "us, self CUDA";
+    o.ledger.times = "us, self CUDA";
     o.ledger.total.eager = fmt::format(
         "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
   }
   if (contest.timed()) o.ratio = o.factor();
   o.headline = headline(contest, o);
   o.proof = proof_lines(contest, o);
-  if (modelled) {
-    o.proof.push_back(fmt::format("model of an {}, each step one graph: {:.1f} -> {:.1f} us",
-        options.card->text, o.ledger.total.eager_time(), o.ledger.total.fused_time()));
-  }
   return o;
 }
 

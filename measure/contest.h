@@ -15,7 +15,6 @@
 #include <optional>
 
 #include "capture/step.h"
-#include "measure/card.h"
 #include "measure/ledger.h"
 #include "profiler/report.h"
 #include "profiler/stats.h"
@@ -59,8 +58,6 @@ struct ContestOptions {
   int64_t rounds = 9;              // pairs; fewer than 6 give no factor
   // What the machine can do, see measure::calibrated(); without it no share of a roof is told.
   std::optional<profiler::Roofs> roofs{};
-  // On simt: the ledger has the times of a model of this card (measure/card.h).
-  std::optional<Card> card{};
   // Asked before each pair of rounds: true ends the contest with the pairs that are there.
   std::function<bool()> stopped{};
 

@@ -25,8 +25,6 @@ void add_contest_flags(
       .number("max-rel", contest.max_rel, 0, 1,
           "largest difference allowed, relative to the tensor's largest value")
       .standard = "1e-5; tf32 2e-3, bf16 2e-2";
-  flags.choice("card", contest.card_name, {"none", "h100", "a100"},
-      "with --device simt: a model of this card's times");
   not_saved(flags.toggle("blame", contest.blame,
       "hold each op, eager and fused, against f64 and name the first that is wrong; no times"));
   not_saved(flags.word("devices", contest.devices, "LIST", "with --blame: of cpu, simt, cuda"))
@@ -85,11 +83,6 @@ void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) con
 Outcome Comparison::run(const std::string& parity) const {
   const bool tables = flags.files.has("table") || flags.view.guess;
   measure::ContestOptions options = flags;
-  options.card = measure::card_of(flags.card_name);
-  SINTER_CHECK(!options.card || contest.device.type == Device::Type::simt, usage,
-      cat(program, ": --card ", flags.card_name, " is a model, for --device simt; the device is ",
-          contest.device.str()),
-      "on the device itself times are measured");
   if (tables || flags.rounds >= profiler::kMinPairs) options.roofs = roofs_for(contest.device, out);
   const Outcome outcome = measure::compare(contest, options);
   if (contest.timed()) check_roofs(outcome.eager, out);

@@ -18,7 +18,6 @@ struct ContestFlags : measure::ContestOptions {
   ViewFlags view;
   ExportFlags files;
   std::optional<double> max_rel;
-  std::string card_name = "none";
   bool blame = false;
   std::string devices;  // of blame; none: that of the program
 };

@@ -2,8 +2,6 @@
 // random output gradient, eager and fused. The study workload: six products that fusing cannot make
 // faster, and the pointwise work between them, which it can. Prints what a step costs before it
 // takes any; then as `mnist compare`: parity of y and of every gradient, the ledger, the headline.
-// With a model of a card the emulator's launches are counted and not run: so the block may be as
-// large as on that card, and there is no parity.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,7 +11,6 @@
 #include "capture/explain.h"
 #include "core/context.h"
 #include "core/device/memory.h"
-#include "core/device/simt_count_only.h"
 #include "core/parallel.h"
 #include "examples/cli/contest.h"
 #include "examples/cli/messages.h"
@@ -137,13 +134,10 @@ class Geglu {
  private:
   bool is_cuda() const { return device_.type == Device::Type::cuda; }
   bool timed() const { return device_.type != Device::Type::simt; }
-  bool modelled() const {
-    return !timed() && flags_.contest.card_name != "none" && !flags_.contest.blame;
-  }
   bool both() const { return flags_.mode == "both"; }
   // A step that a card runs in milliseconds takes cores seconds.
   int64_t chosen_batch() {
-    if (!flags_.batch) flags_.batch = is_cuda() || modelled() ? 64 : 4;
+    if (!flags_.batch) flags_.batch = is_cuda() ? 64 : 4;
     return *flags_.batch;
   }
   bool eager_only() const { return flags_.mode == "eager"; }
@@ -169,7 +163,6 @@ class Geglu {
   DType dtype_;
   std::unique_ptr<Block> eager_;
   std::unique_ptr<Captured> fused_;
-  std::optional<simt::CountOnly> counted_;  // while modelled()
   measure::Worst worst_;
   std::optional<measure::Outcome> outcome_;
   cli::Json json_;
@@ -178,7 +171,6 @@ class Geglu {
 int Geglu::run() {
   make_contest();
   check_flags();
-  if (modelled()) counted_.emplace();
   tell_cost();
   eager_ = std::make_unique<Block>(flags_, comparison_.common.seed, dtype_, device_);
   choose_threads();
@@ -188,7 +180,7 @@ int Geglu::run() {
     comparison_.blame(fused_->block.inputs);
     return 0;
   }
-  if (!eager_only() && !modelled()) check_parity();
+  if (!eager_only()) check_parity();
   cli::catch_signals();
   json_ = {{"schema", "sinter.geglu/1"}, {"pass", flags_.pass}, {"gelu", flags_.gelu},
       {"rules", flags_.fusion.rules}, {"rows", cli::Json::array()}};
@@ -235,12 +227,10 @@ void Geglu::check_flags() {
 void Geglu::tell_cost() {
   cli::Output& out = comparison_.out;
   const auto product = double(flags_.rows() * flags_.dim * flags_.hidden);
-  const double seconds =
-      modelled() ? 0 : flags_.flops() * seconds_per_flop(product, dtype_, device_);
-  out.note("cost", "{:.4g} GFLOP forward{}, {}", 6e-9 * product,
+  const double seconds = flags_.flops() * seconds_per_flop(product, dtype_, device_);
+  out.note("cost", "{:.4g} GFLOP forward{}, about {} a step on {}", 6e-9 * product,
       flags_.backward() ? fmt::format(", {:.4g} with backward", 1e-9 * flags_.flops()) : "",
-      modelled() ? "counted and not run"
-                 : fmt::format("about {} a step on {}", cli::seconds(seconds), device_.str()));
+      cli::seconds(seconds), device_.str());
   cli::note_emulator(device_, out);
   if (!timed() && seconds > 20)
     out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
@@ -284,13 +274,12 @@ cli::Json Geglu::row(
 }
 
 void Geglu::compare() {
-  outcome_ = comparison_.run(modelled() ? "not known, nothing was calculated"
-                                        : fmt::format("{:.0e}{}", worst_.relative,
-                                              worst_.name.empty() ? "" : " (" + worst_.name + ")"));
+  outcome_ = comparison_.run(fmt::format(
+      "{:.0e}{}", worst_.relative, worst_.name.empty() ? "" : " (" + worst_.name + ")"));
   const capture::Captured& captured = comparison_.contest.captured();
   json_["rows"] = {row("eager", outcome_->eager_us, captured.recorded),
       row("fused", outcome_->fused_us, captured.fused.graph)};
-  if (!modelled()) json_["parity"] = {{"relative", worst_.relative}, {"where", worst_.where}};
+  json_["parity"] = {{"relative", worst_.relative}, {"where", worst_.where}};
   cli::add_json(json_, comparison_.contest, *outcome_);
 }
 

@@ -60,26 +60,6 @@ TEST(Geglu, SaysTheCostFirstAndShowsTheLedger) {
   EXPECT_NE(large.out.find("not timed on simt   15 launches"), std::string::npos) << large.out;
 }
 
-// The block of the guide, whose arithmetic would take the emulator an hour, and a small one.
-TEST(GegluSimt, AModelOfACardNeedsNoArithmetic) {
-  Program program;
-  program.name = "geglu";
-  const Words small{"--batch", "1", "--seq", "8", "--dim", "64", "--hidden", "128"};
-  for (const auto& [card, size] : {std::pair{"h100", Words{}}, {"a100", small}}) {
-    const Result r =
-        program.run(Words{"--device", "simt", "--dtype", "bf16", "--card", card} + size);
-    ASSERT_EQ(r.status, 0) << r.err;
-    for (const char* fact : {"us, model", "gated_linear_backward", "15 ->  6", "model of an ",
-             "parity: not known, nothing was calculated"})
-      EXPECT_NE(r.out.find(fact), std::string::npos) << fact << "\n" << r.out;
-    EXPECT_NE(r.err.find("counted and not run"), std::string::npos) << r.err;
-  }
-  const Result cpu = geglu({"--device", "cpu", "--card", "h100"});
-  EXPECT_EQ(cpu.status, 2);
-  EXPECT_NE(cpu.err.find("--card h100 is a model, for --device simt"), std::string::npos)
-      << cpu.err;
-}
-
 TEST(Geglu, OneModeByItself) {
   for (const auto& [mode, launches] : {std::pair{"eager", 15}, {"fused", 6}}) {
     const json o = object({"--mode", mode, "--json"});
