@@ -34,52 +34,6 @@ class AugmentDraws {
   uint32_t drawn_ = 0;
 };
 
-// out = in smoothed along one axis: `lines` of `length` items, `step` from item to item and `skip`
-// from line to line. What lies beyond the ends counts as 0.
-void smooth_lines(const std::vector<float>& in, std::vector<float>& out,
-    const std::vector<float>& taps, int64_t lines, int64_t skip, int64_t length, int64_t step) {
-  const auto radius = int64_t(taps.size()) / 2;
-  std::ranges::fill(out, 0.0f);
-  for (int64_t t = -radius; t <= radius; ++t) {
-    const float tap = taps[size_t(t + radius)];
-    const int64_t begin = std::max<int64_t>(0, -t), end = std::min(length, length - t);
-    // The inner loop runs along memory.
-    if (step == 1) {
-      for (int64_t line = 0; line < lines; ++line) {
-        float* to = out.data() + line * skip;
-        const float* from = in.data() + line * skip + t;
-        for (int64_t i = begin; i < end; ++i) to[i] += tap * from[i];
-      }
-    } else {
-      for (int64_t i = begin; i < end; ++i) {
-        float* to = out.data() + i * step;
-        const float* from = in.data() + (i + t) * step;
-        for (int64_t line = 0; line < lines; ++line) to[line] += tap * from[line];
-      }
-    }
-  }
-}
-
-// A displacement for each pixel, along one axis: draws that a Gaussian smooths.
-std::vector<float> elastic_field(
-    const Augment& augment, const ImageShape& shape, AugmentDraws& draws) {
-  const auto radius = int64_t(std::ceil(3 * augment.sigma));
-  std::vector<float> taps;
-  double sum = 0;
-  for (int64_t t = -radius; t <= radius; ++t) {
-    const double z = double(t) / augment.sigma;
-    taps.push_back(float(std::exp(-z * z / 2)));
-    sum += taps.back();
-  }
-  for (float& tap : taps) tap = float(tap / sum);
-  const auto size = size_t(shape.height * shape.width);
-  std::vector<float> field(size), rows(size);
-  for (float& value : field) value = float(augment.elastic) * draws.next();
-  smooth_lines(field, rows, taps, shape.height, shape.width, shape.width, 1);
-  smooth_lines(rows, field, taps, shape.width, 1, shape.height, shape.width);
-  return field;
-}
-
 // The value at (x, y), between its four neighbours.
 uint8_t sample(const uint8_t* plane, const ImageShape& shape, float x, float y) {
   const float left = std::floor(x), top = std::floor(y), right_share = x - left,
@@ -95,23 +49,14 @@ uint8_t sample(const uint8_t* plane, const ImageShape& shape, float x, float y) 
   return uint8_t(upper * (1 - low_share) + lower * low_share + 0.5f);
 }
 
+constexpr const char* kAugmentExample = "shift=2,rotate=10,scale=10";
 struct AugmentWord {
   const char* name;
   double Augment::*field;
   double high;
 };
 constexpr AugmentWord kAugmentWords[] = {{"shift", &Augment::shift, 1000},
-    {"rotate", &Augment::rotate, 180}, {"scale", &Augment::scale, 90},
-    {"elastic", &Augment::elastic, 10000}};
-
-double augment_number(std::string_view item, std::string_view text, double low, double high) {
-  double value = 0;
-  SINTER_CHECK(parse_all(text, value) && value >= low && value <= high, usage,
-      cat("augment: number wanted: ", escaped(text), " in ", escaped(item), "; allowed ", low, "..",
-          high),
-      "shift=2,rotate=10,scale=10,elastic=34:4");
-  return value;
-}
+    {"rotate", &Augment::rotate, 180}, {"scale", &Augment::scale, 90}};
 
 void parse_augment_item(Augment& out, std::string_view item) {
   const std::string_view name = item.substr(0, item.find('='));
@@ -123,11 +68,12 @@ void parse_augment_item(Augment& out, std::string_view item) {
   SINTER_CHECK(word != std::end(kAugmentWords), usage,
       cat("augment: unknown word: ", escaped(name), "; ",
           nearest.empty() ? "" : cat("nearest is ", nearest, "; "), "allowed ", join(names)),
-      "shift=2,rotate=10,scale=10,elastic=34:4");
-  const size_t colon = word->field == &Augment::elastic ? number.find(':') : std::string::npos;
-  out.*word->field = augment_number(item, number.substr(0, colon), 0, word->high);
-  if (colon != std::string::npos)
-    out.sigma = augment_number(item, number.substr(colon + 1), 0.5, 100);
+      kAugmentExample);
+  double& value = out.*word->field;
+  SINTER_CHECK(parse_all(number, value) && value >= 0 && value <= word->high, usage,
+      cat("augment: number wanted: ", escaped(number), " in ", escaped(item), "; allowed 0..",
+          word->high),
+      kAugmentExample);
 }
 
 }  // namespace
@@ -147,21 +93,12 @@ void augment_image(const Augment& augment, uint64_t seed, int64_t epoch, int64_t
               factor = 1 + draw(augment.scale / 100), dx = draw(augment.shift),
               dy = draw(augment.shift), cosine = std::cos(angle) / factor,
               sine = std::sin(angle) / factor;
-  std::vector<float> field_x, field_y;
-  if (augment.elastic > 0) {
-    field_x = elastic_field(augment, shape, draws);
-    field_y = elastic_field(augment, shape, draws);
-  }
   const float centre_x = float(shape.width - 1) / 2, centre_y = float(shape.height - 1) / 2;
   for (int64_t y = 0, i = 0; y < shape.height; ++y) {
     for (int64_t x = 0; x < shape.width; ++x, ++i) {
       const float rx = float(x) - centre_x - dx, ry = float(y) - centre_y - dy;
-      float from_x = centre_x + cosine * rx + sine * ry,
-            from_y = centre_y - sine * rx + cosine * ry;
-      if (!field_x.empty()) {
-        from_x += field_x[size_t(i)];
-        from_y += field_y[size_t(i)];
-      }
+      const float from_x = centre_x + cosine * rx + sine * ry,
+                  from_y = centre_y - sine * rx + cosine * ry;
       for (int64_t c = 0; c < shape.channels; ++c) {
         const int64_t plane = c * shape.height * shape.width;
         out[plane + i] = sample(image + plane, shape, from_x, from_y);

@@ -1,5 +1,7 @@
 #include "data/bytes.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -11,10 +13,6 @@
 #include "core/error.h"
 #include "core/numbers.h"
 #include "data/digits.h"
-
-#ifdef SINTER_HAS_ZLIB
-#include <zlib.h>
-#endif
 
 namespace sinter {
 namespace {
@@ -52,8 +50,6 @@ std::vector<uint8_t> channels_first(const std::vector<uint8_t>& in, const Shape&
 
 }  // namespace
 
-#ifdef SINTER_HAS_ZLIB
-
 // zlib passes on what is no gzip as it is.
 struct ByteSource::Stream {
   gzFile file;
@@ -82,30 +78,6 @@ struct ByteSource::Stream {
         "copy or download it again");
   }
 };
-
-#else
-
-struct ByteSource::Stream {
-  std::FILE* file;
-
-  explicit Stream(const std::string& path) : file(std::fopen(path.c_str(), "rbe")) {}
-  ~Stream() {
-    if (file) std::fclose(file);
-  }
-  bool is_gzip() const {
-    const int first = std::getc(file);
-    const int second = first == 0x1f ? std::getc(file) : EOF;
-    if (second != EOF) std::ungetc(second, file);
-    if (first != EOF) std::ungetc(first, file);
-    return second == 0x8b;
-  }
-  size_t read(uint8_t* to, size_t n) { return std::fread(to, 1, n, file); }
-  void check(const std::string& name, uint64_t) {
-    if (std::ferror(file)) cannot_read(name, std::strerror(errno));
-  }
-};
-
-#endif
 
 std::string FileArray::describe() const { return cat(name_of(dtype), "[", join(dims), "]"); }
 
@@ -157,10 +129,6 @@ ByteSource::ByteSource(const std::string& path)
   if (!stream_->file) cannot_read(name_, std::strerror(errno));
   gzip_ = stream_->is_gzip();
   stream_->check(name_, 0);
-#ifndef SINTER_HAS_ZLIB
-  SINTER_CHECK(!gzip_, not_built, cat("gzip: not in this build (zlib1g-dev): ", name_),
-      "unpack it with gzip -d");
-#endif
   std::error_code ignored;
   if (!gzip_ && std::filesystem::is_regular_file(path, ignored))
     raw_size_ = std::filesystem::file_size(path, ignored);

@@ -1,5 +1,7 @@
 #include "data/png.h"
 
+#include <png.h>
+
 #include <algorithm>
 #include <cmath>
 #include <csetjmp>
@@ -10,16 +12,11 @@
 #include "core/file_start.h"
 #include "data/bytes.h"
 
-#ifdef SINTER_HAS_PNG
-#include <png.h>
-#endif
-
 namespace sinter {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{128} << 20;
 
-#ifdef SINTER_HAS_PNG
 // Colours, whose last is alpha, onto the background that the ink stands out from.
 std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels, size_t channels) {
   uint64_t weight = 0, sum = 0;
@@ -107,7 +104,6 @@ void read_pixels(PngReader& reader) {
     for (size_t y = 0; y < height; ++y) png_read_row(png, &reader.pixels[y * row], nullptr);
   }
 }
-#endif
 
 // Mean of the outermost rows and columns.
 float border_mean(const std::vector<float>& v, int width, int height) {
@@ -142,7 +138,6 @@ PngImage read_png(const std::string& path, int channels) {
   constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
       cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
-#ifdef SINTER_HAS_PNG
   constexpr uint32_t kMaxSide = 4096;
   PngReader reader(file, channels);
   const auto check = [&](bool good) {
@@ -157,10 +152,6 @@ PngImage read_png(const std::string& path, int channels) {
           kMaxSide));
   check(run(reader, read_pixels));
   return {int(width), int(height), flatten(reader.pixels, size_t(channels)), name, channels};
-#else
-  throw Error(Error::Kind::not_built, cat("png: not in this build (libpng-dev): ", name),
-      "an image of the test set needs no reader");
-#endif
 }
 
 ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {

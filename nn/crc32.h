@@ -1,5 +1,4 @@
-// CRC-32 as in gzip and PNG (polynomial 0xEDB88320, reflected), by zlib where it is built in, else
-// by a table. Thread-safe.
+// CRC-32 as in gzip and PNG (polynomial 0xEDB88320, reflected), by zlib. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -7,9 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#ifdef SINTER_HAS_ZLIB
 #include <zlib.h>
-#endif
 
 #include "core/atomic_file.h"
 #include "core/error.h"
@@ -26,30 +24,32 @@ namespace sinter::profiler {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kFormats[] = {"table", "json", "csv", "trace", "stacks", "html"};
+constexpr std::string_view kFormats[] = {"table", "json", "trace", "stacks", "html"};
 
-#ifdef SINTER_HAS_ZLIB
 constexpr const char* kTraceEnding = ".trace.json.gz";
 std::string packed(const std::string& text) {
   z_stream stream{};
   // + 16: with a gzip header, which has no time in it.
   int code =
       deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  if (code == Z_OK) code = deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
+  // In pieces: zlib counts a call's bytes in 32 bits, and a trace may have more.
+  constexpr size_t kPiece = size_t{1} << 20;
+  std::string out, piece(deflateBound(&stream, kPiece), '\0');
+  for (size_t at = 0; code == Z_OK; at += kPiece) {
+    const bool last = at + kPiece >= text.size();
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data() + at));
+    stream.avail_in = static_cast<uInt>(last ? text.size() - at : kPiece);
+    do {
+      stream.next_out = reinterpret_cast<Bytef*>(piece.data());
+      stream.avail_out = static_cast<uInt>(piece.size());
+      code = deflate(&stream, last ? Z_FINISH : Z_NO_FLUSH);
+      out.append(piece, 0, piece.size() - stream.avail_out);
+    } while (code == Z_OK && (last || stream.avail_in > 0));
+  }
   deflateEnd(&stream);
   SINTER_ASSERT(code == Z_STREAM_END, "zlib gave ", code);
   return out;
 }
-#else
-constexpr const char* kTraceEnding = ".trace.json";
-std::string packed(const std::string& text) { return text; }
-#endif
 
 using PageJson = nlohmann::ordered_json;
 
@@ -157,7 +157,7 @@ std::vector<std::string> Exports::files() const {
   if (has("html")) out.push_back(base + ".html");
   if (has("trace")) out.push_back(base + kTraceEnding);
   const std::pair<std::string_view, const char*> endings[] = {
-      {"json", ".json"}, {"csv", ".csv"}, {"stacks", ".folded"}};
+      {"json", ".json"}, {"stacks", ".folded"}};
   for (const char* mode : pair ? std::vector{"_eager", "_fused"} : std::vector{""}) {
     for (const auto& [format, ending] : endings) {
       if (has(format)) out.push_back(base + mode + ending);
@@ -196,7 +196,6 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
     const std::string name = base + (pair ? &report == reports.data() ? "_eager" : "_fused" : "");
     const Profile profile = profile_of(report, run);
     if (has("json")) write_file(name + ".json", to_json(profile));
-    if (has("csv")) write_file(name + ".csv", to_csv(profile));
     if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
   }
   if (has("trace")) {

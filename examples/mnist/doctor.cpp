@@ -9,7 +9,6 @@
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda_api.h"
 #include "core/parallel.h"
-#include "data/libraries.h"
 #include "data/verify.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
@@ -89,12 +88,6 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
           has_onednn()
               ? ""
               : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
-  for (const OptionalLibrary& library : optional_libraries()) {
-    const bool there = !library.version.empty();
-    doctor.ok_or_note(there, library.name,
-        there ? library.version
-              : fmt::format("not in this build ({}): no {}", library.package, library.lost));
-  }
 }
 
 // What training in several processes has, and a sum over all ranks: of one, or of those of mpirun.

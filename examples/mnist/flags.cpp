@@ -270,8 +270,7 @@ void add_run_flags(Flags& flags, RunFlags& run) {
 void add_train_flags(Flags& flags, TrainFlags& train) {
   add_data_flags(flags, train.data);
   flags.word("augment", train.data.augment, "LIST",
-      "change the images of training: shift=2,rotate=10,scale=10,elastic=34:4 (pixels, degrees, "
-      "percent, alpha:sigma)",
+      "change the images of training: shift=2,rotate=10,scale=10 (pixels, degrees, percent)",
       parse_augment);
   add_model_flags(flags, train.model);
   add_optimizer_flags(flags, train.optimizer);

@@ -5,11 +5,16 @@ set -euo pipefail
 source=$1 cmake=$2 generator=$3 compiler=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-packages=(Eigen3 fmt nlohmann_json Boost CLI11 GTest)
+packages=(Eigen3 fmt nlohmann_json Boost ZLIB PNG CLI11 GTest)
 without=("${packages[@]/#/-DCMAKE_DISABLE_FIND_PACKAGE_}")
 if "$cmake" -S "$source" -B "$work/build" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
   "${without[@]/%/=ON}" >"$work/log" 2>&1; then
   echo "configured without ${packages[*]}"
+  exit 1
+fi
+if "$source/scripts/setup" nonsense >"$work/said" 2>&1 || ! grep -q "unknown word: nonsense" "$work/said"; then
+  cat "$work/said"
+  echo "scripts/setup takes any word"
   exit 1
 fi
 for word in "${packages[@]}" libeigen3-dev libgtest-dev scripts/setup; do
