@@ -199,7 +199,10 @@ int launched_ranks() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     if (const char* value = std::getenv(name)) return std::max(1, std::atoi(value));
   }
-  return 1;
+  // srun by PMIx says the rank, and how many there are only by Slurm's own variable, which a shell
+  // inside an allocation has as well.
+  const char* size = std::getenv("PMIX_RANK") ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
+  return size ? std::max(1, std::atoi(size)) : 1;
 }
 
 std::string mpi_version(std::string* why) {

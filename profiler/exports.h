@@ -1,4 +1,4 @@
-// Exports: the files of --profile=FORMATS. Of one report BASE.txt .json .csv .trace.json.gz .folded
+// Exports: the files of --profile=FORMATS. Of one report BASE.txt .json .trace.json.gz .folded
 // .html; of two (eager and fused) text, trace and HTML hold both, and the others are BASE_eager.*
 // and BASE_fused.*. Used by every program that profiles.
 #pragma once

@@ -1,4 +1,4 @@
-// Profile <-> JSON and CSV. One list of fields for each struct serves all of them, to write and to
+// Profile <-> JSON. One list of fields for each struct serves all of them, to write and to
 // read: fields(visit, value) calls visit with the list.
 #include <fmt/format.h>
 
@@ -191,19 +191,6 @@ void read_json(const ProfileJson& from, std::vector<T>& values, const std::strin
     read_json(from[i], values.emplace_back(), cat(where, "[", i, "]"));
 }
 
-// Of a column of the CSV; names are quoted, as they may hold commas.
-std::string csv_cell(std::string_view key, const ProfileJson& value) {
-  if (value.is_null()) return "";
-  if (key == "pred_ns") return fmt::format("{:.1f}", value.get<double>());
-  if (key == "roof" || key == "share") return fmt::format("{:.4f}", value.get<double>());
-  if (!value.is_string()) return value.dump();
-  std::string text = value;
-  if (key != "name" && key != "shapes" && key != "flags") return text;
-  for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2)
-    text.insert(at, 1, '"');
-  return '"' + text + '"';
-}
-
 // Files of an earlier build lack the spread of the roofs, what the profiler took of a step, and
 // what rows say beside the others.
 void add_what_is_new(ProfileJson& json) {
@@ -248,6 +235,7 @@ Profile read_profile(const std::string& text, const std::string& file) {
   } catch (const Error& e) {
     refuse(e.message());
   }
+  if (profile.steps.empty()) refuse("it has no steps");
   for (Row& row : profile.rows) {
     if (!row.samples.empty() && row.samples.size() != profile.steps.size())
       refuse(cat("row ", row.name, " has ", row.samples.size(), " samples of ",
@@ -255,24 +243,6 @@ Profile read_profile(const std::string& text, const std::string& file) {
     row.typical_ns = typical(row.samples);
   }
   return profile;
-}
-
-std::string to_csv(const Profile& profile) {
-  constexpr const char* kColumns[] = {"name", "shapes", "kind", "role", "calls", "launches",
-      "flops", "bytes_read", "bytes_written", "self_ns", "total_ns", "kernel_ns", "device_ns",
-      "pred_ns", "roof", "verdict", "in_table", "share", "typical_ns", "typical_total_ns",
-      "typical_kernel_ns", "flags"};
-  std::string out = join(kColumns, ",");
-  for (const StepSample& step : profile.steps) out += fmt::format(",step{}", step.number);
-  out += "\n";
-  for (Row row : profile.rows) {
-    const ProfileJson values = write_json(row);
-    std::vector<std::string> cells;
-    for (const char* key : kColumns) cells.push_back(csv_cell(key, values[key]));
-    for (const int64_t ns : row.samples) cells.push_back(std::to_string(ns));
-    out += join(cells, ",") + "\n";
-  }
-  return out;
 }
 
 }  // namespace sinter::profiler

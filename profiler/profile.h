@@ -1,5 +1,5 @@
 // Profile: what a session found, as plain numbers and names: the one model that the table, JSON,
-// CSV, diff and the HTML page read. Report::profile() makes it, read_profile() reads it back.
+// diff and the HTML page read. Report::profile() makes it, read_profile() reads it back.
 //
 // Times are integer ns and sums over the active steps: divide by steps.size(). A value: copy it,
 // keep it, read it from any thread.
@@ -215,8 +215,6 @@ std::string table(const Profile& profile, const TableOptions& options = {});
 // `file` is for the message.
 std::string to_json(const Profile& profile);
 Profile read_profile(const std::string& text, const std::string& file);
-// A line of titles, then a line for each row; the last columns are the samples of the active steps.
-std::string to_csv(const Profile& profile);
 // What B changed against A: headline and rows, with the one statistic of stats.h. Rounds are paired
 // with rounds where both have several, else steps with steps. `width`: as of a TableOptions.
 std::string diff(const Profile& a, const Profile& b, size_t width = 0);

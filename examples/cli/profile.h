@@ -50,7 +50,7 @@ struct ExportFlags {
 };
 // --profile=FORMATS, which alone is the first of `allowed`; empty: every format is.
 Flag& add_profile_flag(Flags& flags, ExportFlags& files, std::vector<std::string> allowed = {},
-    std::string help = "where the time goes, a list of: table, json, csv, trace, stacks, html");
+    std::string help = "where the time goes, a list of: table, json, trace, stacks, html");
 // -o NAME --force
 void add_output_flags(Flags& flags, ExportFlags& files);
 // Before the run: one file that will be written. Error: usage.

@@ -100,8 +100,10 @@ void add_data(App& app) {
   command.flags.topic("verify");
   command.flags.number("classes", flags.classes, 2, 1'000'000, "labels are 0..N-1");
   command.flags.topic("make");
-  command.flags.number("train", flags.train, 1, 10'000'000, "digits for training");
-  command.flags.number("test", flags.test, 1, 10'000'000, "digits for the test");
+  // A file's header takes 16 bytes, a digit its pixels; a larger file is none that train reads.
+  constexpr auto kMostDigits = int64_t((kMaxBytes - 16) / kImagePixels);
+  command.flags.number("train", flags.train, 1, kMostDigits, "digits for training");
+  command.flags.number("test", flags.test, 1, kMostDigits, "digits for the test");
   command.flags.number("data-seed", flags.data_seed, 0, UINT64_MAX,
       "other digits; 1 are those that train draws itself");
   command.check = [&command] {

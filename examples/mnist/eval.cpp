@@ -18,7 +18,7 @@ struct EvalFlags {
   FromFlags from;
   std::string set = "test";
   int64_t batch = 1000, worst = 5;
-  bool confusion = false;
+  bool confusion = false, force = false;
   std::string html;
 };
 
@@ -85,6 +85,10 @@ void add_eval(App& app) {
   Flag& html = not_saved(
       command.flags.word("html", eval.html, "FILE", "write a page with the images of these"));
   html.bare_value = "worst.html";
+  not_saved(command.flags.toggle("force", eval.force, "write over the page that is there"));
+  command.check = [] {
+    if (!eval.html.empty()) check_writable(eval.html, "--html", eval.force);
+  };
   command.run = [&app, &command](Output& out) {
     catch_signals();
     return run_eval(app.common(), command.flags, eval, out);

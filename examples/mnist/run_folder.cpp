@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
 constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", "last.safetensors",
-    "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.csv",
-    "profile.trace.json.gz", "profile.folded", "profile.html"};
+    "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.trace.json.gz",
+    "profile.folded", "profile.html"};
 
 // "step 2150" of the last row of metrics.csv, else names of what is there; "" for an empty folder.
 std::string contents(const fs::path& folder) {
@@ -120,9 +120,13 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
     throw;
   }
   remove_stale_temporaries(name_);
-  for (const char* name : kFiles) {
-    if (take != Take::resume) unlink(file(name).c_str());
-  }
+  if (take == Take::resume) return;
+  for (const char* name : kFiles) unlink(file(name).c_str());
+  // And the trace of each rank, of as many as there were.
+  const auto trace = [this](int rank) {
+    return file(cat("profile.rank", rank, ".trace.json.gz").c_str());
+  };
+  for (int rank = 0; unlink(trace(rank).c_str()) == 0; ++rank) {}
 }
 
 RunFolder::~RunFolder() {

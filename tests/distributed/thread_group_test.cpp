@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <thread>
@@ -192,6 +193,16 @@ TEST(ThreadGroup, RanksThatSumOtherTensorsAreRefused) {
     });
   });
   EXPECT_NE(message.find("rank 1 sums other tensors than rank 0"), std::string::npos) << message;
+}
+
+// srun by PMIx names the rank alone; the variable of Slurm is there in a plain shell of its, too.
+TEST(Mpi, RanksOfSlurmAreCounted) {
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  EXPECT_EQ(launched_ranks(), 1);
+  setenv("PMIX_RANK", "2", 1);
+  EXPECT_EQ(launched_ranks(), 4);
+  unsetenv("PMIX_RANK");
+  unsetenv("SLURM_STEP_NUM_TASKS");
 }
 
 TEST(Mpi, IsThereOrSaysHowToGetIt) {

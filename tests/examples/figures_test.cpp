@@ -158,15 +158,12 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
   const Program program;
   const Result r = program.run({"train", "--data", "synthetic", "--limit", "512", "--hidden",
       "32,16", "--steps", "40", "--batch-size", "16", "--threads", "1", "--device", "cpu", "--out",
-      "run", "--val", "0", "--profile=table,json,csv,html", "--rows", "-1"});
+      "run", "--val", "0", "--profile=table,json,html", "--rows", "-1"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto text = [&](const char* name) {
     return Program::text(program.folder() / "run" / name);
   };
-  EXPECT_TRUE(has(r.err,
-      "files   run/profile.txt, run/profile.html, run/profile.json, "
-      "run/profile.csv\n"))
-      << r.err;
+  EXPECT_TRUE(has(r.err, "files   run/profile.txt, run/profile.html, run/profile.json\n")) << r.err;
   const Json json = Json::parse(text("profile.json"));
   EXPECT_EQ(data_of_page(text("profile.html"))["profiles"][0], json);
   const std::string table = text("profile.txt"), advice = json["verdict"]["advice"],
@@ -199,23 +196,6 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
     shares += wanted["share"].get<double>();
   }
   EXPECT_NEAR(shares, 1, 1e-9);
-
-  // The CSV has its rows in the order of the JSON, scopes too.
-  std::istringstream csv(text("profile.csv"));
-  std::string line;
-  std::getline(csv, line);
-  for (const Json& row : json["rows"]) {
-    std::getline(csv, line);
-    const std::string share =
-        row["share"].is_null() ? "" : fmt::format("{:.4f}", row["share"].get<double>());
-    EXPECT_EQ(line.find("\"" + row["name"].get<std::string>() + "\","), 0u) << line;
-    EXPECT_TRUE(
-        has(line, cat(",", row["verdict"].get<std::string>(), ",", row["in_table"].dump(), ",",
-                      share, ",", row["typical_ns"].dump(), ",", row["typical_total_ns"].dump(),
-                      ",", row["typical_kernel_ns"].dump(), ",", row["flags"].dump(), ",")))
-        << line << row;
-  }
-  EXPECT_FALSE(std::getline(csv, line)) << line;
 
   // The page as it is drawn.
   if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";

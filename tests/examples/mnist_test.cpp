@@ -177,6 +177,10 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
           {"--profile-steps 1:3:20", "the run has 3 steps, wanted 5"}},
       {"run folder not empty", {"train", "--limit", "100", "--out", "used"}, 2,
           {"run folder is not empty", "used; holds notes.txt", "--force starts over"}},
+      {"a page that is there", {"eval", "--html", "used/notes.txt"}, 2,
+          {"--html: a file is there: used/notes.txt", "--force"}},
+      {"more digits than a file may have", {"data", "make", "d", "--train", "6000000"}, 2,
+          {"--train out of range: 6000000; allowed 1..5478274"}},
       {"index", {"predict"}, 2, {"nothing to predict", "--index 0"}},
       {"no folder", {"train", "--data", "nowhere"}, 3, {"nowhere", "--data synthetic"}},
       {"no files", {"train", "--data", "empty"}, 3,
@@ -259,7 +263,12 @@ TEST(Mnist, ARunFolderIsStartedOverOnlyByForce) {
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err, "run folder is not empty: ")) << r.err;
   EXPECT_TRUE(has(r.err, "/a; holds step 63")) << r.err;
+  // Of a run of two ranks, before.
+  for (const char* name : {"a/profile.rank0.trace.json.gz", "a/profile.rank1.trace.json.gz"})
+    program.write(name, "old");
   EXPECT_EQ(program.run(with(train, {"--force"})).status, 0);
+  EXPECT_FALSE(exists(program.folder() / "a/profile.rank0.trace.json.gz"));
+  EXPECT_FALSE(exists(program.folder() / "a/profile.rank1.trace.json.gz"));
   EXPECT_EQ(program.run({"eval", "--limit", "50"}).status, 0);  // runs/last names it
 }
 
