@@ -1,7 +1,7 @@
 // What this card can do at all, and what cuBLASLt's epilogues are worth on it, for
 // scripts/gpu_report: one JSON object on stdout, the roofs (as `mnist calibrate` measures them), us
 // of large products, rows and all plans. A row per fused op, type and shape: what was measured and
-// chosen (ops/product/gemm_plans.h), the time of what was chosen, and that of the plain ops it
+// chosen (core/device/chooser.h), the time of what was chosen, and that of the plain ops it
 // stands for. Times are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
 
@@ -40,7 +40,7 @@ template <class F> double time_of(F&& f, std::string& choice) {
     for (int i = 0; i < kRepetitions; ++i) f();
     graph = builder.end();
   }
-  choice = take_gemm_choice();
+  choice = take_choice_text();
   return graph->milliseconds(kRounds) * 1e3 / kRepetitions;
 }
 
@@ -112,7 +112,7 @@ int main() {
   try {
     const sinter::Device device = sinter::Device::parse("cuda");
     sinter::set_keep_choices(false);  // the times of this run are wanted
-    sinter::set_gemm_choice(sinter::GemmChoice::measured);
+    sinter::set_choice_rule(sinter::ChoiceRule::measured);
     nlohmann::json all = sinter::constants(device);
     all["rows"] = sinter::rows(device);
     all["plans"] = sinter::gemm_plan_lines();

@@ -4,7 +4,7 @@
 
 #include "capture/measure.h"
 #include "capture/step.h"
-#include "ops/product/gemm_library.h"
+#include "core/device/chooser.h"
 
 namespace sinter::capture {
 namespace {
@@ -69,20 +69,6 @@ void bind_gradients(Captured& c) {
   }
 }
 
-// Products by own kernels or the library, as measured, until the scope ends.
-class MeasuredGemmChoice {
- public:
-  explicit MeasuredGemmChoice(bool on) {
-    if (on && before_ == GemmChoice::model) set_gemm_choice(GemmChoice::measured);
-  }
-  ~MeasuredGemmChoice() { set_gemm_choice(before_); }
-  MeasuredGemmChoice(const MeasuredGemmChoice&) = delete;
-  MeasuredGemmChoice& operator=(const MeasuredGemmChoice&) = delete;
-
- private:
-  const GemmChoice before_ = gemm_choice();
-};
-
 }  // namespace
 
 std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, Device::Type device,
@@ -100,12 +86,13 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, 
       options.measure.value_or(device == Device::Type::cuda) && device != Device::Type::simt;
   const bool known = chooses && choices.size() < options.choices.size();
   const bool measures = chooses && !known;
-  const MeasuredGemmChoice gemm_choice_of_capture(measures);
+  const bool products_too = measures && choice_rule() == ChoiceRule::model;
+  const ScopedChoiceRule rule(products_too ? ChoiceRule::measured : choice_rule());
   Refused chosen = known ? options.choices[choices.size()] : Refused{};
   if (measures) {
     c.fused = rewrite_measured(c.recorded, options.rules, device);
     for (const Group& group : c.fused.groups) {
-      if (group.kept_unfused) chosen.emplace(group.rule, group.origin.front());
+      if (group.kept_unfused()) chosen.emplace(group.rule, group.origin.front());
     }
   } else {
     c.fused = rewrite(c.recorded, options.rules, device, chosen);

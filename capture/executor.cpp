@@ -5,9 +5,9 @@
 #include "capture/recording.h"
 #include "core/allocator.h"
 #include "core/context.h"
+#include "core/device/chooser.h"
 #include "core/device/memory.h"
 #include "ops/ops.h"
-#include "ops/product/gemm_plans.h"
 
 namespace sinter::capture {
 namespace {
@@ -106,9 +106,9 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   }
   if (cuda_graph_ && !instructions_.empty()) {
     replay_ = std::make_unique<CudaReplay>(branches_, [this](size_t n) {
-      take_gemm_choice();  // what measuring has left behind is none of this op's
+      take_choice_text();  // what measuring has left behind is none of this op's
       run(instructions_[n]);
-      if (std::string made_by = take_gemm_choice(); !made_by.empty())
+      if (std::string made_by = take_choice_text(); !made_by.empty())
         instructions_[n].made_by = std::move(made_by);
     });
   }

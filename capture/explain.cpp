@@ -20,9 +20,6 @@ std::string name_of(Device::Type type) {
   const std::string name = Device{type, 0}.str();
   return name.substr(0, name.find(':'));
 }
-const char* told_before(const Group& group) {
-  return group.measured_before ? "; measured before on this card" : "";
-}
 std::string launches(int n) { return cat(n, n == 1 ? " launch" : " launches"); }
 
 class Explainer {
@@ -120,11 +117,9 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   int number = 0;
   bool measured = false;
   for (const Group& group : groups) {
-    if (group.kept_unfused) {
-      fallbacks += fmt::format(
-          "fallback {} <- {}: fused {:.1f} us, {} {:.1f}: kept unfused{}     ({} not saved)\n",
-          group.rule, explainer.names(group), group.fused_us, group.instead, group.parts_us,
-          told_before(group), launches(group.launches_saved));
+    if (group.kept_unfused()) {
+      fallbacks += fmt::format("fallback {} <- {}: {}: kept unfused     ({} not saved)\n",
+          group.rule, explainer.names(group), group.choice.said(), launches(group.launches_saved));
       continue;
     }
     out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width,
@@ -132,13 +127,9 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
         group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
         explainer.intermediates(group));
     out += explainer.predicted(group, ceiling);
-    if (group.fused_us > 0) {
-      out += fmt::format("   measured {:.1f} us, {} {:.1f}{}", group.fused_us, group.instead,
-          group.parts_us,
-          group.not_judged ? "; the machine is too busy to judge" : told_before(group));
-    }
+    if (group.choice.measured) out += "   " + group.choice.text();
     out += '\n';
-    measured = measured || group.fused_us > 0;
+    measured = measured || group.choice.measured;
   }
   for (const Miss& miss : captured.fused.misses) {
     const auto& [why, remedy] = miss.obstacle;

@@ -1,12 +1,9 @@
 #include "capture/measure.h"
 
 #include <algorithm>
-#include <chrono>
-#include <sstream>
+#include <array>
 
 #include "core/cache.h"
-#include "core/device/cuda_graph.h"
-#include "core/device/kept_choices.h"
 #include "core/device/memory.h"
 #include "core/rng.h"
 #include "ops/product/gemm_library.h"
@@ -60,9 +57,10 @@ class Scratch {
   std::vector<std::shared_ptr<Storage>> storages_;
 };
 
-class Timed {
+// Nodes of a graph, ready to run on a Scratch of it.
+class Calls {
  public:
-  Timed(const Graph& graph, std::vector<const Node*> nodes) {
+  Calls(const Graph& graph, const std::vector<const Node*>& nodes) {
     Scratch scratch(graph);
     for (const Node* node : nodes) {
       Tensors in, out;
@@ -71,32 +69,12 @@ class Timed {
       calls_.push_back({node, std::move(in), std::move(out)});
     }
   }
-  // On CUDA by the card's own clock, in a graph as the step's: on the host's, whoever has fewer
-  // launches wins.
-  double run_us(Device device) {
-    if (device.type == Device::Type::cuda) {
-      if (!graph_) {
-        cuda::GraphBuilder rehearsal(0, false);
-        rehearsal.begin(cuda::Pass::rehearsal);
-        launch();
-        rehearsal.end();
-        graph_ = cuda::capture_repeated([this] { launch(); }, kRepetitions);
-      }
-      return graph_->milliseconds(1) * 1e3 / kRepetitions;
-    }
-    const auto start = std::chrono::steady_clock::now();
-    launch();
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-        .count();
-  }
-
- private:
-  static constexpr int kRepetitions = 10;
   void launch() {
     for (auto& [node, in, out] : calls_) launch_op({*node->op, in, out, node->attrs, node->role});
   }
+
+ private:
   std::vector<std::tuple<const Node*, Tensors, Tensors>> calls_;
-  std::unique_ptr<cuda::DeviceGraph> graph_;
 };
 
 // Nodes of the graph that stand for the group's ops; empty if one of them stands for others too.
@@ -126,61 +104,6 @@ std::string names_of(const std::vector<const Node*>& nodes) {
   return out;
 }
 
-// Runs in turn, A B B A, so that a slow moment of the machine hits both alike: as many pairs as fit
-// the time, but enough for an interval. The first run of each warms up.
-GroupChoice time_both(Group& group, Timed& fused, Timed& parts, Device device) {
-  constexpr size_t kPairs = 15;
-  constexpr double kEnoughUs = 3e5;
-  double spent = 0;
-  try {
-    spent = fused.run_us(device);
-  } catch (const Error&) {  // then it cannot run here, and the step would not
-    return GroupChoice::unfuse;
-  }
-  spent += parts.run_us(device);
-  std::vector<double> fused_us, parts_us;
-  while (fused_us.size() < kPairs && (fused_us.size() < profiler::kMinPairs || spent < kEnoughUs)) {
-    const bool fused_first = fused_us.size() % 2 == 0;
-    if (fused_first) fused_us.push_back(fused.run_us(device));
-    parts_us.push_back(parts.run_us(device));
-    if (!fused_first) fused_us.push_back(fused.run_us(device));
-    spent += fused_us.back() + parts_us.back();
-  }
-  group.fused_us = profiler::median(fused_us);
-  group.parts_us = profiler::median(parts_us);
-  return choose(fused_us, parts_us, device.type);
-}
-
-// What a group's choice depends on: the recorded graph, and what may be fused in it. Between runs
-// the answer is kept with the times it rests on.
-class GroupQuestion {
- public:
-  GroupQuestion(const std::string& recorded, const Group& group, const Refused& refused) {
-    std::string all = recorded;
-    for (const auto& [rule, origin] : refused) all += cat(" without ", rule, " ", origin);
-    text_ = cat(
-        "group ", group.rule, " of node ", group.origin.front(), " of the step ", stable_hash(all));
-  }
-  std::optional<GroupChoice> recall(Group& group) const {
-    std::istringstream answer(kept_choice(text_).value_or(""));
-    std::string word;
-    answer >> word >> group.fused_us >> group.parts_us;
-    group.measured_before = !answer.fail();
-    if (!group.measured_before) return {};
-    return word == kUnfuse ? GroupChoice::unfuse : GroupChoice::fuse;
-  }
-  // One that nothing stands behind is asked again.
-  void keep(const Group& group, GroupChoice choice) const {
-    if (choice == GroupChoice::not_judged || group.fused_us == 0) return;
-    keep_choice(text_, cat(choice == GroupChoice::unfuse ? kUnfuse : "fuse", " ", group.fused_us,
-                           " ", group.parts_us));
-  }
-
- private:
-  static constexpr const char* kUnfuse = "unfuse";
-  std::string text_;
-};
-
 }  // namespace
 
 GroupChoice choose(
@@ -192,12 +115,14 @@ GroupChoice choose(
 }
 
 int64_t not_judged(const Rewriter& rewritten) {
-  return std::ranges::count_if(rewritten.groups, [](const Group& g) { return g.not_judged; });
+  return std::ranges::count_if(
+      rewritten.groups, [](const Group& g) { return !g.kept_unfused() && !g.choice.note.empty(); });
 }
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {
-  const Device where = recorded.values.empty() ? kCpu : recorded.device_of(0);
-  const bool keeps = where.type == Device::Type::cuda;
+  const Device::Type where =
+      recorded.values.empty() ? Device::Type::cpu : recorded.device_of(0).type;
+  const bool keeps = where == Device::Type::cuda;
   const std::string text =
       keeps ? cat(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "") : "";
   Refused refused;
@@ -206,6 +131,10 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
     Rewriter r = rewrite(recorded, set, device, refused);
     bool changed = false;
     for (Group& group : r.groups) {
+      // What the answer depends on: the recorded graph, and what may be fused in it.
+      std::string without_text = text;
+      for (const auto& [rule, origin] : refused)
+        without_text += cat(" without ", rule, " ", origin);
       auto without_it = refused;
       without_it.insert({group.rule, group.origin.front()});
       const Rewriter without = rewrite(recorded, set, device, without_it);
@@ -214,23 +143,23 @@ Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Typ
       for (const int o : group.origin) {
         if (!other_rules) parts.push_back(&recorded.nodes[o]);
       }
-      const GroupQuestion question(text, group, refused);
-      std::optional<GroupChoice> choice;
-      if (keeps) choice = question.recall(group);
-      if (!choice) {
-        Timed a(r.graph, nodes_of(r.graph, group.origin)),
-            b(other_rules ? without.graph : recorded, parts);
-        choice = time_both(group, a, b, where);
-        if (keeps) question.keep(group, *choice);
-      }
-      group.instead = names_of(parts);
-      group.not_judged = *choice == GroupChoice::not_judged;
-      if (*choice == GroupChoice::unfuse) {
-        group.kept_unfused = true;
-        fallbacks.push_back(group);
-        refused.insert({group.rule, group.origin.front()});
-        changed = true;
-      }
+      group.choice.candidates = {{"fused"}, {names_of(parts)}};
+      choose_fastest(
+          group.choice,
+          keeps ? cat("group ", group.rule, " of node ", group.origin.front(), " of the step ",
+                      stable_hash(without_text))
+                : "",
+          where,
+          [&]() -> RunCandidate {
+            std::array<Calls, 2> calls{Calls(r.graph, nodes_of(r.graph, group.origin)),
+                Calls(other_rules ? without.graph : recorded, parts)};
+            return [calls = std::move(calls)](size_t i) mutable { calls[i].launch(); };
+          },
+          [&](const auto& us) { return int(choose(us[0], us[1], where)); });
+      if (!group.kept_unfused()) continue;
+      fallbacks.push_back(group);
+      refused.insert({group.rule, group.origin.front()});
+      changed = true;
     }
     if (!changed) {
       r.groups.insert(r.groups.end(), fallbacks.begin(), fallbacks.end());

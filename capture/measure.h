@@ -1,6 +1,6 @@
-// The planner's stopwatch: each fused group against what would run without it (its parts, or what
-// other rules make of them), on copies of the real operands, in pairs of runs. A group stays unless
-// it is shown to be slower.
+// The planner's question to the chooser (core/device/chooser.h): each fused group against what
+// would run without it (its parts, or what other rules make of them), on copies of the real
+// operands. A group stays unless it is shown to be slower.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 namespace sinter::capture {
 
 // What to do with a group, by paired times of it and of what would run without it.
-enum class GroupChoice : uint8_t {
+enum class GroupChoice : int8_t {
+  not_judged = -1,  // the interval is too wide (profiler::kNoisy), or there is none
   fuse,
-  unfuse,      // slower by the margin, and the interval of the ratio leaves no doubt that it is
-  not_judged,  // the interval is too wide (profiler::kNoisy), or there is none
+  unfuse,  // slower by the margin, and the interval of the ratio leaves no doubt that it is
 };
 // On a host's clock other work moves times that much; a card's runs repeat within a percent or two.
 constexpr double margin_on(Device::Type device) {
@@ -22,11 +22,11 @@ constexpr double margin_on(Device::Type device) {
 GroupChoice choose(
     std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device);
 
-// rewrite(), then measure every group and rewrite again without the losers. On CUDA choices are
-// kept (core/device/kept_choices.h), and a group that was judged before is not measured again.
+// rewrite(), then measure every group and rewrite again without the losers. On CUDA a group that
+// was judged before, by an earlier process say, is not measured again.
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device);
 
-// Groups that were measured in vain.
+// Groups that were measured in vain; explain() says why.
 int64_t not_judged(const Rewriter& rewritten);
 
 }  // namespace sinter::capture

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "capture/uses.h"
+#include "core/device/chooser.h"
 
 namespace sinter::capture {
 
@@ -18,11 +19,9 @@ struct Group {
   int launches_saved = 0;
   int64_t bytes_saved = 0;
   std::vector<int> origin;
-  bool kept_unfused = false;          // measured slower than its parts
-  bool not_judged = false;            // measured, on a machine too busy to tell: stays fused
-  bool measured_before = false;       // by an earlier capture or process, on this card
-  double fused_us = 0, parts_us = 0;  // 0: not measured. parts: what runs without the group
-  std::string instead;                // those, if measured: "merge_linear, glu"
+  // Of "fused" and of what runs without the group, "merge_linear + glu", if it was measured.
+  Choice choice = {};
+  bool kept_unfused() const { return choice.chosen == 1; }
 };
 // Why nodes are no group, and the smallest change of the program that would make them one. Both in
 // words; empty: nothing is in the way. Both follow from the condition that failed, so no rule has

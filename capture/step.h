@@ -103,7 +103,8 @@ struct StepOptions {
   std::function<int64_t()> mode;
   size_t cache_size = 8;  // keys kept; the one not used for longest goes
   // Time each fused group against its parts and keep the parts where fusing is slower; on CUDA
-  // products by cuBLASLt against own kernels too. Unset: on CUDA, where times hardly vary.
+  // products and convolutions by libraries against own kernels too (core/device/chooser.h). Unset:
+  // on CUDA, where times hardly vary.
   std::optional<bool> measure = {};
   // What measuring kept unfused in an earlier run's first captures: taken, not measured again.
   std::vector<Refused> choices = {};

@@ -265,8 +265,8 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
         text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   }
   if (const int64_t open = capture::not_judged(fused); open > 0)
-    out += fmt::format(
-        "measure: the machine is too busy to judge {}: fused\n", count_of(open, "group"));
+    out += fmt::format("measure: {} not judged: fused{}\n", count_of(open, "group"),
+        text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   return out;
 }
 
@@ -348,7 +348,7 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
 
 int64_t kept_unfused(const capture::Rewriter& fused) {
   return std::ranges::count_if(
-      fused.groups, [](const capture::Group& g) { return g.kept_unfused; });
+      fused.groups, [](const capture::Group& g) { return g.kept_unfused(); });
 }
 
 std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {

@@ -108,7 +108,7 @@ bool was_kept_unfused(const Captured& captured, const Members& members) {
   if (members.eager.empty()) return false;
   const std::vector<Group>& groups = captured.fused.groups;
   return std::ranges::any_of(groups, [&](const Group& g) {
-    return g.kept_unfused && std::ranges::find(g.origin, members.eager[0]) != g.origin.end();
+    return g.kept_unfused() && std::ranges::find(g.origin, members.eager[0]) != g.origin.end();
   });
 }
 
@@ -191,7 +191,7 @@ std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
 std::vector<profiler::Candidate> candidates(const Captured& captured) {
   std::vector<profiler::Candidate> out;
   for (const Group& group : captured.fused.groups) {
-    if (group.kept_unfused) continue;
+    if (group.kept_unfused()) continue;
     auto it = std::ranges::find_if(out, [&](const auto& c) { return c.rule == group.rule; });
     const std::vector<std::string> names = names_of(captured.recorded, group.origin);
     if (it == out.end())

@@ -212,7 +212,7 @@ class Roundings : public Recorder {
     if (&call.op == &kMaxPool2dOp || &call.op == &kArgmaxOp)
       choices.push_back({&call.op, call.attrs, contiguous(in[0]), out.back(), {}});
   }
-  std::vector<Choice> choices;  // without bounds
+  std::vector<Pick> choices;  // without bounds
 
  private:
   void move(const Tensor& t, const std::vector<double>& bound) {
@@ -283,7 +283,7 @@ std::vector<ExactResult> results_of_reference(
     return std::pair(out, std::move(roundings.choices));
   };
   auto [out, choices] = run({});
-  for (Choice& choice : choices) choice.bound = last_rounding(choice.from, type);
+  for (Pick& choice : choices) choice.bound = last_rounding(choice.from, type);
   for (size_t r = 0; r < out.size(); ++r) {
     const Tensor dense = contiguous(out[r]);
     const DType stored = r < types.size() ? types[r] : type;  // an op may have no rule of shapes
@@ -297,7 +297,7 @@ std::vector<ExactResult> results_of_reference(
       widen(choices[c].bound, moved_choices[c].from, choices[c].from);
   }
   for (size_t r = 0; r < out.size(); ++r) {
-    for (const Choice& choice : choices) {
+    for (const Pick& choice : choices) {
       const Tensor& taken = choice.taken;
       if (taken.storage() == out[r].storage() && taken.numel() == out[r].numel())
         exact[r].choice = choice;
@@ -308,7 +308,7 @@ std::vector<ExactResult> results_of_reference(
 
 // The element of choice.from to which each place of an index points; kNowhere: there is none.
 constexpr int64_t kNowhere = -1;
-std::vector<int64_t> places(const Choice& choice, const Tensor& taken) {
+std::vector<int64_t> places(const Pick& choice, const Tensor& taken) {
   const std::vector<int64_t> all = taken.to_vector<int64_t>();
   const Tensor& from = choice.from;
   std::vector<int64_t> out;

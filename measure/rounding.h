@@ -62,7 +62,7 @@ Tensors magnitudes(const OpDef& op, Operands in, Operands out, const Attrs& attr
 Tensors rounding_of_terms(const OpDef& op, Operands in, const Attrs& attrs);
 
 // What the places of an index were taken from, by max_pool2d or argmax.
-struct Choice {
+struct Pick {
   const OpDef* op;
   Attrs attrs;
   Tensor from, taken;         // its operand in f64, its index
@@ -73,7 +73,7 @@ struct Choice {
 struct ExactResult {
   Tensor value;
   std::vector<double> bound;
-  std::optional<Choice> choice{};
+  std::optional<Pick> choice{};
 };
 // The results, then the floating operands that the op changes in place. Operands are on the CPU and
 // of the kernel's types; they stay as they are. Throws what the op throws.

@@ -39,7 +39,7 @@ class FakeToolkit {
   struct Machine {
     int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
     std::string name = "Fake card";
-    int cublaslt = 13;
+    int cublaslt = 13, cudnn = 9;  // no cuDNN: 0
     size_t memory = size_t{80} << 30;
     int proposals = 3;     // of the matmul heuristic
     int broken = 0;        // of them, the first ones: they fail when they are run
@@ -59,11 +59,13 @@ class FakeToolkit {
   std::vector<std::string> executed() const;
   void clear_log();
 
-  // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the
-  // answer "unknown" of its library.
   // The device stands still for as long behind the next event that a graph records.
   void pause(int64_t ns);
+  // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the
+  // answer "unknown" of its library. For good: and so does every later call of the runtime, as
+  // after an illegal address.
   void fail(const std::string& name, int n, int answer);
+  void fail_for_good(const std::string& name, int answer);
   void fail_any(int64_t n);
   // The name of the call that fail_any() made fail, or "".
   std::string failed() const;

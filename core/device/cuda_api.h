@@ -45,7 +45,8 @@
 #if SINTER_HAS_CUDNN
 #define SINTER_CUDNN_CALLS(X)                                                                      \
   X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                  \
-  X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) SINTER_CUDNN_CONV_CALLS(X)
+  X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) X(cudnnGetProperty)                \
+  SINTER_CUDNN_CONV_CALLS(X)
 #define SINTER_CUDNN_CONV_CALLS(X)                                                                 \
   X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor) X(cudnnSetFilter4dDescriptor)     \
   X(cudnnCreateActivationDescriptor) X(cudnnDestroyActivationDescriptor)                           \

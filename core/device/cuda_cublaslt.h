@@ -1,5 +1,5 @@
 // Descriptors of cuBLASLt that are given back at the end of their scope, and how their attributes
-// are set. For ops/product/fast/gemm_plans.cpp; empty in a build without the toolkit.
+// are set. For ops/product/fast/gemm_library.cpp; empty in a build without the toolkit.
 #pragma once
 
 #if SINTER_HAS_CUDA

@@ -93,12 +93,5 @@ inline std::unique_ptr<DeviceGraph> capture_repeated(const std::function<void()>
   for (int i = 0; i < times; ++i) work();
   return builder.end();
 }
-// Of one `work`, a product of a library or the own kernel in its place: it runs once, so that its
-// kernels are loaded, then 20 times as one graph, in 5 rounds.
-inline double microseconds_of(const std::function<void()>& work) {
-  constexpr int kRepetitions = 20, kRounds = 5;
-  work();
-  return capture_repeated(work, kRepetitions)->milliseconds(kRounds) * 1e3 / kRepetitions;
-}
 
 }  // namespace sinter::cuda

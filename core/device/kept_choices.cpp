@@ -14,7 +14,7 @@
 namespace sinter {
 namespace {
 
-constexpr const char* kFormat = "sinter choices 1, ";
+constexpr const char* kFormat = "sinter choices 2, ";
 
 struct KeptChoices {
   std::mutex mutex;
@@ -36,6 +36,24 @@ std::string driver_of_module() {
   return version;
 }
 
+// "13.0.1", by a library's function that tells a part of it.
+template <class Get> std::string version_by(const Get& get) {
+  int parts[3] = {};
+  for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
+    get(part, &parts[part]);
+  return cat(parts[0], ".", parts[1], ".", parts[2]);
+}
+
+std::string cudnn_version() {
+#if SINTER_HAS_CUDNN
+  try {
+    return version_by([](auto part, int* to) { SINTER_CUDA_CALL(cudnnGetProperty(part, to)); });
+  } catch (const Error&) {  // it is not there, and own kernels make its convolutions
+  }
+#endif
+  return "none";
+}
+
 void identify_card(KeptChoices& k) {
   static const bool hooked = (cuda::at_reset([] {
     const std::lock_guard lock(kept_choices().mutex);
@@ -46,14 +64,14 @@ void identify_card(KeptChoices& k) {
   cuda::thread_state();  // opens the card
   cudaDeviceProp card{};
   SINTER_CUDA_CALL(cudaGetDeviceProperties(&card, cuda::device().index));
-  int driver = 0, library[3] = {};
+  int driver = 0;
   SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
-  for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
-    SINTER_CUDA_CALL(cublasLtGetProperty(part, &library[part]));
+  const std::string cublaslt =
+      version_by([](auto part, int* to) { SINTER_CUDA_CALL(cublasLtGetProperty(part, to)); });
   const auto program = std::filesystem::canonical("/proc/self/exe");
   k.file = cache_file("choices", cat(card.name, " ", program.string()));
   k.holds_for = cat(kFormat, card.name, ", driver ", driver, " ", driver_of_module(), ", cuBLASLt ",
-      library[0], ".", library[1], ".", library[2], ", program of ", file_size(program), " bytes, ",
+      cublaslt, ", cuDNN ", cudnn_version(), ", program of ", file_size(program), " bytes, ",
       last_write_time(program).time_since_epoch().count());
 }
 #else

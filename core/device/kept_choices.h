@@ -1,8 +1,8 @@
-// What measuring on this card has decided, kept between processes: which kernel makes a product
-// fastest, whether a group is better fused. Each choice answers a question, a line of text that
-// names all that it depends on but for what the file as a whole depends on, its first line: card,
-// driver, cuBLASLt, and the program's file, since own kernels are part of that. Where one of these
-// has changed, all is measured anew.
+// What measuring on this card has decided (chooser.h), kept between processes: which kernel makes a
+// product fastest, whether a group is better fused. Each choice answers a question, a line of text
+// that names all that it depends on but for what the file as a whole depends on, its first line:
+// card, driver, the versions of cuBLASLt and cuDNN, or that there is none, and the program's file,
+// since own kernels are part of that. Where one of these has changed, all is measured anew.
 //
 // There is a file of the cache folder (core/cache.h) per card and program, written whole at each
 // new choice; of two processes at once the later one's stays. Nothing here throws: a file that is

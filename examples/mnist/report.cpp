@@ -92,8 +92,8 @@ void report_capture(Run& run) {
         mode.explain ? "" : " (--explain; --measure off fuses all)");
   }
   if (const int64_t open = capture::not_judged(captured->fused); open > 0)
-    run.out.note(
-        "note", "measure: the machine is too busy to judge {}: fused", count_of(open, "group"));
+    run.out.note("note", "measure: {} not judged: fused{}", count_of(open, "group"),
+        mode.explain ? "" : " (--explain says why)");
   for (const std::string& miss : stats.misses) run.out.note("note", miss);
 }
 

@@ -92,7 +92,8 @@ void by_library_or(const Own& own, const Tensor& a, bool trans_a, const Tensor& 
     const Tensor& bias, const Tensor& c,
     const std::optional<GemmEpilogue>& epilogue = GemmEpilogue{}) {
   if constexpr (kDevice.type == Device::Type::cuda) {
-    if (epilogue && library_gemm(a, trans_a, b, trans_b, bias, c, own, *epilogue)) return;
+    if (epilogue && library_gemm(a, trans_a, b, trans_b, bias, c, std::cref(own), *epilogue))
+      return;
   }
   if (c.numel() > 0) own();
 }

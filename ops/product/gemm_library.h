@@ -1,28 +1,56 @@
-// How the products are made on devices: on CUDA by cuBLASLt (ops/product/gemm_plans.h) or by the
-// own kernels, which are its reference; with or without TF32. Thread-safe.
+// How the products are made on devices: on CUDA by cuBLASLt or by the own kernels, which are its
+// reference (core/device/chooser.h says who chooses); with or without TF32. Behind it is a cache of
+// plans: which algorithms there are, and who makes it, for each product that was asked for. Plans
+// are made at the first call or in a rehearsal, never inside a capture. In a build without the
+// toolkit it declines everything. Thread-safe.
+//
+// Note [A bias in f32 for a result in bf16]
+//   cuBLASLt has no product with a bias of another type than its result, so a linear layer in bf16,
+//   whose bias is f32 as all that is trained, is the own kernel's. A copy of the bias in bf16 would
+//   be rounded to 8 bits where the CPU and the own kernel add all 24, and where bias and product
+//   nearly cancel, the result would be another number. A product without the bias would be rounded
+//   before the bias is added, and need a launch more; in f32 it would need that, and twice the
+//   bytes. So explain() says it, and a product without a bias does reach the library.
 #pragma once
 
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/device/chooser.h"
+#include "core/device/cpu_gemm.h"
 #include "core/tensor.h"
-#include "ops/product/gemm_plans.h"
 
 namespace sinter {
 
-// Who makes a product that both can make.
-enum class GemmChoice : uint8_t {
-  model,  // bare products, with or without a bias: the library by its first proposal; with another
-          // epilogue: the own kernel. Runs repeat to the bit. The default
-  measured,  // whoever is the fastest, timed as a captured graph when the plan is made; that is
-             // kept for good, and for later processes (core/device/kept_choices.h)
-  library,   // the library by the first proposal that will do: for tests
-  own,       // own kernels always
+// Scratch of a stream that the products of cuBLASLt and cuDNN use in turn: what the former wants on
+// Hopper.
+inline constexpr size_t kLibraryWorkspace = 32 << 20;
+
+// What the kernel of a product does with the sums besides adding a bias. GELU is the tanh form. A
+// NaN may leave the library's ReLU as 0. The library's gradient of ReLU reads a bit mask that its
+// forward wrote; ours reads y, so that product is the own kernel's.
+struct GemmEpilogue {
+  enum Kind : uint8_t { none, relu, gelu, gelu_pre, gelu_grad, bias_grad };
+  Kind kind = none;
+  // gelu_pre: the pre-activation (of C's type), written; gelu_grad: the same, read. bias_grad: of
+  // C's type, written: the sums of A over k.
+  void* aux = nullptr;
+  int64_t ld = 0;  // of the pre-activation: elements, a multiple of 8
 };
-void set_gemm_choice(GemmChoice choice);
-GemmChoice gemm_choice();
 
 // c = op(a) op(b) (+ bias over columns) by the library. `own` does the same by the own kernel.
-// False: nothing was done, the own kernel must.
+// False: nothing was done, the own kernel must: because the library has nothing for it (for an
+// epilogue: nothing of one kernel), or the own kernel is chosen.
 bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias,
     const Tensor& c, const std::function<void()>& own, const GemmEpilogue& epilogue = {});
+// The same for C[m, n] = A B (+ bias over columns), row-major, as core/device/cpu_gemm.h has it:
+// f32, f64, or bf16 with f32 accumulation and a bf16 or f32 result. On the thread's stream.
+// REQUIRES: m, n, k >= 1.
+bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
+    const std::function<void()>& own, const GemmEpilogue& epilogue = {});
+// One line per plan: the product, its candidates, their launches and times. For reports.
+std::vector<std::string> gemm_plan_lines();
 
 // f32 products of cuda and simt on tensor cores, which read 19 bits of each operand (TF32). Off by
 // default.

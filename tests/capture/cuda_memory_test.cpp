@@ -298,7 +298,7 @@ TEST(CudaCards, ABiasOfAnotherTypeThanTheResultIsNoneOfTheLibrarys) {
   const Captive captive({.rules = "none", .options = {.dtype = DType::bf16}});
   const std::string text = explain(captive.captured(), RuleSet("none"));
   EXPECT_NE(
-      text.find(" linear: own kernel: cuBLASLt takes no f32 bias for a bf16 result"), text.npos)
+      text.find(" linear: own kernel, cuBLASLt takes no f32 bias for a bf16 result"), text.npos)
       << text;
 }
 

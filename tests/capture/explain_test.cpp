@@ -74,12 +74,12 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   const RuleSet rules("all");
   Captured c = captured(SmallMlp().forward_graph(), rules);
   ASSERT_EQ(c.fused.groups.size(), 1u);
-  c.fused.groups[0].fused_us = 9.14;
-  c.fused.groups[0].parts_us = 12.3;
-  c.fused.groups[0].instead = "linear + relu";
+  c.fused.groups[0].choice = {
+      .candidates = {{.name = "fused", .us = 9.14}, {.name = "linear + relu", .us = 12.3}},
+      .measured = true};
   Group slower = c.fused.groups[0];
-  slower.kept_unfused = true;
-  slower.parts_us = 8.7;
+  slower.choice.chosen = 1;
+  slower.choice.candidates[1].us = 8.7;
   c.fused.groups.push_back(slower);
   Rule rule = capture::rules()[0];
   const OpDef elsewhere{.name = "softmax_xent", .simt = [](const Call&) {}};
@@ -91,12 +91,12 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
                        "linear + relu 12.3\n"))
       << text;
   expect_line(text,
-      "fallback linear_act <- %5 linear, %6 relu: fused 9.1 us, linear + relu 8.7: kept unfused    "
-      " (1 launch not saved)");
+      "fallback linear_act <- %5 linear, %6 relu: linear + relu, measured 8.7 us, fused 9.1: kept "
+      "unfused     (1 launch not saved)");
   expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
   expect_line(text, cat("off      rule ", rule.name(), ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
-  c.fused.groups[0].not_judged = true;
+  c.fused.groups[0].choice.note = "the machine is too busy to judge";
   const std::string busy = explain(c, rules, {&rule, 1});
   EXPECT_NE(busy.find("linear + relu 12.3; the machine is too busy to judge\n"), std::string::npos)
       << busy;

@@ -110,9 +110,9 @@ TEST(GluBlock, MeasuresAgainstTheOtherRules) {
   const auto gated = std::find_if(groups.begin(), groups.end(),
       [](const capture::Group& g) { return std::string_view(g.rule) == "gated_linear"; });
   ASSERT_NE(gated, groups.end());
-  EXPECT_EQ(gated->instead, "merge_linear + glu");
-  EXPECT_GT(gated->fused_us, 0);
-  EXPECT_GT(gated->parts_us, 0);
+  EXPECT_EQ(gated->choice.candidates[1].name, "merge_linear + glu");
+  EXPECT_GT(gated->choice.candidates[0].us, 0);
+  EXPECT_GT(gated->choice.candidates[1].us, 0);
 }
 
 // Without backward nothing is kept.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/capture/recorded.h"
+
 namespace sinter::capture {
 namespace {
 
@@ -42,6 +44,22 @@ TEST(Measure, ABusyMachineIsNotJudgedOn) {
   EXPECT_EQ(choose(stalls, kQuiet, kHost), GroupChoice::not_judged);
   EXPECT_EQ(choose(kQuiet, stalls, kHost), GroupChoice::not_judged);
   EXPECT_EQ(choose(Times(5, 20), Times(5, 10), kHost), GroupChoice::not_judged) << "five pairs";
+}
+
+// A step of 2^45 rows, which is recorded without being done: no address space has room for a copy.
+TEST(Measure, WhatCannotBeCopiedIsFusedAsCounted) {
+  const SmallMlp mlp;
+  const Tensor x = Tensor::shape_only({int64_t{1} << 45, 6}, DType::f32, kCpu);
+  const NoGrad no_grad;
+  Recording recording({x}, false);
+  const Tensor y = mlp.logits(x);
+  const Graph graph = recording.finish({y}, {});
+  const Rewriter measured = rewrite_measured(graph, RuleSet("all"), kHost);
+  ASSERT_EQ(measured.groups.size(), 1u);
+  EXPECT_FALSE(measured.groups[0].kept_unfused());
+  EXPECT_TRUE(measured.groups[0].choice.note.starts_with("not measured: cpu: out of memory"))
+      << measured.groups[0].choice.note;
+  EXPECT_EQ(not_judged(measured), 1);
 }
 
 }  // namespace

@@ -55,6 +55,10 @@ TEST_F(KeptChoices, OfAnotherDriverLibraryOrProgramAreAskedAgain) {
   process({}, "7 us");
   EXPECT_EQ(process({.driver = CUDART_VERSION + 10}), std::nullopt);
   EXPECT_EQ(process({.cublaslt = 14}), std::nullopt);
+#if SINTER_HAS_CUDNN
+  EXPECT_EQ(process({.cudnn = 10}), std::nullopt);
+  EXPECT_EQ(process({.cudnn = 0}), std::nullopt) << "without it, other groups are faster";
+#endif
   EXPECT_EQ(process({}), "7 us");
   std::string text = test::text_of(file());
   text.replace(text.find("program of "), 11, "program of 1");
@@ -79,7 +83,8 @@ TEST_F(KeptChoices, ADamagedFileIsIgnoredWithANoteAndReplaced) {
                        "ELF\0\1",
                6),
            good.substr(0, good.size() - end.size()), good.substr(0, good.find('\t')),
-           good + "no end", "other words\n" + good}) {
+           good + "no end", "other words\n" + good,
+           std::string("sinter choices 1, Fake card, driver 13000\nq\t7 us\nend 1\n")}) {
     std::ofstream(file()) << bad;
     const bool reads = bad.starts_with(good);  // what follows the end is nobody's
     EXPECT_EQ(process({}), reads ? std::optional<std::string>("7 us") : std::nullopt) << bad;

@@ -28,7 +28,7 @@ TEST(CudnnConv, DeclinesWithoutTheLibrary) {
   const Tensors in{Tensor::ones({1, 1, 2, 2}), Tensor::ones({1, 1, 1, 1})};
   Tensors out{Tensor::empty({1, 1, 2, 2})};
   const Attrs attrs = Conv2dAttrs{};
-  EXPECT_FALSE(cudnn_conv2d({kConv2dOp, in, out, attrs}));
+  EXPECT_FALSE(cudnn_conv2d({kConv2dOp, in, out, attrs}, [] {}));
   GTEST_SKIP() << "cuDNN's headers are not there";
 }
 
@@ -43,7 +43,7 @@ struct ConvCall {
     for (const Tensor& t : cpu) in.push_back(t.to(test::kCuda));
     out[0] = Tensor::empty(out[0].shape(), out[0].dtype(), test::kCuda);
   }
-  bool ask(const std::function<void()>& own = {}) {
+  bool ask(const std::function<void()>& own = [] {}) {
     return cudnn_conv2d({op, in, out, attrs}, own);
   }
   const OpDef& op;
@@ -140,7 +140,7 @@ TEST(CudnnConv, ReluIsPartOfTheCallWhereNothingIsKept) {
   apply(kConvActOp, call.in, attrs);
   const Conv2dSizes sizes =
       conv2d_sizes(call.in[0], call.in[1], call.out[0], call.attrs.as<Conv2dAttrs>());
-  EXPECT_FALSE(cudnn_conv2d_relu(Operands(call.in).first(2), call.out[0], sizes));
+  EXPECT_FALSE(cudnn_conv2d_relu(Operands(call.in).first(2), call.out[0], sizes, [] {}));
   EXPECT_EQ(recorder.convolutions().size(), asked);
 }
 
@@ -235,9 +235,9 @@ TEST(CudnnConv, InAGraph) {
 
 TEST(CudnnConv, TheOwnKernelServesWhereTheLibraryDoesNot) {
   FakeToolkit recorder;
-  set_gemm_choice(GemmChoice::own);
+  set_choice_rule(ChoiceRule::own);
   EXPECT_FALSE(forward_call().ask());
-  set_gemm_choice(GemmChoice::model);
+  set_choice_rule(ChoiceRule::model);
   EXPECT_EQ(recorder.count("cudnnCreate"), 0);
 
   recorder.fail("cudnnCreate", 1, CUDNN_STATUS_NOT_INITIALIZED);
@@ -260,7 +260,7 @@ TEST(CudnnConv, TheOwnKernelServesWhereTheLibraryDoesNot) {
   const Tensors huge{Tensor::shape_only({1 << 11, 1, 1 << 10, 1 << 10}, DType::f32, test::kCuda),
       Tensor::shape_only({1, 1, 1, 1}, DType::f32, test::kCuda)};
   Tensors out = kConv2dOp.results(huge, attrs);
-  EXPECT_FALSE(cudnn_conv2d({kConv2dOp, huge, out, attrs})) << "2^31 elements";
+  EXPECT_FALSE(cudnn_conv2d({kConv2dOp, huge, out, attrs}, [] {})) << "2^31 elements";
 }
 
 // A kernel takes 2 us on this machine.
@@ -273,10 +273,40 @@ TEST(CudnnConv, TheFastestWinsWhereItIsMeasured) {
       for (int i = 0; i < 2; ++i) fill_bytes(call.out[0].raw(), test::kCuda, 0, 4);
     };
     EXPECT_TRUE(call.ask(own));
-    set_gemm_choice(GemmChoice::measured);
+    set_choice_rule(ChoiceRule::measured);
     EXPECT_EQ(call.ask(own), kernels == 1);
-    set_gemm_choice(GemmChoice::model);
+    set_choice_rule(ChoiceRule::model);
     EXPECT_EQ(call.ask(own), kernels == 1) << "what was measured stays";
+  }
+}
+
+TEST(CudnnConv, WhoMakesItIsToldInARehearsal) {
+  FakeToolkit recorder;
+  const auto told = [&](ConvCall call) {
+    cuda::GraphBuilder builder(0, false);
+    builder.begin(cuda::Pass::rehearsal);
+    call.ask([&] { fill_bytes(call.out[0].raw(), test::kCuda, 0, 4); });
+    builder.end();
+    return take_choice_text();
+  };
+  EXPECT_EQ(told(forward_call()), "") << "the library by its first algorithm: a matter of course";
+  const ScopedChoiceRule rule(ChoiceRule::measured);
+  EXPECT_EQ(told(forward_call()), "own kernel, measured 2 us, cuDNN 2");
+  recorder.set({.conv_proposals = {}});
+  EXPECT_EQ(told(forward_call(true)), "own kernel, cuDNN offers none");
+}
+
+// A library that is not there is one thing, a card that no call survives another.
+TEST(CudnnConv, ABrokenCardIsNoReasonForTheOwnKernel) {
+  FakeToolkit recorder;
+  ConvCall call = forward_call();
+  recorder.fail("cudnnCreateTensorDescriptor", 1, CUDNN_STATUS_EXECUTION_FAILED);
+  recorder.fail_for_good("cudaStreamSynchronize", cudaErrorIllegalAddress);
+  try {
+    call.ask();
+    ADD_FAILURE() << "went on with the own kernel";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("says 700"), std::string::npos) << error.message();
   }
 }
 

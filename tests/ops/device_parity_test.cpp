@@ -322,9 +322,9 @@ TEST_F(DeviceParityGpu, Values) { check_values(kCuda); }
 TEST_F(DeviceParityGpu, AdversarialValues) { check_adversarial_values(kCuda); }
 TEST_F(DeviceParityGpu, Gradients) { check_gradients(kCuda); }
 TEST_F(DeviceParityGpu, ValuesOfOwnProducts) {
-  set_gemm_choice(GemmChoice::own);
+  set_choice_rule(ChoiceRule::own);
   check_values(kCuda);
-  set_gemm_choice(GemmChoice::model);
+  set_choice_rule(ChoiceRule::model);
 }
 
 TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {

@@ -14,10 +14,10 @@ using gemm_check::expect_product, gemm_check::Layout, gemm_check::layouts, gemm_
 
 class OwnGemmGpu : public test::GpuTest {
  protected:
-  OwnGemmGpu() { set_gemm_choice(GemmChoice::own); }
+  OwnGemmGpu() { set_choice_rule(ChoiceRule::own); }
   ~OwnGemmGpu() override {
     set_allow_tf32(false);
-    set_gemm_choice(GemmChoice::model);
+    set_choice_rule(ChoiceRule::model);
   }
 };
 

@@ -5,16 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 
+#include "core/device/chooser.h"
 #include "core/device/cuda_dnn.h"
-#include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
-#include "core/device/launch_hook.h"
-#include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "ops/image/conv2d.h"
 #include "ops/product/gemm_library.h"
@@ -37,14 +33,25 @@ enum class ConvProduct : uint8_t { forward, input_grad, weight_grad };
 constexpr const char* kConvNames[] = {
     "cudnn_conv2d", "cudnn_conv2d_input_grad", "cudnn_conv2d_weight_grad"};
 
+// All that the plan of a convolution depends on.
 struct ConvKey {
   ConvProduct product;
   Conv2dSizes sizes;
   DType type, weight_type;  // a gradient's may be another one
   bool has_bias, relu, tf32;
+  auto operator<=>(const ConvKey&) const = default;
+
   // f32 without TF32 stays on multiply-adds, whatever the library would rather do.
   bool exact() const { return type == DType::f32 && !tf32; }
-  auto operator<=>(const ConvKey&) const = default;
+  const char* kernel() const {
+    return relu ? "cudnn_conv2d_relu" : kConvNames[static_cast<int>(product)];
+  }
+  std::string question() const {
+    const Conv2dSizes& z = sizes;
+    return cat(kernel(), " ", name_of(type), " ", name_of(weight_type), " x ", z.n, " ", z.c, " ",
+        z.h, " ", z.w, " weight ", z.o, " ", z.r, " ", z.s, " stride ", z.stride_h, " ", z.stride_w,
+        " padding ", z.pad_h, " ", z.pad_w, has_bias ? " + bias" : "", tf32 ? " tf32" : "");
+  }
 };
 // One of x, weight and y is written.
 struct ConvPointers {
@@ -52,23 +59,22 @@ struct ConvPointers {
   const void* bias;
 };
 
+struct ConvProposal {
+  int algorithm;
+  size_t workspace;
+  cudnnMathType_t math;
+};
+
 struct ConvPlan {
   TensorDesc x, y, bias;
   FilterDesc weight;
   ConvolutionDesc convolution;
   ActivationDesc activation;
-  int algorithm = -1;  // -1: the own kernel
-  size_t workspace = 0;
-  int launches = 0;
-  bool measured = false;
+  std::vector<ConvProposal> proposals;
+  Choice choice;  // among the own kernel and those
 
   void describe(const ConvKey& key);
-  void choose(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own);
-  void run(const ConvKey& key, const ConvPointers& p) const;
-  // The stream's. Of few sizes, as each one stays: powers of two.
-  void* memory() const {
-    return scratch(cuda::device(), std::bit_ceil(std::max(workspace, kLibraryWorkspace))).memory;
-  }
+  void run(const ConvKey& key, const ConvPointers& p, const ConvProposal& proposal) const;
 };
 
 void ConvPlan::describe(const ConvKey& key) {
@@ -102,8 +108,13 @@ void ConvPlan::describe(const ConvKey& key) {
       key.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
 }
 
-void ConvPlan::run(const ConvKey& key, const ConvPointers& p) const {
-  void* memory = this->memory();
+void ConvPlan::run(const ConvKey& key, const ConvPointers& p, const ConvProposal& proposal) const {
+  const auto [algorithm, workspace, math] = proposal;
+  // The stream's. Of few sizes, as each one stays: powers of two.
+  void* memory =
+      scratch(cuda::device(), std::bit_ceil(std::max(workspace, kLibraryWorkspace))).memory;
+  if (cuda::rehearsing()) return;
+  SINTER_CUDA_CALL(cudnnSetConvolutionMathType(convolution, math));
   cudnnHandle_t handle = cuda::CudnnHandle::get().on_stream();
   const cuda::CudnnScalars scalars(key.type);
   const void *one = scalars.one(), *zero = scalars.zero();
@@ -124,12 +135,6 @@ void ConvPlan::run(const ConvKey& key, const ConvPointers& p) const {
         static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), memory, workspace, zero, y, p.y));
   }
 }
-
-struct ConvProposal {
-  int algorithm;
-  size_t workspace;
-  cudnnMathType_t math;
-};
 
 // What of the library's proposals is allowed (top of cudnn_conv.h), the best first by its own
 // reckoning. get(count, &found, results) asks it.
@@ -179,48 +184,6 @@ std::vector<ConvProposal> proposals_for(const ConvKey& key, const ConvPlan& plan
       });
 }
 
-// The kernels of a call, or nothing if it fails. It runs once before, so that they are loaded.
-std::optional<int> launches_of_call(const std::function<void()>& call) {
-  try {
-    call();
-    cuda::GraphBuilder builder(0, false);
-    builder.begin(cuda::Pass::capture);
-    call();
-    return static_cast<int>(builder.count());
-  } catch (const Error&) {
-    return {};
-  }
-}
-
-// The first proposal that runs; where it is measured, the fastest of them and of the own kernel.
-// REQUIRES: what p names may be written; whoever asked makes the result afterwards.
-void ConvPlan::choose(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
-  const cuda::Aside aside;
-  const auto call = [&] { run(key, p); };
-  const auto take = [&](const ConvProposal& proposal) {
-    algorithm = proposal.algorithm;
-    workspace = proposal.workspace;
-    SINTER_CUDA_CALL(cudnnSetConvolutionMathType(convolution, proposal.math));
-  };
-  const ConvProposal* best = nullptr;
-  double best_us = std::numeric_limits<double>::infinity();
-  const std::vector<ConvProposal> proposals = proposals_for(key, *this);
-  for (const ConvProposal& proposal : proposals) {
-    take(proposal);
-    if (!launches_of_call(call)) continue;
-    const double us = measured ? cuda::microseconds_of(call) : 0;
-    if (us < best_us) {
-      best = &proposal;
-      best_us = us;
-    }
-    if (!measured) break;
-  }
-  algorithm = -1;
-  if (!best || (measured && own && cuda::microseconds_of(own) <= best_us)) return;
-  take(*best);
-  launches = launches_of_call(call).value_or(1);
-}
-
 class ConvPlans {
  public:
   static ConvPlans& get() {
@@ -232,41 +195,33 @@ class ConvPlans {
 
   bool run(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
     const std::lock_guard lock(cuda::CudnnHandle::get().mutex);
-    const bool measure = gemm_choice() == GemmChoice::measured && !cuda::capturing();
-    std::unique_ptr<ConvPlan>& plan = plans_[key];
-    if (!plan || (measure && !plan->measured)) {
-      SINTER_CHECK(
-          !cuda::capturing(), state, "cuda: a convolution without a plan inside a captured step");
-      plan = make(key, p, measure, own);
-    }
-    if (plan->algorithm < 0) return false;
-    const char* name = key.relu ? "cudnn_conv2d_relu" : kConvNames[static_cast<int>(key.product)];
-    if (!cuda::rehearsing()) {
-      for (int i = 0; i < plan->launches; ++i)
-        log_launch({.kernel = name, .grid = {}, .block = 1, .shared_bytes = 0});
-    }
-    const HookedCall hooked(DeviceWork::kernel, Device::Type::cuda, name, 0,
-        cuda::thread_state().mode == cuda::Mode::run, plan->launches);
-    if (cuda::rehearsing()) {
-      plan->memory();  // made now, as a capture makes none
-    } else {
-      plan->run(key, p);
-    }
-    return true;
+    const auto found = plans_.find(key);
+    ConvPlan* plan = found == plans_.end() ? nullptr : found->second.get();
+    SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
+        "cuda: a convolution without a plan inside a captured step");
+    if (!plan) plan = plans_.emplace(key, make(key)).first->second.get();
+    const auto question = [&] { return key.question(); };
+    const auto make_it = [&](size_t i) {
+      return i == 0 ? own() : plan->run(key, p, plan->proposals[i - 1]);
+    };
+    return run_chosen(plan->choice, key.kernel(), std::cref(question), std::cref(make_it));
   }
 
  private:
-  // What the library refuses, or a library that is not there, is a plan for the own kernel.
-  static std::unique_ptr<ConvPlan> make(
-      const ConvKey& key, const ConvPointers& p, bool measure, const std::function<void()>& own) {
+  // Where the library refuses, or is not there, there is the own kernel.
+  static std::unique_ptr<ConvPlan> make(const ConvKey& key) {
     auto plan = std::make_unique<ConvPlan>();
-    plan->measured = measure;
-    try {
+    const auto error = failure_of(Device::Type::cuda, [&] {
       plan->describe(key);
-      plan->choose(key, p, own);
-    } catch (const Error&) {
-      plan->algorithm = -1;
-    }
+      plan->proposals = proposals_for(key, *plan);
+    });
+    plan->choice.candidates = {{"own kernel"}};
+    for (const auto& [algorithm, workspace, math] : plan->proposals)
+      plan->choice.candidates.push_back({.name = "cuDNN",
+          .version = cat("algorithm ", algorithm, " math ", static_cast<int>(math)),
+          .most_launches = INT_MAX});
+    if (plan->proposals.empty())
+      plan->choice.note = error ? error->message() : std::string("cuDNN offers none");
     return plan;
   }
 
@@ -284,7 +239,7 @@ bool cudnn_counts(const Conv2dSizes& z) {
 bool by_plan(const ConvKey& key, const Tensor& x, const Tensor& weight, const Tensor& bias,
     const Tensor& y, const std::function<void()>& own) {
   const bool takes_bias = !bias.defined() || bias.dtype() == y.dtype();
-  if (gemm_choice() == GemmChoice::own || !takes_bias || !cudnn_counts(key.sizes)) return false;
+  if (choice_rule() == ChoiceRule::own || !takes_bias || !cudnn_counts(key.sizes)) return false;
   return ConvPlans::get().run(
       key, {x.raw(), weight.raw(), y.raw(), bias.defined() ? bias.raw() : nullptr}, own);
 }

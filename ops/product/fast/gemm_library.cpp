@@ -1,31 +1,282 @@
+// cuBLASLt is column-major: it sees each row-major matrix as its transpose. So it computes C^T =
+// B^T A^T: its first operand is our B, its rows are our columns (features), its columns our rows
+// (samples), and a bias over its rows is ours over columns.
 #include "ops/product/gemm_library.h"
 
 #include <atomic>
 
 #include "ops/product/matrix_view.h"
 
+#if SINTER_HAS_CUDA
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "core/cache.h"
+#include "core/device/cuda.h"
+#include "core/device/cuda_cublaslt.h"
+#include "core/device/cuda_stream.h"
+#include "core/device/memory.h"
+#include "core/error.h"
+
 namespace sinter {
 namespace {
-std::atomic<GemmChoice> choice{GemmChoice::model};
+
+using cuda::api;
+using cuda::set;
+
+constexpr int kProposals = 8;
+
+// The largest power of two, up to 16, that divides an address. No kernel of the library moves more
+// than 16 bytes at once, and eager blocks and a replay's arena, which lie on 256 and on 64, must
+// have one plan.
+int alignment_of(const void* p) {
+  return 1 << std::min(4, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 16));
+}
+
+struct Pointers {
+  const void *a, *b, *bias;
+  void *c, *aux;
+};
+
+// By GemmEpilogue::Kind: without and with a bias, and in words.
+struct Form {
+  cublasLtEpilogue_t plain, biased;
+  const char* text;
+};
+constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, ""},
+    {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS, ", relu"},
+    {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, ", gelu_tanh"},
+    {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, ", gelu_tanh and pre-activation"},
+    {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU, ", gelu_tanh backward"},
+    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"}};
+
+// All that the plan of a product depends on.
+struct GemmKey {
+  Gemm gemm;
+  GemmEpilogue::Kind epilogue;
+  int64_t aux_ld;
+  bool has_bias, tf32;
+  int align_a, align_b, align_bias, align_c, align_aux;
+  auto operator<=>(const GemmKey&) const = default;
+
+  // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
+  bool fused() const { return epilogue != GemmEpilogue::none; }
+  // "f32 -> f32 m 4 n 8 k 16 A B + bias, relu"
+  std::string product() const {
+    const Gemm& g = gemm;
+    return cat(name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ", g.k,
+        g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", has_bias ? " + bias" : "",
+        kForms[epilogue].text, tf32 ? " tf32" : "");
+  }
+  std::string question() const {
+    return cat("product ", product(), ", ld ", gemm.lda, " ", gemm.ldb, " ", gemm.ldc, " ", aux_ld,
+        ", bias ", name_of(gemm.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ",
+        align_c, " ", align_aux);
+  }
+};
+
+struct Plan {
+  cuda::LtMatmul matmul;
+  cuda::LtLayout a, b, c;
+  cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  Choice choice;  // among the own kernel and those
+
+  void run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& algorithm) const;
+};
+
+class Plans {
+ public:
+  static Plans& get() {
+    static Plans& plans = *new Plans;
+    static const bool hooked = (cuda::at_reset([] { plans.clear(); }), true);
+    static_cast<void>(hooked);
+    return plans;
+  }
+
+  bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue,
+      const std::function<void()>& own) {
+    const std::lock_guard lock(mutex_);
+    const GemmKey key{gemm, epilogue.kind, epilogue.ld, p.bias != nullptr, allow_tf32(),
+        alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c),
+        alignment_of(p.aux)};
+    const auto found = plans_.find(key);
+    Plan* plan = found == plans_.end() ? nullptr : found->second.get();
+    if (key.fused() && choice_rule() == ChoiceRule::model && !(plan && plan->choice.measured)) {
+      if (cuda::rehearsing())
+        set_choice_text(
+            "own kernel, by the cost model: one launch, as cuBLASLt's would be at best");
+      return false;
+    }
+    SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
+        "cuda: a matrix product without a plan inside a captured step");
+    if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
+    if (!plan) plan = plans_.emplace(key, make(key, p)).first->second.get();
+    const auto question = [&] { return key.question(); };
+    const auto make_it = [&](size_t i) {
+      return i == 0 ? own() : plan->run(gemm, p, plan->algorithms[i - 1]);
+    };
+    return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
+  }
+
+  std::vector<std::string> lines() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> lines;
+    for (const auto& [key, plan] : plans_)
+      lines.push_back(cat("cublaslt_gemm ", key.product(), ": ", plan->choice.report()));
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+
+  void clear() {
+    plans_.clear();
+    if (handle_) api().cublasLtDestroy(std::exchange(handle_, nullptr));
+  }
+  cublasLtHandle_t handle() const { return handle_; }
+
+ private:
+  std::unique_ptr<Plan> make(const GemmKey& key, const Pointers& p);
+
+  std::mutex mutex_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<GemmKey, std::unique_ptr<Plan>> plans_;
+};
+
+void Plan::run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& algorithm) const {
+  void* workspace = scratch(cuda::device(), kLibraryWorkspace).memory;
+  if (cuda::rehearsing()) return;
+  if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  if (p.aux) set(matmul, aux_attribute, p.aux);
+  // Scalars of the compute type.
+  const float one = 1, zero = 0;
+  const double one64 = 1, zero64 = 0;
+  const bool f64 = gemm.in == DType::f64;
+  const auto scalar = [&](const float& narrow, const double& wide) {
+    return f64 ? static_cast<const void*>(&wide) : &narrow;
+  };
+  SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b,
+      scalar(zero, zero64), p.c, c, p.c, c, &algorithm, workspace, kLibraryWorkspace,
+      cuda::stream()));
+}
+
+std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
+  const Gemm& g = key.gemm;
+  auto plan = std::make_unique<Plan>();
+  plan->choice.candidates = {{"own kernel"}};
+  const cublasComputeType_t compute = g.in == DType::f64 ? CUBLAS_COMPUTE_64F
+                                      : key.tf32 && g.in == DType::f32
+                                          ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                          : CUBLAS_COMPUTE_32F;
+  SINTER_CUDA_CALL(cublasLtMatmulDescCreate(
+      &plan->matmul, compute, g.in == DType::f64 ? CUDA_R_64F : CUDA_R_32F));
+  set(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan->matmul, CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  const Form& form = kForms[key.epilogue];
+  set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, key.has_bias ? form.biased : form.plain);
+  // The heuristic reads the alignment of these pointers.
+  if (key.has_bias) {
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda::lt_type_of(g.bias));
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  }
+  if (key.epilogue == GemmEpilogue::bias_grad) {
+    plan->aux_attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda::lt_type_of(g.out));
+  } else if (p.aux) {
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.aux_ld);
+  }
+  if (p.aux) set(plan->matmul, plan->aux_attribute, p.aux);
+  const auto layout = [](cuda::LtLayout& to, DType type, int64_t rows, int64_t columns, int64_t ld,
+                          bool transposed = false) {
+    if (transposed) std::swap(rows, columns);
+    SINTER_CUDA_CALL(cublasLtMatrixLayoutCreate(&to, cuda::lt_type_of(type),
+        static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
+  };
+  layout(plan->a, g.in, g.n, g.k, g.ldb, g.trans_b);
+  layout(plan->b, g.in, g.k, g.m, g.lda, g.trans_a);
+  layout(plan->c, g.out, g.n, g.m, g.ldc);
+
+  cuda::LtPreference preference;
+  SINTER_CUDA_CALL(cublasLtMatmulPreferenceCreate(&preference));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kLibraryWorkspace});
+  // Split-K that sums in the result's type would lose digits in bf16.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key.align_b));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key.align_a));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key.align_c));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key.align_c));
+  cublasLtMatmulHeuristicResult_t answers[kProposals] = {};
+  int found = 0;
+  const cublasStatus_t answer = api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a,
+      plan->b, plan->c, plan->c, preference, kProposals, answers, &found);
+  if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
+    found = 0;
+  else
+    cuda::check(answer, "cublasLtMatmulAlgoGetHeuristic");
+  for (const cublasLtMatmulHeuristicResult_t& proposal : std::span(answers).first(found)) {
+    if (proposal.state != CUBLAS_STATUS_SUCCESS) continue;
+    const cublasLtMatmulAlgo_t& algo = plan->algorithms.emplace_back(proposal.algo);
+    // The structure is opaque, and bytes from a file are nothing to run: so a choice is kept by a
+    // hash of them.
+    const uint64_t hash = stable_hash({reinterpret_cast<const char*>(&algo), sizeof algo});
+    // An op of one launch is made by no product of two.
+    plan->choice.candidates.push_back(
+        {.name = "cuBLASLt", .version = cat(hash), .most_launches = key.fused() ? 1 : INT_MAX});
+  }
+  if (plan->algorithms.empty())
+    plan->choice.note =
+        key.has_bias && g.bias != g.out
+            ? cat("cuBLASLt takes no ", name_of(g.bias), " bias for a ", name_of(g.out), " result")
+            : "cuBLASLt offers none";
+  return plan;
+}
+
+}  // namespace
+
+bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
+    const std::function<void()>& own, const GemmEpilogue& epilogue) {
+  return Plans::get().run(gemm, {a, b, bias, c, epilogue.aux}, epilogue, own);
+}
+std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
+
+}  // namespace sinter
+
+#else
+
+namespace sinter {
+bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*,
+    const std::function<void()>&, const GemmEpilogue&) {
+  return false;
+}
+std::vector<std::string> gemm_plan_lines() { return {}; }
+}  // namespace sinter
+
+#endif  // SINTER_HAS_CUDA
+
+namespace sinter {
+namespace {
 std::atomic<bool> tf32{false};
 }  // namespace
 
 bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias,
     const Tensor& c, const std::function<void()>& own, const GemmEpilogue& epilogue) {
   const int64_t k = a.size(trans_a ? 0 : 1);
-  if (choice == GemmChoice::own || k == 0 || c.numel() == 0 || !MatrixView::takes(a) ||
+  if (choice_rule() == ChoiceRule::own || k == 0 || c.numel() == 0 || !MatrixView::takes(a) ||
       !MatrixView::takes(b))
     return false;
   const MatrixView va(a), vb(b);
   Gemm gemm = gemm_of(va, trans_a, vb, trans_b, c.dtype());
   if (bias.defined()) gemm.bias = bias.dtype();
   return cublaslt_gemm(
-      gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), epilogue, own);
+      gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), own, epilogue);
 }
 
 void set_allow_tf32(bool allow) { tf32 = allow; }
 bool allow_tf32() { return tf32; }
-void set_gemm_choice(GemmChoice value) { choice = value; }
-GemmChoice gemm_choice() { return choice; }
 
 }  // namespace sinter
