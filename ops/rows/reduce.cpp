@@ -44,7 +44,7 @@ Cost mean_cost(Operands in, Operands out, const Attrs&) {
 
 struct Sum {
   template <class V, class T> static V row(const T* x, int64_t n) {
-    return row_sum<V>(x, n, [](V v) { return v; });
+    return row_sum<V>(n, [&](int64_t i) { return V(x[i]); });
   }
   template <class V, class T>
   static void columns(const T* x, int64_t rows, int64_t cols, int64_t n, V* out) {
