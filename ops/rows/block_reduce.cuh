@@ -33,7 +33,7 @@ struct SumOfSquares : SumOf {
 struct MaxOf {
   template <class V> static SINTER_DEVICE_FN V start() { return V(-INFINITY); }
   template <class V> static SINTER_DEVICE_FN V term(V x) { return x; }
-  template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return max_or_nan(a, b); }
+  template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return math::max_or_nan(a, b); }
 };
 
 inline constexpr int64_t kPartials = 2048;

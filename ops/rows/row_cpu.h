@@ -9,8 +9,6 @@
 
 namespace sinter::on_cpu {
 
-template <class V> SINTER_FN V max_or_nan(V a, V b) { return b > a || b != b ? b : a; }
-
 // A place in a tile, of a column and a row.
 struct TilePlace {
   int c;
@@ -59,7 +57,7 @@ template <class V> struct TileRows {
   }
   template <class F> SINTER_FN TileNumber<V> max(const F& f) const {
     TileNumber<V> m = number([](TilePlace) { return -std::numeric_limits<V>::infinity(); });
-    each(0, cols, [&](TilePlace i) { m.lanes[i.l] = max_or_nan(m.lanes[i.l], f(i)); });
+    each(0, cols, [&](TilePlace i) { m.lanes[i.l] = math::max_or_nan(m.lanes[i.l], f(i)); });
     return m;
   }
   template <class F> SINTER_FN TileNumber<V> sum(const F& f) const {
